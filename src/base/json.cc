@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-// Builds the tree through nlohmann's SAX parser so that depth and duplicate keys are refused before anything deep exists:
-// nlohmann's own DOM accepts any depth and then overflows the stack in copy and dump.
+// Builds the tree through nlohmann's SAX parser so that depth and duplicate keys are refused before anything deep
+// exists: nlohmann's own DOM accepts any depth and then overflows the stack in copy and dump.
 class BoundedBuilder {
  public:
   using number_integer_t = Json::number_integer_t;
@@ -157,11 +157,21 @@ void json_append_string(std::string& out, std::string_view text) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte < 0x80) {
       switch (byte) {
-        case '"': out += "\\\""; break;
-        case '\\': out += "\\\\"; break;
-        case '\n': out += "\\n"; break;
-        case '\r': out += "\\r"; break;
-        case '\t': out += "\\t"; break;
+        case '"':
+          out += "\\\"";
+          break;
+        case '\\':
+          out += "\\\\";
+          break;
+        case '\n':
+          out += "\\n";
+          break;
+        case '\r':
+          out += "\\r";
+          break;
+        case '\t':
+          out += "\\t";
+          break;
         default:
           if (byte < 0x20 || byte == 0x7F) {
             out += "\\u00";

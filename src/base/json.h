@@ -1,8 +1,9 @@
 // JSON for cold paths (requests, configs): nlohmann::json behind a bounded parser and typed getters.
 //
-// parse_json refuses what nlohmann would accept or mangle: nesting over the limit, duplicate keys, invalid UTF-8, trailing
-// bytes. The getters refuse what get<T>() would silently convert (1.5 -> 1, -1 -> 4294967295, true -> 1) and name the field.
-// Only .cc files include this header together with <nlohmann/json.hpp>; other headers use the forward declaration.
+// parse_json refuses what nlohmann would accept or mangle: nesting over the limit, duplicate keys, invalid UTF-8,
+// trailing bytes. The getters refuse what get<T>() would silently convert (1.5 -> 1, -1 -> 4294967295, true -> 1) and
+// name the field. Only .cc files include this header together with <nlohmann/json.hpp>; other headers use the forward
+// declaration.
 //
 // Thread safety: free functions without state.
 #pragma once

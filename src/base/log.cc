@@ -12,11 +12,16 @@ std::atomic<int> g_level{static_cast<int>(LogLevel::kWarning)};
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
-    case LogLevel::kOff: return spdlog::level::off;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::off;
 }
@@ -24,7 +29,8 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }  // namespace
 
 void log_init(std::string_view name, LogLevel level) {
-  auto logger = std::make_shared<spdlog::logger>(std::string(name), std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(std::string(name), std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%L%$ %n: %v");
   logger->set_level(to_spdlog(level));
   logger->flush_on(spdlog::level::info);

@@ -1,4 +1,5 @@
-// Logging: one line per event on stderr, through spdlog, whose header is included by log.cc alone (it costs 6 s a file).
+// Logging: one line per event on stderr, through spdlog, whose header is included by log.cc alone (it costs 6 s a
+// file).
 //
 //   LOG_INFO("loaded {} tensors in {:.2f} s", count, seconds);
 //
@@ -20,8 +21,8 @@ void log_write(LogLevel level, std::string_view message);
 
 }  // namespace millrace
 
-#define MILLRACE_LOG(level, ...)                                                                     \
-  do {                                                                                               \
+#define MILLRACE_LOG(level, ...)                                                                  \
+  do {                                                                                            \
     if (::millrace::log_enabled(level)) ::millrace::log_write(level, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 #define LOG_DEBUG(...) MILLRACE_LOG(::millrace::LogLevel::kDebug, __VA_ARGS__)

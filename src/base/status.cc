@@ -7,19 +7,32 @@ namespace millrace {
 
 std::string_view status_code_name(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return "ok";
-    case StatusCode::kInvalidArgument: return "invalid_argument";
-    case StatusCode::kNotFound: return "not_found";
-    case StatusCode::kConflict: return "conflict";
-    case StatusCode::kTooLarge: return "too_large";
-    case StatusCode::kResourceExhausted: return "resource_exhausted";
-    case StatusCode::kUnavailable: return "unavailable";
-    case StatusCode::kDeadline: return "deadline";
-    case StatusCode::kCancelled: return "cancelled";
-    case StatusCode::kUnauthenticated: return "unauthenticated";
-    case StatusCode::kPermissionDenied: return "permission_denied";
-    case StatusCode::kUnsupported: return "unsupported";
-    case StatusCode::kInternal: return "internal";
+    case StatusCode::kOk:
+      return "ok";
+    case StatusCode::kInvalidArgument:
+      return "invalid_argument";
+    case StatusCode::kNotFound:
+      return "not_found";
+    case StatusCode::kConflict:
+      return "conflict";
+    case StatusCode::kTooLarge:
+      return "too_large";
+    case StatusCode::kResourceExhausted:
+      return "resource_exhausted";
+    case StatusCode::kUnavailable:
+      return "unavailable";
+    case StatusCode::kDeadline:
+      return "deadline";
+    case StatusCode::kCancelled:
+      return "cancelled";
+    case StatusCode::kUnauthenticated:
+      return "unauthenticated";
+    case StatusCode::kPermissionDenied:
+      return "permission_denied";
+    case StatusCode::kUnsupported:
+      return "unsupported";
+    case StatusCode::kInternal:
+      return "internal";
   }
   return "unknown";
 }

@@ -1,8 +1,8 @@
 // Status and Result<T>: how every fallible function in Millrace reports failure.
 //
 // No exception crosses a folder border: library exceptions are caught where the library is called and become a Status.
-// A message says the value seen and the value wanted ("max_tokens is -1; wanted an integer >= 1"). CHECK is for programmer
-// errors only, never for data that came from a file, a socket or a user.
+// A message says the value seen and the value wanted ("max_tokens is -1; wanted an integer >= 1"). CHECK is for
+// programmer errors only, never for data that came from a file, a socket or a user.
 //
 // Thread safety: values; no shared state.
 #pragma once
@@ -113,8 +113,8 @@ class [[nodiscard]] Result {
 #define MILLRACE_CONCAT_INNER(a, b) a##b
 #define MILLRACE_CONCAT(a, b) MILLRACE_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expr)                                      \
-  do {                                                             \
+#define RETURN_IF_ERROR(expr)                                               \
+  do {                                                                      \
     if (::millrace::Status status_ = (expr); !status_.ok()) return status_; \
   } while (0)
 
@@ -125,7 +125,7 @@ class [[nodiscard]] Result {
   lhs = std::move(tmp).value()
 
 // For programmer errors only. Stays on in release builds.
-#define CHECK(condition)                                                    \
-  do {                                                                      \
+#define CHECK(condition)                                                        \
+  do {                                                                          \
     if (!(condition)) ::millrace::check_failed(__FILE__, __LINE__, #condition); \
   } while (0)
