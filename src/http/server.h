@@ -1,0 +1,180 @@
+// An HTTP/1.1 server with server-sent events. It knows routes, limits and sockets; what the bytes mean is the handlers'
+// job.
+//
+// One io thread owns every socket and runs every handler and callback; handlers must not block. A handler keeps the
+// Responder and answers now or later, from any thread. Per connection, requests run one at a time and in order
+// (pipelined ones wait), so responses never overtake each other.
+//
+//   Server server(options);
+//   server.add_route({.method = "GET", .pattern = "/health", .access = Access::kPublic, .handler = [](auto, auto
+//   responder) {
+//                       responder->send({.body = "{}"});
+//                     }});
+//   RETURN_IF_ERROR(server.start());
+//   ...
+//   server.drain(std::chrono::seconds(30));
+//   server.stop();
+//
+// A client that goes away. The socket is watched while a response is pending or streaming. FIN counts as gone: a client
+// that closes its socket and one that only shuts down its sending side look the same, and the first is what happens in
+// practice. A response already handed over (send() or end() returned) is still written to a half-closed client.
+//
+// Invariants: a request ends exactly once (send, end, abort, or the client gone); a Responder dropped without an answer
+// answers 500; nothing a client sends grows memory past the limits below.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "http/message.h"
+
+namespace millrace::http {
+
+class Exchange;
+
+// The handle for answering one request. Every function may be called from any thread. Either send() once, or
+// start_sse(), write() any number of times, end().
+class Responder {
+ public:
+  explicit Responder(std::shared_ptr<Exchange> exchange);
+  ~Responder();
+  Responder(const Responder&) = delete;
+  Responder& operator=(const Responder&) = delete;
+
+  // The whole response. False when the request has already ended or the client is gone (nothing is sent then).
+  bool send(Response response);
+
+  // Starts a 200 text/event-stream response. False as above. Chunked for HTTP/1.1, close-delimited for 1.0.
+  bool start_sse(Headers headers = {});
+  // Queues ready SSE text (one or several whole events). Chunks queued while a socket write is in flight go out
+  // together. False once the client is gone, the response ended, or this reader is too slow (more than
+  // max_pending_bytes unsent: the connection is aborted and on_disconnect fires).
+  bool write(std::string_view chunk);
+  // Ends the stream. Later calls do nothing.
+  void end();
+  // Breaks the response off: a client sees a truncated stream, never a well-formed end. For failures with no better
+  // answer.
+  void abort();
+
+  // `callback` runs once, on the io thread, when the client goes away (FIN, RST, stalled or too slow reading, server
+  // stop) before the response ended; when that has already happened, it is posted at once. It never runs after send()
+  // or end() returned true. Replaces an earlier callback. It is dropped when the response ends. Capture a weak_ptr to
+  // the Responder rather than a shared_ptr.
+  void on_disconnect(std::function<void()> callback);
+
+  bool disconnected() const;
+  // Response bytes accepted by write() that the kernel has not yet taken.
+  std::size_t pending_bytes() const;
+
+ private:
+  std::shared_ptr<Exchange> exchange_;
+};
+
+using RequestPtr = std::shared_ptr<Request>;
+using ResponderPtr = std::shared_ptr<Responder>;
+// Runs on the io thread. An exception that escapes is logged and becomes a 500.
+using Handler = std::function<void(RequestPtr, ResponderPtr)>;
+
+struct Route {
+  std::string method;   // "GET" (also answers HEAD), "POST", "DELETE", ...
+  std::string pattern;  // "/v1/models", "/v1/models/{id}"; "{id...}" as the last part takes the rest of the path
+  Access access = Access::kUser;
+  bool require_json = true;        // a non-empty body must be application/json, else 415
+  std::size_t max_body_bytes = 0;  // 0: the server's limit
+  Handler handler;
+};
+
+struct Limits {
+  std::size_t head_bytes = 32 << 10;        // request line and header fields: 431
+  std::size_t header_count = 100;           // 431
+  std::size_t target_bytes = 8192;          // 414
+  std::size_t body_bytes = 32 << 20;        // 413
+  std::size_t read_ahead_bytes = 64 << 10;  // received but not yet consumed (pipelined requests, body), per connection
+  std::size_t max_pending_bytes = 1 << 20;  // unsent stream bytes of one slow reader: aborted above
+  std::size_t discard_bytes = 64 << 10;     // body of a refused request read away to keep the connection; else close
+  std::size_t connections = 8192;           // the oldest idle one makes room; else accepting pauses
+  std::chrono::milliseconds header_timeout{10'000};       // first byte of a request to the end of its head: 408
+  std::chrono::milliseconds body_idle_timeout{30'000};    // between two body reads: 408
+  std::chrono::milliseconds body_total_timeout{600'000};  // whole body: 408
+  std::chrono::milliseconds keep_alive_timeout{75'000};   // idle between requests: closed silently
+  std::chrono::milliseconds write_stall_timeout{60'000};  // a client that takes no byte: aborted
+  std::chrono::milliseconds linger_timeout{1'000};  // reading away what a refused client still sends before closing
+};
+
+struct ServerOptions {
+  std::string host =
+      "127.0.0.1";      // IPv4 or IPv6 literal ("::1" or "[::1]"), or a name to resolve; the first address is bound
+  uint16_t port = 0;    // 0: the kernel chooses; see Server::port()
+  std::string api_key;  // "": no key needed
+  std::string admin_api_key;              // "": admin routes take api_key
+  std::vector<std::string> cors_origins;  // exact origins ("https://ui.example") or "*"; default none
+  // Further names accepted in Host when bound to a loopback address, where only loopback names are accepted otherwise
+  // (421): a web page must not reach the server through DNS rebinding.
+  std::vector<std::string> allowed_hosts;
+  std::string server_name = "millrace";  // the Server header
+  Limits limits;
+  // Renders the body of errors that the server itself answers (400, 401, 403, 404, 405, 408, 413, 414, 415, 417, 421,
+  // 431, 500, 501, 505). Default: {"error":{"message":...,"code":status}}. The content type is application/json.
+  std::function<std::string(int status, std::string_view message)> render_error;
+};
+
+// Counters since start. Plain numbers for a metrics page.
+struct ServerStats {
+  uint64_t connections_accepted = 0;
+  uint64_t connections_open = 0;
+  uint64_t requests = 0;         // heads parsed, refused ones included
+  uint64_t requests_active = 0;  // dispatched to a handler and not yet ended
+  uint64_t responses_2xx = 0;
+  uint64_t responses_4xx = 0;
+  uint64_t responses_5xx = 0;
+  uint64_t disconnects = 0;    // clients that left before their response ended
+  uint64_t slow_readers = 0;   // of those, aborted for max_pending_bytes or write_stall_timeout
+  uint64_t accept_errors = 0;  // out of file descriptors and the like
+};
+
+class Server {
+ public:
+  explicit Server(ServerOptions options);
+  ~Server();  // stop()
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Before start() only. CHECK-fails on a malformed pattern or a duplicate of (method, pattern).
+  void add_route(Route route);
+
+  // Binds, listens and starts the io thread. kUnavailable when the address is in use, kInvalidArgument when it cannot
+  // be resolved or bound; the message names address and port.
+  Status start();
+  // The bound port; valid after start().
+  uint16_t port() const;
+  // "http://127.0.0.1:30000"
+  std::string url() const;
+
+  // Closes the listening socket and idle connections; busy ones close after their response. Any thread, idempotent.
+  void stop_accepting();
+  // stop_accepting(), then waits until every request has ended and been written, or `timeout` passed. True when all
+  // have. Not from the io thread.
+  bool drain(std::chrono::milliseconds timeout);
+  // Aborts what is left (on_disconnect fires), joins the io thread. Responders that outlive it do nothing. Idempotent.
+  // Not from the io thread.
+  void stop();
+
+  // Runs `function` on the io thread soon. Dropped after stop().
+  void post(std::function<void()> function);
+  // The same after `delay`. Dropped after stop().
+  void post_after(std::chrono::milliseconds delay, std::function<void()> function);
+
+  ServerStats stats() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace::http
