@@ -1,0 +1,38 @@
+// IncrementalDetokenizer: the ids of one request, one after the other, to text that can be sent at once.
+//
+// Owned by the request that it belongs to and used by one thread at a time; it shares the immutable Tokenizer.
+// Invariants: each piece is valid UTF-8; no piece holds a part of a character, nor U+FFFD for a character that a later id
+// completes; the pieces joined equal tokenizer.decode(all ids). Byte-fallback tokens (<0xE4>) are therefore held until the run
+// of such tokens ends, because the decoder judges a run as a whole.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+class DecoderState;
+
+class IncrementalDetokenizer {
+ public:
+  IncrementalDetokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens);
+  ~IncrementalDetokenizer();
+  IncrementalDetokenizer(IncrementalDetokenizer&&) noexcept;
+  IncrementalDetokenizer& operator=(IncrementalDetokenizer&&) noexcept;
+
+  // The text that `id` makes ready; often empty. Ids without a token add nothing.
+  std::string push(int32_t id);
+  // What is still held, broken bytes as U+FFFD. Call once, after the last id.
+  std::string finish();
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<DecoderState> state_;
+  bool skip_special_tokens_ = false;
+};
+
+}  // namespace millrace
