@@ -1,0 +1,203 @@
+#include "wire/codec.h"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "wire/limits.h"
+#include "wire/msgpack.h"
+
+namespace millrace::wire {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token ids travel as little-endian int32");
+
+// The largest number of each enumeration: what decode() accepts.
+constexpr uint64_t last_value(FinishReason) { return static_cast<uint64_t>(FinishReason::kError); }
+constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }
+constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }
+
+template <typename T>
+concept HasVisit = requires(T& value) {
+  value.visit([](int, auto&) {});
+};
+template <typename T>
+struct IsOptional : std::false_type {};
+template <typename T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+template <typename T>
+struct IsVector : std::false_type {};
+template <typename T>
+struct IsVector<std::vector<T>> : std::true_type {};
+
+template <typename T>
+int count_fields(T& value) {
+  int fields = 0;
+  value.visit([&](int, auto&) { ++fields; });
+  return fields;
+}
+
+template <typename T>
+void write_value(MsgpackWriter& out, T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    out.boolean(value);
+  } else if constexpr (std::is_same_v<T, double>) {
+    out.number(value);
+  } else if constexpr (std::is_enum_v<T>) {
+    out.unsigned_integer(static_cast<uint64_t>(value));
+  } else if constexpr (std::is_same_v<T, uint64_t>) {
+    out.unsigned_integer(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    out.integer(value);
+  } else if constexpr (std::is_same_v<T, ReqId>) {
+    out.unsigned_integer(value.value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    out.string(value);
+  } else if constexpr (IsOptional<T>::value) {
+    value ? write_value(out, *value) : out.nil();
+  } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
+    out.binary({reinterpret_cast<const char*>(value.data()), value.size() * sizeof(int32_t)});
+  } else if constexpr (IsVector<T>::value) {
+    out.array(value.size());
+    for (auto& element : value) write_value(out, element);
+  } else {
+    static_assert(HasVisit<T>);
+    out.map(static_cast<std::size_t>(count_fields(value)));
+    value.visit([&](int number, auto& field) {
+      out.integer(number);
+      write_value(out, field);
+    });
+  }
+}
+
+template <typename T>
+Status read_value(MsgpackReader& in, T& value);
+
+// Every field exactly once, in any order: a struct's map from field number to value.
+template <typename T>
+Status read_struct(MsgpackReader& in, T& value) {
+  ASSIGN_OR_RETURN(const std::size_t entries, in.map(kMaxMapEntries));
+  uint64_t seen = 0;
+  for (std::size_t i = 0; i < entries; ++i) {
+    ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
+    if (number >= 64 || (seen >> number & 1)) return invalid_argument("field {} is repeated or unknown", number);
+    Status status = invalid_argument("field {} is unknown", number);
+    value.visit([&](int field_number, auto& field) {
+      if (static_cast<uint64_t>(field_number) == number)
+        status = read_value(in, field).with_prefix(std::to_string(number));
+    });
+    RETURN_IF_ERROR(status);
+    seen |= uint64_t{1} << number;
+  }
+  Status status;
+  value.visit([&](int number, auto&) {
+    if (!(seen >> number & 1) && status.ok()) status = invalid_argument("field {} is missing", number);
+  });
+  return status;
+}
+
+Status read_ids(MsgpackReader& in, std::vector<int32_t>& ids) {
+  ASSIGN_OR_RETURN(const std::string_view bytes, in.binary(kMaxPromptTokens * sizeof(int32_t)));
+  if (bytes.size() % sizeof(int32_t))
+    return invalid_argument("{} bytes of token ids; wanted a multiple of 4", bytes.size());
+  ids.resize(bytes.size() / sizeof(int32_t));
+  if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
+  return ok_status();
+}
+
+template <typename T>
+Status read_number(MsgpackReader& in, T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
+    if (number > last_value(T{}))
+      return invalid_argument("{} is no known value; wanted at most {}", number, last_value(T{}));
+    value = static_cast<T>(number);
+  } else if constexpr (std::is_unsigned_v<T>) {
+    ASSIGN_OR_RETURN(value, in.unsigned_integer());
+  } else {
+    ASSIGN_OR_RETURN(const int64_t number, in.integer());
+    value = static_cast<T>(number);
+    if (value != number) return invalid_argument("{} is out of range", number);
+  }
+  return ok_status();
+}
+
+template <typename T>
+Status read_value(MsgpackReader& in, T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    ASSIGN_OR_RETURN(value, in.boolean());
+  } else if constexpr (std::is_same_v<T, double>) {
+    ASSIGN_OR_RETURN(value, in.number());
+  } else if constexpr (std::is_enum_v<T> || std::is_integral_v<T>) {
+    return read_number(in, value);
+  } else if constexpr (std::is_same_v<T, ReqId>) {
+    ASSIGN_OR_RETURN(value.value, in.unsigned_integer());
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    ASSIGN_OR_RETURN(const std::string_view text, in.string(kMaxTextBytes));
+    value.assign(text);
+  } else if constexpr (IsOptional<T>::value) {
+    if (in.skip_nil()) return ok_status();
+    return read_value(in, value.emplace());
+  } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
+    return read_ids(in, value);
+  } else if constexpr (IsVector<T>::value) {
+    ASSIGN_OR_RETURN(const std::size_t count, in.array(kMaxBatchEntries));
+    for (std::size_t i = 0; i < count; ++i) RETURN_IF_ERROR(read_value(in, value.emplace_back()));
+  } else {
+    return read_struct(in, value);
+  }
+  return ok_status();
+}
+
+template <std::size_t Index = 0>
+Status read_body(MsgpackReader& in, uint64_t type, Message& message) {
+  if constexpr (Index < std::variant_size_v<Message>) {
+    if (type == Index) return read_struct(in, message.emplace<Index>());
+    return read_body<Index + 1>(in, type, message);
+  } else {
+    return invalid_argument("message type {} is unknown; wanted one below {}", type, std::variant_size_v<Message>);
+  }
+}
+
+// The three header entries come in this order; anything else is not one of our frames.
+Result<uint64_t> read_header_entry(MsgpackReader& in, uint64_t key) {
+  ASSIGN_OR_RETURN(const uint64_t seen, in.unsigned_integer());
+  if (seen != key) return invalid_argument("header entry {}; wanted {}", seen, key);
+  return in.unsigned_integer();
+}
+
+}  // namespace
+
+Result<std::string> encode(const Message& message) {
+  MsgpackWriter out;
+  out.map(3);
+  out.integer(0), out.unsigned_integer(kWireVersion);
+  out.integer(1), out.unsigned_integer(message.index());
+  out.integer(2);
+  // visit() hands out mutable references because decode() fills through it; writing does not change them.
+  std::visit([&](auto& body) { write_value(out, body); }, const_cast<Message&>(message));
+  if (out.size() > kMaxFrameBytes) {
+    return error(StatusCode::kTooLarge, "a message of {} bytes; wanted at most {}", out.size(), kMaxFrameBytes);
+  }
+  return out.take();
+}
+
+Result<Message> decode(std::span<const char> frame) {
+  if (frame.size() > kMaxFrameBytes) {
+    return error(StatusCode::kTooLarge, "a frame of {} bytes; wanted at most {}", frame.size(), kMaxFrameBytes);
+  }
+  MsgpackReader in(frame);
+  ASSIGN_OR_RETURN(const std::size_t entries, in.map(kMaxMapEntries));
+  if (entries != 3) return invalid_argument("a frame of {} entries; wanted 3 (version, type, body)", entries);
+  ASSIGN_OR_RETURN(const uint64_t version, read_header_entry(in, 0));
+  if (version != kWireVersion) return invalid_argument("wire version {}; wanted {}", version, kWireVersion);
+  ASSIGN_OR_RETURN(const uint64_t type, read_header_entry(in, 1));
+  ASSIGN_OR_RETURN(const uint64_t body_key, in.unsigned_integer());
+  if (body_key != 2) return invalid_argument("header entry {}; wanted 2", body_key);
+  Message message;
+  RETURN_IF_ERROR(read_body(in, type, message).with_prefix(fmt::format("message type {}", type)));
+  if (!in.at_end()) return invalid_argument("{} bytes after the message", frame.size() - in.position());
+  return message;
+}
+
+}  // namespace millrace::wire

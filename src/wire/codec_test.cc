@@ -1,0 +1,138 @@
+#include "wire/codec.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "wire/limits.h"
+
+namespace millrace::wire {
+namespace {
+
+TokenizedRequest sample_request() {
+  TokenizedRequest request;
+  request.id = ReqId{0x1122334455667788};
+  request.prompt = {0, 1, -1, 2147483647, 151643};
+  request.sampling = {.max_tokens = 64, .temperature = 0.7, .top_p = 0.9, .top_k = 40, .seed = 18446744073709551615ull};
+  request.sampling.stop = {"\n\n", "é", std::string(300, 'x')};
+  request.sampling.stop_token_ids = {2, 3};
+  request.cache_salt = "tenant";
+  return request;
+}
+
+TokenBatch sample_batch() {
+  TokenBatch batch;
+  for (int i = 0; i < 40; ++i) {
+    TokenDelta delta{.id = ReqId{static_cast<uint64_t>(i)}};
+    if (i % 2) delta.start = DetokenizeStart{.stop = {"stop"}};
+    if (i % 3 == 0) delta.tokens = {i, i + 1};
+    if (i % 5 == 0) delta.finish = Finish{.reason = FinishReason::kStop, .matched_token = 7};
+    delta.usage = {.prompt_tokens = i, .completion_tokens = 2, .cached_tokens = 1};
+    batch.deltas.push_back(delta);
+  }
+  return batch;
+}
+
+std::vector<Message> all_kinds() {
+  return {
+      sample_request(),
+      AbortRequest{ReqId{7}},
+      Shutdown{},
+      sample_batch(),
+      TextBatch{{TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć"}}},
+      StageStatus{.stage = "scheduler", .incarnation = 3, .state = StageState::kReady, .progress = 0.5, .steps = 9}};
+}
+
+// Equality through the wire form: two messages are the same when they encode to the same bytes.
+std::string bytes_of(const Message& message) {
+  auto frame = encode(message);
+  EXPECT_TRUE(frame.ok()) << frame.status().to_string();
+  return *frame;
+}
+
+TEST(Codec, EveryMessageComesBackAsItWas) {
+  for (const Message& message : all_kinds()) {
+    const std::string frame = bytes_of(message);
+    auto back = decode(frame);
+    ASSERT_TRUE(back.ok()) << back.status().to_string();
+    EXPECT_EQ(back->index(), message.index());
+    EXPECT_EQ(bytes_of(*back), frame);
+  }
+  auto back = decode(bytes_of(sample_request()));
+  const auto& request = std::get<TokenizedRequest>(*back);
+  EXPECT_EQ(request.prompt, sample_request().prompt);
+  EXPECT_EQ(request.sampling.seed, 18446744073709551615ull);
+  EXPECT_EQ(request.sampling.stop, sample_request().sampling.stop);
+  EXPECT_DOUBLE_EQ(request.sampling.top_p, 0.9);
+}
+
+TEST(Codec, EveryTruncationIsRefused) {
+  for (const Message& message : all_kinds()) {
+    const std::string frame = bytes_of(message);
+    for (std::size_t size = 0; size < frame.size(); ++size) {
+      EXPECT_FALSE(decode(std::span(frame.data(), size)).ok()) << "message " << message.index() << " cut at " << size;
+    }
+    EXPECT_FALSE(decode(frame + '\0').ok());
+  }
+}
+
+TEST(Codec, MutatedFramesNeverCrashAndNeverGrow) {
+  std::mt19937_64 random(7);
+  for (const Message& message : all_kinds()) {
+    const std::string frame = bytes_of(message);
+    for (int round = 0; round < 3000; ++round) {
+      std::string mutated = frame;
+      for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {
+        mutated[random() % mutated.size()] = static_cast<char>(random());
+      }
+      auto back = decode(mutated);
+      // What decodes must be a message: it encodes again, and no larger than the frame plus its shortest-form savings.
+      if (back.ok()) {
+        EXPECT_LE(bytes_of(*back).size(), mutated.size());
+      }
+    }
+  }
+}
+
+TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
+  auto expect_message = [](std::string frame, std::string_view part) {
+    auto back = decode(frame);
+    ASSERT_FALSE(back.ok());
+    EXPECT_NE(back.status().message().find(part), std::string::npos) << back.status().message();
+  };
+  std::string frame = bytes_of(AbortRequest{ReqId{7}});
+  std::string wrong_version = frame;
+  wrong_version[2] = 9;
+  expect_message(wrong_version, "wire version 9; wanted 1");
+  std::string wrong_type = frame;
+  wrong_type[4] = 77;
+  expect_message(wrong_type, "message type 77 is unknown");
+  std::string unknown_field = frame;
+  unknown_field[7] = 33;
+  expect_message(unknown_field, "field 33 is unknown");
+  // An array that declares 4 billion deltas in a ten-byte frame.
+  expect_message(std::string("\x83\x00\x01\x01\x03\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
+  expect_message(std::string("\x83\x00\x01\x01\x03\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");
+}
+
+// tests/oracles/wire_frames.py writes the same messages with python3-msgpack.
+TEST(Codec, FramesEqualTheOraclesBytes) {
+  const std::string folder = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/";
+  const std::vector<std::pair<std::string, Message>> cases = {
+      {"tokenized_request", sample_request()},
+      {"abort_request", AbortRequest{ReqId{7}}},
+      {"token_batch", sample_batch()},
+      {"text_batch", TextBatch{{TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć"}}}},
+  };
+  for (const auto& [name, message] : cases) {
+    std::ifstream file(folder + name + ".msgpack", std::ios::binary);
+    ASSERT_TRUE(file) << folder << name;
+    const std::string golden((std::istreambuf_iterator<char>(file)), {});
+    EXPECT_EQ(bytes_of(message), golden) << name;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::wire

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/wire/*.msgpack with python3-msgpack: the frames that src/wire/codec_test.cc must produce.
+
+Run from the repository's root with Debian's Python (package python3-msgpack)."""
+import pathlib
+import struct
+
+import msgpack
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "golden" / "wire"
+
+
+def ids(*values):
+    return struct.pack(f"<{len(values)}i", *values)
+
+
+def frame(kind, body):
+    return msgpack.packb({0: 1, 1: kind, 2: body}, use_bin_type=True)
+
+
+def usage(prompt, completion, cached):
+    return {1: prompt, 2: completion, 3: cached}
+
+
+SAMPLING = {
+    1: 64, 2: 0.7, 3: 0.9, 4: 0.0, 5: 40, 6: 18446744073709551615, 7: ["\n\n", "é", "x" * 300], 8: ids(2, 3),
+    9: False, 10: True, 11: False,
+}
+TOKEN_DELTAS = [
+    {
+        1: i,
+        2: {1: ["stop"], 2: True, 3: False} if i % 2 else None,
+        3: ids(i, i + 1) if i % 3 == 0 else b"",
+        4: {1: 0, 2: 7, 3: None, 4: 0, 5: ""} if i % 5 == 0 else None,
+        5: usage(i, 2, 1),
+    }
+    for i in range(40)
+]
+
+FRAMES = {
+    "tokenized_request": frame(0, {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant"}),
+    "abort_request": frame(1, {1: 7}),
+    "token_batch": frame(3, {1: TOKEN_DELTAS}),
+    "text_batch": frame(4, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0)}]}),
+}
+
+if __name__ == "__main__":
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name, data in FRAMES.items():
+        (OUT / f"{name}.msgpack").write_bytes(data)
+        print(name, len(data))
