@@ -1,0 +1,96 @@
+// Engine: what the api asks of everything behind it. One implementation serves (stages/front.h); tests bring a fake
+// one.
+//
+// Every submitted request gets its news through its sink: one delta with `accepted`, then text, then exactly one delta
+// with `finish`. A request that is refused (a bad template, a prompt over the context, a full queue) gets only the
+// finish, with FinishReason::kError, a code and a message, so the api can still answer with a real HTTP status.
+//
+// Thread safety: all functions may be called from any thread. A sink is called by one thread at a time, in order, never
+// from inside submit(). After abort() returns, one delta that was already under way may still arrive.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+// Plain text, encoded as the tokenizer does it by default (with its BOS where the model wants one).
+struct TextPrompt {
+  std::string text;
+  bool add_special_tokens = true;
+};
+
+struct TokenPrompt {
+  std::vector<int32_t> ids;
+};
+
+// A conversation for the model's chat template. JSON values are shared, never changed after submit.
+struct ChatPrompt {
+  std::shared_ptr<const nlohmann::json> messages;         // array of {role, content, ...}; contents are strings
+  std::shared_ptr<const nlohmann::json> tools;            // array or null
+  std::shared_ptr<const nlohmann::json> template_kwargs;  // object or null; only names the api allows
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+};
+
+using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
+
+struct GenerateRequest {
+  Prompt prompt;
+  wire::SamplingParams sampling;      // max_tokens is ignored here: the next field says it
+  std::optional<int32_t> max_tokens;  // nullopt: to the end of the context
+  std::string cache_salt;
+};
+
+struct TokenizeReply {
+  std::vector<int32_t> ids;
+};
+
+// What the api may say of the model without asking anybody.
+struct ModelFacts {
+  std::string name;  // the served model's id
+  std::string path;
+  std::string architecture;
+  int32_t context_length = 0;
+  int32_t vocab_size = 0;
+  int64_t created = 0;  // Unix seconds at load
+  bool has_chat_template = false;
+  // Sampling defaults from generation_config.json; nullopt: the field's own default.
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+};
+
+struct Health {
+  bool ready = false;     // requests are accepted now
+  bool draining = false;  // shutting down: nothing new is accepted
+  std::string reason;     // why not ready: "scheduler: loading weights, 40%"
+  std::vector<wire::StageStatus> stages;
+};
+
+class Engine {
+ public:
+  using Sink = std::function<void(const wire::TextDelta&)>;
+
+  virtual ~Engine() = default;
+  virtual ReqId submit(GenerateRequest request, Sink sink) = 0;
+  // Ends the request without further news. Unknown or ended ids are ignored.
+  virtual void abort(ReqId id) = 0;
+  // The callback is called once, on another thread.
+  virtual void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) = 0;
+  virtual void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
+                          std::function<void(Result<std::string>)> done) = 0;
+  virtual const ModelFacts& model() const = 0;
+  virtual Health health() const = 0;
+};
+
+}  // namespace millrace
