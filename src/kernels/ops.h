@@ -1,0 +1,176 @@
+// The set of operations that models are written in: the one border between architectures and hardware.
+//
+// An `Ops` is one implementation: "ref" (scalar, f64 sums, the oracle), "generic" (any x86-64 or other CPU), "avx2"
+// (AVX2 + FMA + F16C). make_ops() picks the best that the processor has; the environment variable MILLRACE_ISA forces
+// one. Activations are f32; weights are f32, f16 or bf16 straight from a mapped file, at any byte address.
+//
+// THE SAME BITS. Inside one implementation each output element is a function of its own inputs alone, computed in one
+// fixed order. It never depends on the other rows of the batch, on how rows are cut into calls (chunked prefill or
+// decode), on the page size or page ids, on strides, addresses, or the number of threads. The orders are:
+//   linear     lane l of 8 sums x[k] * w[k] over k = l, l+8, l+16, ... ascending, from +0 (fused multiply-add in avx2,
+//              multiply then add in generic; positions past K count as 0 * 0). The lanes are then added as
+//              ((0+1) + (2+3)) + ((4+5) + (6+7)); then + bias, then + the old y where accumulating.
+//   rms_norm   the sum of squares as in linear with x = w.
+//   attention  per query row and head: key positions are visited in blocks of kAttentionBlock, aligned to position 0.
+//              A score is the dot product as in linear, times scale. Per block: the maximum is raised, the accumulator
+//              and the sum are rescaled by exp(old - new), probabilities are summed in lanes, values are added with
+//              ascending position. Invisible positions are never read, so pages may hold anything there, NaN included.
+// Different implementations agree to rounding (tests state the tolerance), not to the bit. "ref" sums in f64 with
+// ascending k and keeps the same promise. NaN in an element's inputs gives NaN in that element and in no other.
+//
+// Owner: the runner makes one Ops and a ThreadPool and hands them to the model. Threads: an Ops is called by one thread
+// at a time (it owns scratch and drives the pool). Shapes are the model's business, checked when weights were loaded;
+// here a mismatch is a programmer error (CHECK).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "tensor/tensor.h"
+
+namespace millrace::kernels {
+
+inline constexpr int64_t kAttentionBlock = 32;  // key positions per softmax block: part of "the same bits"
+inline constexpr int64_t kMaxHeadDim = 256;
+
+// `count` rows of `width` f32 elements; row r begins at data + r * stride. A column slice of a wider matrix (the q part
+// of a fused qkv) is a Rows with a bigger stride.
+struct Rows {
+  float* data = nullptr;
+  int64_t count = 0;
+  int64_t width = 0;
+  int64_t stride = 0;
+
+  Rows() = default;
+  Rows(float* data, int64_t count, int64_t width) : Rows(data, count, width, width) {}
+  Rows(float* data, int64_t count, int64_t width, int64_t stride)
+      : data(data), count(count), width(width), stride(stride) {}
+  float* row(int64_t r) const { return data + r * stride; }
+  Rows columns(int64_t begin, int64_t n) const { return {data + begin, count, n, stride}; }
+  Rows slice(int64_t begin, int64_t n) const { return {data + begin * stride, n, width, stride}; }
+};
+
+struct ConstRows {
+  const float* data = nullptr;
+  int64_t count = 0;
+  int64_t width = 0;
+  int64_t stride = 0;
+
+  ConstRows() = default;
+  ConstRows(const float* data, int64_t count, int64_t width) : ConstRows(data, count, width, width) {}
+  ConstRows(const float* data, int64_t count, int64_t width, int64_t stride)
+      : data(data), count(count), width(width), stride(stride) {}
+  ConstRows(const Rows& rows)  // NOLINT: implicit by design
+      : data(rows.data), count(rows.count), width(rows.width), stride(rows.stride) {}
+  const float* row(int64_t r) const { return data + r * stride; }
+  ConstRows columns(int64_t begin, int64_t n) const { return {data + begin, count, n, stride}; }
+  ConstRows slice(int64_t begin, int64_t n) const { return {data + begin * stride, n, width, stride}; }
+};
+
+// The pages of ONE layer. K and V are separate arrays of [page][kv_head][slot][head_dim]: one head's keys of a page are
+// one contiguous run, which attention streams through and a head-sharded copy can move whole. `page_stride` is the
+// distance in elements between the same place of consecutive pages (page_elements() where a layer's pages are dense;
+// bigger where a page holds all layers). Only kF32 is implemented; the tag is here for f16, bf16 and int8.
+struct KvLayer {
+  void* k = nullptr;
+  void* v = nullptr;
+  DType dtype = DType::kF32;
+  int64_t page_count = 0;
+  int64_t page_size = 0;  // slots (token positions) per page
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t page_stride = 0;
+
+  int64_t page_elements() const { return page_size * kv_heads * head_dim; }
+};
+
+// One sequence's rows in a ragged batch: rows [row_begin, row_begin + row_count) of q, k, v are its positions
+// kv_length_before, kv_length_before + 1, ... Position p lives in page pages[p / page_size], slot p % page_size;
+// `pages` reaches at least to the last of these positions. Decode is row_count 1.
+struct AttentionSequence {
+  int64_t row_begin = 0;
+  int64_t row_count = 0;
+  int64_t kv_length_before = 0;
+  std::span<const int32_t> pages;
+};
+
+struct AttentionParams {
+  int64_t heads = 0;   // query heads; a multiple of kv_heads. Query head h reads kv head h / (heads / kv_heads)
+  float scale = 1.0f;  // usually 1 / sqrt(head_dim)
+  int64_t window = 0;  // 0: all earlier positions. w > 0: position p sees p - w + 1 .. p (Mistral)
+};
+
+struct LinearOptions {
+  TensorView bias;          // [N] of any weight dtype, or data == nullptr for none
+  bool accumulate = false;  // y += instead of y =: the residual add at no extra pass
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // "ref", "generic" or "avx2".
+  virtual std::string_view name() const = 0;
+
+  // y[M, N] = x[M, K] weight[N, K]^T (+ bias) (+ y). x and y must not overlap.
+  virtual void linear(ConstRows x, const TensorView& weight, Rows y, const LinearOptions& options = {}) = 0;
+
+  // y[i] = table[ids[i]], table [vocabulary, width] of any weight dtype. Every id is in range (CHECK).
+  virtual void embedding(const TensorView& table, std::span<const int32_t> ids, Rows y) = 0;
+
+  // y = x / sqrt(mean(x^2) + epsilon) * weight. The width of a row is a multiple of weight's size D and each group of
+  // D elements is normalized alone: D = hidden size for a layer's norm, D = head_dim for Qwen3's q_norm and k_norm.
+  // y may be x.
+  virtual void rms_norm(ConstRows x, const TensorView& weight, float epsilon, Rows y) = 0;
+
+  // y += x.
+  virtual void add(ConstRows x, Rows y) = 0;
+
+  // y = silu(gate) * up, silu(g) = g / (1 + exp(-g)). y may be gate or up.
+  virtual void swiglu(ConstRows gate, ConstRows up, Rows y) = 0;
+
+  // The rotation of each row: cos[r][i] = cos(a) * scaling, sin[r][i] = sin(a) * scaling, a = f32(positions[r]) *
+  // inv_freq[i] rounded to f32, as Hugging Face does. Made once per step and used by every layer. `scaling` is
+  // the attention factor of YaRN-like variants, else 1. Other position schemes (three axes) only need another table.
+  virtual void rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, float scaling, Rows cos,
+                          Rows sin) = 0;
+
+  // Rotates every head of x [rows, heads * head_dim] in place, half-split ("neox") as in Hugging Face Llama: with
+  // R = 2 * cos.width <= head_dim, the pairs are (i, i + R/2); elements past R stay as they are.
+  virtual void rope(Rows x, int64_t head_dim, ConstRows cos, ConstRows sin) = 0;
+
+  // Writes rows of k and v [rows, kv_heads * head_dim] into the pages of their sequences. Call before attention.
+  virtual void kv_store(const KvLayer& kv, std::span<const AttentionSequence> sequences, ConstRows k, ConstRows v) = 0;
+
+  // Causal attention of q [rows, heads * head_dim] over the pages; out has q's shape. Sequences' rows are disjoint.
+  // head_dim is even and at most kMaxHeadDim. Rows of no sequence are not written.
+  virtual void attention(ConstRows q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
+                         const AttentionParams& params, Rows out) = 0;
+
+  // indices[r] = the lowest index of row r's maximum, or -1 where the row holds a NaN (a broken model or request: the
+  // caller ends it with an error instead of a wrong token).
+  virtual void argmax(ConstRows x, std::span<int32_t> indices) = 0;
+};
+
+enum class Isa : uint8_t { kRef, kGeneric, kAvx2 };
+
+std::string_view isa_name(Isa isa);
+
+// True where this build and this processor can run it.
+bool isa_available(Isa isa);
+
+// The ISA to use: MILLRACE_ISA ("ref", "generic", "avx2") where it is set and not empty, else the best available one.
+// kInvalidArgument for another word; kUnsupported where the processor lacks it.
+Result<Isa> resolve_isa();
+
+// `pool` must outlive the Ops. `isa` must be available (CHECK).
+std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool);
+
+// make_ops(resolve_isa()).
+Result<std::unique_ptr<Ops>> make_ops(ThreadPool& pool);
+
+}  // namespace millrace::kernels
