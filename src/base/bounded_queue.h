@@ -22,8 +22,8 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(std::size_t capacity) : capacity_(capacity) {}
 
-  // kResourceExhausted when full, kUnavailable after close().
-  Status push(T item) {
+  // kResourceExhausted when full, kUnavailable after close(). The item is moved from only when the result is OK.
+  Status push(T&& item) {
     {
       std::lock_guard lock(mutex_);
       if (closed_) return Status(StatusCode::kUnavailable, "the queue is closed");

@@ -18,7 +18,7 @@ class LocalInbox : public Inbox {
 class LocalOutbox : public Outbox {
  public:
   explicit LocalOutbox(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {}
-  Status send(wire::Message& message) override { return queue_->push(message); }
+  Status send(wire::Message& message) override { return queue_->push(std::move(message)); }
 
  private:
   std::shared_ptr<Queue> queue_;

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <variant>
@@ -20,6 +19,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "text/chat_template.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -34,11 +34,11 @@ struct TokenPrompt {
   std::vector<int32_t> ids;
 };
 
-// A conversation for the model's chat template. JSON values are shared, never changed after submit.
+// A conversation for the model's chat template. Values are immutable and shared.
 struct ChatPrompt {
-  std::shared_ptr<const nlohmann::json> messages;         // array of {role, content, ...}; contents are strings
-  std::shared_ptr<const nlohmann::json> tools;            // array or null
-  std::shared_ptr<const nlohmann::json> template_kwargs;  // object or null; only names the api allows
+  ChatValue messages;         // list of {role, content, ...}; contents are strings
+  ChatValue tools;            // list, or absent
+  ChatValue template_kwargs;  // object of the names that the api allows, or absent
   bool add_generation_prompt = true;
   bool continue_final_message = false;
 };

@@ -1,0 +1,60 @@
+// The tokenizer stage: prompts to ids on a thread of its own, so that one huge prompt never holds up the HTTP thread.
+//
+// It lives in the front's process and takes its work by reference: the chat template is rendered (user text marked as
+// untrusted, so it cannot forge a special token), then encoded. Work is done in the order of arrival; each job's
+// callback is called exactly once, on the stage's thread (or by the destructor's thread, with kUnavailable, for what
+// was still queued).
+//
+// Thread safety: post() from any thread; run() once, on the stage's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "stages/engine.h"
+#include "stages/stage.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+inline constexpr std::size_t kMaxTokenizerJobs = 4096;
+
+class TokenizerStage : public Stage {
+ public:
+  using Ids = std::vector<int32_t>;
+  using Done = std::function<void(Result<Ids>)>;
+
+  // max_prompt_bytes: texts longer than this are refused before they are encoded (kTooLarge).
+  TokenizerStage(std::shared_ptr<const Tokenizer> tokenizer, std::optional<ChatTemplate> chat_template,
+                 std::size_t max_prompt_bytes);
+  ~TokenizerStage() override;
+
+  void run() override;
+  // Queues the prompt. kResourceExhausted when kMaxTokenizerJobs wait already; `done` is not called then.
+  Status post(Prompt prompt, Done done);
+  Status post_decode(Ids ids, bool skip_special_tokens, std::function<void(Result<std::string>)> done);
+  void close() { jobs_.close(); }
+
+  // What a job does, for tests.
+  Result<Ids> encode(const Prompt& prompt) const;
+
+ private:
+  using Job = std::function<void(bool run)>;  // run = false: say kUnavailable
+
+  Result<Ids> encode_text(const TextPrompt& prompt) const;
+  Result<Ids> encode_chat(const ChatPrompt& prompt) const;
+  Status check_ids(const Ids& ids) const;
+  Status check_size(std::size_t bytes) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
+  const std::size_t max_prompt_bytes_;
+  BoundedQueue<Job> jobs_;
+};
+
+}  // namespace millrace
