@@ -43,13 +43,16 @@ struct CacheNamespace {
 };
 
 struct RadixNode {
+  using Children = std::unordered_multimap<uint64_t, RadixNode*>;  // by the hash of the child's first page
+
   std::vector<int32_t> tokens;  // pages.size() * page_size
   std::vector<PageId> pages;
   RadixNode* parent = nullptr;
-  std::unordered_multimap<uint64_t, RadixNode*> children;  // by the hash of the child's first page
+  Children children;
   int32_t locks = 0;
   uint64_t last_access = 0;
-  uint64_t serial = 0;  // order of creation
+  uint64_t serial = 0;                    // order of creation
+  const CacheNamespace* space = nullptr;  // roots only: their key
   std::list<RadixNode>::iterator self;
 };
 
@@ -95,13 +98,12 @@ class RadixCache {
   int32_t evictable_pages() const { return cached_pages_ - locked_pages_; }
   int32_t node_count() const { return static_cast<int32_t>(nodes_.size() - roots_.size()); }
 
-  Status verify() const;  // O(tokens)
+  Status verify() const;  // the invariants above; O(tokens)
 
   // For tests and debugging: the roots by namespace.
   const std::map<CacheNamespace, RadixNode*>& roots() const { return roots_; }
 
  private:
-  friend class RadixCacheTestPeer;
   struct EvictFirst {
     bool operator()(const RadixNode* a, const RadixNode* b) const {
       return a->last_access != b->last_access ? a->last_access < b->last_access : a->serial < b->serial;
@@ -114,9 +116,11 @@ class RadixCache {
   RadixNode* new_node(RadixNode* parent, std::span<const int32_t> tokens, std::span<const PageId> pages);
   RadixNode* split(RadixNode* node, int32_t pages);
   void remove_leaf(RadixNode* leaf);
+  RadixNode::Children::iterator find_entry(const RadixNode& node) const;
   void touch(RadixNode* node);
   void update_evictable(RadixNode* node);
   std::span<const int32_t> first_block(const RadixNode& node) const;
+  Status verify_edge(const RadixNode& node) const;
 
   PagePool& pool_;
   int32_t page_size_;
