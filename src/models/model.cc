@@ -1,0 +1,80 @@
+#include "models/model.h"
+
+#include "models/architectures.h"
+
+namespace millrace {
+namespace {
+
+Buffer float_buffer(int64_t rows, int64_t width) {
+  return Buffer(static_cast<std::size_t>(rows * width) * sizeof(float));
+}
+
+std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, uint64_t version,
+                                  const std::shared_ptr<WeightStore>& store, WeightReader& reader) {
+  switch (config.architecture) {
+    case Architecture::kLlama:
+    case Architecture::kMistral:  // Llama with a sliding window, which is in config.layer_window
+      return make_llama(config, layers, version, store, reader);
+    case Architecture::kQwen2:
+      return make_qwen2(config, layers, version, store, reader);
+    case Architecture::kQwen3:
+      return make_qwen3(config, layers, version, store, reader);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Workspace::Workspace(const ModelConfig& config, int64_t max_rows)
+    : max_rows_(max_rows),
+      hidden_size_(config.hidden_size),
+      q_size_(config.q_size()),
+      kv_size_(config.kv_size()),
+      intermediate_size_(config.intermediate_size),
+      rotary_size_(config.head_dim / 2),
+      normed_(float_buffer(max_rows, hidden_size_)),
+      q_(float_buffer(max_rows, q_size_)),
+      k_(float_buffer(max_rows, kv_size_)),
+      v_(float_buffer(max_rows, kv_size_)),
+      attended_(float_buffer(max_rows, q_size_)),
+      gate_(float_buffer(max_rows, intermediate_size_)),
+      up_(float_buffer(max_rows, intermediate_size_)),
+      cos_(float_buffer(max_rows, rotary_size_)),
+      sin_(float_buffer(max_rows, rotary_size_)) {}
+
+kernels::Rows Workspace::take(Buffer& buffer, int64_t rows, int64_t width) {
+  CHECK(rows <= max_rows_);
+  return {buffer.as<float>().data(), rows, width};
+}
+
+Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
+                                                LayerRange layers, uint64_t weight_version) {
+  if (layers.begin < 0 || layers.begin >= layers.end || layers.end > config.layers) {
+    return invalid_argument("layers [{}, {}); wanted a range that is not empty in [0, {}]", layers.begin, layers.end,
+                            config.layers);
+  }
+  if (config.head_dim > kernels::kMaxHeadDim) {
+    return error(StatusCode::kUnsupported, "head_dim is {}; wanted at most {}", config.head_dim, kernels::kMaxHeadDim);
+  }
+  WeightReader reader(*store);
+  std::shared_ptr<const Model> model = make(config, layers, weight_version, store, reader);
+  if (model == nullptr) {
+    return error(StatusCode::kUnsupported, "architecture {}; wanted one of this build's models",
+                 architecture_name(config.architecture));
+  }
+  RETURN_IF_ERROR(reader.status());
+  // Old files store the rotary frequencies, which the config implies; a tied head may be stored beside its twin.
+  if (config.tie_word_embeddings) {
+    RETURN_IF_ERROR(store->check_all_taken({".rotary_emb.inv_freq", "lm_head.weight"}));
+  } else {
+    RETURN_IF_ERROR(store->check_all_taken({".rotary_emb.inv_freq"}));
+  }
+  return model;
+}
+
+Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
+                                                uint64_t weight_version) {
+  return load_model(config, std::move(store), LayerRange{0, config.layers}, weight_version);
+}
+
+}  // namespace millrace

@@ -1,0 +1,111 @@
+// Model: one architecture with one version of its weights, or a contiguous range of its layers.
+//
+// A step is three calls, so that a stage of a pipeline makes only those that are its own, and so that rows may begin as
+// embeddings of something else than token ids:
+//   embed    token ids -> hidden rows           the stage that owns layer 0
+//   forward  hidden rows through the layers     every stage; reads and writes the KV pages of its layers
+//   head     hidden rows -> logits              the stage that owns the last layer
+//
+// A Model is immutable: the shared_ptr<const Model> is the versioned handle to the weights. New weights are another
+// Model, made beside the one that serves and swapped in between two steps.
+//
+// The same bits: every row's result depends on its own sequence's tokens and positions alone, because every op keeps
+// that promise (kernels/ops.h) and nothing here mixes rows.
+//
+// Owner: the runner owns the pages, the workspace, the ops and the rows. Thread safety: const functions may be called
+// from several threads, each with its own Ops and Workspace.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/model_config.h"
+#include "formats/weights.h"
+#include "kernels/ops.h"
+#include "tensor/tensor.h"
+
+namespace millrace {
+
+// Layers [begin, end).
+struct LayerRange {
+  int begin = 0;
+  int end = 0;
+  int count() const { return end - begin; }
+};
+
+// One ragged batch: row r stands at positions[r] of the sequence whose rows hold r. Every row belongs to a sequence.
+struct Step {
+  std::span<const int32_t> positions;
+  std::span<const kernels::AttentionSequence> sequences;
+  std::span<const kernels::KvLayer> kv;  // one for each layer of the model's range
+};
+
+// The activations inside a layer, allocated once for `max_rows` rows: a step allocates nothing. The contents mean
+// nothing between two calls. One thread at a time.
+class Workspace {
+ public:
+  Workspace(const ModelConfig& config, int64_t max_rows);
+
+  int64_t max_rows() const { return max_rows_; }
+  kernels::Rows normed(int64_t rows) { return take(normed_, rows, hidden_size_); }
+  kernels::Rows q(int64_t rows) { return take(q_, rows, q_size_); }
+  kernels::Rows k(int64_t rows) { return take(k_, rows, kv_size_); }
+  kernels::Rows v(int64_t rows) { return take(v_, rows, kv_size_); }
+  kernels::Rows attended(int64_t rows) { return take(attended_, rows, q_size_); }
+  kernels::Rows gate(int64_t rows) { return take(gate_, rows, intermediate_size_); }
+  kernels::Rows up(int64_t rows) { return take(up_, rows, intermediate_size_); }
+  kernels::Rows cos(int64_t rows) { return take(cos_, rows, rotary_size_); }
+  kernels::Rows sin(int64_t rows) { return take(sin_, rows, rotary_size_); }
+
+ private:
+  kernels::Rows take(Buffer& buffer, int64_t rows, int64_t width);
+
+  int64_t max_rows_, hidden_size_, q_size_, kv_size_, intermediate_size_, rotary_size_;
+  Buffer normed_, q_, k_, v_, attended_, gate_, up_, cos_, sin_;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  const ModelConfig& config() const { return config_; }
+  LayerRange layers() const { return layers_; }
+  uint64_t weight_version() const { return weight_version_; }
+
+  // hidden [rows, hidden_size] = the embeddings of `tokens`, each in [0, vocab_size). CHECK: the range begins at 0.
+  virtual void embed(std::span<const int32_t> tokens, kernels::Rows hidden, kernels::Ops& ops) const = 0;
+
+  // Takes `hidden` [rows, hidden_size] through the layers, in place, and stores the rows' keys and values.
+  // rows <= workspace.max_rows().
+  virtual void forward(const Step& step, kernels::Rows hidden, Workspace& workspace, kernels::Ops& ops) const = 0;
+
+  // logits [rows, vocab_size] of rows that have passed every layer. CHECK: the range ends at the last layer.
+  virtual void head(kernels::ConstRows hidden, kernels::Rows logits, Workspace& workspace, kernels::Ops& ops) const = 0;
+
+ protected:
+  // `store` keeps the bytes behind the weights alive.
+  Model(ModelConfig config, LayerRange layers, uint64_t weight_version, std::shared_ptr<WeightStore> store)
+      : config_(std::move(config)), layers_(layers), weight_version_(weight_version), store_(std::move(store)) {}
+
+  const ModelConfig config_;
+  const LayerRange layers_;
+  const uint64_t weight_version_;
+  const std::shared_ptr<WeightStore> store_;
+};
+
+// The model of config.architecture over the tensors of `store`. Every tensor's name and shape is checked against the
+// config, those of layers outside `layers` too, but only the pages of the range's weights are ever read.
+// Errors: those of WeightStore::get (a missing tensor, a wrong shape or dtype) and check_all_taken (a tensor that this
+// architecture does not have); kUnsupported for a head_dim over kernels::kMaxHeadDim; kInvalidArgument for a range that
+// is empty or outside [0, config.layers].
+Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
+                                                LayerRange layers, uint64_t weight_version);
+
+// All layers.
+Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
+                                                uint64_t weight_version = 1);
+
+}  // namespace millrace

@@ -1,0 +1,126 @@
+// Qwen2 and Qwen2.5 (Yang et al., "Qwen2 Technical Report", 2024): pre-norm decoder with grouped queries and SwiGLU,
+// whose query, key and value projections carry a bias and no other does. Upper layers may attend through a sliding
+// window.
+//
+//   x = embed(tokens)
+//   for every layer:
+//     n = rms_norm(x)
+//     q, k, v = rope(q_proj(n) + b_q), rope(k_proj(n) + b_k), v_proj(n) + b_v
+//     x += o_proj(attention(q, k, v))
+//     n = rms_norm(x)
+//     x += down_proj(silu(gate_proj(n)) * up_proj(n))
+//   logits = lm_head(rms_norm(x))
+#include <cmath>
+
+#include "models/architectures.h"
+#include "models/rope.h"
+
+namespace millrace {
+namespace {
+
+using kernels::ConstRows;
+using kernels::Ops;
+using kernels::Rows;
+
+struct Qwen2Layer {
+  TensorView input_norm, post_norm;
+  Linear q, k, v, o;
+  Linear gate, up, down;
+
+  Qwen2Layer(const ModelConfig& c, int index, WeightReader& reader) {
+    const std::string layer = fmt::format("model.layers.{}.", index);
+    const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
+    input_norm = reader.tensor(layer + "input_layernorm.weight", {c.hidden_size});
+    q = reader.linear(attention + "q_proj", c.q_size(), c.hidden_size, true);
+    k = reader.linear(attention + "k_proj", c.kv_size(), c.hidden_size, true);
+    v = reader.linear(attention + "v_proj", c.kv_size(), c.hidden_size, true);
+    o = reader.linear(attention + "o_proj", c.hidden_size, c.q_size(), false);
+    post_norm = reader.tensor(layer + "post_attention_layernorm.weight", {c.hidden_size});
+    gate = reader.linear(mlp + "gate_proj", c.intermediate_size, c.hidden_size, false);
+    up = reader.linear(mlp + "up_proj", c.intermediate_size, c.hidden_size, false);
+    down = reader.linear(mlp + "down_proj", c.hidden_size, c.intermediate_size, false);
+  }
+};
+
+class Qwen2 final : public Model {
+ public:
+  Qwen2(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<WeightStore> store,
+        WeightReader& reader)
+      : Model(c, range, version, std::move(store)),
+        epsilon_(static_cast<float>(c.rms_norm_eps)),
+        inv_freq_(rope_inverse_frequencies(c.rope, c.head_dim)) {
+    embedding_ = reader.tensor("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
+    for (int i = 0; i < c.layers; ++i) {
+      const Qwen2Layer layer(c, i, reader);
+      if (i >= range.begin && i < range.end) own_layers_.push_back(layer);
+    }
+    norm_ = reader.tensor("model.norm.weight", {c.hidden_size});
+    head_ = c.tie_word_embeddings ? embedding_ : reader.tensor("lm_head.weight", {c.vocab_size, c.hidden_size});
+  }
+
+  void embed(std::span<const int32_t> tokens, Rows hidden, Ops& ops) const override {
+    CHECK(layers_.begin == 0);
+    ops.embedding(embedding_, tokens, hidden);
+  }
+
+  void forward(const Step& step, Rows x, Workspace& ws, Ops& ops) const override {
+    CHECK(step.kv.size() == own_layers_.size());
+    const Rows cos = ws.cos(x.count), sin = ws.sin(x.count);
+    ops.rope_table(step.positions, inv_freq_, static_cast<float>(config_.rope.attention_factor), cos, sin);
+    for (std::size_t i = 0; i < own_layers_.size(); ++i) {
+      attention(static_cast<int>(i), step, x, cos, sin, ws, ops);
+      mlp(own_layers_[i], x, ws, ops);
+    }
+  }
+
+  void head(ConstRows x, Rows logits, Workspace& ws, Ops& ops) const override {
+    CHECK(layers_.end == config_.layers);
+    const Rows n = ws.normed(x.count);
+    ops.rms_norm(x, norm_, epsilon_, n);
+    ops.linear(n, head_, logits);
+  }
+
+ private:
+  void attention(int i, const Step& step, Rows x, ConstRows cos, ConstRows sin, Workspace& ws, Ops& ops) const {
+    const Qwen2Layer& layer = own_layers_[static_cast<std::size_t>(i)];
+    const kernels::KvLayer& kv = step.kv[static_cast<std::size_t>(i)];
+    const Rows n = ws.normed(x.count), q = ws.q(x.count), k = ws.k(x.count), v = ws.v(x.count);
+    ops.rms_norm(x, layer.input_norm, epsilon_, n);
+    layer.q(ops, n, q);
+    layer.k(ops, n, k);
+    layer.v(ops, n, v);
+    ops.rope(q, config_.head_dim, cos, sin);
+    ops.rope(k, config_.head_dim, cos, sin);
+    ops.kv_store(kv, step.sequences, k, v);
+    const Rows attended = ws.attended(x.count);
+    ops.attention(q, kv, step.sequences,
+                  {.heads = config_.heads,
+                   .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+                   .window = config_.layer_window[static_cast<std::size_t>(layers_.begin + i)]},
+                  attended);
+    layer.o.add_to(ops, attended, x);
+  }
+
+  void mlp(const Qwen2Layer& layer, Rows x, Workspace& ws, Ops& ops) const {
+    const Rows n = ws.normed(x.count), gate = ws.gate(x.count), up = ws.up(x.count);
+    ops.rms_norm(x, layer.post_norm, epsilon_, n);
+    layer.gate(ops, n, gate);
+    layer.up(ops, n, up);
+    ops.swiglu(gate, up, gate);
+    layer.down.add_to(ops, gate, x);
+  }
+
+  const float epsilon_;
+  const std::vector<float> inv_freq_;
+  TensorView embedding_, norm_, head_;
+  std::vector<Qwen2Layer> own_layers_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Model> make_qwen2(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
+                                        std::shared_ptr<WeightStore> store, WeightReader& reader) {
+  return std::make_shared<Qwen2>(config, layers, weight_version, std::move(store), reader);
+}
+
+}  // namespace millrace
