@@ -1,0 +1,105 @@
+#include "api/chat_prompt.h"
+
+#include <nlohmann/json.hpp>
+
+#include "api/routes.h"
+
+namespace millrace::api {
+namespace {
+
+constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+
+Status check_role(const Json& message, const std::string& where) {
+  const Json* role = json_find(message, "role");
+  if (!role)
+    return invalid_argument("{}.role is missing; wanted one of system, developer, user, assistant, tool", where);
+  if (!role->is_string())
+    return invalid_argument("{}.role is of type {}; wanted a string", where, json_type_name(*role));
+  const auto& name = role->get_ref<const std::string&>();
+  for (std::string_view known : kRoles) {
+    if (name == known) return ok_status();
+  }
+  return invalid_argument("{}.role is '{}'; wanted one of system, developer, user, assistant, tool", where,
+                          name.substr(0, 64));
+}
+
+// An array of parts becomes one text: templates of text models know strings only.
+Result<std::string> join_parts(const Json& parts, const std::string& where) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string part_name = fmt::format("{}.content[{}]", where, i);
+    const Json& part = parts[i];
+    if (!part.is_object())
+      return invalid_argument("{} is of type {}; wanted an object", part_name, json_type_name(part));
+    std::string type, piece;
+    RETURN_IF_ERROR(json_read(part, "type", type).with_prefix(part_name));
+    if (type != "text") {
+      return invalid_argument("{}.type is '{}'; wanted 'text': this model takes text only", part_name,
+                              type.substr(0, 64));
+    }
+    const Json* value = json_find(part, "text");
+    if (!value || !value->is_string()) return invalid_argument("{}.text is no string; wanted one", part_name);
+    text += value->get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// Checks one message; flattens its content in place where it is an array of parts.
+Status normalize_message(Json& message, const std::string& where, bool& changed) {
+  if (!message.is_object())
+    return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(message));
+  RETURN_IF_ERROR(check_role(message, where));
+  const Json* content = json_find(message, "content");
+  if (!content) {
+    const bool assistant = message["role"] == "assistant";
+    return assistant ? ok_status() : invalid_argument("{}.content is missing; wanted a string", where);
+  }
+  if (content->is_string()) return ok_status();
+  if (!content->is_array()) {
+    return invalid_argument("{}.content is of type {}; wanted a string or an array of parts", where,
+                            json_type_name(*content));
+  }
+  ASSIGN_OR_RETURN(std::string text, join_parts(*content, where));
+  message["content"] = std::move(text);
+  changed = true;
+  return ok_status();
+}
+
+}  // namespace
+
+Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
+  const Json* given = json_find(body, "messages");
+  if (!given) return invalid_argument("messages is missing; wanted an array of messages");
+  if (!given->is_array()) return invalid_argument("messages is of type {}; wanted an array", json_type_name(*given));
+  if (given->empty() || given->size() > kMaxMessages) {
+    return invalid_argument("messages has {} entries; wanted 1 to {}", given->size(), kMaxMessages);
+  }
+  Json messages = *given;
+  bool changed = false;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), changed));
+  }
+  ChatPrompt prompt;
+  ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
+  prompt.messages = changed ? ChatValue(messages) : original.get("messages");
+  if (const Json* extra = json_find(body, "chat_template_kwargs")) {
+    if (!extra->is_object()) {
+      return invalid_argument("chat_template_kwargs is of type {}; wanted an object", json_type_name(*extra));
+    }
+    // Variables that the server sets itself must not be replaced by a request.
+    for (const char* name :
+         {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "chat_template"}) {
+      if (extra->contains(name)) return invalid_argument("chat_template_kwargs has {}; wanted other names only", name);
+    }
+    prompt.template_kwargs = original.get("chat_template_kwargs");
+  }
+  RETURN_IF_ERROR(json_read(body, "continue_final_message", prompt.continue_final_message));
+  prompt.add_generation_prompt = !prompt.continue_final_message;
+  RETURN_IF_ERROR(json_read(body, "add_generation_prompt", prompt.add_generation_prompt));
+  if (prompt.continue_final_message && prompt.add_generation_prompt) {
+    return invalid_argument("continue_final_message is true and add_generation_prompt too; wanted one of them");
+  }
+  return prompt;
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,110 @@
+#include "api/error.h"
+
+#include "base/json.h"
+
+namespace millrace::api {
+namespace {
+
+constexpr std::string_view kRetryAfterSeconds = "1";
+
+std::string_view type_of(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 409:
+      return "conflict_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return http_status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+int http_status_of(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return 200;
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kTooLarge:
+    case StatusCode::kUnsupported:
+      return 400;
+    case StatusCode::kNotFound:
+      return 404;
+    case StatusCode::kConflict:
+      return 409;
+    case StatusCode::kResourceExhausted:
+      return 429;
+    case StatusCode::kUnavailable:
+      return 503;
+    case StatusCode::kDeadline:
+      return 504;
+    case StatusCode::kCancelled:
+      return 499;
+    case StatusCode::kUnauthenticated:
+      return 401;
+    case StatusCode::kPermissionDenied:
+      return 403;
+    case StatusCode::kInternal:
+      return 500;
+  }
+  return 500;
+}
+
+void append_nullable(std::string& out, std::string_view name, const std::string& value) {
+  out += ",\"";
+  out += name;
+  out += "\":";
+  if (value.empty()) {
+    out += "null";
+  } else {
+    json_append_string(out, value);
+  }
+}
+
+}  // namespace
+
+ApiError bad_request(std::string message, std::string param) {
+  return {.http_status = 400, .message = std::move(message), .param = std::move(param)};
+}
+
+ApiError from_status(const Status& status) {
+  ApiError error{.http_status = http_status_of(status.code()), .message = status.message()};
+  if (status.code() == StatusCode::kTooLarge) error.code = "context_length_exceeded";
+  return error;
+}
+
+std::string render_error(const ApiError& error) {
+  std::string out = "{\"error\":{\"message\":";
+  json_append_string(out, error.message);
+  out += ",\"type\":\"";
+  out += type_of(error.http_status);
+  out += '"';
+  append_nullable(out, "param", error.param);
+  append_nullable(out, "code", error.code);
+  out += "}}";
+  return out;
+}
+
+std::string render_http_error(int http_status, std::string_view message) {
+  ApiError error{.http_status = http_status, .message = std::string(message)};
+  if (http_status == 401) error.code = "invalid_api_key";
+  return render_error(error);
+}
+
+http::Response error_response(const ApiError& error) {
+  http::Response response{.status = error.http_status, .body = render_error(error)};
+  if (error.http_status == 429 || error.http_status == 503) {
+    response.headers.set("Retry-After", std::string(kRetryAfterSeconds));
+  }
+  return response;
+}
+
+}  // namespace millrace::api

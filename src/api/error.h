@@ -1,0 +1,33 @@
+// Errors as OpenAI clients expect them: {"error": {"message", "type", "param", "code"}} with a real HTTP status.
+// Thread safety: free functions and values.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "http/message.h"
+
+namespace millrace::api {
+
+struct ApiError {
+  int http_status = 500;
+  std::string message;
+  std::string param;  // the request field at fault; empty: null
+  std::string code;   // "model_not_found", "context_length_exceeded", ...; empty: null
+};
+
+// A malformed or out-of-range field of the request: 400.
+ApiError bad_request(std::string message, std::string param = "");
+// An error of the engine. The codes map as base/status.h says, but a prompt over the context is a 400, as clients
+// expect.
+ApiError from_status(const Status& status);
+
+// {"error":{...}}
+std::string render_error(const ApiError& error);
+// The same for errors that the HTTP server answers by itself.
+std::string render_http_error(int http_status, std::string_view message);
+// With Retry-After where trying again makes sense (429, 503).
+http::Response error_response(const ApiError& error);
+
+}  // namespace millrace::api

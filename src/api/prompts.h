@@ -1,0 +1,20 @@
+// The `prompt` of completions and tokenize requests: a text, token ids, or an array of either.
+// Thread safety: free functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/json.h"
+#include "stages/engine.h"
+
+namespace millrace::api {
+
+// 1 to kMaxPrompts prompts. Token ids must lie in [0, vocab_size). kInvalidArgument names the place: "prompt[1] is
+// ...".
+Result<std::vector<Prompt>> read_prompts(const Json& body, int32_t vocab_size);
+
+// An array of ids; `name` stands in messages.
+Result<std::vector<int32_t>> read_ids(const Json& array, const std::string& name, int32_t vocab_size);
+
+}  // namespace millrace::api

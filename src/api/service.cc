@@ -1,0 +1,115 @@
+// What says who serves and whether: /v1/models, /live, /ready, /health, /version, /.
+#include "api/error.h"
+#include "api/routes.h"
+#include "base/json.h"
+
+namespace millrace::api {
+namespace {
+
+void append_model(std::string& out, const ModelFacts& model) {
+  out += "{\"id\":";
+  json_append_string(out, model.name);
+  out += fmt::format(",\"object\":\"model\",\"created\":{},\"owned_by\":\"millrace\",\"root\":", model.created);
+  json_append_string(out, model.name);
+  out += fmt::format(",\"parent\":null,\"max_model_len\":{}}}", model.context_length);
+}
+
+void list_models(ApiContext& context, const http::ResponderPtr& responder) {
+  std::string out = "{\"object\":\"list\",\"data\":[";
+  append_model(out, context.engine.model());
+  responder->send({.body = out + "]}"});
+}
+
+void get_model(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  const ModelFacts& model = context.engine.model();
+  const std::string wanted(request.param("id"));
+  if (wanted != model.name) {
+    responder->send(error_response({.http_status = 404,
+                                    .message = fmt::format("The model '{}' does not exist; this server has '{}'",
+                                                           wanted.substr(0, 200), model.name),
+                                    .param = "model",
+                                    .code = "model_not_found"}));
+    return;
+  }
+  std::string out;
+  append_model(out, model);
+  responder->send({.body = std::move(out)});
+}
+
+std::string_view state_name(wire::StageState state) {
+  static constexpr std::string_view kNames[] = {"loading", "ready", "stalled", "failed", "draining"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+void append_stage(std::string& out, const wire::StageStatus& stage) {
+  out += "{\"stage\":";
+  json_append_string(out, stage.stage);
+  out += fmt::format(",\"state\":\"{}\",\"message\":", state_name(stage.state));
+  json_append_string(out, stage.message);
+  out += fmt::format(
+      ",\"progress\":{:.3f},\"incarnation\":{},\"steps\":{},\"running\":{},\"waiting\":{},\"pages_total\":{},\"pages_"
+      "free\":{},"
+      "\"pages_cached\":{},\"page_size\":{}}}",
+      stage.progress, stage.incarnation, stage.steps, stage.running, stage.waiting, stage.pages_total, stage.pages_free,
+      stage.pages_cached, stage.page_size);
+}
+
+// 200 when requests are accepted now, else 503 with the reason. Constant cost: it looks at the last heartbeats.
+void ready(ApiContext& context, const http::ResponderPtr& responder) {
+  const Health health = context.engine.health();
+  std::string out = health.ready ? "{\"ready\":true,\"reason\":" : "{\"ready\":false,\"reason\":";
+  json_append_string(out, health.reason);
+  out += ",\"stages\":[";
+  for (std::size_t i = 0; i < health.stages.size(); ++i) {
+    if (i) out += ',';
+    append_stage(out, health.stages[i]);
+  }
+  out += "]}";
+  http::Response response{.status = health.ready ? 200 : 503, .body = std::move(out)};
+  if (!health.ready) response.headers.set("Retry-After", "1");
+  responder->send(std::move(response));
+}
+
+void version(ApiContext& context, const http::ResponderPtr& responder) {
+  responder->send({.body = fmt::format("{{\"version\":\"{}\"}}", context.version)});
+}
+
+void hello(ApiContext& context, const http::ResponderPtr& responder) {
+  responder->send(
+      {.content_type = "text/plain; charset=utf-8",
+       .body = fmt::format("Millrace {} serves {}.\nPoint an OpenAI client at /v1 of this address; /ready tells "
+                           "whether requests are accepted now.\n",
+                           context.version, context.engine.model().name)});
+}
+
+}  // namespace
+
+void add_service_routes(ApiContext& context) {
+  using Answer = void (*)(ApiContext&, const http::ResponderPtr&);
+  const auto get = [&context](const char* pattern, http::Access access, Answer answer) {
+    context.server.add_route(
+        {.method = "GET", .pattern = pattern, .access = access, .handler = [&context, answer](auto, auto responder) {
+           answer(context, responder);
+         }});
+  };
+  get("/", http::Access::kPublic, hello);
+  get("/live", http::Access::kPublic,
+      [](ApiContext&, const http::ResponderPtr& responder) { responder->send({.body = "{\"live\":true}"}); });
+  get("/ready", http::Access::kPublic, ready);
+  get("/health", http::Access::kPublic, ready);
+  get("/version", http::Access::kPublic, version);
+  get("/v1/models", http::Access::kUser, list_models);
+  context.server.add_route(
+      {.method = "GET", .pattern = "/v1/models/{id...}", .handler = [&context](auto request, auto responder) {
+         get_model(context, *request, responder);
+       }});
+}
+
+void add_routes(ApiContext& context) {
+  add_chat_routes(context);
+  add_completions_routes(context);
+  add_token_routes(context);
+  add_service_routes(context);
+}
+
+}  // namespace millrace::api
