@@ -33,8 +33,6 @@ void DetokenizerStage::run() {
         states_.clear();
       }
       front_.send(std::move(*message));
-    } else if (std::holds_alternative<wire::Shutdown>(*message)) {
-      break;
     } else {
       LOG_WARNING("ignored a message of type {}: it is not for the detokenizer", message->index());
     }

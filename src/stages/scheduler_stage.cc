@@ -44,7 +44,7 @@ void SchedulerStage::run() {
   serve();
 }
 
-// False: the model could not be loaded, or we were told to stop; load_status_ tells which.
+// False: the model could not be loaded; load_status_ tells why.
 bool SchedulerStage::wait_for_model() {
   Loading loading;
   std::thread loader([&] {
@@ -82,22 +82,19 @@ bool SchedulerStage::wait_for_model() {
   return false;
 }
 
-// Takes what waits in the inbox, waiting up to wait_ms for the first message. False: told to shut down.
-bool SchedulerStage::receive_all(Scheduler& scheduler, Scheduler::Deltas& out, int wait_ms) {
+// Takes what waits in the inbox, waiting up to wait_ms for the first message.
+void SchedulerStage::receive_all(Scheduler& scheduler, Scheduler::Deltas& out, int wait_ms) {
   for (int i = 0; i < kMaxReceivedPerStep; ++i) {
     auto message = inbox_->receive(i == 0 ? wait_ms : 0);
-    if (!message) return true;
+    if (!message) return;
     if (auto* request = std::get_if<wire::TokenizedRequest>(&*message)) {
       scheduler.receive(std::move(*request), out);
     } else if (auto* abort = std::get_if<wire::AbortRequest>(&*message)) {
       scheduler.abort(abort->id, out);
-    } else if (std::holds_alternative<wire::Shutdown>(*message)) {
-      return false;
     } else {
       LOG_WARNING("ignored a message of type {}: it is not for the scheduler", message->index());
     }
   }
-  return true;
 }
 
 void SchedulerStage::send(Scheduler::Deltas& out) {
@@ -134,7 +131,7 @@ void SchedulerStage::serve() {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       continue;
     }
-    if (!receive_all(scheduler, out, busy ? 0 : kHeartbeatMs / 5)) break;
+    receive_all(scheduler, out, busy ? 0 : kHeartbeatMs / 5);
     busy = scheduler.step(kPollMs, out);
     send(out);
   }

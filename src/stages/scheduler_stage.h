@@ -34,7 +34,7 @@ class SchedulerStage : public Stage {
  private:
   bool wait_for_model();
   void serve();
-  bool receive_all(Scheduler& scheduler, Scheduler::Deltas& out, int wait_ms);
+  void receive_all(Scheduler& scheduler, Scheduler::Deltas& out, int wait_ms);
   void send(Scheduler::Deltas& out);
   void beat(wire::StageStatus status);
 
@@ -45,7 +45,6 @@ class SchedulerStage : public Stage {
   const uint64_t incarnation_;
   std::unique_ptr<Runner> runner_;
   Status load_status_;
-  bool shutdown_ = false;
 };
 
 }  // namespace millrace

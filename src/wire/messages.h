@@ -94,12 +94,6 @@ struct AbortRequest {
   }
 };
 
-// Finish what is running, then leave. Also sent to the detokenizer.
-struct Shutdown {
-  template <typename V>
-  void visit(V&&) {}
-};
-
 // ---- to the detokenizer ---------------------------------------------------------------------------------------------
 
 // What the detokenizer must know of a request; rides on the request's first delta.
@@ -187,6 +181,6 @@ struct StageStatus {
 };
 
 // The position in this list is the type number on the wire: append only.
-using Message = std::variant<TokenizedRequest, AbortRequest, Shutdown, TokenBatch, TextBatch, StageStatus>;
+using Message = std::variant<TokenizedRequest, AbortRequest, TokenBatch, TextBatch, StageStatus>;
 
 }  // namespace millrace::wire

@@ -40,8 +40,8 @@ TOKEN_DELTAS = [
 FRAMES = {
     "tokenized_request": frame(0, {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant"}),
     "abort_request": frame(1, {1: 7}),
-    "token_batch": frame(3, {1: TOKEN_DELTAS}),
-    "text_batch": frame(4, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0)}]}),
+    "token_batch": frame(2, {1: TOKEN_DELTAS}),
+    "text_batch": frame(3, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0)}]}),
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,149 @@
+#include "pipeline/supervisor.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/log.h"
+
+extern char** environ;
+
+namespace millrace {
+namespace {
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string describe(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    const int signal = WTERMSIG(wait_status);
+    return fmt::format("killed by signal {} ({})", signal, sigabbrev_np(signal) ? sigabbrev_np(signal) : "?");
+  }
+  return fmt::format("exit code {}", WEXITSTATUS(wait_status));
+}
+
+// Starts this very program again. The child begins with no blocked signals, whatever this thread blocks.
+Result<pid_t> spawn_self(const std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  std::string program = "millrace";
+  argv.push_back(program.data());
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  pid_t pid = -1;
+  const int failure = posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  if (failure != 0) return internal_error("cannot start a process: {}", std::strerror(failure));
+  return pid;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(std::vector<ChildSpec> children, SupervisorEvents events) : events_(std::move(events)) {
+  for (ChildSpec& spec : children) children_.push_back({.spec = std::move(spec)});
+}
+
+Supervisor::~Supervisor() { stop(0); }
+
+// The children are tied to the life of the thread that starts them (see prctl(2), PR_SET_PDEATHSIG), so all of them are
+// started by this one thread, which lives until they are gone.
+void Supervisor::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Supervisor::stop(int grace_ms) {
+  grace_ms_.store(grace_ms);
+  stop_.store(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Supervisor::run() {
+  while (!stop_.load()) {
+    for (Child& child : children_) {
+      if (child.pid < 0) {
+        if (!child.given_up && now_ms() >= child.start_at_ms) launch(child);
+        continue;
+      }
+      int wait_status = 0;
+      if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) bury(child, wait_status);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(kSupervisePollMs));
+  }
+  end_all();
+}
+
+void Supervisor::launch(Child& child) {
+  ++child.incarnation;
+  child.started_ms = now_ms();
+  events_.starting(child.spec.name, child.incarnation);
+  auto pid = spawn_self(child.spec.arguments(child.incarnation));
+  if (pid.ok()) {
+    child.pid = *pid;
+    return;
+  }
+  LOG_ERROR("the {} could not be started: {}", child.spec.name, pid.status().message());
+  child.start_at_ms = now_ms() + child.pause_ms;
+  child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
+}
+
+void Supervisor::bury(Child& child, int wait_status) {
+  child.pid = -1;
+  if (now_ms() - child.started_ms >= kLongLifeMs) child.pause_ms = kRestartPauseMs;
+  const std::string how = describe(wait_status);
+  events_.died(child.spec.name, how);
+  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput) {
+    child.given_up = true;
+    events_.gave_up(child.spec.name);
+    return;
+  }
+  LOG_ERROR("the {} stopped: {}; starting it again in {} ms", child.spec.name, how, child.pause_ms);
+  child.start_at_ms = now_ms() + child.pause_ms;
+  child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
+}
+
+void Supervisor::end_all() {
+  for (const Child& child : children_) {
+    if (child.pid > 0) ::kill(child.pid, SIGTERM);
+  }
+  const int64_t deadline_ms = now_ms() + grace_ms_.load();
+  for (Child& child : children_) {
+    while (child.pid > 0) {
+      int wait_status = 0;
+      const pid_t ended = ::waitpid(child.pid, &wait_status, WNOHANG);
+      if (ended == child.pid || (ended < 0 && errno != EINTR)) {
+        child.pid = -1;
+      } else if (now_ms() >= deadline_ms) {
+        ::kill(child.pid, SIGKILL);
+        ::waitpid(child.pid, &wait_status, 0);
+        child.pid = -1;
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    }
+  }
+}
+
+Status become_child(pid_t parent) {
+  ::signal(SIGINT, SIG_IGN);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (!parent_alive(parent)) return Status(StatusCode::kUnavailable, "the parent process is gone");
+  return ok_status();
+}
+
+bool parent_alive(pid_t parent) { return ::getppid() == parent; }
+
+}  // namespace millrace
