@@ -1,0 +1,99 @@
+#include "http/admission.h"
+
+#include <fmt/core.h>
+
+#include "base/json.h"
+
+namespace millrace::http {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr std::string_view kCorsHeaders = "authorization, content-type, x-request-id, traceparent";
+
+bool is_json(const std::string* content_type) {
+  if (content_type == nullptr) return false;
+  std::string_view text = *content_type;
+  text = text.substr(0, text.find(';'));
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return equals_ignore_case(text, "application/json");
+}
+
+Response preflight(const std::string& allow) {
+  Response response{.status = 204, .content_type = ""};
+  response.headers.add("Access-Control-Allow-Methods", allow);
+  response.headers.add("Access-Control-Allow-Headers", std::string(kCorsHeaders));
+  response.headers.add("Access-Control-Max-Age", "600");
+  return response;
+}
+
+HttpError check_body(const ServerOptions& options, const Route& route, const RequestHead& head) {
+  if (!head.has_body()) return {};
+  uint64_t limit = body_limit(options, &route);
+  if (head.content_length > limit) {
+    return {413, fmt::format("request body is {} bytes; the limit is {}", head.content_length, limit)};
+  }
+  const std::string* coding = head.headers.find("content-encoding");
+  if (coding != nullptr && !equals_ignore_case(*coding, "identity")) {
+    return {415, "Content-Encoding is not 'identity'; compressed bodies are not accepted"};
+  }
+  if (route.require_json && !is_json(head.headers.find("content-type"))) {
+    return {415, "Content-Type is not 'application/json'"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Response render_error(const ServerOptions& options, int status, std::string_view message) {
+  Response response{.status = status};
+  if (options.render_error) {
+    response.body = options.render_error(status, message);
+  } else {
+    response.body = "{\"error\":{\"message\":";
+    json_append_string(response.body, message);
+    response.body += fmt::format(",\"code\":{}}}}}", status);
+  }
+  if (status == 401) response.headers.add("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+uint64_t body_limit(const ServerOptions& options, const Route* route) {
+  if (route != nullptr && route->max_body_bytes > 0) return route->max_body_bytes;
+  return options.limits.body_bytes;
+}
+
+std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const Router::Match& match,
+                              const RequestHead& head, bool loopback_client) {
+  auto refuse = [&](const HttpError& error) { return render_error(options, error.status, error.message); };
+  if (HttpError error = gate.check_host(head)) return refuse(error);
+  // A preflight carries no credentials by design and runs no handler.
+  if (Gate::is_preflight(head) && match.path_known && !gate.cors_origin(head).empty()) return preflight(match.allow);
+  if (HttpError error = gate.check_access(head, match.route, loopback_client)) return refuse(error);
+  if (head.method == "OPTIONS" && match.route == nullptr && (match.path_known || head.path == "*")) {
+    Response response{.status = 204, .content_type = ""};
+    if (match.path_known) response.headers.add("Allow", match.allow);
+    return response;
+  }
+  if (!match.path_known) return refuse({404, fmt::format("no route for this path: {} {}", head.method, head.path)});
+  if (match.route == nullptr) {
+    Response response = refuse({405, fmt::format("method is {}; wanted {}", head.method, match.allow)});
+    response.headers.add("Allow", match.allow);
+    return response;
+  }
+  if (HttpError error = gate.check_origin(head)) return refuse(error);
+  if (HttpError error = check_body(options, *match.route, head)) return refuse(error);
+  return std::nullopt;
+}
+
+const std::string* usable_request_id(const RequestHead& head) {
+  const std::string* id = head.headers.find("x-request-id");
+  if (id == nullptr || id->empty() || id->size() > kMaxRequestIdBytes) return nullptr;
+  for (char c : *id) {
+    bool fine = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' || c == '_' ||
+                c == ':' || c == '-';
+    if (!fine) return nullptr;
+  }
+  return id;
+}
+
+}  // namespace millrace::http

@@ -1,0 +1,207 @@
+#include "http/exchange.h"
+
+#include "base/log.h"
+#include "http/server.h"
+
+namespace millrace::http {
+
+void Hub::wake_locked() {
+  if (woken_) return;
+  woken_ = true;
+  wake_();
+}
+
+void Hub::ready(std::shared_ptr<Exchange> exchange) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  exchanges_.push_back(std::move(exchange));
+  wake_locked();
+}
+
+void Hub::post(std::function<void()> task) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return;
+  tasks_.push_back(std::move(task));
+  wake_locked();
+}
+
+void Hub::run() {
+  std::vector<std::shared_ptr<Exchange>> exchanges;
+  std::vector<std::function<void()>> tasks;
+  {
+    std::lock_guard lock(mutex_);
+    woken_ = false;
+    exchanges.swap(exchanges_);
+    tasks.swap(tasks_);
+  }
+  for (auto& exchange : exchanges) exchange->signal_ready();
+  for (auto& task : tasks) {
+    try {
+      task();
+    } catch (const std::exception& problem) {
+      LOG_ERROR("a task on the http thread failed: {}", problem.what());
+    }
+  }
+}
+
+void Hub::close() {
+  std::vector<std::shared_ptr<Exchange>> exchanges;
+  std::vector<std::function<void()>> tasks;  // destroyed outside the lock: their captures may call back
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  exchanges.swap(exchanges_);
+  tasks.swap(tasks_);
+}
+
+Exchange::Exchange(std::shared_ptr<Hub> hub, std::size_t max_pending_bytes, std::function<void()> on_ready)
+    : hub_(std::move(hub)), max_pending_bytes_(max_pending_bytes), on_ready_(std::move(on_ready)) {}
+
+void Exchange::queue_locked() {
+  if (queued_) return;
+  queued_ = true;
+  hub_->ready(shared_from_this());
+}
+
+void Exchange::signal_ready() {
+  if (on_ready_) on_ready_();
+}
+
+bool Exchange::send(Response response) {
+  std::function<void()> dropped;  // destroyed after the lock is released: it may own a Responder
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kOpen) return false;
+  response_ = std::move(response);
+  head_new_ = true;
+  phase_ = Phase::kEnded;
+  dropped.swap(on_disconnect_);
+  queue_locked();
+  return true;
+}
+
+bool Exchange::start_sse(Headers headers) {
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kOpen) return false;
+  response_.status = 200;
+  response_.headers = std::move(headers);
+  response_.headers.set("Cache-Control", "no-cache");
+  response_.headers.set("X-Accel-Buffering", "no");
+  response_.content_type = "text/event-stream; charset=utf-8";
+  head_new_ = true;
+  streaming_ = true;
+  phase_ = Phase::kStreaming;
+  queue_locked();
+  return true;
+}
+
+bool Exchange::write(std::string_view chunk) {
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kStreaming || too_slow_) return false;
+  if (chunk.empty()) return true;
+  // One event over the limit is not the reader's fault; a second one behind it is.
+  std::size_t unsent = unsent_.load(std::memory_order_relaxed);
+  if (unsent > 0 && unsent + chunk.size() > max_pending_bytes_) {
+    too_slow_ = true;
+    queue_locked();
+    return false;
+  }
+  unsent_.fetch_add(chunk.size(), std::memory_order_relaxed);
+  pending_.append(chunk);
+  queue_locked();
+  return true;
+}
+
+void Exchange::end() {
+  std::function<void()> dropped;
+  std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kStreaming || too_slow_) return;
+  phase_ = Phase::kEnded;
+  dropped.swap(on_disconnect_);
+  queue_locked();
+}
+
+void Exchange::abort() {
+  std::function<void()> dropped;
+  std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kEnded || phase_ == Phase::kGone) return;
+  phase_ = Phase::kEnded;
+  aborted_ = true;
+  dropped.swap(on_disconnect_);
+  queue_locked();
+}
+
+void Exchange::abandon() {
+  {
+    std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kEnded || phase_ == Phase::kGone) return;
+  }
+  LOG_ERROR("a request was dropped without an answer");
+  // An empty 500 is filled in by the session, which knows how errors look.
+  if (!send({.status = 500, .content_type = ""})) abort();
+}
+
+void Exchange::on_disconnect(std::function<void()> callback) {
+  std::function<void()> dropped;
+  std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kEnded) {
+    dropped = std::move(callback);
+  } else if (phase_ == Phase::kGone) {
+    if (callback) hub_->post(std::move(callback));
+  } else {
+    dropped = std::exchange(on_disconnect_, std::move(callback));
+  }
+}
+
+bool Exchange::disconnected() const {
+  std::lock_guard lock(mutex_);
+  return phase_ == Phase::kGone || too_slow_;
+}
+
+bool Exchange::ended() const {
+  std::lock_guard lock(mutex_);
+  return phase_ == Phase::kEnded;
+}
+
+void Exchange::take(Taken& taken, std::string& chunk) {
+  std::lock_guard lock(mutex_);
+  queued_ = false;
+  taken.head = head_new_;
+  if (head_new_) taken.response = std::move(response_);
+  head_new_ = false;
+  taken.streaming = streaming_;
+  taken.ended = phase_ == Phase::kEnded;
+  taken.aborted = aborted_;
+  taken.too_slow = too_slow_;
+  chunk.swap(pending_);
+}
+
+bool Exchange::client_gone() {
+  std::function<void()> callback;
+  {
+    std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kEnded || phase_ == Phase::kGone) return false;
+    phase_ = Phase::kGone;
+    pending_.clear();
+    unsent_.store(0, std::memory_order_relaxed);
+    callback.swap(on_disconnect_);
+  }
+  if (!callback) return true;
+  try {
+    callback();
+  } catch (const std::exception& problem) {
+    LOG_ERROR("an on_disconnect callback failed: {}", problem.what());
+  }
+  return true;
+}
+
+Responder::Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+Responder::~Responder() { exchange_->abandon(); }
+bool Responder::send(Response response) { return exchange_->send(std::move(response)); }
+bool Responder::start_sse(Headers headers) { return exchange_->start_sse(std::move(headers)); }
+bool Responder::write(std::string_view chunk) { return exchange_->write(chunk); }
+void Responder::end() { exchange_->end(); }
+void Responder::abort() { exchange_->abort(); }
+void Responder::on_disconnect(std::function<void()> callback) { exchange_->on_disconnect(std::move(callback)); }
+bool Responder::disconnected() const { return exchange_->disconnected(); }
+std::size_t Responder::pending_bytes() const { return exchange_->pending_bytes(); }
+
+}  // namespace millrace::http

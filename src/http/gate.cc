@@ -1,0 +1,98 @@
+#include "http/gate.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+
+#include "http/target.h"
+
+namespace millrace::http {
+namespace {
+
+// The token of "Bearer <token>", or "" when the field has another form.
+std::string_view bearer_token(const std::string* field) {
+  static constexpr std::string_view kScheme = "Bearer ";
+  if (field == nullptr || field->size() <= kScheme.size()) return "";
+  std::string_view text = *field;
+  if (!equals_ignore_case(text.substr(0, kScheme.size()), kScheme)) return "";
+  text.remove_prefix(kScheme.size());
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  return text;
+}
+
+}  // namespace
+
+Gate::Digest Gate::digest(std::string_view key) {
+  Digest result;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), result.data());
+  return result;
+}
+
+Gate::Gate(const ServerOptions& options, bool loopback_bound)
+    : cors_origins_(options.cors_origins), allowed_hosts_(options.allowed_hosts), check_host_(loopback_bound) {
+  if (!options.api_key.empty()) user_key_ = digest(options.api_key);
+  if (!options.admin_api_key.empty()) admin_key_ = digest(options.admin_api_key);
+  any_origin_ = std::find(cors_origins_.begin(), cors_origins_.end(), "*") != cors_origins_.end();
+  allowed_hosts_.push_back(options.host);
+  for (std::string& host : allowed_hosts_) {
+    std::transform(host.begin(), host.end(), host.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+  }
+}
+
+HttpError Gate::check_host(const RequestHead& head) const {
+  if (!check_host_ || head.host.empty() || is_loopback_name(head.host)) return {};
+  if (std::find(allowed_hosts_.begin(), allowed_hosts_.end(), head.host) != allowed_hosts_.end()) return {};
+  return {421, "this Host is not served on a loopback address; wanted localhost or a name from the allowed hosts"};
+}
+
+HttpError Gate::check_access(const RequestHead& head, const Route* route, bool loopback_client) const {
+  Access access = route == nullptr ? Access::kUser : route->access;
+  if (access == Access::kPublic) return {};
+  if (!user_key_ && !admin_key_) {
+    if (access == Access::kAdmin && !loopback_client) {
+      return {403, "admin routes need an admin key, or a client on the same machine when no key is set"};
+    }
+    return {};
+  }
+  std::string_view token = bearer_token(head.headers.find("authorization"));
+  Digest given = digest(token);
+  // Both compared always, without a shortcut.
+  bool is_user = user_key_ && CRYPTO_memcmp(given.data(), user_key_->data(), given.size()) == 0;
+  bool is_admin = admin_key_ && CRYPTO_memcmp(given.data(), admin_key_->data(), given.size()) == 0;
+  if (is_admin) return {};
+  if (access == Access::kUser && (is_user || !user_key_)) return {};
+  if (access == Access::kAdmin && is_user) {
+    if (!admin_key_) return {};
+    return {403, "this route needs the admin key"};
+  }
+  if (token.empty()) return {401, "missing API key; wanted the header 'Authorization: Bearer <key>'"};
+  return {401, "incorrect API key"};
+}
+
+std::string Gate::cors_origin(const RequestHead& head) const {
+  const std::string* origin = head.headers.find("origin");
+  if (origin == nullptr) return "";
+  if (any_origin_) return "*";
+  bool known = std::find(cors_origins_.begin(), cors_origins_.end(), *origin) != cors_origins_.end();
+  return known ? *origin : "";
+}
+
+HttpError Gate::check_origin(const RequestHead& head) const {
+  if (head.method == "GET" || head.method == "HEAD" || head.method == "OPTIONS") return {};
+  const std::string* origin = head.headers.find("origin");
+  if (origin == nullptr || !cors_origin(head).empty()) return {};
+  // The page that this server itself serves: the origin's authority is the Host that the browser used.
+  const std::string* host = head.headers.find("host");
+  size_t scheme = origin->find("://");
+  if (host != nullptr && scheme != std::string::npos && equals_ignore_case(origin->substr(scheme + 3), *host))
+    return {};
+  return {403, "cross-origin requests are off for this origin; allow it in the CORS list"};
+}
+
+bool Gate::is_preflight(const RequestHead& head) {
+  return head.method == "OPTIONS" && head.headers.find("origin") != nullptr &&
+         head.headers.find("access-control-request-method") != nullptr;
+}
+
+}  // namespace millrace::http

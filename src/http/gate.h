@@ -1,0 +1,51 @@
+// Who may pass: API keys, cross-origin rules and the Host check. Decisions only; no sockets.
+//
+// Everything is denied by default: a route without Access::kPublic, and any path that is no route at all, needs the key
+// when one is set. Keys compare as SHA-256 digests in constant time, so that timing tells nothing about a prefix.
+//
+// Thread safety: immutable after construction.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/request_head.h"
+#include "http/server.h"
+
+namespace millrace::http {
+
+class Gate {
+ public:
+  // `loopback_bound`: the server listens on a loopback address, so only loopback names (and allowed_hosts, and the host
+  // it was told to bind) are accepted in Host.
+  Gate(const ServerOptions& options, bool loopback_bound);
+
+  // 421 for a Host that is not ours.
+  HttpError check_host(const RequestHead& head) const;
+  // 401 without a valid key, 403 for the user key on an admin route. `route` is nullptr when there is none.
+  HttpError check_access(const RequestHead& head, const Route* route, bool loopback_client) const;
+  // 403 for a state-changing request that a browser sends for a foreign page: forms and scripts need no CORS to do
+  // harm.
+  HttpError check_origin(const RequestHead& head) const;
+
+  // The value for Access-Control-Allow-Origin, or "" when the request has no Origin or a foreign one.
+  std::string cors_origin(const RequestHead& head) const;
+  static bool is_preflight(const RequestHead& head);
+
+ private:
+  using Digest = std::array<uint8_t, 32>;
+  static Digest digest(std::string_view key);
+
+  std::optional<Digest> user_key_;
+  std::optional<Digest> admin_key_;
+  std::vector<std::string> cors_origins_;
+  std::vector<std::string> allowed_hosts_;
+  bool any_origin_ = false;
+  bool check_host_ = false;
+};
+
+}  // namespace millrace::http

@@ -1,0 +1,28 @@
+// Every limit of the HTTP server, with its default and the status a client sees above it.
+//
+// Thread safety: a value, read-only after the server has started.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+namespace millrace::http {
+
+struct Limits {
+  std::size_t head_bytes = 32 << 10;        // request line and header fields: 431
+  std::size_t header_count = 100;           // 431
+  std::size_t target_bytes = 8192;          // 414
+  std::size_t body_bytes = 32 << 20;        // 413
+  std::size_t read_ahead_bytes = 64 << 10;  // received but not yet consumed (pipelined requests, body), per connection
+  std::size_t max_pending_bytes = 1 << 20;  // unsent stream bytes of one slow reader: aborted above
+  std::size_t discard_bytes = 64 << 10;     // body of a refused request read away to keep the connection; else close
+  std::size_t connections = 8192;           // the oldest idle one makes room; else accepting pauses
+  std::chrono::milliseconds header_timeout{10'000};       // first byte of a request to the end of its head: 408
+  std::chrono::milliseconds body_idle_timeout{30'000};    // between two body reads: 408
+  std::chrono::milliseconds body_total_timeout{600'000};  // whole body: 408
+  std::chrono::milliseconds keep_alive_timeout{75'000};   // idle between requests: closed silently
+  std::chrono::milliseconds write_stall_timeout{60'000};  // a client that takes no byte: aborted
+  std::chrono::milliseconds linger_timeout{1'000};  // reading away what a refused client still sends before closing
+};
+
+}  // namespace millrace::http

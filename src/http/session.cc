@@ -1,0 +1,276 @@
+#include "http/session.h"
+
+// clang-format off
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+// clang-format on
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "http/admission.h"
+
+namespace millrace::http {
+namespace {
+
+namespace asio = boost::asio;
+
+// While read-ahead is full the socket is not read, so a FIN is looked for at this interval.
+constexpr std::chrono::milliseconds kFinPollInterval{1'000};
+// A body's memory grows with what arrives, not with what Content-Length promises.
+constexpr size_t kMaxBodyReserve = 1 << 20;
+
+}  // namespace
+
+Session::Session(Context& context, asio::ip::tcp::socket socket)
+    : context_(context), socket_(std::move(socket)), event_(socket_.get_executor()) {
+  boost::system::error_code ec;
+  auto peer = socket_.remote_endpoint(ec);
+  if (!ec) {
+    client_address_ = format_endpoint(peer);
+    loopback_client_ = peer.address().is_loopback();
+  }
+  idle_since_ = last_progress_ = Clock::now();
+}
+
+void Session::start() {
+  asio::co_spawn(
+      socket_.get_executor(), [self = shared_from_this()] { return self->run(); }, asio::detached);
+}
+
+void Session::shut() {
+  close(Next::kReset);
+  notify();
+}
+
+void Session::evict() {
+  evicted_ = true;
+  notify();
+}
+
+Session::Awaitable<void> Session::wait(TimePoint deadline) {
+  boost::system::error_code ec;  // aborted: notify(); none: the deadline. The caller looks at the state either way.
+  event_.expires_at(deadline);
+  co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+}
+
+Session::Awaitable<void> Session::run() {
+  auto self = shared_from_this();
+  Next next = Next::kReset;
+  try {
+    do {
+      next = co_await serve_one();
+      first_request_ = false;
+      // One connection that pipelines must not hold the thread.
+      if (next == Next::kKeepAlive) co_await asio::post(socket_.get_executor(), asio::use_awaitable);
+    } while (next == Next::kKeepAlive && !closed_);
+    if (next == Next::kLinger && !closed_) co_await linger();
+  } catch (const std::exception& problem) {
+    LOG_ERROR("connection from {} failed: {}", client_address_, problem.what());
+    next = Next::kReset;
+  }
+  if (exchange_) {
+    exchange_->detach();
+    exchange_->client_gone();
+    exchange_.reset();
+  }
+  close(next);
+  context_.sessions.erase(self);
+  context_.counters.open.fetch_sub(1, std::memory_order_relaxed);
+  if (context_.on_session_closed) context_.on_session_closed();
+}
+
+Session::Awaitable<bool> Session::await_first_byte() {
+  const Limits& limits = context_.options.limits;
+  idle_ = true;
+  idle_since_ = Clock::now();
+  TimePoint deadline = idle_since_ + (first_request_ ? limits.header_timeout : limits.keep_alive_timeout);
+  arm_read();
+  while (input().empty() && !client_left() && !evicted_ && !context_.draining && Clock::now() < deadline) {
+    co_await wait(deadline);
+  }
+  idle_ = false;
+  co_return !input().empty() && !closed_;
+}
+
+Session::Awaitable<HttpError> Session::read_head() {
+  const Limits& limits = context_.options.limits;
+  TimePoint deadline = Clock::now() + limits.header_timeout;
+  HeadScanner scanner(limits);
+  while (true) {
+    switch (scanner.scan(input())) {
+      case HeadScanner::State::kError:
+        co_return scanner.error();
+      case HeadScanner::State::kComplete: {
+        HttpError error = parse_head(input().substr(0, scanner.head_bytes()), limits, head_);
+        consume(scanner.head_bytes());
+        co_return error;
+      }
+      case HeadScanner::State::kMore:
+        break;
+    }
+    if (client_left()) co_return HttpError{400, "the connection ended inside a request head"};
+    if (Clock::now() >= deadline) {
+      co_return HttpError{408, fmt::format("no complete request head within {} ms", limits.header_timeout.count())};
+    }
+    co_await wait(deadline);
+  }
+}
+
+Session::Awaitable<HttpError> Session::read_body(BodyReader& reader, std::string& body, bool send_continue) {
+  const Limits& limits = context_.options.limits;
+  TimePoint start = Clock::now();
+  TimePoint last = start;
+  if (send_continue && input().empty() && !reader.done() && !reader.error()) {
+    segments_ = {"HTTP/1.1 100 Continue\r\n\r\n", "", "", ""};
+    segment_at_ = 0;
+    pump();
+  }
+  while (true) {
+    if (size_t taken = reader.consume(input(), body); taken > 0) {
+      last = Clock::now();
+      consume(taken);
+    }
+    if (reader.error()) co_return reader.error();
+    if (reader.done()) co_return HttpError{};
+    if (client_left()) co_return HttpError{400, "the connection ended inside a request body"};
+    TimePoint deadline = std::min(last + limits.body_idle_timeout, start + limits.body_total_timeout);
+    if (Clock::now() >= deadline) co_return HttpError{408, "the request body did not arrive in time"};
+    co_await wait(deadline);
+  }
+}
+
+void Session::name_request() {
+  const std::string* given = usable_request_id(head_);
+  uint64_t id = context_.next_request++;
+  request_id_ = given != nullptr ? *given : fmt::format("req-{:016x}", context_.id_seed ^ (id * 0x9E3779B97F4A7C15ULL));
+}
+
+RequestPtr Session::make_request(Router::Match& match) {
+  auto request = std::make_shared<Request>();
+  request->id = context_.next_request - 1;
+  request->request_id = request_id_;
+  request->method = head_.method;
+  request->path = head_.path;
+  request->query = head_.query;
+  request->version = head_.minor_version == 0 ? "1.0" : "1.1";
+  request->headers = head_.headers;
+  request->client_address = client_address_;
+  request->params = std::move(match.params);
+  request->body.reserve(std::min<uint64_t>(head_.content_length, kMaxBodyReserve));
+  return request;
+}
+
+Session::Awaitable<Session::Next> Session::serve_one() {
+  if (!co_await await_first_byte()) co_return Next::kClose;
+  head_ = RequestHead();
+  keep_alive_ = false;
+  cors_origin_.clear();
+  HttpError error = co_await read_head();
+  if (closed_ || broken_) co_return Next::kReset;
+  context_.counters.requests.fetch_add(1, std::memory_order_relaxed);
+  name_request();
+  const ServerOptions& options = context_.options;
+  if (error) co_return co_await refuse(render_error(options, error.status, error.message));
+
+  keep_alive_ = head_.keep_alive && !context_.draining;
+  cors_origin_ = context_.gate->cors_origin(head_);
+  Router::Match match = context_.router.match(head_.method, head_.segments);
+  RequestPtr request = make_request(match);
+  if (std::optional<Response> refusal = admit(options, *context_.gate, match, head_, loopback_client_)) {
+    // The body of a refused request is read away when that is cheap; the connection closes otherwise.
+    bool cheap = !head_.chunked && head_.content_length <= options.limits.discard_bytes && !head_.expect_continue;
+    if (head_.has_body() && cheap && keep_alive_) {
+      BodyReader reader(head_, options.limits.discard_bytes);
+      if (co_await read_body(reader, request->body, false)) keep_alive_ = false;
+    } else if (head_.has_body()) {
+      keep_alive_ = false;
+    }
+    co_return co_await refuse(std::move(*refusal));
+  }
+  BodyReader reader(head_, body_limit(options, match.route));
+  error = co_await read_body(reader, request->body, head_.expect_continue);
+  if (closed_ || broken_) co_return Next::kReset;
+  if (error) {
+    keep_alive_ = false;
+    co_return co_await refuse(render_error(options, error.status, error.message));
+  }
+  co_return co_await run_handler(*match.route, std::move(request));
+}
+
+Session::Awaitable<Session::Next> Session::refuse(Response response) {
+  if (!co_await flush()) co_return Next::kReset;  // a 100 Continue may still be on its way
+  LOG_DEBUG("{} {} {} -> {}", client_address_, head_.method, head_.path, response.status);
+  queue_response(std::move(response));
+  if (!co_await flush()) co_return Next::kReset;
+  co_return keep_alive_ ? Next::kKeepAlive : Next::kLinger;
+}
+
+Session::Awaitable<bool> Session::flush() {
+  pump();
+  while (!output_empty()) {
+    if (closed_ || broken_ || write_stalled(Clock::now())) co_return false;
+    co_await wait(write_deadline());
+  }
+  co_return !closed_ && !broken_;
+}
+
+Session::Awaitable<Session::Next> Session::run_handler(const Route& route, RequestPtr request) {
+  if (!co_await flush()) co_return Next::kReset;
+  end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = false;
+  auto& counters = context_.counters;
+  counters.active.fetch_add(1, std::memory_order_relaxed);
+  auto exchange =
+      std::make_shared<Exchange>(context_.hub, context_.options.limits.max_pending_bytes, [this] { pump(); });
+  exchange_ = exchange;
+  try {
+    route.handler(std::move(request), std::make_shared<Responder>(exchange));
+  } catch (const std::exception& problem) {
+    LOG_ERROR("the handler of {} {} failed: {}", route.method, route.pattern, problem.what());
+    if (!exchange->send({.status = 500, .content_type = ""})) exchange->abort();
+  }
+  pump();
+  bool stalled = false;
+  while (!exchange_done_ && !closed_ && !broken_ && !too_slow_ && !(eof_ && !exchange->ended())) {
+    TimePoint now = Clock::now();
+    stalled = write_stalled(now);
+    if (stalled) break;
+    TimePoint deadline = write_deadline();
+    if (read_paused()) deadline = std::min(deadline, now + kFinPollInterval);
+    co_await wait(deadline);
+    if (read_paused()) poll_for_fin();
+  }
+  bool done = exchange_done_;
+  exchange_.reset();
+  exchange->detach();
+  counters.active.fetch_sub(1, std::memory_order_relaxed);
+  if (done) {
+    if (aborted_) co_return chunked_out_ ? Next::kClose : Next::kReset;
+    co_return keep_alive_ ? Next::kKeepAlive : Next::kLinger;
+  }
+  LOG_DEBUG("{} left before the response to {} {} ended", client_address_, head_.method, head_.path);
+  counters.disconnects.fetch_add(1, std::memory_order_relaxed);
+  if (too_slow_ || stalled) counters.slow_readers.fetch_add(1, std::memory_order_relaxed);
+  exchange->client_gone();
+  co_return Next::kReset;
+}
+
+// Closing with unread input makes the kernel send a RST, which may destroy a response still on its way. So the input is
+// read away for a while first (RFC 9112 9.6).
+Session::Awaitable<void> Session::linger() {
+  boost::system::error_code ec;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  TimePoint deadline = Clock::now() + context_.options.limits.linger_timeout;
+  while (!client_left() && Clock::now() < deadline) {
+    consume(input().size());
+    arm_read();
+    co_await wait(deadline);
+  }
+}
+
+}  // namespace millrace::http

@@ -1,0 +1,164 @@
+// One connection: reads requests, runs them one at a time, writes their responses. Internal to http/.
+//
+// Thread safety: everything runs on the io thread. A coroutine (run) carries the order of things; reading and writing
+// go on beside it as plain readiness callbacks which wake it through `event_`. So a client that leaves is seen while
+// its response is pending, and a stream is written the moment a chunk is queued, without resuming the coroutine.
+//
+// Invariants: `in_` holds at most read_ahead bytes (or one head); at most one exchange exists; segments_ are bytes that
+// must go out before anything else.
+#pragma once
+
+#include <utility>  // before asio/awaitable.hpp, which uses std::exchange without it
+// clang-format off
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+// clang-format on
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "http/body.h"
+#include "http/exchange.h"
+#include "http/gate.h"
+#include "http/request_head.h"
+#include "http/response_head.h"
+#include "http/router.h"
+#include "http/server.h"
+
+namespace millrace::http {
+
+class Session;
+
+// "127.0.0.1:80" or "[::1]:80".
+std::string format_endpoint(const boost::asio::ip::tcp::endpoint& endpoint);
+
+// What the sessions of one server share. Atomics may be read from any thread; the rest belongs to the io thread.
+struct Context {
+  explicit Context(ServerOptions given) : options(std::move(given)) {}
+
+  struct Counters {
+    std::atomic<uint64_t> accepted{0}, open{0}, requests{0}, active{0}, ok{0}, client_errors{0}, server_errors{0},
+        disconnects{0}, slow_readers{0}, accept_errors{0};
+  };
+
+  const ServerOptions options;
+  Router router;
+  std::optional<Gate> gate;
+  std::shared_ptr<Hub> hub;
+  Counters counters;
+  std::atomic<bool> draining{false};
+  DateCache date;
+  uint64_t next_request = 1;
+  uint64_t id_seed = 0;  // makes generated request ids differ between runs
+  std::unordered_set<std::shared_ptr<Session>> sessions;
+  std::function<void()> on_session_closed;
+  static constexpr std::size_t kScratchBytes = 64 << 10;
+  std::array<char, kScratchBytes> scratch;  // the target of every read; idle connections own no buffer
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+
+  Session(Context& context, boost::asio::ip::tcp::socket socket);
+
+  void start();
+  // Cuts the connection (RST); its exchange sees the client gone.
+  void shut();
+  // Looks again at draining and the like.
+  void notify() { event_.cancel(); }
+  // Between requests with nothing received.
+  bool idle() const { return idle_; }
+  TimePoint idle_since() const { return idle_since_; }
+  // Makes an idle session end soon, to make room for another.
+  void evict();
+
+ private:
+  template <typename T>
+  using Awaitable = boost::asio::awaitable<T>;
+  enum class Next : uint8_t { kKeepAlive, kClose, kLinger, kReset };
+
+  // session.cc: the order of things.
+  Awaitable<void> run();
+  Awaitable<Next> serve_one();
+  Awaitable<bool> await_first_byte();
+  Awaitable<HttpError> read_head();
+  Awaitable<HttpError> read_body(BodyReader& reader, std::string& body, bool send_continue);
+  Awaitable<Next> refuse(Response response);
+  Awaitable<Next> run_handler(const Route& route, RequestPtr request);
+  Awaitable<bool> flush();
+  Awaitable<void> linger();
+  Awaitable<void> wait(TimePoint deadline);
+  RequestPtr make_request(Router::Match& match);
+  void name_request();
+
+  // session_io.cc: bytes.
+  std::string_view input() const { return std::string_view(in_).substr(in_at_); }
+  void consume(std::size_t count);
+  std::size_t read_ahead_limit() const;
+  bool read_paused() const { return in_.size() - in_at_ >= read_ahead_limit(); }
+  void poll_for_fin();
+  void arm_read();
+  void on_readable();
+  bool client_left() const { return eof_ || broken_ || closed_; }
+  void pump();
+  bool load();
+  void load_head(Response& response, bool streaming);
+  void queue_response(Response response);
+  bool output_empty() const { return segment_at_ == segments_.size(); }
+  void advance(std::size_t count);
+  void arm_write();
+  bool write_stalled(TimePoint now) const;
+  TimePoint write_deadline() const;
+  void count_status(int status);
+  void close(Next how);
+
+  Context& context_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer event_;
+  std::string client_address_;
+  bool loopback_client_ = false;
+
+  std::string in_;
+  std::size_t in_at_ = 0;
+  bool reading_ = false;
+  bool eof_ = false;     // the client's FIN was read
+  bool broken_ = false;  // the socket failed
+  bool closed_ = false;
+  bool evicted_ = false;
+  bool idle_ = true;
+  bool first_request_ = true;
+  TimePoint idle_since_;
+
+  // The request being served.
+  RequestHead head_;
+  std::string request_id_;
+  std::string cors_origin_;
+  bool keep_alive_ = true;
+  std::shared_ptr<Exchange> exchange_;
+  bool end_loaded_ = false;     // the exchange's last bytes are in segments_
+  bool exchange_done_ = false;  // ... and written
+  bool too_slow_ = false;
+  bool aborted_ = false;
+  bool chunked_out_ = false;
+
+  // Output: views of the strings below, or of literals.
+  std::array<std::string_view, 4> segments_;
+  std::size_t segment_at_ = 4;
+  std::string head_text_;
+  std::string frame_;
+  std::string chunk_;
+  bool chunk_counts_ = false;  // chunk_ holds stream bytes, to be counted off the exchange's unsent
+  bool write_armed_ = false;
+  TimePoint last_progress_;
+};
+
+}  // namespace millrace::http
