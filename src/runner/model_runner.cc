@@ -1,0 +1,240 @@
+#include "runner/model_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/cpu_info.h"
+
+namespace millrace {
+namespace {
+
+Buffer float_buffer(int64_t rows, int64_t width) {
+  return Buffer(static_cast<std::size_t>(rows * width) * sizeof(float));
+}
+
+// What the pages and the workspace were made for.
+bool same_shapes(const ModelConfig& a, const ModelConfig& b) {
+  return a.architecture == b.architecture && a.hidden_size == b.hidden_size && a.layers == b.layers &&
+         a.heads == b.heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim && a.vocab_size == b.vocab_size &&
+         a.intermediate_size == b.intermediate_size;
+}
+
+Status owns_all_layers(const Model& model) {
+  const LayerRange layers = model.layers();
+  if (layers.begin == 0 && layers.end == model.config().layers) return ok_status();
+  return invalid_argument("the model owns layers [{}, {}); wanted all {}", layers.begin, layers.end,
+                          model.config().layers);
+}
+
+Result<RunnerFacts> facts_of(const ModelConfig& config, const ModelRunnerOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxPoolThreads) {
+    return invalid_argument("threads is {}; wanted 0 (all CPUs) to {}", options.threads, kMaxPoolThreads);
+  }
+  if (options.max_rows < 1 || options.max_rows > kMaxRunnerRows) {
+    return invalid_argument("max_rows is {}; wanted 1 to {}", options.max_rows, kMaxRunnerRows);
+  }
+  if (options.context_length < 0) {
+    return invalid_argument("context_length is {}; wanted 0 (the model's own) or more", options.context_length);
+  }
+  RunnerFacts facts;
+  facts.vocab_size = config.vocab_size;
+  facts.context_length = config.max_position_embeddings;
+  if (options.context_length > 0) facts.context_length = std::min(facts.context_length, options.context_length);
+  facts.page_size = options.page_size;
+  facts.page_count = options.page_count;
+  return facts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Model> model, ModelRunnerOptions options) {
+  RETURN_IF_ERROR(owns_all_layers(*model));
+  ASSIGN_OR_RETURN(const RunnerFacts facts, facts_of(model->config(), options));
+  if (!options.isa) {
+    ASSIGN_OR_RETURN(options.isa, kernels::resolve_isa());
+  }
+  if (!kernels::isa_available(*options.isa)) {
+    return error(StatusCode::kUnsupported, "the instruction set {} is not available on this processor",
+                 kernels::isa_name(*options.isa));
+  }
+  if (options.threads == 0) options.threads = cpu_info().usable_cpus;
+  ASSIGN_OR_RETURN(KvPages pages, KvPages::make(model->config(), model->layers(), options.page_size, options.page_count,
+                                                options.poison_pages));
+  return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(pages)));
+}
+
+ModelRunner::ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions options, RunnerFacts facts,
+                         KvPages pages)
+    : options_(std::move(options)),
+      facts_(facts),
+      model_(std::move(model)),
+      pool_(options_.threads),
+      ops_(kernels::make_ops(*options_.isa, pool_)),
+      pages_(std::move(pages)),
+      check_(facts_),
+      workspace_(model_->config(), options_.max_rows),
+      hidden_(float_buffer(options_.max_rows, model_->config().hidden_size)),
+      logit_hidden_(float_buffer(kMaxLogitRows, model_->config().hidden_size)),
+      logits_(float_buffer(kMaxLogitRows, facts_.vocab_size)) {
+  for (int i = 0; i < pool_.size(); ++i) samplers_.emplace_back(facts_.vocab_size);
+  const auto rows = static_cast<std::size_t>(options_.max_rows);
+  tokens_.reserve(rows);
+  positions_.reserve(rows);
+  sequences_.reserve(rows);
+  logit_rows_.reserve(rows);
+  requests_.reserve(kMaxLogitRows);
+  thread_ = std::thread([this] { compute_main(); });
+}
+
+ModelRunner::~ModelRunner() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Status ModelRunner::submit(Batch batch) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (in_flight_ >= kMaxInFlight) {
+      return error(StatusCode::kResourceExhausted, "{} batches are in flight; wanted fewer than {}", in_flight_,
+                   kMaxInFlight);
+    }
+    ++in_flight_;
+    queued_.push_back(std::move(batch));
+  }
+  changed_.notify_all();
+  return ok_status();
+}
+
+std::optional<BatchResult> ModelRunner::poll(int timeout_ms) {
+  std::unique_lock lock(mutex_);
+  if (in_flight_ == 0) return std::nullopt;
+  const auto finished = [this] { return !finished_.empty(); };
+  if (!changed_.wait_for(lock, std::chrono::milliseconds(std::max(timeout_ms, 0)), finished)) return std::nullopt;
+  BatchResult result = std::move(finished_.front());
+  finished_.pop_front();
+  --in_flight_;
+  return result;
+}
+
+Status ModelRunner::set_model(std::shared_ptr<const Model> model) {
+  RETURN_IF_ERROR(owns_all_layers(*model));
+  const std::lock_guard lock(mutex_);
+  if (!same_shapes(model->config(), model_->config())) {
+    return invalid_argument("the new model is {} with other shapes than the one that serves; wanted the same shapes",
+                            architecture_name(model->config().architecture));
+  }
+  model_.swap(model);
+  return ok_status();
+}
+
+void ModelRunner::compute_main() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
+    if (stopping_) return;
+    const Batch batch = std::move(queued_.front());
+    queued_.pop_front();
+    std::shared_ptr<const Model> model = model_;  // this step's weights, whatever set_model does meanwhile
+    lock.unlock();
+    BatchResult result = compute(batch, *model);
+    model.reset();  // the last holder of old weights frees them here, outside the lock
+    lock.lock();
+    finished_.push_back(std::move(result));
+    changed_.notify_all();
+  }
+}
+
+BatchResult ModelRunner::compute(const Batch& batch, const Model& model) {
+  BatchResult result;
+  result.step = batch.step;
+  result.weight_version = model.weight_version();
+  result.status = check_.check(batch);
+  if (!result.status.ok()) return result;
+  for (Cursor cursor; cursor.sequence < batch.sequences.size();) {
+    fill_part(batch, cursor);
+    compute_part(model);
+    sample_part(batch.step, model, result);
+  }
+  return result;
+}
+
+// Takes rows from the cursor on until the workspace is full: one token a row, in the batch's order.
+void ModelRunner::fill_part(const Batch& batch, Cursor& cursor) {
+  tokens_.clear();
+  positions_.clear();
+  sequences_.clear();
+  logit_rows_.clear();
+  const auto max_rows = static_cast<std::size_t>(options_.max_rows);
+  while (cursor.sequence < batch.sequences.size() && tokens_.size() < max_rows) {
+    const SequenceStep& sequence = batch.sequences[cursor.sequence];
+    const std::size_t count = std::min(sequence.tokens.size() - cursor.done, max_rows - tokens_.size());
+    const int32_t position = sequence.position + static_cast<int32_t>(cursor.done);
+    sequences_.push_back({.row_begin = static_cast<int64_t>(tokens_.size()),
+                          .row_count = static_cast<int64_t>(count),
+                          .kv_length_before = position,
+                          .pages = sequence.pages});
+    for (std::size_t i = 0; i < count; ++i) {
+      tokens_.push_back(sequence.tokens[cursor.done + i]);
+      positions_.push_back(position + static_cast<int32_t>(i));
+    }
+    cursor.done += count;
+    if (cursor.done < sequence.tokens.size()) return;
+    if (sequence.sample) logit_rows_.push_back({static_cast<int64_t>(tokens_.size()) - 1, &sequence});
+    cursor = {cursor.sequence + 1, 0};
+  }
+}
+
+void ModelRunner::compute_part(const Model& model) {
+  const kernels::Rows hidden(hidden_.as<float>().data(), static_cast<int64_t>(tokens_.size()),
+                             model.config().hidden_size);
+  model.embed(tokens_, hidden, *ops_);
+  model.forward({.positions = positions_, .sequences = sequences_, .kv = pages_.layers()}, hidden, workspace_, *ops_);
+}
+
+// Only the rows that need a token go through the vocabulary head, kMaxLogitRows at a time.
+void ModelRunner::sample_part(uint64_t step, const Model& model, BatchResult& result) {
+  const int64_t width = model.config().hidden_size;
+  const float* hidden = hidden_.as<float>().data();
+  float* gathered = logit_hidden_.as<float>().data();
+  for (std::size_t first = 0; first < logit_rows_.size(); first += kMaxLogitRows) {
+    const std::size_t count = std::min<std::size_t>(kMaxLogitRows, logit_rows_.size() - first);
+    const std::span<const LogitRow> group(logit_rows_.data() + first, count);
+    requests_.clear();
+    for (std::size_t i = 0; i < count; ++i) {
+      std::copy_n(hidden + group[i].row * width, width, gathered + static_cast<int64_t>(i) * width);
+      requests_.push_back(group[i].sequence->request);
+    }
+    const auto rows = static_cast<int64_t>(count);
+    const kernels::Rows logits(logits_.as<float>().data(), rows, facts_.vocab_size);
+    model.head(kernels::ConstRows(gathered, rows, width), logits, workspace_, *ops_);
+    if (options_.logits_hook) options_.logits_hook(step, requests_, logits);
+    sample_group(group, logits, result);
+  }
+}
+
+void ModelRunner::sample_group(std::span<const LogitRow> rows, kernels::ConstRows logits, BatchResult& result) {
+  const std::size_t offset = result.tokens.size();
+  result.tokens.resize(offset + rows.size());
+  pool_.parallel_for(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; ++i) {
+      const SequenceStep& sequence = *rows[static_cast<std::size_t>(i)].sequence;
+      SampledToken& out = result.tokens[offset + static_cast<std::size_t>(i)];
+      out.request = sequence.request;
+      const auto position = static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.tokens.size()));
+      Result<int32_t> token = samplers_[static_cast<std::size_t>(worker)].sample(
+          {logits.row(i), static_cast<std::size_t>(logits.width)}, sequence.sampling, position);
+      if (token.ok()) {
+        out.token = *token;
+      } else {
+        out.status = token.status();
+      }
+    }
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,113 @@
+// ModelRunner: the Runner that computes, one model over its own KV pages on its own thread.
+//
+// submit() queues a batch and wakes the compute thread, which checks it, cuts it into parts of at most max_rows rows
+// (rows of one sequence stay in order, so a part attends to what the parts before it stored), runs the model, sends
+// only the rows that need a token through the vocabulary head, samples, and hands the result to poll(). The cut, like
+// the batch, changes no bit of any row (kernels/ops.h), and a draw depends on (seed, position) alone.
+//
+// Owner: the scheduler's stage. Threads: submit and poll as in runner.h; set_model from any thread; everything below
+// "compute thread" in the class belongs to that thread. Nothing is allocated for activations after make().
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/ops.h"
+#include "models/model.h"
+#include "runner/batch_check.h"
+#include "runner/kv_pages.h"
+#include "runner/runner.h"
+#include "runner/sampler.h"
+
+namespace millrace {
+
+inline constexpr int32_t kMaxRowsPerStep = 512;   // rows that go through the layers together
+inline constexpr int32_t kMaxLogitRows = 32;      // rows that go through the vocabulary head together
+inline constexpr int32_t kMaxRunnerRows = 65536;  // the most that max_rows may ask for
+
+// Sees the logits of a group of rows before they are sampled, and may change them: tests compare and break them here.
+// Called on the compute thread.
+using LogitsHook = std::function<void(uint64_t step, std::span<const ReqId> requests, kernels::Rows logits)>;
+
+struct ModelRunnerOptions {
+  int threads = 0;             // of the compute pool; 0 = all CPUs that this process may use
+  int32_t page_size = 16;      // tokens
+  int32_t page_count = 0;      // see page_count_for()
+  int32_t context_length = 0;  // 0 = the model's own; never more than that
+  int32_t max_rows = kMaxRowsPerStep;
+  bool poison_pages = false;        // fresh pages hold NaN: for tests
+  std::optional<kernels::Isa> isa;  // default: the best that runs here, or what MILLRACE_ISA says
+  LogitsHook logits_hook;           // for tests
+};
+
+class ModelRunner final : public Runner {
+ public:
+  // The model must own all layers. kInvalidArgument or kUnsupported for options out of range, kResourceExhausted where
+  // the pages do not fit in memory.
+  static Result<std::unique_ptr<ModelRunner>> make(std::shared_ptr<const Model> model, ModelRunnerOptions options);
+  ~ModelRunner() override;  // batches not yet computed are dropped
+
+  RunnerFacts facts() const override { return facts_; }
+  Status submit(Batch batch) override;
+  std::optional<BatchResult> poll(int timeout_ms) override;
+
+  // New weights from the next step on. Pages keep the keys and values that older weights wrote: the caller keys them by
+  // weight version. kInvalidArgument when the new model's shapes are not those of the first.
+  Status set_model(std::shared_ptr<const Model> model);
+
+ private:
+  // A row of the part in hand that needs a token.
+  struct LogitRow {
+    int64_t row = 0;
+    const SequenceStep* sequence = nullptr;
+  };
+  // How far the parts of a batch have come: tokens before `done` of this sequence, and all sequences before it.
+  struct Cursor {
+    std::size_t sequence = 0;
+    std::size_t done = 0;
+  };
+  ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions options, RunnerFacts facts, KvPages pages);
+
+  void compute_main();
+  BatchResult compute(const Batch& batch, const Model& model);
+  void fill_part(const Batch& batch, Cursor& cursor);
+  void compute_part(const Model& model);
+  void sample_part(uint64_t step, const Model& model, BatchResult& result);
+  void sample_group(std::span<const LogitRow> rows, kernels::ConstRows logits, BatchResult& result);
+
+  const ModelRunnerOptions options_;
+  const RunnerFacts facts_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> queued_;  // guarded by mutex_, like the next four
+  std::deque<BatchResult> finished_;
+  std::shared_ptr<const Model> model_;
+  int in_flight_ = 0;  // submitted and not polled
+  bool stopping_ = false;
+
+  // Compute thread.
+  ThreadPool pool_;
+  std::unique_ptr<kernels::Ops> ops_;
+  KvPages pages_;
+  BatchCheck check_;
+  Workspace workspace_;
+  Buffer hidden_, logit_hidden_, logits_;
+  std::vector<Sampler> samplers_;  // one for each worker of the pool
+  std::vector<int32_t> tokens_, positions_;
+  std::vector<kernels::AttentionSequence> sequences_;
+  std::vector<LogitRow> logit_rows_;
+  std::vector<ReqId> requests_;
+
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace millrace
