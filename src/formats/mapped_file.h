@@ -1,0 +1,74 @@
+// A read-only file in memory: a private mapping (the default), or a copy for file systems that cannot be trusted.
+//
+// SIGBUS policy: a mapping is only as good as the file under it. When another program truncates a mapped file, reading
+// a page past the new end raises SIGBUS and ends the process. What is done about it:
+//   - the size is taken from the open descriptor, never from the path, and the descriptor stays open;
+//   - prefault() brings in every page with system calls that answer with an error where a plain read would fault;
+//   - verify_unchanged() compares size, inode and modification time with those at open: call it after loading;
+//   - MapMode::kCopy reads the bytes into anonymous memory, after which nothing can happen to them.
+// A truncation after all that still kills the process. That is accepted: the process is supervised, and pages of a file
+// that is being rewritten must not be served.
+//
+// Owner: whoever opened it; views into bytes() must not outlive it (moving it keeps them valid).
+// Thread safety: const functions may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace millrace {
+
+enum class MapMode : uint8_t { kMap = 0, kCopy = 1 };
+
+// Called with (bytes done, bytes in all), the first time with 0, the last time with done == all.
+using ProgressFn = std::function<void(uint64_t bytes_done, uint64_t bytes_total)>;
+
+class MappedFile {
+ public:
+  // Errors name the path and the reason: kNotFound (no such file), kPermissionDenied, kInvalidArgument (not a regular
+  // file), kTooLarge (over max_bytes), kResourceExhausted (no memory), kInternal (I/O error). An empty file maps to
+  // empty bytes.
+  static Result<MappedFile> open(const std::string& path, MapMode mode = MapMode::kMap,
+                                 uint64_t max_bytes = UINT64_MAX);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
+  std::size_t size_bytes() const { return size_bytes_; }
+  const std::string& path() const { return path_; }
+  MapMode mode() const { return mode_; }
+
+  // Brings every page into memory, front to back, telling `progress` every few MiB (it may be empty).
+  // kConflict when the file shrank meanwhile. A no-op after kCopy, apart from the calls of `progress`.
+  Status prefault(const ProgressFn& progress = {}) const;
+
+  // kConflict when size, inode or modification time are no longer those seen by open(): someone rewrites the file.
+  Status verify_unchanged() const;
+
+ private:
+  Status map();
+  Status copy();
+  void close();
+
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+  MapMode mode_ = MapMode::kMap;
+  int fd_ = -1;
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
+  int64_t modified_ns_ = 0;
+};
+
+// The whole of a small text file (config.json and its like). kTooLarge when it has more than max_bytes.
+Result<std::string> read_small_file(const std::string& path, uint64_t max_bytes);
+
+}  // namespace millrace

@@ -1,0 +1,96 @@
+// The weights of a Hugging Face model directory by name: model.safetensors, or the shards that
+// model.safetensors.index.json names.
+//
+//   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(dir));
+//   ASSIGN_OR_RETURN(TensorView embed, store.get("model.embed_tokens.weight", {vocab, hidden}));
+//   ...
+//   RETURN_IF_ERROR(store.check_all_taken({"lm_head.weight", ".rotary_emb.inv_freq"}));
+//
+// Invariants: every view points into bytes that the store owns and stays valid until the store is destroyed (moving the
+// store keeps views valid); a view's data is aligned to its element size, even where the file's is not (such a tensor
+// is copied when it is first asked for). Thread safety: get() and load_with_progress() from one thread at a time; the
+// views may be read from any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/mapped_file.h"
+#include "formats/safetensors.h"
+#include "tensor/tensor.h"
+
+namespace millrace {
+
+inline constexpr uint64_t kMaxIndexFileBytes = 64u << 20;
+inline constexpr std::size_t kMaxShards = 4096;
+
+class WeightStore {
+ public:
+  // Opens and validates every shard's header; no tensor byte is read yet (MapMode::kCopy reads them all).
+  // Errors name the file: kNotFound (no weights, a missing shard), kInvalidArgument (malformed index or shard, a shard
+  // name that leaves the directory, a tensor in two shards, an indexed tensor that its shard lacks), and those of
+  // parse_safetensors. A total_size in the index that differs from the bytes found is only logged as a warning.
+  static Result<WeightStore> open(const std::string& directory, MapMode mode = MapMode::kMap);
+
+  // The tensor as stored: F32, F16 or BF16. Marks it as taken; may be called again. Errors: kNotFound (no such tensor),
+  // kInvalidArgument (another shape), kUnsupported (another dtype); they name file, tensor, seen and wanted.
+  Result<TensorView> get(std::string_view name, const Shape& expected);
+
+  // Any stored dtype and shape (golden data of tests, `millrace inspect`). Marks it as taken. kNotFound.
+  Result<TensorView> get_any(std::string_view name);
+
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  // What the file says about a tensor, without taking it; nullptr when there is none. Valid while the store lives.
+  const SafetensorsEntry* find(std::string_view name) const;
+
+  // All names, sorted.
+  std::vector<std::string> names() const;
+  // Names that get() was never asked for and that no entry of `ignore` matches, sorted. An entry matches a name that is
+  // equal to it or ends with it.
+  std::vector<std::string> unexpected(const std::vector<std::string_view>& ignore) const;
+  // kInvalidArgument naming the first unexpected tensors: a weight that the model does not use means the wrong model.
+  Status check_all_taken(const std::vector<std::string_view>& ignore) const;
+
+  uint64_t total_bytes() const { return total_bytes_; }  // of all tensors
+  std::size_t shard_count() const { return shards_.size(); }
+  const std::string& directory() const { return directory_; }
+
+  // Brings all pages of all shards into memory, then verifies that no file changed under us. kConflict when one did.
+  Status load_with_progress(const ProgressFn& progress);
+  Status verify_unchanged() const;
+
+  // Reads every F32, F16, BF16 and F64 element; kInvalidArgument naming the first NaN or infinity: file, tensor, index.
+  Status check_finite(const ProgressFn& progress = {}) const;
+
+ private:
+  struct Shard {
+    MappedFile file;
+    SafetensorsHeader header;
+  };
+  struct Slot {
+    std::size_t shard = 0;
+    std::size_t tensor = 0;  // index into the shard's header.tensors
+    bool taken = false;
+    std::optional<Buffer> aligned;  // the copy of a tensor that lies misaligned in its file
+  };
+
+  Status add_shard(const std::string& path, MapMode mode);
+  Status open_index(const std::string& index_path, MapMode mode);
+  TensorView view_of(Slot& slot);
+  const SafetensorsEntry& entry_of(const Slot& slot) const { return shards_[slot.shard].header.tensors[slot.tensor]; }
+
+  std::string directory_;
+  std::vector<Shard> shards_;
+  std::map<std::string, Slot, std::less<>> slots_;
+  uint64_t total_bytes_ = 0;
+};
+
+// One file of tensors outside a model directory (golden data of tests): the same store over a single safetensors file.
+Result<WeightStore> open_safetensors_file(const std::string& path, MapMode mode = MapMode::kMap);
+
+}  // namespace millrace
