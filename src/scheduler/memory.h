@@ -50,7 +50,7 @@ class SequenceMemory {
 
   // Gives everything back: computed whole pages to the cache (kYes), the others to the pool. The sequence then holds
   // nothing and nothing of it is computed.
-  void release(Sequence& sequence, Publish publish);
+  void release(Sequence& sequence, Publish publish_first);
 
   PageBooks books() const { return pool_->books(); }
   const RadixCache& cache() const { return *cache_; }

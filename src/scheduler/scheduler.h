@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -105,7 +106,7 @@ class Scheduler {
   bool busy() const { return !sequences_.empty() || in_flight_.has_value(); }
 
   // New weights are in place in the runner, and nothing is in flight: pages computed with the old ones are no longer
-  // shared with new requests.
+  // shared with new requests. (A result that names another version does the same, one step late.)
   void set_weight_version(uint64_t version) { weight_version_ = version; }
 
   SchedulerFacts facts() const;
@@ -114,28 +115,39 @@ class Scheduler {
   SequenceMemory& memory_for_test() { return memory_; }
 
  private:
+  // What is needed to settle a submitted batch.
+  struct InFlight {
+    struct Rows {
+      ReqId request;
+      int32_t count = 0;
+      bool sample = false;
+    };
+    uint64_t step = 0;
+    std::vector<Rows> rows;
+  };
+
   // ---- receive.cc ----
   Status check_request(const wire::TokenizedRequest& request) const;
-  void reject(ReqId id, const Status& status, const wire::TokenizedRequest& request, Deltas& out);
-  void end_or_doom(Sequence& sequence, wire::Finish finish, Deltas& out);
+  void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
+  void end_or_doom(Sequence& sequence, wire::Finish end, Deltas& out);
 
   // ---- plan.cc ----
   Batch plan(Deltas& out);
-  void make_room_for_decodes(Deltas& out);
-  void admit(Deltas& out);
-  bool try_admit(Sequence& sequence);
-  void retract(Sequence& sequence);
+  bool make_room_for_decodes(Deltas& out);
   Sequence* retraction_victim() const;
+  void retract(Sequence& sequence);
+  void admit(Deltas& out);
   int32_t growth_estimate(const Sequence& sequence) const;
   void add_rows(Sequence& sequence, int32_t count, Batch& batch) const;
+  void end_too_long(Sequence& sequence, Deltas& out);
 
   // ---- settle.cc ----
   void submit(Batch batch, Deltas& out);
   void settle(const BatchResult& result, Deltas& out);
-  void settle_sequence(Sequence& sequence, const Batch& batch, int32_t rows, const SampledToken* sampled, Deltas& out);
+  void settle_rows(Sequence& sequence, const InFlight::Rows& rows, const SampledToken* sampled, Deltas& out);
   void accept_token(Sequence& sequence, int32_t token, Deltas& out);
-  void fail_batch(const Batch& batch, const Status& status, Deltas& out);
-  void finish(Sequence& sequence, wire::Finish finish, Publish publish, Deltas& out);
+  void fail_batch(const InFlight& batch, const Status& status, Deltas& out);
+  void finish(Sequence& sequence, wire::Finish end, Publish publish, Deltas& out, std::vector<int32_t> last = {});
   void check_books_when_idle();
 
   SchedulerOptions options_;
@@ -145,8 +157,8 @@ class Scheduler {
   NewTokenRatio ratio_;
   std::unordered_map<ReqId, std::unique_ptr<Sequence>> sequences_;  // all that live
   WaitingQueue waiting_;
-  std::vector<Sequence*> running_;  // admitted: prefilling or decoding
-  std::optional<Batch> in_flight_;
+  std::vector<Sequence*> running_;  // admitted, prefilling or decoding; by arrival
+  std::optional<InFlight> in_flight_;
   uint64_t weight_version_ = 0;
   uint64_t next_arrival_ = 0;
   uint64_t next_step_ = 0;

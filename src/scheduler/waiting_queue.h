@@ -32,6 +32,7 @@ class WaitingQueue {
   void push(Sequence& sequence);
   void remove(const Sequence& sequence);
   bool empty() const { return by_arrival_.empty(); }
+  Sequence& front() { return *by_arrival_.begin()->second; }  // the queue must not be empty
   int32_t size() const { return static_cast<int32_t>(by_arrival_.size()); }
 
   // Offers the requests to `admit` in their order until it says kStop or the bounds above end the pass. Admitted ones

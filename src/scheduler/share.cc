@@ -1,0 +1,25 @@
+#include "scheduler/share.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace millrace {
+
+std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t budget) {
+  std::vector<int32_t> shares(remaining.size(), 0);
+  if (remaining.empty() || budget <= 0) return shares;
+  shares[0] = std::min(remaining[0], budget - budget / 2);
+  budget -= shares[0];
+
+  std::vector<std::size_t> shortest(remaining.size() - 1);
+  std::iota(shortest.begin(), shortest.end(), 1);
+  std::ranges::stable_sort(shortest, [&](std::size_t a, std::size_t b) { return remaining[a] < remaining[b]; });
+  for (std::size_t i : shortest) {
+    shares[i] = std::min(remaining[i], budget);
+    budget -= shares[i];
+  }
+  shares[0] += std::min(remaining[0] - shares[0], budget);
+  return shares;
+}
+
+}  // namespace millrace

@@ -1,0 +1,35 @@
+#include "scheduler/stop.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+std::optional<wire::Finish> stop_after(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
+                                       int32_t context_length) {
+  const wire::SamplingParams& sampling = sequence.sampling;
+  const int32_t token = sequence.tokens.back();
+  const auto holds = [token](std::span<const int32_t> ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  wire::Finish finish;
+  if (holds(sampling.stop_token_ids) || (!sampling.ignore_eos && holds(eos_token_ids))) {
+    finish.reason = wire::FinishReason::kStop;
+    finish.matched_token = token;
+    return finish;
+  }
+  if (sequence.generated() >= sampling.max_tokens || sequence.length() >= context_length) {
+    finish.reason = wire::FinishReason::kLength;
+    return finish;
+  }
+  return std::nullopt;
+}
+
+wire::Finish error_finish(const Status& status) {
+  wire::Finish finish;
+  finish.reason = wire::FinishReason::kError;
+  finish.code = status.code();
+  finish.message = status.message();
+  return finish;
+}
+
+}  // namespace millrace

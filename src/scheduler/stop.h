@@ -1,0 +1,24 @@
+// stop_after: whether the token that was just appended ends the request. The order of the checks is the contract:
+//   1. stop_token_ids            -> kStop, matched_token (ignore_eos does not touch these)
+//   2. the model's end tokens, unless ignore_eos  -> kStop, matched_token
+//   3. max_tokens generated, or the context is full -> kLength
+// So a stop token that is also the last permitted one is a stop. (An abort comes before all of them; stop strings are
+// the detokenizer's.)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/status.h"
+#include "scheduler/sequence.h"
+
+namespace millrace {
+
+std::optional<wire::Finish> stop_after(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
+                                       int32_t context_length);
+
+// The end of a request that failed with `status`.
+wire::Finish error_finish(const Status& status);
+
+}  // namespace millrace

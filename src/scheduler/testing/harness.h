@@ -1,0 +1,113 @@
+// Harness: a scheduler over a FakeRunner, and a consumer that holds the scheduler's output to its promises (one start,
+// then tokens, then one finish, for each id) and keeps each request's text. For tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+#include "scheduler/testing/fake_runner.h"
+
+namespace millrace::testing {
+
+struct Outcome {
+  bool accepted = false;
+  std::vector<int32_t> tokens;
+  std::optional<wire::Finish> finish;
+  wire::Usage usage;
+  std::vector<uint64_t> at_steps;  // the step count at which each token came
+};
+
+class Harness {
+ public:
+  Harness(RunnerFacts facts, SchedulerOptions options, HashModel model = {})
+      : runner(facts, model), scheduler(with_eos(std::move(options), model), runner) {
+    runner.watch(&scheduler.memory_for_test().pool());
+  }
+
+  static wire::TokenizedRequest request(uint64_t id, std::vector<int32_t> prompt, int32_t max_tokens) {
+    wire::TokenizedRequest request;
+    request.id = ReqId{id};
+    request.prompt = std::move(prompt);
+    request.sampling.max_tokens = max_tokens;
+    request.sampling.seed = id * 7 + 1;
+    return request;
+  }
+
+  void receive(const wire::TokenizedRequest& request) {
+    scheduler.receive(request, out_);
+    consume();
+  }
+  void abort(uint64_t id) {
+    scheduler.abort(ReqId{id}, out_);
+    consume();
+  }
+  bool step() {
+    const bool busy = scheduler.step(0, out_);
+    consume();
+    const Status books = scheduler.memory_for_test().verify(!scheduler.busy());
+    EXPECT_TRUE(books.ok()) << books.to_string();
+    return busy;
+  }
+  // Until idle. A scheduler that does not come to an end is a failure, not a hang.
+  void run(int max_steps = 200000) {
+    for (int i = 0; i < max_steps; ++i) {
+      if (!step()) return;
+    }
+    ADD_FAILURE() << "still busy after " << max_steps << " steps";
+  }
+
+  // What must hold when everything has ended.
+  void expect_clean_end() {
+    EXPECT_FALSE(scheduler.busy());
+    const SchedulerFacts facts = scheduler.facts();
+    EXPECT_EQ(facts.pages_held, 0);
+    EXPECT_EQ(facts.pages_free + facts.pages_cached, facts.pages_total);
+    EXPECT_EQ(facts.running + facts.waiting, 0);
+    EXPECT_EQ(facts.accepted, facts.ended);
+    EXPECT_EQ(facts.book_rebuilds, 0u);
+    EXPECT_EQ(scheduler.memory_for_test().cache().locked_pages(), 0);
+    for (const auto& [id, outcome] : outcomes) EXPECT_TRUE(outcome.finish.has_value()) << "request " << id;
+    for (const std::string& violation : runner.violations()) ADD_FAILURE() << violation;
+  }
+
+  FakeRunner runner;
+  Scheduler scheduler;
+  std::map<uint64_t, Outcome> outcomes;
+
+ private:
+  static SchedulerOptions with_eos(SchedulerOptions options, const HashModel& model) {
+    options.eos_token_ids = {model.eos_token};
+    return options;
+  }
+
+  void consume() {
+    for (const wire::TokenDelta& delta : out_) {
+      Outcome& outcome = outcomes[delta.id.value];
+      EXPECT_FALSE(outcome.finish.has_value()) << "request " << delta.id.value << " spoke after its end";
+      if (delta.start) {
+        EXPECT_FALSE(outcome.accepted) << "request " << delta.id.value << " started twice";
+        EXPECT_TRUE(delta.tokens.empty() && !delta.finish);
+        outcome.accepted = true;
+      } else if (!outcome.accepted) {
+        EXPECT_TRUE(delta.finish.has_value() && delta.tokens.empty()) << "request " << delta.id.value;
+      }
+      outcome.tokens.insert(outcome.tokens.end(), delta.tokens.begin(), delta.tokens.end());
+      outcome.at_steps.insert(outcome.at_steps.end(), delta.tokens.size(), scheduler.facts().steps);
+      outcome.finish = delta.finish;
+      outcome.usage = delta.usage;
+      const bool stopped = delta.finish && delta.finish->matched_token;
+      if (outcome.accepted) {
+        EXPECT_EQ(delta.usage.completion_tokens, static_cast<int32_t>(outcome.tokens.size()) + (stopped ? 1 : 0));
+      }
+    }
+    out_.clear();
+  }
+
+  Scheduler::Deltas out_;
+};
+
+}  // namespace millrace::testing
