@@ -3,6 +3,7 @@
 function(millrace_folder name)
   cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
+  list(FILTER all EXCLUDE REGEX "/main\\.cc$")
   set(sources ${all})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   set(tests ${all})

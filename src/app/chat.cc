@@ -1,0 +1,211 @@
+// millrace chat: a conversation in the terminal with any OpenAI-compatible server.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "app/backend.h"
+#include "app/commands.h"
+#include "base/json.h"
+#include "http/client.h"
+#include "pipeline/supervisor.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kHelp[] =
+    "  /help            this list\n"
+    "  /new             forget the conversation and begin anew\n"
+    "  /system TEXT     set the system message (and begin anew)\n"
+    "  /temperature T   0 = always the likeliest word\n"
+    "  /max N           longest answer in tokens\n"
+    "  /retry           answer the last question again\n"
+    "  /quit            leave (Ctrl-D does too); Ctrl-C stops an answer\n"
+    "  a line that ends with \\ goes on in the next one\n";
+
+std::atomic<bool> g_interrupted{false};
+
+class Conversation {
+ public:
+  explicit Conversation(const ChatOptions& options, http::Url url)
+      : client_(std::move(url), options.api_key), options_(options) {
+    reset();
+  }
+
+  Status connect() {
+    ASSIGN_OR_RETURN(const http::ClientResponse response, client_.get("/v1/models"));
+    ASSIGN_OR_RETURN(const Json body, checked(response));
+    const Json* data = json_find(body, "data");
+    if (data && data->is_array() && !data->empty()) RETURN_IF_ERROR(json_read(data->front(), "id", model_));
+    return ok_status();
+  }
+  const std::string& model() const { return model_; }
+
+  void reset() {
+    messages_ = Json::array();
+    if (!options_.system.empty()) messages_.push_back({{"role", "system"}, {"content", options_.system}});
+  }
+
+  // Streams the answer to the terminal and keeps it. An interrupted answer is kept as far as it came.
+  Status ask(const std::string& question) {
+    messages_.push_back({{"role", "user"}, {"content", question}});
+    return answer();
+  }
+
+  Status retry() {
+    if (!messages_.empty() && messages_.back()["role"] == "assistant") messages_.erase(messages_.size() - 1);
+    if (messages_.empty() || messages_.back()["role"] != "user")
+      return invalid_argument("there is nothing to answer yet");
+    return answer();
+  }
+
+  ChatOptions& options() { return options_; }
+
+ private:
+  Status answer() {
+    Json request = {{"messages", messages_}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+    if (!model_.empty()) request["model"] = model_;
+    if (options_.temperature >= 0) request["temperature"] = options_.temperature;
+    if (options_.max_tokens > 0) request["max_tokens"] = options_.max_tokens;
+    std::string text;
+    Status failed;
+    int64_t tokens = 0;
+    http::SseReader reader;
+    g_interrupted.store(false);
+    const auto begin = std::chrono::steady_clock::now();
+    auto response = client_.post("/v1/chat/completions", request.dump(), [&](std::string_view piece) {
+      return reader.push(piece, [&](std::string_view event) { return take_event(event, text, tokens, failed); }) &&
+             !g_interrupted.load();
+    });
+    std::printf("\n");
+    if (!response.ok()) return response.status();
+    if (response->status != 200) return checked(*response).status();
+    messages_.push_back({{"role", "assistant"}, {"content", text}});
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (tokens > 0 && ::isatty(STDOUT_FILENO)) {
+      std::printf("\033[2m%lld tokens, %.1f s, %.0f tokens/s\033[0m\n", static_cast<long long>(tokens), seconds,
+                  static_cast<double>(tokens) / seconds);
+    }
+    return failed;
+  }
+
+  static bool take_event(std::string_view event, std::string& text, int64_t& tokens, Status& failed) {
+    if (event == "[DONE]") return true;
+    auto chunk = parse_json(event);
+    if (!chunk.ok() || !chunk->is_object()) return true;
+    if (const Json* error = json_find(*chunk, "error")) {
+      failed = Status(StatusCode::kUnavailable, error->dump());
+      return false;
+    }
+    if (const Json* usage = json_find(*chunk, "usage")) {
+      if (Status status = json_read(*usage, "completion_tokens", tokens); !status.ok()) tokens = 0;
+    }
+    const Json* choices = json_find(*chunk, "choices");
+    if (!choices || choices->empty() || !choices->front().contains("delta")) return true;
+    std::string piece;
+    if (Status status = json_read(choices->front()["delta"], "content", piece); !status.ok()) return true;
+    text += piece;
+    std::fputs(piece.c_str(), stdout);
+    std::fflush(stdout);
+    return true;
+  }
+
+  // The body of a good answer, or what the server says of a bad one.
+  static Result<Json> checked(const http::ClientResponse& response) {
+    auto body = parse_json(response.body);
+    if (response.status == 200) return body;
+    std::string message = response.body.substr(0, 500);
+    if (body.ok() && body->is_object()) {
+      const Json* error = json_find(*body, "error");
+      if (error && error->is_object()) {
+        if (Status status = json_read(*error, "message", message); !status.ok()) message = "no message";
+      }
+    }
+    return Status(StatusCode::kUnavailable, fmt::format("HTTP {}: {}", response.status, message));
+  }
+
+  http::Client client_;
+  ChatOptions options_;
+  std::string model_;
+  Json messages_;
+};
+
+// One question, which may span lines. False at the end of input.
+bool read_line(std::string& line) {
+  line.clear();
+  const bool terminal = ::isatty(STDIN_FILENO) != 0;
+  for (const char* prompt = "> ";; prompt = "... ") {
+    if (terminal) std::printf("%s", prompt), std::fflush(stdout);
+    std::string piece;
+    if (!std::getline(std::cin, piece)) return false;
+    const bool more = !piece.empty() && piece.back() == '\\';
+    if (more) piece.back() = '\n';
+    line += piece;
+    if (!more) return true;
+  }
+}
+
+// True: the line was a command. `quit` says whether to leave.
+bool run_command(Conversation& conversation, const std::string& line, bool& quit) {
+  if (!line.starts_with('/')) return false;
+  const std::size_t space = line.find(' ');
+  const std::string name = line.substr(0, space);
+  const std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
+  char* end = nullptr;
+  if (name == "/quit" || name == "/exit") {
+    quit = true;
+  } else if (name == "/new") {
+    conversation.reset();
+  } else if (name == "/system") {
+    conversation.options().system = argument;
+    conversation.reset();
+  } else if (name == "/temperature") {
+    const double value = std::strtod(argument.c_str(), &end);
+    if (end != argument.c_str() && value >= 0 && value <= 2) {
+      conversation.options().temperature = value;
+    } else {
+      std::printf("temperature is '%s'; wanted a number in [0, 2]\n", argument.c_str());
+    }
+  } else if (name == "/max") {
+    const long value = std::strtol(argument.c_str(), &end, 10);
+    if (value >= 1 && value <= INT32_MAX) {
+      conversation.options().max_tokens = static_cast<int>(value);
+    } else {
+      std::printf("the longest answer is '%s'; wanted a number of tokens from 1 on\n", argument.c_str());
+    }
+  } else if (name == "/retry") {
+    if (Status status = conversation.retry(); !status.ok()) print_error(status);
+  } else {
+    std::printf("%s%s", name == "/help" ? "" : ("unknown command " + name + "\n").c_str(), kHelp);
+  }
+  return true;
+}
+
+}  // namespace
+
+int run_chat(const ChatOptions& options) {
+  auto url = http::parse_url(options.url);
+  if (!url.ok()) return print_error(url.status()), kExitBadInput;
+  Conversation conversation(options, *url);
+  if (Status status = conversation.connect(); !status.ok()) return print_error(status), 1;
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_interrupted.store(true); };
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGINT, &action, nullptr);
+  if (::isatty(STDIN_FILENO)) std::printf("Talking to %s. /help lists the commands.\n", conversation.model().c_str());
+  std::string line;
+  bool failed = false;
+  for (bool quit = false; !quit && read_line(line);) {
+    if (line.empty() || run_command(conversation, line, quit)) continue;
+    Status status = conversation.ask(line);
+    if (!status.ok()) print_error(status);
+    failed |= !status.ok();
+  }
+  return failed && !::isatty(STDIN_FILENO) ? 1 : 0;
+}
+
+}  // namespace millrace

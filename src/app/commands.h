@@ -1,0 +1,16 @@
+// The subcommands of the millrace program. Each returns the process's exit code: 0, 1 (it failed) or kExitBadInput.
+// Thread safety: called once, by main.
+#pragma once
+
+#include "app/options.h"
+
+namespace millrace {
+
+inline constexpr const char* kVersion = MILLRACE_VERSION;
+
+int run_serve(const ServeOptions& options);
+int run_stage(const StageOptions& options);  // a child of serve
+int run_chat(const ChatOptions& options);
+int run_inspect(const InspectOptions& options);
+
+}  // namespace millrace

@@ -1,0 +1,98 @@
+// millrace inspect: what a model directory holds, without loading it.
+#include <cstdio>
+
+#include "app/backend.h"
+#include "app/commands.h"
+#include "formats/model_config.h"
+#include "formats/weights.h"
+#include "models/model.h"
+#include "pipeline/supervisor.h"
+
+namespace millrace {
+namespace {
+
+// "596.0 M", "1.24 GB": three digits and the unit that fits.
+std::string with_unit(double value, const char* const (&units)[4], double step) {
+  int unit = 0;
+  for (; value >= step && unit < 3; ++unit) value /= step;
+  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, units[unit]);
+}
+std::string count_text(int64_t n) {
+  static constexpr const char* kUnits[4] = {"", "K", "M", "G"};
+  return with_unit(static_cast<double>(n), kUnits, 1000);
+}
+std::string bytes_text(uint64_t n) {
+  static constexpr const char* kUnits[4] = {"bytes", "KB", "MB", "GB"};
+  return with_unit(static_cast<double>(n), kUnits, 1000);
+}
+
+void print_row(const char* name, const std::string& value) { std::printf("  %-22s %s\n", name, value.c_str()); }
+
+std::string dtype_summary(const WeightStore& store) {
+  std::map<std::string_view, uint64_t> bytes;
+  for (const std::string& name : store.names()) {
+    const SafetensorsEntry* entry = store.find(name);
+    bytes[dtype_name(entry->dtype)] += entry->end - entry->begin;
+  }
+  std::string text;
+  for (const auto& [name, count] : bytes)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, bytes_text(count));
+  return text;
+}
+
+std::string attention_text(const ModelConfig& c) {
+  return fmt::format("{} heads x {}, {} KV heads{}{}", c.heads, c.head_dim, c.kv_heads, c.qk_norm ? ", QK norm" : "",
+                     c.qkv_bias ? ", QKV bias" : "");
+}
+
+void print_model(const ModelDir& dir, const WeightStore& store) {
+  const ModelConfig& c = dir.config;
+  const int64_t kv = kv_bytes_per_token(c, DType::kF32);
+  std::printf("%s\n", dir.path.c_str());
+  print_row("architecture", std::string(architecture_name(c.architecture)));
+  print_row("parameters", fmt::format("{} ({})", count_text(parameter_count(c)), parameter_count(c)));
+  print_row("weights", fmt::format("{} in {} file{} ({})", bytes_text(store.total_bytes()), store.shard_count(),
+                                   store.shard_count() == 1 ? "" : "s", dtype_summary(store)));
+  print_row("layers", fmt::format("{}, hidden {}, intermediate {}", c.layers, c.hidden_size, c.intermediate_size));
+  print_row("attention", attention_text(c));
+  print_row("vocabulary", fmt::format("{}, {} head", c.vocab_size, c.tie_word_embeddings ? "tied" : "own"));
+  print_row("context length", fmt::format("{} tokens", c.max_position_embeddings));
+  print_row("rope", fmt::format("{}, theta {}", rope_type_name(c.rope.type), c.rope.theta));
+  print_row("KV cache",
+            fmt::format("{} a token (F32), {} for a whole context", bytes_text(static_cast<uint64_t>(kv)),
+                        bytes_text(static_cast<uint64_t>(kv) * static_cast<uint64_t>(c.max_position_embeddings))));
+}
+
+Status inspect(const InspectOptions& options) {
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
+  auto store = std::make_shared<WeightStore>(std::move(opened));
+  // Checks every tensor's name and shape against the config.
+  ASSIGN_OR_RETURN(const auto model, load_model(dir.config, store));
+  print_model(dir, *store);
+  ServeOptions serve;
+  serve.model.model = options.model;
+  log_init("inspect", LogLevel::kOff);
+  ASSIGN_OR_RETURN(const TextSide side, load_text_side(serve));
+  print_row("tokenizer", fmt::format("{} ids", side.tokenizer->vocab_size()));
+  print_row("chat template", side.chat_template ? "yes" : "no");
+  if (!options.tensors) return ok_status();
+  std::printf("\n");
+  for (const std::string& name : store->names()) {
+    const SafetensorsEntry* entry = store->find(name);
+    std::printf("  %-5s %-18s %s\n", std::string(dtype_name(entry->dtype)).c_str(), entry->shape.to_string().c_str(),
+                name.c_str());
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+int run_inspect(const InspectOptions& options) {
+  Status status = inspect(options);
+  if (status.ok()) return 0;
+  print_error(status);
+  return kExitBadInput;
+}
+
+}  // namespace millrace

@@ -1,0 +1,142 @@
+#include "app/loading.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "api/reply.h"
+#include "base/log.h"
+#include "formats/weights.h"
+#include "models/model.h"
+#include "runner/model_runner.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr std::size_t kMinPromptBytes = 64u << 10;
+
+std::string directory_name(const std::string& path) {
+  std::filesystem::path clean = std::filesystem::absolute(path).lexically_normal();
+  if (!clean.has_filename()) clean = clean.parent_path();
+  return clean.filename().string();
+}
+
+int context_length(const ModelConfig& config, int wanted) {
+  return wanted > 0 ? std::min(wanted, config.max_position_embeddings) : config.max_position_embeddings;
+}
+
+// The longest byte string that one token stands for.
+std::size_t longest_token_bytes(const Tokenizer& tokenizer) {
+  std::size_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) longest = std::max(longest, tokenizer.token_text(id).size());
+  return longest;
+}
+
+uint64_t available_bytes() {
+  const long pages = ::sysconf(_SC_AVPHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes) : 0;
+}
+
+// Pages that --kv-gib asks for; by default as many as the running requests can fill, within a quarter of the free
+// memory.
+Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions& options) {
+  const LayerRange all{0, config.layers};
+  const int64_t context = context_length(config, options.context_length);
+  const int64_t pages_each = (context + options.page_size - 1) / options.page_size;
+  const auto bytes =
+      static_cast<uint64_t>(options.kv_gib > 0 ? options.kv_gib * kGiB : static_cast<double>(available_bytes()) / 4);
+  int64_t pages = page_count_for(config, all, options.page_size, bytes);
+  if (options.kv_gib <= 0) pages = std::min(pages, pages_each * options.max_running_requests);
+  if (pages < pages_each) {
+    LOG_WARNING("KV memory holds {} tokens, less than the context of {}: longer requests will be refused",
+                pages * options.page_size, context);
+  }
+  if (pages < 1) {
+    return error(StatusCode::kResourceExhausted, "KV memory of {} bytes; wanted at least {} for one page (--kv-gib)",
+                 bytes, kv_page_bytes(config, all, options.page_size));
+  }
+  return static_cast<int32_t>(pages);
+}
+
+Result<std::unique_ptr<Runner>> load_runner(const ModelOptions& options, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
+  auto store = std::make_shared<WeightStore>(std::move(opened));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store));
+  const auto report = [&progress](const char* what) {
+    return [&progress, what](uint64_t done, uint64_t total) {
+      progress(what, total ? static_cast<double>(done) / static_cast<double>(total) : 1.0);
+    };
+  };
+  RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
+  if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
+  ASSIGN_OR_RETURN(const int32_t pages, choose_page_count(dir.config, options));
+  ASSIGN_OR_RETURN(auto runner, ModelRunner::make(std::move(model), {.threads = options.threads,
+                                                                     .page_size = options.page_size,
+                                                                     .page_count = pages,
+                                                                     .context_length = options.context_length,
+                                                                     .max_rows = options.chunked_prefill_tokens}));
+  LOG_INFO("{} KV pages of {} tokens", pages, options.page_size);
+  return std::unique_ptr<Runner>(std::move(runner));
+}
+
+ModelFacts make_facts(const ServeOptions& options, const TextSide& side) {
+  ModelFacts facts;
+  facts.name = options.served_model_name.empty() ? directory_name(options.model.model) : options.served_model_name;
+  facts.path = options.model.model;
+  facts.architecture = architecture_name(side.dir.config.architecture);
+  facts.context_length = context_length(side.dir.config, options.model.context_length);
+  facts.vocab_size = side.dir.config.vocab_size;
+  facts.created = api::unix_seconds();
+  facts.has_chat_template = side.chat_template.has_value();
+  const GenerationDefaults& generation = side.dir.generation;
+  facts.temperature = generation.temperature;
+  facts.top_p = generation.top_p;
+  facts.min_p = generation.min_p;
+  facts.top_k = generation.top_k;
+  return facts;
+}
+
+}  // namespace
+
+Result<TextSide> load_text_side(const ServeOptions& options) {
+  TextSide side;
+  const std::string& path = options.model.model;
+  ASSIGN_OR_RETURN(side.dir, open_model_dir(path));
+  ASSIGN_OR_RETURN(side.tokenizer, Tokenizer::load(path));
+  // A template that does not parse costs the chat endpoint alone.
+  auto chat_template = ChatTemplate::load(path);
+  if (chat_template.ok()) {
+    side.chat_template = std::move(chat_template).value();
+  } else {
+    LOG_WARNING("no chat: {}", chat_template.status().message());
+  }
+  if (side.tokenizer->vocab_size() > side.dir.config.vocab_size) {
+    LOG_WARNING("the tokenizer has ids up to {}, the model's embedding {} rows: the ids above it are refused",
+                side.tokenizer->vocab_size() - 1, side.dir.config.vocab_size);
+  }
+  side.eos_token_ids = side.dir.generation.eos_token_ids;
+  if (const auto eos = side.tokenizer->eos_id()) side.eos_token_ids.push_back(*eos);
+  std::sort(side.eos_token_ids.begin(), side.eos_token_ids.end());
+  side.eos_token_ids.erase(std::unique(side.eos_token_ids.begin(), side.eos_token_ids.end()), side.eos_token_ids.end());
+  side.facts = make_facts(options, side);
+  side.max_prompt_bytes = std::max(
+      kMinPromptBytes, static_cast<std::size_t>(side.facts.context_length) * longest_token_bytes(*side.tokenizer));
+  return side;
+}
+
+SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids) {
+  return {.max_running_requests = options.max_running_requests,
+          .max_queued_requests = options.max_queued_requests,
+          .chunked_prefill_tokens = options.chunked_prefill_tokens,
+          .prefix_cache = options.prefix_cache,
+          .eos_token_ids = std::move(eos_token_ids)};
+}
+
+LoadRunner make_load_runner(const ModelOptions& options) {
+  return [options](const LoadProgress& progress) { return load_runner(options, progress); };
+}
+
+}  // namespace millrace

@@ -1,0 +1,39 @@
+// From a model directory to the parts that serve it: what both placements and the child processes share.
+// Thread safety: free functions.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/options.h"
+#include "base/status.h"
+#include "formats/model_config.h"
+#include "scheduler/scheduler.h"
+#include "stages/engine.h"
+#include "stages/scheduler_stage.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+// All of a model but its weights.
+struct TextSide {
+  ModelDir dir;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  ModelFacts facts;
+  std::vector<int32_t> eos_token_ids;  // of the model's files and its tokenizer together
+  std::size_t max_prompt_bytes = 0;    // a longer text cannot fit the context whatever it says
+};
+
+Result<TextSide> load_text_side(const ServeOptions& options);
+
+SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
+
+// Opens the weights, brings them into memory with progress, builds the model and its runner.
+LoadRunner make_load_runner(const ModelOptions& options);
+
+}  // namespace millrace

@@ -1,0 +1,41 @@
+// The millrace program: parses the command line and runs one subcommand.
+#include <CLI/CLI.hpp>
+
+#include "app/commands.h"
+#include "pipeline/supervisor.h"
+
+namespace millrace {
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app{"Millrace serves open language models behind an OpenAI-compatible API."};
+  app.set_version_flag("--version", std::string("millrace ") + kVersion);
+  app.require_subcommand(1);
+  app.footer("Begin with: millrace serve --model DIR   then: millrace chat");
+  ServeOptions serve;
+  StageOptions stage;
+  ChatOptions chat;
+  InspectOptions inspect;
+  CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
+  CLI::App* stage_command = app.add_subcommand("stage", "One stage of `serve` as a child process")->group("");
+  CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
+  CLI::App* inspect_command = app.add_subcommand("inspect", "Say what a model directory holds, and check it");
+  add_serve_options(*serve_command, serve);
+  add_stage_options(*stage_command, stage);
+  add_chat_options(*chat_command, chat);
+  add_inspect_options(*inspect_command, inspect);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitBadInput;
+  }
+  if (*serve_command) return run_serve(serve);
+  if (*stage_command) return run_stage(stage);
+  if (*chat_command) return run_chat(chat);
+  return run_inspect(inspect);
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) { return millrace::run(argc, argv); }

@@ -1,0 +1,80 @@
+// The command line: one struct for each subcommand, and where its values come from. CLI11 is included by options.cc and
+// main.cc alone. Thread safety: one thread, at the start.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace millrace {
+
+// What every process that touches the model needs to know.
+struct ModelOptions {
+  std::string model;  // a Hugging Face model directory
+  int threads = 0;    // compute threads; 0: all CPUs of this process
+  int page_size = 16;
+  double kv_gib = 0;       // memory for KV pages; 0: a quarter of what is available, no more than can be used
+  int context_length = 0;  // 0: the model's own
+  int max_running_requests = 64;
+  int max_queued_requests = 1024;
+  int chunked_prefill_tokens = 512;
+  bool prefix_cache = true;
+  bool check_weights = false;
+  std::string log_level = "info";
+};
+
+struct ServeOptions {
+  ModelOptions model;
+  std::string served_model_name;  // empty: the directory's name
+  std::string host = "127.0.0.1";
+  int port = 30000;
+  std::string api_key;  // also from MILLRACE_API_KEY
+  std::vector<std::string> cors_origins;
+  std::vector<std::string> allowed_hosts;
+  std::string placement = "processes";  // or "single"
+  int max_body_mib = 32;
+  int request_timeout_s = 600;
+  int drain_timeout_s = 30;
+};
+
+// A child process of `serve`.
+struct StageOptions {
+  std::string stage;  // "scheduler" or "detokenizer"
+  std::string run_dir;
+  uint64_t incarnation = 0;
+  int parent = 0;
+  std::vector<int32_t> eos_token_ids;
+  ModelOptions model;
+};
+
+struct ChatOptions {
+  std::string url = "http://127.0.0.1:30000";
+  std::string api_key;
+  std::string system;
+  double temperature = -1;  // negative: the server's default
+  int max_tokens = 0;       // 0: the server's default
+};
+
+struct InspectOptions {
+  std::string model;
+  bool tensors = false;
+};
+
+void add_serve_options(CLI::App& command, ServeOptions& options);
+void add_stage_options(CLI::App& command, StageOptions& options);
+void add_chat_options(CLI::App& command, ChatOptions& options);
+void add_inspect_options(CLI::App& command, InspectOptions& options);
+
+// The arguments with which `serve` starts a child: the inverse of add_stage_options.
+std::vector<std::string> stage_arguments(const StageOptions& options);
+
+LogLevel log_level_of(const std::string& name);
+
+}  // namespace millrace

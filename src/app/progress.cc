@@ -1,0 +1,41 @@
+#include "app/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+constexpr int kBarCells = 32;
+constexpr int kPlainStepPercent = 25;  // a plain line at each quarter
+
+}  // namespace
+
+LoadingProgress::LoadingProgress(std::FILE* out) : out_(out), terminal_(::isatty(::fileno(out)) != 0) {}
+
+void LoadingProgress::update(const wire::StageStatus& status) {
+  if (status.state != wire::StageState::kLoading || status.message.empty()) return;
+  const int percent = std::clamp(static_cast<int>(status.progress * 100), 0, 100);
+  const int step = terminal_ ? 1 : kPlainStepPercent;
+  if (status.message == last_what_ && percent / step == last_percent_ / step) return;
+  last_what_ = status.message;
+  last_percent_ = percent;
+  if (terminal_) {
+    const int filled = percent * kBarCells / 100;
+    std::fprintf(out_, "\r%-18s [%s%s] %3d%%", status.message.c_str(), std::string(filled, '#').c_str(),
+                 std::string(kBarCells - filled, '.').c_str(), percent);
+    drawn_ = true;
+  } else {
+    std::fprintf(out_, "millrace: %s %d%%\n", status.message.c_str(), percent);
+  }
+  std::fflush(out_);
+}
+
+void LoadingProgress::finish() {
+  if (drawn_) std::fprintf(out_, "\r\033[K");
+  drawn_ = false;
+  std::fflush(out_);
+}
+
+}  // namespace millrace

@@ -1,0 +1,25 @@
+// The progress of loading: a bar on a terminal, plain lines elsewhere. Thread safety: one thread.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "wire/messages.h"
+
+namespace millrace {
+
+class LoadingProgress {
+ public:
+  explicit LoadingProgress(std::FILE* out);
+  void update(const wire::StageStatus& status);
+  void finish();
+
+ private:
+  std::FILE* out_;
+  const bool terminal_;
+  std::string last_what_;
+  int last_percent_ = -1;
+  bool drawn_ = false;
+};
+
+}  // namespace millrace

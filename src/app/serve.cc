@@ -1,0 +1,117 @@
+// millrace serve: the HTTP server in front of a backend, from the first check of the model to the last drained request.
+#include <signal.h>
+
+#include <cstdio>
+
+#include "api/error.h"
+#include "api/routes.h"
+#include "app/backend.h"
+#include "app/commands.h"
+#include "app/progress.h"
+#include "base/log.h"
+#include "http/server.h"
+#include "pipeline/supervisor.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kTickMs = 50;                              // of the main thread: signals, progress, failures
+constexpr std::chrono::milliseconds kLastWordsMs{2000};  // to write what is already answered
+
+http::ServerOptions server_options(const ServeOptions& o) {
+  http::ServerOptions out;
+  out.host = o.host;
+  out.port = static_cast<uint16_t>(o.port);
+  out.api_key = o.api_key;
+  out.cors_origins = o.cors_origins;
+  out.allowed_hosts = o.allowed_hosts;
+  out.server_name = std::string("millrace/") + kVersion;
+  out.limits.body_bytes = static_cast<std::size_t>(o.max_body_mib) << 20;
+  out.render_error = api::render_http_error;
+  return out;
+}
+
+// Waits up to kTickMs for a signal to stop. SIGINT, SIGTERM and SIGHUP are blocked in every thread of this process.
+bool stop_signal(const sigset_t& set) {
+  const timespec tick{0, kTickMs * 1'000'000};
+  return ::sigtimedwait(&set, nullptr, &tick) > 0;
+}
+
+void print_banner(const std::string& url, const ModelFacts& model) {
+  std::printf("\nMillrace %s serves %s at %s\n\n", kVersion, model.name.c_str(), url.c_str());
+  if (model.has_chat_template) {
+    std::printf(
+        "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me a short story about a dog.\"}]}'\n\n",
+        url.c_str());
+    std::printf("  millrace chat --url %s\n\n", url.c_str());
+  } else {
+    std::printf(
+        "  curl %s/v1/completions -H 'Content-Type: application/json' \\\n"
+        "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 64}'\n\n",
+        url.c_str());
+  }
+  std::printf("Ctrl-C finishes what is running and stops.\n");
+  std::fflush(stdout);
+}
+
+// Lets what runs go on, up to the limit or a second signal, while everything new gets a 503.
+void drain(const ServeOptions& options, Front& front, http::Server& server, const sigset_t& signals) {
+  front.drain();
+  std::fprintf(stderr, "millrace: stopping: %zu requests to finish, up to %d s (again to stop at once)\n",
+               front.live_requests(), options.drain_timeout_s);
+  const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
+  while (front.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
+  }
+  front.wait_idle(0);
+  server.drain(kLastWordsMs);
+  server.stop();
+}
+
+// From ready (or not yet) until a signal. Returns the exit code.
+int wait_for_the_end(Backend& backend, const std::string& url, const sigset_t& signals) {
+  LoadingProgress progress(stderr);
+  bool announced = false;
+  while (!stop_signal(signals)) {
+    if (backend.failed()) return kExitBadInput;
+    if (announced) continue;
+    const Health health = backend.front().health();
+    for (const wire::StageStatus& stage : health.stages) {
+      if (stage.stage == "scheduler") progress.update(stage);
+    }
+    if (!health.ready) continue;
+    progress.finish();
+    print_banner(url, backend.front().model());
+    announced = true;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_serve(const ServeOptions& options) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  log_init("front", log_level_of(options.model.log_level));
+
+  auto side = load_text_side(options);
+  if (!side.ok()) return print_error(side.status()), kExitBadInput;
+  auto backend =
+      options.placement == "single" ? make_single_backend(options, *side) : make_process_backend(options, *side);
+  if (!backend.ok()) return print_error(backend.status()), 1;
+
+  http::Server server(server_options(options));
+  api::ApiContext context{server, (*backend)->front(), kVersion};
+  api::add_routes(context);
+  if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
+  (*backend)->start();
+  const int exit_code = wait_for_the_end(**backend, server.url(), signals);
+  if (exit_code == 0) drain(options, (*backend)->front(), server, signals);
+  server.stop();
+  (*backend)->stop();
+  return exit_code;
+}
+
+}  // namespace millrace

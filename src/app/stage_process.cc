@@ -1,0 +1,93 @@
+// The child processes of `serve`: one stage each, on its process's main thread.
+#include <signal.h>
+
+#include <thread>
+
+#include "app/backend.h"
+#include "app/commands.h"
+#include "control/zmq_mailbox.h"
+#include "pipeline/run_dir.h"
+#include "pipeline/supervisor.h"
+#include "stages/detokenizer_stage.h"
+#include "stages/scheduler_stage.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kWatchMs = 100;  // how late the death of the parent may be noticed where its signal was missed
+
+Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, ZmqContext& zmq) {
+  const auto endpoint = [&o](const std::string& name) { return RunDir::ipc_endpoint(o.run_dir, name); };
+  if (o.stage == "scheduler") {
+    ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint(fmt::format("scheduler-{}", o.incarnation))));
+    ASSIGN_OR_RETURN(auto detokenizer, connect_outbox(zmq, endpoint("detokenizer")));
+    return std::unique_ptr<Stage>(std::make_unique<SchedulerStage>(scheduler_options(o.model, o.eos_token_ids),
+                                                                   make_load_runner(o.model), std::move(inbox),
+                                                                   std::move(detokenizer), o.incarnation));
+  }
+  ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(o.model.model));
+  ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint("detokenizer")));
+  ASSIGN_OR_RETURN(auto front, connect_outbox(zmq, endpoint("front")));
+  return std::unique_ptr<Stage>(
+      std::make_unique<DetokenizerStage>(std::move(tokenizer), std::move(inbox), std::move(front), o.incarnation));
+}
+
+// Turns SIGTERM, or the parent's death, into request_stop(). SIGTERM is blocked in every thread and waited for here.
+class StopWatch {
+ public:
+  StopWatch(Stage& stage, pid_t parent) {
+    thread_ = std::thread([this, &stage, parent] {
+      sigset_t set;
+      sigemptyset(&set);
+      sigaddset(&set, SIGTERM);
+      const timespec pause{0, kWatchMs * 1'000'000};
+      while (!done_.load() && ::sigtimedwait(&set, nullptr, &pause) != SIGTERM && parent_alive(parent)) {
+      }
+      stage.request_stop();
+    });
+  }
+  ~StopWatch() {
+    done_.store(true);
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+void block_sigterm() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+}  // namespace
+
+int run_stage(const StageOptions& options) {
+  log_init(options.stage, log_level_of(options.model.log_level));
+  block_sigterm();
+  if (!become_child(options.parent).ok()) return 1;
+  int exit_code = 0;
+  {
+    ZmqContext zmq;
+    auto stage = make_stage(options, zmq);
+    if (!stage.ok()) {
+      print_error(stage.status());
+      return stage.status().code() == StatusCode::kInternal ? 1 : kExitBadInput;
+    }
+    StopWatch watch(**stage, options.parent);
+    (*stage)->run();
+    const auto* scheduler = dynamic_cast<const SchedulerStage*>(stage->get());
+    if (scheduler && !scheduler->load_status().ok()) {
+      print_error(scheduler->load_status());
+      exit_code = kExitBadInput;
+    }
+  }
+  // A parent that was killed could not remove its folder.
+  if (!parent_alive(options.parent)) RunDir::remove(options.run_dir);
+  return exit_code;
+}
+
+}  // namespace millrace

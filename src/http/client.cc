@@ -1,0 +1,111 @@
+#include "http/client.h"
+
+#include <utility>
+// asio's awaitable.hpp of Boost 1.74 forgets <utility>.
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <charconv>
+
+namespace millrace::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace bhttp = boost::beast::http;
+
+constexpr std::size_t kPieceBytes = 16384;
+constexpr uint64_t kMaxResponseBytes = 256u << 20;
+
+Status failure(const Url& url, std::string_view what, const boost::system::error_code& error) {
+  return millrace::error(StatusCode::kUnavailable, "{} {}:{}: {}", what, url.host, url.port, error.message());
+}
+
+}  // namespace
+
+Result<Url> parse_url(const std::string& text) {
+  std::string_view rest = text;
+  if (rest.starts_with("http://")) rest.remove_prefix(7);
+  if (rest.find("://") != std::string_view::npos) {
+    return invalid_argument("the URL is '{}'; wanted http://HOST:PORT", text);
+  }
+  rest = rest.substr(0, rest.find('/'));
+  Url url;
+  const std::size_t colon = rest.rfind(':');
+  const bool has_port = colon != std::string_view::npos && rest.find(']', colon) == std::string_view::npos;
+  std::string_view host = has_port ? rest.substr(0, colon) : rest;
+  if (has_port) {
+    const std::string_view port = rest.substr(colon + 1);
+    const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), url.port);
+    if (code != std::errc() || end != port.data() + port.size()) {
+      return invalid_argument("the port is '{}'; wanted a number up to 65535", port);
+    }
+  }
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (!host.empty()) url.host = std::string(host);
+  return url;
+}
+
+Result<ClientResponse> Client::get(const std::string& path) { return request("GET", path, "", {}); }
+
+Result<ClientResponse> Client::post(const std::string& path, const std::string& json,
+                                    const std::function<bool(std::string_view)>& on_data) {
+  return request("POST", path, json, on_data);
+}
+
+Result<ClientResponse> Client::request(const std::string& method, const std::string& path, const std::string& json,
+                                       const std::function<bool(std::string_view)>& on_data) {
+  asio::io_context context;
+  asio::ip::tcp::socket socket(context);
+  boost::system::error_code error;
+  const auto addresses = asio::ip::tcp::resolver(context).resolve(url_.host, std::to_string(url_.port), error);
+  if (error) return failure(url_, "cannot resolve", error);
+  asio::connect(socket, addresses, error);
+  if (error) return failure(url_, "cannot connect to", error);
+
+  bhttp::request<bhttp::string_body> message(bhttp::string_to_verb(method), path, 11);
+  message.set(bhttp::field::host, url_.host + ":" + std::to_string(url_.port));
+  message.set(bhttp::field::content_type, "application/json");
+  message.set(bhttp::field::connection, "close");
+  if (!api_key_.empty()) message.set(bhttp::field::authorization, "Bearer " + api_key_);
+  message.body() = json;
+  message.prepare_payload();
+  bhttp::write(socket, message, error);
+  if (error) return failure(url_, "cannot send to", error);
+
+  beast::flat_buffer buffer;
+  bhttp::response_parser<bhttp::buffer_body> parser;
+  parser.body_limit(kMaxResponseBytes);
+  bhttp::read_header(socket, buffer, parser, error);
+  if (error) return failure(url_, "no answer from", error);
+  ClientResponse response{.status = static_cast<int>(parser.get().result_int())};
+  std::string piece(kPieceBytes, '\0');
+  while (!parser.is_done()) {
+    parser.get().body() = {piece.data(), piece.size(), true};
+    bhttp::read_some(socket, buffer, parser, error);
+    if (error == bhttp::error::need_buffer) error = {};
+    const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
+    if (error && error != bhttp::error::end_of_stream) return failure(url_, "the answer broke off from", error);
+    if (on_data && response.status == 200) {
+      if (!got.empty() && !on_data(got)) break;
+    } else {
+      response.body += got;
+    }
+    if (error) break;
+  }
+  return response;
+}
+
+bool SseReader::push(std::string_view piece, const std::function<bool(std::string_view)>& on_event) {
+  kept_ += piece;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = kept_.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
+    const std::string_view event(kept_.data() + begin, end - begin);
+    if (event.starts_with("data: ") && !on_event(event.substr(6))) return false;
+  }
+  kept_.erase(0, begin);
+  return true;
+}
+
+}  // namespace millrace::http

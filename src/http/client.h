@@ -1,0 +1,56 @@
+// A small blocking HTTP/1.1 client: what `millrace chat` and tests of the server need. Plain http:// only.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace millrace::http {
+
+struct Url {
+  std::string host = "127.0.0.1";
+  uint16_t port = 30000;
+};
+
+// "http://host:port" or "host:port", a trailing "/" or "/v1" is ignored. kInvalidArgument says what was seen.
+Result<Url> parse_url(const std::string& text);
+
+struct ClientResponse {
+  int status = 0;
+  std::string body;  // empty when it was handed to on_data
+};
+
+class Client {
+ public:
+  Client(Url url, std::string api_key) : url_(std::move(url)), api_key_(std::move(api_key)) {}
+
+  Result<ClientResponse> get(const std::string& path);
+  // JSON in. With on_data, the body of a 200 is handed over piece by piece as it arrives; false from it ends the
+  // request.
+  Result<ClientResponse> post(const std::string& path, const std::string& json,
+                              const std::function<bool(std::string_view)>& on_data = {});
+
+ private:
+  Result<ClientResponse> request(const std::string& method, const std::string& path, const std::string& json,
+                                 const std::function<bool(std::string_view)>& on_data);
+
+  const Url url_;
+  const std::string api_key_;
+};
+
+// Splits a stream of server-sent events into their data, however the pieces are cut.
+class SseReader {
+ public:
+  // Calls on_event for each complete event in `piece` and what was kept before it. False when on_event returned false.
+  bool push(std::string_view piece, const std::function<bool(std::string_view)>& on_event);
+
+ private:
+  std::string kept_;
+};
+
+}  // namespace millrace::http
