@@ -1,0 +1,51 @@
+# Sourced by the scripts beside it: where things lie, and how the Debian packages get here.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export CCACHE_DIR=${CCACHE_DIR:-$root/.cache/ccache}
+jobs=${MILLRACE_JOBS:-$(nproc)}
+
+build_packages=(build-essential cmake ninja-build pkg-config ccache mold
+  libboost-dev libzmq3-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev)
+test_packages=(libgtest-dev python3 python3-pytest)
+bench_packages=(libbenchmark-dev)
+check_packages=(clang-format python3)
+fuzz_packages=(clang libclang-rt-14-dev)
+
+# install_packages NAME...: installs what is missing, and says so only then.
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  echo "Installing ${missing[*]}" >&2
+  local sudo=()
+  [ "$(id -u)" -eq 0 ] || sudo=(sudo)
+  "${sudo[@]}" apt-get -qq -o DPkg::Lock::Timeout=600 update
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=600 \
+    install --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# configure FOLDER OPTION...: a Ninja build folder; quiet unless it fails.
+configure() {
+  local folder=$1 log
+  shift
+  log=$(mktemp)
+  if ! cmake -G Ninja -S "$root" -B "$folder" "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+  rm -f "$log"
+}
+
+# build FOLDER TARGET...: ninja's own one-line progress on a terminal, a quiet build elsewhere.
+build() {
+  local folder=$1
+  shift
+  if [ -t 1 ]; then
+    ninja -C "$folder" -j "$jobs" "$@"
+  else
+    ninja -C "$folder" -j "$jobs" --quiet "$@"
+  fi
+}
