@@ -169,6 +169,9 @@ bool Server::Impl::evict_one_idle() {
 asio::awaitable<void> Server::Impl::accept_loop() {
   while (accepting_) {
     if (context.sessions.size() >= context.options.limits.connections) {
+      error_code full;
+      co_await acceptor_.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, full));
+      if (!accepting_ || context.sessions.size() < context.options.limits.connections) continue;
       evict_one_idle();
       co_await sleep(kFullRetryDelay);  // cut short when a session closes
       continue;

@@ -98,31 +98,36 @@ Session::Awaitable<bool> Session::await_first_byte() {
   co_return !input().empty() && !closed_;
 }
 
-Session::Awaitable<HttpError> Session::read_head() {
+// False with error_ set when there is no usable head.
+Session::Awaitable<bool> Session::read_head() {
   const Limits& limits = context_.options.limits;
   TimePoint deadline = Clock::now() + limits.header_timeout;
   HeadScanner scanner(limits);
   while (true) {
-    switch (scanner.scan(input())) {
-      case HeadScanner::State::kError:
-        co_return scanner.error();
-      case HeadScanner::State::kComplete: {
-        HttpError error = parse_head(input().substr(0, scanner.head_bytes()), limits, head_);
-        consume(scanner.head_bytes());
-        co_return error;
-      }
-      case HeadScanner::State::kMore:
-        break;
+    HeadScanner::State state = scanner.scan(input());
+    if (state == HeadScanner::State::kComplete) {
+      error_ = parse_head(input().substr(0, scanner.head_bytes()), limits, head_);
+      consume(scanner.head_bytes());
+      co_return !error_;
     }
-    if (client_left()) co_return HttpError{400, "the connection ended inside a request head"};
+    if (state == HeadScanner::State::kError) {
+      error_ = scanner.error();
+      co_return false;
+    }
+    if (client_left()) {
+      error_ = {400, "the connection ended inside a request head"};
+      co_return false;
+    }
     if (Clock::now() >= deadline) {
-      co_return HttpError{408, fmt::format("no complete request head within {} ms", limits.header_timeout.count())};
+      error_ = {408, fmt::format("no complete request head within {} ms", limits.header_timeout.count())};
+      co_return false;
     }
     co_await wait(deadline);
   }
 }
 
-Session::Awaitable<HttpError> Session::read_body(BodyReader& reader, std::string& body, bool send_continue) {
+// False with error_ set when the body is malformed, too large or late.
+Session::Awaitable<bool> Session::read_body(BodyReader& reader, std::string& body, bool send_continue) {
   const Limits& limits = context_.options.limits;
   TimePoint start = Clock::now();
   TimePoint last = start;
@@ -136,11 +141,20 @@ Session::Awaitable<HttpError> Session::read_body(BodyReader& reader, std::string
       last = Clock::now();
       consume(taken);
     }
-    if (reader.error()) co_return reader.error();
-    if (reader.done()) co_return HttpError{};
-    if (client_left()) co_return HttpError{400, "the connection ended inside a request body"};
+    if (reader.done()) co_return true;
     TimePoint deadline = std::min(last + limits.body_idle_timeout, start + limits.body_total_timeout);
-    if (Clock::now() >= deadline) co_return HttpError{408, "the request body did not arrive in time"};
+    if (reader.error()) {
+      error_ = reader.error();
+      co_return false;
+    }
+    if (client_left()) {
+      error_ = {400, "the connection ended inside a request body"};
+      co_return false;
+    }
+    if (Clock::now() >= deadline) {
+      error_ = {408, "the request body did not arrive in time"};
+      co_return false;
+    }
     co_await wait(deadline);
   }
 }
@@ -166,48 +180,63 @@ RequestPtr Session::make_request(Router::Match& match) {
   return request;
 }
 
-Session::Awaitable<Session::Next> Session::serve_one() {
-  if (!co_await await_first_byte()) co_return Next::kClose;
-  head_ = RequestHead();
-  keep_alive_ = false;
-  cors_origin_.clear();
-  HttpError error = co_await read_head();
-  if (closed_ || broken_) co_return Next::kReset;
-  context_.counters.requests.fetch_add(1, std::memory_order_relaxed);
-  name_request();
+// Decides what becomes of a parsed head: the route to run, or nullptr with refusal_ set.
+const Route* Session::decide() {
   const ServerOptions& options = context_.options;
-  if (error) co_return co_await refuse(render_error(options, error.status, error.message));
-
   keep_alive_ = head_.keep_alive && !context_.draining;
   cors_origin_ = context_.gate->cors_origin(head_);
   Router::Match match = context_.router.match(head_.method, head_.segments);
-  RequestPtr request = make_request(match);
-  if (std::optional<Response> refusal = admit(options, *context_.gate, match, head_, loopback_client_)) {
-    // The body of a refused request is read away when that is cheap; the connection closes otherwise.
-    bool cheap = !head_.chunked && head_.content_length <= options.limits.discard_bytes && !head_.expect_continue;
-    if (head_.has_body() && cheap && keep_alive_) {
-      BodyReader reader(head_, options.limits.discard_bytes);
-      if (co_await read_body(reader, request->body, false)) keep_alive_ = false;
-    } else if (head_.has_body()) {
-      keep_alive_ = false;
-    }
-    co_return co_await refuse(std::move(*refusal));
-  }
-  BodyReader reader(head_, body_limit(options, match.route));
-  error = co_await read_body(reader, request->body, head_.expect_continue);
-  if (closed_ || broken_) co_return Next::kReset;
-  if (error) {
-    keep_alive_ = false;
-    co_return co_await refuse(render_error(options, error.status, error.message));
-  }
-  co_return co_await run_handler(*match.route, std::move(request));
+  request_ = make_request(match);
+  std::optional<Response> refusal = admit(options, *context_.gate, match, head_, loopback_client_);
+  if (!refusal) return match.route;
+  refusal_ = std::move(*refusal);
+  return nullptr;
 }
 
-Session::Awaitable<Session::Next> Session::refuse(Response response) {
-  if (!co_await flush()) co_return Next::kReset;  // a 100 Continue may still be on its way
-  LOG_DEBUG("{} {} {} -> {}", client_address_, head_.method, head_.path, response.status);
-  queue_response(std::move(response));
-  if (!co_await flush()) co_return Next::kReset;
+Session::Awaitable<Session::Next> Session::serve_one() {
+  bool more = co_await await_first_byte();
+  if (!more) co_return Next::kClose;
+  head_ = RequestHead();
+  keep_alive_ = false;
+  cors_origin_.clear();
+  const ServerOptions& options = context_.options;
+  bool good = co_await read_head();
+  if (closed_ || broken_) co_return Next::kReset;
+  context_.counters.requests.fetch_add(1, std::memory_order_relaxed);
+  name_request();
+  const Route* route = nullptr;
+  if (!good) {
+    refusal_ = render_error(options, error_.status, error_.message);
+  } else {
+    route = decide();
+  }
+  if (route != nullptr) {
+    BodyReader reader(head_, body_limit(options, route));
+    good = co_await read_body(reader, request_->body, head_.expect_continue);
+    if (good) co_return co_await run_handler(*route);
+    keep_alive_ = false;
+    refusal_ = render_error(options, error_.status, error_.message);
+  } else if (good && head_.has_body()) {
+    // The body of a refused request is read away when that is cheap; the connection closes otherwise.
+    bool cheap = !head_.chunked && head_.content_length <= options.limits.discard_bytes && !head_.expect_continue;
+    if (cheap && keep_alive_) {
+      BodyReader reader(head_, options.limits.discard_bytes);
+      keep_alive_ = co_await read_body(reader, request_->body, false);
+    } else {
+      keep_alive_ = false;
+    }
+  }
+  if (closed_ || broken_) co_return Next::kReset;
+  co_return co_await refuse();
+}
+
+Session::Awaitable<Session::Next> Session::refuse() {
+  bool written = co_await flush();  // a 100 Continue may still be on its way
+  if (!written) co_return Next::kReset;
+  LOG_DEBUG("{} {} {} -> {}", client_address_, head_.method, head_.path, refusal_.status);
+  queue_response(std::move(refusal_));
+  written = co_await flush();
+  if (!written) co_return Next::kReset;
   co_return keep_alive_ ? Next::kKeepAlive : Next::kLinger;
 }
 
@@ -220,23 +249,25 @@ Session::Awaitable<bool> Session::flush() {
   co_return !closed_ && !broken_;
 }
 
-Session::Awaitable<Session::Next> Session::run_handler(const Route& route, RequestPtr request) {
-  if (!co_await flush()) co_return Next::kReset;
+void Session::call_handler(const Route& route) {
   end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = false;
-  auto& counters = context_.counters;
-  counters.active.fetch_add(1, std::memory_order_relaxed);
-  auto exchange =
-      std::make_shared<Exchange>(context_.hub, context_.options.limits.max_pending_bytes, [this] { pump(); });
-  exchange_ = exchange;
+  context_.counters.active.fetch_add(1, std::memory_order_relaxed);
+  exchange_ = std::make_shared<Exchange>(context_.hub, context_.options.limits.max_pending_bytes, [this] { pump(); });
   try {
-    route.handler(std::move(request), std::make_shared<Responder>(exchange));
+    route.handler(std::move(request_), std::make_shared<Responder>(exchange_));
   } catch (const std::exception& problem) {
     LOG_ERROR("the handler of {} {} failed: {}", route.method, route.pattern, problem.what());
-    if (!exchange->send({.status = 500, .content_type = ""})) exchange->abort();
+    if (!exchange_->send({.status = 500, .content_type = ""})) exchange_->abort();
   }
   pump();
+}
+
+Session::Awaitable<Session::Next> Session::run_handler(const Route& route) {
+  bool written = co_await flush();
+  if (!written) co_return Next::kReset;
+  call_handler(route);
   bool stalled = false;
-  while (!exchange_done_ && !closed_ && !broken_ && !too_slow_ && !(eof_ && !exchange->ended())) {
+  while (!exchange_done_ && !closed_ && !broken_ && !too_slow_ && !(eof_ && !exchange_->ended())) {
     TimePoint now = Clock::now();
     stalled = write_stalled(now);
     if (stalled) break;
@@ -245,19 +276,23 @@ Session::Awaitable<Session::Next> Session::run_handler(const Route& route, Reque
     co_await wait(deadline);
     if (read_paused()) poll_for_fin();
   }
-  bool done = exchange_done_;
-  exchange_.reset();
+  co_return finish_exchange(stalled);
+}
+
+Session::Next Session::finish_exchange(bool stalled) {
+  std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange->detach();
+  auto& counters = context_.counters;
   counters.active.fetch_sub(1, std::memory_order_relaxed);
-  if (done) {
-    if (aborted_) co_return chunked_out_ ? Next::kClose : Next::kReset;
-    co_return keep_alive_ ? Next::kKeepAlive : Next::kLinger;
+  if (exchange_done_) {
+    if (aborted_) return chunked_out_ ? Next::kClose : Next::kReset;
+    return keep_alive_ ? Next::kKeepAlive : Next::kLinger;
   }
   LOG_DEBUG("{} left before the response to {} {} ended", client_address_, head_.method, head_.path);
   counters.disconnects.fetch_add(1, std::memory_order_relaxed);
   if (too_slow_ || stalled) counters.slow_readers.fetch_add(1, std::memory_order_relaxed);
   exchange->client_gone();
-  co_return Next::kReset;
+  return Next::kReset;
 }
 
 // Closing with unread input makes the kernel send a RST, which may destroy a response still on its way. So the input is

@@ -86,17 +86,21 @@ class Session : public std::enable_shared_from_this<Session> {
   using Awaitable = boost::asio::awaitable<T>;
   enum class Next : uint8_t { kKeepAlive, kClose, kLinger, kReset };
 
-  // session.cc: the order of things.
+  // session.cc: the order of things. No coroutine has a parameter or a temporary with a destructor across a co_await:
+  // g++ 12 miscompiles those.
   Awaitable<void> run();
   Awaitable<Next> serve_one();
   Awaitable<bool> await_first_byte();
-  Awaitable<HttpError> read_head();
-  Awaitable<HttpError> read_body(BodyReader& reader, std::string& body, bool send_continue);
-  Awaitable<Next> refuse(Response response);
-  Awaitable<Next> run_handler(const Route& route, RequestPtr request);
+  Awaitable<bool> read_head();
+  Awaitable<bool> read_body(BodyReader& reader, std::string& body, bool send_continue);
+  Awaitable<Next> refuse();
+  Awaitable<Next> run_handler(const Route& route);
+  void call_handler(const Route& route);
   Awaitable<bool> flush();
   Awaitable<void> linger();
   Awaitable<void> wait(TimePoint deadline);
+  const Route* decide();
+  Next finish_exchange(bool stalled);
   RequestPtr make_request(Router::Match& match);
   void name_request();
 
@@ -143,6 +147,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string request_id_;
   std::string cors_origin_;
   bool keep_alive_ = true;
+  RequestPtr request_;
+  HttpError error_;   // why read_head or read_body gave up
+  Response refusal_;  // what refuse() sends
   std::shared_ptr<Exchange> exchange_;
   bool end_loaded_ = false;     // the exchange's last bytes are in segments_
   bool exchange_done_ = false;  // ... and written

@@ -1,0 +1,311 @@
+// Streams and absent clients: SSE framing, coalescing, disconnects, slow readers, many streams at once.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "http/server.h"
+#include "http/test_client.h"
+
+namespace millrace::http {
+namespace {
+
+using testing::Client;
+using testing::eventually;
+using testing::get;
+using testing::post;
+using testing::Reply;
+using namespace std::chrono_literals;
+
+// GET /stream hands its Responder to the test; GET /now answers at once.
+class StreamTest : public ::testing::Test {
+ protected:
+  void start(ServerOptions options = {}) {
+    server_ = std::make_unique<Server>(std::move(options));
+    server_->add_route({.method = "GET", .pattern = "/stream", .handler = [this](RequestPtr, ResponderPtr out) {
+                          out->on_disconnect([this] {
+                            EXPECT_NE(std::this_thread::get_id(), test_thread_);
+                            ++gone_;
+                          });
+                          std::lock_guard lock(mutex_);
+                          held_.push_back(std::move(out));
+                        }});
+    server_->add_route({.method = "GET", .pattern = "/now", .handler = [](RequestPtr, ResponderPtr out) {
+                          out->send({.body = "now"});
+                        }});
+    Status status = server_->start();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  ResponderPtr take() {
+    EXPECT_TRUE(eventually([&] {
+      std::lock_guard lock(mutex_);
+      return !held_.empty();
+    }));
+    std::lock_guard lock(mutex_);
+    if (held_.empty()) return nullptr;
+    ResponderPtr out = held_.front();
+    held_.pop_front();
+    return out;
+  }
+  uint16_t port() const { return server_->port(); }
+
+  std::thread::id test_thread_ = std::this_thread::get_id();
+  std::mutex mutex_;
+  std::deque<ResponderPtr> held_;
+  std::atomic<int> gone_{0};
+  std::unique_ptr<Server> server_;  // last: its threads use the rest
+};
+
+TEST_F(StreamTest, SseFraming) {
+  start();
+  Client client(port());
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  EXPECT_TRUE(out->start_sse({{"X-More", "1"}}));
+  EXPECT_FALSE(out->start_sse());
+  EXPECT_FALSE(out->send({}));
+  ASSERT_TRUE(client.read_until("\r\n\r\n")) << "the head goes out before the first event";
+  EXPECT_TRUE(out->write("data: a\n\n"));
+  ASSERT_TRUE(client.read_until("data: a\n\n")) << "an event goes out before the next";
+  EXPECT_TRUE(out->write("data: b\n\n"));
+  out->end();
+  EXPECT_FALSE(out->write("data: c\n\n"));
+  out->end();
+  Reply reply = client.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.header("content-type"), "text/event-stream; charset=utf-8");
+  EXPECT_EQ(reply.header("cache-control"), "no-cache");
+  EXPECT_EQ(reply.header("x-accel-buffering"), "no");
+  EXPECT_EQ(reply.header("x-more"), "1");
+  EXPECT_EQ(reply.header("transfer-encoding"), "chunked");
+  EXPECT_TRUE(reply.complete);
+  EXPECT_EQ(reply.body, "data: a\n\ndata: b\n\n");
+  EXPECT_EQ(client.request(get("/now")).body, "now") << "the connection lives on";
+  client.close();
+  out.reset();
+  EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == 0; }));
+  EXPECT_EQ(gone_, 0);
+}
+
+TEST_F(StreamTest, Http10StreamEndsWithTheConnection) {
+  start();
+  Client client(port());
+  client.send("GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  ResponderPtr out = take();
+  out->start_sse();
+  out->write("data: a\n\n");
+  out->end();
+  Reply reply = client.read_reply();
+  EXPECT_EQ(reply.header("transfer-encoding"), "");
+  EXPECT_EQ(reply.header("connection"), "close");
+  EXPECT_TRUE(reply.complete);
+  EXPECT_EQ(reply.body, "data: a\n\n");
+}
+
+TEST_F(StreamTest, EmptyStreamAndHeadOfAStream) {
+  start();
+  Client client(port());
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  out->start_sse();
+  out->end();
+  Reply reply = client.read_reply();
+  EXPECT_TRUE(reply.complete);
+  EXPECT_EQ(reply.body, "");
+  client.send("HEAD /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  out = take();
+  out->start_sse();
+  out->write("data: a\n\n");
+  out->end();
+  EXPECT_EQ(client.read_reply(true).status, 200);
+  EXPECT_EQ(client.request(get("/now")).body, "now");
+}
+
+TEST_F(StreamTest, AbortedStreamNeverLooksComplete) {
+  start();
+  for (std::string version : {"1.1", "1.0"}) {
+    Client client(port());
+    client.send("GET /stream HTTP/" + version + "\r\nHost: localhost\r\n\r\n");
+    ResponderPtr out = take();
+    out->start_sse();
+    out->write("data: a\n\n");
+    ASSERT_TRUE(client.read_until("data: a\n\n"));
+    out->abort();
+    EXPECT_FALSE(out->write("data: b\n\n"));
+    EXPECT_TRUE(client.wait_closed());
+    EXPECT_EQ(client.buffer().find("0\r\n\r\n"), std::string::npos);
+  }
+  // A stream whose last handle is dropped counts as aborted too.
+  Client client(port());
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  out->start_sse();
+  out.reset();
+  Reply reply = client.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_FALSE(reply.complete);
+  EXPECT_EQ(gone_, 0);
+}
+
+TEST_F(StreamTest, DisconnectIsSeenWhilePendingAndWhileStreaming) {
+  start();
+  int expected = 0;
+  for (bool streaming : {false, true}) {
+    for (bool reset : {false, true}) {
+      for (bool pipelined : {false, true}) {
+        Client client(port());
+        client.send(get("/stream") + (pipelined ? get("/now") : ""));
+        ResponderPtr out = take();
+        if (streaming) {
+          out->start_sse();
+          out->write("data: a\n\n");
+          ASSERT_TRUE(client.read_until("data: a\n\n"));
+        }
+        EXPECT_FALSE(out->disconnected());
+        auto begin = std::chrono::steady_clock::now();
+        reset ? client.reset() : client.close();
+        ++expected;
+        EXPECT_TRUE(eventually([&] { return gone_ == expected; }))
+            << "streaming " << streaming << " reset " << reset << " pipelined " << pipelined;
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+        EXPECT_TRUE(out->disconnected());
+        EXPECT_FALSE(out->write("data: b\n\n"));
+        EXPECT_FALSE(out->send({}));
+        // Registered too late: called all the same.
+        std::atomic<int> late{0};
+        out->on_disconnect([&] { ++late; });
+        EXPECT_TRUE(eventually([&] { return late == 1; }));
+      }
+    }
+  }
+  EXPECT_EQ(server_->stats().disconnects, static_cast<uint64_t>(expected));
+  EXPECT_TRUE(eventually([&] { return server_->stats().requests_active == 0; }));
+}
+
+TEST_F(StreamTest, DisconnectIsSeenBehindAFullReadAhead) {
+  start({.limits = {.head_bytes = 4096, .read_ahead_bytes = 8192}});
+  Client client(port());
+  std::string flood = get("/stream");
+  while (flood.size() < 20'000) flood += get("/now");
+  ASSERT_TRUE(client.send(flood));
+  ResponderPtr out = take();
+  std::this_thread::sleep_for(50ms);
+  client.close();
+  EXPECT_TRUE(eventually([&] { return gone_ == 1; }));
+}
+
+TEST_F(StreamTest, AnsweredRequestsOfAHalfClosedClientAreWritten) {
+  start();
+  Client client(port());
+  client.send(get("/now") + get("/now"));
+  client.half_close();
+  EXPECT_EQ(client.read_reply().body, "now");
+  EXPECT_EQ(client.read_reply().body, "now");
+  EXPECT_TRUE(client.wait_closed());
+}
+
+TEST_F(StreamTest, SlowReaderIsAbortedAndMemoryBounded) {
+  start({.limits = {.max_pending_bytes = 256 << 10}});
+  Client client(port(), 4096);
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  out->start_sse();
+  std::string event = "data: " + std::string(1000, 'x') + "\n\n";
+  size_t written = 0;
+  size_t most = 0;
+  while (written < (200u << 20) && out->write(event)) {
+    written += event.size();
+    most = std::max(most, out->pending_bytes());
+  }
+  EXPECT_LT(written, 200u << 20) << "never refused";
+  EXPECT_LE(most, 256u << 10);
+  EXPECT_TRUE(eventually([&] { return gone_ == 1; }));
+  EXPECT_EQ(server_->stats().slow_readers, 1u);
+  EXPECT_TRUE(client.wait_closed());
+}
+
+TEST_F(StreamTest, ClientThatTakesNothingIsAbortedInTime) {
+  start({.limits = {.write_stall_timeout = 200ms}});
+  Client client(port(), 4096);
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  // A big plain response has no max_pending_bytes; only the time limit ends it.
+  EXPECT_TRUE(out->send({.body = std::string(32 << 20, 'x')}));
+  out.reset();
+  EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == 0; }, 3000));
+  EXPECT_EQ(server_->stats().slow_readers, 1u);
+  EXPECT_EQ(gone_, 0) << "the response had been handed over";
+}
+
+TEST_F(StreamTest, BigResponseArrivesWhole) {
+  start();
+  Client client(port(), 4096);
+  client.send(get("/stream"));
+  std::string body;
+  for (int i = 0; i < 1'000'000; ++i) body += static_cast<char>('a' + i * 7 % 26);
+  EXPECT_TRUE(take()->send({.body = body}));
+  EXPECT_EQ(client.read_reply().body, body);
+}
+
+TEST_F(StreamTest, ManyStreamsFromOtherThreads) {
+  start();
+  constexpr int kStreams = 64;
+  constexpr int kEvents = 500;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < kStreams; ++i) {
+    clients.push_back(std::make_unique<Client>(port()));
+    clients.back()->send(get("/stream"));
+  }
+  std::vector<ResponderPtr> outs;
+  for (int i = 0; i < kStreams; ++i) outs.push_back(take());
+  auto produce = [&](int first) {
+    for (int i = first; i < kStreams; i += 2) ASSERT_TRUE(outs[i]->start_sse());
+    for (int n = 0; n < kEvents; ++n) {
+      for (int i = first; i < kStreams; i += 2) ASSERT_TRUE(outs[i]->write("data: " + std::to_string(n) + "\n\n"));
+    }
+    for (int i = first; i < kStreams; i += 2) outs[i]->end();
+  };
+  std::thread even(produce, 0), odd(produce, 1);
+  std::string want;
+  for (int n = 0; n < kEvents; ++n) want += "data: " + std::to_string(n) + "\n\n";
+  for (auto& client : clients) {
+    Reply reply = client->read_reply();
+    EXPECT_TRUE(reply.complete);
+    EXPECT_EQ(reply.body, want);
+  }
+  even.join();
+  odd.join();
+  EXPECT_EQ(gone_, 0);
+}
+
+TEST_F(StreamTest, ClientsLeaveWhileOthersWrite) {
+  start();
+  for (int round = 0; round < 20; ++round) {
+    auto client = std::make_unique<Client>(port());
+    client->send(get("/stream"));
+    ResponderPtr out = take();
+    std::thread producer([out] {
+      out->start_sse();
+      for (int n = 0; n < 2000 && out->write("data: x\n\n"); ++n) {
+      }
+      out->end();
+    });
+    client->receive();
+    round % 2 ? client->reset() : client->close();
+    producer.join();
+  }
+  EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == 0; }));
+}
+
+TEST_F(StreamTest, SseDataSplitsLines) {
+  std::string out;
+  append_sse_data(out, "a");
+  append_sse_data(out, "b\nc\r\nd\re");
+  append_sse_data(out, "");
+  EXPECT_EQ(out, "data: a\n\ndata: b\ndata: c\ndata: d\ndata: e\n\ndata: \n\n");
+}
+
+}  // namespace
+}  // namespace millrace::http
