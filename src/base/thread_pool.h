@@ -43,7 +43,7 @@ class ThreadPool {
  private:
   void worker_main(int worker);
   void run_chunks(int worker);
-  bool try_join(uint32_t& seen_epoch);
+  bool try_join();
   void leave();
 
   // The loop in progress: written by the caller while no worker is joined, read by workers that joined.
