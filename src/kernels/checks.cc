@@ -1,0 +1,120 @@
+#include "kernels/checks.h"
+
+#include "kernels/half.h"
+
+namespace millrace::kernels {
+namespace {
+
+void check_weight(const TensorView& weight) {
+  CHECK(weight.device == Device::kHost);
+  CHECK(is_weight_dtype(weight.dtype));
+}
+
+void check_rows(const ConstRows& rows) {
+  CHECK(rows.count >= 0 && rows.width >= 0);
+  CHECK(rows.count <= 1 || rows.stride >= rows.width);
+}
+
+void check_sequences(const KvLayer& kv, std::span<const AttentionSequence> sequences, int64_t rows) {
+  CHECK(kv.dtype == DType::kF32);
+  CHECK(kv.page_size >= 1 && kv.kv_heads >= 1 && kv.head_dim >= 1 && kv.head_dim <= kMaxHeadDim);
+  CHECK(kv.head_dim % 2 == 0);
+  CHECK(kv.page_count <= 1 || kv.page_stride >= kv.page_elements());
+  for (const AttentionSequence& s : sequences) {
+    CHECK(s.row_begin >= 0 && s.row_count >= 0 && s.row_begin + s.row_count <= rows);
+    CHECK(s.kv_length_before >= 0);
+    const int64_t length = s.kv_length_before + s.row_count;
+    CHECK(static_cast<int64_t>(s.pages.size()) >= (length + kv.page_size - 1) / kv.page_size);
+  }
+}
+
+}  // namespace
+
+void check_linear(const ConstRows& x, const TensorView& weight, const Rows& y, const LinearOptions& options) {
+  check_rows(x);
+  check_rows(y);
+  check_weight(weight);
+  CHECK(weight.shape.rank() == 2);
+  CHECK(weight.shape[1] == x.width);
+  CHECK(weight.shape[0] == y.width);
+  CHECK(x.count == y.count);
+  if (options.bias.data != nullptr) {
+    check_weight(options.bias);
+    CHECK(options.bias.shape.elements() == y.width);
+  }
+}
+
+void check_embedding(const TensorView& table, std::span<const int32_t> ids, const Rows& y) {
+  check_rows(y);
+  check_weight(table);
+  CHECK(table.shape.rank() == 2);
+  CHECK(table.shape[1] == y.width);
+  CHECK(static_cast<int64_t>(ids.size()) == y.count);
+  for (int32_t id : ids) CHECK(id >= 0 && id < table.shape[0]);
+}
+
+void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y) {
+  check_same_shape(x, y);
+  check_weight(weight);
+  CHECK(weight.shape.elements() >= 1);
+  CHECK(x.width % weight.shape.elements() == 0);
+}
+
+void check_same_shape(const ConstRows& x, const Rows& y) {
+  check_rows(x);
+  check_rows(y);
+  CHECK(x.count == y.count && x.width == y.width);
+}
+
+void check_rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, const Rows& cos,
+                      const Rows& sin) {
+  check_same_shape(cos, sin);
+  CHECK(static_cast<int64_t>(positions.size()) == cos.count);
+  CHECK(static_cast<int64_t>(inv_freq.size()) == cos.width);
+}
+
+void check_rope(const Rows& x, int64_t head_dim, const ConstRows& cos, const ConstRows& sin) {
+  check_rows(x);
+  check_rows(cos);
+  check_rows(sin);
+  CHECK(cos.count == x.count && sin.count == x.count && cos.width == sin.width);
+  CHECK(head_dim >= 1 && x.width % head_dim == 0);
+  CHECK(2 * cos.width <= head_dim);
+}
+
+void check_kv_store(const KvLayer& kv, std::span<const AttentionSequence> sequences, const ConstRows& k,
+                    const ConstRows& v) {
+  check_rows(k);
+  check_rows(v);
+  CHECK(k.count == v.count);
+  CHECK(k.width == kv.kv_heads * kv.head_dim && v.width == k.width);
+  check_sequences(kv, sequences, k.count);
+  for (const AttentionSequence& s : sequences) {
+    const int64_t last = (s.kv_length_before + s.row_count - 1) / kv.page_size;
+    for (int64_t page = s.kv_length_before / kv.page_size; s.row_count > 0 && page <= last; ++page) {
+      const int32_t id = s.pages[static_cast<std::size_t>(page)];
+      CHECK(id >= 0 && id < kv.page_count);
+    }
+  }
+}
+
+void check_attention(const ConstRows& q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
+                     const AttentionParams& params, const Rows& out) {
+  check_same_shape(q, out);
+  CHECK(params.heads >= 1 && params.heads % kv.kv_heads == 0);
+  CHECK(params.window >= 0);
+  CHECK(q.width == params.heads * kv.head_dim);
+  check_sequences(kv, sequences, q.count);
+  for (const AttentionSequence& s : sequences) {
+    const int64_t used = (s.kv_length_before + s.row_count + kv.page_size - 1) / kv.page_size;
+    for (int64_t page = 0; page < used; ++page) {
+      const int32_t id = s.pages[static_cast<std::size_t>(page)];
+      // A sliding window may have given back the pages before it, so only ids that can be read are checked.
+      const bool behind_window =
+          params.window > 0 && (page + 1) * kv.page_size <= s.kv_length_before + 1 - params.window;
+      CHECK(behind_window || (id >= 0 && id < kv.page_count));
+    }
+  }
+}
+
+}  // namespace millrace::kernels

@@ -1,0 +1,175 @@
+#include "kernels/ref/ref_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/checks.h"
+#include "kernels/half.h"
+#include "kernels/rope_table.h"
+
+namespace millrace::kernels {
+namespace {
+
+// Where position p of kv head h begins in K or V.
+int64_t kv_offset(const KvLayer& kv, std::span<const int32_t> pages, int64_t head, int64_t position) {
+  const int64_t page = pages[static_cast<std::size_t>(position / kv.page_size)];
+  return page * kv.page_stride + (head * kv.page_size + position % kv.page_size) * kv.head_dim;
+}
+
+class RefOps final : public Ops {
+ public:
+  std::string_view name() const override { return "ref"; }
+
+  void linear(ConstRows x, const TensorView& weight, Rows y, const LinearOptions& options) override {
+    check_linear(x, weight, y, options);
+    for (int64_t m = 0; m < y.count; ++m) {
+      for (int64_t n = 0; n < y.width; ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < x.width; ++k) {
+          sum += double{x.row(m)[k]} * double{load_weight(weight.data, weight.dtype, n * x.width + k)};
+        }
+        if (options.bias.data != nullptr) sum += double{load_weight(options.bias.data, options.bias.dtype, n)};
+        if (options.accumulate) sum += double{y.row(m)[n]};
+        y.row(m)[n] = static_cast<float>(sum);
+      }
+    }
+  }
+
+  void embedding(const TensorView& table, std::span<const int32_t> ids, Rows y) override {
+    check_embedding(table, ids, y);
+    for (int64_t r = 0; r < y.count; ++r) {
+      const int64_t first = ids[static_cast<std::size_t>(r)] * y.width;
+      for (int64_t i = 0; i < y.width; ++i) y.row(r)[i] = load_weight(table.data, table.dtype, first + i);
+    }
+  }
+
+  void rms_norm(ConstRows x, const TensorView& weight, float epsilon, Rows y) override {
+    check_rms_norm(x, weight, y);
+    const int64_t group = weight.shape.elements();
+    for (int64_t r = 0; r < y.count; ++r) {
+      for (int64_t first = 0; first < y.width; first += group) {
+        const float* in = x.row(r) + first;
+        double squares = 0;
+        for (int64_t i = 0; i < group; ++i) squares += double{in[i]} * double{in[i]};
+        const double factor = 1.0 / std::sqrt(squares / static_cast<double>(group) + double{epsilon});
+        for (int64_t i = 0; i < group; ++i) {
+          y.row(r)[first + i] = static_cast<float>(in[i] * factor * load_weight(weight.data, weight.dtype, i));
+        }
+      }
+    }
+  }
+
+  void add(ConstRows x, Rows y) override {
+    check_same_shape(x, y);
+    for (int64_t r = 0; r < y.count; ++r) {
+      for (int64_t i = 0; i < y.width; ++i) y.row(r)[i] += x.row(r)[i];
+    }
+  }
+
+  void swiglu(ConstRows gate, ConstRows up, Rows y) override {
+    check_same_shape(gate, y);
+    check_same_shape(up, y);
+    for (int64_t r = 0; r < y.count; ++r) {
+      for (int64_t i = 0; i < y.width; ++i) {
+        const double g = gate.row(r)[i];
+        y.row(r)[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * up.row(r)[i]);
+      }
+    }
+  }
+
+  void rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, float scaling, Rows cos,
+                  Rows sin) override {
+    check_rope_table(positions, inv_freq, cos, sin);
+    fill_rope_table(positions, inv_freq, scaling, cos, sin);
+  }
+
+  void rope(Rows x, int64_t head_dim, ConstRows cos, ConstRows sin) override {
+    check_rope(x, head_dim, cos, sin);
+    for (int64_t r = 0; r < x.count; ++r) {
+      for (int64_t first = 0; first < x.width; first += head_dim) {
+        for (int64_t i = 0; i < cos.width; ++i) {
+          float& low = x.row(r)[first + i];
+          float& high = x.row(r)[first + i + cos.width];
+          const double a = low;
+          const double b = high;
+          low = static_cast<float>(a * cos.row(r)[i] - b * sin.row(r)[i]);
+          high = static_cast<float>(b * cos.row(r)[i] + a * sin.row(r)[i]);
+        }
+      }
+    }
+  }
+
+  void kv_store(const KvLayer& kv, std::span<const AttentionSequence> sequences, ConstRows k, ConstRows v) override {
+    check_kv_store(kv, sequences, k, v);
+    for (const AttentionSequence& s : sequences) {
+      for (int64_t i = 0; i < s.row_count; ++i) {
+        for (int64_t head = 0; head < kv.kv_heads; ++head) {
+          const int64_t to = kv_offset(kv, s.pages, head, s.kv_length_before + i);
+          std::copy_n(k.row(s.row_begin + i) + head * kv.head_dim, kv.head_dim, static_cast<float*>(kv.k) + to);
+          std::copy_n(v.row(s.row_begin + i) + head * kv.head_dim, kv.head_dim, static_cast<float*>(kv.v) + to);
+        }
+      }
+    }
+  }
+
+  void attention(ConstRows q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
+                 const AttentionParams& params, Rows out) override {
+    check_attention(q, kv, sequences, params, out);
+    for (const AttentionSequence& s : sequences) {
+      for (int64_t i = 0; i < s.row_count; ++i) {
+        for (int64_t head = 0; head < params.heads; ++head) {
+          attend(q.row(s.row_begin + i) + head * kv.head_dim, kv, s, params, head, s.kv_length_before + i,
+                 out.row(s.row_begin + i) + head * kv.head_dim);
+        }
+      }
+    }
+  }
+
+  void argmax(ConstRows x, std::span<int32_t> indices) override {
+    CHECK(static_cast<int64_t>(indices.size()) == x.count);
+    for (int64_t r = 0; r < x.count; ++r) {
+      int32_t best = 0;
+      for (int64_t i = 0; i < x.width && best >= 0; ++i) {
+        if (std::isnan(x.row(r)[i])) best = -1;
+        if (best >= 0 && x.row(r)[i] > x.row(r)[best]) best = static_cast<int32_t>(i);
+      }
+      indices[static_cast<std::size_t>(r)] = x.width > 0 ? best : -1;
+    }
+  }
+
+ private:
+  // One query row and head: softmax(q k^T * scale) v over the visible positions, in two passes.
+  void attend(const float* q, const KvLayer& kv, const AttentionSequence& s, const AttentionParams& params,
+              int64_t head, int64_t position, float* out) {
+    const int64_t kv_head = head / (params.heads / kv.kv_heads);
+    const int64_t first = params.window > 0 ? std::max<int64_t>(0, position - params.window + 1) : 0;
+    scores_.clear();
+    double maximum = -std::numeric_limits<double>::infinity();
+    for (int64_t p = first; p <= position; ++p) {
+      const float* k = static_cast<const float*>(kv.k) + kv_offset(kv, s.pages, kv_head, p);
+      double score = 0;
+      for (int64_t d = 0; d < kv.head_dim; ++d) score += double{q[d]} * double{k[d]};
+      scores_.push_back(score * double{params.scale});
+      maximum = std::max(maximum, scores_.back());
+    }
+    double sum = 0;
+    std::vector<double> acc(static_cast<std::size_t>(kv.head_dim), 0.0);
+    for (int64_t p = first; p <= position; ++p) {
+      const float* v = static_cast<const float*>(kv.v) + kv_offset(kv, s.pages, kv_head, p);
+      const double weight = std::exp(scores_[static_cast<std::size_t>(p - first)] - maximum);
+      sum += weight;
+      for (int64_t d = 0; d < kv.head_dim; ++d) acc[static_cast<std::size_t>(d)] += weight * double{v[d]};
+    }
+    for (int64_t d = 0; d < kv.head_dim; ++d) out[d] = static_cast<float>(acc[static_cast<std::size_t>(d)] / sum);
+  }
+
+  std::vector<double> scores_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_ref_ops() { return std::make_unique<RefOps>(); }
+
+}  // namespace millrace::kernels
