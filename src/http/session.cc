@@ -216,18 +216,19 @@ Session::Awaitable<Session::Next> Session::serve_one() {
     if (good) co_return co_await run_handler(*route);
     keep_alive_ = false;
     refusal_ = render_error(options, error_.status, error_.message);
-  } else if (good && head_.has_body()) {
-    // The body of a refused request is read away when that is cheap; the connection closes otherwise.
-    bool cheap = !head_.chunked && head_.content_length <= options.limits.discard_bytes && !head_.expect_continue;
-    if (cheap && keep_alive_) {
-      BodyReader reader(head_, options.limits.discard_bytes);
-      keep_alive_ = co_await read_body(reader, request_->body, false);
-    } else {
-      keep_alive_ = false;
-    }
   }
   if (closed_ || broken_) co_return Next::kReset;
-  co_return co_await refuse();
+  // The body of a refused request is read away after the answer when that is cheap; the connection closes otherwise.
+  bool discard = good && keep_alive_ && head_.has_body();
+  if (discard && (head_.chunked || head_.content_length > options.limits.discard_bytes || head_.expect_continue ||
+                  refusal_.status == 413)) {
+    keep_alive_ = discard = false;
+  }
+  Next next = co_await refuse();
+  if (!discard || next != Next::kKeepAlive) co_return next;
+  BodyReader reader(head_, options.limits.discard_bytes);
+  good = co_await read_body(reader, request_->body, false);
+  co_return good ? Next::kKeepAlive : Next::kClose;
 }
 
 Session::Awaitable<Session::Next> Session::refuse() {
