@@ -1,9 +1,9 @@
 // IncrementalDetokenizer: the ids of one request, one after the other, to text that can be sent at once.
 //
 // Owned by the request that it belongs to and used by one thread at a time; it shares the immutable Tokenizer.
-// Invariants: each piece is valid UTF-8; no piece holds a part of a character, nor U+FFFD for a character that a later id
-// completes; the pieces joined equal tokenizer.decode(all ids). Byte-fallback tokens (<0xE4>) are therefore held until the run
-// of such tokens ends, because the decoder judges a run as a whole.
+// Invariants: each piece is valid UTF-8; no piece holds a part of a character, nor U+FFFD for a character that a later
+// id completes; the pieces joined equal tokenizer.decode(all ids). Byte-fallback tokens (<0xE4>) are therefore held
+// until the run of such tokens ends, because the decoder judges a run as a whole.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,8 @@ class StopStrings {
     size_t matched_index = 0;  // which one, in the order given
   };
 
-  // Errors: kInvalidArgument for too many, an empty, or a too long stop string. No stop strings: push() returns its input.
+  // Errors: kInvalidArgument for too many, an empty, or a too long stop string. No stop strings: push() returns its
+  // input.
   static Result<StopStrings> create(std::vector<std::string> stops, bool include_stop);
 
   Output push(std::string_view text);
@@ -40,8 +41,9 @@ class StopStrings {
 
   struct Pattern {
     std::string text;
-    std::vector<uint16_t> border;  // border[i]: length of the longest proper prefix of text[0..i] that is also its suffix
-    size_t state = 0;              // how many bytes of `text` the output so far ends with
+    std::vector<uint16_t>
+        border;        // border[i]: length of the longest proper prefix of text[0..i] that is also its suffix
+    size_t state = 0;  // how many bytes of `text` the output so far ends with
   };
   std::vector<Pattern> patterns_;
   std::string held_;

@@ -1,0 +1,28 @@
+#include "text/detokenizer.h"
+
+#include "text/decoder.h"
+
+namespace millrace {
+
+IncrementalDetokenizer::IncrementalDetokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens)
+    : tokenizer_(std::move(tokenizer)),
+      state_(std::make_unique<DecoderState>(tokenizer_->decoder())),
+      skip_special_tokens_(skip_special_tokens) {}
+IncrementalDetokenizer::~IncrementalDetokenizer() = default;
+IncrementalDetokenizer::IncrementalDetokenizer(IncrementalDetokenizer&&) noexcept = default;
+IncrementalDetokenizer& IncrementalDetokenizer::operator=(IncrementalDetokenizer&&) noexcept = default;
+
+std::string IncrementalDetokenizer::push(int32_t id) {
+  std::string out;
+  if (!tokenizer_->has_token(id) || (skip_special_tokens_ && tokenizer_->is_special(id))) return out;
+  state_->push(tokenizer_->token_text(id), out);
+  return out;
+}
+
+std::string IncrementalDetokenizer::finish() {
+  std::string out;
+  state_->finish(out);
+  return out;
+}
+
+}  // namespace millrace

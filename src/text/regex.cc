@@ -1,0 +1,119 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/regex.h"
+
+#include <pcre2.h>
+
+#include <algorithm>
+
+#include "text/regex_syntax.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kJitStackFirstBytes = size_t{32} << 10;
+constexpr size_t kJitStackMaxBytes = size_t{16} << 20;
+constexpr size_t kMatchLimitBase = 10'000'000;  // PCRE2's own default
+constexpr size_t kMatchLimitPerByte = 16;       // a greedy class over a long word steps back once a character
+constexpr uint32_t kHeapLimitKib = 256 << 10;   // without JIT
+
+}  // namespace
+
+RegexScratch::RegexScratch()
+    : match_data_(pcre2_match_data_create(1, nullptr)), context_(pcre2_match_context_create(nullptr)) {
+  stack_ = pcre2_jit_stack_create(kJitStackFirstBytes, kJitStackMaxBytes, nullptr);
+  CHECK(match_data_ != nullptr && context_ != nullptr);
+  if (stack_ != nullptr) pcre2_jit_stack_assign(context_, nullptr, stack_);
+  pcre2_set_heap_limit(context_, kHeapLimitKib);
+}
+
+RegexScratch::~RegexScratch() {
+  pcre2_match_data_free(match_data_);
+  pcre2_match_context_free(context_);
+  if (stack_ != nullptr) pcre2_jit_stack_free(stack_);
+}
+
+Result<Regex> Regex::compile(std::string_view pattern) {
+  if (pattern.size() > kMaxRegexBytes) {
+    return error(StatusCode::kTooLarge, "the pattern has {} bytes; wanted at most {}", pattern.size(), kMaxRegexBytes);
+  }
+  if (utf8_find_invalid(pattern) != std::string_view::npos) return invalid_argument("the pattern is not valid UTF-8");
+  ASSIGN_OR_RETURN(const std::string translated, translate_oniguruma(pattern));
+  return compile_translated(translated);
+}
+
+Result<Regex> Regex::literal(std::string_view text) {
+  if (text.size() > kMaxRegexBytes / 2) {
+    return error(StatusCode::kTooLarge, "the pattern has {} bytes; wanted at most {}", text.size(), kMaxRegexBytes / 2);
+  }
+  std::string escaped;
+  for (const char c : text) {
+    const bool plain = utf8_is_continuation(c) || static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') ||
+                       ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '\0';
+    if (!plain) escaped += '\\';
+    escaped += c;
+  }
+  return compile_translated(escaped);
+}
+
+Result<Regex> Regex::compile_translated(const std::string& pattern) {
+  int code = 0;
+  PCRE2_SIZE offset = 0;
+  const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
+  CHECK(context != nullptr);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_set_parens_nest_limit(context.get(), 100);
+  pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &code,
+                                       &offset, context.get());
+  if (compiled == nullptr) {
+    PCRE2_UCHAR message[256];
+    pcre2_get_error_message(code, message, sizeof message);
+    return invalid_argument("the pattern does not compile: {} (at byte {} of {})",
+                            reinterpret_cast<const char*>(message), offset, pattern.size());
+  }
+  Regex regex;
+  regex.code_.reset(compiled, &pcre2_code_free);
+  regex.jit_ = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+  return regex;
+}
+
+RegexMatches::RegexMatches(const Regex& regex, RegexScratch& scratch, std::string_view text)
+    : regex_(regex), scratch_(scratch), subject_(with_stand_ins(text, shadow_)) {}
+
+Result<bool> RegexMatches::next(size_t& begin, size_t& end) {
+  const size_t limit = kMatchLimitBase + subject_.size() * kMatchLimitPerByte;
+  pcre2_set_match_limit(scratch_.context_, static_cast<uint32_t>(std::min<size_t>(limit, UINT32_MAX)));
+  while (!done_ && from_ <= subject_.size()) {
+    const auto* subject = reinterpret_cast<PCRE2_SPTR>(subject_.data());
+    const int rc = regex_.jit_ ? pcre2_jit_match(regex_.code_.get(), subject, subject_.size(), from_,
+                                                 PCRE2_NO_UTF_CHECK, scratch_.match_data_, scratch_.context_)
+                               : pcre2_match(regex_.code_.get(), subject, subject_.size(), from_, PCRE2_NO_UTF_CHECK,
+                                             scratch_.match_data_, scratch_.context_);
+    if (rc == PCRE2_ERROR_NOMATCH) break;
+    if (rc < 0) {
+      PCRE2_UCHAR message[256];
+      pcre2_get_error_message(rc, message, sizeof message);
+      return error(StatusCode::kTooLarge, "a pattern of the tokenizer gave up at byte {} of {}: {}", from_,
+                   subject_.size(), reinterpret_cast<const char*>(message));
+    }
+    const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(scratch_.match_data_);
+    begin = ovector[0];
+    end = std::max(ovector[0], ovector[1]);  // \K inside a look-ahead can put the end before the start
+    if (begin == end && end == last_end_) {
+      // An empty match right after the last one does not count: step one character on.
+      if (from_ >= subject_.size()) break;
+      from_ += utf8_at(subject_, from_).size_bytes;
+      continue;
+    }
+    from_ = end;
+    last_end_ = end;
+    return true;
+  }
+  done_ = true;
+  return false;
+}
+
+}  // namespace millrace
