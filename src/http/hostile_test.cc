@@ -174,6 +174,11 @@ TEST_F(HostileTest, BodyOverTheLimitIs413BeforeItIsRead) {
   std::string big(400'000, 'x');
   client.send(post("/echo", big));
   EXPECT_EQ(client.read_reply().status, 413);
+  // Other refusals do not wait for the body either, but read it away to keep the connection.
+  Client keeper(port());
+  EXPECT_EQ(keeper.request("POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n").status, 404);
+  keeper.send(std::string(900, 'x'));
+  EXPECT_EQ(keeper.request(get("/evil")).status, 200);
   EXPECT_EQ(handled_, 0);
 }
 

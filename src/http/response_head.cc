@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <iterator>
+#include <charconv>
 
 #include "http/target.h"
 
@@ -45,7 +45,7 @@ std::string_view DateCache::get() {
 bool is_bodyless(int status) { return status < 200 || status == 204 || status == 304; }
 
 void append_response_head(std::string& out, const Response& response, const HeadContext& context) {
-  fmt::format_to(std::back_inserter(out), "HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
+  out += fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
   append_field(out, "Server", context.server_name);
   append_field(out, "Date", context.date);
   if (!context.request_id.empty()) append_field(out, "x-request-id", context.request_id);
@@ -61,7 +61,7 @@ void append_response_head(std::string& out, const Response& response, const Head
   if (context.framing == Framing::kChunked) {
     append_field(out, "Transfer-Encoding", "chunked");
   } else if (context.framing == Framing::kLength && !is_bodyless(response.status)) {
-    fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", response.body.size());
+    append_field(out, "Content-Length", std::to_string(response.body.size()));
   }
   if (!context.keep_alive) {
     append_field(out, "Connection", "close");
@@ -72,8 +72,10 @@ void append_response_head(std::string& out, const Response& response, const Head
 }
 
 void chunk_header(std::string& out, std::size_t size) {
-  out.clear();
-  fmt::format_to(std::back_inserter(out), "{:x}\r\n", size);
+  char digits[2 * sizeof size];
+  char* end = std::to_chars(digits, digits + sizeof digits, size, 16).ptr;
+  out.assign(digits, static_cast<std::size_t>(end - digits));
+  out += "\r\n";
 }
 
 }  // namespace millrace::http

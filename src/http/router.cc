@@ -3,6 +3,16 @@
 #include "http/target.h"
 
 namespace millrace::http {
+namespace {
+
+void add_method(std::string& allow, std::string_view method) {
+  std::string padded = ", " + allow + ",";
+  if (padded.find(", " + std::string(method) + ",") != std::string::npos) return;
+  if (!allow.empty()) allow += ", ";
+  allow += method;
+}
+
+}  // namespace
 
 void Router::add(Route route) {
   CHECK(is_token(route.method));
@@ -57,9 +67,8 @@ Router::Match Router::match(std::string_view method, const std::vector<std::stri
   for (const Entry& entry : entries_) {
     if (segments.empty() || !matches(entry, segments)) continue;
     result.path_known = true;
-    if (!result.allow.empty()) result.allow += ", ";
-    result.allow += entry.route.method;
-    if (entry.route.method == "GET") result.allow += ", HEAD";
+    add_method(result.allow, entry.route.method);
+    if (entry.route.method == "GET") add_method(result.allow, "HEAD");
     bool exact = entry.route.method == method;
     if (!exact && !(method == "HEAD" && entry.route.method == "GET")) continue;
     if (best == nullptr || more_specific(entry, *best) || (exact && !best_is_exact && !more_specific(*best, entry))) {
@@ -67,7 +76,7 @@ Router::Match Router::match(std::string_view method, const std::vector<std::stri
       best_is_exact = exact;
     }
   }
-  if (result.path_known) result.allow += ", OPTIONS";
+  if (result.path_known) add_method(result.allow, "OPTIONS");
   if (best == nullptr) return result;
   result.route = &best->route;
   for (size_t i = 0; i < best->segments.size(); ++i) {

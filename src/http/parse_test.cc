@@ -1,0 +1,155 @@
+// The parts that read bytes without sockets: heads in pieces, targets, hosts, bodies, routes.
+#include <gtest/gtest.h>
+
+#include "http/body.h"
+#include "http/request_head.h"
+#include "http/router.h"
+#include "http/target.h"
+
+namespace millrace::http {
+namespace {
+
+RequestHead parse(const std::string& raw, HttpError& error) {
+  Limits limits;
+  HeadScanner scanner(limits);
+  RequestHead head;
+  if (scanner.scan(raw) == HeadScanner::State::kComplete) {
+    error = parse_head(std::string_view(raw).substr(0, scanner.head_bytes()), limits, head);
+  } else {
+    error = scanner.error() ? scanner.error() : HttpError{1, "incomplete"};
+  }
+  return head;
+}
+
+TEST(HeadTest, ReadsWhatIsThere) {
+  HttpError error;
+  RequestHead head = parse(
+      "POST /a%20b/%C3%A9?x=%2F HTTP/1.1\r\nhost: Example.ORG:8080\r\nContent-LENGTH:  12 \r\nX-Empty:\r\n"
+      "Connection: foo , Close\r\nExpect: 100-Continue\r\n\r\nbody",
+      error);
+  ASSERT_FALSE(error) << error.message;
+  EXPECT_EQ(head.method, "POST");
+  EXPECT_EQ(head.path, "/a b/\xC3\xA9");
+  EXPECT_EQ(head.segments, (std::vector<std::string>{"a b", "\xC3\xA9"}));
+  EXPECT_EQ(head.query, "x=%2F");
+  EXPECT_EQ(head.host, "example.org");
+  EXPECT_EQ(head.content_length, 12u);
+  EXPECT_FALSE(head.keep_alive);
+  EXPECT_TRUE(head.expect_continue);
+  EXPECT_EQ(*head.headers.find("x-EMPTY"), "");
+}
+
+TEST(HeadTest, ScannerSeesTheEndWhereverThePiecesBreak) {
+  const std::string raw = "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+  const std::string data = raw + "GET /next";
+  Limits limits;
+  for (size_t piece = 1; piece <= data.size(); ++piece) {
+    HeadScanner scanner(limits);
+    HeadScanner::State state = HeadScanner::State::kMore;
+    for (size_t shown = piece; state == HeadScanner::State::kMore; shown += piece) {
+      state = scanner.scan(std::string_view(data).substr(0, shown));
+    }
+    EXPECT_EQ(state, HeadScanner::State::kComplete);
+    EXPECT_EQ(scanner.head_bytes(), raw.size());
+  }
+}
+
+TEST(HeadTest, ManyKeepAliveRules) {
+  struct Case {
+    const char* line;
+    bool want;
+  };
+  for (const Case& test : {Case{"1.1\r\nHost: a\r\n", true}, Case{"1.1\r\nHost: a\r\nConnection: close\r\n", false},
+                           Case{"1.0\r\n", false}, Case{"1.0\r\nConnection: Keep-Alive\r\n", true},
+                           Case{"1.0\r\nConnection: keep-alive\r\nConnection: close\r\n", false},
+                           Case{"1.1\r\nHost: a\r\nConnection: closed\r\n", true}}) {
+    HttpError error;
+    EXPECT_EQ(parse("GET / HTTP/" + std::string(test.line) + "\r\n", error).keep_alive, test.want) << test.line;
+    EXPECT_FALSE(error) << error.message;
+  }
+}
+
+TEST(TargetTest, PercentDecoding) {
+  std::string out;
+  EXPECT_TRUE(percent_decode("a%41%7a+b", false, out));
+  EXPECT_EQ(out, "aAz+b");
+  EXPECT_TRUE(percent_decode("a+b%2B", true, out));
+  EXPECT_EQ(out, "a b+");
+  for (const char* bad : {"%", "%4", "%4g", "%g4", "%00", "a%"}) EXPECT_FALSE(percent_decode(bad, false, out)) << bad;
+}
+
+TEST(TargetTest, Utf8) {
+  // Sequences from the Unicode standard's table of well-formed UTF-8, and their neighbours.
+  for (const char* good : {"", "a", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+                           "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(is_valid_utf8(good)) << good;
+  }
+  for (const char* bad : {"\x80", "\xC0\xAF", "\xC1\xBF", "\xC2", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE1\x80",
+                          "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xF1\x80\x80", "\xFF"}) {
+    EXPECT_FALSE(is_valid_utf8(bad)) << bad;
+  }
+}
+
+TEST(TargetTest, LoopbackNames) {
+  for (const char* name : {"localhost", "127.0.0.1", "127.1.2.3", "::1", "ui.localhost"})
+    EXPECT_TRUE(is_loopback_name(name));
+  for (const char* name :
+       {"127.0.0.1.evil", "127.evil", "127.0.0.", "127..0.1", "128.0.0.1", "evil-localhost", "localhost.evil"}) {
+    EXPECT_FALSE(is_loopback_name(name)) << name;
+  }
+}
+
+TEST(BodyTest, ChunkedInPiecesOfEverySize) {
+  HttpError error;
+  RequestHead head = parse("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n", error);
+  ASSERT_FALSE(error) << error.message;
+  const std::string wire =
+      "4\r\nWiki\r\n6;x=y\r\npedia \r\nE\r\nin \r\n\r\nchunks.\r\n0\r\nA: b\r\nC: d\r\n\r\n";  // RFC 9112's
+  for (size_t piece = 1; piece <= wire.size(); ++piece) {
+    BodyReader reader(head, 100);
+    std::string body;
+    size_t taken = 0;
+    for (size_t at = 0; at < wire.size(); at += piece) {
+      taken += reader.consume(std::string_view(wire).substr(at, piece), body);
+    }
+    EXPECT_TRUE(reader.done());
+    EXPECT_EQ(taken, wire.size());
+    EXPECT_EQ(body,
+              "Wiki"
+              "pedia "
+              "in \r\n\r\nchunks.");
+    EXPECT_EQ(reader.consume("next request", body), 0u);
+  }
+}
+
+TEST(BodyTest, LimitIsExact) {
+  HttpError error;
+  RequestHead head = parse("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n", error);
+  std::string body;
+  EXPECT_EQ(BodyReader(head, 9).error().status, 413);
+  BodyReader fits(head, 10);
+  EXPECT_EQ(fits.consume("0123456789NEXT", body), 10u);
+  EXPECT_TRUE(fits.done());
+}
+
+TEST(RouterTest, LiteralsWinOverParametersAndMethodsCombine) {
+  Router router;
+  auto handler = [](RequestPtr, ResponderPtr) {};
+  router.add({.method = "GET", .pattern = "/a/{x}", .handler = handler});
+  router.add({.method = "GET", .pattern = "/a/b", .handler = handler});
+  router.add({.method = "DELETE", .pattern = "/a/{x}", .handler = handler});
+  router.add({.method = "GET", .pattern = "/{all...}", .handler = handler});
+  router.add({.method = "HEAD", .pattern = "/a/b", .handler = handler});
+  EXPECT_EQ(router.match("GET", {"a", "b"}).route->pattern, "/a/b");
+  EXPECT_EQ(router.match("HEAD", {"a", "b"}).route->method, "HEAD");
+  EXPECT_EQ(router.match("HEAD", {"a", "c"}).route->pattern, "/a/{x}");
+  EXPECT_EQ(router.match("DELETE", {"a", "b"}).route->pattern, "/a/{x}");
+  EXPECT_EQ(router.match("GET", {"q", "r", "s"}).params[0].second, "q/r/s");
+  Router::Match wrong = router.match("PUT", {"a", "c"});
+  EXPECT_EQ(wrong.route, nullptr);
+  EXPECT_TRUE(wrong.path_known);
+  EXPECT_EQ(wrong.allow, "GET, HEAD, DELETE, OPTIONS");
+}
+
+}  // namespace
+}  // namespace millrace::http
