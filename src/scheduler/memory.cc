@@ -9,7 +9,7 @@ SequenceMemory::SequenceMemory(int32_t page_count, int32_t page_size, bool prefi
   rebuild();
 }
 
-bool SequenceMemory::attach(Sequence& sequence, uint64_t weight_version, int32_t reserve) {
+bool SequenceMemory::attach(Sequence& sequence, uint64_t weight_version, int64_t reserve) {
   CHECK(sequence.pages.empty() && sequence.lock == nullptr && sequence.computed == 0);
   MatchResult match;
   if (prefix_cache_) match = cache_->match_prefix({sequence.cache_salt, weight_version}, sequence.tokens);

@@ -35,7 +35,7 @@ class SequenceMemory {
   // Finds the longest cached prefix of the sequence's tokens, locks it, and allocates pages for all the other tokens;
   // sets computed, pages, shared_pages, lock, weight_version. False, and nothing has changed, when fewer than `reserve`
   // pages would stay available.
-  bool attach(Sequence& sequence, uint64_t weight_version, int32_t reserve);
+  bool attach(Sequence& sequence, uint64_t weight_version, int64_t reserve);
 
   // Pages that the sequence lacks to compute all its tokens: 0 or 1 for one that decodes.
   int32_t pages_lacking(const Sequence& sequence) const {

@@ -14,13 +14,20 @@ namespace millrace {
 class NewTokenRatio {
  public:
   static constexpr double kInitial = 0.7;
-  static constexpr double kMinimum = kInitial * 0.14;
-  static constexpr double kDecay = (kInitial - kMinimum) / 600.0;
+  static constexpr double kMinimumFactor = 0.14;
+  static constexpr int32_t kDecaySteps = 600;
   static constexpr int32_t kTokensAfterRetraction = 20;
 
+  // `conservativeness` scales where the ratio starts: 0 = admit whatever fits now, 1 = the default.
+  explicit NewTokenRatio(double conservativeness)
+      : initial_(std::min(1.0, kInitial * conservativeness)), value_(initial_) {}
+
   double value() const { return value_; }
-  void reset() { value_ = kInitial; }
-  void step_went_well() { value_ = std::max(kMinimum, value_ - kDecay); }
+  void reset() { value_ = initial_; }
+  void step_went_well() {
+    const double minimum = initial_ * kMinimumFactor;
+    value_ = std::max(minimum, value_ - (initial_ - minimum) / kDecaySteps);
+  }
 
   // After a retraction: what the `count` remaining requests have used of what they may use, and a little more.
   void retracted(int64_t generated, int64_t max_new, int64_t count) {
@@ -29,7 +36,8 @@ class NewTokenRatio {
   }
 
  private:
-  double value_ = kInitial;
+  double initial_;
+  double value_;
 };
 
 }  // namespace millrace

@@ -103,14 +103,14 @@ void Scheduler::retract(Sequence& sequence) {
 }
 
 void Scheduler::admit(Deltas& out) {
-  int32_t reserved = 0;  // pages that the running requests are expected to take yet
+  int64_t reserved = 0;  // pages that the running requests are expected to take yet
   for (const Sequence* sequence : running_) reserved += growth_estimate(*sequence);
   waiting_.offer([&](Sequence& sequence) {
     if (static_cast<int32_t>(running_.size()) >= options_.max_running_requests) return Admission::kStop;
     const int32_t growth = growth_estimate(sequence);
     // Whoever runs alone may use the whole pool, whatever the estimate says: so the queue always moves.
-    const int32_t reserve = running_.empty() ? 0 : reserved + growth;
-    if (!memory_.attach(sequence, weight_version_, reserve)) return Admission::kNoRoom;
+    const int64_t reserve = running_.empty() ? 0 : reserved + growth;
+    if (!memory_.attach(sequence, weight_version_.value_or(0), reserve)) return Admission::kNoRoom;
     reserved += growth;
     const auto place = std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival);
     running_.insert(place, &sequence);

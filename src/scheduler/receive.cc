@@ -12,8 +12,8 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
       runner_(runner),
       model_(runner.facts()),
       memory_(model_.page_count, model_.page_size, options_.prefix_cache),
-      waiting_(options_.max_skips),
-      weight_version_(options_.weight_version) {
+      ratio_(options_.conservativeness),
+      waiting_(options_.max_skips) {
   CHECK(validate(options_).ok());
   CHECK(model_.vocab_size > 0 && model_.context_length > 0);
 }
@@ -24,6 +24,10 @@ Status Scheduler::validate(const SchedulerOptions& options) {
                                                       {"chunked_prefill_tokens", options.chunked_prefill_tokens}};
   for (const auto& [name, value] : positive) {
     if (value < 1) return invalid_argument("{} is {}; wanted an integer >= 1", name, value);
+  }
+  if (!(options.conservativeness >= 0 && options.conservativeness <= kMaxConservativeness)) {
+    return invalid_argument("conservativeness is {}; wanted a number from 0 to {}", options.conservativeness,
+                            kMaxConservativeness);
   }
   if (options.max_skips < 0) return invalid_argument("max_skips is {}; wanted an integer >= 0", options.max_skips);
   return ok_status();

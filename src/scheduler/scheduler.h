@@ -42,14 +42,16 @@ inline constexpr int32_t kChunkedPrefillTokens = 512;
 inline constexpr int32_t kMinPrefillTokens = 16;        // of every step, so that decodes never starve prefills either
 inline constexpr int32_t kMaxNewTokensEstimate = 4096;  // per request, in the admission estimate
 
+inline constexpr double kMaxConservativeness = 10.0;
+
 struct SchedulerOptions {
   int32_t max_running_requests = kMaxRunningRequests;
   int32_t max_queued_requests = kMaxQueuedRequests;        // waiting, not counting those that run
   int32_t chunked_prefill_tokens = kChunkedPrefillTokens;  // rows of one step, decode rows included
   int32_t max_skips = kMaxSkips;                           // later requests that may be admitted before a waiting one
+  double conservativeness = 1.0;  // 0 = admit whatever fits now and retract often; larger = reserve more for growth
   bool prefix_cache = true;
   std::vector<int32_t> eos_token_ids;  // the model's end tokens
-  uint64_t weight_version = 0;         // of the runner at the start; part of every cache key
 };
 
 // What a heartbeat tells. Counters only ever grow.
@@ -106,7 +108,8 @@ class Scheduler {
   bool busy() const { return !sequences_.empty() || in_flight_.has_value(); }
 
   // New weights are in place in the runner, and nothing is in flight: pages computed with the old ones are no longer
-  // shared with new requests. (A result that names another version does the same, one step late.)
+  // shared with new requests. The first version is learnt from the first result; a result that names another version
+  // than this one is believed too, but one step late: what was computed across the change is then not shared.
   void set_weight_version(uint64_t version) { weight_version_ = version; }
 
   SchedulerFacts facts() const;
@@ -144,6 +147,7 @@ class Scheduler {
   // ---- settle.cc ----
   void submit(Batch batch, Deltas& out);
   void settle(const BatchResult& result, Deltas& out);
+  void learn_weight_version(uint64_t version);
   void settle_rows(Sequence& sequence, const InFlight::Rows& rows, const SampledToken* sampled, Deltas& out);
   void accept_token(Sequence& sequence, int32_t token, Deltas& out);
   void fail_batch(const InFlight& batch, const Status& status, Deltas& out);
@@ -159,7 +163,7 @@ class Scheduler {
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;  // admitted, prefilling or decoding; by arrival
   std::optional<InFlight> in_flight_;
-  uint64_t weight_version_ = 0;
+  std::optional<uint64_t> weight_version_;  // unknown until the first result
   uint64_t next_arrival_ = 0;
   uint64_t next_step_ = 0;
   bool draining_ = false;

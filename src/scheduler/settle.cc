@@ -39,18 +39,27 @@ void Scheduler::settle(const BatchResult& result, Deltas& out) {
   if (result.step != batch.step) {
     return fail_batch(batch, internal_error("the runner returned step {}; wanted {}", result.step, batch.step), out);
   }
-  weight_version_ = result.weight_version;
+  learn_weight_version(result.weight_version);
   std::size_t next = 0;
   for (const InFlight::Rows& rows : batch.rows) {
     Sequence& sequence = *sequences_.at(rows.request);
     sequence.rows_in_flight = 0;
-    if (result.weight_version != sequence.weight_version) sequence.publishable = false;
     const SampledToken* sampled = nullptr;
     if (rows.sample && next < result.tokens.size() && result.tokens[next].request == rows.request) {
       sampled = &result.tokens[next++];
     }
     settle_rows(sequence, rows, sampled, out);
   }
+}
+
+// KV of more than one weight version is never published. Before the first result nothing was computed or cached at all,
+// so those who run simply are of that version.
+void Scheduler::learn_weight_version(uint64_t version) {
+  for (Sequence* sequence : running_) {
+    if (!weight_version_) sequence->weight_version = version;
+    if (sequence->weight_version != version) sequence->publishable = false;
+  }
+  weight_version_ = version;
 }
 
 // `sampled`: the row's result; nullptr for rows that sample nothing, or that the runner forgot.
