@@ -36,6 +36,8 @@ class WeightStore {
   // name that leaves the directory, a tensor in two shards, an indexed tensor that its shard lacks), and those of
   // parse_safetensors. A total_size in the index that differs from the bytes found is only logged as a warning.
   static Result<WeightStore> open(const std::string& directory, MapMode mode = MapMode::kMap);
+  // The same over one safetensors file outside a model directory (golden data of tests).
+  static Result<WeightStore> open_file(const std::string& path, MapMode mode = MapMode::kMap);
 
   // The tensor as stored: F32, F16 or BF16. Marks it as taken; may be called again. Errors: kNotFound (no such tensor),
   // kInvalidArgument (another shape), kUnsupported (another dtype); they name file, tensor, seen and wanted.
@@ -90,7 +92,7 @@ class WeightStore {
   uint64_t total_bytes_ = 0;
 };
 
-// One file of tensors outside a model directory (golden data of tests): the same store over a single safetensors file.
+// WeightStore::open_file.
 Result<WeightStore> open_safetensors_file(const std::string& path, MapMode mode = MapMode::kMap);
 
 }  // namespace millrace

@@ -1,0 +1,333 @@
+#include "formats/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+#include <unordered_set>
+
+#include "base/json.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t kMaxQuotedBytes = 120;
+// Element types of the format that Millrace has no use for; naming them apart makes the message honest.
+constexpr std::array<std::string_view, 14> kForeignDTypes = {
+    "U16",         "U32", "U64",     "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ",
+    "F8_E5M2FNUZ", "F4",  "F6_E2M3", "F6_E3M2", "C64",     "E8M0",    "F8_E4M3B11FNUZ"};
+
+// Builds the entry list from nlohmann's SAX events. The JSON has a fixed form of three levels, so the state is one enum
+// and anything else is refused where it begins; nothing is kept but what a valid header holds.
+class HeaderBuilder {
+ public:
+  using Json = nlohmann::json;
+  using number_integer_t = Json::number_integer_t;
+  using number_unsigned_t = Json::number_unsigned_t;
+  using number_float_t = Json::number_float_t;
+  using string_t = Json::string_t;
+  using binary_t = Json::binary_t;
+
+  explicit HeaderBuilder(SafetensorsHeader& out) : out_(out) {}
+
+  const Status& failure() const { return failure_; }
+
+  bool null() { return refuse("null"); }
+  bool boolean(bool) { return refuse("a boolean"); }
+  bool number_float(number_float_t, const string_t& text) { return refuse("the number " + text.substr(0, 40)); }
+  bool binary(binary_t&) { return refuse("a binary value"); }
+
+  bool number_integer(number_integer_t value) {
+    if (state_ != State::kShape && state_ != State::kOffsets) return refuse(std::to_string(value));
+    return fail("{} of {} holds {}; wanted integers >= 0", field_, quoted_name(entry_.name), value);
+  }
+
+  bool number_unsigned(number_unsigned_t value) {
+    if (state_ == State::kShape) return add_dim(value);
+    if (state_ != State::kOffsets) return refuse(std::to_string(value));
+    if (offset_count_ >= 2) return fail("data_offsets of {} has over 2 numbers; wanted 2", quoted_name(entry_.name));
+    (offset_count_++ == 0 ? entry_.begin : entry_.end) = value;
+    return true;
+  }
+
+  bool string(string_t& value) {
+    if (state_ == State::kMetadata) {
+      out_.metadata.emplace(std::move(key_), std::move(value));
+      return true;
+    }
+    if (state_ != State::kEntry || field_ != "dtype") return refuse("a string");
+    const std::optional<DType> dtype = dtype_from_name(value);
+    if (!dtype) return refuse_dtype(value);
+    entry_.dtype = *dtype;
+    has_dtype_ = true;
+    return true;
+  }
+
+  bool start_object(std::size_t) {
+    if (state_ == State::kStart) {
+      state_ = State::kTop;
+      return true;
+    }
+    if (state_ != State::kTop) return refuse("an object");
+    if (key_ == "__metadata__") {
+      state_ = State::kMetadata;
+      return true;
+    }
+    if (out_.tensors.size() >= kSafetensorsMaxTensors) {
+      failure_ =
+          error(StatusCode::kTooLarge, "header holds over {} tensors; wanted at most that", kSafetensorsMaxTensors);
+      return false;
+    }
+    entry_ = SafetensorsEntry{};
+    entry_.name = std::move(key_);
+    has_dtype_ = has_shape_ = false;
+    offset_count_ = 0;
+    field_.clear();
+    state_ = State::kEntry;
+    return true;
+  }
+
+  bool end_object() {
+    if (state_ == State::kEntry) {
+      if (!has_dtype_) return fail("tensor {} has no dtype; wanted one", quoted_name(entry_.name));
+      if (!has_shape_) return fail("tensor {} has no shape; wanted one", quoted_name(entry_.name));
+      if (offset_count_ != 2) return fail("tensor {} has no data_offsets; wanted two", quoted_name(entry_.name));
+      out_.tensors.push_back(std::move(entry_));
+    }
+    state_ = state_ == State::kTop ? State::kDone : State::kTop;
+    return true;
+  }
+
+  bool start_array(std::size_t) {
+    if (state_ == State::kEntry && field_ == "shape") {
+      state_ = State::kShape;
+      has_shape_ = true;
+      return true;
+    }
+    if (state_ == State::kEntry && field_ == "data_offsets") {
+      state_ = State::kOffsets;
+      return true;
+    }
+    return refuse("an array");
+  }
+
+  bool end_array() {
+    if (state_ == State::kOffsets && offset_count_ != 2) {
+      return fail("data_offsets of {} has {} numbers; wanted 2", quoted_name(entry_.name), offset_count_);
+    }
+    state_ = State::kEntry;
+    return true;
+  }
+
+  bool key(string_t& name) {
+    if (state_ == State::kEntry) {
+      if (name != "dtype" && name != "shape" && name != "data_offsets") {
+        return fail("tensor {} has the field {}; wanted dtype, shape and data_offsets", quoted_name(entry_.name),
+                    quoted_name(name));
+      }
+      if ((name == "dtype" && has_dtype_) || (name == "shape" && has_shape_) ||
+          (name == "data_offsets" && offset_count_ > 0)) {
+        return fail("tensor {} has {} twice; wanted it once", quoted_name(entry_.name), name);
+      }
+      field_ = name;
+      return true;
+    }
+    if (state_ == State::kMetadata && out_.metadata.contains(name)) {
+      return fail("__metadata__ has the key {} twice; wanted it once", quoted_name(name));
+    }
+    if (state_ == State::kTop && !seen_.insert(name).second) {
+      return fail("header has the name {} twice; wanted it once", quoted_name(name));
+    }
+    key_ = std::move(name);
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) {
+    return fail("header is not valid JSON in UTF-8 at its byte {}", position);
+  }
+
+ private:
+  enum class State : uint8_t { kStart, kTop, kMetadata, kEntry, kShape, kOffsets, kDone };
+
+  template <typename... Args>
+  bool fail(fmt::format_string<Args...> format, Args&&... args) {
+    if (failure_.ok())
+      failure_ = Status(StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
+    return false;
+  }
+
+  // A value of the wrong kind for where it stands.
+  bool refuse(std::string_view seen) {
+    switch (state_) {
+      case State::kMetadata:
+        return fail("__metadata__ key {} holds {}; wanted a string", quoted_name(key_), seen);
+      case State::kEntry:
+        return fail("{} of {} is {}; wanted {}", field_, quoted_name(entry_.name), seen,
+                    field_ == "dtype" ? "a string" : "an array of integers");
+      case State::kShape:
+      case State::kOffsets:
+        return fail("{} of {} holds {}; wanted integers >= 0", field_, quoted_name(entry_.name), seen);
+      case State::kTop:
+        return fail("header entry {} is {}; wanted an object", quoted_name(key_), seen);
+      default:
+        return fail("header is {}; wanted a JSON object", seen);
+    }
+  }
+
+  bool refuse_dtype(const std::string& name) {
+    const bool foreign = std::find(kForeignDTypes.begin(), kForeignDTypes.end(), name) != kForeignDTypes.end();
+    failure_ = error(foreign ? StatusCode::kUnsupported : StatusCode::kInvalidArgument,
+                     "dtype of {} is {}; wanted F32, F16, BF16, F64, I64, I32, I16, I8, U8 or BOOL",
+                     quoted_name(entry_.name), quoted_name(name));
+    return false;
+  }
+
+  bool add_dim(uint64_t value) {
+    if (entry_.shape.rank() >= kMaxDims) {
+      return fail("shape of {} has over {} dimensions; wanted at most {}", quoted_name(entry_.name), kMaxDims,
+                  kMaxDims);
+    }
+    if (value > static_cast<uint64_t>(INT64_MAX)) {
+      return fail("shape of {} holds {}; wanted at most {}", quoted_name(entry_.name), value, INT64_MAX);
+    }
+    entry_.shape.push_back(static_cast<int64_t>(value));
+    return true;
+  }
+
+  SafetensorsHeader& out_;
+  Status failure_;
+  State state_ = State::kStart;
+  std::string key_;    // of the top level or of __metadata__
+  std::string field_;  // of the entry
+  SafetensorsEntry entry_;
+  bool has_dtype_ = false;
+  bool has_shape_ = false;
+  int offset_count_ = 0;
+  std::unordered_set<std::string> seen_;
+};
+
+// Bytes that shape and dtype ask for, or nothing when the product does not fit 63 bits.
+std::optional<uint64_t> wanted_bytes(const SafetensorsEntry& entry) {
+  int64_t bytes = static_cast<int64_t>(dtype_size(entry.dtype));
+  for (int i = 0; i < entry.shape.rank(); ++i) {
+    if (__builtin_mul_overflow(bytes, entry.shape[i], &bytes)) return std::nullopt;
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+Status check_entry(const SafetensorsEntry& entry, uint64_t data_bytes) {
+  const std::string name = quoted_name(entry.name);
+  if (entry.begin > entry.end) {
+    return invalid_argument("data_offsets of {} are [{}, {}]; wanted begin <= end", name, entry.begin, entry.end);
+  }
+  if (entry.end > data_bytes) {
+    return invalid_argument("data_offsets of {} end at {}; wanted at most {}, the bytes of data in the file", name,
+                            entry.end, data_bytes);
+  }
+  const std::optional<uint64_t> wanted = wanted_bytes(entry);
+  if (!wanted) {
+    return invalid_argument("shape of {} is {} of {}, whose size overflows; wanted {} bytes as data_offsets say", name,
+                            entry.shape.to_string(), dtype_name(entry.dtype), entry.end - entry.begin);
+  }
+  if (*wanted != entry.end - entry.begin) {
+    return invalid_argument("data_offsets of {} span {} bytes; wanted {} for shape {} of {}", name,
+                            entry.end - entry.begin, *wanted, entry.shape.to_string(), dtype_name(entry.dtype));
+  }
+  return ok_status();
+}
+
+// Sorts by offset and demands that the tensors cover the data exactly.
+Status check_cover(std::vector<SafetensorsEntry>& tensors, uint64_t data_bytes) {
+  std::sort(tensors.begin(), tensors.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  uint64_t at = 0;
+  const SafetensorsEntry* previous = nullptr;
+  for (const SafetensorsEntry& entry : tensors) {
+    if (entry.begin < at) {
+      return invalid_argument("tensor {} begins at {} and overlaps {}, which ends at {}; wanted no overlap",
+                              quoted_name(entry.name), entry.begin, quoted_name(previous->name), at);
+    }
+    if (entry.begin > at) {
+      return invalid_argument("tensor {} begins at {}, leaving a hole; wanted {}, where the bytes before it end",
+                              quoted_name(entry.name), entry.begin, at);
+    }
+    at = entry.end;
+    previous = &entry;
+  }
+  if (at != data_bytes) {
+    return invalid_argument("the tensors end at {}; wanted {}, the bytes of data in the file", at, data_bytes);
+  }
+  return ok_status();
+}
+
+// The header's length after all checks that need no JSON.
+Result<uint64_t> header_length(std::span<const std::byte> file) {
+  if (file.size() < 8) {
+    return invalid_argument("not a safetensors file: has {} bytes; wanted at least 8", file.size());
+  }
+  uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<uint64_t>(file[static_cast<std::size_t>(i)]);
+  if (length > kSafetensorsMaxHeaderBytes) {
+    return error(StatusCode::kTooLarge, "not a safetensors file: header length is {}; wanted at most {}", length,
+                 kSafetensorsMaxHeaderBytes);
+  }
+  if (length < 2 || length > file.size() - 8) {
+    return invalid_argument("not a safetensors file: header length is {}; wanted 2 to {}, the bytes that follow it",
+                            length, file.size() - 8);
+  }
+  return length;
+}
+
+Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
+  ASSIGN_OR_RETURN(const uint64_t length, header_length(file));
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
+  if (text[0] != '{') {
+    return invalid_argument("not a safetensors file: header starts with byte 0x{:02x}; wanted '{{'",
+                            static_cast<unsigned char>(text[0]));
+  }
+  // nlohmann takes a NUL for the end of the text and would skip what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return invalid_argument("header has a NUL at its byte {}; wanted JSON", nul);
+  }
+  SafetensorsHeader header;
+  header.data_start = 8 + length;
+  HeaderBuilder builder(header);
+  bool parsed = false;
+  try {
+    parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+  } catch (const std::exception& e) {
+    return internal_error("header: {}", e.what());
+  }
+  if (!builder.failure().ok()) return builder.failure();
+  if (!parsed) return invalid_argument("header is not valid JSON");
+  const uint64_t data_bytes = file.size() - header.data_start;
+  for (const SafetensorsEntry& entry : header.tensors) RETURN_IF_ERROR(check_entry(entry, data_bytes));
+  RETURN_IF_ERROR(check_cover(header.tensors, data_bytes));
+  return header;
+}
+
+}  // namespace
+
+Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file, std::string_view path) {
+  Result<SafetensorsHeader> header = parse(file);
+  if (!header.ok()) return header.status().with_prefix(path);
+  return header;
+}
+
+std::string quoted_name(std::string_view name) {
+  std::string out;
+  if (name.size() <= kMaxQuotedBytes) {
+    json_append_string(out, name);
+    return out;
+  }
+  // Cut before a continuation byte's character, so that the message stays UTF-8.
+  std::size_t cut = kMaxQuotedBytes;
+  while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xC0) == 0x80) --cut;
+  json_append_string(out, name.substr(0, cut));
+  return out + fmt::format("... ({} bytes)", name.size());
+}
+
+}  // namespace millrace

@@ -1,0 +1,280 @@
+#include "formats/weights.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/json.h"
+#include "base/log.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kSingleFile = "model.safetensors";
+constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+constexpr std::size_t kMaxNamesInMessage = 3;
+
+std::string join(const std::string& directory, std::string_view name) { return fmt::format("{}/{}", directory, name); }
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+// A shard lies in the model's own directory: an index must not be able to name /etc/passwd.
+Status check_shard_name(std::string_view name, const std::string& index_path) {
+  const bool plain = !name.empty() && name.size() <= 255 && name != "." && name.find("..") == std::string_view::npos &&
+                     name.find('/') == std::string_view::npos && name.find('\\') == std::string_view::npos &&
+                     name.find('\0') == std::string_view::npos;
+  if (plain && name.ends_with(".safetensors")) return ok_status();
+  return invalid_argument(
+      "{}: names the shard {}; wanted a file name that ends with .safetensors, without path separators or '..'",
+      index_path, quoted_name(name));
+}
+
+// The index of the first element that is NaN or infinite, looking at the exponent bits alone: no rounding, any dtype.
+template <typename Word>
+int64_t first_not_finite(const std::byte* data, int64_t count, Word exponent_mask) {
+  for (int64_t i = 0; i < count; ++i) {
+    Word word;  // through memcpy: a file's bytes may lie misaligned
+    std::memcpy(&word, data + static_cast<std::size_t>(i) * sizeof(Word), sizeof(Word));
+    if ((word & exponent_mask) == exponent_mask) return i;
+  }
+  return -1;
+}
+
+int64_t first_not_finite(const std::byte* data, const SafetensorsEntry& entry) {
+  const int64_t count = entry.shape.elements();
+  switch (entry.dtype) {
+    case DType::kF32:
+      return first_not_finite<uint32_t>(data, count, 0x7F800000u);
+    case DType::kF16:
+      return first_not_finite<uint16_t>(data, count, 0x7C00);
+    case DType::kBF16:
+      return first_not_finite<uint16_t>(data, count, 0x7F80);
+    case DType::kF64:
+      return first_not_finite<uint64_t>(data, count, 0x7FF0000000000000u);
+    default:
+      return -1;
+  }
+}
+
+bool ignored(std::string_view name, const std::vector<std::string_view>& ignore) {
+  return std::any_of(ignore.begin(), ignore.end(), [&](std::string_view tail) { return name.ends_with(tail); });
+}
+
+}  // namespace
+
+Status WeightStore::add_shard(const std::string& path, MapMode mode) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, mode));
+  ASSIGN_OR_RETURN(SafetensorsHeader header, parse_safetensors(file.bytes(), path));
+  const std::size_t shard = shards_.size();
+  for (std::size_t i = 0; i < header.tensors.size(); ++i) {
+    const SafetensorsEntry& entry = header.tensors[i];
+    const auto [at, added] = slots_.try_emplace(entry.name);
+    if (!added) {
+      return invalid_argument("{}: holds the tensor {}, which {} holds too; wanted it in one shard", path,
+                              quoted_name(entry.name), shards_[at->second.shard].file.path());
+    }
+    at->second.shard = shard;
+    at->second.tensor = i;
+    total_bytes_ += entry.end - entry.begin;
+  }
+  shards_.push_back({std::move(file), std::move(header)});
+  return ok_status();
+}
+
+Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
+  ASSIGN_OR_RETURN(const std::string text, read_small_file(index_path, kMaxIndexFileBytes));
+  auto parsed = parse_json(text);
+  if (!parsed.ok()) return parsed.status().with_prefix(index_path);
+  const Json& root = *parsed;
+  const Json* map = root.is_object() ? json_find(root, "weight_map") : nullptr;
+  if (map == nullptr || !map->is_object() || map->empty()) {
+    return invalid_argument("{}: has no weight_map; wanted an object of tensor name to shard file name", index_path);
+  }
+  std::set<std::string> files;
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string()) {
+      return invalid_argument("{}: weight_map[{}] is a {}; wanted a shard's file name", index_path, quoted_name(name),
+                              json_type_name(file));
+    }
+    RETURN_IF_ERROR(check_shard_name(file.get_ref<const std::string&>(), index_path));
+    files.insert(file.get<std::string>());
+    if (files.size() > kMaxShards) {
+      return error(StatusCode::kTooLarge, "{}: names over {} shards; wanted at most that", index_path, kMaxShards);
+    }
+  }
+  for (const std::string& file : files) {
+    Status status = add_shard(join(directory_, file), mode);
+    if (status.code() == StatusCode::kNotFound) {
+      return status.with_prefix(fmt::format("{}: names a shard that is missing", index_path));
+    }
+    RETURN_IF_ERROR(status);
+  }
+  for (const auto& [name, file] : map->items()) {
+    const auto at = slots_.find(name);
+    const std::string wanted = join(directory_, file.get_ref<const std::string&>());
+    if (at == slots_.end() || shards_[at->second.shard].file.path() != wanted) {
+      return invalid_argument("{}: says that the tensor {} is in {}; wanted it there, found it in {}", index_path,
+                              quoted_name(name), wanted,
+                              at == slots_.end() ? "no shard" : shards_[at->second.shard].file.path());
+    }
+  }
+  const Json* metadata = json_find(root, "metadata");
+  const Json* total = metadata != nullptr && metadata->is_object() ? json_find(*metadata, "total_size") : nullptr;
+  if (total != nullptr && total->is_number() && total->get<double>() != static_cast<double>(total_bytes_)) {
+    LOG_WARNING("{}: total_size is {}; the shards hold {} bytes of tensors", index_path, total->dump(), total_bytes_);
+  }
+  return ok_status();
+}
+
+Result<WeightStore> WeightStore::open(const std::string& directory, MapMode mode) {
+  WeightStore store;
+  store.directory_ = directory;
+  const std::string single = join(directory, kSingleFile);
+  const std::string index = join(directory, kIndexFile);
+  if (exists(single)) {
+    RETURN_IF_ERROR(store.add_shard(single, mode));
+  } else if (exists(index)) {
+    RETURN_IF_ERROR(store.open_index(index, mode));
+  } else {
+    return error(StatusCode::kNotFound, "{}: has neither {} nor {}; wanted one of them", directory, kSingleFile,
+                 kIndexFile);
+  }
+  return store;
+}
+
+Result<WeightStore> WeightStore::open_file(const std::string& path, MapMode mode) {
+  WeightStore store;
+  store.directory_ = path.substr(0, path.find_last_of('/') == std::string::npos ? 0 : path.find_last_of('/'));
+  RETURN_IF_ERROR(store.add_shard(path, mode));
+  return store;
+}
+
+const SafetensorsEntry* WeightStore::find(std::string_view name) const {
+  const auto at = slots_.find(name);
+  return at == slots_.end() ? nullptr : &entry_of(at->second);
+}
+
+TensorView WeightStore::view_of(Slot& slot) {
+  const SafetensorsEntry& entry = entry_of(slot);
+  const Shard& shard = shards_[slot.shard];
+  TensorView view{.data = shard.file.bytes().data() + shard.header.data_start + entry.begin,
+                  .dtype = entry.dtype,
+                  .shape = entry.shape,
+                  .device = Device::kHost};
+  if (reinterpret_cast<std::uintptr_t>(view.data) % dtype_size(entry.dtype) != 0) {
+    if (!slot.aligned) {
+      slot.aligned.emplace(view.size_bytes());
+      std::memcpy(slot.aligned->data(), view.data, view.size_bytes());
+    }
+    view.data = slot.aligned->data();
+  }
+  return view;
+}
+
+Result<TensorView> WeightStore::get_any(std::string_view name) {
+  const auto at = slots_.find(name);
+  if (at == slots_.end()) {
+    return error(StatusCode::kNotFound, "{}: no tensor {} among {} in {} file(s); wanted it",
+                 shards_.size() == 1 ? shards_[0].file.path() : directory_, quoted_name(name), slots_.size(),
+                 shards_.size());
+  }
+  at->second.taken = true;
+  return view_of(at->second);
+}
+
+Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected) {
+  if (const auto at = slots_.find(name); at != slots_.end()) {
+    const SafetensorsEntry& entry = entry_of(at->second);
+    const std::string& path = shards_[at->second.shard].file.path();
+    if (!(entry.shape == expected)) {
+      return invalid_argument("{}: tensor {} has shape {}; wanted {}", path, quoted_name(name), entry.shape.to_string(),
+                              expected.to_string());
+    }
+    if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16) {
+      return error(StatusCode::kUnsupported, "{}: tensor {} has dtype {}; wanted F32, F16 or BF16", path,
+                   quoted_name(name), dtype_name(entry.dtype));
+    }
+  } else {
+    return error(StatusCode::kNotFound, "{}: no tensor {} among the {} in {} file(s); wanted it with shape {}",
+                 shards_.size() == 1 ? shards_[0].file.path() : directory_, quoted_name(name), slots_.size(),
+                 shards_.size(), expected.to_string());
+  }
+  return get_any(name);
+}
+
+std::vector<std::string> WeightStore::names() const {
+  std::vector<std::string> out;
+  out.reserve(slots_.size());
+  for (const auto& [name, slot] : slots_) out.push_back(name);
+  return out;
+}
+
+std::vector<std::string> WeightStore::unexpected(const std::vector<std::string_view>& ignore) const {
+  std::vector<std::string> out;
+  for (const auto& [name, slot] : slots_) {
+    if (!slot.taken && !ignored(name, ignore)) out.push_back(name);
+  }
+  return out;
+}
+
+Status WeightStore::check_all_taken(const std::vector<std::string_view>& ignore) const {
+  const std::vector<std::string> left = unexpected(ignore);
+  if (left.empty()) return ok_status();
+  std::string list;
+  for (std::size_t i = 0; i < left.size() && i < kMaxNamesInMessage; ++i) {
+    list += (i > 0 ? ", " : "") + quoted_name(left[i]);
+  }
+  if (left.size() > kMaxNamesInMessage) list += fmt::format(" and {} more", left.size() - kMaxNamesInMessage);
+  const auto& first = slots_.find(left[0])->second;
+  return invalid_argument("{}: holds {} tensor(s) that the model does not use: {}; wanted none",
+                          shards_[first.shard].file.path(), left.size(), list);
+}
+
+Status WeightStore::load_with_progress(const ProgressFn& progress) {
+  uint64_t all = 0;
+  for (const Shard& shard : shards_) all += shard.file.size_bytes();
+  uint64_t before = 0;
+  if (progress) progress(0, all);
+  for (const Shard& shard : shards_) {
+    RETURN_IF_ERROR(shard.file.prefault([&](uint64_t done, uint64_t) {
+      if (progress && done > 0) progress(before + done, all);
+    }));
+    before += shard.file.size_bytes();
+  }
+  return verify_unchanged();
+}
+
+Status WeightStore::verify_unchanged() const {
+  for (const Shard& shard : shards_) RETURN_IF_ERROR(shard.file.verify_unchanged());
+  return ok_status();
+}
+
+Status WeightStore::check_finite(const ProgressFn& progress) const {
+  uint64_t done = 0;
+  if (progress) progress(0, total_bytes_);
+  for (const Shard& shard : shards_) {
+    for (const SafetensorsEntry& entry : shard.header.tensors) {
+      const std::byte* data = shard.file.bytes().data() + shard.header.data_start + entry.begin;
+      if (const int64_t at = first_not_finite(data, entry); at >= 0) {
+        return invalid_argument("{}: element {} of tensor {} ({} {}) is NaN or infinite; wanted finite weights",
+                                shard.file.path(), at, quoted_name(entry.name), dtype_name(entry.dtype),
+                                entry.shape.to_string());
+      }
+      done += entry.end - entry.begin;
+      if (progress) progress(done, total_bytes_);
+    }
+  }
+  return ok_status();
+}
+
+Result<WeightStore> open_safetensors_file(const std::string& path, MapMode mode) {
+  return WeightStore::open_file(path, mode);
+}
+
+}  // namespace millrace
