@@ -55,12 +55,12 @@ class World {
     facts_.context_length = pick({48, 130, 300});
     const int32_t context_pages = (facts_.context_length + facts_.page_size - 1) / facts_.page_size;
     // From too small for one full context to roomy.
-    facts_.page_count = std::max(1, context_pages * pick({1, 2, 3, 5, 12}) / 2 + pick({0, 1}));
+    facts_.page_count = std::max(1, context_pages * pick({1, 2, 3, 3, 5, 12}) / 2 + pick({0, 1}));
     options_.chunked_prefill_tokens = pick({1, 5, 16, 64, 512});
-    options_.max_running_requests = pick({1, 2, 5, 16});
+    options_.max_running_requests = pick({1, 3, 8, 16});
     options_.max_queued_requests = pick({3, 1000, 1000, 1000});
     options_.max_skips = pick({0, 2, 16});
-    options_.conservativeness = pick({0.0, 0.3, 1.0});
+    options_.conservativeness = pick({0.0, 0.0, 0.3, 1.0});
     options_.prefix_cache = pick({0, 1, 1}) == 1;
     prefix_ = random_tokens(facts_.context_length / pick({2, 8}));
     const int count = pick({3, 8, 20});
