@@ -1,0 +1,448 @@
+#include "formats/model_config.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "formats/mapped_file.h"
+#include "formats/safetensors.h"
+
+namespace millrace {
+namespace {
+
+// What differs between the architectures in their config classes of transformers 5.12. -1: no default, 0: "as heads".
+struct ArchitectureRules {
+  Architecture architecture;
+  std::string_view name;
+  std::string_view model_type;
+  int64_t default_kv_heads;
+  int64_t default_positions;
+  int64_t default_head_dim;  // 0: hidden_size / heads
+  int64_t default_bos;
+  int64_t default_eos;
+};
+constexpr std::array<ArchitectureRules, 4> kArchitectures = {{
+    {Architecture::kLlama, "LlamaForCausalLM", "llama", 0, 2048, 0, 1, 2},
+    {Architecture::kMistral, "MistralForCausalLM", "mistral", 8, 131072, 0, 1, 2},
+    {Architecture::kQwen2, "Qwen2ForCausalLM", "qwen2", 32, 32768, 0, -1, -1},
+    {Architecture::kQwen3, "Qwen3ForCausalLM", "qwen3", 32, 32768, 128, -1, -1},
+}};
+constexpr int64_t kMistralDefaultWindow = 4096;
+constexpr int64_t kQwenDefaultWindow = 4096;
+constexpr int64_t kQwenDefaultFullLayers = 28;  // max_window_layers
+
+const ArchitectureRules& rules_of(Architecture architecture) {
+  return kArchitectures[static_cast<std::size_t>(architecture)];
+}
+
+// The field as an integer in [low, high]. Without a fallback it is required. `null` counts as absent.
+Status read_int(const Json& root, std::string_view key, std::optional<int64_t> fallback, int64_t low, int64_t high,
+                int& out) {
+  int64_t value = fallback.value_or(0);
+  if (!fallback && json_find(root, key) == nullptr) {
+    return invalid_argument("{} is missing; wanted an integer in [{}, {}]", key, low, high);
+  }
+  RETURN_IF_ERROR(json_read(root, key, value));
+  if (value < low || value > high) return invalid_argument("{} is {}; wanted {} to {}", key, value, low, high);
+  out = static_cast<int>(value);
+  return ok_status();
+}
+
+// The same for a real number; `open_low` leaves `low` itself out.
+Status read_real(const Json& root, std::string_view key, std::optional<double> fallback, double low, bool open_low,
+                 double high, double& out) {
+  double value = fallback.value_or(0);
+  const std::string wanted = fmt::format("a number {} {} and <= {}", open_low ? ">" : ">=", low, high);
+  if (!fallback && json_find(root, key) == nullptr) return invalid_argument("{} is missing; wanted {}", key, wanted);
+  RETURN_IF_ERROR(json_read(root, key, value));
+  if (!(open_low ? value > low : value >= low) || !(value <= high)) {
+    return invalid_argument("{} is {}; wanted {}", key, value, wanted);
+  }
+  out = value;
+  return ok_status();
+}
+
+std::string supported_list() {
+  std::string list;
+  for (const ArchitectureRules& rules : kArchitectures) list += (list.empty() ? "" : ", ") + std::string(rules.name);
+  return list;
+}
+
+Status read_architecture(const Json& root, ModelConfig& config) {
+  std::string name;
+  std::string model_type;
+  RETURN_IF_ERROR(json_read(root, "model_type", model_type));
+  if (const Json* list = json_find(root, "architectures"); list != nullptr) {
+    if (!list->is_array() || list->empty() || !(*list)[0].is_string()) {
+      return invalid_argument("architectures is {}; wanted a list with one name",
+                              list->is_array() ? "a list without a name first" : json_type_name(*list));
+    }
+    name = (*list)[0].get<std::string>();
+  }
+  for (const ArchitectureRules& rules : kArchitectures) {
+    if (name.empty() ? model_type != rules.model_type : name != rules.name) continue;
+    config.architecture = rules.architecture;
+    config.model_type = rules.model_type;
+    return ok_status();
+  }
+  return error(StatusCode::kUnsupported, "architecture is {}; wanted one of {}",
+               name.empty() && model_type.empty() ? "missing" : quoted_name(name.empty() ? model_type : name),
+               supported_list());
+}
+
+Status read_sizes(const Json& root, ModelConfig& config) {
+  const ArchitectureRules& rules = rules_of(config.architecture);
+  RETURN_IF_ERROR(read_int(root, "hidden_size", {}, 1, kMaxHiddenSize, config.hidden_size));
+  RETURN_IF_ERROR(read_int(root, "intermediate_size", {}, 1, kMaxIntermediateSize, config.intermediate_size));
+  RETURN_IF_ERROR(read_int(root, "num_hidden_layers", {}, 1, kMaxLayers, config.layers));
+  RETURN_IF_ERROR(read_int(root, "num_attention_heads", {}, 1, kMaxHeads, config.heads));
+  // An explicit null means "as many as heads" everywhere; absence means the class's default.
+  const bool as_heads = rules.default_kv_heads == 0 || root.contains("num_key_value_heads");
+  RETURN_IF_ERROR(read_int(root, "num_key_value_heads", as_heads ? config.heads : rules.default_kv_heads, 1, kMaxHeads,
+                           config.kv_heads));
+  if (config.kv_heads > config.heads || config.heads % config.kv_heads != 0) {
+    return invalid_argument("num_key_value_heads is {}; wanted a divisor of num_attention_heads, which is {}",
+                            config.kv_heads, config.heads);
+  }
+  const bool explicit_head_dim = json_find(root, "head_dim") != nullptr;
+  const bool derived = !explicit_head_dim && rules.default_head_dim == 0;
+  if (config.hidden_size % config.heads != 0 && (derived || config.architecture == Architecture::kLlama)) {
+    return invalid_argument("hidden_size is {}; wanted a multiple of num_attention_heads, which is {}",
+                            config.hidden_size, config.heads);
+  }
+  RETURN_IF_ERROR(read_int(root, "head_dim", derived ? config.hidden_size / config.heads : rules.default_head_dim, 1,
+                           kMaxHeadDim, config.head_dim));
+  if (config.head_dim % 2 != 0) {
+    return invalid_argument("head_dim is {}{}; wanted an even number, since RoPE turns pairs", config.head_dim,
+                            derived ? " (hidden_size / num_attention_heads)" : "");
+  }
+  RETURN_IF_ERROR(read_int(root, "vocab_size", {}, 1, kMaxVocabSize, config.vocab_size));
+  RETURN_IF_ERROR(read_int(root, "max_position_embeddings", rules.default_positions, 1, kMaxPositions,
+                           config.max_position_embeddings));
+  return read_real(root, "rms_norm_eps", 1e-6, 0, true, 1, config.rms_norm_eps);
+}
+
+Status read_features(const Json& root, ModelConfig& config) {
+  RETURN_IF_ERROR(json_read(root, "tie_word_embeddings", config.tie_word_embeddings));
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  RETURN_IF_ERROR(json_read(root, "attention_bias", attention_bias));
+  RETURN_IF_ERROR(json_read(root, "mlp_bias", mlp_bias));
+  const bool has_choice = config.architecture == Architecture::kLlama || config.architecture == Architecture::kQwen3;
+  config.qkv_bias = config.architecture == Architecture::kQwen2 || (has_choice && attention_bias);
+  config.o_proj_bias = has_choice && attention_bias;
+  config.mlp_bias = config.architecture == Architecture::kLlama && mlp_bias;
+  config.qk_norm = config.architecture == Architecture::kQwen3;
+
+  std::string activation = "silu";
+  RETURN_IF_ERROR(json_read(root, "hidden_act", activation));
+  if (activation != "silu" && activation != "swish") {
+    return error(StatusCode::kUnsupported, "hidden_act is {}; wanted silu", quoted_name(activation));
+  }
+  if (const Json* quantized = json_find(root, "quantization_config"); quantized != nullptr) {
+    return error(StatusCode::kUnsupported, "quantization_config is present; wanted weights in F32, F16 or BF16");
+  }
+  for (std::string_view key : {"dtype", "torch_dtype"}) {
+    std::string name;
+    RETURN_IF_ERROR(json_read(root, key, name));
+    if (name.empty() || config.dtype) continue;
+    if (name == "float32") config.dtype = DType::kF32;
+    if (name == "float16") config.dtype = DType::kF16;
+    if (name == "bfloat16") config.dtype = DType::kBF16;
+    if (!config.dtype) {
+      return error(StatusCode::kUnsupported, "{} is {}; wanted float32, float16 or bfloat16", key, quoted_name(name));
+    }
+  }
+  return ok_status();
+}
+
+// Where the class reads layer_types: every entry is full_attention or sliding_attention, one a layer.
+Status apply_layer_types(const Json& types, int window, ModelConfig& config) {
+  if (!types.is_array() || types.size() != static_cast<std::size_t>(config.layers)) {
+    return invalid_argument("layer_types has {} entries; wanted a list of {}, one a layer",
+                            types.is_array() ? types.size() : 0, config.layers);
+  }
+  for (int i = 0; i < config.layers; ++i) {
+    const Json& type = types[static_cast<std::size_t>(i)];
+    const std::string name = type.is_string() ? type.get<std::string>() : std::string(json_type_name(type));
+    if (name == "full_attention") {
+      config.layer_window[static_cast<std::size_t>(i)] = 0;
+    } else if (name == "sliding_attention" && window > 0) {
+      config.layer_window[static_cast<std::size_t>(i)] = window;
+    } else {
+      return error(StatusCode::kUnsupported, "layer_types[{}] is {}; wanted full_attention{}", i, quoted_name(name),
+                   window > 0 ? " or sliding_attention" : " since there is no sliding_window");
+    }
+  }
+  return ok_status();
+}
+
+Status read_windows(const Json& root, ModelConfig& config) {
+  config.layer_window.assign(static_cast<std::size_t>(config.layers), 0);
+  const Json* types = json_find(root, "layer_types");
+  int window = 0;
+  const auto read_window = [&](int64_t fallback) {
+    // An explicit null switches the window off.
+    if (root.contains("sliding_window") && root.at("sliding_window").is_null()) return ok_status();
+    return read_int(root, "sliding_window", fallback, 1, kMaxPositions, window);
+  };
+  switch (config.architecture) {
+    case Architecture::kLlama:
+      return types != nullptr ? apply_layer_types(*types, 0, config) : ok_status();
+    case Architecture::kMistral: {
+      RETURN_IF_ERROR(read_window(kMistralDefaultWindow));
+      // transformers' Mistral windows every layer, whatever layer_types says; a file that says otherwise is not
+      // Mistral.
+      if (types != nullptr) RETURN_IF_ERROR(apply_layer_types(*types, window, config));
+      for (int& entry : config.layer_window) {
+        if (types != nullptr && entry != window) {
+          return error(StatusCode::kUnsupported,
+                       "layer_types mixes full_attention with a sliding_window of {}; wanted "
+                       "one kind in all layers of a Mistral model",
+                       window);
+        }
+        entry = window;
+      }
+      return ok_status();
+    }
+    case Architecture::kQwen2:
+    case Architecture::kQwen3:
+      break;
+  }
+  bool use_window = false;
+  RETURN_IF_ERROR(json_read(root, "use_sliding_window", use_window));
+  if (use_window) RETURN_IF_ERROR(read_window(kQwenDefaultWindow));
+  if (types != nullptr) return apply_layer_types(*types, window, config);
+  int full_layers = 0;
+  RETURN_IF_ERROR(read_int(root, "max_window_layers", kQwenDefaultFullLayers, 0, INT32_MAX, full_layers));
+  for (int i = full_layers; i < config.layers; ++i) config.layer_window[static_cast<std::size_t>(i)] = window;
+  return ok_status();
+}
+
+// An id field: an integer, a list of integers, or null.
+Status read_ids(const Json& root, std::string_view key, int vocab_size, std::vector<int32_t>& out) {
+  const Json* field = json_find(root, key);
+  if (field == nullptr) return ok_status();
+  const Json list = field->is_array() ? *field : Json::array({*field});
+  if (list.size() > kMaxStopIds) {
+    return error(StatusCode::kTooLarge, "{} has {} ids; wanted at most {}", key, list.size(), kMaxStopIds);
+  }
+  out.clear();
+  for (const Json& item : list) {
+    if (!item.is_number_integer()) {
+      return invalid_argument("{} holds a {}; wanted token ids", key, json_type_name(item));
+    }
+    const auto id = item.is_number_unsigned() && item.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)
+                        ? INT64_MAX
+                        : item.get<int64_t>();
+    // Some published files write -1 for "none".
+    if (id == -1) continue;
+    if (id < 0 || id >= vocab_size) {
+      return invalid_argument("{} is {}; wanted 0 to {} (vocab_size - 1)", key, id, vocab_size - 1);
+    }
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return ok_status();
+}
+
+Status read_id(const Json& root, std::string_view key, int vocab_size, std::optional<int32_t>& out) {
+  std::vector<int32_t> ids;
+  if (json_find(root, key) == nullptr) return ok_status();
+  RETURN_IF_ERROR(read_ids(root, key, vocab_size, ids));
+  out = ids.empty() ? std::nullopt : std::optional<int32_t>(ids[0]);
+  return ok_status();
+}
+
+Status read_special_ids(const Json& root, ModelConfig& config) {
+  const ArchitectureRules& rules = rules_of(config.architecture);
+  if (!root.contains("bos_token_id") && rules.default_bos >= 0 && rules.default_bos < config.vocab_size) {
+    config.bos_token_id = static_cast<int32_t>(rules.default_bos);
+  }
+  if (!root.contains("eos_token_id") && rules.default_eos >= 0 && rules.default_eos < config.vocab_size) {
+    config.eos_token_ids = {static_cast<int32_t>(rules.default_eos)};
+  }
+  RETURN_IF_ERROR(read_id(root, "bos_token_id", config.vocab_size, config.bos_token_id));
+  RETURN_IF_ERROR(read_id(root, "pad_token_id", config.vocab_size, config.pad_token_id));
+  return read_ids(root, "eos_token_id", config.vocab_size, config.eos_token_ids);
+}
+
+// rope_scaling wins over rope_parameters, a rope_theta inside wins over the one beside, as in transformers.
+Status read_rope(const Json& root, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  constexpr double kMaxTheta = 1e15;
+  constexpr double kMaxFactor = 1e6;
+  const Json* scaling = json_find(root, "rope_scaling");
+  const Json* parameters = json_find(root, "rope_parameters");
+  const std::string_view where = scaling != nullptr && !scaling->empty() ? "rope_scaling" : "rope_parameters";
+  const Json* found = where == "rope_scaling" ? scaling : parameters;
+  if (found != nullptr && !found->is_object()) {
+    return invalid_argument("{} is a {}; wanted an object", where, json_type_name(*found));
+  }
+  const Json inner = found != nullptr ? *found : Json::object();
+  for (const auto& [key, value] : inner.items()) {
+    if (value.is_object()) {
+      return error(StatusCode::kUnsupported, "{} holds the object {}; wanted one rope for all layers", where,
+                   quoted_name(key));
+    }
+  }
+  RETURN_IF_ERROR(read_real(root, "rope_theta", 10000.0, 0, true, kMaxTheta, rope.theta));
+  const auto inside = [&](const Status& status) { return status.with_prefix(where); };
+  RETURN_IF_ERROR(inside(read_real(inner, "rope_theta", rope.theta, 0, true, kMaxTheta, rope.theta)));
+  for (const Json* object : {&root, &inner}) {
+    double partial = 1.0;
+    RETURN_IF_ERROR(json_read(*object, "partial_rotary_factor", partial));
+    if (partial != 1.0) {
+      return error(StatusCode::kUnsupported, "partial_rotary_factor is {}; wanted 1", partial);
+    }
+  }
+  std::string type = "default";
+  RETURN_IF_ERROR(inside(json_read(inner, "type", type)));
+  RETURN_IF_ERROR(inside(json_read(inner, "rope_type", type)));
+  if (type == "default") return ok_status();
+  if (type != "linear" && type != "llama3") {
+    return error(StatusCode::kUnsupported, "{}: rope_type is {}; wanted default, linear or llama3", where,
+                 quoted_name(type));
+  }
+  RETURN_IF_ERROR(inside(read_real(inner, "factor", {}, 0, true, kMaxFactor, rope.factor)));
+  rope.type = type == "linear" ? RopeType::kLinear : RopeType::kLlama3;
+  if (rope.type == RopeType::kLinear) return ok_status();
+  RETURN_IF_ERROR(inside(read_real(inner, "low_freq_factor", {}, 0, true, kMaxFactor, rope.low_freq_factor)));
+  RETURN_IF_ERROR(inside(read_real(inner, "high_freq_factor", {}, 0, true, kMaxFactor, rope.high_freq_factor)));
+  if (rope.high_freq_factor <= rope.low_freq_factor) {
+    return invalid_argument("{}: high_freq_factor is {}; wanted more than low_freq_factor, which is {}", where,
+                            rope.high_freq_factor, rope.low_freq_factor);
+  }
+  // A value beside the object wins over the one inside (transformers keeps this for old files).
+  const Json& source = json_find(root, "original_max_position_embeddings") != nullptr ? root : inner;
+  return inside(read_int(source, "original_max_position_embeddings", config.max_position_embeddings, 1, kMaxPositions,
+                         rope.original_max_position_embeddings));
+}
+
+Result<Json> parse_object(std::string_view text) {
+  ASSIGN_OR_RETURN(Json root, parse_json(text));
+  if (!root.is_object()) return invalid_argument("holds a JSON {}; wanted an object", json_type_name(root));
+  return root;
+}
+
+Result<ModelConfig> parse_config(std::string_view text) {
+  ASSIGN_OR_RETURN(const Json root, parse_object(text));
+  ModelConfig config;
+  RETURN_IF_ERROR(read_architecture(root, config));
+  RETURN_IF_ERROR(read_sizes(root, config));
+  RETURN_IF_ERROR(read_features(root, config));
+  RETURN_IF_ERROR(read_windows(root, config));
+  RETURN_IF_ERROR(read_rope(root, config));
+  RETURN_IF_ERROR(read_special_ids(root, config));
+  return config;
+}
+
+template <typename T>
+Status read_optional_real(const Json& root, std::string_view key, double low, bool open_low, double high,
+                          std::optional<T>& out) {
+  if (json_find(root, key) == nullptr) return ok_status();
+  double value = 0;
+  RETURN_IF_ERROR(read_real(root, key, {}, low, open_low, high, value));
+  out = value;
+  return ok_status();
+}
+
+Status read_optional_int(const Json& root, std::string_view key, int low, int high, std::optional<int>& out) {
+  if (json_find(root, key) == nullptr) return ok_status();
+  int value = 0;
+  RETURN_IF_ERROR(read_int(root, key, {}, low, high, value));
+  out = value;
+  return ok_status();
+}
+
+Result<GenerationDefaults> parse_generation(std::string_view text, const ModelConfig& model) {
+  ASSIGN_OR_RETURN(const Json root, parse_object(text));
+  GenerationDefaults out{
+      .eos_token_ids = model.eos_token_ids, .bos_token_id = model.bos_token_id, .pad_token_id = model.pad_token_id};
+  if (json_find(root, "do_sample") != nullptr) {
+    bool sample = false;
+    RETURN_IF_ERROR(json_read(root, "do_sample", sample));
+    out.do_sample = sample;
+  }
+  RETURN_IF_ERROR(read_optional_real(root, "temperature", 0, false, 1e6, out.temperature));
+  RETURN_IF_ERROR(read_optional_real(root, "top_p", 0, true, 1, out.top_p));
+  RETURN_IF_ERROR(read_optional_int(root, "top_k", 0, INT32_MAX, out.top_k));
+  RETURN_IF_ERROR(read_optional_real(root, "min_p", 0, false, 1, out.min_p));
+  RETURN_IF_ERROR(read_optional_real(root, "repetition_penalty", 0, true, 1e6, out.repetition_penalty));
+  RETURN_IF_ERROR(read_optional_int(root, "max_new_tokens", 1, INT32_MAX, out.max_new_tokens));
+  RETURN_IF_ERROR(read_ids(root, "eos_token_id", model.vocab_size, out.eos_token_ids));
+  RETURN_IF_ERROR(read_id(root, "bos_token_id", model.vocab_size, out.bos_token_id));
+  RETURN_IF_ERROR(read_id(root, "pad_token_id", model.vocab_size, out.pad_token_id));
+  return out;
+}
+
+}  // namespace
+
+std::string_view architecture_name(Architecture architecture) { return rules_of(architecture).name; }
+
+std::string_view rope_type_name(RopeType type) {
+  return type == RopeType::kDefault ? "default" : type == RopeType::kLinear ? "linear" : "llama3";
+}
+
+Result<ModelConfig> parse_model_config(std::string_view text, std::string_view path) {
+  Result<ModelConfig> config = parse_config(text);
+  if (!config.ok()) return config.status().with_prefix(path);
+  return config;
+}
+
+Result<GenerationDefaults> parse_generation_config(std::string_view text, std::string_view path,
+                                                   const ModelConfig& model) {
+  Result<GenerationDefaults> defaults = parse_generation(text, model);
+  if (!defaults.ok()) return defaults.status().with_prefix(path);
+  return defaults;
+}
+
+Result<ModelDir> open_model_dir(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    return error(StatusCode::kNotFound, "{}: no such directory; wanted a Hugging Face model directory", path);
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    return invalid_argument("{}: is a file; wanted a Hugging Face model directory", path);
+  }
+  const std::string config_path = path + "/config.json";
+  if (::stat(config_path.c_str(), &info) != 0) {
+    return error(StatusCode::kNotFound,
+                 "no config.json in {}; wanted a Hugging Face model directory (config.json, model.safetensors, "
+                 "tokenizer.json)",
+                 path);
+  }
+  ModelDir dir;
+  dir.path = path;
+  ASSIGN_OR_RETURN(const std::string text, read_small_file(config_path, kMaxConfigFileBytes));
+  ASSIGN_OR_RETURN(dir.config, parse_model_config(text, config_path));
+  const std::string generation_path = path + "/generation_config.json";
+  std::string generation = "{}";
+  if (::stat(generation_path.c_str(), &info) == 0) {
+    ASSIGN_OR_RETURN(generation, read_small_file(generation_path, kMaxConfigFileBytes));
+  }
+  ASSIGN_OR_RETURN(dir.generation, parse_generation_config(generation, generation_path, dir.config));
+  return dir;
+}
+
+int64_t parameter_count(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t inner = config.intermediate_size;
+  const int64_t q = config.q_size();
+  const int64_t kv = config.kv_size();
+  int64_t layer = hidden * q + 2 * hidden * kv + q * hidden + 3 * hidden * inner + 2 * hidden;
+  if (config.qkv_bias) layer += q + 2 * kv;
+  if (config.o_proj_bias) layer += hidden;
+  if (config.mlp_bias) layer += 2 * inner + hidden;
+  if (config.qk_norm) layer += 2 * static_cast<int64_t>(config.head_dim);
+  const int64_t table = hidden * config.vocab_size;
+  return config.layers * layer + table * (config.tie_word_embeddings ? 1 : 2) + hidden;
+}
+
+int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {
+  return 2ll * config.layers * config.kv_size() * static_cast<int64_t>(dtype_size(dtype));
+}
+
+}  // namespace millrace
