@@ -1,11 +1,13 @@
 // A model's chat template: messages in, a marked prompt out.
 //
 // The template is Jinja2 as Hugging Face transformers runs it (trim_blocks, lstrip_blocks, immutable sandbox, tojson,
-// raise_exception, strftime_now, loop controls, generation blocks). Everything that came with the request is untrusted and
-// stays so through every filter; the template's own text and the model's special tokens are trusted (text/segment.h).
+// raise_exception, strftime_now, loop controls, generation blocks). Everything that came with the request is untrusted
+// and stays so through every filter; the template's own text and the model's special tokens are trusted
+// (text/segment.h).
 //
-// Ownership: a ChatTemplate is a cheap handle on an immutable parsed template. Thread safety: const methods may run in any
-// number of threads at once. Everything is bounded by jinja::Limits; a violation is a Status that names the template line.
+// Ownership: a ChatTemplate is a cheap handle on an immutable parsed template. Thread safety: const methods may run in
+// any number of threads at once. Everything is bounded by jinja::Limits; a violation is a Status that names the
+// template line.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +36,13 @@ inline constexpr size_t kMaxChatTemplateBytes = size_t{1} << 20;
 
 // A value of the request as a template sees it. Cheap to copy, immutable, safe to share between threads.
 //
-// Key order reaches the prompt (`tool | tojson`), so it matters: parse() and the OrderedJson constructor keep the order in
-// which the client wrote the keys, as transformers does; `Json` has sorted them already.
+// Key order reaches the prompt (`tool | tojson`), so it matters: parse() and the OrderedJson constructor keep the order
+// in which the client wrote the keys, as transformers does; `Json` has sorted them already.
 class ChatValue {
  public:
-  ChatValue();  // absent: the template sees none
-  ChatValue(const Json& json);                     // NOLINT: implicit by design. Keys are sorted.
-  ChatValue(const nlohmann::ordered_json& json);   // NOLINT: implicit by design. Keys keep their order.
+  ChatValue();                                    // absent: the template sees none
+  ChatValue(const Json& json);                    // NOLINT: implicit by design. Keys are sorted.
+  ChatValue(const nlohmann::ordered_json& json);  // NOLINT: implicit by design. Keys keep their order.
   explicit ChatValue(std::shared_ptr<const jinja::Value> value) : value_(std::move(value)) {}
 
   // Parses JSON text with keys in their order. kInvalidArgument names the byte offset; nesting is bounded by max_depth.
@@ -72,16 +74,18 @@ struct RenderOptions {
 
 class ChatTemplate {
  public:
-  // `name` stands in error messages ("chat_template.jinja"). kInvalidArgument: "NAME, line 12: unexpected ..., wanted ...".
+  // `name` stands in error messages ("chat_template.jinja"). kInvalidArgument: "NAME, line 12: unexpected ..., wanted
+  // ...".
   static Result<ChatTemplate> parse(std::string source, std::string_view name = "chat template");
 
   // Looks into `model_dir`: chat_template.jinja (with chat_templates/tool_use.jinja), then chat_template.json, then
-  // tokenizer_config.json's chat_template (a string, or a list of {name, template} with "default" and "tool_use"). Special
-  // tokens are read from tokenizer_config.json. nullopt: the model has no template.
+  // tokenizer_config.json's chat_template (a string, or a list of {name, template} with "default" and "tool_use").
+  // Special tokens are read from tokenizer_config.json. nullopt: the model has no template.
   static Result<std::optional<ChatTemplate>> load(const std::string& model_dir);
 
-  // `messages` is a list of objects. A message's role is trusted when it is one of kTrustedRoles; all else is untrusted.
-  // kInvalidArgument: the template raised an exception, met a wrong type or an undefined value; kTooLarge: over a limit.
+  // `messages` is a list of objects. A message's role is trusted when it is one of kTrustedRoles; all else is
+  // untrusted. kInvalidArgument: the template raised an exception, met a wrong type or an undefined value; kTooLarge:
+  // over a limit.
   Result<std::vector<Segment>> render(const ChatValue& messages, const RenderOptions& options) const;
 
   // The source text that serves a request with or without tools.

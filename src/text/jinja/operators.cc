@@ -1,0 +1,143 @@
+// Binary operators: + - * / // % **.
+#include <cmath>
+
+#include "text/jinja/evaluator.h"
+#include "text/jinja/percent_format.h"
+
+namespace millrace::jinja {
+namespace {
+
+[[noreturn]] void overflow(std::string_view op) {
+  fail_limit("the result of {} does not fit an integer of 128 bits", op);
+}
+
+Int floor_div(Int a, Int b) {
+  Int quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+Value power(Int base, Int exponent) {
+  if (exponent < 0) {
+    if (base == 0) fail("0.0 cannot be raised to a negative power");
+    return Value::real(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+  Int result = 1;
+  // Beyond 128 only the bases -1, 0 and 1 have results that fit.
+  if (exponent > 128 && base != 0 && base != 1 && base != -1) overflow("**");
+  if (exponent > 128) exponent = 128 + exponent % 2;
+  for (Int i = 0; i < exponent; ++i) {
+    if (__builtin_mul_overflow(result, base, &result)) overflow("**");
+  }
+  return Value::integer(result);
+}
+
+Value integer_operation(std::string_view op, Int a, Int b) {
+  Int out = 0;
+  if ((op == "/" || op == "//" || op == "%") && b == 0) fail("division by zero");
+  if (op == "+") {
+    if (__builtin_add_overflow(a, b, &out)) overflow(op);
+  } else if (op == "-") {
+    if (__builtin_sub_overflow(a, b, &out)) overflow(op);
+  } else if (op == "*") {
+    if (__builtin_mul_overflow(a, b, &out)) overflow(op);
+  } else if (op == "/") {
+    return Value::real(static_cast<double>(a) / static_cast<double>(b));
+  } else if (op == "**") {
+    return power(a, b);
+  } else {
+    if (b == -1) {  // the smallest integer divided by -1 overflows
+      if (op == "//" && __builtin_sub_overflow(Int{0}, a, &out)) overflow(op);
+      return Value::integer(out);
+    }
+    Int quotient = floor_div(a, b);
+    out = op == "//" ? quotient : a - quotient * b;
+  }
+  return Value::integer(out);
+}
+
+// Python's float % and //: the remainder has the divisor's sign.
+double float_mod(double a, double b) {
+  double rest = std::fmod(a, b);
+  if (rest == 0) return std::copysign(0.0, b);
+  return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+double float_floor_div(double a, double b) {
+  double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  double floored = std::floor(quotient);
+  return quotient - floored > 0.5 ? floored + 1 : floored;
+}
+
+Value float_operation(std::string_view op, double a, double b) {
+  if ((op == "/" || op == "//" || op == "%") && b == 0) fail("float division by zero");
+  if (op == "+") return Value::real(a + b);
+  if (op == "-") return Value::real(a - b);
+  if (op == "*") return Value::real(a * b);
+  if (op == "/") return Value::real(a / b);
+  if (op == "//") return Value::real(float_floor_div(a, b));
+  if (op == "%") return Value::real(float_mod(a, b));
+  if (a == 0 && b < 0) fail("0.0 cannot be raised to a negative power");
+  if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b)) fail("a power of {} is a complex number", a);
+  double result = std::pow(a, b);
+  if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
+    fail("the result of ** is beyond the range of floats");
+  return Value::real(result);
+}
+
+Value repeat(const Value& sequence, Int count, Budget& budget) {
+  uint64_t times = count <= 0 ? 0 : count > INT64_MAX ? INT64_MAX : static_cast<uint64_t>(count);
+  if (sequence.is_string()) {
+    const MarkedString& text = sequence.as_marked();
+    budget.repeated_string(text.size(), times);
+    MarkedString out;
+    for (uint64_t i = 0; i < times && !text.empty(); ++i) out.append(text);
+    return Value::string(std::move(out));
+  }
+  const auto& items = sequence.as<SequenceObject>().items;
+  if (!items.empty() && times > budget.limits().max_list_items / items.size()) {
+    fail_limit("a list of {} x {} items; the limit is {}", times, items.size(), budget.limits().max_list_items);
+  }
+  std::vector<Value> out;
+  budget.items(items.size() * times);
+  for (uint64_t i = 0; i < times && !items.empty(); ++i) out.insert(out.end(), items.begin(), items.end());
+  return make_sequence(sequence.kind(), std::move(out));
+}
+
+bool is_repeatable(const Value& value) { return value.is_string() || value.is(Kind::kList) || value.is(Kind::kTuple); }
+
+Value concatenate(const Value& left, const Value& right, Budget& budget) {
+  if (left.is_string()) {
+    budget.string(left.as_text().size() + right.as_text().size());
+    MarkedString out = left.as_marked();
+    out.append(right.as_marked());
+    return Value::string(std::move(out));
+  }
+  const auto& more = right.as<SequenceObject>().items;
+  std::vector<Value> items = left.as<SequenceObject>().items;
+  budget.items(items.size() + more.size());
+  items.insert(items.end(), more.begin(), more.end());
+  return make_sequence(left.kind(), std::move(items));
+}
+
+}  // namespace
+
+Value Evaluator::binary(std::string_view op, const Value& left, const Value& right) {
+  if (op == "%" && left.is_string()) {
+    require_defined(right);
+    return Value::string(percent_format(*this, left.as_marked(), right));
+  }
+  require_defined(left);
+  require_defined(right);
+  if (left.is_integral() && right.is_integral()) return integer_operation(op, left.as_int(), right.as_int());
+  if (left.is_number() && right.is_number()) return float_operation(op, left.as_float(), right.as_float());
+  if (op == "+" && left.kind() == right.kind() && is_repeatable(left)) return concatenate(left, right, budget_);
+  if (op == "*" && is_repeatable(left) && right.is_integral()) return repeat(left, right.as_int(), budget_);
+  if (op == "*" && left.is_integral() && is_repeatable(right)) return repeat(right, left.as_int(), budget_);
+  if (op == "+" && left.is_string()) fail("can only concatenate str (not \"{}\") to str", type_name(right));
+  fail("unsupported operand types for {}: '{}' and '{}'", op, type_name(left), type_name(right));
+}
+
+}  // namespace millrace::jinja
