@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/cpu_info.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace millrace::kernels {
@@ -20,7 +21,15 @@ std::string_view isa_name(Isa isa) {
   return "?";
 }
 
-bool isa_available(Isa isa) { return isa == Isa::kRef; }
+bool isa_available(Isa isa) {
+  if (isa != Isa::kAvx2) return true;
+#if defined(__x86_64__)
+  const CpuInfo& cpu = cpu_info();
+  return cpu.avx2 && cpu.fma && cpu.f16c;
+#else
+  return false;
+#endif
+}
 
 Result<Isa> resolve_isa() {
   const char* forced = std::getenv("MILLRACE_ISA");
@@ -33,14 +42,15 @@ Result<Isa> resolve_isa() {
     }
     return invalid_argument("MILLRACE_ISA is '{}'; wanted ref, generic or avx2", forced);
   }
-  for (Isa isa : {Isa::kAvx2, Isa::kGeneric}) {
-    if (isa_available(isa)) return isa;
-  }
-  return Isa::kRef;
+  return isa_available(Isa::kAvx2) ? Isa::kAvx2 : Isa::kGeneric;
 }
 
-std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool&) {
+std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool) {
   CHECK(isa_available(isa));
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx2) return make_cpu_ops(isa_name(isa), kAvx2Kernels, pool);
+#endif
+  if (isa == Isa::kGeneric) return make_cpu_ops(isa_name(isa), kGenericKernels, pool);
   return make_ref_ops();
 }
 

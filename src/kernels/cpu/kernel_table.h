@@ -1,0 +1,81 @@
+// The border between cpu_ops.cc and the per-ISA kernels: plain structs and function pointers, nothing inline.
+//
+// Each kernels_<isa>.cc is compiled with its own instruction-set flags and includes the same *.inl texts over its own
+// 8-lane vector type, all inside an unnamed namespace. Those files must not instantiate inline functions or templates
+// of shared headers: the linker keeps one copy of such a function for the whole program, and that copy may hold
+// instructions that the processor lacks. The test kernels.no_shared_code looks at their symbols.
+//
+// Thread safety: kernels write only what their arguments name; all may run concurrently.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace::kernels {
+
+enum class WeightKind : int { kF32, kF16, kBF16 };
+
+// The part [m_begin, m_end) x [n_begin, n_end) of y = x W^T (+ bias) (+ y). Strides count elements.
+struct LinearPart {
+  const float* x;
+  int64_t x_stride;
+  const void* weight;  // [N, k] dense, any address
+  WeightKind kind;
+  int64_t k;
+  const float* bias;  // [N] or null
+  float* y;
+  int64_t y_stride;
+  bool accumulate;
+  int64_t m_begin, m_end, n_begin, n_end;
+  float* scratch;  // kLinearScratch floats, 64-byte aligned; used by linear_blocked alone
+};
+
+// Blocks of linear_blocked: x (72 x 512 f32 = 144 KiB), weights (32 x 512 f32 = 64 KiB) and lane sums (72 KiB) share a
+// level-2 cache; 3 rows of x and 4 of W (14 KiB) stay in a level-1 cache while a tile runs.
+inline constexpr int64_t kLinearRows = 72;     // most rows of x in one part
+inline constexpr int64_t kLinearColumns = 32;  // most rows of W in one part
+inline constexpr int64_t kLinearDepth = 512;   // elements of k per pass, a multiple of 8
+inline constexpr int64_t kLinearScratch = kLinearColumns * kLinearDepth + kLinearRows * kLinearColumns * 8;
+
+// Query rows [row_begin, row_end) of one sequence times the query heads of one kv head.
+struct AttentionPart {
+  const float* q;  // row 0 of the batch, head 0
+  int64_t q_stride;
+  float* out;
+  int64_t out_stride;
+  const float* k;
+  const float* v;
+  const int32_t* pages;
+  int64_t page_size, page_stride, head_dim;
+  int64_t kv_head, group;      // query heads kv_head * group ... + group - 1
+  int64_t row_begin, row_end;  // rows of the batch
+  int64_t position;            // of row_begin
+  int64_t window;
+  float scale;
+  float* scratch;  // kAttentionScratch floats, 64-byte aligned
+};
+
+inline constexpr int64_t kAttentionQueries = 32;  // query rows times heads worked on together, sharing loaded keys
+inline constexpr int64_t kAttentionScratch = kAttentionQueries * (256 + 8);
+
+struct KernelTable {
+  // Few rows: weights are read once, in place.
+  void (*linear_direct)(const LinearPart&);
+  // Many rows, at most kLinearRows x kLinearColumns: weights are widened once into scratch. The same bits.
+  void (*linear_blocked)(const LinearPart&);
+  void (*widen)(WeightKind kind, const void* from, int64_t count, float* to);
+  // One row; every `group` elements are normalized alone. y may be x.
+  void (*rms_norm)(const float* x, int64_t width, const float* weight, int64_t group, float epsilon, float* y);
+  void (*add)(const float* x, int64_t count, float* y);
+  void (*swiglu)(const float* gate, const float* up, int64_t count, float* y);
+  // One row of heads; `half` pairs per head.
+  void (*rope)(float* x, int64_t width, int64_t head_dim, const float* cos, const float* sin, int64_t half);
+  void (*attention)(const AttentionPart&);
+  int32_t (*argmax)(const float* x, int64_t count);
+};
+
+extern const KernelTable kGenericKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+#endif
+
+}  // namespace millrace::kernels

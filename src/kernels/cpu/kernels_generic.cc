@@ -1,0 +1,30 @@
+// The kernels for any processor: the same texts over compiler vectors, with the baseline instruction set.
+#include "kernels/cpu/kernel_table.h"
+
+namespace millrace::kernels {
+namespace {
+
+// Each text builds on those before it.
+// clang-format off
+#include "kernels/cpu/unroll.inl"
+#include "kernels/cpu/vec_generic.inl"
+#include "kernels/cpu/linear.inl"
+#include "kernels/cpu/elementwise.inl"
+#include "kernels/cpu/attention.inl"
+// clang-format on
+
+}  // namespace
+
+extern const KernelTable kGenericKernels = {
+    .linear_direct = linear_direct,
+    .linear_blocked = linear_blocked,
+    .widen = widen,
+    .rms_norm = rms_norm,
+    .add = add_rows,
+    .swiglu = swiglu,
+    .rope = rope,
+    .attention = attention,
+    .argmax = argmax,
+};
+
+}  // namespace millrace::kernels

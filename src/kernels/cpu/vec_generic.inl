@@ -1,0 +1,104 @@
+// The 8-lane vector of the generic kernels, two 4-lane compiler vectors: SSE2 on x86-64, NEON on ARM. No fused
+// multiply-add. Included once, by kernels_generic.cc, inside an unnamed namespace.
+
+typedef float F4 __attribute__((vector_size(16)));
+typedef int32_t I4 __attribute__((vector_size(16)));
+
+struct V8 {
+  F4 lo, hi;
+};
+
+static inline F4 set4(float x) { return F4{x, x, x, x}; }
+static inline V8 zero() { return {set4(0.0f), set4(0.0f)}; }
+static inline V8 set1(float x) { return {set4(x), set4(x)}; }
+static inline V8 load(const float* p) {
+  V8 a;
+  __builtin_memcpy(&a, p, sizeof a);
+  return a;
+}
+static inline void store(float* p, V8 a) { __builtin_memcpy(p, &a, sizeof a); }
+static inline V8 add(V8 a, V8 b) { return {a.lo + b.lo, a.hi + b.hi}; }
+static inline V8 sub(V8 a, V8 b) { return {a.lo - b.lo, a.hi - b.hi}; }
+static inline V8 mul(V8 a, V8 b) { return {a.lo * b.lo, a.hi * b.hi}; }
+static inline V8 div(V8 a, V8 b) { return {a.lo / b.lo, a.hi / b.hi}; }
+static inline V8 fma(V8 a, V8 b, V8 c) { return {a.lo * b.lo + c.lo, a.hi * b.hi + c.hi}; }
+// Bits of a where the mask is set, else of b.
+static inline F4 select4(I4 mask, F4 a, F4 b) { return (F4)((mask & (I4)a) | (~mask & (I4)b)); }
+// The second operand where either is NaN.
+static inline V8 max(V8 a, V8 b) { return {select4(a.lo > b.lo, a.lo, b.lo), select4(a.hi > b.hi, a.hi, b.hi)}; }
+static inline V8 min(V8 a, V8 b) { return {select4(a.lo < b.lo, a.lo, b.lo), select4(a.hi < b.hi, a.hi, b.hi)}; }
+// Adding 1.5 * 2^23 leaves no fraction bits; ties go to even. For |a| < 2^22.
+static inline V8 round_nearest(V8 a) {
+  const F4 magic = set4(12582912.0f);
+  return {(a.lo + magic) - magic, (a.hi + magic) - magic};
+}
+static inline F4 power_of_two4(F4 n) { return (F4)((__builtin_convertvector(n, I4) + 127) << 23); }
+// 2^n for whole n in [-126, 127].
+static inline V8 power_of_two(V8 n) { return {power_of_two4(n.lo), power_of_two4(n.hi)}; }
+// a where not (x < limit), so also where x is NaN; else +0.
+static inline V8 zero_where_less(V8 a, V8 x, V8 limit) {
+  return {(F4)(~(x.lo < limit.lo) & (I4)a.lo), (F4)(~(x.hi < limit.hi) & (I4)a.hi)};
+}
+static inline bool any4(I4 mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }
+static inline bool any_nan(V8 a) { return any4((a.lo != a.lo) | (a.hi != a.hi)); }
+static inline bool any_equal(V8 a, V8 b) { return any4((a.lo == b.lo) | (a.hi == b.hi)); }
+
+// The first n lanes, 0 < n < 8; the others are +0 and their memory is not touched.
+static inline V8 load_partial(const float* p, int64_t n) {
+  V8 a = zero();
+  __builtin_memcpy(&a, p, static_cast<uint64_t>(n) * sizeof(float));
+  return a;
+}
+static inline void store_partial(float* p, V8 a, int64_t n) {
+  __builtin_memcpy(p, &a, static_cast<uint64_t>(n) * sizeof(float));
+}
+
+// See half.h, whose inline functions must not be used here.
+static inline float widen_f16(uint16_t bits) {
+  const uint32_t exponent = (bits >> 10) & 0x1fu;
+  const uint32_t mantissa = bits & 0x3ffu;
+  uint32_t wide = ((exponent + 112u) << 23) | (mantissa << 13);
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    __builtin_memcpy(&wide, &magnitude, 4);
+  } else if (exponent == 31) {
+    wide = 0x7f800000u | (mantissa << 13) | (mantissa ? 0x400000u : 0u);
+  }
+  wide |= (uint32_t{bits} & 0x8000u) << 16;
+  float value;
+  __builtin_memcpy(&value, &wide, 4);
+  return value;
+}
+
+template <WeightKind kind>
+static inline V8 load_weights(const char* p) {
+  V8 a;
+  if constexpr (kind == WeightKind::kF32) {
+    __builtin_memcpy(&a, p, sizeof a);
+  } else {
+    uint16_t words[8];
+    __builtin_memcpy(words, p, sizeof words);
+    float lanes[8];
+    for (int i = 0; i < 8; ++i) {
+      if constexpr (kind == WeightKind::kF16) {
+        lanes[i] = widen_f16(words[i]);
+      } else {
+        const uint32_t wide = uint32_t{words[i]} << 16;
+        __builtin_memcpy(&lanes[i], &wide, 4);
+      }
+    }
+    __builtin_memcpy(&a, lanes, sizeof a);
+  }
+  return a;
+}
+
+// ((0+1) + (2+3)) + ((4+5) + (6+7)).
+static inline float sum(V8 a) {
+  return ((a.lo[0] + a.lo[1]) + (a.lo[2] + a.lo[3])) + ((a.hi[0] + a.hi[1]) + (a.hi[2] + a.hi[3]));
+}
+static inline void sum4(V8 a, V8 b, V8 c, V8 d, float* out) {
+  out[0] = sum(a);
+  out[1] = sum(b);
+  out[2] = sum(c);
+  out[3] = sum(d);
+}
