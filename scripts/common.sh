@@ -26,6 +26,12 @@ install_packages() {
     install --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# The npm packages of FOLDER, exactly as its lock file says. node comes from Debian where the machine has none.
+install_npm() {
+  command -v node >/dev/null || install_packages nodejs npm
+  (cd "$1" && { [ -d node_modules ] && [ node_modules -nt package-lock.json ] || npm ci --silent --no-progress; } && touch node_modules)
+}
+
 # configure FOLDER OPTION...: a Ninja build folder; quiet unless it fails.
 configure() {
   local folder=$1 log

@@ -33,7 +33,8 @@ def main():
                 faults.append(
                     f"{path}: {folder} (storey {storeys[folder]}) includes {include} (storey {storeys[target]}); wanted lower storeys only"
                 )
-    print("\n".join(faults), file=sys.stderr)
+    if faults:
+        print("\n".join(faults), file=sys.stderr)
     return 1 if faults else 0
 
 

@@ -56,7 +56,8 @@ def main():
                 faults.append(f"{path}: {lines} lines; wanted at most {MAX_FILE}")
             for line, length in long_functions(text):
                 faults.append(f"{path}:{line}: a function of {length} lines; wanted at most {MAX_FUNCTION}")
-    print("\n".join(faults), file=sys.stderr)
+    if faults:
+        print("\n".join(faults), file=sys.stderr)
     return 1 if faults else 0
 
 

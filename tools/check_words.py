@@ -24,7 +24,8 @@ def main():
             found = FORBIDDEN.search(line)
             if found:
                 faults.append(f"{name}:{number}: '{found.group()}'")
-    print("\n".join(faults), file=sys.stderr)
+    if faults:
+        print("\n".join(faults), file=sys.stderr)
     return 1 if faults else 0
 
 

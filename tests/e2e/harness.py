@@ -1,0 +1,184 @@
+"""Starts and watches a real `millrace serve` for the end-to-end tests.
+
+Everything goes through the program's command line, its HTTP port and the operating system: nothing here knows its insides."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "demo"
+START_TIMEOUT_S = 60
+URL = re.compile(r"serves (\S+) at http://([\d.]+):(\d+)")
+
+
+def program():
+    return os.environ["MILLRACE_PROGRAM"]
+
+
+def placement():
+    return os.environ.get("MILLRACE_PLACEMENT", "processes")
+
+
+class Server:
+    """One running server. stdout and stderr are kept; `tmp` is its private TMPDIR, so that leftovers show."""
+
+    def __init__(self, *arguments, model=DEMO, env=None, wait=True):
+        self.tmp = tempfile.TemporaryDirectory(prefix="e2e-")
+        command = [program(), "serve", "--model", str(model), "--port", "0", "--threads", "1", *arguments]
+        if "--placement" not in arguments:
+            command += ["--placement", placement()]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env={**os.environ, "TMPDIR": self.tmp.name, **(env or {})}, start_new_session=True)
+        self.lines = []
+        self.url_found = threading.Event()
+        self.host = self.port = self.model = None
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        if wait and not self.url_found.wait(START_TIMEOUT_S):
+            self.kill()
+            raise AssertionError("the server did not start:\n" + self.output())
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line)
+            found = URL.search(line)
+            if found:
+                self.model, self.host, self.port = found[1], found[2], int(found[3])
+                self.url_found.set()
+        self.url_found.set()
+
+    def output(self):
+        return "".join(self.lines)
+
+    # ---- requests -------------------------------------------------------------------------------------------------
+
+    def connection(self, timeout=60):
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
+    def request(self, method, path, body=None, headers=None, timeout=60):
+        """(status, headers, parsed JSON or text)"""
+        connection = self.connection(timeout)
+        headers = dict(headers or {})
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            data = response.read().decode()
+            kind = response.getheader("Content-Type", "")
+            return response.status, response.headers, json.loads(data) if "json" in kind and data else data
+
+    def post(self, path, body, **more):
+        return self.request("POST", path, body, **more)
+
+    def get(self, path, **more):
+        return self.request("GET", path, **more)
+
+    def stream(self, path, body, timeout=60):
+        """The data of every event, "[DONE]" included, as they arrive."""
+        connection = self.connection(timeout)
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            assert response.status == 200, response.read().decode()
+            assert response.getheader("Content-Type").startswith("text/event-stream")
+            for line in response:
+                line = line.decode().rstrip("\n")
+                if line.startswith("data: "):
+                    yield line[6:]
+                else:
+                    assert line == "", line
+
+    def chat(self, text, **more):
+        status, _, body = self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **more})
+        assert status == 200, body
+        return body["choices"][0]["message"]["content"]
+
+    def ready(self):
+        try:
+            return self.get("/ready", timeout=5)[0] == 200
+        except OSError:
+            return False
+
+    def stage(self, name):
+        stages = self.get("/ready")[2]["stages"]
+        return next(stage for stage in stages if stage["stage"] == name)
+
+    # ---- processes ------------------------------------------------------------------------------------------------
+
+    def children(self):
+        """{stage: pid} of the child processes."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == self.process.pid and len(arguments) > 2 and arguments[1] == b"stage":
+                found[arguments[2].decode()] = int(entry.name)
+        return found
+
+    def leftovers(self):
+        return [path for path in pathlib.Path(self.tmp.name).rglob("*")]
+
+    def stop(self, timeout=40):
+        """Ctrl-C, as a user stops it; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout)
+        self.reader.join(5)
+        return code
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.tmp.cleanup()
+
+
+def wait_until(condition, timeout=10, what="condition"):
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"no {what} within {timeout} s")
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

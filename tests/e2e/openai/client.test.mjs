@@ -1,0 +1,90 @@
+// The official OpenAI client against a started server: what most users' programs will do.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import OpenAI from 'openai';
+
+const client = new OpenAI({ baseURL: process.env.MILLRACE_URL, apiKey: 'unused', maxRetries: 0 });
+const messages = [{ role: 'user', content: 'Tell me a short story about a dog.' }];
+const model = (await client.models.list()).data[0].id;
+
+test('models: list and retrieve', async () => {
+  const found = await client.models.retrieve(model);
+  assert.equal(found.id, model);
+  await assert.rejects(client.models.retrieve('nothing'), OpenAI.NotFoundError);
+});
+
+test('chat completion', async () => {
+  const answer = await client.chat.completions.create({ model, messages, max_tokens: 16, temperature: 0 });
+  assert.equal(answer.choices[0].message.role, 'assistant');
+  assert.ok(answer.choices[0].message.content.length > 0);
+  assert.equal(answer.usage.completion_tokens, 16);
+});
+
+test('chat stream equals the whole answer', async () => {
+  const request = { model, messages, max_tokens: 24, temperature: 0 };
+  const whole = await client.chat.completions.create(request);
+  const stream = await client.chat.completions.create({ ...request, stream: true, stream_options: { include_usage: true } });
+  let text = '';
+  let usage = null;
+  let finish = null;
+  for await (const chunk of stream) {
+    text += chunk.choices[0]?.delta?.content ?? '';
+    finish = chunk.choices[0]?.finish_reason ?? finish;
+    usage = chunk.usage ?? usage;
+  }
+  assert.equal(text, whole.choices[0].message.content);
+  assert.equal(finish, 'length');
+  assert.equal(usage.completion_tokens, 24);
+});
+
+test('the stream helper assembles the final message', async () => {
+  const runner = client.chat.completions.stream({ model, messages, max_tokens: 12, temperature: 0 });
+  const final = await runner.finalChatCompletion();
+  assert.ok(final.choices[0].message.content.length > 0);
+});
+
+test('completions, streamed and not', async () => {
+  const request = { model, prompt: 'Once upon a time', max_tokens: 12, temperature: 0 };
+  const whole = await client.completions.create(request);
+  let text = '';
+  for await (const chunk of await client.completions.create({ ...request, stream: true })) text += chunk.choices[0]?.text ?? '';
+  assert.equal(text, whole.choices[0].text);
+});
+
+test('errors become the client\'s typed errors', async () => {
+  const bad = { model, messages, temperature: 9 };
+  await assert.rejects(client.chat.completions.create(bad), (error) => {
+    assert.ok(error instanceof OpenAI.BadRequestError);
+    assert.match(error.message, /temperature/);
+    assert.equal(error.param, 'temperature');
+    return true;
+  });
+  await assert.rejects(client.chat.completions.create({ ...bad, stream: true }), OpenAI.BadRequestError);
+  await assert.rejects(client.chat.completions.create({ model: 'nothing', messages }), (error) => {
+    assert.ok(error instanceof OpenAI.NotFoundError);
+    assert.equal(error.code, 'model_not_found');
+    return true;
+  });
+});
+
+test('aborting a stream ends it and frees the request', async () => {
+  const stream = await client.chat.completions.create({ model, messages, stream: true, ignore_eos: true });
+  for await (const _ of stream) {
+    stream.controller.abort();
+    break;
+  }
+  const root = new URL(process.env.MILLRACE_URL).origin;
+  for (let i = 0; i < 100; ++i) {
+    const { stages } = await (await fetch(`${root}/ready`)).json();
+    if (stages.every((stage) => stage.running === 0)) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.fail('the request still runs 5 s after its client left');
+});
+
+test('many at once', async () => {
+  const one = (i) => client.chat.completions.create({ model, messages, max_tokens: 8, temperature: 0.8, seed: i });
+  const answers = await Promise.all(Array.from({ length: 24 }, (_, i) => one(i)));
+  assert.equal(answers.length, 24);
+  assert.ok(new Set(answers.map((answer) => answer.choices[0].message.content)).size > 1);
+});

@@ -1,0 +1,181 @@
+"""Disconnects, deaths, signals and leftovers: a crash is local, and nothing stays behind."""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from harness import DEMO, Server, alive, free_port, placement, program, wait_until
+
+STORY = {"messages": [{"role": "user", "content": "Tell me a story."}]}
+LONG = {**STORY, "ignore_eos": True, "temperature": 0}
+processes_only = pytest.mark.skipif(placement() != "processes", reason="there are no child processes with --placement single")
+
+
+def all_pages_back(server):
+    stage = server.stage("scheduler")
+    return stage["running"] == 0 and stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
+
+
+def open_stream(server, body):
+    raw = socket.create_connection((server.host, server.port), timeout=30)
+    text = json.dumps({**body, "stream": True})
+    raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+    return raw
+
+
+@pytest.mark.parametrize("how", ["fin", "rst", "before-the-first-byte"])
+def test_a_client_that_leaves_frees_its_pages(server, how):
+    raw = open_stream(server, LONG)
+    if how != "before-the-first-byte":
+        assert b"200 OK" in raw.recv(4096)
+    if how == "rst":
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    raw.close()
+    wait_until(lambda: all_pages_back(server), 5, "pages free again")
+
+
+def test_a_waiting_client_that_leaves_frees_its_pages(server):
+    raw = socket.create_connection((server.host, server.port))
+    text = json.dumps(LONG)
+    raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+    wait_until(lambda: server.stage("scheduler")["running"] == 1, 5, "running request")
+    raw.close()
+    wait_until(lambda: all_pages_back(server), 5, "pages free again")
+
+
+def test_a_storm_of_leaving_clients_leaves_nothing(server):
+    for _ in range(3):
+        streams = [open_stream(server, LONG) for _ in range(60)]
+        for index, raw in enumerate(streams):
+            if index % 3:
+                raw.recv(512)
+            raw.close()
+    wait_until(lambda: all_pages_back(server), 20, "pages free again")
+    assert server.chat("Tell me a story.", max_tokens=4)
+
+
+@processes_only
+@pytest.mark.parametrize("victim", ["scheduler", "detokenizer"])
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
+    with Server() as server:
+        raw = open_stream(server, LONG)
+        assert b"200 OK" in raw.recv(4096)
+        answers = []
+        waiting = threading.Thread(target=lambda: answers.append(server.post("/v1/chat/completions", LONG)))
+        waiting.start()
+        wait_until(lambda: server.stage("scheduler")["running"] == 2, 5, "two running requests")
+        killed = time.monotonic()
+        os.kill(server.children()[victim], sig)
+        wait_until(lambda: not server.ready(), 2, "503 from /ready")
+        data = b""
+        while piece := raw.recv(65536):
+            data += piece
+            if b'"error"' in data:
+                break
+        assert time.monotonic() - killed < 2
+        assert b'"error"' in data and b"[DONE]" not in data
+        waiting.join(5)
+        assert answers and answers[0][0] == 503 and victim in answers[0][2]["error"]["message"]
+        assert answers[0][1]["Retry-After"]
+        assert server.get("/live")[0] == 200
+        wait_until(server.ready, 15, "200 from /ready")
+        assert server.chat("Tell me a story.", max_tokens=4)
+        wait_until(lambda: all_pages_back(server), 5, "pages free")
+        assert server.stop() == 0
+        assert server.leftovers() == []
+
+
+@processes_only
+def test_killing_the_parent_leaves_no_process_and_no_file():
+    with Server() as server:
+        children = server.children()
+        assert set(children) == {"scheduler", "detokenizer"}
+        os.kill(server.process.pid, signal.SIGKILL)
+        wait_until(lambda: not any(alive(pid) for pid in children.values()), 3, "end of the children")
+        wait_until(lambda: server.leftovers() == [], 3, "removal of the run folder")
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_stopping_finishes_what_runs_and_refuses_what_is_new(sig):
+    with Server() as server:
+        children = server.children()
+        events = server.stream("/v1/chat/completions", {**LONG, "max_tokens": 200})
+        next(events)
+        server.process.send_signal(sig)
+        wait_until(lambda: server.get("/ready")[0] == 503, 2, "503 from /ready")
+        assert server.get("/live")[0] == 200
+        status, headers, _ = server.post("/v1/chat/completions", STORY)
+        assert status == 503 and headers["Retry-After"]
+        assert list(events)[-1] == "[DONE]"
+        assert server.process.wait(10) == 0
+        assert not any(alive(pid) for pid in children.values())
+        assert server.leftovers() == []
+
+
+def test_a_second_signal_stops_at_once():
+    with Server("--drain-timeout-s", "60") as server:
+        raw = [open_stream(server, LONG) for _ in range(4)]
+        assert raw[0].recv(100)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(6) == 0
+
+
+def test_a_full_queue_is_a_429_and_the_others_go_on():
+    with Server("--max-running-requests", "1", "--max-queued-requests", "1") as server:
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(server.post("/v1/chat/completions", {**LONG, "max_tokens": 150}))) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        codes = sorted(status for status, _, _ in results)
+        assert codes[0] == 200 and codes[-1] == 429 and set(codes) == {200, 429}
+        assert all(headers["Retry-After"] for status, headers, _ in results if status == 429)
+
+
+def test_a_request_over_its_time_is_a_504():
+    with Server("--request-timeout-s", "1", "--max-running-requests", "1") as server:
+        blockers = [open_stream(server, LONG) for _ in range(60)]
+        status, _, body = server.post("/v1/chat/completions", STORY)
+        assert status == 504 and "1 s" in body["error"]["message"]
+        for raw in blockers:
+            raw.close()
+
+
+def test_api_key_guards_everything_but_the_probes():
+    with Server("--api-key", "secret") as server:
+        for path in ("/v1/models",):
+            assert server.get(path)[0] == 401
+            assert server.get(path, headers={"Authorization": "Bearer wrong"})[0] == 401
+            assert server.get(path, headers={"Authorization": "Bearer secret"})[0] == 200
+        for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
+            status, _, body = server.post(path, {})
+            assert status == 401 and body["error"]["code"] == "invalid_api_key"
+        assert server.get("/live")[0] == 200 and server.get("/ready")[0] == 200
+
+
+def test_cors_answers_the_allowed_origin_only():
+    with Server("--cors-origin", "https://ui.example") as server:
+        ask = {"Origin": "https://ui.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+        _, headers, _ = server.request("OPTIONS", "/v1/chat/completions", headers=ask)
+        assert headers["Access-Control-Allow-Origin"] == "https://ui.example"
+        _, headers, _ = server.request("OPTIONS", "/v1/chat/completions", headers={**ask, "Origin": "https://evil.example"})
+        assert headers["Access-Control-Allow-Origin"] is None
+
+
+def test_a_taken_port_is_one_clear_line():
+    port = free_port()
+    with Server("--port", str(port)) as first:
+        second = Server("--port", str(port), wait=False)
+        assert second.process.wait(20) == 2
+        second.reader.join(5)
+        assert str(port) in second.output() and "error" in second.output()
+        assert first.ready()
+        assert second.leftovers() == []
