@@ -1,0 +1,165 @@
+// The promise of ops.h for the row-wise ops: a row computed alone equals, to the bit, the same row in a batch of any
+// size, at any place in it, with any number of threads, at any address and stride. (Attention: attention_test.cc.)
+#include <gtest/gtest.h>
+
+#include "kernels/test_data.h"
+
+namespace millrace::kernels::testing {
+namespace {
+
+class BitsTest : public ::testing::TestWithParam<Isa> {
+ protected:
+  BitsTest() {
+    for (int threads = 1; threads <= 4; ++threads) {
+      pools_.push_back(std::make_unique<ThreadPool>(threads));
+      ops_.push_back(make_ops(GetParam(), *pools_.back()));
+    }
+  }
+  std::vector<std::unique_ptr<ThreadPool>> pools_;
+  std::vector<std::unique_ptr<Ops>> ops_;  // with 1, 2, 3, 4 threads
+};
+
+bool same_rows(Matrix& a, int64_t row_a, Matrix& b, int64_t row_b, int64_t count) {
+  for (int64_t r = 0; r < count; ++r) {
+    if (std::memcmp(a.rows().row(row_a + r), b.rows().row(row_b + r), static_cast<std::size_t>(a.width) * 4) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Matrix copy_rows(Matrix& from, int64_t begin, int64_t count, int64_t gap) {
+  Matrix to(count, from.width, gap);
+  for (int64_t r = 0; r < count; ++r) std::copy_n(from.rows().row(begin + r), from.width, to.rows().row(r));
+  return to;
+}
+
+// Runs `op(ops, begin, count, gap) -> Matrix` for each row alone, then for cuts of every size, and compares.
+template <typename Op>
+void expect_same_bits(std::vector<std::unique_ptr<Ops>>& ops, int64_t rows, const std::vector<int64_t>& sizes, Op op) {
+  std::vector<Matrix> alone;
+  for (int64_t r = 0; r < rows; ++r) alone.push_back(op(*ops[0], r, int64_t{1}, int64_t{0}));
+  for (std::size_t t = 0; t < ops.size(); ++t) {
+    for (int64_t size : sizes) {
+      for (int64_t begin = 0; begin < rows; begin += size) {
+        const int64_t count = std::min(size, rows - begin);
+        Matrix got = op(*ops[t], begin, count, static_cast<int64_t>(t) * 3);
+        for (int64_t r = 0; r < count; ++r) {
+          ASSERT_TRUE(same_rows(got, r, alone[static_cast<std::size_t>(begin + r)], 0, 1))
+              << t + 1 << " threads, batch of " << count << " from row " << begin << ", row " << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BitsTest, LinearInEveryBatchSize) {
+  const int64_t rows = 37;
+  std::vector<int64_t> sizes(37);
+  std::iota(sizes.begin(), sizes.end(), 1);
+  uint64_t seed = 0;
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{3, 7}, {33, 20}, {21, 64}}) {
+      SCOPED_TRACE(fmt::format("N {} K {} {}", n, k, dtype_name(dtype)));
+      Matrix x = Matrix::random(rows, k, ++seed);
+      Matrix old = Matrix::random(rows, n, ++seed);
+      const Weights w({n, k}, dtype, ++seed, 2);
+      const Weights b({n}, DType::kF16, ++seed, 4);
+      expect_same_bits(ops_, rows, sizes, [&](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
+        Matrix in = copy_rows(x, begin, count, gap);
+        Matrix y = copy_rows(old, begin, count, gap / 2);
+        ops.linear(in.rows(), w.view, y.rows(), {.bias = b.view, .accumulate = true});
+        return y;
+      });
+    }
+  }
+}
+
+// Big enough that every way through the code is taken: inline and threaded, direct and blocked, several depth blocks.
+TEST_P(BitsTest, LinearAcrossBlocks) {
+  if (GetParam() == Isa::kRef) GTEST_SKIP() << "the scalar reference has no blocks; its small case runs above";
+  const int64_t rows = 150;
+  uint64_t seed = 100;
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{70, 515}, {97, 1100}, {200, 288}}) {
+      SCOPED_TRACE(fmt::format("N {} K {} {}", n, k, dtype_name(dtype)));
+      Matrix x = Matrix::random(rows, k, ++seed);
+      const Weights w({n, k}, dtype, ++seed, 2);
+      expect_same_bits(ops_, rows, {2, 5, 6, 16, 71, 73, 150},
+                       [&](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
+                         Matrix in = copy_rows(x, begin, count, gap);
+                         Matrix y(count, n, gap);
+                         ops.linear(in.rows(), w.view, y.rows());
+                         return y;
+                       });
+    }
+  }
+}
+
+// The element depends on its own weight row alone: the same row of W at another place and address, in a smaller W.
+TEST_P(BitsTest, LinearColumnsInEveryPlace) {
+  const int64_t k = 83;
+  Matrix x = Matrix::random(9, k, 1);
+  Weights w({41, k}, DType::kBF16, 2);
+  Matrix all(9, 41);
+  ops_[1]->linear(x.rows(), w.view, all.rows());
+  for (int64_t n = 0; n < 41; ++n) {
+    for (int64_t count : {1, 2, 4, 5}) {
+      if (n + count > 41) continue;
+      TensorView part = w.view;
+      part.data = static_cast<const char*>(w.view.data) + n * k * 2;
+      part.shape = {count, k};
+      for (int64_t rows : {1, 2, 9}) {
+        Matrix y(rows, count);
+        ops_[0]->linear(x.rows().slice(0, rows), part, y.rows());
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_EQ(std::memcmp(y.rows().row(r), all.rows().row(r) + n, static_cast<std::size_t>(count) * 4), 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BitsTest, NormSwigluRopeAddInEveryBatchSize) {
+  const int64_t rows = 37;
+  const int64_t width = 3 * 44;
+  Matrix x = Matrix::random(rows, width, 1, 0, 4.0f);
+  Matrix other = Matrix::random(rows, width, 2, 0, 4.0f);
+  const Weights norm({44}, DType::kBF16, 3);
+  std::vector<int32_t> positions(static_cast<std::size_t>(rows));
+  for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * i * 7);
+  const std::vector<float> inv_freq = random_floats(22, 4);
+  expect_same_bits(ops_, rows, {2, 3, 8, 16, 37}, [&](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
+    Matrix a = copy_rows(x, begin, count, gap);
+    Matrix b = copy_rows(other, begin, count, gap + 1);
+    Matrix cos(count, 22, gap);
+    Matrix sin(count, 22, gap);
+    ops.rms_norm(a.rows(), norm.view, 1e-6f, a.rows());
+    ops.rope_table({positions.data() + begin, static_cast<std::size_t>(count)}, inv_freq, 1.0f, cos.rows(), sin.rows());
+    ops.rope(a.rows(), 44, cos.rows(), sin.rows());
+    ops.swiglu(a.rows(), b.rows(), a.rows());
+    ops.add(b.rows(), a.rows());
+    return a;
+  });
+}
+
+// An element's bits do not depend on where in the vector it stands: a slice of the row gives the same.
+TEST_P(BitsTest, SwigluAtEveryOffset) {
+  Matrix gate = Matrix::random(1, 40, 1, 0, 20.0f);
+  Matrix up = Matrix::random(1, 40, 2);
+  Matrix all(1, 40);
+  ops_[0]->swiglu(gate.rows(), up.rows(), all.rows());
+  for (int64_t begin = 0; begin < 40; ++begin) {
+    for (int64_t count = 1; begin + count <= 40; count += 3) {
+      Matrix part(1, count);
+      ops_[0]->swiglu(gate.rows().columns(begin, count), up.rows().columns(begin, count), part.rows());
+      ASSERT_EQ(std::memcmp(part.rows().data, all.rows().data + begin, static_cast<std::size_t>(count) * 4), 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, BitsTest, ::testing::ValuesIn(available_isas()),
+                         [](const auto& info) { return std::string(isa_name(info.param)); });
+
+}  // namespace
+}  // namespace millrace::kernels::testing
