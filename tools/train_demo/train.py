@@ -97,6 +97,46 @@ def validate(model, rows):
     return total / count
 
 
+class Muon(torch.optim.Optimizer):
+    """Momentum whose direction is made orthogonal by a Newton-Schulz iteration (Jordan et al. 2024), scaled to the step size of
+    Adam as in "Muon is Scalable for LLM Training" (Liu et al. 2025).  For the matrices inside the layers."""
+
+    def __init__(self, params, lr, momentum=0.95, weight_decay=0.05):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if "m" not in state:
+                    state["m"] = torch.zeros_like(p)
+                m = state["m"].mul_(group["momentum"]).add_(p.grad)
+                x = p.grad.add(m, alpha=group["momentum"]).bfloat16()
+                tall = x.shape[0] > x.shape[1]
+                x = x.T.contiguous() if tall else x
+                x = x / (x.norm() + 1e-7)
+                for _ in range(5):
+                    g = x @ x.T
+                    x = 3.4445 * x + (-4.7750 * g + 2.0315 * g @ g) @ x
+                x = (x.T if tall else x).float()
+                p.mul_(1 - group["lr"] * group["weight_decay"]).add_(x, alpha=-0.2 * group["lr"] * max(p.shape) ** 0.5)
+
+
+def average(model, workers, part):
+    """The mean of the workers' parameters and of `part`.  They meet only every few steps, so that neither waits long for the other."""
+    if workers == 1:
+        return part
+    flat = torch.cat([p.data.flatten() for p in model.parameters()] + [torch.tensor([part])])
+    torch.distributed.all_reduce(flat)
+    flat /= workers
+    at = 0
+    for p in model.parameters():
+        p.data.copy_(flat[at:at + p.numel()].view_as(p))
+        at += p.numel()
+    return flat[-1].item()
+
+
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("--teacher", required=True)
@@ -106,12 +146,19 @@ def main():
     a.add_argument("--init")
     a.add_argument("--checkpoint", default="checkpoint.pt")
     a.add_argument("--tokens", type=float, default=6, help="how many million tokens to train on")
+    a.add_argument("--minutes", type=float, help="end after this time instead, whatever was seen by then")
     a.add_argument("--batch", type=int, default=4096, help="tokens a step")
     a.add_argument("--lr", type=float, default=1e-3)
     a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--workers", type=int, default=1, help="processes that train together; start each with its own --rank")
+    a.add_argument("--rank", type=int, default=0)
+    a.add_argument("--meet", default="/tmp/train_demo_meet", help="a file, absent at the start, by which the workers find each other")
+    a.add_argument("--every", type=int, default=10, help="steps between two means of the workers' parameters")
     a = a.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(a.seed)
+    if a.workers > 1:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{a.meet}", rank=a.rank, world_size=a.workers)
     rng = random.Random(a.seed)
     stories, held = read(a.stories)
     encoder = Encoder(a.model)
@@ -123,39 +170,45 @@ def main():
     else:
         model = student.warm_start(a.teacher, a.model, [s["text"] for s in held[:60]])
     print(f"{len(stories)} stories, {sum(p.numel() for p in model.parameters())} parameters, start {validate(model, check):.4f}", flush=True)
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    gains = [p for p in model.parameters() if p.dim() == 1]
-    opt = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": gains, "weight_decay": 0.0}], lr=a.lr, betas=(0.9, 0.95))
-    begin, goal, seen, step, shown, running = time.time(), a.tokens * 1e6, 0, 0, 0, None
-    saved = begin
-    log = open(a.log, "w")
+    rng = random.Random(a.seed * 1000 + a.rank)
+    inside = [p for n, p in model.named_parameters() if p.dim() > 1 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() == 1 or "embed" in n]
+    optimizers = [Muon(inside, a.lr), torch.optim.AdamW(others, lr=a.lr, betas=(0.9, 0.95), weight_decay=0.0)]
+    begin = saved = time.time()
+    goal, seen, step, shown, running, part = a.tokens * 1e6, 0, 0, 0, None, 0.0
+    log = open(a.log if a.rank == 0 else os.devnull, "w")
     log.write("tokens,train_loss,heldout_loss,lr\n")
-    while seen < goal:
+    while part < 1:
         for ids, learn in batches(stories, encoder, rng, limit, a.batch):
-            part = seen / goal
             lr = a.lr * min(1.0, (step + 1) / 60) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(part, 1.0))))
-            for g in opt.param_groups:
-                g["lr"] = lr
+            for opt in optimizers:
+                for g in opt.param_groups:
+                    g["lr"] = lr
             loss, _ = loss_of(model, ids, learn)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            opt.step()
-            opt.zero_grad(set_to_none=True)
-            seen, step = seen + ids.numel(), step + 1
+            for opt in optimizers:
+                opt.step()
+            model.zero_grad(set_to_none=True)
+            seen, step = seen + a.batch * a.workers, step + 1
             running = loss.item() if running is None else 0.95 * running + 0.05 * loss.item()
-            if seen - shown >= 100_000 or seen >= goal:
+            if step % a.every:
+                continue
+            part = average(model, a.workers, (time.time() - begin) / 60 / a.minutes if a.minutes else seen / goal)
+            if a.rank == 0 and (seen - shown >= 160_000 or part >= 1):
                 shown = seen
-                v = validate(model, check[::4]) if seen < goal else validate(model, check)
+                v = validate(model, check[::6] if part < 1 else check)
                 log.write(f"{seen},{running:.4f},{v:.4f},{lr:.6f}\n")
                 log.flush()
                 print(f"{time.time() - begin:6.0f} s  step {step}  {seen / 1e6:.2f}M tokens  loss {running:.4f}  held out {v:.4f}  lr {lr:.2e}", flush=True)
-            if time.time() - saved > 120 or seen >= goal:
+            if a.rank == 0 and (time.time() - saved > 90 or part >= 1):
                 saved = time.time()
                 torch.save({"model": model.state_dict(), "tokens": seen}, a.checkpoint + ".tmp")
                 os.replace(a.checkpoint + ".tmp", a.checkpoint)
-            if seen >= goal:
+            if part >= 1:
                 break
-    student.export(model, a.model)
+    if a.rank == 0:
+        student.export(model, a.model)
 
 
 if __name__ == "__main__":
