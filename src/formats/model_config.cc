@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -378,6 +379,20 @@ Result<GenerationDefaults> parse_generation(std::string_view text, const ModelCo
   return out;
 }
 
+// Runs `parse`, names the file in its error, and lets no exception of the JSON library out.
+template <typename T, typename Parse>
+Result<T> guarded(std::string_view path, const Parse& parse) {
+  try {
+    Result<T> result = parse();
+    if (!result.ok()) return result.status().with_prefix(path);
+    return result;
+  } catch (const std::bad_alloc&) {
+    return error(StatusCode::kResourceExhausted, "{}: no memory left to read it", path);
+  } catch (const std::exception& e) {
+    return internal_error("{}: {}", path, e.what());
+  }
+}
+
 }  // namespace
 
 std::string_view architecture_name(Architecture architecture) { return rules_of(architecture).name; }
@@ -387,16 +402,12 @@ std::string_view rope_type_name(RopeType type) {
 }
 
 Result<ModelConfig> parse_model_config(std::string_view text, std::string_view path) {
-  Result<ModelConfig> config = parse_config(text);
-  if (!config.ok()) return config.status().with_prefix(path);
-  return config;
+  return guarded<ModelConfig>(path, [&] { return parse_config(text); });
 }
 
 Result<GenerationDefaults> parse_generation_config(std::string_view text, std::string_view path,
                                                    const ModelConfig& model) {
-  Result<GenerationDefaults> defaults = parse_generation(text, model);
-  if (!defaults.ok()) return defaults.status().with_prefix(path);
-  return defaults;
+  return guarded<GenerationDefaults>(path, [&] { return parse_generation(text, model); });
 }
 
 Result<ModelDir> open_model_dir(const std::string& path) {

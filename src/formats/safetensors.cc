@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -295,12 +296,7 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
   SafetensorsHeader header;
   header.data_start = 8 + length;
   HeaderBuilder builder(header);
-  bool parsed = false;
-  try {
-    parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
-  } catch (const std::exception& e) {
-    return internal_error("header: {}", e.what());
-  }
+  const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!builder.failure().ok()) return builder.failure();
   if (!parsed) return invalid_argument("header is not valid JSON");
   const uint64_t data_bytes = file.size() - header.data_start;
@@ -312,9 +308,15 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
 }  // namespace
 
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file, std::string_view path) {
-  Result<SafetensorsHeader> header = parse(file);
-  if (!header.ok()) return header.status().with_prefix(path);
-  return header;
+  try {
+    Result<SafetensorsHeader> header = parse(file);
+    if (!header.ok()) return header.status().with_prefix(path);
+    return header;
+  } catch (const std::bad_alloc&) {
+    return error(StatusCode::kResourceExhausted, "{}: no memory left to read its header", path);
+  } catch (const std::exception& e) {
+    return internal_error("{}: header: {}", path, e.what());
+  }
 }
 
 std::string quoted_name(std::string_view name) {

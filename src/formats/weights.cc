@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -132,26 +133,38 @@ Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
   return ok_status();
 }
 
+Status WeightStore::open_directory(MapMode mode) {
+  const std::string single = join(directory_, kSingleFile);
+  const std::string index = join(directory_, kIndexFile);
+  if (exists(single)) return add_shard(single, mode);
+  if (exists(index)) return open_index(index, mode);
+  return error(StatusCode::kNotFound, "{}: has neither {} nor {}; wanted one of them", directory_, kSingleFile,
+               kIndexFile);
+}
+
+// Lets no exception of the JSON library or the allocator out.
+template <typename Open>
+Status WeightStore::guarded(const Open& open) {
+  try {
+    return open();
+  } catch (const std::bad_alloc&) {
+    return error(StatusCode::kResourceExhausted, "{}: no memory left to list its tensors", directory_);
+  } catch (const std::exception& e) {
+    return internal_error("{}: {}", directory_, e.what());
+  }
+}
+
 Result<WeightStore> WeightStore::open(const std::string& directory, MapMode mode) {
   WeightStore store;
   store.directory_ = directory;
-  const std::string single = join(directory, kSingleFile);
-  const std::string index = join(directory, kIndexFile);
-  if (exists(single)) {
-    RETURN_IF_ERROR(store.add_shard(single, mode));
-  } else if (exists(index)) {
-    RETURN_IF_ERROR(store.open_index(index, mode));
-  } else {
-    return error(StatusCode::kNotFound, "{}: has neither {} nor {}; wanted one of them", directory, kSingleFile,
-                 kIndexFile);
-  }
+  RETURN_IF_ERROR(store.guarded([&] { return store.open_directory(mode); }));
   return store;
 }
 
 Result<WeightStore> WeightStore::open_file(const std::string& path, MapMode mode) {
   WeightStore store;
-  store.directory_ = path.substr(0, path.find_last_of('/') == std::string::npos ? 0 : path.find_last_of('/'));
-  RETURN_IF_ERROR(store.add_shard(path, mode));
+  store.directory_ = path;
+  RETURN_IF_ERROR(store.guarded([&] { return store.add_shard(path, mode); }));
   return store;
 }
 
@@ -177,35 +190,34 @@ TensorView WeightStore::view_of(Slot& slot) {
   return view;
 }
 
+Status WeightStore::missing(std::string_view name, std::string_view wanted) const {
+  return error(StatusCode::kNotFound, "{}: no tensor {} among the {} in {} file(s); wanted it{}",
+               shards_.size() == 1 ? shards_[0].file.path() : directory_, quoted_name(name), slots_.size(),
+               shards_.size(), wanted);
+}
+
 Result<TensorView> WeightStore::get_any(std::string_view name) {
   const auto at = slots_.find(name);
-  if (at == slots_.end()) {
-    return error(StatusCode::kNotFound, "{}: no tensor {} among {} in {} file(s); wanted it",
-                 shards_.size() == 1 ? shards_[0].file.path() : directory_, quoted_name(name), slots_.size(),
-                 shards_.size());
-  }
+  if (at == slots_.end()) return missing(name, "");
   at->second.taken = true;
   return view_of(at->second);
 }
 
 Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected) {
-  if (const auto at = slots_.find(name); at != slots_.end()) {
-    const SafetensorsEntry& entry = entry_of(at->second);
-    const std::string& path = shards_[at->second.shard].file.path();
-    if (!(entry.shape == expected)) {
-      return invalid_argument("{}: tensor {} has shape {}; wanted {}", path, quoted_name(name), entry.shape.to_string(),
-                              expected.to_string());
-    }
-    if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16) {
-      return error(StatusCode::kUnsupported, "{}: tensor {} has dtype {}; wanted F32, F16 or BF16", path,
-                   quoted_name(name), dtype_name(entry.dtype));
-    }
-  } else {
-    return error(StatusCode::kNotFound, "{}: no tensor {} among the {} in {} file(s); wanted it with shape {}",
-                 shards_.size() == 1 ? shards_[0].file.path() : directory_, quoted_name(name), slots_.size(),
-                 shards_.size(), expected.to_string());
+  const auto at = slots_.find(name);
+  if (at == slots_.end()) return missing(name, fmt::format(" with shape {}", expected.to_string()));
+  const SafetensorsEntry& entry = entry_of(at->second);
+  const std::string& path = shards_[at->second.shard].file.path();
+  if (!(entry.shape == expected)) {
+    return invalid_argument("{}: tensor {} has shape {}; wanted {}", path, quoted_name(name), entry.shape.to_string(),
+                            expected.to_string());
   }
-  return get_any(name);
+  if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16) {
+    return error(StatusCode::kUnsupported, "{}: tensor {} has dtype {}; wanted F32, F16 or BF16", path,
+                 quoted_name(name), dtype_name(entry.dtype));
+  }
+  at->second.taken = true;
+  return view_of(at->second);
 }
 
 std::vector<std::string> WeightStore::names() const {

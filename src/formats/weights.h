@@ -83,6 +83,10 @@ class WeightStore {
 
   Status add_shard(const std::string& path, MapMode mode);
   Status open_index(const std::string& index_path, MapMode mode);
+  Status open_directory(MapMode mode);
+  template <typename Open>
+  Status guarded(const Open& open);
+  Status missing(std::string_view name, std::string_view wanted) const;
   TensorView view_of(Slot& slot);
   const SafetensorsEntry& entry_of(const Slot& slot) const { return shards_[slot.shard].header.tensors[slot.tensor]; }
 
