@@ -13,6 +13,23 @@
 
 namespace millrace::testing {
 
+// `length` tokens that count up from `first`: prompts with different `first` share no prefix.
+inline std::vector<int32_t> prompt(int32_t length, int32_t first = 1) {
+  std::vector<int32_t> tokens(static_cast<std::size_t>(length));
+  for (int32_t i = 0; i < length; ++i) tokens[static_cast<std::size_t>(i)] = (first + i) % 900;
+  return tokens;
+}
+
+// 1,000 words, a context of 256 tokens, 256 pages of 16.
+inline constexpr RunnerFacts kRoomy{1000, 256, 16, 256};
+
+// Never ends by itself, so that lengths are known.
+inline HashModel endless() {
+  HashModel model;
+  model.eos_one_in = 0;
+  return model;
+}
+
 struct Outcome {
   bool accepted = false;
   std::vector<int32_t> tokens;
