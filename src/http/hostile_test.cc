@@ -100,7 +100,7 @@ TEST_F(HostileTest, SmugglingIsRefusedAndTheSecondRequestNeverRuns) {
       "GET /evil HTTP/1.1\r\nHost: localhost\r\n\n",
       "GET /evil HTTP/1.1\r\nHost: localhost\rX: 1\r\n\r\n",
       "GET /evil HTTP/1.1\r\r\nHost: localhost\r\n\r\n",
-      std::string("GET /evil HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", 50),
+      "GET /evil HTTP/1.1\r\nHost: localhost\r\nX: a" + std::string(1, '\0') + "b\r\n\r\n",
       "GET /evil HTTP/1.1\r\nHost: localhost\r\nX: a\x01\r\n\r\n",
       "GET /evil HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n",
       "GET /evil HTTP/1.1\r\nHost: localhost\r\n: empty\r\n\r\n",
