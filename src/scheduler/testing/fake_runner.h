@@ -135,7 +135,7 @@ class FakeRunner : public Runner {
   }
 
   void compute(const SequenceStep& step, BatchResult& result) {
-    uint64_t kv = HashModel::first_kv(weight_version);
+    uint64_t kv = 0;
     uint64_t attended = 0;
     for (int32_t position = 0; position < step.position; ++position) {
       const Slot& read = slot(step, position);
@@ -145,7 +145,7 @@ class FakeRunner : public Runner {
     }
     int32_t position = step.position;
     for (int32_t token : step.tokens) {
-      kv = HashModel::next_kv(kv, token);
+      kv = HashModel::next_kv(kv, token, weight_version);
       attended = HashModel::mix(attended, kv);
       slot(step, position) = {position, kv};
       ++position;

@@ -21,10 +21,9 @@ struct HashModel {
     return z ^ (z >> 31);
   }
 
-  // What stands in the KV slot of one token: a value that depends on all tokens up to it.
-  static uint64_t first_kv(uint64_t weight_version) { return mix(0, weight_version); }
-  static uint64_t next_kv(uint64_t previous_kv, int32_t token) {
-    return mix(previous_kv, static_cast<uint32_t>(token));
+  // What stands in the KV slot of one token: a value that depends on the weights and on all tokens up to it.
+  static uint64_t next_kv(uint64_t previous_kv, int32_t token, uint64_t weight_version) {
+    return mix(mix(previous_kv, weight_version), static_cast<uint32_t>(token));
   }
 
   // The draw: `attended` has gone through the KV of every token, `position` is that of the new token.
@@ -36,10 +35,10 @@ struct HashModel {
 
   // The next token of a plain list of tokens.
   int32_t next(const std::vector<int32_t>& tokens, uint64_t weight_version, double temperature, uint64_t seed) const {
-    uint64_t kv = first_kv(weight_version);
+    uint64_t kv = 0;
     uint64_t attended = 0;
     for (int32_t token : tokens) {
-      kv = next_kv(kv, token);
+      kv = next_kv(kv, token, weight_version);
       attended = mix(attended, kv);
     }
     return draw(attended, static_cast<int32_t>(tokens.size()), temperature, seed);
