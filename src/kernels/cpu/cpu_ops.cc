@@ -10,8 +10,9 @@
 namespace millrace::kernels {
 namespace {
 
-// From this many rows on, widening the weights once into scratch is cheaper than widening them for every tile.
-constexpr int64_t kBlockedRows = 6;
+// From this many rows on, widening the weights once into scratch is cheaper than widening them for every tile
+// (measured: at 16 rows the direct way is 10 to 20 % faster, at 128 the blocked one).
+constexpr int64_t kBlockedRows = 24;
 // Below these amounts of work a loop runs on the calling thread: waking a sleeping thread costs some microseconds.
 constexpr int64_t kInlineProducts = 64 * 1024;
 constexpr int64_t kInlineElements = 16 * 1024;

@@ -1,0 +1,101 @@
+// Speed of the kernels: GB/s of weights at one row (decode), GFLOP/s at many rows (prefill), attention in both shapes.
+// Usage: kernels_bench --benchmark_filter=avx2/bf16. A name is ISA / weights / N x K / rows / threads.
+#include <benchmark/benchmark.h>
+
+#include "kernels/test_data.h"
+
+namespace millrace::kernels::testing {
+namespace {
+
+void linear(benchmark::State& state, Isa isa, DType dtype, int64_t n, int64_t k, int64_t rows, int threads) {
+  ThreadPool pool(threads);
+  const std::unique_ptr<Ops> ops = make_ops(isa, pool);
+  Matrix x = Matrix::random(rows, k, 1);
+  Matrix y(rows, n);
+  const Weights w({n, k}, dtype, 2, 8);
+  for (auto _ : state) {
+    ops->linear(x.rows(), w.view, y.rows());
+    benchmark::ClobberMemory();
+  }
+  const double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] =
+      benchmark::Counter(runs * static_cast<double>(w.view.size_bytes()) * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(runs * 2e-9 * static_cast<double>(rows * n * k), benchmark::Counter::kIsRate);
+}
+
+// 8 kv heads of 64, two query heads each; `rows` new rows after `before` stored ones.
+void attention(benchmark::State& state, Isa isa, int64_t before, int64_t rows, int threads) {
+  ThreadPool pool(threads);
+  const std::unique_ptr<Ops> ops = make_ops(isa, pool);
+  PagedKv kv(16, 8, 64, {before + rows}, 1);
+  Matrix k = Matrix::random(before + rows, 8 * 64, 2);
+  Matrix q = Matrix::random(rows, 16 * 64, 3);
+  Matrix out(rows, 16 * 64);
+  const AttentionSequence all{0, before + rows, 0, kv.tables[0]};
+  const AttentionSequence step{0, rows, before, kv.tables[0]};
+  ops->kv_store(kv.layer, {&all, 1}, k.rows(), k.rows());
+  for (auto _ : state) {
+    ops->attention(q.rows(), kv.layer, {&step, 1}, {.heads = 16, .scale = 0.125f}, out.rows());
+    benchmark::ClobberMemory();
+  }
+  const double pairs = static_cast<double>(rows) * (static_cast<double>(before) + static_cast<double>(rows + 1) / 2);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * 4e-9 * pairs * 16 * 64, benchmark::Counter::kIsRate);
+}
+
+void elementwise(benchmark::State& state, Isa isa) {
+  ThreadPool pool(1);
+  const std::unique_ptr<Ops> ops = make_ops(isa, pool);
+  Matrix gate = Matrix::random(1, 3072, 1, 0, 8.0f);
+  Matrix y(1, 3072);
+  for (auto _ : state) {
+    ops->swiglu(gate.rows(), gate.rows(), y.rows());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * 3072);
+}
+
+// One thread is timed by its CPU time, which a busy machine does not change; several by the wall clock.
+template <typename F>
+void add(const std::string& name, int threads, F run) {
+  auto* bench = benchmark::RegisterBenchmark(fmt::format("{}/t{}", name, threads).c_str(), run);
+  if (threads > 1) bench->UseRealTime();
+}
+
+void register_linear(Isa isa, DType dtype, int threads) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{768, 288}, {288, 768}, {3072, 1024}, {1024, 3072}}) {
+    for (int64_t rows : {1, 2, 4, 5, 6, 8, 16, 128, 512}) {
+      add(fmt::format("linear/{}/{}/{}x{}/{}", isa_name(isa), dtype_name(dtype), n, k, rows), threads,
+          [=, n = n, k = k](benchmark::State& s) { linear(s, isa, dtype, n, k, rows, threads); });
+    }
+  }
+}
+
+void register_all() {
+  for (Isa isa : available_isas()) {
+    if (isa == Isa::kRef) continue;
+    for (int threads : {1, 2}) {
+      for (DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) register_linear(isa, dtype, threads);
+      // Bigger than a usual cache: a vocabulary head of 128 MB.
+      add(fmt::format("linear/{}/BF16/65536x1024/1", isa_name(isa)), threads,
+          [=](benchmark::State& s) { linear(s, isa, DType::kBF16, 65536, 1024, 1, threads); });
+      for (const auto& [before, rows] : {std::pair<int64_t, int64_t>{0, 512}, {1023, 1}, {127, 1}}) {
+        add(fmt::format("attention/{}/{}+{}", isa_name(isa), before, rows), threads,
+            [=, before = before, rows = rows](benchmark::State& s) { attention(s, isa, before, rows, threads); });
+      }
+    }
+    add(fmt::format("swiglu/{}", isa_name(isa)), 1, [=](benchmark::State& s) { elementwise(s, isa); });
+  }
+}
+
+}  // namespace
+}  // namespace millrace::kernels::testing
+
+int main(int argc, char** argv) {
+  millrace::kernels::testing::register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
