@@ -24,6 +24,9 @@ using namespace std::chrono_literals;
 // A server with an echo route, a public one, an admin one and one with parameters.
 class ServerTest : public ::testing::Test {
  protected:
+  // Before any thread: libspdlog is not instrumented, so ThreadSanitizer would not see it initialize itself safely.
+  static void SetUpTestSuite() { log_init("test", LogLevel::kWarning); }
+
   void start(ServerOptions options = {}) {
     server_ = std::make_unique<Server>(std::move(options));
     auto plain = [](RequestPtr, ResponderPtr out) { out->send({.content_type = "text/plain", .body = "hello"}); };
@@ -430,7 +433,8 @@ TEST_F(ServerTest, OutOfFileDescriptorsPausesAndRecovers) {
   int next = ::open("/dev/null", O_RDONLY);
   ::close(next);
   {
-    // UBSan looks at an object through a pipe when it first meets its type, so the logger is met before descriptors run out.
+    // UBSan looks at an object through a pipe when it first meets its type, so the logger is met before descriptors run
+    // out.
     LOG_WARNING("the accept errors that follow are wanted");
     // Each client takes one descriptor, which leaves too few for the accepting side.
     std::vector<std::unique_ptr<Client>> clients;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/log.h"
 #include "http/server.h"
 #include "http/test_client.h"
 
@@ -22,6 +23,8 @@ using namespace std::chrono_literals;
 // GET /stream hands its Responder to the test; GET /now answers at once.
 class StreamTest : public ::testing::Test {
  protected:
+  static void SetUpTestSuite() { log_init("test", LogLevel::kWarning); }  // before any thread
+
   void start(ServerOptions options = {}) {
     server_ = std::make_unique<Server>(std::move(options));
     server_->add_route({.method = "GET", .pattern = "/stream", .handler = [this](RequestPtr, ResponderPtr out) {
