@@ -146,7 +146,7 @@ class HeaderBuilder {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) {
-    return fail("header is not valid JSON in UTF-8 at its byte {}", position);
+    return fail("header breaks off at its byte {}; wanted a JSON object in UTF-8", position);
   }
 
  private:
@@ -298,7 +298,7 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
   HeaderBuilder builder(header);
   const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!builder.failure().ok()) return builder.failure();
-  if (!parsed) return invalid_argument("header is not valid JSON");
+  if (!parsed) return invalid_argument("header is malformed; wanted a JSON object");
   const uint64_t data_bytes = file.size() - header.data_start;
   for (const SafetensorsEntry& entry : header.tensors) RETURN_IF_ERROR(check_entry(entry, data_bytes));
   RETURN_IF_ERROR(check_cover(header.tensors, data_bytes));

@@ -19,15 +19,15 @@ int64_t fail_countdown = -1;  // the allocation that brings it to 0 throws
 }  // namespace
 
 // NOLINTBEGIN: the whole program's allocations are counted, and one of them can be made to fail.
-void* operator new(std::size_t size) {
+__attribute__((noinline)) void* operator new(std::size_t size) {
   allocated_bytes += size;
   if (fail_countdown > 0 && --fail_countdown == 0) throw std::bad_alloc();
   void* p = std::malloc(size ? size : 1);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 // NOLINTEND
 
 namespace millrace {
@@ -110,8 +110,8 @@ TEST(Safetensors, ErrorsNameTensorSeenAndWanted) {
       {"{\"w\":{" + ok + ",\"extra\":1}}", 8, bad, {"\"w\"", "\"extra\"", "wanted dtype, shape"}},
       {R"({"__metadata__":{"k":1},"w":{)" + ok + "}}", 8, bad, {"\"k\"", "1", "wanted a string"}},
       {R"({"__metadata__":{"k":"a","k":"b"}})", 0, bad, {"\"k\" twice"}},
-      {"{\"w\":{" + ok + "}", 8, bad, {"not valid JSON"}},
-      {"{\"w\xff\":{" + ok + "}}", 8, bad, {"not valid JSON in UTF-8", "byte 3"}},
+      {"{\"w\":{" + ok + "}", 8, bad, {"breaks off at its byte"}},
+      {"{\"w\xff\":{" + ok + "}}", 8, bad, {"UTF-8", "byte 4"}},
       {"{\"evil\\n\\u001b[31m\":{}}", 8, bad, {"evil\\n\\u001b", "no dtype"}},
   };
   for (const Bad& c : cases) {
@@ -120,7 +120,7 @@ TEST(Safetensors, ErrorsNameTensorSeenAndWanted) {
     ASSERT_FALSE(header.ok()) << c.header;
     EXPECT_EQ(header.status().code(), c.code) << header.status().to_string();
     expect_message(header.status().message(), {"dir/m.safetensors: ", "wanted"});
-    if (c.header.find("valid") == std::string::npos) expect_message(header.status().message(), c.parts);
+    expect_message(header.status().message(), c.parts);
   }
 }
 
