@@ -22,13 +22,6 @@ static inline __attribute__((always_inline)) void multiply_tile(const float* x, 
   for (; i + 8 <= k; i += 8) {
     V8 xv[M];
     UNROLL for (int m = 0; m < M; ++m) xv[m] = load(x + m * x_stride + i);
-    // One row of x waits for memory alone. The rows are too short for the hardware to look ahead across them, so each
-    // cache line asks for the one a whole tile further on.
-    if constexpr (M == 1 && N == 8) {
-      if (weight_bytes<kind>(i) % 64 == 0) {
-        UNROLL for (int n = 0; n < N; ++n) prefetch(w + (n + N) * w_stride + weight_bytes<kind>(i));
-      }
-    }
     UNROLL for (int n = 0; n < N; ++n) {
       const V8 wv = load_weights<kind>(w + n * w_stride + weight_bytes<kind>(i));
       UNROLL for (int m = 0; m < M; ++m) acc[m][n] = fma(xv[m], wv, acc[m][n]);

@@ -4,8 +4,6 @@ struct V8 {
   __m256 v;
 };
 
-// A hint; any address is allowed.
-static inline void prefetch(const char* p) { _mm_prefetch(p, _MM_HINT_T0); }
 static inline V8 zero() { return {_mm256_setzero_ps()}; }
 static inline V8 set1(float x) { return {_mm256_set1_ps(x)}; }
 static inline V8 load(const float* p) { return {_mm256_loadu_ps(p)}; }

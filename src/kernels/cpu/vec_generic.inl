@@ -9,8 +9,6 @@ struct V8 {
 };
 
 static inline F4 set4(float x) { return F4{x, x, x, x}; }
-// A hint; any address is allowed.
-static inline void prefetch(const char* p) { __builtin_prefetch(p); }
 static inline V8 zero() { return {set4(0.0f), set4(0.0f)}; }
 static inline V8 set1(float x) { return {set4(x), set4(x)}; }
 static inline V8 load(const float* p) {
