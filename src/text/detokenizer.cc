@@ -15,7 +15,7 @@ IncrementalDetokenizer& IncrementalDetokenizer::operator=(IncrementalDetokenizer
 std::string IncrementalDetokenizer::push(int32_t id) {
   std::string out;
   if (!tokenizer_->has_token(id) || (skip_special_tokens_ && tokenizer_->is_special(id))) return out;
-  state_->push(tokenizer_->token_text(id), out);
+  state_->push(tokenizer_->decoder_text(id), out);
   return out;
 }
 

@@ -22,10 +22,15 @@ constexpr uint32_t kHeapLimitKib = 256 << 10;   // without JIT
 
 RegexScratch::RegexScratch()
     : match_data_(pcre2_match_data_create(1, nullptr)), context_(pcre2_match_context_create(nullptr)) {
-  stack_ = pcre2_jit_stack_create(kJitStackFirstBytes, kJitStackMaxBytes, nullptr);
   CHECK(match_data_ != nullptr && context_ != nullptr);
-  if (stack_ != nullptr) pcre2_jit_stack_assign(context_, nullptr, stack_);
   pcre2_set_heap_limit(context_, kHeapLimitKib);
+}
+
+bool RegexScratch::grow_stack() {
+  if (stack_ != nullptr) return false;
+  stack_ = pcre2_jit_stack_create(kJitStackFirstBytes, kJitStackMaxBytes, nullptr);
+  if (stack_ != nullptr) pcre2_jit_stack_assign(context_, nullptr, stack_);
+  return stack_ != nullptr;
 }
 
 RegexScratch::~RegexScratch() {
@@ -83,15 +88,22 @@ Result<Regex> Regex::compile_translated(const std::string& pattern) {
 RegexMatches::RegexMatches(const Regex& regex, RegexScratch& scratch, std::string_view text)
     : regex_(regex), scratch_(scratch), subject_(with_stand_ins(text, shadow_)) {}
 
-Result<bool> RegexMatches::next(size_t& begin, size_t& end) {
+int RegexMatches::search() {
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(subject_.data());
   const size_t limit = kMatchLimitBase + subject_.size() * kMatchLimitPerByte;
   pcre2_set_match_limit(scratch_.context_, static_cast<uint32_t>(std::min<size_t>(limit, UINT32_MAX)));
+  const auto match = regex_.jit_ ? &pcre2_jit_match : &pcre2_match;
+  int rc;
+  do {
+    rc = match(regex_.code_.get(), subject, subject_.size(), from_, PCRE2_NO_UTF_CHECK, scratch_.match_data_,
+               scratch_.context_);
+  } while (rc == PCRE2_ERROR_JIT_STACKLIMIT && scratch_.grow_stack());
+  return rc;
+}
+
+Result<bool> RegexMatches::next(size_t& begin, size_t& end) {
   while (!done_ && from_ <= subject_.size()) {
-    const auto* subject = reinterpret_cast<PCRE2_SPTR>(subject_.data());
-    const int rc = regex_.jit_ ? pcre2_jit_match(regex_.code_.get(), subject, subject_.size(), from_,
-                                                 PCRE2_NO_UTF_CHECK, scratch_.match_data_, scratch_.context_)
-                               : pcre2_match(regex_.code_.get(), subject, subject_.size(), from_, PCRE2_NO_UTF_CHECK,
-                                             scratch_.match_data_, scratch_.context_);
+    const int rc = search();
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0) {
       PCRE2_UCHAR message[256];

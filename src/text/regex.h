@@ -32,9 +32,11 @@ class RegexScratch {
 
  private:
   friend class RegexMatches;
+  bool grow_stack();  // false when it is there already: the pattern needs more than the limit
+
   pcre2_real_match_data_8* match_data_ = nullptr;
   pcre2_real_match_context_8* context_ = nullptr;
-  pcre2_real_jit_stack_8* stack_ = nullptr;
+  pcre2_real_jit_stack_8* stack_ = nullptr;  // made when a search has outgrown the 32 KiB of the machine's stack
 };
 
 class Regex {
@@ -64,6 +66,8 @@ class RegexMatches {
   Result<bool> next(size_t& begin, size_t& end);
 
  private:
+  int search();
+
   const Regex& regex_;
   RegexScratch& scratch_;
   std::string shadow_;

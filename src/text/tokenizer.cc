@@ -168,7 +168,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
   std::string out;
   for (const int32_t id : ids) {
     if (!has_token(id) || (skip_special_tokens && is_special(id))) continue;
-    state.push(token_text(id), out);
+    state.push(decoder_text(id), out);
   }
   state.finish(out);
   return out;
@@ -206,5 +206,9 @@ std::optional<bool> Tokenizer::add_bos_token() const { return impl_->add_bos_tok
 int64_t Tokenizer::model_max_length() const { return impl_->model_max_length; }
 const std::string& Tokenizer::chat_template() const { return impl_->chat_template; }
 const DecoderChain& Tokenizer::decoder() const { return impl_->decoder; }
+std::string_view Tokenizer::decoder_text(int32_t id) const {
+  const auto at = impl_->normalized_texts.find(id);
+  return at == impl_->normalized_texts.end() ? token_text(id) : std::string_view(at->second);
+}
 
 }  // namespace millrace

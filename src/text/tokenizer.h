@@ -97,8 +97,10 @@ class Tokenizer {
   // chat_template of tokenizer_config.json when it is a string, else the one named "default"; empty when there is none.
   const std::string& chat_template() const;
 
-  // For IncrementalDetokenizer.
+  // For IncrementalDetokenizer: the decoder, and the text of a token that goes into it (an added token that is looked
+  // for in normalized text is decoded in its normalized form).
   const DecoderChain& decoder() const;
+  std::string_view decoder_text(int32_t id) const;
 
   struct Impl;  // opaque: tokenizer_impl.h
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "text/added_tokens.h"
@@ -27,8 +28,9 @@ struct Tokenizer::Impl {
     std::optional<int32_t> id;
   };
 
-  Vocab model;  // model.vocab
-  Vocab added;  // added_tokens, which may repeat entries of the model
+  Vocab model;                                                // model.vocab
+  Vocab added;                                                // added_tokens, which may repeat entries of the model
+  std::unordered_map<int32_t, std::string> normalized_texts;  // of added tokens, where normalization changes them
   std::vector<uint8_t> flags;
   AddedTokenSet plain;       // normalized = false: looked for in the input
   AddedTokenSet normalized;  // looked for in the normalized text

@@ -138,6 +138,7 @@ Status Loader::add(AddedToken token) {
   MarkedText content{token.content, {}};
   RegexScratch scratch;
   RETURN_IF_ERROR(impl_->normalizer.apply(content, scratch));
+  if (content.bytes != token.content) impl_->normalized_texts.emplace(token.id, content.bytes);
   if (content.bytes.empty()) return ok_status();  // nothing can match it
   token.content = content.bytes;
   impl_->normalized.add(std::move(token));
