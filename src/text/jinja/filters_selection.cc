@@ -24,7 +24,7 @@ Value attr_filter(Evaluator& evaluator, const Value& value, Arguments& arguments
 Value map_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   std::vector<Value> out;
   bool by_attribute = arguments.positional.empty() && !arguments.named.empty();
-  if (value.is_undefined()) return make_generator({});
+  if (!truthy(value)) return make_generator({});
   if (by_attribute) {
     Bound bound("map", arguments, {"attribute", "default"}, 1);
     const Value* fallback = bound.given(1) ? &bound.get(1) : nullptr;
@@ -45,7 +45,7 @@ Value map_filter(Evaluator& evaluator, const Value& value, Arguments& arguments)
 // `by_attribute`: the first argument is a path and the test sees what it leads to.
 Value choose(Evaluator& evaluator, const Value& value, Arguments& arguments, bool by_attribute, bool wanted) {
   size_t first = by_attribute ? 1 : 0;
-  if (value.is_undefined()) return make_generator({});
+  if (!truthy(value)) return make_generator({});
   std::vector<Value> items = iterate(value, evaluator.budget()), out;
   if (items.empty()) return make_generator({});
   if (arguments.positional.size() < first) fail("Missing parameter for attribute name");

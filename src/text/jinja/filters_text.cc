@@ -141,14 +141,13 @@ Value wordcount_filter(Evaluator& evaluator, const Value& value, Arguments& argu
 
 Value truncate_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  if (value.is_undefined()) return value;
-  if (!value.is_string()) fail("truncate: the value is of type {}, wanted a string", type_name(value));
   size_t length = width_of(bound.integer(0, 255)), leeway = width_of(bound.integer(3, 5));
   MarkedString end = bound.text(2, "...");
   size_t end_length = count_code_points(end.text());
   if (length < end_length) fail("truncate: the length is {}, wanted at least {}", length, end_length);
+  if (millrace::jinja::length(value) <= length + leeway) return value;
+  if (!value.is_string()) fail("truncate: the value is of type {}, wanted a string", type_name(value));
   const MarkedString& text = value.as_marked();
-  if (count_code_points(text.text()) <= length + leeway) return value;
   MarkedString kept = text.range(0, byte_offset(text.text(), length - end_length));
   if (!bound.flag(1, false)) {
     size_t space = kept.text().rfind(' ');

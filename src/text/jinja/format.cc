@@ -205,7 +205,7 @@ void json_escape(std::string& out, uint32_t c, bool ensure_ascii) {
     out += "\\b";
   } else if (c == '\f') {
     out += "\\f";
-  } else if (c < 0x20) {
+  } else if (c < 0x20 || (ensure_ascii && c == 0x7F)) {
     out += fmt::format("\\u{:04x}", c);
   } else if (!ensure_ascii || c < 0x80) {
     append_utf8(out, c);

@@ -12,6 +12,7 @@ namespace {
 // --- dict ---
 
 Value dict_get(Evaluator&, const Value& self, Arguments& arguments) {
+  if (!arguments.named.empty()) fail("get() takes no keyword arguments");
   Bound bound("get", arguments, {"key", "default"}, 1);
   const Value* value = self.as<DictObject>().find(bound.get(0));
   return value != nullptr ? *value : bound.get_or(1, Value());

@@ -88,7 +88,10 @@ std::string float_repr(double value) {
   std::string out = text[0] == '-' ? "-" : "";
   if (text[0] == '-') text.remove_prefix(1);
   size_t e = text.find('e');
-  int exponent = std::atoi(text.data() + e + 1);
+  bool negative_exponent = text[e + 1] == '-';
+  int exponent = 0;  // to_chars writes no terminator: read the digits by hand
+  for (char c : text.substr(e + 2)) exponent = exponent * 10 + (c - '0');
+  if (negative_exponent) exponent = -exponent;
   std::string digits(1, text[0]);
   if (e > 2) digits += text.substr(2, e - 2);
   int count = static_cast<int>(digits.size());

@@ -126,7 +126,6 @@ Value concatenate(const Value& left, const Value& right, Budget& budget) {
 
 Value Evaluator::binary(std::string_view op, const Value& left, const Value& right) {
   if (op == "%" && left.is_string()) {
-    require_defined(right);
     return Value::string(percent_format(*this, left.as_marked(), right));
   }
   require_defined(left);

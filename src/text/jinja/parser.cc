@@ -19,10 +19,7 @@ class Parser {
  public:
   Parser(std::string_view source, const Limits& limits) : stream_(tokenize(source), limits), expressions_(stream_) {}
 
-  Block run() {
-    Block body = block({}, "");
-    return body;
-  }
+  Block run() { return block({}, "", 1); }
 
  private:
   static std::unique_ptr<Stmt> make(StmtKind kind, int line) {
@@ -33,11 +30,10 @@ class Parser {
   }
 
   // Statements up to one of the tags in `ends` (not consumed: the current token is its name); with no `ends` up to the
-  // end. `opener` names the tag that is open, for the message.
-  Block block(Names ends, std::string_view opener) {
+  // end. `opener` names the tag that is open since line `opened`, for the message.
+  Block block(Names ends, std::string_view opener, int opened) {
     Nested nested(stream_);
     Block out;
-    int opened = stream_.line();
     while (!stream_.at_kind(TokenKind::kEnd)) {
       const Token& token = stream_.next();
       if (token.kind == TokenKind::kData) {
@@ -62,9 +58,10 @@ class Parser {
 
   // The body of a tag: `%}` body `{% end`; the end's name is consumed and returned.
   Block body(Names ends, std::string_view opener, std::string* end = nullptr) {
+    int opened = stream_.line();
     stream_.skip_op(":");
     stream_.expect_kind(TokenKind::kBlockEnd, "'%}'");
-    Block out = block(ends, opener);
+    Block out = block(ends, opener, opened);
     const Token& token = stream_.next();
     if (end != nullptr) *end = token.text;
     return out;
@@ -164,6 +161,9 @@ class Parser {
       }
     }
     stream_.expect_op(")");
+    for (size_t i = 0; i + macro.defaults.size() < macro.parameters.size(); ++i) {
+      if (macro.parameters[i] == "caller") fail_at(stream_.line(), "the parameter 'caller' must have a default");
+    }
   }
 
   // Parses the body and finds out which of the special names it reads; names read stay noted for the macro around it.

@@ -37,7 +37,7 @@ class PercentFormat {
 
  private:
   // Python tolerates unused values that have __getitem__ and are no strings or tuples.
-  bool is_indexable() const { return values_.is(Kind::kList) || values_.is(Kind::kRange); }
+  bool is_indexable() const { return values_.is(Kind::kList) || values_.is(Kind::kRange) || values_.is_undefined(); }
 
   char next() {
     if (at_ >= text_.size()) fail("incomplete format");

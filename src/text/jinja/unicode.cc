@@ -158,11 +158,11 @@ size_t byte_offset(std::string_view text, size_t index) {
 }
 
 size_t previous_boundary(std::string_view text, size_t at) {
-  // At most three continuation bytes precede; the candidate counts when its character ends exactly here.
-  for (size_t back = 1; back <= 4 && back <= at; ++back) {
+  if (static_cast<uint8_t>(text[at - 1]) < 0x80) return at - 1;
+  // The character that ends exactly here, if there is one; else the byte stands for itself.
+  for (size_t back = 2; back <= 4 && back <= at; ++back) {
     size_t end = at - back;
-    next_code_point(text, end);
-    if (end == at) return at - back;
+    if (next_code_point(text, end) < kBadByte && end == at) return at - back;
   }
   return at - 1;
 }
