@@ -56,7 +56,7 @@ void read_features(CpuInfo& info) {
 }
 
 std::string read_brand() {
-  if (__get_cpuid_max(0x80000000u, nullptr) < 0x80000004u) return {};
+  if (static_cast<uint32_t>(__get_cpuid_max(0x80000000u, nullptr)) < 0x80000004u) return {};
   char text[49] = {};
   for (uint32_t i = 0; i < 3; ++i) {
     const Registers r = cpuid(0x80000002u + i);
