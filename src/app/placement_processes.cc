@@ -54,7 +54,8 @@ class ProcessBackend : public Backend {
   // A scheduler is reached at an address of its own incarnation: what was meant for a dead one never reaches the next.
   void expect(const std::string& stage, uint64_t incarnation) {
     if (stage != "scheduler") return front_->expect_stage(stage, incarnation);
-    auto outbox = connect_outbox(zmq_, run_dir_.endpoint(fmt::format("scheduler-{}", incarnation)));
+    auto outbox =
+        connect_outbox(zmq_, run_dir_.endpoint(fmt::format("scheduler-{}", incarnation)), BeforeConnected::kKeep);
     if (!outbox.ok()) {
       LOG_ERROR("{}", outbox.status().message());
       return;

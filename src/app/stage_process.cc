@@ -20,14 +20,14 @@ Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, ZmqContext& zmq
   const auto endpoint = [&o](const std::string& name) { return RunDir::ipc_endpoint(o.run_dir, name); };
   if (o.stage == "scheduler") {
     ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint(fmt::format("scheduler-{}", o.incarnation))));
-    ASSIGN_OR_RETURN(auto detokenizer, connect_outbox(zmq, endpoint("detokenizer")));
+    ASSIGN_OR_RETURN(auto detokenizer, connect_outbox(zmq, endpoint("detokenizer"), BeforeConnected::kRefuse));
     return std::unique_ptr<Stage>(std::make_unique<SchedulerStage>(scheduler_options(o.model, o.eos_token_ids),
                                                                    make_load_runner(o.model), std::move(inbox),
                                                                    std::move(detokenizer), o.incarnation));
   }
   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(o.model.model));
   ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint("detokenizer")));
-  ASSIGN_OR_RETURN(auto front, connect_outbox(zmq, endpoint("front")));
+  ASSIGN_OR_RETURN(auto front, connect_outbox(zmq, endpoint("front"), BeforeConnected::kRefuse));
   return std::unique_ptr<Stage>(
       std::make_unique<DetokenizerStage>(std::move(tokenizer), std::move(inbox), std::move(front), o.incarnation));
 }

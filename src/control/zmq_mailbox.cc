@@ -23,7 +23,7 @@ Status zmq_failure(std::string_view what, const std::string& endpoint) {
   return internal_error("{} {}: {}", what, endpoint, zmq_strerror(zmq_errno()));
 }
 
-Result<Socket> open_socket(ZmqContext& context, int type, const std::string& endpoint) {
+Result<Socket> open_socket(ZmqContext& context, int type, const std::string& endpoint, bool refuse_unconnected) {
   Socket socket(zmq_socket(context.handle(), type));
   if (!socket) return zmq_failure("cannot open a socket for", endpoint);
   const auto set = [&](int option, auto value) {
@@ -31,7 +31,8 @@ Result<Socket> open_socket(ZmqContext& context, int type, const std::string& end
   };
   const bool good = set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(wire::kMaxFrameBytes)) &&
                     set(ZMQ_SNDHWM, kMailboxCapacity) && set(ZMQ_RCVHWM, kMailboxCapacity) &&
-                    set(ZMQ_LINGER, kLingerMs) && set(ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) && set(ZMQ_IMMEDIATE, 1);
+                    set(ZMQ_LINGER, kLingerMs) && set(ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) &&
+                    set(ZMQ_RECONNECT_IVL, kReconnectMs) && set(ZMQ_IMMEDIATE, refuse_unconnected ? 1 : 0);
   if (!good) return zmq_failure("cannot set the limits of", endpoint);
   return socket;
 }
@@ -89,13 +90,14 @@ ZmqContext::ZmqContext() : handle_(zmq_ctx_new()) { CHECK(handle_ != nullptr); }
 ZmqContext::~ZmqContext() { zmq_ctx_term(handle_); }
 
 Result<std::unique_ptr<Inbox>> bind_inbox(ZmqContext& context, const std::string& endpoint) {
-  ASSIGN_OR_RETURN(Socket socket, open_socket(context, ZMQ_PULL, endpoint));
+  ASSIGN_OR_RETURN(Socket socket, open_socket(context, ZMQ_PULL, endpoint, false));
   if (zmq_bind(socket.get(), endpoint.c_str()) != 0) return zmq_failure("cannot bind", endpoint);
   return std::unique_ptr<Inbox>(std::make_unique<ZmqInbox>(std::move(socket)));
 }
 
-Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint) {
-  ASSIGN_OR_RETURN(Socket socket, open_socket(context, ZMQ_PUSH, endpoint));
+Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,
+                                               BeforeConnected policy) {
+  ASSIGN_OR_RETURN(Socket socket, open_socket(context, ZMQ_PUSH, endpoint, policy == BeforeConnected::kRefuse));
   if (zmq_connect(socket.get(), endpoint.c_str()) != 0) return zmq_failure("cannot connect to", endpoint);
   return std::shared_ptr<Outbox>(std::make_shared<ZmqOutbox>(std::move(socket)));
 }

@@ -17,6 +17,7 @@
 namespace millrace {
 
 inline constexpr int kLingerMs = 200;             // at most this long may close() hold up the last frames
+inline constexpr int kReconnectMs = 20;           // between two tries to reach a receiver that is not there yet
 inline constexpr int kHandshakeTimeoutMs = 2000;  // a peer that connects and stays silent is dropped
 
 // One per process; outlives every socket made from it.
@@ -32,9 +33,14 @@ class ZmqContext {
   void* handle_;
 };
 
+// What an outbox does with a message while its receiver is not connected: refuse it, so that nothing stale waits for
+// whoever binds that endpoint next, or keep it, where the endpoint belongs to one incarnation alone.
+enum class BeforeConnected { kRefuse, kKeep };
+
 // Endpoints are "ipc:///path/to.sock". bind() replaces a dead socket file of the same name.
 Result<std::unique_ptr<Inbox>> bind_inbox(ZmqContext& context, const std::string& endpoint);
-Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint);
+Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,
+                                               BeforeConnected policy);
 
 // Frames that this process received and could not decode.
 uint64_t bad_frame_count();

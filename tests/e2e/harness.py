@@ -15,7 +15,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEMO = ROOT / "models" / "demo"
+DEMO = pathlib.Path(os.environ.get("MILLRACE_MODEL", ROOT / "models" / "demo"))
 START_TIMEOUT_S = 60
 URL = re.compile(r"serves (\S+) at http://([\d.]+):(\d+)")
 
@@ -33,9 +33,10 @@ class Server:
 
     def __init__(self, *arguments, model=DEMO, env=None, wait=True):
         self.tmp = tempfile.TemporaryDirectory(prefix="e2e-")
-        command = [program(), "serve", "--model", str(model), "--port", "0", "--threads", "1", *arguments]
-        if "--placement" not in arguments:
-            command += ["--placement", placement()]
+        command = [program(), "serve", "--model", str(model), *arguments]
+        for option, value in (("--port", "0"), ("--threads", "1"), ("--placement", placement())):
+            if option not in arguments:
+                command += [option, value]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             env={**os.environ, "TMPDIR": self.tmp.name, **(env or {})}, start_new_session=True)
