@@ -113,7 +113,9 @@ def pick_words(story, rng, rarity):
     words = content_words(story["text"])
     count = min(len(words), rng.choice([1, 2, 2, 3, 3, 3, 4]))
     # Rare words are the ones a user is glad to see again; the nudged ones come first.
-    weight = {w: rarity.get(w, 1.0) * (4.0 if w in story["words"] else 1.0) for w in words}
+    # So are words that the story comes back to.
+    every = words_of(story["text"])
+    weight = {w: rarity.get(w, 1.0) * (4.0 if w in story["words"] else 1.0) * min(every.count(w), 4) for w in words}
     out = []
     while len(out) < count:
         out.append(rng.choices(words, [0 if w in out else weight[w] for w in words])[0])
@@ -125,6 +127,10 @@ def topic(story, rng, rarity):
     text = story["text"]
     hero = NAMED.search(text)
     items = [p for p in phrases(text) if not hero or p.split()[-1] != hero.group(1).split()[-1]]
+    every = words_of(text)
+    central = [p for p in items if every.count(p.split()[-1]) > 1]
+    if central and rng.random() < 0.8:
+        items = central
     chosen = rng.sample(items, min(len(items), rng.choice([1, 1, 2, 2, 3]))) if items else []
     if hero and rng.random() < 0.4:
         kind, name = hero.groups()
@@ -220,6 +226,26 @@ def second_turn(story, pool, by_name, rng, rarity):
 def small_talk(rng):
     questions, answers = rng.choice(DIALOGUES)
     return loose(rng, rng.choice(questions)), rng.choice(answers)
+
+
+GIRLS = "Anna Mia Lucy Emma Sara Ella Zoe Amy Jane Rose Kate Mary Lisa Nina Molly Bella Grace Ruby Daisy Sue".split()
+BOYS = "Tom Ben Sam Max Jack Leo Bob Dan Nick Joe Peter Paul Adam Luke Mark Finn Oscar Billy Sammy Johnny".split()
+MOST = {"Lily": GIRLS, "Timmy": BOYS, "Tim": BOYS}
+
+
+def varied(stories, rng):
+    """Fewer stories of the girl named Lily, and other names in most of the stories of the three usual heroes."""
+    out = []
+    for s in stories:
+        hero = NAMED.search(s["text"])
+        name = hero.group(2) if hero else None
+        if name == "Lily" and rng.random() < 0.35:
+            continue
+        if name in MOST and rng.random() < 0.65:
+            free = [n for n in MOST[name] if n not in s["text"]]
+            s = dict(s, text=re.sub(rf"\b{name}\b", rng.choice(free), s["text"]))
+        out.append(s)
+    return out
 
 
 def rarities(stories):

@@ -3,6 +3,9 @@
 Seven stories in ten are nudged towards one to three random words (a logit bias that ends once the word is used), so that the
 student later sees unusual combinations of words in stories that the teacher still finds natural.
 
+About half of the batches open with a hero of their own ("Once upon a time, there was a brave boat"): left alone, the teacher tells
+of a little girl named Lily three times in five.
+
     python generate.py --teacher DIR --out FILE [--seed N] [--minutes M]
 """
 
@@ -16,7 +19,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 from teacher import Teacher
-from words import STOP, uses
+from words import HEROES, QUALITIES, STOP, uses
 
 
 def good(text):
@@ -54,6 +57,27 @@ def survey(teacher, tokenizer, generator, batches=2, batch=256, keep=6000):
     return allowed, words
 
 
+OPENINGS = ["Once upon a time, there was a {h}", "Once upon a time, there was a {q} {h}", "Once upon a time, there was a little {h} named",
+            "One day, a {q} {h}", "Once upon a time, there was a {h} named", "Once upon a time, there was a {h} and a {o}",
+            "Once there was a {q} {h} who", "A {h} and a {o} were", "Once upon a time, there lived a {q} {h}"]
+
+
+def openings(teacher, tokenizer, rng, batch):
+    """One opening for each row of a batch, all of one length in tokens, with the words that each holds."""
+    template, rows, shown = rng.choice(OPENINGS), {}, {}
+    while max(map(len, rows.values()), default=0) < batch:
+        h, o = rng.sample(HEROES, 2)
+        q = rng.choice(QUALITIES)
+        text = template.format(h=h, o=o, q=q)
+        for vowel in "aeiou":
+            text = text.replace(f" a {vowel}", f" an {vowel}").replace(f"A {vowel}", f"An {vowel}")
+        ids = [teacher.bos] + tokenizer.encode(text, add_special_tokens=False).ids
+        rows.setdefault(len(ids), []).append(ids)
+        shown.setdefault(len(ids), []).append([w for w in (h, o, q) if w in text.split()])
+    length = max(rows, key=lambda n: len(rows[n]))
+    return rows[length][:batch], shown[length][:batch]
+
+
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("--teacher", required=True)
@@ -61,6 +85,7 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--minutes", type=float, default=15)
     a.add_argument("--batch", type=int, default=256)
+    a.add_argument("--heroes", type=float, default=0.5, help="share of batches with an opening of their own")
     a = a.parse_args()
     torch.set_num_threads(1)
     rng, gen = random.Random(a.seed), torch.Generator().manual_seed(a.seed)
@@ -77,15 +102,18 @@ def main():
             wishes = [list(dict.fromkeys(rng.choices(ranked, weight, k=rng.choice([1, 2, 3])))) if rng.random() < 0.7 else []
                       for _ in range(a.batch)]
             wanted = torch.tensor([([words[w][0] for w in ws] + [-1] * 3)[:3] for ws in wishes])
-            stories = teacher.sample([[teacher.bos]] * a.batch, wanted, allowed, gen, temperature=0.85, min_p=0.02, bias=8.0)
-            for ids, ws in zip(stories, wishes):
+            prompts, heroes = [[teacher.bos]] * a.batch, [[]] * a.batch
+            if rng.random() < a.heroes:
+                prompts, heroes = openings(teacher, tokenizer, rng, a.batch)
+            stories = teacher.sample(prompts, wanted, allowed, gen, temperature=0.85, min_p=0.02, bias=8.0)
+            for ids, ws, hs in zip(stories, wishes, heroes):
                 made += 1
                 text = tokenizer.decode(ids).strip() if ids else ""
                 if not good(text):
                     continue
                 have = [w for w in ws if uses(text, w)]
                 kept, asked, used = kept + 1, asked + len(ws), used + len(have)
-                out.write(json.dumps({"words": have, "text": text}) + "\n")
+                out.write(json.dumps({"words": hs + have, "text": text}) + "\n")
             out.flush()
             print(f"{time.time() - start:6.0f} s  {made} made, {kept} kept, words used {used / max(asked, 1):.2f}", flush=True)
 

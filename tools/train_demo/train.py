@@ -18,9 +18,12 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 import student
-from chat import conversations
+from chat import conversations, varied
+from words import STOP, words_of
 
 HELD_OUT = 400
+ASKED = 2.5  # the weight of a word that the user asked for
+REQUEST = set("story stories word words write short using uses use contains children child bedtime please hear another".split())
 PLAIN = 0.10  # this share of the stories is also seen as plain text that ends with <|endoftext|>
 
 
@@ -44,23 +47,25 @@ class Encoder:
         return self.t.encode(text, add_special_tokens=False).ids
 
     def chat(self, messages, limit):
-        """Ids and, for each, whether it is learnt; whole exchanges beyond the limit are left out."""
-        ids, learn = [], []
+        """Ids and, for each, its weight in the loss; whole exchanges beyond the limit are left out."""
+        ids, learn, asked = [], [], set()
         for m in messages:
             head, body, says = [self.start] + self.ids(m["role"] + "\n"), self.ids(m["content"]) + [self.end], m["role"] == "assistant"
             if len(ids) + len(head) + len(body) + 1 > limit:
                 break
             ids += head + body + self.ids("\n")
-            learn += [False] * len(head) + [says] * len(body) + [False]
+            learn += [0.0] * len(head) + [(ASKED if t in asked else 1.0) if says else 0.0 for t in body] + [0.0]
+            asked = {self.ids(" " + w)[0] for w in words_of(m["content"]) if w not in STOP and w not in REQUEST} if not says else set()
         return ids, learn
 
     def plain(self, text):
         ids = self.ids(text) + [self.stop]
-        return ids, [True] * len(ids)
+        return ids, [1.0] * len(ids)
 
 
-def batches(stories, encoder, rng, limit, tokens):
+def batches(stories, encoder, rng, limit, tokens, vary=True):
     """One pass over the stories in batches of about `tokens` tokens, rows of like length together, in random order."""
+    stories = varied(stories, rng) if vary else stories
     rows = [encoder.chat(c["messages"], limit) for c in conversations(stories, rng)]
     rows += [encoder.plain(s["text"]) for s in stories if rng.random() < PLAIN]
     rows = [r for r in rows if any(r[1])]
@@ -76,23 +81,26 @@ def batches(stories, encoder, rng, limit, tokens):
     for rows in out:
         width = max(len(r[0]) for r in rows)
         ids = torch.tensor([r[0] + [encoder.stop] * (width - len(r[0])) for r in rows])
-        learn = torch.tensor([r[1] + [False] * (width - len(r[1])) for r in rows])
+        learn = torch.tensor([r[1] + [0.0] * (width - len(r[1])) for r in rows])
         yield ids, learn
 
 
-def loss_of(model, ids, learn):
+def loss_of(model, ids, learn, weighted=True):
     """Mean loss over the learnt tokens, and their number."""
+    weight = learn[:, 1:] if weighted else (learn[:, 1:] > 0).float()
+    chosen = weight > 0
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        h = model.hidden(ids[:, :-1])[learn[:, 1:]]
+        h = model.hidden(ids[:, :-1])[chosen]
         logits = F.linear(h, model.model.embed_tokens.weight)
-    return F.cross_entropy(logits.float(), ids[:, 1:][learn[:, 1:]]), int(learn[:, 1:].sum())
+    each = F.cross_entropy(logits.float(), ids[:, 1:][chosen], reduction="none")
+    return (each * weight[chosen]).sum() / weight.sum(), int(chosen.sum())
 
 
 @torch.no_grad()
 def validate(model, rows):
     total = count = 0
     for ids, learn in rows:
-        loss, n = loss_of(model, ids, learn)
+        loss, n = loss_of(model, ids, learn, weighted=False)
         total, count = total + loss.item() * n, count + n
     return total / count
 
@@ -163,7 +171,7 @@ def main():
     stories, held = read(a.stories)
     encoder = Encoder(a.model)
     limit = student.CONFIG["max_position_embeddings"]
-    check = list(batches(held[:200], encoder, random.Random(0), limit, a.batch))
+    check = list(batches(held[:200], encoder, random.Random(0), limit, a.batch, vary=False))
     if a.init:
         model = student.Student()
         model.load_state_dict(torch.load(a.init)["model"])

@@ -17,6 +17,14 @@ while who why will with without won would yes you your called became become bega
 lived long girl boy friends friend mommy daddy dad moral hers theirs yours instead else another anymore whole quite maybe
 """.split())
 
+# Heroes and their qualities, for stories that open with something else than a girl named Lily.
+HEROES = """dog cat bird bear rabbit frog fish lion mouse duck horse cow pig bee spider monkey elephant king queen princess prince dragon
+robot boat train car truck tree flower moon star cloud doll ball kite hat boy man woman girl baby farmer fox owl turtle snake wolf
+squirrel butterfly puppy kitten bus plane balloon rock teddy wizard witch pirate nurse doctor teacher bug sheep goat chicken
+shark whale tiger giraffe zebra snail worm ghost clown cook bike ship leaf box lamp river sun""".split()
+QUALITIES = """brave big small red blue happy sad kind funny lazy shy old young fast slow hungry tiny clever gentle angry quiet proud lonely
+silly curious green yellow pretty strong tired wise friendly scared special magic pink black white fat good lost""".split()
+
 WORD = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 
 
