@@ -1,5 +1,6 @@
 // millrace serve: the HTTP server in front of a backend, from the first check of the model to the last drained request.
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 
@@ -87,9 +88,18 @@ int wait_for_the_end(Backend& backend, const std::string& url, const sigset_t& s
   return 0;
 }
 
+// A connection is a file descriptor: as many as the system lets this process have.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int run_serve(const ServeOptions& options) {
+  raise_descriptor_limit();
   sigset_t signals;
   sigemptyset(&signals);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
