@@ -13,10 +13,10 @@ class Writer {
  public:
   explicit Writer(Budget& budget) : budget_(budget) {}
 
-  void punctuation(std::string_view text) { write(text, true); }
+  void punctuation(std::string_view text) { write(text); }
   void marked(std::string_view text, bool trusted) {
     any_untrusted_ |= !trusted;
-    write(text, trusted);
+    write(text);
   }
 
   // Where all strings are trusted so is the punctuation; else text between trusted strings becomes untrusted.
@@ -35,26 +35,28 @@ class Writer {
   }
 
   void quoted(const MarkedString& text, void (*escape)(std::string&, uint32_t, bool), bool flag) {
-    const std::string& source = text.text();
-    for (size_t at = 0; at < source.size();) {
-      size_t begin = at;
-      uint32_t c = next_code_point(source, at);
+    text.for_each_run(0, text.size(), [&](std::string_view run, bool trusted) {
       std::string escaped;
-      escape(escaped, c, flag);
-      bool trusted = text.trusted_at(begin);
+      for (size_t at = 0; at < run.size();) {
+        escape(escaped, next_code_point(run, at), flag);
+        check_size(escaped.size());
+      }
       if (trusted) note_trusted(text_.size(), text_.size() + escaped.size());
       marked(escaped, trusted);
-    }
+    });
   }
 
   Budget& budget() { return budget_; }
 
  private:
-  void write(std::string_view text, bool) {
-    budget_.steps(1 + text.size() / 64);
-    if (text_.size() + text.size() > budget_.limits().max_string_bytes) {
+  void check_size(size_t more) {
+    if (text_.size() + more > budget_.limits().max_string_bytes) {
       fail_limit("a string of more than {} bytes", budget_.limits().max_string_bytes);
     }
+  }
+  void write(std::string_view text) {
+    budget_.steps(1 + text.size() / 16);
+    check_size(text.size());
     text_ += text;
   }
   void note_trusted(size_t begin, size_t end) {

@@ -50,7 +50,7 @@ Value copy(Evaluator& evaluator, const Value& self, Arguments& arguments) {
 
 Value sequence_index(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   Bound bound("index", arguments, {"value", "start", "stop"}, 1);
-  const auto& items = self.as<SequenceObject>().items;
+  std::vector<Value> items = iterate(self, evaluator.budget());
   Int size = static_cast<Int>(items.size());
   auto clamp = [&](Int value) { return value < 0 ? std::max(value + size, Int{0}) : std::min(value, size); };
   for (Int i = clamp(bound.integer(1, 0)), stop = clamp(bound.integer(2, size)); i < stop; ++i) {
@@ -62,7 +62,7 @@ Value sequence_index(Evaluator& evaluator, const Value& self, Arguments& argumen
 Value sequence_count(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   Bound bound("count", arguments, {"value"}, 1);
   Int count = 0;
-  for (const Value& item : self.as<SequenceObject>().items) count += equal(item, bound.get(0), evaluator.budget());
+  for (const Value& item : iterate(self, evaluator.budget())) count += equal(item, bound.get(0), evaluator.budget());
   return Value::integer(count);
 }
 

@@ -7,6 +7,10 @@
 namespace millrace::jinja {
 namespace {
 
+void no_arguments(const Arguments& arguments) {
+  if (!arguments.positional.empty() || !arguments.named.empty()) fail("this test takes no argument");
+}
+
 const Value& only_argument(std::string_view test, const Arguments& arguments) {
   if (arguments.positional.size() != 1 || !arguments.named.empty()) {
     fail("the test '{}' wants one argument, {} were given", test, arguments.positional.size() + arguments.named.size());
@@ -16,19 +20,26 @@ const Value& only_argument(std::string_view test, const Arguments& arguments) {
 
 template <Kind... kinds>
 bool is_kind(Evaluator&, const Value& value, Arguments& arguments) {
-  Bound bound("test", arguments, {});
+  no_arguments(arguments);
   return (value.is(kinds) || ...);
 }
 
 bool is_defined(Evaluator&, const Value& value, Arguments& arguments) {
-  Bound bound("defined", arguments, {});
+  no_arguments(arguments);
   return !value.is_undefined();
 }
 
-bool is_true(Evaluator&, const Value& value, Arguments&) { return value.is(Kind::kBool) && value.as_bool(); }
-bool is_false(Evaluator&, const Value& value, Arguments&) { return value.is(Kind::kBool) && !value.as_bool(); }
+bool is_true(Evaluator&, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
+  return value.is(Kind::kBool) && value.as_bool();
+}
+bool is_false(Evaluator&, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
+  return value.is(Kind::kBool) && !value.as_bool();
+}
 
-bool is_callable(Evaluator&, const Value& value, Arguments&) {
+bool is_callable(Evaluator&, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
   switch (value.kind()) {
     case Kind::kUndefined:  // as in Python, where Undefined has a __call__ that fails
     case Kind::kFunction:
@@ -41,7 +52,8 @@ bool is_callable(Evaluator&, const Value& value, Arguments&) {
   }
 }
 
-bool is_sequence(Evaluator&, const Value& value, Arguments&) {
+bool is_sequence(Evaluator&, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
   switch (value.kind()) {
     case Kind::kUndefined:
     case Kind::kString:
@@ -64,10 +76,12 @@ bool remainder_is(Evaluator& evaluator, const Value& value, const Value& divisor
   Value rest = evaluator.binary("%", value, divisor);
   return equal(rest, Value::integer(wanted), evaluator.budget());
 }
-bool is_odd(Evaluator& evaluator, const Value& value, Arguments&) {
+bool is_odd(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
   return remainder_is(evaluator, value, Value::integer(2), 1);
 }
-bool is_even(Evaluator& evaluator, const Value& value, Arguments&) {
+bool is_even(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
   return remainder_is(evaluator, value, Value::integer(2), 0);
 }
 bool is_divisible(Evaluator& evaluator, const Value& value, Arguments& arguments) {
@@ -119,16 +133,27 @@ bool all_cased(Evaluator& evaluator, const Value& value, bool upper) {
   }
   return any;
 }
-bool is_lower_text(Evaluator& evaluator, const Value& value, Arguments&) { return all_cased(evaluator, value, false); }
-bool is_upper_text(Evaluator& evaluator, const Value& value, Arguments&) { return all_cased(evaluator, value, true); }
+bool is_lower_text(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
+  return all_cased(evaluator, value, false);
+}
+bool is_upper_text(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
+  return all_cased(evaluator, value, true);
+}
 
-bool is_filter(Evaluator&, const Value& value, Arguments&) {
+bool is_filter(Evaluator&, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
   return value.is_string() && find_filter(value.as_text()) != nullptr;
 }
-bool is_test(Evaluator&, const Value& value, Arguments&) {
+bool is_test(Evaluator&, const Value& value, Arguments& arguments) {
+  no_arguments(arguments);
   return value.is_string() && find_test(value.as_text()) != nullptr;
 }
-bool is_escaped(Evaluator&, const Value&, Arguments&) { return false; }
+bool is_escaped(Evaluator&, const Value&, Arguments& arguments) {
+  no_arguments(arguments);
+  return false;
+}
 
 struct NamedTest {
   std::string_view name;
