@@ -2,6 +2,7 @@
 #include "models/model.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
