@@ -1,6 +1,9 @@
 // Building a BpeModel from the vocabulary and the merges of a tokenizer.json.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "text/bpe.h"
 #include "text/byte_level.h"
 #include "text/tokenizer.h"
@@ -156,7 +159,8 @@ Status read_merge(JsonCursor& merges, std::string& left, std::string& right) {
 }  // namespace
 
 Status BpeModel::read_merges(JsonCursor& merges) {
-  merges_.assign(kFirstMergeSlots, MergeSlot{});
+  // A merge takes some twenty bytes in the file; this only avoids growing.
+  merges_.assign(std::bit_ceil(std::max(kFirstMergeSlots, merges.size_bytes() / 16)), MergeSlot{});
   RETURN_IF_ERROR(merges.enter('[').with_prefix("model.merges"));
   std::string left, right;
   for (size_t index = 0;; ++index) {

@@ -24,6 +24,7 @@ class JsonCursor {
 
   // The first byte of the next value or bracket, white space skipped; '\0' at the end.
   char peek();
+  size_t size_bytes() const { return text_.size(); }
   size_t offset() const { return base_offset_ + at_; }
 
   // Enters '{' or '['. Then call next_member / next_element until it gives false; that leaves the bracket.
