@@ -234,7 +234,7 @@ Status read_ids(const Json& root, std::string_view key, int vocab_size, std::vec
   out.clear();
   for (const Json& item : list) {
     if (!item.is_number_integer()) {
-      return invalid_argument("{} holds a {}; wanted token ids", key, json_type_name(item));
+      return invalid_argument("{} is of type {}; wanted token ids", key, json_type_name(item));
     }
     const auto id = item.is_number_unsigned() && item.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)
                         ? INT64_MAX
@@ -280,7 +280,7 @@ Status read_rope(const Json& root, ModelConfig& config) {
   const std::string_view where = scaling != nullptr && !scaling->empty() ? "rope_scaling" : "rope_parameters";
   const Json* found = where == "rope_scaling" ? scaling : parameters;
   if (found != nullptr && !found->is_object()) {
-    return invalid_argument("{} is a {}; wanted an object", where, json_type_name(*found));
+    return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(*found));
   }
   const Json inner = found != nullptr ? *found : Json::object();
   for (const auto& [key, value] : inner.items()) {
@@ -323,8 +323,9 @@ Status read_rope(const Json& root, ModelConfig& config) {
 }
 
 Result<Json> parse_object(std::string_view text) {
-  ASSIGN_OR_RETURN(Json root, parse_json(text));
-  if (!root.is_object()) return invalid_argument("holds a JSON {}; wanted an object", json_type_name(root));
+  auto root = parse_json(text);
+  if (!root.ok()) return invalid_argument("{}; wanted one JSON object", root.status().message());
+  if (!root->is_object()) return invalid_argument("holds JSON of type {}; wanted an object", json_type_name(*root));
   return root;
 }
 

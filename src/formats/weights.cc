@@ -91,7 +91,7 @@ Status WeightStore::add_shard(const std::string& path, MapMode mode) {
 Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
   ASSIGN_OR_RETURN(const std::string text, read_small_file(index_path, kMaxIndexFileBytes));
   auto parsed = parse_json(text);
-  if (!parsed.ok()) return parsed.status().with_prefix(index_path);
+  if (!parsed.ok()) return invalid_argument("{}: {}; wanted one JSON object", index_path, parsed.status().message());
   const Json& root = *parsed;
   const Json* map = root.is_object() ? json_find(root, "weight_map") : nullptr;
   if (map == nullptr || !map->is_object() || map->empty()) {
@@ -100,8 +100,8 @@ Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
   std::set<std::string> files;
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string()) {
-      return invalid_argument("{}: weight_map[{}] is a {}; wanted a shard's file name", index_path, quoted_name(name),
-                              json_type_name(file));
+      return invalid_argument("{}: weight_map[{}] is of type {}; wanted a shard's file name", index_path,
+                              quoted_name(name), json_type_name(file));
     }
     RETURN_IF_ERROR(check_shard_name(file.get_ref<const std::string&>(), index_path));
     files.insert(file.get<std::string>());
