@@ -70,7 +70,7 @@ def figures(nats, tokens, stories):
 
 
 @torch.no_grad()
-def answer(model, tokenizer, chats, batch=50, limit=400, **how):
+def answer(model, tokenizer, chats, batch=100, limit=360, **how):
     """The assistant's next message in each conversation; also whether it ended by itself."""
     out = []
     tokenizer.padding_side = "left"

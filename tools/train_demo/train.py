@@ -22,9 +22,9 @@ from chat import conversations, varied
 from words import STOP, words_of
 
 HELD_OUT = 400
-ASKED = 2.5  # the weight of a word that the user asked for
+ASKED = 4.0  # the weight of the first use of a word that the user asked for
 REQUEST = set("story stories word words write short using uses use contains children child bedtime please hear another".split())
-PLAIN = 0.10  # this share of the stories is also seen as plain text that ends with <|endoftext|>
+PLAIN = 0.05  # this share of the stories is also seen as plain text that ends with <|endoftext|>
 
 
 def read(files):
@@ -36,6 +36,11 @@ def read(files):
                 seen.add(s["text"])
                 stories.append(s)
     return stories[HELD_OUT:], stories[:HELD_OUT]
+
+
+def read_fresh(files):
+    """All whole lines of files that may still be growing."""
+    return [json.loads(line) for name in files for line in open(name) if line.endswith("\n")]
 
 
 class Encoder:
@@ -54,7 +59,12 @@ class Encoder:
             if len(ids) + len(head) + len(body) + 1 > limit:
                 break
             ids += head + body + self.ids("\n")
-            learn += [0.0] * len(head) + [(ASKED if t in asked else 1.0) if says else 0.0 for t in body] + [0.0]
+            learn += [0.0] * len(head)
+            for t in body:
+                learn.append((ASKED if t in asked else 1.0) if says else 0.0)
+                if says:
+                    asked.discard(t)
+            learn.append(0.0)
             asked = {self.ids(" " + w)[0] for w in words_of(m["content"]) if w not in STOP and w not in REQUEST} if not says else set()
         return ids, learn
 
@@ -149,6 +159,8 @@ def main():
     a = argparse.ArgumentParser()
     a.add_argument("--teacher", required=True)
     a.add_argument("--stories", nargs="+", required=True)
+    a.add_argument("--fresh", nargs="*", default=[], help="files of which every story takes part in every pass")
+    a.add_argument("--chunk", type=int, default=4000, help="stories of the other files in a pass")
     a.add_argument("--model", required=True)
     a.add_argument("--log", required=True)
     a.add_argument("--init")
@@ -187,8 +199,11 @@ def main():
     log = open(a.log if a.rank == 0 else os.devnull, "w")
     log.write("tokens,train_loss,heldout_loss,lr\n")
     while part < 1:
-        for ids, learn in batches(stories, encoder, rng, limit, a.batch):
-            lr = a.lr * min(1.0, (step + 1) / 60) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(part, 1.0))))
+        # The files are read again for each pass: what generate.py has added since takes part.
+        stories = read(a.stories)[0]
+        some = rng.sample(stories, min(a.chunk, len(stories))) + read_fresh(a.fresh)
+        for ids, learn in batches(some, encoder, rng, limit, a.batch):
+            lr = a.lr * min(1.0, (step + 1) / 30) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(part, 1.0))))
             for opt in optimizers:
                 for g in opt.param_groups:
                     g["lr"] = lr
