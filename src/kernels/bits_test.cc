@@ -86,7 +86,7 @@ TEST_P(BitsTest, LinearAcrossBlocks) {
       Matrix x = Matrix::random(rows, k, ++seed);
       const Weights w({n, k}, dtype, ++seed, 2);
       expect_same_bits(ops_, rows, {2, 5, 6, 16, 71, 73, 150},
-                       [&](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
+                       [&, n = n](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
                          Matrix in = copy_rows(x, begin, count, gap);
                          Matrix y(count, n, gap);
                          ops.linear(in.rows(), w.view, y.rows());
