@@ -106,6 +106,9 @@ int run_serve(const ServeOptions& options) {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   log_init("front", log_level_of(options.model.log_level));
 
+  if (Status status = Scheduler::validate(scheduler_options(options.model, {})); !status.ok()) {
+    return print_error(status), kExitBadInput;
+  }
   auto side = load_text_side(options);
   if (!side.ok()) return print_error(side.status()), kExitBadInput;
   auto backend =

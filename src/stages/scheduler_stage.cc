@@ -11,6 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr int kMaxReceivedPerStep = 1024;  // messages; then a step, however many wait
+constexpr int kStopMs = 1500;              // at a stop, how long the batch in flight is waited for
 constexpr int kPollMs = 50;                // heartbeats go on while a long batch computes
 
 // What the loading thread says and the stage's heartbeats repeat.
@@ -136,8 +137,9 @@ void SchedulerStage::serve() {
     send(out);
   }
   scheduler.fail_all(Status(StatusCode::kUnavailable, "the scheduler is shutting down"), out);
-  while (scheduler.busy() && scheduler.step(kPollMs, out)) {
-  }
+  // What is in flight is waited for, so that every request gets its end; a runner that never answers is left behind.
+  const int64_t end_ms = monotonic_ms() + kStopMs;
+  while (scheduler.busy() && monotonic_ms() < end_ms) scheduler.step(kPollMs, out);
   send(out);
   detokenizer_.flush();
 }
