@@ -37,8 +37,19 @@ int count_fields(T& value) {
   return fields;
 }
 
+Status check_size(std::size_t size, std::size_t limit, std::string_view what) {
+  if (size <= limit) return ok_status();
+  return error(StatusCode::kTooLarge, "{} {}; wanted at most {}", size, what, limit);
+}
+
+// The number of elements that a list may have, and the bytes of a string inside one (only stop strings come in lists).
 template <typename T>
-void write_value(MsgpackWriter& out, T& value) {
+constexpr std::size_t max_elements() {
+  return std::is_same_v<T, std::string> ? kMaxStopStrings : kMaxBatchEntries;
+}
+
+template <typename T>
+Status write_value(MsgpackWriter& out, T& value, std::size_t max_string = kMaxTextBytes) {
   if constexpr (std::is_same_v<T, bool>) {
     out.boolean(value);
   } else if constexpr (std::is_same_v<T, double>) {
@@ -52,26 +63,34 @@ void write_value(MsgpackWriter& out, T& value) {
   } else if constexpr (std::is_same_v<T, ReqId>) {
     out.unsigned_integer(value.value);
   } else if constexpr (std::is_same_v<T, std::string>) {
+    RETURN_IF_ERROR(check_size(value.size(), max_string, "bytes of text"));
     out.string(value);
   } else if constexpr (IsOptional<T>::value) {
-    value ? write_value(out, *value) : out.nil();
+    if (value) return write_value(out, *value);
+    out.nil();
   } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
+    RETURN_IF_ERROR(check_size(value.size(), kMaxPromptTokens, "token ids"));
     out.binary({reinterpret_cast<const char*>(value.data()), value.size() * sizeof(int32_t)});
   } else if constexpr (IsVector<T>::value) {
+    RETURN_IF_ERROR(check_size(value.size(), max_elements<typename T::value_type>(), "elements"));
     out.array(value.size());
-    for (auto& element : value) write_value(out, element);
+    for (auto& element : value) RETURN_IF_ERROR(write_value(out, element, kMaxStopStringBytes));
   } else {
     static_assert(HasVisit<T>);
     out.map(static_cast<std::size_t>(count_fields(value)));
+    Status status;
     value.visit([&](int number, auto& field) {
+      if (!status.ok()) return;
       out.integer(number);
-      write_value(out, field);
+      status = write_value(out, field).with_prefix(std::to_string(number));
     });
+    return status;
   }
+  return ok_status();
 }
 
 template <typename T>
-Status read_value(MsgpackReader& in, T& value);
+Status read_value(MsgpackReader& in, T& value, std::size_t max_string = kMaxTextBytes);
 
 // Every field exactly once, in any order: a struct's map from field number to value.
 template <typename T>
@@ -123,7 +142,7 @@ Status read_number(MsgpackReader& in, T& value) {
 }
 
 template <typename T>
-Status read_value(MsgpackReader& in, T& value) {
+Status read_value(MsgpackReader& in, T& value, std::size_t max_string) {
   if constexpr (std::is_same_v<T, bool>) {
     ASSIGN_OR_RETURN(value, in.boolean());
   } else if constexpr (std::is_same_v<T, double>) {
@@ -133,7 +152,7 @@ Status read_value(MsgpackReader& in, T& value) {
   } else if constexpr (std::is_same_v<T, ReqId>) {
     ASSIGN_OR_RETURN(value.value, in.unsigned_integer());
   } else if constexpr (std::is_same_v<T, std::string>) {
-    ASSIGN_OR_RETURN(const std::string_view text, in.string(kMaxTextBytes));
+    ASSIGN_OR_RETURN(const std::string_view text, in.string(max_string));
     value.assign(text);
   } else if constexpr (IsOptional<T>::value) {
     if (in.skip_nil()) return ok_status();
@@ -141,8 +160,10 @@ Status read_value(MsgpackReader& in, T& value) {
   } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
     return read_ids(in, value);
   } else if constexpr (IsVector<T>::value) {
-    ASSIGN_OR_RETURN(const std::size_t count, in.array(kMaxBatchEntries));
-    for (std::size_t i = 0; i < count; ++i) RETURN_IF_ERROR(read_value(in, value.emplace_back()));
+    ASSIGN_OR_RETURN(const std::size_t count, in.array(max_elements<typename T::value_type>()));
+    for (std::size_t i = 0; i < count; ++i) {
+      RETURN_IF_ERROR(read_value(in, value.emplace_back(), kMaxStopStringBytes));
+    }
   } else {
     return read_struct(in, value);
   }
@@ -175,7 +196,7 @@ Result<std::string> encode(const Message& message) {
   out.integer(1), out.unsigned_integer(message.index());
   out.integer(2);
   // visit() hands out mutable references because decode() fills through it; writing does not change them.
-  std::visit([&](auto& body) { write_value(out, body); }, const_cast<Message&>(message));
+  RETURN_IF_ERROR(std::visit([&](auto& body) { return write_value(out, body); }, const_cast<Message&>(message)));
   if (out.size() > kMaxFrameBytes) {
     return error(StatusCode::kTooLarge, "a message of {} bytes; wanted at most {}", out.size(), kMaxFrameBytes);
   }

@@ -15,6 +15,7 @@
 
 namespace millrace::wire {
 
+// kTooLarge: a field, or the whole, is over a limit that decode() would refuse. Such a message can never be sent.
 Result<std::string> encode(const Message& message);
 Result<Message> decode(std::span<const char> frame);
 

@@ -37,10 +37,7 @@ TokenBatch sample_batch() {
 
 std::vector<Message> all_kinds() {
   return {
-      sample_request(),
-      AbortRequest{ReqId{7}},
-     
-      sample_batch(),
+      sample_request(), AbortRequest{ReqId{7}}, sample_batch(),
       TextBatch{{TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć"}}},
       StageStatus{.stage = "scheduler", .incarnation = 3, .state = StageState::kReady, .progress = 0.5, .steps = 9}};
 }
@@ -115,6 +112,34 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   // An array that declares 4 billion deltas in a ten-byte frame.
   expect_message(std::string("\x83\x00\x01\x01\x02\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
   expect_message(std::string("\x83\x00\x01\x01\x02\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");
+}
+
+TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
+  const auto refused = [](const Message& message, std::string_view part) {
+    auto frame = encode(message);
+    ASSERT_FALSE(frame.ok()) << part;
+    EXPECT_EQ(frame.status().code(), StatusCode::kTooLarge);
+    EXPECT_NE(frame.status().message().find(part), std::string::npos) << frame.status().message();
+  };
+  TokenizedRequest request = sample_request();
+  request.prompt.assign(kMaxPromptTokens, 1);
+  EXPECT_TRUE(decode(bytes_of(request)).ok());
+  request.prompt.push_back(1);
+  refused(request, "2: 4194305 token ids; wanted at most 4194304");
+  request = sample_request();
+  request.sampling.stop.assign(kMaxStopStrings, std::string(kMaxStopStringBytes, 's'));
+  EXPECT_TRUE(decode(bytes_of(request)).ok());
+  request.sampling.stop.push_back("s");
+  refused(request, "3: 7: 17 elements; wanted at most 16");
+  request.sampling.stop = {std::string(kMaxStopStringBytes + 1, 's')};
+  refused(request, "3: 7: 1025 bytes of text; wanted at most 1024");
+  TextBatch batch;
+  batch.deltas.resize(kMaxBatchEntries);
+  EXPECT_TRUE(decode(bytes_of(batch)).ok());
+  batch.deltas.emplace_back();
+  refused(batch, "1: 4097 elements; wanted at most 4096");
+  batch.deltas = {TextDelta{.text = std::string(kMaxTextBytes + 1, 't')}};
+  refused(batch, "bytes of text; wanted at most 16777216");
 }
 
 // tests/oracles/wire_frames.py writes the same messages with python3-msgpack.

@@ -1,6 +1,5 @@
 // Every message between stages, grouped by the stage that receives it. The same structs travel by reference between
-// threads
-// (--placement single) and as versioned msgpack maps between processes (wire/codec.h).
+// threads (--placement single) and as versioned msgpack maps between processes (wire/codec.h).
 //
 // A request's way: TokenizedRequest (front -> scheduler), TokenBatch (scheduler -> detokenizer), TextBatch (detokenizer
 // -> front). The scheduler ends every request it was given exactly once, with a TokenDelta that carries `finish`; the
