@@ -65,7 +65,8 @@ Result<ClientResponse> Client::request(const std::string& method, const std::str
   if (error) return failure(url_, "cannot connect to", error);
 
   bhttp::request<bhttp::string_body> message(bhttp::string_to_verb(method), path, 11);
-  message.set(bhttp::field::host, url_.host + ":" + std::to_string(url_.port));
+  const std::string host = url_.host.find(':') == std::string::npos ? url_.host : "[" + url_.host + "]";
+  message.set(bhttp::field::host, host + ":" + std::to_string(url_.port));
   message.set(bhttp::field::content_type, "application/json");
   message.set(bhttp::field::connection, "close");
   if (!api_key_.empty()) message.set(bhttp::field::authorization, "Bearer " + api_key_);

@@ -1,5 +1,6 @@
 // What a hostile or broken client may try: smuggling, limits, slow sending, odd protocols. Each case says what must
 // come back and that the bytes behind a refused request never run as a request.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -350,6 +351,24 @@ TEST_F(HostileTest, ConnectionsThatEndInsideARequest) {
   }
   EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == 0; }));
   EXPECT_EQ(handled_, 0);
+}
+
+// A child process that inherits a socket would keep the connection open after the server closed it.
+TEST_F(HostileTest, NoSocketOfTheServerIsInheritedByChildPrograms) {
+  start();
+  Client client(port());
+  client.send(post("/echo", "{}"));
+  ASSERT_EQ(client.read_reply().status, 200);
+  int seen = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+    if (address.sin_family != AF_INET || ntohs(address.sin_port) != port()) continue;
+    ++seen;
+    EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << "descriptor " << fd;
+  }
+  EXPECT_GE(seen, 2) << "wanted the listening socket and the connection";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <boost/asio/use_awaitable.hpp>
 // clang-format on
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <pthread.h>
 
@@ -41,6 +42,10 @@ std::string without_brackets(const std::string& host) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') return host.substr(1, host.size() - 2);
   return host;
 }
+
+// Asio opens sockets that programs started from here would inherit. A copy in another process keeps a connection, and
+// the port, alive after this one has closed them.
+void close_on_exec(int socket) { ::fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
 }  // namespace
 
@@ -108,6 +113,7 @@ Status Server::Impl::bind(const tcp::endpoint& endpoint) {
   const ServerOptions& options = context.options;
   error_code ec;
   acceptor_.open(endpoint.protocol(), ec);
+  if (!ec) close_on_exec(acceptor_.native_handle());
   if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
   if (!ec && endpoint.address().is_v6() && endpoint.address().is_unspecified()) {
     acceptor_.set_option(asio::ip::v6_only(false), ec);  // "::" serves IPv4 too
@@ -194,6 +200,7 @@ asio::awaitable<void> Server::Impl::accept_loop() {
 }
 
 void Server::Impl::adopt(tcp::socket socket) {
+  close_on_exec(socket.native_handle());
   error_code ec;
   socket.non_blocking(true, ec);
   if (!ec) socket.set_option(tcp::no_delay(true), ec);
