@@ -133,11 +133,11 @@ int32_t Scheduler::growth_estimate(const Sequence& sequence) const {
   return memory_.pages_for(int64_t{sequence.length()} + expected) - memory_.pages_for(sequence.length());
 }
 
+// Not kResourceExhausted: to try again later would be in vain.
 void Scheduler::end_too_long(Sequence& sequence, Deltas& out) {
-  const Status status =
-      error(StatusCode::kResourceExhausted,
-            "the request has {} tokens and needs {} KV pages of {} tokens to go on; the pool has {}", sequence.length(),
-            memory_.pages_for(sequence.length()), memory_.page_size(), model_.page_count);
+  const Status status = error(
+      StatusCode::kTooLarge, "the request has {} tokens and needs {} KV pages of {} tokens to go on; the pool has {}",
+      sequence.length(), memory_.pages_for(sequence.length()), memory_.page_size(), model_.page_count);
   finish(sequence, error_finish(status), Publish::kYes, out);
 }
 

@@ -296,7 +296,7 @@ TEST(Retraction, TheLastSurvivorThatDoesNotFitEndsWithAClearError) {
   h.run();
   const auto& outcome = h.outcomes.at(1);
   EXPECT_EQ(outcome.tokens.size(), 29u);  // 48 slots hold 20 + 28 tokens; the 29th was sampled from them
-  EXPECT_EQ(outcome.finish->code, StatusCode::kResourceExhausted);
+  EXPECT_EQ(outcome.finish->code, StatusCode::kTooLarge);
   EXPECT_EQ(outcome.finish->message,
             "the request has 49 tokens and needs 4 KV pages of 16 tokens to go on; the pool has 3");
   h.receive(Harness::request(2, prompt(20, 77), 3));

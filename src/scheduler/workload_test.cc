@@ -146,7 +146,7 @@ class World {
   void judge_error(const wire::TokenizedRequest& request, const Outcome& outcome) {
     const auto pool_tokens = static_cast<std::size_t>(facts_.page_count) * static_cast<std::size_t>(facts_.page_size);
     if (outcome.accepted) {
-      ASSERT_EQ(outcome.finish->code, StatusCode::kResourceExhausted);
+      ASSERT_EQ(outcome.finish->code, StatusCode::kTooLarge);
       ASSERT_GT(request.prompt.size() + outcome.tokens.size(), pool_tokens);
       ++too_long;
       return;
