@@ -3,7 +3,7 @@ it, and a hand-written page of greetings, questions about itself and requests th
 
 import re
 
-from words import content_words, words_of
+from words import HEROES, content_words, words_of
 
 ARTICLE_PHRASE = re.compile(r"\b(an?) ((?:[a-z]+ ){0,2}[a-z]+)(?=[.,!?;\"]| (?:and|in|on|with|to|of|for|at|was|who|that|from|named|but|so|is|"
                             r"by|near|had|under|up|down|inside|outside|when|because|together|behind)\b)")
@@ -132,6 +132,12 @@ def topic(story, rng, rarity):
     if central and rng.random() < 0.8:
         items = central
     chosen = rng.sample(items, min(len(items), rng.choice([1, 1, 2, 2, 3]))) if items else []
+    # A story that was opened with a hero of its own is asked for by that hero.
+    own = [w for w in story["words"] if w in HEROES and w in every]
+    if own and rng.random() < 0.85:
+        named = [p for p in items if p.split()[-1] == own[0]]
+        first = named[0] if named and rng.random() < 0.7 else ("an " if own[0][0] in "aeiou" else "a ") + own[0]
+        return join([first] + [p for p in chosen if p.split()[-1] != own[0]][:rng.choice([0, 0, 1, 2])])
     if hero and rng.random() < 0.4:
         kind, name = hero.groups()
         article = "an" if kind[0] in "aeiou" else "a"
@@ -239,7 +245,7 @@ def varied(stories, rng):
     for s in stories:
         hero = NAMED.search(s["text"])
         name = hero.group(2) if hero else None
-        if name == "Lily" and rng.random() < 0.35:
+        if name == "Lily" and rng.random() < 0.6:
             continue
         if name in MOST and rng.random() < 0.65:
             free = [n for n in MOST[name] if n not in s["text"]]
@@ -285,7 +291,7 @@ def conversations(stories, rng):
         else:
             say(messages, request(story, rng, rarity), story["text"])
         hand = story
-        while rng.random() < 0.30:
+        while rng.random() < 0.22:
             turn = second_turn(hand, stories, by_name, rng, rarity)
             if turn:
                 say(messages, *turn[:2])

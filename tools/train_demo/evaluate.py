@@ -1,6 +1,6 @@
 """Measures the demo model next to the story model it learned from, and prints samples.
 
-    python evaluate.py --model DIR --teacher DIR --stories FILE --out eval.json [--samples samples.txt]
+    python evaluate.py --model DIR --teacher DIR --stories FILE --out eval.json [--samples samples.txt] [--parts text story_words free_words]
 
 Held-out text: the first 400 stories of FILE (train.py never trains on these when FILE is its first one).  Vocabularies differ, so
 bits per byte are compared; perplexity is given per word.  The model is loaded by transformers from the exported folder.
@@ -79,7 +79,7 @@ def answer(model, tokenizer, chats, batch=100, limit=360, **how):
         part = order[at:at + batch]
         texts = [tokenizer.apply_chat_template(chats[i], add_generation_prompt=True, tokenize=False) for i in part]
         x = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
-        y = model.generate(input_ids=x.input_ids, attention_mask=x.attention_mask, max_new_tokens=limit, top_k=0, **how)
+        y = model.generate(input_ids=x.input_ids, attention_mask=x.attention_mask, max_new_tokens=limit, **how)
         for i, row in zip(part, y[:, x.input_ids.shape[1]:].tolist()):
             end = next((n for n, t in enumerate(row) if t in (tokenizer.eos_token_id, tokenizer.pad_token_id)), None)
             out.append((i, tokenizer.decode(row[:end]), end is not None))
@@ -111,6 +111,7 @@ def main():
     a.add_argument("--stories", required=True)
     a.add_argument("--out", required=True)
     a.add_argument("--samples")
+    a.add_argument("--parts", nargs="+", default=["text", "story_words", "free_words"])
     a.add_argument("--prompts", type=int, default=200)
     a.add_argument("--texts", type=int, default=HELD_OUT)
     a = a.parse_args()
@@ -121,12 +122,14 @@ def main():
     tokenizer = AutoTokenizer.from_pretrained(a.model)
     held = read([a.stories])[1][:a.texts]
     texts = [s["text"] for s in held]
-    result = {"parameters": sum(p.numel() for p in model.parameters()), "heldout_stories": len(texts),
-              "model": figures(*student_nats(model, tokenizer, texts), texts)}
-    teacher = Teacher(a.teacher)
-    result["story_model"] = dict(figures(*teacher_nats(teacher, Tokenizer.from_file(a.teacher + "/tokenizer.json"), texts), texts),
-                                 parameters=sum(w.numel() for w in teacher.w.values()))
-    print(json.dumps(result), flush=True)
+    result = {}
+    if "text" in a.parts:
+        result = {"parameters": sum(p.numel() for p in model.parameters()), "heldout_stories": len(texts),
+                  "model": figures(*student_nats(model, tokenizer, texts), texts)}
+        teacher = Teacher(a.teacher)
+        nats = teacher_nats(teacher, Tokenizer.from_file(a.teacher + "/tokenizer.json"), texts)
+        result["story_model"] = dict(figures(*nats, texts), parameters=sum(w.numel() for w in teacher.w.values()))
+        print(json.dumps(result), flush=True)
     sets = {"story_words": [], "free_words": []}
     for s in held[:a.prompts]:
         words = rng.sample(content_words(s["text"]), 3)
@@ -136,7 +139,9 @@ def main():
         sets["free_words"].append((fill(rng.choice([t for t in ASK_WORDS if t != "{c}"]), words), words))
     kept = []
     for name, tasks in sets.items():
-        for how, options in (("greedy", {"do_sample": False}), ("t0.8", {"do_sample": True, "temperature": 0.8, "top_p": 0.95})):
+        if name not in a.parts:
+            continue
+        for how, options in (("greedy", {"do_sample": False}), ("t0.8", {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "top_k": 0})):
             result[f"{name}_{how}"], replies = inclusion(model, tokenizer, tasks, **options)
             print(name, how, result[f"{name}_{how}"], flush=True)
             kept += [(tasks[i][0], replies[i][0]) for i in range(2)]
@@ -152,7 +157,7 @@ def main():
                 chat = []
                 for u in users:
                     chat.append({"role": "user", "content": u})
-                    text = answer(model, tokenizer, [chat], limit=300, do_sample=True, temperature=0.7, top_p=0.9)[0][0]
+                    text = answer(model, tokenizer, [chat], limit=300, do_sample=True, temperature=0.7, top_p=0.9, top_k=40)[0][0]
                     chat.append({"role": "assistant", "content": text})
                     f.write(f"user: {u}\nassistant: {text}\n")
             for request, text in kept:

@@ -22,9 +22,9 @@ from chat import conversations, varied
 from words import STOP, words_of
 
 HELD_OUT = 400
-ASKED = 4.0  # the weight of the first use of a word that the user asked for
+ASKED = 5.0  # the weight of the first use of a word that the user asked for
 REQUEST = set("story stories word words write short using uses use contains children child bedtime please hear another".split())
-PLAIN = 0.05  # this share of the stories is also seen as plain text that ends with <|endoftext|>
+PLAIN = 0.03  # this share of the stories is also seen as plain text that ends with <|endoftext|>
 
 
 def read(files):
@@ -161,6 +161,7 @@ def main():
     a.add_argument("--stories", nargs="+", required=True)
     a.add_argument("--fresh", nargs="*", default=[], help="files of which every story takes part in every pass")
     a.add_argument("--chunk", type=int, default=4000, help="stories of the other files in a pass")
+    a.add_argument("--longest", type=int, default=1400, help="characters of the longest story used; short ones hold more requests")
     a.add_argument("--model", required=True)
     a.add_argument("--log", required=True)
     a.add_argument("--init")
@@ -200,7 +201,7 @@ def main():
     log.write("tokens,train_loss,heldout_loss,lr\n")
     while part < 1:
         # The files are read again for each pass: what generate.py has added since takes part.
-        stories = read(a.stories)[0]
+        stories = [s for s in read(a.stories)[0] if len(s["text"]) <= a.longest]
         some = rng.sample(stories, min(a.chunk, len(stories))) + read_fresh(a.fresh)
         for ids, learn in batches(some, encoder, rng, limit, a.batch):
             lr = a.lr * min(1.0, (step + 1) / 30) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(part, 1.0))))
