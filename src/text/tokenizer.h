@@ -11,6 +11,8 @@
 // pre-tokenization, so without a forged token the ids are those of the joined string, wherever the borders between the
 // segments lie.
 //
+// The unk token is the one exception: it may stand for an untrusted character that the vocabulary cannot spell.
+//
 // Invariants: 0 <= id < vocab_size() for each id returned; input must be valid UTF-8; time is O(n log n) in the bytes
 // given. Limits on the length of a text are the caller's; those on the file are named below.
 #pragma once
