@@ -101,7 +101,7 @@ bool Exchange::write(std::string_view chunk) {
   std::size_t unsent = unsent_.load(std::memory_order_relaxed);
   if (unsent > 0 && unsent + chunk.size() > max_pending_bytes_) {
     too_slow_ = true;
-    queue_locked();
+    hub_->ready(shared_from_this());  // even when queued: what is queued is taken only when the socket takes more
     return false;
   }
   unsent_.fetch_add(chunk.size(), std::memory_order_relaxed);
@@ -156,6 +156,11 @@ bool Exchange::disconnected() const {
   return phase_ == Phase::kGone || too_slow_;
 }
 
+bool Exchange::too_slow() const {
+  std::lock_guard lock(mutex_);
+  return too_slow_;
+}
+
 bool Exchange::ended() const {
   std::lock_guard lock(mutex_);
   return phase_ == Phase::kEnded;
@@ -170,7 +175,6 @@ void Exchange::take(Taken& taken, std::string& chunk) {
   taken.streaming = streaming_;
   taken.ended = phase_ == Phase::kEnded;
   taken.aborted = aborted_;
-  taken.too_slow = too_slow_;
   chunk.swap(pending_);
 }
 

@@ -68,13 +68,14 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     bool streaming = false;  // the body comes in chunks through take()'s second argument
     bool ended = false;      // nothing follows
     bool aborted = false;    // ... and the stream must not look complete
-    bool too_slow = false;   // the reader is over max_pending_bytes
     Response response;
   };
   // Moves out what is new; swaps the queued stream bytes into `chunk`, which must be empty.
   void take(Taken& taken, std::string& chunk);
   void bytes_sent(std::size_t count) { unsent_.fetch_sub(count, std::memory_order_relaxed); }
   bool ended() const;
+  // The reader is over max_pending_bytes: nothing more is sent to it.
+  bool too_slow() const;
   // The client is gone or the server stops: runs on_disconnect unless the response has ended.
   // True when it had not ended.
   bool client_gone();

@@ -99,6 +99,12 @@ void Session::arm_write() {
 }
 
 void Session::pump() {
+  // Looked at before the socket is: one that takes nothing more stays armed, and its exchange would never be asked.
+  if (exchange_ && exchange_->too_slow()) {
+    too_slow_ = true;
+    notify();
+    return;
+  }
   if (write_armed_) return;
   for (int writes = 0; !closed_ && !broken_; ++writes) {
     if (output_empty()) {
@@ -150,11 +156,6 @@ bool Session::load() {
   chunk_.clear();
   if (chunk_.capacity() > kKeepCapacityBytes) std::string().swap(chunk_);
   exchange_->take(taken, chunk_);
-  if (taken.too_slow) {
-    too_slow_ = true;
-    notify();
-    return false;
-  }
   end_loaded_ = taken.ended;
   aborted_ = taken.aborted;
   segments_ = {"", "", "", ""};

@@ -229,6 +229,25 @@ TEST_F(StreamTest, SlowReaderIsAbortedAndMemoryBounded) {
   EXPECT_TRUE(client.wait_closed());
 }
 
+// The model writes slower than the socket drains at first: the limit is crossed while the socket is full and waited
+// for.
+TEST_F(StreamTest, SlowReaderIsAbortedWhileItsSocketIsFull) {
+  start({.limits = {.max_pending_bytes = 64 << 10}});
+  Client client(port(), 4096);
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  out->start_sse();
+  const std::string event = "data: " + std::string(30'000, 'x') + "\n\n";
+  int refused_after = 0;
+  while (refused_after < 10'000 && out->write(event)) {
+    ++refused_after;
+    for (int i = 0; i < 20 && out->pending_bytes() > 0; ++i) std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_LT(refused_after, 10'000);
+  EXPECT_TRUE(eventually([&] { return gone_ == 1; }, 2000));
+  EXPECT_EQ(server_->stats().slow_readers, 1u);
+}
+
 TEST_F(StreamTest, ClientThatTakesNothingIsAbortedInTime) {
   start({.limits = {.write_stall_timeout = 200ms}});
   Client client(port(), 4096);
