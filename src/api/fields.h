@@ -16,6 +16,8 @@
 namespace millrace::api {
 
 inline constexpr int64_t kMaxTopK = int64_t{1} << 30;
+inline constexpr std::size_t kMaxBodyValues = 512u << 10;  // members and elements of one body, a prompt's ids included
+inline constexpr std::size_t kMaxBodyContainers = 16u << 10;  // arrays and objects of one body
 
 // What both generating endpoints read besides their prompt.
 struct CommonFields {
@@ -27,7 +29,7 @@ struct CommonFields {
   std::string cache_salt;
 };
 
-// A body that parses to an object, or the reason why not.
+// A body that parses to an object of bounded size, or the reason why not.
 Result<Json> parse_body(const std::string& body);
 
 // kNotFound when `model` is given and is not the served one; absent means the served one.
