@@ -47,7 +47,7 @@ void DetokenizerStage::heartbeat() {
   status.state = wire::StageState::kReady;
   status.steps = batches_;
   status.running = static_cast<int32_t>(states_.size());
-  front_.send(std::move(status));
+  front_.send_unless_full(std::move(status));
 }
 
 wire::TextBatch DetokenizerStage::translate(const wire::TokenBatch& batch) {

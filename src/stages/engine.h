@@ -5,8 +5,9 @@
 // with `finish`. A request that is refused (a bad template, a prompt over the context, a full queue) gets only the
 // finish, with FinishReason::kError, a code and a message, so the api can still answer with a real HTTP status.
 //
-// Thread safety: all functions may be called from any thread. A sink is called by one thread at a time, in order, never
-// from inside submit(). After abort() returns, one delta that was already under way may still arrive.
+// Thread safety: all functions may be called from any thread. A sink is called by one thread at a time, in order; a
+// request that is refused at once hears it from inside submit(). A sink must not call back into the engine. After
+// abort() returns, one delta that was already under way may still arrive.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +86,7 @@ class Engine {
   virtual ReqId submit(GenerateRequest request, Sink sink) = 0;
   // Ends the request without further news. Unknown or ended ids are ignored.
   virtual void abort(ReqId id) = 0;
-  // The callback is called once, on another thread.
+  // The callback is called once: on another thread, or from inside where the job is refused at once.
   virtual void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) = 0;
   virtual void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
                           std::function<void(Result<std::string>)> done) = 0;

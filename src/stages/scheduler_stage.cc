@@ -37,7 +37,9 @@ SchedulerStage::~SchedulerStage() = default;
 void SchedulerStage::beat(wire::StageStatus status) {
   status.stage = "scheduler";
   status.incarnation = incarnation_;
-  detokenizer_.send(std::move(status));
+  // Why the model could not be loaded is said once.
+  if (status.state == wire::StageState::kFailed) return detokenizer_.send(std::move(status));
+  detokenizer_.send_unless_full(std::move(status));
 }
 
 void SchedulerStage::run() {

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "control/mailbox.h"
 #include "wire/messages.h"
 
@@ -39,7 +40,8 @@ class Stage {
 };
 
 // Sends what it is given in order, and keeps what the receiver cannot take yet. A stage looks at full() before it makes
-// more.
+// more. A message that can never be sent (it is over a limit of the wire) is logged and dropped: it must not hold up
+// everybody else's.
 class PatientOutbox {
  public:
   static constexpr std::size_t kMaxKept = 256;  // messages
@@ -50,10 +52,20 @@ class PatientOutbox {
     kept_.push_back(std::move(message));
     flush();
   }
+  // For news that is repeated anyway (heartbeats): a receiver that stays away must not make it pile up.
+  void send_unless_full(wire::Message message) {
+    if (!full() || flush()) send(std::move(message));
+  }
   // True when nothing is kept any more.
   bool flush() {
-    while (!kept_.empty() && outbox_->send(kept_.front()).ok()) kept_.pop_front();
-    return kept_.empty();
+    while (!kept_.empty()) {
+      const Status status = outbox_->send(kept_.front());
+      const bool later = status.code() == StatusCode::kResourceExhausted || status.code() == StatusCode::kUnavailable;
+      if (later) return false;
+      if (!status.ok()) LOG_ERROR("dropped a message that cannot be sent: {}", status.to_string());
+      kept_.pop_front();
+    }
+    return true;
   }
   bool full() const { return kept_.size() >= kMaxKept; }
 

@@ -14,7 +14,9 @@ TokenizerStage::TokenizerStage(std::shared_ptr<const Tokenizer> tokenizer, std::
       max_prompt_bytes_(max_prompt_bytes),
       jobs_(kMaxTokenizerJobs) {}
 
-TokenizerStage::~TokenizerStage() {
+TokenizerStage::~TokenizerStage() { refuse_all(); }
+
+void TokenizerStage::refuse_all() {
   jobs_.close();
   while (auto job = jobs_.pop(0)) (*job)(false);
 }
@@ -25,6 +27,7 @@ void TokenizerStage::run() {
     if (job) (*job)(true);
     if (!job && jobs_.closed()) break;
   }
+  refuse_all();
 }
 
 Status TokenizerStage::post(Prompt prompt, Done done) {

@@ -2,8 +2,8 @@
 //
 // It lives in the front's process and takes its work by reference: the chat template is rendered (user text marked as
 // untrusted, so it cannot forge a special token), then encoded. Work is done in the order of arrival; each job's
-// callback is called exactly once, on the stage's thread (or by the destructor's thread, with kUnavailable, for what
-// was still queued).
+// callback is called exactly once, on the stage's thread: what is still queued at a stop gets kUnavailable before run()
+// returns, so that whoever owns the callbacks may go then. (Of a stage that never ran, the destructor says it.)
 //
 // Thread safety: post() from any thread; run() once, on the stage's thread.
 #pragma once
@@ -46,6 +46,7 @@ class TokenizerStage : public Stage {
  private:
   using Job = std::function<void(bool run)>;  // run = false: say kUnavailable
 
+  void refuse_all();
   Result<Ids> encode_text(const TextPrompt& prompt) const;
   Result<Ids> encode_chat(const ChatPrompt& prompt) const;
   Status check_ids(const Ids& ids) const;
