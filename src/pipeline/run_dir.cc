@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "millrace-";
 constexpr char kLockName[] = "lock";
+constexpr char kNewLockName[] = "lock.new";
 constexpr std::size_t kMaxPathBytes = 80;  // a socket's path holds 107 bytes, its file name included
 constexpr int kYoungSeconds = 60;          // a folder without a lock file may be one that is being made right now
 
@@ -27,8 +29,8 @@ std::string temp_root() {
   return root && *root ? root : "/tmp";
 }
 
-int lock_file(const std::string& dir, int flags) {
-  const int fd = ::open((dir + "/" + kLockName).c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+int lock_file(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     ::close(fd);
     errno = EWOULDBLOCK;
@@ -37,10 +39,22 @@ int lock_file(const std::string& dir, int flags) {
   return fd;
 }
 
+// The lock gets its name when it is held already: a lock file that nobody holds is a dead one at every moment, also to
+// an instance that starts at the same time.
+int make_lock(const std::string& dir) {
+  const std::string made = dir + "/" + kNewLockName;
+  const int fd = lock_file(made, O_RDWR | O_CREAT | O_EXCL);
+  if (fd < 0 || ::rename(made.c_str(), (dir + "/" + kLockName).c_str()) == 0) return fd;
+  const int why = errno;
+  ::close(fd);
+  errno = why;
+  return -1;
+}
+
 bool is_dead(const std::string& dir) {
   struct stat info {};
   if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
-  const int fd = lock_file(dir, O_RDWR);
+  const int fd = lock_file(dir + "/" + kLockName, O_RDWR);
   if (fd >= 0) {
     ::close(fd);
     return true;
@@ -50,9 +64,10 @@ bool is_dead(const std::string& dir) {
 
 void sweep_dead() {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(temp_root(), error)) {
-    const std::string path = entry.path().string();
-    if (entry.path().filename().string().starts_with(kPrefix) && is_dead(path)) RunDir::remove(path);
+  fs::directory_iterator entry(temp_root(), error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path path = entry->path();
+    if (path.filename().string().starts_with(kPrefix) && is_dead(path.string())) RunDir::remove(path.string());
   }
 }
 
@@ -66,8 +81,12 @@ Result<RunDir> RunDir::create() {
                             path.size(), kMaxPathBytes);
   }
   if (!::mkdtemp(path.data())) return internal_error("cannot make a folder {}: {}", path, std::strerror(errno));
-  const int fd = lock_file(path, O_RDWR | O_CREAT | O_EXCL);
-  if (fd < 0) return internal_error("cannot lock {}/{}: {}", path, kLockName, std::strerror(errno));
+  const int fd = make_lock(path);
+  if (fd < 0) {
+    Status status = internal_error("cannot lock {}/{}: {}", path, kLockName, std::strerror(errno));
+    remove(path);
+    return status;
+  }
   return RunDir(std::move(path), fd);
 }
 

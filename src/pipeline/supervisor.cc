@@ -44,8 +44,13 @@ Result<pid_t> spawn_self(const std::vector<std::string>& arguments) {
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  // No socket of a client may live on in a child: it would keep the connection open after this process closed it.
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   pid_t pid = -1;
-  const int failure = posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, argv.data(), environ);
+  const int failure = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (failure != 0) return internal_error("cannot start a process: {}", std::strerror(failure));
   return pid;
@@ -62,6 +67,8 @@ Supervisor::~Supervisor() { stop(0); }
 // The children are tied to the life of the thread that starts them (see prctl(2), PR_SET_PDEATHSIG), so all of them are
 // started by this one thread, which lives until they are gone.
 void Supervisor::start() {
+  // An ignored SIGCHLD is inherited from whoever started us; the kernel would then bury our children itself.
+  ::signal(SIGCHLD, SIG_DFL);
   thread_ = std::thread([this] { run(); });
 }
 
