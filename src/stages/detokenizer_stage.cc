@@ -28,16 +28,21 @@ void DetokenizerStage::run() {
       wire::TextBatch text = translate(*batch);
       if (!text.deltas.empty()) front_.send(std::move(text));
     } else if (auto* status = std::get_if<wire::StageStatus>(&*message)) {
-      // A new scheduler knows nothing of the requests that the dead one left behind.
-      if (status->stage == "scheduler" && std::exchange(scheduler_, status->incarnation) != status->incarnation) {
-        states_.clear();
-      }
+      hear_scheduler(*status);
       front_.send(std::move(*message));
     } else {
       LOG_WARNING("ignored a message of type {}: it is not for the detokenizer", message->index());
     }
   }
   front_.flush();
+}
+
+// A new scheduler knows nothing of the requests that the dead one left behind. The first one heard takes nothing away,
+// and neither does late news of an old one.
+void DetokenizerStage::hear_scheduler(const wire::StageStatus& status) {
+  if (status.stage != "scheduler" || status.incarnation <= scheduler_) return;
+  if (scheduler_ != 0) states_.clear();
+  scheduler_ = status.incarnation;
 }
 
 void DetokenizerStage::heartbeat() {
@@ -93,9 +98,15 @@ std::optional<wire::TextDelta> DetokenizerStage::translate(const wire::TokenDelt
   }
   auto found = states_.find(delta.id);
   if (found == states_.end()) {
-    // A request refused by the scheduler has no state; one that a stop string ended has none any more.
-    if (!delta.finish || delta.finish->reason != wire::FinishReason::kError) return std::nullopt;
+    // A request refused by the scheduler has no state; one that a stop string ended has none any more, and the front
+    // ignores what it hears of it. An end of a request whose state was lost must still be an end.
+    if (!delta.finish || delta.finish->reason == wire::FinishReason::kAborted) return std::nullopt;
     out.finish = delta.finish;
+    if (delta.finish->reason != wire::FinishReason::kError) {
+      out.finish = wire::Finish{.reason = wire::FinishReason::kError,
+                                .code = StatusCode::kInternal,
+                                .message = "the detokenizer lost this request"};
+    }
     return out;
   }
   State& state = found->second;

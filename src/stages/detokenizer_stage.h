@@ -43,6 +43,7 @@ class DetokenizerStage : public Stage {
   std::optional<wire::TextDelta> translate(const wire::TokenDelta& delta);
   std::optional<wire::TextDelta> open(const wire::TokenDelta& delta);
   static void append(wire::TextDelta& out, State& state, const StopStrings::Output& output);
+  void hear_scheduler(const wire::StageStatus& status);
   void heartbeat();
 
   std::shared_ptr<const Tokenizer> tokenizer_;

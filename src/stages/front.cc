@@ -129,8 +129,10 @@ void Front::deliver(const wire::TextDelta& delta) {
     entry->ended = delta.finish.has_value();
     entry->sink(delta);
   }
-  // A stop string ended it: the scheduler does not know yet.
-  if (delta.finish && delta.finish->matched_text) send_abort(delta.id);
+  // A stop string or a fault of the detokenizer ended it: the scheduler may not know yet, and ignores ids that it
+  // ended.
+  const bool early = delta.finish && (delta.finish->matched_text || delta.finish->reason == wire::FinishReason::kError);
+  if (early) send_abort(delta.id);
 }
 
 void Front::end(ReqId id, const Status& status) {
@@ -204,6 +206,7 @@ void Front::stage_down(const std::string& stage, const std::string& reason) {
     std::lock_guard lock(mutex_);
     StageView& view = stages_[stage];
     view.heard_ms = 0;
+    view.expected = 0;  // incarnations count from 1: a late heartbeat must not raise the dead
     view.status = {.stage = stage, .state = wire::StageState::kFailed, .message = reason};
   }
   end_all(Status(StatusCode::kUnavailable, fmt::format("the {} stopped: {}", stage, reason)));

@@ -11,6 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr int kMaxReceivedPerStep = 1024;  // messages; then a step, however many wait
+constexpr int kStalledMs = 120'000;        // one step may take long on a large model; longer than this it hangs
 constexpr int kStopMs = 1500;              // at a stop, how long the batch in flight is waited for
 constexpr int kPollMs = 50;                // heartbeats go on while a long batch computes
 
@@ -116,10 +117,17 @@ void SchedulerStage::serve() {
   Scheduler::Deltas out;
   int64_t next_beat_ms = 0;
   bool busy = false;
+  uint64_t last_steps = 0;
+  int64_t moved_ms = monotonic_ms();
   while (!stop_requested()) {
     if (monotonic_ms() >= next_beat_ms) {
       const SchedulerFacts facts = scheduler.facts();
-      beat({.state = wire::StageState::kReady,
+      if (facts.steps != last_steps || !scheduler.busy()) {
+        last_steps = facts.steps;
+        moved_ms = monotonic_ms();
+      }
+      const bool stalled = monotonic_ms() - moved_ms > kStalledMs;
+      beat({.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady,
             .steps = facts.steps,
             .running = facts.running,
             .waiting = facts.waiting,
