@@ -1,4 +1,5 @@
 // millrace chat: a conversation in the terminal with any OpenAI-compatible server.
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,6 +30,22 @@ constexpr char kHelp[] =
 
 std::atomic<bool> g_interrupted{false};
 
+// What a server sends must not move the cursor or ring the bell: no control characters but tab and line feed. The text
+// is whole UTF-8, so the controls U+0080 to U+009F are C2 and their own byte.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {
+      ++i;
+    } else if ((byte >= 0x20 && byte != 0x7F) || byte == '\n' || byte == '\t') {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 class Conversation {
  public:
   explicit Conversation(const ChatOptions& options, http::Url url)
@@ -52,6 +69,8 @@ class Conversation {
 
   // Streams the answer to the terminal and keeps it. An interrupted answer is kept as far as it came.
   Status ask(const std::string& question) {
+    // A question that was refused waits for /retry alone.
+    if (!messages_.empty() && messages_.back()["role"] == "user") messages_.erase(messages_.size() - 1);
     messages_.push_back({{"role", "user"}, {"content", question}});
     return answer();
   }
@@ -77,13 +96,18 @@ class Conversation {
     http::SseReader reader;
     g_interrupted.store(false);
     const auto begin = std::chrono::steady_clock::now();
-    auto response = client_.post("/v1/chat/completions", request.dump(), [&](std::string_view piece) {
-      return reader.push(piece, [&](std::string_view event) { return take_event(event, text, tokens, failed); }) &&
-             !g_interrupted.load();
-    });
+    auto response = client_.post("/v1/chat/completions", request.dump(-1, ' ', false, Json::error_handler_t::replace),
+                                 [&](std::string_view piece) {
+                                   return reader.push(piece, [&](std::string_view event) {
+                                     return take_event(event, text, tokens, failed);
+                                   }) && !g_interrupted.load();
+                                 });
     std::printf("\n");
-    if (!response.ok()) return response.status();
-    if (response->status != 200) return checked(*response).status();
+    // Ctrl-C also ends the wait for a server that says nothing.
+    const bool interrupted = g_interrupted.exchange(false);
+    if (!response.ok() && !interrupted) return response.status();
+    if (interrupted && text.empty()) return ok_status();
+    if (response.ok() && response->status != 200) return checked(*response).status();
     messages_.push_back({{"role", "assistant"}, {"content", text}});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (tokens > 0 && ::isatty(STDOUT_FILENO)) {
@@ -98,7 +122,7 @@ class Conversation {
     auto chunk = parse_json(event);
     if (!chunk.ok() || !chunk->is_object()) return true;
     if (const Json* error = json_find(*chunk, "error")) {
-      failed = Status(StatusCode::kUnavailable, error->dump());
+      failed = Status(StatusCode::kUnavailable, printable(error->dump()));
       return false;
     }
     if (const Json* usage = json_find(*chunk, "usage")) {
@@ -109,7 +133,7 @@ class Conversation {
     std::string piece;
     if (Status status = json_read(choices->front()["delta"], "content", piece); !status.ok()) return true;
     text += piece;
-    std::fputs(piece.c_str(), stdout);
+    std::fputs(printable(piece).c_str(), stdout);
     std::fflush(stdout);
     return true;
   }
@@ -125,7 +149,7 @@ class Conversation {
         if (Status status = json_read(*error, "message", message); !status.ok()) message = "no message";
       }
     }
-    return Status(StatusCode::kUnavailable, fmt::format("HTTP {}: {}", response.status, message));
+    return Status(StatusCode::kUnavailable, fmt::format("HTTP {}: {}", response.status, printable(message)));
   }
 
   http::Client client_;
@@ -134,14 +158,35 @@ class Conversation {
   Json messages_;
 };
 
-// One question, which may span lines. False at the end of input.
+// Prompts for a line. False: Ctrl-C came instead. SIGINT is blocked but for the wait itself, so that none is missed.
+bool wait_for_line(const char* prompt) {
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &interrupt, &before);
+  std::printf("%s", prompt);
+  std::fflush(stdout);
+  pollfd keyboard{STDIN_FILENO, POLLIN, 0};
+  const bool typed = ::ppoll(&keyboard, 1, nullptr, &before) >= 0;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return typed;
+}
+
+// One question, which may span lines. False at the end of input. Ctrl-C begins the question anew.
 bool read_line(std::string& line) {
   line.clear();
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
-  for (const char* prompt = "> ";; prompt = "... ") {
-    if (terminal) std::printf("%s", prompt), std::fflush(stdout);
+  for (;;) {
+    if (terminal && !wait_for_line(line.empty() ? "> " : "... ")) {
+      std::printf("\nCtrl-D or /quit leaves.\n");
+      line.clear();
+      continue;
+    }
     std::string piece;
-    if (!std::getline(std::cin, piece)) return false;
+    if (!std::getline(std::cin, piece)) {
+      if (terminal) std::printf("\n");
+      return false;
+    }
     const bool more = !piece.empty() && piece.back() == '\\';
     if (more) piece.back() = '\n';
     line += piece;
@@ -165,17 +210,17 @@ bool run_command(Conversation& conversation, const std::string& line, bool& quit
     conversation.reset();
   } else if (name == "/temperature") {
     const double value = std::strtod(argument.c_str(), &end);
-    if (end != argument.c_str() && value >= 0 && value <= 2) {
+    if (!argument.empty() && *end == '\0' && value >= 0 && value <= 2) {
       conversation.options().temperature = value;
     } else {
-      std::printf("temperature is '%s'; wanted a number in [0, 2]\n", argument.c_str());
+      std::printf("/temperature is '%s'; wanted a number in [0, 2]\n", argument.c_str());
     }
   } else if (name == "/max") {
     const long value = std::strtol(argument.c_str(), &end, 10);
-    if (value >= 1 && value <= INT32_MAX) {
+    if (*end == '\0' && value >= 1 && value <= INT32_MAX) {
       conversation.options().max_tokens = static_cast<int>(value);
     } else {
-      std::printf("the longest answer is '%s'; wanted a number of tokens from 1 on\n", argument.c_str());
+      std::printf("/max is '%s'; wanted a number of tokens, 1 or more\n", argument.c_str());
     }
   } else if (name == "/retry") {
     if (Status status = conversation.retry(); !status.ok()) print_error(status);
@@ -194,9 +239,10 @@ int run_chat(const ChatOptions& options) {
   if (Status status = conversation.connect(); !status.ok()) return print_error(status), 1;
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted.store(true); };
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = 0;  // not SA_RESTART: it ends the wait for the keyboard or the server
   ::sigaction(SIGINT, &action, nullptr);
-  if (::isatty(STDIN_FILENO)) std::printf("Talking to %s. /help lists the commands.\n", conversation.model().c_str());
+  if (::isatty(STDIN_FILENO))
+    std::printf("Talking to %s. /help lists the commands.\n", printable(conversation.model()).c_str());
   std::string line;
   bool failed = false;
   for (bool quit = false; !quit && read_line(line);) {

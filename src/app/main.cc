@@ -26,6 +26,11 @@ int run(int argc, char** argv) {
   add_inspect_options(*inspect_command, inspect);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    // What is missing is less of a help than the word that was not understood.
+    const std::vector<std::string> unknown = app.remaining(true);
+    if (unknown.empty()) return app.exit(error), kExitBadInput;
+    return app.exit(CLI::ExtrasError(unknown)), kExitBadInput;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitBadInput;
   }

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "api/error.h"
 #include "api/routes.h"
@@ -38,19 +39,38 @@ bool stop_signal(const sigset_t& set) {
   return ::sigtimedwait(&set, nullptr, &tick) > 0;
 }
 
-void print_banner(const std::string& url, const ModelFacts& model) {
+// How to start this program from the current folder.
+std::string program_name() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto near = program.lexically_proximate(std::filesystem::current_path(error));
+  if (error || near.empty()) return "millrace";
+  if (*near.begin() == "..") return program.string();
+  return near.has_parent_path() ? near.string() : "./" + near.string();
+}
+
+// How a user who is not in our folder calls this program.
+std::string program_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "millrace" : path.string();
+}
+
+void print_banner(const std::string& url, const ServeOptions& options, const ModelFacts& model) {
+  const char* key = options.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
+  const char* chat_key = options.api_key.empty() ? "" : " --api-key KEY";
   std::printf("\nMillrace %s serves %s at %s\n\n", kVersion, model.name.c_str(), url.c_str());
   if (model.has_chat_template) {
     std::printf(
-        "  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        "  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' \\\n"
         "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me a short story about a dog.\"}]}'\n\n",
-        url.c_str());
-    std::printf("  millrace chat --url %s\n\n", url.c_str());
+        url.c_str(), key);
+    std::printf("  %s chat --url %s%s\n\n", program_name().c_str(), url.c_str(), chat_key);
   } else {
     std::printf(
-        "  curl %s/v1/completions -H 'Content-Type: application/json' \\\n"
+        "  curl %s/v1/completions%s -H 'Content-Type: application/json' \\\n"
         "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 64}'\n\n",
-        url.c_str());
+        url.c_str(), key);
   }
   std::printf("Ctrl-C finishes what is running and stops.\n");
   std::fflush(stdout);
@@ -70,7 +90,7 @@ void drain(const ServeOptions& options, Front& front, http::Server& server, cons
 }
 
 // From ready (or not yet) until a signal. Returns the exit code.
-int wait_for_the_end(Backend& backend, const std::string& url, const sigset_t& signals) {
+int wait_for_the_end(Backend& backend, const ServeOptions& options, const std::string& url, const sigset_t& signals) {
   LoadingProgress progress(stderr);
   bool announced = false;
   while (!stop_signal(signals)) {
@@ -82,7 +102,7 @@ int wait_for_the_end(Backend& backend, const std::string& url, const sigset_t& s
     }
     if (!health.ready) continue;
     progress.finish();
-    print_banner(url, backend.front().model());
+    print_banner(url, options, backend.front().model());
     announced = true;
   }
   return 0;
@@ -120,7 +140,7 @@ int run_serve(const ServeOptions& options) {
   api::add_routes(context);
   if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
   (*backend)->start();
-  const int exit_code = wait_for_the_end(**backend, server.url(), signals);
+  const int exit_code = wait_for_the_end(**backend, options, server.url(), signals);
   if (exit_code == 0) drain(options, (*backend)->front(), server, signals);
   server.stop();
   (*backend)->stop();
