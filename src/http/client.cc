@@ -32,17 +32,22 @@ Result<Url> parse_url(const std::string& text) {
   }
   rest = rest.substr(0, rest.find('/'));
   Url url;
-  const std::size_t colon = rest.rfind(':');
-  const bool has_port = colon != std::string_view::npos && rest.find(']', colon) == std::string_view::npos;
-  std::string_view host = has_port ? rest.substr(0, colon) : rest;
-  if (has_port) {
+  // "[::1]:8080": the brackets keep an IPv6 address apart from the port.
+  const bool bracketed = rest.starts_with('[');
+  const std::size_t bracket = bracketed ? rest.find(']') : 0;
+  const std::size_t colon = bracket == std::string_view::npos ? bracket : rest.find(':', bracket);
+  std::string_view host = rest.substr(0, colon);
+  if (bracketed && (!host.ends_with(']') || host.size() < 3)) {
+    return invalid_argument("the host is '{}'; wanted an IPv6 address in brackets, [::1]", rest);
+  }
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (colon != std::string_view::npos) {
     const std::string_view port = rest.substr(colon + 1);
     const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), url.port);
-    if (code != std::errc() || end != port.data() + port.size()) {
-      return invalid_argument("the port is '{}'; wanted a number up to 65535", port);
+    if (code != std::errc() || end != port.data() + port.size() || url.port == 0) {
+      return invalid_argument("the port is '{}'; wanted a number in [1, 65535]", port);
     }
   }
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   if (!host.empty()) url.host = std::string(host);
   return url;
 }

@@ -1,0 +1,154 @@
+// The fields that generating endpoints share: what is taken, what is refused, and that every refusal names its field.
+#include "api/fields.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "wire/limits.h"
+
+namespace millrace::api {
+namespace {
+
+ModelFacts model() {
+  ModelFacts facts;
+  facts.name = "demo";
+  facts.vocab_size = 100;
+  facts.context_length = 64;
+  return facts;
+}
+
+Result<CommonFields> read(const std::string& text, const ModelFacts& facts = model()) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(text));
+  return read_common(body, facts);
+}
+
+TEST(Fields, TheBodyMustBeAnObject) {
+  EXPECT_TRUE(parse_body("{}").ok());
+  for (const char* text : {"", "[]", "1", "null", "{", "{\"a\":1,\"a\":2}"})
+    EXPECT_FALSE(parse_body(text).ok()) << text;
+}
+
+TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasItsOwn) {
+  auto plain = read("{}");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->sampling.temperature, 1.0);
+  EXPECT_EQ(plain->sampling.top_p, 1.0);
+  EXPECT_EQ(plain->sampling.min_p, 0.0);
+  EXPECT_EQ(plain->sampling.top_k, -1);
+  EXPECT_FALSE(plain->max_tokens.has_value());
+  EXPECT_FALSE(plain->stream);
+  EXPECT_TRUE(plain->sampling.skip_special_tokens);
+  ModelFacts own = model();
+  own.temperature = 0.6;
+  own.top_p = 0.95;
+  own.top_k = 20;
+  own.min_p = 0.05;
+  auto taken = read(R"({"top_p": 0.5, "temperature": null})", own);
+  ASSERT_TRUE(taken.ok());
+  EXPECT_EQ(taken->sampling.temperature, 0.6);
+  EXPECT_EQ(taken->sampling.top_p, 0.5);
+  EXPECT_EQ(taken->sampling.top_k, 20);
+  EXPECT_EQ(taken->sampling.min_p, 0.05);
+}
+
+TEST(Fields, EverythingIsRead) {
+  auto out = read(R"({"temperature":0,"top_p":0.9,"min_p":0.1,"top_k":5,"seed":-7,"stop":["a","b"],
+    "stop_token_ids":[3,99],"ignore_eos":true,"skip_special_tokens":false,"include_stop_str_in_output":true,
+    "max_tokens":9,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
+    "cache_salt":"s","somebody_elses_field":{"x":1},"frequency_penalty":0.0,"n":1,"tools":[],
+    "response_format":{"type":"text"},"logprobs":null,"user":"me"})");
+  ASSERT_TRUE(out.ok()) << out.status().to_string();
+  EXPECT_EQ(out->sampling.temperature, 0.0);
+  EXPECT_EQ(out->sampling.top_k, 5);
+  EXPECT_EQ(out->sampling.seed, static_cast<uint64_t>(-7));
+  EXPECT_EQ(out->sampling.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(out->sampling.stop_token_ids, (std::vector<int32_t>{3, 99}));
+  EXPECT_TRUE(out->sampling.ignore_eos);
+  EXPECT_FALSE(out->sampling.skip_special_tokens);
+  EXPECT_TRUE(out->sampling.include_stop_str_in_output);
+  EXPECT_EQ(out->max_tokens, 9);
+  EXPECT_TRUE(out->stream && out->include_usage && out->continuous_usage);
+  EXPECT_EQ(out->cache_salt, "s");
+  EXPECT_EQ(read(R"({"stop":"one"})")->sampling.stop, std::vector<std::string>{"one"});
+  EXPECT_EQ(read(R"({"top_k":0})")->sampling.top_k, -1);
+  EXPECT_EQ(read(R"({"max_completion_tokens":4})")->max_tokens, 4);
+}
+
+TEST(Fields, SeedsAreDrawnWhereNoneIsGiven) {
+  EXPECT_NE(read("{}")->sampling.seed, read("{}")->sampling.seed);
+  EXPECT_EQ(read(R"({"seed":0})")->sampling.seed, 0u);
+}
+
+// One line a refusal: the body, the field that `param` must name, and a piece of the message.
+TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
+  struct Case {
+    std::string body, param, says;
+  };
+  const std::string many_stops = "[" + [] {
+    std::string out = "\"x\"";
+    for (std::size_t i = 0; i < wire::kMaxStopStrings; ++i) out += ",\"x\"";
+    return out;
+  }() + "]";
+  const Case cases[] = {
+      {R"({"temperature":-0.1})", "temperature", "-0.1"},
+      {R"({"temperature":2.5})", "temperature", "[0, 2]"},
+      {R"({"temperature":"hot"})", "temperature", "string"},
+      {R"({"temperature":true})", "temperature", "boolean"},
+      {R"({"top_p":0})", "top_p", "(0, 1]"},
+      {R"({"top_p":1.01})", "top_p", "1.01"},
+      {R"({"min_p":-1})", "min_p", "[0, 1]"},
+      {R"({"top_k":-2})", "top_k", "-2"},
+      {R"({"top_k":1.5})", "top_k", "number"},
+      {R"({"seed":"x"})", "seed", "integer"},
+      {R"({"max_tokens":0})", "max_tokens", "[1, "},
+      {R"({"max_tokens":2147483648})", "max_tokens", "2147483648"},
+      {R"({"max_completion_tokens":-1})", "max_completion_tokens", "-1"},
+      {R"({"stop":7})", "stop", "integer"},
+      {R"({"stop":["a",1]})", "stop", "integer"},
+      {R"({"stop":[""]})", "stop", "empty"},
+      {R"({"stop":")" + std::string(wire::kMaxStopStringBytes + 1, 'x') + "\"}", "stop", "1025"},
+      {R"({"stop":)" + many_stops + "}", "stop", "17"},
+      {R"({"stop_token_ids":3})", "stop_token_ids", "array"},
+      {R"({"stop_token_ids":[100]})", "stop_token_ids", "100"},
+      {R"({"stop_token_ids":[-1]})", "stop_token_ids", "-1"},
+      {R"({"stop_token_ids":[1.0]})", "stop_token_ids", "1.0"},
+      {R"({"stream":1})", "stream", "boolean"},
+      {R"({"stream":true,"stream_options":[]})", "stream_options", "object"},
+      {R"({"stream_options":{}})", "stream_options", "stream: true"},
+      {R"({"ignore_eos":"no"})", "ignore_eos", "boolean"},
+      {R"({"cache_salt":")" + std::string(wire::kMaxNameBytes + 1, 'x') + "\"}", "cache_salt", "257"},
+      {R"({"n":2})", "n", "1"},
+      {R"({"logprobs":true})", "logprobs", "not supported"},
+      {R"({"frequency_penalty":0.5})", "frequency_penalty", "0"},
+      {R"({"tools":[{}]})", "tools", "not supported"},
+      {R"({"response_format":{"type":"json_object"}})", "response_format", "text"},
+      {R"({"regex":"a*"})", "regex", "not supported"},
+  };
+  for (const Case& each : cases) {
+    const auto out = read(each.body);
+    ASSERT_FALSE(out.ok()) << each.body.substr(0, 80);
+    const ApiError error = field_error(out.status());
+    EXPECT_EQ(error.http_status, 400) << each.body.substr(0, 80);
+    EXPECT_EQ(error.param, each.param) << error.message;
+    EXPECT_NE(error.message.find(each.says), std::string::npos) << error.message;
+  }
+}
+
+TEST(Fields, TheModelsName) {
+  const auto check = [](const std::string& text) { return check_model(*parse_body(text), model()); };
+  EXPECT_TRUE(check("{}").ok());
+  EXPECT_TRUE(check(R"({"model":"demo"})").ok());
+  EXPECT_TRUE(check(R"({"model":null})").ok());
+  const ApiError missing = field_error(check(R"({"model":"gpt-4"})"));
+  EXPECT_EQ(missing.http_status, 404);
+  EXPECT_EQ(missing.code, "model_not_found");
+  EXPECT_EQ(missing.param, "model");
+  EXPECT_NE(missing.message.find("'gpt-4'"), std::string::npos);
+  EXPECT_NE(missing.message.find("'demo'"), std::string::npos);
+  EXPECT_EQ(field_error(check(R"({"model":5})")).http_status, 400);
+  EXPECT_LT(check(R"({"model":")" + std::string(5000, 'x') + "\"}").message().size(), 400u);
+}
+
+}  // namespace
+}  // namespace millrace::api

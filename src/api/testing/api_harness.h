@@ -1,0 +1,175 @@
+// ApiHarness: the real routes behind a real HTTP server, in front of an engine that says what the test tells it to say.
+// For tests only. Thread safety: the engine locks; the harness belongs to the test's thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "api/routes.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "http/client.h"
+
+namespace millrace::api::testing {
+
+template <typename Condition>
+bool eventually(Condition condition, int timeout_ms = 5000) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+inline Json parsed(std::string_view text) {
+  auto json = parse_json(text);
+  EXPECT_TRUE(json.ok()) << text;
+  return json.ok() ? *json : Json();
+}
+
+// Request i gets the id i + 1.
+class FakeEngine : public Engine {
+ public:
+  ModelFacts facts;
+  std::function<Status(std::size_t index)> refuse;  // set: answers from inside submit() where it is not OK
+
+  ReqId submit(GenerateRequest request, Sink sink) override {
+    std::size_t index = 0;
+    {
+      std::lock_guard lock(mutex_);
+      index = requests_.size();
+      requests_.push_back(std::move(request));
+      sinks_.push_back(sink);
+    }
+    if (refuse) {
+      if (Status status = refuse(index); !status.ok()) say(index, error_of(index, status));
+    }
+    return ReqId{index + 1};
+  }
+  void abort(ReqId id) override {
+    std::lock_guard lock(mutex_);
+    aborts_.push_back(id.value - 1);
+    sinks_[id.value - 1] = nullptr;
+  }
+  void tokenize(Prompt, std::function<void(Result<TokenizeReply>)> done) override { done(TokenizeReply{{1, 2}}); }
+  void detokenize(std::vector<int32_t>, bool, std::function<void(Result<std::string>)> done) override {
+    done(std::string("text"));
+  }
+  const ModelFacts& model() const override { return facts; }
+  Health health() const override { return {.ready = true}; }
+
+  void say(std::size_t index, const wire::TextDelta& delta) {
+    Sink sink;
+    {
+      std::lock_guard lock(mutex_);
+      sink = sinks_.at(index);
+    }
+    if (sink) sink(delta);
+  }
+  void accept(std::size_t index) { say(index, {.id = ReqId{index + 1}, .accepted = true, .usage = {5, 0, 2}}); }
+  void text(std::size_t index, std::string text, int32_t tokens) {
+    say(index, {.id = ReqId{index + 1}, .text = std::move(text), .usage = {5, tokens, 2}});
+  }
+  void end(std::size_t index, wire::Finish finish, int32_t tokens, std::string text = "") {
+    say(index, {.id = ReqId{index + 1}, .text = std::move(text), .finish = std::move(finish), .usage = {5, tokens, 2}});
+  }
+  static wire::TextDelta error_of(std::size_t index, const Status& status) {
+    wire::TextDelta delta{.id = ReqId{index + 1}};
+    delta.finish =
+        wire::Finish{.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()};
+    return delta;
+  }
+
+  std::size_t submitted() const {
+    std::lock_guard lock(mutex_);
+    return requests_.size();
+  }
+  GenerateRequest request(std::size_t index) const {
+    std::lock_guard lock(mutex_);
+    return requests_.at(index);
+  }
+  std::vector<std::size_t> aborts() const {  // sorted, each once
+    std::lock_guard lock(mutex_);
+    std::vector<std::size_t> out = aborts_;
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<GenerateRequest> requests_;
+  std::vector<Sink> sinks_;
+  std::vector<std::size_t> aborts_;
+};
+
+class ApiHarness : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { log_init("test", LogLevel::kError); }
+  void SetUp() override {
+    engine_.facts.name = "demo";
+    engine_.facts.vocab_size = 100;
+    engine_.facts.context_length = 64;
+    http::ServerOptions options;
+    options.render_error = render_error_for_server;
+    server_ = std::make_unique<http::Server>(std::move(options));
+    context_ = std::make_unique<ApiContext>(ApiContext{*server_, engine_, "test"});
+    add_routes(*context_);
+    const Status status = server_->start();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  void TearDown() override { server_->stop(); }
+  static std::string render_error_for_server(int status, std::string_view message) {
+    return std::to_string(status) + " " + std::string(message);
+  }
+
+  struct Answer {
+    int status = 0;
+    std::string body;                 // not streamed
+    std::vector<std::string> events;  // streamed
+    Json json() const { return parsed(body); }
+  };
+  // The whole exchange, on a thread of its own. With stop_after, the client hangs up after so many events.
+  std::future<Answer> post(std::string path, std::string body, std::size_t stop_after = SIZE_MAX) {
+    return std::async(std::launch::async, [port = server_->port(), path, body, stop_after] {
+      http::Client client({"127.0.0.1", port}, "");
+      Answer answer;
+      http::SseReader reader;
+      std::string streamed;
+      auto response = client.post(path, body, [&](std::string_view piece) {
+        streamed += piece;
+        reader.push(piece, [&](std::string_view event) {
+          answer.events.emplace_back(event);
+          return true;
+        });
+        return answer.events.size() < stop_after;
+      });
+      if (response.ok()) {
+        answer.status = response->status;
+        answer.body = response->body.empty() ? streamed : response->body;
+      }
+      return answer;
+    });
+  }
+  void wait_submitted(std::size_t count) {
+    ASSERT_TRUE(eventually([&] { return engine_.submitted() >= count; }));
+  }
+
+  FakeEngine engine_;
+  std::unique_ptr<http::Server> server_;
+  std::unique_ptr<ApiContext> context_;
+};
+
+}  // namespace millrace::api::testing
