@@ -49,13 +49,6 @@ std::string program_name() {
   return near.has_parent_path() ? near.string() : "./" + near.string();
 }
 
-// How a user who is not in our folder calls this program.
-std::string program_path() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "millrace" : path.string();
-}
-
 void print_banner(const std::string& url, const ServeOptions& options, const ModelFacts& model) {
   const char* key = options.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   const char* chat_key = options.api_key.empty() ? "" : " --api-key KEY";
