@@ -39,14 +39,11 @@ bool stop_signal(const sigset_t& set) {
   return ::sigtimedwait(&set, nullptr, &tick) > 0;
 }
 
-// How to start this program from the current folder.
-std::string program_name() {
+// How to start this program from any folder: a user talks to the server from another terminal.
+std::string program_path() {
   std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto near = program.lexically_proximate(std::filesystem::current_path(error));
-  if (error || near.empty()) return "millrace";
-  if (*near.begin() == "..") return program.string();
-  return near.has_parent_path() ? near.string() : "./" + near.string();
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "millrace" : path.string();
 }
 
 void print_banner(const std::string& url, const ServeOptions& options, const ModelFacts& model) {
@@ -58,7 +55,7 @@ void print_banner(const std::string& url, const ServeOptions& options, const Mod
         "  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' \\\n"
         "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me a short story about a dog.\"}]}'\n\n",
         url.c_str(), key);
-    std::printf("  %s chat --url %s%s\n\n", program_name().c_str(), url.c_str(), chat_key);
+    std::printf("  %s chat --url %s%s\n\n", program_path().c_str(), url.c_str(), chat_key);
   } else {
     std::printf(
         "  curl %s/v1/completions%s -H 'Content-Type: application/json' \\\n"
