@@ -110,7 +110,9 @@ Status read_stop_token_ids(const Json& body, const ModelFacts& model, wire::Samp
   }
   for (const Json& id : *ids) {
     const bool inside = id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(model.vocab_size);
-    if (!inside) return invalid_argument("stop_token_ids has {}; wanted ids in [0, {})", id.dump(), model.vocab_size);
+    if (!inside)
+      return invalid_argument("stop_token_ids has {}; wanted ids in [0, {})", id.dump().substr(0, 64),
+                              model.vocab_size);
     out.stop_token_ids.push_back(id.get<int32_t>());
   }
   return ok_status();

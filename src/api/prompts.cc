@@ -35,7 +35,7 @@ Result<std::vector<int32_t>> read_ids(const Json& array, const std::string& name
     const Json& id = array[i];
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab_size)) {
       return invalid_argument("{}[{}] is {}; wanted an integer in [0, {})", name, i,
-                              id.is_primitive() ? id.dump() : std::string(json_type_name(id)), vocab_size);
+                              id.is_number() ? id.dump() : std::string(json_type_name(id)), vocab_size);
     }
     ids.push_back(id.get<int32_t>());
   }

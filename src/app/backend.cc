@@ -3,13 +3,20 @@
 #include <cstdio>
 
 namespace millrace {
+namespace {
+
+constexpr int kBeforeQueue = 1024;  // requests that may be in the tokenizer or on their way to the scheduler's queue
+
+}  // namespace
 
 Backend::Backend(const ServeOptions& options, TextSide& side)
     : options_(options), side_(side), tokenizer_(side.tokenizer, side.chat_template, side.max_prompt_bytes) {}
 
 void Backend::make_front(std::unique_ptr<Inbox> inbox) {
-  front_ = std::make_unique<Front>(FrontOptions{.request_timeout_s = options_.request_timeout_s}, side_.facts,
-                                   tokenizer_, std::move(inbox));
+  front_ = std::make_unique<Front>(FrontOptions{.max_requests = options_.model.max_running_requests +
+                                                                options_.model.max_queued_requests + kBeforeQueue,
+                                                .request_timeout_s = options_.request_timeout_s},
+                                   side_.facts, tokenizer_, std::move(inbox));
 }
 
 void Backend::start_front() {

@@ -1,9 +1,9 @@
 #include "app/loading.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <fstream>
 
 #include "api/reply.h"
 #include "base/log.h"
@@ -34,9 +34,27 @@ std::size_t longest_token_bytes(const Tokenizer& tokenizer) {
   return longest;
 }
 
+// The number behind `key` in a file of "Key:  number kB" lines, or the file's only number; 0 where there is none.
+uint64_t read_number(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  uint64_t number = 0;
+  for (std::string word; file >> word;) {
+    if (!key.empty() && word != key) continue;
+    if (!key.empty()) file >> word;
+    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), number);
+    return code == std::errc() ? number : 0;
+  }
+  return 0;
+}
+
+// What this process may still take: the system's free and reclaimable memory, and no more than its control group has
+// left.
 uint64_t available_bytes() {
-  const long pages = ::sysconf(_SC_AVPHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
-  return pages > 0 && page_bytes > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes) : 0;
+  uint64_t bytes = read_number("/proc/meminfo", "MemAvailable:") * 1024;
+  const uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
+  const uint64_t used = read_number("/sys/fs/cgroup/memory.current", "");
+  if (limit > 0) bytes = std::min(bytes, limit > used ? limit - used : 0);
+  return bytes;
 }
 
 // Pages that --kv-gib asks for; by default as many as the running requests can fill, within a quarter of the free
@@ -105,6 +123,10 @@ Result<TextSide> load_text_side(const ServeOptions& options) {
   TextSide side;
   const std::string& path = options.model.model;
   ASSIGN_OR_RETURN(side.dir, open_model_dir(path));
+  if (options.model.context_length > side.dir.config.max_position_embeddings) {
+    return invalid_argument("--context-length is {}; wanted at most {}, the model's own", options.model.context_length,
+                            side.dir.config.max_position_embeddings);
+  }
   ASSIGN_OR_RETURN(side.tokenizer, Tokenizer::load(path));
   // A template that does not parse costs the chat endpoint alone.
   auto chat_template = ChatTemplate::load(path);
@@ -116,6 +138,10 @@ Result<TextSide> load_text_side(const ServeOptions& options) {
   if (side.tokenizer->vocab_size() > side.dir.config.vocab_size) {
     LOG_WARNING("the tokenizer has ids up to {}, the model's embedding {} rows: the ids above it are refused",
                 side.tokenizer->vocab_size() - 1, side.dir.config.vocab_size);
+  }
+  if (side.dir.generation.repetition_penalty.value_or(1.0) != 1.0) {
+    LOG_WARNING("generation_config.json asks for repetition_penalty {}, which is not supported yet: texts will differ",
+                *side.dir.generation.repetition_penalty);
   }
   side.eos_token_ids = side.dir.generation.eos_token_ids;
   if (const auto eos = side.tokenizer->eos_id()) side.eos_token_ids.push_back(*eos);

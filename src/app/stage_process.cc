@@ -1,5 +1,6 @@
 // The child processes of `serve`: one stage each, on its process's main thread.
 #include <signal.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -14,7 +15,8 @@
 namespace millrace {
 namespace {
 
-constexpr int kWatchMs = 100;  // how late the death of the parent may be noticed where its signal was missed
+constexpr int kStopGraceMs = 2500;  // from the request to stop to the end by force
+constexpr int kWatchMs = 100;       // how late the death of the parent may be noticed where its signal was missed
 
 Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, ZmqContext& zmq) {
   const auto endpoint = [&o](const std::string& name) { return RunDir::ipc_endpoint(o.run_dir, name); };
@@ -35,7 +37,7 @@ Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, ZmqContext& zmq
 // Turns SIGTERM, or the parent's death, into request_stop(). SIGTERM is blocked in every thread and waited for here.
 class StopWatch {
  public:
-  StopWatch(Stage& stage, pid_t parent) {
+  StopWatch(Stage& stage, pid_t parent, std::string run_dir) : run_dir_(std::move(run_dir)) {
     thread_ = std::thread([this, &stage, parent] {
       sigset_t set;
       sigemptyset(&set);
@@ -44,6 +46,14 @@ class StopWatch {
       while (!done_.load() && ::sigtimedwait(&set, nullptr, &pause) != SIGTERM && parent_alive(parent)) {
       }
       stage.request_stop();
+      // Loading a large model, or a batch that takes long, does not look at the request: leave it behind.
+      for (int waited_ms = 0; !done_.load(); waited_ms += kWatchMs) {
+        if (waited_ms >= kStopGraceMs) {
+          if (!parent_alive(parent)) RunDir::remove(run_dir_);
+          ::_exit(1);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(kWatchMs));
+      }
     });
   }
   ~StopWatch() {
@@ -52,6 +62,7 @@ class StopWatch {
   }
 
  private:
+  const std::string run_dir_;
   std::atomic<bool> done_{false};
   std::thread thread_;
 };
@@ -77,7 +88,7 @@ int run_stage(const StageOptions& options) {
       print_error(stage.status());
       return stage.status().code() == StatusCode::kInternal ? 1 : kExitBadInput;
     }
-    StopWatch watch(**stage, options.parent);
+    StopWatch watch(**stage, options.parent, options.run_dir);
     (*stage)->run();
     const auto* scheduler = dynamic_cast<const SchedulerStage*>(stage->get());
     if (scheduler && !scheduler->load_status().ok()) {

@@ -142,7 +142,10 @@ Status MappedFile::prefault(const ProgressFn& progress) const {
     done += step;
     if (progress) progress(done, size_bytes_);
   }
-  return mode_ == MapMode::kMap ? verify_unchanged() : ok_status();
+  if (mode_ != MapMode::kMap) return ok_status();
+  // From here on the pages are read again and again: the kernel must not drop them behind the reader.
+  (void)::madvise(const_cast<std::byte*>(data_), size_bytes_, MADV_NORMAL);
+  return verify_unchanged();
 }
 
 Status MappedFile::verify_unchanged() const {

@@ -1,6 +1,6 @@
 """continue_final_message as transformers does it, over small templates that keep, trim, drop and repeat the message.
 
-  ../shared/tools/oracle python3 jinja_continue.py > ../golden/jinja/continue.json      (transformers 5.12)
+  python3 jinja_continue.py > ../golden/jinja/continue.json      (transformers 5.12)
 """
 
 import copy
