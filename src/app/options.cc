@@ -19,7 +19,9 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--kv-gib", o.kv_gib, "Memory for KV pages in GiB; 0 = a quarter of what is available, if of use")
+  command
+      .add_option("--kv-gib", o.kv_gib,
+                  "Memory for KV pages in GiB; 0 = as much as is useful, a quarter of the free memory at most")
       ->check(CLI::Range(0.0, 65536.0))
       ->capture_default_str()
       ->group(group);

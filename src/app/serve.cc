@@ -62,15 +62,19 @@ void print_banner(const std::string& url, const ServeOptions& options, const Mod
         "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 64}'\n\n",
         url.c_str(), key);
   }
-  std::printf("Ctrl-C finishes what is running and stops.\n");
+  std::printf("Ctrl-C stops the server when the running requests are done.\n");
   std::fflush(stdout);
 }
 
 // Lets what runs go on, up to the limit or a second signal, while everything new gets a 503.
 void drain(const ServeOptions& options, Front& front, http::Server& server, const sigset_t& signals) {
   front.drain();
-  std::fprintf(stderr, "millrace: stopping: %zu requests to finish, up to %d s (again to stop at once)\n",
-               front.live_requests(), options.drain_timeout_s);
+  if (const std::size_t live = front.live_requests(); live > 0) {
+    std::fprintf(stderr, "millrace: stopping when %zu %s done, after %d s at most; Ctrl-C again stops at once\n", live,
+                 live == 1 ? "request is" : "requests are", options.drain_timeout_s);
+  } else {
+    std::fprintf(stderr, "millrace: stopping\n");
+  }
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
   while (front.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
