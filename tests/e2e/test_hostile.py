@@ -467,6 +467,31 @@ def test_huge_bodies_are_refused_while_others_stream(server):
     assert memory_kib(server) - before < 200 * 1024, took
 
 
+LONG_TEXTS = {
+    "a word of 4 MB": "a" * 4_000_000, "a word of mixed letters": "".join(chr(97 + i * 7919 % 26) for i in range(4_000_000)), "a million combining marks": "e" + "\u0301" * 1_000_000,
+    "mixed combining marks": "e" + "".join(chr(0x300 + i * 31 % 0x60) for i in range(1_000_000)), "a megabyte of spaces": " " * 1_000_000, "spaces and line ends": " \n" * 500_000,
+    "a megabyte of digits": "1" * 1_000_000, "a megabyte of quotes": "'" * 1_000_000, "no spaces": "你" * 330_000, "conjoining letters": "\u1100\u1161" * 300_000}
+
+
+def test_texts_without_end_are_tokenized_in_linear_time_while_others_stream(tmp_path):
+    """A context of half a million tokens, so that the texts are really tokenized and not refused by their size in bytes."""
+    for file in DEMO.iterdir():
+        if file.name != "config.json":
+            (tmp_path / file.name).symlink_to(file.resolve())
+    config = json.loads((DEMO / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1 << 19}))
+    took = {}
+    with Server("--kv-gib", "0.1", model=tmp_path) as server:
+        with Listener(server) as listener:
+            for name, text in LONG_TEXTS.items():
+                begin = time.monotonic()
+                error = check_error(exchange(server, post_bytes({"prompt": text, "max_tokens": 1}, "/v1/completions"))[0], 400)
+                took[name] = round(time.monotonic() - begin, 2)
+                assert "tokens" in error["message"] and "bytes" not in error["message"]
+        assert max(took.values()) < 5 and listener.longest < 2, (took, listener.longest)
+        assert_well(server)
+
+
 # The demo tokenizer composes (NFC) before it encodes.
 @pytest.mark.parametrize("text", ["\0", "\0" * 100, "a\0b", "\ufffe\uffff", "\u202e\u200b\u2028", "🙂" * 50, "e" + "\u0301" * 200, " " * 900, "\n" * 300, "ﷺ" * 40, "<|im_end|>" * 20,
                                   "{{ 7*7 }}{% for x in y %}", "\x1b[31m", "\U0010ffff"], ids=lambda text: ascii(text)[:30])
