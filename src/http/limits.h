@@ -13,6 +13,7 @@ struct Limits {
   std::size_t header_count = 100;           // 431
   std::size_t target_bytes = 8192;          // 414
   std::size_t body_bytes = 32 << 20;        // 413
+  std::size_t bodies_bytes = 512 << 20;     // of all requests whose handler has not returned: 503 above
   std::size_t read_ahead_bytes = 64 << 10;  // received but not yet consumed (pipelined requests, body), per connection
   std::size_t max_pending_bytes = 1 << 20;  // unsent stream bytes of one slow reader: aborted above
   std::size_t discard_bytes = 64 << 10;     // body of a refused request read away to keep the connection; else close

@@ -127,7 +127,7 @@ Session::Awaitable<bool> Session::read_head() {
 }
 
 // False with error_ set when the body is malformed, too large or late.
-Session::Awaitable<bool> Session::read_body(BodyReader& reader, std::string& body, bool send_continue) {
+Session::Awaitable<bool> Session::read_body(BodyReader& reader, bool send_continue) {
   const Limits& limits = context_.options.limits;
   TimePoint start = Clock::now();
   TimePoint last = start;
@@ -137,9 +137,13 @@ Session::Awaitable<bool> Session::read_body(BodyReader& reader, std::string& bod
     pump();
   }
   while (true) {
-    if (size_t taken = reader.consume(input(), body); taken > 0) {
+    if (size_t taken = reader.consume(input(), request_->body); taken > 0) {
       last = Clock::now();
       consume(taken);
+      if (request_->count() > limits.bodies_bytes) {
+        error_ = {503, "the server holds too many request bodies at once"};
+        co_return false;
+      }
     }
     if (reader.done()) co_return true;
     TimePoint deadline = std::min(last + limits.body_idle_timeout, start + limits.body_total_timeout);
@@ -165,8 +169,8 @@ void Session::name_request() {
   request_id_ = given != nullptr ? *given : fmt::format("req-{:016x}", context_.id_seed ^ (id * 0x9E3779B97F4A7C15ULL));
 }
 
-RequestPtr Session::make_request(Router::Match& match) {
-  auto request = std::make_shared<Request>();
+std::shared_ptr<CountedRequest> Session::make_request(Router::Match& match) {
+  auto request = std::make_shared<CountedRequest>(context_.bodies_bytes);
   request->id = context_.next_request - 1;
   request->request_id = request_id_;
   request->method = head_.method;
@@ -212,9 +216,10 @@ Session::Awaitable<Session::Next> Session::serve_one() {
   }
   if (route != nullptr) {
     BodyReader reader(head_, body_limit(options, route));
-    good = co_await read_body(reader, request_->body, head_.expect_continue);
+    good = co_await read_body(reader, head_.expect_continue);
     if (good) co_return co_await run_handler(*route);
     keep_alive_ = false;
+    request_.reset();  // its bytes count against everybody's budget
     refusal_ = render_error(options, error_.status, error_.message);
   }
   if (closed_ || broken_) co_return Next::kReset;
@@ -227,7 +232,7 @@ Session::Awaitable<Session::Next> Session::serve_one() {
   Next next = co_await refuse();
   if (!discard || next != Next::kKeepAlive) co_return next;
   BodyReader reader(head_, options.limits.discard_bytes);
-  good = co_await read_body(reader, request_->body, false);
+  good = co_await read_body(reader, false);
   co_return good ? Next::kKeepAlive : Next::kClose;
 }
 

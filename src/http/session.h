@@ -40,6 +40,21 @@ class Session;
 std::string format_endpoint(const boost::asio::ip::tcp::endpoint& endpoint);
 
 // What the sessions of one server share. Atomics may be read from any thread; the rest belongs to the io thread.
+// A request that counts its body against the server's budget for as long as anybody holds it.
+struct CountedRequest : Request {
+  explicit CountedRequest(std::shared_ptr<std::atomic<std::size_t>> given) : budget(std::move(given)) {}
+  ~CountedRequest() { budget->fetch_sub(counted, std::memory_order_relaxed); }
+  // Counts what `body` has grown by; the bytes of all bodies now.
+  std::size_t count() {
+    const std::size_t more = body.size() - counted;
+    counted += more;
+    return budget->fetch_add(more, std::memory_order_relaxed) + more;
+  }
+
+  std::shared_ptr<std::atomic<std::size_t>> budget;  // shared: a request may outlive the server
+  std::size_t counted = 0;
+};
+
 struct Context {
   explicit Context(ServerOptions given) : options(std::move(given)) {}
 
@@ -53,6 +68,7 @@ struct Context {
   std::optional<Gate> gate;
   std::shared_ptr<Hub> hub;
   Counters counters;
+  const std::shared_ptr<std::atomic<std::size_t>> bodies_bytes = std::make_shared<std::atomic<std::size_t>>(0);
   std::atomic<bool> draining{false};
   DateCache date;
   uint64_t next_request = 1;
@@ -92,7 +108,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Awaitable<Next> serve_one();
   Awaitable<bool> await_first_byte();
   Awaitable<bool> read_head();
-  Awaitable<bool> read_body(BodyReader& reader, std::string& body, bool send_continue);
+  Awaitable<bool> read_body(BodyReader& reader, bool send_continue);
   Awaitable<Next> refuse();
   Awaitable<Next> run_handler(const Route& route);
   void call_handler(const Route& route);
@@ -101,7 +117,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Awaitable<void> wait(TimePoint deadline);
   const Route* decide();
   Next finish_exchange(bool stalled);
-  RequestPtr make_request(Router::Match& match);
+  std::shared_ptr<CountedRequest> make_request(Router::Match& match);
   void name_request();
 
   // session_io.cc: bytes.
@@ -147,7 +163,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string request_id_;
   std::string cors_origin_;
   bool keep_alive_ = true;
-  RequestPtr request_;
+  std::shared_ptr<CountedRequest> request_;
   HttpError error_;   // why read_head or read_body gave up
   Response refusal_;  // what refuse() sends
   std::shared_ptr<Exchange> exchange_;
