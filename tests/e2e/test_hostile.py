@@ -15,7 +15,7 @@ import unicodedata
 
 import pytest
 
-from harness import DEMO, ROOT, Server, placement, wait_until
+from harness import DEMO, Server, program, wait_until
 
 CHAT = "/v1/chat/completions"
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}]}
@@ -26,6 +26,14 @@ JSON = HOST + b"Content-Type: application/json\r\n"
 # What an error must not tell: addresses, sockets, files, the names of libraries.
 SECRETS = re.compile(r"0x[0-9a-f]{6,}|ipc:|/tmp|/proc|/dev|/usr|/home|/root|millrace-|\.cc\b|\.h:|std::|nlohmann|boost|zmq|exception", re.I)
 MIB = 1 << 20
+# A sanitized program is slow, and keeps freed memory for a while: its bounds are wider.
+SANITIZED = any(name in pathlib.Path(program()).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+SLOWER = 15 if SANITIZED else 1
+
+
+def kept_mib(mib):
+    """How much more memory may stay in use after a test."""
+    return (mib + (1024 if SANITIZED else 0)) * 1024
 
 
 class Wire:
@@ -144,7 +152,7 @@ def memory_kib(server):
 def assert_well(server):
     assert server.process.poll() is None, server.output()
     assert server.chat("Tell me a story.", max_tokens=2, temperature=0)
-    wait_until(lambda: pages_back(server), 15, "pages back")
+    wait_until(lambda: pages_back(server), 15 * SLOWER, "pages back")
     assert all(stage["incarnation"] == 1 for stage in server.get("/ready")[2]["stages"]), server.output()
     assert " E " not in server.output(), server.output()
 
@@ -176,7 +184,7 @@ class Listener(threading.Thread):
 
     def __enter__(self):
         self.start()
-        assert self.started.wait(30)
+        assert self.started.wait(30 * SLOWER)
         self.longest = 0.0
         return self
 
@@ -259,7 +267,7 @@ def test_a_head_that_never_ends_is_cut_off(server):
         begin = time.monotonic()
         while wire.send(b"X-Filler: " + b"a" * 8000 + b"\r\n"):
             assert time.monotonic() - begin < 10
-    assert memory_kib(server) - before < 4 * 1024
+    assert memory_kib(server) - before < kept_mib(4)
 
 
 def test_bodies_over_the_limit_are_413_before_they_are_read(server):
@@ -291,7 +299,7 @@ def test_a_million_chunks_of_one_byte_are_refused(server):
         wire.send(b"0\r\n\r\n")
         answer = wire.response()
         assert answer is None or check_error(answer, 400, 413)
-    assert memory_kib(server) - before < 8 * 1024
+    assert memory_kib(server) - before < kept_mib(8)
 
 
 def test_chunks_with_extensions_and_trailers_are_one_body(server):
@@ -434,7 +442,7 @@ def deep(opening, closing, depth, inside=b"1"):
 def test_broken_json_is_a_400_at_once(server, body):
     begin = time.monotonic()
     error = check_error(exchange(server, post_bytes(body))[0], 400)
-    assert time.monotonic() - begin < 3 and error["type"] == "invalid_request_error"
+    assert time.monotonic() - begin < 3 * SLOWER and error["type"] == "invalid_request_error"
 
 
 BOMBS = {
@@ -462,9 +470,9 @@ def test_huge_bodies_are_refused_while_others_stream(server):
             begin = time.monotonic()
             check_error(exchange(server, post_bytes(body, path))[0], 400, 404, 413)
             took[name] = round(time.monotonic() - begin, 2)
-    assert max(took.values()) < 5, took
-    assert listener.longest < 2, (listener.longest, took)
-    assert memory_kib(server) - before < 200 * 1024, took
+    assert max(took.values()) < 5 * SLOWER, took
+    assert listener.longest < 2 * SLOWER, (listener.longest, took)
+    assert memory_kib(server) - before < kept_mib(200), took
 
 
 LONG_TEXTS = {
@@ -488,7 +496,7 @@ def test_texts_without_end_are_tokenized_in_linear_time_while_others_stream(tmp_
                 error = check_error(exchange(server, post_bytes({"prompt": text, "max_tokens": 1}, "/v1/completions"))[0], 400)
                 took[name] = round(time.monotonic() - begin, 2)
                 assert "tokens" in error["message"] and "bytes" not in error["message"]
-        assert max(took.values()) < 5 and listener.longest < 2, (took, listener.longest)
+        assert max(took.values()) < 5 * SLOWER and listener.longest < 2 * SLOWER, (took, listener.longest)
         assert_well(server)
 
 
@@ -529,9 +537,9 @@ def test_readers_that_stop_reading_lose_their_pages_soon():
         for reader in readers:
             reader.send(post_bytes({**LONG, "stream": True}))
         wait_until(lambda: server.stage("scheduler")["running"] > 0, 10, "running requests")
-        wait_until(lambda: pages_back(server), 40, "pages back while the readers still hold their connections")
+        wait_until(lambda: pages_back(server), 40 * SLOWER, "pages back while the readers still hold their connections")
         assert server.stage("scheduler")["steps"] < 900  # aborted, not run to the end of the context
-        assert memory_kib(server) - before < 64 * 1024
+        assert memory_kib(server) - before < kept_mib(64)
         for reader in readers:
             reader.close()
         assert server.chat("Tell me a story.", max_tokens=2)
@@ -565,7 +573,7 @@ def test_slow_heads_and_bodies_do_not_hold_up_others(server):
     begin = time.monotonic()
     for _ in range(5):
         assert server.chat("Tell me a story.", max_tokens=2)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 10 * SLOWER
     # Ten seconds for a head; the slow bodies have thirty and are left to the idle limit.
     wait_until(lambda: time.monotonic() - begin > 10.5, 12, "end of the head's time limit")
     for wire in slow[1::2]:
@@ -665,11 +673,11 @@ def test_a_hundred_rounds_of_everything_leave_the_memory_flat(server):
         with contextlib.closing(Wire(server)) as wire:
             wire.send(post_bytes({**LONG, "stream": True}))
             wire.socket.recv(10)
-    for _ in range(20):
+    for _ in range(20 // SLOWER + 1):
         everything()
     wait_until(lambda: pages_back(server), 10, "pages back")
     before = memory_kib(server)
-    for _ in range(100):
+    for _ in range(100 // SLOWER):
         everything()
     wait_until(lambda: pages_back(server), 10, "pages back")
-    assert memory_kib(server) - before < 6 * 1024
+    assert memory_kib(server) - before < kept_mib(6)

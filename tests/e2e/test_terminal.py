@@ -291,8 +291,8 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, server):
         terminal.type("Tell me a very, very long story.\r")
         terminal.read_until(r"\r\n\S+ ")
         terminal.type("\x03")
-        terminal.read_until("> ", 5)
-        wait_until(lambda: server.stage("scheduler")["running"] == 0, 5, "end of the request")
+        terminal.read_until("> ")
+        wait_until(lambda: server.stage("scheduler")["running"] == 0, 20, "end of the request")
     terminal.type("/max 4\r")
     terminal.read_until("> ")
     terminal.type("Hi\r")
@@ -303,8 +303,8 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, server):
 
 def test_ctrl_c_at_the_prompt_says_how_to_leave(terminal):
     terminal.type("half a line\x03")
-    terminal.read_until("Ctrl-D", 5)
-    terminal.read_until("> ", 5)
+    terminal.read_until("Ctrl-D")
+    terminal.read_until("> ")
     terminal.type("/quit\r")
     assert terminal.exit_code() == 0
 
@@ -315,7 +315,7 @@ def test_ctrl_c_stops_waiting_for_a_server_that_says_nothing():
         screen.type("hi\r")
         time.sleep(0.3)
         screen.type("\x03")
-        screen.read_until("> ", 5)
+        screen.read_until("> ")
         screen.type("\x04")
         assert screen.exit_code() == 0
 
