@@ -371,5 +371,20 @@ TEST_F(HostileTest, NoSocketOfTheServerIsInheritedByChildPrograms) {
   EXPECT_GE(seen, 2) << "wanted the listening socket and the connection";
 }
 
+TEST_F(HostileTest, BodiesOfAllRequestsTogetherAreBounded) {
+  start({.bodies_bytes = 1000});
+  const std::string half(800, 'a');
+  Client slow(port());
+  const std::string request = post("/echo", half);
+  ASSERT_TRUE(slow.send(request.substr(0, request.size() - 1)));
+  std::this_thread::sleep_for(100ms);
+  Client refused(port());
+  EXPECT_EQ(refused.request(post("/echo", std::string(500, 'b'))).status, 503);
+  ASSERT_TRUE(slow.send("a"));
+  EXPECT_EQ(slow.read_reply().body, half);
+  // What was counted is given back, also for the refused one.
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Client(port()).request(post("/echo", std::string(900, 'c'))).status, 200);
+}
+
 }  // namespace
 }  // namespace millrace::http
