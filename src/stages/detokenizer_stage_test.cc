@@ -128,7 +128,7 @@ TEST_F(DetokenizerStageTest, StopStringsAcrossEveryCut) {
       for (auto part : {std::vector<int32_t>(ids.begin(), middle), std::vector<int32_t>(middle, ids.end())}) {
         for (auto& delta : tokens(1, part)) all.push_back(delta);
       }
-      for (auto& delta : finish(1, {.reason = wire::FinishReason::kLength})) all.push_back(delta);
+      for (auto& delta : finish(1, {.reason = wire::FinishReason::kAborted})) all.push_back(delta);
       int ends = 0;
       for (const auto& delta : all) {
         text += delta.text;
@@ -163,8 +163,16 @@ TEST_F(DetokenizerStageTest, NewsAfterTheEndIsIgnored) {
   ASSERT_TRUE(tokens(1, letters("x")).at(0).finish);
   EXPECT_TRUE(tokens(1, letters("more")).empty());
   EXPECT_TRUE(finish(1, {.reason = wire::FinishReason::kAborted}).empty());
-  EXPECT_TRUE(finish(1, {.reason = wire::FinishReason::kLength}).empty());
   EXPECT_TRUE(tokens(42, letters("never started")).empty());
+}
+
+// The front ignores it where the request has ended; where the state was lost, the client must hear of an end.
+TEST_F(DetokenizerStageTest, AnEndWithoutAStateIsAnError) {
+  const auto lost = finish(42, {.reason = wire::FinishReason::kLength}, letters("x"));
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].text, "");
+  EXPECT_EQ(lost[0].finish->reason, wire::FinishReason::kError);
+  EXPECT_EQ(lost[0].finish->code, StatusCode::kInternal);
 }
 
 TEST_F(DetokenizerStageTest, RefusalsPassWithoutAState) {

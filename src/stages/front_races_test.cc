@@ -29,7 +29,7 @@ class FrontRaces : public FrontHarness, public ::testing::WithParamInterface<uns
       auto heard = std::make_shared<Heard>();
       const ReqId id = front_->submit(request(1 + static_cast<int32_t>(random() % 17)), sink_of(heard));
       client.requests.emplace_back(id, heard);
-      if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 1500));
+      if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
       if (random() % 3 == 0) {
         const auto& [victim, its] = client.requests[random() % client.requests.size()];
         front_->abort(victim);
@@ -64,7 +64,7 @@ class FrontRaces : public FrontHarness, public ::testing::WithParamInterface<uns
     std::mt19937 random(seed);
     while (!done_) {
       const std::string stage = random() % 2 ? "scheduler" : "detokenizer";
-      if (random() % 4 == 0) front_->stage_down(stage, "chaos");
+      if (random() % 16 == 0) front_->stage_down(stage, "chaos");
       scheduler_->set_full(random() % 5 == 0);
       beat("scheduler", wire::StageState::kReady, kIncarnation);
       beat("detokenizer", wire::StageState::kReady, kIncarnation);

@@ -174,6 +174,10 @@ class FrontHarness : public ::testing::Test {
     std::lock_guard lock(heard.mutex);
     return !heard.ends.empty();
   }
+  static wire::Finish first_end(Heard& heard) {
+    std::lock_guard lock(heard.mutex);
+    return heard.ends.at(0);
+  }
   // Submits one that reaches the scheduler.
   ReqId running(std::shared_ptr<Heard> heard) {
     const std::size_t before = scheduler_->request_count();
