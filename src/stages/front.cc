@@ -129,18 +129,13 @@ void Front::deliver(const wire::TextDelta& delta) {
     entry->ended = delta.finish.has_value();
     entry->sink(delta);
   }
-  // A stop string or a fault of the detokenizer ended it: the scheduler may not know yet, and ignores ids that it
-  // ended.
+  // A stop string, a fault of the detokenizer or the front itself (see end()) ended it: the scheduler may not know yet,
+  // and ignores ids that it ended. `sent` stays as it is once the entry has left the table.
   const bool early = delta.finish && (delta.finish->matched_text || delta.finish->reason == wire::FinishReason::kError);
-  if (early) send_abort(delta.id);
+  if (early && entry->sent) send_abort(delta.id);
 }
 
-void Front::end(ReqId id, const Status& status) {
-  auto entry = find(id);
-  if (!entry) return;
-  deliver(failed(id, status));
-  if (entry->sent) send_abort(id);
-}
+void Front::end(ReqId id, const Status& status) { deliver(failed(id, status)); }
 
 void Front::abort(ReqId id) {
   std::shared_ptr<Entry> entry;
