@@ -153,8 +153,10 @@ class PercentFormat {
     if (decimal && number < 0) digits.erase(0, 1);
     auto magnitude = number < 0 ? -static_cast<unsigned __int128>(number) : static_cast<unsigned __int128>(number);
     unsigned base = type == 'o' ? 8 : 16;
-    for (auto rest = magnitude; !decimal && (rest != 0 || digits.empty()); rest /= base) {
-      digits.insert(digits.begin(), (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[rest % base]);
+    const char* symbols = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
+    while (!decimal && (magnitude != 0 || digits.empty())) {
+      digits.insert(digits.begin(), symbols[static_cast<unsigned>(magnitude % base)]);
+      magnitude /= base;
     }
     if (precision > kMaxPrecision)
       fail_limit("a precision of {} in a format; the limit is {}", precision, kMaxPrecision);
