@@ -27,8 +27,6 @@ function(millrace_folder name)
     set(program ${name}_${short}_test)
     add_executable(${program} ${test_source})
     target_link_libraries(${program} PRIVATE millrace_${name} ${ARG_TEST_LIBS} GTest::gtest_main)
-    # gtest's macros cost more to optimize than they gain; the code under test keeps its own level.
-    target_compile_options(${program} PRIVATE -O1)
     target_compile_definitions(${program} PRIVATE MILLRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     add_test(NAME ${name}.${short} COMMAND ${program})
     set_tests_properties(${name}.${short} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
