@@ -79,13 +79,6 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
 
 }  // namespace
 
-void add_chat_routes(ApiContext& context) {
-  context.server.add_route({.method = "POST",
-                            .pattern = "/v1/chat/completions",
-                            .handler = [&context](http::RequestPtr request, http::ResponderPtr responder) {
-                              Status status = handle(context, *request, responder);
-                              if (!status.ok()) responder->send(error_response(field_error(status)));
-                            }});
-}
+void add_chat_routes(ApiContext& context) { add_post_route(context, "/v1/chat/completions", handle); }
 
 }  // namespace millrace::api

@@ -24,6 +24,10 @@ inline constexpr std::size_t kMaxPrompts = 64;     // of one completions request
 // The context outlives the server's io thread.
 void add_routes(ApiContext& context);
 
+// A POST route whose handler either takes the responder along or says why not, which becomes the error response.
+using PostHandler = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&);
+void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle);
+
 void add_chat_routes(ApiContext& context);
 void add_completions_routes(ApiContext& context);
 void add_token_routes(ApiContext& context);

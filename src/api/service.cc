@@ -1,5 +1,6 @@
 // What says who serves and whether: /v1/models, /live, /ready, /health, /version, /.
 #include "api/error.h"
+#include "api/fields.h"
 #include "api/routes.h"
 #include "base/json.h"
 
@@ -103,6 +104,15 @@ void add_service_routes(ApiContext& context) {
       {.method = "GET", .pattern = "/v1/models/{id...}", .handler = [&context](auto request, auto responder) {
          get_model(context, *request, responder);
        }});
+}
+
+void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle) {
+  context.server.add_route({.method = "POST",
+                            .pattern = pattern,
+                            .handler = [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
+                              Status status = handle(context, *request, responder);
+                              if (!status.ok()) responder->send(error_response(field_error(status)));
+                            }});
 }
 
 void add_routes(ApiContext& context) {

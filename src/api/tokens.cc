@@ -70,23 +70,12 @@ Status detokenize(ApiContext& context, const http::Request& request, const http:
   return ok_status();
 }
 
-using Handle = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&);
-
-void add(ApiContext& context, const std::string& pattern, Handle handle) {
-  context.server.add_route({.method = "POST",
-                            .pattern = pattern,
-                            .handler = [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
-                              Status status = handle(context, *request, responder);
-                              if (!status.ok()) responder->send(error_response(field_error(status)));
-                            }});
-}
-
 }  // namespace
 
 void add_token_routes(ApiContext& context) {
   for (const char* prefix : {"", "/v1"}) {
-    add(context, std::string(prefix) + "/tokenize", tokenize);
-    add(context, std::string(prefix) + "/detokenize", detokenize);
+    add_post_route(context, std::string(prefix) + "/tokenize", tokenize);
+    add_post_route(context, std::string(prefix) + "/detokenize", detokenize);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "text/jinja/unicode.h"
 
+#include "text/utf8.h"
+
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -117,20 +119,8 @@ uint32_t next_code_point(std::string_view text, size_t& at) {
 void append_utf8(std::string& out, uint32_t c) {
   if (c >= kBadByte) {
     out += static_cast<char>(c - kBadByte);
-  } else if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xC0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xE0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
   } else {
-    out += static_cast<char>(0xF0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
+    utf8_append(out, c);
   }
 }
 
