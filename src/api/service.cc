@@ -37,15 +37,10 @@ void get_model(ApiContext& context, const http::Request& request, const http::Re
   responder->send({.body = std::move(out)});
 }
 
-std::string_view state_name(wire::StageState state) {
-  static constexpr std::string_view kNames[] = {"loading", "ready", "stalled", "failed", "draining"};
-  return kNames[static_cast<std::size_t>(state)];
-}
-
 void append_stage(std::string& out, const wire::StageStatus& stage) {
   out += "{\"stage\":";
   json_append_string(out, stage.stage);
-  out += fmt::format(",\"state\":\"{}\",\"message\":", state_name(stage.state));
+  out += fmt::format(",\"state\":\"{}\",\"message\":", wire::stage_state_name(stage.state));
   json_append_string(out, stage.message);
   out += fmt::format(
       ",\"progress\":{:.3f},\"incarnation\":{},\"steps\":{},\"running\":{},\"waiting\":{},\"pages_total\":{},\"pages_"

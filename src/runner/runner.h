@@ -18,18 +18,34 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kv/page_copy.h"
+#include "wire/messages.h"
 
 namespace millrace {
 
 inline constexpr int kMaxInFlight = 2;
 
-// How one row of logits becomes a token. The draw depends on (seed, position) and the logits alone.
+// In SequenceStep::tokens and ::generated: the token that the batch submitted just before this one samples for the same
+// request. It lets a batch be submitted while the one before it still runs. Only the last token may be one.
+inline constexpr int32_t kTokenInFlight = -1;
+
+// How one row of logits becomes a token: penalties, bans and biases on the logits; then temperature and filters; then
+// one draw that depends on (seed, position) and the logits alone.
 struct SamplingSpec {
   double temperature = 1.0;  // 0 = greedy: the lowest id among the largest logits
   double top_p = 1.0;
   double min_p = 0.0;
   int32_t top_k = -1;
   uint64_t seed = 0;
+  double frequency_penalty = 0;
+  double presence_penalty = 0;
+  double repetition_penalty = 1;
+  std::vector<wire::LogitBias> logit_bias;
+  std::vector<int32_t> banned;             // never drawn in this step (the stop tokens, below min_tokens)
+  int32_t top_logprobs = -1;               // -1: no logprobs
+  std::vector<int32_t> logprob_token_ids;  // with logprobs: of these ids too
+
+  bool penalizes() const { return frequency_penalty != 0 || presence_penalty != 0 || repetition_penalty != 1; }
 };
 
 // The share of one request in one step: rows for `tokens` at positions [position, position + tokens.size()).
@@ -40,24 +56,38 @@ struct SequenceStep {
   std::vector<int32_t> pages;   // page table: covers position + tokens.size() tokens
   bool sample = false;          // sample the token that follows the last row
   SamplingSpec sampling;
+  // Where sampling.penalizes(): all tokens generated so far, the last of `tokens` included. Empty otherwise.
+  std::vector<int32_t> generated;
+  // Logprobs of the prompt: the row of tokens[score_begin + i] is scored against score_targets[i], the token that
+  // follows it in the prompt. Empty: none are wanted.
+  int32_t score_begin = 0;
+  std::vector<int32_t> score_targets;
+
+  bool answers() const { return sample || !score_targets.empty(); }
 };
 
 struct Batch {
   uint64_t step = 0;
+  std::vector<PageCopy> copies;  // done first, in this order
   std::vector<SequenceStep> sequences;
 };
 
+// What a step found for one sequence that answers().
 struct SampledToken {
   ReqId request;
-  int32_t token = 0;
-  Status status;  // not OK: this row alone failed (NaN logits); the other rows are good
+  int32_t token = 0;                            // of no meaning without `sample`
+  Status status;                                // not OK: this sequence alone failed (NaN logits); the others are good
+  std::optional<wire::TokenLogprobs> logprobs;  // of `token`, where sampling.top_logprobs >= 0
+  std::vector<wire::TokenLogprobs> prompt_logprobs;  // one for each of score_targets
 };
 
 struct BatchResult {
   uint64_t step = 0;
   Status status;                     // not OK: the whole step failed, no tokens
-  std::vector<SampledToken> tokens;  // one for each sequence with `sample`, in the batch's order
+  std::vector<SampledToken> tokens;  // one for each sequence that answers(), in the batch's order
   uint64_t weight_version = 0;
+  int64_t compute_us = 0;  // from the first copy to the last draw
+  int64_t idle_us = 0;     // that the compute thread had waited for this batch since it ended the one before
 };
 
 struct RunnerFacts {
@@ -65,6 +95,8 @@ struct RunnerFacts {
   int32_t context_length = 0;
   int32_t page_size = 0;
   int32_t page_count = 0;
+  int32_t host_page_count = 0;  // of the host tier; 0: there is none
+  uint64_t weight_version = 0;  // of the weights in place now
 };
 
 class Runner {

@@ -12,7 +12,7 @@ SequenceMemory::SequenceMemory(int32_t page_count, int32_t page_size, bool prefi
 bool SequenceMemory::attach(Sequence& sequence, uint64_t weight_version, int64_t reserve) {
   CHECK(sequence.pages.empty() && sequence.lock == nullptr && sequence.computed == 0);
   MatchResult match;
-  if (prefix_cache_) match = cache_->match_prefix({sequence.cache_salt, weight_version}, sequence.tokens);
+  if (prefix_cache_) match = cache_->match_prefix({sequence.extra_key, weight_version}, sequence.tokens);
   // The lock comes before the count of what is available: the matched pages themselves must not be evicted.
   cache_->lock(match.node);
   const int32_t matched = static_cast<int32_t>(match.pages.size());
@@ -36,7 +36,7 @@ void SequenceMemory::publish(Sequence& sequence) {
   const int32_t whole = sequence.computed / page_size_;
   if (!prefix_cache_ || !sequence.publishable || whole <= sequence.shared_pages) return;
   const auto count = static_cast<std::size_t>(whole);
-  InsertResult inserted = cache_->insert({sequence.cache_salt, sequence.weight_version},
+  InsertResult inserted = cache_->insert({sequence.extra_key, sequence.weight_version},
                                          std::span(sequence.tokens).first(count * static_cast<std::size_t>(page_size_)),
                                          std::span(sequence.pages).first(count));
   cache_->lock(inserted.node);

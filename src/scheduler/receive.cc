@@ -45,7 +45,7 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out) {
   sequence->prompt_length = static_cast<int32_t>(request.prompt.size());
   sequence->tokens = std::move(request.prompt);
   sequence->sampling = std::move(request.sampling);
-  sequence->cache_salt = std::move(request.cache_salt);
+  sequence->extra_key = std::move(request.extra_key);
   sequence->arrival = next_arrival_++;
 
   wire::TokenDelta& accepted = out.emplace_back();

@@ -23,7 +23,7 @@ struct RadixNode;
 struct Sequence {
   ReqId id;
   wire::SamplingParams sampling;
-  std::string cache_salt;
+  std::string extra_key;
   std::vector<int32_t> tokens;
   int32_t prompt_length = 0;
   uint64_t arrival = 0;           // the order of acceptance; never changes

@@ -67,7 +67,7 @@ TEST(PrefixCache, SaltsAndWeightVersionsShareNothing) {
   Harness h(kRoomy, {}, endless());
   const auto cached = [&](uint64_t id, const char* salt) {
     wire::TokenizedRequest request = Harness::request(id, prompt(40), 2);
-    request.cache_salt = salt;
+    request.extra_key = salt;
     request.sampling.seed = 3;
     h.receive(request);
     h.run();

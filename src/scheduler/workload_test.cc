@@ -112,7 +112,7 @@ class World {
     request.sampling.temperature = pick({0.0, 1.0});
     request.sampling.ignore_eos = pick({0, 0, 1}) == 1;
     if (pick({0, 0, 1}) == 1) request.sampling.stop_token_ids = random_tokens(5);
-    if (pick({0, 1}) == 1) request.cache_salt = pick({"a", "b"});
+    if (pick({0, 1}) == 1) request.extra_key = pick({"a", "b"});
     requests_[id] = request;
     const uint64_t at = random_() % 60;
     arrivals_.emplace(at, id);

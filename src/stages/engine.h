@@ -50,7 +50,11 @@ struct GenerateRequest {
   Prompt prompt;
   wire::SamplingParams sampling;      // max_tokens is ignored here: the next field says it
   std::optional<int32_t> max_tokens;  // nullopt: to the end of the context
-  std::string cache_salt;
+  std::string extra_key;              // requests with different keys never share KV pages
+  int32_t priority = 0;               // larger = sooner, where the scheduler's policy looks at it
+  int64_t timeout_ms = 0;             // of this request; 0: the server's limit alone
+  int64_t queue_timeout_ms = 0;       // how long it may wait for its first step; 0: the server's limit alone
+  std::optional<int32_t> replica;     // which of several schedulers; nullopt: the router chooses
 };
 
 struct TokenizeReply {
@@ -86,6 +90,15 @@ class Engine {
   virtual ReqId submit(GenerateRequest request, Sink sink) = 0;
   // Ends the request without further news. Unknown or ended ids are ignored.
   virtual void abort(ReqId id) = 0;
+  // Ends the request with the news of a finish kAborted: for an abort that somebody else than its client asks for.
+  virtual void cancel(ReqId id) = 0;
+  // An order to every scheduler; `done` is called once, on another thread, with one reply of each. A scheduler that
+  // does not answer within timeout_ms and kAdminGraceMs more gives a reply with kDeadline; one that is not there,
+  // kUnavailable.
+  virtual void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
+                     std::function<void(std::vector<wire::AdminReply>)> done) = 0;
+  // The bytes of one token by itself, for logprobs: perhaps a part of a character. Empty for an id without a token.
+  virtual std::string token_bytes(int32_t id) const = 0;
   // The callback is called once: on another thread, or from inside where the job is refused at once.
   virtual void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) = 0;
   virtual void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,

@@ -13,22 +13,6 @@ wire::TextDelta failed(ReqId id, const Status& status) {
   return delta;
 }
 
-std::string_view state_name(wire::StageState state) {
-  switch (state) {
-    case wire::StageState::kLoading:
-      return "loading";
-    case wire::StageState::kReady:
-      return "ready";
-    case wire::StageState::kStalled:
-      return "stalled";
-    case wire::StageState::kFailed:
-      return "failed";
-    case wire::StageState::kDraining:
-      return "draining";
-  }
-  return "unknown";
-}
-
 }  // namespace
 
 Front::Front(FrontOptions options, ModelFacts model, TokenizerStage& tokenizer, std::unique_ptr<Inbox> inbox)
@@ -94,7 +78,10 @@ Status Front::resolve_lengths(const GenerateRequest& request, wire::TokenizedReq
 void Front::tokenized(ReqId id, GenerateRequest request, Result<std::vector<int32_t>> ids) {
   if (!ids.ok()) return end(id, ids.status());
   wire::TokenizedRequest out{.id = id, .prompt = std::move(ids).value(), .sampling = std::move(request.sampling)};
-  out.cache_salt = std::move(request.cache_salt);
+  out.extra_key = std::move(request.extra_key);
+  out.priority = request.priority;
+  out.timeout_ms = request.timeout_ms;
+  out.queue_timeout_ms = request.queue_timeout_ms;
   if (Status status = resolve_lengths(request, out); !status.ok()) return end(id, status);
   Status sent;
   {
@@ -131,7 +118,8 @@ void Front::deliver(const wire::TextDelta& delta) {
   }
   // A stop string, a fault of the detokenizer or the front itself (see end()) ended it: the scheduler may not know yet,
   // and ignores ids that it ended. `sent` stays as it is once the entry has left the table.
-  const bool early = delta.finish && (delta.finish->matched_text || delta.finish->reason == wire::FinishReason::kError);
+  const bool early =
+      delta.finish && (delta.finish->matched_text || delta.finish->reason >= wire::FinishReason::kAborted);
   if (early && entry->sent) send_abort(delta.id);
 }
 
@@ -149,6 +137,17 @@ void Front::abort(ReqId id) {
   if (entry->sent) send_abort(id);
   std::lock_guard lock(entry->mutex);
   entry->ended = true;
+}
+
+void Front::cancel(ReqId id) {
+  wire::TextDelta delta{.id = id};
+  delta.finish = wire::Finish{.reason = wire::FinishReason::kAborted};
+  deliver(delta);
+}
+
+void Front::admin(wire::AdminAction /*action*/, std::string /*argument*/, int64_t /*timeout_ms*/,
+                  std::function<void(std::vector<wire::AdminReply>)> done) {
+  done({});
 }
 
 void Front::send_abort(ReqId id) {
@@ -218,7 +217,8 @@ std::string Front::why_not_ready() const {
     if (status.state == wire::StageState::kLoading) {
       return fmt::format("{}: {} {:.0f}%", name, status.message, status.progress * 100);
     }
-    if (status.state != wire::StageState::kReady) return fmt::format("{}: {}", name, state_name(status.state));
+    if (status.state != wire::StageState::kReady)
+      return fmt::format("{}: {}", name, wire::stage_state_name(status.state));
     const int64_t silent_ms = monotonic_ms() - view.heard_ms;
     if (silent_ms > kStageSilentMs) return fmt::format("{}: stalled, silent for {} ms", name, silent_ms);
   }

@@ -48,6 +48,10 @@ class Front : public Engine, public Stage {
   // Engine
   ReqId submit(GenerateRequest request, Sink sink) override;
   void abort(ReqId id) override;
+  void cancel(ReqId id) override;
+  void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
+             std::function<void(std::vector<wire::AdminReply>)> done) override;
+  std::string token_bytes(int32_t id) const override { return tokenizer_.token_bytes(id); }
   void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) override;
   void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
                   std::function<void(Result<std::string>)> done) override;

@@ -18,7 +18,7 @@ TEST_F(FrontTest, TheWayOfARequest) {
   GenerateRequest in = request(3, 5);
   in.sampling.seed = 77;
   in.sampling.stop = {"x"};
-  in.cache_salt = "salt";
+  in.extra_key = "salt";
   const ReqId id = front_->submit(std::move(in), sink_of(heard));
   ASSERT_TRUE(eventually([&] { return scheduler_->request_count() == 1; }));
   const wire::TokenizedRequest sent = scheduler_->requests()[0];
@@ -27,7 +27,7 @@ TEST_F(FrontTest, TheWayOfARequest) {
   EXPECT_EQ(sent.sampling.max_tokens, 5);
   EXPECT_EQ(sent.sampling.seed, 77u);
   EXPECT_EQ(sent.sampling.stop, std::vector<std::string>{"x"});
-  EXPECT_EQ(sent.cache_salt, "salt");
+  EXPECT_EQ(sent.extra_key, "salt");
   EXPECT_EQ(front_->live_requests(), 1u);
   deliver({.id = id, .accepted = true});
   deliver({.id = id, .text = "he"});

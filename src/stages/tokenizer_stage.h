@@ -39,6 +39,8 @@ class TokenizerStage : public Stage {
   Status post(Prompt prompt, Done done);
   Status post_decode(Ids ids, bool skip_special_tokens, std::function<void(Result<std::string>)> done);
   void close() { jobs_.close(); }
+  // The bytes of one token; from any thread, at once.
+  std::string token_bytes(int32_t id) const { return tokenizer_->token_bytes(id); }
 
   // What a job does, for tests.
   Result<Ids> encode(const Prompt& prompt) const;

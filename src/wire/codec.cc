@@ -15,6 +15,7 @@ static_assert(std::endian::native == std::endian::little, "token ids travel as l
 // The largest number of each enumeration: what decode() accepts.
 constexpr uint64_t last_value(FinishReason) { return static_cast<uint64_t>(FinishReason::kError); }
 constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }
+constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminAction::kStopProfile); }
 constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }
 
 template <typename T>
@@ -45,6 +46,7 @@ Status check_size(std::size_t size, std::size_t limit, std::string_view what) {
 // The number of elements that a list may have, and the bytes of a string inside one (only stop strings come in lists).
 template <typename T>
 constexpr std::size_t max_elements() {
+  if (std::is_same_v<T, TokenLogprobs>) return kMaxChunkLogprobs;
   return std::is_same_v<T, std::string> ? kMaxStopStrings : kMaxBatchEntries;
 }
 

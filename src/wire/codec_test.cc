@@ -18,9 +18,41 @@ TokenizedRequest sample_request() {
   request.sampling = {.max_tokens = 64, .temperature = 0.7, .top_p = 0.9, .top_k = 40, .seed = 18446744073709551615ull};
   request.sampling.stop = {"\n\n", "é", std::string(300, 'x')};
   request.sampling.stop_token_ids = {2, 3};
-  request.cache_salt = "tenant";
+  request.sampling.frequency_penalty = 0.5;
+  request.sampling.presence_penalty = -2;
+  request.sampling.repetition_penalty = 1.25;
+  request.sampling.min_tokens = 3;
+  request.sampling.logit_bias = {{5, -100}, {151642, 0.5}};
+  request.sampling.stop_regex = {"a+b"};
+  request.sampling.top_logprobs = 2;
+  request.sampling.logprob_token_ids = {4};
+  request.extra_key = "tenant";
+  request.priority = -3;
+  request.timeout_ms = 1500;
   return request;
 }
+
+std::vector<TokenLogprobs> sample_logprobs() {
+  return {{.token = 7, .logprob = -0.5, .top_ids = {7, 8}, .top = {-0.5, -1.25}}, {.token = 8, .of_ids = {-3.5}}};
+}
+
+TextBatch sample_text() { return {{TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć", .tokens = {9}}}}; }
+
+StageStatus sample_status() {
+  return {.stage = "scheduler",
+          .incarnation = 3,
+          .state = StageState::kReady,
+          .progress = 0.5,
+          .steps = 9,
+          .weight_version = 1,
+          .metrics = {{"num_retractions_total", 4}}};
+}
+
+AdminRequest sample_order() {
+  return {.id = 3, .action = AdminAction::kStartProfile, .argument = "/tmp/x", .timeout_ms = 2500};
+}
+
+AdminReply sample_reply() { return {.id = 3, .stage = "scheduler", .message = "done"}; }
 
 TokenBatch sample_batch() {
   TokenBatch batch;
@@ -30,16 +62,17 @@ TokenBatch sample_batch() {
     if (i % 3 == 0) delta.tokens = {i, i + 1};
     if (i % 5 == 0) delta.finish = Finish{.reason = FinishReason::kStop, .matched_token = 7};
     delta.usage = {.prompt_tokens = i, .completion_tokens = 2, .cached_tokens = 1};
+    if (i == 9) delta.logprobs = sample_logprobs();
+    if (i == 1) delta.prompt_logprobs = sample_logprobs();
+    delta.weight_version = 2;
     batch.deltas.push_back(delta);
   }
   return batch;
 }
 
 std::vector<Message> all_kinds() {
-  return {
-      sample_request(), AbortRequest{ReqId{7}}, sample_batch(),
-      TextBatch{{TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć"}}},
-      StageStatus{.stage = "scheduler", .incarnation = 3, .state = StageState::kReady, .progress = 0.5, .steps = 9}};
+  return {sample_request(), AbortRequest{ReqId{7}}, sample_batch(), sample_text(),
+          sample_status(),  sample_order(),         sample_reply()};
 }
 
 // Equality through the wire form: two messages are the same when they encode to the same bytes.
@@ -102,7 +135,7 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   std::string frame = bytes_of(AbortRequest{ReqId{7}});
   std::string wrong_version = frame;
   wrong_version[2] = 9;
-  expect_message(wrong_version, "wire version 9; wanted 1");
+  expect_message(wrong_version, "wire version 9; wanted 2");
   std::string wrong_type = frame;
   wrong_type[4] = 77;
   expect_message(wrong_type, "message type 77 is unknown");
@@ -110,8 +143,8 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   unknown_field[7] = 33;
   expect_message(unknown_field, "field 33 is unknown");
   // An array that declares 4 billion deltas in a ten-byte frame.
-  expect_message(std::string("\x83\x00\x01\x01\x02\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
-  expect_message(std::string("\x83\x00\x01\x01\x02\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");
+  expect_message(std::string("\x83\x00\x02\x01\x02\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
+  expect_message(std::string("\x83\x00\x02\x01\x02\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");
 }
 
 TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
@@ -146,10 +179,10 @@ TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
 TEST(Codec, FramesEqualTheOraclesBytes) {
   const std::string folder = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/";
   const std::vector<std::pair<std::string, Message>> cases = {
-      {"tokenized_request", sample_request()},
-      {"abort_request", AbortRequest{ReqId{7}}},
-      {"token_batch", sample_batch()},
-      {"text_batch", TextBatch{{TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć"}}}},
+      {"tokenized_request", sample_request()}, {"abort_request", AbortRequest{ReqId{7}}},
+      {"token_batch", sample_batch()},         {"text_batch", sample_text()},
+      {"stage_status", sample_status()},       {"admin_request", sample_order()},
+      {"admin_reply", sample_reply()},
   };
   for (const auto& [name, message] : cases) {
     std::ifstream file(folder + name + ".msgpack", std::ios::binary);

@@ -8,18 +8,23 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 1;
+inline constexpr uint32_t kWireVersion = 2;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
 inline constexpr std::size_t kMaxBatchEntries = 4096;      // requests in one token or text batch
 inline constexpr std::size_t kMaxPromptTokens = 4u << 20;  // ids in one request
 inline constexpr std::size_t kMaxTextBytes = 16u << 20;    // one string: a text delta is the longest
+inline constexpr std::size_t kMaxChunkLogprobs = 64u
+                                                 << 10;  // places of one request in one delta: a chunk's rows at most
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 
 inline constexpr std::size_t kMaxStopTokenIds = 256;
+inline constexpr std::size_t kMaxLogitBiases = 1024;
+inline constexpr std::size_t kMaxTopLogprobs = 256;
+inline constexpr std::size_t kMaxLogprobTokenIds = 1024;
 inline constexpr std::size_t kMaxErrorBytes = 4096;  // one error message
-inline constexpr std::size_t kMaxNameBytes = 256;    // cache salts
+inline constexpr std::size_t kMaxNameBytes = 256;    // cache salts and other parts of the extra key
 
 }  // namespace millrace::wire

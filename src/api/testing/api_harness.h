@@ -63,6 +63,14 @@ class FakeEngine : public Engine {
     aborts_.push_back(id.value - 1);
     sinks_[id.value - 1] = nullptr;
   }
+  void cancel(ReqId id) override {
+    say(id.value - 1, {.id = id, .finish = wire::Finish{.reason = wire::FinishReason::kAborted}});
+  }
+  void admin(wire::AdminAction, std::string, int64_t,
+             std::function<void(std::vector<wire::AdminReply>)> done) override {
+    done({{.stage = "scheduler"}});
+  }
+  std::string token_bytes(int32_t id) const override { return "t" + std::to_string(id); }
   void tokenize(Prompt, std::function<void(Result<TokenizeReply>)> done) override { done(TokenizeReply{{1, 2}}); }
   void detokenize(std::vector<int32_t>, bool, std::function<void(Result<std::string>)> done) override {
     done(std::string("text"));
