@@ -134,7 +134,9 @@ Status read_number(MsgpackReader& in, T& value) {
       return invalid_argument("{} is no known value; wanted at most {}", number, last_value(T{}));
     value = static_cast<T>(number);
   } else if constexpr (std::is_unsigned_v<T>) {
-    ASSIGN_OR_RETURN(value, in.unsigned_integer());
+    ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
+    value = static_cast<T>(number);
+    if (value != number) return invalid_argument("{} is out of range", number);
   } else {
     ASSIGN_OR_RETURN(const int64_t number, in.integer());
     value = static_cast<T>(number);

@@ -45,7 +45,8 @@ StageStatus sample_status() {
           .progress = 0.5,
           .steps = 9,
           .weight_version = 1,
-          .metrics = {{"num_retractions_total", 4}}};
+          .metrics = {{"num_retractions_total", 4}},
+          .replica = 2};
 }
 
 AdminRequest sample_order() {
@@ -56,6 +57,7 @@ AdminReply sample_reply() { return {.id = 3, .stage = "scheduler", .message = "d
 
 TokenBatch sample_batch() {
   TokenBatch batch;
+  batch.source = 4294967295u;
   for (int i = 0; i < 40; ++i) {
     TokenDelta delta{.id = ReqId{static_cast<uint64_t>(i)}};
     if (i % 2) delta.start = DetokenizeStart{.stop = {"stop"}};
@@ -142,6 +144,9 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   std::string unknown_field = frame;
   unknown_field[7] = 33;
   expect_message(unknown_field, "field 33 is unknown");
+  // A batch without deltas from a replica that has no number of 32 bits.
+  expect_message(std::string("\x83\x00\x02\x01\x02\x02\x82\x01\x90\x02\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 19),
+                 "4294967296 is out of range");
   // An array that declares 4 billion deltas in a ten-byte frame.
   expect_message(std::string("\x83\x00\x02\x01\x02\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
   expect_message(std::string("\x83\x00\x02\x01\x02\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");

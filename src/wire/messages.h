@@ -196,10 +196,11 @@ struct TokenDelta {
 
 struct TokenBatch {
   std::vector<TokenDelta> deltas;
+  uint32_t source = 0;  // StageStatus::replica of the scheduler that sends it
 
   template <typename V>
   void visit(V&& v) {
-    v(1, deltas);
+    v(1, deltas), v(2, source);
   }
 };
 
@@ -264,12 +265,13 @@ struct StageStatus {
   int32_t page_size = 0;
   uint64_t weight_version = 0;
   std::vector<Metric> metrics;
+  uint32_t replica = 0;  // which one of several equal stages, from 0
 
   template <typename V>
   void visit(V&& v) {
     v(1, stage), v(2, incarnation), v(3, state), v(4, message), v(5, progress), v(6, steps), v(7, running);
     v(8, waiting), v(9, pages_total), v(10, pages_free), v(11, pages_cached), v(12, page_size);
-    v(13, weight_version), v(14, metrics);
+    v(13, weight_version), v(14, metrics), v(15, replica);
   }
 };
 

@@ -45,11 +45,11 @@ TOKEN_DELTAS = [
 FRAMES = {
     "tokenized_request": frame(0, {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}),
     "abort_request": frame(1, {1: 7}),
-    "token_batch": frame(2, {1: TOKEN_DELTAS}),
+    "token_batch": frame(2, {1: TOKEN_DELTAS, 2: 4294967295}),
     "admin_request": frame(5, {1: 3, 2: 1, 3: "/tmp/x", 4: 2500}),
     "admin_reply": frame(6, {1: 3, 2: "scheduler", 3: 0, 4: "done"}),
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
-                              14: [{1: "num_retractions_total", 2: 4.0}]}),
+                              14: [{1: "num_retractions_total", 2: 4.0}], 15: 2}),
     "text_batch": frame(3, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}]}),
 }
 
