@@ -109,7 +109,8 @@ TEST_P(FrontRaces, OneRequestOneEnd) {
         EXPECT_EQ(heard->ends.size(), 1u) << id.value;
       }
       EXPECT_LE(heard->accepted, 1) << id.value;
-      EXPECT_EQ(heard->after_end + heard->at_once + heard->after_abort, 0) << id.value;
+      EXPECT_EQ(heard->after_end + heard->at_once, 0) << id.value;
+      EXPECT_LE(heard->after_abort, 1) << id.value;  // the one that was under way already
     }
   }
   EXPECT_EQ(scheduler_->after_abort(), 0);
