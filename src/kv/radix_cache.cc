@@ -36,6 +36,23 @@ MatchResult RadixCache::match_prefix(const CacheNamespace& space, std::span<cons
   return result;
 }
 
+int32_t RadixCache::peek(const CacheNamespace& space, std::span<const int32_t> tokens) const {
+  const auto root = roots_.find(space);
+  if (root == roots_.end() || tokens.empty()) return 0;
+  const std::size_t usable = (tokens.size() - 1) / static_cast<std::size_t>(page_size_);
+  tokens = tokens.first(usable * static_cast<std::size_t>(page_size_));
+  int32_t pages = 0;
+  for (const RadixNode* node = root->second; !tokens.empty();) {
+    node = find_child(*node, tokens);
+    if (node == nullptr) break;
+    const int32_t common = common_pages(*node, tokens);
+    pages += common;
+    if (common < page_count(*node)) break;
+    tokens = tokens.subspan(node->tokens.size());
+  }
+  return pages * page_size_;
+}
+
 InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int32_t> tokens,
                                 std::span<const PageId> pages) {
   CHECK(tokens.size() == pages.size() * static_cast<std::size_t>(page_size_));

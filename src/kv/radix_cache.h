@@ -1,6 +1,6 @@
 // RadixCache: which KV pages hold which token sequences, so that requests with a common prefix compute it once.
 //
-// A radix tree for each namespace (cache salt, weight version). An edge is a run of whole pages: page_size tokens each.
+// A radix tree for each namespace (extra key, weight version). An edge is a run of whole pages: page_size tokens each.
 // Children are found by a hash of their first page and then compared token by token: two prompts share a page only if
 // their tokens are equal, whatever the hash says.
 //
@@ -37,7 +37,7 @@ namespace millrace {
 
 // Pages are shared inside a namespace only.
 struct CacheNamespace {
-  std::string salt;
+  std::string extra_key;  // kv/extra_key.h composes it
   uint64_t weight_version = 0;
   friend auto operator<=>(const CacheNamespace&, const CacheNamespace&) = default;
 };
@@ -79,6 +79,9 @@ class RadixCache {
   // The longest cached prefix of `tokens`, in whole pages, and at most tokens.size() - 1 tokens, so that one token is
   // left to compute and give logits. Splits a node that matches in part. Marks the path as just used.
   MatchResult match_prefix(const CacheNamespace& space, std::span<const int32_t> tokens);
+
+  // How many tokens match_prefix would find now: nothing is touched, split or locked.
+  int32_t peek(const CacheNamespace& space, std::span<const int32_t> tokens) const;
 
   // Makes the cache know `tokens`; tokens.size() == pages.size() * page_size. A page that the caller holds becomes the
   // cache's (kHeld -> kCached) where its tokens are new; where they are cached, the cache's own page stands.

@@ -108,7 +108,7 @@ TEST(RadixCache, ADivergingSequenceSplitsANode) {
   f.insert({1, 2, 9, 10});
   EXPECT_EQ(f.cache.cached_pages(), 10);
   EXPECT_EQ(draw_tree(f.cache),
-            "salt \"\" weights 0\n"
+            "key \"\" weights 0\n"
             "  [1 | 2] p0 p1\n"
             "    [3 | 4 | 5 | 6 | 7 | 8] p2 p3 p4 p5 p6 p7\n"
             "    [9 | 10] p10 p11\n");
@@ -116,7 +116,7 @@ TEST(RadixCache, ADivergingSequenceSplitsANode) {
   EXPECT_EQ(f.match({1, 2, 3, 4, 999, 1000}), 4);
   EXPECT_EQ(f.cache.cached_pages(), 10);
   EXPECT_EQ(draw_tree(f.cache),
-            "salt \"\" weights 0\n"
+            "key \"\" weights 0\n"
             "  [1 | 2] p0 p1\n"
             "    [3 | 4] p2 p3\n"
             "      [5 | 6 | 7 | 8] p4 p5 p6 p7\n"
@@ -132,7 +132,7 @@ TEST(RadixCache, ASplitInsideAPageGoesBackToThePageBoundary) {
   EXPECT_EQ(f.match({1, 2, 3, 4, 5, 6, 99, 100, 101}), 4);
   f.insert({1, 2, 3, 4, 5, 6, 99, 100});
   EXPECT_EQ(draw_tree(f.cache),
-            "salt \"\" weights 0\n"
+            "key \"\" weights 0\n"
             "  [1 2 3 4] p0\n"
             "    [5 6 7 8 | 9 10 11 12] p1 p2\n"
             "    [5 6 99 100] p4\n");
@@ -193,7 +193,7 @@ TEST(RadixCache, ALockOutlivesASplitOfItsNode) {
   f.cache.lock(node);
   f.insert({1, 2, 30});
   EXPECT_EQ(draw_tree(f.cache),
-            "salt \"\" weights 0\n"
+            "key \"\" weights 0\n"
             "  [1 | 2] p0 p1 *1\n"
             "    [3 | 4 | 5 | 6] p2 p3 p4 p5 *1\n"
             "    [30] p8\n");
@@ -220,12 +220,12 @@ TEST(RadixCache, EvictionFreesExactlyWhatIsAskedFromTheEndOfTheOldestPath) {
   f.match(range(1, 5));  // now the second path is the oldest
   EXPECT_EQ(f.cache.evict(2), 2);
   EXPECT_EQ(draw_tree(f.cache),
-            "salt \"\" weights 0\n"
+            "key \"\" weights 0\n"
             "  [1 | 2 | 3 | 4 | 5] p0 p1 p2 p3 p4\n"
             "  [11 | 12 | 13] p5 p6 p7\n");
   EXPECT_EQ(f.cache.evict(4), 4);
   EXPECT_EQ(draw_tree(f.cache),
-            "salt \"\" weights 0\n"
+            "key \"\" weights 0\n"
             "  [1 | 2 | 3 | 4] p0 p1 p2 p3\n");
   EXPECT_EQ(f.cache.evict(100), 4);
   EXPECT_EQ(f.cache.evict(1), 0);
@@ -239,9 +239,9 @@ TEST(RadixCache, AParentIsEvictedOnlyAfterItsChildren) {
   f.insert({1, 2, 4});
   f.insert({9});
   EXPECT_EQ(f.cache.evict(2), 2);  // [3], then [4]: the parent was used with each of them
-  EXPECT_EQ(draw_tree(f.cache), "salt \"\" weights 0\n  [1 | 2] p0 p1\n  [9] p2\n");
+  EXPECT_EQ(draw_tree(f.cache), "key \"\" weights 0\n  [1 | 2] p0 p1\n  [9] p2\n");
   EXPECT_EQ(f.cache.evict(2), 2);
-  EXPECT_EQ(draw_tree(f.cache), "salt \"\" weights 0\n  [9] p2\n");
+  EXPECT_EQ(draw_tree(f.cache), "key \"\" weights 0\n  [9] p2\n");
 }
 
 // 1,000 sequences with a common prefix of 10,000 tokens and 100 of their own: the prefix is stored once.
@@ -279,7 +279,7 @@ TEST(RadixCache, ADeepPathStaysCorrect) {
   f.cache.unlock(deepest);
   EXPECT_TRUE(f.cache.verify().ok());
   EXPECT_EQ(f.cache.evict(kLength - 1), kLength - 1);
-  EXPECT_EQ(draw_tree(f.cache), "salt \"\" weights 0\n  [5] p0\n");
+  EXPECT_EQ(draw_tree(f.cache), "key \"\" weights 0\n  [5] p0\n");
 }
 
 TEST(RadixCacheDeathTest, UnlockingWhatIsNotLockedIsAProgrammerError) {

@@ -1,10 +1,17 @@
-// SequenceMemory: gives KV pages to sequences and takes them back. It joins the page pool and the radix cache, so that
-// the scheduler speaks of sequences only. The bytes behind the pages are the runner's.
+// SequenceMemory: gives KV pages to sequences and takes them back. It joins the page pool, the radix cache and the host
+// tier, so that the scheduler speaks of sequences only. The bytes behind the pages are the runner's.
 //
 // Invariants (docs/scheduler.md):
 //   books: free + cached + held = all, after every call
 //   a sequence's page table is [shared: the tree's, locked] [own: held by it alone]; rows are only ever written to own
 //   pages, because shared pages lie below `computed`
+//
+// Batches in flight. The books run ahead of the bytes: attach() may hand out a page whose bytes are still on the host,
+// or one whose old bytes are still to be copied there. take_copies() gives those copies; they belong into the next
+// batch that is submitted, in front of its rows. The runner does everything in the order of submission, so every page
+// holds the right bytes by the time that a row reads it, and a page may be given to somebody else as soon as its copy
+// to the host was decided. Only a page that a row *in flight* may still write must not be reused: see publish() and
+// release().
 //
 // Owner: the scheduler. Thread safety: none.
 #pragma once
@@ -12,9 +19,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "kv/cache_options.h"
+#include "kv/kv_event.h"
+#include "kv/page_copy.h"
 #include "kv/page_pool.h"
 #include "kv/radix_cache.h"
 #include "scheduler/sequence.h"
@@ -24,18 +36,32 @@ namespace millrace {
 // Whether the KV that a sequence computed may be found by others. kNo when the step that computed it failed.
 enum class Publish : bool { kNo = false, kYes = true };
 
+struct MemoryOptions {
+  bool prefix_cache = true;  // off: nothing is shared, nothing stays, and the other options are of no meaning
+  CacheOptions cache;        // strategy and policy; parse_eviction_strategy() and parse_write_policy() know the names
+  int32_t host_pages = 0;    // of the host tier (RunnerFacts::host_page_count); 0: there is none
+};
+
+// kInvalidArgument names the option, the value seen and the value wanted.
+Status validate(const MemoryOptions& options);
+
 class SequenceMemory {
  public:
-  SequenceMemory(int32_t page_count, int32_t page_size, bool prefix_cache);
+  SequenceMemory(int32_t page_count, int32_t page_size, MemoryOptions options);
+  SequenceMemory(int32_t page_count, int32_t page_size, bool prefix_cache)
+      : SequenceMemory(page_count, page_size, MemoryOptions{prefix_cache, {}, 0}) {}
 
   int32_t page_size() const { return page_size_; }
   int32_t pages_for(int64_t tokens) const { return static_cast<int32_t>((tokens + page_size_ - 1) / page_size_); }
   int32_t available() const { return pool_->free_count() + cache_->evictable_pages(); }
 
-  // Finds the longest cached prefix of the sequence's tokens, locks it, and allocates pages for all the other tokens;
-  // sets computed, pages, shared_pages, lock, weight_version. False, and nothing has changed, when fewer than `reserve`
-  // pages would stay available.
+  // Finds the longest cached prefix of the sequence's tokens (at most sequence.match_limit of them, and never the
+  // last), locks it, and allocates pages for all the other tokens; sets computed, pages, shared_pages, lock,
+  // weight_version, host_tokens. False, and nothing is attached, when fewer than `reserve` pages would stay available.
   bool attach(Sequence& sequence, uint64_t weight_version, int64_t reserve);
+
+  // How many tokens attach() would find in the cache now, the host tier included. Nothing is touched or locked.
+  int32_t cached_tokens(const Sequence& sequence, uint64_t weight_version) const;
 
   // Pages that the sequence lacks to compute all its tokens: 0 or 1 for one that decodes.
   int32_t pages_lacking(const Sequence& sequence) const {
@@ -44,31 +70,48 @@ class SequenceMemory {
   // Allocates those pages, evicting cached ones where none is free. False: not enough, nothing has changed.
   bool grow(Sequence& sequence);
 
-  // Puts the whole pages that are computed into the cache, and goes on with the cache's pages where they were cached
-  // already. Only while no batch that names the sequence is in flight.
-  void publish(Sequence& sequence);
+  // Puts the whole pages that are computed into the cache. The sequence goes on with the cache's pages where they were
+  // cached already; its own of the same tokens are appended to `duplicates`. They stay held until give_back(), for
+  // which the caller waits until no batch in flight names them any more. `computed` must count settled rows only: what
+  // is published must be in the page's bytes.
+  void publish(Sequence& sequence, std::vector<PageId>& duplicates);
+  void give_back(std::span<const PageId> pages);
 
-  // Gives everything back: computed whole pages to the cache (kYes), the others to the pool. The sequence then holds
-  // nothing and nothing of it is computed.
+  // Gives everything back at once: computed whole pages to the cache (kYes), the others to the pool. The sequence then
+  // holds nothing and nothing of it is computed. Only while no batch in flight names the sequence.
   void release(Sequence& sequence, Publish publish_first);
+
+  // The page copies decided since the last call, for the front of the next batch; also for one without rows.
+  std::vector<PageCopy> take_copies();
+  // What take_copies() gave, when submit() refused the batch: the next call gives it again, in front of what is decided
+  // since. A batch that was accepted and failed counts as copied.
+  void return_copies(std::vector<PageCopy> copies);
+
+  // What changed in the cache since the last call, when MemoryOptions::cache.events. Bounded (kMaxKvEvents).
+  KvEvents take_events();
 
   PageBooks books() const { return pool_->books(); }
   const RadixCache& cache() const { return *cache_; }
+  const PagePool* host_pool() const { return host_pool_.get(); }  // nullptr: there is no host tier
   PagePool& pool() { return *pool_; }
 
   // Recounts everything; O(pages). `idle`: no sequence holds anything, so held must be 0 and nothing locked.
   Status verify(bool idle) const;
-  // Forgets everything: all pages free, the cache empty. Only when no sequence holds anything.
+  // Forgets everything: all pages free, the cache and the host tier empty. Only when no sequence holds anything and
+  // nothing is in flight.
   void rebuild();
+  // Drops from the cache and the host tier what no sequence uses: all of it, or only what was computed with other
+  // weights than `keep`, which no request can match any more. Returns how many pages of the pool became free.
+  int32_t flush(std::optional<uint64_t> keep = std::nullopt);
 
  private:
   bool allocate(int32_t count, std::vector<PageId>& out);
-  void give_back(PageId page);
 
   int32_t page_count_;
   int32_t page_size_;
-  bool prefix_cache_;
+  MemoryOptions options_;
   std::unique_ptr<PagePool> pool_;
+  std::unique_ptr<PagePool> host_pool_;
   std::unique_ptr<RadixCache> cache_;
 };
 

@@ -29,6 +29,7 @@ struct Sequence {
   uint64_t arrival = 0;           // the order of acceptance; never changes
   int32_t skips = 0;              // later requests admitted before this one while it waited
   std::optional<int32_t> cached;  // prompt tokens found in the prefix cache at the first admission
+  int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
 
   // KV
   uint64_t weight_version = 0;  // that the KV was computed with
@@ -37,6 +38,8 @@ struct Sequence {
   std::vector<PageId> pages;
   int32_t shared_pages = 0;
   RadixNode* lock = nullptr;
+  int32_t match_limit = INT32_MAX;  // tokens that may come from the cache; the others are computed, whatever is cached
+  int32_t host_tokens = 0;          // of those that the last attach() found, how many came from the host tier
 
   bool running = false;
   int32_t rows_in_flight = 0;        // rows of the submitted batch; pages stay until it was polled

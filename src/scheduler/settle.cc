@@ -74,7 +74,11 @@ void Scheduler::settle_rows(Sequence& sequence, const InFlight::Rows& rows, cons
     return finish(sequence, error_finish(status), Publish::kNo, out);
   }
   // A prompt becomes useful to others chunk by chunk; a decode only at its end, because a page takes many steps.
-  if (rows.count > 1 || sequence.generated() == 0) memory_.publish(sequence);
+  if (rows.count > 1 || sequence.generated() == 0) {
+    std::vector<PageId> duplicates;
+    memory_.publish(sequence, duplicates);
+    memory_.give_back(duplicates);  // nothing is in flight here
+  }
   if (rows.sample) accept_token(sequence, sampled->token, out);
 }
 

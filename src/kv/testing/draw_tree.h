@@ -1,6 +1,6 @@
 // Draws a radix tree in ASCII, so that a test can show the tree it expects. For tests only.
 //
-//   salt "" weights 0            one line for each root, in the order of namespaces
+//   key "" weights 0            one line for each root, in the order of namespaces
 //     [1 2 | 3 4] p0 p1          one line for each node: its pages of tokens, then its page numbers;
 //       [5 6] p2 *2              *n: locked n times
 //       [7 8] p3                 siblings in the order of their tokens
@@ -33,7 +33,7 @@ inline std::string draw_tree(const RadixCache& cache) {
   };
   std::string picture;
   for (const auto& [space, root] : cache.roots()) {
-    picture += "salt \"" + space.salt + "\" weights " + std::to_string(space.weight_version) + "\n";
+    picture += "key \"" + space.extra_key + "\" weights " + std::to_string(space.weight_version) + "\n";
     std::vector<Line> stack = {{root, 0}};
     while (!stack.empty()) {
       const Line line = stack.back();
