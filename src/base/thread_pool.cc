@@ -52,8 +52,12 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::parallel_for(int64_t count, int64_t grain, Body body) {
   CHECK(grain >= 1);
   CHECK(!busy_.exchange(true, std::memory_order_acquire));  // a second caller, or a loop inside a loop
+  loops_.store(loops_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (threads_.empty() || count <= grain) {
-    for (int64_t begin = 0; begin < count; begin += grain) body(begin, std::min(count, begin + grain), 0);
+    for (int64_t begin = 0; begin < count; begin += grain) {
+      next_.store(begin, std::memory_order_relaxed);
+      body(begin, std::min(count, begin + grain), 0);
+    }
     busy_.store(false, std::memory_order_release);
     return;
   }

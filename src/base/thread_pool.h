@@ -36,6 +36,13 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
+  // A number that changes with every loop and every chunk of one: for whoever watches, from any thread, whether a long
+  // computation moves. It means nothing else.
+  uint64_t motion() const {
+    return (loops_.load(std::memory_order_relaxed) << 32) +
+           static_cast<uint64_t>(next_.load(std::memory_order_relaxed));
+  }
+
   // Calls body(begin, end, worker) over disjoint chunks of at most `grain` iterations that cover [0, count).
   // Every chunk begins at a multiple of `grain`. count <= grain runs inline without waking anybody.
   void parallel_for(int64_t count, int64_t grain, Body body);
@@ -55,7 +62,8 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> state_{0};  // kOpenBit | number of joined workers
   alignas(64) std::atomic<uint32_t> epoch_{0};  // counts loops; workers sleep on it
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> busy_{false};  // a caller is inside parallel_for
+  std::atomic<bool> busy_{false};   // a caller is inside parallel_for
+  std::atomic<uint64_t> loops_{0};  // begun so far; written by the caller alone
   std::vector<std::thread> threads_;
 };
 

@@ -60,6 +60,26 @@ TEST(ThreadPool, ManyShortLoopsBackToBackAndAfterSleep) {
   EXPECT_EQ(sum, expected);
 }
 
+// Also inside one long loop: a chunk that is taken is seen by whoever watches.
+TEST(ThreadPool, MotionChangesWithEveryChunk) {
+  for (int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    std::set<uint64_t> seen = {pool.motion()};
+    EXPECT_EQ(pool.motion(), *seen.begin());  // and stands still between loops
+    for (int loop = 0; loop < 3; ++loop) {
+      std::mutex mutex;
+      pool.parallel_for(4, 1, [&](int64_t begin, int64_t, int worker) {
+        if (worker != 0) return;
+        std::lock_guard lock(mutex);
+        const bool changed = seen.insert(pool.motion()).second;
+        EXPECT_TRUE(changed || threads > 1) << "chunk " << begin;
+      });
+      seen.insert(pool.motion());
+    }
+    EXPECT_GE(seen.size(), 4u);
+  }
+}
+
 TEST(ThreadPool, OtherThreadsTakePart) {
   ThreadPool pool(2);
   std::mutex mutex;

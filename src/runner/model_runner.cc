@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/cpu_info.h"
+#include "base/trace.h"
+#include "runner/traced_ops.h"
 
 namespace millrace {
 namespace {
@@ -70,7 +72,7 @@ ModelRunner::ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions 
       facts_(facts),
       model_(std::move(model)),
       pool_(options_.threads),
-      ops_(kernels::make_ops(*options_.isa, pool_)),
+      ops_(trace_ops(kernels::make_ops(*options_.isa, pool_))),
       pages_(std::move(pages)),
       check_(facts_),
       workspace_(model_->config(), options_.max_rows),
@@ -133,6 +135,7 @@ Status ModelRunner::set_model(std::shared_ptr<const Model> model) {
 }
 
 void ModelRunner::compute_main() {
+  trace::name_thread("compute");
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
@@ -155,6 +158,8 @@ BatchResult ModelRunner::compute(const Batch& batch, const Model& model) {
   result.weight_version = model.weight_version();
   result.status = check_.check(batch);
   if (!result.status.ok()) return result;
+  trace::Span span("batch", "runner");
+  span.note("step", static_cast<int64_t>(batch.step));
   for (Cursor cursor; cursor.sequence < batch.sequences.size();) {
     fill_part(batch, cursor);
     compute_part(model);
@@ -192,6 +197,8 @@ void ModelRunner::fill_part(const Batch& batch, Cursor& cursor) {
 void ModelRunner::compute_part(const Model& model) {
   const kernels::Rows hidden(hidden_.as<float>().data(), static_cast<int64_t>(tokens_.size()),
                              model.config().hidden_size);
+  trace::Span span("layers", "runner");
+  span.note("rows", hidden.count);
   model.embed(tokens_, hidden, *ops_);
   model.forward({.positions = positions_, .sequences = sequences_, .kv = pages_.layers()}, hidden, workspace_, *ops_);
 }
@@ -211,6 +218,8 @@ void ModelRunner::sample_part(uint64_t step, const Model& model, BatchResult& re
     }
     const auto rows = static_cast<int64_t>(count);
     const kernels::Rows logits(logits_.as<float>().data(), rows, facts_.vocab_size);
+    trace::Span span("head and sample", "runner");
+    span.note("rows", rows);
     model.head(kernels::ConstRows(gathered, rows, width), logits, workspace_, *ops_);
     if (options_.logits_hook) options_.logits_hook(step, requests_, logits);
     sample_group(group, logits, result);

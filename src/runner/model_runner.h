@@ -58,6 +58,7 @@ class ModelRunner final : public Runner {
   RunnerFacts facts() const override { return facts_; }
   Status submit(Batch batch) override;
   std::optional<BatchResult> poll(int timeout_ms) override;
+  uint64_t progress() const override { return pool_.motion(); }
 
   // New weights from the next step on. Pages keep the keys and values that older weights wrote: the caller keys them by
   // weight version. kInvalidArgument when the new model's shapes are not those of the first.

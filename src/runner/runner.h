@@ -8,7 +8,7 @@
 // The scheduler knows this interface only, so it is tested with a fake runner whose next token is a hash of (weight
 // version, all tokens so far).
 //
-// Thread safety: submit and poll are called by one thread, the scheduler's.
+// Thread safety: submit and poll are called by one thread, the scheduler's; progress by any.
 #pragma once
 
 #include <cstdint>
@@ -108,6 +108,9 @@ class Runner {
   // The oldest finished batch; waits up to timeout_ms for it. nullopt: nothing finished in that time, or nothing in
   // flight.
   virtual std::optional<BatchResult> poll(int timeout_ms) = 0;
+  // A number that changes while a computation moves, also inside one long step, and means nothing else: a batch in
+  // flight over which it stands still hangs. From any thread. A runner without one tells its steps alone.
+  virtual uint64_t progress() const { return 0; }
 };
 
 }  // namespace millrace
