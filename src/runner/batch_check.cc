@@ -7,9 +7,23 @@ BatchCheck::BatchCheck(const RunnerFacts& facts)
 
 Status BatchCheck::check(const Batch& batch) {
   ++checks_;
+  for (const PageCopy& copy : batch.copies) {
+    Status status = check_copy(copy);
+    if (!status.ok()) return status.with_prefix(fmt::format("step {}", batch.step));
+  }
   for (const SequenceStep& sequence : batch.sequences) {
     Status status = check_sequence(sequence);
     if (!status.ok()) return status.with_prefix(fmt::format("step {}, request {}", batch.step, sequence.request.value));
+  }
+  return ok_status();
+}
+
+Status BatchCheck::check_copy(const PageCopy& copy) const {
+  if (copy.page.value < 0 || copy.page.value >= facts_.page_count) {
+    return invalid_argument("a copy of the page {}; wanted [0, {})", copy.page.value, facts_.page_count);
+  }
+  if (copy.host_page.value < 0 || copy.host_page.value >= facts_.host_page_count) {
+    return invalid_argument("a copy of the host page {}; wanted [0, {})", copy.host_page.value, facts_.host_page_count);
   }
   return ok_status();
 }
@@ -20,11 +34,30 @@ Status BatchCheck::check_sequence(const SequenceStep& sequence) {
   if (sequence.position < 0 || end > facts_.context_length) {
     return invalid_argument("positions [{}, {}); wanted [0, {})", sequence.position, end, facts_.context_length);
   }
-  for (const int32_t token : sequence.tokens) {
-    if (token < 0 || token >= facts_.vocab_size) {
-      return invalid_argument("the token id {}; wanted [0, {})", token, facts_.vocab_size);
+  RETURN_IF_ERROR(check_tokens(sequence));
+  return check_pages(sequence, end);
+}
+
+Status BatchCheck::check_tokens(const SequenceStep& sequence) const {
+  const auto check_ids = [this](const std::vector<int32_t>& ids, const char* what, bool may_wait) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= 0 && ids[i] < facts_.vocab_size) continue;
+      if (may_wait && ids[i] == kTokenInFlight && i + 1 == ids.size()) continue;
+      return invalid_argument("the {} {}; wanted [0, {})", what, ids[i], facts_.vocab_size);
     }
+    return ok_status();
+  };
+  RETURN_IF_ERROR(check_ids(sequence.tokens, "token id", true));
+  RETURN_IF_ERROR(check_ids(sequence.generated, "generated id", true));
+  RETURN_IF_ERROR(check_ids(sequence.score_targets, "id to score", false));
+  const auto begin = int64_t{sequence.score_begin}, scored = static_cast<int64_t>(sequence.score_targets.size());
+  if (scored > 0 && (begin < 0 || begin + scored > static_cast<int64_t>(sequence.tokens.size()))) {
+    return invalid_argument("rows [{}, {}) to score; wanted [0, {})", begin, begin + scored, sequence.tokens.size());
   }
+  return ok_status();
+}
+
+Status BatchCheck::check_pages(const SequenceStep& sequence, int64_t end) {
   const int64_t pages_wanted = (end + facts_.page_size - 1) / facts_.page_size;
   if (static_cast<int64_t>(sequence.pages.size()) < pages_wanted) {
     return invalid_argument("{} pages for {} tokens; wanted {}", sequence.pages.size(), end, pages_wanted);

@@ -15,12 +15,16 @@ class BatchCheck {
   explicit BatchCheck(const RunnerFacts& facts);
 
   // kInvalidArgument naming the request, the value seen and the value wanted: no tokens, a token id outside the
-  // vocabulary, positions outside the context, a page table that is too short, a page outside the pool, a page that two
-  // places of the batch would write.
+  // vocabulary (kTokenInFlight is one but at the end of `tokens` and `generated`), rows to score outside the chunk,
+  // positions outside the context, a page table that is too short, a page outside the pool, a page that two places of
+  // the batch would write.
   Status check(const Batch& batch);
 
  private:
+  Status check_copy(const PageCopy& copy) const;
   Status check_sequence(const SequenceStep& sequence);
+  Status check_tokens(const SequenceStep& sequence) const;
+  Status check_pages(const SequenceStep& sequence, int64_t end);
 
   RunnerFacts facts_;
   // By page: the number of the check that last saw it written. No clearing between batches.

@@ -79,13 +79,14 @@ ModelRunner::ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions 
       hidden_(float_buffer(options_.max_rows, model_->config().hidden_size)),
       logit_hidden_(float_buffer(kMaxLogitRows, model_->config().hidden_size)),
       logits_(float_buffer(kMaxLogitRows, facts_.vocab_size)) {
-  for (int i = 0; i < pool_.size(); ++i) samplers_.emplace_back(facts_.vocab_size);
+  for (int i = 0; i < pool_.size(); ++i) workers_.emplace_back(facts_.vocab_size);
   const auto rows = static_cast<std::size_t>(options_.max_rows);
   tokens_.reserve(rows);
   positions_.reserve(rows);
   sequences_.reserve(rows);
   logit_rows_.reserve(rows);
   requests_.reserve(kMaxLogitRows);
+  row_statuses_.resize(kMaxLogitRows);
   thread_ = std::thread([this] { compute_main(); });
 }
 
@@ -94,8 +95,15 @@ ModelRunner::~ModelRunner() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  queue_changed_.notify_one();
   thread_.join();
+}
+
+RunnerFacts ModelRunner::facts() const {
+  RunnerFacts facts = facts_;
+  const std::lock_guard lock(mutex_);
+  facts.weight_version = model_->weight_version();
+  return facts;
 }
 
 Status ModelRunner::submit(Batch batch) {
@@ -108,7 +116,7 @@ Status ModelRunner::submit(Batch batch) {
     ++in_flight_;
     queued_.push_back(std::move(batch));
   }
-  changed_.notify_all();
+  queue_changed_.notify_one();
   return ok_status();
 }
 
@@ -116,7 +124,8 @@ std::optional<BatchResult> ModelRunner::poll(int timeout_ms) {
   std::unique_lock lock(mutex_);
   if (in_flight_ == 0) return std::nullopt;
   const auto finished = [this] { return !finished_.empty(); };
-  if (!changed_.wait_for(lock, std::chrono::milliseconds(std::max(timeout_ms, 0)), finished)) return std::nullopt;
+  const auto timeout = std::chrono::milliseconds(std::max(timeout_ms, 0));
+  if (!finished_changed_.wait_for(lock, timeout, finished)) return std::nullopt;
   BatchResult result = std::move(finished_.front());
   finished_.pop_front();
   --in_flight_;
@@ -138,34 +147,69 @@ void ModelRunner::compute_main() {
   trace::name_thread("compute");
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
+    queue_changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
     if (stopping_) return;
-    const Batch batch = std::move(queued_.front());
+    Batch batch = std::move(queued_.front());
     queued_.pop_front();
     std::shared_ptr<const Model> model = model_;  // this step's weights, whatever set_model does meanwhile
     lock.unlock();
-    BatchResult result = compute(batch, *model);
-    model.reset();  // the last holder of old weights frees them here, outside the lock
+    BatchResult result = run(std::move(batch), *model);
     lock.lock();
     finished_.push_back(std::move(result));
-    changed_.notify_all();
+    finished_changed_.notify_one();
+    if (model != model_) {  // the last holder of old weights frees them here, outside the lock
+      lock.unlock();
+      model.reset();
+      lock.lock();
+    }
   }
 }
 
-BatchResult ModelRunner::compute(const Batch& batch, const Model& model) {
+// One batch with its clock around it.
+BatchResult ModelRunner::run(Batch batch, const Model& model) {
+  using std::chrono::duration_cast, std::chrono::microseconds;
+  const auto begin = std::chrono::steady_clock::now();
   BatchResult result;
   result.step = batch.step;
   result.weight_version = model.weight_version();
+  if (last_end_) result.idle_us = duration_cast<microseconds>(begin - *last_end_).count();
   result.status = check_.check(batch);
-  if (!result.status.ok()) return result;
+  if (result.status.ok()) {
+    prepare(batch, result);
+    compute(batch, model, result);
+  }
+  in_flight_tokens_.remember(batch, result);
+  last_end_ = std::chrono::steady_clock::now();
+  result.compute_us = duration_cast<microseconds>(*last_end_ - begin).count();
+  return result;
+}
+
+// A place in the result for each sequence that answers, and the tokens in flight for all. A sequence whose token never
+// came fails alone.
+void ModelRunner::prepare(Batch& batch, BatchResult& result) {
+  states_.assign(batch.sequences.size(), {});
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    SequenceStep& sequence = batch.sequences[i];
+    Status status = in_flight_tokens_.resolve(sequence);
+    states_[i].skipped = !status.ok();
+    if (!sequence.answers()) continue;
+    states_[i].answer = result.tokens.size();
+    SampledToken& answer = result.tokens.emplace_back();
+    answer.request = sequence.request;
+    answer.status = std::move(status);
+    if (!states_[i].skipped) answer.prompt_logprobs.resize(sequence.score_targets.size());
+  }
+}
+
+void ModelRunner::compute(const Batch& batch, const Model& model, BatchResult& result) {
   trace::Span span("batch", "runner");
   span.note("step", static_cast<int64_t>(batch.step));
   for (Cursor cursor; cursor.sequence < batch.sequences.size();) {
     fill_part(batch, cursor);
+    if (tokens_.empty()) break;  // only skipped sequences were left
     compute_part(model);
-    sample_part(batch.step, model, result);
+    answer_part(batch, model, result);
   }
-  return result;
 }
 
 // Takes rows from the cursor on until the workspace is full: one token a row, in the batch's order.
@@ -177,21 +221,41 @@ void ModelRunner::fill_part(const Batch& batch, Cursor& cursor) {
   const auto max_rows = static_cast<std::size_t>(options_.max_rows);
   while (cursor.sequence < batch.sequences.size() && tokens_.size() < max_rows) {
     const SequenceStep& sequence = batch.sequences[cursor.sequence];
+    if (states_[cursor.sequence].skipped) {
+      cursor = {cursor.sequence + 1, 0};
+      continue;
+    }
     const std::size_t count = std::min(sequence.tokens.size() - cursor.done, max_rows - tokens_.size());
     const int32_t position = sequence.position + static_cast<int32_t>(cursor.done);
     sequences_.push_back({.row_begin = static_cast<int64_t>(tokens_.size()),
                           .row_count = static_cast<int64_t>(count),
                           .kv_length_before = position,
                           .pages = sequence.pages});
+    add_logit_rows(sequence, cursor.sequence, cursor.done, count);
     for (std::size_t i = 0; i < count; ++i) {
       tokens_.push_back(sequence.tokens[cursor.done + i]);
       positions_.push_back(position + static_cast<int32_t>(i));
     }
     cursor.done += count;
     if (cursor.done < sequence.tokens.size()) return;
-    if (sequence.sample) logit_rows_.push_back({static_cast<int64_t>(tokens_.size()) - 1, &sequence});
     cursor = {cursor.sequence + 1, 0};
   }
+}
+
+// Of tokens [done, done + count) of `step`, which become the next rows: those that are scored, and the last one where
+// a token follows it.
+void ModelRunner::add_logit_rows(const SequenceStep& step, std::size_t sequence, std::size_t done, std::size_t count) {
+  const std::size_t targets = step.score_targets.size(), end = done + count;
+  const std::size_t score_begin = targets > 0 ? static_cast<std::size_t>(step.score_begin) : end;
+  const auto row_of = [&](std::size_t token) { return static_cast<int64_t>(tokens_.size() + token - done); };
+  for (std::size_t token = std::max(done, score_begin); token < std::min(end, score_begin + targets); ++token) {
+    logit_rows_.push_back({.row = row_of(token), .sequence = sequence, .target = token - score_begin});
+  }
+  if (!step.sample || end < step.tokens.size()) return;
+  if (logit_rows_.empty() || logit_rows_.back().row != row_of(end - 1)) {
+    logit_rows_.push_back({.row = row_of(end - 1), .sequence = sequence});
+  }
+  logit_rows_.back().sample = true;
 }
 
 void ModelRunner::compute_part(const Model& model) {
@@ -203,8 +267,8 @@ void ModelRunner::compute_part(const Model& model) {
   model.forward({.positions = positions_, .sequences = sequences_, .kv = pages_.layers()}, hidden, workspace_, *ops_);
 }
 
-// Only the rows that need a token go through the vocabulary head, kMaxLogitRows at a time.
-void ModelRunner::sample_part(uint64_t step, const Model& model, BatchResult& result) {
+// Only the rows that answer something go through the vocabulary head, kMaxLogitRows at a time.
+void ModelRunner::answer_part(const Batch& batch, const Model& model, BatchResult& result) {
   const int64_t width = model.config().hidden_size;
   const float* hidden = hidden_.as<float>().data();
   float* gathered = logit_hidden_.as<float>().data();
@@ -214,36 +278,39 @@ void ModelRunner::sample_part(uint64_t step, const Model& model, BatchResult& re
     requests_.clear();
     for (std::size_t i = 0; i < count; ++i) {
       std::copy_n(hidden + group[i].row * width, width, gathered + static_cast<int64_t>(i) * width);
-      requests_.push_back(group[i].sequence->request);
+      requests_.push_back(batch.sequences[group[i].sequence].request);
     }
     const auto rows = static_cast<int64_t>(count);
     const kernels::Rows logits(logits_.as<float>().data(), rows, facts_.vocab_size);
     trace::Span span("head and sample", "runner");
     span.note("rows", rows);
     model.head(kernels::ConstRows(gathered, rows, width), logits, workspace_, *ops_);
-    if (options_.logits_hook) options_.logits_hook(step, requests_, logits);
-    sample_group(group, logits, result);
+    if (options_.logits_hook) options_.logits_hook(batch.step, requests_, logits);
+    answer_group(batch, group, logits, result);
   }
 }
 
-void ModelRunner::sample_group(std::span<const LogitRow> rows, kernels::ConstRows logits, BatchResult& result) {
-  const std::size_t offset = result.tokens.size();
-  result.tokens.resize(offset + rows.size());
+// Rows of one sequence may be in several hands: each row has its own status, and the first bad one becomes that of the
+// sequence.
+void ModelRunner::answer_group(const Batch& batch, std::span<const LogitRow> rows, kernels::Rows logits,
+                               BatchResult& result) {
   pool_.parallel_for(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end, int worker) {
+    RowWorker& hand = workers_[static_cast<std::size_t>(worker)];
     for (int64_t i = begin; i < end; ++i) {
-      const SequenceStep& sequence = *rows[static_cast<std::size_t>(i)].sequence;
-      SampledToken& out = result.tokens[offset + static_cast<std::size_t>(i)];
-      out.request = sequence.request;
-      const auto position = static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.tokens.size()));
-      Result<int32_t> token = samplers_[static_cast<std::size_t>(worker)].sample(
-          {logits.row(i), static_cast<std::size_t>(logits.width)}, sequence.sampling, position);
-      if (token.ok()) {
-        out.token = *token;
-      } else {
-        out.status = token.status();
-      }
+      const LogitRow& row = rows[static_cast<std::size_t>(i)];
+      const SequenceStep& sequence = batch.sequences[row.sequence];
+      SampledToken& out = result.tokens[states_[row.sequence].answer];
+      const std::span<float> values(logits.row(i), static_cast<std::size_t>(logits.width));
+      Status status;
+      if (row.target != kNone) status = hand.score(values, sequence, row.target, out.prompt_logprobs[row.target]);
+      if (status.ok() && row.sample) status = hand.sample(values, sequence, out);
+      row_statuses_[static_cast<std::size_t>(i)] = std::move(status);
     }
   });
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Status& status = result.tokens[states_[rows[i].sequence].answer].status;
+    if (status.ok()) status = std::move(row_statuses_[i]);
+  }
 }
 
 }  // namespace millrace

@@ -1,14 +1,16 @@
 // ModelRunner: the Runner that computes, one model over its own KV pages on its own thread.
 //
-// submit() queues a batch and wakes the compute thread, which checks it, cuts it into parts of at most max_rows rows
-// (rows of one sequence stay in order, so a part attends to what the parts before it stored), runs the model, sends
-// only the rows that need a token through the vocabulary head, samples, and hands the result to poll(). The cut, like
-// the batch, changes no bit of any row (kernels/ops.h), and a draw depends on (seed, position) alone.
+// submit() queues a batch and wakes the compute thread, which checks it, fills in the tokens that the batch before it
+// sampled, cuts it into parts of at most max_rows rows (rows of one sequence stay in order, so a part attends to what
+// the parts before it stored), runs the model, sends only the rows that answer something through the vocabulary head,
+// samples and scores, and hands the result to poll(). The cut, like the batch, changes no bit of any row
+// (kernels/ops.h), and a draw depends on (seed, position) alone.
 //
 // Owner: the scheduler's stage. Threads: submit and poll as in runner.h; set_model from any thread; everything below
 // "compute thread" in the class belongs to that thread. Nothing is allocated for activations after make().
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -24,8 +26,9 @@
 #include "models/model.h"
 #include "runner/batch_check.h"
 #include "runner/kv_pages.h"
+#include "runner/row_worker.h"
 #include "runner/runner.h"
-#include "runner/sampler.h"
+#include "runner/tokens_in_flight.h"
 
 namespace millrace {
 
@@ -33,7 +36,8 @@ inline constexpr int32_t kMaxRowsPerStep = 512;   // rows that go through the la
 inline constexpr int32_t kMaxLogitRows = 32;      // rows that go through the vocabulary head together
 inline constexpr int32_t kMaxRunnerRows = 65536;  // the most that max_rows may ask for
 
-// Sees the logits of a group of rows before they are sampled, and may change them: tests compare and break them here.
+// Sees the logits of a group of rows before they are sampled and scored, and may change them: tests compare and break
+// them here.
 // Called on the compute thread.
 using LogitsHook = std::function<void(uint64_t step, std::span<const ReqId> requests, kernels::Rows logits)>;
 
@@ -55,7 +59,7 @@ class ModelRunner final : public Runner {
   static Result<std::unique_ptr<ModelRunner>> make(std::shared_ptr<const Model> model, ModelRunnerOptions options);
   ~ModelRunner() override;  // batches not yet computed are dropped
 
-  RunnerFacts facts() const override { return facts_; }
+  RunnerFacts facts() const override;
   Status submit(Batch batch) override;
   std::optional<BatchResult> poll(int timeout_ms) override;
   uint64_t progress() const override { return pool_.motion(); }
@@ -65,10 +69,19 @@ class ModelRunner final : public Runner {
   Status set_model(std::shared_ptr<const Model> model);
 
  private:
-  // A row of the part in hand that needs a token.
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  // A row of the part in hand that answers something: `target` is its place in score_targets, or kNone.
   struct LogitRow {
     int64_t row = 0;
-    const SequenceStep* sequence = nullptr;
+    std::size_t sequence = 0;
+    std::size_t target = kNone;
+    bool sample = false;
+  };
+  // What the compute thread knows of each sequence of the batch in hand.
+  struct SequenceState {
+    std::size_t answer = kNone;  // its place in the result
+    bool skipped = false;        // its token in flight never came: nothing of it is computed
   };
   // How far the parts of a batch have come: tokens before `done` of this sequence, and all sequences before it.
   struct Cursor {
@@ -78,18 +91,22 @@ class ModelRunner final : public Runner {
   ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions options, RunnerFacts facts, KvPages pages);
 
   void compute_main();
-  BatchResult compute(const Batch& batch, const Model& model);
+  BatchResult run(Batch batch, const Model& model);
+  void compute(const Batch& batch, const Model& model, BatchResult& result);
+  void prepare(Batch& batch, BatchResult& result);
   void fill_part(const Batch& batch, Cursor& cursor);
+  void add_logit_rows(const SequenceStep& step, std::size_t sequence, std::size_t done, std::size_t count);
   void compute_part(const Model& model);
-  void sample_part(uint64_t step, const Model& model, BatchResult& result);
-  void sample_group(std::span<const LogitRow> rows, kernels::ConstRows logits, BatchResult& result);
+  void answer_part(const Batch& batch, const Model& model, BatchResult& result);
+  void answer_group(const Batch& batch, std::span<const LogitRow> rows, kernels::Rows logits, BatchResult& result);
 
   const ModelRunnerOptions options_;
   const RunnerFacts facts_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Batch> queued_;  // guarded by mutex_, like the next four
+  mutable std::mutex mutex_;
+  std::condition_variable queue_changed_;     // the compute thread waits for it
+  std::condition_variable finished_changed_;  // poll() waits for it
+  std::deque<Batch> queued_;                  // guarded by mutex_, like the next four
   std::deque<BatchResult> finished_;
   std::shared_ptr<const Model> model_;
   int in_flight_ = 0;  // submitted and not polled
@@ -102,7 +119,11 @@ class ModelRunner final : public Runner {
   BatchCheck check_;
   Workspace workspace_;
   Buffer hidden_, logit_hidden_, logits_;
-  std::vector<Sampler> samplers_;  // one for each worker of the pool
+  std::vector<RowWorker> workers_;  // one for each worker of the pool
+  TokensInFlight in_flight_tokens_;
+  std::optional<std::chrono::steady_clock::time_point> last_end_;  // of the batch before
+  std::vector<SequenceState> states_;                              // of the batch in hand
+  std::vector<Status> row_statuses_;                               // of the group of rows in hand
   std::vector<int32_t> tokens_, positions_;
   std::vector<kernels::AttentionSequence> sequences_;
   std::vector<LogitRow> logit_rows_;

@@ -1,6 +1,10 @@
 // Sampler: one row of logits to one token.
 //
-// The filters follow the order that users of other engines rely on: logits / T, softmax, top_k, top_p, min_p, draw.
+// The whole order of operations on a row, most of which users of other engines rely on:
+//   1. logprobs look at the model's own logits, before anything below (runner/logprobs.h)
+//   2. frequency and presence penalties, bans, repetition penalty, biases (runner/logit_edits.h)
+//   3. / T, softmax, top_k, top_p, min_p, draw: this class. Greedy instead where T is (almost) 0 or top_k is 1.
+//
 // top_p and min_p look at the probabilities before any filter (nothing is renormalized in between), so each filter
 // keeps a prefix of the same ranking (larger logit first, lower id first among equals) and the shortest prefix wins.
 // The draw inverts the cumulative weights of the kept tokens in id order, with one uniform number made from (seed,
@@ -16,6 +20,7 @@
 
 #include "base/status.h"
 #include "runner/runner.h"
+#include "runner/top_select.h"
 
 namespace millrace {
 
@@ -26,25 +31,28 @@ class Sampler {
  public:
   explicit Sampler(int32_t vocab_size);
 
-  // `logits` has vocab_size elements; `position` is the place in its sequence of the token being drawn.
+  // Step 3. `logits` has vocab_size elements; `position` is the place in its sequence of the token being drawn.
   // kInternal: a NaN or +inf logit, or nothing but -inf (single -inf logits are fine: probability 0).
   // kInvalidArgument: a spec out of range (see check_sampling).
   Result<int32_t> sample(std::span<const float> logits, const SamplingSpec& spec, int32_t position);
 
  private:
-  int32_t keep_top_k(std::span<const float> logits, int32_t top_k);
-  int32_t keep_top_p(std::span<const float> logits, int32_t limit, double top_p);
-  void rank_up_to(std::span<const float> logits, int32_t ranked, int32_t wanted);
-  void fill_weights(std::span<const float> logits, float largest, double temperature);
-  int32_t draw(int32_t kept, double min_p, double uniform);
+  void weigh(std::span<const float> logits, std::span<const int32_t> ids, float largest, double temperature);
+  void weigh_all(std::span<const float> logits, float largest, double temperature);
+  std::span<const int32_t> keep_top_p(std::span<const float> logits, int32_t limit, double top_p);
 
-  std::vector<int32_t> ids_;     // a permutation of the vocabulary whose first places are the kept ids
-  std::vector<double> weights_;  // by id: exp((logit - largest) / T), so the largest is exactly 1
+  TopSelect select_;
+  std::vector<int32_t> kept_;    // ids in increasing order
+  std::vector<double> weights_;  // of all ids, or of the kept ones: exp((logit - largest) / T); the largest is 1
 };
 
-// kInvalidArgument with the field, the value seen and the range wanted: temperature finite and >= 0, top_p in (0, 1],
-// min_p in [0, 1], top_k -1 or >= 1.
-Status check_sampling(const SamplingSpec& spec);
+// kInvalidArgument with the field, the value seen and the range wanted:
+//   temperature finite and >= 0, top_p in (0, 1], min_p in [0, 1], top_k -1 or >= 1
+//   frequency_penalty and presence_penalty in [-2, 2], repetition_penalty in (0, 2]
+//   logit_bias: at most wire::kMaxLogitBiases, each in [-100, 100]; top_logprobs -1 to wire::kMaxTopLogprobs;
+//   logprob_token_ids: at most wire::kMaxLogprobTokenIds; all ids, those of `banned` too, in [0, vocab_size)
+// NaN and infinities are outside every range.
+Status check_sampling(const SamplingSpec& spec, int32_t vocab_size);
 
 // The lowest id among the largest logits. Errors as Sampler::sample. vocab >= 1.
 Result<int32_t> greedy_token(std::span<const float> logits);

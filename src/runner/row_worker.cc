@@ -1,0 +1,41 @@
+#include "runner/row_worker.h"
+
+#include "runner/logprobs.h"
+
+namespace millrace {
+
+Status RowWorker::sample(std::span<float> logits, const SequenceStep& sequence, SampledToken& out) {
+  const SamplingSpec& spec = sequence.sampling;
+  const auto position = static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.tokens.size()));
+  if (LogitEdits::wanted(spec, sequence.generated)) {
+    ASSIGN_OR_RETURN(out.token, sample_edited(logits, sequence, position));
+  } else {
+    ASSIGN_OR_RETURN(out.token, sampler_.sample(logits, spec, position));
+  }
+  if (spec.top_logprobs < 0) return ok_status();
+  ASSIGN_OR_RETURN(out.logprobs, token_logprobs(logits, out.token, spec, select_));
+  return ok_status();
+}
+
+Result<int32_t> RowWorker::sample_edited(std::span<float> logits, const SequenceStep& sequence, int32_t position) {
+  const SamplingSpec& spec = sequence.sampling;
+  RETURN_IF_ERROR(check_sampling(spec, static_cast<int32_t>(logits.size())));
+  RETURN_IF_ERROR(edits_.apply(logits, spec, sequence.generated));
+  Result<int32_t> token = sampler_.sample(logits, spec, position);
+  edits_.restore(logits);
+  // Edits keep finite logits finite, but for bans: where the model's own row was good, they took the last token.
+  if (!token.ok() && !spec.banned.empty() && greedy_token(logits).ok()) {
+    return invalid_argument("all tokens that the model allows are banned ({} banned ids); wanted one that may be drawn",
+                            spec.banned.size());
+  }
+  return token;
+}
+
+Status RowWorker::score(std::span<const float> logits, const SequenceStep& sequence, std::size_t target,
+                        wire::TokenLogprobs& out) {
+  RETURN_IF_ERROR(check_sampling(sequence.sampling, static_cast<int32_t>(logits.size())));
+  ASSIGN_OR_RETURN(out, token_logprobs(logits, sequence.score_targets[target], sequence.sampling, select_));
+  return ok_status();
+}
+
+}  // namespace millrace
