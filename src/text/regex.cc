@@ -63,9 +63,20 @@ Result<Regex> Regex::literal(std::string_view text) {
 }
 
 Result<Regex> Regex::compile_translated(const std::string& pattern) {
+  return compile_with(pattern, PCRE2_MULTILINE, PCRE2_JIT_COMPLETE);
+}
+
+Result<Regex> Regex::compile_perl(std::string_view pattern) {
+  if (pattern.size() > kMaxRegexBytes) {
+    return error(StatusCode::kTooLarge, "the pattern has {} bytes; wanted at most {}", pattern.size(), kMaxRegexBytes);
+  }
+  return compile_with(pattern, 0, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+}
+
+Result<Regex> Regex::compile_with(std::string_view pattern, uint32_t options, uint32_t jit_options) {
   int code = 0;
   PCRE2_SIZE offset = 0;
-  const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  options |= PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
   std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   CHECK(context != nullptr);
@@ -81,24 +92,49 @@ Result<Regex> Regex::compile_translated(const std::string& pattern) {
   }
   Regex regex;
   regex.code_.reset(compiled, &pcre2_code_free);
-  regex.jit_ = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+  regex.jit_ = pcre2_jit_compile(compiled, jit_options) == 0;
   return regex;
+}
+
+int Regex::run(RegexScratch& scratch, std::string_view text, size_t from, uint32_t options, size_t match_limit) const {
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  pcre2_set_match_limit(scratch.context_, static_cast<uint32_t>(std::min<size_t>(match_limit, UINT32_MAX)));
+  const auto match = jit_ ? &pcre2_jit_match : &pcre2_match;
+  int rc;
+  do {
+    rc = match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | options, scratch.match_data_,
+               scratch.context_);
+  } while (rc == PCRE2_ERROR_JIT_STACKLIMIT && scratch.grow_stack());
+  return rc;
+}
+
+Regex::Found Regex::find(RegexScratch& scratch, std::string_view text, size_t from, bool may_continue,
+                         uint32_t match_limit) const {
+  const int rc = run(scratch, text, from, PCRE2_NOTEMPTY | (may_continue ? PCRE2_PARTIAL_HARD : 0), match_limit);
+  if (rc == PCRE2_ERROR_NOMATCH) return {};
+  if (rc < 0 && rc != PCRE2_ERROR_PARTIAL) return {.verdict = Verdict::kGaveUp};
+  const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(scratch.match_data_);
+  return {rc < 0 ? Verdict::kPartial : Verdict::kMatch, ovector[0], ovector[1]};
+}
+
+size_t Regex::code_bytes() const {
+  size_t code = 0, jit = 0;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_SIZE, &code);
+  if (jit_) pcre2_pattern_info(code_.get(), PCRE2_INFO_JITSIZE, &jit);
+  return code + jit;
+}
+
+size_t Regex::lookbehind_chars() const {
+  uint32_t chars = 0;
+  pcre2_pattern_info(code_.get(), PCRE2_INFO_MAXLOOKBEHIND, &chars);
+  return chars;
 }
 
 RegexMatches::RegexMatches(const Regex& regex, RegexScratch& scratch, std::string_view text)
     : regex_(regex), scratch_(scratch), subject_(with_stand_ins(text, shadow_)) {}
 
 int RegexMatches::search() {
-  const auto* subject = reinterpret_cast<PCRE2_SPTR>(subject_.data());
-  const size_t limit = kMatchLimitBase + subject_.size() * kMatchLimitPerByte;
-  pcre2_set_match_limit(scratch_.context_, static_cast<uint32_t>(std::min<size_t>(limit, UINT32_MAX)));
-  const auto match = regex_.jit_ ? &pcre2_jit_match : &pcre2_match;
-  int rc;
-  do {
-    rc = match(regex_.code_.get(), subject, subject_.size(), from_, PCRE2_NO_UTF_CHECK, scratch_.match_data_,
-               scratch_.context_);
-  } while (rc == PCRE2_ERROR_JIT_STACKLIMIT && scratch_.grow_stack());
-  return rc;
+  return regex_.run(scratch_, subject_, from_, 0, kMatchLimitBase + subject_.size() * kMatchLimitPerByte);
 }
 
 Result<bool> RegexMatches::next(size_t& begin, size_t& end) {

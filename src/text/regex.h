@@ -1,9 +1,10 @@
-// Regex: the regular expressions of tokenizer.json, which are written for Oniguruma (Ruby syntax), run by PCRE2.
+// Regex: regular expressions, run by PCRE2. Those of tokenizer.json are written for Oniguruma (Ruby syntax), those of
+// requests in PCRE2's own syntax.
 //
 // A pattern is immutable after compile and shared by all threads; the buffers of a search live in RegexScratch, one per
-// thread at a time. Matches equal Oniguruma's on the patterns in use: where the two differ (Unicode version, \s, \w,
-// \p{Han}, the meaning of ^ and $) the pattern is rewritten or the subject gets stand-ins; what cannot be mended is
-// refused (kUnsupported).
+// thread at a time. Matches of compile() equal Oniguruma's on the patterns in use: where the two differ (Unicode
+// version, \s, \w, \p{Han}, the meaning of ^ and $) the pattern is rewritten or the subject gets stand-ins; what cannot
+// be mended is refused (kUnsupported).
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,7 @@ class RegexScratch {
   RegexScratch& operator=(const RegexScratch&) = delete;
 
  private:
+  friend class Regex;
   friend class RegexMatches;
   bool grow_stack();  // false when it is there already: the pattern needs more than the limit
 
@@ -45,11 +47,30 @@ class Regex {
   static Result<Regex> compile(std::string_view pattern);
   // A pattern that matches `text` itself.
   static Result<Regex> literal(std::string_view text);
+  // PCRE2's own syntax with Unicode character classes, for find(). Errors: as compile().
+  static Result<Regex> compile_perl(std::string_view pattern);
+
+  enum class Verdict { kNone, kPartial, kMatch, kGaveUp };
+  struct Found {
+    Verdict verdict = Verdict::kNone;
+    size_t begin = 0;
+    size_t end = 0;
+  };
+  // The leftmost match in `text` (valid UTF-8) that starts at `from` or later and is not empty. `may_continue`: the
+  // text may grow, and kPartial says from where on a longer text might match or match otherwise; a place before that
+  // never will. kGaveUp: a start needed more than `match_limit` steps back. Only for a pattern of compile_perl().
+  Found find(RegexScratch& scratch, std::string_view text, size_t from, bool may_continue, uint32_t match_limit) const;
+
+  size_t code_bytes() const;
+  // The most characters that a look-behind steps back, as PCRE2 knows them: those of nested ones are not added up.
+  size_t lookbehind_chars() const;
 
  private:
   friend class RegexMatches;
   Regex() = default;
   static Result<Regex> compile_translated(const std::string& pattern);
+  static Result<Regex> compile_with(std::string_view pattern, uint32_t options, uint32_t jit_options);
+  int run(RegexScratch& scratch, std::string_view text, size_t from, uint32_t options, size_t match_limit) const;
 
   std::shared_ptr<pcre2_real_code_8> code_;
   bool jit_ = false;

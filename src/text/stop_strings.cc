@@ -1,39 +1,70 @@
 #include "text/stop_strings.h"
 
-#include <algorithm>
-
 namespace millrace {
-namespace {
 
-// The failure function of Knuth, Morris and Pratt, "Fast Pattern Matching in Strings" (1977).
-std::vector<uint16_t> borders(std::string_view text) {
-  std::vector<uint16_t> border(text.size());
-  for (size_t i = 1; i < text.size(); ++i) {
-    size_t length = border[i - 1];
-    while (length > 0 && text[length] != text[i]) length = border[length - 1];
-    if (text[length] == text[i]) ++length;
-    border[i] = static_cast<uint16_t>(length);
-  }
-  return border;
-}
-
-}  // namespace
-
-Result<StopStrings> StopStrings::create(std::vector<std::string> stops, bool include_stop) {
+Result<StopStrings> StopStrings::create(const std::vector<std::string>& stops, bool include_stop) {
   if (stops.size() > kMaxStopStrings) {
     return invalid_argument("stop has {} strings; wanted at most {}", stops.size(), kMaxStopStrings);
   }
   StopStrings result;
   result.include_stop_ = include_stop;
-  for (std::string& stop : stops) {
+  for (const std::string& stop : stops) {
     if (stop.empty()) return invalid_argument("a stop string is empty; wanted at least one byte");
     if (stop.size() > kMaxStopStringBytes) {
       return invalid_argument("a stop string has {} bytes; wanted at most {}", stop.size(), kMaxStopStringBytes);
     }
-    std::vector<uint16_t> border = borders(stop);
-    result.patterns_.push_back({std::move(stop), std::move(border), 0});
+    result.insert(stop, static_cast<uint8_t>(result.sizes_.size()));
+    result.sizes_.push_back(static_cast<uint16_t>(stop.size()));
   }
+  result.nodes_.shrink_to_fit();
+  result.link();
   return result;
+}
+
+void StopStrings::insert(std::string_view stop, uint8_t index) {
+  NodeIndex node = 0;
+  for (const char c : stop) {
+    const auto byte = static_cast<uint8_t>(c);
+    NodeIndex next = child(node, byte);
+    if (next == 0) {
+      next = static_cast<NodeIndex>(nodes_.size());
+      Node& parent = nodes_[node];
+      nodes_.push_back(
+          {.next_sibling = parent.first_child, .depth = static_cast<uint16_t>(nodes_[node].depth + 1), .byte = byte});
+      nodes_[node].first_child = next;
+    }
+    node = next;
+  }
+  if (nodes_[node].stop == kNoStop) nodes_[node].stop = index;
+}
+
+// The failure links, breadth first: Aho and Corasick, "Efficient string matching" (1975), algorithm 3.
+void StopStrings::link() {
+  std::vector<NodeIndex> queue{0};
+  queue.reserve(nodes_.size());
+  for (size_t at = 0; at < queue.size(); ++at) {
+    const NodeIndex node = queue[at];
+    for (NodeIndex next = nodes_[node].first_child; next != 0; next = nodes_[next].next_sibling) {
+      Node& below = nodes_[next];
+      if (node != 0) below.fail = step(nodes_[node].fail, below.byte);
+      if (below.stop == kNoStop) below.stop = nodes_[below.fail].stop;
+      queue.push_back(next);
+    }
+  }
+}
+
+StopStrings::NodeIndex StopStrings::child(NodeIndex node, uint8_t byte) const {
+  NodeIndex next = nodes_[node].first_child;
+  while (next != 0 && nodes_[next].byte != byte) next = nodes_[next].next_sibling;
+  return next;
+}
+
+StopStrings::NodeIndex StopStrings::step(NodeIndex node, uint8_t byte) const {
+  for (;;) {
+    const NodeIndex next = child(node, byte);
+    if (next != 0 || node == 0) return next;
+    node = nodes_[node].fail;
+  }
 }
 
 StopStrings::Output StopStrings::push(std::string_view text) {
@@ -41,27 +72,19 @@ StopStrings::Output StopStrings::push(std::string_view text) {
   if (matched_) return out;
   const size_t held_before = held_.size();
   held_ += text;
-  size_t open = 0;  // the longest prefix of a stop string that the text so far ends with
   for (size_t i = held_before; i < held_.size(); ++i) {
-    open = 0;
-    const Pattern* longest = nullptr;
-    for (Pattern& pattern : patterns_) {
-      size_t& state = pattern.state;
-      while (state > 0 && pattern.text[state] != held_[i]) state = pattern.border[state - 1];
-      if (pattern.text[state] == held_[i]) ++state;
-      open = std::max(open, state);
-      if (state == pattern.text.size() && (longest == nullptr || state > longest->text.size())) longest = &pattern;
-    }
-    if (longest == nullptr) continue;
+    node_ = step(node_, static_cast<uint8_t>(held_[i]));
+    const uint8_t stop = nodes_[node_].stop;
+    if (stop == kNoStop) continue;
     matched_ = true;
     out.matched = true;
-    out.matched_index = static_cast<size_t>(longest - patterns_.data());
-    held_.resize(i + 1 - (include_stop_ ? 0 : longest->text.size()));
+    out.matched_index = stop;
+    held_.resize(i + 1 - (include_stop_ ? 0 : sizes_[stop]));
     out.emit = std::move(held_);
     held_.clear();
     return out;
   }
-  if (text.empty()) return out;
+  const size_t open = nodes_[node_].depth;
   out.emit = held_.substr(0, held_.size() - open);
   held_.erase(0, held_.size() - open);
   return out;
@@ -70,7 +93,7 @@ StopStrings::Output StopStrings::push(std::string_view text) {
 std::string StopStrings::finish() {
   std::string rest = std::move(held_);
   held_.clear();
-  for (Pattern& pattern : patterns_) pattern.state = 0;
+  node_ = 0;
   return rest;
 }
 

@@ -83,6 +83,43 @@ TEST(StopStringsTest, HoldsOnlyWhatMayBecomeAStop) {
   EXPECT_EQ(matcher->finish(), "");
 }
 
+// Patterns that begin, end and repeat alike, as long and as many as they may be.
+TEST(StopStringsTest, TheLargestSetsEqualASearchOfTheWholeText) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 30; ++round) {
+    std::vector<std::string> stops;
+    for (size_t i = 0; i < kMaxStopStrings; ++i) {
+      std::string stop(kMaxStopStringBytes - random() % 3, 'a');
+      for (size_t left = random() % 4; left > 0; --left) stop[random() % stop.size()] = 'b';
+      stops.push_back(std::move(stop));
+    }
+    std::string text(3 * kMaxStopStringBytes, 'a');
+    for (size_t left = 3 + random() % 6; left > 0; --left) text[random() % text.size()] = 'b';
+    text += stops[random() % stops.size()];
+    const bool include_stop = random() % 2 == 0;
+    const Wanted wanted = model(text, stops, include_stop);
+    ASSERT_TRUE(wanted.index);
+    auto matcher = StopStrings::create(stops, include_stop);
+    ASSERT_TRUE(matcher.ok());
+    EXPECT_LE(matcher->nodes(), kMaxStopStrings * kMaxStopStringBytes + 1);
+    std::string emitted;
+    for (size_t at = 0; at < text.size();) {
+      const size_t size = std::min<size_t>(random() % 300, text.size() - at);
+      const StopStrings::Output out = matcher->push(std::string_view(text).substr(at, size));
+      at += size;
+      emitted += out.emit;
+      ASSERT_TRUE(wanted.text.starts_with(emitted));
+      if (out.matched) {
+        EXPECT_EQ(stops[out.matched_index], stops[*wanted.index]);
+        break;
+      }
+      EXPECT_LT(at - emitted.size(), kMaxStopStringBytes);
+    }
+    EXPECT_TRUE(matcher->matched());
+    EXPECT_EQ(emitted, wanted.text);
+  }
+}
+
 TEST(StopStringsTest, RefusesWhatIsOutOfBounds) {
   EXPECT_EQ(StopStrings::create({""}, false).status().code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(StopStrings::create(std::vector<std::string>(kMaxStopStrings + 1, "x"), false).ok());
