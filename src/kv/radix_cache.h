@@ -1,16 +1,25 @@
 // RadixCache: which KV pages hold which token sequences, so that requests with a common prefix compute it once.
 //
 // A radix tree for each namespace (extra key, weight version). An edge is a run of whole pages: page_size tokens each.
-// Children are found by a hash of their first page and then compared token by token: two prompts share a page only if
-// their tokens are equal, whatever the hash says.
+// Children are found by a keyed hash of their first page and then compared token by token: two prompts share a page
+// only if their tokens are equal, whatever the hash says.
+//
+// With a host tier, a page may lie in the pool, in the host tier, or in both. A match goes through the pool first and
+// then into what lies in the host tier alone; load() brings that back. Both ways the cache only decides: the copies are
+// noted (take_copies), and the runner carries them out in this order, before the rows of the batch that they go with
+// and after everything that was submitted before. That is why a page of either tier may be reused as soon as the copy
+// that reads it is noted: whatever writes it anew, a later copy or a row, is carried out later.
 //
 // Invariants (verify() checks them; the property test checks them against a plain map):
-//   - a node other than a root has at least one page, and page_size tokens for each of its pages
+//   - a node other than a root has at least one page; its pages are as kv/radix_node.h says
 //   - no two children of a node begin with the same page of tokens
+//   - pool: a node with pages in the pool has a parent that is wholly in the pool, or a root
+//   - host: a node with pages in the host tier has a parent that is wholly in the host tier, or a root
 //   - a node's lock count is at least the sum of its children's; so whatever is unlocked can be evicted, leaves first
-//   - a node was last used no earlier than each of its children
-//   - pages in the tree = pages of the pool in state kCached
-//   - the eviction order holds exactly the unlocked leaves
+//   - a node was last used no earlier, by no fewer requests and at no lower priority than each of its children
+//   - pages in the tree = pages of the pool in state kCached; the same for the host tier
+//   - the eviction order of a tier holds exactly the unlocked nodes with pages there that have no child with pages
+//   there
 //
 // The result of a match or insert stays good only while its node is locked: lock it before the next call that changes
 // the tree. Cost: match and insert O(tokens), lock and unlock O(nodes of the path), evict O(log leaves) a node; never a
@@ -23,83 +32,107 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <set>
+#include <optional>
 #include <span>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kv/cache_options.h"
+#include "kv/indexed_heap.h"
+#include "kv/kv_event.h"
+#include "kv/page_copy.h"
 #include "kv/page_pool.h"
+#include "kv/radix_node.h"
 
 namespace millrace {
 
-// Pages are shared inside a namespace only.
-struct CacheNamespace {
-  std::string extra_key;  // kv/extra_key.h composes it
-  uint64_t weight_version = 0;
-  friend auto operator<=>(const CacheNamespace&, const CacheNamespace&) = default;
-};
-
-struct RadixNode {
-  using Children = std::unordered_multimap<uint64_t, RadixNode*>;  // by the hash of the child's first page
-
-  std::vector<int32_t> tokens;  // pages.size() * page_size
-  std::vector<PageId> pages;
-  RadixNode* parent = nullptr;
-  Children children;
-  int32_t locks = 0;
-  uint64_t last_access = 0;
-  uint64_t serial = 0;                    // order of creation
-  const CacheNamespace* space = nullptr;  // roots only: their key
-  std::list<RadixNode>::iterator self;
-};
-
 struct MatchResult {
-  std::vector<PageId> pages;  // the longest cached prefix; pages.size() * page_size tokens
-  RadixNode* node = nullptr;  // its last node; nullptr when nothing matched
+  std::vector<PageId> pages;       // the longest prefix in the pool; pages.size() * page_size tokens
+  RadixNode* node = nullptr;       // its last node, which ends where `pages` ends; nullptr when nothing matched
+  int32_t host_pages = 0;          // pages that follow those and lie in the host tier alone
+  RadixNode* host_node = nullptr;  // the last node of these; nullptr when there are none
+};
+
+// How much match_prefix would find.
+struct PeekResult {
+  int32_t pages = 0;
+  int32_t host_pages = 0;
+};
+
+struct InsertOptions {
+  int32_t priority = 0;
+  // Where the input goes on: a locked node, wholly in the pool, whose path is left out of `tokens` and `pages`.
+  // nullptr: the input begins at the beginning.
+  RadixNode* below = nullptr;
 };
 
 struct InsertResult {
   std::vector<PageId> pages;  // the cache's page for each page of the input
   std::vector<PageId>
       duplicates;             // the caller's pages that were cached already under another number: still the caller's
-  RadixNode* node = nullptr;  // the last node; nullptr when there was nothing to insert
+  RadixNode* node = nullptr;  // the last node; `below` when there was nothing to insert
 };
 
 class RadixCache {
  public:
   using BlockHash = uint64_t (*)(std::span<const int32_t> block);
-  static uint64_t default_hash(std::span<const int32_t> block);
 
-  // `pool` outlives the cache. `hash` is replaced in tests that force collisions.
-  RadixCache(PagePool& pool, int32_t page_size, BlockHash hash = default_hash);
+  // The pools outlive the cache; `host` is nullptr where there is no host tier. `hash` is replaced in tests that force
+  // collisions.
+  RadixCache(PagePool& pool, int32_t page_size, CacheOptions options = {}, PagePool* host = nullptr,
+             BlockHash hash = keyed_block_hash);
 
   // The longest cached prefix of `tokens`, in whole pages, and at most tokens.size() - 1 tokens, so that one token is
   // left to compute and give logits. Splits a node that matches in part. Marks the path as just used.
   MatchResult match_prefix(const CacheNamespace& space, std::span<const int32_t> tokens);
 
-  // How many tokens match_prefix would find now: nothing is touched, split or locked.
-  int32_t peek(const CacheNamespace& space, std::span<const int32_t> tokens) const;
+  // How much match_prefix would find now: nothing is touched, split or locked.
+  PeekResult peek(const CacheNamespace& space, std::span<const int32_t> tokens) const;
 
   // Makes the cache know `tokens`; tokens.size() == pages.size() * page_size. A page that the caller holds becomes the
-  // cache's (kHeld -> kCached) where its tokens are new; where they are cached, the cache's own page stands.
-  InsertResult insert(const CacheNamespace& space, std::span<const int32_t> tokens, std::span<const PageId> pages);
+  // cache's (kHeld -> kCached) where its tokens are new to the pool; where they are there, the cache's own page stands.
+  // Counts as one use of each node that the input ends or passes through.
+  InsertResult insert(const CacheNamespace& space, std::span<const int32_t> tokens, std::span<const PageId> pages,
+                      InsertOptions options = {});
 
-  // A locked node and its path to the root are not evicted. Locks count. nullptr is allowed and does nothing.
+  // One more request uses the path of `node`, which is locked: for LFU, SLRU, priority and write_through_selective.
+  void count_use(RadixNode* node, int32_t priority);
+
+  // Brings what of the path of `node` lies in the host tier alone into the pool: `pages`, held by the caller, one for
+  // each such page. They become the cache's, and copies are noted. `node` is locked.
+  void load(RadixNode* node, std::span<const PageId> pages);
+
+  // A locked node and its path to the root are evicted from neither tier. Locks count. nullptr is allowed and does
+  // nothing.
   void lock(RadixNode* node);
   void unlock(RadixNode* node);
 
-  // Frees `count` pages, the least recently used first and each path from its end, or as many as are unlocked. Returns
-  // how many.
+  // Frees `count` pages of the pool, in the strategy's order and each path from its end, or as many as are unlocked.
+  // Returns how many.
   int32_t evict(int32_t count);
 
+  // Drops from both tiers what is not locked: all, or only namespaces of other weight versions than `keep`. Returns how
+  // many pages of the pool became free. O(nodes).
+  int32_t drop_unlocked(std::optional<uint64_t> keep = std::nullopt);
+
+  // What was noted since the last call, in order.
+  std::vector<PageCopy> take_copies();
+  // Puts copies that were taken and not carried out in front of those noted since.
+  void return_copies(std::vector<PageCopy> copies);
+  KvEvents take_events();
+  // For a cache that replaces another: the events that nobody took from the old one, then kCleared.
+  void continue_events(KvEvents before);
+
+  const CacheOptions& options() const { return options_; }
   int32_t page_size() const { return page_size_; }
   int32_t cached_pages() const { return cached_pages_; }
   int32_t locked_pages() const { return locked_pages_; }
   int32_t evictable_pages() const { return cached_pages_ - locked_pages_; }
+  int32_t host_pages() const { return host_pages_; }
   int32_t node_count() const { return static_cast<int32_t>(nodes_.size() - roots_.size()); }
+  // How often the eviction orders compared two nodes: what eviction costs, for the tests.
+  uint64_t order_comparisons() const { return pool_order_.comparisons() + host_order_.comparisons(); }
 
   Status verify() const;  // the invariants above; O(tokens)
 
@@ -107,32 +140,77 @@ class RadixCache {
   const std::map<CacheNamespace, RadixNode*>& roots() const { return roots_; }
 
  private:
-  struct EvictFirst {
-    bool operator()(const RadixNode* a, const RadixNode* b) const {
-      return a->last_access != b->last_access ? a->last_access < b->last_access : a->serial < b->serial;
-    }
+  struct EvictKey {
+    uint64_t major = 0;
+    uint64_t minor = 0;
+    uint64_t serial = 0;
+    friend auto operator<=>(const EvictKey&, const EvictKey&) = default;
+  };
+  struct PoolPlace {
+    int32_t& operator()(RadixNode* node) const { return node->pool_place; }
+  };
+  struct HostPlace {
+    int32_t& operator()(RadixNode* node) const { return node->host_place; }
   };
 
-  RadixNode* walk(RadixNode* root, std::span<const int32_t> tokens, std::vector<PageId>& pages);
+  // ---- radix_cache.cc: what a request asks for ----
+  std::span<const int32_t> matchable(std::span<const int32_t> tokens) const;
+  RadixNode* root_of(const CacheNamespace& space);
+  void adopt_known(RadixNode& child, std::span<const PageId> pages, InsertResult& result);
+  void use(RadixNode* node, int32_t priority, int32_t uses);
+
+  // ---- radix_tree.cc: nodes ----
+  int32_t length(const RadixNode& node) const { return static_cast<int32_t>(node.tokens.size()) / page_size_; }
+  std::span<const int32_t> block(const RadixNode& node, int32_t index) const;
   RadixNode* find_child(const RadixNode& node, std::span<const int32_t> tokens) const;
   int32_t common_pages(const RadixNode& node, std::span<const int32_t> tokens) const;
-  RadixNode* new_node(RadixNode* parent, std::span<const int32_t> tokens, std::span<const PageId> pages);
+  RadixNode& add_node(RadixNode* parent);
+  RadixNode* new_child(RadixNode* parent, std::span<const int32_t> tokens);
   RadixNode* split(RadixNode* node, int32_t pages);
-  void remove_leaf(RadixNode* leaf);
+  void trim(RadixNode* node);
+  void remove(RadixNode* leaf);
   RadixNode::Children::iterator find_entry(const RadixNode& node) const;
+  EvictKey key_of(const RadixNode& node) const;
   void touch(RadixNode* node);
-  void update_evictable(RadixNode* node);
-  std::span<const int32_t> first_block(const RadixNode& node) const;
-  Status verify_edge(const RadixNode& node) const;
+  void reorder(RadixNode* node);
+  void update_orders(RadixNode* node);
+
+  // ---- radix_tiers.cc: pages come and go ----
+  void add_pool_pages(RadixNode* node, std::span<const PageId> pages);
+  void drop_pool_pages(RadixNode* node, int32_t count);
+  void drop_host_pages(RadixNode* node, int32_t count);
+  int32_t evict_host(int32_t count);
+  bool wants_backup(const RadixNode& node) const;
+  void back_up_path(RadixNode* node);
+  bool back_up(RadixNode* node);
+
+  // ---- radix_events.cc ----
+  void hash_pages(RadixNode* node);
+  void note_stored(const RadixNode& node, KvMedium medium, int32_t first);
+  void note_removed(const RadixNode& node, KvMedium medium, int32_t first);
+  void note_cleared();
+  void note(KvEvent event);
+
+  // ---- radix_verify.cc ----
+  Status verify_node(const RadixNode& node) const;
+  Status verify_orders() const;
+  Status verify_pages(const PagePool& pool, std::vector<PageId> RadixNode::*pages, int32_t cached) const;
 
   PagePool& pool_;
+  PagePool* host_;
   int32_t page_size_;
+  CacheOptions options_;
   BlockHash hash_;
   std::list<RadixNode> nodes_;  // owns every node, roots included: tearing down needs no recursion
   std::map<CacheNamespace, RadixNode*> roots_;
-  std::set<RadixNode*, EvictFirst> evictable_;
+  IndexedHeap<EvictKey, RadixNode*, PoolPlace> pool_order_;
+  IndexedHeap<EvictKey, RadixNode*, HostPlace> host_order_;
+  std::vector<PageCopy> copies_;
+  KvEvents events_;
+  bool muted_ = false;  // one kCleared will say what the removals would
   int32_t cached_pages_ = 0;
   int32_t locked_pages_ = 0;
+  int32_t host_pages_ = 0;
   uint64_t tick_ = 0;
   uint64_t next_serial_ = 0;
 };

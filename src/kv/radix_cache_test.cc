@@ -16,8 +16,8 @@ using Tokens = std::vector<int32_t>;
 // A pool, a cache and the caller's part of the contract: allocate, insert, free what was a duplicate.
 class Fixture {
  public:
-  explicit Fixture(int32_t page_size, int32_t pages = 256, RadixCache::BlockHash hash = RadixCache::default_hash)
-      : pool(pages), cache(pool, page_size, hash) {}
+  explicit Fixture(int32_t page_size, int32_t pages = 256, RadixCache::BlockHash hash = keyed_block_hash)
+      : pool(pages), cache(pool, page_size, {}, nullptr, hash) {}
 
   InsertResult insert(const Tokens& tokens, const CacheNamespace& space = {}) {
     std::vector<PageId> pages;

@@ -8,17 +8,32 @@ namespace millrace {
 namespace {
 
 // The links between a node and its children, seen from above.
-Status verify_children(const RadixNode& node) {
+Status verify_children(const RadixNode& node, bool in_pool, bool in_host) {
   int64_t locks = 0;
+  int32_t pool_children = 0;
+  int32_t host_children = 0;
   for (const auto& [hash, child] : node.children) {
     if (child->parent != &node) return internal_error("node {} has a child of another parent", node.serial);
     if (child->last_access > node.last_access) {
       return internal_error("node {} was used after its parent {}", child->serial, node.serial);
     }
+    if (!node.is_root() && (child->hits > node.hits || child->priority > node.priority)) {
+      return internal_error("node {} has {} hits at priority {}; its parent {} has {} at {}", child->serial,
+                            child->hits, child->priority, node.serial, node.hits, node.priority);
+    }
     locks += child->locks;
+    pool_children += child->in_pool();
+    host_children += child->in_host();
   }
   if (node.locks < locks) {
     return internal_error("node {} has {} locks; its children have {}", node.serial, node.locks, locks);
+  }
+  if (pool_children != node.pool_children || host_children != node.host_children) {
+    return internal_error("node {} says {} children in the pool and {} on the host; counted {} and {}", node.serial,
+                          node.pool_children, node.host_children, pool_children, host_children);
+  }
+  if ((pool_children > 0 && !in_pool) || (host_children > 0 && !in_host)) {
+    return internal_error("node {} is not wholly where its children are", node.serial);
   }
   return ok_status();
 }
@@ -28,46 +43,79 @@ Status verify_children(const RadixNode& node) {
 Status RadixCache::verify() const {
   int32_t cached = 0;
   int32_t locked = 0;
-  std::size_t leaves = 0;
+  int32_t on_host = 0;
   for (const RadixNode& node : nodes_) {
-    RETURN_IF_ERROR(verify_children(node));
-    if (node.parent == nullptr) {
-      if (!node.pages.empty()) return internal_error("root {} has pages", node.serial);
-      continue;
-    }
-    RETURN_IF_ERROR(verify_edge(node));
-    const int32_t pages = static_cast<int32_t>(node.pages.size());
-    cached += pages;
-    if (node.locks > 0) locked += pages;
-    const bool evictable = node.locks == 0 && node.children.empty();
-    leaves += evictable;
-    if (evictable != (evictable_.count(const_cast<RadixNode*>(&node)) == 1)) {
-      return internal_error("node {} is wrong in the eviction order", node.serial);
-    }
+    RETURN_IF_ERROR(verify_node(node));
+    cached += static_cast<int32_t>(node.pages.size());
+    on_host += static_cast<int32_t>(node.host_pages.size());
+    if (node.locks > 0) locked += static_cast<int32_t>(node.pages.size());
   }
-  if (leaves != evictable_.size()) {
-    return internal_error("{} nodes in the eviction order; {} unlocked leaves", evictable_.size(), leaves);
+  if (cached != cached_pages_ || locked != locked_pages_ || on_host != host_pages_) {
+    return internal_error("the tree says {} pages, {} locked, {} on the host; counted {}, {}, {}", cached_pages_,
+                          locked_pages_, host_pages_, cached, locked, on_host);
   }
-  if (cached != cached_pages_ || locked != locked_pages_ || cached != pool_.books().cached()) {
-    return internal_error("the tree says {} pages, {} locked; counted {}, {} locked; the pool says {}", cached_pages_,
-                          locked_pages_, cached, locked, pool_.books().cached());
-  }
+  RETURN_IF_ERROR(verify_orders());
+  RETURN_IF_ERROR(verify_pages(pool_, &RadixNode::pages, cached));
+  if (host_ != nullptr) return verify_pages(*host_, &RadixNode::host_pages, on_host).with_prefix("host tier");
   return ok_status();
 }
 
-// A node's own tokens and pages, and its place among its siblings.
-Status RadixCache::verify_edge(const RadixNode& node) const {
-  if (node.pages.empty() || node.tokens.size() != node.pages.size() * static_cast<std::size_t>(page_size_)) {
-    return internal_error("node {} has {} pages and {} tokens; wanted {} tokens a page", node.serial, node.pages.size(),
+// A node's own tokens and pages, its children, and its place among its siblings.
+Status RadixCache::verify_node(const RadixNode& node) const {
+  if (node.is_root()) {
+    if (node.in_pool() || node.in_host()) return internal_error("root {} has pages", node.serial);
+    return verify_children(node, true, true);
+  }
+  const std::size_t pages = std::max(node.pages.size(), node.host_pages.size());
+  if (pages == 0 || node.tokens.size() != pages * static_cast<std::size_t>(page_size_)) {
+    return internal_error("node {} has {} pages and {} tokens; wanted {} tokens a page", node.serial, pages,
                           node.tokens.size(), page_size_);
+  }
+  if (node.digests.size() != (options_.events ? pages : 0)) {
+    return internal_error("node {} has {} digests for {} pages", node.serial, node.digests.size(), pages);
   }
   if (find_child(*node.parent, node.tokens) != &node) {
     return internal_error("node {} is not what its parent finds under its first page", node.serial);
   }
-  for (PageId page : node.pages) {
-    if (!pool_.contains(page) || pool_.state(page) != PageState::kCached) {
-      return internal_error("page {} of node {} is not a cached page", page.value, node.serial);
+  return verify_children(node, node.pages.size() == pages, node.host_pages.size() == pages);
+}
+
+Status RadixCache::verify_orders() const {
+  std::size_t in_pool_order = 0;
+  std::size_t in_host_order = 0;
+  for (const RadixNode& node : nodes_) {
+    const bool free = !node.is_root() && node.locks == 0;
+    const bool pool = free && node.in_pool() && node.pool_children == 0;
+    const bool host = free && node.in_host() && node.host_children == 0;
+    if (pool != (node.pool_place != kNotInHeap) || host != (node.host_place != kNotInHeap)) {
+      return internal_error("node {} is wrong in an eviction order", node.serial);
     }
+    in_pool_order += pool;
+    in_host_order += host;
+  }
+  if (pool_order_.size() != in_pool_order || host_order_.size() != in_host_order) {
+    return internal_error("the eviction orders hold {} and {} nodes; wanted {} and {}", pool_order_.size(),
+                          host_order_.size(), in_pool_order, in_host_order);
+  }
+  const auto key = [this](const RadixNode* node) { return key_of(*node); };
+  RETURN_IF_ERROR(pool_order_.verify(key));
+  return host_order_.verify(key);
+}
+
+// The pages of one tier: each cached, none named twice, and no others cached.
+Status RadixCache::verify_pages(const PagePool& pool, std::vector<PageId> RadixNode::*pages, int32_t cached) const {
+  std::vector<bool> seen(static_cast<std::size_t>(pool.page_count()), false);
+  for (const RadixNode& node : nodes_) {
+    for (PageId page : node.*pages) {
+      if (!pool.contains(page) || pool.state(page) != PageState::kCached) {
+        return internal_error("page {} of node {} is not a cached page", page.value, node.serial);
+      }
+      if (seen[static_cast<std::size_t>(page.value)]) return internal_error("page {} is cached twice", page.value);
+      seen[static_cast<std::size_t>(page.value)] = true;
+    }
+  }
+  if (cached != pool.books().cached()) {
+    return internal_error("the tree has {} pages; the pool says {} are cached", cached, pool.books().cached());
   }
   return ok_status();
 }

@@ -1,5 +1,7 @@
 #include "scheduler/memory.h"
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace millrace {
@@ -31,27 +33,40 @@ bool SequenceMemory::attach(Sequence& sequence, uint64_t weight_version, int64_t
   if (options_.prefix_cache) {
     match = cache_->match_prefix({sequence.extra_key, weight_version}, matchable(sequence));
   }
-  // The lock comes before the count of what is available: the matched pages themselves must not be evicted.
-  cache_->lock(match.node);
-  const int32_t matched = static_cast<int32_t>(match.pages.size());
-  const int32_t lacking = pages_for(sequence.length()) - matched;
+  const int32_t loaded = worth_loading(match.host_pages) ? match.host_pages : 0;
+  RadixNode* last = loaded > 0 ? match.host_node : match.node;
+  // The lock comes before the count of what is available: the matched pages themselves must not be evicted, and those
+  // of the host tier must not make room for what is evicted here.
+  cache_->lock(last);
+  const auto in_pool = static_cast<int32_t>(match.pages.size());
+  const int32_t lacking = pages_for(sequence.length()) - in_pool;
   if (available() < lacking + reserve || !allocate(lacking, match.pages)) {
-    cache_->unlock(match.node);
+    cache_->unlock(last);
     return false;
   }
+  if (loaded > 0) {
+    cache_->load(last,
+                 std::span(match.pages).subspan(static_cast<std::size_t>(in_pool), static_cast<std::size_t>(loaded)));
+  }
+  cache_->count_use(last, sequence.priority);
   sequence.pages = std::move(match.pages);
-  sequence.lock = match.node;
-  sequence.shared_pages = matched;
-  sequence.computed = matched * page_size_;
+  sequence.lock = last;
+  sequence.shared_pages = in_pool + loaded;
+  sequence.computed = sequence.shared_pages * page_size_;
+  sequence.host_tokens = loaded * page_size_;
   sequence.weight_version = weight_version;
   sequence.publishable = true;
-  sequence.host_tokens = 0;
   return true;
+}
+
+bool SequenceMemory::worth_loading(int32_t host_pages) const {
+  return int64_t{host_pages} * page_size_ >= options_.cache.min_load_tokens;
 }
 
 int32_t SequenceMemory::cached_tokens(const Sequence& sequence, uint64_t weight_version) const {
   if (!options_.prefix_cache) return 0;
-  return cache_->peek({sequence.extra_key, weight_version}, matchable(sequence));
+  const PeekResult found = cache_->peek({sequence.extra_key, weight_version}, matchable(sequence));
+  return (found.pages + (worth_loading(found.host_pages) ? found.host_pages : 0)) * page_size_;
 }
 
 bool SequenceMemory::grow(Sequence& sequence) { return allocate(pages_lacking(sequence), sequence.pages); }
@@ -59,15 +74,18 @@ bool SequenceMemory::grow(Sequence& sequence) { return allocate(pages_lacking(se
 void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates) {
   const int32_t whole = sequence.computed / page_size_;
   if (!options_.prefix_cache || !sequence.publishable || whole <= sequence.shared_pages) return;
-  const auto count = static_cast<std::size_t>(whole);
-  InsertResult inserted = cache_->insert({sequence.extra_key, sequence.weight_version},
-                                         std::span(sequence.tokens).first(count * static_cast<std::size_t>(page_size_)),
-                                         std::span(sequence.pages).first(count));
+  // What is shared already stands in the tree, down to the node that is locked: the cache goes on from there.
+  const auto first = static_cast<std::size_t>(sequence.shared_pages);
+  const std::size_t count = static_cast<std::size_t>(whole) - first;
+  const auto page = static_cast<std::size_t>(page_size_);
+  InsertResult inserted = cache_->insert(
+      {sequence.extra_key, sequence.weight_version}, std::span(sequence.tokens).subspan(first * page, count * page),
+      std::span(sequence.pages).subspan(first, count), {.priority = sequence.priority, .below = sequence.lock});
   cache_->lock(inserted.node);
   cache_->unlock(sequence.lock);
   sequence.lock = inserted.node;
   sequence.shared_pages = whole;
-  std::ranges::copy(inserted.pages, sequence.pages.begin());
+  std::ranges::copy(inserted.pages, sequence.pages.begin() + static_cast<std::ptrdiff_t>(first));
   duplicates.insert(duplicates.end(), inserted.duplicates.begin(), inserted.duplicates.end());
 }
 
@@ -97,29 +115,39 @@ void SequenceMemory::give_back(std::span<const PageId> pages) {
   }
 }
 
-std::vector<PageCopy> SequenceMemory::take_copies() { return {}; }
+std::vector<PageCopy> SequenceMemory::take_copies() { return cache_->take_copies(); }
 
-void SequenceMemory::return_copies(std::vector<PageCopy> copies) { CHECK(copies.empty()); }
+void SequenceMemory::return_copies(std::vector<PageCopy> copies) { cache_->return_copies(std::move(copies)); }
 
-KvEvents SequenceMemory::take_events() { return {}; }
+KvEvents SequenceMemory::take_events() { return cache_->take_events(); }
 
-int32_t SequenceMemory::flush(std::optional<uint64_t>) { return cache_->evict(page_count_); }
+int32_t SequenceMemory::flush(std::optional<uint64_t> keep) { return cache_->drop_unlocked(keep); }
 
 Status SequenceMemory::verify(bool idle) const {
   RETURN_IF_ERROR(pool_->verify());
+  if (host_pool_) RETURN_IF_ERROR(host_pool_->verify().with_prefix("host tier"));
   RETURN_IF_ERROR(cache_->verify());
   const PageBooks books = pool_->books();
   if (idle && (books.free() + books.cached() != books.all || cache_->locked_pages() != 0)) {
     return internal_error("idle, but {} and {} pages locked; wanted free + cached = all and none locked",
                           books.to_string(), cache_->locked_pages());
   }
+  if (host_pool_ && host_pool_->books().free() + host_pool_->books().cached() != host_pool_->page_count()) {
+    return internal_error("host tier: {}; wanted free + cached = all", host_pool_->books().to_string());
+  }
   return ok_status();
 }
 
 void SequenceMemory::rebuild() {
+  KvEvents before;
+  const bool again = cache_ != nullptr;
+  if (again) before = cache_->take_events();
   cache_.reset();
   pool_ = std::make_unique<PagePool>(page_count_);
-  cache_ = std::make_unique<RadixCache>(*pool_, page_size_);
+  host_pool_.reset();
+  if (options_.prefix_cache && options_.host_pages > 0) host_pool_ = std::make_unique<PagePool>(options_.host_pages);
+  cache_ = std::make_unique<RadixCache>(*pool_, page_size_, options_.cache, host_pool_.get());
+  if (again) cache_->continue_events(std::move(before));
 }
 
 }  // namespace millrace

@@ -105,6 +105,7 @@ class SequenceMemory {
   int32_t flush(std::optional<uint64_t> keep = std::nullopt);
 
  private:
+  bool worth_loading(int32_t host_pages) const;
   bool allocate(int32_t count, std::vector<PageId>& out);
 
   int32_t page_count_;

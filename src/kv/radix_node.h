@@ -1,0 +1,57 @@
+// RadixNode: one edge of the radix tree, a run of whole pages. A plain record; RadixCache alone changes it.
+//
+// A node's pages may lie in two tiers, the pool and the host. Each tier has a run from the node's beginning, and the
+// longer of the two runs is the node: max(pages.size(), host_pages.size()) * page_size == tokens.size().
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "kv/block_hash.h"
+
+namespace millrace {
+
+// Pages are shared inside a namespace only.
+struct CacheNamespace {
+  std::string extra_key;  // kv/extra_key.h composes it
+  uint64_t weight_version = 0;
+  friend auto operator<=>(const CacheNamespace&, const CacheNamespace&) = default;
+};
+
+struct RadixNode {
+  using Children = std::unordered_multimap<uint64_t, RadixNode*>;  // by the hash of the child's first page
+
+  std::vector<int32_t> tokens;
+  std::vector<PageId> pages;         // in the pool
+  std::vector<PageId> host_pages;    // in the host tier
+  std::vector<BlockDigest> digests;  // one for each page of tokens, where events are noted; a root: of its extra key
+
+  RadixNode* parent = nullptr;
+  Children children;
+  uint64_t block_hash = 0;    // of the first page
+  int32_t pool_children = 0;  // children with pages in the pool
+  int32_t host_children = 0;  // children with pages in the host tier
+
+  int32_t locks = 0;
+  int32_t hits = 0;  // requests that computed or used it
+  int32_t priority = 0;
+  uint64_t last_access = 0;
+  uint64_t created = 0;
+  uint64_t serial = 0;                    // different for each node
+  const CacheNamespace* space = nullptr;  // roots only: their key
+
+  int32_t pool_place = -1;  // in the eviction order of the pool
+  int32_t host_place = -1;  // in that of the host tier
+  std::list<RadixNode>::iterator self;
+
+  bool is_root() const { return parent == nullptr; }
+  bool in_pool() const { return !pages.empty(); }
+  bool in_host() const { return !host_pages.empty(); }
+};
+
+}  // namespace millrace
