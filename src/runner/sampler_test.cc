@@ -11,48 +11,11 @@
 #include <random>
 
 #include "base/rng.h"
+#include "runner/sampling_testing.h"
+#include "wire/limits.h"
 
 namespace millrace {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-SamplingSpec spec_of(double temperature, int32_t top_k, double top_p, double min_p, uint64_t seed = 1) {
-  SamplingSpec spec;
-  spec.temperature = temperature;
-  spec.top_k = top_k;
-  spec.top_p = top_p;
-  spec.min_p = min_p;
-  spec.seed = seed;
-  return spec;
-}
-
-// The probability of each token after all filters, by the book: softmax(logits / T), rank, drop ranks >= top_k, drop
-// where the mass before the token exceeds top_p, drop p < min_p * p_max.
-std::vector<double> naive_probabilities(const std::vector<float>& logits, const SamplingSpec& spec) {
-  const std::size_t n = logits.size();
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  std::vector<double> p(n);
-  for (std::size_t i = 0; i < n; ++i) p[i] = std::exp((double{logits[i]} - largest) / spec.temperature);
-  const double total = std::accumulate(p.begin(), p.end(), 0.0);
-  for (double& x : p) x /= total;
-  std::vector<std::size_t> order(n);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return logits[a] > logits[b]; });
-  std::vector<double> kept(n, 0.0);
-  double before = 0;
-  for (std::size_t rank = 0; rank < n; ++rank) {
-    const double x = p[order[rank]];
-    const bool drop = (spec.top_k > 0 && rank >= static_cast<std::size_t>(spec.top_k)) || before > spec.top_p ||
-                      x < spec.min_p * p[order[0]];
-    if (!drop) kept[order[rank]] = x;
-    before += x;
-  }
-  const double mass = std::accumulate(kept.begin(), kept.end(), 0.0);
-  for (double& x : kept) x /= mass;
-  return kept;
-}
 
 // True where `token` is the inverse of the cumulative distribution at the uniform number of (seed, position), with room
 // for rounding at the border between two tokens.
@@ -118,16 +81,9 @@ TEST(Sampler, FlatVocabularyCutsTiesById) {
   }
 }
 
-// Pearson's statistic stays below the 1 - 1e-6 quantile of its distribution; approximated by Wilson and Hilferty
-// (PNAS 17, 1931): df * (1 - 2/(9 df) + z sqrt(2/(9 df)))^3 with z = 4.753.
-double chi_square_limit(double df) {
-  const double a = 2 / (9 * df);
-  return df * std::pow(1 - a + 4.753 * std::sqrt(a), 3);
-}
-
+// Draws over positions, or over seeds at one position.
 void expect_distribution(const std::vector<float>& logits, const SamplingSpec& spec, bool over_seeds) {
   constexpr int kDraws = 40000;
-  const auto p = naive_probabilities(logits, spec);
   std::vector<int> seen(logits.size(), 0);
   Sampler sampler(static_cast<int32_t>(logits.size()));
   for (int i = 0; i < kDraws; ++i) {
@@ -137,19 +93,7 @@ void expect_distribution(const std::vector<float>& logits, const SamplingSpec& s
     ASSERT_TRUE(token.ok());
     ++seen[static_cast<std::size_t>(*token)];
   }
-  double statistic = 0, df = -1;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    if (p[i] == 0) {
-      EXPECT_EQ(seen[i], 0) << "token " << i << " was filtered out";
-      continue;
-    }
-    const double expected = p[i] * kDraws;
-    ASSERT_GT(expected, 5) << "the test wants fuller cells";
-    statistic += (seen[i] - expected) * (seen[i] - expected) / expected;
-    df += 1;
-  }
-  ASSERT_GE(df, 1);
-  EXPECT_LT(statistic, chi_square_limit(df)) << "df " << df;
+  expect_fits(seen, naive_probabilities(logits, spec));
 }
 
 TEST(Sampler, DistributionsOverPositionsAndSeeds) {
@@ -223,6 +167,91 @@ TEST(Sampler, SpecsOutOfRangeAreNamed) {
     EXPECT_EQ(token.status().code(), StatusCode::kInvalidArgument);
     EXPECT_NE(token.status().message().find(words), std::string::npos) << token.status().message();
   }
+}
+
+// Every field at both of its edges, one step outside of them, and with what is not a number.
+TEST(CheckSampling, EveryFieldIsSweptAtItsEdges) {
+  constexpr int32_t kVocab = 50;
+  const double nan = kNan, inf = kInf;
+  struct Field {
+    const char* name;
+    double SamplingSpec::*field;
+    std::vector<double> good, bad;
+  };
+  const double above_two = std::nextafter(2.0, 3.0), tiny = std::numeric_limits<double>::denorm_min();
+  const Field fields[] = {
+      {"temperature", &SamplingSpec::temperature, {0, tiny, 1, 1e300}, {-tiny, -1, nan, inf, -inf}},
+      {"top_p", &SamplingSpec::top_p, {tiny, 0.5, 1}, {0, -tiny, std::nextafter(1.0, 2.0), nan, inf, -inf}},
+      {"min_p", &SamplingSpec::min_p, {0, tiny, 1}, {-tiny, std::nextafter(1.0, 2.0), nan, inf, -inf}},
+      {"frequency_penalty", &SamplingSpec::frequency_penalty, {-2, 0, 2}, {-above_two, above_two, nan, inf, -inf}},
+      {"presence_penalty", &SamplingSpec::presence_penalty, {-2, 0, 2}, {-above_two, above_two, nan, inf, -inf}},
+      {"repetition_penalty", &SamplingSpec::repetition_penalty, {tiny, 1, 2}, {0, -1, above_two, nan, inf, -inf}},
+  };
+  const auto expect_refused = [&](const SamplingSpec& spec, const std::string& words) {
+    const Status status = check_sampling(spec, kVocab);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << words;
+    EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("wanted"), std::string::npos) << status.message();
+  };
+  for (const Field& field : fields) {
+    SamplingSpec spec;
+    for (const double value : field.good) {
+      spec.*field.field = value;
+      EXPECT_TRUE(check_sampling(spec, kVocab).ok()) << field.name << " " << value;
+    }
+    for (const double value : field.bad) {
+      spec.*field.field = value;
+      expect_refused(spec, fmt::format("{} is {}", field.name, value));
+    }
+  }
+  const auto with = [](auto change) {
+    SamplingSpec spec;
+    change(spec);
+    return spec;
+  };
+  constexpr int32_t kMaxTop = static_cast<int32_t>(wire::kMaxTopLogprobs), kMaxInt = 2147483647;
+  for (const int32_t good : {-1, 0, 1, kMaxTop}) {
+    EXPECT_TRUE(check_sampling(with([&](auto& s) { s.top_logprobs = good; }), kVocab).ok()) << good;
+  }
+  for (const int32_t bad : {-2, kMaxTop + 1, kMaxInt, -kMaxInt - 1}) {
+    expect_refused(with([&](auto& s) { s.top_logprobs = bad; }), fmt::format("top_logprobs is {}", bad));
+  }
+  for (const int32_t good : {-1, 1, kMaxInt}) {
+    EXPECT_TRUE(check_sampling(with([&](auto& s) { s.top_k = good; }), kVocab).ok()) << good;
+  }
+  for (const double good : {-100.0, 0.0, 100.0}) {
+    EXPECT_TRUE(check_sampling(with([&](auto& s) { s.logit_bias = {{49, good}}; }), kVocab).ok()) << good;
+  }
+  for (const double bad : {std::nextafter(-100.0, -101.0), std::nextafter(100.0, 101.0), nan, inf, -inf}) {
+    expect_refused(with([&](auto& s) {
+                     s.logit_bias = {{49, bad}};
+                   }),
+                   fmt::format("logit_bias of token 49 is {}", bad));
+  }
+  for (const int32_t id : {0, kVocab - 1, -1, kVocab}) {
+    const bool good = id >= 0 && id < kVocab;
+    const std::pair<SamplingSpec, std::string> named[] = {
+        {with([&](auto& s) {
+           s.logit_bias = {{id, 1.0}};
+         }),
+         "logit_bias"},
+        {with([&](auto& s) {
+           s.banned = {3, id};
+         }),
+         "banned"},
+        {with([&](auto& s) { s.logprob_token_ids = {id}; }), "logprob_token_ids"},
+    };
+    for (const auto& [spec, field] : named) {
+      EXPECT_EQ(check_sampling(spec, kVocab).ok(), good) << field << " " << id;
+      if (!good) expect_refused(spec, fmt::format("{} names the token {}; wanted [0, 50)", field, id));
+    }
+  }
+  EXPECT_TRUE(check_sampling(with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases); }), kVocab).ok());
+  expect_refused(with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases + 1); }), "logit_bias has 1025 entries");
+  EXPECT_TRUE(
+      check_sampling(with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds); }), kVocab).ok());
+  expect_refused(with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds + 1); }),
+                 "logprob_token_ids has 1025 entries");
 }
 
 }  // namespace
