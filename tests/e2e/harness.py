@@ -24,6 +24,10 @@ def program():
     return os.environ["MILLRACE_PROGRAM"]
 
 
+# A program built with a sanitizer is slow, keeps freed memory for a while, and writes a report before it dies.
+SANITIZED = any(name in pathlib.Path(program()).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+
+
 def placement():
     return os.environ.get("MILLRACE_PLACEMENT", "processes")
 

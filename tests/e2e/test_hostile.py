@@ -15,7 +15,7 @@ import unicodedata
 
 import pytest
 
-from harness import DEMO, Server, program, wait_until
+from harness import DEMO, SANITIZED, Server, program, wait_until
 
 CHAT = "/v1/chat/completions"
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}]}
@@ -26,8 +26,6 @@ JSON = HOST + b"Content-Type: application/json\r\n"
 # What an error must not tell: addresses, sockets, files, the names of libraries.
 SECRETS = re.compile(r"0x[0-9a-f]{6,}|ipc:|/tmp|/proc|/dev|/usr|/home|/root|millrace-|\.cc\b|\.h:|std::|nlohmann|boost|zmq|exception", re.I)
 MIB = 1 << 20
-# A sanitized program is slow, and keeps freed memory for a while: its bounds are wider.
-SANITIZED = any(name in pathlib.Path(program()).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
 SLOWER = 15 if SANITIZED else 1
 
 

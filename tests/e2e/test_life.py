@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness import DEMO, Server, alive, free_port, placement, program, wait_until
+from harness import DEMO, SANITIZED, Server, alive, free_port, placement, program, wait_until
 
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}]}
 LONG = {**STORY, "ignore_eos": True, "temperature": 0}
@@ -77,7 +77,7 @@ def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
             data += piece
             if b'"error"' in data:
                 break
-        assert time.monotonic() - killed < 2
+        assert time.monotonic() - killed < (6 if SANITIZED else 2)
         assert b'"error"' in data and b"[DONE]" not in data
         waiting.join(5)
         assert answers and answers[0][0] == 503 and victim in answers[0][2]["error"]["message"]
