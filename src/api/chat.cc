@@ -2,7 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "api/chat_prompt.h"
+#include "api/choices.h"
 #include "api/fields.h"
+#include "api/logprobs.h"
 #include "api/reply.h"
 #include "api/routes.h"
 
@@ -11,32 +13,38 @@ namespace {
 
 class ChatFormat : public ReplyFormat {
  public:
-  ChatFormat(const std::string& model, bool stream) {
-    head_ = fmt::format("{{\"id\":\"{}\",\"object\":\"{}\",\"created\":{},\"model\":", make_id("chatcmpl-"),
-                        stream ? "chat.completion.chunk" : "chat.completion", unix_seconds());
-    json_append_string(head_, model);
+  ChatFormat(const Engine& engine, const std::string& id, bool stream, bool logprobs)
+      : engine_(engine), logprobs_(logprobs) {
+    head_ = "{\"id\":";
+    json_append_string(head_, id);
+    fmt::format_to(std::back_inserter(head_),
+                   ",\"object\":\"{}\",\"created\":{},\"model\":", stream ? "chat.completion.chunk" : "chat.completion",
+                   unix_seconds());
+    json_append_string(head_, engine.model().name);
     head_ += ",\"choices\":[";
   }
 
-  std::string opening(int index) const override {
-    return chunk(index, "\"role\":\"assistant\",\"content\":\"\"", nullptr);
+  std::string opening(int index) override {
+    return chunk(index, "\"role\":\"assistant\",\"content\":\"\"", "null", nullptr);
   }
-  std::string delta(int index, std::string_view text) const override {
-    std::string content = "\"content\":";
-    json_append_string(content, text);
-    return chunk(index, content, nullptr);
+  void events(const ChoiceState& choice, std::vector<std::string>& out) override {
+    if (!choice.text.empty() || (logprobs_ && !choice.logprobs.empty())) {
+      std::string content = "\"content\":";
+      json_append_string(content, choice.text);
+      out.push_back(chunk(choice.index, content, logprobs(choice), nullptr));
+    }
+    if (choice.finish) out.push_back(chunk(choice.index, "", "null", &*choice.finish));
   }
-  std::string closing(int index, const wire::Finish& finish) const override { return chunk(index, "", &finish); }
-  std::string usage(const wire::Usage& usage) const override { return body("", usage); }
 
-  std::string choice(int index, std::string_view text, const wire::Finish& finish) const override {
-    std::string out = fmt::format("{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", index);
-    json_append_string(out, text);
-    out += fmt::format(",\"refusal\":null}},\"logprobs\":null,\"finish_reason\":\"{}\",", finish_reason(finish));
-    append_matched_stop(out, finish);
+  std::string choice(const ChoiceState& choice) override {
+    std::string out = fmt::format("{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", choice.index);
+    json_append_string(out, choice.text);
+    out += fmt::format(",\"refusal\":null}},\"logprobs\":{},\"finish_reason\":\"{}\",", logprobs(choice),
+                       finish_reason(*choice.finish));
+    append_matched_stop(out, *choice.finish);
     return out + "}";
   }
-  std::string body(std::string_view choices, const wire::Usage& usage) const override {
+  std::string body(std::string_view choices, const wire::Usage& usage) override {
     std::string out = head_;
     out += choices;
     out += "],\"usage\":";
@@ -45,10 +53,16 @@ class ChatFormat : public ReplyFormat {
   }
 
  private:
-  std::string chunk(int index, std::string_view delta, const wire::Finish* finish) const {
+  std::string logprobs(const ChoiceState& choice) const {
+    if (!logprobs_) return "null";
+    std::string out;
+    append_chat_logprobs(out, engine_, choice.logprobs);
+    return out;
+  }
+  std::string chunk(int index, std::string_view delta, std::string_view logprobs, const wire::Finish* finish) const {
     std::string out = head_;
-    fmt::format_to(std::back_inserter(out),
-                   "{{\"index\":{},\"delta\":{{{}}},\"logprobs\":null,\"finish_reason\":", index, delta);
+    fmt::format_to(std::back_inserter(out), "{{\"index\":{},\"delta\":{{{}}},\"logprobs\":{},\"finish_reason\":", index,
+                   delta, logprobs);
     if (finish) {
       fmt::format_to(std::back_inserter(out), "\"{}\",", finish_reason(*finish));
       append_matched_stop(out, *finish);
@@ -58,22 +72,46 @@ class ChatFormat : public ReplyFormat {
     return out + "}]}";
   }
 
+  const Engine& engine_;
+  const bool logprobs_;
   std::string head_;  // everything up to the choices is the same in every chunk
 };
+
+// `logprobs` is a switch here, and `top_logprobs` a count that needs it.
+Status read_chat_logprobs(const Json& body, wire::SamplingParams& out) {
+  bool wanted = false;
+  RETURN_IF_ERROR(json_read(body, "logprobs", wanted));
+  std::optional<int64_t> top;
+  RETURN_IF_ERROR(read_integer(body, "top_logprobs", 0, kMaxClientTopLogprobs, top));
+  if (top.value_or(0) > 0 && !wanted) {
+    return invalid_argument("top_logprobs is {} without logprobs: true; wanted both or neither", *top);
+  }
+  if (wanted) out.top_logprobs = static_cast<int32_t>(top.value_or(0));
+  return ok_status();
+}
 
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
   RETURN_IF_ERROR(check_model(body, model));
-  ASSIGN_OR_RETURN(CommonFields fields, read_common(body, model));
+  ASSIGN_OR_RETURN(CommonFields fields, read_common(body, model, kOpenAiDialect));
+  RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
+  RETURN_IF_ERROR(refuse_unless(body, "echo", false));
+  RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));
+  const auto n = static_cast<std::size_t>(fields.sampling.n);
+  RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
   ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body));
 
-  std::vector<GenerateRequest> requests(1);
-  requests[0] = {std::move(prompt), std::move(fields.sampling), fields.max_tokens, std::move(fields.cache_salt)};
+  const bool logprobs = fields.sampling.params.top_logprobs >= 0;
+  const std::string id = fields.rid.empty() ? make_id("chatcmpl-") : fields.rid;
+  ReplyOptions options{fields.stream, fields.include_usage, fields.continuous_usage};
+  options.token_events = logprobs;
+  options.choices_per_prompt = n;
+  std::vector<Prompt> prompts;
+  prompts.emplace_back(std::move(prompt));
   auto reply = std::make_shared<Reply>(
-      context.server, context.engine, responder, std::make_unique<ChatFormat>(model.name, fields.stream),
-      ReplyOptions{fields.stream, fields.include_usage, fields.continuous_usage}, requests.size());
-  reply->start(std::move(requests));
+      context, responder, std::make_unique<ChatFormat>(context.engine, id, fields.stream, logprobs), options);
+  reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, n), {{id, 0, n}});
   return ok_status();
 }
 

@@ -1,7 +1,11 @@
 // POST /v1/completions.
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "api/choices.h"
+#include "api/echo.h"
 #include "api/fields.h"
+#include "api/logprobs.h"
 #include "api/prompts.h"
 #include "api/reply.h"
 #include "api/routes.h"
@@ -13,22 +17,25 @@ constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's default for this endpoint
 
 class TextFormat : public ReplyFormat {
  public:
-  explicit TextFormat(const std::string& model) {
-    head_ = fmt::format("{{\"id\":\"{}\",\"object\":\"text_completion\",\"created\":{},\"model\":", make_id("cmpl-"),
-                        unix_seconds());
-    json_append_string(head_, model);
+  TextFormat(const Engine& engine, const std::string& id, bool logprobs) : engine_(engine), logprobs_(logprobs) {
+    head_ = "{\"id\":";
+    json_append_string(head_, id);
+    fmt::format_to(std::back_inserter(head_),
+                   ",\"object\":\"text_completion\",\"created\":{},\"model\":", unix_seconds());
+    json_append_string(head_, engine.model().name);
     head_ += ",\"choices\":[";
   }
 
-  std::string opening(int) const override { return ""; }
-  std::string delta(int index, std::string_view text) const override { return chunk(index, text, nullptr); }
-  std::string closing(int index, const wire::Finish& finish) const override { return chunk(index, "", &finish); }
-  std::string usage(const wire::Usage& usage) const override { return body("", usage); }
-
-  std::string choice(int index, std::string_view text, const wire::Finish& finish) const override {
-    return one_choice(index, text, &finish);
+  void events(const ChoiceState& choice, std::vector<std::string>& out) override {
+    const bool places = logprobs_ && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
+    if (!choice.text.empty() || places) out.push_back(chunk(choice.index, choice.text, logprobs(choice), nullptr));
+    if (choice.finish) out.push_back(chunk(choice.index, "", "null", &*choice.finish));
   }
-  std::string body(std::string_view choices, const wire::Usage& usage) const override {
+
+  std::string choice(const ChoiceState& choice) override {
+    return one_choice(choice.index, choice.text, logprobs(choice), &*choice.finish);
+  }
+  std::string body(std::string_view choices, const wire::Usage& usage) override {
     std::string out = head_;
     out += choices;
     out += "],\"usage\":";
@@ -37,10 +44,19 @@ class TextFormat : public ReplyFormat {
   }
 
  private:
-  static std::string one_choice(int index, std::string_view text, const wire::Finish* finish) {
+  std::string logprobs(const ChoiceState& choice) {
+    if (!logprobs_) return "null";
+    std::string out;
+    TextOffset& offset = offsets_[choice.index];
+    offset.text += choice.text;
+    append_text_logprobs(out, engine_, choice.prompt_logprobs, choice.logprobs, offset);
+    return out;
+  }
+  static std::string one_choice(int index, std::string_view text, std::string_view logprobs,
+                                const wire::Finish* finish) {
     std::string out = fmt::format("{{\"index\":{},\"text\":", index);
     json_append_string(out, text);
-    out += ",\"logprobs\":null,\"finish_reason\":";
+    out += fmt::format(",\"logprobs\":{},\"finish_reason\":", logprobs);
     if (finish) {
       fmt::format_to(std::back_inserter(out), "\"{}\",", finish_reason(*finish));
       append_matched_stop(out, *finish);
@@ -49,29 +65,93 @@ class TextFormat : public ReplyFormat {
     }
     return out + "}";
   }
-  std::string chunk(int index, std::string_view text, const wire::Finish* finish) const {
-    return head_ + one_choice(index, text, finish) + "]}";
+  std::string chunk(int index, std::string_view text, std::string_view logprobs, const wire::Finish* finish) const {
+    return head_ + one_choice(index, text, logprobs, finish) + "]}";
   }
 
+  const Engine& engine_;
+  const bool logprobs_;
+  std::map<int, TextOffset> offsets_;  // of each choice: streams continue where their last chunk ended
   std::string head_;
 };
+
+struct TextFields {
+  CommonFields common;
+  bool echo = false;
+  bool logprobs = false;
+  std::size_t best_of = 1;  // texts drawn of each prompt; n of them are kept
+};
+
+// `logprobs` is a count here; false means none, as if it were the chat endpoint's switch.
+Status read_text_logprobs(const Json& body, TextFields& out) {
+  const Json* given = json_find(body, "logprobs");
+  if (!given || *given == false) return ok_status();
+  std::optional<int64_t> count;
+  RETURN_IF_ERROR(read_integer(body, "logprobs", 0, kMaxClientTopLogprobs, count));
+  out.logprobs = true;
+  out.common.sampling.params.top_logprobs = static_cast<int32_t>(*count);
+  if (out.echo) out.common.sampling.params.prompt_logprobs_from = 0;
+  return ok_status();
+}
+
+Status read_best_of(const Json& body, TextFields& out) {
+  wire::SamplingParams& sampling = out.common.sampling.params;
+  const int32_t n = out.common.sampling.n;
+  out.best_of = static_cast<std::size_t>(n);
+  std::optional<int64_t> best_of;
+  RETURN_IF_ERROR(read_integer(body, "best_of", n, kMaxChoicesPerPrompt, best_of));
+  if (!best_of || *best_of == n) return ok_status();
+  if (out.common.stream) {
+    return invalid_argument(
+        "best_of is {} in a stream; wanted {}, as n, or no stream: all texts must be complete to "
+        "be compared",
+        *best_of, n);
+  }
+  out.best_of = static_cast<std::size_t>(*best_of);
+  if (sampling.top_logprobs < 0) sampling.top_logprobs = 0;  // what they are ranked by
+  return ok_status();
+}
+
+Result<TextFields> read_fields(const Json& body, const ModelFacts& model) {
+  TextFields out;
+  RETURN_IF_ERROR(json_read(body, "echo", out.echo));
+  SamplingDialect dialect = kOpenAiDialect;
+  dialect.default_max_tokens = kDefaultMaxTokens;
+  if (out.echo) dialect.least_max_tokens = 0;  // to score a prompt is use enough
+  ASSIGN_OR_RETURN(out.common, read_common(body, model, dialect));
+  RETURN_IF_ERROR(refuse_unless(body, "top_logprobs", 0));
+  RETURN_IF_ERROR(read_text_logprobs(body, out));
+  RETURN_IF_ERROR(read_best_of(body, out));
+  return out;
+}
 
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
   RETURN_IF_ERROR(check_model(body, model));
-  ASSIGN_OR_RETURN(CommonFields fields, read_common(body, model));
+  ASSIGN_OR_RETURN(TextFields fields, read_fields(body, model));
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, model.vocab_size));
+  const SamplingFields& sampling = fields.common.sampling;
+  const std::size_t choices = prompts.size() * fields.best_of;
+  RETURN_IF_ERROR(check_choice_count(prompts.size(), fields.best_of, sampling.n > 1 ? "n" : "best_of"));
+  RETURN_IF_ERROR(check_logprob_volume(sampling.params, sampling.max_tokens, choices, model));
 
-  std::vector<GenerateRequest> requests;
-  for (Prompt& prompt : prompts) {
-    requests.push_back(
-        {std::move(prompt), fields.sampling, fields.max_tokens.value_or(kDefaultMaxTokens), fields.cache_salt});
+  const std::string id = fields.common.rid.empty() ? make_id("cmpl-") : fields.common.rid;
+  ReplyOptions options{fields.common.stream, fields.common.include_usage, fields.common.continuous_usage};
+  options.token_events = fields.logprobs;
+  options.prompt_first = fields.logprobs && fields.echo;
+  options.choices_per_prompt = fields.best_of;
+  options.best = static_cast<std::size_t>(sampling.n);
+  auto reply = std::make_shared<Reply>(context, responder,
+                                       std::make_unique<TextFormat>(context.engine, id, fields.logprobs), options);
+  std::vector<LiveRequests::Name> names = {{id, 0, choices}};
+  if (!fields.echo) {
+    reply->start(make_requests(std::move(prompts), {&sampling, 1}, fields.common.request, fields.best_of),
+                 std::move(names));
+    return ok_status();
   }
-  auto reply = std::make_shared<Reply>(
-      context.server, context.engine, responder, std::make_unique<TextFormat>(model.name),
-      ReplyOptions{fields.stream, fields.include_usage, fields.continuous_usage}, requests.size());
-  reply->start(std::move(requests));
+  start_with_echo(context, responder, std::move(reply), fields.best_of, sampling.params.skip_special_tokens, prompts,
+                  make_requests(prompts, {&sampling, 1}, fields.common.request, fields.best_of), std::move(names));
   return ok_status();
 }
 

@@ -10,23 +10,32 @@
 #include <string>
 
 #include "api/error.h"
+#include "api/sampling_fields.h"
 #include "base/json.h"
 #include "stages/engine.h"
 
 namespace millrace::api {
 
-inline constexpr int64_t kMaxTopK = int64_t{1} << 30;
 inline constexpr std::size_t kMaxBodyValues = 512u << 10;  // members and elements of one body, a prompt's ids included
 inline constexpr std::size_t kMaxBodyContainers = 16u << 10;  // arrays and objects of one body
+inline constexpr double kMaxTimeoutS = 86400;                 // timeout_s and queue_timeout_s
 
-// What both generating endpoints read besides their prompt.
+// Where a request stands and how it is known: the same fields in every family.
+struct RequestFields {
+  std::string extra_key;  // composed of cache_salt and extra_key
+  int32_t priority = 0;
+  int64_t timeout_ms = 0;
+  int64_t queue_timeout_ms = 0;
+};
+
+// What both OpenAI endpoints read besides their prompt.
 struct CommonFields {
-  wire::SamplingParams sampling;
-  std::optional<int32_t> max_tokens;
+  SamplingFields sampling;
+  RequestFields request;
+  std::string rid;  // "": the server makes one
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
-  std::string cache_salt;
 };
 
 // A body that parses to an object of bounded size, or the reason why not.
@@ -36,10 +45,14 @@ Result<Json> parse_body(const std::string& body);
 Status check_model(const Json& body, const ModelFacts& model);
 
 // kInvalidArgument or kUnsupported with the field's name first in the message.
-Result<CommonFields> read_common(const Json& body, const ModelFacts& model);
+Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect);
+Result<RequestFields> read_request_fields(const Json& body);
 
-// An integer field within [low, high]; absent leaves `out` empty.
-Status read_integer(const Json& body, std::string_view key, int64_t low, int64_t high, std::optional<int64_t>& out);
+// `neutral` is what may stand in a field that is not served; null and absent pass too.
+Status refuse_unless(const Json& body, const char* key, const Json& neutral);
+
+// `key` of `body`, a name of 1 to kMaxNameBytes bytes; absent leaves `out` as it is.
+Status read_name(const Json& body, std::string_view key, std::string& out);
 
 // 400, or 404 with code model_not_found.
 ApiError field_error(const Status& status);

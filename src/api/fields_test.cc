@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kv/extra_key.h"
 #include "wire/limits.h"
 
 namespace millrace::api {
@@ -20,7 +21,14 @@ ModelFacts model() {
 
 Result<CommonFields> read(const std::string& text, const ModelFacts& facts = model()) {
   ASSIGN_OR_RETURN(const Json body, parse_body(text));
-  return read_common(body, facts);
+  return read_common(body, facts, kOpenAiDialect);
+}
+
+// The sampling fields alone, where the body is good.
+wire::SamplingParams params(const std::string& text, const ModelFacts& facts = model()) {
+  auto out = read(text, facts);
+  EXPECT_TRUE(out.ok()) << text << ": " << out.status().to_string();
+  return out.ok() ? out->sampling.params : wire::SamplingParams();
 }
 
 TEST(Fields, TheBodyMustBeAnObject) {
@@ -32,13 +40,13 @@ TEST(Fields, TheBodyMustBeAnObject) {
 TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasItsOwn) {
   auto plain = read("{}");
   ASSERT_TRUE(plain.ok());
-  EXPECT_EQ(plain->sampling.temperature, 1.0);
-  EXPECT_EQ(plain->sampling.top_p, 1.0);
-  EXPECT_EQ(plain->sampling.min_p, 0.0);
-  EXPECT_EQ(plain->sampling.top_k, -1);
-  EXPECT_FALSE(plain->max_tokens.has_value());
+  EXPECT_EQ(plain->sampling.params.temperature, 1.0);
+  EXPECT_EQ(plain->sampling.params.top_p, 1.0);
+  EXPECT_EQ(plain->sampling.params.min_p, 0.0);
+  EXPECT_EQ(plain->sampling.params.top_k, -1);
+  EXPECT_FALSE(plain->sampling.max_tokens.has_value());
   EXPECT_FALSE(plain->stream);
-  EXPECT_TRUE(plain->sampling.skip_special_tokens);
+  EXPECT_TRUE(plain->sampling.params.skip_special_tokens);
   ModelFacts own = model();
   own.temperature = 0.6;
   own.top_p = 0.95;
@@ -46,10 +54,10 @@ TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasItsOwn) {
   own.min_p = 0.05;
   auto taken = read(R"({"top_p": 0.5, "temperature": null})", own);
   ASSERT_TRUE(taken.ok());
-  EXPECT_EQ(taken->sampling.temperature, 0.6);
-  EXPECT_EQ(taken->sampling.top_p, 0.5);
-  EXPECT_EQ(taken->sampling.top_k, 20);
-  EXPECT_EQ(taken->sampling.min_p, 0.05);
+  EXPECT_EQ(taken->sampling.params.temperature, 0.6);
+  EXPECT_EQ(taken->sampling.params.top_p, 0.5);
+  EXPECT_EQ(taken->sampling.params.top_k, 20);
+  EXPECT_EQ(taken->sampling.params.min_p, 0.05);
 }
 
 TEST(Fields, EverythingIsRead) {
@@ -57,27 +65,22 @@ TEST(Fields, EverythingIsRead) {
     "stop_token_ids":[3,99],"ignore_eos":true,"skip_special_tokens":false,"include_stop_str_in_output":true,
     "max_tokens":9,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
     "cache_salt":"s","somebody_elses_field":{"x":1},"frequency_penalty":0.0,"n":1,"tools":[],
-    "response_format":{"type":"text"},"logprobs":null,"user":"me"})");
+    "response_format":{"type":"text"},"user":"me"})");
   ASSERT_TRUE(out.ok()) << out.status().to_string();
-  EXPECT_EQ(out->sampling.temperature, 0.0);
-  EXPECT_EQ(out->sampling.top_k, 5);
-  EXPECT_EQ(out->sampling.seed, static_cast<uint64_t>(-7));
-  EXPECT_EQ(out->sampling.stop, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(out->sampling.stop_token_ids, (std::vector<int32_t>{3, 99}));
-  EXPECT_TRUE(out->sampling.ignore_eos);
-  EXPECT_FALSE(out->sampling.skip_special_tokens);
-  EXPECT_TRUE(out->sampling.include_stop_str_in_output);
-  EXPECT_EQ(out->max_tokens, 9);
+  EXPECT_EQ(out->sampling.params.temperature, 0.0);
+  EXPECT_EQ(out->sampling.params.top_k, 5);
+  EXPECT_EQ(out->sampling.params.seed, static_cast<uint64_t>(-7));
+  EXPECT_EQ(out->sampling.params.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(out->sampling.params.stop_token_ids, (std::vector<int32_t>{3, 99}));
+  EXPECT_TRUE(out->sampling.params.ignore_eos);
+  EXPECT_FALSE(out->sampling.params.skip_special_tokens);
+  EXPECT_TRUE(out->sampling.params.include_stop_str_in_output);
+  EXPECT_EQ(out->sampling.max_tokens, 9);
   EXPECT_TRUE(out->stream && out->include_usage && out->continuous_usage);
-  EXPECT_EQ(out->cache_salt, "s");
-  EXPECT_EQ(read(R"({"stop":"one"})")->sampling.stop, std::vector<std::string>{"one"});
-  EXPECT_EQ(read(R"({"top_k":0})")->sampling.top_k, -1);
-  EXPECT_EQ(read(R"({"max_completion_tokens":4})")->max_tokens, 4);
-}
-
-TEST(Fields, SeedsAreDrawnWhereNoneIsGiven) {
-  EXPECT_NE(read("{}")->sampling.seed, read("{}")->sampling.seed);
-  EXPECT_EQ(read(R"({"seed":0})")->sampling.seed, 0u);
+  EXPECT_EQ(out->request.extra_key, ExtraKey().add("cache_salt", "s").str());
+  EXPECT_EQ(params(R"({"stop":"one"})").stop, std::vector<std::string>{"one"});
+  EXPECT_EQ(params(R"({"top_k":0})").top_k, -1);
+  EXPECT_EQ(read(R"({"max_completion_tokens":4})")->sampling.max_tokens, 4);
 }
 
 // One line a refusal: the body, the field that `param` must name, and a piece of the message.
@@ -118,9 +121,6 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
       {R"({"stream_options":{}})", "stream_options", "stream: true"},
       {R"({"ignore_eos":"no"})", "ignore_eos", "boolean"},
       {R"({"cache_salt":")" + std::string(wire::kMaxNameBytes + 1, 'x') + "\"}", "cache_salt", "257"},
-      {R"({"n":2})", "n", "1"},
-      {R"({"logprobs":true})", "logprobs", "not supported"},
-      {R"({"frequency_penalty":0.5})", "frequency_penalty", "0"},
       {R"({"tools":[{}]})", "tools", "not supported"},
       {R"({"response_format":{"type":"json_object"}})", "response_format", "text"},
       {R"({"regex":"a*"})", "regex", "not supported"},

@@ -1,25 +1,39 @@
 #include "api/reply.h"
 
-#include <chrono>
-#include <random>
+#include <algorithm>
+#include <numeric>
 
 #include "api/fields.h"
-#include "base/json.h"
+#include "api/logprobs.h"
 
 namespace millrace::api {
 
-Reply::Reply(http::Server& server, Engine& engine, http::ResponderPtr responder, std::unique_ptr<ReplyFormat> format,
-             ReplyOptions options, std::size_t choices)
-    : server_(server),
-      engine_(engine),
+Reply::Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<ReplyFormat> format,
+             ReplyOptions options)
+    : server_(context.server),
+      engine_(context.engine),
+      state_(context.state),
       responder_(std::move(responder)),
       format_(std::move(format)),
-      options_(options),
-      choices_(choices) {}
+      options_(options) {}
 
-void Reply::start(std::vector<GenerateRequest> requests) {
-  CHECK(requests.size() == choices_.size());
+Reply::~Reply() { leave(); }
+
+void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
+                  std::vector<std::string> echo) {
   auto self = shared_from_this();
+  choices_ = std::vector<Choice>(requests.size());
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].state.index = static_cast<int>(i);
+    if (!echo.empty()) choices_[i].state.text = std::move(echo[i]);
+    choices_[i].fresh = !choices_[i].state.text.empty();
+  }
+  if (Status status = state_->live.add(names, self); !status.ok()) {
+    state_->requests.rejected(status.code());
+    responder_->send(error_response(field_error(status)));
+    return;
+  }
+  names_ = std::move(names);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const ReqId id =
         engine_.submit(std::move(requests[i]), [self, i](const wire::TextDelta& d) { self->on_delta(i, d); });
@@ -31,70 +45,143 @@ void Reply::start(std::vector<GenerateRequest> requests) {
     }
   }
   responder_->on_disconnect([weak = weak_from_this()] {
-    auto reply = weak.lock();
-    if (!reply) return;
-    {
-      std::lock_guard lock(reply->mutex_);
-      reply->ended_ = true;
-    }
-    reply->abort_all();
+    if (auto reply = weak.lock()) reply->client_left();
   });
 }
 
-void Reply::abort_all() {
-  std::vector<ReqId> ids;
+void Reply::client_left() {
   {
     std::lock_guard lock(mutex_);
-    for (const Choice& choice : choices_) {
-      if (!choice.finish && choice.id.value) ids.push_back(choice.id);
-    }
+    ended_ = true;
+    leave();
   }
-  for (ReqId id : ids) engine_.abort(id);
+  state_->requests.disconnected(running(0, SIZE_MAX).size());
+  abort_all();
 }
+
+std::size_t Reply::cancel(std::size_t first, std::size_t count) {
+  const std::vector<ReqId> ids = running(first, count);
+  state_->requests.cancelled(ids.size());
+  for (ReqId id : ids) engine_.cancel(id);
+  return ids.size();
+}
+
+void Reply::abort_all() {
+  for (ReqId id : running(0, SIZE_MAX)) engine_.abort(id);
+}
+
+std::vector<ReqId> Reply::running(std::size_t first, std::size_t count) {
+  std::lock_guard lock(mutex_);
+  std::vector<ReqId> ids;
+  for (std::size_t i = first; i < choices_.size() && i - first < count; ++i) {
+    if (!choices_[i].state.finish && choices_[i].id.value) ids.push_back(choices_[i].id);
+  }
+  return ids;
+}
+
+// Called with the lock held, or from the destructor.
+void Reply::leave() {
+  state_->live.remove(names_);
+  names_.clear();
+}
+
+double Reply::elapsed_seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
 void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
   std::lock_guard lock(mutex_);
   Choice& choice = choices_[index];
   choice.accepted |= delta.accepted;
-  choice.usage = delta.usage;
-  if (delta.finish) choice.finish = delta.finish;
+  if (delta.finish) choice.state.finish = delta.finish;
   if (ended_) return;
-  if (delta.finish && delta.finish->reason >= wire::FinishReason::kAborted) return fail(*delta.finish);
-  (options_.stream ? choice.held : choice.text) += delta.text;
+  if (delta.finish && delta.finish->reason == wire::FinishReason::kError) return fail(choice, *delta.finish);
+  absorb(choice, delta);
   std::string out;
-  if (options_.stream) stream_news(out);
+  if (options_.stream) {
+    if (Status status = stream_news(out); !status.ok()) {
+      return fail(choice, {.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()});
+    }
+  }
   bool all = true;
-  for (const Choice& each : choices_) all &= each.finish.has_value();
+  for (const Choice& each : choices_) all &= each.state.finish.has_value();
   if (all) return complete(out);
   if (!out.empty()) responder_->write(out);
 }
 
+void Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
+  ChoiceState& state = choice.state;
+  // A finish that the front makes by itself knows no counts.
+  if (delta.usage.prompt_tokens > 0) {
+    state_->requests.generated(std::max(0, delta.usage.completion_tokens - state.usage.completion_tokens));
+    state.usage = delta.usage;
+  }
+  if (delta.weight_version) state.weight_version = delta.weight_version;
+  state.text += delta.text;
+  state.tokens.insert(state.tokens.end(), delta.tokens.begin(), delta.tokens.end());
+  state.logprobs.insert(state.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+  state.prompt_logprobs.insert(state.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
+  if (delta.finish && delta.finish->matched_token) state.tokens.push_back(*delta.finish->matched_token);
+  if (delta.finish) state.elapsed_seconds = elapsed_seconds();
+  const bool more_tokens = options_.token_events && !(delta.tokens.empty() && delta.prompt_logprobs.empty());
+  choice.fresh |= delta.finish || more_tokens || !delta.text.empty();
+}
+
 // Headers and what waited go out once every choice was accepted; from then on news goes out as it comes.
-void Reply::stream_news(std::string& out) {
+Status Reply::stream_news(std::string& out) {
   if (!started_) {
     for (const Choice& choice : choices_) {
-      if (!choice.accepted) return;
+      if (!choice.accepted && !choice.state.finish) return ok_status();
     }
     started_ = true;
     responder_->start_sse();
-    for (std::size_t i = 0; i < choices_.size(); ++i) {
-      append_event(out, format_->opening(static_cast<int>(i)), &choices_[i]);
-    }
+    for (const Choice& choice : choices_) append_event(out, format_->opening(choice.state.index), &choice);
   }
-  for (std::size_t i = 0; i < choices_.size(); ++i) stream_choice(i, out);
+  for (Choice& choice : choices_) RETURN_IF_ERROR(stream_choice(choice, out));
+  return ok_status();
 }
 
-void Reply::stream_choice(std::size_t index, std::string& out) {
-  Choice& choice = choices_[index];
-  const int number = static_cast<int>(index);
-  if (!choice.held.empty()) {
-    append_event(out, format_->delta(number, choice.held), &choice);
-    choice.held.clear();
+Status Reply::stream_choice(Choice& choice, std::string& out) {
+  ChoiceState& state = choice.state;
+  if (!choice.fresh || choice.closed) return ok_status();
+  if (options_.prompt_first && state.tokens.empty() && choice.told_tokens == 0 && !state.finish) return ok_status();
+  choice.fresh = false;
+  choice.closed = state.finish.has_value();
+  state.elapsed_seconds = elapsed_seconds();
+  measure(choice);
+  std::vector<std::string> events;
+  format_->events(state, events);
+  for (const std::string& event : events) {
+    if (options_.cumulative && event.size() > kMaxEventBytes) {
+      return error(StatusCode::kUnsupported,
+                   "a cumulative event has {} bytes; wanted at most {}: set stream_output to get each piece once",
+                   event.size(), kMaxEventBytes);
+    }
+    append_event(out, event, &choice);
   }
-  if (choice.finish && !choice.closed) {
-    choice.closed = true;
-    append_event(out, format_->closing(number, *choice.finish), &choice);
+  if (!options_.cumulative) {
+    state.text.clear();
+    state.tokens.clear();
+    state.logprobs.clear();
+    state.prompt_logprobs.clear();
   }
+  return ok_status();
+}
+
+// What the client is about to see, for the histograms.
+void Reply::measure(Choice& choice) {
+  const ChoiceState& state = choice.state;
+  const int32_t tokens = state.usage.completion_tokens - choice.told_tokens;
+  if (tokens > 0) {
+    const auto now = Clock::now();
+    if (choice.told_tokens == 0) {
+      state_->requests.first_piece(state.elapsed_seconds);
+      if (tokens > 1) state_->requests.next_piece(0, tokens - 1);
+    } else {
+      state_->requests.next_piece(std::chrono::duration<double>(now - choice.told_at).count(), tokens);
+    }
+    choice.told_at = now;
+    choice.told_tokens = state.usage.completion_tokens;
+  }
+  if (state.finish) state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
 }
 
 // The formats end their objects with '}': the usage member is put before it, where the client asked for one.
@@ -105,7 +192,7 @@ void Reply::append_event(std::string& out, std::string_view json, const Choice* 
     out += json.substr(0, json.size() - 1);
     out += ",\"usage\":";
     if (options_.continuous_usage) {
-      append_usage(out, choice->usage);
+      append_usage(out, choice->state.usage);
     } else {
       out += "null";
     }
@@ -118,6 +205,7 @@ void Reply::append_event(std::string& out, std::string_view json, const Choice* 
 
 void Reply::complete(std::string& out) {
   ended_ = true;
+  leave();
   if (options_.stream) {
     if (options_.include_usage) append_event(out, format_->usage(total_usage()), nullptr);
     out += "data: [DONE]\n\n";
@@ -125,19 +213,46 @@ void Reply::complete(std::string& out) {
     responder_->end();
     return;
   }
-  std::string choices;
-  for (std::size_t i = 0; i < choices_.size(); ++i) {
-    if (i) choices += ',';
-    choices += format_->choice(static_cast<int>(i), choices_[i].text, *choices_[i].finish);
+  for (const Choice& choice : choices_) {
+    const ChoiceState& state = choice.state;
+    state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
   }
-  responder_->send({.body = format_->body(choices, total_usage())});
+  responder_->send({.body = format_->body(best_choices(), total_usage())});
 }
 
-void Reply::fail(const wire::Finish& finish) {
+// The choices that the client gets, joined by commas: all, or of each prompt the likeliest, best first.
+std::string Reply::best_choices() {
+  std::string out;
+  int index = 0;
+  const std::size_t group = options_.choices_per_prompt;
+  const bool ranked = options_.best != 0 && options_.best < group;
+  for (std::size_t first = 0; first < choices_.size(); first += group) {
+    std::vector<std::size_t> order(std::min(group, choices_.size() - first));
+    std::iota(order.begin(), order.end(), first);
+    if (ranked) {
+      std::vector<double> mean(choices_.size());
+      for (std::size_t i : order) mean[i] = mean_logprob(choices_[i].state.logprobs);
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return mean[a] > mean[b]; });
+      order.resize(options_.best);
+    }
+    for (std::size_t i : order) {
+      if (index) out += ',';
+      choices_[i].state.index = index++;
+      out += format_->choice(choices_[i].state);
+    }
+  }
+  return out;
+}
+
+void Reply::fail(const Choice& choice, const wire::Finish& finish) {
   ended_ = true;
-  const bool aborted = finish.reason == wire::FinishReason::kAborted;
-  const ApiError error = field_error(aborted ? Status(StatusCode::kUnavailable, "the request was aborted")
-                                             : Status(finish.code, finish.message));
+  leave();
+  if (choice.accepted) {
+    state_->requests.ended(finish, choice.state.usage, elapsed_seconds());
+  } else {
+    state_->requests.rejected(finish.code);
+  }
+  const ApiError error = field_error(Status(finish.code, finish.message));
   if (started_) {
     responder_->write("data: " + render_error(error) + "\n\n");
     responder_->end();
@@ -145,49 +260,27 @@ void Reply::fail(const wire::Finish& finish) {
     responder_->send(error_response(error));
   }
   // Not from here: a sink must not call back into the engine.
-  if (choices_.size() > 1) server_.post([self = shared_from_this()] { self->abort_all(); });
+  server_.post([self = shared_from_this()] { self->abort_all(); });
 }
 
+// A prompt counts once, however many choices it has; so do its cached tokens: those that were there before the first of
+// its choices computed the rest.
 wire::Usage Reply::total_usage() const {
   wire::Usage total;
-  for (const Choice& choice : choices_) {
-    total.prompt_tokens += choice.usage.prompt_tokens;
-    total.completion_tokens += choice.usage.completion_tokens;
-    total.cached_tokens += choice.usage.cached_tokens;
+  const std::size_t group = options_.choices_per_prompt;
+  for (std::size_t first = 0; first < choices_.size(); first += group) {
+    int32_t prompt = 0, cached = INT32_MAX;
+    for (std::size_t i = first; i < std::min(first + group, choices_.size()); ++i) {
+      const wire::Usage& usage = choices_[i].state.usage;
+      total.completion_tokens += usage.completion_tokens;
+      if (usage.prompt_tokens == 0) continue;
+      prompt = usage.prompt_tokens;
+      cached = std::min(cached, usage.cached_tokens);
+    }
+    total.prompt_tokens += prompt;
+    total.cached_tokens += prompt ? cached : 0;
   }
   return total;
-}
-
-std::string_view finish_reason(const wire::Finish& finish) {
-  return finish.reason == wire::FinishReason::kLength ? "length" : "stop";
-}
-
-void append_matched_stop(std::string& out, const wire::Finish& finish) {
-  out += "\"matched_stop\":";
-  if (finish.matched_token) {
-    out += std::to_string(*finish.matched_token);
-  } else if (finish.matched_text) {
-    json_append_string(out, *finish.matched_text);
-  } else {
-    out += "null";
-  }
-}
-
-void append_usage(std::string& out, const wire::Usage& usage) {
-  fmt::format_to(std::back_inserter(out),
-                 "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{"
-                 "\"cached_tokens\":{}}}}}",
-                 usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens,
-                 usage.cached_tokens);
-}
-
-std::string make_id(std::string_view prefix) {
-  thread_local std::mt19937_64 generator{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
-  return fmt::format("{}{:016x}{:08x}", prefix, generator(), generator() & 0xFFFFFFFF);
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace millrace::api

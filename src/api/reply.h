@@ -3,91 +3,98 @@
 // It is the meeting point of two worlds: sinks call on_delta() from the engine's threads, the Responder posts to the
 // HTTP thread. Response headers are held back until every engine request was accepted, so a full queue or a bad
 // template is a real HTTP status; after that an error becomes an `error` event and the stream ends without [DONE].
+// A request that was aborted on somebody's order is no error: it ends with the finish reason "abort".
 //
-// Shared by the sinks (shared_ptr). Thread safety: on_delta() and on_disconnect() from any thread.
+// Choices are prompt-major: those of one prompt stand together, and their order is that of the requests given to
+// start().
+//
+// Shared by the sinks (shared_ptr). Thread safety: on_delta(), on_disconnect() and cancel() from any thread; lock
+// order: the Reply's, then LiveRequests'.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "api/error.h"
+#include "api/reply_format.h"
+#include "api/routes.h"
 #include "http/server.h"
 #include "stages/engine.h"
 
 namespace millrace::api {
 
-// How an endpoint family writes its JSON. Fragments are complete JSON texts.
-class ReplyFormat {
- public:
-  virtual ~ReplyFormat() = default;
-  // Streaming: the first chunk of a choice (empty: none), a chunk of text, the last chunk.
-  virtual std::string opening(int index) const = 0;
-  virtual std::string delta(int index, std::string_view text) const = 0;
-  virtual std::string closing(int index, const wire::Finish& finish) const = 0;
-  // Streaming: the chunk that carries the usage alone.
-  virtual std::string usage(const wire::Usage& usage) const = 0;
-  // Not streaming: one choice, and the whole body around the choices.
-  virtual std::string choice(int index, std::string_view text, const wire::Finish& finish) const = 0;
-  virtual std::string body(std::string_view choices, const wire::Usage& usage) const = 0;
-};
+inline constexpr std::size_t kMaxEventBytes = 512u << 10;  // of a cumulative stream: repeating more is no service
 
 struct ReplyOptions {
   bool stream = false;
   bool include_usage = false;     // streaming: a last chunk with the usage, and `usage: null` on the others
   bool continuous_usage = false;  // streaming: the usage so far on every chunk
+  bool token_events = false;      // streaming: new tokens are news even where their text is still held back
+  bool cumulative = false;        // streaming: each event repeats everything so far
+  bool prompt_first = false;      // streaming: a choice is silent until the logprobs of its prompt are complete
+  std::size_t choices_per_prompt = 1;
+  std::size_t best = 0;  // of each prompt's choices, so many of the likeliest are kept; 0: all. Not with stream
 };
 
 class Reply : public std::enable_shared_from_this<Reply> {
  public:
-  Reply(http::Server& server, Engine& engine, http::ResponderPtr responder, std::unique_ptr<ReplyFormat> format,
-        ReplyOptions options, std::size_t choices);
+  Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<ReplyFormat> format, ReplyOptions options);
+  ~Reply();
 
-  // Submits one engine request for each choice and watches the client. Call once, on the HTTP thread.
-  void start(std::vector<GenerateRequest> requests);
+  // Submits one engine request for each choice and watches the client. Call once, on the HTTP thread. `names`: what
+  // /abort_request may call its choices; a name in use answers 409. `echo`: what stands before each choice's text;
+  // empty: nothing.
+  void start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
+             std::vector<std::string> echo = {});
+
+  // Ends the running ones of these choices with the news of an abort; how many there were. Not from a sink.
+  std::size_t cancel(std::size_t first, std::size_t count);
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Choice {
     ReqId id;
     bool accepted = false;
-    std::string text;  // not streaming: all of it
-    std::string held;  // streaming: not yet sent, because another choice was not accepted yet
-    wire::Usage usage;
-    std::optional<wire::Finish> finish;
+    bool fresh = false;   // streaming: there is news that no event has told
     bool closed = false;  // streaming: the finish is out
+    ChoiceState state;
+    int32_t told_tokens = 0;  // streaming: generated tokens that the client knows of
+    Clock::time_point told_at;
   };
 
   void on_delta(std::size_t index, const wire::TextDelta& delta);
-  void stream_news(std::string& out);
-  void stream_choice(std::size_t index, std::string& out);
+  void absorb(Choice& choice, const wire::TextDelta& delta);
+  void client_left();
+  Status stream_news(std::string& out);
+  Status stream_choice(Choice& choice, std::string& out);
+  void measure(Choice& choice);
   void append_event(std::string& out, std::string_view json, const Choice* choice) const;
   void complete(std::string& out);
-  void fail(const wire::Finish& finish);
+  std::string best_choices();
+  void fail(const Choice& choice, const wire::Finish& finish);
   void abort_all();
+  std::vector<ReqId> running(std::size_t first, std::size_t count);
+  void leave();
+  double elapsed_seconds() const;
   wire::Usage total_usage() const;
 
   http::Server& server_;
   Engine& engine_;
+  const std::shared_ptr<ApiState> state_;
   http::ResponderPtr responder_;
   const std::unique_ptr<ReplyFormat> format_;
   const ReplyOptions options_;
+  const Clock::time_point begin_ = Clock::now();
 
   std::mutex mutex_;  // guards what follows
   std::vector<Choice> choices_;
+  std::vector<LiveRequests::Name> names_;
   bool started_ = false;  // SSE headers are out
   bool ended_ = false;
 };
-
-// The pieces that both formats share.
-std::string_view finish_reason(const wire::Finish& finish);              // "stop" or "length"
-void append_matched_stop(std::string& out, const wire::Finish& finish);  // "matched_stop": 7, "text" or null
-void append_usage(std::string& out, const wire::Usage& usage);           // {"prompt_tokens": ...}
-// "chatcmpl-" and 24 hex digits.
-std::string make_id(std::string_view prefix);
-int64_t unix_seconds();
 
 }  // namespace millrace::api

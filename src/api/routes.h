@@ -1,36 +1,59 @@
 // The HTTP surface: every route, in one call, and what the handlers share.
 //
-// Endpoint families: chat.cc (/v1/chat/completions), completions.cc (/v1/completions), tokens.cc (/tokenize,
-// /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, /). Thread safety: add_routes() before the
-// server starts; handlers run on the HTTP thread.
+// Endpoint families: chat.cc (/v1/chat/completions), completions.cc (/v1/completions), generate.cc (/generate),
+// tokens.cc (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, /), info.cc
+// (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile). Thread
+// safety: add_routes() before the server starts; handlers run on the HTTP thread.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "api/live_requests.h"
+#include "api/request_metrics.h"
 #include "http/server.h"
 #include "stages/engine.h"
 
 namespace millrace::api {
 
+// What outlives single requests: shared, because a request may end after its server has.
+struct ApiState {
+  explicit ApiState(const std::string& model_name)
+      : metrics("millrace:", {{"model_name", model_name}}), requests(metrics) {}
+
+  Metrics metrics;
+  RequestMetrics requests;
+  LiveRequests live;
+};
+
 struct ApiContext {
   http::Server& server;
   Engine& engine;
-  std::string version;  // of this build
+  std::string version;              // of this build
+  std::string options_json = "{}";  // what the server was started with, an object for /server_info: no secrets
+  std::shared_ptr<ApiState> state = std::make_shared<ApiState>(engine.model().name);
 };
 
 inline constexpr std::size_t kMaxMessages = 4096;  // of one conversation
-inline constexpr std::size_t kMaxPrompts = 64;     // of one completions request
+inline constexpr std::size_t kMaxPrompts = 64;     // of one completions or generate request
 
 // The context outlives the server's io thread.
 void add_routes(ApiContext& context);
 
 // A POST route whose handler either takes the responder along or says why not, which becomes the error response.
 using PostHandler = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&);
-void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle);
+void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle,
+                    http::Access access = http::Access::kUser);
+// The same for another method.
+void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,
+                        http::Access access);
 
 void add_chat_routes(ApiContext& context);
 void add_completions_routes(ApiContext& context);
+void add_generate_routes(ApiContext& context);
 void add_token_routes(ApiContext& context);
 void add_service_routes(ApiContext& context);
+void add_info_routes(ApiContext& context);
+void add_admin_routes(ApiContext& context);
 
 }  // namespace millrace::api

@@ -101,20 +101,31 @@ void add_service_routes(ApiContext& context) {
        }});
 }
 
-void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle) {
-  context.server.add_route({.method = "POST",
+void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,
+                        http::Access access) {
+  context.server.add_route({.method = method,
                             .pattern = pattern,
+                            .access = access,
                             .handler = [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
                               Status status = handle(context, *request, responder);
-                              if (!status.ok()) responder->send(error_response(field_error(status)));
+                              if (status.ok()) return;
+                              context.state->requests.rejected(status.code());
+                              responder->send(error_response(field_error(status)));
                             }});
+}
+
+void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle, http::Access access) {
+  add_fallible_route(context, "POST", pattern, handle, access);
 }
 
 void add_routes(ApiContext& context) {
   add_chat_routes(context);
   add_completions_routes(context);
+  add_generate_routes(context);
   add_token_routes(context);
   add_service_routes(context);
+  add_info_routes(context);
+  add_admin_routes(context);
 }
 
 }  // namespace millrace::api

@@ -1,0 +1,123 @@
+// Orders of the operator: POST /abort_request, /flush_cache, /start_profile, /stop_profile.
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "api/fields.h"
+#include "api/routes.h"
+
+namespace millrace::api {
+namespace {
+
+constexpr double kMaxFlushTimeoutS = 600;
+constexpr int64_t kProfileTimeoutMs = 30'000;  // to write the file of a long trace
+constexpr std::size_t kMaxPathBytes = 4096;
+
+// The body of an order: an object, or nothing at all.
+Result<Json> parse_order(const http::Request& request) {
+  if (request.body.empty()) return Json(Json::object());
+  return parse_body(request.body);
+}
+
+Status abort_request(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  std::string rid;
+  bool all = false;
+  RETURN_IF_ERROR(json_read(body, "rid", rid));
+  RETURN_IF_ERROR(json_read(body, "abort_all", all));
+  if (rid.empty() && !all) return invalid_argument("rid is missing; wanted a request's id, or abort_all: true");
+  const std::size_t aborted = all ? context.state->live.abort_all() : context.state->live.abort(rid);
+  responder->send({.body = fmt::format("{{\"aborted\":{}}}", aborted)});
+  return ok_status();
+}
+
+std::string render_replies(const std::vector<wire::AdminReply>& replies) {
+  std::string out = "{\"success\":true,\"replies\":[";
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    out += i ? ",{\"stage\":" : "{\"stage\":";
+    json_append_string(out, replies[i].stage);
+    out += ",\"message\":";
+    json_append_string(out, replies[i].message);
+    out += '}';
+  }
+  return out + "]}";
+}
+
+// All schedulers did it, or the answer is the error of the first that did not.
+void answer_order(const http::ResponderPtr& responder, const std::vector<wire::AdminReply>& replies) {
+  Status status;
+  if (replies.empty()) status = Status(StatusCode::kUnavailable, "no scheduler answered");
+  for (const wire::AdminReply& reply : replies) {
+    if (status.ok() && reply.code != StatusCode::kOk) {
+      status = Status(reply.code, fmt::format("{}: {}", reply.stage, reply.message));
+    }
+  }
+  if (status.ok()) {
+    responder->send({.body = render_replies(replies)});
+  } else {
+    responder->send(error_response(from_status(status)));
+  }
+}
+
+void order(ApiContext& context, wire::AdminAction action, std::string argument, int64_t timeout_ms,
+           const http::ResponderPtr& responder) {
+  context.engine.admin(action, std::move(argument), timeout_ms,
+                       [responder](std::vector<wire::AdminReply> replies) { answer_order(responder, replies); });
+}
+
+// `timeout` in seconds, from the body or the query: how long to wait for idleness.
+Status flush_cache(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_order(request));
+  double timeout_s = 0;
+  RETURN_IF_ERROR(json_read(body, "timeout", timeout_s));
+  std::string text;
+  if (request.query_value("timeout", text)) {
+    char* end = nullptr;
+    timeout_s = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') {
+      return invalid_argument("timeout is '{}'; wanted a number of seconds", text.substr(0, 64));
+    }
+  }
+  if (!(timeout_s >= 0 && timeout_s <= kMaxFlushTimeoutS)) {
+    return invalid_argument("timeout is {}; wanted a number of seconds in [0, {}]", timeout_s, kMaxFlushTimeoutS);
+  }
+  order(context, wire::AdminAction::kFlushCache, "", static_cast<int64_t>(std::ceil(timeout_s * 1000)), responder);
+  return ok_status();
+}
+
+Status start_profile(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_order(request));
+  // What would limit or change the trace must not be dropped in silence.
+  for (const char* key : {"start_step", "num_steps"}) RETURN_IF_ERROR(refuse_unless(body, key, nullptr));
+  RETURN_IF_ERROR(refuse_unless(body, "profile_by_stage", false));
+  std::string folder;
+  RETURN_IF_ERROR(json_read(body, "output_dir", folder));
+  if (folder.size() > kMaxPathBytes || folder.find('\0') != std::string::npos) {
+    return invalid_argument("output_dir has {} bytes; wanted a path of at most {} without NUL", folder.size(),
+                            kMaxPathBytes);
+  }
+  if (folder.empty()) {
+    const char* tmp = std::getenv("TMPDIR");
+    folder = tmp && *tmp ? tmp : "/tmp";
+  }
+  order(context, wire::AdminAction::kStartProfile, std::move(folder), kProfileTimeoutMs, responder);
+  return ok_status();
+}
+
+Status stop_profile(ApiContext& context, const http::Request& /*request*/, const http::ResponderPtr& responder) {
+  order(context, wire::AdminAction::kStopProfile, "", kProfileTimeoutMs, responder);
+  return ok_status();
+}
+
+}  // namespace
+
+void add_admin_routes(ApiContext& context) {
+  add_post_route(context, "/abort_request", abort_request);
+  for (const char* method : {"GET", "POST"}) {
+    add_fallible_route(context, method, "/flush_cache", flush_cache, http::Access::kAdmin);
+    add_fallible_route(context, method, "/start_profile", start_profile, http::Access::kAdmin);
+    add_fallible_route(context, method, "/stop_profile", stop_profile, http::Access::kAdmin);
+  }
+}
+
+}  // namespace millrace::api

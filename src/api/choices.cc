@@ -1,0 +1,53 @@
+#include "api/choices.h"
+
+#include <random>
+
+#include "base/rng.h"
+
+namespace millrace::api {
+namespace {
+
+constexpr uint64_t kChoiceStream = 0x63686F696365;  // "choice": apart from the draws of the tokens themselves
+
+uint64_t random_seed() {
+  thread_local std::mt19937_64 generator{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
+  return generator();
+}
+
+}  // namespace
+
+uint64_t seed_of_choice(uint64_t seed, std::size_t k) {
+  if (k == 0) return seed;
+  const PhiloxBlock block = philox(seed, k, kChoiceStream);
+  return (uint64_t{block[0]} << 32) | block[1];
+}
+
+std::vector<GenerateRequest> make_requests(std::vector<Prompt> prompts, std::span<const SamplingFields> sampling,
+                                           const RequestFields& fields, std::size_t choices_per_prompt) {
+  CHECK(sampling.size() == 1 || sampling.size() == prompts.size());
+  std::vector<GenerateRequest> out;
+  out.reserve(prompts.size() * choices_per_prompt);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const SamplingFields& own = sampling[sampling.size() == 1 ? 0 : i];
+    for (std::size_t k = 0; k < choices_per_prompt; ++k) {
+      GenerateRequest& request = out.emplace_back();
+      request.prompt = k + 1 < choices_per_prompt ? prompts[i] : std::move(prompts[i]);
+      request.sampling = own.params;
+      request.sampling.seed = own.seeded ? seed_of_choice(own.params.seed, k) : random_seed();
+      request.max_tokens = own.max_tokens;
+      request.extra_key = fields.extra_key;
+      request.priority = fields.priority;
+      request.timeout_ms = fields.timeout_ms;
+      request.queue_timeout_ms = fields.queue_timeout_ms;
+    }
+  }
+  return out;
+}
+
+Status check_choice_count(std::size_t prompts, std::size_t choices_per_prompt, std::string_view field) {
+  if (prompts * choices_per_prompt <= kMaxChoicesPerRequest) return ok_status();
+  return invalid_argument("{} is {} for {} prompts; wanted at most {} texts in one request", field, choices_per_prompt,
+                          prompts, kMaxChoicesPerRequest);
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,171 @@
+// What programs ask of a server: /server_info, /model_info (and their older names /get_server_info, /get_model_info)
+// and /metrics.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "api/fields.h"
+#include "api/routes.h"
+#include "base/json.h"
+
+namespace millrace::api {
+namespace {
+
+bool is_scheduler(const wire::StageStatus& stage) { return stage.stage.starts_with("scheduler"); }
+
+void append_member(std::string& out, std::string_view name, std::string_view text) {
+  fmt::format_to(std::back_inserter(out), ",\"{}\":", name);
+  json_append_string(out, text);
+}
+
+void append_state(std::string& out, const wire::StageStatus& stage) {
+  const int64_t page = stage.page_size;
+  out += "{\"stage\":";
+  json_append_string(out, stage.stage);
+  fmt::format_to(
+      std::back_inserter(out),
+      ",\"state\":\"{}\",\"running\":{},\"waiting\":{},\"steps\":{},\"token_capacity\":{},\"free_tokens\":{},"
+      "\"cached_tokens\":{},\"weight_version\":\"{}\"}}",
+      wire::stage_state_name(stage.state), stage.running, stage.waiting, stage.steps, page * stage.pages_total,
+      page * stage.pages_free, page * stage.pages_cached, stage.weight_version);
+}
+
+void server_info(ApiContext& context, const http::ResponderPtr& responder) {
+  const ModelFacts& model = context.engine.model();
+  const Health health = context.engine.health();
+  std::string states;
+  int64_t tokens = 0, page_size = 0;
+  for (const wire::StageStatus& stage : health.stages) {
+    if (!is_scheduler(stage)) continue;
+    tokens += int64_t{stage.pages_total} * stage.page_size;
+    page_size = stage.page_size;
+    if (!states.empty()) states += ',';
+    append_state(states, stage);
+  }
+  std::string out = fmt::format("{{\"status\":\"{}\"", health.ready      ? "ready"
+                                                       : health.draining ? "draining"
+                                                                         : "starting");
+  append_member(out, "version", context.version);
+  append_member(out, "served_model_name", model.name);
+  append_member(out, "model_path", model.path);
+  append_member(out, "tokenizer_path", model.path);
+  fmt::format_to(std::back_inserter(out),
+                 ",\"context_length\":{},\"max_req_input_len\":{},\"max_total_num_tokens\":{},\"page_size\":{},"
+                 "\"options\":{},\"internal_states\":[{}]}}",
+                 model.context_length, model.context_length - 1, tokens, page_size, context.options_json, states);
+  responder->send({.body = std::move(out)});
+}
+
+// What a client that sends no sampling fields gets, where the model says so.
+std::string preferred_sampling(const ModelFacts& model) {
+  std::string out;
+  const auto append = [&out](const char* name, const auto& value) {
+    if (value) fmt::format_to(std::back_inserter(out), "{}\"{}\":{}", out.empty() ? "{" : ",", name, *value);
+  };
+  append("temperature", model.temperature);
+  append("top_p", model.top_p);
+  append("top_k", model.top_k);
+  append("min_p", model.min_p);
+  return out.empty() ? "null" : out + "}";
+}
+
+void model_info(ApiContext& context, const http::ResponderPtr& responder) {
+  const ModelFacts& model = context.engine.model();
+  uint64_t weight_version = 0;
+  for (const wire::StageStatus& stage : context.engine.health().stages) {
+    if (is_scheduler(stage)) weight_version = std::max(weight_version, stage.weight_version);
+  }
+  std::string out = "{\"is_generation\":true";
+  append_member(out, "model_path", model.path);
+  append_member(out, "tokenizer_path", model.path);
+  append_member(out, "served_model_name", model.name);
+  append_member(out, "model_type", model.architecture);
+  out += ",\"architectures\":[";
+  json_append_string(out, model.architecture);
+  fmt::format_to(std::back_inserter(out),
+                 "],\"weight_version\":\"{}\",\"context_length\":{},\"vocab_size\":{},\"has_chat_template\":{},"
+                 "\"has_image_understanding\":false,\"has_audio_understanding\":false,"
+                 "\"preferred_sampling_params\":{}}}",
+                 weight_version, model.context_length, model.vocab_size, model.has_chat_template,
+                 preferred_sampling(model));
+  responder->send({.body = std::move(out)});
+}
+
+// A heartbeat's own numbers, then the metrics that the stage sends by name.
+void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& stage) {
+  const MetricLabels labels = {{"stage", stage.stage}};
+  std::set<std::string_view> own;
+  for (const wire::Metric& metric : stage.metrics) own.insert(metric.name);
+  const auto add = [&](const char* name, const char* help, double value) {
+    if (!own.count(name)) out.push_back({name, help, labels, value});
+  };
+  add("stage_up", "1 where the stage is ready.", stage.state == wire::StageState::kReady ? 1 : 0);
+  if (is_scheduler(stage)) {
+    const double page = stage.page_size, total = page * stage.pages_total;
+    const double available = page * stage.pages_free, cached = page * stage.pages_cached;
+    const double used = total - available - cached;
+    add("num_running_reqs", "Requests in the running batch.", stage.running);
+    add("num_queue_reqs", "Requests that wait for admission.", stage.waiting);
+    add("steps_total", "Batches computed.", static_cast<double>(stage.steps));
+    add("max_total_num_tokens", "Tokens that the KV cache holds at most.", total);
+    add("num_used_tokens", "Tokens of the KV cache that running requests hold.", used);
+    add("kv_used_tokens", "The same.", used);
+    add("kv_available_tokens", "Tokens of the KV cache that are free.", available);
+    add("kv_evictable_tokens", "Tokens of the prefix cache that nobody holds or that may go.", cached);
+    add("token_usage", "The part of the KV cache that running requests hold, 0 to 1.", total > 0 ? used / total : 0);
+    add("page_size", "Tokens of one page.", page);
+    add("num_pages", "Pages of the KV cache.", stage.pages_total);
+    add("weight_version", "The version of the weights.", static_cast<double>(stage.weight_version));
+  }
+  for (const wire::Metric& metric : stage.metrics)
+    out.push_back({metric.name, "Told by the stage.", labels, metric.value});
+}
+
+std::vector<MetricSample> http_samples(const http::ServerStats& stats) {
+  return {
+      {"http_requests_total", "HTTP requests.", {}, static_cast<double>(stats.requests)},
+      {"http_requests_active", "HTTP requests under way.", {}, static_cast<double>(stats.requests_active)},
+      {"http_responses_total", "HTTP responses.", {{"status_code", "2xx"}}, static_cast<double>(stats.responses_2xx)},
+      {"http_responses_total", "HTTP responses.", {{"status_code", "4xx"}}, static_cast<double>(stats.responses_4xx)},
+      {"http_responses_total", "HTTP responses.", {{"status_code", "5xx"}}, static_cast<double>(stats.responses_5xx)},
+      {"http_connections_open", "Connections open.", {}, static_cast<double>(stats.connections_open)},
+      {"http_disconnects_total",
+       "Clients that left before their response ended.",
+       {},
+       static_cast<double>(stats.disconnects)},
+      {"http_slow_readers_total",
+       "Clients cut off because they read too slowly.",
+       {},
+       static_cast<double>(stats.slow_readers)},
+  };
+}
+
+// Constant cost: it looks at the last heartbeats and at counters.
+void metrics(ApiContext& context, const http::ResponderPtr& responder) {
+  std::vector<MetricSample> samples = http_samples(context.server.stats());
+  const Health health = context.engine.health();
+  samples.push_back({"ready", "1 where requests are accepted.", {}, health.ready ? 1.0 : 0.0});
+  samples.push_back(
+      {"live_requests", "Names of requests under way.", {}, static_cast<double>(context.state->live.size())});
+  for (const wire::StageStatus& stage : health.stages) append_samples(samples, stage);
+  responder->send({.content_type = std::string(Metrics::kContentType), .body = context.state->metrics.render(samples)});
+}
+
+}  // namespace
+
+void add_info_routes(ApiContext& context) {
+  using Answer = void (*)(ApiContext&, const http::ResponderPtr&);
+  const auto get = [&context](const char* pattern, http::Access access, Answer answer) {
+    context.server.add_route(
+        {.method = "GET", .pattern = pattern, .access = access, .handler = [&context, answer](auto, auto responder) {
+           answer(context, responder);
+         }});
+  };
+  get("/server_info", http::Access::kUser, server_info);
+  get("/get_server_info", http::Access::kUser, server_info);
+  get("/model_info", http::Access::kUser, model_info);
+  get("/get_model_info", http::Access::kUser, model_info);
+  get("/metrics", http::Access::kPublic, metrics);  // scrapers carry no key
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,47 @@
+// LiveRequests: the requests that are under way, by the names that clients know them by, so that somebody else than
+// their client can abort them.
+//
+// A name means one request or, for a batch, several choices of it. Names match as a whole, never by a prefix: with
+// prefixes, one client's abort reaches requests of others.
+//
+// Owned by ApiState. Thread safety: all functions from any thread; no lock is held while somebody else's code runs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace::api {
+
+class Reply;
+
+class LiveRequests {
+ public:
+  struct Name {
+    std::string text;
+    std::size_t first = 0, count = 1;  // the choices that it means
+  };
+
+  // kConflict, and nothing is added, where one of the names is taken. Names that repeat inside `names` count once.
+  Status add(const std::vector<Name>& names, const std::shared_ptr<Reply>& reply);
+  void remove(const std::vector<Name>& names);
+
+  // Ends the choices that `name` means with the news of an abort. How many were still running.
+  std::size_t abort(const std::string& name);
+  std::size_t abort_all();
+  std::size_t size() const;  // names
+
+ private:
+  struct Target {
+    std::weak_ptr<Reply> reply;
+    std::size_t first = 0, count = 1;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, Target> names_;
+};
+
+}  // namespace millrace::api

@@ -1,0 +1,51 @@
+#include "api/reply_format.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <random>
+
+#include "base/json.h"
+
+namespace millrace::api {
+
+std::string_view finish_reason(const wire::Finish& finish) {
+  switch (finish.reason) {
+    case wire::FinishReason::kLength:
+      return "length";
+    case wire::FinishReason::kAborted:
+      return "abort";
+    default:
+      return "stop";
+  }
+}
+
+void append_matched_stop(std::string& out, const wire::Finish& finish) {
+  out += "\"matched_stop\":";
+  if (finish.matched_token) {
+    out += std::to_string(*finish.matched_token);
+  } else if (finish.matched_text) {
+    json_append_string(out, *finish.matched_text);
+  } else {
+    out += "null";
+  }
+}
+
+void append_usage(std::string& out, const wire::Usage& usage) {
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{"
+                 "\"cached_tokens\":{}}}}}",
+                 usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens,
+                 usage.cached_tokens);
+}
+
+std::string make_id(std::string_view prefix) {
+  thread_local std::mt19937_64 generator{(uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
+  return fmt::format("{}{:016x}{:08x}", prefix, generator(), generator() & 0xFFFFFFFF);
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace millrace::api
