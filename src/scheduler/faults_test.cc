@@ -15,24 +15,31 @@ using wire::FinishReason;
 
 // ---- abort ----------------------------------------------------------------------------------------------------------
 
-// Invariant: pages named by a batch in flight stay until it was polled.
-TEST(Abort, InFlightWaitsForThePollAndThenAcknowledges) {
-  Harness h(kRoomy, {}, endless());
-  h.runner.polls_per_step = 2;
-  h.receive(Harness::request(1, prompt(40), 100));
-  h.step();
-  const int32_t held = h.scheduler.facts().pages_held;
-  EXPECT_EQ(held, 3);
-  h.abort(1);
-  h.abort(1);
-  EXPECT_FALSE(h.outcomes.at(1).finish.has_value());
-  EXPECT_EQ(h.scheduler.facts().pages_held, held);
-  h.run();
-  EXPECT_EQ(h.outcomes.at(1).finish->reason, FinishReason::kAborted);
-  EXPECT_TRUE(h.outcomes.at(1).tokens.empty());
-  h.abort(1);
-  h.abort(12345);
-  h.expect_clean_end();
+// Invariants: an end is told at once; pages named by a batch in flight stay until it was polled.
+TEST(Abort, IsToldAtOnceAndPagesStayUntilThePoll) {
+  for (bool overlap : {false, true}) {
+    SchedulerOptions options;
+    options.overlap = overlap;
+    Harness h(kRoomy, options, endless());
+    h.runner.polls_per_step = 2;
+    h.receive(Harness::request(1, prompt(40), 100));
+    h.step();
+    EXPECT_EQ(h.scheduler.facts().in_flight, overlap ? 2 : 1);
+    const int32_t held = h.scheduler.facts().pages_held;
+    EXPECT_EQ(held, 3);
+    h.abort(1);
+    h.abort(1);
+    EXPECT_EQ(h.outcomes.at(1).finish->reason, FinishReason::kAborted);
+    EXPECT_TRUE(h.scheduler.busy());
+    EXPECT_EQ(h.scheduler.facts().running, 0);
+    EXPECT_EQ(h.scheduler.facts().pages_held, held);
+    h.run();
+    EXPECT_TRUE(h.outcomes.at(1).tokens.empty());
+    EXPECT_EQ(h.scheduler.facts().wasted_rows, overlap ? 41u : 40u);
+    h.abort(1);
+    h.abort(12345);
+    h.expect_clean_end();
+  }
 }
 
 TEST(Abort, AtEveryMomentOfARequestsLife) {
@@ -81,7 +88,7 @@ TEST(Abort, FailAllEndsEverybodyOnce) {
   h.step();
   Scheduler::Deltas out;
   h.scheduler.fail_all(error(StatusCode::kUnavailable, "the stage stops"), out);
-  EXPECT_EQ(out.size(), 2u);  // those that wait; the others are in flight
+  ASSERT_EQ(out.size(), 4u);  // at once, those in flight too
   while (h.scheduler.step(0, out)) {
   }
   ASSERT_EQ(out.size(), 4u);

@@ -1,88 +1,75 @@
 // The scheduler's inbox: accept, reject, abort. Nothing here computes or plans.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "scheduler/request_check.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/stop.h"
 
 namespace millrace {
+namespace {
+
+int64_t steady_now_us() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+// `limit_ms` after `from_us`; 0: never. A limit beyond the end of time is none.
+int64_t deadline(int64_t from_us, int64_t limit_ms) {
+  const int64_t most_ms = (kNoDeadline - from_us) / 1000 - 1;
+  return limit_ms <= 0 || limit_ms > most_ms ? kNoDeadline : from_us + limit_ms * 1000;
+}
+
+}  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
     : options_(std::move(options)),
       runner_(runner),
       model_(runner.facts()),
-      memory_(model_.page_count, model_.page_size, options_.prefix_cache),
+      memory_(model_.page_count, model_.page_size,
+              MemoryOptions{options_.prefix_cache, options_.cache, model_.host_page_count}),
       ratio_(options_.conservativeness),
-      waiting_(options_.max_skips) {
+      waiting_(options_.max_skips, options_.policy, options_.policy_seed) {
   CHECK(validate(options_).ok());
   CHECK(model_.vocab_size > 0 && model_.context_length > 0);
-}
-
-Status Scheduler::validate(const SchedulerOptions& options) {
-  const std::pair<const char*, int32_t> positive[] = {{"max_running_requests", options.max_running_requests},
-                                                      {"max_queued_requests", options.max_queued_requests},
-                                                      {"chunked_prefill_tokens", options.chunked_prefill_tokens}};
-  for (const auto& [name, value] : positive) {
-    if (value < 1) return invalid_argument("{} is {}; wanted an integer >= 1", name, value);
-  }
-  if (!(options.conservativeness >= 0 && options.conservativeness <= kMaxConservativeness)) {
-    return invalid_argument("conservativeness is {}; wanted a number from 0 to {}", options.conservativeness,
-                            kMaxConservativeness);
-  }
-  if (options.max_skips < 0) return invalid_argument("max_skips is {}; wanted an integer >= 0", options.max_skips);
-  return ok_status();
+  if (!options_.now_us) options_.now_us = steady_now_us;
+  if (model_.weight_version != 0) weight_version_ = model_.weight_version;
 }
 
 void Scheduler::receive(wire::TokenizedRequest request, Deltas& out) {
   if (const auto live = sequences_.find(request.id); live != sequences_.end()) {
     const Status twice = error(StatusCode::kConflict, "request id {} came twice; both requests end", request.id.value);
-    return end_or_doom(*live->second, error_finish(twice), out);
+    return finish(*live->second, error_finish(twice), out);
   }
-  if (const Status status = check_request(request); !status.ok()) return reject(request, status, out);
-
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = request.id;
-  sequence->prompt_length = static_cast<int32_t>(request.prompt.size());
-  sequence->tokens = std::move(request.prompt);
-  sequence->sampling = std::move(request.sampling);
-  sequence->extra_key = std::move(request.extra_key);
-  sequence->arrival = next_arrival_++;
-
-  wire::TokenDelta& accepted = out.emplace_back();
-  accepted.id = sequence->id;
-  accepted.start = wire::DetokenizeStart{sequence->sampling.stop, sequence->sampling.skip_special_tokens,
-                                         sequence->sampling.include_stop_str_in_output};
-  accepted.usage = sequence->usage();
-  ++counters_.accepted;
-  waiting_.push(*sequence);
-  sequences_.emplace(request.id, std::move(sequence));
+  // What can never run comes before what cannot run now, so that a client does not retry in vain.
+  if (const Status status = check_request(request, model_); !status.ok()) return reject(request, status, out);
+  if (draining_) {
+    return reject(request, error(StatusCode::kUnavailable, "the server is draining and takes no new requests"), out);
+  }
+  if (!make_room_in_queue(request, out)) {
+    return reject(request,
+                  error(StatusCode::kResourceExhausted, "{} requests are waiting; the limit is {}; try again later",
+                        waiting_.size(), options_.max_queued_requests),
+                  out);
+  }
+  accept(std::move(request), out);
 }
 
-// What can never run comes before what cannot run now, so that a client does not retry in vain.
-Status Scheduler::check_request(const wire::TokenizedRequest& request) const {
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  if (length == 0) return invalid_argument("the prompt has 0 tokens; wanted at least 1");
-  if (length >= model_.context_length) {
-    return invalid_argument("the prompt has {} tokens; wanted at most {}, because the context holds {} tokens", length,
-                            model_.context_length - 1, model_.context_length);
-  }
-  if (memory_.pages_for(length) > model_.page_count) {
-    return invalid_argument("the prompt needs {} KV pages of {} tokens; the pool has {}", memory_.pages_for(length),
-                            model_.page_size, model_.page_count);
-  }
-  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
-    if (request.prompt[i] >= 0 && request.prompt[i] < model_.vocab_size) continue;
-    return invalid_argument("prompt token {} is {}; wanted 0..{}", i, request.prompt[i], model_.vocab_size - 1);
-  }
-  if (request.sampling.max_tokens < 1) {
-    return invalid_argument("max_tokens is {}; wanted an integer >= 1", request.sampling.max_tokens);
-  }
-  if (draining_) return error(StatusCode::kUnavailable, "the server is draining and takes no new requests");
-  if (waiting_.size() >= options_.max_queued_requests) {
-    return error(StatusCode::kResourceExhausted, "{} requests are waiting; the limit is {}; try again later",
-                 waiting_.size(), options_.max_queued_requests);
-  }
-  return ok_status();
+// With the priority policy the worst of a full queue gives way to a strictly better one. Those that came back from
+// running are not touched: they have been promised to go on.
+bool Scheduler::make_room_in_queue(const wire::TokenizedRequest& request, Deltas& out) {
+  if (waiting_.size() < options_.max_queued_requests) return true;
+  if (options_.policy != Policy::kPriority) return false;
+  Sequence* worst = waiting_.worst();
+  if (worst == nullptr || worst->priority >= request.priority) return false;
+  const Status status = error(StatusCode::kUnavailable,
+                              "the queue is full ({} requests) and one of priority {} came; this one has priority {}; "
+                              "try again later",
+                              waiting_.size(), request.priority, worst->priority);
+  finish(*worst, error_finish(status), out);
+  ++counters_.dropped;
+  return true;
 }
 
 void Scheduler::reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out) {
@@ -93,39 +80,50 @@ void Scheduler::reject(const wire::TokenizedRequest& request, const Status& stat
   ++counters_.rejected;
 }
 
+void Scheduler::accept(wire::TokenizedRequest request, Deltas& out) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = request.id;
+  sequence->prompt_length = static_cast<int32_t>(request.prompt.size());
+  sequence->tokens = std::move(request.prompt);
+  sequence->sampling = std::move(request.sampling);
+  sequence->extra_key = std::move(request.extra_key);
+  sequence->priority = request.priority;
+  sequence->arrival = next_arrival_++;
+  sequence->accepted_us = options_.now_us();
+  sequence->deadline_us = deadline(sequence->accepted_us, request.timeout_ms);
+  sequence->queue_deadline_us = deadline(sequence->accepted_us, request.queue_timeout_ms);
+  // The row before a position scores it; so that row is computed, whatever is cached.
+  const int32_t from = sequence->sampling.prompt_logprobs_from;
+  if (from >= 0 && from < sequence->prompt_length) {
+    sequence->tell_first_prompt_logprob = from == 0;
+    sequence->score_next = std::max(from, 1);
+    if (sequence->score_next < sequence->prompt_length) sequence->match_limit = sequence->score_next - 1;
+  }
+  const wire::SamplingParams& sampling = sequence->sampling;
+  wire::TokenDelta& accepted = out.emplace_back();
+  accepted.id = sequence->id;
+  accepted.start = wire::DetokenizeStart{sampling.stop, sampling.skip_special_tokens,
+                                         sampling.include_stop_str_in_output, sampling.stop_regex};
+  accepted.usage = sequence->usage();
+  ++counters_.accepted;
+  deadlines_.add(*sequence);
+  waiting_.push(*sequence);
+  sequences_.emplace(request.id, std::move(sequence));
+}
+
 void Scheduler::abort(ReqId id, Deltas& out) {
   const auto live = sequences_.find(id);
   if (live == sequences_.end()) return;
   wire::Finish aborted;
   aborted.reason = wire::FinishReason::kAborted;
-  end_or_doom(*live->second, aborted, out);
+  finish(*live->second, std::move(aborted), out);
 }
 
 void Scheduler::fail_all(const Status& status, Deltas& out) {
   std::vector<Sequence*> all;
   for (const auto& [id, sequence] : sequences_) all.push_back(sequence.get());
   std::ranges::sort(all, {}, &Sequence::arrival);
-  for (Sequence* sequence : all) end_or_doom(*sequence, error_finish(status), out);
-}
-
-// The pages of a request that is in flight are the runner's to write until the batch was polled, so its end waits for
-// that. The first end decided is the one that counts.
-void Scheduler::end_or_doom(Sequence& sequence, wire::Finish end, Deltas& out) {
-  if (sequence.rows_in_flight == 0) return finish(sequence, std::move(end), Publish::kYes, out);
-  if (!sequence.doom) sequence.doom = std::move(end);
-}
-
-SchedulerFacts Scheduler::facts() const {
-  SchedulerFacts facts = counters_;
-  const PageBooks books = memory_.books();
-  facts.running = static_cast<int32_t>(running_.size());
-  facts.waiting = waiting_.size();
-  facts.pages_total = books.all;
-  facts.pages_free = books.free();
-  facts.pages_cached = books.cached();
-  facts.pages_held = books.held();
-  facts.page_size = memory_.page_size();
-  return facts;
+  for (Sequence* sequence : all) finish(*sequence, error_finish(status), out);
 }
 
 }  // namespace millrace

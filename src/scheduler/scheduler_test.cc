@@ -39,8 +39,8 @@ TEST(Receive, WhatCanNeverRunIsRejectedWithBothNumbers) {
   EXPECT_EQ(rejection(h, 4, StatusCode::kInvalidArgument), "prompt token 1 is 1000; wanted 0..999");
   h.receive(Harness::request(5, {-1}, 5));
   EXPECT_EQ(rejection(h, 5, StatusCode::kInvalidArgument), "prompt token 0 is -1; wanted 0..999");
-  h.receive(Harness::request(6, {1}, 0));
-  EXPECT_EQ(rejection(h, 6, StatusCode::kInvalidArgument), "max_tokens is 0; wanted an integer >= 1");
+  h.receive(Harness::request(6, {1}, -1));
+  EXPECT_EQ(rejection(h, 6, StatusCode::kInvalidArgument), "max_tokens is -1; wanted an integer >= 0");
   EXPECT_EQ(h.scheduler.facts().rejected, 6u);
   EXPECT_FALSE(h.step());
   h.expect_clean_end();
@@ -220,8 +220,8 @@ TEST(Budget, AShortPromptPassesALongOneThatIsBeingPrefilled) {
   h.step();
   h.receive(Harness::request(2, prompt(48, 400), 1));
   h.run();
-  EXPECT_EQ(h.outcomes.at(2).at_steps.at(0), 4u);    // 48 tokens at 16 a step
-  EXPECT_LE(h.outcomes.at(1).at_steps.at(0), 503u);  // and the long one lost 48 tokens' time
+  EXPECT_EQ(h.outcomes.at(2).at_steps.at(0), 5u);    // 48 tokens at 16 a step, after the two in flight
+  EXPECT_LE(h.outcomes.at(1).at_steps.at(0), 504u);  // and the long one lost 48 tokens' time
   h.expect_clean_end();
 }
 

@@ -1,14 +1,20 @@
 // Sequence: what the scheduler knows of one live request. A plain record; scheduler.cc and its siblings change it.
 //
 // Invariants, between two calls into the scheduler:
-//   0 <= computed <= tokens.size();  tokens = prompt, then what was generated (retraction keeps both)
-//   waiting: no pages, no lock, computed == 0
-//   running: pages cover at least `computed` tokens; the first `shared_pages` of them belong to the tree and are locked
-//            through `lock`, the rest are held by this sequence alone
+//   tokens = prompt, then what was generated (retraction keeps both), then `pending` times kTokenInFlight: places of
+//     tokens that batches in flight sample
+//   0 <= computed <= scheduled <= tokens.size();  pending <= batches <= kMaxInFlight
+//   computed == scheduled and pending == 0 when no batch in flight names it
+//   waiting: no pages, no lock, computed == 0, named by no batch
+//   running: pages cover at least `scheduled` tokens; the first `shared_pages` of them belong to the tree and are
+//     locked through `lock`, the rest are held by this sequence alone
+//   ended: its end was told; it only keeps its pages until the last batch that names it was polled
 // Thread safety: the scheduler's thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,16 +26,36 @@ namespace millrace {
 
 struct RadixNode;
 
+inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
+
 struct Sequence {
   ReqId id;
   wire::SamplingParams sampling;
   std::string extra_key;
   std::vector<int32_t> tokens;
   int32_t prompt_length = 0;
-  uint64_t arrival = 0;           // the order of acceptance; never changes
-  int32_t skips = 0;              // later requests admitted before this one while it waited
-  std::optional<int32_t> cached;  // prompt tokens found in the prefix cache at the first admission
   int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
+  uint64_t arrival = 0;           // the order of acceptance; never changes
+  std::optional<int32_t> cached;  // prompt tokens found in the prefix cache at the first admission
+  int32_t cached_from_host = 0;   // of those, from the host tier
+
+  // Time, in microseconds of SchedulerOptions::now_us
+  int64_t accepted_us = 0;
+  int64_t queue_us = 0;  // from acceptance to the first admission, once that was
+  int64_t deadline_us = kNoDeadline;
+  int64_t queue_deadline_us = kNoDeadline;
+
+  // Waiting
+  int64_t rank = 0;       // the place that the policy gives it, the smallest first; ties by arrival
+  int32_t skips = 0;      // others admitted after it was offered its place and did not fit
+  int32_t overtaken = 0;  // others admitted while it was the oldest of all that wait
+  // What the last look at it found, so that it is not matched anew before something changed for it (admit.cc).
+  int32_t matched = -1;            // tokens that the cache had, under `matched_tree`; -1: never looked
+  uint64_t matched_tree = 0;       // Scheduler::tree_changes_ then
+  int32_t deficit = 0;             // pages that it lacked; 0: it was not refused
+  int64_t refused_room = 0;        // pages available beyond those reserved, when it was refused
+  uint64_t refused_published = 0;  // Scheduler::published_pages_ then
+  int32_t deferred = 0;  // passes in which it waited for another to compute its next page, since its match grew
 
   // KV
   uint64_t weight_version = 0;  // that the KV was computed with
@@ -41,15 +67,29 @@ struct Sequence {
   int32_t match_limit = INT32_MAX;  // tokens that may come from the cache; the others are computed, whatever is cached
   int32_t host_tokens = 0;          // of those that the last attach() found, how many came from the host tier
 
-  bool running = false;
-  int32_t rows_in_flight = 0;        // rows of the submitted batch; pages stay until it was polled
-  std::optional<wire::Finish> doom;  // an end decided while in flight; carried out when the batch was polled
+  int32_t prefill_end = 0;  // tokens at the last attach(): what lies below is published chunk by chunk
+
+  // In flight
+  int32_t scheduled = 0;  // `computed`, and the rows of the batches in flight
+  int32_t pending = 0;    // of `tokens`, the last ones, that are kTokenInFlight
+  int32_t batches = 0;    // in flight that name it
+  bool ended = false;
+
+  int32_t retractions = 0;
+  int32_t preemptions = 0;                 // of those, for a request of higher priority
+  uint64_t spoken_version = 0;             // the weight version of the newest token
+  int32_t score_next = INT32_MAX;          // the first prompt position whose logprob a row has still to give
+  bool tell_first_prompt_logprob = false;  // that of prompt position 0, which no row gives
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
-  int32_t generated() const { return length() - prompt_length; }
-  int32_t remaining() const { return length() - computed; }  // rows until the next token can be sampled
-  bool decoding() const { return remaining() == 1; }
-  wire::Usage usage() const { return {prompt_length, generated(), cached.value_or(0)}; }
+  int32_t known() const { return length() - pending; }  // tokens whose values are known
+  int32_t generated() const { return known() - prompt_length; }
+  int32_t drawn() const { return length() - prompt_length; }  // those that are being drawn included
+  int32_t remaining() const { return length() - scheduled; }  // rows until the next token can be sampled
+  wire::Usage usage() const {
+    return {prompt_length,    generated(), cached.value_or(0),
+            cached_from_host, retractions, static_cast<double>(queue_us) / 1e6};
+  }
 };
 
 }  // namespace millrace

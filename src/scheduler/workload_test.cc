@@ -7,42 +7,17 @@
 #include <random>
 
 #include "scheduler/testing/harness.h"
+#include "scheduler/testing/predict.h"
 
 namespace millrace {
 namespace {
 
+using testing::Expected;
 using testing::FakeRunner;
 using testing::Harness;
 using testing::HashModel;
 using testing::Outcome;
-
-struct Expected {
-  std::vector<int32_t> tokens;
-  wire::Finish finish;
-};
-
-// What a request must say, were it alone in the world with all the memory it wants.
-Expected predict(const wire::TokenizedRequest& request, const HashModel& model, uint64_t weight_version,
-                 int32_t context_length) {
-  const wire::SamplingParams& sampling = request.sampling;
-  const auto has = [](const std::vector<int32_t>& ids, int32_t token) { return std::ranges::count(ids, token) > 0; };
-  Expected expected;
-  std::vector<int32_t> all = request.prompt;
-  for (int32_t made = 1;; ++made) {
-    const int32_t token = model.next(all, weight_version, sampling.temperature, sampling.seed);
-    all.push_back(token);
-    if (has(sampling.stop_token_ids, token) || (token == model.eos_token && !sampling.ignore_eos)) {
-      expected.finish.reason = wire::FinishReason::kStop;
-      expected.finish.matched_token = token;
-      return expected;
-    }
-    expected.tokens.push_back(token);
-    if (made == sampling.max_tokens || static_cast<int32_t>(all.size()) == context_length) {
-      expected.finish.reason = wire::FinishReason::kLength;
-      return expected;
-    }
-  }
-}
+using testing::predict;
 
 // One random world: a machine, a configuration, requests with arrival times, aborts.
 class World {

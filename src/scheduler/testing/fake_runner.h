@@ -3,16 +3,19 @@
 //
 // What it checks (violations() must stay empty):
 //   - every page of a page table exists, stands there once, and is not free, both at submit and at poll
-//   - rows are written to pages that are held, and that no other sequence of the batch names
-//   - the KV slots below `position` hold that position, and the KV of exactly these tokens
+//   - rows are written to pages that are held, and that no other request of this batch or of one in flight names
+//   - the KV slots below `position` hold that position
 //   - the table covers the rows; a request stands once in a batch; tokens are inside the vocabulary
-// Pages that are free are poisoned at every submit and poll.
+//   - kTokenInFlight is the last token, and the batch just before samples one for that request
+//   - `generated` comes with penalties and only then; scored rows are rows of the step
+//   - copies name pages that exist; a page that comes from the host is not free
+// Free pages are poisoned at every submit and poll, but for those whose copy to the host is under way.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -25,8 +28,10 @@ namespace millrace::testing {
 class FakeRunner : public Runner {
  public:
   FakeRunner(RunnerFacts facts, HashModel model) : model(model), facts_(facts) {
-    model_vocab_fits();
+    CHECK(model.vocab_size <= facts_.vocab_size);
     slots_.resize(static_cast<std::size_t>(facts.page_count) * static_cast<std::size_t>(facts.page_size));
+    host_slots_.resize(static_cast<std::size_t>(facts.host_page_count) * static_cast<std::size_t>(facts.page_size));
+    users_.resize(static_cast<std::size_t>(facts.page_count));
   }
 
   HashModel model;
@@ -38,6 +43,9 @@ class FakeRunner : public Runner {
   std::function<Status(const SequenceStep&)> fail_row;  // one row fails
   std::function<bool(const SequenceStep&)> forget_row;  // one row gets no answer
   std::function<void(const Batch&)> on_submit;          // looks on
+  std::function<int64_t(const Batch&)> compute_us;      // how long the step took
+  int most_in_flight = 0;
+  uint64_t copies = 0;
 
   // Without a pool the states of pages are not checked.
   void watch(const PagePool* pool) { pool_ = pool; }
@@ -49,25 +57,33 @@ class FakeRunner : public Runner {
     if (in_flight_.size() >= kMaxInFlight) return error(StatusCode::kResourceExhausted, "too many batches in flight");
     if (refuse) RETURN_IF_ERROR(refuse(batch));
     if (on_submit) on_submit(batch);
-    poison_free_pages();
-    check(batch);
+    if (batch.sequences.empty()) complain("a batch without rows");
+    check_in_flight_tokens(batch);
     in_flight_.push_back(std::move(batch));
-    polls_left_ = polls_per_step;
+    poison_free_pages();
+    check(in_flight_.back());
+    check_writers(in_flight_.back());
+    most_in_flight = std::max(most_in_flight, static_cast<int>(in_flight_.size()));
+    if (in_flight_.size() == 1) polls_left_ = polls_per_step;
     return ok_status();
   }
 
   std::optional<BatchResult> poll(int /*timeout_ms*/) override {
     if (in_flight_.empty() || polls_left_-- > 0) return std::nullopt;
-    const Batch batch = std::move(in_flight_.front());
-    in_flight_.pop_front();
     polls_left_ = polls_per_step;
     poison_free_pages();
+    const Batch batch = std::move(in_flight_.front());
+    in_flight_.pop_front();
     check(batch);
+    for (const PageCopy& copy : batch.copies) carry_out(copy);
     BatchResult result;
     result.step = batch.step;
     result.weight_version = weight_version;
+    result.compute_us = compute_us ? compute_us(batch) : 0;
     if (fail_step) result.status = fail_step(batch);
-    for (const SequenceStep& step : batch.sequences) compute(step, result);
+    std::map<ReqId, int32_t> sampled;
+    for (const SequenceStep& step : batch.sequences) compute(step, result, sampled);
+    sampled_ = std::move(sampled);
     if (!result.status.ok()) result.tokens.clear();
     return result;
   }
@@ -78,63 +94,137 @@ class FakeRunner : public Runner {
     uint64_t kv = 0;
   };
 
-  void model_vocab_fits() { CHECK(model.vocab_size <= facts_.vocab_size); }
-
   Slot& slot(const SequenceStep& step, int32_t position) {
     const auto page = static_cast<std::size_t>(step.pages[static_cast<std::size_t>(position / facts_.page_size)]);
     return slots_[page * static_cast<std::size_t>(facts_.page_size) +
                   static_cast<std::size_t>(position % facts_.page_size)];
   }
 
-  void complain(const SequenceStep& step, const std::string& what) {
-    if (violations_.size() < 20) violations_.push_back("request " + std::to_string(step.request.value) + ": " + what);
+  void complain(const std::string& what) {
+    if (violations_.size() < 20) violations_.push_back(what);
   }
+  void complain(const SequenceStep& step, const std::string& what) {
+    complain("request " + std::to_string(step.request.value) + ": " + what);
+  }
+
+  bool is_free(int32_t page) const { return pool_ != nullptr && pool_->state(PageId{page}) == PageState::kFree; }
 
   void poison_free_pages() {
     if (pool_ == nullptr) return;
+    std::vector<bool> leaving(static_cast<std::size_t>(facts_.page_count));
+    for (const Batch& batch : in_flight_) {
+      for (const PageCopy& copy : batch.copies) {
+        if (copy.direction == CopyDirection::kToHost) leaving[static_cast<std::size_t>(copy.page.value)] = true;
+      }
+    }
     for (int32_t page = 0; page < facts_.page_count; ++page) {
-      if (pool_->state(PageId{page}) != PageState::kFree) continue;
-      const auto first = static_cast<std::ptrdiff_t>(page) * facts_.page_size;
-      std::fill_n(slots_.begin() + first, facts_.page_size, Slot{-1, 0xdeaddeaddeaddeadull});
+      if (!is_free(page) || leaving[static_cast<std::size_t>(page)]) continue;
+      const auto first = slots_.begin() + static_cast<std::ptrdiff_t>(page) * facts_.page_size;
+      std::fill_n(first, facts_.page_size, Slot{-1, 0xdeaddeaddeaddeadull});
+    }
+  }
+
+  void carry_out(const PageCopy& copy) {
+    ++copies;
+    const auto page = slots_.begin() + static_cast<std::ptrdiff_t>(copy.page.value) * facts_.page_size;
+    const auto host = host_slots_.begin() + static_cast<std::ptrdiff_t>(copy.host_page.value) * facts_.page_size;
+    if (copy.direction == CopyDirection::kToHost) {
+      std::copy_n(page, facts_.page_size, host);
+    } else {
+      std::copy_n(host, facts_.page_size, page);
+    }
+  }
+
+  // The batch just before it, whether in flight or polled, must sample what it stands in for.
+  void check_in_flight_tokens(const Batch& batch) {
+    for (const SequenceStep& step : batch.sequences) {
+      const bool waits = !step.tokens.empty() && step.tokens.back() == kTokenInFlight;
+      if (!waits) continue;
+      const Batch* before = in_flight_.empty() ? nullptr : &in_flight_.back();
+      const auto samples = [&](const SequenceStep& other) { return other.request == step.request && other.sample; };
+      if (before == nullptr || std::ranges::none_of(before->sequences, samples)) {
+        complain(step, "kTokenInFlight, but the batch before samples nothing for it");
+      }
     }
   }
 
   void check(const Batch& batch) {
-    std::map<int32_t, int> readers;  // page -> sequences that name it
-    std::set<ReqId> seen;
-    for (const SequenceStep& step : batch.sequences) {
-      if (!seen.insert(step.request).second) complain(step, "stands twice in a batch");
-      const std::set<int32_t> pages(step.pages.begin(), step.pages.end());
-      if (pages.size() != step.pages.size()) complain(step, "names a page twice");
-      for (int32_t page : pages) ++readers[page];
+    std::ranges::fill(users_, 0);
+    for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+      const SequenceStep& step = batch.sequences[i];
+      for (std::size_t k = 0; k < i; ++k) {
+        if (batch.sequences[k].request == step.request) complain(step, "stands twice in a batch");
+      }
+      for (int32_t page : step.pages) {
+        if (page < 0 || page >= facts_.page_count) return complain(step, "page " + std::to_string(page) + " is none");
+        ++users_[static_cast<std::size_t>(page)];
+      }
     }
-    for (const SequenceStep& step : batch.sequences) check_pages(step, readers);
+    for (const SequenceStep& step : batch.sequences) {
+      check_rows(step);
+      check_pages(step);
+    }
+    for (const PageCopy& copy : batch.copies) {
+      const bool exists = copy.page.value >= 0 && copy.page.value < facts_.page_count && copy.host_page.value >= 0 &&
+                          copy.host_page.value < facts_.host_page_count;
+      if (!exists) complain("a copy of a page that does not exist");
+    }
   }
 
-  void check_pages(const SequenceStep& step, const std::map<int32_t, int>& readers) {
-    const auto end = step.position + static_cast<int32_t>(step.tokens.size());
+  void check_rows(const SequenceStep& step) {
+    const auto rows = static_cast<int32_t>(step.tokens.size());
+    const auto end = step.position + rows;
     if (step.tokens.empty() || step.position < 0 || end > facts_.context_length) complain(step, "rows out of range");
-    if (static_cast<int64_t>(step.pages.size()) * facts_.page_size < end) return complain(step, "pages do not cover");
-    for (int32_t token : step.tokens) {
-      if (token < 0 || token >= facts_.vocab_size) complain(step, "token outside the vocabulary");
-    }
+    if (static_cast<int64_t>(step.pages.size()) * facts_.page_size < end) complain(step, "pages do not cover");
+    const auto check_tokens = [&](const std::vector<int32_t>& tokens) {
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (tokens[i] == kTokenInFlight && i + 1 == tokens.size()) continue;
+        if (tokens[i] < 0 || tokens[i] >= facts_.vocab_size) complain(step, "token outside the vocabulary");
+      }
+    };
+    check_tokens(step.tokens);
+    check_tokens(step.generated);
+    if (!step.generated.empty() && !step.sampling.penalizes()) complain(step, "generated tokens that nobody asked for");
+    const auto scores = static_cast<int32_t>(step.score_targets.size());
+    if (scores > 0 && (step.score_begin < 0 || step.score_begin + scores > rows)) complain(step, "scores no rows");
+  }
+
+  void check_pages(const SequenceStep& step) {
     for (std::size_t i = 0; i < step.pages.size(); ++i) {
       const int32_t page = step.pages[i];
-      const std::string name = "page " + std::to_string(page);
-      if (page < 0 || page >= facts_.page_count) {
-        complain(step, name + " does not exist");
-        continue;
+      const auto name = [&] { return "page " + std::to_string(page); };
+      if (std::find(step.pages.begin(), step.pages.begin() + static_cast<std::ptrdiff_t>(i), page) !=
+          step.pages.begin() + static_cast<std::ptrdiff_t>(i)) {
+        complain(step, name() + " is named twice");
       }
       const bool written = static_cast<int32_t>(i) >= step.position / facts_.page_size;
-      if (written && readers.at(page) > 1) complain(step, name + " is written and named by another");
+      if (written && users_[static_cast<std::size_t>(page)] > 1) complain(step, name() + " is written, another's too");
       if (pool_ == nullptr) continue;
-      const PageState state = pool_->state(PageId{page});
-      if (state == PageState::kFree) complain(step, name + " is free");
-      if (written && state != PageState::kHeld) complain(step, name + " is written and not held");
+      if (is_free(page)) complain(step, name() + " is free");
+      if (written && pool_->state(PageId{page}) != PageState::kHeld) complain(step, name() + " is written, not held");
     }
   }
 
-  void compute(const SequenceStep& step, BatchResult& result) {
+  // What the newest batch writes, no other request of an earlier one may name.
+  void check_writers(const Batch& newest) {
+    for (const Batch& earlier : in_flight_) {
+      if (&earlier == &newest) break;
+      std::ranges::fill(users_, 0);
+      std::map<int32_t, ReqId> named;
+      for (const SequenceStep& step : earlier.sequences) {
+        for (int32_t page : step.pages) named[page] = step.request;
+      }
+      for (const SequenceStep& step : newest.sequences) {
+        for (auto i = static_cast<std::size_t>(step.position / facts_.page_size); i < step.pages.size(); ++i) {
+          const auto other = named.find(step.pages[i]);
+          if (other == named.end() || other->second == step.request) continue;
+          complain(step, "page " + std::to_string(step.pages[i]) + " is written while an earlier batch names it");
+        }
+      }
+    }
+  }
+
+  void compute(const SequenceStep& step, BatchResult& result, std::map<ReqId, int32_t>& all_sampled) {
     uint64_t kv = 0;
     uint64_t attended = 0;
     for (int32_t position = 0; position < step.position; ++position) {
@@ -143,25 +233,41 @@ class FakeRunner : public Runner {
       kv = read.kv;
       attended = HashModel::mix(attended, kv);
     }
+    SampledToken answer;
+    answer.request = step.request;
     int32_t position = step.position;
+    const auto value = [&](int32_t token) { return token == kTokenInFlight ? sampled_[step.request] : token; };
     for (int32_t token : step.tokens) {
-      kv = HashModel::next_kv(kv, token, weight_version);
+      kv = HashModel::next_kv(kv, value(token), weight_version);
       attended = HashModel::mix(attended, kv);
       slot(step, position) = {position, kv};
+      const int32_t scored = position - step.position - step.score_begin;
+      if (scored >= 0 && scored < static_cast<int32_t>(step.score_targets.size())) {
+        const int32_t target = step.score_targets[static_cast<std::size_t>(scored)];
+        answer.prompt_logprobs.push_back(model.logprobs(attended, position + 1, target, step.sampling));
+      }
       ++position;
     }
-    if (!step.sample || (forget_row && forget_row(step))) return;
-    SampledToken sampled;
-    sampled.request = step.request;
-    if (fail_row) sampled.status = fail_row(step);
-    sampled.token = model.draw(attended, position, step.sampling.temperature, step.sampling.seed);
-    result.tokens.push_back(sampled);
+    if (!step.answers() || (forget_row && forget_row(step))) return;
+    if (fail_row) answer.status = fail_row(step);
+    if (step.sample) {
+      std::vector<int32_t> generated = step.generated;
+      for (int32_t& token : generated) token = value(token);
+      answer.token = model.draw(attended, position, step.sampling, generated);
+      all_sampled[step.request] = answer.token;
+      if (step.sampling.top_logprobs >= 0) {
+        answer.logprobs = model.logprobs(attended, position, answer.token, step.sampling);
+      }
+    }
+    result.tokens.push_back(std::move(answer));
   }
 
   RunnerFacts facts_;
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_, host_slots_;
+  std::vector<int32_t> users_;  // of each page, in the batch being checked
   const PagePool* pool_ = nullptr;
   std::deque<Batch> in_flight_;
+  std::map<ReqId, int32_t> sampled_;  // by the batch polled last
   int polls_left_ = 0;
   std::vector<std::string> violations_;
 };

@@ -35,6 +35,9 @@ struct Outcome {
   std::vector<int32_t> tokens;
   std::optional<wire::Finish> finish;
   wire::Usage usage;
+  std::vector<wire::TokenLogprobs> logprobs;
+  std::vector<wire::TokenLogprobs> prompt_logprobs;
+  uint64_t weight_version = 0;     // the newest
   std::vector<uint64_t> at_steps;  // the step count at which each token came
 };
 
@@ -114,6 +117,12 @@ class Harness {
       }
       outcome.tokens.insert(outcome.tokens.end(), delta.tokens.begin(), delta.tokens.end());
       outcome.at_steps.insert(outcome.at_steps.end(), delta.tokens.size(), scheduler.facts().steps);
+      outcome.logprobs.insert(outcome.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+      EXPECT_TRUE(delta.prompt_logprobs.empty() || outcome.at_steps.size() == delta.tokens.size())
+          << "request " << delta.id.value << ": prompt logprobs after the first token";
+      outcome.prompt_logprobs.insert(outcome.prompt_logprobs.end(), delta.prompt_logprobs.begin(),
+                                     delta.prompt_logprobs.end());
+      outcome.weight_version = delta.weight_version;
       outcome.finish = delta.finish;
       outcome.usage = delta.usage;
       const bool stopped = delta.finish && delta.finish->matched_token;

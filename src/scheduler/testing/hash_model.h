@@ -1,10 +1,15 @@
 // HashModel: a language model in a few lines, whose next token depends on the weight version, on every token so far, on
-// every position and on the seed. It knows nothing of pages, batches and chunks: it says what a request's text must be,
-// and FakeRunner must arrive at the same text through the scheduler's page tables. For tests only.
+// every position, on the seed and on everything else that a draw may depend on. It knows nothing of pages, batches and
+// chunks: it says what a request's text must be, and FakeRunner must arrive at the same text through the scheduler's
+// page tables. For tests only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
+
+#include "runner/runner.h"
 
 namespace millrace::testing {
 
@@ -26,22 +31,62 @@ struct HashModel {
     return mix(mix(previous_kv, weight_version), static_cast<uint32_t>(token));
   }
 
-  // The draw: `attended` has gone through the KV of every token, `position` is that of the new token.
-  int32_t draw(uint64_t attended, int32_t position, double temperature, uint64_t seed) const {
-    const uint64_t hash = mix(mix(attended, static_cast<uint32_t>(position)), temperature == 0 ? 0 : seed + 1);
-    if (eos_one_in > 0 && (hash >> 32) % eos_one_in == 0) return eos_token;
-    return 1 + static_cast<int32_t>(hash % static_cast<uint64_t>(vocab_size - 1));
+  // The draw: `attended` has gone through the KV of every token, `position` is that of the new token, `generated` are
+  // the tokens that penalties look at. A banned token is passed over for the next hash.
+  int32_t draw(uint64_t attended, int32_t position, const SamplingSpec& spec,
+               std::span<const int32_t> generated) const {
+    uint64_t hash = mix(mix(attended, static_cast<uint32_t>(position)), spec.temperature == 0 ? 0 : spec.seed + 1);
+    if (spec.penalizes()) {
+      hash = mix(hash, static_cast<uint64_t>((spec.frequency_penalty + 3 * spec.presence_penalty) * 8 + 1000));
+      hash = mix(hash, static_cast<uint64_t>(spec.repetition_penalty * 64));
+      for (int32_t token : generated) hash = mix(hash, static_cast<uint32_t>(token));
+    }
+    for (const wire::LogitBias& bias : spec.logit_bias) {
+      hash = mix(mix(hash, static_cast<uint32_t>(bias.token)), static_cast<uint64_t>(bias.bias * 8 + 4096));
+    }
+    for (int tries = 0; tries < 1000; ++tries, hash = mix(hash, 1)) {
+      const int32_t token = eos_one_in > 0 && (hash >> 32) % eos_one_in == 0
+                                ? eos_token
+                                : 1 + static_cast<int32_t>(hash % static_cast<uint64_t>(vocab_size - 1));
+      if (std::ranges::count(spec.banned, token) == 0) return token;
+    }
+    return eos_token;  // everything is banned
   }
 
-  // The next token of a plain list of tokens.
-  int32_t next(const std::vector<int32_t>& tokens, uint64_t weight_version, double temperature, uint64_t seed) const {
+  // What a row says of `token` as the one that follows.
+  wire::TokenLogprobs logprobs(uint64_t attended, int32_t position, int32_t token, const SamplingSpec& spec) const {
+    const auto of = [&](int32_t id) {
+      const uint64_t hash = mix(mix(attended, static_cast<uint32_t>(position)), static_cast<uint32_t>(id));
+      return -static_cast<double>(hash % 10000) / 500.0;
+    };
+    wire::TokenLogprobs said;
+    said.token = token;
+    said.logprob = of(token);
+    for (int32_t i = 0; i < spec.top_logprobs; ++i) {
+      said.top_ids.push_back((token + i) % vocab_size);
+      said.top.push_back(of(said.top_ids.back()));
+    }
+    for (int32_t id : spec.logprob_token_ids) said.of_ids.push_back(of(id));
+    return said;
+  }
+
+  // `attended` after a plain list of tokens.
+  static uint64_t attend(std::span<const int32_t> tokens, uint64_t weight_version) {
     uint64_t kv = 0;
     uint64_t attended = 0;
     for (int32_t token : tokens) {
       kv = next_kv(kv, token, weight_version);
       attended = mix(attended, kv);
     }
-    return draw(attended, static_cast<int32_t>(tokens.size()), temperature, seed);
+    return attended;
+  }
+
+  // The next token of a plain list of tokens.
+  int32_t next(const std::vector<int32_t>& tokens, uint64_t weight_version, double temperature, uint64_t seed) const {
+    SamplingSpec spec;
+    spec.temperature = temperature;
+    spec.seed = seed;
+    return draw(attend(tokens, weight_version), static_cast<int32_t>(tokens.size()), spec, {});
   }
 };
 

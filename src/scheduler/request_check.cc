@@ -1,0 +1,74 @@
+#include "scheduler/request_check.h"
+
+#include <cmath>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+Status check_prompt(const wire::TokenizedRequest& request, const RunnerFacts& model) {
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  if (length == 0) return invalid_argument("the prompt has 0 tokens; wanted at least 1");
+  if (length >= model.context_length) {
+    return invalid_argument("the prompt has {} tokens; wanted at most {}, because the context holds {} tokens", length,
+                            model.context_length - 1, model.context_length);
+  }
+  const int64_t pages = (length + model.page_size - 1) / model.page_size;
+  if (pages > model.page_count) {
+    return invalid_argument("the prompt needs {} KV pages of {} tokens; the pool has {}", pages, model.page_size,
+                            model.page_count);
+  }
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+    if (request.prompt[i] >= 0 && request.prompt[i] < model.vocab_size) continue;
+    return invalid_argument("prompt token {} is {}; wanted 0..{}", i, request.prompt[i], model.vocab_size - 1);
+  }
+  return ok_status();
+}
+
+Status check_lengths(const wire::TokenizedRequest& request) {
+  const wire::SamplingParams& sampling = request.sampling;
+  if (sampling.max_tokens < 0) {
+    return invalid_argument("max_tokens is {}; wanted an integer >= 0", sampling.max_tokens);
+  }
+  if (sampling.min_tokens < 0 || sampling.min_tokens > sampling.max_tokens) {
+    return invalid_argument("min_tokens is {}; wanted 0..{}, because max_tokens is {}", sampling.min_tokens,
+                            sampling.max_tokens, sampling.max_tokens);
+  }
+  const auto length = static_cast<int32_t>(request.prompt.size());
+  if (sampling.prompt_logprobs_from < -1 || sampling.prompt_logprobs_from > length) {
+    return invalid_argument("prompt_logprobs_from is {}; wanted -1..{}, because the prompt has {} tokens",
+                            sampling.prompt_logprobs_from, length, length);
+  }
+  const std::pair<const char*, int64_t> times[] = {{"timeout_ms", request.timeout_ms},
+                                                   {"queue_timeout_ms", request.queue_timeout_ms}};
+  for (const auto& [name, value] : times) {
+    if (value < 0) return invalid_argument("{} is {}; wanted an integer >= 0", name, value);
+  }
+  return ok_status();
+}
+
+Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model) {
+  for (const wire::LogitBias& bias : sampling.logit_bias) {
+    if (bias.token < 0 || bias.token >= model.vocab_size) {
+      return invalid_argument("logit_bias names the token {}; wanted 0..{}", bias.token, model.vocab_size - 1);
+    }
+    if (!std::isfinite(bias.bias)) {
+      return invalid_argument("logit_bias of token {} is {}; wanted a finite number", bias.token, bias.bias);
+    }
+  }
+  for (int32_t id : sampling.logprob_token_ids) {
+    if (id >= 0 && id < model.vocab_size) continue;
+    return invalid_argument("logprob_token_ids names the token {}; wanted 0..{}", id, model.vocab_size - 1);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_request(const wire::TokenizedRequest& request, const RunnerFacts& model) {
+  RETURN_IF_ERROR(check_prompt(request, model));
+  RETURN_IF_ERROR(check_lengths(request));
+  return check_ids(request.sampling, model);
+}
+
+}  // namespace millrace

@@ -1,0 +1,15 @@
+// check_request: whether a request can ever run. The api has checked the same ranges in the client's words; this is the
+// last gate before the runner, which may rely on them.
+// Thread safety: a pure function.
+#pragma once
+
+#include "base/status.h"
+#include "runner/runner.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+// kInvalidArgument names the field, the value seen and the values wanted.
+Status check_request(const wire::TokenizedRequest& request, const RunnerFacts& model);
+
+}  // namespace millrace
