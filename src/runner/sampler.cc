@@ -35,16 +35,30 @@ std::size_t draw(std::span<const double> weights, double min_p, double uniform) 
 
 }  // namespace
 
+// Sixteen logits are compared with the best so far at once; only where one of them is larger, one by one.
 Result<int32_t> greedy_token(std::span<const float> logits) {
+  constexpr std::size_t kBlock = 16;
+  constexpr float kLargest = std::numeric_limits<float>::max();
   int32_t best = 0;
-  bool bad = false;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    bad |= !(logits[i] <= std::numeric_limits<float>::max());  // NaN or +inf
-    if (logits[i] > logits[static_cast<std::size_t>(best)]) best = static_cast<int32_t>(i);
+  float value = -std::numeric_limits<float>::infinity();
+  int bad = 0;
+  const auto offer = [&](std::size_t i) {
+    bad |= static_cast<int>(!(logits[i] <= kLargest));  // NaN or +inf
+    if (!(logits[i] > value)) return;
+    best = static_cast<int32_t>(i);
+    value = logits[i];
+  };
+  std::size_t i = 0;
+  for (; i + kBlock <= logits.size(); i += kBlock) {
+    int look = 0;
+    for (std::size_t j = 0; j < kBlock; ++j) {
+      look |= static_cast<int>(logits[i + j] > value) | static_cast<int>(!(logits[i + j] <= kLargest));
+    }
+    for (std::size_t j = 0; look && j < kBlock; ++j) offer(i + j);
   }
+  for (; i < logits.size(); ++i) offer(i);
   if (bad) {
-    const auto at =
-        std::find_if(logits.begin(), logits.end(), [](float x) { return !(x <= std::numeric_limits<float>::max()); });
+    const auto at = std::find_if(logits.begin(), logits.end(), [](float x) { return !(x <= kLargest); });
     return internal_error("the logit of token {} is {}; wanted a finite number or -inf", at - logits.begin(), *at);
   }
   if (std::isinf(logits[static_cast<std::size_t>(best)])) {
