@@ -16,10 +16,10 @@ void check_rows(const ConstRows& rows) {
 }
 
 void check_sequences(const KvLayer& kv, std::span<const AttentionSequence> sequences, int64_t rows) {
-  CHECK(kv.dtype == DType::kF32);
+  CHECK(is_kv_dtype(kv.dtype));
   CHECK(kv.page_size >= 1 && kv.kv_heads >= 1 && kv.head_dim >= 1 && kv.head_dim <= kMaxHeadDim);
   CHECK(kv.head_dim % 2 == 0);
-  CHECK(kv.page_count <= 1 || kv.page_stride >= kv.page_elements());
+  CHECK(kv.page_count <= 1 || kv.page_stride_bytes >= kv.page_bytes());
   for (const AttentionSequence& s : sequences) {
     CHECK(s.row_begin >= 0 && s.row_count >= 0 && s.row_begin + s.row_count <= rows);
     CHECK(s.kv_length_before >= 0);

@@ -12,9 +12,11 @@
 //              ((0+1) + (2+3)) + ((4+5) + (6+7)); then + bias, then + the old y where accumulating.
 //   rms_norm   the sum of squares as in linear with x = w.
 //   attention  per query row and head: key positions are visited in blocks of kAttentionBlock, aligned to position 0.
-//              A score is the dot product as in linear, times scale. Per block: the maximum is raised, the accumulator
-//              and the sum are rescaled by exp(old - new), probabilities are summed in lanes, values are added with
-//              ascending position. Invisible positions are never read, so pages may hold anything there, NaN included.
+//              A score is the dot product as in linear, times the key's scale (int8), times scale. Per block: the
+//              maximum is raised, the accumulator and the sum are rescaled by exp(old - new), probabilities are summed
+//              in lanes, values are added with ascending position, each times its probability (int8: times the
+//              probability times the value's scale). Invisible positions are never read, so pages may hold anything
+//              there, NaN included. All of it is f32 arithmetic on stored values, which widen exactly.
 // Different implementations agree to rounding (tests state the tolerance), not to the bit. "ref" sums in f64 with
 // ascending k and keeps the same promise. NaN in an element's inputs gives NaN in that element and in no other.
 //
@@ -71,10 +73,21 @@ struct ConstRows {
   ConstRows slice(int64_t begin, int64_t n) const { return {data + begin * stride, n, width, stride}; }
 };
 
-// The pages of ONE layer. K and V are separate arrays of [page][kv_head][slot][head_dim]: one head's keys of a page are
-// one contiguous run, which attention streams through and a head-sharded copy can move whole. `page_stride` is the
-// distance in elements between the same place of consecutive pages (page_elements() where a layer's pages are dense;
-// bigger where a page holds all layers). Only kF32 is implemented; the tag is here for f16, bf16 and int8.
+// The pages of ONE layer. K and V are separate arrays of [page][kv_head], and what one head has in a page is one
+// contiguous run, which attention streams through and a head-sharded copy can move whole:
+//   values [slot][head_dim] of `dtype`, then, for kI8 alone, scales [slot] of f32.
+// Nothing lies outside a page, so its page_bytes() are all that an export or a copy has to move.
+//
+// What kv_store leaves there is a function of that token's own K or V row alone, and the same in every implementation:
+//   kF32          the value itself.
+//   kF16, kBF16   rounded to nearest, ties to even. A NaN stays one; beyond the range (65520 in f16) it is infinite.
+//   kI8           one scale per token and kv head, for K and for V: scale = f32(max |x| / 127), value = x / scale
+//   rounded
+//                 to nearest, ties to even, in [-127, 127]; it stands for value * scale. A row whose scale would be
+//                 less than 2^-126 (all zeros, most likely) has scale 0 and values 0. A row with a NaN or an infinity
+//                 has scale NaN and values 0: what is wrong with one element shows in all of its row.
+// Attention reads what is stored, its own rows of this step included: rows that were prefilled together see the rounded
+// keys and values of each other, as they would in another cut.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -83,10 +96,20 @@ struct KvLayer {
   int64_t page_size = 0;  // slots (token positions) per page
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t page_stride = 0;
+  // From the begin of a page to that of the next: page_bytes() where a layer's pages are dense, more where a page holds
+  // all layers. K, V and the stride may have any alignment.
+  int64_t page_stride_bytes = 0;
 
-  int64_t page_elements() const { return page_size * kv_heads * head_dim; }
+  int64_t row_bytes() const { return head_dim * static_cast<int64_t>(dtype_size(dtype)); }  // values of one slot
+  int64_t scale_bytes() const { return dtype == DType::kI8 ? 4 : 0; }                       // of one slot
+  int64_t head_bytes() const { return page_size * (row_bytes() + scale_bytes()); }
+  int64_t page_bytes() const { return kv_heads * head_bytes(); }
 };
+
+// kF32, kF16, kBF16, kI8.
+constexpr bool is_kv_dtype(DType type) {
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kI8;
+}
 
 // One sequence's rows in a ragged batch: rows [row_begin, row_begin + row_count) of q, k, v are its positions
 // kv_length_before, kv_length_before + 1, ... Position p lives in page pages[p / page_size], slot p % page_size;
@@ -143,7 +166,8 @@ class Ops {
   // R = 2 * cos.width <= head_dim, the pairs are (i, i + R/2); elements past R stay as they are.
   virtual void rope(Rows x, int64_t head_dim, ConstRows cos, ConstRows sin) = 0;
 
-  // Writes rows of k and v [rows, kv_heads * head_dim] into the pages of their sequences. Call before attention.
+  // Writes rows of k and v [rows, kv_heads * head_dim] into the pages of their sequences, in kv.dtype. Call before
+  // attention.
   virtual void kv_store(const KvLayer& kv, std::span<const AttentionSequence> sequences, ConstRows k, ConstRows v) = 0;
 
   // Causal attention of q [rows, heads * head_dim] over the pages; out has q's shape. Sequences' rows are disjoint.

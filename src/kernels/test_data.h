@@ -81,9 +81,11 @@ struct Weights {
   TensorView view;
 };
 
-// One layer's pages, all NaN, and a page table per sequence drawn without order from the pool.
+// One layer's pages, all NaN (every byte 0xff: NaN in each float type, and as the scale of int8), and a page table per
+// sequence drawn without order from the pool.
 struct PagedKv {
-  PagedKv(int64_t page_size, int64_t kv_heads, int64_t head_dim, const std::vector<int64_t>& lengths, uint64_t seed) {
+  PagedKv(int64_t page_size, int64_t kv_heads, int64_t head_dim, const std::vector<int64_t>& lengths, uint64_t seed,
+          DType dtype = DType::kF32) {
     int64_t pages = 2;  // two that belong to nobody
     for (int64_t length : lengths) pages += (length + page_size - 1) / page_size;
     std::vector<int32_t> order(static_cast<std::size_t>(pages));
@@ -100,14 +102,15 @@ struct PagedKv {
     layer.page_size = page_size;
     layer.kv_heads = kv_heads;
     layer.head_dim = head_dim;
-    layer.page_stride = layer.page_elements() + 3;  // a gap, as where a page holds more than this layer
-    k.assign(static_cast<std::size_t>(pages * layer.page_stride), kNan);
+    layer.dtype = dtype;
+    layer.page_stride_bytes = layer.page_bytes() + 6;  // a gap, as where a page holds more than this layer
+    k.assign(static_cast<std::size_t>(pages * layer.page_stride_bytes), '\xff');
     v = k;
     layer.k = k.data();
     layer.v = v.data();
   }
   PagedKv(const PagedKv&) = delete;
-  std::vector<float> k, v;
+  std::vector<char> k, v;
   KvLayer layer;
   std::vector<std::vector<int32_t>> tables;
 };

@@ -47,7 +47,8 @@ std::vector<T> golden_values(WeightStore& golden, const std::string& name, int k
 // One sequence through one model, its pages in reverse order and full of NaN where nothing was written.
 class SequenceEngine {
  public:
-  SequenceEngine(std::shared_ptr<const Model> model, kernels::Isa isa, int threads, int page_size, int max_tokens)
+  SequenceEngine(std::shared_ptr<const Model> model, kernels::Isa isa, int threads, int page_size, int max_tokens,
+                 DType kv_dtype = DType::kF32)
       : model_(std::move(model)),
         pool_(threads),
         ops_(kernels::make_ops(isa, pool_)),
@@ -55,19 +56,18 @@ class SequenceEngine {
     const ModelConfig& config = model_->config();
     const int page_count = (max_tokens + page_size - 1) / page_size;
     for (int i = 0; i < page_count; ++i) pages_.push_back(page_count - 1 - i);
-    const auto elements = static_cast<std::size_t>(page_count) * page_size * config.kv_size();
-    for (int i = 0; i < 2 * model_->layers().count(); ++i) {
-      bytes_.emplace_back(elements, std::numeric_limits<float>::quiet_NaN());
-    }
-    for (std::size_t i = 0; i < bytes_.size(); i += 2) {
-      kernels::KvLayer layer;
-      layer.k = bytes_[i].data();
-      layer.v = bytes_[i + 1].data();
-      layer.page_count = page_count;
-      layer.page_size = page_size;
-      layer.kv_heads = config.kv_heads;
-      layer.head_dim = config.head_dim;
-      layer.page_stride = layer.page_elements();
+    kernels::KvLayer layer;
+    layer.dtype = kv_dtype;
+    layer.page_count = page_count;
+    layer.page_size = page_size;
+    layer.kv_heads = config.kv_heads;
+    layer.head_dim = config.head_dim;
+    layer.page_stride_bytes = layer.page_bytes();
+    for (int i = 0; i < model_->layers().count(); ++i) {
+      for (void** side : {&layer.k, &layer.v}) {
+        bytes_.emplace_back(static_cast<std::size_t>(page_count * layer.page_bytes()), '\xff');  // NaN in every dtype
+        *side = bytes_.back().data();
+      }
       kv_.push_back(layer);
     }
   }
@@ -113,7 +113,7 @@ class SequenceEngine {
   std::unique_ptr<kernels::Ops> ops_;
   Workspace workspace_;
   std::vector<int32_t> pages_;
-  std::vector<std::vector<float>> bytes_;
+  std::vector<std::vector<char>> bytes_;
   std::vector<kernels::KvLayer> kv_;
 };
 

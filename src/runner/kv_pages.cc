@@ -1,60 +1,132 @@
 #include "runner/kv_pages.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
-#include <limits>
+#include <cstring>
 
 namespace millrace {
 namespace {
 
-int64_t page_elements(const ModelConfig& config, int32_t page_size) { return int64_t{page_size} * config.kv_size(); }
+struct KvDTypeName {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array<KvDTypeName, 4> kKvDTypeNames = {
+    {{"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBF16}, {"int8", DType::kI8}}};
+
+// A layer of one page, without its bytes: the layout is its own business.
+kernels::KvLayer layer_shape(const ModelConfig& config, int32_t page_size, DType dtype) {
+  kernels::KvLayer layer;
+  layer.dtype = dtype;
+  layer.page_size = page_size;
+  layer.kv_heads = config.kv_heads;
+  layer.head_dim = config.head_dim;
+  layer.page_stride_bytes = layer.page_bytes();
+  return layer;
+}
+
+Status check_options(const KvPagesOptions& options) {
+  if (options.page_size < 1 || options.page_size > kMaxPageSize) {
+    return invalid_argument("the page size is {}; wanted 1 to {} tokens", options.page_size, kMaxPageSize);
+  }
+  if (options.page_count < 1 || options.page_count > kMaxPageCount) {
+    return invalid_argument("the number of KV pages is {}; wanted 1 to {}", options.page_count, kMaxPageCount);
+  }
+  if (options.host_page_count < 0 || options.host_page_count > kMaxPageCount) {
+    return invalid_argument("the number of KV pages in the host tier is {}; wanted 0 to {}", options.host_page_count,
+                            kMaxPageCount);
+  }
+  if (!kernels::is_kv_dtype(options.dtype)) {
+    return invalid_argument("the KV dtype is {}; wanted F32, F16, BF16 or I8", dtype_name(options.dtype));
+  }
+  return ok_status();
+}
 
 }  // namespace
 
 void KvPages::Free::operator()(void* p) const { std::free(p); }
 
-int64_t kv_page_bytes(const ModelConfig& config, LayerRange layers, int32_t page_size) {
-  return 2 * layers.count() * page_elements(config, page_size) * static_cast<int64_t>(dtype_size(DType::kF32));
+Result<DType> kv_dtype_from_name(std::string_view name) {
+  for (const KvDTypeName& known : kKvDTypeNames) {
+    if (known.name == name) return known.dtype;
+  }
+  return invalid_argument("the KV dtype is '{}'; wanted f32, f16, bf16 or int8", name);
 }
 
-int32_t page_count_for(const ModelConfig& config, LayerRange layers, int32_t page_size, uint64_t bytes) {
-  const uint64_t pages = bytes / static_cast<uint64_t>(kv_page_bytes(config, layers, page_size));
+int64_t kv_page_bytes(const ModelConfig& config, LayerRange layers, int32_t page_size, DType dtype) {
+  return 2 * layers.count() * layer_shape(config, page_size, dtype).page_bytes();
+}
+
+int32_t page_count_for(const ModelConfig& config, LayerRange layers, int32_t page_size, uint64_t bytes, DType dtype) {
+  const uint64_t pages = bytes / static_cast<uint64_t>(kv_page_bytes(config, layers, page_size, dtype));
   return static_cast<int32_t>(std::min<uint64_t>(pages, kMaxPageCount));
 }
 
-Result<KvPages> KvPages::make(const ModelConfig& config, LayerRange layers, int32_t page_size, int32_t page_count,
-                              bool poison) {
-  if (page_size < 1 || page_size > kMaxPageSize) {
-    return invalid_argument("the page size is {}; wanted 1 to {} tokens", page_size, kMaxPageSize);
-  }
-  if (page_count < 1 || page_count > kMaxPageCount) {
-    return invalid_argument("the number of KV pages is {}; wanted 1 to {}", page_count, kMaxPageCount);
-  }
-  const int64_t elements = page_elements(config, page_size) * page_count;
-  const std::size_t size_bytes =
-      (static_cast<std::size_t>(elements) * sizeof(float) + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  KvPages pages;
-  for (int i = 0; i < 2 * layers.count(); ++i) {
-    pages.bytes_.emplace_back(std::aligned_alloc(kBufferAlignment, size_bytes));
-    auto* data = static_cast<float*>(pages.bytes_.back().get());
-    if (data == nullptr) {
+Result<std::vector<KvPages::Bytes>> KvPages::allocate(int64_t page_bytes, int32_t page_count, std::size_t buffers,
+                                                      bool poison) {
+  const auto wanted = static_cast<std::size_t>(page_bytes * page_count);
+  const std::size_t rounded = (wanted + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  std::vector<Bytes> made;
+  for (std::size_t i = 0; i < buffers; ++i) {
+    made.emplace_back(static_cast<char*>(std::aligned_alloc(kBufferAlignment, rounded)));
+    if (made.back() == nullptr) {
       return error(StatusCode::kResourceExhausted, "no memory for {} KV pages of {} bytes; ask for fewer", page_count,
-                   kv_page_bytes(config, layers, page_size));
+                   page_bytes * static_cast<int64_t>(buffers));
     }
-    if (poison) std::fill_n(data, elements, std::numeric_limits<float>::quiet_NaN());
+    // NaN in every float type, and as an int8 row's scale.
+    if (poison) std::memset(made.back().get(), 0xff, rounded);
   }
-  for (int i = 0; i < layers.count(); ++i) {
-    kernels::KvLayer layer;
-    layer.k = pages.bytes_[static_cast<std::size_t>(2 * i)].get();
-    layer.v = pages.bytes_[static_cast<std::size_t>(2 * i + 1)].get();
-    layer.page_count = page_count;
-    layer.page_size = page_size;
-    layer.kv_heads = config.kv_heads;
-    layer.head_dim = config.head_dim;
-    layer.page_stride = page_elements(config, page_size);
+  return made;
+}
+
+Result<KvPages> KvPages::make(const ModelConfig& config, LayerRange layers, const KvPagesOptions& options) {
+  RETURN_IF_ERROR(check_options(options));
+  kernels::KvLayer layer = layer_shape(config, options.page_size, options.dtype);
+  layer.page_count = options.page_count;
+  KvPages pages;
+  pages.page_count_ = options.page_count;
+  pages.host_page_count_ = options.host_page_count;
+  pages.page_bytes_ = layer.page_bytes();
+  const auto buffers = static_cast<std::size_t>(2 * layers.count());
+  ASSIGN_OR_RETURN(pages.bytes_, allocate(pages.page_bytes_, options.page_count, buffers, options.poison));
+  if (options.host_page_count > 0) {
+    ASSIGN_OR_RETURN(pages.host_, allocate(pages.page_bytes_, options.host_page_count, buffers, options.poison));
+  }
+  for (std::size_t i = 0; i < buffers; i += 2) {
+    layer.k = pages.bytes_[i].get();
+    layer.v = pages.bytes_[i + 1].get();
     pages.layers_.push_back(layer);
   }
   return pages;
+}
+
+Status KvPages::check(const PageCopy& copy) const {
+  if (copy.page.value < 0 || copy.page.value >= page_count_) {
+    return invalid_argument("a copy of the page {}; wanted [0, {})", copy.page.value, page_count_);
+  }
+  if (copy.host_page.value < 0 || copy.host_page.value >= host_page_count_) {
+    return invalid_argument("a copy of the host page {}; wanted [0, {})", copy.host_page.value, host_page_count_);
+  }
+  return ok_status();
+}
+
+Status KvPages::copy(std::span<const PageCopy> copies, ThreadPool& pool) {
+  for (const PageCopy& copy : copies) RETURN_IF_ERROR(check(copy));
+  // A part is one buffer with all its copies, which keeps their order.
+  const auto buffers = static_cast<int64_t>(copies.empty() ? 0 : bytes_.size());
+  pool.parallel_for(buffers, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto buffer = static_cast<std::size_t>(i);
+      for (const PageCopy& copy : copies) {
+        char* page = bytes_[buffer].get() + copy.page.value * page_bytes_;
+        char* host_page = host_[buffer].get() + copy.host_page.value * page_bytes_;
+        const bool to_host = copy.direction == CopyDirection::kToHost;
+        std::memcpy(to_host ? host_page : page, to_host ? page : host_page, static_cast<std::size_t>(page_bytes_));
+      }
+    }
+  });
+  return ok_status();
 }
 
 }  // namespace millrace

@@ -45,6 +45,7 @@ Result<RunnerFacts> facts_of(const ModelConfig& config, const ModelRunnerOptions
   if (options.context_length > 0) facts.context_length = std::min(facts.context_length, options.context_length);
   facts.page_size = options.page_size;
   facts.page_count = options.page_count;
+  facts.host_page_count = options.host_page_count;
   return facts;
 }
 
@@ -61,8 +62,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
                  kernels::isa_name(*options.isa));
   }
   if (options.threads == 0) options.threads = cpu_info().usable_cpus;
-  ASSIGN_OR_RETURN(KvPages pages, KvPages::make(model->config(), model->layers(), options.page_size, options.page_count,
-                                                options.poison_pages));
+  ASSIGN_OR_RETURN(KvPages pages, KvPages::make(model->config(), model->layers(),
+                                                {.page_size = options.page_size,
+                                                 .page_count = options.page_count,
+                                                 .host_page_count = options.host_page_count,
+                                                 .dtype = options.kv_dtype,
+                                                 .poison = options.poison_pages}));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(pages)));
 }
 
@@ -174,6 +179,7 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   result.weight_version = model.weight_version();
   if (last_end_) result.idle_us = duration_cast<microseconds>(begin - *last_end_).count();
   result.status = check_.check(batch);
+  if (result.status.ok()) result.status = pages_.copy(batch.copies, pool_);
   if (result.status.ok()) {
     prepare(batch, result);
     compute(batch, model, result);

@@ -42,9 +42,11 @@ inline constexpr int32_t kMaxRunnerRows = 65536;  // the most that max_rows may 
 using LogitsHook = std::function<void(uint64_t step, std::span<const ReqId> requests, kernels::Rows logits)>;
 
 struct ModelRunnerOptions {
-  int threads = 0;             // of the compute pool; 0 = all CPUs that this process may use
-  int32_t page_size = 16;      // tokens
-  int32_t page_count = 0;      // see page_count_for()
+  int threads = 0;              // of the compute pool; 0 = all CPUs that this process may use
+  int32_t page_size = 16;       // tokens
+  int32_t page_count = 0;       // see page_count_for()
+  int32_t host_page_count = 0;  // of the host tier; 0: there is none
+  DType kv_dtype = DType::kF32;
   int32_t context_length = 0;  // 0 = the model's own; never more than that
   int32_t max_rows = kMaxRowsPerStep;
   bool poison_pages = false;        // fresh pages hold NaN: for tests

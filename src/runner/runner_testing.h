@@ -31,6 +31,7 @@ struct TestPlan {
   int chunk_limit = 1 << 20;
   uint32_t order_seed = 0;  // 0: requests in order, whole chunks
   kernels::Isa isa = kernels::Isa::kRef;
+  DType kv_dtype = DType::kF32;
 };
 
 class TestScheduler {
@@ -43,6 +44,7 @@ class TestScheduler {
     options.max_rows = plan.max_rows;
     options.poison_pages = true;
     options.isa = plan.isa;
+    options.kv_dtype = plan.kv_dtype;
     for (const TestRequest& request : requests_) options.page_count += pages_of(total(request));
     free_pages_.resize(static_cast<std::size_t>(options.page_count));
     for (int32_t i = 0; i < options.page_count; ++i) free_pages_[static_cast<std::size_t>(i)] = i;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/checks.h"
+#include "kernels/kv_rows.h"
 #include "kernels/rope_table.h"
 
 namespace millrace::kernels {
@@ -25,6 +26,12 @@ WeightKind weight_kind(DType type) {
   if (type == DType::kBF16) return WeightKind::kBF16;
   CHECK(type == DType::kF32);
   return WeightKind::kF32;
+}
+
+KvKind kv_kind(DType type) {
+  if (type == DType::kF16) return KvKind::kF16;
+  if (type == DType::kBF16) return KvKind::kBF16;
+  return type == DType::kI8 ? KvKind::kI8 : KvKind::kF32;
 }
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -106,12 +113,10 @@ class CpuOps final : public Ops {
     check_kv_store(kv, sequences, k, v);
     for (const AttentionSequence& s : sequences) {
       for_rows(s.row_count, 2 * k.width, [&](int64_t i) {
-        const int64_t position = s.kv_length_before + i;
-        const int64_t page = s.pages[static_cast<std::size_t>(position / kv.page_size)];
-        int64_t to = page * kv.page_stride + position % kv.page_size * kv.head_dim;
-        for (int64_t head = 0; head < kv.kv_heads; ++head, to += kv.page_size * kv.head_dim) {
-          std::copy_n(k.row(s.row_begin + i) + head * kv.head_dim, kv.head_dim, static_cast<float*>(kv.k) + to);
-          std::copy_n(v.row(s.row_begin + i) + head * kv.head_dim, kv.head_dim, static_cast<float*>(kv.v) + to);
+        for (int64_t head = 0; head < kv.kv_heads; ++head) {
+          const KvPlace place = kv_place(kv, s.pages, head, s.kv_length_before + i);
+          store_kv_row(kv, kv.k, place, k.row(s.row_begin + i) + head * kv.head_dim);
+          store_kv_row(kv, kv.v, place, v.row(s.row_begin + i) + head * kv.head_dim);
         }
       });
     }
@@ -214,11 +219,12 @@ class CpuOps final : public Ops {
         .q_stride = q.stride,
         .out = out.data,
         .out_stride = out.stride,
-        .k = static_cast<const float*>(kv.k),
-        .v = static_cast<const float*>(kv.v),
+        .k = static_cast<const char*>(kv.k),
+        .v = static_cast<const char*>(kv.v),
+        .kind = kv_kind(kv.dtype),
         .pages = s.pages.data(),
         .page_size = kv.page_size,
-        .page_stride = kv.page_stride,
+        .page_stride_bytes = kv.page_stride_bytes,
         .head_dim = kv.head_dim,
         .kv_head = range.kv_head,
         .group = group,

@@ -13,6 +13,7 @@
 namespace millrace::kernels {
 
 enum class WeightKind : int { kF32, kF16, kBF16 };
+enum class KvKind : int { kF32, kF16, kBF16, kI8 };
 
 // The part [m_begin, m_end) x [n_begin, n_end) of y = x W^T (+ bias) (+ y). Strides count elements.
 struct LinearPart {
@@ -42,10 +43,11 @@ struct AttentionPart {
   int64_t q_stride;
   float* out;
   int64_t out_stride;
-  const float* k;
-  const float* v;
+  const char* k;  // as KvLayer in ops.h lays them out, any alignment
+  const char* v;
+  KvKind kind;
   const int32_t* pages;
-  int64_t page_size, page_stride, head_dim;
+  int64_t page_size, page_stride_bytes, head_dim;
   int64_t kv_head, group;      // query heads kv_head * group ... + group - 1
   int64_t row_begin, row_end;  // rows of the batch
   int64_t position;            // of row_begin

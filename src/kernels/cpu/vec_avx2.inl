@@ -49,6 +49,10 @@ static inline V8 load_weights(const char* p) {
   }
 }
 
+static inline V8 load_int8(const char* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
+}
+
 // ((0+1) + (2+3)) + ((4+5) + (6+7)) of each of four vectors.
 static inline void sum4(V8 a, V8 b, V8 c, V8 d, float* out) {
   const __m256 quads = _mm256_hadd_ps(_mm256_hadd_ps(a.v, b.v), _mm256_hadd_ps(c.v, d.v));

@@ -53,21 +53,29 @@ static inline void store_partial(float* p, V8 a, int64_t n) {
   __builtin_memcpy(p, &a, static_cast<uint64_t>(n) * sizeof(float));
 }
 
-// See half.h, whose inline functions must not be used here.
-static inline float widen_f16(uint16_t bits) {
-  const uint32_t exponent = (bits >> 10) & 0x1fu;
-  const uint32_t mantissa = bits & 0x3ffu;
-  uint32_t wide = ((exponent + 112u) << 23) | (mantissa << 13);
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    __builtin_memcpy(&wide, &magnitude, 4);
-  } else if (exponent == 31) {
-    wide = 0x7f800000u | (mantissa << 13) | (mantissa ? 0x400000u : 0u);
-  }
-  wide |= (uint32_t{bits} & 0x8000u) << 16;
-  float value;
-  __builtin_memcpy(&value, &wide, 4);
-  return value;
+// Words 0 .. 3 at p, widened to 32 bits. (Signed or not as the type of the words is.)
+template <typename Word>
+static inline I4 load_words4(const char* p) {
+  typedef Word Words __attribute__((vector_size(4 * sizeof(Word))));
+  Words words;
+  __builtin_memcpy(&words, p, sizeof words);
+  return __builtin_convertvector(words, I4);
+}
+
+// binary16: shifted into place, exponent and mantissa are those of value * 2^-112, subnormals included, and the product
+// is exact. The largest exponent means infinity or NaN and becomes that of binary32. (half.h says it in scalars; its
+// inline functions must not be used here.)
+static inline F4 widen_f16(I4 bits) {
+  const I4 shifted = (bits & 0x7fff) << 13;
+  const F4 value = (F4)shifted * set4(0x1p112f);
+  const I4 special = ((bits & 0x7c00) == 0x7c00) & 0x7f800000;
+  return (F4)((I4)value | special | ((bits & 0x8000) << 16));
+}
+
+template <WeightKind kind>
+static inline F4 load_weights4(const char* p) {
+  if constexpr (kind == WeightKind::kF16) return widen_f16(load_words4<uint16_t>(p));
+  return (F4)(load_words4<uint16_t>(p) << 16);
 }
 
 template <WeightKind kind>
@@ -76,20 +84,13 @@ static inline V8 load_weights(const char* p) {
   if constexpr (kind == WeightKind::kF32) {
     __builtin_memcpy(&a, p, sizeof a);
   } else {
-    uint16_t words[8];
-    __builtin_memcpy(words, p, sizeof words);
-    float lanes[8];
-    for (int i = 0; i < 8; ++i) {
-      if constexpr (kind == WeightKind::kF16) {
-        lanes[i] = widen_f16(words[i]);
-      } else {
-        const uint32_t wide = uint32_t{words[i]} << 16;
-        __builtin_memcpy(&lanes[i], &wide, 4);
-      }
-    }
-    __builtin_memcpy(&a, lanes, sizeof a);
+    a = {load_weights4<kind>(p), load_weights4<kind>(p + 8)};
   }
   return a;
+}
+
+static inline V8 load_int8(const char* p) {
+  return {__builtin_convertvector(load_words4<int8_t>(p), F4), __builtin_convertvector(load_words4<int8_t>(p + 4), F4)};
 }
 
 // ((0+1) + (2+3)) + ((4+5) + (6+7)).

@@ -7,16 +7,11 @@
 
 #include "kernels/checks.h"
 #include "kernels/half.h"
+#include "kernels/kv_rows.h"
 #include "kernels/rope_table.h"
 
 namespace millrace::kernels {
 namespace {
-
-// Where position p of kv head h begins in K or V.
-int64_t kv_offset(const KvLayer& kv, std::span<const int32_t> pages, int64_t head, int64_t position) {
-  const int64_t page = pages[static_cast<std::size_t>(position / kv.page_size)];
-  return page * kv.page_stride + (head * kv.page_size + position % kv.page_size) * kv.head_dim;
-}
 
 class RefOps final : public Ops {
  public:
@@ -106,9 +101,9 @@ class RefOps final : public Ops {
     for (const AttentionSequence& s : sequences) {
       for (int64_t i = 0; i < s.row_count; ++i) {
         for (int64_t head = 0; head < kv.kv_heads; ++head) {
-          const int64_t to = kv_offset(kv, s.pages, head, s.kv_length_before + i);
-          std::copy_n(k.row(s.row_begin + i) + head * kv.head_dim, kv.head_dim, static_cast<float*>(kv.k) + to);
-          std::copy_n(v.row(s.row_begin + i) + head * kv.head_dim, kv.head_dim, static_cast<float*>(kv.v) + to);
+          const KvPlace place = kv_place(kv, s.pages, head, s.kv_length_before + i);
+          store_kv_row(kv, kv.k, place, k.row(s.row_begin + i) + head * kv.head_dim);
+          store_kv_row(kv, kv.v, place, v.row(s.row_begin + i) + head * kv.head_dim);
         }
       }
     }
@@ -148,24 +143,25 @@ class RefOps final : public Ops {
     scores_.clear();
     double maximum = -std::numeric_limits<double>::infinity();
     for (int64_t p = first; p <= position; ++p) {
-      const float* k = static_cast<const float*>(kv.k) + kv_offset(kv, s.pages, kv_head, p);
+      read_kv_row(kv, kv.k, kv_place(kv, s.pages, kv_head, p), row_);
       double score = 0;
-      for (int64_t d = 0; d < kv.head_dim; ++d) score += double{q[d]} * double{k[d]};
+      for (int64_t d = 0; d < kv.head_dim; ++d) score += double{q[d]} * row_[d];
       scores_.push_back(score * double{params.scale});
       maximum = std::max(maximum, scores_.back());
     }
     double sum = 0;
     std::vector<double> acc(static_cast<std::size_t>(kv.head_dim), 0.0);
     for (int64_t p = first; p <= position; ++p) {
-      const float* v = static_cast<const float*>(kv.v) + kv_offset(kv, s.pages, kv_head, p);
+      read_kv_row(kv, kv.v, kv_place(kv, s.pages, kv_head, p), row_);
       const double weight = std::exp(scores_[static_cast<std::size_t>(p - first)] - maximum);
       sum += weight;
-      for (int64_t d = 0; d < kv.head_dim; ++d) acc[static_cast<std::size_t>(d)] += weight * double{v[d]};
+      for (int64_t d = 0; d < kv.head_dim; ++d) acc[static_cast<std::size_t>(d)] += weight * row_[d];
     }
     for (int64_t d = 0; d < kv.head_dim; ++d) out[d] = static_cast<float>(acc[static_cast<std::size_t>(d)] / sum);
   }
 
   std::vector<double> scores_;
+  double row_[kMaxHeadDim];  // of K or V, widened
 };
 
 }  // namespace

@@ -1,0 +1,87 @@
+#include "kernels/kv_rows.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/half.h"
+
+namespace millrace::kernels {
+namespace {
+
+int64_t values_offset(const KvLayer& kv, const KvPlace& place) {
+  return place.page * kv.page_stride_bytes + place.head * kv.head_bytes() + place.slot * kv.row_bytes();
+}
+
+int64_t scale_offset(const KvLayer& kv, const KvPlace& place) {
+  return place.page * kv.page_stride_bytes + place.head * kv.head_bytes() + kv.page_size * kv.row_bytes() +
+         place.slot * kv.scale_bytes();
+}
+
+// What the int8 row is scaled by: NaN where an element is NaN or infinite, 0 where the quotient leaves the normal range
+// (its rounding would no longer be relative to it, and x / scale could leave [-127, 127]).
+float int8_scale(const float* from, int64_t count) {
+  float maximum = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    const float magnitude = std::fabs(from[i]);
+    finite &= magnitude <= FLT_MAX;  // false for NaN
+    maximum = std::max(maximum, magnitude);
+  }
+  if (!finite) return std::numeric_limits<float>::quiet_NaN();
+  const float scale = maximum / 127.0f;
+  return scale < FLT_MIN ? 0.0f : scale;
+}
+
+void store_int8(const KvLayer& kv, char* base, const KvPlace& place, const float* from) {
+  const float scale = int8_scale(from, kv.head_dim);
+  std::memcpy(base + scale_offset(kv, place), &scale, sizeof scale);
+  char* to = base + values_offset(kv, place);
+  if (!(scale > 0)) {
+    std::memset(to, 0, static_cast<std::size_t>(kv.head_dim));
+    return;
+  }
+  // lrint rounds to nearest even: nobody changes the rounding mode of this process.
+  for (int64_t i = 0; i < kv.head_dim; ++i) to[i] = static_cast<char>(std::lrint(from[i] / scale));
+}
+
+template <typename Narrow>
+void store_words(const float* from, int64_t count, char* to, Narrow narrow) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint16_t word = narrow(from[i]);
+    std::memcpy(to + 2 * i, &word, sizeof word);
+  }
+}
+
+}  // namespace
+
+void store_kv_row(const KvLayer& kv, void* base, const KvPlace& place, const float* from) {
+  char* bytes = static_cast<char*>(base);
+  char* to = bytes + values_offset(kv, place);
+  switch (kv.dtype) {
+    case DType::kF16:
+      return store_words(from, kv.head_dim, to, f32_to_f16);
+    case DType::kBF16:
+      return store_words(from, kv.head_dim, to, f32_to_bf16);
+    case DType::kI8:
+      return store_int8(kv, bytes, place, from);
+    default:  // kF32: check_kv_store lets no other pass
+      std::memcpy(to, from, static_cast<std::size_t>(kv.row_bytes()));
+  }
+}
+
+void read_kv_row(const KvLayer& kv, const void* base, const KvPlace& place, double* to) {
+  const char* bytes = static_cast<const char*>(base);
+  const char* from = bytes + values_offset(kv, place);
+  if (kv.dtype == DType::kI8) {
+    float scale;
+    std::memcpy(&scale, bytes + scale_offset(kv, place), sizeof scale);
+    for (int64_t i = 0; i < kv.head_dim; ++i) to[i] = double{static_cast<float>(static_cast<int8_t>(from[i]))} * scale;
+    return;
+  }
+  for (int64_t i = 0; i < kv.head_dim; ++i) to[i] = double{load_weight(from, kv.dtype, i)};
+}
+
+}  // namespace millrace::kernels
