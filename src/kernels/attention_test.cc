@@ -1,4 +1,6 @@
-// Paged attention against a two-pass softmax in f64, over ragged batches; and the promise of the same bits for it.
+// Paged attention against a two-pass softmax in f64, over ragged batches and every KV dtype; and the promise of the
+// same bits for it. The formula is fed the keys and values as they are stored, rounded: those of rows that are computed
+// in the same step too.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +12,20 @@ namespace {
 
 constexpr double kEps = 0x1p-24;
 
+// A row of one token and head as a page of this dtype holds it.
+std::vector<double> stored(DType dtype, const float* row, int64_t dim) {
+  std::vector<double> out(row, row + dim);
+  double largest = 0;
+  for (const double x : out) largest = std::max(largest, std::fabs(x));
+  const float scale = static_cast<float>(largest) / 127.0f;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (dtype == DType::kF16) out[i] = f16_to_f32(f32_to_f16(row[i]));
+    if (dtype == DType::kBF16) out[i] = bf16_to_f32(f32_to_bf16(row[i]));
+    if (dtype == DType::kI8) out[i] = double{std::nearbyint(row[i] / scale)} * scale;
+  }
+  return out;
+}
+
 struct Case {
   int64_t kv_heads, group, head_dim, window;
 };
@@ -17,7 +33,8 @@ struct Case {
 // The tokens' q, k, v for all positions of all requests, and the kernel run over any cut into steps.
 class Scene {
  public:
-  Scene(const Case& shape, std::vector<int64_t> lengths, uint64_t seed) : shape_(shape), lengths_(std::move(lengths)) {
+  Scene(const Case& shape, std::vector<int64_t> lengths, uint64_t seed, DType dtype)
+      : shape_(shape), dtype_(dtype), lengths_(std::move(lengths)) {
     const int64_t heads = shape.kv_heads * shape.group;
     for (std::size_t i = 0; i < lengths_.size(); ++i) {
       q_.push_back(Matrix::random(lengths_[i], heads * shape.head_dim, seed + 10 * i, 0, 2.0f));
@@ -34,7 +51,7 @@ class Scene {
   // is done; the rows of a step are laid out with gaps and the requests in turning order.
   template <typename Chunk>
   void run(Ops& ops, int64_t page_size, Chunk chunk) {
-    PagedKv kv(page_size, shape_.kv_heads, shape_.head_dim, lengths_, 77);
+    PagedKv kv(page_size, shape_.kv_heads, shape_.head_dim, lengths_, 77, dtype_);
     std::vector<int64_t> done(lengths_.size(), 0);
     for (int64_t step = 0;; ++step) {
       std::vector<AttentionSequence> batch;
@@ -60,6 +77,8 @@ class Scene {
 
   void expect_close() {
     for (std::size_t i = 0; i < lengths_.size(); ++i) {
+      stored_k_ = stored_rows(k_[i]);
+      stored_v_ = stored_rows(v_[i]);
       for (int64_t p = 0; p < lengths_[i]; ++p) {
         for (int64_t h = 0; h < params_.heads; ++h) expect_row(i, p, h);
       }
@@ -67,6 +86,18 @@ class Scene {
   }
 
  private:
+  // [kv head][position] -> the row as it is stored
+  std::vector<std::vector<std::vector<double>>> stored_rows(Matrix& m) const {
+    std::vector<std::vector<std::vector<double>>> heads(static_cast<std::size_t>(shape_.kv_heads));
+    for (std::size_t h = 0; h < heads.size(); ++h) {
+      for (int64_t p = 0; p < m.count; ++p) {
+        const float* row = m.rows().row(p) + static_cast<int64_t>(h) * shape_.head_dim;
+        heads[h].push_back(stored(dtype_, row, shape_.head_dim));
+      }
+    }
+    return heads;
+  }
+
   void run_step(Ops& ops, const KvLayer& layer, const std::vector<AttentionSequence>& batch,
                 const std::vector<std::size_t>& who, int64_t rows) {
     Matrix q(rows, params_.heads * shape_.head_dim, 2);
@@ -92,13 +123,13 @@ class Scene {
     for (int64_t i = 0; i < out.width; ++i) ASSERT_TRUE(std::isnan(out.at(0, i)));  // nobody's row
   }
 
-  // A score's error is d = (D/8 + 7) eps * sum |q k| * scale; it enters each probability as exp(2 d) at most, since the
+  // A score's error is d = (D/8 + 8) eps * sum |q k| * scale; it enters each probability as exp(2 d) at most, since the
   // maximum carries it too. Each of L/32 + 1 blocks rescales sum and accumulator (4 roundings and an exp of 4 eps), and
-  // at most L values are added: relative to max |v| that is 2 d + (L + 12 (L/32 + 1) + 8) eps, twice for numerator and
-  // denominator.
+  // at most L values are added: relative to max |v| that is 2 d + (L + 12 (L/32 + 1) + 9) eps, twice for numerator and
+  // denominator. (One eps in each is that of the int8 scale.)
   void expect_row(std::size_t i, int64_t p, int64_t h) {
     const int64_t dim = shape_.head_dim;
-    const int64_t kv = h / shape_.group * dim;
+    const auto kv = static_cast<std::size_t>(h / shape_.group);
     const int64_t first = shape_.window > 0 ? std::max<int64_t>(0, p - shape_.window + 1) : 0;
     std::vector<double> scores;
     double top = -1e300;
@@ -107,33 +138,41 @@ class Scene {
       double dot = 0;
       double magnitude = 0;
       for (int64_t d = 0; d < dim; ++d) {
-        const double term = double{q_[i].at(p, h * dim + d)} * double{k_[i].at(j, kv + d)};
+        const double term = double{q_[i].at(p, h * dim + d)} * stored_k_[kv][at(j)][at(d)];
         dot += term;
         magnitude += std::fabs(term);
       }
       scores.push_back(dot * params_.scale);
       top = std::max(top, scores.back());
-      score_error = std::max(score_error, (static_cast<double>(dim) / 8 + 7) * kEps * magnitude * params_.scale);
+      score_error = std::max(score_error, (static_cast<double>(dim) / 8 + 8) * kEps * magnitude * params_.scale);
     }
     double sum = 0;
     for (double& s : scores) sum += s = std::exp(s - top);
     const double length = static_cast<double>(p + 1 - first);
-    const double bound = 2 * (2 * score_error + (length + 12 * (length / 32 + 2) + 8) * kEps);  // max |v| is below 1
+    const double bound = 2 * (2 * score_error + (length + 12 * (length / 32 + 2) + 9) * kEps);  // max |v| is below 1
     for (int64_t d = 0; d < dim; ++d) {
       double value = 0;
-      for (int64_t j = first; j <= p; ++j) value += scores[static_cast<std::size_t>(j - first)] * v_[i].at(j, kv + d);
+      for (int64_t j = first; j <= p; ++j) value += scores[at(j - first)] * stored_v_[kv][at(j)][at(d)];
       ASSERT_NEAR(out_[i].at(p, h * dim + d), value / sum, bound)
           << "request " << i << " position " << p << " head " << h;
     }
   }
 
+  static std::size_t at(int64_t i) { return static_cast<std::size_t>(i); }
+
   Case shape_;
+  DType dtype_;
   std::vector<int64_t> lengths_;
   AttentionParams params_;
   std::vector<Matrix> q_, k_, v_, out_;
+  std::vector<std::vector<std::vector<double>>> stored_k_, stored_v_;
 };
 
-class AttentionTest : public ::testing::TestWithParam<Isa> {};
+class AttentionTest : public ::testing::TestWithParam<std::tuple<Isa, DType>> {
+ protected:
+  Isa isa() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+};
 
 const Case kCases[] = {
     {1, 1, 8, 0},   {3, 1, 6, 0},  {2, 2, 16, 0},  {1, 4, 20, 0},  {2, 8, 32, 0}, {1, 5, 36, 0},
@@ -143,11 +182,11 @@ const Case kCases[] = {
 
 TEST_P(AttentionTest, CloseToTheFormula) {
   ThreadPool pool(2);
-  const std::unique_ptr<Ops> ops = make_ops(GetParam(), pool);
+  const std::unique_ptr<Ops> ops = make_ops(isa(), pool);
   for (const Case& shape : kCases) {
     SCOPED_TRACE(fmt::format("kv heads {} group {} dim {} window {}", shape.kv_heads, shape.group, shape.head_dim,
                              shape.window));
-    Scene scene(shape, {1, 33, 70}, 5);
+    Scene scene(shape, {1, 33, 70}, 5, dtype());
     scene.run(*ops, 16, [](int64_t, int64_t step) { return step == 0 ? 31 : 13; });
     scene.expect_close();
   }
@@ -157,20 +196,20 @@ TEST_P(AttentionTest, CloseToTheFormula) {
 // of every kind, three requests in one batch, pages of 1 and 64, one to four threads. All rows to the bit.
 TEST_P(AttentionTest, SameBitsForAnyChunksBatchPagesAndThreads) {
   ThreadPool alone(1);
-  const std::unique_ptr<Ops> single = make_ops(GetParam(), alone);
+  const std::unique_ptr<Ops> single = make_ops(isa(), alone);
   for (const Case& shape : {Case{2, 2, 20, 0}, Case{1, 4, 64, 0}, Case{2, 1, 8, 37}, Case{1, 3, 36, 9}}) {
     const std::vector<int64_t> lengths = {40, 1, 77, 33};
-    Scene expected(shape, lengths, 9);
+    Scene expected(shape, lengths, 9, dtype());
     // Request i takes all its rows in step i, alone.
     expected.run(*single, 16, [](int64_t request, int64_t step) { return request == step ? 1000 : 0; });
     for (const auto& [threads, page_size] :
          {std::pair<int, int64_t>{1, 1}, {1, 64}, {2, 16}, {3, 64}, {4, 1}, {4, 16}}) {
       ThreadPool pool(threads);
-      const std::unique_ptr<Ops> ops = make_ops(GetParam(), pool);
+      const std::unique_ptr<Ops> ops = make_ops(isa(), pool);
       for (int64_t plan = 0; plan < 5; ++plan) {
         SCOPED_TRACE(fmt::format("dim {} window {} threads {} page {} plan {}", shape.head_dim, shape.window, threads,
                                  page_size, plan));
-        Scene scene(shape, lengths, 9);
+        Scene scene(shape, lengths, 9, dtype());
         scene.run(*ops, page_size, [&](int64_t request, int64_t step) -> int64_t {
           switch (plan) {
             case 0:
@@ -199,8 +238,8 @@ TEST_P(AttentionTest, SameBitsForAnyChunksBatchPagesAndThreads) {
 // Pages that a sliding window has left behind may be gone: their ids are never looked at.
 TEST_P(AttentionTest, WindowNeedsNoOldPages) {
   ThreadPool pool(1);
-  const std::unique_ptr<Ops> ops = make_ops(GetParam(), pool);
-  PagedKv kv(4, 1, 8, {50}, 1);
+  const std::unique_ptr<Ops> ops = make_ops(isa(), pool);
+  PagedKv kv(4, 1, 8, {50}, 1, dtype());
   Matrix k = Matrix::random(50, 8, 2);
   Matrix v = Matrix::random(50, 8, 3);
   Matrix q = Matrix::random(1, 8, 4);
@@ -222,8 +261,8 @@ TEST_P(AttentionTest, WindowNeedsNoOldPages) {
 
 TEST_P(AttentionTest, NanInOneHeadStaysThere) {
   ThreadPool pool(1);
-  const std::unique_ptr<Ops> ops = make_ops(GetParam(), pool);
-  PagedKv kv(16, 2, 8, {20, 20}, 1);
+  const std::unique_ptr<Ops> ops = make_ops(isa(), pool);
+  PagedKv kv(16, 2, 8, {20, 20}, 1, dtype());
   Matrix k = Matrix::random(40, 16, 2);
   Matrix v = Matrix::random(40, 16, 3);
   Matrix q = Matrix::random(40, 32, 4);
@@ -241,8 +280,37 @@ TEST_P(AttentionTest, NanInOneHeadStaysThere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionTest, ::testing::ValuesIn(available_isas()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+// A NaN or an infinity among the values shows in the outputs that read it: in its own element, but in the whole head
+// with int8, whose scale it spoils.
+TEST_P(AttentionTest, BadValuesShow) {
+  ThreadPool pool(1);
+  const std::unique_ptr<Ops> ops = make_ops(isa(), pool);
+  for (const float bad : {kNan, std::numeric_limits<float>::infinity()}) {
+    PagedKv kv(4, 2, 8, {9}, 1, dtype());
+    Matrix k = Matrix::random(9, 16, 2);
+    Matrix v = Matrix::random(9, 16, 3);
+    Matrix q = Matrix::random(9, 16, 4);
+    v.at(6, 11) = bad;  // kv head 1
+    const AttentionSequence all{0, 9, 0, kv.tables[0]};
+    Matrix out(9, 16);
+    ops->kv_store(kv.layer, {&all, 1}, k.rows(), v.rows());
+    ops->attention(q.rows(), kv.layer, {&all, 1}, {.heads = 2, .scale = 1.0f}, out.rows());
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t i = 0; i < 16; ++i) {
+        const bool reads = r >= 6 && (dtype() == DType::kI8 ? i >= 8 : i == 11);
+        ASSERT_EQ(std::isfinite(out.at(r, i)), !reads) << r << " " << i;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, AttentionTest,
+                         ::testing::Combine(::testing::ValuesIn(available_isas()),
+                                            ::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kI8)),
+                         [](const auto& info) {
+                           return std::string(isa_name(std::get<0>(info.param))) + "_" +
+                                  std::string(dtype_name(std::get<1>(info.param)));
+                         });
 
 }  // namespace
 }  // namespace millrace::kernels::testing
