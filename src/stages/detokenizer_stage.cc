@@ -1,8 +1,10 @@
 #include "stages/detokenizer_stage.h"
 
+#include <iterator>
 #include <thread>
 
 #include "base/log.h"
+#include "wire/limits.h"
 
 namespace millrace {
 
@@ -25,10 +27,11 @@ void DetokenizerStage::run() {
     auto message = inbox_->receive(kHeartbeatMs / 5);
     if (!message) continue;
     if (auto* batch = std::get_if<wire::TokenBatch>(&*message)) {
-      wire::TextBatch text = translate(*batch);
-      if (!text.deltas.empty()) front_.send(std::move(text));
+      send_text(translate(std::move(*batch)));
     } else if (auto* status = std::get_if<wire::StageStatus>(&*message)) {
       hear_scheduler(*status);
+      front_.send(std::move(*message));
+    } else if (std::holds_alternative<wire::AdminReply>(*message)) {
       front_.send(std::move(*message));
     } else {
       LOG_WARNING("ignored a message of type {}: it is not for the detokenizer", message->index());
@@ -37,12 +40,34 @@ void DetokenizerStage::run() {
   front_.flush();
 }
 
+// Two deltas for one happen where the weights change; a full batch may then be too long for the wire.
+void DetokenizerStage::send_text(wire::TextBatch text) {
+  for (std::size_t at = 0; at < text.deltas.size(); at += wire::kMaxBatchEntries) {
+    const std::size_t count = std::min(wire::kMaxBatchEntries, text.deltas.size() - at);
+    const auto begin = std::make_move_iterator(text.deltas.begin() + static_cast<std::ptrdiff_t>(at));
+    wire::TextBatch part;
+    part.deltas.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+    front_.send(std::move(part));
+  }
+}
+
 // A new scheduler knows nothing of the requests that the dead one left behind. The first one heard takes nothing away,
 // and neither does late news of an old one.
 void DetokenizerStage::hear_scheduler(const wire::StageStatus& status) {
-  if (status.stage != "scheduler" || status.incarnation <= scheduler_) return;
-  if (scheduler_ != 0) states_.clear();
-  scheduler_ = status.incarnation;
+  if (status.stage != "scheduler" && !status.stage.starts_with("scheduler-")) return;
+  const auto known = schedulers_.find(status.replica);
+  if (known == schedulers_.end()) {
+    if (schedulers_.size() < kMaxSchedulers) {
+      schedulers_.emplace(status.replica, status.incarnation);
+    } else {
+      LOG_WARNING("{} is one scheduler too many: its restarts are not followed; wanted at most {}", status.stage,
+                  kMaxSchedulers);
+    }
+    return;
+  }
+  if (status.incarnation <= known->second) return;
+  known->second = status.incarnation;
+  std::erase_if(states_, [&](const auto& entry) { return entry.second.source == status.replica; });
 }
 
 void DetokenizerStage::heartbeat() {
@@ -52,23 +77,25 @@ void DetokenizerStage::heartbeat() {
   status.state = wire::StageState::kReady;
   status.steps = batches_;
   status.running = static_cast<int32_t>(states_.size());
+  status.metrics = {{"detokenizer_states", static_cast<double>(states_.size())},
+                    {"detokenizer_tokens_total", static_cast<double>(tokens_)},
+                    {"detokenizer_text_stops_total", static_cast<double>(text_stops_)}};
   front_.send_unless_full(std::move(status));
 }
 
-wire::TextBatch DetokenizerStage::translate(const wire::TokenBatch& batch) {
+wire::TextBatch DetokenizerStage::translate(wire::TokenBatch batch) {
   ++batches_;
   wire::TextBatch text;
-  for (const wire::TokenDelta& delta : batch.deltas) {
-    if (auto out = translate(delta)) text.deltas.push_back(std::move(*out));
-  }
+  for (wire::TokenDelta& delta : batch.deltas) translate(delta, batch.source, text);
   return text;
 }
 
 // Makes the state that `delta.start` asks for. A failure ends this request alone.
-std::optional<wire::TextDelta> DetokenizerStage::open(const wire::TokenDelta& delta) {
+std::optional<wire::TextDelta> DetokenizerStage::open(const wire::TokenDelta& delta, uint32_t source) {
   wire::TextDelta refused{.id = delta.id, .usage = delta.usage};
   refused.finish = wire::Finish{.reason = wire::FinishReason::kError};
-  auto stops = StopStrings::create(delta.start->stop, delta.start->include_stop_str_in_output);
+  const wire::DetokenizeStart& start = *delta.start;
+  auto stops = StopMatcher::create(start.stop, start.stop_regex, start.include_stop_str_in_output);
   if (!stops.ok()) {
     refused.finish->code = stops.status().code();
     refused.finish->message = stops.status().message();
@@ -79,52 +106,99 @@ std::optional<wire::TextDelta> DetokenizerStage::open(const wire::TokenDelta& de
     refused.finish->message = fmt::format("the detokenizer follows {} requests, its limit", states_.size());
     return refused;
   }
-  IncrementalDetokenizer detokenizer(tokenizer_, delta.start->skip_special_tokens);
-  states_.insert_or_assign(delta.id, State{std::move(detokenizer), std::move(stops).value(), delta.start->stop});
+  IncrementalDetokenizer detokenizer(tokenizer_, start.skip_special_tokens);
+  states_.insert_or_assign(
+      delta.id, State{.detokenizer = std::move(detokenizer), .stops = std::move(stops).value(), .source = source});
   return std::nullopt;
 }
 
-void DetokenizerStage::append(wire::TextDelta& out, State& state, const StopStrings::Output& output) {
+// A request refused by the scheduler has no state; one that a stop ended has none any more, and the front ignores what
+// it hears of it. An end of a request whose state was lost must still be an end.
+void DetokenizerStage::without_state(wire::TokenDelta& delta, wire::TextBatch& text) {
+  if (!delta.finish || delta.finish->reason == wire::FinishReason::kAborted) return;
+  if (delta.finish->reason != wire::FinishReason::kError) {
+    delta.finish = wire::Finish{.reason = wire::FinishReason::kError,
+                                .code = StatusCode::kInternal,
+                                .message = "the detokenizer lost this request"};
+  }
+  text.deltas.push_back({.id = delta.id,
+                         .accepted = delta.start.has_value(),
+                         .finish = std::move(delta.finish),
+                         .usage = delta.usage,
+                         .weight_version = delta.weight_version});
+}
+
+void DetokenizerStage::append(wire::TextDelta& out, State& state, StopMatcher::Output output) {
   out.text += output.emit;
-  if (!output.matched) return;
-  out.finish = wire::Finish{.reason = wire::FinishReason::kStop, .matched_text = state.stop[output.matched_index]};
+  if (output.matched_text) {
+    ++text_stops_;
+    out.finish = wire::Finish{.reason = wire::FinishReason::kStop, .matched_text = std::move(output.matched_text)};
+  } else if (!output.status.ok()) {
+    out.finish = wire::Finish{
+        .reason = wire::FinishReason::kError, .code = output.status.code(), .message = output.status.message()};
+  } else {
+    return;
+  }
   out.usage.completion_tokens = state.completion_tokens;
 }
 
-std::optional<wire::TextDelta> DetokenizerStage::translate(const wire::TokenDelta& delta) {
-  wire::TextDelta out{.id = delta.id, .accepted = delta.start.has_value(), .usage = delta.usage};
+// Adds the text of the delta's tokens, and the end where there is one. Returns how many of the tokens count.
+std::size_t DetokenizerStage::feed(wire::TextDelta& out, State& state, const wire::TokenDelta& delta) {
+  std::size_t fed = 0;
+  while (fed < delta.tokens.size() && !out.finish) {
+    ++state.completion_tokens;
+    append(out, state, state.stops.push(state.detokenizer.push(delta.tokens[fed++])));
+  }
+  tokens_ += fed;
+  if (!delta.finish || out.finish) return fed;
+  append(out, state, state.stops.push(state.detokenizer.finish()));
+  if (!out.finish) append(out, state, state.stops.finish());
+  return fed;
+}
+
+void DetokenizerStage::translate(wire::TokenDelta& delta, uint32_t source, wire::TextBatch& text) {
   if (delta.start) {
-    if (auto refused = open(delta)) return refused;
+    if (auto refused = open(delta, source)) {
+      text.deltas.push_back(std::move(*refused));
+      return;
+    }
   }
   auto found = states_.find(delta.id);
-  if (found == states_.end()) {
-    // A request refused by the scheduler has no state; one that a stop string ended has none any more, and the front
-    // ignores what it hears of it. An end of a request whose state was lost must still be an end.
-    if (!delta.finish || delta.finish->reason == wire::FinishReason::kAborted) return std::nullopt;
-    out.finish = delta.finish;
-    if (delta.finish->reason != wire::FinishReason::kError) {
-      out.finish = wire::Finish{.reason = wire::FinishReason::kError,
-                                .code = StatusCode::kInternal,
-                                .message = "the detokenizer lost this request"};
-    }
-    return out;
-  }
+  if (found == states_.end()) return without_state(delta, text);
   State& state = found->second;
-  for (int32_t id : delta.tokens) {
-    ++state.completion_tokens;
-    append(out, state, state.stops.push(state.detokenizer.push(id)));
-    if (out.finish) break;
+  wire::TextDelta out{.id = delta.id,
+                      .accepted = delta.start.has_value(),
+                      .usage = delta.usage,
+                      .weight_version = delta.weight_version};
+  const std::size_t fed = feed(out, state, delta);
+  out.tokens = std::move(delta.tokens);
+  out.tokens.resize(fed);
+  out.logprobs = std::move(delta.logprobs);
+  out.prompt_logprobs = std::move(delta.prompt_logprobs);
+  if (out.finish) {
+    out.logprobs.resize(std::min(out.logprobs.size(), fed));  // an end or stop token behind the match is not reached
+  } else {
+    out.finish = std::move(delta.finish);
   }
-  if (delta.finish && !out.finish) {
-    append(out, state, state.stops.push(state.detokenizer.finish()));
-    if (!out.finish) {
-      out.text += state.stops.finish();
-      out.finish = delta.finish;
+
+  wire::TextDelta held = std::exchange(state.held, {});
+  if (!held.tokens.empty()) {
+    if (out.weight_version != held.weight_version && out.weight_version != 0) {
+      text.deltas.push_back(std::move(held));
+    } else {
+      out.weight_version = held.weight_version;
+      held.tokens.insert(held.tokens.end(), out.tokens.begin(), out.tokens.end());
+      out.tokens = std::move(held.tokens);
     }
   }
+  const bool news = out.accepted || out.finish || !out.text.empty() || !out.logprobs.empty() ||
+                    !out.prompt_logprobs.empty() || out.tokens.size() >= kMaxHeldTokens;
   if (out.finish) states_.erase(found);
-  const bool news = out.accepted || out.finish || !out.text.empty();
-  return news ? std::optional(std::move(out)) : std::nullopt;
+  if (news) {
+    text.deltas.push_back(std::move(out));
+  } else {
+    state.held = std::move(out);
+  }
 }
 
 }  // namespace millrace

@@ -158,6 +158,150 @@ TEST_F(DetokenizerStageTest, WhatMightBecomeAStopStringIsHeldAndThenGiven) {
   EXPECT_FALSE(out[0].finish->matched_text);
 }
 
+// As the same text's stop string: whichever way the tokens are cut into deltas, the pattern ends the request with the
+// token that completes it, and the delta's further tokens and logprobs are not passed on.
+TEST_F(DetokenizerStageTest, StopPatternsAcrossEveryCut) {
+  const std::vector<int32_t> ids = letters("one 42. two");
+  for (std::size_t cut = 0; cut <= ids.size(); ++cut) {
+    given_ = 0;
+    wire::TokenDelta opening{.id = ReqId{1}};
+    opening.start = wire::DetokenizeStart{.stop = {"nothing"}, .stop_regex = {"never", "[0-9]+\\."}};
+    translate(opening);
+    std::vector<wire::TextDelta> all;
+    for (auto [begin, end] : {std::pair<std::size_t, std::size_t>{0, cut}, {cut, ids.size()}}) {
+      wire::TokenDelta delta{.id = ReqId{1}, .weight_version = 3};
+      for (std::size_t i = begin; i < end; ++i) {
+        delta.tokens.push_back(ids[i]);
+        delta.logprobs.push_back({.token = ids[i], .logprob = -static_cast<double>(i)});
+      }
+      delta.usage.completion_tokens = static_cast<int32_t>(end);
+      for (auto& out : translate(delta)) all.push_back(out);
+    }
+    std::string text;
+    std::vector<int32_t> tokens;
+    std::vector<double> logprobs;
+    for (const auto& delta : all) {
+      text += delta.text;
+      tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
+      for (const auto& row : delta.logprobs) logprobs.push_back(row.logprob.value());
+      EXPECT_EQ(delta.weight_version, delta.tokens.empty() ? 0u : 3u);
+    }
+    ASSERT_TRUE(all.back().finish) << cut;
+    EXPECT_EQ(all.back().finish->reason, wire::FinishReason::kStop);
+    EXPECT_EQ(all.back().finish->matched_text, "[0-9]+\\.");
+    EXPECT_EQ(all.back().usage.completion_tokens, 7) << cut;
+    EXPECT_EQ(text, "one ");
+    EXPECT_EQ(tokens, letters("one 42."));
+    EXPECT_EQ(logprobs, (std::vector<double>{0, -1, -2, -3, -4, -5, -6}));
+    EXPECT_EQ(stage_->live_requests(), 0u);
+  }
+}
+
+TEST_F(DetokenizerStageTest, APatternThatGivesUpEndsThatRequestAlone) {
+  start(2);
+  wire::TokenDelta opening{.id = ReqId{1}};
+  opening.start = wire::DetokenizeStart{.stop_regex = {"(a+)+[bc]"}};
+  translate(opening);
+  const auto out = tokens(1, letters(std::string(100, 'a')));
+  ASSERT_EQ(out.size(), 1u);
+  ASSERT_TRUE(out[0].finish);
+  EXPECT_EQ(out[0].finish->reason, wire::FinishReason::kError);
+  EXPECT_EQ(out[0].finish->code, StatusCode::kInvalidArgument);
+  EXPECT_NE(out[0].finish->message.find("(a+)+[bc]"), std::string::npos);
+  EXPECT_EQ(stage_->live_requests(), 1u);
+  EXPECT_EQ(tokens(2, letters("b")).at(0).text, "b");
+}
+
+TEST_F(DetokenizerStageTest, TokensWaitForTheirText) {
+  start(1, {"STOP"});
+  const auto ids = letters("aSTOx");
+  auto out = tokens(1, {ids[0]});
+  EXPECT_EQ(out.at(0).tokens, (std::vector<int32_t>{ids[0]}));
+  for (int i = 1; i < 4; ++i) EXPECT_TRUE(tokens(1, {ids[static_cast<std::size_t>(i)]}).empty());
+  out = tokens(1, {ids[4]});
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].text, "STOx");
+  EXPECT_EQ(out[0].tokens, (std::vector<int32_t>{ids.begin() + 1, ids.end()}));
+  EXPECT_EQ(out[0].usage.completion_tokens, 5);
+  EXPECT_TRUE(tokens(1, letters("ST")).empty());
+  out = finish(1, {.reason = wire::FinishReason::kStop, .matched_token = 500});
+  EXPECT_EQ(out.at(0).tokens, letters("ST"));
+}
+
+TEST_F(DetokenizerStageTest, HeldTokensAreBounded) {
+  start(1);
+  const int32_t silent = special("<|im_end|>");  // skipped: makes no text
+  std::size_t passed = 0, longest = 0, messages = 0;
+  for (std::size_t i = 0; i < 10 * kMaxHeldTokens; ++i) {
+    for (const auto& delta : tokens(1, {silent})) {
+      passed += delta.tokens.size();
+      longest = std::max(longest, delta.tokens.size());
+      ++messages;
+    }
+  }
+  EXPECT_EQ(passed, 10 * kMaxHeldTokens);
+  EXPECT_EQ(longest, kMaxHeldTokens);
+  EXPECT_EQ(messages, 10u);
+}
+
+TEST_F(DetokenizerStageTest, TokensOfTwoWeightVersionsDoNotMix) {
+  start(1, {"STOP"});
+  const auto part = [&](std::string_view text, uint64_t version) {
+    return translate({.id = ReqId{1}, .tokens = letters(text), .weight_version = version});
+  };
+  EXPECT_TRUE(part("S", 1).empty());
+  auto out = part("T", 2);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].tokens, letters("S"));
+  EXPECT_EQ(out[0].weight_version, 1u);
+  out = finish(1, {.reason = wire::FinishReason::kAborted});
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].text, "ST");
+  EXPECT_EQ(out[0].tokens, letters("T"));
+  EXPECT_EQ(out[0].weight_version, 2u);
+}
+
+TEST_F(DetokenizerStageTest, LogprobsPassAtOnce) {
+  start(1, {"STOP"});
+  wire::TokenDelta prompt{.id = ReqId{1}};
+  prompt.prompt_logprobs = {{.token = 4}, {.token = 5, .logprob = -1.5, .top_ids = {5}, .top = {-1.5}}};
+  auto out = translate(prompt);
+  ASSERT_EQ(out.size(), 1u);
+  ASSERT_EQ(out[0].prompt_logprobs.size(), 2u);
+  EXPECT_FALSE(out[0].prompt_logprobs[0].logprob);
+  EXPECT_EQ(out[0].prompt_logprobs[1].top_ids, (std::vector<int32_t>{5}));
+  wire::TokenDelta delta{.id = ReqId{1}, .tokens = letters("S")};
+  delta.logprobs = {{.token = delta.tokens[0], .logprob = -0.5}};
+  out = translate(delta);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].text, "");
+  EXPECT_EQ(out[0].tokens, letters("S"));
+  ASSERT_EQ(out[0].logprobs.size(), 1u);
+  // The end token's logprob comes after those of the tokens.
+  delta = {.id = ReqId{1}, .tokens = letters("T"), .finish = wire::Finish{.matched_token = 2}};
+  delta.logprobs = {{.token = delta.tokens[0], .logprob = -0.5}, {.token = 2, .logprob = -0.25}};
+  out = translate(delta);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].text, "ST");
+  ASSERT_EQ(out[0].logprobs.size(), 2u);
+  EXPECT_EQ(out[0].logprobs[1].token, 2);
+}
+
+// The stop string completes with the last token before an end token: the end token was drawn but does not count.
+TEST_F(DetokenizerStageTest, AStopStringBeforeTheEndTokenTakesItsLogprobAway) {
+  start(1, {"STOP"});
+  wire::TokenDelta delta{.id = ReqId{1}, .tokens = letters("STOP"), .finish = wire::Finish{.matched_token = 2}};
+  for (int32_t id : delta.tokens) delta.logprobs.push_back({.token = id, .logprob = -1});
+  delta.logprobs.push_back({.token = 2, .logprob = -2});
+  const auto out = translate(delta);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].finish->matched_text, "STOP");
+  EXPECT_FALSE(out[0].finish->matched_token);
+  EXPECT_EQ(out[0].tokens.size(), 4u);
+  EXPECT_EQ(out[0].logprobs.size(), 4u);
+  EXPECT_EQ(out[0].usage.completion_tokens, 4);
+}
+
 TEST_F(DetokenizerStageTest, NewsAfterTheEndIsIgnored) {
   start(1, {"x"});
   ASSERT_TRUE(tokens(1, letters("x")).at(0).finish);
@@ -268,6 +412,64 @@ TEST_F(DetokenizerStageTest, TheLoopPassesStatusOnAndForgetsADeadSchedulersReque
   EXPECT_EQ(accepted, (std::vector<uint64_t>{1, 2, 3}));
   EXPECT_EQ(steps, (std::vector<uint64_t>{10, 11, 0}));
   EXPECT_EQ(stage_->live_requests(), 1u);
+}
+
+// Three schedulers feed it; the second comes back as a new one. Orders' answers pass through to the front.
+TEST_F(DetokenizerStageTest, OnlyTheRestartedSchedulersRequestsAreForgotten) {
+  const auto send = [&](wire::Message message) { ASSERT_TRUE(to_stage_->send(message).ok()); };
+  const auto status = [](uint32_t replica, uint64_t incarnation) {
+    wire::StageStatus status;
+    status.stage = replica == 0 ? "scheduler" : fmt::format("scheduler-{}", replica);
+    status.incarnation = incarnation;
+    status.replica = replica;
+    return status;
+  };
+  for (uint32_t replica : {0, 1, 2}) {
+    send(status(replica, 5 + replica));
+    wire::TokenBatch batch;
+    batch.source = replica;
+    for (uint64_t id : {1, 2})
+      batch.deltas.push_back({.id = ReqId{10 * replica + id}, .start = wire::DetokenizeStart{}});
+    send(batch);
+  }
+  send(status(1, 9));
+  send(status(1, 6));  // late news of the old one
+  for (uint32_t replica : {0, 1, 2}) {
+    wire::TokenBatch batch;
+    batch.source = replica;
+    batch.deltas.push_back({.id = ReqId{10 * replica + 1}, .tokens = letters("a"), .finish = wire::Finish{}});
+    send(batch);
+  }
+  send(wire::AdminReply{.id = 4, .stage = "scheduler-1", .code = StatusCode::kConflict, .message = "busy"});
+  std::thread runner([&] { stage_->run(); });
+  std::vector<uint64_t> ended, lost;
+  std::vector<double> states;
+  for (bool answered = false; !answered || states.empty();) {
+    const auto message = to_front_.inbox->receive(5000);
+    ASSERT_TRUE(message.has_value());
+    if (const auto* batch = std::get_if<wire::TextBatch>(&*message)) {
+      for (const auto& delta : batch->deltas) {
+        if (!delta.finish) continue;
+        (delta.finish->reason == wire::FinishReason::kStop ? ended : lost).push_back(delta.id.value);
+      }
+    } else if (const auto* reply = std::get_if<wire::AdminReply>(&*message)) {
+      answered = true;
+      EXPECT_EQ(reply->id, 4u);
+      EXPECT_EQ(reply->stage, "scheduler-1");
+      EXPECT_EQ(reply->code, StatusCode::kConflict);
+      EXPECT_EQ(reply->message, "busy");
+    } else if (const auto* news = std::get_if<wire::StageStatus>(&*message)) {
+      if (news->stage != "detokenizer") continue;
+      for (const auto& metric : news->metrics) {
+        if (metric.name == "detokenizer_states") states.push_back(metric.value);
+      }
+    }
+  }
+  stage_->request_stop();
+  runner.join();
+  EXPECT_EQ(ended, (std::vector<uint64_t>{1, 21}));
+  EXPECT_EQ(lost, (std::vector<uint64_t>{11}));
+  EXPECT_EQ(stage_->live_requests(), 2u);  // 2 and 22
 }
 
 }  // namespace

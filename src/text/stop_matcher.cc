@@ -50,8 +50,7 @@ StopMatcher::Output StopMatcher::finish() {
   if (ended_) return out;
   if (!character_.empty()) push_character(std::exchange(character_, {}), out);
   if (ended_) return out;
-  released_ += strings_.finish();
-  release(out, pushed_);
+  out.emit += std::exchange(released_, {}) + strings_.finish();
   ended_ = true;
   return out;
 }

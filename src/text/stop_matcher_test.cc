@@ -105,6 +105,7 @@ TEST(StopMatcherTest, WithoutPatternsItIsTheStopStrings) {
   const Seen seen = stream(make({"b\x80", "cc"}, {}, true), "ab\x80z", 2, random);
   EXPECT_EQ(seen.text, "ab\x80");
   EXPECT_EQ(seen.matched, "b\x80");
+  EXPECT_EQ(stream(make({"STOP"}, {}), "a ST", 3, random).text, "a ST");
   EXPECT_EQ(stream(make({}, {}), "anything", 3, random).text, "anything");
 }
 
