@@ -3,51 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
+#include "kv/testing/cache_fixture.h"
 #include "kv/testing/draw_tree.h"
 
 namespace millrace {
 namespace {
 
 using testing::draw_tree;
-using Tokens = std::vector<int32_t>;
-
-// A pool, a cache and the caller's part of the contract: allocate, insert, free what was a duplicate.
-class Fixture {
- public:
-  explicit Fixture(int32_t page_size, int32_t pages = 256, RadixCache::BlockHash hash = keyed_block_hash)
-      : pool(pages), cache(pool, page_size, {}, nullptr, hash) {}
-
-  InsertResult insert(const Tokens& tokens, const CacheNamespace& space = {}) {
-    std::vector<PageId> pages;
-    const auto count = static_cast<int32_t>(tokens.size()) / cache.page_size();
-    EXPECT_TRUE(pool.allocate(count, pages));
-    const std::size_t aligned = static_cast<std::size_t>(count * cache.page_size());
-    InsertResult result = cache.insert(space, std::span(tokens).first(aligned), pages);
-    for (PageId page : result.duplicates) EXPECT_TRUE(pool.release(page, PageState::kHeld).ok());
-    EXPECT_TRUE(cache.verify().ok()) << cache.verify().to_string();
-    EXPECT_EQ(pool.books().held(), 0);
-    return result;
-  }
-
-  // Tokens matched, when one more token follows, so that all of `tokens` may match.
-  int32_t match(Tokens tokens, const CacheNamespace& space = {}) {
-    tokens.push_back(-7);
-    const MatchResult result = cache.match_prefix(space, tokens);
-    EXPECT_TRUE(cache.verify().ok()) << cache.verify().to_string();
-    return static_cast<int32_t>(result.pages.size()) * cache.page_size();
-  }
-
-  PagePool pool;
-  RadixCache cache;
-};
-
-Tokens range(int32_t first, int32_t last) {
-  Tokens tokens(static_cast<std::size_t>(last - first + 1));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
+using testing::range;
+using testing::Tokens;
+using Fixture = testing::CacheFixture;
 
 TEST(RadixCache, AnEmptyCacheMatchesNothing) {
   Fixture f(1);
@@ -244,11 +209,13 @@ TEST(RadixCache, AParentIsEvictedOnlyAfterItsChildren) {
   EXPECT_EQ(draw_tree(f.cache), "key \"\" weights 0\n  [9] p2\n");
 }
 
-// 1,000 sequences with a common prefix of 10,000 tokens and 100 of their own: the prefix is stored once.
+// 10,000 sequences with a common prefix of 10,000 tokens and 100 of their own: the prefix is stored once, and the nodes
+// hold less than twice the tokens that there are.
 TEST(RadixCache, ACommonPrefixIsStoredOnce) {
-  Fixture f(10, 1000 + 1000 * 10 + 1010);
+  constexpr int32_t kSequences = 10000;
+  Fixture f(10, 1000 + kSequences * 10 + 1010);
   Tokens tokens = range(1, 10000);
-  for (int32_t i = 0; i < 1000; ++i) {
+  for (int32_t i = 0; i < kSequences; ++i) {
     tokens.resize(10000);
     for (int32_t k = 0; k < 100; ++k) tokens.push_back(100000 + i * 100 + k);
     std::vector<PageId> pages;
@@ -257,8 +224,17 @@ TEST(RadixCache, ACommonPrefixIsStoredOnce) {
       ASSERT_TRUE(f.pool.release(page, PageState::kHeld).ok());
     }
   }
-  EXPECT_EQ(f.cache.cached_pages(), 1000 + 1000 * 10);
-  EXPECT_EQ(f.cache.node_count(), 1001);
+  EXPECT_EQ(f.cache.cached_pages(), 1000 + kSequences * 10);
+  EXPECT_EQ(f.cache.node_count(), kSequences + 1);
+  std::size_t held = 0;
+  std::vector<const RadixNode*> nodes = {f.cache.roots().begin()->second};
+  while (!nodes.empty()) {
+    const RadixNode* node = nodes.back();
+    nodes.pop_back();
+    held += node->tokens.capacity();
+    for (const auto& [hash, child] : node->children) nodes.push_back(child);
+  }
+  EXPECT_LT(held, 2u * (10000 + kSequences * 100));
   EXPECT_TRUE(f.cache.verify().ok());
 }
 
