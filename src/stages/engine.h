@@ -94,7 +94,8 @@ class Engine {
   virtual void cancel(ReqId id) = 0;
   // An order to every scheduler; `done` is called once, on another thread, with one reply of each. A scheduler that
   // does not answer within timeout_ms and kAdminGraceMs more gives a reply with kDeadline; one that is not there,
-  // kUnavailable.
+  // kUnavailable. Before those of the schedulers stands one of the stage "front" where the front refused the order, and
+  // of profiles always: when one ends, its message is the path of the trace.
   virtual void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
                      std::function<void(std::vector<wire::AdminReply>)> done) = 0;
   // The bytes of one token by itself, for logprobs: perhaps a part of a character. Empty for an id without a token.

@@ -1,8 +1,10 @@
 #include "stages/front.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "base/log.h"
+#include "base/trace.h"
 
 namespace millrace {
 namespace {
@@ -13,12 +15,30 @@ wire::TextDelta failed(ReqId id, const Status& status) {
   return delta;
 }
 
+// The shorter of two limits, where 0 is none.
+int64_t shorter(int64_t a, int64_t b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
+
 }  // namespace
 
+std::string replica_name(int replica, int replicas) {
+  return replicas == 1 ? "scheduler" : fmt::format("scheduler-{}", replica);
+}
+
 Front::Front(FrontOptions options, ModelFacts model, TokenizerStage& tokenizer, std::unique_ptr<Inbox> inbox)
-    : options_(options), model_(std::move(model)), tokenizer_(tokenizer), inbox_(std::move(inbox)) {
-  stages_["scheduler"];
+    : options_(std::move(options)),
+      model_(std::move(model)),
+      tokenizer_(tokenizer),
+      inbox_(std::move(inbox)),
+      router_(options_.replicas, options_.replica_policy) {
+  for (int i = 0; i < options_.replicas; ++i) {
+    replicas_.push_back({.name = replica_name(i, options_.replicas)});
+    stages_[replicas_.back().name];
+  }
   stages_["detokenizer"];
+}
+
+Front::~Front() {
+  if (profile_writer_.joinable()) profile_writer_.join();
 }
 
 // ---- requests
@@ -28,12 +48,16 @@ ReqId Front::submit(GenerateRequest request, Sink sink) {
   const ReqId id{next_id_.fetch_add(1)};
   auto entry = std::make_shared<Entry>();
   entry->sink = std::move(sink);
-  entry->deadline_ms = monotonic_ms() + options_.request_timeout_s * 1000;
+  entry->timeout_ms = shorter(options_.request_timeout_s * 1000, request.timeout_ms);
+  entry->deadline_ms = monotonic_ms() + entry->timeout_ms;
   Status refused;
   {
     std::lock_guard lock(mutex_);
     const std::string reason = why_not_ready();
-    if (!reason.empty()) {
+    if (request.replica && (*request.replica < 0 || *request.replica >= options_.replicas)) {
+      refused =
+          invalid_argument("the data-parallel rank is {}; wanted 0 to {}", *request.replica, options_.replicas - 1);
+    } else if (!reason.empty()) {
       refused = Status(StatusCode::kUnavailable, "the engine is not ready: " + reason);
     } else if (table_.size() >= static_cast<std::size_t>(options_.max_requests)) {
       refused =
@@ -46,6 +70,7 @@ ReqId Front::submit(GenerateRequest request, Sink sink) {
     entry->sink(failed(id, refused));
     return id;
   }
+  trace::async_begin("request", "front", id.value);
   Prompt prompt = std::move(request.prompt);
   Status posted = tokenizer_.post(std::move(prompt), [this, id, request = std::move(request)](auto ids) mutable {
     tokenized(id, std::move(request), std::move(ids));
@@ -81,8 +106,10 @@ void Front::tokenized(ReqId id, GenerateRequest request, Result<std::vector<int3
   out.extra_key = std::move(request.extra_key);
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;
-  out.queue_timeout_ms = request.queue_timeout_ms;
+  out.queue_timeout_ms = shorter(options_.queue_timeout_ms, request.queue_timeout_ms);
   if (Status status = resolve_lengths(request, out); !status.ok()) return end(id, status);
+  const auto prefix = ReplicaRouter::prefix_of(out.prompt, out.extra_key);
+  const auto tokens = static_cast<int64_t>(out.prompt.size());
   Status sent;
   {
     // Under the table's lock, so that an abort either comes before and finds nothing to send, or comes after the
@@ -90,11 +117,32 @@ void Front::tokenized(ReqId id, GenerateRequest request, Result<std::vector<int3
     std::lock_guard lock(mutex_);
     auto found = table_.find(id);
     if (found == table_.end()) return;
+    const Result<int> replica = choose_replica(request, prefix);
     wire::Message message = std::move(out);
-    sent = scheduler_ ? scheduler_->send(message) : Status(StatusCode::kUnavailable, "there is no scheduler");
-    found->second->sent = sent.ok();
+    sent = replica.ok() ? replicas_[static_cast<std::size_t>(*replica)].outbox->send(message) : replica.status();
+    if (sent.ok()) {
+      Entry& entry = *found->second;
+      entry.replica = *replica;
+      entry.prompt = entry.tokens = tokens;
+      router_.begin(*replica, prefix, tokens);
+    }
   }
   if (!sent.ok()) end(id, sent);
+}
+
+// With the lock held. One that is connected and silent for the moment is better than none.
+Result<int> Front::choose_replica(const GenerateRequest& request, const ReplicaRouter::Prefix& prefix) {
+  std::vector<bool> usable = serving();
+  if (request.replica) {
+    const Replica& wanted = replicas_[static_cast<std::size_t>(*request.replica)];
+    if (!wanted.outbox) return error(StatusCode::kUnavailable, "the {} is down", wanted.name);
+    return *request.replica;
+  }
+  if (std::find(usable.begin(), usable.end(), true) == usable.end()) {
+    for (std::size_t i = 0; i < usable.size(); ++i) usable[i] = replicas_[i].outbox != nullptr;
+  }
+  if (const auto replica = router_.choose(prefix, usable)) return *replica;
+  return Status(StatusCode::kUnavailable, "there is no scheduler");
 }
 
 std::shared_ptr<Front::Entry> Front::find(ReqId id) const {
@@ -103,24 +151,44 @@ std::shared_ptr<Front::Entry> Front::find(ReqId id) const {
   return found == table_.end() ? nullptr : found->second;
 }
 
-void Front::deliver(const wire::TextDelta& delta) {
-  auto entry = find(delta.id);
-  if (!entry) return;
+// With the lock held, when the entry has left the table.
+void Front::leave(Entry& entry) {
+  if (entry.replica >= 0) router_.end(entry.replica, entry.tokens);
+  entry.tokens = 0;
+}
+
+// The entry of a delta, whose load grows; with its last one, the entry leaves the table.
+std::shared_ptr<Front::Entry> Front::take(const wire::TextDelta& delta) {
+  std::lock_guard lock(mutex_);
+  auto found = table_.find(delta.id);
+  if (found == table_.end()) return nullptr;
+  std::shared_ptr<Entry> entry = found->second;
   if (delta.finish) {
-    std::lock_guard lock(mutex_);
-    table_.erase(delta.id);
+    table_.erase(found);
+    leave(*entry);
+  } else if (entry->replica >= 0) {
+    const int64_t tokens = entry->prompt + delta.usage.completion_tokens;
+    router_.grow(entry->replica, tokens - entry->tokens);
+    entry->tokens = tokens;
   }
+  return entry;
+}
+
+void Front::deliver(const wire::TextDelta& delta) {
+  auto entry = take(delta);
+  if (!entry) return;
   {
     std::lock_guard lock(entry->mutex);
     if (entry->ended) return;
     entry->ended = delta.finish.has_value();
     entry->sink(delta);
   }
+  if (!delta.finish) return;
+  trace::async_end("request", "front", delta.id.value);
   // A stop string, a fault of the detokenizer or the front itself (see end()) ended it: the scheduler may not know yet,
-  // and ignores ids that it ended. `sent` stays as it is once the entry has left the table.
-  const bool early =
-      delta.finish && (delta.finish->matched_text || delta.finish->reason >= wire::FinishReason::kAborted);
-  if (early && entry->sent) send_abort(delta.id);
+  // and ignores ids that it ended.
+  const bool early = delta.finish->matched_text || delta.finish->reason >= wire::FinishReason::kAborted;
+  if (early && entry->replica >= 0) send_abort(entry->replica, delta.id);
 }
 
 void Front::end(ReqId id, const Status& status) { deliver(failed(id, status)); }
@@ -133,8 +201,10 @@ void Front::abort(ReqId id) {
     if (found == table_.end()) return;
     entry = found->second;
     table_.erase(found);
+    leave(*entry);
   }
-  if (entry->sent) send_abort(id);
+  trace::async_end("request", "front", id.value);
+  if (entry->replica >= 0) send_abort(entry->replica, id);
   std::lock_guard lock(entry->mutex);
   entry->ended = true;
 }
@@ -145,23 +215,22 @@ void Front::cancel(ReqId id) {
   deliver(delta);
 }
 
-void Front::admin(wire::AdminAction /*action*/, std::string /*argument*/, int64_t /*timeout_ms*/,
-                  std::function<void(std::vector<wire::AdminReply>)> done) {
-  done({});
-}
-
-void Front::send_abort(ReqId id) {
+void Front::send_abort(int replica, ReqId id) {
   std::lock_guard lock(mutex_);
-  if (!scheduler_) return;
+  Replica& to = replicas_[static_cast<std::size_t>(replica)];
+  if (!to.outbox) return;
   wire::Message message = wire::AbortRequest{id};
-  if (Status status = scheduler_->send(message); !status.ok()) unsent_aborts_.push_back(id);
+  if (Status status = to.outbox->send(message); !status.ok()) to.unsent_aborts.push_back(id);
 }
 
-void Front::end_all(const Status& status) {
+// Of one replica, or all.
+void Front::end_all(const Status& status, std::optional<int> replica) {
   std::vector<ReqId> ids;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [id, entry] : table_) ids.push_back(id);
+    for (const auto& [id, entry] : table_) {
+      if (!replica || entry->replica == *replica) ids.push_back(id);
+    }
   }
   for (ReqId id : ids) end(id, status);
 }
@@ -178,61 +247,6 @@ void Front::detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
                        std::function<void(Result<std::string>)> done) {
   Status posted = tokenizer_.post_decode(std::move(ids), skip_special_tokens, done);
   if (!posted.ok()) done(posted);
-}
-
-// ---- stages
-// -----------------------------------------------------------------------------------------------------------
-
-void Front::connect_scheduler(std::shared_ptr<Outbox> scheduler, uint64_t incarnation) {
-  std::lock_guard lock(mutex_);
-  scheduler_ = std::move(scheduler);
-  unsent_aborts_.clear();
-  stages_["scheduler"] = {.expected = incarnation};
-}
-
-void Front::expect_stage(const std::string& stage, uint64_t incarnation) {
-  std::lock_guard lock(mutex_);
-  stages_[stage] = {.expected = incarnation};
-}
-
-void Front::stage_down(const std::string& stage, const std::string& reason) {
-  {
-    std::lock_guard lock(mutex_);
-    StageView& view = stages_[stage];
-    view.heard_ms = 0;
-    view.expected = 0;  // incarnations count from 1: a late heartbeat must not raise the dead
-    view.status = {.stage = stage, .state = wire::StageState::kFailed, .message = reason};
-  }
-  end_all(Status(StatusCode::kUnavailable, fmt::format("the {} stopped: {}", stage, reason)));
-}
-
-// Called with the lock held. Empty: ready.
-std::string Front::why_not_ready() const {
-  if (draining_.load()) return "shutting down";
-  for (const auto& [name, view] : stages_) {
-    const wire::StageStatus& status = view.status;
-    if (view.heard_ms == 0) {
-      return fmt::format("{}: {}", name, status.message.empty() ? "starting" : status.message);
-    }
-    if (status.state == wire::StageState::kLoading) {
-      return fmt::format("{}: {} {:.0f}%", name, status.message, status.progress * 100);
-    }
-    if (status.state != wire::StageState::kReady)
-      return fmt::format("{}: {}", name, wire::stage_state_name(status.state));
-    const int64_t silent_ms = monotonic_ms() - view.heard_ms;
-    if (silent_ms > kStageSilentMs) return fmt::format("{}: stalled, silent for {} ms", name, silent_ms);
-  }
-  return "";
-}
-
-Health Front::health() const {
-  std::lock_guard lock(mutex_);
-  Health health;
-  health.reason = why_not_ready();
-  health.ready = health.reason.empty();
-  health.draining = draining_.load();
-  for (const auto& [name, view] : stages_) health.stages.push_back(view.status);
-  return health;
 }
 
 std::size_t Front::live_requests() const {
@@ -252,42 +266,51 @@ bool Front::wait_idle(int timeout_ms) {
 // -------------------------------------------------------------------------------------------------
 
 void Front::sweep() {
-  std::vector<ReqId> late, unsent;
+  std::vector<std::pair<int, ReqId>> unsent;
+  std::vector<std::pair<ReqId, int64_t>> late;
   const int64_t now_ms = monotonic_ms();
   {
     std::lock_guard lock(mutex_);
-    unsent.swap(unsent_aborts_);
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      for (ReqId id : replicas_[i].unsent_aborts) unsent.emplace_back(static_cast<int>(i), id);
+      replicas_[i].unsent_aborts.clear();
+    }
     for (const auto& [id, entry] : table_) {
-      if (entry->deadline_ms <= now_ms) late.push_back(id);
+      if (entry->deadline_ms <= now_ms) late.emplace_back(id, entry->timeout_ms);
     }
   }
-  for (ReqId id : unsent) send_abort(id);
-  for (ReqId id : late) {
-    end(id, error(StatusCode::kDeadline, "the request took more than {} s, the limit", options_.request_timeout_s));
+  for (const auto& [replica, id] : unsent) send_abort(replica, id);
+  for (const auto& [id, timeout_ms] : late) {
+    end(id, error(StatusCode::kDeadline, "the request took more than {:g} s, the limit",
+                  static_cast<double>(timeout_ms) / 1000));
   }
+  report_hung();
 }
 
 void Front::run() {
+  trace::name_thread("front");
   int64_t next_sweep_ms = monotonic_ms() + kHeartbeatMs;
   while (!stop_requested()) {
     if (monotonic_ms() >= next_sweep_ms) {
       sweep();
       next_sweep_ms = monotonic_ms() + kHeartbeatMs;
     }
+    finish_orders();
     auto message = inbox_->receive(kHeartbeatMs / 5);
     if (!message) continue;
     if (auto* text = std::get_if<wire::TextBatch>(&*message)) {
+      trace::Span span("deliver", "front");
+      span.note("requests", static_cast<int64_t>(text->deltas.size()));
       for (const wire::TextDelta& delta : text->deltas) deliver(delta);
     } else if (auto* status = std::get_if<wire::StageStatus>(&*message)) {
-      std::lock_guard lock(mutex_);
-      auto found = stages_.find(status->stage);
-      if (found == stages_.end() || found->second.expected != status->incarnation) continue;
-      found->second.heard_ms = monotonic_ms();
-      found->second.status = std::move(*status);
+      hear(std::move(*status));
+    } else if (auto* reply = std::get_if<wire::AdminReply>(&*message)) {
+      hear_reply(std::move(*reply));
     } else {
       LOG_WARNING("ignored a message of type {}: it is not for the front", message->index());
     }
   }
+  finish_orders(true);
 }
 
 }  // namespace millrace

@@ -5,13 +5,14 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/trace.h"
+#include "stages/scheduler_metrics.h"
 #include "wire/limits.h"
 
 namespace millrace {
 namespace {
 
 constexpr int kMaxReceivedPerStep = 1024;  // messages; then a step, however many wait
-constexpr int kStalledMs = 120'000;        // one step may take long on a large model; longer than this it hangs
 constexpr int kStopMs = 1500;              // at a stop, how long the batch in flight is waited for
 constexpr int kPollMs = 50;                // heartbeats go on while a long batch computes
 
@@ -26,17 +27,19 @@ struct Loading {
 }  // namespace
 
 SchedulerStage::SchedulerStage(SchedulerOptions options, LoadRunner load, std::unique_ptr<Inbox> inbox,
-                               std::shared_ptr<Outbox> detokenizer, uint64_t incarnation)
+                               std::shared_ptr<Outbox> detokenizer, uint64_t incarnation, SchedulerSeat seat)
     : options_(std::move(options)),
       load_(std::move(load)),
       inbox_(std::move(inbox)),
       detokenizer_(std::move(detokenizer)),
-      incarnation_(incarnation) {}
+      incarnation_(incarnation),
+      seat_(std::move(seat)) {}
 
 SchedulerStage::~SchedulerStage() = default;
 
 void SchedulerStage::beat(wire::StageStatus status) {
-  status.stage = "scheduler";
+  status.stage = seat_.name;
+  status.replica = seat_.replica;
   status.incarnation = incarnation_;
   // Why the model could not be loaded is said once.
   if (status.state == wire::StageState::kFailed) return detokenizer_.send(std::move(status));
@@ -95,6 +98,8 @@ void SchedulerStage::receive_all(Scheduler& scheduler, Scheduler::Deltas& out, i
       scheduler.receive(std::move(*request), out);
     } else if (auto* abort = std::get_if<wire::AbortRequest>(&*message)) {
       scheduler.abort(abort->id, out);
+    } else if (auto* order = std::get_if<wire::AdminRequest>(&*message)) {
+      obey(scheduler, *order);
     } else {
       LOG_WARNING("ignored a message of type {}: it is not for the scheduler", message->index());
     }
@@ -104,7 +109,7 @@ void SchedulerStage::receive_all(Scheduler& scheduler, Scheduler::Deltas& out, i
 void SchedulerStage::send(Scheduler::Deltas& out) {
   for (std::size_t begin = 0; begin < out.size(); begin += wire::kMaxBatchEntries) {
     const std::size_t end = std::min(out.size(), begin + wire::kMaxBatchEntries);
-    wire::TokenBatch batch;
+    wire::TokenBatch batch{.source = seat_.replica};
     batch.deltas.assign(std::make_move_iterator(out.begin() + static_cast<std::ptrdiff_t>(begin)),
                         std::make_move_iterator(out.begin() + static_cast<std::ptrdiff_t>(end)));
     detokenizer_.send(std::move(batch));
@@ -112,38 +117,115 @@ void SchedulerStage::send(Scheduler::Deltas& out) {
   out.clear();
 }
 
+// ---- orders
+
+void SchedulerStage::reply(uint64_t order, const Status& status, std::string message) {
+  std::string text = status.ok() ? std::move(message) : status.message();
+  text.resize(std::min(text.size(), wire::kMaxErrorBytes));
+  detokenizer_.send(
+      wire::AdminReply{.id = order, .stage = seat_.name, .code = status.code(), .message = std::move(text)});
+}
+
+void SchedulerStage::obey(Scheduler& scheduler, const wire::AdminRequest& order) {
+  switch (order.action) {
+    case wire::AdminAction::kFlushCache:
+      if (flushes_.size() >= kMaxFlushes) {
+        reply(order.id, error(StatusCode::kResourceExhausted, "{} flushes wait already, the limit", flushes_.size()));
+      } else {
+        flushes_.push_back({order.id, monotonic_ms() + std::max<int64_t>(order.timeout_ms, 0)});
+        settle_flushes(scheduler);
+      }
+      return;
+    case wire::AdminAction::kStartProfile:
+      return reply(order.id, trace::start(order.argument), "recording");
+    case wire::AdminAction::kStopProfile: {
+      const auto path = trace::stop(order.argument);
+      return reply(order.id, path.status(), path.ok() ? *path : "");
+    }
+  }
+  reply(order.id, error(StatusCode::kUnsupported, "the order {} is not known here", static_cast<int>(order.action)));
+}
+
+// Flushes the cache for all that ordered it where nothing is under way, and ends the patience of those whose time is
+// over.
+void SchedulerStage::settle_flushes(Scheduler& scheduler) {
+  if (flushes_.empty()) return;
+  if (!scheduler.busy()) {
+    const int32_t cached = scheduler.facts().pages_cached;
+    const Status status = scheduler.flush_cache();
+    for (const Flush& flush : flushes_) reply(flush.order, status, fmt::format("{} cached pages are free", cached));
+    return flushes_.clear();
+  }
+  const int64_t now_ms = monotonic_ms();
+  const SchedulerFacts facts = scheduler.facts();
+  std::erase_if(flushes_, [&](const Flush& flush) {
+    if (now_ms < flush.deadline_ms) return false;
+    reply(flush.order,
+          error(StatusCode::kConflict, "the cache is not flushed: {} requests run and {} wait; wanted none of both",
+                facts.running, facts.waiting));
+    return true;
+  });
+}
+
+// ---- the loop
+
+void SchedulerStage::beat_serving(const Scheduler& scheduler) {
+  const int64_t now_ms = monotonic_ms();
+  if (now_ms < next_beat_ms_) return;
+  next_beat_ms_ = now_ms + kHeartbeatMs;
+  const SchedulerFacts facts = scheduler.facts();
+  const uint64_t progress = runner_->progress();
+  if (!scheduler.busy() || facts.steps != last_steps_ || progress != last_progress_) moved_ms_ = now_ms;
+  last_steps_ = facts.steps;
+  last_progress_ = progress;
+  const int64_t stands_ms = now_ms - moved_ms_;
+  const bool stalled = stands_ms > kStalledMs;
+  std::vector<wire::Metric> metrics = metrics_of(facts);
+  if (feed_) {
+    metrics.push_back({"kv_events_published_total", static_cast<double>(feed_->published())});
+    metrics.push_back({"kv_events_dropped_total", static_cast<double>(feed_->dropped())});
+  }
+  beat({.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady,
+        .message = stalled ? fmt::format("no progress for {} ms", stands_ms) : "",
+        .steps = facts.steps,
+        .running = facts.running,
+        .waiting = facts.waiting,
+        .pages_total = facts.pages_total,
+        .pages_free = facts.pages_free,
+        .pages_cached = facts.pages_cached,
+        .page_size = facts.page_size,
+        .weight_version = runner_->facts().weight_version,
+        .metrics = std::move(metrics)});
+}
+
+void SchedulerStage::step(Scheduler& scheduler, Scheduler::Deltas& out) {
+  if (!scheduler.busy()) {
+    busy_ = false;
+    return;
+  }
+  trace::Span span("step", "scheduler");
+  const uint64_t before = trace::recording() ? scheduler.facts().computed_tokens : 0;
+  busy_ = scheduler.step(kPollMs, out);
+  if (trace::recording()) span.note("rows", static_cast<int64_t>(scheduler.facts().computed_tokens - before));
+}
+
 void SchedulerStage::serve() {
+  trace::name_thread("scheduler");
   Scheduler scheduler(options_, *runner_);
   Scheduler::Deltas out;
-  int64_t next_beat_ms = 0;
-  bool busy = false;
-  uint64_t last_steps = 0;
-  int64_t moved_ms = monotonic_ms();
+  moved_ms_ = monotonic_ms();
   while (!stop_requested()) {
-    if (monotonic_ms() >= next_beat_ms) {
-      const SchedulerFacts facts = scheduler.facts();
-      if (facts.steps != last_steps || !scheduler.busy()) {
-        last_steps = facts.steps;
-        moved_ms = monotonic_ms();
-      }
-      const bool stalled = monotonic_ms() - moved_ms > kStalledMs;
-      beat({.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady,
-            .steps = facts.steps,
-            .running = facts.running,
-            .waiting = facts.waiting,
-            .pages_total = facts.pages_total,
-            .pages_free = facts.pages_free,
-            .pages_cached = facts.pages_cached,
-            .page_size = facts.page_size});
-      next_beat_ms = monotonic_ms() + kHeartbeatMs;
-    }
+    beat_serving(scheduler);
     // A detokenizer that takes nothing more stops us from making more: nothing is dropped.
     if (!detokenizer_.flush() && detokenizer_.full()) {
+      moved_ms_ = monotonic_ms();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       continue;
     }
-    receive_all(scheduler, out, busy ? 0 : kHeartbeatMs / 5);
-    busy = scheduler.step(kPollMs, out);
+    receive_all(scheduler, out, busy_ ? 0 : kHeartbeatMs / 5);
+    step(scheduler, out);
+    settle_flushes(scheduler);
+    if (feed_) feed_->publish(scheduler.take_events());
     send(out);
   }
   scheduler.fail_all(Status(StatusCode::kUnavailable, "the scheduler is shutting down"), out);
@@ -151,6 +233,9 @@ void SchedulerStage::serve() {
   const int64_t end_ms = monotonic_ms() + kStopMs;
   while (scheduler.busy() && monotonic_ms() < end_ms) scheduler.step(kPollMs, out);
   send(out);
+  for (const Flush& flush : flushes_) {
+    reply(flush.order, Status(StatusCode::kUnavailable, "the scheduler is shutting down"));
+  }
   detokenizer_.flush();
 }
 

@@ -4,15 +4,22 @@
 // progress; then it receives, plans, computes and settles, and sends one TokenBatch a step to the detokenizer.
 // Everything it has to say goes through the detokenizer, so that news of a request stays in order.
 //
+// Its heartbeat says whether it moves: a scheduler that has work while for kStalledMs neither a step ended nor the
+// runner's progress() changed is stalled; a long prefill, which moves, is not.
+//
+// Orders of the operator never hold up the loop: a flush of the cache waits beside it for an idle moment.
+//
 // Thread safety: see stages/stage.h.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
+#include "stages/kv_event_feed.h"
 #include "stages/stage.h"
 
 namespace millrace {
@@ -21,12 +28,23 @@ namespace millrace {
 using LoadProgress = std::function<void(const std::string& what, double fraction)>;
 using LoadRunner = std::function<Result<std::unique_ptr<Runner>>(const LoadProgress&)>;
 
+inline constexpr int kStalledMs = 1500;         // heartbeats add kHeartbeatMs: told within 2 s
+inline constexpr std::size_t kMaxFlushes = 16;  // orders that wait for an idle moment
+
+// Which one of several equal schedulers this is.
+struct SchedulerSeat {
+  std::string name = "scheduler";
+  uint32_t replica = 0;
+};
+
 class SchedulerStage : public Stage {
  public:
   SchedulerStage(SchedulerOptions options, LoadRunner load, std::unique_ptr<Inbox> inbox,
-                 std::shared_ptr<Outbox> detokenizer, uint64_t incarnation);
+                 std::shared_ptr<Outbox> detokenizer, uint64_t incarnation, SchedulerSeat seat = {});
   ~SchedulerStage() override;
 
+  // What changes in the cache goes there too (SchedulerOptions::cache.events). Before run().
+  void publish_events(std::unique_ptr<KvEventFeed> feed) { feed_ = std::move(feed); }
   void run() override;
   // After run(): why the model could not be loaded, or OK.
   const Status& load_status() const { return load_status_; }
@@ -35,16 +53,36 @@ class SchedulerStage : public Stage {
   bool wait_for_model();
   void serve();
   void receive_all(Scheduler& scheduler, Scheduler::Deltas& out, int wait_ms);
+  void step(Scheduler& scheduler, Scheduler::Deltas& out);
   void send(Scheduler::Deltas& out);
   void beat(wire::StageStatus status);
+  void beat_serving(const Scheduler& scheduler);
+  void obey(Scheduler& scheduler, const wire::AdminRequest& order);
+  void settle_flushes(Scheduler& scheduler);
+  void reply(uint64_t order, const Status& status, std::string message = "");
 
   const SchedulerOptions options_;
   LoadRunner load_;
   std::unique_ptr<Inbox> inbox_;
   PatientOutbox detokenizer_;
   const uint64_t incarnation_;
+  const SchedulerSeat seat_;
+  std::unique_ptr<KvEventFeed> feed_;
   std::unique_ptr<Runner> runner_;
   Status load_status_;
+
+  // While it serves.
+  struct Flush {
+    uint64_t order = 0;
+    int64_t deadline_ms = 0;
+  };
+  std::vector<Flush> flushes_;
+  bool busy_ = false;
+  int64_t next_beat_ms_ = 0;
+  // What the last heartbeat saw, and when it last saw something else.
+  uint64_t last_steps_ = 0;
+  uint64_t last_progress_ = 0;
+  int64_t moved_ms_ = 0;
 };
 
 }  // namespace millrace

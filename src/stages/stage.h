@@ -18,8 +18,9 @@
 
 namespace millrace {
 
-inline constexpr int kHeartbeatMs = 250;     // between two StageStatus messages of a stage
-inline constexpr int kStageSilentMs = 2000;  // a stage that was not heard for so long is reported as stalled
+inline constexpr int kHeartbeatMs = 250;      // between two StageStatus messages of a stage
+inline constexpr int kStageSilentMs = 2000;   // a stage that was not heard for so long is reported as stalled
+inline constexpr int kAdminGraceMs = 10'000;  // an order may take so long beyond its own time: a trace is written
 
 inline int64_t monotonic_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -29,6 +29,8 @@ class FakeScheduler : public Outbox {
     if (full_) return Status(StatusCode::kResourceExhausted, "the scheduler's inbox is full");
     if (const auto* abort = std::get_if<wire::AbortRequest>(&message)) {
       aborts_.push_back(abort->id);
+    } else if (const auto* order = std::get_if<wire::AdminRequest>(&message)) {
+      orders_.push_back(*order);
     } else {
       auto& request = std::get<wire::TokenizedRequest>(message);
       if (std::find(aborts_.begin(), aborts_.end(), request.id) != aborts_.end()) ++after_abort_;
@@ -43,6 +45,10 @@ class FakeScheduler : public Outbox {
   std::vector<wire::TokenizedRequest> requests() const {
     std::lock_guard lock(mutex_);
     return requests_;
+  }
+  std::vector<wire::AdminRequest> orders() const {
+    std::lock_guard lock(mutex_);
+    return orders_;
   }
   std::vector<ReqId> aborts() const {
     std::lock_guard lock(mutex_);
@@ -67,6 +73,7 @@ class FakeScheduler : public Outbox {
   int after_abort_ = 0;  // requests that came after their own abort: they would run for ever
   std::vector<wire::TokenizedRequest> requests_;
   std::vector<ReqId> aborts_;
+  std::vector<wire::AdminRequest> orders_;
 };
 
 // What one client hears. Shared with the sink, which may outlive the request.

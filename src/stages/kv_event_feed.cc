@@ -1,0 +1,72 @@
+#include "stages/kv_event_feed.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "wire/msgpack.h"
+
+namespace millrace {
+namespace {
+
+void append(wire::MsgpackWriter& out, const KvEvent& event) {
+  const auto hashes = [&] {
+    out.array(event.hashes.size());
+    for (int64_t hash : event.hashes) out.integer(hash);
+  };
+  switch (event.kind) {
+    case KvEventKind::kStored:
+      out.array(7);
+      out.string("BlockStored");
+      hashes();
+      event.parent ? out.integer(*event.parent) : out.nil();
+      out.array(event.tokens.size());
+      for (int32_t token : event.tokens) out.integer(token);
+      out.integer(event.block_size);
+      out.nil();
+      out.string(kv_medium_name(event.medium));
+      return;
+    case KvEventKind::kRemoved:
+      out.array(3);
+      out.string("BlockRemoved");
+      hashes();
+      out.string(kv_medium_name(event.medium));
+      return;
+    case KvEventKind::kCleared:
+      out.array(1);
+      out.string("AllBlocksCleared");
+      return;
+  }
+}
+
+}  // namespace
+
+std::string encode_kv_events(const KvEvent* events, std::size_t count, double timestamp, uint32_t dp_rank) {
+  wire::MsgpackWriter out;
+  out.array(4);
+  out.number(timestamp);
+  out.array(count);
+  for (std::size_t i = 0; i < count; ++i) append(out, events[i]);
+  out.unsigned_integer(dp_rank);
+  out.unsigned_integer(count > 0 ? events[0].weight_version : 0);
+  return out.take();
+}
+
+void KvEventFeed::publish(const KvEvents& all) {
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const std::vector<KvEvent>& events = all.events;
+  for (std::size_t begin = 0; begin < events.size();) {
+    std::size_t end = begin + 1;
+    while (end < events.size() && end - begin < kMaxEventsPerMessage &&
+           events[end].weight_version == events[begin].weight_version) {
+      ++end;
+    }
+    socket_->publish(kKvTopic, encode_kv_events(events.data() + begin, end - begin, now, dp_rank_));
+    published_ += end - begin;
+    begin = end;
+  }
+  if (all.dropped == 0) return;
+  dropped_ += all.dropped;
+  socket_->skip();
+}
+
+}  // namespace millrace

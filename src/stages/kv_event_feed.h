@@ -1,0 +1,46 @@
+// KvEventFeed: a scheduler's KvEvents as messages on an EventSocket, in the form that vLLM and SGLang publish and that
+// their routers read.
+//
+// The topic is kKvTopic. The payload is one msgpack array
+//   [timestamp, [event, ...], dp_rank, weight_version]
+// with the seconds since 1970 as a double, and events as arrays
+//   ["BlockStored", [hash], parent hash or nil, [token, ...], block size, lora id (nil), medium]
+//   ["BlockRemoved", [hash, ...], medium]
+//   ["AllBlocksCleared"]
+// Hashes are signed 64-bit numbers (kv/kv_event.h); the medium is "pool" or "host". A gap in the sequence numbers means
+// that events were lost, and that a listener knows nothing any more.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "control/event_socket.h"
+#include "kv/kv_event.h"
+
+namespace millrace {
+
+inline constexpr char kKvTopic[] = "kv-events";
+inline constexpr std::size_t kMaxEventsPerMessage = 512;
+
+// One payload of events that share a weight version.
+std::string encode_kv_events(const KvEvent* events, std::size_t count, double timestamp, uint32_t dp_rank);
+
+class KvEventFeed {
+ public:
+  KvEventFeed(std::unique_ptr<EventSocket> socket, uint32_t dp_rank) : socket_(std::move(socket)), dp_rank_(dp_rank) {}
+
+  void publish(const KvEvents& events);
+  uint64_t published() const { return published_; }  // events
+  uint64_t dropped() const { return dropped_; }
+
+ private:
+  std::unique_ptr<EventSocket> socket_;
+  const uint32_t dp_rank_;
+  uint64_t published_ = 0, dropped_ = 0;
+};
+
+}  // namespace millrace
