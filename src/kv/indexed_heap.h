@@ -1,5 +1,6 @@
-// IndexedHeap: a binary min-heap whose items know their place, so that one whose key changes is moved in O(log n)
-// instead of being looked for.
+// IndexedHeap: a min-heap whose items know their place, so that one whose key changes is moved in O(log n) instead of
+// being looked for. Four children to an item: half as many levels as with two, and each level that an item goes through
+// costs a write to its own, distant memory.
 //
 // IndexOf{}(item) is a reference to the item's place (int32_t), kNotInHeap outside of the heap; the heap alone writes
 // it. An item stands in at most one heap for each IndexOf. Keys are kept beside the items: whoever changes what a key
@@ -8,8 +9,9 @@
 // Owner: one object, one thread.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -17,6 +19,7 @@
 namespace millrace {
 
 inline constexpr int32_t kNotInHeap = -1;
+inline constexpr std::size_t kHeapChildren = 4;
 
 template <typename Key, typename Item, typename IndexOf>
 class IndexedHeap {
@@ -60,7 +63,7 @@ class IndexedHeap {
         return internal_error("the item at place {} of the heap says {}", i, index_of(entry.item));
       }
       if (entry.key != key_of(entry.item)) return internal_error("the key at place {} of the heap is stale", i);
-      if (i > 0 && entry.key < entries_[(i - 1) / 2].key) return internal_error("place {} of the heap is too low", i);
+      if (i > 0 && entry.key < entries_[parent_of(i)].key) return internal_error("place {} of the heap is too low", i);
     }
     return ok_status();
   }
@@ -71,6 +74,7 @@ class IndexedHeap {
     Item item;
   };
 
+  static std::size_t parent_of(std::size_t place) { return (place - 1) / kHeapChildren; }
   static int32_t& index_of(Item item) { return IndexOf{}(item); }
 
   std::size_t checked_place(Item item) const {
@@ -84,7 +88,7 @@ class IndexedHeap {
   }
 
   void settle(std::size_t place) {
-    if (place > 0 && less(entries_[place].key, entries_[(place - 1) / 2].key)) {
+    if (place > 0 && less(entries_[place].key, entries_[parent_of(place)].key)) {
       sift_up(place);
     } else {
       sift_down(place);
@@ -99,7 +103,7 @@ class IndexedHeap {
   void sift_up(std::size_t place) {
     const Entry entry = entries_[place];
     while (place > 0) {
-      const std::size_t parent = (place - 1) / 2;
+      const std::size_t parent = parent_of(place);
       if (!less(entry.key, entries_[parent].key)) break;
       put(place, entries_[parent]);
       place = parent;
@@ -109,8 +113,12 @@ class IndexedHeap {
 
   void sift_down(std::size_t place) {
     const Entry entry = entries_[place];
-    for (std::size_t child = 2 * place + 1; child < entries_.size(); child = 2 * place + 1) {
-      if (child + 1 < entries_.size() && less(entries_[child + 1].key, entries_[child].key)) ++child;
+    for (std::size_t first = kHeapChildren * place + 1; first < entries_.size(); first = kHeapChildren * place + 1) {
+      std::size_t child = first;
+      const std::size_t end = std::min(first + kHeapChildren, entries_.size());
+      for (std::size_t other = first + 1; other < end; ++other) {
+        if (less(entries_[other].key, entries_[child].key)) child = other;
+      }
       if (!less(entries_[child].key, entry.key)) break;
       put(place, entries_[child]);
       place = child;

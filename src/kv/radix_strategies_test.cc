@@ -107,7 +107,7 @@ TEST(EvictionCost, GrowsWithTheLogarithmOfTheLeaves) {
       const uint64_t before = f.cache.order_comparisons();
       constexpr int kEvictions = 32;
       for (int n = 0; n < kEvictions; ++n) ASSERT_EQ(f.cache.evict(1), 1);
-      // A pop goes down: two comparisons a level.
+      // A pop goes down: four comparisons for each level, and a level is two bits of the number of leaves.
       EXPECT_LE(f.cache.order_comparisons() - before, kEvictions * 2 * depth) << leaves;
       const uint64_t used = f.cache.order_comparisons();
       for (int n = 0; n < kEvictions; ++n) f.cache.match_prefix({}, Tokens{leaves / 2 + n, -7});
