@@ -150,24 +150,32 @@ Status ModelRunner::set_model(std::shared_ptr<const Model> model) {
 
 void ModelRunner::compute_main() {
   trace::name_thread("compute");
-  std::unique_lock lock(mutex_);
-  while (true) {
-    queue_changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
-    if (stopping_) return;
-    Batch batch = std::move(queued_.front());
-    queued_.pop_front();
-    std::shared_ptr<const Model> model = model_;  // this step's weights, whatever set_model does meanwhile
-    lock.unlock();
-    BatchResult result = run(std::move(batch), *model);
-    lock.lock();
-    finished_.push_back(std::move(result));
-    finished_changed_.notify_one();
-    if (model != model_) {  // the last holder of old weights frees them here, outside the lock
-      lock.unlock();
-      model.reset();
-      lock.lock();
-    }
+  Job job;
+  BatchResult result;
+  for (bool any = false; next_job(any ? &result : nullptr, job); any = true) {
+    result = run(std::move(job.batch), *job.model);
+    job.model.reset();  // the last holder of old weights frees them here, outside the lock
   }
+}
+
+// Hands over the result of the job before, if there was one, and takes the oldest batch under the same lock: a batch
+// that is queued already is on its way before anybody is woken. False when the runner ends.
+bool ModelRunner::next_job(BatchResult* result, Job& job) {
+  std::unique_lock lock(mutex_);
+  if (result != nullptr) finished_.push_back(std::move(*result));
+  const bool at_once = !queued_.empty();
+  if (result != nullptr && !at_once) {
+    lock.unlock();
+    finished_changed_.notify_one();
+    lock.lock();
+  }
+  queue_changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
+  if (stopping_) return false;
+  job = {std::move(queued_.front()), model_};
+  queued_.pop_front();
+  lock.unlock();
+  if (result != nullptr && at_once) finished_changed_.notify_one();
+  return true;
 }
 
 // One batch with its clock around it.

@@ -73,6 +73,10 @@ class ModelRunner final : public Runner {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
+  struct Job {
+    Batch batch;
+    std::shared_ptr<const Model> model;  // this step's weights, whatever set_model does meanwhile
+  };
   // A row of the part in hand that answers something: `target` is its place in score_targets, or kNone.
   struct LogitRow {
     int64_t row = 0;
@@ -93,6 +97,7 @@ class ModelRunner final : public Runner {
   ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions options, RunnerFacts facts, KvPages pages);
 
   void compute_main();
+  bool next_job(BatchResult* result, Job& job);
   BatchResult run(Batch batch, const Model& model);
   void compute(const Batch& batch, const Model& model, BatchResult& result);
   void prepare(Batch& batch, BatchResult& result);
