@@ -1,5 +1,6 @@
 // Speed of the kernels: GB/s of weights at one row (decode), GFLOP/s at many rows (prefill), attention in both shapes.
-// Usage: kernels_bench --benchmark_filter=avx2/bf16. A name is ISA / weights / N x K / rows / threads.
+// Usage: kernels_bench --benchmark_filter=avx2/BF16. A name is ISA / weights / N x K / rows / threads, or for attention
+// ISA / KV dtype / stored + new rows / threads.
 #include <benchmark/benchmark.h>
 
 #include "kernels/test_data.h"
@@ -24,11 +25,12 @@ void linear(benchmark::State& state, Isa isa, DType dtype, int64_t n, int64_t k,
       benchmark::Counter(runs * 2e-9 * static_cast<double>(rows * n * k), benchmark::Counter::kIsRate);
 }
 
-// 8 kv heads of 64, two query heads each; `rows` new rows after `before` stored ones.
-void attention(benchmark::State& state, Isa isa, int64_t before, int64_t rows, int threads) {
+// 8 kv heads of 64, two query heads each; `rows` new rows after `before` stored ones. s/token is the time that one
+// query row needs for one position it sees, B/token what that position takes in the pages.
+void attention(benchmark::State& state, Isa isa, DType dtype, int64_t before, int64_t rows, int threads) {
   ThreadPool pool(threads);
   const std::unique_ptr<Ops> ops = make_ops(isa, pool);
-  PagedKv kv(16, 8, 64, {before + rows}, 1);
+  PagedKv kv(16, 8, 64, {before + rows}, 1, dtype);
   Matrix k = Matrix::random(before + rows, 8 * 64, 2);
   Matrix q = Matrix::random(rows, 16 * 64, 3);
   Matrix out(rows, 16 * 64);
@@ -40,8 +42,25 @@ void attention(benchmark::State& state, Isa isa, int64_t before, int64_t rows, i
     benchmark::ClobberMemory();
   }
   const double pairs = static_cast<double>(rows) * (static_cast<double>(before) + static_cast<double>(rows + 1) / 2);
-  state.counters["GFLOP/s"] =
-      benchmark::Counter(static_cast<double>(state.iterations()) * 4e-9 * pairs * 16 * 64, benchmark::Counter::kIsRate);
+  const double all_pairs = static_cast<double>(state.iterations()) * pairs;
+  state.counters["GFLOP/s"] = benchmark::Counter(all_pairs * 4e-9 * 16 * 64, benchmark::Counter::kIsRate);
+  state.counters["s/token"] = benchmark::Counter(all_pairs, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["B/token"] = static_cast<double>(2 * kv.layer.page_bytes()) / 16;
+}
+
+// The same shape: 512 rows of K and V into the pages.
+void kv_store(benchmark::State& state, Isa isa, DType dtype) {
+  ThreadPool pool(1);
+  const std::unique_ptr<Ops> ops = make_ops(isa, pool);
+  PagedKv kv(16, 8, 64, {512}, 1, dtype);
+  Matrix k = Matrix::random(512, 8 * 64, 2);
+  const AttentionSequence all{0, 512, 0, kv.tables[0]};
+  for (auto _ : state) {
+    ops->kv_store(kv.layer, {&all, 1}, k.rows(), k.rows());
+    benchmark::ClobberMemory();
+  }
+  state.counters["s/token"] = benchmark::Counter(static_cast<double>(state.iterations()) * 512,
+                                                 benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 void elementwise(benchmark::State& state, Isa isa) {
@@ -72,6 +91,15 @@ void register_linear(Isa isa, DType dtype, int threads) {
   }
 }
 
+void register_attention(Isa isa, int threads) {
+  for (const auto& [before, rows] : {std::pair<int64_t, int64_t>{0, 512}, {16383, 1}, {1023, 1}, {127, 1}}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      add(fmt::format("attention/{}/{}/{}+{}", isa_name(isa), dtype_name(dtype), before, rows), threads,
+          [=, before = before, rows = rows](benchmark::State& s) { attention(s, isa, dtype, before, rows, threads); });
+    }
+  }
+}
+
 void register_all() {
   for (Isa isa : available_isas()) {
     if (isa == Isa::kRef) continue;
@@ -80,10 +108,11 @@ void register_all() {
       // Bigger than a usual cache: a vocabulary head of 128 MB.
       add(fmt::format("linear/{}/BF16/65536x1024/1", isa_name(isa)), threads,
           [=](benchmark::State& s) { linear(s, isa, DType::kBF16, 65536, 1024, 1, threads); });
-      for (const auto& [before, rows] : {std::pair<int64_t, int64_t>{0, 512}, {1023, 1}, {127, 1}}) {
-        add(fmt::format("attention/{}/{}+{}", isa_name(isa), before, rows), threads,
-            [=, before = before, rows = rows](benchmark::State& s) { attention(s, isa, before, rows, threads); });
-      }
+      register_attention(isa, threads);
+    }
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+      add(fmt::format("kv_store/{}/{}", isa_name(isa), dtype_name(dtype)), 1,
+          [=](benchmark::State& s) { kv_store(s, isa, dtype); });
     }
     add(fmt::format("swiglu/{}", isa_name(isa)), 1, [=](benchmark::State& s) { elementwise(s, isa); });
   }

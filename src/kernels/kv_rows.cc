@@ -1,8 +1,8 @@
 #include "kernels/kv_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
-#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -23,15 +23,10 @@ int64_t scale_offset(const KvLayer& kv, const KvPlace& place) {
 // What the int8 row is scaled by: NaN where an element is NaN or infinite, 0 where the quotient leaves the normal range
 // (its rounding would no longer be relative to it, and x / scale could leave [-127, 127]).
 float int8_scale(const float* from, int64_t count) {
-  float maximum = 0;
-  bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
-    const float magnitude = std::fabs(from[i]);
-    finite &= magnitude <= FLT_MAX;  // false for NaN
-    maximum = std::max(maximum, magnitude);
-  }
-  if (!finite) return std::numeric_limits<float>::quiet_NaN();
-  const float scale = maximum / 127.0f;
+  uint32_t maximum = 0;  // magnitudes order as their bits do, infinity and NaN last
+  for (int64_t i = 0; i < count; ++i) maximum = std::max(maximum, std::bit_cast<uint32_t>(from[i]) & 0x7fffffffu);
+  if (maximum >= 0x7f800000u) return std::numeric_limits<float>::quiet_NaN();
+  const float scale = std::bit_cast<float>(maximum) / 127.0f;
   return scale < FLT_MIN ? 0.0f : scale;
 }
 
@@ -43,8 +38,10 @@ void store_int8(const KvLayer& kv, char* base, const KvPlace& place, const float
     std::memset(to, 0, static_cast<std::size_t>(kv.head_dim));
     return;
   }
-  // lrint rounds to nearest even: nobody changes the rounding mode of this process.
-  for (int64_t i = 0; i < kv.head_dim; ++i) to[i] = static_cast<char>(std::lrint(from[i] / scale));
+  // Added to 1.5 * 2^23, a quotient loses its fraction, ties to even, and stands in the low bits of the sum.
+  for (int64_t i = 0; i < kv.head_dim; ++i) {
+    to[i] = static_cast<char>(std::bit_cast<uint32_t>(from[i] / scale + 12582912.0f));
+  }
 }
 
 template <typename Narrow>
