@@ -16,29 +16,25 @@ namespace {
 constexpr int32_t kPageSize = 16;
 constexpr int kTexts = 16;  // they come again and again; few enough to stay cached in the smallest cache
 
-// Requests of `length` tokens whose prefixes branch `depth` times: of each level's part there are kWays versions, drawn
-// at random, so the first levels are shared by many and the last by few.
+// Requests of `length` tokens in `depth` parts. Each follows one of a few trunks for a random number of parts, all but
+// the last at most, and goes its own way from there. So a trunk is cut into up to `depth` nodes.
 class Requests {
  public:
   Requests(int32_t length, int32_t depth) : length_(length), depth_(depth), random_(7) {}
 
   std::vector<int32_t> next() {
     std::vector<int32_t> tokens(static_cast<std::size_t>(length_));
-    int32_t way = 0;
-    int32_t level = -1;
+    const auto trunk = static_cast<int32_t>(random_() % kTrunks);
+    const auto shared = static_cast<int32_t>(random_() % static_cast<uint32_t>(depth_)) * (length_ / depth_);
+    const auto own = static_cast<int32_t>(random_() >> 1);
     for (int32_t i = 0; i < length_; ++i) {
-      const int32_t at = std::min(depth_ - 1, i / (length_ / depth_));
-      if (at != level) {
-        level = at;
-        way = static_cast<int32_t>(random_() % (level + 1 == depth_ ? 1u << 30 : kWays));
-      }
-      tokens[static_cast<std::size_t>(i)] = (way * 31 + i) & 0x7fffffff;
+      tokens[static_cast<std::size_t>(i)] = ((i < shared ? trunk : own) + i * kTrunks) & 0x7fffffff;
     }
     return tokens;
   }
 
  private:
-  static constexpr uint32_t kWays = 4;
+  static constexpr int32_t kTrunks = 8;
   int32_t length_;
   int32_t depth_;
   std::mt19937 random_;
@@ -70,6 +66,15 @@ class Full {
     return known;
   }
 
+  // Nodes on the way of a request, on average.
+  double path_nodes(const std::vector<std::vector<int32_t>>& texts) {
+    int nodes = 0;
+    for (const std::vector<int32_t>& tokens : texts) {
+      for (const RadixNode* node = cache_.match_prefix({}, tokens).node; node != nullptr; node = node->parent) ++nodes;
+    }
+    return static_cast<double>(nodes) / static_cast<double>(texts.size()) - 1;  // without the root
+  }
+
   PagePool pool_;
   RadixCache cache_;
   Requests requests_;
@@ -98,6 +103,7 @@ void turn(benchmark::State& state, int32_t length, int32_t cached, int32_t depth
   set_rates(state, static_cast<double>(state.iterations()) * length);
   state.counters["matched"] = matched / static_cast<double>(state.iterations()) / length;
   state.counters["nodes"] = full.cache_.node_count();
+  state.counters["path"] = full.path_nodes(texts);
   state.counters["comparisons"] =
       static_cast<double>(full.cache_.order_comparisons() - compared) / static_cast<double>(state.iterations());
 }
@@ -144,8 +150,8 @@ void add(const char* name, void (*function)(benchmark::State&, int32_t, int32_t,
 int main(int argc, char** argv) {
   using namespace millrace;
   constexpr int32_t kMillion = 1 << 20;
-  for (int32_t depth : {1, 4, 16, 64}) add("turn", turn, 2048, kMillion, depth);
-  for (int32_t cached : {kMillion / 16, kMillion / 4, kMillion, 4 * kMillion}) add("turn", turn, 2048, cached, 8);
+  for (int32_t depth : {1, 2, 4, 8, 16, 32, 64}) add("turn", turn, 2048, kMillion, depth);
+  for (int32_t cached : {kMillion / 16, kMillion / 4, 4 * kMillion}) add("turn", turn, 2048, cached, 8);
   for (int32_t length : {256, 1024, 4096, 16384}) add("turn", turn, length, kMillion, 8);
   for (int32_t depth : {1, 16, 64}) add("match", match, 2048, kMillion, depth);
   for (int32_t depth : {1, 64}) add("evict", evict, 2048, kMillion, depth);

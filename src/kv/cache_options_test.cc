@@ -1,9 +1,10 @@
-// Names of strategies and policies, the composed namespace key, and the heap behind the eviction orders.
+// Names of strategies and policies, the composed namespace key, and the containers under the tree.
 #include "kv/cache_options.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <list>
 #include <random>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "kv/extra_key.h"
 #include "kv/indexed_heap.h"
+#include "kv/radix_node.h"
 
 namespace millrace {
 namespace {
@@ -61,6 +63,43 @@ struct Item {
 struct Place {
   int32_t& operator()(Item* item) const { return item->place; }
 };
+
+// Against a plain list, with hashes that collide in all bits, in the low bits, or not.
+TEST(ChildMap, HoldsWhatWasPutIn) {
+  std::mt19937_64 random(1);
+  for (int spread = 0; spread < 3; ++spread) {
+    std::list<RadixNode> nodes;
+    std::vector<std::pair<uint64_t, RadixNode*>> inside;
+    ChildMap map;
+    for (int round = 0; round < 20000; ++round) {
+      const uint64_t hash = spread == 0 ? random() % 3 : spread == 1 ? random() % 50 << 40 : random();
+      if (inside.empty() || random() % 200 > inside.size()) {
+        RadixNode* node = &nodes.emplace_back();
+        map.insert(hash, node);
+        inside.emplace_back(hash, node);
+      } else {
+        std::swap(inside[random() % inside.size()], inside.back());
+        if (random() % 4 == 0) {
+          RadixNode* with = &nodes.emplace_back();
+          map.replace(inside.back().first, inside.back().second, with);
+          inside.back().second = with;
+        } else {
+          map.erase(inside.back().first, inside.back().second);
+          inside.pop_back();
+        }
+      }
+      ASSERT_EQ(map.size(), inside.size());
+      if (round % 64 != 0) continue;
+      std::set<std::pair<uint64_t, RadixNode*>> seen;
+      for (const auto& [slot_hash, child] : map) seen.emplace(slot_hash, child);
+      ASSERT_EQ(seen, std::set(inside.begin(), inside.end()));
+      for (const auto& [known, node] : inside) {
+        ASSERT_EQ(map.find(known, [&](const RadixNode& child) { return &child == node; }), node);
+      }
+      ASSERT_EQ(map.find(hash, [](const RadixNode&) { return false; }), nullptr);
+    }
+  }
+}
 
 TEST(IndexedHeap, AlwaysGivesTheSmallest) {
   std::mt19937 random(1);

@@ -123,6 +123,36 @@ TEST(KvEvents, TellWhatIsInBothTiers) {
   EXPECT_EQ(text(f.cache.take_events()), "0p0");
 }
 
+// The key of the hash under the tree is random, and nothing that can be seen depends on it: neither which pages go and
+// come, nor the order of what is told.
+TEST(KvEvents, DoNotDependOnTheHashUnderTheTree) {
+  const RadixCache::BlockHash hashes[] = {keyed_block_hash,
+                                          [](std::span<const int32_t> block) { return siphash13(block, 1, 2); },
+                                          [](std::span<const int32_t> block) { return siphash13(block, 3, 4); }};
+  std::vector<std::string> stories;
+  for (const RadixCache::BlockHash hash : hashes) {
+    PagePool pool(64);
+    RadixCache cache(pool, 1, kEvents, nullptr, hash);
+    std::string story;
+    for (int32_t i = 0; i < 40; ++i) {
+      std::vector<PageId> pages;
+      ASSERT_TRUE(pool.allocate(3, pages));
+      for (PageId page : cache.insert({}, Tokens{i % 2, i * 7 % 11, i}, pages).duplicates) {
+        ASSERT_TRUE(pool.release(page, PageState::kHeld).ok());
+      }
+      if (pool.free_count() < 8) cache.evict(5);
+      if (i == 30) cache.drop_unlocked(7);
+      for (PageId page : pages) story += std::to_string(page.value) + " ";
+    }
+    for (const KvEvent& event : cache.take_events().events) {
+      for (int64_t each : event.hashes) story += std::to_string(each) + " ";
+    }
+    stories.push_back(story);
+  }
+  EXPECT_EQ(stories[0], stories[1]);
+  EXPECT_EQ(stories[1], stories[2]);
+}
+
 TEST(KvEvents, AreBoundedAndTheLossIsCounted) {
   constexpr auto kPages = static_cast<int32_t>(kMaxKvEvents) + 100;
   Fixture f(1, kPages, 0, kEvents);

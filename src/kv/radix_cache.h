@@ -169,7 +169,6 @@ class RadixCache {
   RadixNode* split(RadixNode* node, int32_t pages);
   void trim(RadixNode* node);
   void remove(RadixNode* leaf);
-  RadixNode::Children::iterator find_entry(const RadixNode& node) const;
   EvictKey key_of(const RadixNode& node) const;
   void touch(RadixNode* node);
   void reorder(RadixNode* node);

@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <list>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/ids.h"
 #include "kv/block_hash.h"
+#include "kv/child_map.h"
 
 namespace millrace {
 
@@ -24,15 +24,13 @@ struct CacheNamespace {
 };
 
 struct RadixNode {
-  using Children = std::unordered_multimap<uint64_t, RadixNode*>;  // by the hash of the child's first page
-
   std::vector<int32_t> tokens;
   std::vector<PageId> pages;         // in the pool
   std::vector<PageId> host_pages;    // in the host tier
   std::vector<BlockDigest> digests;  // one for each page of tokens, where events are noted; a root: of its extra key
 
   RadixNode* parent = nullptr;
-  Children children;
+  ChildMap children;
   uint64_t block_hash = 0;    // of the first page
   int32_t pool_children = 0;  // children with pages in the pool
   int32_t host_children = 0;  // children with pages in the host tier

@@ -153,7 +153,10 @@ int32_t RadixCache::drop_unlocked(std::optional<uint64_t> keep) {
     everything &= root->locks == 0;
     std::size_t next = doomed.size();
     for (const RadixNode* node = root;; node = doomed[next++]) {
+      const auto first = static_cast<std::ptrdiff_t>(doomed.size());
       for (const auto& [hash, child] : node->children) doomed.push_back(child);
+      // The order of a hash table with a random key must not be seen outside.
+      std::ranges::sort(doomed.begin() + first, doomed.end(), {}, &RadixNode::serial);
       if (next == doomed.size()) break;
     }
   }

@@ -30,11 +30,8 @@ std::span<const int32_t> RadixCache::block(const RadixNode& node, int32_t index)
 RadixNode* RadixCache::find_child(const RadixNode& node, std::span<const int32_t> tokens) const {
   if (node.children.empty()) return nullptr;
   const auto wanted = tokens.first(static_cast<std::size_t>(page_size_));
-  const auto [first, last] = node.children.equal_range(hash_(wanted));
-  for (auto it = first; it != last; ++it) {
-    if (std::ranges::equal(block(*it->second, 0), wanted)) return it->second;
-  }
-  return nullptr;
+  return node.children.find(hash_(wanted),
+                            [&](const RadixNode& child) { return std::ranges::equal(block(child, 0), wanted); });
 }
 
 // Whole pages that the node's tokens and `tokens` begin with in common.
@@ -63,7 +60,7 @@ RadixNode* RadixCache::new_child(RadixNode* parent, std::span<const int32_t> tok
   RadixNode& node = add_node(parent);
   node.tokens.assign(tokens.begin(), tokens.end());
   node.block_hash = hash_(block(node, 0));
-  parent->children.emplace(node.block_hash, &node);
+  parent->children.insert(node.block_hash, &node);
   if (options_.events) hash_pages(&node);
   return &node;
 }
@@ -81,7 +78,7 @@ RadixNode* RadixCache::split(RadixNode* node, int32_t count) {
   upper.priority = node->priority;
   upper.last_access = node->last_access;
   upper.created = node->created;
-  find_entry(*node)->second = &upper;
+  node->parent->children.replace(node->block_hash, node, &upper);
   move_front(node->tokens, pages * static_cast<std::size_t>(page_size_), upper.tokens);
   move_front(node->pages, pages, upper.pages);
   move_front(node->host_pages, pages, upper.host_pages);
@@ -89,7 +86,7 @@ RadixNode* RadixCache::split(RadixNode* node, int32_t count) {
 
   node->parent = &upper;
   node->block_hash = hash_(block(*node, 0));
-  upper.children.emplace(node->block_hash, node);
+  upper.children.insert(node->block_hash, node);
   upper.pool_children = node->in_pool();
   upper.host_children = node->in_host();
   update_orders(node);
@@ -114,19 +111,11 @@ void RadixCache::remove(RadixNode* leaf) {
   CHECK(leaf->children.empty() && leaf->locks == 0 && leaf->pages.empty() && leaf->host_pages.empty());
   update_orders(leaf);
   RadixNode* parent = leaf->parent;
-  parent->children.erase(find_entry(*leaf));
+  parent->children.erase(leaf->block_hash, leaf);
   nodes_.erase(leaf->self);
   if (!parent->is_root() || !parent->children.empty()) return;
   roots_.erase(roots_.find(*parent->space));
   nodes_.erase(parent->self);
-}
-
-// The entry of a node in its parent's map.
-RadixNode::Children::iterator RadixCache::find_entry(const RadixNode& node) const {
-  const auto [first, last] = node.parent->children.equal_range(node.block_hash);
-  const auto entry = std::find_if(first, last, [&](const auto& candidate) { return candidate.second == &node; });
-  CHECK(entry != last);
-  return entry;
 }
 
 // The tuples of EvictionStrategy as unsigned numbers, the smallest first.
