@@ -53,13 +53,14 @@ static inline void store_partial(float* p, V8 a, int64_t n) {
   __builtin_memcpy(p, &a, static_cast<uint64_t>(n) * sizeof(float));
 }
 
-// Words 0 .. 3 at p, widened to 32 bits. (Signed or not as the type of the words is.)
-template <typename Word>
-static inline I4 load_words4(const char* p) {
-  typedef Word Words __attribute__((vector_size(4 * sizeof(Word))));
-  Words words;
-  __builtin_memcpy(&words, p, sizeof words);
-  return __builtin_convertvector(words, I4);
+// Words of 16 bits, and pairs of them side by side: what becomes the low and the high half of a 32-bit lane.
+typedef int16_t W8 __attribute__((vector_size(16)));
+typedef int8_t B16 __attribute__((vector_size(16)));
+typedef int64_t L2 __attribute__((vector_size(16)));
+
+static inline I4 pair_first4(W8 low, W8 high) { return (I4)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11); }
+static inline I4 pair_last4(W8 low, W8 high) {
+  return (I4)__builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
 // binary16: shifted into place, exponent and mantissa are those of value * 2^-112, subnormals included, and the product
@@ -73,24 +74,31 @@ static inline F4 widen_f16(I4 bits) {
 }
 
 template <WeightKind kind>
-static inline F4 load_weights4(const char* p) {
-  if constexpr (kind == WeightKind::kF16) return widen_f16(load_words4<uint16_t>(p));
-  return (F4)(load_words4<uint16_t>(p) << 16);
-}
-
-template <WeightKind kind>
 static inline V8 load_weights(const char* p) {
   V8 a;
   if constexpr (kind == WeightKind::kF32) {
     __builtin_memcpy(&a, p, sizeof a);
-  } else {
-    a = {load_weights4<kind>(p), load_weights4<kind>(p + 8)};
+    return a;
   }
-  return a;
+  W8 words;
+  __builtin_memcpy(&words, p, sizeof words);
+  const W8 none = {};
+  if constexpr (kind == WeightKind::kF16) {
+    return {widen_f16(pair_first4(words, none)), widen_f16(pair_last4(words, none))};
+  }
+  return {(F4)pair_first4(none, words), (F4)pair_last4(none, words)};
 }
 
+// Each byte comes to the top of a 32-bit lane and is shifted down with its sign.
 static inline V8 load_int8(const char* p) {
-  return {__builtin_convertvector(load_words4<int8_t>(p), F4), __builtin_convertvector(load_words4<int8_t>(p + 4), F4)};
+  int64_t eight;
+  __builtin_memcpy(&eight, p, sizeof eight);
+  const B16 bytes = (B16)L2{eight, 0};
+  const B16 none = {};
+  const W8 high = (W8)__builtin_shufflevector(none, bytes, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const I4 lo = pair_first4((W8)none, high) >> 24;
+  const I4 hi = pair_last4((W8)none, high) >> 24;
+  return {__builtin_convertvector(lo, F4), __builtin_convertvector(hi, F4)};
 }
 
 // ((0+1) + (2+3)) + ((4+5) + (6+7)).
