@@ -1,6 +1,7 @@
 #include "runner/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -10,9 +11,14 @@
 namespace millrace {
 namespace {
 
-// The first guess at how many ranked tokens hold top_p of the mass, and how the guess grows when they do not.
+// The likeliest tokens that are ranked at once: they nearly always hold top_p of the mass.
 constexpr int32_t kFirstRanked = 64;
-constexpr int32_t kRankedGrowth = 4;
+// Where they do not, tokens are sorted into buckets by how far they lie under the largest logit: equal steps up to
+// kBucketSpan times the temperature (a weight of e^-32), the last bucket holds the rest.
+constexpr std::size_t kBuckets = 2048;
+constexpr double kBucketSpan = 32;
+// Sums in bucket order and in rank order differ by rounding; more than this never.
+constexpr double kSumSlack = 1e-9;
 
 // The place in `weights` where the running sum passes uniform * sum. Weights under `min_p` count as 0: the largest
 // weight is 1, so "p < min_p * p_max" is "weight < min_p".
@@ -90,7 +96,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingSpe
   std::span<const int32_t> kept;
   if (spec.top_p < 1) {
     weigh_all(logits, largest, spec.temperature);  // top_p looks at the mass of the whole vocabulary
-    kept = keep_top_p(logits, limit, spec.top_p);
+    kept = keep_top_p(logits, limit, spec.top_p, spec.temperature);
   } else {
     kept = select_.by_id(logits, limit);
   }
@@ -111,22 +117,64 @@ void Sampler::weigh(std::span<const float> logits, std::span<const int32_t> ids,
   }
 }
 
-// Keeps the ranks whose predecessors hold at most top_p of the whole mass, `limit` ranks at most: the token that
-// crosses the line stays. weights_ holds the weights of all ids.
-std::span<const int32_t> Sampler::keep_top_p(std::span<const float> logits, int32_t limit, double top_p) {
+// The first `count` of kept_ are ranked; how many of them have predecessors that hold at most `mass`. The token that
+// crosses the line stays. `crossed`: whether one of them does.
+std::size_t Sampler::cut_at_mass(std::size_t count, double mass, bool& crossed) const {
+  double before = 0;
+  std::size_t kept = 0;
+  for (; kept < count && before <= mass; ++kept) before += weights_[static_cast<std::size_t>(kept_[kept])];
+  crossed = before > mass;
+  return kept;
+}
+
+// Keeps the ranks whose predecessors hold at most top_p of the whole mass, `limit` ranks at most. weights_ holds the
+// weights of all ids.
+std::span<const int32_t> Sampler::keep_top_p(std::span<const float> logits, int32_t limit, double top_p,
+                                             double temperature) {
   const double mass = top_p * std::accumulate(weights_.begin(), weights_.end(), 0.0);
-  for (int32_t wanted = std::min(kFirstRanked, limit);; wanted = std::min(wanted * kRankedGrowth, limit)) {
-    const std::span<const int32_t> ranked = select_.ranked(logits, wanted);
-    std::size_t count = 0;
-    double before = 0;
-    for (; count < ranked.size() && before <= mass; ++count) {
-      before += weights_[static_cast<std::size_t>(ranked[count])];
-    }
-    if (before <= mass && wanted < limit) continue;  // the line lies further on
-    std::copy_n(ranked.begin(), count, kept_.begin());
-    std::sort(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count));
-    return {kept_.data(), count};
+  const std::span<const int32_t> first = select_.ranked(logits, std::min(kFirstRanked, limit));
+  std::copy(first.begin(), first.end(), kept_.begin());
+  bool crossed = false;
+  std::size_t kept = cut_at_mass(first.size(), mass, crossed);
+  if (!crossed && static_cast<int32_t>(first.size()) < limit) {
+    const std::size_t ranked = rank_mass(logits, limit, mass, logits[static_cast<std::size_t>(first[0])], temperature);
+    kept = cut_at_mass(std::min(ranked, static_cast<std::size_t>(limit)), mass, crossed);
   }
+  std::sort(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(kept));
+  return {kept_.data(), kept};
+}
+
+// Ranks as many of the likeliest tokens in kept_ as hold more than `mass`, or `limit` of them, or all; and some more,
+// since whole buckets are taken. Only those tokens are sorted. Returns how many.
+std::size_t Sampler::rank_mass(std::span<const float> logits, int32_t limit, double mass, float largest,
+                               double temperature) {
+  const double scale = kBuckets / (kBucketSpan * temperature);
+  // Larger logits never come into a later bucket: every step is monotonic.
+  const auto bucket_of = [&](std::size_t id) {
+    const double place = (static_cast<double>(largest) - static_cast<double>(logits[id])) * scale;
+    // "Not smaller" takes NaN to the last bucket too: -inf logits at a temperature near the end of the numbers.
+    return place < static_cast<double>(kBuckets - 1) ? static_cast<std::size_t>(place) : kBuckets - 1;
+  };
+  std::array<double, kBuckets> masses{};
+  std::array<int32_t, kBuckets> counts{};
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    const std::size_t bucket = bucket_of(id);
+    masses[bucket] += weights_[id];
+    ++counts[bucket];
+  }
+  std::size_t last = 0;
+  double sum = masses[0];
+  for (int64_t count = counts[0]; last + 1 < kBuckets && count < limit && sum <= mass * (1 + kSumSlack);) {
+    ++last;
+    sum += masses[last];
+    count += counts[last];
+  }
+  std::size_t ranked = 0;
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    if (bucket_of(id) <= last) kept_[ranked++] = static_cast<int32_t>(id);
+  }
+  std::sort(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(ranked), RankBefore{logits.data()});
+  return ranked;
 }
 
 }  // namespace millrace

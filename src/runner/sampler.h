@@ -39,10 +39,12 @@ class Sampler {
  private:
   void weigh(std::span<const float> logits, std::span<const int32_t> ids, float largest, double temperature);
   void weigh_all(std::span<const float> logits, float largest, double temperature);
-  std::span<const int32_t> keep_top_p(std::span<const float> logits, int32_t limit, double top_p);
+  std::span<const int32_t> keep_top_p(std::span<const float> logits, int32_t limit, double top_p, double temperature);
+  std::size_t cut_at_mass(std::size_t count, double mass, bool& crossed) const;
+  std::size_t rank_mass(std::span<const float> logits, int32_t limit, double mass, float largest, double temperature);
 
   TopSelect select_;
-  std::vector<int32_t> kept_;    // ids in increasing order
+  std::vector<int32_t> kept_;    // ids that top_p keeps, first ranked, then in increasing order
   std::vector<double> weights_;  // of all ids, or of the kept ones: exp((logit - largest) / T); the largest is 1
 };
 

@@ -107,6 +107,23 @@ TEST(Sampler, DistributionsOverPositionsAndSeeds) {
   }
 }
 
+// The ends of what a temperature may be, with every filter: an impossible token is never drawn, nor one under the cut.
+TEST(Sampler, ExtremeTemperatures) {
+  const int n = 500;
+  std::vector<float> logits(n, -kInf);
+  for (std::size_t i = 0; i < 200; ++i) logits[2 * i] = static_cast<float>(i);
+  Sampler sampler(n);
+  for (int32_t position = 0; position < 200; ++position) {
+    for (const double top_p : {0.7, 1.0}) {
+      const auto hot = sampler.sample(logits, spec_of(1.7e308, -1, top_p, 0), position);
+      ASSERT_TRUE(hot.ok());
+      EXPECT_EQ(*hot % 2, 0);
+      EXPECT_GE(*hot, top_p < 1 ? 2 * 59 : 0) << "200 equal weights: the 141 likeliest ids stay";
+      EXPECT_EQ(*sampler.sample(logits, spec_of(1.01e-6, -1, top_p, 0), position), 398);
+    }
+  }
+}
+
 TEST(Sampler, GreedyTakesTheLowestIdAmongTheLargest) {
   Sampler sampler(6);
   const std::vector<float> logits = {-kInf, 1.0f, 3.0f, 3.0f, -2.0f, 3.0f};
