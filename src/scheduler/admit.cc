@@ -1,6 +1,7 @@
 // Admission: who of the waiting gets pages now.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "scheduler/scheduler.h"
 
@@ -38,7 +39,8 @@ Admission Scheduler::try_admit(Sequence& sequence, int64_t& reserved) {
 
   look_up(sequence);
   if (is_being_computed(sequence)) {
-    if (sequence.deferred++ == 0) ++counters_.deferred;
+    ++sequence.deferred;
+    if (!std::exchange(sequence.ever_deferred, true)) ++counters_.deferred;
     return Admission::kDeferred;
   }
   const int32_t cached = memory_.cache().cached_pages();
@@ -85,6 +87,7 @@ void Scheduler::start(Sequence& sequence) {
 
 void Scheduler::look_up(Sequence& sequence) {
   if (sequence.matched_tree == tree_changes_) return;
+  ++counters_.look_ups;
   const int32_t matched = memory_.cached_tokens(sequence, weight_version_.value_or(0));
   if (matched > sequence.matched) sequence.deferred = 0;
   sequence.matched = matched;

@@ -3,6 +3,7 @@
 // stand when that batch was settled, and the token that it samples is kTokenInFlight.
 #include <algorithm>
 
+#include "base/trace.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/share.h"
 #include "scheduler/stop.h"
@@ -10,6 +11,7 @@
 namespace millrace {
 
 Scheduler::Plan Scheduler::plan(Deltas& out) {
+  trace::Span span("plan", "scheduler");
   Plan plan;
   const Room room = make_room_for_decodes(out);
   if (room == Room::kWaitForSettle) {
@@ -35,6 +37,7 @@ Scheduler::Plan Scheduler::plan(Deltas& out) {
   for (std::size_t i = 0; i < prefilling.size(); ++i) {
     if (shares[i] > 0) add_rows(*prefilling[i], shares[i], plan);
   }
+  span.note("sequences", static_cast<int64_t>(plan.rows.size()));
   return plan;
 }
 

@@ -55,6 +55,7 @@ struct Sequence {
   int32_t deficit = 0;             // pages that it lacked; 0: it was not refused
   int64_t refused_room = 0;        // pages available beyond those reserved, when it was refused
   uint64_t refused_published = 0;  // Scheduler::published_pages_ then
+  bool ever_deferred = false;
   int32_t deferred = 0;  // passes in which it waited for another to compute its next page, since its match grew
 
   // KV

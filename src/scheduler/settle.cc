@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/stop.h"
 
@@ -52,6 +53,8 @@ bool Scheduler::submit(Plan plan, Deltas& out) {
 }
 
 void Scheduler::settle(BatchResult result, Deltas& out) {
+  trace::Span span("settle", "scheduler");
+  span.note("sequences", static_cast<int64_t>(in_flight_.front().rows.size()));
   const InFlight batch = std::move(in_flight_.front());
   in_flight_.pop_front();
   ++counters_.steps;

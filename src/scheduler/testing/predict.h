@@ -16,6 +16,17 @@ struct Expected {
   std::vector<wire::TokenLogprobs> prompt_logprobs;  // from prompt_logprobs_from on
 };
 
+// Equality for what is compared with a prediction.
+template <typename T>
+bool same(const T& a, const T& b) {
+  return a == b;
+}
+template <>
+inline bool same(const wire::TokenLogprobs& a, const wire::TokenLogprobs& b) {
+  return a.token == b.token && a.logprob == b.logprob && a.top_ids == b.top_ids && a.top == b.top &&
+         a.of_ids == b.of_ids;
+}
+
 namespace internal {
 
 inline bool has(const std::vector<int32_t>& ids, int32_t token) { return std::ranges::count(ids, token) > 0; }
