@@ -75,7 +75,7 @@ struct SchedulerFacts {
   uint64_t retractions = 0;
   uint64_t preempted = 0;         // of those, for a request of higher priority
   uint64_t deferred = 0;          // requests that waited for another to compute a prefix they share
-  uint64_t look_ups = 0;  // of a waiting request's prefix in the cache
+  uint64_t look_ups = 0;          // of a waiting request's prefix in the cache
   uint64_t prompt_tokens = 0;     // of all admitted requests
   uint64_t cached_tokens = 0;     // of those, found in the prefix cache, the host tier included
   uint64_t host_tokens = 0;       // of those, in the host tier
