@@ -23,7 +23,8 @@ nlohmann::json golden() {
 constexpr CacheOptions kEvents = {.events = true};
 
 TEST(BlockHash, SipHashIsThatOfCPython) {
-  for (const auto& row : golden().at("siphash")) {
+  const nlohmann::json file = golden();
+  for (const auto& row : file.at("siphash")) {
     const auto tokens = row.at("tokens").get<Tokens>();
     EXPECT_EQ(static_cast<int64_t>(siphash13(tokens, 0, 0)), row.at("hash").get<int64_t>()) << row;
   }
@@ -34,7 +35,8 @@ TEST(BlockHash, SipHashIsThatOfCPython) {
 
 // The cache's events name each page by the chain, however the tree was cut when they were stored.
 TEST(KvEvents, HashesAreTheChainsOfSha256) {
-  for (const auto& row : golden().at("chains")) {
+  const nlohmann::json file = golden();
+  for (const auto& row : file.at("chains")) {
     const auto page = row.at("page").get<int32_t>();
     const auto tokens = row.at("tokens").get<Tokens>();
     const auto hashes = row.at("hashes").get<std::vector<int64_t>>();
