@@ -6,11 +6,15 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "app/loading.h"
 #include "base/status.h"
+#include "control/zmq_mailbox.h"
 #include "stages/front.h"
+#include "stages/scheduler_stage.h"
 #include "stages/tokenizer_stage.h"
 
 namespace millrace {
@@ -44,6 +48,15 @@ class Backend {
 
 Result<std::unique_ptr<Backend>> make_single_backend(const ServeOptions& options, TextSide& side);
 Result<std::unique_ptr<Backend>> make_process_backend(const ServeOptions& options, TextSide& side);
+
+// The name of the socket of one incarnation of a scheduler: what was meant for a dead one never reaches the next.
+std::string scheduler_socket(int replica, uint64_t incarnation);
+
+// A scheduler stage with its share of the machine. `zmq`: for its KV events, where the options ask for them.
+Result<std::unique_ptr<SchedulerStage>> make_scheduler_stage(const ModelOptions& options, int replica, int replicas,
+                                                             std::vector<int32_t> eos_token_ids, ZmqContext& zmq,
+                                                             std::unique_ptr<Inbox> inbox,
+                                                             std::shared_ptr<Outbox> detokenizer, uint64_t incarnation);
 
 // The one line that a user sees when a start fails: "millrace: error: ...".
 void print_error(const Status& status);

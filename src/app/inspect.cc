@@ -7,6 +7,7 @@
 #include "formats/weights.h"
 #include "models/model.h"
 #include "pipeline/supervisor.h"
+#include "runner/kv_pages.h"
 
 namespace millrace {
 namespace {
@@ -47,7 +48,6 @@ std::string attention_text(const ModelConfig& c) {
 
 void print_model(const ModelDir& dir, const WeightStore& store) {
   const ModelConfig& c = dir.config;
-  const int64_t kv = kv_bytes_per_token(c, DType::kF32);
   std::printf("%s\n", dir.path.c_str());
   print_row("architecture", std::string(architecture_name(c.architecture)));
   print_row("parameters", fmt::format("{} ({})", count_text(parameter_count(c)), parameter_count(c)));
@@ -58,9 +58,14 @@ void print_model(const ModelDir& dir, const WeightStore& store) {
   print_row("vocabulary", fmt::format("{}, {} head", c.vocab_size, c.tie_word_embeddings ? "tied" : "own"));
   print_row("context length", fmt::format("{} tokens", c.max_position_embeddings));
   print_row("rope", fmt::format("{}, theta {}", rope_type_name(c.rope.type), c.rope.theta));
-  print_row("KV cache",
-            fmt::format("{} a token (F32), {} for a whole context", bytes_text(static_cast<uint64_t>(kv)),
-                        bytes_text(static_cast<uint64_t>(kv) * static_cast<uint64_t>(c.max_position_embeddings))));
+  for (const char* name : {"f32", "bf16", "f16", "int8"}) {
+    const auto dtype = kv_dtype_from_name(name);
+    if (!dtype.ok()) continue;
+    const auto token = static_cast<uint64_t>(kv_page_bytes(c, {0, c.layers}, 1, *dtype));
+    print_row(name == std::string("f32") ? "KV cache" : "",
+              fmt::format("{:<4} {} a token, {} for a whole context", name, bytes_text(token),
+                          bytes_text(token * static_cast<uint64_t>(c.max_position_embeddings))));
+  }
 }
 
 Status inspect(const InspectOptions& options) {

@@ -59,13 +59,13 @@ uint64_t available_bytes() {
 
 // Pages that --kv-gib asks for; by default as many as the running requests can fill, within a quarter of the free
 // memory.
-Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions& options) {
+Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions& options, DType dtype) {
   const LayerRange all{0, config.layers};
   const int64_t context = context_length(config, options.context_length);
   const int64_t pages_each = (context + options.page_size - 1) / options.page_size;
-  const auto bytes =
-      static_cast<uint64_t>(options.kv_gib > 0 ? options.kv_gib * kGiB : static_cast<double>(available_bytes()) / 4);
-  int64_t pages = page_count_for(config, all, options.page_size, bytes);
+  const double quarter = static_cast<double>(available_bytes()) / 4 / options.replicas;
+  const auto bytes = static_cast<uint64_t>(options.kv_gib > 0 ? options.kv_gib * kGiB : quarter);
+  int64_t pages = page_count_for(config, all, options.page_size, bytes, dtype);
   if (options.kv_gib <= 0) pages = std::min(pages, pages_each * options.max_running_requests);
   if (pages < pages_each) {
     LOG_WARNING("KV memory holds {} tokens, less than the context of {}: longer requests will be refused",
@@ -73,9 +73,21 @@ Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions&
   }
   if (pages < 1) {
     return error(StatusCode::kResourceExhausted, "KV memory of {} bytes; wanted at least {} for one page (--kv-gib)",
-                 bytes, kv_page_bytes(config, all, options.page_size));
+                 bytes, kv_page_bytes(config, all, options.page_size, dtype));
   }
   return static_cast<int32_t>(pages);
+}
+
+// Pages of the host tier that --kv-host-gib asks for.
+Result<int32_t> choose_host_page_count(const ModelConfig& config, const ModelOptions& options, DType dtype) {
+  if (options.kv_host_gib <= 0) return 0;
+  const LayerRange all{0, config.layers};
+  const auto bytes = static_cast<uint64_t>(options.kv_host_gib * kGiB);
+  const int32_t pages = page_count_for(config, all, options.page_size, bytes, dtype);
+  if (pages >= 1) return pages;
+  return error(StatusCode::kResourceExhausted,
+               "host memory of {} bytes; wanted at least {} for one page (--kv-host-gib)", bytes,
+               kv_page_bytes(config, all, options.page_size, dtype));
 }
 
 Result<std::unique_ptr<Runner>> load_runner(const ModelOptions& options, const LoadProgress& progress) {
@@ -90,13 +102,18 @@ Result<std::unique_ptr<Runner>> load_runner(const ModelOptions& options, const L
   };
   RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
   if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
-  ASSIGN_OR_RETURN(const int32_t pages, choose_page_count(dir.config, options));
+  ASSIGN_OR_RETURN(const DType dtype, kv_dtype_from_name(options.kv_dtype));
+  ASSIGN_OR_RETURN(const int32_t pages, choose_page_count(dir.config, options, dtype));
+  ASSIGN_OR_RETURN(const int32_t host_pages, choose_host_page_count(dir.config, options, dtype));
   ASSIGN_OR_RETURN(auto runner, ModelRunner::make(std::move(model), {.threads = options.threads,
                                                                      .page_size = options.page_size,
                                                                      .page_count = pages,
+                                                                     .host_page_count = host_pages,
+                                                                     .kv_dtype = dtype,
                                                                      .context_length = options.context_length,
                                                                      .max_rows = options.chunked_prefill_tokens}));
-  LOG_INFO("{} KV pages of {} tokens", pages, options.page_size);
+  LOG_INFO("{} KV pages of {} tokens in {}, {} in the host tier", pages, options.page_size, options.kv_dtype,
+           host_pages);
   return std::unique_ptr<Runner>(std::move(runner));
 }
 
@@ -154,11 +171,22 @@ Result<TextSide> load_text_side(const ServeOptions& options) {
 }
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids) {
-  return {.max_running_requests = options.max_running_requests,
-          .max_queued_requests = options.max_queued_requests,
-          .chunked_prefill_tokens = options.chunked_prefill_tokens,
-          .prefix_cache = options.prefix_cache,
-          .eos_token_ids = std::move(eos_token_ids)};
+  SchedulerOptions out;
+  out.max_running_requests = options.max_running_requests;
+  out.max_queued_requests = options.max_queued_requests;
+  out.chunked_prefill_tokens = options.chunked_prefill_tokens;
+  out.max_decode_gap_ms = options.max_decode_gap_ms;
+  out.max_skips = options.max_skips;
+  // The command line knows these names; what it does not, stays at its default.
+  if (auto policy = parse_policy(options.schedule_policy); policy.ok()) out.policy = *policy;
+  if (auto eviction = parse_eviction_strategy(options.eviction_policy); eviction.ok()) out.cache.eviction = *eviction;
+  if (auto write = parse_write_policy(options.kv_host_write_policy); write.ok()) out.cache.write_policy = *write;
+  out.priority_preemption_gap = options.priority_preemption_gap;
+  out.overlap = options.overlap == "on";
+  out.prefix_cache = options.prefix_cache;
+  out.cache.events = !options.kv_events.empty();
+  out.eos_token_ids = std::move(eos_token_ids);
+  return out;
 }
 
 LoadRunner make_load_runner(const ModelOptions& options) {

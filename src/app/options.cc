@@ -1,9 +1,98 @@
 #include "app/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "app/loading.h"
+#include "base/cpu_info.h"
+#include "control/event_socket.h"
+#include "stages/replica_router.h"
 
 namespace millrace {
 namespace {
+
+void add_scheduling_options(CLI::App& command, ModelOptions& o) {
+  const char* group = "Scheduling";
+  command.add_option("--max-running-requests", o.max_running_requests, "Requests computed together at most")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-queued-requests", o.max_queued_requests, "Requests waiting at most; more get a 429")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--chunked-prefill-tokens", o.chunked_prefill_tokens, "Token rows computed in one step at most")
+      ->check(CLI::Range(16, 65536))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--schedule-policy", o.schedule_policy,
+                  "Who is admitted first: fcfs (by arrival), lpm (longest prefix in the cache), dfs-weight (by shared "
+                  "prefixes), lof (longest output), random, priority (the request's own)")
+      ->check(CLI::IsMember({"fcfs", "lpm", "dfs-weight", "lof", "random", "priority"}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--priority-preemption-gap", o.priority_preemption_gap,
+                  "With priority: a waiting request may push out running ones whose priority is smaller by more")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-skips", o.max_skips,
+                  "How many later requests may be admitted before one that does not fit yet")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-decode-gap-ms", o.max_decode_gap_ms,
+                  "While texts are generated, prefills are cut so that a step takes no longer; 0 = no such target")
+      ->check(CLI::Range(0, 600'000))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--overlap", o.overlap,
+                  "Plan the next batch while one is computed: on or off; the texts are the same")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_cache_options(CLI::App& command, ModelOptions& o) {
+  const char* group = "Prefix cache";
+  command
+      .add_flag("--prefix-cache,!--no-prefix-cache", o.prefix_cache, "Share KV pages of common prefixes (default on)")
+      ->group(group);
+  command
+      .add_option("--eviction-policy", o.eviction_policy,
+                  "Which cached pages go first: lru, lfu, fifo, mru, filo, priority, slru")
+      ->check(CLI::IsMember({"lru", "lfu", "fifo", "mru", "filo", "priority", "slru"}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--kv-host-gib", o.kv_host_gib,
+                  "Memory in GiB for a second pool of KV pages, which keeps what is evicted from the first; 0 = none")
+      ->check(CLI::Range(0.0, 65536.0))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--kv-host-write-policy", o.kv_host_write_policy,
+          "When a page is copied there: write_through (when it is cached), write_through_selective (at its second "
+          "use), write_back (when it is evicted)")
+      ->check(CLI::IsMember({"write_through", "write_through_selective", "write_back"}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--kv-events", o.kv_events,
+                  "ZeroMQ endpoint on which cached and evicted pages are published for routers: tcp://127.0.0.1:5557, "
+                  "ipc:///path; with --dp N the port or the path grows by one a scheduler")
+      ->group(group);
+  command
+      .add_flag("--kv-events-anywhere", o.kv_events_anywhere,
+                "Allow --kv-events on an address that other machines reach; events tell what the prompts hold")
+      ->group(group);
+}
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
   const char* group = "Model and memory";
@@ -25,28 +114,21 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->check(CLI::Range(0.0, 65536.0))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option(
+          "--kv-dtype", o.kv_dtype,
+          "How keys and values are stored: f32 (exact), bf16 or f16 (half the memory), int8 (a quarter, one scale "
+          "per token and head)")
+      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--context-length", o.context_length, "Longest sequence served; 0 = the model's own")
       ->check(CLI::Range(0, 1 << 26))
       ->capture_default_str()
       ->group(group);
   command.add_flag("--check-weights", o.check_weights, "Refuse weights that hold NaN or infinity")->group(group);
-
-  group = "Scheduling";
-  command.add_option("--max-running-requests", o.max_running_requests, "Requests computed together at most")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--max-queued-requests", o.max_queued_requests, "Requests waiting at most; more get a 429")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--chunked-prefill-tokens", o.chunked_prefill_tokens, "Token rows computed in one step at most")
-      ->check(CLI::Range(16, 65536))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_flag("--prefix-cache,!--no-prefix-cache", o.prefix_cache, "Share KV pages of common prefixes (default on)")
-      ->group(group);
+  add_scheduling_options(command, o);
+  add_cache_options(command, o);
   command.add_option("--log-level", o.log_level, "What is written to stderr")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
@@ -90,9 +172,39 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--queue-timeout-s", o.queue_timeout_s,
+                  "Longest wait of a request for its first step; then it gets a 504; 0 = no limit but its own")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--drain-timeout-s", o.drain_timeout_s,
                   "After Ctrl-C or SIGTERM, how long running requests may go on")
       ->check(CLI::Range(0, 86400))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--stall-restart-s", o.stall_restart_s,
+                  "A child process that makes no progress for so long is killed and started again; 0 = never")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--profile-dir", o.profile_dir,
+                  "Folder for the traces of /start_profile; default: millrace-profiles-UID under the temporary folder")
+      ->group(group);
+  command
+      .add_option(
+          "--dp", o.dp,
+          "Schedulers that share the requests (data parallel); each has a share of the threads and the KV memory")
+      ->check(CLI::Range(1, kMaxReplicas))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--dp-policy", o.dp_policy,
+                  "Which scheduler gets a request: round_robin, least_requests, least_tokens, or prefix_aware (the one "
+                  "that has most of the prompt cached, unless it is overloaded)")
+      ->check(CLI::IsMember({"round_robin", "least_requests", "least_tokens", "prefix_aware"}))
       ->capture_default_str()
       ->group(group);
 }
@@ -103,6 +215,8 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
   command.add_option("--incarnation", o.incarnation)->required();
   command.add_option("--parent", o.parent)->required();
   command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(',');
+  command.add_option("--replica", o.replica);
+  command.add_option("--replicas", o.replicas);
   add_model_options(command, o.model);
 }
 
@@ -117,6 +231,8 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add("--incarnation", o.incarnation);
   add("--parent", o.parent);
   for (int32_t id : o.eos_token_ids) add("--eos-token-ids", id);
+  add("--replica", o.replica);
+  add("--replicas", o.replicas);
   add("--model", m.model);
   add("--threads", m.threads);
   add("--page-size", m.page_size);
@@ -125,9 +241,54 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add("--max-running-requests", m.max_running_requests);
   add("--max-queued-requests", m.max_queued_requests);
   add("--chunked-prefill-tokens", m.chunked_prefill_tokens);
+  add("--kv-dtype", m.kv_dtype);
+  add("--kv-host-gib", m.kv_host_gib);
+  add("--kv-host-write-policy", m.kv_host_write_policy);
+  add("--schedule-policy", m.schedule_policy);
+  add("--priority-preemption-gap", m.priority_preemption_gap);
+  add("--max-skips", m.max_skips);
+  add("--max-decode-gap-ms", m.max_decode_gap_ms);
+  add("--overlap", m.overlap);
+  add("--eviction-policy", m.eviction_policy);
+  if (!m.kv_events.empty()) add("--kv-events", m.kv_events);
   add("--log-level", m.log_level);
   if (!m.prefix_cache) out.push_back("--no-prefix-cache");
   if (m.check_weights) out.push_back("--check-weights");
+  if (m.kv_events_anywhere) out.push_back("--kv-events-anywhere");
+  return out;
+}
+
+Status validate(const ServeOptions& o) {
+  const int threads = o.model.threads > 0 ? o.model.threads : cpu_info().usable_cpus;
+  if (o.dp > threads) {
+    LOG_WARNING("--dp {} with {} compute threads: each scheduler gets one, and they share the processors", o.dp,
+                threads);
+  }
+  if (o.model.kv_host_gib > 0 && !o.model.prefix_cache) {
+    return invalid_argument("--kv-host-gib is {} with --no-prefix-cache; wanted a prefix cache, whose pages it keeps",
+                            o.model.kv_host_gib);
+  }
+  if (!o.model.kv_events.empty() && !o.model.prefix_cache) {
+    return invalid_argument("--kv-events with --no-prefix-cache; wanted a prefix cache, of which they tell");
+  }
+  if (!o.model.kv_events.empty()) {
+    for (int i = 0; i < o.dp; ++i) {
+      RETURN_IF_ERROR(check_event_endpoint(share_of(o.model, i, o.dp).kv_events, o.model.kv_events_anywhere));
+    }
+  }
+  return Scheduler::validate(scheduler_options(o.model, {}));
+}
+
+ModelOptions share_of(const ModelOptions& options, int replica, int replicas) {
+  ModelOptions out = options;
+  if (replicas == 1) return out;
+  const int threads = options.threads > 0 ? options.threads : cpu_info().usable_cpus;
+  // The first ones get what does not divide.
+  out.threads = std::max(1, threads / replicas + (replica < threads % replicas ? 1 : 0));
+  out.kv_gib = options.kv_gib / replicas;
+  out.kv_host_gib = options.kv_host_gib / replicas;
+  out.replicas = replicas;
+  if (!options.kv_events.empty()) out.kv_events = nth_endpoint(options.kv_events, replica);
   return out;
 }
 

@@ -20,12 +20,24 @@ struct ModelOptions {
   std::string model;  // a Hugging Face model directory
   int threads = 0;    // compute threads; 0: all CPUs of this process
   int page_size = 16;
-  double kv_gib = 0;       // memory for KV pages; 0: a quarter of what is available, no more than can be used
+  double kv_gib = 0;  // memory for KV pages; 0: a quarter of what is available, no more than can be used
+  int replicas = 1;   // processes or threads that divide what is available
+  std::string kv_dtype = "f32";
+  double kv_host_gib = 0;  // memory for KV pages that were evicted; 0: none
+  std::string kv_host_write_policy = "write_through";
   int context_length = 0;  // 0: the model's own
   int max_running_requests = 64;
   int max_queued_requests = 1024;
   int chunked_prefill_tokens = 512;
+  std::string schedule_policy = "fcfs";
+  int priority_preemption_gap = 10;
+  int max_skips = 16;
+  int max_decode_gap_ms = 0;
+  std::string overlap = "on";
   bool prefix_cache = true;
+  std::string eviction_policy = "lru";
+  std::string kv_events;  // a ZeroMQ endpoint; empty: none are published
+  bool kv_events_anywhere = false;
   bool check_weights = false;
   std::string log_level = "info";
 };
@@ -42,6 +54,11 @@ struct ServeOptions {
   int max_body_mib = 32;
   int request_timeout_s = 600;
   int drain_timeout_s = 30;
+  int dp = 1;  // schedulers
+  std::string dp_policy = "prefix_aware";
+  int queue_timeout_s = 0;
+  int stall_restart_s = 120;
+  std::string profile_dir;  // empty: a folder of this user's under the system's temporary one
 };
 
 // A child process of `serve`.
@@ -51,6 +68,8 @@ struct StageOptions {
   uint64_t incarnation = 0;
   int parent = 0;
   std::vector<int32_t> eos_token_ids;
+  int replica = 0;   // of the scheduler
+  int replicas = 1;  // schedulers in all
   ModelOptions model;
 };
 
@@ -74,6 +93,12 @@ void add_inspect_options(CLI::App& command, InspectOptions& options);
 
 // The arguments with which `serve` starts a child: the inverse of add_stage_options.
 std::vector<std::string> stage_arguments(const StageOptions& options);
+
+// Errors that only several values together show, and those of names. kInvalidArgument names the option.
+Status validate(const ServeOptions& options);
+
+// The share of one of several schedulers: threads and memory are divided, and each has its own endpoint for KV events.
+ModelOptions share_of(const ModelOptions& options, int replica, int replicas);
 
 LogLevel log_level_of(const std::string& name);
 

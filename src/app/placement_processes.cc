@@ -26,6 +26,7 @@ class ProcessBackend : public Backend {
   Status open() {
     ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq_, run_dir_.endpoint("front")));
     make_front(std::move(inbox));
+    front_->on_hung([this](const std::string& stage, const std::string&) { supervisor_.kill_hung(stage); });
     return ok_status();
   }
 
@@ -40,33 +41,49 @@ class ProcessBackend : public Backend {
   }
 
  private:
-  ChildSpec child(const std::string& stage) {
-    return {stage, [this, stage](uint64_t incarnation) {
+  ChildSpec child(const std::string& name, const std::string& stage, int replica) {
+    return {name, [this, stage, replica](uint64_t incarnation) {
               return stage_arguments({.stage = stage,
                                       .run_dir = run_dir_.path(),
                                       .incarnation = incarnation,
                                       .parent = ::getpid(),
                                       .eos_token_ids = side_.eos_token_ids,
+                                      .replica = replica,
+                                      .replicas = options_.dp,
                                       .model = options_.model});
             }};
   }
 
+  std::vector<ChildSpec> children() {
+    std::vector<ChildSpec> out;
+    for (int i = 0; i < options_.dp; ++i) out.push_back(child(replica_name(i, options_.dp), "scheduler", i));
+    out.push_back(child("detokenizer", "detokenizer", 0));
+    return out;
+  }
+  int replica_of(const std::string& name) const {
+    for (int i = 0; i < options_.dp; ++i) {
+      if (name == replica_name(i, options_.dp)) return i;
+    }
+    return -1;
+  }
+
   // A scheduler is reached at an address of its own incarnation: what was meant for a dead one never reaches the next.
   void expect(const std::string& stage, uint64_t incarnation) {
-    if (stage != "scheduler") return front_->expect_stage(stage, incarnation);
-    auto outbox =
-        connect_outbox(zmq_, run_dir_.endpoint(fmt::format("scheduler-{}", incarnation)), BeforeConnected::kKeep);
+    const int replica = replica_of(stage);
+    if (replica < 0) return front_->expect_stage(stage, incarnation);
+    const std::string endpoint = run_dir_.endpoint(scheduler_socket(replica, incarnation));
+    auto outbox = connect_outbox(zmq_, endpoint, BeforeConnected::kKeep);
     if (!outbox.ok()) {
       LOG_ERROR("{}", outbox.status().message());
       return;
     }
-    front_->connect_scheduler(std::move(outbox).value(), incarnation);
+    front_->connect_scheduler(std::move(outbox).value(), incarnation, replica);
   }
 
   ZmqContext zmq_;
   RunDir run_dir_;
   Supervisor supervisor_{
-      {child("scheduler"), child("detokenizer")},
+      children(),
       {.starting = [this](const std::string& stage, uint64_t n) { expect(stage, n); },
        .died = [this](const std::string& stage, const std::string& how) { front_->stage_down(stage, how); },
        .gave_up = [this](const std::string&) { failed_.store(true); }}};

@@ -11,6 +11,7 @@
 #include "app/commands.h"
 #include "app/progress.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "http/server.h"
 #include "pipeline/supervisor.h"
 
@@ -92,7 +93,10 @@ int wait_for_the_end(Backend& backend, const ServeOptions& options, const std::s
     if (announced) continue;
     const Health health = backend.front().health();
     for (const wire::StageStatus& stage : health.stages) {
-      if (stage.stage == "scheduler") progress.update(stage);
+      if (stage.stage.starts_with("scheduler")) {
+        progress.update(stage);  // of several, the first that still loads
+        if (stage.state == wire::StageState::kLoading) break;
+      }
     }
     if (!health.ready) continue;
     progress.finish();
@@ -120,7 +124,8 @@ int run_serve(const ServeOptions& options) {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   log_init("front", log_level_of(options.model.log_level));
 
-  if (Status status = Scheduler::validate(scheduler_options(options.model, {})); !status.ok()) {
+  trace::name_process("front");
+  if (Status status = validate(options); !status.ok()) {
     return print_error(status), kExitBadInput;
   }
   auto side = load_text_side(options);

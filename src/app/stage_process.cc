@@ -6,6 +6,7 @@
 
 #include "app/backend.h"
 #include "app/commands.h"
+#include "base/trace.h"
 #include "control/zmq_mailbox.h"
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
@@ -21,11 +22,11 @@ constexpr int kWatchMs = 100;       // how late the death of the parent may be n
 Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, ZmqContext& zmq) {
   const auto endpoint = [&o](const std::string& name) { return RunDir::ipc_endpoint(o.run_dir, name); };
   if (o.stage == "scheduler") {
-    ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint(fmt::format("scheduler-{}", o.incarnation))));
+    ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint(scheduler_socket(o.replica, o.incarnation))));
     ASSIGN_OR_RETURN(auto detokenizer, connect_outbox(zmq, endpoint("detokenizer"), BeforeConnected::kRefuse));
-    return std::unique_ptr<Stage>(std::make_unique<SchedulerStage>(scheduler_options(o.model, o.eos_token_ids),
-                                                                   make_load_runner(o.model), std::move(inbox),
-                                                                   std::move(detokenizer), o.incarnation));
+    ASSIGN_OR_RETURN(auto stage, make_scheduler_stage(o.model, o.replica, o.replicas, o.eos_token_ids, zmq,
+                                                      std::move(inbox), std::move(detokenizer), o.incarnation));
+    return std::unique_ptr<Stage>(std::move(stage));
   }
   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(o.model.model));
   ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint("detokenizer")));
@@ -77,7 +78,10 @@ void block_sigterm() {
 }  // namespace
 
 int run_stage(const StageOptions& options) {
-  log_init(options.stage, log_level_of(options.model.log_level));
+  const std::string name =
+      options.stage == "scheduler" ? replica_name(options.replica, options.replicas) : options.stage;
+  log_init(name, log_level_of(options.model.log_level));
+  trace::name_process(name);
   block_sigterm();
   if (!become_child(options.parent).ok()) return 1;
   int exit_code = 0;

@@ -59,7 +59,7 @@ Result<pid_t> spawn_self(const std::vector<std::string>& arguments) {
 }  // namespace
 
 Supervisor::Supervisor(std::vector<ChildSpec> children, SupervisorEvents events) : events_(std::move(events)) {
-  for (ChildSpec& spec : children) children_.push_back({.spec = std::move(spec)});
+  for (ChildSpec& spec : children) children_.emplace_back().spec = std::move(spec);
 }
 
 Supervisor::~Supervisor() { stop(0); }
@@ -78,6 +78,12 @@ void Supervisor::stop(int grace_ms) {
   if (thread_.joinable()) thread_.join();
 }
 
+void Supervisor::kill_hung(const std::string& name) {
+  for (Child& child : children_) {
+    if (child.spec.name == name) child.kill.store(true);
+  }
+}
+
 void Supervisor::run() {
   while (!stop_.load()) {
     for (Child& child : children_) {
@@ -85,6 +91,7 @@ void Supervisor::run() {
         if (!child.given_up && now_ms() >= child.start_at_ms) launch(child);
         continue;
       }
+      if (child.kill.exchange(false)) ::kill(child.pid, SIGKILL);
       int wait_status = 0;
       if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) bury(child, wait_status);
     }
@@ -95,6 +102,7 @@ void Supervisor::run() {
 
 void Supervisor::launch(Child& child) {
   ++child.incarnation;
+  child.kill.store(false);
   child.started_ms = now_ms();
   events_.starting(child.spec.name, child.incarnation);
   auto pid = spawn_self(child.spec.arguments(child.incarnation));

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <thread>
@@ -47,6 +48,9 @@ class Supervisor {
   ~Supervisor();  // stop(0)
 
   void start();
+  // Kills the child with SIGKILL because it hangs; its death is noticed, and it is started again, as any other. From
+  // any thread. Nothing happens where it does not run.
+  void kill_hung(const std::string& name);
   // SIGTERM to all, then SIGKILL to those still there after grace_ms. Idempotent.
   void stop(int grace_ms);
 
@@ -59,6 +63,7 @@ class Supervisor {
     int64_t started_ms = 0;
     int64_t start_at_ms = 0;
     bool given_up = false;
+    std::atomic<bool> kill = false;
   };
 
   void run();
@@ -66,7 +71,7 @@ class Supervisor {
   void bury(Child& child, int wait_status);
   void end_all();
 
-  std::vector<Child> children_;
+  std::deque<Child> children_;  // their places stay: kill_hung() may look while the thread works
   const SupervisorEvents events_;
   std::thread thread_;
   std::atomic<bool> stop_{false};

@@ -136,6 +136,20 @@ class SupervisorTest : public ::testing::Test {
   std::unique_ptr<Supervisor> supervisor_;
 };
 
+TEST_F(SupervisorTest, AChildThatHangsIsKilledAndStartedAgain) {
+  start({child("a", "stubborn"), child("b", "sleep")});
+  const pid_t hung = wait_for_pid("a"), other = wait_for_pid("b");
+  ASSERT_EQ(::kill(hung, SIGSTOP), 0);  // stands still, and would not look at SIGTERM
+  supervisor_->kill_hung("nobody");
+  supervisor_->kill_hung("a");
+  ASSERT_TRUE(eventually([&] { return is_dead(hung) && read_pid(file("a")) != hung; }));
+  EXPECT_TRUE(eventually([&] { return events("a").size() >= 3; }));
+  EXPECT_EQ(events("a")[1].what, "died killed by signal 9 (KILL)");
+  EXPECT_EQ(events("a")[2].what, "starting 2");
+  EXPECT_FALSE(is_dead(other));
+  EXPECT_EQ(events("b").size(), 1u);
+}
+
 TEST_F(SupervisorTest, ADeadChildIsNoticedAndStartedAgain) {
   start({child("a", "sleep"), child("b", "sleep")});
   const pid_t first = wait_for_pid("a");

@@ -311,6 +311,7 @@ void Front::run() {
     }
   }
   finish_orders(true);
+  if (profile_writer_.joinable()) profile_writer_.join();  // what it answers to may not outlive this thread
 }
 
 }  // namespace millrace

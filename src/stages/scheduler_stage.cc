@@ -99,7 +99,7 @@ void SchedulerStage::receive_all(Scheduler& scheduler, Scheduler::Deltas& out, i
     } else if (auto* abort = std::get_if<wire::AbortRequest>(&*message)) {
       scheduler.abort(abort->id, out);
     } else if (auto* order = std::get_if<wire::AdminRequest>(&*message)) {
-      obey(scheduler, *order);
+      obey(*order);
     } else {
       LOG_WARNING("ignored a message of type {}: it is not for the scheduler", message->index());
     }
@@ -126,14 +126,13 @@ void SchedulerStage::reply(uint64_t order, const Status& status, std::string mes
       wire::AdminReply{.id = order, .stage = seat_.name, .code = status.code(), .message = std::move(text)});
 }
 
-void SchedulerStage::obey(Scheduler& scheduler, const wire::AdminRequest& order) {
+void SchedulerStage::obey(const wire::AdminRequest& order) {
   switch (order.action) {
     case wire::AdminAction::kFlushCache:
       if (flushes_.size() >= kMaxFlushes) {
         reply(order.id, error(StatusCode::kResourceExhausted, "{} flushes wait already, the limit", flushes_.size()));
       } else {
         flushes_.push_back({order.id, monotonic_ms() + std::max<int64_t>(order.timeout_ms, 0)});
-        settle_flushes(scheduler);
       }
       return;
     case wire::AdminAction::kStartProfile:
@@ -200,7 +199,7 @@ void SchedulerStage::beat_serving(const Scheduler& scheduler) {
 
 void SchedulerStage::step(Scheduler& scheduler, Scheduler::Deltas& out) {
   if (!scheduler.busy()) {
-    busy_ = false;
+    busy_ = scheduler.step(0, out);  // an idle moment is when the books are checked
     return;
   }
   trace::Span span("step", "scheduler");
@@ -224,9 +223,9 @@ void SchedulerStage::serve() {
     }
     receive_all(scheduler, out, busy_ ? 0 : kHeartbeatMs / 5);
     step(scheduler, out);
-    settle_flushes(scheduler);
-    if (feed_) feed_->publish(scheduler.take_events());
     send(out);
+    settle_flushes(scheduler);  // after the last words of those that it waited for
+    if (feed_) feed_->publish(scheduler.take_events());
   }
   scheduler.fail_all(Status(StatusCode::kUnavailable, "the scheduler is shutting down"), out);
   // What is in flight is waited for, so that every request gets its end; a runner that never answers is left behind.

@@ -57,7 +57,7 @@ class SchedulerStage : public Stage {
   void send(Scheduler::Deltas& out);
   void beat(wire::StageStatus status);
   void beat_serving(const Scheduler& scheduler);
-  void obey(Scheduler& scheduler, const wire::AdminRequest& order);
+  void obey(const wire::AdminRequest& order);
   void settle_flushes(Scheduler& scheduler);
   void reply(uint64_t order, const Status& status, std::string message = "");
 

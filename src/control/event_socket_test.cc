@@ -1,0 +1,115 @@
+// EventSocket: what a listener gets, what a slow one loses, and where nothing is published.
+#include "control/event_socket.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+
+namespace millrace {
+namespace {
+
+class Listener {
+ public:
+  Listener(ZmqContext& context, const std::string& endpoint, int high_water = 1000)
+      : socket_(zmq_socket(context.handle(), ZMQ_SUB)) {
+    const int timeout_ms = 2000, linger = 0;
+    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &timeout_ms, sizeof timeout_ms);
+    zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof linger);
+    zmq_setsockopt(socket_, ZMQ_RCVHWM, &high_water, sizeof high_water);
+    zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, "", 0);
+    EXPECT_EQ(zmq_connect(socket_, endpoint.c_str()), 0);
+  }
+  ~Listener() { zmq_close(socket_); }
+  // The frames of one message; empty where none comes in time.
+  std::vector<std::string> receive() {
+    std::vector<std::string> out;
+    int more = 1;
+    while (more != 0) {
+      zmq_msg_t frame;
+      zmq_msg_init(&frame);
+      if (zmq_msg_recv(&frame, socket_, 0) < 0) return {};
+      out.emplace_back(static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame));
+      more = zmq_msg_more(&frame);
+      zmq_msg_close(&frame);
+    }
+    return out;
+  }
+
+ private:
+  void* socket_;
+};
+
+class EventSocketTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { log_init("test", LogLevel::kError); }
+  static std::string endpoint() {
+    return "ipc://" + ::testing::TempDir() + "events-" + std::to_string(::getpid()) + ".sock";
+  }
+  ZmqContext context_;
+};
+
+TEST_F(EventSocketTest, AMessageIsTopicSequenceAndPayload) {
+  auto socket = EventSocket::bind(context_, endpoint(), false);
+  ASSERT_TRUE(socket.ok()) << socket.status().to_string();
+  Listener listener(context_, endpoint());
+  // A subscription takes a moment to arrive; what is published before is nobody's.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  (*socket)->publish("kv", "first");
+  (*socket)->skip();
+  (*socket)->publish("kv", std::string("se\0cond", 7));
+  EXPECT_EQ(listener.receive(), (std::vector<std::string>{"kv", std::string(8, '\0'), "first"}));
+  EXPECT_EQ(listener.receive(),
+            (std::vector<std::string>{"kv", std::string("\0\0\0\0\0\0\0\2", 8), std::string("se\0cond", 7)}));
+  EXPECT_EQ((*socket)->sequence(), 3u);
+}
+
+TEST_F(EventSocketTest, AListenerThatReadsNothingHoldsUpNobody) {
+  auto socket = EventSocket::bind(context_, endpoint(), false);
+  ASSERT_TRUE(socket.ok());
+  Listener slow(context_, endpoint(), 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string payload(1000, 'x');
+  for (int i = 0; i < 5 * kEventHighWater; ++i) (*socket)->publish("kv", payload);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_FALSE(slow.receive().empty());
+}
+
+TEST_F(EventSocketTest, TheSameEndpointTwiceIsAnError) {
+  auto first = EventSocket::bind(context_, "tcp://127.0.0.1:28931", false);
+  if (!first.ok()) GTEST_SKIP() << "the port is taken by another program: " << first.status().message();
+  EXPECT_EQ(EventSocket::bind(context_, "tcp://127.0.0.1:28931", false).status().code(), StatusCode::kUnavailable);
+}
+
+TEST(EventEndpoint, OnlyLoopbackUnlessToldOtherwise) {
+  for (const char* good : {"tcp://127.0.0.1:5557", "tcp://localhost:1", "tcp://[::1]:65535", "ipc:///tmp/x"}) {
+    EXPECT_TRUE(check_event_endpoint(good, false).ok()) << good;
+  }
+  for (const char* wide :
+       {"tcp://0.0.0.0:5557", "tcp://*:5557", "tcp://10.0.0.1:5557", "tcp://127.0.0.1.evil.example:1"}) {
+    const Status status = check_event_endpoint(wide, false);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << wide;
+    EXPECT_NE(status.message().find(wide), std::string::npos);
+    EXPECT_TRUE(check_event_endpoint(wide, true).ok()) << wide;
+  }
+  for (const char* bad : {"", "5557", "tcp://127.0.0.1", "tcp://127.0.0.1:0", "tcp://127.0.0.1:65536",
+                          "tcp://127.0.0.1:x", "tcp://:5", "ipc://", "pgm://eth0;239.0.0.1:5557", "inproc://x"}) {
+    EXPECT_EQ(check_event_endpoint(bad, true).code(), StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_FALSE(check_event_endpoint("ipc:///" + std::string(200, 'x'), true).ok());
+}
+
+TEST(EventEndpoint, EachOfSeveralHasItsOwn) {
+  EXPECT_EQ(nth_endpoint("tcp://127.0.0.1:5557", 0), "tcp://127.0.0.1:5557");
+  EXPECT_EQ(nth_endpoint("tcp://127.0.0.1:5557", 3), "tcp://127.0.0.1:5560");
+  EXPECT_EQ(nth_endpoint("ipc:///tmp/events", 1), "ipc:///tmp/events-1");
+}
+
+}  // namespace
+}  // namespace millrace
