@@ -95,6 +95,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   const ModelFacts& model = context.engine.model();
   RETURN_IF_ERROR(check_model(body, model));
   ASSIGN_OR_RETURN(CommonFields fields, read_common(body, model, kOpenAiDialect));
+  RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
   RETURN_IF_ERROR(refuse_unless(body, "echo", false));
   RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));

@@ -39,6 +39,7 @@ std::vector<GenerateRequest> make_requests(std::vector<Prompt> prompts, std::spa
       request.priority = fields.priority;
       request.timeout_ms = fields.timeout_ms;
       request.queue_timeout_ms = fields.queue_timeout_ms;
+      request.replica = fields.replica;
     }
   }
   return out;

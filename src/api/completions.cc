@@ -130,6 +130,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   const ModelFacts& model = context.engine.model();
   RETURN_IF_ERROR(check_model(body, model));
   ASSIGN_OR_RETURN(TextFields fields, read_fields(body, model));
+  RETURN_IF_ERROR(read_rank(request, fields.common.request));
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, model.vocab_size));
   const SamplingFields& sampling = fields.common.sampling;
   const std::size_t choices = prompts.size() * fields.best_of;

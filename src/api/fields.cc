@@ -1,5 +1,6 @@
 #include "api/fields.h"
 
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -122,9 +123,24 @@ Result<RequestFields> read_request_fields(const Json& body) {
   std::optional<int64_t> priority;
   RETURN_IF_ERROR(read_integer(body, "priority", INT32_MIN, INT32_MAX, priority));
   out.priority = static_cast<int32_t>(priority.value_or(0));
+  std::optional<int64_t> replica;
+  RETURN_IF_ERROR(read_integer(body, "routed_dp_rank", 0, INT32_MAX, replica));
+  if (replica) out.replica = static_cast<int32_t>(*replica);
   RETURN_IF_ERROR(read_seconds(body, "timeout_s", out.timeout_ms));
   RETURN_IF_ERROR(read_seconds(body, "queue_timeout_s", out.queue_timeout_ms));
   return out;
+}
+
+Status read_rank(const http::Request& request, RequestFields& out) {
+  const std::string* text = request.headers.find("X-Data-Parallel-Rank");
+  if (text == nullptr) return ok_status();
+  int32_t rank = -1;
+  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), rank);
+  if (code != std::errc() || end != text->data() + text->size() || rank < 0) {
+    return invalid_argument("X-Data-Parallel-Rank is '{}'; wanted an integer of at least 0", text->substr(0, 64));
+  }
+  out.replica = rank;
+  return ok_status();
 }
 
 Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect) {

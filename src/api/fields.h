@@ -12,6 +12,7 @@
 #include "api/error.h"
 #include "api/sampling_fields.h"
 #include "base/json.h"
+#include "http/message.h"
 #include "stages/engine.h"
 
 namespace millrace::api {
@@ -26,6 +27,7 @@ struct RequestFields {
   int32_t priority = 0;
   int64_t timeout_ms = 0;
   int64_t queue_timeout_ms = 0;
+  std::optional<int32_t> replica;  // the scheduler that it is pinned to: the header X-Data-Parallel-Rank
 };
 
 // What both OpenAI endpoints read besides their prompt.
@@ -47,6 +49,8 @@ Status check_model(const Json& body, const ModelFacts& model);
 // kInvalidArgument or kUnsupported with the field's name first in the message.
 Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect);
 Result<RequestFields> read_request_fields(const Json& body);
+// The header X-Data-Parallel-Rank. Whether there is such a scheduler, the engine knows.
+Status read_rank(const http::Request& request, RequestFields& out);
 
 // `neutral` is what may stand in a field that is not served; null and absent pass too.
 Status refuse_unless(const Json& body, const char* key, const Json& neutral);

@@ -134,6 +134,7 @@ std::vector<std::string> choice_ids(const GenerateFields& fields, std::vector<Li
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   ASSIGN_OR_RETURN(GenerateFields fields, read_generate_fields(body, context.engine.model()));
+  RETURN_IF_ERROR(read_rank(request, fields.request));
   std::vector<LiveRequests::Name> names;
   std::vector<std::string> ids = choice_ids(fields, names);
   ReplyOptions options;

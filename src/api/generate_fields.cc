@@ -60,7 +60,6 @@ Status refuse_unsupported(const Json& body) {
       {"bootstrap_host", nullptr},
       {"bootstrap_port", nullptr},
       {"bootstrap_room", nullptr},
-      {"routed_dp_rank", nullptr},
   };
   for (const auto& [key, value] : kNeutral) RETURN_IF_ERROR(refuse_unless(body, key, value));
   return ok_status();

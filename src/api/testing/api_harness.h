@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -44,6 +45,11 @@ class FakeEngine : public Engine {
  public:
   ModelFacts facts;
   std::function<Status(std::size_t index)> refuse;  // set: answers from inside submit() where it is not OK
+  std::map<int32_t, std::string> bytes;             // of tokens; others are "t" and their number
+  std::vector<wire::AdminRequest> orders;           // what admin() was asked
+  std::vector<wire::AdminReply> replies = {{.stage = "scheduler", .message = "done"}};
+  Health state = {.ready = true};
+  static constexpr int32_t kUndecodable = 66;  // a list that begins with it has no text
 
   ReqId submit(GenerateRequest request, Sink sink) override {
     std::size_t index = 0;
@@ -66,17 +72,22 @@ class FakeEngine : public Engine {
   void cancel(ReqId id) override {
     say(id.value - 1, {.id = id, .finish = wire::Finish{.reason = wire::FinishReason::kAborted}});
   }
-  void admin(wire::AdminAction, std::string, int64_t,
+  void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
-    done({{.stage = "scheduler"}});
+    orders.push_back({.action = action, .argument = std::move(argument), .timeout_ms = timeout_ms});
+    done(replies);
   }
-  std::string token_bytes(int32_t id) const override { return "t" + std::to_string(id); }
+  std::string token_bytes(int32_t id) const override {
+    const auto found = bytes.find(id);
+    return found == bytes.end() ? "t" + std::to_string(id) : found->second;
+  }
   void tokenize(Prompt, std::function<void(Result<TokenizeReply>)> done) override { done(TokenizeReply{{1, 2}}); }
-  void detokenize(std::vector<int32_t>, bool, std::function<void(Result<std::string>)> done) override {
-    done(std::string("text"));
+  void detokenize(std::vector<int32_t> ids, bool, std::function<void(Result<std::string>)> done) override {
+    if (ids.empty() || ids[0] != kUndecodable) return done(std::string("text"));
+    done(Status(StatusCode::kUnavailable, "the tokenizer stops"));
   }
   const ModelFacts& model() const override { return facts; }
-  Health health() const override { return {.ready = true}; }
+  Health health() const override { return state; }
 
   void say(std::size_t index, const wire::TextDelta& delta) {
     Sink sink;
@@ -89,6 +100,21 @@ class FakeEngine : public Engine {
   void accept(std::size_t index) { say(index, {.id = ReqId{index + 1}, .accepted = true, .usage = {5, 0, 2}}); }
   void text(std::size_t index, std::string text, int32_t tokens) {
     say(index, {.id = ReqId{index + 1}, .text = std::move(text), .usage = {5, tokens, 2}});
+  }
+  // One token with its text and its logprob, and the rivals.
+  void token(std::size_t index, int32_t id, std::string text, wire::Usage usage, double logprob,
+             std::vector<std::pair<int32_t, double>> top = {}, std::vector<double> of_ids = {}) {
+    wire::TextDelta delta{.id = ReqId{index + 1}, .text = std::move(text), .usage = usage, .tokens = {id}};
+    delta.logprobs = {place(id, logprob, top, std::move(of_ids))};
+    say(index, delta);
+  }
+  static wire::TokenLogprobs place(int32_t id, std::optional<double> logprob,
+                                   const std::vector<std::pair<int32_t, double>>& top = {},
+                                   std::vector<double> of_ids = {}) {
+    wire::TokenLogprobs out{.token = id, .logprob = logprob};
+    for (const auto& [rival, value] : top) out.top_ids.push_back(rival), out.top.push_back(value);
+    out.of_ids = std::move(of_ids);
+    return out;
   }
   void end(std::size_t index, wire::Finish finish, int32_t tokens, std::string text = "") {
     say(index, {.id = ReqId{index + 1}, .text = std::move(text), .finish = std::move(finish), .usage = {5, tokens, 2}});
@@ -170,6 +196,12 @@ class ApiHarness : public ::testing::Test {
       }
       return answer;
     });
+  }
+  Answer get(const std::string& path) {
+    http::Client client({"127.0.0.1", server_->port()}, "");
+    Answer answer;
+    if (auto response = client.get(path); response.ok()) answer = {response->status, response->body, {}};
+    return answer;
   }
   void wait_submitted(std::size_t count) {
     ASSERT_TRUE(eventually([&] { return engine_.submitted() >= count; }));
