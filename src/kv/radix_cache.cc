@@ -154,6 +154,7 @@ void RadixCache::load(RadixNode* node, std::span<const PageId> pages) {
     for (std::size_t i = 0; i < count; ++i) {
       copies_.push_back({CopyDirection::kFromHost, pages[i], next->host_pages[first + i]});
     }
+    counters_.loaded += count;
     add_pool_pages(next, pages.first(count));
     pages = pages.subspan(count);
   }

@@ -60,6 +60,23 @@ struct PeekResult {
   int32_t host_pages = 0;
 };
 
+// Pages since the beginning; counters only ever grow.
+struct CacheCounters {
+  uint64_t evicted = 0;       // from the pool, to make room
+  uint64_t host_evicted = 0;  // from the host tier, to make room
+  uint64_t backed_up = 0;     // copied to the host tier
+  uint64_t loaded = 0;        // copied back
+
+  CacheCounters& operator+=(const CacheCounters& other) {
+    evicted += other.evicted;
+    host_evicted += other.host_evicted;
+    backed_up += other.backed_up;
+    loaded += other.loaded;
+    return *this;
+  }
+  friend bool operator==(const CacheCounters&, const CacheCounters&) = default;
+};
+
 struct InsertOptions {
   int32_t priority = 0;
   // Where the input goes on: a locked node, wholly in the pool, whose path is left out of `tokens` and `pages`.
@@ -130,6 +147,7 @@ class RadixCache {
   int32_t locked_pages() const { return locked_pages_; }
   int32_t evictable_pages() const { return cached_pages_ - locked_pages_; }
   int32_t host_pages() const { return host_pages_; }
+  const CacheCounters& counters() const { return counters_; }
   int32_t node_count() const { return static_cast<int32_t>(nodes_.size() - roots_.size()); }
   // How often the eviction orders compared two nodes: what eviction costs, for the tests.
   uint64_t order_comparisons() const { return pool_order_.comparisons() + host_order_.comparisons(); }
@@ -207,6 +225,7 @@ class RadixCache {
   std::vector<PageCopy> copies_;
   KvEvents events_;
   bool muted_ = false;  // one kCleared will say what the removals would
+  CacheCounters counters_;
   int32_t cached_pages_ = 0;
   int32_t locked_pages_ = 0;
   int32_t host_pages_ = 0;

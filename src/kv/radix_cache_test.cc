@@ -91,6 +91,21 @@ TEST(RadixCache, ADivergingSequenceSplitsANode) {
   EXPECT_EQ(f.match({1, 2, 9, 10}), 4);
 }
 
+TEST(RadixCache, PeekingChangesNothing) {
+  Fixture f(2);
+  f.insert(range(1, 8));
+  f.insert({1, 2, 50, 51});
+  const std::string before = draw_tree(f.cache);
+  EXPECT_EQ(f.cache.peek({}, Tokens{1, 2, 3, 4, 9, 9, 9}).pages, 2);  // ends inside a node
+  EXPECT_EQ(f.cache.peek({}, range(1, 8)).pages, 3);                  // one token is left to compute
+  EXPECT_EQ(f.cache.peek({}, {}).pages, 0);
+  EXPECT_EQ(f.cache.peek({"other", 0}, range(1, 8)).pages, 0);
+  EXPECT_EQ(draw_tree(f.cache), before);
+  // The path looked at is still the one that was used longest ago.
+  f.cache.evict(1);
+  EXPECT_EQ(f.match(range(1, 8)), 6);
+}
+
 TEST(RadixCache, ASplitInsideAPageGoesBackToThePageBoundary) {
   Fixture f(4);
   f.insert(range(1, 12));

@@ -80,6 +80,7 @@ TEST(HostTier, AMatchGoesOnIntoTheHostAndLoadBringsItBack) {
   EXPECT_EQ(copies[0].direction, CopyDirection::kFromHost);
   EXPECT_EQ(copies[0].page, pages[0]);
   EXPECT_EQ(f.peek(range(1, 10)), "4+1");
+  EXPECT_EQ(f.cache.counters(), (CacheCounters{.evicted = 3, .host_evicted = 0, .backed_up = 5, .loaded = 2}));
   EXPECT_EQ(f.cache.evict(8), 0);
   f.cache.unlock(match.host_node);
   EXPECT_EQ(f.cache.evict(8), 4);
@@ -111,6 +112,7 @@ TEST(HostTier, AFullHostTierMakesRoomByTheStrategyAndNeverByThePathItself) {
   EXPECT_EQ(f.peek(range(20, 29)), "0+4");
   EXPECT_EQ(f.peek({5, 6}), "0+0");
   EXPECT_EQ(f.host.books().free(), 0);
+  EXPECT_EQ(f.cache.counters().host_evicted, 5u);  // one of the first path, then all of both but the new one's
 }
 
 TEST(HostTier, LockedPathsKeepTheirHostPages) {

@@ -1,6 +1,5 @@
 // Pages come into the two tiers and go: eviction, backup to the host, dropping.
 #include <algorithm>
-#include <ranges>
 
 #include "base/log.h"
 #include "kv/radix_cache.h"
@@ -78,6 +77,7 @@ int32_t RadixCache::evict(int32_t count) {
     drop_pool_pages(leaf, from_leaf);
     freed += from_leaf;
   }
+  counters_.evicted += static_cast<uint64_t>(freed);
   return freed;
 }
 
@@ -89,6 +89,7 @@ int32_t RadixCache::evict_host(int32_t count) {
     drop_host_pages(leaf, from_leaf);
     freed += from_leaf;
   }
+  counters_.host_evicted += static_cast<uint64_t>(freed);
   return freed;
 }
 
@@ -138,6 +139,7 @@ bool RadixCache::back_up(RadixNode* node) {
       copies_.push_back({CopyDirection::kToHost, next->pages[i], next->host_pages[i]});
     }
     host_pages_ += count;
+    counters_.backed_up += static_cast<uint64_t>(count);
     if (first == 0) ++next->parent->host_children;
     note_stored(*next, KvMedium::kHost, static_cast<int32_t>(first));
   }
@@ -163,7 +165,8 @@ int32_t RadixCache::drop_unlocked(std::optional<uint64_t> keep) {
   // One event says it all where nothing stays.
   muted_ = everything;
   int32_t freed = 0;
-  for (RadixNode* node : std::views::reverse(doomed)) {
+  for (auto it = doomed.rbegin(); it != doomed.rend(); ++it) {
+    RadixNode* node = *it;
     if (node->locks > 0 || !node->children.empty()) continue;
     const auto in_pool = static_cast<int32_t>(node->pages.size());
     const auto in_host = static_cast<int32_t>(node->host_pages.size());

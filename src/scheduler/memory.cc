@@ -123,6 +123,11 @@ KvEvents SequenceMemory::take_events() { return cache_->take_events(); }
 
 int32_t SequenceMemory::flush(std::optional<uint64_t> keep) { return cache_->drop_unlocked(keep); }
 
+CacheCounters SequenceMemory::counters() const {
+  CacheCounters sum = counters_before_;
+  return sum += cache_->counters();
+}
+
 Status SequenceMemory::verify(bool idle) const {
   RETURN_IF_ERROR(pool_->verify());
   if (host_pool_) RETURN_IF_ERROR(host_pool_->verify().with_prefix("host tier"));
@@ -141,7 +146,10 @@ Status SequenceMemory::verify(bool idle) const {
 void SequenceMemory::rebuild() {
   KvEvents before;
   const bool again = cache_ != nullptr;
-  if (again) before = cache_->take_events();
+  if (again) {
+    before = cache_->take_events();
+    counters_before_ += cache_->counters();
+  }
   cache_.reset();
   pool_ = std::make_unique<PagePool>(page_count_);
   host_pool_.reset();

@@ -48,8 +48,6 @@ Status validate(const MemoryOptions& options);
 class SequenceMemory {
  public:
   SequenceMemory(int32_t page_count, int32_t page_size, MemoryOptions options);
-  SequenceMemory(int32_t page_count, int32_t page_size, bool prefix_cache)
-      : SequenceMemory(page_count, page_size, MemoryOptions{prefix_cache, {}, 0}) {}
 
   int32_t page_size() const { return page_size_; }
   int32_t pages_for(int64_t tokens) const { return static_cast<int32_t>((tokens + page_size_ - 1) / page_size_); }
@@ -91,6 +89,8 @@ class SequenceMemory {
   KvEvents take_events();
 
   PageBooks books() const { return pool_->books(); }
+  // Since the beginning; rebuild() does not set them back.
+  CacheCounters counters() const;
   const RadixCache& cache() const { return *cache_; }
   const PagePool* host_pool() const { return host_pool_.get(); }  // nullptr: there is no host tier
   PagePool& pool() { return *pool_; }
@@ -114,6 +114,7 @@ class SequenceMemory {
   std::unique_ptr<PagePool> pool_;
   std::unique_ptr<PagePool> host_pool_;
   std::unique_ptr<RadixCache> cache_;
+  CacheCounters counters_before_;  // of the caches that rebuild() replaced
 };
 
 }  // namespace millrace

@@ -170,7 +170,9 @@ TEST_F(SequenceMemoryTest, FlushDropsOldWeightsAndRebuildTellsRouters) {
   EXPECT_EQ(memory.cached_tokens(sequence_of(16), 0), 0);
   run_through(memory, 16);
   memory.take_events();
+  EXPECT_EQ(memory.counters().backed_up, 8u);
   memory.rebuild();
+  EXPECT_EQ(memory.counters().backed_up, 8u);
   const KvEvents events = memory.take_events();
   ASSERT_EQ(events.events.size(), 1u);
   EXPECT_EQ(events.events[0].kind, KvEventKind::kCleared);
