@@ -186,9 +186,24 @@ TEST(Sampler, SpecsOutOfRangeAreNamed) {
   }
 }
 
+constexpr int32_t kVocab = 50;
+
+void expect_refused(const SamplingSpec& spec, const std::string& words) {
+  const Status status = check_sampling(spec, kVocab);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << words;
+  EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("wanted"), std::string::npos) << status.message();
+}
+
+template <typename Change>
+SamplingSpec spec_with(Change change) {
+  SamplingSpec spec;
+  change(spec);
+  return spec;
+}
+
 // Every field at both of its edges, one step outside of them, and with what is not a number.
 TEST(CheckSampling, EveryFieldIsSweptAtItsEdges) {
-  constexpr int32_t kVocab = 50;
   const double nan = kNan, inf = kInf;
   struct Field {
     const char* name;
@@ -204,12 +219,6 @@ TEST(CheckSampling, EveryFieldIsSweptAtItsEdges) {
       {"presence_penalty", &SamplingSpec::presence_penalty, {-2, 0, 2}, {-above_two, above_two, nan, inf, -inf}},
       {"repetition_penalty", &SamplingSpec::repetition_penalty, {tiny, 1, 2}, {0, -1, above_two, nan, inf, -inf}},
   };
-  const auto expect_refused = [&](const SamplingSpec& spec, const std::string& words) {
-    const Status status = check_sampling(spec, kVocab);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << words;
-    EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
-    EXPECT_NE(status.message().find("wanted"), std::string::npos) << status.message();
-  };
   for (const Field& field : fields) {
     SamplingSpec spec;
     for (const double value : field.good) {
@@ -221,26 +230,25 @@ TEST(CheckSampling, EveryFieldIsSweptAtItsEdges) {
       expect_refused(spec, fmt::format("{} is {}", field.name, value));
     }
   }
-  const auto with = [](auto change) {
-    SamplingSpec spec;
-    change(spec);
-    return spec;
-  };
+}
+
+TEST(CheckSampling, CountsIdsAndBiasesAreSweptAtTheirEdges) {
   constexpr int32_t kMaxTop = static_cast<int32_t>(wire::kMaxTopLogprobs), kMaxInt = 2147483647;
   for (const int32_t good : {-1, 0, 1, kMaxTop}) {
-    EXPECT_TRUE(check_sampling(with([&](auto& s) { s.top_logprobs = good; }), kVocab).ok()) << good;
+    EXPECT_TRUE(check_sampling(spec_with([&](auto& s) { s.top_logprobs = good; }), kVocab).ok()) << good;
   }
   for (const int32_t bad : {-2, kMaxTop + 1, kMaxInt, -kMaxInt - 1}) {
-    expect_refused(with([&](auto& s) { s.top_logprobs = bad; }), fmt::format("top_logprobs is {}", bad));
+    expect_refused(spec_with([&](auto& s) { s.top_logprobs = bad; }), fmt::format("top_logprobs is {}", bad));
   }
   for (const int32_t good : {-1, 1, kMaxInt}) {
-    EXPECT_TRUE(check_sampling(with([&](auto& s) { s.top_k = good; }), kVocab).ok()) << good;
+    EXPECT_TRUE(check_sampling(spec_with([&](auto& s) { s.top_k = good; }), kVocab).ok()) << good;
   }
   for (const double good : {-100.0, 0.0, 100.0}) {
-    EXPECT_TRUE(check_sampling(with([&](auto& s) { s.logit_bias = {{49, good}}; }), kVocab).ok()) << good;
+    EXPECT_TRUE(check_sampling(spec_with([&](auto& s) { s.logit_bias = {{49, good}}; }), kVocab).ok()) << good;
   }
-  for (const double bad : {std::nextafter(-100.0, -101.0), std::nextafter(100.0, 101.0), nan, inf, -inf}) {
-    expect_refused(with([&](auto& s) {
+  for (const double bad :
+       {std::nextafter(-100.0, -101.0), std::nextafter(100.0, 101.0), double{kNan}, double{kInf}, double{-kInf}}) {
+    expect_refused(spec_with([&](auto& s) {
                      s.logit_bias = {{49, bad}};
                    }),
                    fmt::format("logit_bias of token 49 is {}", bad));
@@ -248,26 +256,27 @@ TEST(CheckSampling, EveryFieldIsSweptAtItsEdges) {
   for (const int32_t id : {0, kVocab - 1, -1, kVocab}) {
     const bool good = id >= 0 && id < kVocab;
     const std::pair<SamplingSpec, std::string> named[] = {
-        {with([&](auto& s) {
+        {spec_with([&](auto& s) {
            s.logit_bias = {{id, 1.0}};
          }),
          "logit_bias"},
-        {with([&](auto& s) {
+        {spec_with([&](auto& s) {
            s.banned = {3, id};
          }),
          "banned"},
-        {with([&](auto& s) { s.logprob_token_ids = {id}; }), "logprob_token_ids"},
+        {spec_with([&](auto& s) { s.logprob_token_ids = {id}; }), "logprob_token_ids"},
     };
     for (const auto& [spec, field] : named) {
       EXPECT_EQ(check_sampling(spec, kVocab).ok(), good) << field << " " << id;
       if (!good) expect_refused(spec, fmt::format("{} names the token {}; wanted [0, 50)", field, id));
     }
   }
-  EXPECT_TRUE(check_sampling(with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases); }), kVocab).ok());
-  expect_refused(with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases + 1); }), "logit_bias has 1025 entries");
+  EXPECT_TRUE(check_sampling(spec_with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases); }), kVocab).ok());
+  expect_refused(spec_with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases + 1); }),
+                 "logit_bias has 1025 entries");
   EXPECT_TRUE(
-      check_sampling(with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds); }), kVocab).ok());
-  expect_refused(with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds + 1); }),
+      check_sampling(spec_with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds); }), kVocab).ok());
+  expect_refused(spec_with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds + 1); }),
                  "logprob_token_ids has 1025 entries");
 }
 
