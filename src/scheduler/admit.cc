@@ -43,10 +43,10 @@ Admission Scheduler::try_admit(Sequence& sequence, int64_t& reserved) {
     if (!std::exchange(sequence.ever_deferred, true)) ++counters_.deferred;
     return Admission::kDeferred;
   }
-  const int32_t cached = memory_.cache().cached_pages();
+  const TreeMark before = mark_tree();
   const int64_t reserve = running_.empty() ? 0 : reserved + growth_estimate(sequence);
   const bool attached = memory_.attach(sequence, weight_version_.value_or(0), reserve);
-  note_tree(cached);
+  note_tree(before);
   if (!attached) {
     const int64_t lacking = memory_.pages_for(sequence.length()) - sequence.matched / memory_.page_size();
     sequence.deficit = static_cast<int32_t>(std::max<int64_t>(1, lacking - room));

@@ -38,22 +38,22 @@ void Scheduler::finish(Sequence& sequence, wire::Finish end, Deltas& out, wire::
 // Gives back what it holds: what it computed goes to the cache. No batch in flight names it.
 void Scheduler::let_go(Sequence& sequence) {
   CHECK(sequence.batches == 0);
-  const int32_t cached = memory_.cache().cached_pages();
+  const TreeMark before = mark_tree();
   memory_.release(sequence, Publish::kYes);
-  note_tree(cached);
+  note_tree(before);
   sequence.scheduled = 0;
 }
 
-// After anything that may have changed the tree: `cached_before` pages were in it.
-void Scheduler::note_tree(int32_t cached_before) {
-  const int32_t change = memory_.cache().cached_pages() - cached_before;
-  if (change == 0) return;
+Scheduler::TreeMark Scheduler::mark_tree() const {
+  return {memory_.cache().cached_pages(), memory_.counters().evicted};
+}
+
+// After anything that may have changed the tree since `before`.
+void Scheduler::note_tree(TreeMark before) {
+  const TreeMark now = mark_tree();
+  if (now == before) return;
   ++tree_changes_;
-  if (change > 0) {
-    published_pages_ += static_cast<uint64_t>(change);
-  } else {
-    counters_.evicted_tokens += static_cast<uint64_t>(-int64_t{change} * memory_.page_size());
-  }
+  published_pages_ += static_cast<uint64_t>(now.cached - before.cached) + (now.evicted - before.evicted);
 }
 
 void Scheduler::expire(Deltas& out) {
@@ -119,6 +119,12 @@ SchedulerFacts Scheduler::facts() const {
     facts.host_pages_total = host->page_count();
     facts.host_pages_used = host->page_count() - host->free_count();
   }
+  const CacheCounters counters = memory_.counters();
+  const auto tokens = [&](uint64_t pages) { return pages * static_cast<uint64_t>(facts.page_size); };
+  facts.evicted_tokens = tokens(counters.evicted);
+  facts.host_evicted_tokens = tokens(counters.host_evicted);
+  facts.backed_up_tokens = tokens(counters.backed_up);
+  facts.loaded_tokens = tokens(counters.loaded);
   facts.used_tokens = int64_t{facts.pages_held + facts.pages_locked} * facts.page_size;
   facts.new_token_ratio = ratio_.value();
   facts.weight_version = weight_version_.value_or(0);

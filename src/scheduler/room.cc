@@ -40,9 +40,9 @@ Scheduler::Room Scheduler::make_room_for_decodes(Deltas& out) {
     generated += sequence->generated();
     allowed += sequence->sampling.max_tokens;
     if (!needs_row(*sequence)) continue;
-    const int32_t cached = memory_.cache().cached_pages();
+    const TreeMark before = mark_tree();
     CHECK(memory_.grow(*sequence));
-    note_tree(cached);
+    note_tree(before);
     decoded |= sequence->remaining() == 1;
   }
   if (retracted) {

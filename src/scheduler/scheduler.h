@@ -114,6 +114,13 @@ class Scheduler {
     bool empty() const { return rows.empty(); }
   };
 
+  // What tells whether the tree has changed: its pages, and those that ever left it for want of room.
+  struct TreeMark {
+    int32_t cached = 0;
+    uint64_t evicted = 0;
+    friend bool operator==(TreeMark, TreeMark) = default;
+  };
+
   // ---- receive.cc ----
   bool make_room_in_queue(const wire::TokenizedRequest& request, Deltas& out);
   void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
@@ -163,7 +170,8 @@ class Scheduler {
   void leave(Sequence& sequence);
   void expire(Deltas& out);
   void check_books_when_idle();
-  void note_tree(int32_t cached_before);
+  TreeMark mark_tree() const;
+  void note_tree(TreeMark before);
 
   SchedulerOptions options_;
   Runner& runner_;

@@ -163,9 +163,9 @@ std::optional<wire::Finish> Scheduler::take_token(Sequence& sequence, SampledTok
 // they are given back when the newest of those was polled.
 void Scheduler::publish(Sequence& sequence) {
   std::vector<PageId> duplicates;
-  const int32_t cached = memory_.cache().cached_pages();
+  const TreeMark before = mark_tree();
   memory_.publish(sequence, duplicates);
-  note_tree(cached);
+  note_tree(before);
   if (in_flight_.empty()) return memory_.give_back(duplicates);
   std::vector<PageId>& later = in_flight_.back().duplicates;
   later.insert(later.end(), duplicates.begin(), duplicates.end());
