@@ -88,3 +88,56 @@ test('many at once', async () => {
   assert.equal(answers.length, 24);
   assert.ok(new Set(answers.map((answer) => answer.choices[0].message.content)).size > 1);
 });
+
+test('logprobs of a chat completion, streamed and not', async () => {
+  const request = { model, messages, max_tokens: 6, temperature: 0, logprobs: true, top_logprobs: 2 };
+  const whole = (await client.chat.completions.create(request)).choices[0].logprobs.content;
+  assert.equal(whole.length, 6);
+  for (const { logprob, top_logprobs } of whole) {
+    assert.equal(top_logprobs.length, 2);
+    assert.equal(top_logprobs[0].logprob, logprob);
+    assert.ok(top_logprobs[0].logprob >= top_logprobs[1].logprob);
+  }
+  const streamed = [];
+  for await (const chunk of await client.chat.completions.create({ ...request, stream: true })) {
+    streamed.push(...(chunk.choices[0].logprobs?.content ?? []));
+  }
+  assert.deepEqual(streamed, whole);
+});
+
+test('several choices, streamed and not', async () => {
+  const request = { model, messages, max_tokens: 12, seed: 4, n: 3 };
+  const whole = await client.chat.completions.create(request);
+  assert.deepEqual(whole.choices.map((choice) => choice.index), [0, 1, 2]);
+  assert.equal(whole.usage.completion_tokens <= 36, true);
+  const texts = ['', '', ''];
+  for await (const chunk of await client.chat.completions.create({ ...request, stream: true })) {
+    for (const choice of chunk.choices) texts[choice.index] += choice.delta.content ?? '';
+  }
+  assert.deepEqual(texts, whole.choices.map((choice) => choice.message.content));
+  const alone = await client.chat.completions.create({ ...request, n: 1 });
+  assert.equal(alone.choices[0].message.content, texts[0]);
+});
+
+test('completions with logprobs, echo and best_of', async () => {
+  const request = { model, prompt: 'Once upon a time', max_tokens: 6, temperature: 0, logprobs: 2, echo: true };
+  const [choice] = (await client.completions.create(request)).choices;
+  assert.ok(choice.text.startsWith('Once upon a time'));
+  const { tokens, token_logprobs, top_logprobs, text_offset } = choice.logprobs;
+  assert.equal(token_logprobs[0], null);
+  for (const list of [token_logprobs, top_logprobs, text_offset]) assert.equal(list.length, tokens.length);
+  const best = await client.completions.create({ model, prompt: 'A cat', max_tokens: 6, n: 2, best_of: 4, seed: 1 });
+  assert.equal(best.choices.length, 2);
+});
+
+test('penalties, biases and their ranges', async () => {
+  const request = { model, messages, max_tokens: 5, temperature: 0, frequency_penalty: 1, presence_penalty: -1 };
+  assert.equal((await client.chat.completions.create({ ...request, logit_bias: { 40: -100 } })).choices.length, 1);
+  for (const [field, value] of [['frequency_penalty', 2.5], ['n', 200], ['logit_bias', { 40: 101 }], ['top_logprobs', 3]]) {
+    await assert.rejects(client.chat.completions.create({ ...request, [field]: value }), (error) => {
+      assert.ok(error instanceof OpenAI.BadRequestError);
+      assert.equal(error.param, field);
+      return true;
+    });
+  }
+});
