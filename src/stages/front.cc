@@ -135,11 +135,11 @@ Result<int> Front::choose_replica(const GenerateRequest& request, const ReplicaR
   std::vector<bool> usable = serving();
   if (request.replica) {
     const Replica& wanted = replicas_[static_cast<std::size_t>(*request.replica)];
-    if (!wanted.outbox) return error(StatusCode::kUnavailable, "the {} is down", wanted.name);
+    if (!wanted.up) return error(StatusCode::kUnavailable, "the {} is down", wanted.name);
     return *request.replica;
   }
   if (std::find(usable.begin(), usable.end(), true) == usable.end()) {
-    for (std::size_t i = 0; i < usable.size(); ++i) usable[i] = replicas_[i].outbox != nullptr;
+    for (std::size_t i = 0; i < usable.size(); ++i) usable[i] = replicas_[i].up;
   }
   if (const auto replica = router_.choose(prefix, usable)) return *replica;
   return Status(StatusCode::kUnavailable, "there is no scheduler");

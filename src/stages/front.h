@@ -103,7 +103,8 @@ class Front : public Engine, public Stage {
   };
   struct Replica {
     std::string name;
-    std::shared_ptr<Outbox> outbox;    // null: it is down
+    std::shared_ptr<Outbox> outbox;    // null: it was never there; of a dead one, aborts may still go there
+    bool up = false;                   // gets requests
     std::vector<ReqId> unsent_aborts;  // its inbox was full: said again at the next sweep
   };
   using OrderDone = std::function<void(std::vector<wire::AdminReply>)>;

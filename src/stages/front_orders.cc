@@ -98,7 +98,7 @@ Status Front::begin_order(wire::AdminRequest& request, Order& order) {
 void Front::send_order(const wire::AdminRequest& request, Order& order) {
   for (Replica& replica : replicas_) {
     Status sent(StatusCode::kUnavailable, fmt::format("the {} is not there", replica.name));
-    if (replica.outbox && stages_.at(replica.name).heard_ms != 0) {
+    if (replica.up && stages_.at(replica.name).heard_ms != 0) {
       wire::Message message = request;
       sent = replica.outbox->send(message);
     }

@@ -11,6 +11,7 @@ void Front::connect_scheduler(std::shared_ptr<Outbox> scheduler, uint64_t incarn
   std::lock_guard lock(mutex_);
   Replica& to = replicas_[static_cast<std::size_t>(replica)];
   to.outbox = std::move(scheduler);
+  to.up = to.outbox != nullptr;
   to.unsent_aborts.clear();
   router_.forget(replica);
   stages_[to.name] = {.expected = incarnation, .since_ms = monotonic_ms()};
@@ -31,8 +32,7 @@ void Front::stage_down(const std::string& stage, const std::string& reason) {
     view.status = {.stage = stage, .state = wire::StageState::kFailed, .message = reason};
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
       if (replicas_[i].name != stage) continue;
-      replicas_[i].outbox = nullptr;
-      replicas_[i].unsent_aborts.clear();
+      replicas_[i].up = false;
       replica = static_cast<int>(i);
     }
   }
@@ -69,7 +69,7 @@ std::string Front::why_silent(const std::string& name, const StageView& view) co
 }
 
 bool Front::serves(const Replica& replica) const {
-  return replica.outbox && why_silent(replica.name, stages_.at(replica.name)).empty();
+  return replica.up && why_silent(replica.name, stages_.at(replica.name)).empty();
 }
 
 std::vector<bool> Front::serving() const {

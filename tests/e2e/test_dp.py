@@ -100,6 +100,20 @@ def test_a_conversation_stays_where_its_prefix_is():
             prompt += " And then the mouse went out to play, and the cat went out to play too, all day long."
 
 
+def test_a_rank_pins_a_request_to_its_scheduler():
+    with Server("--dp", "2", "--dp-policy", "round_robin") as server:
+        wait_for(lambda: all_ready(server, 2))
+        body = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
+        for _ in range(4):
+            assert server.post(COMPLETIONS, body, headers={"X-Data-Parallel-Rank": "1"})[0] == 200
+        time.sleep(0.6)  # the next heartbeats
+        found = schedulers(server)
+        assert found["scheduler-0"]["steps"] == 0 and found["scheduler-1"]["steps"] >= 16, found
+        for rank, words in (("2", "0 to 1"), ("-1", "X-Data-Parallel-Rank"), ("x", "X-Data-Parallel-Rank")):
+            status, _, answer = server.post(COMPLETIONS, body, headers={"X-Data-Parallel-Rank": rank})
+            assert status == 400 and words in answer["error"]["message"], (rank, status, answer)
+
+
 @pytest.mark.skipif(placement() != "processes", reason="a thread cannot be killed: only child processes are")
 def test_a_scheduler_that_dies_takes_its_own_requests_and_comes_back():
     with Server("--dp", "2", "--dp-policy", "round_robin") as server:
