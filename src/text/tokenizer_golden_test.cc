@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -63,7 +64,11 @@ class Hash {
 nlohmann::json read_json(const fs::path& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file.good()) << path;
-  return nlohmann::json::parse(file);
+  std::stringstream text;
+  text << file.rdbuf();
+  auto json = parse_json(text.str());
+  EXPECT_TRUE(json.ok()) << path << ": " << json.status().message();
+  return json.ok() ? std::move(json).value() : nlohmann::json();
 }
 
 struct Source {
