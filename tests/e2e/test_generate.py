@@ -105,6 +105,16 @@ def test_batches_and_choices(server):
     assert [streamed[i]["output_ids"] for i in range(4)] == [one["output_ids"] for one in batch]
 
 
+def test_the_prefix_of_several_choices_is_computed_once(server):
+    assert server.post("/flush_cache", {"timeout": 5})[0] == 200
+    long = PROMPT * 4
+    choices = generate(server, text=long, sampling_params={"n": 8, "max_new_tokens": 4, "ignore_eos": True})
+    cached = sorted(choice["meta_info"]["cached_tokens"] for choice in choices)
+    prompt = choices[0]["meta_info"]["prompt_tokens"]
+    assert prompt > 100
+    assert cached[0] == 0 and all(prompt - count <= 16 for count in cached[1:]), cached
+
+
 @pytest.mark.parametrize("body, says", [
     ({}, "text and input_ids"),
     ({"text": "a", "sampling_params": {"max_tokens": 3}}, "max_new_tokens"),
