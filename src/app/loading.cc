@@ -177,6 +177,7 @@ SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int3
   out.chunked_prefill_tokens = options.chunked_prefill_tokens;
   out.max_decode_gap_ms = options.max_decode_gap_ms;
   out.max_skips = options.max_skips;
+  out.conservativeness = options.schedule_conservativeness;
   // The command line knows these names; what it does not, stays at its default.
   if (auto policy = parse_policy(options.schedule_policy); policy.ok()) out.policy = *policy;
   if (auto eviction = parse_eviction_strategy(options.eviction_policy); eviction.ok()) out.cache.eviction = *eviction;

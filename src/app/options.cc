@@ -45,6 +45,14 @@ void add_scheduling_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option(
+          "--schedule-conservativeness", o.schedule_conservativeness,
+          "How much KV memory is kept for texts to grow: 0 = none, admit what fits now and retract when it does "
+          "not any more; larger = more")
+      ->check(CLI::Range(0.0, kMaxConservativeness))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--max-decode-gap-ms", o.max_decode_gap_ms,
                   "While texts are generated, prefills are cut so that a step takes no longer; 0 = no such target")
       ->check(CLI::Range(0, 600'000))
@@ -134,35 +142,9 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str();
 }
 
-}  // namespace
-
-void add_serve_options(CLI::App& command, ServeOptions& o) {
-  add_model_options(command, o.model);
-  const char* group = "HTTP";
-  command.add_option("--host", o.host, "Address to listen on; 0.0.0.0 = every one")
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--port,-p", o.port, "Port to listen on; 0 = any free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--api-key", o.api_key, "Key that clients must send as 'Authorization: Bearer KEY'")
-      ->envname("MILLRACE_API_KEY")
-      ->group(group);
-  command
-      .add_option("--cors-origin", o.cors_origins, "Origin of web pages that may call this server; may repeat; * = any")
-      ->group(group);
-  command
-      .add_option("--allowed-host", o.allowed_hosts, "Further Host names accepted on a loopback address; may repeat")
-      ->group(group);
-  command.add_option("--max-body-mib", o.max_body_mib, "Largest request body in MiB; larger ones get a 413")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--served-model-name", o.served_model_name, "The model's name for clients; default: its directory's")
-      ->group(group);
-  group = "Running";
+// Processes, deadlines, profiles and replicas.
+void add_running_options(CLI::App& command, ServeOptions& o) {
+  const char* group = "Running";
   command.add_option("--placement", o.placement, "Stages as supervised child processes, or as threads of a single one")
       ->check(CLI::IsMember({"processes", "single"}))
       ->capture_default_str()
@@ -209,6 +191,37 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
 }
 
+}  // namespace
+
+void add_serve_options(CLI::App& command, ServeOptions& o) {
+  add_model_options(command, o.model);
+  const char* group = "HTTP";
+  command.add_option("--host", o.host, "Address to listen on; 0.0.0.0 = every one")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--port,-p", o.port, "Port to listen on; 0 = any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--api-key", o.api_key, "Key that clients must send as 'Authorization: Bearer KEY'")
+      ->envname("MILLRACE_API_KEY")
+      ->group(group);
+  command
+      .add_option("--cors-origin", o.cors_origins, "Origin of web pages that may call this server; may repeat; * = any")
+      ->group(group);
+  command
+      .add_option("--allowed-host", o.allowed_hosts, "Further Host names accepted on a loopback address; may repeat")
+      ->group(group);
+  command.add_option("--max-body-mib", o.max_body_mib, "Largest request body in MiB; larger ones get a 413")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--served-model-name", o.served_model_name, "The model's name for clients; default: its directory's")
+      ->group(group);
+  add_running_options(command, o);
+}
+
 void add_stage_options(CLI::App& command, StageOptions& o) {
   command.add_option("stage", o.stage)->required()->check(CLI::IsMember({"scheduler", "detokenizer"}));
   command.add_option("--run-dir", o.run_dir)->required();
@@ -247,6 +260,7 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add("--schedule-policy", m.schedule_policy);
   add("--priority-preemption-gap", m.priority_preemption_gap);
   add("--max-skips", m.max_skips);
+  add("--schedule-conservativeness", m.schedule_conservativeness);
   add("--max-decode-gap-ms", m.max_decode_gap_ms);
   add("--overlap", m.overlap);
   add("--eviction-policy", m.eviction_policy);

@@ -32,6 +32,7 @@ struct ModelOptions {
   std::string schedule_policy = "fcfs";
   int priority_preemption_gap = 10;
   int max_skips = 16;
+  double schedule_conservativeness = 1.0;
   int max_decode_gap_ms = 0;
   std::string overlap = "on";
   bool prefix_cache = true;
