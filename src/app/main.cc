@@ -7,8 +7,27 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t kHelpWidth = 110;  // of a whole line
+
+// CLI11 does not break long descriptions; it indents what follows a line break.
+class WrappingFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string text = option->get_description();
+    const std::size_t width = kHelpWidth - get_column_width();
+    for (std::size_t begin = 0; text.size() - begin > width;) {
+      const std::size_t space = text.rfind(' ', begin + width);
+      if (space == std::string::npos || space <= begin) break;
+      text[space] = '\n';
+      begin = space + 1;
+    }
+    return text;
+  }
+};
+
 int run(int argc, char** argv) {
   CLI::App app{"Millrace serves open language models behind an OpenAI-compatible API."};
+  app.formatter(std::make_shared<WrappingFormatter>());  // subcommands take it over
   app.set_version_flag("--version", std::string("millrace ") + kVersion);
   app.require_subcommand(1);
   app.footer("Begin with: millrace serve --model DIR   then: millrace chat");

@@ -17,6 +17,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = pathlib.Path(os.environ.get("MILLRACE_MODEL", ROOT / "models" / "demo"))
 START_TIMEOUT_S = 60
+HEARTBEAT_S = 0.25  # how old the news of a stage may be
+STORIES = ROOT.parent / "shared" / "models" / "stories15M"  # larger, but not in the repository
 URL = re.compile(r"serves (\S+) at http://([\d.]+):(\d+)")
 
 
@@ -120,6 +122,15 @@ class Server:
     def stage(self, name):
         stages = self.get("/ready")[2]["stages"]
         return next(stage for stage in stages if stage["stage"] == name)
+
+    def metrics(self):
+        """{name: the sum over its labels} of /metrics. Those of the stages are as old as their last heartbeat."""
+        found = {}
+        for line in self.get("/metrics")[2].splitlines():
+            if not line.startswith("#"):
+                name, value = line.split("{")[0].split(" ")[0], float(line.rsplit(" ", 1)[1])
+                found[name] = found.get(name, 0) + value
+        return found
 
     # ---- processes ------------------------------------------------------------------------------------------------
 
