@@ -2,9 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <type_traits>
 
 #include "app/loading.h"
 #include "base/cpu_info.h"
+#include "base/json.h"
 #include "control/event_socket.h"
 #include "stages/replica_router.h"
 
@@ -191,6 +193,20 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
 }
 
+// Everything that a scheduler needs, by its name on the command line.
+template <typename Visit>
+void visit_model_options(const ModelOptions& m, Visit&& visit) {
+  visit("model", m.model), visit("threads", m.threads), visit("page-size", m.page_size), visit("kv-gib", m.kv_gib);
+  visit("kv-dtype", m.kv_dtype), visit("context-length", m.context_length), visit("check-weights", m.check_weights);
+  visit("max-running-requests", m.max_running_requests), visit("max-queued-requests", m.max_queued_requests);
+  visit("chunked-prefill-tokens", m.chunked_prefill_tokens), visit("schedule-policy", m.schedule_policy);
+  visit("priority-preemption-gap", m.priority_preemption_gap), visit("max-skips", m.max_skips);
+  visit("schedule-conservativeness", m.schedule_conservativeness), visit("max-decode-gap-ms", m.max_decode_gap_ms);
+  visit("overlap", m.overlap), visit("prefix-cache", m.prefix_cache), visit("eviction-policy", m.eviction_policy);
+  visit("kv-host-gib", m.kv_host_gib), visit("kv-host-write-policy", m.kv_host_write_policy);
+  visit("kv-events", m.kv_events), visit("kv-events-anywhere", m.kv_events_anywhere), visit("log-level", m.log_level);
+}
+
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeOptions& o) {
@@ -234,42 +250,52 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
 }
 
 std::vector<std::string> stage_arguments(const StageOptions& o) {
-  const ModelOptions& m = o.model;
   std::vector<std::string> out = {"stage", o.stage};
   const auto add = [&out](const char* name, const auto& value) {
-    out.push_back(name);
+    out.push_back(fmt::format("--{}", name));
     out.push_back(fmt::format("{}", value));
   };
-  add("--run-dir", o.run_dir);
-  add("--incarnation", o.incarnation);
-  add("--parent", o.parent);
-  for (int32_t id : o.eos_token_ids) add("--eos-token-ids", id);
-  add("--replica", o.replica);
-  add("--replicas", o.replicas);
-  add("--model", m.model);
-  add("--threads", m.threads);
-  add("--page-size", m.page_size);
-  add("--kv-gib", m.kv_gib);
-  add("--context-length", m.context_length);
-  add("--max-running-requests", m.max_running_requests);
-  add("--max-queued-requests", m.max_queued_requests);
-  add("--chunked-prefill-tokens", m.chunked_prefill_tokens);
-  add("--kv-dtype", m.kv_dtype);
-  add("--kv-host-gib", m.kv_host_gib);
-  add("--kv-host-write-policy", m.kv_host_write_policy);
-  add("--schedule-policy", m.schedule_policy);
-  add("--priority-preemption-gap", m.priority_preemption_gap);
-  add("--max-skips", m.max_skips);
-  add("--schedule-conservativeness", m.schedule_conservativeness);
-  add("--max-decode-gap-ms", m.max_decode_gap_ms);
-  add("--overlap", m.overlap);
-  add("--eviction-policy", m.eviction_policy);
-  if (!m.kv_events.empty()) add("--kv-events", m.kv_events);
-  add("--log-level", m.log_level);
-  if (!m.prefix_cache) out.push_back("--no-prefix-cache");
-  if (m.check_weights) out.push_back("--check-weights");
-  if (m.kv_events_anywhere) out.push_back("--kv-events-anywhere");
+  add("run-dir", o.run_dir);
+  add("incarnation", o.incarnation);
+  add("parent", o.parent);
+  for (int32_t id : o.eos_token_ids) add("eos-token-ids", id);
+  add("replica", o.replica);
+  add("replicas", o.replicas);
+  visit_model_options(o.model, [&](const char* name, const auto& value) {
+    if constexpr (std::is_same_v<decltype(value), const bool&>) {
+      if (value) out.push_back(fmt::format("--{}", name));
+    } else if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+      if (!value.empty()) add(name, value);
+    } else {
+      add(name, value);
+    }
+  });
+  if (!o.model.prefix_cache) out.push_back("--no-prefix-cache");
   return out;
+}
+
+std::string options_json(const ServeOptions& o) {
+  std::string out = "{";
+  const auto add = [&out](const char* name, const auto& value) {
+    fmt::format_to(std::back_inserter(out), "{}\"{}\":", out.size() > 1 ? "," : "", name);
+    if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+      json_append_string(out, value);
+    } else {
+      fmt::format_to(std::back_inserter(out), "{}", value);
+    }
+  };
+  visit_model_options(o.model, add);
+  add("host", o.host);
+  add("port", o.port);
+  add("max-body-mib", o.max_body_mib);
+  add("placement", o.placement);
+  add("request-timeout-s", o.request_timeout_s);
+  add("queue-timeout-s", o.queue_timeout_s);
+  add("drain-timeout-s", o.drain_timeout_s);
+  add("stall-restart-s", o.stall_restart_s);
+  add("dp", o.dp);
+  add("dp-policy", o.dp_policy);
+  return out + "}";
 }
 
 Status validate(const ServeOptions& o) {

@@ -98,6 +98,9 @@ std::vector<std::string> stage_arguments(const StageOptions& options);
 // Errors that only several values together show, and those of names. kInvalidArgument names the option.
 Status validate(const ServeOptions& options);
 
+// What the server was started with, as a JSON object for /server_info. The api key is not in it.
+std::string options_json(const ServeOptions& options);
+
 // The share of one of several schedulers: threads and memory are divided, and each has its own endpoint for KV events.
 ModelOptions share_of(const ModelOptions& options, int replica, int replicas);
 

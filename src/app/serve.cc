@@ -135,7 +135,7 @@ int run_serve(const ServeOptions& options) {
   if (!backend.ok()) return print_error(backend.status()), 1;
 
   http::Server server(server_options(options));
-  api::ApiContext context{server, (*backend)->front(), kVersion};
+  api::ApiContext context{server, (*backend)->front(), kVersion, options_json(options)};
   api::add_routes(context);
   if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
   (*backend)->start();

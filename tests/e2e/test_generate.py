@@ -161,6 +161,7 @@ def test_the_cache_can_be_flushed(server):
 
 def test_info_pages(server):
     info = server.get("/server_info")[2]
+    assert info["options"]["page-size"] == 16 and "api-key" not in info["options"]
     assert isinstance(info["max_total_num_tokens"], int) and info["max_total_num_tokens"] > 0
     assert isinstance(info["version"], str) and info["status"] == "ready"
     assert server.get("/get_server_info")[2]["served_model_name"] == server.model
