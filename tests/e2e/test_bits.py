@@ -11,7 +11,7 @@ from harness import DEMO, HEARTBEAT_S, ROOT, STORIES, Server
 
 GOLDEN = ROOT / "tests" / "golden" / "demo" / "greedy.json"
 END_IDS = json.loads((DEMO / "generation_config.json").read_text())["eos_token_id"]
-# With so little memory the pool holds too few pages for sixteen growing requests: some are retracted and computed again.
+# With so little memory the pool holds too few pages for sixteen growing texts: some are retracted and computed again.
 TINY = ["--kv-gib", "0.004", "--schedule-conservativeness", "0", "--max-running-requests", "16"]
 SETTINGS = {
     "as shipped": [],
@@ -32,14 +32,14 @@ SETTINGS = {
 
 
 def requests(prompt):
-    """Greedy and sampled requests, some with a common beginning. Logprobs show a difference too small to change a token."""
+    """32 greedy and sampled requests with common beginnings. Logprobs show a difference too small to change a token."""
     things = ["a dog", "a cat", "the moon", "a red ball", "rain", "a bear", "a boat", "cake"]
     ways = [{"temperature": 0}, {"temperature": 0.9, "top_p": 0.9}, {"frequency_penalty": 0.7, "presence_penalty": 0.2, "min_tokens": 20},
             {"repetition_penalty": 1.3, "top_k": 20, "logit_bias": {"20": 2.5}}]
     out = []
     for i, thing in enumerate(things):
-        for j in (i % 4, (i + 1) % 4):
-            out.append({"prompt": prompt.format(thing), "max_tokens": 40, "seed": i, "logprobs": 2, **ways[j]})
+        for way in ways:
+            out.append({"prompt": prompt.format(thing), "max_tokens": 40, "seed": i, "logprobs": 2, **way})
     return out
 
 
