@@ -3,7 +3,8 @@ it, and a hand-written page of greetings, questions about itself and requests th
 
 import re
 
-from words import HEROES, content_words, words_of
+from openings import an, swapped, woven
+from words import HEROES, content_words, uses, words_of
 
 ARTICLE_PHRASE = re.compile(r"\b(an?) ((?:[a-z]+ ){0,2}[a-z]+)(?=[.,!?;\"]| (?:and|in|on|with|to|of|for|at|was|who|that|from|named|but|so|is|"
                             r"by|near|had|under|up|down|inside|outside|when|because|together|behind)\b)")
@@ -109,13 +110,19 @@ def loose(rng, text):
     return text
 
 
-def pick_words(story, rng, rarity):
+def pick_words(story, rng, rarity, early=False):
+    """Words of the story for a request; with `early` mostly words of its first half, and common ones more often than without."""
+    if "drawn" in story:
+        return rng.sample(story["words"], len(story["words"]))
     words = content_words(story["text"])
     count = min(len(words), rng.choice([1, 2, 2, 3, 3, 3, 4]))
     # Rare words are the ones a user is glad to see again; the nudged ones come first.
     # So are words that the story comes back to.
     every = words_of(story["text"])
     weight = {w: rarity.get(w, 1.0) * (4.0 if w in story["words"] else 1.0) * min(every.count(w), 4) for w in words}
+    if early:
+        first = set(words_of(story["text"][:len(story["text"]) // 3]))
+        weight = {w: weight[w] ** 0.5 * (3.0 if w in story["words"] else 1.0) * (6.0 if w in first else 1.0) for w in words}
     out = []
     while len(out) < count:
         out.append(rng.choices(words, [0 if w in out else weight[w] for w in words])[0])
@@ -148,12 +155,37 @@ def topic(story, rng, rarity):
     return join(chosen)
 
 
-def request(story, rng, rarity):
+def request_drawn(story, rng):
+    """A request for a story that opens with drawn words: mostly the words themselves, in any order."""
+    words = [w for w, _ in story["drawn"]]
+    opening = story["text"][:story["open"] + 20]
+    rng.shuffle(words)
     kind = rng.random()
-    if kind < 0.10:
+    if kind < 0.22:  # as things that the story is about
+        seen = [p for p in phrases(opening) if any(w in p.split() for w in words)]
+        nouns = [w for w, k in story["drawn"] if k not in ("verb", "colour", "size", "thing", "mood", "nature", "mass", "weather", "sky")]
+        seen += [an(w) for w in nouns if not any(w in p.split() for p in seen)]
+        if seen:
+            rng.shuffle(seen)
+            return loose(rng, rng.choice(ASK_ABOUT).format(p=join(seen)))
+    elif kind < 0.32 and len(words) > 1:
+        words.pop()
+    elif kind < 0.44 and len(words) < 4:
+        more = [w for w in content_words(story["text"][:len(story["text"]) // 2]) if not any(uses(w, d) or uses(d, w) for d in words)]
+        words += more and [rng.choice(more)]
+        rng.shuffle(words)
+    return loose(rng, fill(rng.choice(ASK_ONE if len(words) == 1 and rng.random() < 0.6 else ASK_WORDS), words))
+
+
+def request(story, rng, rarity, share=None):
+    """A request that the story answers; `share` raises the share of requests with words from 0.45, and draws those words early."""
+    if "drawn" in story:
+        return request_drawn(story, rng)
+    kind = rng.random()
+    if kind < (0.06 if share else 0.10):
         return loose(rng, rng.choice(ASK_PLAIN))
-    if kind < 0.55:
-        words = pick_words(story, rng, rarity)
+    if kind < (0.06 + share if share else 0.55):
+        words = pick_words(story, rng, rarity, bool(share))
         if words:
             return loose(rng, fill(rng.choice(ASK_ONE if len(words) == 1 else ASK_WORDS), words))
     about = topic(story, rng, rarity)
@@ -254,6 +286,11 @@ def varied(stories, rng):
     return out
 
 
+def mixed(stories, rng):
+    """The stories with things and animals changed for others, most of them with changed first sentences too; see openings.py."""
+    return [swapped(s, rng, 0.4) if rng.random() < 0.3 else woven(s, rng) for s in stories]
+
+
 def rarities(stories):
     """A weight for each word: larger for rarer ones, nothing for words seen once (mostly slips of the teacher)."""
     count = {}
@@ -263,8 +300,8 @@ def rarities(stories):
     return {w: 0.0001 if n < 3 else (1.0 / (20 + n)) ** 0.5 for w, n in count.items()}
 
 
-def conversations(stories, rng):
-    """One conversation for each story, and one of small talk for every eight: {"messages": [...]}."""
+def conversations(stories, rng, share=None):
+    """One conversation for each story, and one of small talk for every eight: {"messages": [...]}.  For share see request()."""
     rarity = rarities(stories)
     by_name = {}
     for s in stories:
@@ -284,14 +321,14 @@ def conversations(stories, rng):
             say(messages, *small_talk(rng))
         parts = story["text"].split("\n")
         about = topic(story, rng, rarity)
-        if len(parts) >= 3 and about and rng.random() < 0.08:
+        if len(parts) >= 3 and about and "drawn" not in story and rng.random() < 0.08:
             cut = rng.randrange(1, len(parts) - 1)
             say(messages, rng.choice(BEGIN).format(p=about), "\n".join(parts[:cut]).strip())
             say(messages, loose(rng, rng.choice(CONTINUE)), "\n".join(parts[cut:]).strip())
         else:
-            say(messages, request(story, rng, rarity), story["text"])
+            say(messages, request(story, rng, rarity, share), story["text"])
         hand = story
-        while rng.random() < 0.22:
+        while rng.random() < (0.12 if share else 0.22):
             turn = second_turn(hand, stories, by_name, rng, rarity)
             if turn:
                 say(messages, *turn[:2])

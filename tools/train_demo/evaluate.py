@@ -1,6 +1,7 @@
 """Measures the demo model next to the story model it learned from, and prints samples.
 
     python evaluate.py --model DIR --teacher DIR --stories FILE --out eval.json [--samples samples.txt] [--parts text story_words free_words]
+        [--how greedy t0.8]
 
 Held-out text: the first 400 stories of FILE (train.py never trains on these when FILE is its first one).  Vocabularies differ, so
 bits per byte are compared; perplexity is given per word.  The model is loaded by transformers from the exported folder.
@@ -70,7 +71,7 @@ def figures(nats, tokens, stories):
 
 
 @torch.no_grad()
-def answer(model, tokenizer, chats, batch=100, limit=360, **how):
+def answer(model, tokenizer, chats, batch=200, limit=360, **how):
     """The assistant's next message in each conversation; also whether it ended by itself."""
     out = []
     tokenizer.padding_side = "left"
@@ -112,6 +113,7 @@ def main():
     a.add_argument("--out", required=True)
     a.add_argument("--samples")
     a.add_argument("--parts", nargs="+", default=["text", "story_words", "free_words"])
+    a.add_argument("--how", nargs="+", default=["greedy", "t0.8"])
     a.add_argument("--prompts", type=int, default=200)
     a.add_argument("--texts", type=int, default=HELD_OUT)
     a = a.parse_args()
@@ -141,7 +143,8 @@ def main():
     for name, tasks in sets.items():
         if name not in a.parts:
             continue
-        for how, options in (("greedy", {"do_sample": False}), ("t0.8", {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "top_k": 0})):
+        ways = {"greedy": {"do_sample": False}, "t0.8": {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "top_k": 0}}
+        for how, options in ((how, ways[how]) for how in a.how):
             result[f"{name}_{how}"], replies = inclusion(model, tokenizer, tasks, **options)
             print(name, how, result[f"{name}_{how}"], flush=True)
             kept += [(tasks[i][0], replies[i][0]) for i in range(2)]

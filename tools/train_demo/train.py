@@ -7,6 +7,7 @@ of the plain stories that are mixed in).  The first HELD_OUT stories of the firs
 """
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -18,12 +19,13 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 import student
-from chat import conversations, varied
+from chat import conversations, mixed, varied
+from openings import KIND
 from words import STOP, words_of
 
 HELD_OUT = 400
-ASKED = 5.0  # the weight of the first use of a word that the user asked for
 REQUEST = set("story stories word words write short using uses use contains children child bedtime please hear another".split())
+WORDS = set(KIND)  # everyday words count as asked for even where words.py calls them too common
 PLAIN = 0.03  # this share of the stories is also seen as plain text that ends with <|endoftext|>
 
 
@@ -44,7 +46,8 @@ def read_fresh(files):
 
 
 class Encoder:
-    def __init__(self, folder):
+    def __init__(self, folder, asked=5.0):
+        self.asked = asked  # the weight of the first use of a word that the user asked for
         self.t = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
         self.start, self.end, self.stop = (self.t.token_to_id(f"<|{n}|>") for n in ("im_start", "im_end", "endoftext"))
 
@@ -61,11 +64,11 @@ class Encoder:
             ids += head + body + self.ids("\n")
             learn += [0.0] * len(head)
             for t in body:
-                learn.append((ASKED if t in asked else 1.0) if says else 0.0)
+                learn.append((self.asked if t in asked else 1.0) if says else 0.0)
                 if says:
                     asked.discard(t)
             learn.append(0.0)
-            asked = {self.ids(" " + w)[0] for w in words_of(m["content"]) if w not in STOP and w not in REQUEST} if not says else set()
+            asked = {self.ids(" " + w)[0] for w in words_of(m["content"]) if (w not in STOP or w in WORDS) and w not in REQUEST} if not says else set()
         return ids, learn
 
     def plain(self, text):
@@ -73,10 +76,18 @@ class Encoder:
         return ids, [1.0] * len(ids)
 
 
-def batches(stories, encoder, rng, limit, tokens, vary=True):
+def opening(ids, learn, length):
+    """A conversation cut after the first `length` ids that count in the loss."""
+    at = next((i for i, w in enumerate(learn) if w), 0) + length
+    return ids[:at], learn[:at]
+
+
+def batches(stories, encoder, rng, limit, tokens, vary=True, share=None, short=0.0):
     """One pass over the stories in batches of about `tokens` tokens, rows of like length together, in random order."""
     stories = varied(stories, rng) if vary else stories
-    rows = [encoder.chat(c["messages"], limit) for c in conversations(stories, rng)]
+    stories = mixed(stories, rng) if vary and share else stories
+    rows = [encoder.chat(c["messages"], limit) for c in conversations(stories, rng, share)]
+    rows = [opening(*r, rng.choice([60, 80, 100])) if rng.random() < short else r for r in rows]
     rows += [encoder.plain(s["text"]) for s in stories if rng.random() < PLAIN]
     rows = [r for r in rows if any(r[1])]
     rows.sort(key=lambda r: len(r[0]) + rng.random() * 16)
@@ -155,13 +166,18 @@ def average(model, workers, part):
     return flat[-1].item()
 
 
-def main():
+def arguments():
     a = argparse.ArgumentParser()
     a.add_argument("--teacher", required=True)
     a.add_argument("--stories", nargs="+", required=True)
     a.add_argument("--fresh", nargs="*", default=[], help="files of which every story takes part in every pass")
     a.add_argument("--chunk", type=int, default=4000, help="stories of the other files in a pass")
     a.add_argument("--longest", type=int, default=1400, help="characters of the longest story used; short ones hold more requests")
+    a.add_argument("--asked", type=float, default=5.0, help="weight of the first use of a word that was asked for")
+    a.add_argument("--words", type=float, help="share of the requests that give words, and draw them from the first half of the story")
+    a.add_argument("--nudged", action="store_true", help="of the other files too, only stories that were nudged towards words")
+    a.add_argument("--short", type=float, default=0.0, help="share of the conversations cut after the opening of the first story")
+    a.add_argument("--steady", action="store_true", help="keep the step size and save a running mean of the parameters instead")
     a.add_argument("--model", required=True)
     a.add_argument("--log", required=True)
     a.add_argument("--init")
@@ -175,14 +191,18 @@ def main():
     a.add_argument("--rank", type=int, default=0)
     a.add_argument("--meet", default="/tmp/train_demo_meet", help="a file, absent at the start, by which the workers find each other")
     a.add_argument("--every", type=int, default=10, help="steps between two means of the workers' parameters")
-    a = a.parse_args()
+    return a.parse_args()
+
+
+def main():
+    a = arguments()
     torch.set_num_threads(1)
     torch.manual_seed(a.seed)
     if a.workers > 1:
         torch.distributed.init_process_group("gloo", init_method=f"file://{a.meet}", rank=a.rank, world_size=a.workers)
     rng = random.Random(a.seed)
     stories, held = read(a.stories)
-    encoder = Encoder(a.model)
+    encoder = Encoder(a.model, a.asked)
     limit = student.CONFIG["max_position_embeddings"]
     check = list(batches(held[:200], encoder, random.Random(0), limit, a.batch, vary=False))
     if a.init:
@@ -197,14 +217,15 @@ def main():
     optimizers = [Muon(inside, a.lr), torch.optim.AdamW(others, lr=a.lr, betas=(0.9, 0.95), weight_decay=0.0)]
     begin = saved = time.time()
     goal, seen, step, shown, running, part = a.tokens * 1e6, 0, 0, 0, None, 0.0
+    mean = copy.deepcopy(model) if a.steady else model
     log = open(a.log if a.rank == 0 else os.devnull, "w")
     log.write("tokens,train_loss,heldout_loss,lr\n")
     while part < 1:
         # The files are read again for each pass: what generate.py has added since takes part.
-        stories = [s for s in read(a.stories)[0] if len(s["text"]) <= a.longest]
-        some = rng.sample(stories, min(a.chunk, len(stories))) + read_fresh(a.fresh)
-        for ids, learn in batches(some, encoder, rng, limit, a.batch):
-            lr = a.lr * min(1.0, (step + 1) / 30) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(part, 1.0))))
+        stories = [s for s in read(a.stories)[0] if len(s["text"]) <= a.longest and (s["words"] or not a.nudged)]
+        some = rng.sample(stories, min(a.chunk, len(stories))) + [s for s in read_fresh(a.fresh) if len(s["text"]) <= a.longest]
+        for ids, learn in batches(some, encoder, rng, limit, a.batch, share=a.words, short=a.short):
+            lr = a.lr * min(1.0, (step + 1) / 30) * (1.0 if a.steady else 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(part, 1.0))))
             for opt in optimizers:
                 for g in opt.param_groups:
                     g["lr"] = lr
@@ -214,25 +235,29 @@ def main():
             for opt in optimizers:
                 opt.step()
             model.zero_grad(set_to_none=True)
+            if a.steady and step % 4 == 0:
+                keep = min(0.96, step / (step + 8.0))
+                for m, p in zip(mean.parameters(), model.parameters()):
+                    m.data.lerp_(p.data, 1 - keep)
             seen, step = seen + a.batch * a.workers, step + 1
             running = loss.item() if running is None else 0.95 * running + 0.05 * loss.item()
             if step % a.every:
                 continue
             part = average(model, a.workers, (time.time() - begin) / 60 / a.minutes if a.minutes else seen / goal)
-            if a.rank == 0 and (seen - shown >= 160_000 or part >= 1):
+            if a.rank == 0 and (seen - shown >= 100_000 or part >= 1):
                 shown = seen
-                v = validate(model, check[::6] if part < 1 else check)
+                v = validate(mean, check[::6] if part < 1 else check)
                 log.write(f"{seen},{running:.4f},{v:.4f},{lr:.6f}\n")
                 log.flush()
                 print(f"{time.time() - begin:6.0f} s  step {step}  {seen / 1e6:.2f}M tokens  loss {running:.4f}  held out {v:.4f}  lr {lr:.2e}", flush=True)
             if a.rank == 0 and (time.time() - saved > 90 or part >= 1):
                 saved = time.time()
-                torch.save({"model": model.state_dict(), "tokens": seen}, a.checkpoint + ".tmp")
+                torch.save({"model": mean.state_dict(), "tokens": seen}, a.checkpoint + ".tmp")
                 os.replace(a.checkpoint + ".tmp", a.checkpoint)
             if part >= 1:
                 break
     if a.rank == 0:
-        student.export(model, a.model)
+        student.export(mean, a.model)
 
 
 if __name__ == "__main__":
