@@ -79,6 +79,8 @@ def main():
     try:
         with open(f"{options.model}/config.json") as file:
             vocabulary = json.load(file)["vocab_size"]
+        with open(f"{options.model}/tokenizer.json") as file:  # the embedding may have more rows than there are tokens
+            vocabulary = min(vocabulary, len(json.load(file)["model"]["vocab"]))
         print(f"ready after {ready:.2f} s")
         print("| clients | tokens/s | requests/s | first token p50, ms |\n|---|---|---|---|")
         generator = random.Random(1)
