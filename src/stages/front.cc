@@ -108,7 +108,8 @@ void Front::tokenized(ReqId id, GenerateRequest request, Result<std::vector<int3
   out.timeout_ms = request.timeout_ms;
   out.queue_timeout_ms = shorter(options_.queue_timeout_ms, request.queue_timeout_ms);
   if (Status status = resolve_lengths(request, out); !status.ok()) return end(id, status);
-  const auto prefix = ReplicaRouter::prefix_of(out.prompt, out.extra_key);
+  ReplicaRouter::Prefix prefix;
+  if (router_.wants_prefix()) prefix = ReplicaRouter::prefix_of(out.prompt, out.extra_key);
   const auto tokens = static_cast<int64_t>(out.prompt.size());
   Status sent;
   {
@@ -143,12 +144,6 @@ Result<int> Front::choose_replica(const GenerateRequest& request, const ReplicaR
   }
   if (const auto replica = router_.choose(prefix, usable)) return *replica;
   return Status(StatusCode::kUnavailable, "there is no scheduler");
-}
-
-std::shared_ptr<Front::Entry> Front::find(ReqId id) const {
-  std::lock_guard lock(mutex_);
-  auto found = table_.find(id);
-  return found == table_.end() ? nullptr : found->second;
 }
 
 // With the lock held, when the entry has left the table.

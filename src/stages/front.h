@@ -118,7 +118,6 @@ class Front : public Engine, public Stage {
   };
 
   // front.cc
-  std::shared_ptr<Entry> find(ReqId id) const;
   std::shared_ptr<Entry> take(const wire::TextDelta& delta);
   void leave(Entry& entry);
   void deliver(const wire::TextDelta& delta);

@@ -141,7 +141,7 @@ std::optional<int> ReplicaRouter::choose(const Prefix& prefix, const std::vector
 void ReplicaRouter::begin(int replica, const Prefix& prefix, int64_t tokens) {
   at(replica).requests += 1;
   at(replica).tokens += tokens;
-  if (policy_ != ReplicaPolicy::kPrefixAware) return;
+  if (!wants_prefix()) return;
   for (auto hash = prefix.rbegin(); hash != prefix.rend(); ++hash) {
     auto found = index_.find(*hash);
     if (found == index_.end()) {

@@ -57,6 +57,9 @@ class ReplicaRouter {
   // `replicas` is 1 to kMaxReplicas.
   ReplicaRouter(int replicas, ReplicaPolicy policy, std::size_t max_pages = kMaxRouterPages);
 
+  // Whether anything looks at prefixes: with one replica, or another policy, they need not be made. From any thread.
+  bool wants_prefix() const { return policy_ == ReplicaPolicy::kPrefixAware && loads_.size() > 1; }
+
   // A replica among those that serve; nullopt when none does. Changes nothing but whose turn it is.
   std::optional<int> choose(const Prefix& prefix, const std::vector<bool>& serves);
 
