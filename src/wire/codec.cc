@@ -16,6 +16,7 @@ static_assert(std::endian::native == std::endian::little, "token ids travel as l
 constexpr uint64_t last_value(FinishReason) { return static_cast<uint64_t>(FinishReason::kError); }
 constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }
 constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminAction::kStopProfile); }
+constexpr uint64_t last_value(DataKind) { return static_cast<uint64_t>(DataKind::kError); }
 constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }
 
 template <typename T>
@@ -67,6 +68,9 @@ Status write_value(MsgpackWriter& out, T& value, std::size_t max_string = kMaxTe
   } else if constexpr (std::is_same_v<T, std::string>) {
     RETURN_IF_ERROR(check_size(value.size(), max_string, "bytes of text"));
     out.string(value);
+  } else if constexpr (std::is_same_v<T, Blob>) {
+    RETURN_IF_ERROR(check_size(value.bytes.size(), kMaxTreeBytes, "bytes"));
+    out.binary(value.bytes);
   } else if constexpr (IsOptional<T>::value) {
     if (value) return write_value(out, *value);
     out.nil();
@@ -158,6 +162,9 @@ Status read_value(MsgpackReader& in, T& value, std::size_t max_string) {
   } else if constexpr (std::is_same_v<T, std::string>) {
     ASSIGN_OR_RETURN(const std::string_view text, in.string(max_string));
     value.assign(text);
+  } else if constexpr (std::is_same_v<T, Blob>) {
+    ASSIGN_OR_RETURN(const std::string_view bytes, in.binary(kMaxTreeBytes));
+    value.bytes.assign(bytes);
   } else if constexpr (IsOptional<T>::value) {
     if (in.skip_nil()) return ok_status();
     return read_value(in, value.emplace());
@@ -221,6 +228,8 @@ Result<Message> decode(std::span<const char> frame) {
   if (body_key != 2) return invalid_argument("header entry {}; wanted 2", body_key);
   Message message;
   RETURN_IF_ERROR(read_body(in, type, message).with_prefix(fmt::format("message type {}", type)));
+  if (const auto* data = std::get_if<DataReady>(&message)) RETURN_IF_ERROR(validate(*data));
+  if (const auto* complete = std::get_if<Complete>(&message)) RETURN_IF_ERROR(validate(*complete));
   if (!in.at_end()) return invalid_argument("{} bytes after the message", frame.size() - in.position());
   return message;
 }

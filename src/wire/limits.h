@@ -8,7 +8,7 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 2;
+inline constexpr uint32_t kWireVersion = 3;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
@@ -16,7 +16,16 @@ inline constexpr std::size_t kMaxBatchEntries = 4096;      // requests in one to
 inline constexpr std::size_t kMaxPromptTokens = 4u << 20;  // ids in one request
 inline constexpr std::size_t kMaxTextBytes = 16u << 20;    // one string: a text delta is the longest
 inline constexpr std::size_t kMaxChunkLogprobs = 64u
-                                                 << 10;  // places of one request in one delta: a chunk's rows at most
+                                                 << 10;   // places of one request in one delta: a chunk's rows at most
+inline constexpr std::size_t kMaxTreeBytes = 16u << 20;   // a payload without its tensors
+inline constexpr std::size_t kMaxTensors = 4096;          // of one payload
+inline constexpr std::size_t kMaxPathBytes = 1024;        // of a tensor in a payload
+inline constexpr std::size_t kMaxDescriptorBytes = 4096;  // of a relay's put
+inline constexpr std::size_t kMaxRelayAddressBytes = 1024;  // of a relay
+inline constexpr std::size_t kMaxStageNameBytes = 64;       // letters, digits, '-', '_'
+inline constexpr std::size_t kMaxPeers = 1024;              // stages of one pipeline, replicas counted
+inline constexpr std::size_t kMaxUnackedChunks = 256;       // of one stream, on their way
+inline constexpr std::size_t kAckEveryChunks = 32;          // a DataAck after so many chunks, and at the end
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

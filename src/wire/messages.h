@@ -5,6 +5,12 @@
 // -> front). The scheduler ends every request it was given exactly once, with a TokenDelta that carries `finish`; the
 // detokenizer may end it earlier, when a stop string matches, and the front then sends AbortRequest.
 //
+// Pipelines of any other shape speak the messages of the last part: Submit (coordinator -> entry stage), DataReady
+// (stage
+// -> stage: a payload, a chunk of a stream, its end, an error), StreamOut and Complete (stage -> coordinator),
+// AbortRequest and AbortAck, Register, Welcome, Peers and StageStatus (membership). docs/wire-protocol.md has them byte
+// by byte.
+//
 // Field numbers in the visit() functions are the wire format: append only.
 // Thread safety: values; a message belongs to whoever holds it.
 #pragma once
@@ -17,6 +23,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "wire/pipeline_messages.h"
 
 namespace millrace::wire {
 
@@ -289,6 +296,7 @@ struct AdminReply {
 
 // The position in this list is the type number on the wire: append only.
 using Message =
-    std::variant<TokenizedRequest, AbortRequest, TokenBatch, TextBatch, StageStatus, AdminRequest, AdminReply>;
+    std::variant<TokenizedRequest, AbortRequest, TokenBatch, TextBatch, StageStatus, AdminRequest, AdminReply, Submit,
+                 DataReady, DataAck, StreamOut, Complete, AbortAck, Shutdown, Register, Welcome, Peers>;
 
 }  // namespace millrace::wire

@@ -1,0 +1,51 @@
+// PipelineSpec: a pipeline as data. parse_pipeline() reads YAML, checks everything that can be known without running
+// it, and names the line, the value seen and the value wanted (for an unknown key or name: the nearest one).
+// docs/pipelines.md tells users of each key.
+//
+// Thread safety: values; free functions without state. yaml-cpp is included by spec.cc alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "stages/library.h"
+#include "stages/stage_spec.h"
+
+namespace millrace {
+
+inline constexpr std::size_t kMaxSpecBytes = 1u << 20;
+
+struct PipelineSpec {
+  std::string name;
+  std::string entry;  // who gets what is submitted; default: the first stage
+  std::vector<StageSpec> stages;
+  std::string terminals_rule;  // Library::terminal_rules; empty: every terminal completes every request
+  RelaySpec relay;             // where a stage says nothing
+  std::map<std::string, std::string> env_defaults;  // of every child process; never over what is set
+  int64_t request_timeout_s = 600;
+  int max_requests = 4096;  // live in the pipeline
+  std::string control;      // the coordinator's endpoint for stages of other hosts: "tcp://10.0.0.1:30100"; empty: none
+  std::string key_file;     // the shared key of the hosts; needed where `control` is not loopback
+
+  const StageSpec* find(std::string_view name) const;
+  std::vector<std::string> terminals() const;
+  // Equal for equal pipelines: who joins must have been started with the same one.
+  uint64_t hash() const;
+};
+
+// `file` is for messages. All errors at once, one a line, up to kMaxSpecErrors: "text.yaml:12: next of 'think' is
+// 'decoed'; wanted the name of a stage (perhaps 'decode')".
+inline constexpr int kMaxSpecErrors = 20;
+Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& file, const Library& library);
+Result<PipelineSpec> load_pipeline(const std::string& path, const Library& library);
+
+// For Graphviz, and a picture without it: stages as boxes in their processes and hosts, payload edges solid, streams
+// dashed.
+std::string to_dot(const PipelineSpec& spec);
+std::string to_svg(const PipelineSpec& spec);
+
+}  // namespace millrace

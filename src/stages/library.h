@@ -1,0 +1,45 @@
+// Library: the workers and rules that a pipeline's spec may name. app/ fills one at the start; nothing changes it
+// after.
+//
+// Rules are pure: the same request and payloads give the same answer, so every stage and every replica decides alike.
+// Thread safety: filled on one thread, then read from any.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "stages/worker.h"
+
+namespace millrace {
+
+struct Library {
+  struct WorkerSeat {
+    std::string stage;
+    uint32_t replica = 0;
+    int threads = 0;
+    int64_t memory_mib = 0;
+  };
+  using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;
+  // Which of the stage's targets; an empty list is an error of the request.
+  using Route = std::function<Result<std::vector<std::string>>(ReqId id, const Value& result)>;
+  // Which of wait_for, asked with each payload that comes; nullopt: not known yet.
+  using WaitRule = std::function<Result<std::optional<std::vector<std::string>>>(ReqId id, const std::string& from,
+                                                                                 const Value& payload)>;
+  using Merge = std::function<Result<Value>(std::map<std::string, Value> payloads)>;
+  using Projection = std::function<Result<Value>(const Value& result)>;
+  // Which of the terminals complete a request, from the payload that was submitted.
+  using TerminalRule = std::function<Result<std::vector<std::string>>(const Value& payload)>;
+
+  std::map<std::string, MakeWorker> workers;
+  std::map<std::string, Route> routes;
+  std::map<std::string, WaitRule> wait_rules;
+  std::map<std::string, Merge> merges;
+  std::map<std::string, Projection> projections;
+  std::map<std::string, TerminalRule> terminal_rules;
+};
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+// StageSpec: one stage of a pipeline as the YAML file describes it, checked (pipeline/spec.h reads it;
+// docs/pipelines.md tells users of each key). Names of functions and workers are those of the Library.
+//
+// Thread safety: values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "payload/value.h"
+
+namespace millrace {
+
+inline constexpr int kMaxStages = 64;           // of one pipeline
+inline constexpr int kMaxReplicasOfStage = 64;  // equal copies of one stage
+
+// How the stage's payloads travel. Empty or 0: the pipeline's, then the backend's own default.
+struct RelaySpec {
+  std::string backend = "auto";  // of all edges from this stage; "auto": the best that both ends have
+  int64_t pool_mib = 0;
+  int credits = 0;
+  int lease_ms = 0;
+};
+
+struct StageResources {
+  int threads = 0;          // compute threads of the worker; 0: what it takes by itself
+  int64_t memory_mib = 0;   // that the worker may use; 0: unlimited
+  int max_requests = 1024;  // live in this stage; more fail with kResourceExhausted
+};
+
+struct StageSpec {
+  std::string name;               // letters, digits, '-' and '_'
+  std::string worker;             // who does the work: Library::workers
+  Value args;                     // for the worker, a map
+  std::vector<std::string> next;  // who gets the result; empty: a terminal
+  bool terminal = false;
+  std::string route;                   // Library::routes: which of `next` for this request; empty: all
+  std::vector<std::string> wait_for;   // fan-in: payloads of these are merged; empty: every payload starts the work
+  std::string wait_for_rule;           // Library::wait_rules: which of them for this request; empty: all
+  std::string merge;                   // Library::merges: the payloads to one; needed with wait_for
+  std::vector<std::string> stream_to;  // who gets the chunks that the worker emits
+  std::string stream_done_to;          // Library::routes: which of stream_to this request streams to; empty: all
+  bool can_accept_stream_before_payload = false;       // else a chunk before the payload fails the request
+  std::map<std::string, std::string> project_payload;  // target -> Library::projections: what of the result it gets
+  std::string process;                                 // stages of one name share a process
+  std::string host;  // who runs it: empty = this host; else a name that `millrace stage --join` says
+  int replicas = 1;
+  RelaySpec relay;
+  StageResources resources;
+  std::map<std::string, std::string> env;  // of its process, where it is a child
+  int line = 0;                            // in the file, for messages
+};
+
+}  // namespace millrace

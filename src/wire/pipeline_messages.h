@@ -1,0 +1,260 @@
+// The messages of pipelines: between the coordinator and its stages, and from stage to stage. The text engine's own are
+// in wire/messages.h, which says what holds for all.
+//
+// Thread safety: values; a message belongs to whoever holds it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace millrace::wire {
+
+// -----------------------------------------------------------------------------------------------------
+
+// Bytes that need not be text. (std::string fields are UTF-8.)
+struct Blob {
+  std::string bytes;
+  friend bool operator==(const Blob&, const Blob&) = default;
+};
+
+// Who says something, so that news of the dead can be told apart: a stage's replica and incarnation, inside one session
+// of the coordinator. Whoever receives ignores another session, and an incarnation that is not the one it knows of.
+struct Origin {
+  uint64_t session = 0;
+  std::string stage;
+  uint32_t replica = 0;
+  uint64_t incarnation = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, session), v(2, stage), v(3, replica), v(4, incarnation);
+  }
+  friend bool operator==(const Origin&, const Origin&) = default;
+};
+
+// One tensor that was lifted out of a payload: where its bytes are.
+struct TensorInfo {
+  std::string path;   // in the payload: "encoder.states[0]"
+  std::string dtype;  // the safetensors spelling: "BF16"
+  std::vector<int64_t> shape;
+  uint32_t part = 0;    // of the payload
+  uint64_t offset = 0;  // in the part
+  uint64_t size = 0;    // bytes
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, path), v(2, dtype), v(3, shape), v(4, part), v(5, offset), v(6, size);
+  }
+  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
+};
+
+// A payload on its way (payload/packing.h). Without tensors there is no relay and no descriptor: the tree is all.
+struct Payload {
+  Blob tree;
+  std::vector<TensorInfo> tensors;
+  std::vector<uint64_t> part_bytes;
+  std::string relay;  // its backend: "shm"
+  Blob descriptor;    // what the backend's get() takes
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, tree), v(2, tensors), v(3, part_bytes), v(4, relay), v(5, descriptor);
+  }
+  friend bool operator==(const Payload&, const Payload&) = default;
+};
+
+struct Failure {
+  StatusCode code = StatusCode::kInternal;
+  std::string message;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, code), v(2, message);
+  }
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+// coordinator -> entry stage. A repeated one of a known id is ignored.
+struct Submit {
+  ReqId id;
+  Origin from;
+  Payload payload;
+  std::vector<std::string> terminals;  // of this request: who will complete it
+  int64_t timeout_ms = 0;              // from now on; every stage lets go of the request when it is over
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, from), v(3, payload), v(4, terminals), v(5, timeout_ms);
+  }
+};
+
+enum class DataKind : uint8_t {
+  kPayload = 0,  // along `next`: has a payload; no chunk_id
+  kChunk = 1,    // along `stream_to`: has a payload and chunk_id, which counts from 0 without a gap
+  kDone = 2,     // of a stream: no payload; chunk_id is how many chunks there were
+  kError = 3,    // of a stream: the request fails; has `failure`
+};
+
+// stage -> stage. validate() holds the kinds to what they have.
+struct DataReady {
+  ReqId id;
+  Origin from;
+  std::string to;  // the stage; which replica is the sender's choice, kept for the request
+  DataKind kind = DataKind::kPayload;
+  std::optional<uint64_t> chunk_id;
+  std::optional<Payload> payload;
+  std::optional<Failure> failure;
+  std::vector<std::string> terminals;  // as in Submit
+  int64_t timeout_ms = 0;              // what is left of it
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, from), v(3, to), v(4, kind), v(5, chunk_id), v(6, payload), v(7, failure), v(8, terminals);
+    v(9, timeout_ms);
+  }
+};
+
+// The receiver of a payload or stream tells its sender how far it has come: it has the payload (chunks absent), or so
+// many chunks. The sender keeps at most kMaxUnackedChunks of a stream open.
+struct DataAck {
+  ReqId id;
+  Origin from;
+  std::string to;
+  std::optional<uint64_t> chunks;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, from), v(3, to), v(4, chunks);
+  }
+};
+
+// stage -> coordinator -> client: a piece of the answer while it is made. chunk_id counts from 0 for each stage.
+struct StreamOut {
+  ReqId id;
+  Origin from;
+  uint64_t chunk_id = 0;
+  std::string modality;  // "text", "audio"
+  Payload payload;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, from), v(3, chunk_id), v(4, modality), v(5, payload);
+  }
+};
+
+// stage -> coordinator: a terminal has its result, or any stage failed the request. Either, never both: validate().
+struct Complete {
+  ReqId id;
+  Origin from;
+  std::optional<Payload> result;
+  std::optional<Failure> failure;
+  uint64_t chunks = 0;  // StreamOut messages that this stage sent for it
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, from), v(3, result), v(4, failure), v(5, chunks);
+  }
+};
+
+// A stage of a pipeline let go of everything it had of an aborted request.
+struct AbortAck {
+  ReqId id;
+  Origin from;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, from);
+  }
+};
+
+// coordinator -> stage: finish what runs within grace_ms, then end.
+struct Shutdown {
+  Origin from;
+  int64_t grace_ms = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, from), v(2, grace_ms);
+  }
+};
+
+struct RelayAddress {
+  std::string relay;  // "shm"
+  Blob address;       // Relay::address()
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, relay), v(2, address);
+  }
+  friend bool operator==(const RelayAddress&, const RelayAddress&) = default;
+};
+
+// How a stage is reached. Two stages share memory where host and boot agree, and a process where pid does too.
+struct Peer {
+  std::string stage;
+  uint32_t replica = 0;
+  uint64_t incarnation = 0;
+  std::string endpoint;  // of its inbox
+  std::string host;      // a name for people, and the boot id
+  std::string boot;
+  int64_t pid = 0;
+  std::vector<RelayAddress> relays;
+  bool up = true;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, stage), v(2, replica), v(3, incarnation), v(4, endpoint), v(5, host), v(6, boot), v(7, pid), v(8, relays);
+    v(9, up);
+  }
+  friend bool operator==(const Peer&, const Peer&) = default;
+};
+
+// stage -> coordinator: here I am. Repeated until the Welcome comes.
+struct Register {
+  Peer self;
+  std::string reply_to;    // where the Welcome goes: the stage's inbox as the coordinator reaches it
+  uint64_t spec_hash = 0;  // of the pipeline that it was started with
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, self), v(2, reply_to), v(3, spec_hash);
+  }
+};
+
+// coordinator -> stage: you are in, or why not. A member says StageStatus every kHeartbeatMs; one that is silent for
+// lease_ms has lost its lease: its requests have failed, and it must register again with a new incarnation.
+struct Welcome {
+  Origin from;
+  std::string stage;
+  uint64_t incarnation = 0;  // of the member that is meant
+  std::optional<Failure> refused;
+  int64_t lease_ms = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, from), v(2, stage), v(3, incarnation), v(4, refused), v(5, lease_ms);
+  }
+};
+
+// coordinator -> stages: who is there. The whole table each time; a lower epoch than the last one is old.
+struct Peers {
+  Origin from;
+  uint64_t epoch = 0;
+  std::vector<Peer> peers;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, from), v(2, epoch), v(3, peers);
+  }
+};
+
+// What the fields of one message must be together; kInvalidArgument says what is wrong. decode() asks it too.
+Status validate(const DataReady& message);
+Status validate(const Complete& message);
+
+}  // namespace millrace::wire
