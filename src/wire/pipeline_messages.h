@@ -111,12 +111,11 @@ struct DataReady {
   std::optional<Failure> failure;
   std::vector<std::string> terminals;  // as in Submit
   int64_t timeout_ms = 0;              // what is left of it
-  uint64_t epoch = 0;                  // of the Peers by which all senders pick this request's replicas: the entry's
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, from), v(3, to), v(4, kind), v(5, chunk_id), v(6, payload), v(7, failure), v(8, terminals);
-    v(9, timeout_ms), v(10, epoch);
+    v(9, timeout_ms);
   }
 };
 
