@@ -16,13 +16,22 @@
 //   2. Bounded. At most `credits` puts are open and pool_bytes are held; more is kResourceExhausted at once, never a
 //      wait. A put over max_put_bytes is kTooLarge. Each descriptor is at most wire::kMaxDescriptorBytes.
 //   3. Nothing leaks. After every end, credit and bytes are back, also when either side was killed, at any moment; when
-//      the owner ends, by whatever way, no segment, socket file or thread of it stays behind.
+//      the owner ends, by whatever way, no segment, socket file or thread of it stays behind. The one exception is rule
+//      4's: what a living reader still holds after a lease ran out or a cancel keeps its credit and bytes until it lets
+//      go.
 //   4. No trust. A descriptor names registered things, never addresses; a wrong, old or foreign one is an error, not a
 //      crash and not somebody else's bytes. A slot is used again only when its reader let go or is known to be dead.
-//   5. No waiting in calls. put() may copy; nothing else blocks. Progress is made on threads of the backend's own.
+//   5. No waiting in calls. put() may copy; nothing else blocks. Progress is made on threads of the backend's own. The
+//      simulated backend alone has no threads and makes progress when its caller says so.
+//
+// Errors of the arguments (kInvalidArgument, kTooLarge, kResourceExhausted, kUnsupported; kUnavailable after close())
+// may come from the call itself, and then `done` is never called, or through `done`. A descriptor that names what is
+// over is kInvalidArgument, or kUnavailable where its writer cannot be asked any more.
 //
 // Thread safety: all functions from any thread. `done` is called on any thread, one of the backend's own or the
-// caller's; it must not block and must not call close().
+// caller's, without a lock of the relay's: it may call put(), get() and cancel(), but must not block and must not call
+// close() or destroy the relay. When close() has returned, no `done` runs and none will. Once `done` of a get was
+// called, nobody writes into its destination.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +47,8 @@
 
 namespace millrace {
 
-inline constexpr std::size_t kMaxRelayParts = 4096;  // of one put
+inline constexpr std::size_t kMaxRelayParts = 4096;  // of one put; at least 1, of which each may be empty
+inline constexpr int kMaxRelayReaders = 64;          // of one put
 
 struct RelayOptions {
   std::size_t pool_bytes = std::size_t{512} << 20;  // held by open puts, at most; also the largest put
@@ -67,21 +77,21 @@ struct RelayCapabilities {
 };
 
 struct PutRequest {
-  std::vector<SharedBytes> parts;  // kept alive until the end
-  ReqId request;                   // for cleanup() and traces
-  std::string destination;         // address() of the only reader that may get it; empty: any
-  int readers = 1;                 // how many will get it; the put is over when so many let go
-  std::function<void(const Status&)> done;
+  std::vector<SharedBytes> parts;           // kept alive until the end
+  ReqId request;                            // for cleanup() and traces
+  std::string destination;                  // address() of the only reader that may get it; empty: any
+  int readers = 1;                          // how many gets it is for; the put is over when so many let go
+  std::function<void(const Status&)> done;  // not null
 };
 
 struct GetRequest {
   std::string descriptor;
   ReqId request;
-  int timeout_ms = 30'000;
-  std::vector<std::size_t> sizes;                 // of the parts, as the control message said; other ones are an error
+  int timeout_ms = 30'000;                        // 0 or less: kDeadline at once
+  std::vector<std::size_t> sizes;                 // of all parts, as the control message said; other ones are an error
   std::vector<std::span<std::byte>> destination;  // empty: memory of the relay's; else one span for each part
   // With destinations, the parts are those spans, and their owner is empty.
-  std::function<void(Result<std::vector<SharedBytes>>)> done;
+  std::function<void(Result<std::vector<SharedBytes>>)> done;  // not null
 };
 
 using RelayOp = StrongId<struct RelayOpTag>;
@@ -90,13 +100,13 @@ struct PutTicket {
   std::string descriptor;
 };
 
-// What is open now. After all ends, everything but peers is 0.
+// What is open now. After all ends, everything but bad_frames is 0.
 struct RelayBooks {
   int64_t puts = 0;
   int64_t gets = 0;
-  std::size_t held_bytes = 0;
-  int64_t lent_parts = 0;   // received bytes that somebody still holds
-  uint64_t bad_frames = 0;  // so far: what a peer sent and was refused
+  std::size_t held_bytes = 0;  // of puts, with what readers hold of puts that have ended
+  int64_t lent_parts = 0;      // received bytes that somebody still holds
+  uint64_t bad_frames = 0;     // so far: what a peer sent and was refused
 };
 
 class Relay {
