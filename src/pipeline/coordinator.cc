@@ -1,0 +1,287 @@
+#include "pipeline/coordinator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "stages/loop/replica_choice.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t bit(std::size_t stage) { return uint64_t{1} << stage; }
+
+std::size_t index_of(const PipelineSpec& spec, const std::string& stage) {
+  for (std::size_t i = 0; i < spec.stages.size(); ++i) {
+    if (spec.stages[i].name == stage) return i;
+  }
+  return spec.stages.size();
+}
+
+// Which terminals the work of each stage may get to: along payloads and streams, until nothing is added any more.
+void fill_reaches(const PipelineSpec& spec, std::vector<StagePlace>& places) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      uint64_t reaches = places[i].reaches | (places[i].terminal ? bit(i) : 0);
+      for (const auto* targets : {&spec.stages[i].next, &spec.stages[i].stream_to}) {
+        for (const std::string& target : *targets) reaches |= places[index_of(spec, target)].reaches;
+      }
+      changed |= reaches != places[i].reaches;
+      places[i].reaches = reaches;
+    }
+  }
+}
+
+}  // namespace
+
+const char* request_state_name(RequestState state) {
+  static constexpr const char* kNames[] = {"pending", "running", "completed", "failed", "aborted"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, CoordinatorOptions options,
+                         CoordinatorDoors& doors, Payloads& payloads, int64_t now_ms)
+    : spec_(spec),
+      library_(library),
+      options_(options),
+      doors_(doors),
+      payloads_(payloads),
+      members_(spec, {options.session, spec.hash(), options.lease_ms, options.stall_grace_ms}, now_ms),
+      max_requests_(options.max_requests > 0 ? options.max_requests : spec.max_requests),
+      arrivals_(std::make_shared<Arrivals>()) {
+  CHECK(!spec.stages.empty() && spec.stages.size() <= static_cast<std::size_t>(kMaxStages));
+  for (std::size_t i = 0; i < spec.stages.size(); ++i) {
+    const StageSpec& stage = spec.stages[i];
+    const auto replicas = static_cast<uint32_t>(stage.replicas);
+    stages_.push_back({hash_name(stage.name), replicas, stage_of_seat_.size(), stage.terminal});
+    stage_of_seat_.insert(stage_of_seat_.end(), replicas, i);
+  }
+  fill_reaches(spec, stages_);
+  outboxes_.resize(stage_of_seat_.size());
+  if (!spec.entry.empty()) entry_ = index_of(spec, spec.entry);
+  CHECK(entry_ < spec.stages.size());
+}
+
+Coordinator::~Coordinator() = default;
+
+LiveRequest* Coordinator::find(ReqId id) {
+  const auto found = table_.find(id);
+  return found == table_.end() ? nullptr : found->second.get();
+}
+
+// ---- the beginning
+
+Status Coordinator::may_submit() const {
+  if (const std::string reason = why_not_ready(); !reason.empty()) {
+    return Status(StatusCode::kUnavailable, "the pipeline is not ready: " + reason);
+  }
+  const auto limit = static_cast<std::size_t>(max_requests_);
+  if (table_.size() >= limit) {
+    return error(StatusCode::kResourceExhausted, "{} requests are live, the limit; try again later", table_.size());
+  }
+  if (aborts_.size() >= limit * kOpenAbortsPerRequest) {
+    return error(StatusCode::kResourceExhausted, "{} aborts are open, the limit; try again later", aborts_.size());
+  }
+  return ok_status();
+}
+
+// As bits of the stages.
+Result<uint64_t> Coordinator::terminals_of(const Value& inputs, const SubmitOptions& options) const {
+  std::vector<std::string> names = spec_.terminals();
+  if (options.terminals) {
+    names = *options.terminals;
+  } else if (!spec_.terminals_rule.empty()) {
+    const auto rule = library_.terminal_rules.find(spec_.terminals_rule);
+    if (rule == library_.terminal_rules.end()) {
+      return internal_error("there is no rule of terminals '{}'", spec_.terminals_rule);
+    }
+    ASSIGN_OR_RETURN(names, rule->second(inputs));
+  }
+  if (names.empty()) return invalid_argument("the request has no terminals; wanted at least one");
+  uint64_t bits = 0;
+  for (const std::string& name : names) {
+    const std::size_t stage = index_of(spec_, name);
+    if (stage == stages_.size() || !stages_[stage].terminal) {
+      return invalid_argument("'{}' is not a terminal of the pipeline; wanted some of: {}", name,
+                              fmt::join(spec_.terminals(), ", "));
+    }
+    if ((bits & bit(stage)) != 0) return invalid_argument("terminal '{}' is named twice", name);
+    bits |= bit(stage);
+  }
+  return bits;
+}
+
+// The next id whose seats all serve. A stage that has one replica serves, or we were not ready.
+Result<ReqId> Coordinator::draw_id() {
+  for (int i = 0; i < kMaxIdTries; ++i) {
+    const ReqId id{next_id_++};
+    const auto serves = [&](std::size_t stage) { return members_.seats()[seat_of(id, stage)].serves(); };
+    std::size_t stage = 0;
+    while (stage < stages_.size() && serves(stage)) ++stage;
+    if (stage == stages_.size()) return id;
+  }
+  return error(StatusCode::kUnavailable, "too few replicas serve: none of {} ids fits them", kMaxIdTries);
+}
+
+void Coordinator::refuse(ReqId id, const PipelineSink& sink, const Status& status) {
+  ++counts_.refused;
+  PipelineNews news{.kind = PipelineNews::Kind::kEnd, .id = id, .state = RequestState::kFailed, .status = status};
+  sink(news);
+}
+
+ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms) {
+  ++counts_.submitted;
+  ReqId id{next_id_};
+  const auto begin = [&]() -> Status {
+    RETURN_IF_ERROR(may_submit());
+    ASSIGN_OR_RETURN(const uint64_t terminals, terminals_of(inputs, options));
+    ASSIGN_OR_RETURN(id, draw_id());
+    auto request = std::make_unique<LiveRequest>();
+    request->id = id;
+    const int64_t limit_ms = spec_.request_timeout_s * 1000;
+    request->timeout_ms = options.timeout_ms > 0 ? std::min(options.timeout_ms, limit_ms) : limit_ms;
+    request->deadline_ms = now_ms + request->timeout_ms;
+    if (Status status = prepare(*request, inputs, terminals); !status.ok()) {
+      payloads_.forget(id);
+      return status;
+    }
+    request->sink = sink;
+    deadlines_.emplace(request->deadline_ms, id.value);
+    unsent_.insert(id);
+    table_.emplace(id, std::move(request));
+    return ok_status();
+  };
+  if (Status status = begin(); !status.ok()) {
+    if (id.value == next_id_) ++next_id_;  // refused before one was drawn
+    refuse(id, sink, status);
+  } else {
+    try_start(id, now_ms);
+  }
+  return id;
+}
+
+Status Coordinator::prepare(LiveRequest& request, const Value& inputs, uint64_t terminals) {
+  wire::Submit submit{.id = request.id, .from = members_.self()};
+  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+    if ((terminals & bit(stage)) == 0) continue;
+    request.feeds[stage];
+    submit.terminals.push_back(spec_.stages[stage].name);
+  }
+  request.open = terminals;
+  ASSIGN_OR_RETURN(submit.payload,
+                   payloads_.give(request.id, inputs, members_.seats()[seat_of(request.id, entry_)].peer));
+  request.submit = std::move(submit);
+  return ok_status();
+}
+
+// The entry stage is told, or it is tried again with the next tick.
+void Coordinator::try_start(ReqId id, int64_t now_ms) {
+  LiveRequest* request = find(id);
+  if (request == nullptr || request->state != RequestState::kPending) return;
+  std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
+  const Status sent = send(seat_of(id, entry_), request->submit);
+  if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
+  if (!sent.ok()) return fail(id, sent, now_ms);
+  unsent_.erase(id);
+  request->submit = wire::Submit{};
+  request->state = RequestState::kRunning;
+  PipelineNews news{.kind = PipelineNews::Kind::kAccepted, .id = id};
+  request->sink(news);
+}
+
+// ---- the end
+
+// Every end of a live request comes through here; it happens once, because the table holds each once.
+void Coordinator::end(ReqId id, PipelineNews news, bool tell, int64_t now_ms) {
+  const auto found = table_.find(id);
+  if (found == table_.end()) return;
+  const std::unique_ptr<LiveRequest> request = std::move(found->second);
+  table_.erase(found);
+  deadlines_.erase({request->deadline_ms, id.value});
+  unsent_.erase(id);
+  blocked_.erase(id);
+  counts_.queued_chunks -= request->queued_chunks;
+  counts_.queued_bytes -= request->queued_bytes;
+  payloads_.forget(id);
+  if (news.state == RequestState::kCompleted) ++counts_.completed;
+  if (news.state == RequestState::kFailed) ++counts_.failed;
+  if (news.state == RequestState::kAborted) ++counts_.aborted;
+  const bool stages_know = request->state == RequestState::kRunning;
+  if (news.state != RequestState::kCompleted && stages_know) open_abort(id, now_ms);
+  news.kind = PipelineNews::Kind::kEnd;
+  news.id = id;
+  if (tell) request->sink(news);
+}
+
+void Coordinator::fail(ReqId id, const Status& status, int64_t now_ms) {
+  end(id, {.state = RequestState::kFailed, .status = status}, true, now_ms);
+}
+
+void Coordinator::cancel(ReqId id, int64_t now_ms) {
+  end(id, {.state = RequestState::kAborted, .status = Status(StatusCode::kCancelled, "the request was aborted")}, true,
+      now_ms);
+}
+
+void Coordinator::abort(ReqId id, int64_t now_ms) { end(id, {.state = RequestState::kAborted}, false, now_ms); }
+
+void Coordinator::fail_all(const Status& status, int64_t now_ms) {
+  std::vector<ReqId> ids;
+  for (const auto& [id, request] : table_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const ReqId id : ids) fail(id, status, now_ms);
+  orders_.end_all(status);
+}
+
+void Coordinator::end_late(int64_t now_ms) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_ms) {
+    const ReqId id{deadlines_.begin()->second};
+    const double seconds = static_cast<double>(find(id)->timeout_ms) / 1000;
+    fail(id, error(StatusCode::kDeadline, "the request took more than {:g} s, the limit", seconds), now_ms);
+  }
+}
+
+void Coordinator::admin(PipelineOrder order, AdminOrders::Done done, int64_t now_ms) {
+  const auto send_to = [this](std::size_t seat, wire::Message& message) { return send(seat, message); };
+  orders_.begin(std::move(order), members_, send_to, std::move(done), now_ms);
+}
+
+// ---- the clock
+
+void Coordinator::handle(wire::Message message, int64_t now_ms) {
+  if (auto* news = std::get_if<wire::StreamOut>(&message)) {
+    hear(*news, now_ms);
+  } else if (auto* complete = std::get_if<wire::Complete>(&message)) {
+    hear(*complete, now_ms);
+  } else if (auto* status = std::get_if<wire::StageStatus>(&message)) {
+    members_.hear(*status, now_ms);
+  } else if (auto* self = std::get_if<wire::Register>(&message)) {
+    members_.hear(*self, now_ms);
+  } else if (auto* ack = std::get_if<wire::AbortAck>(&message)) {
+    hear(*ack);
+  } else if (auto* reply = std::get_if<wire::AdminReply>(&message)) {
+    if (!orders_.hear(*reply)) ++counts_.late;
+  } else {
+    ++counts_.unknown;
+    LOG_WARNING("ignored a message of type {}: it is not for a coordinator", message.index());
+  }
+  take_arrivals(now_ms);
+  pump_members(now_ms);
+}
+
+void Coordinator::tick(int64_t now_ms) {
+  take_arrivals(now_ms);
+  members_.tick(now_ms);
+  pump_members(now_ms);
+  const std::vector<ReqId> unsent(unsent_.begin(), unsent_.end());
+  for (const ReqId id : unsent) try_start(id, now_ms);
+  const std::vector<ReqId> blocked(blocked_.begin(), blocked_.end());
+  for (const ReqId id : blocked) flush(id, now_ms);
+  end_late(now_ms);
+  retry_aborts(now_ms);
+  orders_.tick(now_ms);
+  take_arrivals(now_ms);
+}
+
+}  // namespace millrace

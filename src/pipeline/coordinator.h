@@ -1,0 +1,175 @@
+// Coordinator: the front of a pipeline. It knows every live request, submits it to the entry stage, and hands what the
+// terminals say to the request's sink. It is where "one request, one end" is kept against the world: a stage that dies
+// or fails ends its requests here, a deadline ends them here, and news of an ended request is ignored.
+//
+// States: pending (the entry stage cannot take it yet) -> running -> completed | failed | aborted. Ended ones are
+// forgotten; what stays for a while is an open abort, until every stage that may hold the request has acknowledged it
+// or is lost. The hint bus only makes aborts faster: the acknowledgement is the truth.
+//
+// Which replica serves a request at each stage is a pure function of its id (stages/loop/replica_choice.h), so the
+// coordinator draws ids until all of a request's seats serve. A lost seat then costs exactly the requests that are its:
+// those that still need a terminal which can be reached from it.
+//
+// Terminals' results and chunks may come through relays. They are fetched aside, and the sink gets them in the order
+// of each terminal. A sink that cannot take more says so; what waits for it is bounded, and over the bound its request,
+// and no other, fails with kResourceExhausted.
+//
+// The core waits for nothing and looks at no clock: handle() and tick() are given the time. coordinator.cc holds the
+// requests' part, coordinator_news.cc what terminals say, coordinator_stages.cc members, aborts and health.
+//
+// Owner: whoever composes the pipeline (coordinator_thread.h makes a thread of it). Thread safety: none, except that
+// the data plane may answer on any thread. Sinks are called from inside the functions that take the time, and must not
+// call back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "control/mailbox.h"
+#include "payload/value.h"
+#include "pipeline/admin.h"
+#include "pipeline/coordinator_doors.h"
+#include "pipeline/coordinator_request.h"
+#include "pipeline/membership.h"
+#include "pipeline/spec.h"
+
+namespace millrace {
+
+inline constexpr int kCoordinatorTickMs = 20;
+inline constexpr int64_t kAbortRetryMs = 500;
+inline constexpr int kMaxAbortTries = 240;               // then the stage is at fault, and said to be in the log
+inline constexpr int64_t kFetchTimeoutMs = 10'000;       // of one payload of a terminal; or less, by the deadline
+inline constexpr int kMaxIdTries = 1 << 16;              // ids drawn for one request
+inline constexpr std::size_t kMaxStrangers = 16;         // doors kept to those whose registration was refused
+inline constexpr std::size_t kOpenAbortsPerRequest = 4;  // open aborts at most: so many for each live request allowed
+
+struct CoordinatorOptions {
+  uint64_t session = 1;  // another one after each start
+  int64_t lease_ms = kLeaseMs;
+  int64_t stall_grace_ms = kStallGraceMs;
+  int max_requests = 0;                      // 0: the spec's
+  std::size_t max_client_chunks = 1024;      // of one request, that wait for its sink
+  std::size_t max_client_bytes = 64u << 20;  // of those
+};
+
+class Coordinator {
+ public:
+  // All must outlive it.
+  Coordinator(const PipelineSpec& spec, const Library& library, CoordinatorOptions options, CoordinatorDoors& doors,
+              Payloads& payloads, int64_t now_ms);
+  ~Coordinator();
+
+  // The sink hears of a refusal before this returns: kUnavailable where stages are missing or it drains,
+  // kResourceExhausted over a limit, kInvalidArgument for the terminals.
+  ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms);
+  // Ends it with kCancelled. Unknown and ended ids are ignored.
+  void cancel(ReqId id, int64_t now_ms);
+  // The same without a word to its sink.
+  void abort(ReqId id, int64_t now_ms);
+  // Its sink can take more.
+  void client_ready(ReqId id, int64_t now_ms);
+
+  void handle(wire::Message message, int64_t now_ms);
+  // Everything that is due; what the data plane has brought. Every kCoordinatorTickMs, or sooner.
+  void tick(int64_t now_ms);
+
+  void admin(PipelineOrder order, AdminOrders::Done done, int64_t now_ms);
+  // Nothing new is accepted; what runs goes on.
+  void drain() { draining_ = true; }
+  // Ends every request and order.
+  void fail_all(const Status& status, int64_t now_ms);
+  // Told to every member that is up.
+  void shut_down(int64_t grace_ms);
+
+  // The supervisor's news: it starts one, it saw one die.
+  void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
+  void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
+            int64_t now_ms);
+
+  PipelineHealth health() const;
+  CoordinatorBooks books() const;
+  const Membership& members() const { return members_; }
+
+ private:
+  struct OpenAbort {
+    std::vector<std::size_t> seats;  // that have not acknowledged
+    int64_t next_ms = 0;
+    int tries = 0;
+  };
+  using Table = std::unordered_map<ReqId, std::unique_ptr<LiveRequest>>;
+
+  // coordinator.cc
+  Status may_submit() const;
+  Result<uint64_t> terminals_of(const Value& inputs, const SubmitOptions& options) const;
+  Result<ReqId> draw_id();
+  Status prepare(LiveRequest& request, const Value& inputs, uint64_t terminals);
+  void try_start(ReqId id, int64_t now_ms);
+  void end(ReqId id, PipelineNews news, bool tell, int64_t now_ms);
+  void fail(ReqId id, const Status& status, int64_t now_ms);
+  void refuse(ReqId id, const PipelineSink& sink, const Status& status);
+  LiveRequest* find(ReqId id);
+  void end_late(int64_t now_ms);
+
+  // coordinator_news.cc
+  void hear(wire::StreamOut& news, int64_t now_ms);
+  void hear(wire::Complete& news, int64_t now_ms);
+  Feed* feed_of(LiveRequest& request, std::size_t seat);
+  Status add_chunk(LiveRequest& request, std::size_t stage, Feed& feed, wire::StreamOut& news, int64_t now_ms);
+  Status add_result(LiveRequest& request, std::size_t stage, Feed& feed, wire::Complete& news, int64_t now_ms);
+  Status over_limit(const LiveRequest& request) const;
+  void discard(ReqId id, const wire::Payload& payload);
+  void fetch(LiveRequest& request, std::size_t stage, std::optional<uint64_t> chunk, const wire::Payload& payload,
+             int64_t now_ms);
+  void take_arrivals(int64_t now_ms);
+  void arrive(Arrival& arrival, int64_t now_ms);
+  void flush(ReqId id, int64_t now_ms);
+  bool flush_feed(LiveRequest& request, std::size_t stage, Feed& feed);
+  void finish(LiveRequest& request, int64_t now_ms);
+  void late_news(ReqId id, const wire::Payload* payload);
+
+  // coordinator_stages.cc
+  void pump_members(int64_t now_ms);
+  void joined(std::size_t seat);
+  void lost(const MembershipEvent& event, int64_t now_ms);
+  Status send(std::size_t seat, wire::Message& message);
+  void send_stranger(const MembershipMessage& message);
+  std::size_t seat_of(ReqId id, std::size_t stage) const;
+  void open_abort(ReqId id, int64_t now_ms);
+  void retry_aborts(int64_t now_ms);
+  void say_abort(ReqId id, OpenAbort& open, int64_t now_ms);
+  void hear(const wire::AbortAck& ack);
+  void acknowledged(ReqId id, std::size_t seat);
+  std::string why_not_ready() const;
+
+  const PipelineSpec& spec_;
+  const Library& library_;
+  const CoordinatorOptions options_;
+  CoordinatorDoors& doors_;
+  Payloads& payloads_;
+  Membership members_;
+  AdminOrders orders_;
+  std::vector<StagePlace> stages_;                 // as in the spec
+  std::vector<std::size_t> stage_of_seat_;         // index of the stage
+  std::vector<std::shared_ptr<Outbox>> outboxes_;  // by seat; of a lost one: empty
+  std::map<std::string, std::shared_ptr<Outbox>> strangers_;
+  std::size_t entry_ = 0;
+  int max_requests_ = 0;
+  bool draining_ = false;
+  uint64_t next_id_ = 1;
+  Table table_;
+  std::set<std::pair<int64_t, uint64_t>> deadlines_;  // (ms, request)
+  std::set<ReqId> unsent_;                            // pending
+  std::set<ReqId> blocked_;                           // whose sink could not take more
+  std::unordered_map<ReqId, OpenAbort> aborts_;
+  std::shared_ptr<Arrivals> arrivals_;
+  CoordinatorBooks counts_;  // the counting part of it
+};
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+// What the coordinator needs of the world, injected: doors to stages, the data plane, the supervisor. Production code
+// has sockets and relays behind these, the simulated cluster its own.
+//
+// Thread safety: called on the coordinator's thread. What is said of `done` holds besides.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "control/mailbox.h"
+#include "payload/value.h"
+#include "pipeline/membership.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+class CoordinatorDoors {
+ public:
+  virtual ~CoordinatorDoors() = default;
+  // A door to whoever listens there; null: nobody can.
+  virtual std::shared_ptr<Outbox> open(const std::string& endpoint) = 0;
+  // A broadcast to all stages, which may be lost.
+  virtual void hint_abort(ReqId) {}
+  // A seat lost its holder: the supervisor restarts what is local.
+  virtual void lost(const SeatView&, const std::string& /*reason*/) {}
+};
+
+// The coordinator's side of the data plane.
+class Payloads {
+ public:
+  using Taken = std::function<void(Result<Value>)>;
+
+  virtual ~Payloads() = default;
+  // Offers a value to one stage. What comes back goes into the control message; nothing waits for the reader.
+  virtual Result<wire::Payload> give(ReqId id, const Value& value, const wire::Peer& to) = 0;
+  // `done` is called exactly once, within timeout_ms, on any thread, perhaps before this returns.
+  virtual void take(ReqId id, const wire::Payload& payload, int timeout_ms, Taken done) = 0;
+  // The request has ended: nothing of it is offered or fetched any more.
+  virtual void forget(ReqId id) = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,162 @@
+// What the coordinator and its clients say to each other about a request, and what it keeps of one.
+//
+// Thread safety: values; Arrivals locks.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "payload/value.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+enum class RequestState : uint8_t { kPending = 0, kRunning = 1, kCompleted = 2, kFailed = 3, kAborted = 4 };
+
+const char* request_state_name(RequestState state);  // "running"
+
+struct PipelineNews {
+  enum class Kind : uint8_t { kAccepted, kChunk, kEnd };
+  Kind kind = Kind::kAccepted;
+  ReqId id;
+  std::string stage;     // chunk: of which terminal
+  std::string modality;  // chunk
+  uint64_t chunk_id = 0;
+  Value value;  // chunk; end that is OK: the result, of several terminals a map {stage: result}
+  RequestState state = RequestState::kRunning;
+  Status status;  // end
+};
+
+// kFull: the news was not taken; it is said again later. Accepted and end are always taken.
+enum class SinkAnswer : uint8_t { kTaken, kFull };
+using PipelineSink = std::function<SinkAnswer(PipelineNews& news)>;
+
+struct SubmitOptions {
+  std::optional<std::vector<std::string>> terminals;  // that complete it; none: the spec's rule says, or all
+  int64_t timeout_ms = 0;                             // 0: the spec's; never more than that
+};
+
+struct PipelineHealth {
+  bool ready = false;                     // requests are accepted now
+  bool draining = false;                  // shutting down
+  std::string reason;                     // why not ready; or who is missing all the same
+  std::vector<wire::StageStatus> stages;  // one for each seat, in the order of the spec
+};
+
+// What is open now: after quiescence, all of the first group are 0. The others count since the start.
+struct CoordinatorBooks {
+  std::size_t live = 0;
+  std::size_t pending = 0;
+  std::size_t fetches = 0;  // payloads on their way to us
+  std::size_t queued_chunks = 0;
+  std::size_t queued_bytes = 0;
+  std::size_t open_aborts = 0;
+  std::size_t awaited_acks = 0;
+  std::size_t open_orders = 0;
+
+  uint64_t submitted = 0;
+  uint64_t refused = 0;
+  uint64_t completed = 0;
+  uint64_t failed = 0;
+  uint64_t aborted = 0;
+  uint64_t late = 0;      // news of requests that are not live
+  uint64_t repeated = 0;  // chunks and completions that came twice
+  uint64_t ignored = 0;   // news from where it is not expected: no terminal of the request, or not its replica
+  uint64_t fenced = 0;    // news of zombies
+  uint64_t unknown = 0;   // news of stages that are not in the spec, and messages that are not for a coordinator
+  uint64_t aborts_given_up = 0;
+};
+
+// ---- what the coordinator keeps
+
+struct Piece {
+  std::string modality;
+  uint64_t chunk_id = 0;
+  std::size_t bytes = 0;
+  std::optional<Value> value;  // once it is here
+};
+
+// What one terminal has said about a request.
+struct Feed {
+  uint64_t next_chunk = 0;         // that is expected
+  std::deque<Piece> pieces;        // that the sink has not taken
+  std::optional<uint64_t> chunks;  // how many there are in all: it has completed
+  std::optional<Value> result;     // once it is here
+  // Everything of it has come; its stage is not needed any more.
+  bool settled() const {
+    if (!chunks || !result || next_chunk != *chunks) return false;
+    for (const Piece& piece : pieces) {
+      if (!piece.value) return false;
+    }
+    return true;
+  }
+};
+
+struct LiveRequest {
+  ReqId id;
+  std::function<SinkAnswer(PipelineNews&)> sink;
+  RequestState state = RequestState::kPending;
+  wire::Message submit;  // while pending
+  int64_t deadline_ms = 0;
+  int64_t timeout_ms = 0;
+  uint64_t open = 0;                  // bits of the stages: its terminals that are not settled
+  std::map<std::size_t, Feed> feeds;  // by stage
+  std::size_t fetches = 0;
+  std::size_t queued_chunks = 0;
+  std::size_t queued_bytes = 0;
+};
+
+// What the coordinator must know of a stage of the spec.
+struct StagePlace {
+  uint64_t name_hash = 0;
+  uint32_t replicas = 1;
+  std::size_t first_seat = 0;
+  bool terminal = false;
+  uint64_t reaches = 0;  // bits of the terminals that its work may get to, its own included
+};
+
+// What the data plane brought, on whatever thread.
+struct Arrival {
+  ReqId id;
+  std::size_t stage = 0;
+  std::optional<uint64_t> chunk;  // none: the result
+  bool wanted = true;             // false: fetched only so that its sender is rid of it
+  Result<Value> value = Value();
+};
+
+class Arrivals {
+ public:
+  void add(Arrival arrival) {
+    std::function<void()> wake;
+    {
+      std::lock_guard lock(mutex_);
+      arrivals_.push_back(std::move(arrival));
+      wake = wake_;
+    }
+    if (wake) wake();
+  }
+  std::vector<Arrival> take() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(arrivals_, {});
+  }
+  void on_arrival(std::function<void()> wake) {
+    std::lock_guard lock(mutex_);
+    wake_ = std::move(wake);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Arrival> arrivals_;
+  std::function<void()> wake_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,125 @@
+// Membership: who is in the pipeline now. Stages register with the coordinator, hold a lease that their heartbeats
+// renew, and lose it when they are silent; every change makes a new table of peers, numbered by an epoch, for
+// everybody.
+//
+// A seat is a place for one replica of one stage. Who holds it is told apart by an incarnation, which only grows,
+// inside one session of the coordinator. A zombie (one that lost its lease and does not know it yet) is fenced: its
+// news is ignored and counted, and it is told that it must register again with a newer incarnation.
+//
+// Nothing here waits, sends or looks at a clock: hear() and tick() are given the time, and leave events and messages to
+// be taken. The coordinator sends them. A membership that was not asked for long (its process was stopped) blames
+// nobody for the silence: the gap is added to all leases.
+//
+// Owner: the coordinator. Thread safety: none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "pipeline/spec.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+inline constexpr int64_t kLeaseMs = 2000;
+inline constexpr int64_t kStallGraceMs = 500;    // that a stage may call itself stalled before it counts as lost
+inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is said again so often: the control plane may lose it
+inline constexpr int64_t kFenceNoticeMs = 250;   // between two words to one zombie
+
+struct MembershipOptions {
+  uint64_t session = 0;    // of the coordinator; another one after each start
+  uint64_t spec_hash = 0;  // what a stage must have been started with
+  int64_t lease_ms = kLeaseMs;
+  int64_t stall_grace_ms = kStallGraceMs;  // 0: a stage may call itself stalled for ever
+};
+
+struct SeatView {
+  std::string stage;
+  uint32_t replica = 0;
+  std::string name;          // "think", or "think-1" where there are several
+  bool local = true;         // restarted by the supervisor when it is lost; a remote one is awaited
+  bool up = false;           // holds a lease
+  wire::Peer peer;           // of the last holder
+  std::string reply_to;      // where it is reached from here
+  uint64_t newest = 0;       // the largest incarnation that was ever welcome
+  uint64_t expected = 0;     // the only incarnation that may register now; 0: any newer one
+  wire::StageStatus status;  // the last one of this holder
+  int64_t heard_ms = 0;
+  int64_t since_ms = 0;  // of the present state
+  int64_t fence_told_ms = 0;
+  std::string lost_why;  // where it is not up and once was
+
+  bool serves() const { return up && status.state == wire::StageState::kReady; }
+};
+
+struct MembershipEvent {
+  enum class Kind : uint8_t { kJoined, kLost };
+  Kind kind = Kind::kJoined;
+  std::size_t seat = 0;
+  uint64_t incarnation = 0;
+  std::string reason;  // lost: why
+};
+
+// A message for whoever listens at `reply_to`; for the holder of a seat where `seat` is set.
+struct MembershipMessage {
+  std::optional<std::size_t> seat;
+  std::string reply_to;
+  wire::Message message;
+};
+
+struct MembershipCounters {
+  uint64_t fenced = 0;   // news of a zombie, or of another session
+  uint64_t unknown = 0;  // news of a stage that the spec does not have
+  uint64_t refused = 0;  // registrations
+};
+
+class Membership {
+ public:
+  Membership(const PipelineSpec& spec, MembershipOptions options, int64_t now_ms);
+
+  void hear(const wire::Register& message, int64_t now_ms);
+  void hear(const wire::StageStatus& status, int64_t now_ms);
+  // Leases that ran out, stages that stand still, the table again.
+  void tick(int64_t now_ms);
+
+  // The supervisor starts one: nobody else may take the seat now.
+  void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
+  // The supervisor saw it die. Of another incarnation than the present one, this is old news.
+  void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
+            int64_t now_ms);
+
+  // Whether news comes from a present member; counts what does not. The seat is its index in seats().
+  std::optional<std::size_t> admit(const wire::Origin& from);
+
+  std::vector<MembershipEvent> take_events();
+  std::vector<MembershipMessage> take_messages();
+
+  const std::vector<SeatView>& seats() const { return seats_; }
+  std::optional<std::size_t> find(const std::string& stage, uint32_t replica) const;
+  // Why a seat does not serve; empty: it does.
+  std::string why_not_serving(const SeatView& seat) const;
+  wire::Origin self() const { return {.session = options_.session}; }
+  uint64_t epoch() const { return epoch_; }
+  const MembershipCounters& counters() const { return counters_; }
+
+ private:
+  Status may_register(const wire::Register& message) const;
+  void lose(std::size_t seat, const std::string& reason, int64_t now_ms);
+  void welcome(std::size_t seat, const std::string& reply_to, uint64_t incarnation, const Status& status);
+  void new_table(int64_t now_ms);
+  void say_table(std::optional<std::size_t> only = std::nullopt);
+
+  const MembershipOptions options_;
+  std::vector<SeatView> seats_;
+  uint64_t epoch_ = 0;
+  int64_t ticked_ms_ = 0;
+  int64_t table_said_ms_ = 0;
+  MembershipCounters counters_;
+  std::vector<MembershipEvent> events_;
+  std::vector<MembershipMessage> messages_;
+};
+
+}  // namespace millrace
