@@ -62,17 +62,19 @@ class Value {
 
   // Of a map: the value of a key, nullptr where there is none or this is no map.
   const Value* find(std::string_view key) const;
-  // Of a map, or of null, which becomes one: sets a key, in place where it stands already.
+  // Of a map, or of null, which becomes one: sets a key, in place where it stands already. Anything else is a
+  // programmer error.
   void set(std::string key, Value value);
 
  private:
   Any any_;
 };
 
-// The same tree with the same bits: tensors by dtype, shape and bytes, numbers bit by bit (so NaN equals itself).
+// The same tree with the same bits: tensors by dtype, shape and bytes, numbers bit by bit (so NaN equals itself and
+// -0.0 is not 0.0), maps in the same order. Bytes of a device are the same only where they are the very same.
 bool same_bits(const Value& a, const Value& b);
 
-// "map", "list", "null", "tensor" ... for messages.
+// "null", "boolean", "integer", "number", "string", "bytes", "list", "map", "tensor": for messages.
 std::string_view kind_name(const Value& value);
 
 }  // namespace millrace

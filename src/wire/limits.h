@@ -16,16 +16,26 @@ inline constexpr std::size_t kMaxBatchEntries = 4096;      // requests in one to
 inline constexpr std::size_t kMaxPromptTokens = 4u << 20;  // ids in one request
 inline constexpr std::size_t kMaxTextBytes = 16u << 20;    // one string: a text delta is the longest
 inline constexpr std::size_t kMaxChunkLogprobs = 64u
-                                                 << 10;   // places of one request in one delta: a chunk's rows at most
-inline constexpr std::size_t kMaxTreeBytes = 16u << 20;   // a payload without its tensors
-inline constexpr std::size_t kMaxTensors = 4096;          // of one payload
-inline constexpr std::size_t kMaxPathBytes = 1024;        // of a tensor in a payload
-inline constexpr std::size_t kMaxDescriptorBytes = 4096;  // of a relay's put
-inline constexpr std::size_t kMaxRelayAddressBytes = 1024;  // of a relay
-inline constexpr std::size_t kMaxStageNameBytes = 64;       // letters, digits, '-', '_'
-inline constexpr std::size_t kMaxPeers = 1024;              // stages of one pipeline, replicas counted
-inline constexpr std::size_t kMaxUnackedChunks = 256;       // of one stream, on their way
-inline constexpr std::size_t kAckEveryChunks = 32;          // a DataAck after so many chunks, and at the end
+                                                 << 10;  // places of one request in one delta: a chunk's rows at most
+inline constexpr std::size_t kMaxTreeBytes = 16u << 20;  // a payload without its tensors
+inline constexpr std::size_t kMaxTensors = 4096;         // of one payload
+inline constexpr std::size_t kMaxParts = 4096;           // of one payload: blocks of bytes that a relay moves
+inline constexpr uint64_t kMaxPartBytes = uint64_t{1} << 40;  // one of them; so no sum of them overflows
+inline constexpr std::size_t kMaxPathBytes = 1024;            // of a tensor in a payload; also a key of one of its maps
+inline constexpr std::size_t kMaxDTypeBytes = 16;             // an element type's name
+inline constexpr std::size_t kMaxRank = 8;                    // extents of a tensor
+inline constexpr std::size_t kMaxDescriptorBytes = 4096;      // of a relay's put
+inline constexpr std::size_t kMaxRelayAddressBytes = 1024;    // of a relay
+inline constexpr std::size_t kMaxRelayNameBytes = 64;         // as a stage's name
+inline constexpr std::size_t kMaxPeerRelays = 16;             // of one stage
+inline constexpr std::size_t kMaxStageNameBytes = 64;         // letters, digits, '-', '_'
+inline constexpr std::size_t kMaxModalityBytes = 64;          // as a stage's name, or empty
+inline constexpr std::size_t kMaxTerminals = 64;              // of one request
+inline constexpr std::size_t kMaxEndpointBytes = 256;         // a socket's address
+inline constexpr std::size_t kMaxHostBytes = 256;             // a host's name; also its boot id
+inline constexpr std::size_t kMaxPeers = 1024;                // stages of one pipeline, replicas counted
+inline constexpr std::size_t kMaxUnackedChunks = 256;         // of one stream, on their way
+inline constexpr std::size_t kAckEveryChunks = 32;            // a DataAck after so many chunks, and at the end
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

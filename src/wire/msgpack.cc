@@ -12,12 +12,12 @@ void MsgpackWriter::big_endian(uint64_t value, int bytes) {
 void MsgpackWriter::integer(int64_t value) {
   if (value >= 0) return unsigned_integer(static_cast<uint64_t>(value));
   if (value >= -32) return put(static_cast<unsigned>(value) & 0xFF);
-  if (value >= std::numeric_limits<int32_t>::min()) {
-    put(0xD2);
-    return big_endian(static_cast<uint64_t>(value), 4);
-  }
-  put(0xD3);
-  big_endian(static_cast<uint64_t>(value), 8);
+  const int bytes = value >= std::numeric_limits<int8_t>::min()    ? 1
+                    : value >= std::numeric_limits<int16_t>::min() ? 2
+                    : value >= std::numeric_limits<int32_t>::min() ? 4
+                                                                   : 8;
+  put(bytes == 1 ? 0xD0 : bytes == 2 ? 0xD1 : bytes == 4 ? 0xD2 : 0xD3);
+  big_endian(static_cast<uint64_t>(value), bytes);
 }
 
 void MsgpackWriter::unsigned_integer(uint64_t value) {
@@ -60,6 +60,39 @@ void MsgpackWriter::map(std::size_t count) {
   if (count < 16) return put(0x80u | static_cast<unsigned>(count));
   put(count <= 0xFFFF ? 0xDE : 0xDF);
   big_endian(count, count <= 0xFFFF ? 2 : 4);
+}
+
+void MsgpackWriter::ext(int8_t type, std::string_view bytes) {
+  const std::size_t size = bytes.size();
+  if (size == 1 || size == 2 || size == 4 || size == 8 || size == 16) {
+    put(0xD4u + static_cast<unsigned>(std::countr_zero(size)));
+  } else {
+    const int length = size <= 0xFF ? 1 : size <= 0xFFFF ? 2 : 4;
+    put(length == 1 ? 0xC7 : length == 2 ? 0xC8 : 0xC9);
+    big_endian(size, length);
+  }
+  put(static_cast<uint8_t>(type));
+  out_.append(bytes);
+}
+
+MsgpackType MsgpackReader::peek() const {
+  if (at_end()) return MsgpackType::kEnd;
+  const auto byte = static_cast<uint8_t>(data_[position_]);
+  if (byte < 0x80 || byte >= 0xE0) return MsgpackType::kInteger;
+  if (byte < 0x90) return MsgpackType::kMap;
+  if (byte < 0xA0) return MsgpackType::kArray;
+  if (byte < 0xC0) return MsgpackType::kString;
+  static constexpr MsgpackType kFromC0[] = {
+      MsgpackType::kNil,     MsgpackType::kInvalid, MsgpackType::kBoolean, MsgpackType::kBoolean,  // C0
+      MsgpackType::kBinary,  MsgpackType::kBinary,  MsgpackType::kBinary,  MsgpackType::kExt,      // C4
+      MsgpackType::kExt,     MsgpackType::kExt,     MsgpackType::kNumber,  MsgpackType::kNumber,   // C8
+      MsgpackType::kInteger, MsgpackType::kInteger, MsgpackType::kInteger, MsgpackType::kInteger,  // CC
+      MsgpackType::kInteger, MsgpackType::kInteger, MsgpackType::kInteger, MsgpackType::kInteger,  // D0
+      MsgpackType::kExt,     MsgpackType::kExt,     MsgpackType::kExt,     MsgpackType::kExt,      // D4
+      MsgpackType::kExt,     MsgpackType::kString,  MsgpackType::kString,  MsgpackType::kString,   // D8
+      MsgpackType::kArray,   MsgpackType::kArray,   MsgpackType::kMap,     MsgpackType::kMap,      // DC
+  };
+  return kFromC0[byte - 0xC0];
 }
 
 Status MsgpackReader::unexpected(std::string_view wanted, unsigned byte) const {
@@ -152,6 +185,21 @@ Result<std::string_view> MsgpackReader::binary(std::size_t max_bytes) {
   if (byte < 0xC4 || byte > 0xC6) return unexpected("a binary value", byte);
   ASSIGN_OR_RETURN(const uint64_t count, big_endian(1 << (byte - 0xC4)));
   return bytes(count, max_bytes);
+}
+
+Result<MsgpackExt> MsgpackReader::ext(std::size_t max_bytes) {
+  ASSIGN_OR_RETURN(const uint8_t byte, head());
+  uint64_t count = 0;
+  if (byte >= 0xD4 && byte <= 0xD8) {
+    count = uint64_t{1} << (byte - 0xD4);
+  } else if (byte >= 0xC7 && byte <= 0xC9) {
+    ASSIGN_OR_RETURN(count, big_endian(1 << (byte - 0xC7)));
+  } else {
+    return unexpected("an extension", byte);
+  }
+  ASSIGN_OR_RETURN(const uint8_t type, head());
+  ASSIGN_OR_RETURN(const std::string_view data, bytes(count, max_bytes));
+  return MsgpackExt{static_cast<int8_t>(type), data};
 }
 
 Result<std::size_t> MsgpackReader::bounded(Result<uint64_t> count, std::size_t max_count,

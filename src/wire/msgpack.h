@@ -1,5 +1,6 @@
-// The part of MessagePack that Millrace's messages use, written bounded: a writer, and a reader that borrows from the
-// frame and never allocates. Format: https://github.com/msgpack/msgpack/blob/master/spec.md
+// The part of MessagePack that Millrace's messages and payload trees use (all but timestamps and single-precision
+// output), written bounded: a writer, and a reader that borrows from the frame and never allocates. Format:
+// https://github.com/msgpack/msgpack/blob/master/spec.md
 //
 // The writer emits the shortest form of each value. The reader accepts every form of the spec for the type asked for,
 // and refuses a declared length that the rest of the frame cannot hold before anybody allocates for it.
@@ -28,6 +29,7 @@ class MsgpackWriter {
   void binary(std::string_view bytes);
   void array(std::size_t count);
   void map(std::size_t count);
+  void ext(int8_t type, std::string_view bytes);
 
   std::string take() { return std::move(out_); }
   std::size_t size() const { return out_.size(); }
@@ -39,10 +41,32 @@ class MsgpackWriter {
   std::string out_;
 };
 
+// What the next value is, for readers that take what comes.
+enum class MsgpackType : uint8_t {
+  kEnd,      // the frame is over
+  kInvalid,  // 0xC1, which the format never uses
+  kNil,
+  kBoolean,
+  kInteger,
+  kNumber,  // single or double precision
+  kString,
+  kBinary,
+  kArray,
+  kMap,
+  kExt,
+};
+
+struct MsgpackExt {
+  int8_t type = 0;
+  std::string_view bytes;  // of the frame
+};
+
 class MsgpackReader {
  public:
   explicit MsgpackReader(std::span<const char> frame) : data_(frame) {}
 
+  // Looks at the next value and takes nothing.
+  MsgpackType peek() const;
   // True, and consumed, when the next value is nil.
   bool skip_nil();
   Result<bool> boolean();
@@ -52,6 +76,7 @@ class MsgpackReader {
   // Views into the frame; at most max_bytes long.
   Result<std::string_view> string(std::size_t max_bytes);
   Result<std::string_view> binary(std::size_t max_bytes);
+  Result<MsgpackExt> ext(std::size_t max_bytes);
   // The number of elements (or key/value pairs) that follow; at most max_count, and never more than the bytes left.
   Result<std::size_t> array(std::size_t max_count);
   Result<std::size_t> map(std::size_t max_count);

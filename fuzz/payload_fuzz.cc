@@ -1,0 +1,61 @@
+// A payload's tree, its tensors' descriptions and the sizes of its parts, all made up: restore() must refuse, or give a
+// value whose tensors lie inside the parts and that comes back the same from lift() and from pack().
+#include <cstdint>
+#include <cstdlib>
+#include <variant>
+
+#include "payload/packing.h"
+#include "payload/testing/golden.h"
+
+namespace {
+
+using namespace millrace;
+
+constexpr uint64_t kMaxPart = 1u << 16;
+constexpr std::size_t kMaxAllParts = 1u << 20;
+
+// Reads every byte, so that the sanitizer sees one that is not ours.
+uint64_t touch(const Value& value) {
+  uint64_t sum = 0;
+  if (const auto* list = value.get<ValueList>()) {
+    for (const Value& child : *list) sum += touch(child);
+  } else if (const auto* map = value.get<ValueMap>()) {
+    for (const auto& [key, child] : *map) sum += key.size() + touch(child);
+  } else if (const auto* tensor = value.get<SharedTensor>()) {
+    if (tensor->bytes.size_bytes() != tensor->view().size_bytes()) std::abort();
+    for (const std::byte byte : tensor->bytes.span()) sum += static_cast<uint64_t>(byte);
+  }
+  return sum;
+}
+
+void must_come_back(const Value& value, const Lifted& lifted) {
+  const auto back = restore(lifted.tree, lifted.tensors, lifted.parts);
+  if (!back.ok() || !same_bits(*back, value)) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto golden = testing::read_golden({reinterpret_cast<const char*>(data), size});
+  if (!golden) return 0;
+  std::vector<SharedBytes> parts;
+  std::size_t total = 0;
+  for (const uint64_t part_bytes : golden->part_bytes) {
+    if (part_bytes > kMaxPart || (total += part_bytes) > kMaxAllParts) return 0;
+    Buffer part(part_bytes);
+    for (std::size_t i = 0; i < part_bytes; ++i) part.data()[i] = static_cast<std::byte>(i * 7);
+    parts.emplace_back(std::move(part));
+  }
+  const auto value = restore(golden->tree, golden->tensors, parts);
+  if (!value.ok()) {
+    if (value.status().code() != StatusCode::kInvalidArgument) std::abort();
+    return 0;
+  }
+  static volatile uint64_t sink;
+  sink = touch(*value);
+  const auto lifted = lift(*value);
+  if (!lifted.ok()) std::abort();
+  must_come_back(*value, *lifted);
+  must_come_back(*value, pack(*lifted));
+  return 0;
+}

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "payload/packing.h"
+#include "payload/tree_path.h"
+#include "wire/limits.h"
+#include "wire/msgpack.h"
+#include "wire/utf8.h"
+
+namespace millrace {
+namespace {
+
+static_assert(kMaxDims == wire::kMaxRank && kMaxValueTensors == wire::kMaxTensors);
+static_assert(wire::kMaxParts >= wire::kMaxTensors, "every tensor may be a part");
+
+template <typename... Args>
+Status too_large(fmt::format_string<Args...> format, Args&&... args) {
+  return error(StatusCode::kTooLarge, format, std::forward<Args>(args)...);
+}
+
+class Lifter {
+ public:
+  Status value(const Value& value, int depth) {
+    if (++nodes_ > kMaxValueNodes) return too_large("more than {} values; wanted at most so many", kMaxValueNodes);
+    return std::visit([&](const auto& one) { return write(one, depth); }, value.any());
+  }
+  const TreePath& path() const { return path_; }
+  Lifted take() {
+    lifted_.tree = out_.take();
+    return std::move(lifted_);
+  }
+
+ private:
+  // Room in the tree for so many bytes more and their head.
+  Status room(std::size_t bytes) const {
+    constexpr std::size_t kHeadBytes = 9;  // the longest head: that of a 64-bit number is the number
+    const std::size_t left = wire::kMaxTreeBytes - std::min(out_.size() + kHeadBytes, wire::kMaxTreeBytes);
+    if (bytes <= left) return ok_status();
+    return too_large("{} bytes in the tree and {} more; wanted at most {}; large data is better a tensor", out_.size(),
+                     bytes, wire::kMaxTreeBytes);
+  }
+
+  Status write(std::monostate, int) {
+    RETURN_IF_ERROR(room(0));
+    out_.nil();
+    return ok_status();
+  }
+  Status write(bool value, int) {
+    RETURN_IF_ERROR(room(0));
+    out_.boolean(value);
+    return ok_status();
+  }
+  Status write(int64_t value, int) {
+    RETURN_IF_ERROR(room(0));
+    out_.integer(value);
+    return ok_status();
+  }
+  Status write(double value, int) {
+    RETURN_IF_ERROR(room(0));
+    out_.number(value);
+    return ok_status();
+  }
+  Status write(const std::string& text, int) {
+    RETURN_IF_ERROR(room(text.size()));
+    if (const std::size_t fault = wire::utf8_fault(text); fault != text.size()) {
+      return invalid_argument("byte {:#04x} at offset {} of a string; wanted UTF-8, or bytes",
+                              static_cast<uint8_t>(text[fault]), fault);
+    }
+    out_.string(text);
+    return ok_status();
+  }
+  Status write(const ValueBytes& value, int) {
+    RETURN_IF_ERROR(room(value.bytes.size()));
+    out_.binary(value.bytes);
+    return ok_status();
+  }
+
+  Status open_container(std::size_t entries, int depth) const {
+    if (depth >= kMaxValueDepth) return too_large("a container inside {} others; wanted fewer", depth);
+    if (entries > kMaxValueNodes) return too_large("{} entries; wanted at most {}", entries, kMaxValueNodes);
+    return room(entries);
+  }
+
+  Status write(const ValueList& list, int depth) {
+    RETURN_IF_ERROR(open_container(list.size(), depth));
+    out_.array(list.size());
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::size_t mark = path_.enter_index(i);
+      RETURN_IF_ERROR(value(list[i], depth + 1));
+      path_.back(mark);
+    }
+    return ok_status();
+  }
+  Status write(const ValueMap& map, int depth) {
+    RETURN_IF_ERROR(open_container(map.size(), depth));
+    std::vector<std::string_view> keys;
+    keys.reserve(map.size());
+    for (const auto& [key, child] : map) {
+      RETURN_IF_ERROR(check_key(key));
+      keys.emplace_back(key);
+    }
+    RETURN_IF_ERROR(check_unique(keys));
+    out_.map(map.size());
+    for (const auto& [key, child] : map) {
+      RETURN_IF_ERROR(room(key.size()));
+      out_.string(key);
+      const std::size_t mark = path_.enter_key(key);
+      RETURN_IF_ERROR(value(child, depth + 1));
+      path_.back(mark);
+    }
+    return ok_status();
+  }
+
+  Status write(const SharedTensor& tensor, int) {
+    RETURN_IF_ERROR(room(4));
+    const std::size_t index = lifted_.tensors.size();
+    if (index == kMaxValueTensors) return too_large("more than {} tensors; wanted at most so many", index);
+    if (path_.text().size() > wire::kMaxPathBytes) {
+      return too_large("a tensor's path of {} bytes; wanted at most {}", path_.text().size(), wire::kMaxPathBytes);
+    }
+    wire::TensorInfo info{.path = path_.text(), .dtype = std::string(dtype_name(tensor.dtype))};
+    for (int i = 0; i < tensor.shape.rank(); ++i) info.shape.push_back(tensor.shape[i]);
+    ASSIGN_OR_RETURN(info.size, checked_bytes(info.shape.data(), info.shape.size(), dtype_size(tensor.dtype)));
+    if (info.size != tensor.bytes.size_bytes()) {
+      return invalid_argument("a tensor {} {} that holds {} bytes; wanted {}", info.dtype, tensor.shape.to_string(),
+                              tensor.bytes.size_bytes(), info.size);
+    }
+    if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % dtype_size(tensor.dtype)) {
+      return invalid_argument("a tensor at an address that is unaligned for {}", info.dtype);
+    }
+    if (info.size > 0) info.part = part_of(tensor.bytes);
+    lifted_.tensors.push_back(std::move(info));
+    char big_endian[4];
+    for (int i = 0; i < 4; ++i) big_endian[i] = static_cast<char>(index >> (24 - 8 * i));
+    out_.ext(kTensorExt, {big_endian, sizeof(big_endian)});
+    return ok_status();
+  }
+
+  uint32_t part_of(const SharedBytes& bytes) {
+    const auto next = static_cast<uint32_t>(lifted_.parts.size());
+    const auto [at, fresh] = parts_.try_emplace({bytes.data(), bytes.size_bytes(), bytes.device()}, next);
+    if (fresh) lifted_.parts.push_back(bytes);
+    return at->second;
+  }
+
+  wire::MsgpackWriter out_;
+  TreePath path_;
+  std::size_t nodes_ = 0;
+  Lifted lifted_;
+  std::map<std::tuple<const std::byte*, std::size_t, Device>, uint32_t> parts_;
+};
+
+}  // namespace
+
+Result<Lifted> lift(const Value& value) {
+  Lifter lifter;
+  RETURN_IF_ERROR(lifter.value(value, 0).with_prefix(lifter.path().where()).with_prefix("payload"));
+  return lifter.take();
+}
+
+Lifted pack(Lifted lifted) {
+  if (lifted.parts.size() <= 1) return lifted;
+  std::vector<std::size_t> starts;
+  std::size_t end = 0;
+  for (const SharedBytes& part : lifted.parts) {
+    CHECK(part.device() == Device::kHost);
+    starts.push_back((end + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment);
+    end = starts.back() + part.size_bytes();
+  }
+  Buffer block(end);
+  std::size_t filled = 0;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    std::memset(block.data() + filled, 0, starts[i] - filled);
+    std::memcpy(block.data() + starts[i], lifted.parts[i].data(), lifted.parts[i].size_bytes());
+    filled = starts[i] + lifted.parts[i].size_bytes();
+  }
+  for (wire::TensorInfo& info : lifted.tensors) {
+    if (info.size == 0) continue;
+    info.offset += starts[info.part];
+    info.part = 0;
+  }
+  lifted.parts.clear();
+  lifted.parts.emplace_back(std::move(block));
+  return lifted;
+}
+
+}  // namespace millrace
