@@ -2,8 +2,8 @@
 // loses messages, never holds anything up: each message carries a sequence number, and a gap in them is a loss.
 //
 // One message is three frames: the topic, the sequence number (8 bytes, big-endian, from 0), the payload.
-// Endpoints are "ipc:///path" and "tcp://127.0.0.1:5557"; an address that other machines reach only where that is
-// asked for.
+// Endpoints are "ipc:///path" and "tcp://127.0.0.1:5557" (control/endpoint.h); an address that other machines reach
+// only where that is asked for: its listeners are other people's programs, which have no key of ours.
 //
 // Thread safety: one thread. zmq.h is included by the .cc alone.
 #pragma once
@@ -14,12 +14,11 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "control/zmq_mailbox.h"
+#include "control/zmq_socket.h"
 
 namespace millrace {
 
 inline constexpr int kEventHighWater = 8192;  // messages kept for one slow listener; then it loses the next ones
-inline constexpr std::size_t kMaxEndpointBytes = 96;
 
 // kInvalidArgument, with the endpoint and what is wanted, for anything else than the above.
 Status check_event_endpoint(const std::string& endpoint, bool anywhere);
@@ -31,7 +30,6 @@ class EventSocket {
  public:
   // kInvalidArgument for the endpoint, kUnavailable where it cannot be bound (somebody has it).
   static Result<std::unique_ptr<EventSocket>> bind(ZmqContext& context, const std::string& endpoint, bool anywhere);
-  ~EventSocket();
   EventSocket(const EventSocket&) = delete;
   EventSocket& operator=(const EventSocket&) = delete;
 
@@ -41,8 +39,8 @@ class EventSocket {
   uint64_t sequence() const { return sequence_; }  // of the next message
 
  private:
-  explicit EventSocket(void* socket) : socket_(socket) {}
-  void* socket_;
+  explicit EventSocket(Socket socket) : socket_(std::move(socket)) {}
+  Socket socket_;
   uint64_t sequence_ = 0;
 };
 

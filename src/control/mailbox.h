@@ -8,8 +8,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
-#include "base/bounded_queue.h"
 #include "base/status.h"
 #include "wire/messages.h"
 
@@ -17,11 +17,27 @@ namespace millrace {
 
 inline constexpr int kMailboxCapacity = 16384;  // messages; also the ZeroMQ high-water mark
 
+// Wakes the thread that waits in an inbox's receive(), for news that come another way (a finished transfer, a worker's
+// result). Any thread; it may outlive the inbox, and then does nothing.
+class Waker {
+ public:
+  virtual ~Waker() = default;
+  // The receive() that waits now, or else the next one that finds no message, returns nullopt at once. Several wakes
+  // before that are one. Cheap where nobody waits.
+  virtual void wake() = 0;
+};
+
 class Inbox {
  public:
   virtual ~Inbox() = default;
-  // The next message; waits up to timeout_ms (0: does not wait). Malformed frames are counted, logged and skipped.
+  // The next message; waits up to timeout_ms (0: does not wait, negative: without a limit). nullopt also where it was
+  // woken, and for a malformed frame, which is counted and dropped.
   virtual std::optional<wire::Message> receive(int timeout_ms) = 0;
+  // Of this inbox, always the same one. Asked for by the inbox's own thread, or before that starts. An inbox that never
+  // waits (of a test, of a simulation) has one that does nothing.
+  virtual std::shared_ptr<Waker> waker();
+  // Where outboxes connect to: with the real port where port 0 was asked for. Empty: it has none.
+  virtual std::string endpoint() const { return {}; }
 };
 
 class Outbox {

@@ -1,80 +1,127 @@
 #include "control/zmq_mailbox.h"
 
+#include <poll.h>
 #include <zmq.h>
 
-#include <atomic>
+#include <algorithm>
+#include <chrono>
+#include <climits>
 #include <mutex>
 
-#include "base/log.h"
+#include "control/counters.h"
+#include "control/frame.h"
+#include "control/inbox_waker.h"
+#include "control/local_box.h"
 #include "wire/codec.h"
 #include "wire/limits.h"
 
 namespace millrace {
 namespace {
 
-std::atomic<uint64_t> g_bad_frames{0};
+using Clock = std::chrono::steady_clock;
 
-struct SocketClose {
-  void operator()(void* socket) const { zmq_close(socket); }
-};
-using Socket = std::unique_ptr<void, SocketClose>;
-
-Status zmq_failure(std::string_view what, const std::string& endpoint) {
-  return internal_error("{} {}: {}", what, endpoint, zmq_strerror(zmq_errno()));
-}
-
-Result<Socket> open_socket(ZmqContext& context, int type, const std::string& endpoint, bool refuse_unconnected) {
-  Socket socket(zmq_socket(context.handle(), type));
-  if (!socket) return zmq_failure("cannot open a socket for", endpoint);
-  const auto set = [&](int option, auto value) {
-    return zmq_setsockopt(socket.get(), option, &value, sizeof(value)) == 0;
-  };
-  const bool good = set(ZMQ_MAXMSGSIZE, static_cast<int64_t>(wire::kMaxFrameBytes)) &&
-                    set(ZMQ_SNDHWM, kMailboxCapacity) && set(ZMQ_RCVHWM, kMailboxCapacity) &&
-                    set(ZMQ_LINGER, kLingerMs) && set(ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) &&
-                    set(ZMQ_RECONNECT_IVL, kReconnectMs) && set(ZMQ_IMMEDIATE, refuse_unconnected ? 1 : 0);
-  if (!good) return zmq_failure("cannot set the limits of", endpoint);
-  return socket;
-}
-
-class ZmqInbox : public Inbox {
+class ZmqInbox final : public Inbox {
  public:
-  explicit ZmqInbox(Socket socket) : socket_(std::move(socket)) { zmq_msg_init(&frame_); }
+  static Result<std::unique_ptr<Inbox>> make(OpenedSocket opened) {
+    int signal_fd = -1;
+    std::size_t size = sizeof signal_fd;
+    if (zmq_getsockopt(opened.socket.get(), ZMQ_FD, &signal_fd, &size) != 0) {
+      return internal_error("{} has no descriptor: {}", opened.endpoint, zmq_strerror(zmq_errno()));
+    }
+    return std::unique_ptr<Inbox>(new ZmqInbox(std::move(opened), signal_fd));
+  }
   ~ZmqInbox() override { zmq_msg_close(&frame_); }
 
   std::optional<wire::Message> receive(int timeout_ms) override {
-    while (zmq_msg_recv(&frame_, socket_.get(), ZMQ_DONTWAIT) < 0) {
-      if (zmq_errno() == EINTR) continue;
-      zmq_pollitem_t item{socket_.get(), 0, ZMQ_POLLIN, 0};
-      if (timeout_ms == 0 || zmq_poll(&item, 1, timeout_ms) <= 0) return std::nullopt;
-      timeout_ms = 0;  // one wait a call: the next failure to receive returns
+    if (!next_frame(timeout_ms)) {
+      if (waker_) waker_->take();
+      return std::nullopt;
     }
-    auto message = wire::decode({static_cast<const char*>(zmq_msg_data(&frame_)), zmq_msg_size(&frame_)});
-    if (message.ok()) return std::move(message).value();
-    if (g_bad_frames.fetch_add(1) < kLoggedBadFrames) LOG_WARNING("dropped a frame: {}", message.status().message());
+    if (zmq_msg_more(&frame_) != 0) return drop_parts();
+    return decode_frame({static_cast<const char*>(zmq_msg_data(&frame_)), zmq_msg_size(&frame_)});
+  }
+
+  std::shared_ptr<Waker> waker() override {
+    if (!waker_) waker_ = std::make_shared<InboxWaker>();
+    return waker_;
+  }
+  std::string endpoint() const override { return endpoint_; }
+
+ private:
+  ZmqInbox(OpenedSocket opened, int signal_fd)
+      : socket_(std::move(opened.socket)), endpoint_(std::move(opened.endpoint)), signal_fd_(signal_fd) {
+    zmq_msg_init(&frame_);
+  }
+
+  bool try_receive() {
+    int got;
+    do {
+      got = zmq_msg_recv(&frame_, socket_.get(), ZMQ_DONTWAIT);
+    } while (got < 0 && zmq_errno() == EINTR);
+    return got >= 0;
+  }
+
+  // The library's descriptor is readable whenever it has news for this socket, of which a message is only one kind: so
+  // it may take several looks until there is one, or the time is over.
+  bool next_frame(int timeout_ms) {
+    if (try_receive()) return true;
+    if (timeout_ms == 0) return false;
+    const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    for (int left = timeout_ms; zmq_errno() != ETERM;) {
+      const bool woken = wait(left);
+      if (try_receive()) return true;
+      if (woken) return false;
+      if (timeout_ms < 0) continue;
+      const auto rest = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+      if (rest <= 0) return false;
+      left = static_cast<int>(rest);
+    }
+    return false;
+  }
+
+  // True when somebody woke this inbox. The word stands until receive() returns without a message.
+  bool wait(int timeout_ms) {
+    pollfd items[2] = {{signal_fd_, POLLIN, 0}, {-1, POLLIN, 0}};
+    if (!waker_) {
+      ::poll(items, 1, timeout_ms);
+      return false;
+    }
+    if (!waker_->begin_waiting()) return true;
+    items[1].fd = waker_->fd();
+    ::poll(items, 2, timeout_ms);
+    waker_->end_waiting();
+    if (items[1].revents != 0) waker_->drain();
+    return waker_->woken();
+  }
+
+  std::nullopt_t drop_parts() {
+    while (zmq_msg_more(&frame_) != 0 && try_receive()) continue;
+    count(BadFrame::kMultipart, "wanted one part");
     return std::nullopt;
   }
 
- private:
-  static constexpr uint64_t kLoggedBadFrames = 100;  // then silence: a hostile peer must not fill the log
-
   Socket socket_;
+  std::string endpoint_;
+  int signal_fd_;
+  std::shared_ptr<InboxWaker> waker_;
   zmq_msg_t frame_;
 };
 
-class ZmqOutbox : public Outbox {
+class ZmqOutbox final : public Outbox {
  public:
-  explicit ZmqOutbox(Socket socket) : socket_(std::move(socket)) {}
+  ZmqOutbox(Socket socket, std::string endpoint, std::shared_ptr<LinkState> state)
+      : socket_(std::move(socket)), endpoint_(std::move(endpoint)), state_(std::move(state)) {}
 
   Status send(wire::Message& message) override {
     ASSIGN_OR_RETURN(const std::string frame, wire::encode(message));
     std::lock_guard lock(mutex_);
     while (zmq_send(socket_.get(), frame.data(), frame.size(), ZMQ_DONTWAIT) < 0) {
       if (zmq_errno() == EINTR) continue;
-      if (zmq_errno() == EAGAIN) {
+      if (zmq_errno() != EAGAIN) return Status(StatusCode::kUnavailable, zmq_strerror(zmq_errno()));
+      if (state_->connected.load()) {
         return Status(StatusCode::kResourceExhausted, "the receiving stage takes no more messages now");
       }
-      return Status(StatusCode::kUnavailable, zmq_strerror(zmq_errno()));
+      return error(StatusCode::kUnavailable, "nobody who knows our key is connected at {}", endpoint_);
     }
     return ok_status();
   }
@@ -82,26 +129,82 @@ class ZmqOutbox : public Outbox {
  private:
   std::mutex mutex_;  // a ZeroMQ socket may change threads only across a full fence
   Socket socket_;
+  std::string endpoint_;
+  std::shared_ptr<LinkState> state_;
 };
+
+// Its receiver may come and go: the box is looked up again when it is closed.
+class InprocOutbox final : public Outbox {
+ public:
+  InprocOutbox(ZmqContext& context, std::string name, BeforeConnected policy)
+      : context_(context), name_(std::move(name)), keep_(policy == BeforeConnected::kKeep) {}
+
+  Status send(wire::Message& message) override {
+    const std::shared_ptr<LocalBox> box = reader();
+    if (!box) return error(StatusCode::kUnavailable, "nobody is bound to inproc://{}", name_);
+    return box->push(message);
+  }
+
+ private:
+  std::shared_ptr<LocalBox> reader() {
+    std::lock_guard lock(mutex_);
+    if (!box_ || box_->closed()) box_ = context_.find_inproc(name_, keep_);
+    return box_;
+  }
+
+  ZmqContext& context_;
+  const std::string name_;
+  const bool keep_;
+  std::mutex mutex_;
+  std::shared_ptr<LocalBox> box_;
+};
+
+SocketPlan plan_of(int type, const Endpoint& endpoint, const SharedKey* key) {
+  SocketPlan plan;
+  plan.type = type;
+  plan.endpoint = endpoint;
+  plan.max_frame_bytes = static_cast<int64_t>(wire::kMaxFrameBytes);
+  plan.send_high_water = plan.receive_high_water = kMailboxCapacity;
+  plan.linger_ms = kLingerMs;
+  plan.key = key;
+  return plan;
+}
 
 }  // namespace
 
-ZmqContext::ZmqContext() : handle_(zmq_ctx_new()) { CHECK(handle_ != nullptr); }
-ZmqContext::~ZmqContext() { zmq_ctx_term(handle_); }
+Result<std::unique_ptr<Inbox>> bind_inbox(ZmqContext& context, const std::string& endpoint, const SharedKey* key) {
+  ASSIGN_OR_RETURN(const Endpoint where, parse_endpoint(endpoint));
+  if (where.transport == Transport::kInproc) {
+    ASSIGN_OR_RETURN(auto box, context.bind_inproc(where.name));
+    return make_local_inbox(std::move(box), where.to_string());
+  }
+  SocketPlan plan = plan_of(ZMQ_PULL, where, key);
+  plan.bind = true;
+  ASSIGN_OR_RETURN(OpenedSocket opened, open_socket(context, plan));
+  return ZmqInbox::make(std::move(opened));
+}
 
-Result<std::unique_ptr<Inbox>> bind_inbox(ZmqContext& context, const std::string& endpoint) {
-  ASSIGN_OR_RETURN(Socket socket, open_socket(context, ZMQ_PULL, endpoint, false));
-  if (zmq_bind(socket.get(), endpoint.c_str()) != 0) return zmq_failure("cannot bind", endpoint);
-  return std::unique_ptr<Inbox>(std::make_unique<ZmqInbox>(std::move(socket)));
+Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,
+                                               const OutboxOptions& options) {
+  if (options.queue_limit < 1 || options.queue_limit > kMailboxCapacity) {
+    return invalid_argument("the queue limit is {}; wanted 1 to {}", options.queue_limit, kMailboxCapacity);
+  }
+  ASSIGN_OR_RETURN(const Endpoint where, parse_endpoint(endpoint));
+  if (where.transport == Transport::kInproc) {
+    return std::shared_ptr<Outbox>(std::make_shared<InprocOutbox>(context, where.name, options.policy));
+  }
+  SocketPlan plan = plan_of(ZMQ_PUSH, where, options.key);
+  plan.send_high_water = options.queue_limit;
+  plan.refuse_unconnected = options.policy == BeforeConnected::kRefuse;
+  plan.state = std::make_shared<LinkState>();
+  ASSIGN_OR_RETURN(OpenedSocket opened, open_socket(context, plan));
+  return std::shared_ptr<Outbox>(
+      std::make_shared<ZmqOutbox>(std::move(opened.socket), std::move(opened.endpoint), plan.state));
 }
 
 Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,
                                                BeforeConnected policy) {
-  ASSIGN_OR_RETURN(Socket socket, open_socket(context, ZMQ_PUSH, endpoint, policy == BeforeConnected::kRefuse));
-  if (zmq_connect(socket.get(), endpoint.c_str()) != 0) return zmq_failure("cannot connect to", endpoint);
-  return std::shared_ptr<Outbox>(std::make_shared<ZmqOutbox>(std::move(socket)));
+  return connect_outbox(context, endpoint, OutboxOptions{.policy = policy});
 }
-
-uint64_t bad_frame_count() { return g_bad_frames.load(); }
 
 }  // namespace millrace

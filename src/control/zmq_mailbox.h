@@ -1,10 +1,12 @@
-// Mailboxes over ZeroMQ: PUSH to PULL, one frame a message. zmq.h is included by the .cc alone.
+// Mailboxes over ZeroMQ: PUSH to PULL, one frame a message. docs/control-plane.md tells of limits, keys and losses.
 //
-// Every socket sets its limits (frame size, high-water marks, linger, handshake time): libzmq's defaults are unlimited
-// or wait for ever. An outbox is connected with ZMQ_IMMEDIATE, so a frame is never parked for a receiver that is not
-// there.
+// An outbox with kRefuse is connected so that a frame is never parked for a receiver that is not there. What send()
+// took and the receiver has not read is lost when either side or the connection ends: messages are acknowledged where
+// it matters, by other messages.
 //
-// Thread safety: ZmqContext and outboxes from any thread; an inbox from one thread.
+// Endpoints of inproc:// never touch ZeroMQ: the messages move as in a local mailbox, by the same rules.
+//
+// Thread safety: outboxes from any thread; an inbox from one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +15,27 @@
 
 #include "base/status.h"
 #include "control/mailbox.h"
+#include "control/zmq_context.h"
+#include "control/zmq_socket.h"
 
 namespace millrace {
-
-inline constexpr int kLingerMs = 200;             // at most this long may close() hold up the last frames
-inline constexpr int kReconnectMs = 20;           // between two tries to reach a receiver that is not there yet
-inline constexpr int kHandshakeTimeoutMs = 2000;  // a peer that connects and stays silent is dropped
-
-// One per process; outlives every socket made from it.
-class ZmqContext {
- public:
-  ZmqContext();
-  ~ZmqContext();
-  ZmqContext(const ZmqContext&) = delete;
-  ZmqContext& operator=(const ZmqContext&) = delete;
-  void* handle() const { return handle_; }
-
- private:
-  void* handle_;
-};
 
 // What an outbox does with a message while its receiver is not connected: refuse it, so that nothing stale waits for
 // whoever binds that endpoint next, or keep it, where the endpoint belongs to one incarnation alone.
 enum class BeforeConnected { kRefuse, kKeep };
 
-// Endpoints are "ipc:///path/to.sock". bind() replaces a dead socket file of the same name.
-Result<std::unique_ptr<Inbox>> bind_inbox(ZmqContext& context, const std::string& endpoint);
+struct OutboxOptions {
+  BeforeConnected policy = BeforeConnected::kRefuse;
+  const SharedKey* key = nullptr;      // for tcp; used during the call
+  int queue_limit = kMailboxCapacity;  // messages on their way to this peer on our side; more are kResourceExhausted
+};
+
+// bind_inbox() replaces a dead socket file of the same name; kUnavailable where somebody has the endpoint.
+Result<std::unique_ptr<Inbox>> bind_inbox(ZmqContext& context, const std::string& endpoint,
+                                          const SharedKey* key = nullptr);
 Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,
                                                BeforeConnected policy);
-
-// Frames that this process received and could not decode.
-uint64_t bad_frame_count();
+Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,
+                                               const OutboxOptions& options);
 
 }  // namespace millrace

@@ -1,0 +1,76 @@
+#include "control/counters.h"
+
+#include <atomic>
+
+#include "base/log.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kLogged = 100;  // of each kind, then silence: a hostile peer must not fill the log
+
+std::array<std::atomic<uint64_t>, kBadFrameReasons> g_bad_frames{};
+std::array<std::atomic<uint64_t>, kLinkEvents> g_links{};
+std::atomic<uint64_t> g_dropped_hints{0};
+
+}  // namespace
+
+std::string_view bad_frame_name(BadFrame reason) {
+  constexpr std::array<std::string_view, kBadFrameReasons> kNames = {"empty", "multipart", "version", "malformed",
+                                                                     "unexpected"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+std::string_view link_event_name(LinkEvent event) {
+  constexpr std::array<std::string_view, kLinkEvents> kNames = {"refused_auth", "refused_protocol", "refused_other",
+                                                                "lost"};
+  return kNames[static_cast<std::size_t>(event)];
+}
+
+void count(BadFrame reason, std::string_view detail) {
+  if (g_bad_frames[static_cast<std::size_t>(reason)].fetch_add(1) < kLogged) {
+    LOG_WARNING("dropped a frame ({}): {}", bad_frame_name(reason), detail);
+  }
+}
+
+void count(LinkEvent event) {
+  const uint64_t before = g_links[static_cast<std::size_t>(event)].fetch_add(1);
+  // Only a key that does not fit is somebody's mistake for certain; the rest is ends and restarts, too.
+  if (before < kLogged && (event == LinkEvent::kRefusedAuth || event == LinkEvent::kRefusedProtocol)) {
+    LOG_WARNING("a connection of the control plane was refused ({})", link_event_name(event));
+  }
+}
+
+void count_dropped_hint() { g_dropped_hints.fetch_add(1); }
+
+ControlCounters control_counters() {
+  ControlCounters out;
+  for (std::size_t i = 0; i < kBadFrameReasons; ++i) out.bad_frames[i] = g_bad_frames[i].load();
+  for (std::size_t i = 0; i < kLinkEvents; ++i) out.links[i] = g_links[i].load();
+  out.abort_hints_dropped = g_dropped_hints.load();
+  return out;
+}
+
+std::vector<MetricSample> control_samples() {
+  const ControlCounters now = control_counters();
+  std::vector<MetricSample> out;
+  for (std::size_t i = 0; i < kBadFrameReasons; ++i) {
+    out.push_back({"control_bad_frames_total",
+                   "Frames between stages that were dropped.",
+                   {{"reason", std::string(bad_frame_name(static_cast<BadFrame>(i)))}},
+                   static_cast<double>(now.bad_frames[i])});
+  }
+  for (std::size_t i = 0; i < kLinkEvents; ++i) {
+    out.push_back({"control_links_total",
+                   "Connections between stages that were refused or lost.",
+                   {{"event", std::string(link_event_name(static_cast<LinkEvent>(i)))}},
+                   static_cast<double>(now.links[i])});
+  }
+  out.push_back({"control_abort_hints_dropped_total",
+                 "Abort hints that a full queue could not take.",
+                 {},
+                 static_cast<double>(now.abort_hints_dropped)});
+  return out;
+}
+
+}  // namespace millrace

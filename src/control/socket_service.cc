@@ -1,0 +1,139 @@
+#include "control/socket_service.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "control/zap.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kIdleWaitMs = 60'000;  // orders wake the thread; this only bounds what a lost wake-up could cost
+
+bool contains(const std::vector<uint64_t>& tokens, uint64_t token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
+}  // namespace
+
+SocketService::~SocketService() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) {
+    wake();
+    thread_.join();
+  }
+  for (Watched& never_seen : added_) zmq_close(never_seen.socket);
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+}
+
+Status SocketService::start() {
+  if (thread_.joinable()) return ok_status();
+  wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_fd_ < 0) return internal_error("no eventfd for the control plane: {}", std::strerror(errno));
+  thread_ = std::thread([this] { run(); });
+  return ok_status();
+}
+
+void SocketService::wake() const {
+  const uint64_t one = 1;
+  // A counter that is full is readable anyway.
+  if (::write(wake_fd_, &one, sizeof one) < 0 && errno != EAGAIN) LOG_ERROR("cannot wake the control plane's thread");
+}
+
+Result<uint64_t> SocketService::watch(void* socket, std::function<bool(void* socket)> on_readable) {
+  std::lock_guard lock(mutex_);
+  if (known_.size() >= kMaxWatched) {
+    return error(StatusCode::kResourceExhausted, "{} sockets are watched; wanted at most {}", known_.size(),
+                 kMaxWatched);
+  }
+  RETURN_IF_ERROR(start());
+  const uint64_t token = next_token_++;
+  known_.push_back(token);
+  added_.push_back({token, socket, std::move(on_readable)});
+  wake();
+  return token;
+}
+
+void SocketService::unwatch(uint64_t token) {
+  std::unique_lock lock(mutex_);
+  if (!contains(known_, token)) return;
+  removed_.push_back(token);
+  wake();
+  gone_.wait(lock, [&] { return !contains(known_, token); });
+}
+
+Status SocketService::authenticate() {
+  {
+    std::lock_guard lock(mutex_);
+    if (authenticates_) return ok_status();
+    authenticates_ = true;
+  }
+  Result<void*> handler = open_zap_handler(context_);
+  Status status = handler.ok() ? watch(*handler, answer_zap).status() : handler.status();
+  if (status.ok()) return status;
+  if (handler.ok()) zmq_close(*handler);
+  std::lock_guard lock(mutex_);
+  authenticates_ = false;
+  return status;
+}
+
+void SocketService::take_orders(std::vector<Watched>& live) {
+  std::lock_guard lock(mutex_);
+  for (Watched& added : added_) live.push_back(std::move(added));
+  added_.clear();
+  if (removed_.empty()) return;
+  std::erase_if(live, [this](Watched& watched) {
+    if (!contains(removed_, watched.token)) return false;
+    zmq_close(watched.socket);
+    return true;
+  });
+  std::erase_if(known_, [this](uint64_t token) { return contains(removed_, token); });
+  removed_.clear();
+  gone_.notify_all();
+}
+
+// False when the context has ended.
+bool SocketService::wait_and_serve(std::vector<Watched>& live) {
+  std::vector<zmq_pollitem_t> items{{nullptr, wake_fd_, ZMQ_POLLIN, 0}};
+  for (const Watched& watched : live) items.push_back({watched.socket, 0, ZMQ_POLLIN, 0});
+  if (zmq_poll(items.data(), static_cast<int>(items.size()), kIdleWaitMs) < 0) return zmq_errno() == EINTR;
+  if (items[0].revents != 0) {
+    uint64_t wakes;
+    [[maybe_unused]] const auto drained = ::read(wake_fd_, &wakes, sizeof wakes);
+  }
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    if (items[i + 1].revents == 0 || live[i].on_readable(live[i].socket)) continue;
+    zmq_close(live[i].socket);
+    live[i].socket = nullptr;
+  }
+  std::lock_guard lock(mutex_);
+  std::erase_if(live, [this](const Watched& watched) {
+    if (watched.socket == nullptr) std::erase(known_, watched.token);
+    return watched.socket == nullptr;
+  });
+  gone_.notify_all();
+  return !stopping_;
+}
+
+void SocketService::run() {
+  std::vector<Watched> live;
+  do {
+    take_orders(live);
+  } while (wait_and_serve(live));
+  for (Watched& watched : live) zmq_close(watched.socket);
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
+  known_.clear();
+  gone_.notify_all();
+}
+
+}  // namespace millrace

@@ -1,0 +1,205 @@
+#include "control/zmq_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "control/counters.h"
+#include "control/socket_service.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kRetryStepMs = 10;
+
+Status zmq_failure(std::string_view what, const std::string& endpoint) {
+  const int code = zmq_errno();
+  const bool taken = code == EADDRINUSE;
+  return error(taken ? StatusCode::kUnavailable : StatusCode::kInternal, "{} {}: {}", what, endpoint,
+               zmq_strerror(code));
+}
+
+bool set(void* socket, int option, auto value) { return zmq_setsockopt(socket, option, &value, sizeof value) == 0; }
+bool set_text(void* socket, int option, const std::string& value) {
+  return zmq_setsockopt(socket, option, value.data(), value.size()) == 0;
+}
+
+bool set_limits(void* socket, const SocketPlan& plan) {
+  const bool tcp = plan.endpoint.transport == Transport::kTcp;
+  const int receive =
+      tcp && plan.receive_high_water > kTcpReceiveHighWater ? kTcpReceiveHighWater : plan.receive_high_water;
+  bool good = set(socket, ZMQ_MAXMSGSIZE, plan.max_frame_bytes) && set(socket, ZMQ_SNDHWM, plan.send_high_water) &&
+              set(socket, ZMQ_RCVHWM, receive) && set(socket, ZMQ_LINGER, plan.linger_ms) &&
+              set(socket, ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) && set(socket, ZMQ_RECONNECT_IVL, kReconnectMs) &&
+              set(socket, ZMQ_RECONNECT_IVL_MAX, kReconnectMaxMs) && set(socket, ZMQ_BACKLOG, kListenBacklog) &&
+              set(socket, ZMQ_IMMEDIATE, plan.refuse_unconnected ? 1 : 0);
+  if (!tcp) return good;
+  // A socket for IPv4 addresses alone stays one, so that it works where the machine has no IPv6.
+  const bool ipv4 = !plan.endpoint.ipv6 && plan.endpoint.name.find_first_not_of("0123456789.") == std::string::npos;
+  return good && set(socket, ZMQ_IPV6, ipv4 ? 0 : 1) && set(socket, ZMQ_CONNECT_TIMEOUT, kConnectTimeoutMs) &&
+         set(socket, ZMQ_HEARTBEAT_IVL, kHeartbeatIvlMs) && set(socket, ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs) &&
+         set(socket, ZMQ_HEARTBEAT_TTL, kHeartbeatTtlMs) && set(socket, ZMQ_TCP_KEEPALIVE, 1) &&
+         set(socket, ZMQ_TCP_KEEPALIVE_IDLE, kKeepaliveIdleS) &&
+         set(socket, ZMQ_TCP_KEEPALIVE_INTVL, kKeepaliveIntervalS) &&
+         set(socket, ZMQ_TCP_KEEPALIVE_CNT, kKeepaliveProbes);
+}
+
+Status secure(ZmqContext& context, void* socket, const SocketPlan& plan) {
+  if (plan.endpoint.transport != Transport::kTcp) return ok_status();
+  const std::string name = plan.endpoint.to_string();
+  if (plan.key == nullptr) {
+    if (plan.endpoint.local() || plan.public_without_key) return ok_status();
+    return invalid_argument("{} is reached by other machines; wanted a shared key with it, or a loopback address",
+                            name);
+  }
+  bool good = set_text(socket, ZMQ_CURVE_SECRETKEY, plan.key->curve_secret()) &&
+              set_text(socket, ZMQ_CURVE_PUBLICKEY, plan.key->curve_public());
+  if (plan.bind) {
+    // Before anybody can connect: without a handler the library would let in whoever knows our public key.
+    RETURN_IF_ERROR(context.service().authenticate());
+    good = good && set(socket, ZMQ_CURVE_SERVER, 1) && set_text(socket, ZMQ_ZAP_DOMAIN, plan.key->curve_public());
+  } else {
+    good = good && set_text(socket, ZMQ_CURVE_SERVERKEY, plan.key->curve_public());
+  }
+  return good ? ok_status() : zmq_failure("cannot secure", name);
+}
+
+// What the library's monitor says of one socket.
+class Listener {
+ public:
+  explicit Listener(std::shared_ptr<LinkState> state) : state_(std::move(state)) {}
+
+  // Two frames: the event's number and value, and the address. False after the last one.
+  bool operator()(void* monitor) {
+    zmq_msg_t frame;
+    zmq_msg_init(&frame);
+    bool go_on = true;
+    while (go_on && zmq_msg_recv(&frame, monitor, ZMQ_DONTWAIT) >= 0) {
+      uint16_t event = 0;
+      if (zmq_msg_size(&frame) >= sizeof event) std::memcpy(&event, zmq_msg_data(&frame), sizeof event);
+      while (zmq_msg_more(&frame) != 0 && zmq_msg_recv(&frame, monitor, ZMQ_DONTWAIT) >= 0) continue;
+      note(event);
+      go_on = event != ZMQ_EVENT_MONITOR_STOPPED;
+    }
+    zmq_msg_close(&frame);
+    return go_on;
+  }
+
+ private:
+  void note(uint16_t event) {
+    switch (event) {
+      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        if (state_) state_->connected.store(true);
+        return;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+        return refused(LinkEvent::kRefusedAuth);
+      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        return refused(LinkEvent::kRefusedProtocol);
+      case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        return refused(LinkEvent::kRefusedOther);
+      case ZMQ_EVENT_DISCONNECTED:
+        if (state_) state_->connected.store(false);
+        // A refused peer is disconnected next: that is no loss.
+        if (!std::exchange(refused_, false)) count(LinkEvent::kLost);
+        return;
+    }
+  }
+  void refused(LinkEvent event) {
+    refused_ = true;
+    count(event);
+  }
+
+  std::shared_ptr<LinkState> state_;
+  bool refused_ = false;
+};
+
+// The monitor's reader is given to the service's thread, which closes it when the monitor has said its last word and
+// not before: the library waits where the reader is slow or gone.
+Status listen_to(ZmqContext& context, void* socket, const std::shared_ptr<LinkState>& state) {
+  static std::atomic<uint64_t> g_monitors{0};
+  const std::string address = fmt::format("inproc://millrace.monitor.{}", g_monitors.fetch_add(1));
+  constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_MONITOR_STOPPED;
+  void* reader = zmq_socket(context.handle(), ZMQ_PAIR);
+  if (reader == nullptr) return zmq_failure("cannot open", address);
+  set(reader, ZMQ_LINGER, 0);
+  Status status = ok_status();
+  if (zmq_socket_monitor(socket, address.c_str(), kEvents) != 0 || zmq_connect(reader, address.c_str()) != 0) {
+    status = zmq_failure("cannot watch", address);
+  } else {
+    status = context.service().watch(reader, Listener(state)).status();
+  }
+  if (status.ok()) return status;
+  zmq_socket_monitor(socket, nullptr, 0);  // while its reader is still there
+  zmq_close(reader);
+  return status;
+}
+
+// ZeroMQ replaces a socket file without asking whether somebody listens at it.
+Status wait_until_free(const Endpoint& endpoint) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, endpoint.name.data(), endpoint.name.size());
+  for (int waited_ms = 0;; waited_ms += kRetryStepMs) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return internal_error("no socket to look at {}: {}", endpoint.to_string(), std::strerror(errno));
+    const int result = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    const bool alive = result == 0 || errno == EAGAIN;  // EAGAIN: its backlog is full
+    ::close(fd);
+    if (!alive) return ok_status();
+    if (waited_ms >= kBindRetryMs) {
+      return error(StatusCode::kUnavailable, "cannot bind {}: somebody listens there; wanted a path that is free",
+                   endpoint.to_string());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(kRetryStepMs));
+  }
+}
+
+Result<std::string> bind(void* socket, const SocketPlan& plan) {
+  ASSIGN_OR_RETURN(const std::string address, address_to_bind(plan.endpoint));
+  if (plan.endpoint.transport == Transport::kIpc) RETURN_IF_ERROR(wait_until_free(plan.endpoint));
+  if (zmq_bind(socket, address.c_str()) != 0) return zmq_failure("cannot bind", plan.endpoint.to_string());
+  if (plan.endpoint.transport != Transport::kTcp) return plan.endpoint.to_string();
+  char real[kMaxEndpointBytes];
+  std::size_t size = sizeof real;
+  if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, real, &size) != 0) return zmq_failure("cannot ask for", address);
+  ASSIGN_OR_RETURN(const Endpoint bound, parse_endpoint(std::string(real)));
+  Endpoint told = plan.endpoint;  // by the name that was asked for: others may need it
+  told.port = bound.port;
+  return told.to_string();
+}
+
+}  // namespace
+
+void SocketClose::operator()(void* socket) const {
+  zmq_socket_monitor(socket, nullptr, 0);
+  zmq_close(socket);
+}
+
+Result<OpenedSocket> open_socket(ZmqContext& context, const SocketPlan& plan) {
+  OpenedSocket out;
+  const std::string name = plan.endpoint.to_string();
+  out.socket.reset(zmq_socket(context.handle(), plan.type));
+  if (!out.socket) return zmq_failure("cannot open a socket for", name);
+  if (!set_limits(out.socket.get(), plan)) return zmq_failure("cannot set the limits of", name);
+  RETURN_IF_ERROR(secure(context, out.socket.get(), plan));
+  RETURN_IF_ERROR(listen_to(context, out.socket.get(), plan.state));
+  if (plan.bind) {
+    ASSIGN_OR_RETURN(out.endpoint, bind(out.socket.get(), plan));
+    return out;
+  }
+  ASSIGN_OR_RETURN(const std::string address, address_to_connect(plan.endpoint));
+  if (zmq_connect(out.socket.get(), address.c_str()) != 0) return zmq_failure("cannot connect to", name);
+  out.endpoint = name;
+  return out;
+}
+
+}  // namespace millrace
