@@ -6,6 +6,7 @@
 
 #include "wire/limits.h"
 #include "wire/msgpack.h"
+#include "wire/utf8.h"
 
 namespace millrace::wire {
 namespace {
@@ -19,9 +20,16 @@ constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminA
 constexpr uint64_t last_value(DataKind) { return static_cast<uint64_t>(DataKind::kError); }
 constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }
 
+// What a visit() may say of a field besides its number: kNoLimit where it says nothing, and its type's own holds.
+constexpr std::size_t kNoLimit = 0;
+
 template <typename T>
 concept HasVisit = requires(T& value) {
-  value.visit([](int, auto&) {});
+  value.visit([](int, auto&, std::size_t = kNoLimit) {});
+};
+template <typename T>
+concept HasValidate = requires(const T& value) {
+  validate(value);
 };
 template <typename T>
 struct IsOptional : std::false_type {};
@@ -35,7 +43,7 @@ struct IsVector<std::vector<T>> : std::true_type {};
 template <typename T>
 int count_fields(T& value) {
   int fields = 0;
-  value.visit([&](int, auto&) { ++fields; });
+  value.visit([&](int, auto&, std::size_t = kNoLimit) { ++fields; });
   return fields;
 }
 
@@ -51,8 +59,35 @@ constexpr std::size_t max_elements() {
   return std::is_same_v<T, std::string> ? kMaxStopStrings : kMaxBatchEntries;
 }
 
+constexpr std::size_t or_default(std::size_t limit, std::size_t fallback) {
+  return limit == kNoLimit ? fallback : limit;
+}
+
 template <typename T>
-Status write_value(MsgpackWriter& out, T& value, std::size_t max_string = kMaxTextBytes) {
+Status write_value(MsgpackWriter& out, T& value, std::size_t limit = kNoLimit);
+
+template <typename T>
+Status write_struct(MsgpackWriter& out, T& value) {
+  out.map(static_cast<std::size_t>(count_fields(value)));
+  Status status;
+  value.visit([&](int number, auto& field, std::size_t limit = kNoLimit) {
+    if (!status.ok()) return;
+    out.integer(number);
+    status = write_value(out, field, limit);
+    if (!status.ok()) status = status.with_prefix(std::to_string(number));
+  });
+  return status;
+}
+
+// A message that is too long or no text is mended: better than a failure that nobody hears of.
+Status write_failure(MsgpackWriter& out, Failure& failure) {
+  if (failure.message.size() <= kMaxErrorBytes && is_utf8(failure.message)) return write_struct(out, failure);
+  Failure mended{failure.code, utf8_repair(utf8_clip(failure.message, kMaxErrorBytes))};
+  return write_struct(out, mended);
+}
+
+template <typename T>
+Status write_value(MsgpackWriter& out, T& value, std::size_t limit) {
   if constexpr (std::is_same_v<T, bool>) {
     out.boolean(value);
   } else if constexpr (std::is_same_v<T, double>) {
@@ -66,56 +101,78 @@ Status write_value(MsgpackWriter& out, T& value, std::size_t max_string = kMaxTe
   } else if constexpr (std::is_same_v<T, ReqId>) {
     out.unsigned_integer(value.value);
   } else if constexpr (std::is_same_v<T, std::string>) {
-    RETURN_IF_ERROR(check_size(value.size(), max_string, "bytes of text"));
+    RETURN_IF_ERROR(check_size(value.size(), or_default(limit, kMaxTextBytes), "bytes of text"));
     out.string(value);
   } else if constexpr (std::is_same_v<T, Blob>) {
-    RETURN_IF_ERROR(check_size(value.bytes.size(), kMaxTreeBytes, "bytes"));
+    RETURN_IF_ERROR(check_size(value.bytes.size(), or_default(limit, kMaxTreeBytes), "bytes"));
     out.binary(value.bytes);
   } else if constexpr (IsOptional<T>::value) {
-    if (value) return write_value(out, *value);
+    if (value) return write_value(out, *value, limit);
     out.nil();
   } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
     RETURN_IF_ERROR(check_size(value.size(), kMaxPromptTokens, "token ids"));
     out.binary({reinterpret_cast<const char*>(value.data()), value.size() * sizeof(int32_t)});
   } else if constexpr (IsVector<T>::value) {
-    RETURN_IF_ERROR(check_size(value.size(), max_elements<typename T::value_type>(), "elements"));
+    RETURN_IF_ERROR(check_size(value.size(), or_default(limit, max_elements<typename T::value_type>()), "elements"));
     out.array(value.size());
     for (auto& element : value) RETURN_IF_ERROR(write_value(out, element, kMaxStopStringBytes));
+  } else if constexpr (std::is_same_v<T, Failure>) {
+    return write_failure(out, value);
   } else {
     static_assert(HasVisit<T>);
-    out.map(static_cast<std::size_t>(count_fields(value)));
-    Status status;
-    value.visit([&](int number, auto& field) {
-      if (!status.ok()) return;
-      out.integer(number);
-      status = write_value(out, field).with_prefix(std::to_string(number));
-    });
-    return status;
+    return write_struct(out, value);
   }
   return ok_status();
 }
 
 template <typename T>
-Status read_value(MsgpackReader& in, T& value, std::size_t max_string = kMaxTextBytes);
+Status write_body(MsgpackWriter& out, T& body) {
+  RETURN_IF_ERROR(write_struct(out, body));
+  if constexpr (HasValidate<T>) return validate(body);
+  return ok_status();
+}
 
-// Every field exactly once, in any order: a struct's map from field number to value.
 template <typename T>
-Status read_struct(MsgpackReader& in, T& value) {
-  ASSIGN_OR_RETURN(const std::size_t entries, in.map(kMaxMapEntries));
-  uint64_t seen = 0;
-  for (std::size_t i = 0; i < entries; ++i) {
+Status read_value(MsgpackReader& in, T& value, std::size_t limit = kNoLimit);
+
+// The fields that come out of their order: each is looked for.
+template <typename T>
+Status read_unordered(MsgpackReader& in, T& value, std::size_t entries, uint64_t& seen) {
+  for (; entries > 0; --entries) {
     ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
     if (number >= 64 || (seen >> number & 1)) return invalid_argument("field {} is repeated or unknown", number);
-    Status status = invalid_argument("field {} is unknown", number);
-    value.visit([&](int field_number, auto& field) {
-      if (static_cast<uint64_t>(field_number) == number)
-        status = read_value(in, field).with_prefix(std::to_string(number));
+    Status status;
+    bool known = false;
+    value.visit([&](int field_number, auto& field, std::size_t limit = kNoLimit) {
+      if (static_cast<uint64_t>(field_number) != number) return;
+      known = true;
+      status = read_value(in, field, limit).with_prefix(std::to_string(number));
     });
+    if (!known) return invalid_argument("field {} is unknown", number);
     RETURN_IF_ERROR(status);
     seen |= uint64_t{1} << number;
   }
+  return ok_status();
+}
+
+// Every field exactly once, in any order: a struct's map from field number to value. Our own encode() writes them in
+// the order of visit(), so that one walk mostly reads them all.
+template <typename T>
+Status read_struct(MsgpackReader& in, T& value) {
+  ASSIGN_OR_RETURN(std::size_t entries, in.map(kMaxMapEntries));
+  uint64_t seen = 0;
   Status status;
-  value.visit([&](int number, auto&) {
+  value.visit([&](int number, auto& field, std::size_t limit = kNoLimit) {
+    if (!status.ok() || entries == 0 || !in.skip_small(static_cast<uint8_t>(number))) return;
+    --entries;
+    seen |= uint64_t{1} << number;
+    status = read_value(in, field, limit);
+    if (!status.ok()) status = status.with_prefix(std::to_string(number));
+  });
+  RETURN_IF_ERROR(status);
+  if (entries > 0) RETURN_IF_ERROR(read_unordered(in, value, entries, seen));
+  if (std::popcount(seen) == count_fields(value)) return ok_status();
+  value.visit([&](int number, auto&, std::size_t = kNoLimit) {
     if (!(seen >> number & 1) && status.ok()) status = invalid_argument("field {} is missing", number);
   });
   return status;
@@ -150,7 +207,7 @@ Status read_number(MsgpackReader& in, T& value) {
 }
 
 template <typename T>
-Status read_value(MsgpackReader& in, T& value, std::size_t max_string) {
+Status read_value(MsgpackReader& in, T& value, std::size_t limit) {
   if constexpr (std::is_same_v<T, bool>) {
     ASSIGN_OR_RETURN(value, in.boolean());
   } else if constexpr (std::is_same_v<T, double>) {
@@ -160,21 +217,24 @@ Status read_value(MsgpackReader& in, T& value, std::size_t max_string) {
   } else if constexpr (std::is_same_v<T, ReqId>) {
     ASSIGN_OR_RETURN(value.value, in.unsigned_integer());
   } else if constexpr (std::is_same_v<T, std::string>) {
-    ASSIGN_OR_RETURN(const std::string_view text, in.string(max_string));
+    ASSIGN_OR_RETURN(const std::string_view text, in.string(or_default(limit, kMaxTextBytes)));
     value.assign(text);
   } else if constexpr (std::is_same_v<T, Blob>) {
-    ASSIGN_OR_RETURN(const std::string_view bytes, in.binary(kMaxTreeBytes));
+    ASSIGN_OR_RETURN(const std::string_view bytes, in.binary(or_default(limit, kMaxTreeBytes)));
     value.bytes.assign(bytes);
   } else if constexpr (IsOptional<T>::value) {
     if (in.skip_nil()) return ok_status();
-    return read_value(in, value.emplace());
+    return read_value(in, value.emplace(), limit);
   } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
     return read_ids(in, value);
   } else if constexpr (IsVector<T>::value) {
-    ASSIGN_OR_RETURN(const std::size_t count, in.array(max_elements<typename T::value_type>()));
+    ASSIGN_OR_RETURN(const std::size_t count, in.array(or_default(limit, max_elements<typename T::value_type>())));
     for (std::size_t i = 0; i < count; ++i) {
       RETURN_IF_ERROR(read_value(in, value.emplace_back(), kMaxStopStringBytes));
     }
+  } else if constexpr (std::is_same_v<T, Failure>) {
+    RETURN_IF_ERROR(read_struct(in, value));
+    if (!is_utf8(value.message)) return invalid_argument("a failure's message is no UTF-8");
   } else {
     return read_struct(in, value);
   }
@@ -184,7 +244,12 @@ Status read_value(MsgpackReader& in, T& value, std::size_t max_string) {
 template <std::size_t Index = 0>
 Status read_body(MsgpackReader& in, uint64_t type, Message& message) {
   if constexpr (Index < std::variant_size_v<Message>) {
-    if (type == Index) return read_struct(in, message.emplace<Index>());
+    if (type == Index) {
+      auto& body = message.emplace<Index>();
+      RETURN_IF_ERROR(read_struct(in, body));
+      if constexpr (HasValidate<std::decay_t<decltype(body)>>) return validate(body);
+      return ok_status();
+    }
     return read_body<Index + 1>(in, type, message);
   } else {
     return invalid_argument("message type {} is unknown; wanted one below {}", type, std::variant_size_v<Message>);
@@ -207,7 +272,7 @@ Result<std::string> encode(const Message& message) {
   out.integer(1), out.unsigned_integer(message.index());
   out.integer(2);
   // visit() hands out mutable references because decode() fills through it; writing does not change them.
-  RETURN_IF_ERROR(std::visit([&](auto& body) { return write_value(out, body); }, const_cast<Message&>(message)));
+  RETURN_IF_ERROR(std::visit([&](auto& body) { return write_body(out, body); }, const_cast<Message&>(message)));
   if (out.size() > kMaxFrameBytes) {
     return error(StatusCode::kTooLarge, "a message of {} bytes; wanted at most {}", out.size(), kMaxFrameBytes);
   }
@@ -228,8 +293,6 @@ Result<Message> decode(std::span<const char> frame) {
   if (body_key != 2) return invalid_argument("header entry {}; wanted 2", body_key);
   Message message;
   RETURN_IF_ERROR(read_body(in, type, message).with_prefix(fmt::format("message type {}", type)));
-  if (const auto* data = std::get_if<DataReady>(&message)) RETURN_IF_ERROR(validate(*data));
-  if (const auto* complete = std::get_if<Complete>(&message)) RETURN_IF_ERROR(validate(*complete));
   if (!in.at_end()) return invalid_argument("{} bytes after the message", frame.size() - in.position());
   return message;
 }

@@ -1,8 +1,9 @@
 // Encodes a message as one bounded msgpack map {0: version, 1: type, 2: body} and back.
 //
 // decode() trusts nothing: an unknown version, type or field, a wrong type, a missing field, a length over
-// wire/limits.h or trailing bytes are kInvalidArgument, and nothing is allocated from a declared length that the frame
-// cannot hold. Token ids travel as one bin of little-endian int32.
+// wire/limits.h, fields that validate() refuses together or trailing bytes are kInvalidArgument (a frame over
+// kMaxFrameBytes is kTooLarge), and nothing is allocated from a declared length that the frame cannot hold. Fields may
+// come in any order; encode() writes them in that of their numbers. Token ids travel as one bin of little-endian int32.
 //
 // Thread safety: free functions without state.
 #pragma once
@@ -15,7 +16,8 @@
 
 namespace millrace::wire {
 
-// kTooLarge: a field, or the whole, is over a limit that decode() would refuse. Such a message can never be sent.
+// kTooLarge: a field, or the whole, is over a limit that decode() would refuse; kInvalidArgument: validate() refuses
+// it. Such a message can never be sent.
 Result<std::string> encode(const Message& message);
 Result<Message> decode(std::span<const char> frame);
 

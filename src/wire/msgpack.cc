@@ -119,6 +119,12 @@ bool MsgpackReader::skip_nil() {
   return true;
 }
 
+bool MsgpackReader::skip_small(uint8_t value) {
+  if (at_end() || static_cast<uint8_t>(data_[position_]) != value) return false;
+  ++position_;
+  return true;
+}
+
 Result<bool> MsgpackReader::boolean() {
   ASSIGN_OR_RETURN(const uint8_t byte, head());
   if (byte != 0xC2 && byte != 0xC3) return unexpected("a boolean", byte);

@@ -69,6 +69,8 @@ class MsgpackReader {
   MsgpackType peek() const;
   // True, and consumed, when the next value is nil.
   bool skip_nil();
+  // True, and consumed, when the next value is this integer below 128 in its shortest form.
+  bool skip_small(uint8_t value);
   Result<bool> boolean();
   Result<int64_t> integer();
   Result<uint64_t> unsigned_integer();

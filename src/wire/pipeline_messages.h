@@ -1,20 +1,25 @@
 // The messages of pipelines: between the coordinator and its stages, and from stage to stage. The text engine's own are
 // in wire/messages.h, which says what holds for all.
 //
+// A third argument of v() in a visit() is the limit of that field: bytes of a string or blob, elements of a list. Both
+// encode() and decode() keep it. What the fields must be together, and which strings are names, is for validate(): both
+// sides of the codec ask it too; only threads that pass messages by reference go without. docs/wire-protocol.md tells
+// what a receiver does with repeated, late and unknown ones.
+//
 // Thread safety: values; a message belongs to whoever holds it.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "wire/limits.h"
 
 namespace millrace::wire {
-
-// -----------------------------------------------------------------------------------------------------
 
 // Bytes that need not be text. (std::string fields are UTF-8.)
 struct Blob {
@@ -26,13 +31,13 @@ struct Blob {
 // of the coordinator. Whoever receives ignores another session, and an incarnation that is not the one it knows of.
 struct Origin {
   uint64_t session = 0;
-  std::string stage;
+  std::string stage;  // empty: the coordinator
   uint32_t replica = 0;
   uint64_t incarnation = 0;
 
   template <typename V>
   void visit(V&& v) {
-    v(1, session), v(2, stage), v(3, replica), v(4, incarnation);
+    v(1, session), v(2, stage, kMaxStageNameBytes), v(3, replica), v(4, incarnation);
   }
   friend bool operator==(const Origin&, const Origin&) = default;
 };
@@ -48,33 +53,37 @@ struct TensorInfo {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, path), v(2, dtype), v(3, shape), v(4, part), v(5, offset), v(6, size);
+    v(1, path, kMaxPathBytes), v(2, dtype, kMaxDTypeBytes), v(3, shape, kMaxRank), v(4, part), v(5, offset), v(6, size);
   }
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 
-// A payload on its way (payload/packing.h). Without tensors there is no relay and no descriptor: the tree is all.
+// A payload on its way (payload/packing.h). Without bytes in its tensors there is no part, no relay and no descriptor:
+// the tree is all.
 struct Payload {
-  Blob tree;
-  std::vector<TensorInfo> tensors;
-  std::vector<uint64_t> part_bytes;
-  std::string relay;  // its backend: "shm"
-  Blob descriptor;    // what the backend's get() takes
+  Blob tree;                         // never empty: null is one byte
+  std::vector<TensorInfo> tensors;   // each inside its part; one without bytes has part 0 and offset 0
+  std::vector<uint64_t> part_bytes;  // each > 0 and used by a tensor
+  std::string relay;                 // its backend: "shm"
+  Blob descriptor;                   // what the backend's get() takes
 
   template <typename V>
   void visit(V&& v) {
-    v(1, tree), v(2, tensors), v(3, part_bytes), v(4, relay), v(5, descriptor);
+    v(1, tree, kMaxTreeBytes), v(2, tensors, kMaxTensors), v(3, part_bytes, kMaxParts), v(4, relay, kMaxRelayNameBytes);
+    v(5, descriptor, kMaxDescriptorBytes);
   }
   friend bool operator==(const Payload&, const Payload&) = default;
 };
 
+// News of a failure always gets through: encode() cuts a message that is longer than kMaxErrorBytes and mends one that
+// is not UTF-8.
 struct Failure {
-  StatusCode code = StatusCode::kInternal;
+  StatusCode code = StatusCode::kInternal;  // never kOk
   std::string message;
 
   template <typename V>
   void visit(V&& v) {
-    v(1, code), v(2, message);
+    v(1, code), v(2, message, kMaxErrorBytes);
   }
   friend bool operator==(const Failure&, const Failure&) = default;
 };
@@ -89,7 +98,7 @@ struct Submit {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, from), v(3, payload), v(4, terminals), v(5, timeout_ms);
+    v(1, id), v(2, from), v(3, payload), v(4, terminals, kMaxTerminals), v(5, timeout_ms);
   }
 };
 
@@ -114,7 +123,8 @@ struct DataReady {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, from), v(3, to), v(4, kind), v(5, chunk_id), v(6, payload), v(7, failure), v(8, terminals);
+    v(1, id), v(2, from), v(3, to, kMaxStageNameBytes), v(4, kind), v(5, chunk_id), v(6, payload), v(7, failure);
+    v(8, terminals, kMaxTerminals);
     v(9, timeout_ms);
   }
 };
@@ -124,12 +134,12 @@ struct DataReady {
 struct DataAck {
   ReqId id;
   Origin from;
-  std::string to;
+  std::string to;  // the sender's stage; empty: the coordinator
   std::optional<uint64_t> chunks;
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, from), v(3, to), v(4, chunks);
+    v(1, id), v(2, from), v(3, to, kMaxStageNameBytes), v(4, chunks);
   }
 };
 
@@ -143,7 +153,7 @@ struct StreamOut {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, from), v(3, chunk_id), v(4, modality), v(5, payload);
+    v(1, id), v(2, from), v(3, chunk_id), v(4, modality, kMaxModalityBytes), v(5, payload);
   }
 };
 
@@ -189,7 +199,7 @@ struct RelayAddress {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, relay), v(2, address);
+    v(1, relay, kMaxRelayNameBytes), v(2, address, kMaxRelayAddressBytes);
   }
   friend bool operator==(const RelayAddress&, const RelayAddress&) = default;
 };
@@ -208,8 +218,8 @@ struct Peer {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, stage), v(2, replica), v(3, incarnation), v(4, endpoint), v(5, host), v(6, boot), v(7, pid), v(8, relays);
-    v(9, up);
+    v(1, stage, kMaxStageNameBytes), v(2, replica), v(3, incarnation), v(4, endpoint, kMaxEndpointBytes);
+    v(5, host, kMaxHostBytes), v(6, boot, kMaxHostBytes), v(7, pid), v(8, relays, kMaxPeerRelays), v(9, up);
   }
   friend bool operator==(const Peer&, const Peer&) = default;
 };
@@ -222,7 +232,7 @@ struct Register {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, self), v(2, reply_to), v(3, spec_hash);
+    v(1, self), v(2, reply_to, kMaxEndpointBytes), v(3, spec_hash);
   }
 };
 
@@ -237,7 +247,7 @@ struct Welcome {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, from), v(2, stage), v(3, incarnation), v(4, refused), v(5, lease_ms);
+    v(1, from), v(2, stage, kMaxStageNameBytes), v(3, incarnation), v(4, refused), v(5, lease_ms);
   }
 };
 
@@ -249,12 +259,24 @@ struct Peers {
 
   template <typename V>
   void visit(V&& v) {
-    v(1, from), v(2, epoch), v(3, peers);
+    v(1, from), v(2, epoch), v(3, peers, kMaxPeers);
   }
 };
 
-// What the fields of one message must be together; kInvalidArgument says what is wrong. decode() asks it too.
+// 1 to kMaxStageNameBytes letters, digits, '-' and '_'. Relays have such names too.
+bool is_stage_name(std::string_view name);
+
+// What the fields of one message must be together; kInvalidArgument names the field, the value seen and the one wanted.
+Status validate(const Payload& payload);
+Status validate(const Submit& message);
 Status validate(const DataReady& message);
+Status validate(const DataAck& message);
+Status validate(const StreamOut& message);
 Status validate(const Complete& message);
+Status validate(const AbortAck& message);
+Status validate(const Shutdown& message);
+Status validate(const Register& message);
+Status validate(const Welcome& message);
+Status validate(const Peers& message);
 
 }  // namespace millrace::wire
