@@ -1,0 +1,52 @@
+// AddressBook: the replicas of a pipeline as the coordinator's last table of peers has them, and the doors to them.
+//
+// A door is made when somebody first speaks to that replica, and thrown away when the replica dies or comes back as
+// another incarnation. Incarnations of one replica only grow, so an older one than the table's is gone for ever, and
+// one that is newer, or not there at all, is news that has not come yet.
+//
+// Thread safety: the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "control/mailbox.h"
+#include "wire/messages.h"
+
+namespace millrace::loop {
+
+using Connect = std::function<Result<std::shared_ptr<Outbox>>(const wire::Peer&)>;
+
+enum class Standing : uint8_t { kMember, kUnknown, kGone };
+
+class AddressBook {
+ public:
+  explicit AddressBook(Connect connect) : connect_(std::move(connect)) {}
+
+  // False: the table is not newer than the last one.
+  bool update(const wire::Peers& table);
+  void clear();  // another session
+
+  Standing standing(const std::string& stage, uint32_t replica, uint64_t incarnation) const;
+  // nullptr: not in the table.
+  const wire::Peer* find(const std::string& stage, uint32_t replica) const;
+  // Of a peer in the table. Errors are those of Connect.
+  Result<Outbox*> door(const wire::Peer& peer);
+  uint64_t epoch() const { return epoch_; }
+
+ private:
+  struct Entry {
+    wire::Peer peer;
+    std::shared_ptr<Outbox> outbox;
+  };
+  Connect connect_;
+  uint64_t epoch_ = 0;
+  std::map<std::pair<std::string, uint32_t>, Entry> entries_;  // at most wire::kMaxPeers
+};
+
+}  // namespace millrace::loop

@@ -1,0 +1,47 @@
+// The named limits of a stage loop. What is over one fails its own request, or is counted and left out; nothing else
+// suffers. Thread safety: constants.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::loop {
+
+inline constexpr int64_t kNoWake = INT64_MAX;  // nothing is due
+
+// Out of the stage, of one request, in all its edges together: chunks and bytes that wait for an acknowledgement, a
+// credit or room in an outbox.
+inline constexpr std::size_t kMaxWaitingChunks = 4096;
+inline constexpr std::size_t kMaxWaitingBytes = std::size_t{256} << 20;
+inline constexpr int64_t kRetryMs = 2;  // until what was refused for want of room is tried again
+inline constexpr int64_t kPeerWaitMs =
+    2'000;                                  // a replica that is not in the table yet, or not connected, is waited for
+inline constexpr int64_t kAckIdleMs = 100;  // what was delivered and not acknowledged is so after this time
+
+// Into the stage.
+inline constexpr std::size_t kMaxWorkEvents = 1024;    // given to the worker and not begun, of all requests
+inline constexpr std::size_t kMaxWorkNews = 1024;      // said by the worker and not heard, of all requests
+inline constexpr std::size_t kMaxDrains = 256;         // gets of what nobody wants any more, so that its sender goes on
+inline constexpr int64_t kDefaultTimeoutMs = 600'000;  // of a request that came without a time limit
+inline constexpr int64_t kMaxTimeoutMs = 86'400'000;   // a day: more is cut
+
+// Requests that have ended here are remembered, so that late and repeated messages start nothing.
+inline constexpr std::size_t kMaxTombstones = 65'536;
+inline constexpr int64_t kTombstoneMs = 60'000;
+
+// Messages of stages that our table does not know yet.
+inline constexpr std::size_t kMaxParked = 1024;
+inline constexpr std::size_t kMaxParkedBytes = std::size_t{64} << 20;
+inline constexpr int64_t kParkMs = 1'000;
+
+// With the coordinator.
+inline constexpr std::size_t kMaxNotices = 16'384;      // failures and acknowledgements that wait for its outbox
+inline constexpr int64_t kRegisterMs = 250;             // between two tries to register
+inline constexpr int64_t kDefaultLeaseMs = 2'000;       // where the Welcome names none
+inline constexpr int64_t kCoordinatorSilentLeases = 3;  // nothing heard of it for so many leases: it is gone
+inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: told within 2 s
+inline constexpr int64_t kMaxGraceMs = 600'000;         // of a shutdown
+
+inline constexpr int kMaxSettleRounds = 64;  // of one step: answers that make answers; the rest is done by the next one
+
+}  // namespace millrace::loop

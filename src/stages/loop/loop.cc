@@ -1,0 +1,160 @@
+// The machine itself: making one, a step, the books.
+#include <algorithm>
+#include <variant>
+
+#include "stages/stage_loop.h"
+
+namespace millrace {
+
+using loop::kNoWake;
+
+Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, const std::string& entry,
+                                         const std::string& stage) {
+  StageLoopConfig config;
+  bool found = false;
+  const auto has = [&stage](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), stage) != names.end();
+  };
+  for (const StageSpec& spec : stages) {
+    config.replicas[spec.name] = static_cast<uint32_t>(std::max(spec.replicas, 1));
+    if (has(spec.next)) config.payload_from.push_back(spec.name);
+    if (has(spec.stream_to)) config.stream_from.push_back(spec.name);
+    if (spec.name == stage) config.spec = spec, found = true;
+  }
+  if (!found) return error(StatusCode::kNotFound, "no stage '{}' in the pipeline", stage);
+  config.entry = stage == entry;
+  config.self.stage = stage;
+  return config;
+}
+
+namespace {
+
+template <typename Rule>
+Status find_rule(const std::string& name, const std::map<std::string, Rule>& rules, const char* what, Rule& rule) {
+  if (name.empty()) return ok_status();
+  const auto found = rules.find(name);
+  if (found == rules.end()) return error(StatusCode::kNotFound, "{} '{}' is not in the library", what, name);
+  rule = found->second;
+  return ok_status();
+}
+
+}  // namespace
+
+Status StageLoop::find_rules(const StageSpec& spec, const Library& library, Rules& rules) {
+  RETURN_IF_ERROR(find_rule(spec.route, library.routes, "route", rules.route));
+  RETURN_IF_ERROR(find_rule(spec.wait_for_rule, library.wait_rules, "wait_for_rule", rules.wait));
+  RETURN_IF_ERROR(find_rule(spec.merge, library.merges, "merge", rules.merge));
+  RETURN_IF_ERROR(find_rule(spec.stream_done_to, library.routes, "stream_done_to", rules.stream_done_to));
+  for (const auto& [target, name] : spec.project_payload) {
+    RETURN_IF_ERROR(find_rule(name, library.projections, "project_payload", rules.project[target]));
+  }
+  if (!spec.wait_for.empty() && !rules.merge) {
+    return invalid_argument("stage '{}' waits for several payloads and has no merge; wanted one", spec.name);
+  }
+  return ok_status();
+}
+
+Result<std::unique_ptr<StageLoop>> StageLoop::make(StageLoopConfig config, const Library& library,
+                                                   StageLoopDoors doors) {
+  CHECK(doors.coordinator && doors.connect && doors.worker);
+  Rules rules;
+  RETURN_IF_ERROR(find_rules(config.spec, library, rules).with_prefix(config.spec.name));
+  if (config.spec.terminal != config.spec.next.empty()) {
+    return invalid_argument("stage '{}' is {}a terminal and has {} next stages; wanted one or the other",
+                            config.spec.name, config.spec.terminal ? "" : "not ", config.spec.next.size());
+  }
+  if (!doors.wake) doors.wake = [] {};
+  if (!doors.next_incarnation) doors.next_incarnation = [](uint64_t last) { return last + 1; };
+  config.self.relays.clear();
+  for (const auto& [name, relay] : doors.relays) {
+    config.self.relays.push_back({.relay = name, .address = {relay->address()}});
+  }
+  config.self.up = true;
+  return std::unique_ptr<StageLoop>(new StageLoop(std::move(config), std::move(rules), std::move(doors)));
+}
+
+StageLoop::StageLoop(StageLoopConfig config, Rules rules, StageLoopDoors doors)
+    : config_(std::move(config)),
+      rules_(std::move(rules)),
+      doors_(std::move(doors)),
+      book_(doors_.connect),
+      calls_(doors_.wake) {}
+
+// Puts and gets are cancelled by calls_; the worker is not called any more.
+StageLoop::~StageLoop() { doors_.worker->close(); }
+
+void StageLoop::handle(wire::Message message, int64_t now_ms) {
+  now_ms_ = std::max(now_ms_, now_ms);
+  if (ended_) return;
+  watch_lease();
+  dispatch(std::move(message));
+  settle();
+}
+
+int64_t StageLoop::tick(int64_t now_ms) {
+  now_ms_ = std::max(now_ms_, now_ms);
+  if (ended_) return kNoWake;
+  watch_lease();
+  int64_t wake_ms = doors_.worker->run(now_ms_);
+  settle();
+  expire();
+  if (now_ms_ >= retry_ms_) retry();
+  if (now_ms_ >= next_ack_ms_) acknowledge_idle();
+  settle();
+  say_membership();
+  watch_drain();
+  if (ended_) return kNoWake;
+  for (const int64_t due_ms : {retry_ms_, next_ack_ms_, next_say_ms_, tombstones_.due_ms()}) {
+    wake_ms = std::min(wake_ms, due_ms);
+  }
+  if (!deadlines_.empty()) wake_ms = std::min(wake_ms, deadlines_.begin()->first);
+  if (!parked_.empty()) wake_ms = std::min(wake_ms, parked_.front().until_ms);
+  if (drain_until_ms_) wake_ms = std::min(wake_ms, *drain_until_ms_);
+  return more_to_settle_ ? now_ms_ : std::max(wake_ms, now_ms_ + 1);
+}
+
+// Hears the relays and the worker until both are silent; the last round is left to the next step.
+void StageLoop::settle() {
+  std::vector<loop::CallEnd> ends;
+  std::vector<loop::WorkNews> news;
+  more_to_settle_ = true;
+  for (int round = 0; round < loop::kMaxSettleRounds && more_to_settle_; ++round) {
+    ends.clear();
+    news.clear();
+    calls_.collect(ends);
+    hear_relays(ends);
+    doors_.worker->collect(news);
+    hear_worker(news);
+    if (!worker_line_.empty() && !news.empty()) retry_ms_ = std::min(retry_ms_, now_ms_);
+    more_to_settle_ = !ends.empty() || !news.empty();
+    sweep();
+  }
+}
+
+StageLoop::Request* StageLoop::live(ReqId id) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end() || found->second->phase != Request::Phase::kLive) return nullptr;
+  return found->second.get();
+}
+
+StageLoopBooks StageLoop::books() const {
+  StageLoopBooks books;
+  books.requests = requests_.size();
+  books.puts = calls_.open_puts();
+  books.gets = calls_.open_gets();
+  books.drains = drains_;
+  books.parked = parked_.size();
+  books.notices = notices_.size();
+  books.lists = waiting_edges_.size() + waiting_gets_.size() + worker_line_.size() + deadlines_.size();
+  books.tombstones = tombstones_.size();
+  for (const auto& [id, request] : requests_) {
+    if (request->phase == Request::Phase::kEnding) ++books.ending;
+    for (const auto& [from, stream] : request->in) books.held_chunks += stream.held.size();
+    for (const auto& [target, edge] : request->out) books.queued_items += edge.queue.size();
+    books.queued_bytes += request->waiting_bytes;
+    books.worker_events += request->to_worker.size();
+  }
+  return books;
+}
+
+}  // namespace millrace

@@ -1,0 +1,76 @@
+#include "stages/loop/relay_calls.h"
+
+namespace millrace::loop {
+
+void RelayCalls::Shared::add(Done end) {
+  std::lock_guard lock(mutex);
+  done.push_back(std::move(end));
+  if (wake) wake();
+}
+
+RelayCalls::RelayCalls(std::function<void()> wake) : shared_(std::make_shared<Shared>()) {
+  shared_->wake = std::move(wake);
+}
+
+RelayCalls::~RelayCalls() {
+  for (const auto& [serial, open] : open_) open.relay->cancel(open.op);
+  std::lock_guard lock(shared_->mutex);
+  shared_->wake = nullptr;
+}
+
+Result<std::string> RelayCalls::put(Relay& relay, PutRequest request, CallPurpose purpose) {
+  const uint64_t serial = next_serial_++;
+  request.done = [shared = shared_, serial](const Status& status) {
+    shared->add({.serial = serial, .status = status});
+  };
+  ASSIGN_OR_RETURN(PutTicket ticket, relay.put(std::move(request)));
+  of_request_.emplace(purpose.request, serial);
+  open_[serial] = {.purpose = std::move(purpose), .relay = &relay, .op = ticket.op};
+  ++puts_;
+  return std::move(ticket.descriptor);
+}
+
+Status RelayCalls::get(Relay& relay, GetRequest request, CallPurpose purpose) {
+  const uint64_t serial = next_serial_++;
+  request.done = [shared = shared_, serial](Result<std::vector<SharedBytes>> parts) {
+    Done end{.serial = serial, .status = parts.ok() ? ok_status() : parts.status()};
+    if (parts.ok()) end.parts = std::move(parts).value();
+    shared->add(std::move(end));
+  };
+  ASSIGN_OR_RETURN(const RelayOp op, relay.get(std::move(request)));
+  of_request_.emplace(purpose.request, serial);
+  open_[serial] = {.purpose = std::move(purpose), .relay = &relay, .op = op};
+  return ok_status();
+}
+
+void RelayCalls::collect(std::vector<CallEnd>& out) {
+  std::vector<Done> done;
+  {
+    std::lock_guard lock(shared_->mutex);
+    done.swap(shared_->done);
+  }
+  for (Done& end : done) {
+    const auto open = open_.find(end.serial);
+    if (open == open_.end()) continue;  // a call that failed at once and said so twice
+    CallPurpose purpose = std::move(open->second.purpose);
+    if (purpose.kind == CallPurpose::Kind::kPut) --puts_;
+    open_.erase(open);
+    const auto [first, last] = of_request_.equal_range(purpose.request);
+    for (auto it = first; it != last; ++it) {
+      if (it->second != end.serial) continue;
+      of_request_.erase(it);
+      break;
+    }
+    out.push_back({.purpose = std::move(purpose), .status = std::move(end.status), .parts = std::move(end.parts)});
+  }
+}
+
+void RelayCalls::cancel(ReqId request) {
+  const auto [first, last] = of_request_.equal_range(request);
+  for (auto it = first; it != last; ++it) {
+    const Open& open = open_.at(it->second);
+    if (open.purpose.kind != CallPurpose::Kind::kDrain) open.relay->cancel(open.op);
+  }
+}
+
+}  // namespace millrace::loop

@@ -1,0 +1,99 @@
+// LoopRequest: all that a stage loop has of one live request, and the records of its edges. Plain data; the rules are
+// in the files beside it. Thread safety: the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "payload/packing.h"
+#include "stages/loop/worker_host.h"
+#include "wire/messages.h"
+
+namespace millrace::loop {
+
+// Which replica is at the other end of an edge: chosen by the sender, then kept.
+struct EdgeEnd {
+  uint32_t replica = 0;
+  uint64_t incarnation = 0;
+  friend bool operator==(const EdgeEnd&, const EdgeEnd&) = default;
+};
+
+// A stream into the stage. Headers come in order without a gap; bytes may come in any order; the worker gets the chunks
+// in order.
+struct InStream {
+  EdgeEnd source;
+  uint64_t headers = 0;                           // seen so far: the next chunk_id wanted
+  uint64_t delivered = 0;                         // given to the worker's host
+  uint64_t acked = 0;                             // told the sender
+  int64_t delivered_ms = 0;                       // when `delivered` last grew
+  std::map<uint64_t, std::optional<Value>> held;  // by chunk_id: being fetched, or waiting for its turn
+  std::optional<uint64_t> total;                  // the sender's count, when it is done
+  bool end_queued = false;                        // chunks_done() is on its way to the worker
+};
+
+struct InPayload {
+  EdgeEnd source;
+  std::optional<Value> value;  // empty while it is fetched, and again when it was merged
+  bool here = false;
+};
+
+struct OutItem {
+  enum class Kind : uint8_t { kPayload, kChunk, kDone, kStreamOut, kComplete };
+  Kind kind = Kind::kPayload;
+  uint64_t chunk_id = 0;
+  Lifted lifted;
+  std::size_t size_bytes = 0;
+  std::string modality;                  // of a kStreamOut
+  std::optional<wire::Message> message;  // from the put on: a refused send is repeated with the same descriptor
+};
+
+// Everything that goes to one stage, or to the client, for one request, in order.
+struct OutEdge {
+  std::string target;  // empty: the client
+  std::optional<EdgeEnd> to;
+  uint64_t chunks = 0;  // numbers given
+  uint64_t sent = 0;
+  uint64_t acked = 0;
+  bool payload_sent = false;
+  bool payload_acked = false;
+  bool done_sent = false;
+  bool waiting = false;                    // in the loop's list of edges to try again
+  std::optional<int64_t> absent_since_ms;  // the replica is not in the table, or not connected
+  std::deque<OutItem> queue;
+};
+
+struct LoopRequest {
+  enum class Phase : uint8_t { kLive, kEnding };
+  enum class InWorker : uint8_t { kUntouched, kTouched, kDropping, kGone };
+
+  ReqId id;
+  Phase phase = Phase::kLive;
+  bool aborted = false;  // an AbortAck is owed when all is over
+  bool failed = false;
+  int64_t deadline_ms = 0;
+  std::vector<std::string> terminals;
+
+  std::map<std::string, InPayload> payloads;  // by source
+  std::optional<std::vector<std::string>> expected;
+  int fetching_payloads = 0;
+  bool started = false;   // the payload is whole and on its way to the worker
+  bool resulted = false;  // the worker has no more to say
+  std::map<std::string, InStream> in;
+
+  InWorker in_worker = InWorker::kUntouched;
+  std::deque<WorkEvent> to_worker;
+  bool in_worker_line = false;
+
+  std::optional<std::vector<std::string>> stream_targets;  // known from the start on
+  std::map<std::string, OutEdge> out;
+  std::size_t waiting_chunks = 0;
+  std::size_t waiting_bytes = 0;
+  uint64_t client_chunks = 0;
+  int calls = 0;  // puts and gets that are open
+};
+
+}  // namespace millrace::loop

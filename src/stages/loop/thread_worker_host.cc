@@ -1,0 +1,102 @@
+#include "stages/loop/thread_worker_host.h"
+
+#include <algorithm>
+
+#include "base/trace.h"
+#include "stages/stage.h"
+
+namespace millrace::loop {
+
+class ThreadWorkerHost::ThreadEmit : public Emit {
+ public:
+  explicit ThreadEmit(ThreadWorkerHost& host) : host_(host) {}
+  void chunk(ReqId id, Value value) override {
+    host_.say({.kind = WorkNews::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
+  }
+  void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override {
+    host_.say(
+        {.kind = WorkNews::Kind::kChunk, .id = id, .target = target, .modality = modality, .value = std::move(value)});
+  }
+  void result(ReqId id, Value value) override {
+    host_.say({.kind = WorkNews::Kind::kResult, .id = id, .value = std::move(value)});
+  }
+  void fail(ReqId id, Status status) override {
+    if (status.ok()) status = internal_error("the worker failed the request without saying why");
+    host_.say({.kind = WorkNews::Kind::kFailure, .id = id, .status = std::move(status)});
+  }
+
+ private:
+  ThreadWorkerHost& host_;
+};
+
+ThreadWorkerHost::ThreadWorkerHost(std::unique_ptr<Worker> worker, std::function<void()> wake)
+    : worker_(std::move(worker)), wake_(std::move(wake)), thread_([this] { serve(); }) {}
+
+ThreadWorkerHost::~ThreadWorkerHost() { close(); }
+
+bool ThreadWorkerHost::post(WorkEvent& event, int64_t) {
+  const Status status = events_.push(std::move(event));
+  return status.ok() || status.code() == StatusCode::kUnavailable;  // closed: nobody will want it
+}
+
+void ThreadWorkerHost::collect(std::vector<WorkNews>& out) {
+  {
+    std::lock_guard lock(mutex_);
+    for (WorkNews& news : news_) out.push_back(std::move(news));
+    news_.clear();
+  }
+  room_.notify_one();
+}
+
+int64_t ThreadWorkerHost::busy_ms() const {
+  const int64_t began_ms = call_began_ms_.load(std::memory_order_relaxed);
+  return began_ms == 0 ? 0 : std::max<int64_t>(monotonic_ms() - began_ms, 0);
+}
+
+void ThreadWorkerHost::close() {
+  events_.close();
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  room_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ThreadWorkerHost::say(WorkNews news) {
+  {
+    std::unique_lock lock(mutex_);
+    // A worker that waits here has not come to a stop: the loop does not listen.
+    const int64_t began_ms = call_began_ms_.exchange(0, std::memory_order_relaxed);
+    room_.wait(lock, [this] { return closed_ || news_.size() < kMaxWorkNews; });
+    if (began_ms != 0) call_began_ms_.store(monotonic_ms(), std::memory_order_relaxed);
+    if (closed_) return;
+    news_.push_back(std::move(news));
+  }
+  wake_();
+}
+
+void ThreadWorkerHost::serve() {
+  trace::name_thread("worker");
+  ThreadEmit emit(*this);
+  int wait_ms = Worker::kNever;
+  while (!events_.closed()) {
+    std::optional<WorkEvent> event = events_.pop(wait_ms);
+    if (events_.closed()) break;
+    call_began_ms_.store(monotonic_ms(), std::memory_order_relaxed);
+    if (event) {
+      const bool drop = event->kind == WorkEvent::Kind::kDrop;
+      const ReqId id = event->id;
+      call_worker(*worker_, *event, emit);
+      if (drop) say({.kind = WorkNews::Kind::kDropped, .id = id});
+    }
+    std::vector<WorkNews> crash;
+    wait_ms = call_tick(*worker_, monotonic_ms(), emit, crash);
+    for (WorkNews& news : crash) say(std::move(news));
+    call_began_ms_.store(0, std::memory_order_relaxed);
+    calls_.fetch_add(1, std::memory_order_relaxed);
+    wake_();
+  }
+}
+
+}  // namespace millrace::loop

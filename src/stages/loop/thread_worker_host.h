@@ -1,0 +1,47 @@
+// ThreadWorkerHost: a worker on a thread of its own, with a bounded queue each way (loop/worker_host.h).
+//
+// Owner: a stage's shell. `wake` is called on the worker's thread whenever there is news, and must not block; it may be
+// called until close() has returned. The destructor closes.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/bounded_queue.h"
+#include "stages/loop/worker_host.h"
+
+namespace millrace::loop {
+
+class ThreadWorkerHost : public WorkerHost {
+ public:
+  ThreadWorkerHost(std::unique_ptr<Worker> worker, std::function<void()> wake);
+  ~ThreadWorkerHost() override;
+  bool post(WorkEvent& event, int64_t now_ms) override;
+  void collect(std::vector<WorkNews>& out) override;
+  int64_t run(int64_t) override { return kNoWake; }
+  int64_t busy_ms() const override;
+  std::size_t waiting() const override { return events_.size(); }
+  uint64_t calls() const override { return calls_.load(std::memory_order_relaxed); }
+  void close() override;
+
+ private:
+  class ThreadEmit;
+  void serve();
+  void say(WorkNews news);
+
+  std::unique_ptr<Worker> worker_;
+  std::function<void()> wake_;
+  BoundedQueue<WorkEvent> events_{kMaxWorkEvents};
+  std::mutex mutex_;  // over what follows
+  std::condition_variable room_;
+  std::vector<WorkNews> news_;
+  bool closed_ = false;
+  std::atomic<int64_t> call_began_ms_{0};  // 0: in no call
+  std::atomic<uint64_t> calls_{0};
+  std::thread thread_;  // last: it uses all the others
+};
+
+}  // namespace millrace::loop

@@ -1,0 +1,173 @@
+// To and from the worker.
+#include "payload/packing.h"
+#include "stages/stage_loop.h"
+
+namespace millrace {
+
+using loop::WorkEvent;
+using loop::WorkNews;
+
+void StageLoop::to_worker(Request& request, WorkEvent event) {
+  request.to_worker.push_back(std::move(event));
+  if (!request.in_worker_line) post_events(request);
+}
+
+// In order; what finds no room waits in the line of all requests.
+void StageLoop::post_events(Request& request) {
+  request.in_worker_line = false;
+  while (!request.to_worker.empty()) {
+    WorkEvent& event = request.to_worker.front();
+    const WorkEvent::Kind kind = event.kind;
+    const auto stream = request.in.find(event.from);
+    if (!doors_.worker->post(event, now_ms_)) {
+      ++counters_.refusals;
+      request.in_worker_line = true;
+      worker_line_.push_back(request.id);
+      retry_ms_ = std::min(retry_ms_, now_ms_ + loop::kRetryMs);
+      return;
+    }
+    if (kind == WorkEvent::Kind::kDrop) {
+      request.in_worker = Request::InWorker::kDropping;
+    } else if (request.in_worker == Request::InWorker::kUntouched) {
+      request.in_worker = Request::InWorker::kTouched;
+    }
+    more_to_settle_ = true;
+    if (kind == WorkEvent::Kind::kChunk) {
+      ++counters_.chunks_in;
+      ++stream->second.delivered;
+      acknowledge_if_due(request.id, stream->first, stream->second);
+    }
+    request.to_worker.pop_front();
+  }
+}
+
+// The worker hears of the request for the last time, or never, where it was not told of it.
+void StageLoop::drop_from_worker(Request& request) {
+  for (const WorkEvent& event : request.to_worker) {
+    if (event.kind == WorkEvent::Kind::kChunk) ++request.in.at(event.from).delivered;
+  }
+  request.to_worker.clear();
+  if (request.in_worker == Request::InWorker::kUntouched) request.in_worker = Request::InWorker::kGone;
+  if (request.in_worker == Request::InWorker::kTouched)
+    to_worker(request, {.kind = WorkEvent::Kind::kDrop, .id = request.id});
+  maybe_over(request);
+}
+
+void StageLoop::hear_worker(std::vector<WorkNews>& news) {
+  for (WorkNews& item : news) {
+    if (item.kind == WorkNews::Kind::kCrash) {
+      for (const auto& [id, request] : requests_) {
+        const bool with_worker = request->in_worker == Request::InWorker::kTouched;
+        if (request->phase == Request::Phase::kLive && with_worker) fail(*request, item.status);
+      }
+      continue;
+    }
+    const auto found = requests_.find(item.id);
+    if (found != requests_.end()) hear_worker(*found->second, item);
+  }
+}
+
+void StageLoop::hear_worker(Request& request, WorkNews& news) {
+  if (news.kind == WorkNews::Kind::kDropped) {
+    request.in_worker = Request::InWorker::kGone;
+    return maybe_over(request);
+  }
+  // What is said of a request that has ended, or after its result, is ignored.
+  if (request.phase != Request::Phase::kLive || request.resulted) return;
+  switch (news.kind) {
+    case WorkNews::Kind::kChunk:
+      return on_chunk(request, news);
+    case WorkNews::Kind::kResult:
+      return on_result(request, std::move(news.value));
+    default:
+      return fail(request, news.status);
+  }
+}
+
+namespace {
+
+std::size_t size_of(const Lifted& lifted) {
+  std::size_t bytes = lifted.tree.size();
+  for (const SharedBytes& part : lifted.parts) bytes += part.size_bytes();
+  return bytes;
+}
+
+}  // namespace
+
+void StageLoop::on_chunk(Request& request, WorkNews& news) {
+  const StageSpec& spec = config_.spec;
+  const bool to_client = news.to_all ? spec.stream_to.empty() : news.target.empty();
+  if (to_client && !spec.terminal) {
+    return fail(request,
+                internal_error("the worker streams to the client; only a terminal may, or one with stream_to"));
+  }
+  Result<Lifted> lifted = lift(news.value);
+  if (!lifted.ok()) return fail(request, lifted.status().with_prefix("a chunk"));
+  const std::size_t size_bytes = size_of(*lifted);
+  if (to_client) {
+    loop::OutItem item{.kind = loop::OutItem::Kind::kStreamOut, .lifted = std::move(*lifted), .size_bytes = size_bytes};
+    item.modality = news.modality;
+    return queue(request, "", std::move(item));
+  }
+  if (!request.stream_targets && rules_.stream_done_to) {
+    return fail(request,
+                internal_error("the worker streams before its payload; stream_done_to decides by the payload"));
+  }
+  const std::vector<std::string>& active = request.stream_targets ? *request.stream_targets : spec.stream_to;
+  bool any = news.to_all;
+  for (const std::string& target : active) {
+    if (!news.to_all && target != news.target) continue;
+    any = true;
+    queue(request, target, {.kind = loop::OutItem::Kind::kChunk, .lifted = *lifted, .size_bytes = size_bytes});
+    if (request.phase != Request::Phase::kLive) return;
+  }
+  if (!any)
+    fail(request, internal_error("the worker streams to '{}'; wanted one to whom this request streams", news.target));
+}
+
+// The ends of the streams, then the result, each in its edge's order.
+void StageLoop::on_result(Request& request, Value result) {
+  Result<std::vector<std::string>> targets =
+      targets_of(rules_.route, config_.spec.next, request.id, result, "route", false);
+  if (!targets.ok()) return fail(request, targets.status());
+  request.resulted = true;
+  drop_from_worker(request);
+  const std::vector<std::string> streams = request.stream_targets.value_or(config_.spec.stream_to);
+  for (const std::string& target : streams) {
+    queue(request, target, {.kind = loop::OutItem::Kind::kDone});
+    if (request.phase != Request::Phase::kLive) return;
+  }
+  for (const std::string& target : *targets) {
+    Result<Lifted> lifted = project(target, result);
+    if (!lifted.ok()) return fail(request, lifted.status().with_prefix(fmt::format("the result for '{}'", target)));
+    const std::size_t size_bytes = size_of(*lifted);
+    queue(request, target,
+          {.kind = loop::OutItem::Kind::kPayload, .lifted = std::move(*lifted), .size_bytes = size_bytes});
+    if (request.phase != Request::Phase::kLive) return;
+  }
+  if (config_.spec.terminal) {
+    Result<Lifted> lifted = lift(result);
+    if (!lifted.ok()) return fail(request, lifted.status().with_prefix("the result"));
+    const std::size_t size_bytes = size_of(*lifted);
+    queue(request, "",
+          {.kind = loop::OutItem::Kind::kComplete, .lifted = std::move(*lifted), .size_bytes = size_bytes});
+  }
+  if (request.phase != Request::Phase::kLive) return;
+  deliver(request);  // what is still held counts as taken
+  maybe_over(request);
+}
+
+Result<Lifted> StageLoop::project(const std::string& target, const Value& result) const {
+  const auto rule = rules_.project.find(target);
+  if (rule == rules_.project.end() || !rule->second) return lift(result);
+  try {
+    ASSIGN_OR_RETURN(const Value projected, rule->second(result));
+    return lift(projected);
+  } catch (const std::exception& e) {
+    return internal_error("project_payload threw: {}", e.what());
+  } catch (...) {
+    return internal_error("project_payload threw something that is no exception");
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,87 @@
+// WorkerHost: how a stage loop reaches its worker, without waiting for it.
+//
+//   loop --- post(event) ---> worker        at most kMaxWorkEvents wait; one more is refused and stays the loop's
+//   loop <-- collect(news) -- worker        at most kMaxWorkNews wait; the worker waits for room, the loop never does
+//
+// After each kDrop event comes a kDropped news of that request: the worker has let go of it. An exception of a worker
+// becomes a failure of the request that it was called for; one out of tick() is news of a crash, which fails all that
+// the worker has. InlineWorkerHost does the work inside post() and run(), on the caller's thread: for simulations and
+// for workers that never take long. ThreadWorkerHost (thread_worker_host.h) has a thread.
+//
+// Thread safety: all functions from the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stages/loop/limits.h"
+#include "stages/worker.h"
+
+namespace millrace::loop {
+
+struct WorkEvent {
+  enum class Kind : uint8_t { kStart, kChunk, kChunksDone, kDrop };
+  Kind kind = Kind::kStart;
+  ReqId id;
+  std::string from;  // of a chunk, or of the end of a stream
+  Value value;
+};
+
+struct WorkNews {
+  enum class Kind : uint8_t { kChunk, kResult, kFailure, kDropped, kCrash };
+  Kind kind = Kind::kChunk;
+  ReqId id;
+  bool to_all = false;  // a chunk for everybody to whom the request streams; else for `target`
+  std::string target;   // empty: the client
+  std::string modality;
+  Value value;
+  Status status;
+};
+
+class WorkerHost {
+ public:
+  virtual ~WorkerHost() = default;
+  // False: there is no room; the event is untouched.
+  virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
+  // Appends what the worker has said since.
+  virtual void collect(std::vector<WorkNews>& out) = 0;
+  // Does what is due now, where there is no thread that does; when it wants to be asked again, or kNoWake.
+  virtual int64_t run(int64_t now_ms) = 0;
+  // How long the call lasts in which the worker is now; 0: in none.
+  virtual int64_t busy_ms() const = 0;
+  virtual std::size_t waiting() const = 0;  // events
+  virtual uint64_t calls() const = 0;       // ended so far
+  // The worker is not called again. Waits for the call in which it is.
+  virtual void close() = 0;
+};
+
+// Calls the worker for one event, and turns exceptions into failures.
+void call_worker(Worker& worker, WorkEvent& event, Emit& emit);
+// tick(), where an exception is news of a crash.
+int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkNews>& crash);
+
+class InlineWorkerHost : public WorkerHost {
+ public:
+  explicit InlineWorkerHost(std::unique_ptr<Worker> worker);
+  bool post(WorkEvent& event, int64_t now_ms) override;
+  void collect(std::vector<WorkNews>& out) override;
+  int64_t run(int64_t now_ms) override;
+  int64_t busy_ms() const override { return 0; }
+  std::size_t waiting() const override { return 0; }
+  uint64_t calls() const override { return calls_; }
+  void close() override { closed_ = true; }
+
+ private:
+  void tick(int64_t now_ms);
+
+  std::unique_ptr<Worker> worker_;
+  std::vector<WorkNews> news_;
+  int64_t due_ms_ = kNoWake;
+  uint64_t calls_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace millrace::loop
