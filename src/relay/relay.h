@@ -87,9 +87,11 @@ struct PutRequest {
 struct GetRequest {
   std::string descriptor;
   ReqId request;
-  int timeout_ms = 30'000;                        // 0 or less: kDeadline at once
-  std::vector<std::size_t> sizes;                 // of all parts, as the control message said; other ones are an error
-  std::vector<std::span<std::byte>> destination;  // empty: memory of the relay's; else one span for each part
+  int timeout_ms = 30'000;         // 0 or less: kDeadline at once
+  std::vector<std::size_t> sizes;  // of all parts, as the control message said; other ones are an error
+  // Empty: memory of the relay's, each part aligned to kBufferAlignment (by reference: where it was put). Else one span
+  // for each part.
+  std::vector<std::span<std::byte>> destination;
   // With destinations, the parts are those spans, and their owner is empty.
   std::function<void(Result<std::vector<SharedBytes>>)> done;  // not null
 };
