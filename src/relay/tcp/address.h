@@ -1,0 +1,49 @@
+// Addresses of the TCP relay: numeric hosts and ports ("127.0.0.1:0", "[::1]:7000"), the sockets made from them, and
+// the name of an instance, "127.0.0.1:41234#9f0c2b61d3a8e754" (where it listens, and which instance it is).
+//
+// Host names are not looked up: a look-up may block for seconds.
+// Thread safety: free functions and values.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace millrace::tcp {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  bool loopback() const;
+  bool wildcard() const;  // 0.0.0.0 or ::
+  uint16_t port() const;
+  std::string to_string() const;  // as parse_host_port() takes it
+};
+
+// kInvalidArgument: not a numeric host and a port from 0 to 65535.
+Result<SocketAddress> parse_host_port(std::string_view text);
+
+struct InstanceAddress {
+  SocketAddress socket;
+  uint64_t instance = 0;
+};
+std::string format_instance(const SocketAddress& socket, uint64_t instance);
+Result<InstanceAddress> parse_instance(std::string_view text);
+
+// A listening socket, non-blocking, close-on-exec; `bound` is where it listens (the port that the kernel chose).
+// kConflict: the port is taken. kInvalidArgument: no such address here.
+Result<int> listen_at(const SocketAddress& address, SocketAddress& bound);
+
+// A socket that is connecting (non-blocking): wait until it is writable, then ask connect_result().
+Result<int> start_connect(const SocketAddress& address);
+Status connect_result(int fd);
+
+// Accepts one connection, non-blocking, without delay of small frames; -1 with errno where there is none.
+int accept_one(int listener);
+
+}  // namespace millrace::tcp

@@ -1,0 +1,130 @@
+#include "relay/tcp/connection_set.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "relay/op_table.h"
+#include "relay/tcp/address.h"
+
+namespace millrace::tcp {
+namespace {
+
+bool peers_fault(const Status& why) {
+  return why.code() == StatusCode::kInvalidArgument || why.code() == StatusCode::kInternal ||
+         why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated;
+}
+
+}  // namespace
+
+ConnectionSet::ConnectionSet(IoLoop& loop, FrameUser& user, const Connection::Limits& limits,
+                             std::function<void()> bad_frame)
+    : loop_(loop), user_(user), limits_(limits), bad_frame_(std::move(bad_frame)) {}
+
+Result<Connection*> ConnectionSet::adopt(int fd, Phase phase) {
+  const uint64_t id = next_id_++;
+  One one;
+  one.connection = std::make_unique<Connection>(id, fd, phase, user_, relay_now_ms());
+  one.events = phase == Phase::kConnecting ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
+  ASSIGN_OR_RETURN(one.watch, loop_.add(fd, one.events, [this, id](uint32_t events) { on_events(id, events); }));
+  Connection* connection = one.connection.get();
+  connections_.emplace(id, std::move(one));
+  return connection;
+}
+
+Connection* ConnectionSet::find(uint64_t id) const {
+  const auto at = connections_.find(id);
+  return at == connections_.end() ? nullptr : at->second.connection.get();
+}
+
+void ConnectionSet::close(uint64_t id, const Status& why) {
+  const auto at = connections_.find(id);
+  if (at == connections_.end()) return;
+  One one = std::move(at->second);
+  connections_.erase(at);
+  loop_.remove(one.watch);
+  user_.on_lost(*one.connection, why);
+}
+
+void ConnectionSet::fail(Connection& c, const Status& why) {
+  if (peers_fault(why)) bad_frame_();
+  // A peer of another version, or one that did not prove the secret, is told so.
+  const bool tell = why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated ||
+                    why.code() == StatusCode::kNotFound;
+  if (tell && !limits_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), relay_now_ms()).ok()) {
+    touch(c);
+    return;
+  }
+  close(c.id(), why);
+}
+
+Status ConnectionSet::handle(Connection& c, uint32_t events) {
+  const int64_t now_ms = relay_now_ms();
+  if (c.phase() == Phase::kConnecting) {
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return ok_status();
+    RETURN_IF_ERROR(connect_result(c.fd()));
+    return user_.on_connected(c);
+  }
+  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) RETURN_IF_ERROR(c.pump_in(now_ms));
+  if ((events & EPOLLOUT) != 0) RETURN_IF_ERROR(c.pump_out(now_ms, true));
+  return ok_status();
+}
+
+void ConnectionSet::on_events(uint64_t id, uint32_t events) {
+  Connection* c = find(id);
+  if (c == nullptr) return;
+  const Status status = handle(*c, events);
+  if (status.ok()) {
+    touch(*c);
+  } else {
+    fail(*c, status);
+  }
+}
+
+void ConnectionSet::flush() {
+  // What fails tells its user, who may touch others: until nothing is left.
+  while (!touched_.empty()) {
+    std::vector<uint64_t> ids = std::exchange(touched_, {});
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    for (const uint64_t id : ids) {
+      const auto at = connections_.find(id);
+      if (at == connections_.end()) continue;
+      One& one = at->second;
+      Connection& c = *one.connection;
+      // What waits for room waits for the socket to say so.
+      const Status status = c.wants_out() ? ok_status() : c.pump_out(relay_now_ms(), false);
+      if (!status.ok()) {
+        fail(c, status);
+        continue;
+      }
+      const bool out = c.wants_out() || c.phase() == Phase::kConnecting;
+      const uint32_t events = EPOLLIN | (out ? uint32_t{EPOLLOUT} : 0u);
+      if (events == one.events) continue;
+      one.events = events;
+      loop_.modify(one.watch, events);
+    }
+  }
+}
+
+int64_t ConnectionSet::check_time(int64_t now_ms) {
+  int64_t due_ms = INT64_MAX;
+  std::vector<std::pair<uint64_t, Status>> ended;
+  for (auto& [id, one] : connections_) {
+    const Status status = one.connection->check_time(limits_, now_ms, due_ms);
+    touch(*one.connection);
+    if (!status.ok()) ended.emplace_back(id, status);
+  }
+  for (const auto& [id, why] : ended) close(id, why);
+  return due_ms;
+}
+
+void ConnectionSet::clear() {
+  for (auto& [id, one] : connections_) loop_.remove(one.watch);
+  connections_.clear();
+  touched_.clear();
+}
+
+}  // namespace millrace::tcp

@@ -1,0 +1,59 @@
+// ConnectionSet: the connections of one side of a TCP relay (those that it opened, or those that it accepted): their
+// events, their output, their time, their end.
+//
+// Thread safety: the I/O thread alone. Owner: the side. find() gives a pointer that is good until the connection ends,
+// which happens in close(), in flush(), in check_time() and after an error that a callback of its user returned.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "relay/tcp/connection.h"
+#include "relay/tcp/io_loop.h"
+
+namespace millrace::tcp {
+
+class ConnectionSet {
+ public:
+  ConnectionSet(IoLoop& loop, FrameUser& user, const Connection::Limits& limits, std::function<void()> bad_frame);
+
+  // Takes the socket over.
+  Result<Connection*> adopt(int fd, Phase phase);
+  Connection* find(uint64_t id) const;
+  std::size_t size() const { return connections_.size(); }
+  template <typename F>
+  void for_each(F&& f) {
+    for (auto& [id, one] : connections_) f(*one.connection);
+  }
+
+  void touch(const Connection& c) { touched_.push_back(c.id()); }  // it may have output
+  void close(uint64_t id, const Status& why);
+  // Sends what was queued. Once at the end of each turn of the loop.
+  void flush();
+  // Returns when it wants to be asked again.
+  int64_t check_time(int64_t now_ms);
+  void clear();  // without a word to the user
+
+ private:
+  struct One {
+    std::unique_ptr<Connection> connection;
+    uint64_t watch = 0;
+    uint32_t events = 0;
+  };
+  void on_events(uint64_t id, uint32_t events);
+  void fail(Connection& c, const Status& why);
+  Status handle(Connection& c, uint32_t events);
+
+  IoLoop& loop_;
+  FrameUser& user_;
+  const Connection::Limits limits_;
+  const std::function<void()> bad_frame_;
+  std::unordered_map<uint64_t, One> connections_;
+  std::vector<uint64_t> touched_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace millrace::tcp

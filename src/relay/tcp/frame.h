@@ -1,0 +1,96 @@
+// Frames: what travels on a connection of the TCP relay. A fixed header of 64 bytes, little-endian, and a payload.
+//
+//    0 u32 magic "MRTP"      4 u16 version       6 u8 type       7 u8 flags
+//    8 u32 length (payload) 12 u32 code         16 u64 op       24 u64 generation
+//   32 u64 ticket           40 u64 offset       48 u64 extra    56 u64 XXH3-64 of bytes 0..55
+//
+// docs/relay-tcp.md says what each type puts into the fields. Pure functions over bytes: no socket, no state.
+// Thread safety: free functions and values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "relay/tcp/limits.h"
+
+namespace millrace::tcp {
+
+inline constexpr uint32_t kMagic = 0x5054524D;  // "MRTP" as bytes
+inline constexpr uint16_t kVersion = 1;
+inline constexpr std::size_t kHeaderBytes = 64;
+inline constexpr std::size_t kNonceBytes = 32;
+inline constexpr std::size_t kProofBytes = 32;
+inline constexpr std::size_t kRequestBytes = 16;  // payload of a REQUEST
+
+// R: sent by the reader, which opens the connection. W: sent by the writer.
+enum class FrameType : uint8_t {
+  kHello = 1,      // R: nonce, then the reader's address; op = its instance, generation = the instance it looks for
+  kChallenge = 2,  // W: nonce; only where a secret is set
+  kProof = 3,      // R: HMAC
+  kWelcome = 4,    // W: HMAC, or nothing without a secret; op = its instance
+  kRequest = 5,    // R: bytes [offset, offset + extra) of a put; payload: u64 total, u64 hash of the sizes
+  kData = 6,       // W: the bytes at offset; extra = their XXH3-64 where flags say so; empty only where the put is
+  kRefuse = 7,     // W: code = StatusCode; ticket = the get, or 0: the whole connection
+  kRelease = 8,    // R: the get is over: code 0 has all bytes, else the StatusCode it ended with
+  kPing = 9,       // both
+  kPong = 10,      // both: the answer
+};
+
+inline constexpr uint8_t kFlagChecksum = 1;  // DATA: extra is a checksum; REQUEST: wanted; HELLO: a secret is set
+
+struct Header {
+  uint16_t version = kVersion;
+  FrameType type = FrameType::kPing;
+  uint8_t flags = 0;
+  uint32_t length = 0;
+  uint32_t code = 0;
+  uint64_t op = 0;
+  uint64_t generation = 0;
+  uint64_t ticket = 0;
+  uint64_t offset = 0;
+  uint64_t extra = 0;
+  friend bool operator==(const Header&, const Header&) = default;
+};
+
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+HeaderBytes encode(const Header& header);
+
+// kInvalidArgument: not our magic, a wrong header checksum, an unknown type, flag or code, or a payload length that the
+// type does not have. kUnsupported: another version, which the message names.
+Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
+
+// A REQUEST's payload.
+struct RequestBody {
+  uint64_t total = 0;       // bytes of the whole put, as the reader knows it
+  uint64_t sizes_hash = 0;  // of its parts
+};
+std::array<std::byte, kRequestBytes> encode(const RequestBody& body);
+RequestBody decode_request(std::span<const std::byte, kRequestBytes> bytes);
+
+void store_u64(std::byte* at, uint64_t value);  // little-endian
+uint64_t load_u64(const std::byte* at);
+
+uint64_t hash64(std::span<const std::byte> bytes);  // XXH3-64, seed 0
+
+// XXH3-64 of bytes that come piece by piece.
+class Hasher {
+ public:
+  Hasher();
+  ~Hasher();
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+  void reset();
+  void add(std::span<const std::byte> bytes);
+  uint64_t digest() const;
+
+ private:
+  void* state_;  // XXH3_state_t
+};
+
+std::string_view frame_type_name(FrameType type);
+
+}  // namespace millrace::tcp

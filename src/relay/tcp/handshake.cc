@@ -1,0 +1,132 @@
+#include "relay/tcp/handshake.h"
+
+#include <cstring>
+
+namespace millrace::tcp {
+namespace {
+
+Status unexpected(const Header& header) {
+  return invalid_argument("a {} came during the handshake", frame_type_name(header.type));
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+Status send_frame(Connection& c, Header header, std::span<const std::byte> payload) {
+  header.length = static_cast<uint32_t>(payload.size());
+  return c.send(header, payload);
+}
+
+Status welcome(Connection& c, const Identity& self, std::span<const std::byte> proof) {
+  Header header;
+  header.type = FrameType::kWelcome;
+  header.op = self.instance;
+  return send_frame(c, header, proof);
+}
+
+Status take_hello(Connection& c, const Identity& self, const Header& header, std::span<const std::byte> payload) {
+  PeerState& peer = c.peer();
+  peer.greeted = true;
+  peer.instance = header.op;
+  Transcript& t = peer.transcript;
+  std::memcpy(t.reader_nonce.data(), payload.data(), kNonceBytes);
+  const auto address = payload.subspan(kNonceBytes);
+  t.reader_address.assign(reinterpret_cast<const char*>(address.data()), address.size());
+  t.reader_instance = header.op;
+  t.writer_instance = self.instance;
+  peer.label = t.reader_address;
+  if (header.generation != self.instance) {
+    return Status(StatusCode::kNotFound, "the reader looks for another instance");
+  }
+  const bool has_secret = (header.flags & kFlagChecksum) != 0;
+  if (has_secret != !self.secret.empty()) {
+    return error(StatusCode::kUnauthenticated, "the reader has {} secret and we have {}", has_secret ? "a" : "no",
+                 self.secret.empty() ? "none" : "one");
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status refusal(const Header& header) {
+  switch (static_cast<StatusCode>(header.code)) {
+    case StatusCode::kUnsupported:
+      return error(StatusCode::kUnavailable, "the writer speaks version {} of the protocol; wanted {}", header.extra,
+                   kVersion);
+    case StatusCode::kUnauthenticated:
+      return Status(StatusCode::kUnavailable, "the writer refuses us: the relays' secrets differ");
+    case StatusCode::kNotFound:
+      return Status(StatusCode::kUnavailable, "the writer is gone: another instance listens where it was");
+    case StatusCode::kResourceExhausted:
+      return Status(StatusCode::kUnavailable, "the writer has too many connections");
+    default:
+      return error(StatusCode::kUnavailable, "the writer refuses the connection: {}",
+                   status_code_name(static_cast<StatusCode>(header.code)));
+  }
+}
+
+Status say_hello(Connection& c, const Identity& self) {
+  Transcript& t = c.peer().transcript;
+  fill_random(t.reader_nonce);
+  t.reader_instance = self.instance;
+  t.writer_instance = c.peer().instance;
+  t.reader_address = self.address;
+  Header header;
+  header.type = FrameType::kHello;
+  header.flags = self.secret.empty() ? 0 : kFlagChecksum;
+  header.op = self.instance;
+  header.generation = c.peer().instance;
+  std::string payload(reinterpret_cast<const char*>(t.reader_nonce.data()), t.reader_nonce.size());
+  payload += self.address;
+  c.peer().greeted = true;
+  return send_frame(c, header, bytes_of(payload));
+}
+
+Result<bool> reader_step(Connection& c, const Identity& self, const Header& header,
+                         std::span<const std::byte> payload) {
+  PeerState& peer = c.peer();
+  Transcript& t = peer.transcript;
+  if (header.type == FrameType::kRefuse) return refusal(header);
+  if (header.type == FrameType::kChallenge && !self.secret.empty() && !peer.challenged) {
+    peer.challenged = true;
+    std::memcpy(t.writer_nonce.data(), payload.data(), kNonceBytes);
+    Header proof;
+    proof.type = FrameType::kProof;
+    RETURN_IF_ERROR(send_frame(c, proof, prove(self.secret, Prover::kReader, t)));
+    return false;
+  }
+  if (header.type != FrameType::kWelcome) return unexpected(header);
+  if (header.op != peer.instance) {
+    return Status(StatusCode::kUnavailable, "the writer is gone: another instance listens where it was");
+  }
+  if (self.secret.empty()) return true;
+  if (!peer.challenged || !same_proof(payload, prove(self.secret, Prover::kWriter, t))) {
+    return Status(StatusCode::kUnauthenticated, "the writer did not prove that it knows the secret");
+  }
+  return true;
+}
+
+Result<bool> writer_step(Connection& c, const Identity& self, const Header& header,
+                         std::span<const std::byte> payload) {
+  PeerState& peer = c.peer();
+  if (header.type == FrameType::kHello && !peer.greeted) {
+    RETURN_IF_ERROR(take_hello(c, self, header, payload));
+    if (self.secret.empty()) {
+      RETURN_IF_ERROR(welcome(c, self, {}));
+      return true;
+    }
+    peer.challenged = true;
+    fill_random(peer.transcript.writer_nonce);
+    Header challenge;
+    challenge.type = FrameType::kChallenge;
+    RETURN_IF_ERROR(send_frame(c, challenge, peer.transcript.writer_nonce));
+    return false;
+  }
+  if (header.type != FrameType::kProof || !peer.challenged) return unexpected(header);
+  if (!same_proof(payload, prove(self.secret, Prover::kReader, peer.transcript))) {
+    return Status(StatusCode::kUnauthenticated, "the reader did not prove that it knows the secret");
+  }
+  RETURN_IF_ERROR(welcome(c, self, prove(self.secret, Prover::kWriter, peer.transcript)));
+  return true;
+}
+
+}  // namespace millrace::tcp

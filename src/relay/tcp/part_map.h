@@ -1,0 +1,41 @@
+// PartMap: several parts as one run of bytes, for scattered sends and receives.
+//
+// Byte `offset` of the run lies in one of the parts; fill() says where the next bytes are, piece by piece. Empty parts
+// take no place. The map does not keep the parts alive.
+//
+// Thread safety: const functions from any thread.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tensor/shared_bytes.h"
+
+namespace millrace::tcp {
+
+class PartMap {
+ public:
+  PartMap() = default;
+  void add(std::byte* data, std::size_t size);
+  // For sending: nothing is written through the map.
+  void add(const SharedBytes& part) { add(const_cast<std::byte*>(part.data()), part.size_bytes()); }
+
+  uint64_t total() const { return total_; }
+  // Where [offset, offset + size) lies, as far as `out` has room. The range must be inside. Returns the pieces filled.
+  std::size_t fill(uint64_t offset, uint64_t size, std::span<iovec> out) const;
+
+ private:
+  struct Piece {
+    uint64_t start = 0;  // in the run
+    std::byte* data = nullptr;
+    std::size_t size = 0;
+  };
+  std::vector<Piece> pieces_;
+  uint64_t total_ = 0;
+};
+
+}  // namespace millrace::tcp
