@@ -1,4 +1,6 @@
 // Bytes of a control-plane frame: decode must refuse or give a message that encodes and decodes to itself.
+//
+// encode() writes every field, and the writer has one form for each value, so equal frames are equal messages.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -13,6 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto frame = encode(*message);
   if (!frame.ok() || frame->size() > size) std::abort();
   const auto again = decode(*frame);
-  if (!again.ok() || *encode(*again) != *frame) std::abort();
+  if (!again.ok() || again->index() != message->index()) std::abort();
+  const auto twice = encode(*again);
+  if (!twice.ok() || *twice != *frame) std::abort();
   return 0;
 }

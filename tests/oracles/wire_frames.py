@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/wire/*.msgpack with python3-msgpack: the frames that src/wire/codec_test.cc must produce.
+"""Writes tests/golden/wire/*.msgpack with python3-msgpack: the frames that src/wire/codec_test.cc and
+src/wire/pipeline_codec_test.cc must produce. They are the seeds of fuzz/wire_fuzz.cc too.
+
+    wire_frames.py               writes them
+    wire_frames.py --dump NAME   prints one byte by byte, as in docs/wire-protocol.md
 
 Run from the repository's root with Debian's Python (package python3-msgpack)."""
 import pathlib
 import struct
+import sys
 
 import msgpack
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "golden" / "wire"
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+OUT = TESTS / "golden" / "wire"
+CORPUS = TESTS.parent / "fuzz" / "corpus" / "wire"
 
 
 def ids(*values):
@@ -42,6 +49,24 @@ TOKEN_DELTAS = [
     for i in range(40)
 ]
 
+# ---- the messages of pipelines
+COORDINATOR = {1: 0x1122334455667788, 2: "", 3: 0, 4: 0}
+ORIGIN = {1: 0x1122334455667788, 2: "image_encoder", 3: 1, 4: 7}
+NO_TENSORS = {1: msgpack.packb({"text": "zażółć", "n": 3}), 2: [], 3: [], 4: "", 5: b""}
+TREE = msgpack.packb({"x": msgpack.ExtType(1, struct.pack(">I", 0)), "rest": [msgpack.ExtType(1, struct.pack(">I", 1)),
+                                                                              msgpack.ExtType(1, struct.pack(">I", 2))]})
+PAYLOAD = {
+    1: TREE,
+    2: [{1: "x", 2: "BF16", 3: [2, 3], 4: 0, 5: 0, 6: 12}, {1: "rest[0]", 2: "F32", 3: [], 4: 1, 5: 64, 6: 4},
+        {1: "rest[1]", 2: "I64", 3: [0, 4], 4: 0, 5: 0, 6: 0}],
+    3: [12, 68], 4: "shm", 5: b"\0\xffslot 3",
+}
+FAILURE = {1: 5, 2: "no room for 2 images; wanted at most 1"}
+PEER = {1: "image_encoder", 2: 1, 3: 7, 4: "ipc:///run/millrace/image_encoder-1", 5: "gpu-host", 6: "3f6a", 7: 4242,
+        8: [{1: "shm", 2: b"\0shm"}, {1: "tcp", 2: b"[::1]:4000"}], 9: True}
+SELF = {1: "decode", 2: 0, 3: 1, 4: "tcp://[::1]:5001", 5: "", 6: "", 7: 1, 8: [], 9: False}
+DONE = {1: 9, 2: ORIGIN, 3: "decode", 4: 2, 5: 300, 6: None, 7: None, 8: ["decode"], 9: 1500}
+
 FRAMES = {
     "tokenized_request": frame(0, {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}),
     "abort_request": frame(1, {1: 7}),
@@ -51,10 +76,78 @@ FRAMES = {
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
                               14: [{1: "num_retractions_total", 2: 4.0}], 15: 2}),
     "text_batch": frame(3, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}]}),
+    "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000}),
+    "data_ready_payload": frame(8, {1: 9, 2: ORIGIN, 3: "aggregate", 4: 0, 5: None, 6: PAYLOAD, 7: None, 8: ["decode"], 9: 1500}),
+    "data_ready_chunk": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 1, 5: 299, 6: NO_TENSORS, 7: None, 8: [], 9: 0}),
+    "data_ready_done": frame(8, DONE),
+    "data_ready_error": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 3, 5: None, 6: None, 7: FAILURE, 8: [], 9: -5}),
+    "data_ack_payload": frame(9, {1: 9, 2: ORIGIN, 3: "", 4: None}),
+    "data_ack_chunks": frame(9, {1: 9, 2: ORIGIN, 3: "thinker", 4: 32}),
+    "stream_out": frame(10, {1: 9, 2: ORIGIN, 3: 4294967296, 4: "audio", 5: PAYLOAD}),
+    "complete": frame(11, {1: 9, 2: ORIGIN, 3: NO_TENSORS, 4: None, 5: 41}),
+    "complete_failure": frame(11, {1: 9, 2: ORIGIN, 3: None, 4: FAILURE, 5: 0}),
+    "abort_ack": frame(12, {1: 18446744073709551615, 2: ORIGIN}),
+    "shutdown": frame(13, {1: COORDINATOR, 2: 5000}),
+    "register": frame(14, {1: PEER, 2: "tcp://127.0.0.1:5000", 3: 18446744073709551615}),
+    "welcome": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: None, 5: 1500}),
+    "welcome_refused": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: {1: 3, 2: "spec 1; wanted 2"}, 5: 0}),
+    "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
 }
+# Frames that are not written so, but must be read: fields in another order.
+OTHER_FORMS = {"data_ready_done_reversed": frame(8, dict(reversed(DONE.items())))}
+
+# ---- --dump: what each byte of a frame is
+NAMES = {8: {1: "id", 2: "from", 3: "to", 4: "kind", 5: "chunk_id", 6: "payload", 7: "failure", 8: "terminals",
+             9: "timeout_ms"}}
+ORIGIN_NAMES = {1: "session", 2: "stage", 3: "replica", 4: "incarnation"}
+
+
+def head(value, packed):
+    """The bytes of a container's head: what is there before its first entry."""
+    parts = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
+    return packed[: len(packed) - sum(len(msgpack.packb(part)) for part in parts)]
+
+
+def dump(value, label, names, rows, depth=0):
+    packed = msgpack.packb(value, use_bin_type=True)
+    indent = "  " * depth
+    if isinstance(value, dict):
+        rows.append((head(value, packed), f"{indent}{label}map of {len(value)}"))
+        for key, child in value.items():
+            name = names.get(key, "")
+            inner = names.get(("in", key), {})
+            key_bytes = msgpack.packb(key)
+            before = len(rows)
+            dump(child, f"{key} {name}: ", inner, rows, depth + 1)
+            first, text = rows[before]
+            rows[before] = (key_bytes + first, text)
+    elif isinstance(value, list):
+        rows.append((head(value, packed), f"{indent}{label}array of {len(value)}"))
+        for child in value:
+            dump(child, "", names, rows, depth + 1)
+    else:
+        shown = {None: "nil"}.get(value, repr(value).replace("'", '"'))
+        rows.append((packed, f"{indent}{label}{shown}"))
+
+
+def print_dump(name):
+    data = FRAMES[name]
+    message = msgpack.unpackb(data, strict_map_key=False)
+    fields = dict(NAMES.get(message[1], {}))
+    fields[("in", 2)] = ORIGIN_NAMES
+    rows = []
+    dump(message, "", {0: "version", 1: "type", 2: "body", ("in", 2): fields}, rows)
+    assert b"".join(part for part, _ in rows) == data
+    for part, text in rows:
+        print(f"{part.hex(' '):<50} {text}".rstrip())
 
 if __name__ == "__main__":
-    OUT.mkdir(parents=True, exist_ok=True)
+    if sys.argv[1:2] == ["--dump"]:
+        print_dump(sys.argv[2])
+        sys.exit()
+    for folder in (OUT, CORPUS):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in {**FRAMES, **OTHER_FORMS}.items():
+            (folder / f"{name}.msgpack").write_bytes(data)
     for name, data in FRAMES.items():
-        (OUT / f"{name}.msgpack").write_bytes(data)
         print(name, len(data))
