@@ -1,0 +1,82 @@
+// Channel: what a reader has of one writer: its pool and state table mapped for reading, the hold table between the
+// two, and the socket that tells the writer that the reader is alive.
+//
+// It lives as long as anybody holds bytes that came through it, also beyond its relay's close() and its writer's death;
+// its end closes the socket, and with it gives back whatever is still held.
+//
+// Thread safety: claim(), parts(), offered(), let_go() from any thread. Nothing blocks.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "relay/descriptor.h"
+#include "relay/shm/layout.h"
+#include "relay/shm/memory.h"
+#include "tensor/shared_bytes.h"
+
+namespace millrace::shm {
+
+// The tail of our descriptors.
+struct Tail {
+  uint32_t slot = 0;
+  uint64_t key = 0;
+};
+std::string encode_tail(const Tail& tail);
+Result<Tail> decode_tail(std::string_view bytes);
+
+// What stands for a reader in SlotRecord::destination; never 0.
+uint64_t destination_hash(const InstanceId& id);
+
+class Channel {
+ public:
+  struct Claim {
+    uint32_t slot = 0;
+    uint32_t generation = 0;
+    std::size_t offset = 0;  // of the first part, in the pool
+  };
+
+  // Maps what the writer sent: pool, state table, hold table, bell. kInvalidArgument: it is not what `welcome` says.
+  static Result<std::shared_ptr<Channel>> make(Fd socket, const Welcome& welcome, std::vector<Fd> fds);
+
+  // Takes the put for one get. kInvalidArgument: it is over, was never, or is not for reader `self` with these sizes;
+  // kUnavailable: the writer has closed. Each success is followed by one let_go() or give_up().
+  Result<Claim> claim(const Descriptor& descriptor, std::span<const std::size_t> sizes, uint64_t self);
+  // The bytes, without an owner.
+  std::vector<SharedBytes> parts(const Claim& claim, std::span<const std::size_t> sizes) const;
+  // The put has not ended since.
+  bool offered(const Claim& claim) const;
+  // This get is over, and counts as one of the put's readers. False, and nothing is changed, where it does not hold it.
+  bool let_go(const Claim& claim) { return drop(claim, 1); }
+  // It was no get: another one may come.
+  bool give_up(const Claim& claim) { return drop(claim, 0); }
+
+  int fd() const { return socket_.get(); }
+
+ private:
+  Channel() = default;
+  const StateHeader& header() const { return *reinterpret_cast<const StateHeader*>(state_.data()); }
+  const SlotRecord& record(uint32_t slot) const {
+    return reinterpret_cast<const SlotRecord*>(state_.data() + sizeof(StateHeader))[slot];
+  }
+  std::atomic<uint64_t>& hold(uint32_t slot) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(holds_.data())[slot];
+  }
+  Result<Hold> take_hold(uint32_t slot, uint32_t generation);
+  // The offset of the first part, where the slot holds what the descriptor says and `mine` may get it.
+  Result<std::size_t> check_record(const Tail& tail, const Descriptor& descriptor, std::span<const std::size_t> sizes,
+                                   uint64_t self, Hold mine) const;
+  bool drop(const Claim& claim, uint16_t counted);
+  Status over() const;
+
+  uint32_t slots_ = 0;
+  Fd bell_;
+  Mapping pool_;
+  Mapping state_;
+  Mapping holds_;
+  Fd socket_;  // the last member, so the first to go: then the writer must not count on our holds any more
+};
+
+}  // namespace millrace::shm
