@@ -139,6 +139,9 @@ class StageLoop {
   // Everything that is due. When it wants to be called again at the latest, or loop::kNoWake.
   int64_t tick(int64_t now_ms);
 
+  // Says so in a last heartbeat, fails all requests and ends.
+  void fail_stage(const Status& why);
+
   // After a Shutdown, when the last request has ended or the grace is over; or when the coordinator refused it.
   bool ended() const { return ended_; }
   const Status& end_status() const { return end_status_; }

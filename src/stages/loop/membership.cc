@@ -11,24 +11,6 @@ namespace millrace {
 
 using loop::kNoWake;
 
-namespace {
-
-// A stage that was refused for one of these would be refused again; any other reason passes.
-bool is_final(StatusCode code) {
-  switch (code) {
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kNotFound:
-    case StatusCode::kUnauthenticated:
-    case StatusCode::kPermissionDenied:
-    case StatusCode::kUnsupported:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
 wire::Origin StageLoop::origin() const {
   return {.session = session_,
           .stage = config_.self.stage,
@@ -44,7 +26,9 @@ void StageLoop::on(wire::Welcome&& message) {
   }
   if (message.refused) {
     const std::string why = message.refused->message;
-    if (standing_ == Membership::kJoining && is_final(message.refused->code)) {
+    // Who joins is refused for good, unless its seat is taken just now; who is a member is told that it is none.
+    if (standing_ == Membership::kJoining) {
+      if (message.refused->code == StatusCode::kUnavailable) return;
       return end(error(message.refused->code, "the coordinator refused the stage: {}", why));
     }
     LOG_WARNING("{}: the coordinator wants a new incarnation: {}", config_.self.stage, why);
@@ -156,9 +140,18 @@ wire::StageStatus StageLoop::status() const {
   status.replica = config_.self.replica;
   status.incarnation = config_.self.incarnation;
   status.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady;
-  if (drain_until_ms_) status.state = wire::StageState::kDraining;
   if (stalled) status.message = fmt::format("the worker has been in one call for {} ms", busy_ms);
   status.progress = 1;
+  if (drain_until_ms_) status.state = wire::StageState::kDraining;
+  if (doors_.worker->state() == loop::WorkerHost::State::kLoading) {
+    status.state = wire::StageState::kLoading;
+    status.progress = 0;
+  }
+  if (doors_.worker->state() == loop::WorkerHost::State::kFailed) {
+    status.state = wire::StageState::kFailed;
+    status.message =
+        std::string(wire::utf8_clip(wire::utf8_repair(doors_.worker->failure().to_string()), wire::kMaxErrorBytes));
+  }
   status.steps = doors_.worker->calls();
   status.running = static_cast<decltype(status.running)>(books.requests);
   status.waiting = static_cast<decltype(status.waiting)>(books.worker_events + doors_.worker->waiting());
@@ -211,6 +204,16 @@ void StageLoop::watch_drain() {
     fail(*request, error(StatusCode::kUnavailable, "the stage was shut down before the request was done"));
   }
   end(ok_status());
+}
+
+void StageLoop::fail_stage(const Status& why) {
+  if (standing_ == Membership::kMember) {
+    heartbeat();
+    for (const auto& [id, request] : requests_) {
+      if (request->phase == Request::Phase::kLive) fail(*request, why);
+    }
+  }
+  end(why);
 }
 
 void StageLoop::end(Status why) {

@@ -1,6 +1,7 @@
 #include "stages/loop/thread_worker_host.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/trace.h"
 #include "stages/stage.h"
@@ -29,8 +30,8 @@ class ThreadWorkerHost::ThreadEmit : public Emit {
   ThreadWorkerHost& host_;
 };
 
-ThreadWorkerHost::ThreadWorkerHost(std::unique_ptr<Worker> worker, std::function<void()> wake)
-    : worker_(std::move(worker)), wake_(std::move(wake)), thread_([this] { serve(); }) {}
+ThreadWorkerHost::ThreadWorkerHost(Make make, std::function<void()> wake)
+    : make_(std::move(make)), wake_(std::move(wake)), thread_([this] { serve(); }) {}
 
 ThreadWorkerHost::~ThreadWorkerHost() { close(); }
 
@@ -76,8 +77,38 @@ void ThreadWorkerHost::say(WorkNews news) {
   wake_();
 }
 
+Status ThreadWorkerHost::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool ThreadWorkerHost::load() {
+  Status status;
+  try {
+    Result<std::unique_ptr<Worker>> worker = make_();
+    status = worker.status();
+    if (worker.ok()) worker_ = std::move(worker).value();
+    if (worker.ok() && !worker_) status = internal_error("there is no worker");
+  } catch (const std::exception& e) {
+    status = internal_error("making the worker threw: {}", e.what());
+  }
+  if (status.ok()) {
+    state_.store(State::kReady, std::memory_order_release);
+    wake_();
+    return true;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    failure_ = status;
+  }
+  state_.store(State::kFailed, std::memory_order_release);
+  say({.kind = WorkNews::Kind::kCrash, .status = status});
+  return false;
+}
+
 void ThreadWorkerHost::serve() {
   trace::name_thread("worker");
+  if (!load()) return;
   ThreadEmit emit(*this);
   int wait_ms = Worker::kNever;
   while (!events_.closed()) {

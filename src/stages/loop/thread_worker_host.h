@@ -1,5 +1,7 @@
 // ThreadWorkerHost: a worker on a thread of its own, with a bounded queue each way (loop/worker_host.h).
 //
+// The worker is made on that thread too, since making one may take long (it reads a model).
+//
 // Owner: a stage's shell. `wake` is called on the worker's thread whenever there is news, and must not block; it may be
 // called until close() has returned. The destructor closes.
 #pragma once
@@ -17,7 +19,8 @@ namespace millrace::loop {
 
 class ThreadWorkerHost : public WorkerHost {
  public:
-  ThreadWorkerHost(std::unique_ptr<Worker> worker, std::function<void()> wake);
+  using Make = std::function<Result<std::unique_ptr<Worker>>()>;
+  ThreadWorkerHost(Make make, std::function<void()> wake);
   ~ThreadWorkerHost() override;
   bool post(WorkEvent& event, int64_t now_ms) override;
   void collect(std::vector<WorkNews>& out) override;
@@ -26,19 +29,25 @@ class ThreadWorkerHost : public WorkerHost {
   std::size_t waiting() const override { return events_.size(); }
   uint64_t calls() const override { return calls_.load(std::memory_order_relaxed); }
   void close() override;
+  State state() const override { return state_.load(std::memory_order_acquire); }
+  Status failure() const override;
 
  private:
   class ThreadEmit;
+  bool load();
   void serve();
   void say(WorkNews news);
 
-  std::unique_ptr<Worker> worker_;
+  Make make_;
+  std::unique_ptr<Worker> worker_;  // the thread's own
   std::function<void()> wake_;
   BoundedQueue<WorkEvent> events_{kMaxWorkEvents};
-  std::mutex mutex_;  // over what follows
+  mutable std::mutex mutex_;  // over what follows
   std::condition_variable room_;
   std::vector<WorkNews> news_;
+  Status failure_;
   bool closed_ = false;
+  std::atomic<State> state_{State::kLoading};
   std::atomic<int64_t> call_began_ms_{0};  // 0: in no call
   std::atomic<uint64_t> calls_{0};
   std::thread thread_;  // last: it uses all the others

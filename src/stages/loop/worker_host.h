@@ -43,7 +43,12 @@ struct WorkNews {
 
 class WorkerHost {
  public:
+  // Events wait while it loads; one that failed does nothing any more, and has said kCrash.
+  enum class State : uint8_t { kLoading, kReady, kFailed };
+
   virtual ~WorkerHost() = default;
+  virtual State state() const { return State::kReady; }
+  virtual Status failure() const { return ok_status(); }  // why it failed
   // False: there is no room; the event is untouched.
   virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
   // Appends what the worker has said since.

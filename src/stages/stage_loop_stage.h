@@ -1,0 +1,51 @@
+// StageLoopStage: a StageLoop on a thread. The thread that calls run() receives and sends; the worker has another one,
+// made here, with a bounded queue each way; relays call back on threads of their own. All of them wake the inbox.
+//
+// The worker is made by the library on its own thread; until it is there the heartbeat says "loading", and what comes
+// waits. One that cannot be made fails the stage: it says so in a heartbeat and run() returns.
+//
+// Owner: whoever composes the pipeline (app/). Thread safety: see stages/stage.h.
+#pragma once
+
+#include <memory>
+
+#include "stages/library.h"
+#include "stages/stage.h"
+#include "stages/stage_loop.h"
+
+namespace millrace {
+
+inline constexpr int kMaxMessagesPerTick = 256;  // heard before the next look at the clock
+inline constexpr int kStopPollMs = 50;           // request_stop() is noticed within this time
+
+struct StageLoopStageDoors {
+  std::unique_ptr<Inbox> inbox;
+  std::shared_ptr<Outbox> coordinator;
+  loop::Connect connect;
+  loop::Relays relays;  // shared by the stages of a process, or one's own; closed by whoever made them
+  std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopDoors
+  std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopDoors
+};
+
+class StageLoopStage : public Stage {
+ public:
+  // The library must outlive it. Errors: a worker or rule that it does not have, and those of StageLoop::make().
+  static Result<std::unique_ptr<StageLoopStage>> make(StageLoopConfig config, const Library& library,
+                                                      StageLoopStageDoors doors);
+  ~StageLoopStage() override;
+  void run() override;
+  // After run(): OK after a Shutdown or request_stop(), else why it ended.
+  const Status& end_status() const { return end_status_; }
+  // Between run()s, for tests: what is open.
+  StageLoopBooks books() const { return loop_->books(); }
+
+ private:
+  StageLoopStage(std::unique_ptr<Inbox> inbox, std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host);
+
+  std::unique_ptr<Inbox> inbox_;
+  std::unique_ptr<StageLoop> loop_;
+  const loop::WorkerHost* host_;  // the loop's
+  Status end_status_;
+};
+
+}  // namespace millrace
