@@ -2,7 +2,7 @@
 // value whose tensors lie inside the parts and that comes back the same from lift() and from pack().
 #include <cstdint>
 #include <cstdlib>
-#include <variant>
+#include <vector>
 
 #include "payload/packing.h"
 #include "payload/testing/golden.h"
@@ -14,18 +14,17 @@ using namespace millrace;
 constexpr uint64_t kMaxPart = 1u << 16;
 constexpr std::size_t kMaxAllParts = 1u << 20;
 
-// Reads every byte, so that the sanitizer sees one that is not ours.
-uint64_t touch(const Value& value) {
-  uint64_t sum = 0;
+// Copies every tensor's bytes, so that the sanitizer sees one that is not ours.
+void touch(const Value& value) {
   if (const auto* list = value.get<ValueList>()) {
-    for (const Value& child : *list) sum += touch(child);
+    for (const Value& child : *list) touch(child);
   } else if (const auto* map = value.get<ValueMap>()) {
-    for (const auto& [key, child] : *map) sum += key.size() + touch(child);
+    for (const auto& [key, child] : *map) touch(child);
   } else if (const auto* tensor = value.get<SharedTensor>()) {
     if (tensor->bytes.size_bytes() != tensor->view().size_bytes()) std::abort();
-    for (const std::byte byte : tensor->bytes.span()) sum += static_cast<uint64_t>(byte);
+    const std::vector<std::byte> copy(tensor->bytes.span().begin(), tensor->bytes.span().end());
+    if (!copy.empty() && copy.back() != tensor->bytes.span().back()) std::abort();
   }
-  return sum;
 }
 
 void must_come_back(const Value& value, const Lifted& lifted) {
@@ -51,8 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (value.status().code() != StatusCode::kInvalidArgument) std::abort();
     return 0;
   }
-  static volatile uint64_t sink;
-  sink = touch(*value);
+  touch(*value);
   const auto lifted = lift(*value);
   if (!lifted.ok()) std::abort();
   must_come_back(*value, *lifted);

@@ -128,6 +128,25 @@ TEST(PipelineCodec, FramesEqualTheOraclesBytes) {
   }
 }
 
+// docs/wire-protocol.md prints one of them byte by byte.
+TEST(PipelineCodec, TheDocumentShowsTheOraclesBytes) {
+  std::ifstream page(std::string(MILLRACE_SOURCE_DIR) + "/docs/wire-protocol.md");
+  ASSERT_TRUE(page);
+  constexpr std::size_t kHexColumns = 50;
+  std::string shown;
+  bool inside = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("83 ")) inside = true;
+    if (line.starts_with("```")) inside = false;
+    if (!inside) continue;
+    const std::string hex = line.substr(0, kHexColumns);
+    for (std::size_t at = 0; at + 1 < hex.size() && hex[at] != ' '; at += 3) {
+      shown += static_cast<char>(std::stoi(hex.substr(at, 2), nullptr, 16));
+    }
+  }
+  EXPECT_EQ(shown, golden("data_ready_done"));
+}
+
 TEST(PipelineCodec, FieldsComeBackAsTheyWere) {
   auto back = decode(golden("data_ready_payload"));
   ASSERT_TRUE(back.ok());
@@ -325,7 +344,7 @@ TEST(PipelineCodec, PeersAndText) {
   change([](Register& m) { m.self.endpoint = "\xf8"; }, "self: endpoint: byte 0xf8");
   change([](Register& m) { m.reply_to = "\xed\xa0\x80"; }, "reply_to: byte 0xed");
   change([](Register& m) { m.self.relays[1].relay = "t/p"; }, "self: a relay is \"t/p\"");
-  change([](Register& m) { m.reply_to.assign(257, 'x'); }, "257 bytes of text", StatusCode::kTooLarge);
+  change([](Register& m) { m.reply_to.assign(513, 'x'); }, "513 bytes of text", StatusCode::kTooLarge);
   change([](Register& m) { m.self.relays.resize(17); }, "17 elements; wanted at most 16", StatusCode::kTooLarge);
   change([](Register& m) { m.self.relays[0].address.bytes.assign(1025, 'x'); }, "1025 bytes", StatusCode::kTooLarge);
   refused<Peers>(
