@@ -61,6 +61,7 @@ struct RelayOptions {
   int streams = 2;                 // tcp: connections to one peer
   std::string run_dir;             // where socket files may stand; empty: none are made
   std::string secret;              // tcp beyond loopback: shared by all peers, at least 32 bytes
+  std::string plugin_dir;          // where relay_NAME.so lie; empty: "plugins" beside the program
 };
 
 struct RelayCapabilities {
