@@ -1,0 +1,137 @@
+#include "relay/ucx/pool.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/log.h"
+#include "relay/ucx/layout.h"
+
+namespace millrace::ucx {
+namespace {
+
+constexpr std::size_t kArenaBytes = std::size_t{32} << 20;  // and multiples of it for what is larger
+constexpr std::size_t kPageBytes = 4096;
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+uint64_t slot_generation(const std::byte* slot) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  auto* head = reinterpret_cast<SlotHead*>(const_cast<std::byte*>(slot));
+  return std::atomic_ref<uint64_t>(head->generation).load(std::memory_order_acquire);
+}
+
+Pool::Pool(const UcxApi& api, ucp_context_h context, std::size_t limit_bytes, std::size_t slots)
+    : api_(api),
+      context_(context),
+      limit_bytes_(round_up(limit_bytes + slots * (sizeof(SlotHead) + kAlignment), kPageBytes)) {}
+
+std::optional<Pool::Slot> Pool::take(std::size_t bytes) {
+  for (auto& [id, arena] : arenas_) {
+    for (auto at = arena.free.begin(); at != arena.free.end(); ++at) {
+      if (at->second < bytes) continue;
+      const auto [offset, room] = *at;
+      arena.free.erase(at);
+      if (room > bytes) arena.free.emplace(offset + bytes, room - bytes);
+      return Slot{id, arena.base + offset, bytes};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Pool::Slot> Pool::allocate(std::size_t bytes) {
+  const std::size_t whole = round_up(bytes, kAlignment) + sizeof(SlotHead);
+  std::lock_guard lock(mutex_);
+  if (auto slot = take(whole)) return slot;
+  // Larger arenas in multiples, so that puts of similar sizes find them again; but no larger than the pool may be.
+  const std::size_t wanted =
+      std::max(round_up(whole, kPageBytes), std::min(round_up(whole, kArenaBytes), limit_bytes_));
+  for (auto at = arenas_.begin(); mapped_bytes_ + wanted > limit_bytes_ && at != arenas_.end();) {
+    const auto next = std::next(at);
+    const auto& free = at->second.free;
+    if (free.size() == 1 && free.begin()->second == at->second.bytes) unmap(at);
+    at = next;
+  }
+  const std::size_t room = limit_bytes_ - std::min(limit_bytes_, mapped_bytes_);
+  if (round_up(whole, kPageBytes) > room || !add_arena(std::min(wanted, room / kPageBytes * kPageBytes))) {
+    return std::nullopt;
+  }
+  return take(whole);
+}
+
+bool Pool::add_arena(std::size_t bytes) {
+  Arena arena;
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+  params.length = bytes;
+  params.flags = UCP_MEM_MAP_ALLOCATE;
+  ucs_status_t status = api_.ucp_mem_map(context_, &params, &arena.handle);
+  if (status != UCS_OK) {
+    LOG_WARNING("ucx: no shared memory of {} bytes: {}", bytes, api_.ucs_status_string(status));
+    return false;
+  }
+  ucp_mem_attr_t attributes{};
+  attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
+  void* key = nullptr;
+  std::size_t key_bytes = 0;
+  if (api_.ucp_mem_query(arena.handle, &attributes) != UCS_OK || attributes.length < bytes ||
+      api_.ucp_rkey_pack(context_, arena.handle, &key, &key_bytes) != UCS_OK) {
+    api_.ucp_mem_unmap(context_, arena.handle);
+    return false;
+  }
+  arena.key.assign(static_cast<const char*>(key), key_bytes);
+  api_.ucp_rkey_buffer_release(key);
+  arena.base = static_cast<std::byte*>(attributes.address);
+  arena.bytes = bytes;
+  arena.free.emplace(0, bytes);
+  mapped_bytes_ += bytes;
+  arenas_.emplace(next_arena_++, std::move(arena));
+  return true;
+}
+
+void Pool::publish(const Slot& slot, uint64_t generation) {
+  auto* head = reinterpret_cast<SlotHead*>(slot.address);
+  std::atomic_ref<uint64_t>(head->generation).store(generation, std::memory_order_release);
+}
+
+void Pool::release(const Slot& slot) {
+  auto* head = reinterpret_cast<SlotHead*>(slot.address);
+  std::atomic_ref<uint64_t>(head->generation).store(0, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before anybody writes new content
+  std::lock_guard lock(mutex_);
+  const auto at = arenas_.find(slot.arena);
+  if (at == arenas_.end()) return;
+  auto& free = at->second.free;
+  auto placed = free.emplace(static_cast<std::size_t>(slot.address - at->second.base), slot.bytes).first;
+  if (const auto after = std::next(placed); after != free.end() && placed->first + placed->second == after->first) {
+    placed->second += after->second;
+    free.erase(after);
+  }
+  if (placed != free.begin()) {
+    const auto before = std::prev(placed);
+    if (before->first + before->second == placed->first) {
+      before->second += placed->second;
+      free.erase(placed);
+    }
+  }
+}
+
+std::string Pool::key(uint64_t arena) const {
+  std::lock_guard lock(mutex_);
+  const auto at = arenas_.find(arena);
+  return at == arenas_.end() ? std::string() : at->second.key;
+}
+
+void Pool::unmap(std::map<uint64_t, Arena>::iterator at) {
+  mapped_bytes_ -= at->second.bytes;
+  api_.ucp_mem_unmap(context_, at->second.handle);
+  arenas_.erase(at);
+}
+
+void Pool::clear() {
+  std::lock_guard lock(mutex_);
+  while (!arenas_.empty()) unmap(arenas_.begin());
+}
+
+}  // namespace millrace::ucx
