@@ -42,6 +42,7 @@ Result<std::unique_ptr<EventSocket>> EventSocket::bind(ZmqContext& context, cons
   plan.send_high_water = kEventHighWater;
   plan.receive_high_water = kEventHighWater;
   plan.public_without_key = anywhere;
+  plan.heartbeats = false;  // a listener may speak an older ZMTP, or read late
   Result<OpenedSocket> opened = open_socket(context, plan);
   if (!opened.ok()) return opened.status().with_prefix("KV events");
   return std::unique_ptr<EventSocket>(new EventSocket(std::move(opened->socket)));

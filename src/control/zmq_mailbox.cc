@@ -109,8 +109,11 @@ class ZmqInbox final : public Inbox {
 
 class ZmqOutbox final : public Outbox {
  public:
-  ZmqOutbox(Socket socket, std::string endpoint, std::shared_ptr<LinkState> state)
-      : socket_(std::move(socket)), endpoint_(std::move(endpoint)), state_(std::move(state)) {}
+  ZmqOutbox(OpenedSocket opened, std::shared_ptr<LinkState> state, bool keyed)
+      : socket_(std::move(opened.socket)),
+        endpoint_(std::move(opened.endpoint)),
+        state_(std::move(state)),
+        keyed_(keyed) {}
 
   Status send(wire::Message& message) override {
     ASSIGN_OR_RETURN(const std::string frame, wire::encode(message));
@@ -121,7 +124,8 @@ class ZmqOutbox final : public Outbox {
       if (state_->connected.load()) {
         return Status(StatusCode::kResourceExhausted, "the receiving stage takes no more messages now");
       }
-      return error(StatusCode::kUnavailable, "nobody who knows our key is connected at {}", endpoint_);
+      return error(StatusCode::kUnavailable, "nobody is connected at {}{}", endpoint_,
+                   keyed_ ? " (is it there, and is its key ours?)" : "");
     }
     return ok_status();
   }
@@ -131,6 +135,7 @@ class ZmqOutbox final : public Outbox {
   Socket socket_;
   std::string endpoint_;
   std::shared_ptr<LinkState> state_;
+  const bool keyed_;
 };
 
 // Its receiver may come and go: the box is looked up again when it is closed.
@@ -198,8 +203,8 @@ Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::s
   plan.refuse_unconnected = options.policy == BeforeConnected::kRefuse;
   plan.state = std::make_shared<LinkState>();
   ASSIGN_OR_RETURN(OpenedSocket opened, open_socket(context, plan));
-  return std::shared_ptr<Outbox>(
-      std::make_shared<ZmqOutbox>(std::move(opened.socket), std::move(opened.endpoint), plan.state));
+  const bool keyed = options.key != nullptr && where.transport == Transport::kTcp;
+  return std::shared_ptr<Outbox>(std::make_shared<ZmqOutbox>(std::move(opened), plan.state, keyed));
 }
 
 Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,

@@ -27,7 +27,8 @@ enum class BeforeConnected { kRefuse, kKeep };
 struct OutboxOptions {
   BeforeConnected policy = BeforeConnected::kRefuse;
   const SharedKey* key = nullptr;      // for tcp; used during the call
-  int queue_limit = kMailboxCapacity;  // messages on their way to this peer on our side; more are kResourceExhausted
+  int queue_limit = kMailboxCapacity;  // messages on their way to this peer on our side; more are refused. (inproc:
+                                       // the receiver's queue is all)
 };
 
 // bind_inbox() replaces a dead socket file of the same name; kUnavailable where somebody has the endpoint.

@@ -20,10 +20,7 @@ namespace {
 constexpr int kRetryStepMs = 10;
 
 Status zmq_failure(std::string_view what, const std::string& endpoint) {
-  const int code = zmq_errno();
-  const bool taken = code == EADDRINUSE;
-  return error(taken ? StatusCode::kUnavailable : StatusCode::kInternal, "{} {}: {}", what, endpoint,
-               zmq_strerror(code));
+  return internal_error("{} {}: {}", what, endpoint, zmq_strerror(zmq_errno()));
 }
 
 bool set(void* socket, int option, auto value) { return zmq_setsockopt(socket, option, &value, sizeof value) == 0; }
@@ -35,20 +32,22 @@ bool set_limits(void* socket, const SocketPlan& plan) {
   const bool tcp = plan.endpoint.transport == Transport::kTcp;
   const int receive =
       tcp && plan.receive_high_water > kTcpReceiveHighWater ? kTcpReceiveHighWater : plan.receive_high_water;
-  bool good = set(socket, ZMQ_MAXMSGSIZE, plan.max_frame_bytes) && set(socket, ZMQ_SNDHWM, plan.send_high_water) &&
-              set(socket, ZMQ_RCVHWM, receive) && set(socket, ZMQ_LINGER, plan.linger_ms) &&
-              set(socket, ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) && set(socket, ZMQ_RECONNECT_IVL, kReconnectMs) &&
-              set(socket, ZMQ_RECONNECT_IVL_MAX, kReconnectMaxMs) && set(socket, ZMQ_BACKLOG, kListenBacklog) &&
-              set(socket, ZMQ_IMMEDIATE, plan.refuse_unconnected ? 1 : 0);
+  const bool good = set(socket, ZMQ_MAXMSGSIZE, plan.max_frame_bytes) &&
+                    set(socket, ZMQ_SNDHWM, plan.send_high_water) && set(socket, ZMQ_RCVHWM, receive) &&
+                    set(socket, ZMQ_LINGER, plan.linger_ms) && set(socket, ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) &&
+                    set(socket, ZMQ_RECONNECT_IVL, kReconnectMs) &&
+                    set(socket, ZMQ_RECONNECT_IVL_MAX, kReconnectMaxMs) && set(socket, ZMQ_BACKLOG, kListenBacklog) &&
+                    set(socket, ZMQ_IMMEDIATE, plan.refuse_unconnected ? 1 : 0);
   if (!tcp) return good;
   // A socket for IPv4 addresses alone stays one, so that it works where the machine has no IPv6.
   const bool ipv4 = !plan.endpoint.ipv6 && plan.endpoint.name.find_first_not_of("0123456789.") == std::string::npos;
-  return good && set(socket, ZMQ_IPV6, ipv4 ? 0 : 1) && set(socket, ZMQ_CONNECT_TIMEOUT, kConnectTimeoutMs) &&
-         set(socket, ZMQ_HEARTBEAT_IVL, kHeartbeatIvlMs) && set(socket, ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs) &&
-         set(socket, ZMQ_HEARTBEAT_TTL, kHeartbeatTtlMs) && set(socket, ZMQ_TCP_KEEPALIVE, 1) &&
-         set(socket, ZMQ_TCP_KEEPALIVE_IDLE, kKeepaliveIdleS) &&
-         set(socket, ZMQ_TCP_KEEPALIVE_INTVL, kKeepaliveIntervalS) &&
-         set(socket, ZMQ_TCP_KEEPALIVE_CNT, kKeepaliveProbes);
+  const bool tuned =
+      good && set(socket, ZMQ_IPV6, ipv4 ? 0 : 1) && set(socket, ZMQ_CONNECT_TIMEOUT, kConnectTimeoutMs) &&
+      set(socket, ZMQ_TCP_KEEPALIVE, 1) && set(socket, ZMQ_TCP_KEEPALIVE_IDLE, kKeepaliveIdleS) &&
+      set(socket, ZMQ_TCP_KEEPALIVE_INTVL, kKeepaliveIntervalS) && set(socket, ZMQ_TCP_KEEPALIVE_CNT, kKeepaliveProbes);
+  if (!tuned || !plan.heartbeats) return tuned;
+  return set(socket, ZMQ_HEARTBEAT_IVL, kHeartbeatIvlMs) && set(socket, ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs) &&
+         set(socket, ZMQ_HEARTBEAT_TTL, kHeartbeatTtlMs);
 }
 
 Status secure(ZmqContext& context, void* socket, const SocketPlan& plan) {
@@ -166,7 +165,9 @@ Status wait_until_free(const Endpoint& endpoint) {
 Result<std::string> bind(void* socket, const SocketPlan& plan) {
   ASSIGN_OR_RETURN(const std::string address, address_to_bind(plan.endpoint));
   if (plan.endpoint.transport == Transport::kIpc) RETURN_IF_ERROR(wait_until_free(plan.endpoint));
-  if (zmq_bind(socket, address.c_str()) != 0) return zmq_failure("cannot bind", plan.endpoint.to_string());
+  if (zmq_bind(socket, address.c_str()) != 0) {
+    return error(StatusCode::kUnavailable, "cannot bind {}: {}", plan.endpoint.to_string(), zmq_strerror(zmq_errno()));
+  }
   if (plan.endpoint.transport != Transport::kTcp) return plan.endpoint.to_string();
   char real[kMaxEndpointBytes];
   std::size_t size = sizeof real;

@@ -58,6 +58,7 @@ struct SocketPlan {
   bool refuse_unconnected = false;   // else messages wait for a peer that is not there
   const SharedKey* key = nullptr;    // for the time of the call
   bool public_without_key = false;   // the operator asked for it
+  bool heartbeats = true;            // over tcp; the peer is a program of ours
   std::shared_ptr<LinkState> state;  // of a connecting socket; or none
 };
 

@@ -212,6 +212,36 @@ TEST_F(ZmqTcp, AReaderThatStopsForAMomentLosesNothing) {
   sender.join();
 }
 
+// One that hangs with a full queue is: the link is cut, what waited is lost, the order is not, and it goes on.
+TEST_F(ZmqTcp, AReaderThatHangsIsCutOffAndFoundAgain) {
+  auto in = inbox("tcp://127.0.0.1:0");
+  auto out = outbox(in->endpoint());
+  ASSERT_TRUE(send(*out, 0));
+  ASSERT_EQ(next(*in), 0u);
+  const uint64_t lost = control_counters().of(LinkEvent::kLost);
+  uint64_t sent = 0;
+  ASSERT_TRUE(eventually([&] {
+    // Fills every queue there is, until a heartbeat has no way through.
+    for (int i = 0; i < 100'000; ++i) {
+      wire::Message message = numbered(sent + 1);
+      if (!out->send(message).ok()) break;
+      ++sent;
+    }
+    return control_counters().of(LinkEvent::kLost) > lost;
+  }));
+  // What comes out is in order, and at last something that was sent after the cut.
+  uint64_t last = 0, id = sent;
+  ASSERT_TRUE(eventually([&] {
+    wire::Message message = numbered(++id);
+    const bool taken = out->send(message).ok();
+    while (const auto got = in->receive(taken ? 5 : 0)) {
+      EXPECT_GT(number_of(*got), last);
+      last = number_of(*got);
+    }
+    return last > sent;
+  }));
+}
+
 class ZmqInproc : public ::testing::Test {
  protected:
   ZmqContext zmq_;
