@@ -45,11 +45,12 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
                          CoordinatorDoors& doors, Payloads& payloads, int64_t now_ms)
     : spec_(spec),
       library_(library),
-      options_(options),
+      options_(std::move(options)),
       doors_(doors),
       payloads_(payloads),
-      members_(spec, {options.session, spec.hash(), options.lease_ms, options.stall_grace_ms}, now_ms),
-      max_requests_(options.max_requests > 0 ? options.max_requests : spec.max_requests),
+      members_(spec, {options_.session, spec.hash(), options_.lease_ms, options_.stall_grace_ms, options_.self},
+               now_ms),
+      max_requests_(options_.max_requests > 0 ? options_.max_requests : spec.max_requests),
       arrivals_(std::make_shared<Arrivals>()) {
   CHECK(!spec.stages.empty() && spec.stages.size() <= static_cast<std::size_t>(kMaxStages));
   for (std::size_t i = 0; i < spec.stages.size(); ++i) {
@@ -271,6 +272,7 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
 }
 
 void Coordinator::tick(int64_t now_ms) {
+  payloads_.tick(now_ms);
   take_arrivals(now_ms);
   members_.tick(now_ms);
   pump_members(now_ms);

@@ -52,6 +52,7 @@ inline constexpr std::size_t kOpenAbortsPerRequest = 4;  // open aborts at most:
 
 struct CoordinatorOptions {
   uint64_t session = 1;  // another one after each start
+  wire::Peer self;       // how stages reach it with tensors; its `stage` names it in the table of peers. Empty: unknown
   int64_t lease_ms = kLeaseMs;
   int64_t stall_grace_ms = kStallGraceMs;
   int max_requests = 0;                      // 0: the spec's
@@ -79,6 +80,8 @@ class Coordinator {
   void handle(wire::Message message, int64_t now_ms);
   // Everything that is due; what the data plane has brought. Every kCoordinatorTickMs, or sooner.
   void tick(int64_t now_ms);
+  // Called, on any thread, when the data plane has brought something: it is time for a tick().
+  void on_arrival(std::function<void()> wake) { arrivals_->on_arrival(std::move(wake)); }
 
   void admin(PipelineOrder order, AdminOrders::Done done, int64_t now_ms);
   // Nothing new is accepted; what runs goes on.

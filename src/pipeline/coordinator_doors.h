@@ -37,8 +37,10 @@ class Payloads {
   virtual Result<wire::Payload> give(ReqId id, const Value& value, const wire::Peer& to) = 0;
   // `done` is called exactly once, within timeout_ms, on any thread, perhaps before this returns.
   virtual void take(ReqId id, const wire::Payload& payload, int timeout_ms, Taken done) = 0;
-  // The request has ended: nothing of it is offered or fetched any more.
+  // The request has ended: nothing of it is offered or fetched any more. What is being fetched still gets its `done`.
   virtual void forget(ReqId id) = 0;
+  // Called with every tick of the coordinator.
+  virtual void tick(int64_t /*now_ms*/) {}
 };
 
 }  // namespace millrace

@@ -65,11 +65,11 @@ Status Coordinator::add_chunk(LiveRequest& request, std::size_t stage, Feed& fee
   piece = {.modality = std::move(news.modality), .chunk_id = news.chunk_id, .bytes = bytes_of(news.payload)};
   ++request.queued_chunks, ++counts_.queued_chunks;
   request.queued_bytes += piece.bytes, counts_.queued_bytes += piece.bytes;
-  if (!news.payload.tensors.empty()) {
+  if (!news.payload.part_bytes.empty()) {
     fetch(request, stage, news.chunk_id, news.payload, now_ms);
     return ok_status();
   }
-  ASSIGN_OR_RETURN(piece.value, restore(news.payload.tree.bytes, {}, {}));
+  ASSIGN_OR_RETURN(piece.value, restore(news.payload.tree.bytes, news.payload.tensors, {}));
   return ok_status();
 }
 
@@ -85,7 +85,10 @@ void Coordinator::hear(wire::Complete& news, int64_t now_ms) {
   if (news.failure) {
     // Of any stage: nothing can become of the request any more.
     const StatusCode code = news.failure->code == StatusCode::kOk ? StatusCode::kInternal : news.failure->code;
-    return fail(news.id, of_stage(news.from.stage, Status(code, news.failure->message)), now_ms);
+    std::string_view why = news.failure->message;
+    // A stage may have put its name before it already.
+    if (const std::string own = news.from.stage + ": "; why.starts_with(own)) why.remove_prefix(own.size());
+    return fail(news.id, of_stage(news.from.stage, Status(code, std::string(why))), now_ms);
   }
   Feed* feed = feed_of(*request, *seat);
   if (feed == nullptr) {
@@ -108,11 +111,11 @@ Status Coordinator::add_result(LiveRequest& request, std::size_t stage, Feed& fe
     return internal_error("the completion says that there are {} chunks; {} came", news.chunks, feed.next_chunk);
   }
   feed.chunks = news.chunks;
-  if (!news.result->tensors.empty()) {
+  if (!news.result->part_bytes.empty()) {
     fetch(request, stage, std::nullopt, *news.result, now_ms);
     return ok_status();
   }
-  ASSIGN_OR_RETURN(feed.result, restore(news.result->tree.bytes, {}, {}));
+  ASSIGN_OR_RETURN(feed.result, restore(news.result->tree.bytes, news.result->tensors, {}));
   return ok_status();
 }
 
@@ -130,7 +133,7 @@ void Coordinator::fetch(LiveRequest& request, std::size_t stage, std::optional<u
 
 // Nobody wants it, but its sender keeps the bytes until they are taken.
 void Coordinator::discard(ReqId id, const wire::Payload& payload) {
-  if (payload.tensors.empty()) return;
+  if (payload.part_bytes.empty()) return;
   ++counts_.fetches;
   payloads_.take(id, payload, static_cast<int>(kFetchTimeoutMs),
                  [arrivals = arrivals_, id](Result<Value>) { arrivals->add({.id = id, .wanted = false}); });

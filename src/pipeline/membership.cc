@@ -7,7 +7,7 @@
 namespace millrace {
 
 Membership::Membership(const PipelineSpec& spec, MembershipOptions options, int64_t now_ms)
-    : options_(options), ticked_ms_(now_ms), table_said_ms_(now_ms) {
+    : options_(std::move(options)), ticked_ms_(now_ms), table_said_ms_(now_ms) {
   for (const StageSpec& stage : spec.stages) {
     for (uint32_t replica = 0; replica < static_cast<uint32_t>(stage.replicas); ++replica) {
       SeatView seat{.stage = stage.name, .replica = replica, .local = stage.host.empty(), .since_ms = now_ms};
@@ -48,7 +48,9 @@ Status Membership::may_register(const wire::Register& message) const {
     return error(StatusCode::kConflict, "{} is expected with incarnation {}; this is {}", seat.name, seat.expected,
                  self.incarnation);
   }
-  if (same || self.incarnation <= seat.newest) {
+  // One whose Welcome was lost never knew that it was in; nobody has sent it anything yet.
+  const bool never_in = !seat.up && !seat.beaten && self.incarnation == seat.newest && seat.newest != 0;
+  if (same || (self.incarnation <= seat.newest && !never_in)) {
     return error(StatusCode::kConflict, "incarnation {} of {} is not newer than {}", self.incarnation, seat.name,
                  seat.newest);
   }
@@ -83,6 +85,7 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
     seat.status = {.stage = seat.stage, .incarnation = seat.newest, .replica = seat.replica};
     seat.since_ms = now_ms;
     seat.lost_why.clear();
+    seat.beaten = false;
     events_.push_back({MembershipEvent::Kind::kJoined, *index, seat.newest, ""});
   }
   welcome(*index, seat.reply_to, seat.newest, ok_status());
@@ -116,6 +119,7 @@ void Membership::hear(const wire::StageStatus& status, int64_t now_ms) {
   }
   if (seat.status.state != status.state) seat.since_ms = now_ms;
   seat.heard_ms = now_ms;
+  seat.beaten = true;
   seat.status = status;
   if (status.state == wire::StageState::kFailed) {
     lose(*index, status.message.empty() ? "it failed" : status.message, now_ms);
@@ -176,6 +180,7 @@ void Membership::new_table(int64_t now_ms) {
 // To everybody who is up, or to one.
 void Membership::say_table(std::optional<std::size_t> only) {
   wire::Peers table{.from = self(), .epoch = epoch_};
+  if (!options_.self.stage.empty()) table.peers.push_back(options_.self);
   for (const SeatView& seat : seats_) {
     if (seat.newest != 0) table.peers.push_back(seat.peer);
   }

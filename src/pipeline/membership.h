@@ -34,6 +34,7 @@ struct MembershipOptions {
   uint64_t spec_hash = 0;  // what a stage must have been started with
   int64_t lease_ms = kLeaseMs;
   int64_t stall_grace_ms = kStallGraceMs;  // 0: a stage may call itself stalled for ever
+  wire::Peer self;  // the coordinator as its stages know it; in every table, unless its `stage` is empty
 };
 
 struct SeatView {
@@ -51,6 +52,7 @@ struct SeatView {
   int64_t since_ms = 0;  // of the present state
   int64_t fence_told_ms = 0;
   std::string lost_why;  // where it is not up and once was
+  bool beaten = false;   // this holder has sent a heartbeat: it knows that it is in
 
   bool serves() const { return up && status.state == wire::StageState::kReady; }
 };

@@ -1,0 +1,97 @@
+// CoordinatorThread: a coordinator on a thread of its own, for many client threads.
+//
+// The core is under one lock; sinks, orders' answers and the supervisor are called without it, on the coordinator's
+// thread, in order, so a sink may take locks of its own. A sink that said kFull hears the same news again with the next
+// round; what it has not taken kSlowClientMs after its request ended otherwise is given up, and its end says so.
+//
+// Owned by app/. Thread safety: run() on the coordinator's thread; everything else from any thread. A sink must not
+// block and must not call back into this. After abort() has returned, one piece of news that was under way may arrive.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "control/mailbox.h"
+#include "pipeline/coordinator.h"
+#include "stages/stage.h"
+
+namespace millrace {
+
+inline constexpr int64_t kSlowClientMs = 10'000;
+inline constexpr int kMaxBatch = 64;  // messages under one lock
+
+class CoordinatorThread : public Stage {
+ public:
+  // All but the inbox are the caller's and must outlive it. `payloads` wakes the inbox's waker.
+  CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options,
+                    CoordinatorDoors& doors, Payloads& payloads, std::unique_ptr<Inbox> inbox);
+  ~CoordinatorThread() override;
+
+  void run() override;
+
+  // The sink hears of a refusal, as of all news, on the coordinator's thread.
+  ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink);
+  void cancel(ReqId id);
+  void abort(ReqId id);
+  // `done` is called once, on the coordinator's thread.
+  void admin(PipelineOrder order, AdminOrders::Done done);
+
+  void drain();
+  // Waits until nothing is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
+  bool wait_idle(int timeout_ms);
+  void shut_down(int64_t grace_ms);
+  void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
+  void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason);
+
+  PipelineHealth health() const;
+  CoordinatorBooks books() const;
+
+ private:
+  struct Client {
+    PipelineSink sink;
+    std::atomic<bool> full{false};    // it said so, and `held` waits for it
+    std::atomic<bool> closed{false};  // aborted: nothing more is said
+    // Of the coordinator's thread:
+    std::deque<PipelineNews> held;
+    int64_t held_until_ms = 0;  // once the end is among them
+  };
+  struct Delivery {
+    std::shared_ptr<Client> client;
+    PipelineNews news;
+  };
+  // Puts off what must not be called under the lock.
+  class Doors : public CoordinatorDoors {
+   public:
+    Doors(CoordinatorThread& owner, CoordinatorDoors& inner) : owner_(owner), inner_(inner) {}
+    std::shared_ptr<Outbox> open(const std::string& endpoint) override { return inner_.open(endpoint); }
+    void hint_abort(ReqId id) override { inner_.hint_abort(id); }
+    void lost(const SeatView& seat, const std::string& reason) override;
+
+   private:
+    CoordinatorThread& owner_;
+    CoordinatorDoors& inner_;
+  };
+
+  SinkAnswer keep(const std::shared_ptr<Client>& client, PipelineNews& news);
+  void deliver();
+  void deliver(Client& client, PipelineNews news);
+  void retry_held();
+  bool say_held(Client& client);
+
+  std::unique_ptr<Inbox> inbox_;
+  std::shared_ptr<Waker> waker_;
+  Doors doors_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  Coordinator core_;
+  std::unordered_map<ReqId, std::shared_ptr<Client>> clients_;
+  std::deque<Delivery> deliveries_;
+  std::deque<std::function<void()>> calls_;
+
+  std::unordered_map<ReqId, std::shared_ptr<Client>> held_;  // of the coordinator's thread
+};
+
+}  // namespace millrace
