@@ -1,0 +1,323 @@
+// Ends: aborts at every step, deadlines, leases, shutdown.
+#include "stages/testing/one_stage.h"
+
+namespace millrace::testing {
+namespace {
+
+using wire::DataKind;
+
+class StageLoopEnds : public OneStage {
+ protected:
+  void abort(uint64_t id) { say(wire::AbortRequest{.id = {id}}); }
+  wire::DataReady put_message(uint64_t id, std::function<void(const Status&)> done = {}) {
+    wire::DataReady m = data(id, "a", DataKind::kPayload);
+    m.payload = put_payload(with_tensor(1), "a", std::move(done));
+    return m;
+  }
+};
+
+TEST_F(StageLoopEnds, AnAbortBeforeThePayloadLeavesATombstone) {
+  make();
+  abort(1);
+  EXPECT_EQ(acks(1), 1u);
+  bool over = false;
+  say(put_message(1, [&](const Status& status) { over = status.ok(); }));
+  run(1);
+  EXPECT_TRUE(over);  // its sender got its credit back
+  say(chunk(1, "a", 0));
+  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  expect_clean();
+  abort(1);
+  EXPECT_EQ(acks(1), 2u);  // said again, acknowledged again
+}
+
+TEST_F(StageLoopEnds, TombstonesExpire) {
+  make();
+  abort(1);
+  EXPECT_EQ(loop_->books().tombstones, 1u);
+  run(loop::kTombstoneMs + 10);
+  EXPECT_EQ(loop_->books().tombstones, 0u);
+  for (uint64_t id = 1; id <= loop::kMaxTombstones + 10; ++id) loop_->handle(wire::AbortRequest{.id = {id}}, now_);
+  EXPECT_EQ(loop_->books().tombstones, loop::kMaxTombstones);
+  say(payload(loop::kMaxTombstones + 10, "a", number(1)));
+  EXPECT_TRUE(log_->heard.empty());  // the newest are kept
+  say(payload(1, "a", number(1)));
+  EXPECT_TRUE(heard("start 1"));
+}
+
+TEST_F(StageLoopEnds, AnAbortWhileThePayloadIsFetchedCancelsTheGet) {
+  hub_.holds_gets = true;
+  make();
+  say(put_message(1));
+  EXPECT_EQ(loop_->books().gets, 1u);
+  abort(1);
+  EXPECT_EQ(acks(1), 1u);
+  EXPECT_TRUE(hub_.gets.empty());
+  EXPECT_TRUE(log_->heard.empty());
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, AnAbortDuringFanIn) {
+  spec_.wait_for = {"a", "b"};
+  spec_.merge = "m";
+  library_.merges["m"] = [](std::map<std::string, Value>) -> Result<Value> { return Value(1); };
+  make();
+  say(put_message(1));
+  run(1);
+  EXPECT_EQ(hub_.lent, 1);
+  abort(1);
+  EXPECT_EQ(hub_.lent, 0);
+  say(payload(1, "b", number(1)));
+  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_EQ(acks(1), 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, AnAbortDuringTheWorkDropsIt) {
+  make();
+  say(payload(1, "a", number(1)));
+  abort(1);
+  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_EQ(acks(1), 1u);
+  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });  // too late
+  run(1);
+  EXPECT_TRUE(out("x")->all<wire::DataReady>().empty());
+  EXPECT_EQ(loop_->counters().aborted, 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, AnAbortDuringTheSendsCancelsThem) {
+  spec_.next = {"x"};
+  log_->on_start = [](ReqId id, const Value&, Emit& emit) { emit.result(id, with_tensor(1)); };
+  make();
+  say(payload(1, "a", number(1)));
+  EXPECT_EQ(loop_->books().puts, 1u);
+  out("x")->answer = error(StatusCode::kResourceExhausted, "full");
+  say(payload(2, "a", number(1)));
+  abort(1);
+  abort(2);
+  EXPECT_EQ(acks(1) + acks(2), 2u);
+  EXPECT_TRUE(hub_.puts.empty());
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, AnAbortOfAStreamOnlyRequestDropsIt) {
+  spec_.can_accept_stream_before_payload = true;
+  make();
+  say(chunk(1, "a", 0));
+  abort(1);
+  EXPECT_EQ(log_->heard, (std::vector<std::string>{"chunk 1 a 0", "drop 1"}));
+  EXPECT_EQ(acks(1), 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, ARequestThatOutlivesItsTimeFails) {
+  make();
+  timeout_ms_ = 300;
+  say(payload(1, "a", number(1)));
+  hub_.holds_gets = true;
+  say(put_message(2));
+  run(310);
+  failure(1, StatusCode::kDeadline);
+  failure(2, StatusCode::kDeadline);
+  EXPECT_TRUE(heard("drop 1"));
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, WhatIsLeftOfTheTimeTravelsOn) {
+  make();
+  timeout_ms_ = 5000;
+  say(payload(1, "a", number(1)));
+  run(1200);
+  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  run(10);
+  const auto sent = out("x")->all<wire::DataReady>();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_LE(sent[0].timeout_ms, 3800);
+  EXPECT_GE(sent[0].timeout_ms, 3700);
+}
+
+TEST_F(StageLoopEnds, AFailureIsSaidOnceAndThenLateNewsIsIgnored) {
+  spec_.stream_to = {"x"};
+  make();
+  say(payload(1, "a", number(1)));
+  log_->say.push_back([](Emit& emit) {
+    emit.chunk({1}, number(1));
+    emit.fail({1}, error(StatusCode::kTooLarge, "no"));
+    emit.fail({1}, error(StatusCode::kInternal, "again"));
+  });
+  run(1);
+  failure(1, StatusCode::kTooLarge);
+  EXPECT_EQ(out("x")->all<wire::DataReady>().back().kind, DataKind::kError);
+  say(chunk(1, "b", 0));
+  abort(1);
+  failure(1, StatusCode::kTooLarge);
+  EXPECT_EQ(acks(1), 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, AStreamThatNobodyWantsAnyMoreIsTakenAndAcknowledged) {
+  log_->on_start = [](ReqId id, const Value&, Emit& emit) { emit.result(id, number(1)); };
+  make();
+  say(payload(1, "a", number(1)));
+  wire::DataReady m = data(1, "b", DataKind::kChunk);
+  m.chunk_id = 0;
+  m.payload = put_payload(with_tensor(1), "b");
+  say(m);
+  run(1);
+  EXPECT_TRUE(hub_.puts.empty());
+  ASSERT_EQ(out("b")->all<wire::DataAck>().size(), 1u);
+  EXPECT_EQ(out("b")->all<wire::DataAck>()[0].chunks, 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, ItRegistersUntilItIsWelcome) {
+  make(false);
+  EXPECT_FALSE(loop_->member());
+  run(3 * loop::kRegisterMs + 10);
+  const auto said = coordinator_->all<wire::Register>();
+  EXPECT_GE(said.size(), 3u);
+  EXPECT_EQ(said[0].self.stage, "mid");
+  ASSERT_EQ(said[0].self.relays.size(), 1u);
+  EXPECT_EQ(said[0].self.relays[0].address.bytes, "mid");
+  say(wire::Welcome{.from = from_coordinator(), .stage = "mid", .incarnation = 77});
+  EXPECT_FALSE(loop_->member());  // for somebody else
+  wire::Welcome busy{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
+  busy.refused = wire::Failure{StatusCode::kUnavailable, "taken"};
+  say(busy);
+  EXPECT_FALSE(loop_->ended());
+  welcome();
+  EXPECT_TRUE(loop_->member());
+  EXPECT_EQ(coordinator_->all<wire::StageStatus>().size(), 1u);
+  run(1000);
+  EXPECT_GE(coordinator_->all<wire::StageStatus>().size(), 4u);
+  EXPECT_EQ(coordinator_->all<wire::StageStatus>()[0].state, wire::StageState::kReady);
+}
+
+TEST_F(StageLoopEnds, OneThatIsRefusedForGoodEnds) {
+  make(false);
+  wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
+  no.refused = wire::Failure{StatusCode::kConflict, "another pipeline"};
+  say(no);
+  EXPECT_TRUE(loop_->ended());
+  EXPECT_EQ(loop_->end_status().code(), StatusCode::kConflict);
+}
+
+TEST_F(StageLoopEnds, OneThatWasStoppedForLongerThanItsLeaseSaysNothingStale) {
+  spec_.next = {"x"};
+  make();
+  say(payload(1, "a", number(1)));
+  hub_.holds_gets = true;
+  say(put_message(2));
+  const std::size_t said = coordinator_->said.size();
+  log_->say.push_back([](Emit& emit) { emit.result({1}, with_tensor(1)); });
+  now_ += 5000;  // SIGSTOP, SIGCONT
+  say(chunk(1, "a", 0));
+  EXPECT_FALSE(loop_->member());
+  EXPECT_EQ(loop_->incarnation(), 2u);
+  EXPECT_TRUE(out("x")->said.empty());
+  EXPECT_EQ(coordinator_->said.size(), said);
+  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_EQ(loop_->books().requests, 0u);
+  run(loop::kRegisterMs + 10);
+  const auto again = coordinator_->all<wire::Register>();
+  EXPECT_EQ(again.back().self.incarnation, 2u);
+  welcome();
+  EXPECT_TRUE(loop_->member());
+  peers();
+  say(payload(3, "a", number(1)));
+  EXPECT_TRUE(heard("start 3"));
+}
+
+TEST_F(StageLoopEnds, AMemberThatIsToldThatItIsNoneRegistersAnew) {
+  make();
+  say(payload(1, "a", number(1)));
+  wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
+  no.refused = wire::Failure{StatusCode::kConflict, "it lost its lease"};
+  say(no);
+  EXPECT_FALSE(loop_->member());
+  EXPECT_EQ(loop_->incarnation(), 2u);
+  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, ASilentCoordinatorIsGone) {
+  keep_lease_ = false;
+  make();
+  run(2000 * loop::kCoordinatorSilentLeases - 100);
+  EXPECT_TRUE(loop_->member());
+  run(300);
+  EXPECT_FALSE(loop_->member());
+}
+
+TEST_F(StageLoopEnds, AnUnreachableCoordinatorIsGoneAfterTheLease) {
+  keep_lease_ = false;
+  make();
+  say(payload(1, "a", number(1)));
+  coordinator_->answer = error(StatusCode::kUnavailable, "nobody");
+  run(2500);
+  EXPECT_FALSE(loop_->member());
+  coordinator_->answer = ok_status();
+  run(loop::kRegisterMs * 2);
+  EXPECT_GE(coordinator_->all<wire::Register>().size(), 2u);
+  expect_clean();
+}
+
+TEST_F(StageLoopEnds, NoticesWaitForTheCoordinator) {
+  make();
+  coordinator_->answer = error(StatusCode::kResourceExhausted, "full");
+  abort(1);
+  EXPECT_EQ(loop_->books().notices, 1u);
+  coordinator_->answer = ok_status();
+  run(loop::kRetryMs + 1);
+  EXPECT_EQ(acks(1), 1u);
+}
+
+TEST_F(StageLoopEnds, AShutdownLetsWhatRunsFinish) {
+  make();
+  say(payload(1, "a", number(1)));
+  say(wire::Shutdown{.from = from_coordinator(), .grace_ms = 5000});
+  EXPECT_FALSE(loop_->ended());
+  EXPECT_EQ(coordinator_->all<wire::StageStatus>().back().state, wire::StageState::kDraining);
+  say(payload(2, "a", number(1)));
+  failure(2, StatusCode::kUnavailable);
+  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  run(10);
+  EXPECT_TRUE(loop_->ended());
+  EXPECT_TRUE(loop_->end_status().ok());
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+}
+
+TEST_F(StageLoopEnds, AShutdownsGraceIsBounded) {
+  make();
+  say(payload(1, "a", number(1)));
+  say(wire::Shutdown{.from = from_coordinator(), .grace_ms = 500});
+  run(510);
+  EXPECT_TRUE(loop_->ended());
+  failure(1, StatusCode::kUnavailable);
+}
+
+TEST_F(StageLoopEnds, OrdersAreAnswered) {
+  make();
+  say(wire::AdminRequest{.id = 4, .action = wire::AdminAction::kFlushCache});
+  const auto replies = coordinator_->all<wire::AdminReply>();
+  ASSERT_EQ(replies.size(), 1u);
+  EXPECT_EQ(replies[0].id, 4u);
+  EXPECT_EQ(replies[0].code, StatusCode::kUnsupported);
+}
+
+TEST_F(StageLoopEnds, ARuleThatTheLibraryLacksIsAnError) {
+  spec_.route = "nowhere";
+  config_.spec = spec_;
+  StageLoopDoors doors;
+  doors.coordinator = coordinator_;
+  doors.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
+  doors.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
+  const auto loop = StageLoop::make(config_, library_, std::move(doors));
+  EXPECT_EQ(loop.status().code(), StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace millrace::testing

@@ -1,0 +1,366 @@
+// What comes into a stage: fan-in, streams, order, repeats, strangers.
+#include "stages/testing/one_stage.h"
+
+namespace millrace::testing {
+namespace {
+
+using wire::DataKind;
+
+class StageLoopIn : public OneStage {
+ protected:
+  void fan_in() {
+    spec_.wait_for = {"a", "b", "c"};
+    spec_.merge = "sum";
+    library_.merges["sum"] = [](std::map<std::string, Value> payloads) -> Result<Value> {
+      Value out;
+      for (auto& [from, value] : payloads) out.set(from, *value.find("n"));
+      return out;
+    };
+  }
+  void rule(std::vector<std::string> answer, const std::string& who = "a") {
+    spec_.wait_for_rule = "rule";
+    library_.wait_rules["rule"] = [answer, who](ReqId, const std::string& from,
+                                                const Value&) -> Result<std::optional<std::vector<std::string>>> {
+      if (from != who) return std::optional<std::vector<std::string>>();
+      return std::optional<std::vector<std::string>>(answer);
+    };
+  }
+  int64_t merged(uint64_t id, const char* from) const { return *log_->payloads.at(id).find(from)->get<int64_t>(); }
+};
+
+TEST_F(StageLoopIn, APayloadStartsTheWork) {
+  make();
+  say(payload(1, "a", number(5)));
+  EXPECT_TRUE(heard("start 1"));
+  const auto acks = out("a")->all<wire::DataAck>();
+  ASSERT_EQ(acks.size(), 1u);
+  EXPECT_FALSE(acks[0].chunks);
+}
+
+TEST_F(StageLoopIn, FanInKeepsRequestsApart) {
+  fan_in();
+  make();
+  say(payload(1, "a", number(1)));
+  say(payload(2, "b", number(20)));
+  say(payload(1, "b", number(10)));
+  say(payload(2, "a", number(2)));
+  EXPECT_FALSE(heard("start 1") || heard("start 2"));
+  say(payload(2, "c", number(200)));
+  say(payload(1, "c", number(100)));
+  ASSERT_TRUE(heard("start 1") && heard("start 2"));
+  EXPECT_EQ(merged(1, "a") + merged(1, "b") + merged(1, "c"), 111);
+  EXPECT_EQ(merged(2, "a") + merged(2, "b") + merged(2, "c"), 222);
+}
+
+TEST_F(StageLoopIn, TheRuleNamesTheSourcesOfEachRequest) {
+  fan_in();
+  rule({"a", "c"});
+  make();
+  say(payload(1, "c", number(3)));
+  EXPECT_FALSE(heard("start 1"));
+  say(payload(1, "a", number(1)));
+  EXPECT_TRUE(heard("start 1"));
+  say(payload(1, "b", number(2)));
+  EXPECT_NE(failure(1, StatusCode::kConflict).find("'b'"), std::string::npos);
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, ASourceOutsideTheRulesAnswerFailsTheRequestHoweverItComes) {
+  fan_in();
+  rule({"a"});
+  make();
+  say(payload(1, "b", number(2)));
+  say(payload(1, "a", number(1)));
+  failure(1, StatusCode::kConflict);
+  EXPECT_FALSE(heard("start 1"));
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, ARuleOrMergeThatIsWrongFailsItsRequestAlone) {
+  fan_in();
+  rule({"a", "nobody"});
+  make();
+  say(payload(1, "a", number(1)));
+  EXPECT_NE(failure(1, StatusCode::kInternal).find("'nobody'"), std::string::npos);
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, AThrowingMergeFailsItsRequestAlone) {
+  fan_in();
+  library_.merges["sum"] = [](std::map<std::string, Value> payloads) -> Result<Value> {
+    if (*payloads.at("a").find("n")->get<int64_t>() == 13) throw std::runtime_error("unlucky");
+    return Value(1);
+  };
+  rule({"a"});
+  make();
+  say(payload(1, "a", number(13)));
+  say(payload(2, "a", number(14)));
+  EXPECT_NE(failure(1, StatusCode::kInternal).find("unlucky"), std::string::npos);
+  EXPECT_TRUE(heard("start 2"));
+}
+
+TEST_F(StageLoopIn, WithoutFanInASecondSourceIsAnError) {
+  make();
+  say(payload(1, "a", number(1)));
+  say(payload(1, "b", number(1)));
+  failure(1, StatusCode::kConflict);
+  EXPECT_TRUE(heard("drop 1"));
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, RepeatsAreIgnored) {
+  make();
+  for (int i = 0; i < 3; ++i) say(payload(1, "a", number(1)));
+  for (int i = 0; i < 3; ++i) say(chunk(1, "a", 0));
+  for (int i = 0; i < 3; ++i) say(done(1, "a", 1));
+  say(chunk(1, "a", 0));
+  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "chunk 1 a 0", "done 1 a"}));
+  EXPECT_EQ(loop_->counters().repeated, 7u);
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+}
+
+TEST_F(StageLoopIn, AGapFails) {
+  make();
+  say(payload(1, "a", number(1)));
+  say(chunk(1, "a", 0));
+  say(chunk(1, "a", 2));
+  EXPECT_NE(failure(1, StatusCode::kUnavailable).find("chunk 2"), std::string::npos);
+  EXPECT_FALSE(heard("chunk 1 a 2"));
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, AChunkAfterTheEndFails) {
+  make();
+  say(payload(1, "a", number(1)));
+  say(done(1, "a", 0));
+  say(chunk(1, "a", 0));
+  failure(1, StatusCode::kConflict);
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, ACountThatDisagreesFails) {
+  make();
+  say(payload(1, "a", number(1)));
+  say(chunk(1, "a", 0));
+  say(done(1, "a", 2));
+  failure(1, StatusCode::kUnavailable);
+  say(payload(2, "a", number(1)));
+  say(done(2, "a", 0));
+  say(done(2, "a", 1));
+  failure(2, StatusCode::kUnavailable);
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, AnErrorInTheStreamFails) {
+  make();
+  say(payload(1, "a", number(1)));
+  wire::DataReady m = data(1, "a", DataKind::kError);
+  m.failure = wire::Failure{StatusCode::kTooLarge, "too much"};
+  say(m);
+  EXPECT_NE(failure(1, StatusCode::kTooLarge).find("too much"), std::string::npos);
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, TwoReplicasOnOneEdgeFail) {
+  config_.replicas["a"] = 2;
+  make();
+  say(payload(1, "a", number(1)));
+  say(chunk(1, "a", 0));
+  wire::DataReady m = chunk(1, "a", 1);
+  m.from.replica = 1;
+  say(m);
+  failure(1, StatusCode::kConflict);
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, AnEarlyChunkFailsByDefault) {
+  make();
+  say(chunk(1, "a", 0));
+  EXPECT_NE(failure(1, StatusCode::kConflict).find("can_accept_stream_before_payload"), std::string::npos);
+  say(done(2, "a", 0));
+  failure(2, StatusCode::kConflict);
+  EXPECT_TRUE(log_->heard.empty());
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, AnEarlyChunkGoesToAWorkerThatTakesIt) {
+  spec_.can_accept_stream_before_payload = true;
+  make();
+  say(chunk(1, "a", 0));
+  say(done(1, "a", 1));
+  say(payload(1, "c", number(1)));
+  EXPECT_EQ(log_->heard, (std::vector<std::string>{"chunk 1 a 0", "done 1 a", "start 1"}));
+}
+
+TEST_F(StageLoopIn, AChunkWaitsForAPayloadThatIsBeingFetched) {
+  hub_.holds_gets = true;
+  make();
+  wire::DataReady m = data(1, "a", DataKind::kPayload);
+  m.payload = put_payload(with_tensor(1), "a");
+  say(m);
+  say(chunk(1, "a", 0));
+  EXPECT_TRUE(log_->heard.empty());
+  hub_.holds_gets = false;
+  run(1);
+  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "chunk 1 a 0"}));
+}
+
+TEST_F(StageLoopIn, ChunksThatArriveOutOfOrderAreDeliveredInOrder) {
+  hub_.max_delay_ms = 500;
+  make();
+  say(payload(1, "a", number(1)));
+  std::vector<std::string> wanted = {"start 1"};
+  for (uint64_t n = 0; n < 100; ++n) {
+    wire::DataReady m = data(1, "b", DataKind::kChunk);
+    m.chunk_id = n;
+    m.payload = put_payload(with_tensor(static_cast<int64_t>(n)), "b" + std::to_string(n));
+    loop_->handle(m, now_);
+    wanted.push_back(fmt::format("chunk 1 b {}", n));
+  }
+  say(done(1, "b", 100));
+  EXPECT_EQ(hub_.gets.size(), 100u);
+  run(1000);
+  wanted.emplace_back("done 1 b");
+  EXPECT_EQ(log_->heard, wanted);
+  EXPECT_EQ(hub_.lent, 0);
+  EXPECT_TRUE(hub_.puts.empty());
+}
+
+TEST_F(StageLoopIn, AFailedGetFailsItsRequestAlone) {
+  make();
+  hub_.get_fails = 1;
+  wire::DataReady m = data(1, "a", DataKind::kPayload);
+  m.payload = put_payload(with_tensor(1), "a");
+  say(m);
+  EXPECT_NE(failure(1, StatusCode::kInternal).find("checksum"), std::string::npos);
+  m = data(2, "a", DataKind::kPayload);
+  m.payload = put_payload(with_tensor(1), "a");
+  m.payload->relay = "other";
+  say(m);
+  EXPECT_NE(failure(2, StatusCode::kUnavailable).find("'other'"), std::string::npos);
+  m = payload(3, "a", number(3));
+  m.payload->tree.bytes = "\xc1";
+  say(m);
+  failure(3, StatusCode::kInvalidArgument);
+  say(payload(4, "a", number(4)));
+  EXPECT_TRUE(heard("start 4"));
+}
+
+TEST_F(StageLoopIn, ChunksAreAcknowledgedEverySoManyAndAtTheEnd) {
+  make();
+  say(payload(1, "c", number(1)));
+  const uint64_t count = wire::kAckEveryChunks * 3 + 5;
+  for (uint64_t n = 0; n < count; ++n) say(chunk(1, "a", n));
+  std::vector<uint64_t> acked;
+  for (const auto& ack : out("a")->all<wire::DataAck>()) acked.push_back(ack.chunks.value_or(999));
+  EXPECT_EQ(acked, (std::vector<uint64_t>{32, 64, 96}));
+  say(done(1, "a", count));
+  EXPECT_EQ(out("a")->all<wire::DataAck>().back().chunks, count);
+}
+
+TEST_F(StageLoopIn, ATrickleIsAcknowledgedAfterAWhile) {
+  make();
+  say(payload(1, "c", number(1)));
+  say(chunk(1, "a", 0));
+  EXPECT_TRUE(out("a")->all<wire::DataAck>().empty());
+  run(loop::kAckIdleMs + 5);
+  ASSERT_EQ(out("a")->all<wire::DataAck>().size(), 1u);
+  EXPECT_EQ(out("a")->all<wire::DataAck>()[0].chunks, 1u);
+}
+
+TEST_F(StageLoopIn, ASenderThatDoesNotKeepTheWindowFails) {
+  hub_.holds_gets = true;
+  make();
+  say(payload(1, "c", number(1)));
+  for (uint64_t n = 0; n <= wire::kMaxUnackedChunks; ++n) {
+    wire::DataReady m = data(1, "b", DataKind::kChunk);
+    m.chunk_id = n;
+    m.payload = put_payload(with_tensor(1), "b" + std::to_string(n));
+    loop_->handle(m, now_);
+  }
+  failure(1, StatusCode::kResourceExhausted);
+  hub_.holds_gets = false;
+  expect_clean();
+}
+
+TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
+  incarnation_["a"] = 5;
+  make();
+  say(payload(1, "x", number(1)));  // no predecessor
+  wire::DataReady m = payload(1, "a", number(1));
+  m.to = "other";
+  say(m);
+  EXPECT_EQ(loop_->counters().strangers, 2u);
+  m = payload(1, "a", number(1));
+  m.from.session = 8;
+  say(m);
+  m = payload(1, "a", number(1));
+  m.from.incarnation = 4;
+  say(m);
+  EXPECT_EQ(loop_->counters().stale, 2u);
+  say(wire::Submit{.id = {1}, .from = from_coordinator(), .payload = inline_payload(number(1))});
+  EXPECT_EQ(loop_->counters().strangers, 3u);  // this is no entry
+  say(wire::TokenBatch{});
+  EXPECT_EQ(loop_->counters().unexpected, 1u);
+  EXPECT_EQ(loop_->books().requests, 0u);
+  EXPECT_TRUE(log_->heard.empty());
+}
+
+TEST_F(StageLoopIn, NewsOfAnIncarnationThatIsNotKnownYetWaitsForTheTable) {
+  make();
+  wire::DataReady m = payload(1, "a", number(1));
+  m.from.incarnation = 7;
+  say(m);
+  EXPECT_EQ(loop_->books().parked, 1u);
+  incarnation_["a"] = 7;
+  peers();
+  EXPECT_TRUE(heard("start 1"));
+  m = payload(2, "a", number(1));
+  m.from.incarnation = 8;
+  say(m);
+  run(loop::kParkMs + 10);
+  EXPECT_EQ(loop_->books().parked, 0u);
+  EXPECT_EQ(loop_->counters().stale, 1u);
+}
+
+TEST_F(StageLoopIn, TheEntryTakesEachSubmitOnce) {
+  config_.entry = true;
+  make();
+  const wire::Submit submit{.id = {1},
+                            .from = from_coordinator(),
+                            .payload = inline_payload(number(4)),
+                            .terminals = {"t"},
+                            .timeout_ms = 900};
+  say(submit);
+  say(submit);
+  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1"}));
+  wire::Submit stale = submit;
+  stale.id = {2};
+  stale.from.session = 1;
+  say(stale);
+  EXPECT_EQ(log_->heard.size(), 1u);
+}
+
+TEST_F(StageLoopIn, MoreRequestsThanTheSpecAllowsAreRefused) {
+  spec_.resources.max_requests = 2;
+  make();
+  for (uint64_t id = 1; id <= 3; ++id) say(payload(id, "a", number(1)));
+  failure(3, StatusCode::kResourceExhausted);
+  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "start 2"}));
+}
+
+TEST_F(StageLoopIn, AWorkerThatThrowsFailsItsRequestAlone) {
+  log_->on_start = [](ReqId id, const Value&, Emit& emit) {
+    if (id.value == 1) throw std::runtime_error("broken");
+    emit.result(id, number(2));
+  };
+  make();
+  say(payload(1, "a", number(1)));
+  say(payload(2, "a", number(1)));
+  EXPECT_NE(failure(1, StatusCode::kInternal).find("broken"), std::string::npos);
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  expect_clean();
+}
+
+}  // namespace
+}  // namespace millrace::testing

@@ -1,0 +1,391 @@
+// What goes out of a stage: routes, projections, streams, back-pressure, replicas.
+#include "stages/loop/replica_choice.h"
+#include "stages/testing/one_stage.h"
+
+namespace millrace::testing {
+namespace {
+
+using wire::DataKind;
+
+class StageLoopOut : public OneStage {
+ protected:
+  void result(Value value) {
+    log_->on_start = [value](ReqId id, const Value&, Emit& emit) { emit.result(id, value); };
+  }
+  // Request `id` starts, and in it the worker says something.
+  void in(uint64_t id, std::function<void(Emit&)> word) {
+    if (!loop_->books().requests) say(payload(id, "a", number(1)));
+    log_->say.push_back(std::move(word));
+    run(1);
+  }
+  std::vector<uint64_t> chunk_ids(const std::string& to) {
+    std::vector<uint64_t> ids;
+    for (const auto& m : out(to)->all<wire::DataReady>()) {
+      if (m.kind == DataKind::kChunk) ids.push_back(*m.chunk_id);
+    }
+    return ids;
+  }
+  void ack(uint64_t id, const std::string& from, std::optional<uint64_t> chunks) {
+    say(wire::DataAck{.id = {id}, .from = {kSession, from, 0, 0}, .to = "mid", .chunks = chunks});
+  }
+};
+
+TEST_F(StageLoopOut, AResultGoesToAllOfNext) {
+  result(number(7));
+  make();
+  say(payload(1, "a", number(1)));
+  for (const char* to : {"x", "y"}) {
+    const auto sent = out(to)->all<wire::DataReady>();
+    ASSERT_EQ(sent.size(), 1u);
+    EXPECT_EQ(sent[0].kind, DataKind::kPayload);
+    EXPECT_EQ(sent[0].to, to);
+    EXPECT_EQ(sent[0].terminals, std::vector<std::string>{"end"});
+    EXPECT_TRUE(sent[0].payload->relay.empty());
+    EXPECT_TRUE(same_bits(value_of(*sent[0].payload, hub_), number(7)));
+  }
+  EXPECT_EQ(hub_.total_puts, 0u);  // nothing for a relay in it
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_EQ(loop_->counters().finished, 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, ARouteNamesASubset) {
+  spec_.route = "r";
+  library_.routes["r"] = [](ReqId, const Value& v) -> Result<std::vector<std::string>> {
+    switch (*v.find("n")->get<int64_t>()) {
+      case 1:
+        return std::vector<std::string>{"y"};
+      case 2:
+        return std::vector<std::string>{};
+      case 3:
+        return std::vector<std::string>{"z"};
+      case 4:
+        return std::vector<std::string>{"x", "x"};
+      case 5:
+        return invalid_argument("no idea");
+      default:
+        throw std::runtime_error("lost");
+    }
+  };
+  log_->on_start = [](ReqId id, const Value& v, Emit& emit) { emit.result(id, v); };
+  make();
+  for (uint64_t id = 1; id <= 6; ++id) say(payload(id, "a", number(static_cast<int64_t>(id))));
+  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 1u);
+  EXPECT_TRUE(out("x")->all<wire::DataReady>().empty());
+  failure(2, StatusCode::kInternal);
+  EXPECT_NE(failure(3, StatusCode::kInternal).find("'z'"), std::string::npos);
+  failure(4, StatusCode::kInternal);
+  failure(5, StatusCode::kInvalidArgument);
+  failure(6, StatusCode::kInternal);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, AProjectionSaysWhatATargetGets) {
+  spec_.project_payload = {{"y", "half"}};
+  library_.projections["half"] = [](const Value& v) -> Result<Value> {
+    const int64_t n = *v.find("n")->get<int64_t>();
+    if (n % 2) return invalid_argument("{} is odd", n);
+    return number(n / 2);
+  };
+  log_->on_start = [](ReqId id, const Value& v, Emit& emit) { emit.result(id, v); };
+  make();
+  say(payload(1, "a", number(8)));
+  EXPECT_TRUE(same_bits(value_of(*out("x")->all<wire::DataReady>()[0].payload, hub_), number(8)));
+  EXPECT_TRUE(same_bits(value_of(*out("y")->all<wire::DataReady>()[0].payload, hub_), number(4)));
+  say(payload(2, "a", number(9)));
+  EXPECT_NE(failure(2, StatusCode::kInvalidArgument).find("9 is odd"), std::string::npos);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, TheControlMessageDoesNotWaitForThePut) {
+  spec_.next = {"x"};
+  result(with_tensor(3));
+  make();
+  say(payload(1, "a", number(1)));
+  const auto sent = out("x")->all<wire::DataReady>();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(hub_.puts.size(), 1u);  // still open
+  EXPECT_EQ(loop_->books().puts, 1u);
+  EXPECT_EQ(sent[0].payload->relay, "fake");
+  EXPECT_TRUE(same_bits(value_of(*sent[0].payload, hub_), with_tensor(3)));
+  EXPECT_EQ(hub_.puts.begin()->second.request.destination, "x");
+  EXPECT_EQ(loop_->counters().finished, 0u);
+  take(*sent[0].payload);
+  EXPECT_EQ(loop_->counters().finished, 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, OneSlowRequestDoesNotHoldUpAnother) {
+  spec_.next = {"x"};
+  hub_.credits = 1;
+  result(with_tensor(3));
+  make();
+  say(payload(1, "a", number(1)));
+  say(payload(2, "a", number(1)));  // no credit
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  result(number(3));
+  say(payload(3, "a", number(1)));  // needs none
+  auto sent = out("x")->all<wire::DataReady>();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[1].id.value, 3u);
+  run(100);
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 2u);
+  take(*sent[0].payload);
+  run(loop::kRetryMs);
+  sent = out("x")->all<wire::DataReady>();
+  ASSERT_EQ(sent.size(), 3u);
+  EXPECT_EQ(sent[2].id.value, 2u);
+  take(*sent[2].payload);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, AFullOutboxHoldsUpItsOwnEdgeAlone) {
+  result(number(3));
+  make();
+  out("x")->answer = error(StatusCode::kResourceExhausted, "full");
+  say(payload(1, "a", number(1)));
+  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 1u);
+  run(50);
+  EXPECT_EQ(loop_->books().queued_items, 1u);
+  out("x")->answer = ok_status();
+  run(loop::kRetryMs);
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, ARefusedSendKeepsItsPut) {
+  spec_.next = {"x"};
+  result(with_tensor(3));
+  make();
+  out("x")->answer = error(StatusCode::kResourceExhausted, "full");
+  say(payload(1, "a", number(1)));
+  run(50);
+  EXPECT_EQ(hub_.total_puts, 1u);
+  out("x")->answer = ok_status();
+  run(loop::kRetryMs);
+  take(*out("x")->all<wire::DataReady>().at(0).payload);
+  EXPECT_EQ(hub_.total_puts, 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, AMessageThatCannotBeSentFailsItsRequest) {
+  result(number(3));
+  make();
+  out("x")->answer = error(StatusCode::kTooLarge, "a frame too large");
+  say(payload(1, "a", number(1)));
+  EXPECT_NE(failure(1, StatusCode::kTooLarge).find("'x'"), std::string::npos);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, AnUnreachableEndpointFailsAtOnce) {
+  unreachable_ = "y";
+  result(number(3));
+  make();
+  say(payload(1, "a", number(1)));
+  failure(1, StatusCode::kInvalidArgument);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, StreamsEndBeforeTheResultAndCountFromNought) {
+  spec_.next = {"x"};
+  spec_.stream_to = {"x", "y"};
+  make();
+  in(1, [](Emit& emit) {
+    for (int64_t n = 0; n < 3; ++n) emit.chunk({1}, number(n));
+    emit.chunk_to({1}, "y", number(99), "");
+    emit.result({1}, number(7));
+  });
+  std::vector<DataKind> kinds;
+  for (const auto& m : out("x")->all<wire::DataReady>()) kinds.push_back(m.kind);
+  EXPECT_EQ(kinds, (std::vector<DataKind>{DataKind::kChunk, DataKind::kChunk, DataKind::kChunk, DataKind::kDone,
+                                          DataKind::kPayload}));
+  EXPECT_EQ(chunk_ids("x"), (std::vector<uint64_t>{0, 1, 2}));
+  EXPECT_EQ(chunk_ids("y"), (std::vector<uint64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(out("y")->all<wire::DataReady>().back().chunk_id, 4u);  // the end
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, TheRuleSaysToWhomARequestStreams) {
+  spec_.stream_to = {"x", "y"};
+  spec_.stream_done_to = "who";
+  library_.routes["who"] = [](ReqId, const Value& payload) -> Result<std::vector<std::string>> {
+    if (*payload.find("n")->get<int64_t>() == 0) return std::vector<std::string>{};
+    return std::vector<std::string>{"y"};
+  };
+  make();
+  in(1, [](Emit& emit) {
+    emit.chunk({1}, number(0));
+    emit.result({1}, number(7));
+  });
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);  // the payload alone
+  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 3u);
+  expect_clean();
+  say(payload(2, "a", number(0)));
+  in(2, [](Emit& emit) {
+    emit.chunk({2}, number(0));  // to nobody
+    emit.result({2}, number(7));
+  });
+  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 4u);
+  expect_clean();
+  in(3, [](Emit& emit) { emit.chunk_to({3}, "x", number(0), ""); });
+  failure(3, StatusCode::kInternal);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, OnlyATerminalStreamsToTheClient) {
+  make();
+  in(1, [](Emit& emit) { emit.chunk({1}, number(0)); });
+  failure(1, StatusCode::kInternal);
+  in(2, [](Emit& emit) { emit.chunk_to({2}, "", number(0), "text"); });
+  failure(2, StatusCode::kInternal);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, ATerminalStreamsAndCompletes) {
+  spec_.next.clear();
+  spec_.terminal = true;
+  make();
+  in(1, [](Emit& emit) {
+    emit.chunk_to({1}, "", number(5), "text");
+    emit.chunk({1}, number(6));
+    emit.result({1}, number(7));
+    emit.chunk({1}, number(8));   // after its end: ignored
+    emit.result({1}, number(9));  // so is this
+  });
+  const auto chunks = coordinator_->all<wire::StreamOut>();
+  ASSERT_EQ(chunks.size(), 2u);
+  EXPECT_EQ(chunks[0].modality, "text");
+  EXPECT_EQ(chunks[0].chunk_id, 0u);
+  EXPECT_EQ(chunks[1].chunk_id, 1u);
+  const auto ends = coordinator_->all<wire::Complete>();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].chunks, 2u);
+  EXPECT_TRUE(same_bits(value_of(*ends[0].result, hub_), number(7)));
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, AStreamWaitsForItsReceiversAcknowledgements) {
+  spec_.stream_to = {"x"};
+  make();
+  in(1, [](Emit& emit) {
+    for (int64_t n = 0; n < 300; ++n) emit.chunk({1}, number(n));
+    emit.result({1}, number(7));
+  });
+  EXPECT_EQ(chunk_ids("x").size(), wire::kMaxUnackedChunks);
+  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 1u);  // another edge
+  ack(1, "x", 10);
+  EXPECT_EQ(chunk_ids("x").size(), wire::kMaxUnackedChunks + 10);
+  ack(1, "x", 5);  // an older one
+  EXPECT_EQ(chunk_ids("x").size(), wire::kMaxUnackedChunks + 10);
+  ack(1, "x", 5000);  // never sent
+  EXPECT_EQ(loop_->counters().unexpected, 1u);
+  EXPECT_EQ(chunk_ids("x").size(), wire::kMaxUnackedChunks + 10);
+  ack(1, "x", 250);
+  EXPECT_EQ(chunk_ids("x").size(), 300u);
+  EXPECT_EQ(out("x")->all<wire::DataReady>().back().kind, DataKind::kPayload);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, WhatWaitsIsBounded) {
+  spec_.stream_to = {"x"};
+  make();
+  in(1, [](Emit& emit) {
+    for (std::size_t n = 0; n <= wire::kMaxUnackedChunks + loop::kMaxWaitingChunks; ++n) emit.chunk({1}, number(0));
+  });
+  EXPECT_NE(failure(1, StatusCode::kResourceExhausted).find("wait for their receivers"), std::string::npos);
+  EXPECT_EQ(out("x")->all<wire::DataReady>().back().kind, DataKind::kError);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, APutThatEndsBadlyFailsUnlessItsReaderHasIt) {
+  spec_.next = {"x"};
+  hub_.lease_ms = 100;
+  result(with_tensor(3));
+  make();
+  say(payload(1, "a", number(1)));
+  run(110);
+  failure(1, StatusCode::kDeadline);
+  say(payload(2, "a", number(1)));
+  ack(2, "x", std::nullopt);
+  run(110);
+  EXPECT_EQ(coordinator_->all<wire::Complete>().size(), 1u);
+  EXPECT_EQ(loop_->counters().late_put_errors, 1u);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, ReplicasAreChosenByTheRequest) {
+  config_.replicas["x"] = 3;
+  spec_.next = {"x"};
+  result(number(3));
+  make();
+  for (uint64_t id = 1; id <= 60; ++id) say(payload(id, "a", number(1)));
+  std::size_t total = 0;
+  for (uint32_t replica = 0; replica < 3; ++replica) {
+    const auto sent = out("x", replica)->all<wire::DataReady>();
+    EXPECT_GT(sent.size(), 5u);
+    total += sent.size();
+    for (const auto& m : sent) EXPECT_EQ(choose_replica(m.id, "x", 3), replica);
+  }
+  EXPECT_EQ(total, 60u);
+}
+
+TEST_F(StageLoopOut, AReplicaThatDiesFailsItsRequestsAlone) {
+  config_.replicas["x"] = 2;
+  spec_.next = {"x"};
+  spec_.stream_to = {"x"};
+  make();
+  for (uint64_t id = 1; id <= 20; ++id) say(payload(id, "a", number(1)));
+  log_->say.push_back([](Emit& emit) {
+    for (uint64_t id = 1; id <= 20; ++id) emit.chunk({id}, number(0));
+  });
+  run(1);
+  wire::Peers news = table();
+  for (auto& peer : news.peers) {
+    if (peer.stage == "x" && peer.replica == 1) peer.up = false;
+  }
+  say(news);
+  std::size_t failed = 0;
+  for (uint64_t id = 1; id <= 20; ++id) {
+    if (choose_replica({id}, "x", 2) != 1) continue;
+    ++failed;
+    failure(id, StatusCode::kUnavailable);
+  }
+  EXPECT_GT(failed, 2u);
+  EXPECT_EQ(coordinator_->all<wire::Complete>().size(), failed);
+}
+
+TEST_F(StageLoopOut, AReplicaThatIsDownFailsAtOnceAndOneUnknownIsAwaited) {
+  spec_.next = {"x"};
+  result(number(3));
+  make(false);
+  welcome();
+  say(payload(1, "a", number(1)));  // parked: nobody is known
+  wire::Peers first = table();
+  std::erase_if(first.peers, [](const auto& peer) { return peer.stage == "x"; });
+  keep_lease_ = false;
+  say(first);
+  EXPECT_EQ(loop_->books().queued_items, 1u);
+  run(500);
+  peers();
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  wire::Peers down = table();
+  for (auto& peer : down.peers) peer.up = peer.up && peer.stage != "x";
+  say(down);
+  say(payload(2, "a", number(1)));
+  failure(2, StatusCode::kUnavailable);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, WithoutACommonRelayTensorsCannotGo) {
+  spec_.next = {"x"};
+  spec_.relay.backend = "shm";
+  result(with_tensor(3));
+  make();
+  say(payload(1, "a", number(1)));
+  EXPECT_NE(failure(1, StatusCode::kUnavailable).find("shm"), std::string::npos);
+  expect_clean();
+}
+
+}  // namespace
+}  // namespace millrace::testing

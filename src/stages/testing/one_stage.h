@@ -1,0 +1,270 @@
+// OneStage: a stage loop alone, for tests that say every message themselves and look at every one that comes out. The
+// stage is "mid"; what is around it exists only as peers in its table.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "payload/packing.h"
+#include "stages/stage_loop.h"
+#include "stages/testing/fake_relay.h"
+
+namespace millrace::testing {
+
+// What left through one outbox.
+struct RecordingOutbox : Outbox {
+  Status send(wire::Message& message) override {
+    if (!answer.ok()) return answer;
+    said.push_back(std::move(message));
+    return ok_status();
+  }
+  template <typename M>
+  std::vector<M> all() const {
+    std::vector<M> out;
+    for (const wire::Message& message : said) {
+      if (const M* m = std::get_if<M>(&message)) out.push_back(*m);
+    }
+    return out;
+  }
+  std::vector<wire::Message> said;
+  Status answer;
+};
+
+// Remembers what it was told; says what the test wants.
+struct ScriptedWorker : Worker {
+  struct Log {
+    std::vector<std::string> heard;  // "start 1", "chunk 1 a 7", "done 1 a", "drop 1"
+    std::function<void(ReqId, const Value&, Emit&)> on_start;
+    std::function<void(ReqId, const Value&, Emit&)> on_chunk;
+    std::vector<std::function<void(Emit&)>> say;  // in the next tick
+    std::map<uint64_t, Value> payloads;
+  };
+  explicit ScriptedWorker(std::shared_ptr<Log> log) : log_(std::move(log)) {}
+  void start(ReqId id, Value payload, Emit& emit) override {
+    log_->heard.push_back(fmt::format("start {}", id.value));
+    log_->payloads[id.value] = payload;
+    if (log_->on_start) log_->on_start(id, payload, emit);
+  }
+  void chunk(ReqId id, const std::string& from, Value chunk, Emit& emit) override {
+    const int64_t* number = chunk.find("n") ? chunk.find("n")->get<int64_t>() : nullptr;
+    log_->heard.push_back(fmt::format("chunk {} {} {}", id.value, from, number ? *number : -1));
+    if (log_->on_chunk) log_->on_chunk(id, chunk, emit);
+  }
+  void chunks_done(ReqId id, const std::string& from, Emit&) override {
+    log_->heard.push_back(fmt::format("done {} {}", id.value, from));
+  }
+  void drop(ReqId id) override {
+    log_->heard.push_back(fmt::format("drop {}", id.value));
+    log_->payloads.erase(id.value);
+  }
+  int tick(int64_t, Emit& emit) override {
+    auto say = std::move(log_->say);
+    log_->say.clear();
+    for (auto& word : say) word(emit);
+    return 1;
+  }
+  std::shared_ptr<Log> log_;
+};
+
+class OneStage : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kSession = 9;
+
+  void SetUp() override {
+    spec_.name = "mid";
+    spec_.next = {"x", "y"};
+    config_.payload_from = {"a", "b", "c"};
+    config_.stream_from = {"a", "b"};
+    for (const char* name : {"a", "b", "c", "mid", "x", "y"}) config_.replicas[name] = 1;
+    config_.self.stage = "mid";
+    config_.self.incarnation = 1;
+    config_.self.pid = 100;
+    config_.reply_to = "mid";
+  }
+
+  void make(bool join = true) {
+    config_.spec = spec_;
+    relay_ = std::make_shared<FakeRelay>(hub_, "mid");
+    StageLoopDoors doors;
+    doors.coordinator = coordinator_;
+    doors.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
+      if (unreachable_ == peer.stage) return error(StatusCode::kInvalidArgument, "no way to {}", peer.stage);
+      ++connects_;
+      return std::shared_ptr<Outbox>(out(peer.stage, peer.replica));
+    };
+    doors.relays = {{"fake", relay_}};
+    doors.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
+    auto loop = StageLoop::make(config_, library_, std::move(doors));
+    ASSERT_TRUE(loop.ok()) << loop.status().to_string();
+    loop_ = std::move(loop).value();
+    loop_->tick(now_);
+    if (!join) return;
+    welcome();
+    peers();
+  }
+  void welcome() {
+    say(wire::Welcome{
+        .from = from_coordinator(), .stage = "mid", .incarnation = loop_->incarnation(), .lease_ms = 2000});
+  }
+  wire::Origin from_coordinator() const { return {.session = kSession}; }
+  wire::Peers table() {
+    wire::Peers peers{.from = from_coordinator(), .epoch = ++epoch_};
+    for (const auto& [name, replicas] : config_.replicas) {
+      for (uint32_t replica = 0; replica < replicas; ++replica) {
+        wire::Peer peer{.stage = name, .replica = replica, .incarnation = incarnation_[name], .endpoint = name};
+        peer.relays = {{.relay = "fake", .address = {name}}};
+        peer.pid = 200;
+        if (name != "mid") peers.peers.push_back(peer);
+      }
+    }
+    return peers;
+  }
+  void peers() { say(table()); }
+  std::shared_ptr<RecordingOutbox> out(const std::string& stage, uint32_t replica = 0) {
+    auto& box = outs_[{stage, replica}];
+    if (!box) box = std::make_shared<RecordingOutbox>();
+    return box;
+  }
+
+  void say(wire::Message message) {
+    loop_->handle(std::move(message), now_);
+    run(0);
+  }
+  // Virtual time goes on by ms, step by step.
+  void run(int64_t ms) {
+    const int64_t until = now_ + ms;
+    for (;;) {
+      hub_.step(now_);
+      const int64_t wake_ms = loop_->tick(now_);
+      if (now_ >= until) break;
+      now_ = std::clamp(wake_ms, now_ + 1, std::min(until, now_ + 10));
+      if (keep_lease_ && now_ - said_peers_ms_ >= 1000) said_peers_ms_ = now_, loop_->handle(table(), now_);
+    }
+  }
+
+  wire::Payload inline_payload(const Value& value) {
+    Lifted lifted = lift(value).value();
+    return {.tree = {lifted.tree}, .tensors = lifted.tensors};
+  }
+  // Lies in the relay, put by `from`.
+  wire::Payload put_payload(const Value& value, const std::string& from, std::function<void(const Status&)> done = {}) {
+    Lifted lifted = lift(value).value();
+    wire::Payload payload{.tree = {lifted.tree}, .tensors = lifted.tensors};
+    for (const SharedBytes& part : lifted.parts) payload.part_bytes.push_back(part.size_bytes());
+    FakeRelay relay(hub_, from);
+    if (!done) done = [](const Status&) {};
+    payload.descriptor.bytes = relay.put({.parts = lifted.parts, .done = done}).value().descriptor;
+    payload.relay = "fake";
+    return payload;
+  }
+  static Value with_tensor(int64_t n, int64_t bytes = 64) {
+    Buffer buffer(static_cast<std::size_t>(bytes));
+    std::fill_n(buffer.as<uint8_t>().begin(), bytes, static_cast<uint8_t>(n));
+    Value value;
+    value.set("n", n);
+    value.set("t", SharedTensor{.dtype = DType::kU8, .shape = {bytes}, .bytes = SharedBytes(std::move(buffer))});
+    return value;
+  }
+  static Value number(int64_t n) {
+    Value value;
+    value.set("n", n);
+    return value;
+  }
+  wire::DataReady data(uint64_t id, const std::string& from, wire::DataKind kind) {
+    wire::DataReady m{.id = {id}, .from = {kSession, from, 0, incarnation_[from]}, .to = "mid", .kind = kind};
+    m.terminals = {"end"};
+    m.timeout_ms = timeout_ms_;
+    return m;
+  }
+  wire::DataReady payload(uint64_t id, const std::string& from, const Value& value) {
+    wire::DataReady m = data(id, from, wire::DataKind::kPayload);
+    m.payload = inline_payload(value);
+    return m;
+  }
+  wire::DataReady chunk(uint64_t id, const std::string& from, uint64_t n) {
+    wire::DataReady m = data(id, from, wire::DataKind::kChunk);
+    m.chunk_id = n;
+    m.payload = inline_payload(number(static_cast<int64_t>(n)));
+    return m;
+  }
+  wire::DataReady done(uint64_t id, const std::string& from, uint64_t count) {
+    wire::DataReady m = data(id, from, wire::DataKind::kDone);
+    m.chunk_id = count;
+    return m;
+  }
+  static Value value_of(const wire::Payload& payload, FakeHub& hub) {
+    std::vector<SharedBytes> parts;
+    if (!payload.part_bytes.empty()) parts = hub.puts.at(std::stoull(payload.descriptor.bytes)).request.parts;
+    return restore(payload.tree.bytes, payload.tensors, parts).value();
+  }
+  // The receiver of a put takes it and lets go.
+  void take(const wire::Payload& payload) {
+    hub_.end_put(std::stoull(payload.descriptor.bytes), ok_status());
+    run(0);
+  }
+
+  // The one Complete of a request, which is a failure.
+  std::string failure(uint64_t id, StatusCode code) {
+    std::vector<wire::Complete> of;
+    for (const auto& complete : coordinator_->all<wire::Complete>()) {
+      if (complete.id.value == id) of.push_back(complete);
+    }
+    EXPECT_EQ(of.size(), 1u) << "completions of " << id;
+    if (of.size() != 1 || !of[0].failure) return "(no failure)";
+    EXPECT_EQ(of[0].failure->code, code) << of[0].failure->message;
+    return of[0].failure->message;
+  }
+  std::size_t acks(uint64_t id) {
+    const auto all = coordinator_->all<wire::AbortAck>();
+    return static_cast<std::size_t>(
+        std::count_if(all.begin(), all.end(), [id](const auto& a) { return a.id.value == id; }));
+  }
+  bool heard(const std::string& what) const {
+    return std::find(log_->heard.begin(), log_->heard.end(), what) != log_->heard.end();
+  }
+  // Nothing of any request is left.
+  void expect_clean() {
+    run(0);
+    const StageLoopBooks books = loop_->books();
+    EXPECT_EQ(books.requests, 0u);
+    EXPECT_EQ(books.puts, 0u);
+    EXPECT_EQ(books.gets, 0u);
+    EXPECT_EQ(books.held_chunks, 0u);
+    EXPECT_EQ(books.queued_items, 0u);
+    EXPECT_EQ(books.queued_bytes, 0u);
+    EXPECT_EQ(books.worker_events, 0u);
+    EXPECT_EQ(books.parked, 0u);
+    run(2 * loop::kRetryMs);
+    EXPECT_EQ(loop_->books().lists, 0u);
+    EXPECT_EQ(hub_.open_puts["mid"], 0);
+    EXPECT_EQ(log_->payloads.size(), 0u);
+  }
+
+  int64_t now_ = 1000;
+  int64_t timeout_ms_ = 60'000;
+  bool keep_lease_ = true;
+  int64_t said_peers_ms_ = 1000;
+  uint64_t epoch_ = 0;
+  std::map<std::string, uint64_t> incarnation_;
+  std::string unreachable_;
+  int connects_ = 0;
+  StageSpec spec_;
+  StageLoopConfig config_;
+  Library library_;
+  FakeHub hub_;
+  std::shared_ptr<FakeRelay> relay_;
+  std::shared_ptr<RecordingOutbox> coordinator_ = std::make_shared<RecordingOutbox>();
+  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<RecordingOutbox>> outs_;
+  std::shared_ptr<ScriptedWorker::Log> log_ = std::make_shared<ScriptedWorker::Log>();
+  std::unique_ptr<StageLoop> loop_;
+};
+
+}  // namespace millrace::testing
