@@ -20,8 +20,6 @@ struct Kind {
 
 Kind kind_of(FrameType type) {
   switch (type) {
-    case FrameType::kHello:
-      return {0, false, 1, kMaxAddressBytes};
     case FrameType::kGet:
       return {kFlagByMessage, false, 0, 0};
     case FrameType::kData:
@@ -48,7 +46,7 @@ std::optional<Frame> decode_frame(std::span<const std::byte> head, std::size_t p
   if (std::memcmp(frame.magic, "MRUX", sizeof(frame.magic)) != 0 || frame.version != kFrameVersion) return std::nullopt;
   if (frame.type < FrameType::kHello || frame.type > FrameType::kBye) return std::nullopt;
   const Kind kind = kind_of(frame.type);
-  if ((frame.flags & ~kind.flags) != 0 || frame.bytes != payload_bytes) return std::nullopt;
+  if ((frame.flags & ~(kind.flags | kFlagWriter)) != 0 || frame.bytes != payload_bytes) return std::nullopt;
   if (payload_bytes < kind.min_payload || payload_bytes > kind.max_payload) return std::nullopt;
   if (frame.code > (kind.code ? static_cast<uint8_t>(StatusCode::kInternal) : 0)) return std::nullopt;
   if (frame.type == FrameType::kRefuse && frame.code == 0) return std::nullopt;

@@ -1,7 +1,7 @@
 // Frame: the head of every active message between two UCX relays. docs/relay-ucx.md has it byte by byte.
 //
 //   reader                           writer
-//     kHello (its address) ------------>          the first thing on a new connection; either side may begin
+//     kHello -------------------------->          the first thing on a connection, which the reader makes
 //     <----------------------- kWelcome
 //     kGet (op, generation, sizes) ---->
 //     <-- kData (segment), as many as there are   the bytes by message; or
@@ -25,9 +25,8 @@
 namespace millrace::ucx {
 
 inline constexpr uint8_t kFrameVersion = 1;
-inline constexpr std::size_t kMaxErrorText = 512;      // of a kRefuse
-inline constexpr std::size_t kMaxAddressBytes = 1536;  // of a UCX worker
-inline constexpr std::size_t kMaxKeyBytes = 1024;      // of an arena
+inline constexpr std::size_t kMaxErrorText = 512;  // of a kRefuse
+inline constexpr std::size_t kMaxKeyBytes = 1024;  // of an arena
 
 enum class FrameType : uint8_t {
   kHello = 1,
@@ -46,6 +45,7 @@ enum class FrameType : uint8_t {
 inline constexpr uint8_t kFlagByMessage = 1;  // kGet: not through the pool, which the reader could not map
 inline constexpr uint8_t kFlagAnswer = 2;     // kRelease: the reader waits for kReleased
 inline constexpr uint8_t kFlagSum = 4;        // kData: `sum` is the XXH3-64 of the payload
+inline constexpr uint8_t kFlagWriter = 8;     // all: from the side of the connection that writes
 
 struct Frame {
   char magic[4] = {'M', 'R', 'U', 'X'};

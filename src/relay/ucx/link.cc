@@ -71,7 +71,7 @@ void Link::keep_time(bool late) {
   }
   if (late) {
     // We did not run for long (stopped, or starved): that a peer was not heard is not its fault.
-    for (auto& [id, peer] : peers_) peer->heard_ms = time_ms_;
+    for (auto& [at, peer] : peers_) peer->heard_ms = time_ms_;
   }
   int64_t next = watch(time_ms_);
   const int64_t wait = events_->on_time(time_ms_);
@@ -131,12 +131,14 @@ bool Link::run(LinkEvents& events) {
 }
 
 bool Link::tear_down() {
-  for (auto& [id, peer] : peers_) {
-    if (!peer->gone) send(*peer, {.type = FrameType::kBye});
+  api_.ucp_listener_destroy(listener_);
+  listener_ = nullptr;
+  for (auto& [at, peer] : peers_) {
+    if (!peer->gone && peer->open) send(*peer, {.type = FrameType::kBye});
   }
   int64_t until_ms = relay_now_ms() + kGoodbyeMs;
   while (in_flight_ > 0 && relay_now_ms() < until_ms) (void)api_.ucp_worker_progress(worker_);
-  for (auto& [id, peer] : peers_) fail(*peer, Status(StatusCode::kCancelled, "the relay was closed"));
+  for (auto& [at, peer] : peers_) fail(*peer, Status(StatusCode::kCancelled, "the relay was closed"));
   bury();
   until_ms = relay_now_ms() + kTeardownMs;
   while ((!reap() || in_flight_ > 0) && relay_now_ms() < until_ms) {

@@ -9,6 +9,10 @@
 // calls broken, or that says goodbye. A peer that is gone is told to on_gone() once, then its connection is closed by
 // force, which ends what UCX still did for it; a peer that comes back introduces itself again and is a new one.
 //
+// Who reads connects to who writes, with UCX's connection manager, whose socket breaks when a process dies. Two relays
+// that read from each other have two connections. (Connecting by a worker's address is not safe: UCX 1.13 aborts the
+// process when a peer dies in the middle of it.)
+//
 // Thread safety: as each function says. Owner: the relay's core, which its thread keeps alive as well.
 #pragma once
 
@@ -42,7 +46,8 @@ class Link;
 // Belongs to the thread.
 struct Peer {
   Link* link = nullptr;
-  InstanceId id;
+  InstanceId id;          // all zeros: it has not said yet
+  bool incoming = false;  // it connected to us: it reads, we write
   ucp_ep_h ep = nullptr;
   bool open = false;   // it has answered
   bool gone = false;   // on its way out; nothing is sent
@@ -61,6 +66,7 @@ struct Payload {
   std::size_t bytes = 0;
   void* rendezvous = nullptr;
   bool* taken = nullptr;
+  ucp_ep_h reply = nullptr;  // of a kHello: the connection that it came over
 };
 
 // All called on the thread.
@@ -88,7 +94,7 @@ class Link {
   const UcxApi& api() const { return api_; }
   ucp_context_h context() const { return context_; }
   const InstanceId& self() const { return self_; }
-  const std::string& address() const { return address_; }  // of the worker, for connect()
+  const std::string& address() const { return address_; }  // where it listens, for connect()
   void post(std::function<void()> job);                    // after stop() it is dropped
   void wake_by(int64_t due_ms);                            // on_time() is called then at the latest
   void stop();                                             // run() says goodbye, closes and returns
@@ -114,6 +120,8 @@ class Link {
   Link(const UcxApi& api, const RelayOptions& options);
   Status set_up(const Transports& transports);
   Status make_worker();
+  Status listen();
+  static void on_connect(ucp_conn_request_h request, void* self);
   static ucs_status_t on_message(void* self, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
                                  const ucp_am_recv_param_t* param);
   static void on_broken(void* peer, ucp_ep_h ep, ucs_status_t status);
@@ -122,11 +130,11 @@ class Link {
   void finish(Transfer* transfer, ucs_status_t status);
   void handle(const Frame& frame, const Payload& payload);
   void greeted(const Frame& frame, const Payload& payload);
-  Result<Peer*> add_peer(const InstanceId& id, std::string address);
-  void heard(Peer& peer);
-  void bury();  // peers that failed
-  bool reap();  // closed connections; true: none is left
-  bool turn();  // once around; whether something happened
+  Result<Peer*> add_peer(std::unique_ptr<Peer> peer, ucp_ep_params_t& params);
+  void remove(const Peer& peer);  // from the table of its kind
+  void bury();                    // peers that failed
+  bool reap();                    // closed connections; true: none is left
+  bool turn();                    // once around; whether something happened
   bool run_jobs();
   void keep_time(bool late);
   int64_t watch(int64_t now_ms);  // liveness; when it is due again
@@ -138,13 +146,18 @@ class Link {
   const InstanceId self_ = make_instance_id();
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  ucp_listener_h listener_ = nullptr;
+  Transports transports_;
   std::string address_;
   int ucx_fd_ = -1;   // UCX's
   int wake_fd_ = -1;  // ours
 
   // The thread's.
   LinkEvents* events_ = nullptr;
-  std::map<std::array<uint8_t, 16>, std::unique_ptr<Peer>> peers_;
+  using Names = std::map<std::array<uint8_t, 16>, Peer*>;
+  std::map<Peer*, std::unique_ptr<Peer>> peers_;
+  Names outgoing_;
+  Names incoming_;  // those that have said who they are
   std::list<std::unique_ptr<Peer>> closing_;
   std::vector<Peer*> failed_;
   std::size_t in_flight_ = 0;  // requests that UCX has not ended

@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr unsigned kMessageId = 1;  // of all our active messages
 constexpr int kPingsBeforeSilent = 4;
-constexpr std::size_t kAddressPadding = 4096;  // zeros behind a peer's address, whose lengths UCX takes as they are
+constexpr std::size_t kKeyPadding = 4096;  // zeros behind an arena's key, whose lengths UCX takes as they are
 
 }  // namespace
 
@@ -30,6 +31,7 @@ struct Link::Transfer {
 Link::Link(const UcxApi& api, const RelayOptions& options) : api_(api), options_(options) {}
 
 Link::~Link() {
+  if (listener_ != nullptr) api_.ucp_listener_destroy(listener_);
   if (worker_ != nullptr) api_.ucp_worker_destroy(worker_);  // it never ran
   if (context_ != nullptr) api_.ucp_cleanup(context_);
   if (wake_fd_ >= 0) ::close(wake_fd_);
@@ -42,6 +44,7 @@ Result<std::unique_ptr<Link>> Link::make(const UcxApi& api, const Transports& tr
 }
 
 Status Link::set_up(const Transports& transports) {
+  transports_ = transports;
   ucp_config_t* config = nullptr;
   ucs_status_t status = api_.ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return error(StatusCode::kUnavailable, "ucx: {}", api_.ucs_status_string(status));
@@ -76,54 +79,90 @@ Status Link::make_worker() {
     status = api_.ucp_worker_set_am_recv_handler(worker_, &handler);
   }
   if (status == UCS_OK) status = api_.ucp_worker_get_efd(worker_, &ucx_fd_);
-  ucp_address_t* address = nullptr;
-  std::size_t address_bytes = 0;
-  if (status == UCS_OK) status = api_.ucp_worker_get_address(worker_, &address, &address_bytes);
   if (status != UCS_OK) return error(StatusCode::kUnavailable, "ucx: {}", api_.ucs_status_string(status));
-  address_.assign(reinterpret_cast<const char*>(address), address_bytes);
-  api_.ucp_worker_release_address(worker_, address);
-  if (address_.size() > kMaxAddressBytes) {
-    return error(StatusCode::kUnavailable, "ucx: the address has {} bytes; wanted at most {}: name fewer devices",
-                 address_.size(), kMaxAddressBytes);
-  }
+  RETURN_IF_ERROR(listen());
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) return error(StatusCode::kResourceExhausted, "ucx: no descriptor: {}", strerror(errno));
   return ok_status();
 }
 
-Result<Peer*> Link::add_peer(const InstanceId& id, std::string address) {
-  if (peers_.size() + closing_.size() >= wire::kMaxPeers) {
-    return error(StatusCode::kResourceExhausted, "ucx: {} peers, the most that there may be", wire::kMaxPeers);
+Status Link::listen() {
+  ASSIGN_OR_RETURN(const sockaddr_storage address, parse_endpoint(transports_.ip));
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&address);
+  params.sockaddr.addrlen = endpoint_bytes(address);
+  params.conn_handler.cb = &Link::on_connect;
+  params.conn_handler.arg = this;
+  ucs_status_t status = api_.ucp_listener_create(worker_, &params, &listener_);
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  if (status == UCS_OK) status = api_.ucp_listener_query(listener_, &attributes);
+  if (status != UCS_OK) {
+    return error(StatusCode::kUnavailable, "ucx: listening on {}: {}", transports_.ip, api_.ucs_status_string(status));
   }
-  address.resize(address.size() + kAddressPadding);
-  auto peer = std::make_unique<Peer>();
+  address_ = endpoint_text(attributes.sockaddr);
+  return ok_status();
+}
+
+Result<Peer*> Link::add_peer(std::unique_ptr<Peer> peer, ucp_ep_params_t& params) {
+  if (peers_.size() + closing_.size() >= 2 * wire::kMaxPeers) {
+    return error(StatusCode::kResourceExhausted, "ucx: {} connections, the most that there may be",
+                 2 * wire::kMaxPeers);
+  }
   peer->link = this;
-  peer->id = id;
   peer->heard_ms = relay_now_ms();
   peer->due_ms = peer->heard_ms + options_.connect_timeout_ms;
-  ucp_ep_params_t params{};
-  params.field_mask =
-      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Link::on_broken;
   params.err_handler.arg = peer.get();
   const ucs_status_t status = api_.ucp_ep_create(worker_, &params, &peer->ep);
   if (status != UCS_OK) {
-    return error(StatusCode::kUnavailable, "ucx: no connection to {}: {}", to_hex(id), api_.ucs_status_string(status));
+    return error(StatusCode::kUnavailable, "ucx: no connection: {}", api_.ucs_status_string(status));
   }
   next_ms_ = 0;  // it has a due time
-  return peers_.emplace(id.random, std::move(peer)).first->second.get();
+  Peer* added = peer.get();
+  peers_.emplace(added, std::move(peer));
+  return added;
 }
 
 Result<Peer*> Link::connect(const InstanceId& id, const std::string& address) {
-  if (const auto at = peers_.find(id.random); at != peers_.end()) {
+  if (const auto at = outgoing_.find(id.random); at != outgoing_.end()) {
     if (at->second->gone) return at->second->why;
-    return at->second.get();
+    return at->second;
   }
-  ASSIGN_OR_RETURN(Peer * peer, add_peer(id, address));
-  send(*peer, {.type = FrameType::kHello, .boot = self_.boot, .pid = self_.pid}, address_);
+  ASSIGN_OR_RETURN(const sockaddr_storage to, parse_endpoint(address));
+  if (!transports_.network && !is_loopback(to)) {
+    return error(StatusCode::kUnavailable, "ucx: {} is on another host; this relay uses devices '{}'", address,
+                 transports_.devices);
+  }
+  auto fresh = std::make_unique<Peer>();
+  fresh->id = id;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&to);
+  params.sockaddr.addrlen = endpoint_bytes(to);
+  ASSIGN_OR_RETURN(Peer * peer, add_peer(std::move(fresh), params));
+  outgoing_.emplace(id.random, peer);
+  send(*peer, {.type = FrameType::kHello, .boot = self_.boot, .pid = self_.pid});
   return peer;
+}
+
+void Link::on_connect(ucp_conn_request_h request, void* self) {
+  Link& link = *static_cast<Link*>(self);
+  auto peer = std::make_unique<Peer>();
+  peer->incoming = true;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = request;
+  const std::size_t before = link.peers_.size() + link.closing_.size();
+  const Result<Peer*> added = link.add_peer(std::move(peer), params);
+  if (added.ok()) return;
+  LOG_WARNING("{}", added.status().to_string());
+  // A connection that could not be made has used the request up.
+  if (before >= 2 * wire::kMaxPeers) (void)link.api_.ucp_listener_reject(link.listener_, request);
 }
 
 void Link::send(Peer& peer, Frame frame, std::string_view payload) {
@@ -140,10 +179,15 @@ void Link::send_bytes(Peer& peer, Frame frame, std::span<const std::byte> bytes,
   auto* transfer = new Transfer{this, frame, {}, std::move(done)};
   transfer->frame.from = self_.random;
   transfer->frame.bytes = static_cast<uint32_t>(bytes.size());
+  if (peer.incoming) transfer->frame.flags |= kFlagWriter;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &Link::on_sent;
   params.user_data = transfer;
+  if (frame.type == FrameType::kHello) {  // the other side sees over which connection it came
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_REPLY;
+  }
   ++in_flight_;
   ucs_status_ptr_t request =
       api_.ucp_am_send_nbx(peer.ep, kMessageId, &transfer->frame, sizeof(Frame), bytes.data(), bytes.size(), &params);
@@ -198,29 +242,27 @@ ucs_status_t Link::on_message(void* self, const void* head, std::size_t head_byt
     return UCS_OK;
   }
   bool taken = false;
-  Payload payload{static_cast<const std::byte*>(data), bytes, nullptr, &taken};
+  Payload payload{static_cast<const std::byte*>(data), bytes, nullptr, &taken, nullptr};
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) payload.reply = param->reply_ep;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) payload.rendezvous = data;
   link.handle(*frame, payload);
   return taken ? UCS_INPROGRESS : UCS_OK;
 }
 
 void Link::handle(const Frame& frame, const Payload& payload) {
-  const auto at = peers_.find(frame.from);
-  if (at == peers_.end()) {
-    if (frame.type == FrameType::kHello) greeted(frame, payload);
-    return;  // from one that is gone
+  if (frame.type == FrameType::kHello) {
+    greeted(frame, payload);
+    return;
   }
+  const Names& names = (frame.flags & kFlagWriter) != 0 ? outgoing_ : incoming_;
+  const auto at = names.find(frame.from);
+  if (at == names.end() || at->second->gone) return;
   Peer& peer = *at->second;
-  if (peer.gone) return;
   peer.heard_ms = std::max(peer.heard_ms, time_ms_);
   switch (frame.type) {
-    case FrameType::kHello:
     case FrameType::kWelcome:
       peer.id.boot = frame.boot;
       peer.id.pid = frame.pid;
-      if (frame.type == FrameType::kHello) {
-        send(peer, {.type = FrameType::kWelcome, .boot = self_.boot, .pid = self_.pid});
-      }
       if (!std::exchange(peer.open, true)) events_->on_open(peer);
       break;
     case FrameType::kPing:
@@ -237,20 +279,30 @@ void Link::handle(const Frame& frame, const Payload& payload) {
 }
 
 void Link::greeted(const Frame& frame, const Payload& payload) {
-  std::string address(payload.bytes, '\0');
-  if (payload.rendezvous != nullptr) {  // so few bytes never come like this
+  const auto at = std::find_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    return entry.second->ep == payload.reply && entry.second->incoming && !entry.second->open && !entry.second->gone;
+  });
+  if (payload.reply == nullptr || at == peers_.end()) {
     events_->on_bad_frame();
     return;
   }
-  std::memcpy(address.data(), payload.data, payload.bytes);
-  InstanceId id;
-  id.random = frame.from;
-  const Result<Peer*> peer = add_peer(id, std::move(address));
-  if (!peer.ok()) {
-    LOG_WARNING("{}", peer.status().to_string());
-    return;
+  Peer& peer = *at->second;
+  peer.id.random = frame.from;
+  peer.id.boot = frame.boot;
+  peer.id.pid = frame.pid;
+  peer.open = true;
+  peer.heard_ms = std::max(peer.heard_ms, time_ms_);
+  if (const auto [known, fresh] = incoming_.emplace(frame.from, &peer); !fresh) {
+    fail(*known->second, Status(StatusCode::kUnavailable, "the reader has connected anew"));
+    known->second = &peer;
   }
-  handle(frame, payload);
+  send(peer, {.type = FrameType::kWelcome, .boot = self_.boot, .pid = self_.pid});
+}
+
+void Link::remove(const Peer& peer) {
+  Names& names = peer.incoming ? incoming_ : outgoing_;
+  const auto at = names.find(peer.id.random);
+  if (at != names.end() && at->second == &peer) names.erase(at);
 }
 
 void Link::on_broken(void* peer, ucp_ep_h, ucs_status_t status) {
@@ -274,7 +326,8 @@ void Link::bury() {
       events_->on_gone(*peer, peer->why);
       for (const auto& [arena, key] : peer->arenas) api_.ucp_rkey_destroy(key);
       peer->arenas.clear();
-      const auto at = peers_.find(peer->id.random);
+      remove(*peer);
+      const auto at = peers_.find(peer);
       closing_.push_back(std::move(at->second));
       peers_.erase(at);
       ucp_request_param_t params{};
@@ -308,7 +361,7 @@ void Link::add_interest(Peer& peer) {
 
 int64_t Link::watch(int64_t now_ms) {
   int64_t next = std::numeric_limits<int64_t>::max();
-  for (auto& [id, peer] : peers_) {
+  for (auto& [at, peer] : peers_) {
     if (peer->gone) continue;
     if (!peer->open) {
       if (now_ms >= peer->due_ms) {
@@ -341,7 +394,7 @@ const std::byte* Link::map(Peer& peer, uint64_t arena, std::string_view key, uin
       peer.arenas.erase(peer.arenas.begin());
     }
     std::string padded(key);
-    padded.resize(key.size() + kAddressPadding);
+    padded.resize(key.size() + kKeyPadding);
     ucp_rkey_h mapped = nullptr;
     if (api_.ucp_ep_rkey_unpack(peer.ep, padded.data(), &mapped) != UCS_OK) return nullptr;
     at = peer.arenas.emplace(arena, mapped).first;

@@ -24,8 +24,10 @@ namespace millrace::ucx {
   X(ucp_worker_create)              \
   X(ucp_worker_destroy)             \
   X(ucp_worker_query)               \
-  X(ucp_worker_get_address)         \
-  X(ucp_worker_release_address)     \
+  X(ucp_listener_create)            \
+  X(ucp_listener_query)             \
+  X(ucp_listener_reject)            \
+  X(ucp_listener_destroy)           \
   X(ucp_worker_get_efd)             \
   X(ucp_worker_arm)                 \
   X(ucp_worker_progress)            \
