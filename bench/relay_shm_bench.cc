@@ -4,9 +4,10 @@
 //
 // One way: from before put() until the reader, in another process, has read the first and the last byte of what get()
 // gave it; the descriptor goes over a socket pair, as it would over the control plane. Before each transfer the same
-// bytes are copied once by memcpy into warm private memory of this process. Streamed: a train of such messages, two of
-// them on their way at a time, as a busy edge has them; the time until the reader has the last one, over their number:
-// waking the reader then overlaps with the next copy. Its measure is a train of memcpys into two buffers in turn.
+// bytes are copied once by memcpy into warm private memory of this process. Streamed: a train of such messages, a few
+// of them on their way at a time, as a busy edge has them; the time until the reader has the last one, over their
+// number: waking the reader then overlaps with the next copy. Its measure is a train of memcpys into as many buffers in
+// turn.
 //
 // Figures are medians over the rounds, `best` of the shortest times. A ratio of 1 means that a message takes as long as
 // one copy. `cpu` compares the CPU time of the thread in put() with that in memcpy: on a shared machine the steadier
@@ -39,7 +40,8 @@ constexpr std::size_t kMib = std::size_t{1} << 20;
 constexpr std::size_t kSmallBytes = 4096;
 constexpr int kWarmRounds = 3;  // not counted
 constexpr int kTrain = 8;       // messages streamed in a row
-constexpr int kOnTheirWay = 2;  // of them at a time
+// How many of them at a time.
+constexpr int on_their_way(std::size_t size) { return size <= 16 * kMib ? 4 : 2; }
 
 int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec t{};
@@ -168,7 +170,7 @@ class Bench {
     for (int i = 0; i < kTrain; ++i) {
       {
         std::unique_lock lock(mutex);
-        ended.wait(lock, [&] { return open < kOnTheirWay; });
+        ended.wait(lock, [&] { return open < on_their_way(bytes.size_bytes()); });
         ++open;
       }
       PutRequest put;
@@ -228,25 +230,24 @@ struct Column {
 class Copies {
  public:
   explicit Copies(const SharedBytes& source) : source_(source) {
-    for (Buffer& target : targets_) {
-      target = Buffer(source.size_bytes());
-      std::memset(target.data(), 2, source.size_bytes());
+    for (int i = 0; i < on_their_way(source.size_bytes()); ++i) {
+      std::memset(targets_.emplace_back(source.size_bytes()).data(), 2, source.size_bytes());
     }
   }
-  double one_us(clockid_t clock, int target = 0) {
+  double one_us(clockid_t clock, std::size_t target = 0) {
     const int64_t begin = now_ns(clock);
     std::memcpy(targets_[target].data(), source_.data(), source_.size_bytes());
     return static_cast<double>(now_ns(clock) - begin) / 1e3;
   }
   double train_us() {
     const int64_t begin = now_ns();
-    for (int i = 0; i < kTrain; ++i) (void)one_us(CLOCK_MONOTONIC, i % kOnTheirWay);
+    for (std::size_t i = 0; i < kTrain; ++i) (void)one_us(CLOCK_MONOTONIC, i % targets_.size());
     return static_cast<double>(now_ns() - begin) / 1e3 / kTrain;
   }
 
  private:
   const SharedBytes source_;
-  Buffer targets_[kOnTheirWay];
+  std::vector<Buffer> targets_;
 };
 
 void throughput(Bench& bench, int rounds, std::size_t largest) {
@@ -320,7 +321,7 @@ int main(int argc, char** argv) {
     std::_Exit(0);
   }
   ::close(fds[1]);
-  Result<std::unique_ptr<Relay>> relay = make_shm_relay({.pool_bytes = kOnTheirWay * largest});
+  Result<std::unique_ptr<Relay>> relay = make_shm_relay({.pool_bytes = std::max(4 * 16 * kMib, 2 * largest)});
   if (!relay.ok()) die(relay.status().to_string());
   Bench bench(**relay, fds[0]);
   std::string load;
