@@ -84,6 +84,7 @@ Result<Descriptor> Writer::offer(RelayOp op, const PutRequest& request, uint64_t
   describe_sizes(sizes, descriptor);
   {
     std::lock_guard lock(mutex_);
+    if (pool_ == nullptr) return Status(StatusCode::kUnavailable, "the relay is closed");
     ++copying_;
   }
   Result<Extent> extent = pool_->take(lay_out(sizes, [](std::size_t, std::size_t) {}));
