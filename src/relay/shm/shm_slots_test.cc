@@ -150,6 +150,43 @@ TEST_F(Slots, AReaderSeesTheWritersBytes) {
   expect_all_back();
 }
 
+// The offsets of docs/relay-shm.md, read as bytes.
+TEST_F(Slots, TheTablesAreAsDocumented) {
+  Put first = put(7, {1, 100}, 3, 77);
+  const auto share = writer_->add_reader(1, 1);
+  ASSERT_TRUE(share.ok());
+  const auto number = [&](int fd, off_t offset, std::size_t bytes) {
+    uint64_t value = 0;
+    EXPECT_EQ(::pread(fd, &value, bytes, offset), static_cast<ssize_t>(bytes));
+    return value;
+  };
+  EXPECT_EQ(number(share->state, 0, 4), 0x48534D4Du);
+  EXPECT_EQ(number(share->state, 4, 4), 1u);
+  EXPECT_EQ(number(share->state, 8, 4), 2u);
+  writer_->set_asleep(true);
+  EXPECT_EQ(number(share->state, 12, 4), 1u);
+  EXPECT_EQ(number(share->state, 16, 4), 0u);
+  const off_t slot = 64 + 128 * static_cast<off_t>(slot_of(first));
+  const Descriptor& d = first.descriptor;
+  EXPECT_EQ(number(share->state, slot, 8), d.generation * 4 + 1);
+  EXPECT_EQ(number(share->state, slot + 8, 8), decode_tail(d.tail)->key);
+  EXPECT_EQ(number(share->state, slot + 16, 8), first.op.value);
+  EXPECT_EQ(number(share->state, slot + 24, 8), 77u);
+  const uint64_t offset = number(share->state, slot + 32, 8);
+  EXPECT_EQ(number(share->state, slot + 40, 8), 4096u);
+  EXPECT_EQ(number(share->state, slot + 48, 8), 101u);
+  EXPECT_EQ(number(share->state, slot + 56, 8), d.sizes_hash);
+  EXPECT_EQ(number(share->state, slot + 64, 4), 2u);
+  EXPECT_EQ(number(share->state, slot + 68, 4), 3u);
+  EXPECT_EQ(number(share->pool, static_cast<off_t>(offset), 1), 7u);
+  EXPECT_EQ(number(share->pool, static_cast<off_t>(offset) + 64, 1), 7u) << "the second part, aligned";
+  table_->cancel(first.op);
+  EXPECT_EQ(number(share->state, slot, 8), d.generation * 4 + 2);
+  writer_->stop_offering();
+  EXPECT_EQ(number(share->state, 16, 4), 1u);
+  EXPECT_EQ(pack({0x01020304, 0x0506, 0x0708}), 0x0102030405060708u);
+}
+
 TEST_F(Slots, LettingGoTwiceCountsOnce) {
   Reader reader = connect();
   Put sent = put(1, {10}, 2);
