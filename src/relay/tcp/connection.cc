@@ -84,7 +84,7 @@ Status Connection::receive(std::span<iovec> pieces, std::size_t& got, int64_t no
 
 Status Connection::pump_in(int64_t now_ms) {
   bool more = true;
-  for (int i = 0; i < 2 * kMaxFramesPerCall && more; ++i) {
+  for (int i = 0; i < kMaxCallsPerTurn && more; ++i) {
     if (phase_ == Phase::kDraining) {
       RETURN_IF_ERROR(step_drain(more, now_ms));
     } else if (expect_ == Expect::kHeader) {
@@ -129,12 +129,13 @@ Status Connection::take_header() {
   have_ = 0;
   if (header_.type == FrameType::kData) {
     RETURN_IF_ERROR(user_.data_begin(*this, header_));
-    if (header_.length > 0) {
+    trailer_have_ = 0;
+    if (body_bytes(header_) > 0) {
       expect_ = Expect::kData;
       return ok_status();
     }
     begun_ms_ = 0;
-    return user_.data_received(*this, 0);
+    return user_.data_end(*this, 0);
   }
   if (header_.length > 0) {
     payload_.resize(header_.length);  // decode() has bounded it
@@ -168,28 +169,34 @@ Status Connection::finish_control() {
 }
 
 Status Connection::step_data(bool& more, int64_t now_ms) {
-  std::array<iovec, kMaxPiecesPerCall + 1> pieces{};
-  std::size_t count = user_.data_space(*this, std::span(pieces).first(kMaxPiecesPerCall));
+  // The next frame's header comes with the same call as the payload's last bytes and their checksum.
+  std::array<iovec, kMaxPiecesPerCall + 2> pieces{};
+  const std::size_t left = header_.length - have_;
+  const std::size_t trailer_left = body_bytes(header_) - header_.length - trailer_have_;
+  std::size_t count = left > 0 ? user_.data_space(*this, std::span(pieces).first(kMaxPiecesPerCall)) : 0;
   std::size_t space = 0;
   for (std::size_t i = 0; i < count; ++i) space += pieces[i].iov_len;
-  const std::size_t left = header_.length - have_;
-  CHECK(space > 0 && space <= left);
-  // The next frame's header comes with the same call.
-  const std::size_t behind = space == left ? kHeaderBytes : 0;
-  if (behind > 0) pieces[count++] = {head_.data(), kHeaderBytes};
+  CHECK(space <= left && (space > 0 || left == 0));
+  std::size_t wanted = space;
+  if (space == left) {
+    if (trailer_left > 0) pieces[count++] = {trailer_.data() + trailer_have_, trailer_left};
+    pieces[count++] = {head_.data(), kHeaderBytes};
+    wanted += trailer_left + kHeaderBytes;
+  }
   std::size_t got = 0;
   const Status received = receive(std::span(pieces).first(count), got, now_ms);
   const std::size_t taken = std::min(got, space);
-  const Status used = user_.data_received(*this, taken);
+  if (left > 0) user_.data_received(*this, taken);
   RETURN_IF_ERROR(received);
-  RETURN_IF_ERROR(used);
-  more = got == space + behind;
+  more = got == wanted;
   have_ += taken;
-  if (have_ < header_.length) return ok_status();
+  const std::size_t trailer = std::min(got - taken, trailer_left);
+  trailer_have_ += trailer;
+  if (have_ < header_.length || trailer < trailer_left) return ok_status();
   expect_ = Expect::kHeader;
-  head_have_ = got - taken;
+  head_have_ = got - taken - trailer;
   begun_ms_ = head_have_ > 0 ? now_ms : 0;
-  return ok_status();
+  return user_.data_end(*this, trailer_have_ > 0 ? load_u64(trailer_.data()) : 0);
 }
 
 // ---- out ------------------------------------------------------------------------------------------------------------
@@ -220,8 +227,8 @@ Status Connection::pump_out(int64_t now_ms, bool room) {
   if (phase_ == Phase::kConnecting) return ok_status();
   if (room && wants_out_) life_ms_ = now_ms;  // it was full and has room: the peer took something
   wants_out_ = false;
-  for (int i = 0; i < kMaxFramesPerCall; ++i) {
-    std::array<iovec, kMaxPiecesPerCall + 2> pieces{};
+  for (int i = 0; i < kMaxCallsPerTurn; ++i) {
+    std::array<iovec, kMaxPiecesPerCall + 3> pieces{};
     const std::size_t count = gather(pieces);
     if (count == 0) return finish_drain();
     std::size_t wanted = 0;
@@ -229,7 +236,9 @@ Status Connection::pump_out(int64_t now_ms, bool room) {
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
-    const ssize_t n = sendmsg(fd_, &message, MSG_NOSIGNAL);
+    // Only the checksum is left of the frame: it need not be a packet of its own.
+    const bool trailer_follows = frame_.open() && frame_.left() == wanted + kTrailerBytes;
+    const ssize_t n = sendmsg(fd_, &message, MSG_NOSIGNAL | (trailer_follows ? MSG_MORE : 0));
     if (n < 0 && errno != EAGAIN && errno != EINTR) return lost("send", errno);
     if (n > 0) {
       sent(static_cast<std::size_t>(n));

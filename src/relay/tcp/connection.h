@@ -16,6 +16,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -42,7 +43,9 @@ class FrameUser {
   // Between the two the memory is the connection's.
   virtual Status data_begin(Connection& c, const Header& header) = 0;
   virtual std::size_t data_space(Connection& c, std::span<iovec> out) = 0;
-  virtual Status data_received(Connection& c, std::size_t bytes) = 0;
+  virtual void data_received(Connection& c, std::size_t bytes) = 0;
+  // It is complete. The sum is its trailer; 0 where it has none.
+  virtual Status data_end(Connection& c, uint64_t sum) = 0;
   // The socket has room: starts the next DATA frame, or says that there is none.
   virtual bool next_data(Connection& c, OutgoingFrame& frame) = 0;
   // connect() came to its end.
@@ -133,6 +136,8 @@ class Connection {
   Header header_;
   std::vector<std::byte> payload_;
   std::size_t have_ = 0;  // of the payload
+  std::array<std::byte, kTrailerBytes> trailer_{};
+  std::size_t trailer_have_ = 0;
 
   std::string control_;
   std::size_t control_sent_ = 0;

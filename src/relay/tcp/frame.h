@@ -1,4 +1,5 @@
-// Frames: what travels on a connection of the TCP relay. A fixed header of 64 bytes, little-endian, and a payload.
+// Frames: what travels on a connection of the TCP relay. A fixed header of 64 bytes, little-endian, a payload and,
+// behind a DATA frame's, its checksum.
 //
 //    0 u32 magic "MRTP"      4 u16 version       6 u8 type       7 u8 flags
 //    8 u32 length (payload) 12 u32 code         16 u64 op       24 u64 generation
@@ -33,14 +34,16 @@ enum class FrameType : uint8_t {
   kProof = 3,      // R: HMAC
   kWelcome = 4,    // W: HMAC, or nothing without a secret; op = its instance
   kRequest = 5,    // R: bytes [offset, offset + extra) of a put; payload: u64 total, u64 hash of the sizes
-  kData = 6,       // W: the bytes at offset; extra = their XXH3-64 where flags say so; empty only where the put is
-  kRefuse = 7,     // W: code = StatusCode; ticket = the get, or 0: the whole connection
-  kRelease = 8,    // R: the get is over: code 0 has all bytes, else the StatusCode it ended with
-  kPing = 9,       // both
-  kPong = 10,      // both: the answer
+  kData = 6,     // W: the bytes at offset, then their XXH3-64 where flags say so; no bytes only where the put has none
+  kRefuse = 7,   // W: code = StatusCode; ticket = the get, or 0: the whole connection
+  kRelease = 8,  // R: the get is over: code 0 has all bytes, else the StatusCode it ended with
+  kPing = 9,     // both
+  kPong = 10,    // both: the answer
 };
 
-inline constexpr uint8_t kFlagChecksum = 1;  // DATA: extra is a checksum; REQUEST: wanted; HELLO: a secret is set
+inline constexpr std::size_t kTrailerBytes = 8;  // u64 XXH3-64 of the payload; not in Header::length
+
+inline constexpr uint8_t kFlagChecksum = 1;  // DATA: has a trailer; REQUEST: wanted; HELLO: a secret is set
 
 struct Header {
   uint16_t version = kVersion;
@@ -73,6 +76,12 @@ RequestBody decode_request(std::span<const std::byte, kRequestBytes> bytes);
 
 void store_u64(std::byte* at, uint64_t value);  // little-endian
 uint64_t load_u64(const std::byte* at);
+
+// Of the frame's payload and trailer together.
+inline std::size_t body_bytes(const Header& header) {
+  const bool trailer = header.type == FrameType::kData && (header.flags & kFlagChecksum) != 0;
+  return header.length + (trailer ? kTrailerBytes : 0);
+}
 
 uint64_t hash64(std::span<const std::byte> bytes);  // XXH3-64, seed 0
 

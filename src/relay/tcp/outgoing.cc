@@ -1,5 +1,6 @@
 #include "relay/tcp/outgoing.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -13,45 +14,73 @@ void OutgoingFrame::start(const Header& header, const PartMap* parts, RelayOp op
   op_ = op;
   unpin_ = std::move(unpin);
   sent_ = 0;
+  hashed_ = 0;
   open_ = true;
+  if (!sums()) return;
+  hasher_.reset();
+  if (header.length <= kHashFirstBytes) hash_up_to(header.length);
+}
+
+std::size_t OutgoingFrame::payload_sent() const {
+  return sent_ < kHeaderBytes ? 0 : std::min<std::size_t>(sent_ - kHeaderBytes, header_.length);
+}
+
+std::size_t OutgoingFrame::pieces(std::size_t from, std::size_t size, std::span<iovec> out) const {
+  if (size == 0) return 0;
+  if (parts_ != nullptr) return parts_->fill(header_.offset + from, size, out);
+  out[0] = {const_cast<std::byte*>(copy_.data()) + (copy_.size() - (header_.length - from)), size};
+  return 1;
+}
+
+void OutgoingFrame::hash_up_to(std::size_t end) {
+  std::array<iovec, kMaxPiecesPerCall> some{};
+  while (hashed_ < end) {
+    const std::size_t count = pieces(hashed_, end - hashed_, some);
+    for (std::size_t i = 0; i < count; ++i) {
+      hasher_.add({static_cast<const std::byte*>(some[i].iov_base), some[i].iov_len});
+      hashed_ += some[i].iov_len;
+    }
+  }
+  if (hashed_ == header_.length) store_u64(trailer_.data(), hasher_.digest());
 }
 
 std::size_t OutgoingFrame::fill(std::span<iovec> out) const {
   std::size_t count = 0;
-  std::size_t done = 0;  // of the payload
-  if (sent_ < kHeaderBytes) {
-    out[count++] = {const_cast<std::byte*>(head_.data()) + sent_, kHeaderBytes - sent_};
-  } else {
-    done = sent_ - kHeaderBytes;
-  }
-  if (!copy_.empty()) {
-    const std::size_t left = header_.length - done;
-    out[count++] = {const_cast<std::byte*>(copy_.data()) + (copy_.size() - left), left};
-    return count;
-  }
-  return count + parts_->fill(header_.offset + done, header_.length - done, out.subspan(count));
+  if (sent_ < kHeaderBytes) out[count++] = {const_cast<std::byte*>(head_.data()) + sent_, kHeaderBytes - sent_};
+  const std::size_t done = payload_sent();
+  const bool hashed = hashed_ == header_.length;
+  std::size_t size = header_.length - done;
+  if (sums() && !hashed) size = std::min(size, kPieceBytes);
+  const std::size_t filled = pieces(done, size, out.subspan(count, kMaxPiecesPerCall));
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < filled; ++i) bytes += out[count + i].iov_len;
+  count += filled;
+  if (!sums() || !hashed || done + bytes < header_.length) return count;
+  const std::size_t trailer_sent = sent_ > kHeaderBytes + header_.length ? sent_ - kHeaderBytes - header_.length : 0;
+  out[count++] = {const_cast<std::byte*>(trailer_.data()) + trailer_sent, kTrailerBytes - trailer_sent};
+  return count;
 }
 
 void OutgoingFrame::advance(std::size_t bytes) {
   CHECK(open_ && bytes <= left());
   sent_ += bytes;
+  if (sums()) hash_up_to(std::max(hashed_, payload_sent()));
   if (left() == 0) finish();
 }
 
 void OutgoingFrame::detach() {
   if (!attached()) return;
-  const std::size_t done = sent_ < kHeaderBytes ? 0 : sent_ - kHeaderBytes;
+  // What was sent has been hashed already, so the rest is all that is needed.
+  const std::size_t done = payload_sent();
   std::vector<std::byte> copy;
   copy.reserve(header_.length - done);
-  uint64_t at = header_.offset + done;
-  const uint64_t end = header_.offset + header_.length;
-  std::array<iovec, kMaxPiecesPerCall> pieces{};
-  while (at < end) {
-    const std::size_t count = parts_->fill(at, end - at, pieces);
+  std::array<iovec, kMaxPiecesPerCall> some{};
+  while (copy.size() < header_.length - done) {
+    const std::size_t at = done + copy.size();
+    const std::size_t count = pieces(at, header_.length - at, some);
     for (std::size_t i = 0; i < count; ++i) {
-      const auto* data = static_cast<const std::byte*>(pieces[i].iov_base);
-      copy.insert(copy.end(), data, data + pieces[i].iov_len);
-      at += pieces[i].iov_len;
+      const auto* data = static_cast<const std::byte*>(some[i].iov_base);
+      copy.insert(copy.end(), data, data + some[i].iov_len);
     }
   }
   copy_ = std::move(copy);

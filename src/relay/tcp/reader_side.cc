@@ -286,7 +286,7 @@ std::size_t ReaderSide::data_space(Connection& c, std::span<iovec> out) {
   return 1;
 }
 
-Status ReaderSide::data_received(Connection& c, std::size_t bytes) {
+void ReaderSide::data_received(Connection& c, std::size_t bytes) {
   Fetching& fetching = fetching_.at(c.id());
   if (fetching.pinned) {
     fetching.pinned = false;
@@ -305,15 +305,14 @@ Status ReaderSide::data_received(Connection& c, std::size_t bytes) {
     table_.unpin(op);
   }
   fetching.have += bytes;
-  if (fetching.have < fetching.frame.length || fetching.discard) return ok_status();
-  return finish_frame(c, fetching);
 }
 
-Status ReaderSide::finish_frame(Connection& c, Fetching& fetching) {
-  Get* get = find(fetching.frame.ticket);
+Status ReaderSide::data_end(Connection& c, uint64_t sum) {
+  Fetching& fetching = fetching_.at(c.id());
+  Get* get = fetching.discard ? nullptr : find(fetching.frame.ticket);
   if (get == nullptr) return ok_status();
   const Header& frame = fetching.frame;
-  if ((frame.flags & kFlagChecksum) != 0 && fetching.hasher->digest() != frame.extra) {
+  if ((frame.flags & kFlagChecksum) != 0 && fetching.hasher->digest() != sum) {
     return broken(*get,
                   internal_error("the checksum of bytes [{}, +{}) of the put is wrong", frame.offset, frame.length));
   }
@@ -326,7 +325,6 @@ Status ReaderSide::finish_frame(Connection& c, Fetching& fetching) {
   get->received += frame.length;
   if (flight->range.offset < flight->range.end) return ok_status();
   fetching.flights.erase(flight);
-  (void)c;
   if (get->received == get->order.total && (get->order.total > 0 || empty)) {
     complete(*get);
   } else {

@@ -53,7 +53,8 @@ class ReaderSide : public FrameUser {
   Status on_control(Connection& c, const Header& header, std::span<const std::byte> payload) override;
   Status data_begin(Connection& c, const Header& header) override;
   std::size_t data_space(Connection& c, std::span<iovec> out) override;
-  Status data_received(Connection& c, std::size_t bytes) override;
+  void data_received(Connection& c, std::size_t bytes) override;
+  Status data_end(Connection& c, uint64_t sum) override;
   bool next_data(Connection& c, OutgoingFrame& frame) override;
   Status on_connected(Connection& c) override;
   bool busy(const Connection& c) const override;
@@ -107,7 +108,6 @@ class ReaderSide : public FrameUser {
   bool assign_one(Get& get);
   std::optional<Range> next_range(Get& get);
   Status ask(Connection& c, Fetching& fetching, Get& get, const Range& range);
-  Status finish_frame(Connection& c, Fetching& fetching);
   Status broken(Get& get, const Status& why);
   void complete(Get& get);
   void drop(uint64_t ticket, StatusCode code);

@@ -116,7 +116,8 @@ Status WriterSide::on_control(Connection& c, const Header& header, std::span<con
 
 Status WriterSide::data_begin(Connection&, const Header&) { return invalid_argument("a reader sent a DATA frame"); }
 std::size_t WriterSide::data_space(Connection&, std::span<iovec>) { return 0; }
-Status WriterSide::data_received(Connection&, std::size_t) { return ok_status(); }
+void WriterSide::data_received(Connection&, std::size_t) {}
+Status WriterSide::data_end(Connection&, uint64_t) { return ok_status(); }
 
 // ---- what readers ask -----------------------------------------------------------------------------------------------
 
@@ -258,12 +259,12 @@ bool WriterSide::next_data(Connection& c, OutgoingFrame& frame) {
   while (!serving.jobs.empty()) {
     Job job = serving.jobs.front();
     serving.jobs.pop_front();
-    if (start_frame(c, serving, job, frame)) return true;
+    if (start_frame(serving, job, frame)) return true;
   }
   return false;
 }
 
-bool WriterSide::start_frame(Connection& c, Serving& serving, Job& job, OutgoingFrame& frame) {
+bool WriterSide::start_frame(Serving& serving, Job& job, OutgoingFrame& frame) {
   const RelayOp op{job.op};
   const auto offer = offers_.find(op);
   if (offer == offers_.end() || !table_.pin(op)) {
@@ -278,23 +279,10 @@ bool WriterSide::start_frame(Connection& c, Serving& serving, Job& job, Outgoing
   header.generation = offer->second.generation;
   header.ticket = job.ticket;
   header.offset = job.offset;
-  if (job.checksum) {
-    header.flags = kFlagChecksum;
-    hasher_.reset();
-    std::array<iovec, kMaxPiecesPerCall> pieces{};
-    for (uint64_t done = 0; done < header.length;) {
-      const std::size_t count = map.fill(job.offset + done, header.length - done, pieces);
-      for (std::size_t i = 0; i < count; ++i) {
-        hasher_.add({static_cast<const std::byte*>(pieces[i].iov_base), pieces[i].iov_len});
-        done += pieces[i].iov_len;
-      }
-    }
-    header.extra = hasher_.digest();
-  }
+  if (job.checksum) header.flags = kFlagChecksum;
   frame.start(header, &map, op, [this, op] { table_.unpin(op); });
   job.offset += header.length;
   if (job.offset < job.end) serving.jobs.push_back(job);
-  (void)c;
   return true;
 }
 
@@ -339,7 +327,7 @@ void WriterSide::check_lost(int64_t now_ms, int64_t& due_ms) {
   for (const auto& [op, offer] : offers_) {
     for (const auto& [key, reading] : offer.reading) {
       if (reading.lost_since < 0) continue;
-      const int64_t until = reading.lost_since + options_.silent_ms;
+      const int64_t until = reading.lost_since + std::min(options_.silent_ms, kReaderReturnMs);
       if (now_ms >= until) {
         gone.emplace_back(op, key);
       } else {

@@ -3,7 +3,7 @@
 //
 // A put that is being read has an Offer here: where its bytes lie, who reads it and who has let go. The op table owns
 // the put; an Offer touches the bytes only while it has it pinned. A reader whose connections are all gone has
-// silent_ms to come back; then it is counted as one that let go, and the put ends with kUnavailable.
+// kReaderReturnMs to come back; then it is counted as one that let go, and the put ends with kUnavailable.
 //
 // Thread safety: the I/O thread alone. Owner: the relay.
 #pragma once
@@ -42,7 +42,8 @@ class WriterSide : public FrameUser {
   Status on_control(Connection& c, const Header& header, std::span<const std::byte> payload) override;
   Status data_begin(Connection& c, const Header& header) override;
   std::size_t data_space(Connection& c, std::span<iovec> out) override;
-  Status data_received(Connection& c, std::size_t bytes) override;
+  void data_received(Connection& c, std::size_t bytes) override;
+  Status data_end(Connection& c, uint64_t sum) override;
   bool next_data(Connection& c, OutgoingFrame& frame) override;
   Status on_connected(Connection& c) override;
   bool busy(const Connection& c) const override;
@@ -85,7 +86,7 @@ class WriterSide : public FrameUser {
   Status refuse(Connection& c, uint64_t op, uint64_t ticket, StatusCode code);
   void forget_reader(uint64_t op, const ReaderKey& key);
   void finish_reader(RelayOp op, Offer& offer, const ReaderKey& key, const Status& status);
-  bool start_frame(Connection& c, Serving& serving, Job& job, OutgoingFrame& frame);
+  bool start_frame(Serving& serving, Job& job, OutgoingFrame& frame);
   void check_lost(int64_t now_ms, int64_t& due_ms);
 
   IoLoop& loop_;
@@ -96,7 +97,6 @@ class WriterSide : public FrameUser {
   int listener_ = -1;
   uint64_t listener_watch_ = 0;
   int64_t accept_again_ms_ = 0;  // not 0: accept() ran out of descriptors
-  Hasher hasher_;
   std::unordered_map<uint64_t, Serving> serving_;
   std::unordered_map<RelayOp, Offer> offers_;
   ConnectionSet connections_;
