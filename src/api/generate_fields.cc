@@ -4,7 +4,7 @@
 #include <set>
 
 #include "api/choices.h"
-#include "api/nearest.h"
+#include "base/nearest.h"
 #include "api/prompts.h"
 #include "api/reply_format.h"
 #include "api/routes.h"

@@ -1,7 +1,7 @@
 // POST /generate in the shape that clients of SGLang know, and the orders of an operator.
 #include <gtest/gtest.h>
 
-#include "api/nearest.h"
+#include "base/nearest.h"
 #include "api/testing/api_harness.h"
 
 namespace millrace::api::testing {

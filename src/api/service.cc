@@ -1,6 +1,7 @@
 // What says who serves and whether: /v1/models, /live, /ready, /health, /version, /.
 #include "api/error.h"
 #include "api/fields.h"
+#include "api/health.h"
 #include "api/routes.h"
 #include "base/json.h"
 
@@ -37,33 +38,9 @@ void get_model(ApiContext& context, const http::Request& request, const http::Re
   responder->send({.body = std::move(out)});
 }
 
-void append_stage(std::string& out, const wire::StageStatus& stage) {
-  out += "{\"stage\":";
-  json_append_string(out, stage.stage);
-  out += fmt::format(",\"state\":\"{}\",\"message\":", wire::stage_state_name(stage.state));
-  json_append_string(out, stage.message);
-  out += fmt::format(
-      ",\"progress\":{:.3f},\"incarnation\":{},\"steps\":{},\"running\":{},\"waiting\":{},\"pages_total\":{},\"pages_"
-      "free\":{},"
-      "\"pages_cached\":{},\"page_size\":{}}}",
-      stage.progress, stage.incarnation, stage.steps, stage.running, stage.waiting, stage.pages_total, stage.pages_free,
-      stage.pages_cached, stage.page_size);
-}
-
-// 200 when requests are accepted now, else 503 with the reason. Constant cost: it looks at the last heartbeats.
+// Constant cost: it looks at the last heartbeats.
 void ready(ApiContext& context, const http::ResponderPtr& responder) {
-  const Health health = context.engine.health();
-  std::string out = health.ready ? "{\"ready\":true,\"reason\":" : "{\"ready\":false,\"reason\":";
-  json_append_string(out, health.reason);
-  out += ",\"stages\":[";
-  for (std::size_t i = 0; i < health.stages.size(); ++i) {
-    if (i) out += ',';
-    append_stage(out, health.stages[i]);
-  }
-  out += "]}";
-  http::Response response{.status = health.ready ? 200 : 503, .body = std::move(out)};
-  if (!health.ready) response.headers.set("Retry-After", "1");
-  responder->send(std::move(response));
+  responder->send(health_response(context.engine.health()));
 }
 
 void version(ApiContext& context, const http::ResponderPtr& responder) {

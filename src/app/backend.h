@@ -1,5 +1,5 @@
-// Backend: the stages behind the HTTP server, running. Two placements, the same stages: child processes joined by
-// ZeroMQ under a supervisor, or threads of this process joined by mailboxes.
+// Backend: the stages behind the HTTP server, running where the text plan puts them: as threads of this process, their
+// messages moving by reference, or in supervised child processes joined by ZeroMQ. The stages are the same.
 //
 // Owned by serve. Thread safety: everything from the main thread; front() may be used from any thread.
 #pragma once
@@ -11,8 +11,12 @@
 #include <vector>
 
 #include "app/loading.h"
+#include "app/text_plan.h"
 #include "base/status.h"
 #include "control/zmq_mailbox.h"
+#include "pipeline/run_dir.h"
+#include "pipeline/supervisor.h"
+#include "stages/detokenizer_stage.h"
 #include "stages/front.h"
 #include "stages/scheduler_stage.h"
 #include "stages/tokenizer_stage.h"
@@ -21,33 +25,41 @@ namespace millrace {
 
 class Backend {
  public:
-  virtual ~Backend() = default;
-  virtual void start() = 0;
+  static Result<std::unique_ptr<Backend>> make(const ServeOptions& options, TextSide& side, TextPlan plan);
+  ~Backend();
+
+  void start();
   // Ends the stages and waits for them. Live requests have been ended before.
-  virtual void stop() = 0;
+  void stop();
   // True once the model turned out to be unusable: its error was printed, and nothing will ever be served.
   bool failed() const { return failed_.load(); }
   Front& front() { return *front_; }
 
- protected:
-  // The part that both placements share: the tokenizer stage and the front, in this process.
-  Backend(const ServeOptions& options, TextSide& side);
+ private:
+  Backend(const ServeOptions& options, TextSide& side, TextPlan plan);
+  Status open();
+  Status open_detokenizer();
+  Status open_scheduler(const TextSeat& seat);
   void make_front(std::unique_ptr<Inbox> inbox);
-  void start_front();
-  void stop_front();
+  ChildSpec child(const std::string& process);
+  void child_starts(const std::string& process, uint64_t incarnation);
+  void child_died(const std::string& process, const std::string& how);
 
   const ServeOptions options_;
   TextSide& side_;
+  const TextPlan plan_;
+  ZmqContext zmq_;                   // outlives the sockets of everything below
+  std::unique_ptr<RunDir> run_dir_;  // where there are children
   TokenizerStage tokenizer_;
   std::unique_ptr<Front> front_;
+  std::unique_ptr<DetokenizerStage> detokenizer_;            // where it is here
+  std::shared_ptr<Outbox> to_detokenizer_;                   // of the schedulers here
+  std::vector<std::unique_ptr<SchedulerStage>> schedulers_;  // those here
+  std::unique_ptr<Supervisor> supervisor_;                   // where there are children
+  std::vector<std::thread> scheduler_threads_;
+  std::thread tokenizer_thread_, front_thread_, detokenizer_thread_;
   std::atomic<bool> failed_{false};
-
- private:
-  std::thread tokenizer_thread_, front_thread_;
 };
-
-Result<std::unique_ptr<Backend>> make_single_backend(const ServeOptions& options, TextSide& side);
-Result<std::unique_ptr<Backend>> make_process_backend(const ServeOptions& options, TextSide& side);
 
 // The name of the socket of one incarnation of a scheduler: what was meant for a dead one never reaches the next.
 std::string scheduler_socket(int replica, uint64_t incarnation);

@@ -34,14 +34,17 @@ int run(int argc, char** argv) {
   ServeOptions serve;
   StageOptions stage;
   ChatOptions chat;
+  PipelineOptions pipeline;
   InspectOptions inspect;
   CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
-  CLI::App* stage_command = app.add_subcommand("stage", "One stage of `serve` as a child process")->group("");
+  CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
   CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
+  CLI::App* pipeline_command = app.add_subcommand("pipeline", "Check or draw a pipeline's file");
   CLI::App* inspect_command = app.add_subcommand("inspect", "Say what a model directory holds, and check it");
   add_serve_options(*serve_command, serve);
   add_stage_options(*stage_command, stage);
   add_chat_options(*chat_command, chat);
+  add_pipeline_options(*pipeline_command, pipeline);
   add_inspect_options(*inspect_command, inspect);
   try {
     app.parse(argc, argv);
@@ -56,6 +59,7 @@ int run(int argc, char** argv) {
   if (*serve_command) return run_serve(serve);
   if (*stage_command) return run_stage(stage);
   if (*chat_command) return run_chat(chat);
+  if (*pipeline_command) return run_pipeline(pipeline);
   return run_inspect(inspect);
 }
 

@@ -108,7 +108,6 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   const char* group = "Model and memory";
   command
       .add_option("--model,-m", o.model, "Hugging Face model directory (config.json, *.safetensors, tokenizer.json)")
-      ->required()
       ->group(group);
   command.add_option("--threads", o.threads, "Compute threads; 0 = all CPUs of this process")
       ->check(CLI::Range(0, 256))
@@ -147,9 +146,14 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
 // Processes, deadlines, profiles and replicas.
 void add_running_options(CLI::App& command, ServeOptions& o) {
   const char* group = "Running";
-  command.add_option("--placement", o.placement, "Stages as supervised child processes, or as threads of a single one")
+  command
+      .add_option("--pipeline", o.pipeline,
+                  "A pipeline of stages in YAML; default: text serving, built in (pipelines/text.yaml)")
+      ->group(group);
+  command
+      .add_option("--placement", o.placement,
+                  "processes (default): stages in the processes that the pipeline says; single: all as threads of one")
       ->check(CLI::IsMember({"processes", "single"}))
-      ->capture_default_str()
       ->group(group);
   command.add_option("--request-timeout-s", o.request_timeout_s, "Longest life of a request; then it gets a 504")
       ->check(CLI::Range(1, 86400))
@@ -180,9 +184,9 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
   command
       .add_option(
           "--dp", o.dp,
-          "Schedulers that share the requests (data parallel); each has a share of the threads and the KV memory")
+          "Schedulers that share the requests (data parallel); each has a share of the threads and the KV memory; "
+          "default: as many as the pipeline says")
       ->check(CLI::Range(1, kMaxReplicas))
-      ->capture_default_str()
       ->group(group);
   command
       .add_option("--dp-policy", o.dp_policy,
@@ -239,18 +243,29 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
 }
 
 void add_stage_options(CLI::App& command, StageOptions& o) {
-  command.add_option("stage", o.stage)->required()->check(CLI::IsMember({"scheduler", "detokenizer"}));
-  command.add_option("--run-dir", o.run_dir)->required();
-  command.add_option("--incarnation", o.incarnation)->required();
-  command.add_option("--parent", o.parent)->required();
-  command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(',');
-  command.add_option("--replica", o.replica);
-  command.add_option("--replicas", o.replicas);
+  const char* group = "Joining a pipeline from another host";
+  command.add_option("--join", o.join, "Coordinator to join, as the pipeline's `control` says it: ADDRESS:PORT")
+      ->group(group);
+  command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the coordinator's")->group(group);
+  command.add_option("--stages,--seat", o.seats, "Stages to run here: a,b; of one with replicas: a:0")
+      ->delimiter(',')
+      ->group(group);
+  command.add_option("--listen", o.listen, "Address of this host that the others reach; default: the coordinator's")
+      ->group(group);
+  command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
+      ->group(group);
+  // What `serve` says to its children; not for people.
+  command.add_option("process", o.process)->group("");
+  command.add_option("--run-dir", o.run_dir)->group("");
+  command.add_option("--incarnation", o.incarnation)->group("");
+  command.add_option("--parent", o.parent)->group("");
+  command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(',')->group("");
+  command.add_option("--replicas", o.replicas)->group("");
   add_model_options(command, o.model);
 }
 
 std::vector<std::string> stage_arguments(const StageOptions& o) {
-  std::vector<std::string> out = {"stage", o.stage};
+  std::vector<std::string> out = {"stage", o.process};
   const auto add = [&out](const char* name, const auto& value) {
     out.push_back(fmt::format("--{}", name));
     out.push_back(fmt::format("{}", value));
@@ -259,7 +274,7 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add("incarnation", o.incarnation);
   add("parent", o.parent);
   for (int32_t id : o.eos_token_ids) add("eos-token-ids", id);
-  add("replica", o.replica);
+  for (const std::string& seat : o.seats) add("seat", seat);
   add("replicas", o.replicas);
   visit_model_options(o.model, [&](const char* name, const auto& value) {
     if constexpr (std::is_same_v<decltype(value), const bool&>) {
@@ -288,6 +303,7 @@ std::string options_json(const ServeOptions& o) {
   add("host", o.host);
   add("port", o.port);
   add("max-body-mib", o.max_body_mib);
+  add("pipeline", o.pipeline);
   add("placement", o.placement);
   add("request-timeout-s", o.request_timeout_s);
   add("queue-timeout-s", o.queue_timeout_s);
@@ -340,6 +356,16 @@ void add_chat_options(CLI::App& command, ChatOptions& o) {
       ->check(CLI::Range(0.0, 2.0));
   command.add_option("--max-tokens,-n", o.max_tokens, "Longest answer; default: what the context holds")
       ->check(CLI::Range(1, 1 << 26));
+}
+
+void add_pipeline_options(CLI::App& command, PipelineOptions& o) {
+  command.add_option("action", o.action, "check: say what is wrong with it, or what it is; draw: make its picture")
+      ->required()
+      ->check(CLI::IsMember({"check", "draw"}));
+  command.add_option("file", o.file, "The pipeline's YAML file")->required();
+  command.add_option("--output,-o", o.output, "Where the picture goes; - = standard output")->capture_default_str();
+  command.add_option("--format,-f", o.format, "svg or dot (for Graphviz); default: as the output is named")
+      ->check(CLI::IsMember({"svg", "dot"}));
 }
 
 void add_inspect_options(CLI::App& command, InspectOptions& o) {

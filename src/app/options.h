@@ -51,27 +51,33 @@ struct ServeOptions {
   std::string api_key;  // also from MILLRACE_API_KEY
   std::vector<std::string> cors_origins;
   std::vector<std::string> allowed_hosts;
-  std::string placement = "processes";  // or "single"
+  std::string pipeline;   // a YAML file; empty: text serving as it is built in
+  std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
   int drain_timeout_s = 30;
-  int dp = 1;  // schedulers
+  int dp = 0;  // schedulers; 0: as many as the pipeline says
   std::string dp_policy = "prefix_aware";
   int queue_timeout_s = 0;
   int stall_restart_s = 120;
   std::string profile_dir;  // empty: a folder of this user's under the system's temporary one
 };
 
-// A child process of `serve`.
+// A child process of `serve`: some stages of the text pipeline, each on a thread.
 struct StageOptions {
-  std::string stage;  // "scheduler" or "detokenizer"
+  std::string process;             // its name, for messages
+  std::vector<std::string> seats;  // "scheduler:0", "detokenizer"
   std::string run_dir;
   uint64_t incarnation = 0;
   int parent = 0;
   std::vector<int32_t> eos_token_ids;
-  int replica = 0;   // of the scheduler
   int replicas = 1;  // schedulers in all
   ModelOptions model;
+  // Of a pipeline that is not the text engine's.
+  std::string pipeline;  // its file
+  std::string join;      // the coordinator, where this process was started by hand on another host
+  std::string listen;    // this host's address, as others reach it
+  std::string key_file;  // instead of the pipeline's own
 };
 
 struct ChatOptions {
@@ -82,6 +88,13 @@ struct ChatOptions {
   int max_tokens = 0;       // 0: the server's default
 };
 
+struct PipelineOptions {
+  std::string action;  // "check" or "draw"
+  std::string file;
+  std::string output = "pipeline.svg";  // "-": standard output
+  std::string format;                   // "svg" or "dot"; empty: as the output's name says
+};
+
 struct InspectOptions {
   std::string model;
   bool tensors = false;
@@ -90,6 +103,7 @@ struct InspectOptions {
 void add_serve_options(CLI::App& command, ServeOptions& options);
 void add_stage_options(CLI::App& command, StageOptions& options);
 void add_chat_options(CLI::App& command, ChatOptions& options);
+void add_pipeline_options(CLI::App& command, PipelineOptions& options);
 void add_inspect_options(CLI::App& command, InspectOptions& options);
 
 // The arguments with which `serve` starts a child: the inverse of add_stage_options.

@@ -6,9 +6,12 @@
 #include <filesystem>
 
 #include "api/error.h"
+#include "api/pipelines.h"
 #include "api/routes.h"
 #include "app/backend.h"
 #include "app/commands.h"
+#include "app/library.h"
+#include "app/pipeline_backend.h"
 #include "app/progress.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -114,24 +117,26 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-}  // namespace
+// The pipeline to run: the file, or text serving as it is built in.
+Result<PipelineSpec> pipeline_of(const ServeOptions& options) {
+  const Library library = make_library();
+  if (!options.pipeline.empty()) return load_pipeline(options.pipeline, library);
+  return parse_pipeline(builtin_text_pipeline(), "pipelines/text.yaml", library);
+}
 
-int run_serve(const ServeOptions& options) {
-  raise_descriptor_limit();
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  log_init("front", log_level_of(options.model.log_level));
-
-  trace::name_process("front");
-  if (Status status = validate(options); !status.ok()) {
-    return print_error(status), kExitBadInput;
+int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& signals) {
+  const std::string file = options.pipeline.empty() ? "pipelines/text.yaml" : options.pipeline;
+  if (options.model.model.empty()) {
+    return print_error(invalid_argument("--model is missing; wanted a Hugging Face model directory")), kExitBadInput;
   }
+  auto plan = plan_text(spec, file, options.dp, options.placement == "single");
+  if (!plan.ok()) return print_error(plan.status()), kExitBadInput;
+  options.dp = plan->schedulers();
+  if (options.placement.empty()) options.placement = plan->children().empty() ? "single" : "processes";
+  if (Status status = validate(options); !status.ok()) return print_error(status), kExitBadInput;
   auto side = load_text_side(options);
   if (!side.ok()) return print_error(side.status()), kExitBadInput;
-  auto backend =
-      options.placement == "single" ? make_single_backend(options, *side) : make_process_backend(options, *side);
+  auto backend = Backend::make(options, *side, std::move(plan).value());
   if (!backend.ok()) return print_error(backend.status()), 1;
 
   http::Server server(server_options(options));
@@ -144,6 +149,58 @@ int run_serve(const ServeOptions& options) {
   server.stop();
   (*backend)->stop();
   return exit_code;
+}
+
+// Text and pipelines alike: what is running may end within the limit, or until a second signal.
+int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_t& signals) {
+  auto backend =
+      PipelineBackend::make(std::move(spec), options.pipeline, options.placement == "single", options.model.log_level);
+  if (!backend.ok()) return print_error(backend.status()), kExitBadInput;
+  http::Server server(server_options(options));
+  api::PipelineContext context{server, **backend, kVersion};
+  api::add_pipeline_routes(context);
+  if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
+  (*backend)->start();
+  if (const std::string awaited = (*backend)->awaited_hosts(); !awaited.empty()) {
+    std::fprintf(stderr, "millrace: waiting for stages of other hosts:\n%s", awaited.c_str());
+  }
+  int exit_code = 0;
+  for (bool announced = false; !stop_signal(signals) && exit_code == 0;) {
+    if ((*backend)->failed()) exit_code = kExitBadInput;
+    if (announced || !(*backend)->health().ready) continue;
+    std::printf("\nMillrace %s runs the pipeline '%s' at %s\n\n", kVersion, (*backend)->name().c_str(),
+                server.url().c_str());
+    std::printf(
+        "  curl %s/v1/pipeline -H 'Content-Type: application/json' -d '{\"inputs\": {...}, \"stream\": true}'\n\n",
+        server.url().c_str());
+    std::printf("Ctrl-C stops the server when the running requests are done.\n");
+    std::fflush(stdout);
+    announced = true;
+  }
+  (*backend)->drain();
+  const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
+  while (exit_code == 0 && (*backend)->live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
+  }
+  (*backend)->stop();
+  server.drain(kLastWordsMs);
+  server.stop();
+  return exit_code;
+}
+
+}  // namespace
+
+int run_serve(const ServeOptions& options) {
+  raise_descriptor_limit();
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  log_init("front", log_level_of(options.model.log_level));
+  trace::name_process("front");
+  const auto spec = pipeline_of(options);
+  if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
+  if (is_text_pipeline(*spec)) return serve_text(options, *spec, signals);
+  return serve_pipeline(options, *spec, signals);
 }
 
 }  // namespace millrace

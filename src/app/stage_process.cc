@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "app/backend.h"
@@ -19,12 +21,14 @@ namespace {
 constexpr int kStopGraceMs = 2500;  // from the request to stop to the end by force
 constexpr int kWatchMs = 100;       // how late the death of the parent may be noticed where its signal was missed
 
-Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, ZmqContext& zmq) {
+// One stage of this process: "scheduler:1" or "detokenizer".
+Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, const std::string& seat, ZmqContext& zmq) {
   const auto endpoint = [&o](const std::string& name) { return RunDir::ipc_endpoint(o.run_dir, name); };
-  if (o.stage == "scheduler") {
-    ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint(scheduler_socket(o.replica, o.incarnation))));
+  if (seat.starts_with("scheduler:")) {
+    const int replica = std::atoi(seat.c_str() + std::strlen("scheduler:"));
+    ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint(scheduler_socket(replica, o.incarnation))));
     ASSIGN_OR_RETURN(auto detokenizer, connect_outbox(zmq, endpoint("detokenizer"), BeforeConnected::kRefuse));
-    ASSIGN_OR_RETURN(auto stage, make_scheduler_stage(o.model, o.replica, o.replicas, o.eos_token_ids, zmq,
+    ASSIGN_OR_RETURN(auto stage, make_scheduler_stage(o.model, replica, o.replicas, o.eos_token_ids, zmq,
                                                       std::move(inbox), std::move(detokenizer), o.incarnation));
     return std::unique_ptr<Stage>(std::move(stage));
   }
@@ -35,18 +39,39 @@ Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, ZmqContext& zmq
       std::make_unique<DetokenizerStage>(std::move(tokenizer), std::move(inbox), std::move(front), o.incarnation));
 }
 
+using Stages = std::vector<std::unique_ptr<Stage>>;
+
+void request_stop(Stages& stages) {
+  for (auto& stage : stages) stage->request_stop();
+}
+
+// Each on its own thread, the first on this one. When one ends, so do all: the supervisor starts the whole process
+// again.
+void run_all(Stages& stages) {
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < stages.size(); ++i) {
+    threads.emplace_back([&stages, i] {
+      stages[i]->run();
+      request_stop(stages);
+    });
+  }
+  stages[0]->run();
+  request_stop(stages);
+  for (std::thread& thread : threads) thread.join();
+}
+
 // Turns SIGTERM, or the parent's death, into request_stop(). SIGTERM is blocked in every thread and waited for here.
 class StopWatch {
  public:
-  StopWatch(Stage& stage, pid_t parent, std::string run_dir) : run_dir_(std::move(run_dir)) {
-    thread_ = std::thread([this, &stage, parent] {
+  StopWatch(Stages& stages, pid_t parent, std::string run_dir) : run_dir_(std::move(run_dir)) {
+    thread_ = std::thread([this, &stages, parent] {
       sigset_t set;
       sigemptyset(&set);
       sigaddset(&set, SIGTERM);
       const timespec pause{0, kWatchMs * 1'000'000};
       while (!done_.load() && ::sigtimedwait(&set, nullptr, &pause) != SIGTERM && parent_alive(parent)) {
       }
-      stage.request_stop();
+      request_stop(stages);
       // Loading a large model, or a batch that takes long, does not look at the request: leave it behind.
       for (int waited_ms = 0; !done_.load(); waited_ms += kWatchMs) {
         if (waited_ms >= kStopGraceMs) {
@@ -78,24 +103,32 @@ void block_sigterm() {
 }  // namespace
 
 int run_stage(const StageOptions& options) {
-  const std::string name =
-      options.stage == "scheduler" ? replica_name(options.replica, options.replicas) : options.stage;
-  log_init(name, log_level_of(options.model.log_level));
-  trace::name_process(name);
+  if (!options.pipeline.empty()) return run_pipeline_stage(options);
+  if (options.run_dir.empty() || options.seats.empty()) {
+    print_error(invalid_argument("nothing to run; wanted --join ADDRESS:PORT --pipeline FILE --stages a,b"));
+    return kExitBadInput;
+  }
+  log_init(options.process, log_level_of(options.model.log_level));
+  trace::name_process(options.process);
   block_sigterm();
   if (!become_child(options.parent).ok()) return 1;
   int exit_code = 0;
   {
     ZmqContext zmq;
-    auto stage = make_stage(options, zmq);
-    if (!stage.ok()) {
-      print_error(stage.status());
-      return stage.status().code() == StatusCode::kInternal ? 1 : kExitBadInput;
+    Stages stages;
+    for (const std::string& seat : options.seats) {
+      auto stage = make_stage(options, seat, zmq);
+      if (!stage.ok()) {
+        print_error(stage.status());
+        return stage.status().code() == StatusCode::kInternal ? 1 : kExitBadInput;
+      }
+      stages.push_back(std::move(stage).value());
     }
-    StopWatch watch(**stage, options.parent, options.run_dir);
-    (*stage)->run();
-    const auto* scheduler = dynamic_cast<const SchedulerStage*>(stage->get());
-    if (scheduler && !scheduler->load_status().ok()) {
+    StopWatch watch(stages, options.parent, options.run_dir);
+    run_all(stages);
+    for (const auto& stage : stages) {
+      const auto* scheduler = dynamic_cast<const SchedulerStage*>(stage.get());
+      if (exit_code != 0 || scheduler == nullptr || scheduler->load_status().ok()) continue;
       print_error(scheduler->load_status());
       exit_code = kExitBadInput;
     }

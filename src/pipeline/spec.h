@@ -17,6 +17,7 @@
 
 namespace millrace {
 
+inline constexpr const char* kCoordinatorStage = "coordinator";  // as a peer; no stage may have this name
 inline constexpr std::size_t kMaxSpecBytes = 1u << 20;
 
 struct PipelineSpec {

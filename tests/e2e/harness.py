@@ -19,7 +19,7 @@ DEMO = pathlib.Path(os.environ.get("MILLRACE_MODEL", ROOT / "models" / "demo"))
 START_TIMEOUT_S = 60
 HEARTBEAT_S = 0.25  # how old the news of a stage may be
 STORIES = ROOT.parent / "shared" / "models" / "stories15M"  # larger, but not in the repository
-URL = re.compile(r"serves (\S+) at http://([\d.]+):(\d+)")
+URL = re.compile(r"(?:serves (?P<model>\S+)|runs the pipeline '\S+') at http://(?P<host>[\d.]+):(?P<port>\d+)")
 
 
 def program():
@@ -39,7 +39,7 @@ class Server:
 
     def __init__(self, *arguments, model=DEMO, env=None, wait=True):
         self.tmp = tempfile.TemporaryDirectory(prefix="e2e-")
-        command = [program(), "serve", "--model", str(model), *arguments]
+        command = [program(), "serve", *(["--model", str(model)] if model else []), *arguments]
         for option, value in (("--port", "0"), ("--threads", "1"), ("--placement", placement())):
             if option not in arguments:
                 command += [option, value]
@@ -60,7 +60,7 @@ class Server:
             self.lines.append(line)
             found = URL.search(line)
             if found:
-                self.model, self.host, self.port = found[1], found[2], int(found[3])
+                self.model, self.host, self.port = found["model"], found["host"], int(found["port"])
                 self.url_found.set()
         self.url_found.set()
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import DEMO, HEARTBEAT_S, ROOT, STORIES, Server
+from harness import DEMO, HEARTBEAT_S, ROOT, SANITIZED, STORIES, Server
 
 GOLDEN = ROOT / "tests" / "golden" / "demo" / "greedy.json"
 END_IDS = json.loads((DEMO / "generation_config.json").read_text())["eos_token_id"]
@@ -32,12 +32,12 @@ SETTINGS = {
 
 
 def requests(prompt):
-    """32 greedy and sampled requests with common beginnings. Logprobs show a difference too small to change a token."""
+    """32 (16 on slow builds) greedy and sampled requests with common beginnings. Logprobs show a difference too small to change a token."""
     things = ["a dog", "a cat", "the moon", "a red ball", "rain", "a bear", "a boat", "cake"]
     ways = [{"temperature": 0}, {"temperature": 0.9, "top_p": 0.9}, {"frequency_penalty": 0.7, "presence_penalty": 0.2, "min_tokens": 20},
             {"repetition_penalty": 1.3, "top_k": 20, "logit_bias": {"20": 2.5}}]
     out = []
-    for i, thing in enumerate(things):
+    for i, thing in enumerate(things[:4] if SANITIZED else things):
         for way in ways:
             out.append({"prompt": prompt.format(thing), "max_tokens": 40, "seed": i, "logprobs": 2, **way})
     return out

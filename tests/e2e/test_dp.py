@@ -1,7 +1,6 @@
 """Data parallel: the same bits with one scheduler and with two, and a scheduler that dies under load takes only its own requests."""
 import json
 import os
-import pathlib
 import random
 import signal
 import threading
@@ -58,15 +57,7 @@ def all_ready(server, count):
 
 
 def scheduler_pid(server, replica):
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().decode().split("\0") if entry.name.isdigit() else []
-        except OSError:
-            continue
-        if words[1:3] == ["stage", "scheduler"] and words[words.index("--parent") + 1] == str(server.process.pid):
-            if words[words.index("--replica") + 1] == str(replica):
-                return int(entry.name)
-    raise AssertionError(f"no process of scheduler {replica}")
+    return server.children()[f"scheduler-{replica}"]
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
-#include "api/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <vector>
 
-namespace millrace::api {
+namespace millrace {
 namespace {
 
 std::size_t edits(std::string_view a, std::string_view b) {
@@ -39,4 +39,4 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   return best;
 }
 
-}  // namespace millrace::api
+}  // namespace millrace

@@ -5,10 +5,10 @@
 #include <span>
 #include <string_view>
 
-namespace millrace::api {
+namespace millrace {
 
 // By the fewest insertions, deletions and replacements (Levenshtein); a name that contains the given one, or is
 // contained in it, comes first. `known` is not empty. Only the first 64 bytes of `name` are looked at.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known);
 
-}  // namespace millrace::api
+}  // namespace millrace

@@ -1,0 +1,168 @@
+#include "api/pipelines.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "api/error.h"
+#include "api/fields.h"
+#include "api/health.h"
+#include "api/value_json.h"
+
+namespace millrace::api {
+namespace {
+
+constexpr std::size_t kMaxWantedTerminals = 16;
+
+// One request's answer: the news of the pipeline as one body or as events.
+class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
+ public:
+  PipelineReply(PipelineEngine& engine, http::ResponderPtr responder, bool stream)
+      : engine_(engine), responder_(std::move(responder)), stream_(stream) {}
+
+  void run(PipelineRequest request) {
+    const ReqId id = engine_.submit(std::move(request),
+                                    [self = shared_from_this()](const PipelineEvent& news) { return self->hear(news); });
+    // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
+    responder_->on_disconnect([&engine = engine_, id] { engine.cancel(id); });
+  }
+
+ private:
+  bool hear(const PipelineEvent& news) {
+    if (news.end) return end(news), true;
+    if (!stream_) return true;  // the result says it all
+    std::string out = start();
+    fmt::format_to(std::back_inserter(out), "data: {{\"id\":\"{}\",\"stage\":", news.id.value);
+    json_append_string(out, news.stage);
+    out += ",\"modality\":";
+    json_append_string(out, news.modality);
+    fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", news.chunk_id);
+    append_value(out, news.value);
+    out += "}\n\n";
+    return responder_->write(out);
+  }
+
+  // Errors before the first byte are real statuses: the stream begins with the first piece.
+  std::string start() {
+    if (!started_) responder_->start_sse();
+    started_ = true;
+    return "";
+  }
+
+  void end(const PipelineEvent& news) {
+    if (!news.status.ok()) {
+      const ApiError error = from_status(news.status);
+      if (!started_) {
+        responder_->send(error_response(error));
+      } else {
+        responder_->write("data: " + render_error(error) + "\n\n");
+        responder_->end();
+      }
+      return;
+    }
+    std::string body = fmt::format("{{\"id\":\"{}\",\"result\":", news.id.value);
+    append_value(body, news.value);
+    body += '}';
+    if (!stream_) {
+      responder_->send({.body = std::move(body)});
+      return;
+    }
+    responder_->write(start() + "data: " + body + "\n\ndata: [DONE]\n\n");
+    responder_->end();
+  }
+
+  PipelineEngine& engine_;
+  const http::ResponderPtr responder_;
+  const bool stream_;
+  bool started_ = false;
+};
+
+Status read_terminals(const Json& body, PipelineRequest& out) {
+  const Json* list = json_find(body, "terminals");
+  if (list == nullptr) return ok_status();
+  if (!list->is_array() || list->empty() || list->size() > kMaxWantedTerminals) {
+    return invalid_argument("terminals is {}; wanted a list of 1 to {} stages", json_type_name(*list),
+                            kMaxWantedTerminals);
+  }
+  out.terminals.emplace();
+  for (const Json& name : *list) {
+    if (!name.is_string())
+      return invalid_argument("terminals holds a {}; wanted names of stages", json_type_name(name));
+    out.terminals->push_back(name.get<std::string>());
+  }
+  return ok_status();
+}
+
+Status run_pipeline(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  PipelineRequest out;
+  const Json* inputs = json_find(body, "inputs");
+  if (inputs == nullptr) return invalid_argument("inputs is missing; wanted what the pipeline's entry takes");
+  ASSIGN_OR_RETURN(out.inputs, value_from_json(*inputs, "inputs"));
+  RETURN_IF_ERROR(read_terminals(body, out));
+  bool stream = false;
+  double timeout_s = 0;
+  RETURN_IF_ERROR(json_read(body, "stream", stream));
+  RETURN_IF_ERROR(json_read(body, "timeout_s", timeout_s));
+  if (!(timeout_s >= 0 && timeout_s <= kMaxTimeoutS)) {
+    return invalid_argument("timeout_s is {}; wanted a number from 0 to {}", timeout_s, kMaxTimeoutS);
+  }
+  out.timeout_ms = static_cast<int64_t>(timeout_s * 1000);
+  std::make_shared<PipelineReply>(context.engine, responder, stream)->run(std::move(out));
+  return ok_status();
+}
+
+void hello(PipelineContext& context, const http::ResponderPtr& responder) {
+  responder->send({.content_type = "text/plain; charset=utf-8",
+                   .body = fmt::format("Millrace {} runs the pipeline '{}'.\nPOST {{\"inputs\": ...}} to /v1/pipeline; "
+                                       "GET it for a picture; /ready tells whether requests are accepted now.\n",
+                                       context.version, context.engine.name())});
+}
+
+void metrics(PipelineContext& context, const http::ResponderPtr& responder) {
+  std::string out;
+  for (const wire::StageStatus& stage : context.engine.health().stages) {
+    const std::string label = fmt::format("{{stage=\"{}\",replica=\"{}\"}}", stage.stage, stage.replica);
+    fmt::format_to(std::back_inserter(out), "millrace:stage_up{} {}\n", label,
+                   stage.state == wire::StageState::kReady ? 1 : 0);
+    fmt::format_to(std::back_inserter(out), "millrace:stage_running{} {}\n", label, stage.running);
+    for (const wire::Metric& metric : stage.metrics) {
+      fmt::format_to(std::back_inserter(out), "millrace:stage_{}{} {}\n", metric.name, label, metric.value);
+    }
+  }
+  responder->send({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(out)});
+}
+
+}  // namespace
+
+void add_pipeline_routes(PipelineContext& context) {
+  using Answer = void (*)(PipelineContext&, const http::ResponderPtr&);
+  const auto get = [&context](const char* pattern, http::Access access, Answer answer) {
+    context.server.add_route(
+        {.method = "GET", .pattern = pattern, .access = access, .handler = [&context, answer](auto, auto responder) {
+           answer(context, responder);
+         }});
+  };
+  const Answer ready = [](PipelineContext& c, const http::ResponderPtr& responder) {
+    responder->send(health_response(c.engine.health()));
+  };
+  get("/", http::Access::kPublic, hello);
+  get("/live", http::Access::kPublic,
+      [](PipelineContext&, const http::ResponderPtr& responder) { responder->send({.body = "{\"live\":true}"}); });
+  get("/ready", http::Access::kPublic, ready);
+  get("/health", http::Access::kPublic, ready);
+  get("/version", http::Access::kPublic, [](PipelineContext& c, const http::ResponderPtr& responder) {
+    responder->send({.body = fmt::format("{{\"version\":\"{}\"}}", c.version)});
+  });
+  get("/metrics", http::Access::kUser, metrics);
+  get("/v1/pipeline", http::Access::kUser, [](PipelineContext& c, const http::ResponderPtr& responder) {
+    responder->send({.content_type = "image/svg+xml", .body = c.engine.picture()});
+  });
+  context.server.add_route(
+      {.method = "POST", .pattern = "/v1/pipeline", .handler = [&context](auto request, auto responder) {
+         const Status status = run_pipeline(context, *request, responder);
+         if (!status.ok()) responder->send(error_response(field_error(status)));
+       }});
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,24 @@
+// The HTTP surface of a pipeline that is not the text engine: POST /v1/pipeline, GET /v1/pipeline (its picture), and
+// /live, /ready, /health, /version, /metrics as everywhere. docs/api.md tells users.
+//
+// Thread safety: add_pipeline_routes() before the server starts; handlers run on the HTTP thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "http/server.h"
+#include "stages/pipeline_engine.h"
+
+namespace millrace::api {
+
+struct PipelineContext {
+  http::Server& server;
+  PipelineEngine& engine;
+  std::string version;  // of this build
+};
+
+// The context outlives the server's io thread.
+void add_pipeline_routes(PipelineContext& context);
+
+}  // namespace millrace::api

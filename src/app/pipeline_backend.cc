@@ -1,0 +1,208 @@
+#include "app/pipeline_backend.h"
+
+#include <unistd.h>
+
+#include <random>
+
+#include "app/library.h"
+#include "app/text_plan.h"
+#include "base/log.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kChildGraceMs = 2000;  // from SIGTERM to SIGKILL
+constexpr int kShutDownMs = 500;     // that stages have to end by themselves
+
+uint64_t random_session() {
+  std::random_device device;
+  return (uint64_t{device()} << 32 | device()) | 1;  // 0 means none
+}
+
+}  // namespace
+
+// The coordinator's way to stages and to the supervisor.
+class PipelineBackend::Doors : public CoordinatorDoors {
+ public:
+  Doors(PipelineBackend& owner, std::unique_ptr<AbortPublisher> aborts) : owner_(owner), aborts_(std::move(aborts)) {}
+  std::shared_ptr<Outbox> open(const std::string& endpoint) override {
+    auto outbox = owner_.place_->connect(owner_.zmq_, endpoint);
+    if (outbox.ok()) return std::move(outbox).value();
+    LOG_WARNING("{}", outbox.status().message());
+    return nullptr;
+  }
+  void hint_abort(ReqId id) override { aborts_->publish(id); }
+  // One that died is started again anyway; one that hangs is killed for it.
+  void lost(const SeatView& seat, const std::string&) override {
+    if (!owner_.supervisor_) return;
+    for (const auto& [process, seats] : owner_.processes_) {
+      for (const PipelineSeat& one : seats) {
+        if (one.stage == seat.stage && one.replica == seat.replica) owner_.supervisor_->kill_hung(process);
+      }
+    }
+  }
+
+ private:
+  PipelineBackend& owner_;
+  std::unique_ptr<AbortPublisher> aborts_;
+};
+
+PipelineBackend::PipelineBackend(PipelineSpec spec, std::string file, std::string log_level)
+    : spec_(std::move(spec)),
+      file_(std::move(file)),
+      log_level_(std::move(log_level)),
+      picture_(to_svg(spec_)),
+      library_(make_library()) {}
+
+Result<std::unique_ptr<PipelineBackend>> PipelineBackend::make(PipelineSpec spec, std::string file, bool single,
+                                                               std::string log_level) {
+  std::unique_ptr<PipelineBackend> backend(new PipelineBackend(std::move(spec), std::move(file), std::move(log_level)));
+  RETURN_IF_ERROR(backend->open(single));
+  return backend;
+}
+
+PipelineBackend::~PipelineBackend() { stop(); }
+
+Status PipelineBackend::open(bool single) {
+  for (const StageSpec& stage : spec_.stages) {
+    if (!stage.host.empty()) continue;
+    for (int i = 0; i < stage.replicas; ++i) {
+      std::string process = single ? std::string(kFrontProcess) : stage.process;
+      if (stage.replicas > 1 && process != kFrontProcess) process += fmt::format("-{}", i);
+      processes_[process].push_back({stage.name, static_cast<uint32_t>(i)});
+    }
+  }
+  ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
+  run_dir_ = std::make_unique<RunDir>(std::move(run_dir));
+  ASSIGN_OR_RETURN(PipelinePlace place, PipelinePlace::make(spec_, run_dir_->path(), ""));
+  place_ = std::make_unique<PipelinePlace>(std::move(place));
+  ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq_, place_->coordinator(), place_->key()));
+  ASSIGN_OR_RETURN(auto aborts, bind_abort_publisher(zmq_, place_->aborts(), place_->key()));
+  ASSIGN_OR_RETURN(relays_, place_->relays(spec_.relay));
+  doors_ = std::make_unique<Doors>(*this, std::move(aborts));
+
+  CoordinatorOptions options{.session = random_session()};
+  options.self = place_->self(kCoordinatorStage, 0, 1);
+  options.self.endpoint = inbox->endpoint();
+  for (const auto& [name, relay] : relays_) options.self.relays.push_back({name, {relay->address()}});
+  payloads_ = std::make_unique<RelayPayloads>(options.self, relays_, spec_.relay.backend,
+                                              [waker = inbox->waker()] { waker->wake(); });
+  coordinator_ = std::make_unique<CoordinatorThread>(spec_, library_, options, *doors_, *payloads_, std::move(inbox));
+
+  std::vector<ChildSpec> children;
+  for (const auto& [process, seats] : processes_) {
+    if (process != kFrontProcess) children.push_back(child(process));
+  }
+  if (!seats_of(std::string(kFrontProcess)).empty()) {
+    ASSIGN_OR_RETURN(here_, PipelineHost::make(spec_, library_, *place_, zmq_, seats_of(std::string(kFrontProcess)),
+                                               uint64_t{1} << kIncarnationBits));
+  }
+  if (children.empty()) return ok_status();
+  supervisor_ = std::make_unique<Supervisor>(
+      std::move(children),
+      SupervisorEvents{.starting = [this](const std::string& process, uint64_t n) { child_starts(process, n); },
+                       .died = [this](const std::string& process,
+                                      const std::string& how) { child_died(process, incarnations_[process], how); },
+                       .gave_up = [this](const std::string&) { failed_.store(true); }});
+  return ok_status();
+}
+
+std::vector<PipelineSeat> PipelineBackend::seats_of(const std::string& process) const {
+  const auto found = processes_.find(process);
+  return found == processes_.end() ? std::vector<PipelineSeat>{} : found->second;
+}
+
+ChildSpec PipelineBackend::child(const std::string& process) {
+  return {process, [this, process](uint64_t incarnation) {
+            std::vector<std::string> out = {"stage", process, "--pipeline", file_, "--run-dir", run_dir_->path()};
+            const auto add = [&out](const char* name, const std::string& value) {
+              out.push_back(name);
+              out.push_back(value);
+            };
+            add("--incarnation", std::to_string(incarnation));
+            add("--parent", std::to_string(::getpid()));
+            add("--log-level", log_level_);
+            for (const PipelineSeat& seat : seats_of(process)) {
+              add("--seat", fmt::format("{}:{}", seat.stage, seat.replica));
+            }
+            return out;
+          }};
+}
+
+void PipelineBackend::child_starts(const std::string& process, uint64_t incarnation) {
+  incarnations_[process] = incarnation << kIncarnationBits;
+  for (const PipelineSeat& seat : seats_of(process)) {
+    coordinator_->expect(seat.stage, seat.replica, incarnations_[process]);
+  }
+}
+
+// It may have lost its lease and taken another since it was started: what counts is the start that a number belongs to.
+void PipelineBackend::child_died(const std::string& process, uint64_t incarnation, const std::string& how) {
+  const PipelineHealth health = coordinator_->health();
+  for (const PipelineSeat& seat : seats_of(process)) {
+    for (const wire::StageStatus& status : health.stages) {
+      const bool same = status.stage == seat.stage && status.replica == seat.replica;
+      if (same && status.incarnation >> kIncarnationBits == incarnation >> kIncarnationBits) {
+        coordinator_->down(seat.stage, seat.replica, status.incarnation, how);
+      }
+    }
+  }
+}
+
+void PipelineBackend::start() {
+  thread_ = std::thread([this] { coordinator_->run(); });
+  if (here_) here_->start();
+  if (supervisor_) supervisor_->start();
+}
+
+void PipelineBackend::stop() {
+  if (std::exchange(stopped_, true) || !coordinator_) return;
+  coordinator_->wait_idle(0);
+  coordinator_->shut_down(kShutDownMs);
+  if (supervisor_) supervisor_->stop(kChildGraceMs);
+  if (here_) here_->stop();
+  coordinator_->request_stop();
+  if (thread_.joinable()) thread_.join();
+  for (auto& [name, relay] : relays_) relay->close();
+}
+
+std::string PipelineBackend::awaited_hosts() const {
+  std::map<std::string, std::string> stages;
+  for (const StageSpec& stage : spec_.stages) {
+    if (!stage.host.empty()) stages[stage.host] += (stages[stage.host].empty() ? "" : ",") + stage.name;
+  }
+  std::string out;
+  for (const auto& [host, names] : stages) {
+    out +=
+        fmt::format("  on {}: millrace stage --join {} --pipeline {} --stages {}\n", host, spec_.control, file_, names);
+  }
+  return out;
+}
+
+ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
+  SubmitOptions options{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms};
+  return coordinator_->submit(std::move(request.inputs), std::move(options),
+                              [sink = std::move(sink)](PipelineNews& news) {
+                                if (news.kind == PipelineNews::Kind::kAccepted) return SinkAnswer::kTaken;
+                                const PipelineEvent event{.id = news.id,
+                                                          .end = news.kind == PipelineNews::Kind::kEnd,
+                                                          .stage = std::move(news.stage),
+                                                          .modality = std::move(news.modality),
+                                                          .chunk_id = news.chunk_id,
+                                                          .value = std::move(news.value),
+                                                          .status = std::move(news.status)};
+                                // A client that takes no more has gone: its connection's end cancels the request.
+                                sink(event);
+                                return SinkAnswer::kTaken;
+                              });
+}
+
+Health PipelineBackend::health() const {
+  PipelineHealth health = coordinator_->health();
+  return {.ready = health.ready,
+          .draining = health.draining,
+          .reason = std::move(health.reason),
+          .stages = std::move(health.stages)};
+}
+
+}  // namespace millrace

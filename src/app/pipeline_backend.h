@@ -1,0 +1,74 @@
+// PipelineBackend: a pipeline of any shape, running: the coordinator here, stages where the spec puts them: those of
+// the process "front" as threads of this one, others of this host in supervised child processes, those of other hosts
+// awaited.
+//
+// Owned by serve. Thread safety: start() and stop() from the main thread; the engine's functions from any.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "app/pipeline_host.h"
+#include "app/pipeline_place.h"
+#include "pipeline/coordinator_payloads.h"
+#include "pipeline/coordinator_thread.h"
+#include "pipeline/run_dir.h"
+#include "pipeline/supervisor.h"
+#include "stages/pipeline_engine.h"
+
+namespace millrace {
+
+class PipelineBackend : public PipelineEngine {
+ public:
+  // `file` is given to the child processes, which read it again. `single`: all stages of this host in this process.
+  static Result<std::unique_ptr<PipelineBackend>> make(PipelineSpec spec, std::string file, bool single,
+                                                       std::string log_level);
+  ~PipelineBackend() override;
+
+  void start();
+  void drain() { coordinator_->drain(); }
+  std::size_t live_requests() const { return coordinator_->books().live; }
+  // Ends what is left of the requests, then the stages.
+  void stop();
+  // A stage's process cannot work with what it was given: its error was printed, and nothing will ever be served.
+  bool failed() const { return failed_.load(); }
+  // What a person should start elsewhere; empty: nothing.
+  std::string awaited_hosts() const;
+
+  ReqId submit(PipelineRequest request, Sink sink) override;
+  void cancel(ReqId id) override { coordinator_->abort(id); }
+  Health health() const override;
+  const std::string& name() const override { return spec_.name; }
+  const std::string& picture() const override { return picture_; }
+
+ private:
+  class Doors;
+  PipelineBackend(PipelineSpec spec, std::string file, std::string log_level);
+  Status open(bool single);
+  void child_starts(const std::string& process, uint64_t incarnation);
+  void child_died(const std::string& process, uint64_t incarnation, const std::string& how);
+  std::vector<PipelineSeat> seats_of(const std::string& process) const;
+  ChildSpec child(const std::string& process);
+
+  const PipelineSpec spec_;
+  const std::string file_, log_level_, picture_;
+  const Library library_;
+  ZmqContext zmq_;  // outlives the sockets of everything below
+  std::unique_ptr<RunDir> run_dir_;
+  std::unique_ptr<PipelinePlace> place_;
+  std::map<std::string, std::vector<PipelineSeat>> processes_;  // of this host, the front's too
+  std::map<std::string, uint64_t> incarnations_;                // of the children; the supervisor's thread
+  loop::Relays relays_;                                         // the coordinator's
+  std::unique_ptr<Doors> doors_;
+  std::unique_ptr<RelayPayloads> payloads_;
+  std::unique_ptr<CoordinatorThread> coordinator_;
+  std::unique_ptr<PipelineHost> here_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::thread thread_;
+  std::atomic<bool> failed_{false};
+  bool stopped_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,83 @@
+#include "app/pipeline_host.h"
+
+#include <charconv>
+
+namespace millrace {
+
+Result<PipelineSeat> parse_seat(const std::string& text, const PipelineSpec& spec) {
+  const std::size_t colon = text.find(':');
+  PipelineSeat seat{.stage = text.substr(0, colon)};
+  const StageSpec* stage = spec.find(seat.stage);
+  if (stage == nullptr) {
+    return invalid_argument("there is no stage '{}'; wanted one of the pipeline '{}'", seat.stage.substr(0, 64),
+                            spec.name);
+  }
+  if (colon == std::string::npos) return seat;
+  const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(begin, end, seat.replica);
+  if (code != std::errc() || rest != end || seat.replica >= static_cast<uint32_t>(stage->replicas)) {
+    return invalid_argument("replica '{}' of stage '{}'; wanted 0 to {}", std::string(begin, end).substr(0, 64),
+                            seat.stage, stage->replicas - 1);
+  }
+  return seat;
+}
+
+Result<std::unique_ptr<PipelineHost>> PipelineHost::make(const PipelineSpec& spec, const Library& library,
+                                                         const PipelinePlace& place, ZmqContext& zmq,
+                                                         const std::vector<PipelineSeat>& seats, uint64_t incarnation) {
+  std::unique_ptr<PipelineHost> host(new PipelineHost());
+  for (const PipelineSeat& seat : seats) {
+    RETURN_IF_ERROR(
+        host->add(spec, library, place, zmq, seat, incarnation).with_prefix(fmt::format("stage '{}'", seat.stage)));
+  }
+  return host;
+}
+
+Status PipelineHost::add(const PipelineSpec& spec, const Library& library, const PipelinePlace& place, ZmqContext& zmq,
+                         const PipelineSeat& seat, uint64_t incarnation) {
+  ASSIGN_OR_RETURN(StageLoopConfig config, make_loop_config(spec.stages, spec.entry, seat.stage));
+  StageLoopStageDoors doors;
+  ASSIGN_OR_RETURN(doors.inbox, bind_inbox(zmq, place.inbox(seat.stage, seat.replica, incarnation), place.key()));
+  ASSIGN_OR_RETURN(doors.coordinator, place.connect(zmq, place.coordinator()));
+  ASSIGN_OR_RETURN(doors.relays, place.relays(config.spec.relay));
+  doors.connect = [&place, &zmq](const wire::Peer& peer) { return place.connect(zmq, peer.endpoint); };
+  config.self = place.self(seat.stage, seat.replica, incarnation);
+  config.self.endpoint = doors.inbox->endpoint();
+  config.reply_to = config.self.endpoint;
+  config.coordinator.stage = kCoordinatorStage;  // the table of peers says the rest
+  config.spec_hash = spec.hash();
+  relays_.push_back(doors.relays);
+  ASSIGN_OR_RETURN(auto stage, StageLoopStage::make(std::move(config), library, std::move(doors)));
+  stages_.push_back(std::move(stage));
+  return ok_status();
+}
+
+PipelineHost::~PipelineHost() { stop(); }
+
+void PipelineHost::start() {
+  for (auto& stage : stages_) {
+    threads_.emplace_back([this, stage = stage.get()] {
+      stage->run();
+      ended_.store(true);
+    });
+  }
+}
+
+Status PipelineHost::status() const {
+  for (const auto& stage : stages_) {
+    if (!stage->end_status().ok()) return stage->end_status();
+  }
+  return ok_status();
+}
+
+void PipelineHost::stop() {
+  for (auto& stage : stages_) stage->request_stop();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+  for (loop::Relays& relays : relays_) {
+    for (auto& [name, relay] : relays) relay->close();
+  }
+}
+
+}  // namespace millrace

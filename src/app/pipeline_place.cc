@@ -1,0 +1,88 @@
+#include "app/pipeline_place.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "control/endpoint.h"
+#include "control/event_socket.h"
+#include "pipeline/run_dir.h"
+#include "relay/instance_id.h"
+#include "relay/registry.h"
+
+namespace millrace {
+namespace {
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+// "[::1]" or "10.0.0.1" of an endpoint.
+std::string host_text(const Endpoint& endpoint) {
+  return endpoint.ipv6 ? fmt::format("[{}]", endpoint.name) : endpoint.name;
+}
+
+}  // namespace
+
+Result<PipelinePlace> PipelinePlace::make(const PipelineSpec& spec, std::string run_dir, std::string listen) {
+  PipelinePlace place;
+  place.run_dir_ = std::move(run_dir);
+  place.control_ = spec.control;
+  place.over_hosts_ =
+      std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) { return !stage.host.empty(); });
+  // A reader needs what any writer may choose, so everybody has all of them.
+  place.backends_ = {"local", "shm"};
+  if (place.over_hosts_) place.backends_.insert("tcp");
+  for (const StageSpec& stage : spec.stages) {
+    if (stage.relay.backend != "auto") place.backends_.insert(stage.relay.backend);
+  }
+  if (!spec.key_file.empty()) {
+    ASSIGN_OR_RETURN(place.key_, SharedKey::load(spec.key_file));
+  }
+  if (!place.over_hosts_) return place;
+  ASSIGN_OR_RETURN(const Endpoint control, parse_endpoint(spec.control));
+  place.listen_ = listen.empty() ? host_text(control) : std::move(listen);
+  return place;
+}
+
+std::string PipelinePlace::coordinator() const {
+  return over_hosts_ ? control_ : RunDir::ipc_endpoint(run_dir_, kCoordinatorStage);
+}
+
+std::string PipelinePlace::aborts() const {
+  return over_hosts_ ? nth_endpoint(control_, 1) : RunDir::ipc_endpoint(run_dir_, "aborts");
+}
+
+std::string PipelinePlace::inbox(const std::string& stage, uint32_t replica, uint64_t incarnation) const {
+  if (over_hosts_) return fmt::format("tcp://{}:0", listen_);
+  return RunDir::ipc_endpoint(run_dir_, fmt::format("{}-{}-{}", stage, replica, incarnation));
+}
+
+wire::Peer PipelinePlace::self(const std::string& stage, uint32_t replica, uint64_t incarnation) const {
+  wire::Peer peer{.stage = stage, .replica = replica, .incarnation = incarnation, .host = host_name()};
+  peer.boot = fmt::format("{:016x}", boot_hash());
+  peer.pid = ::getpid();
+  return peer;
+}
+
+Result<loop::Relays> PipelinePlace::relays(const RelaySpec& spec) const {
+  RelayOptions options;
+  if (spec.pool_mib > 0) options.pool_bytes = static_cast<std::size_t>(spec.pool_mib) << 20;
+  if (spec.credits > 0) options.credits = spec.credits;
+  if (spec.lease_ms > 0) options.lease_ms = spec.lease_ms;
+  if (key_) options.secret = key_->bytes();
+  if (over_hosts_) options.listen = listen_ + ":0";
+  loop::Relays out;
+  for (const std::string& name : backends_) {
+    ASSIGN_OR_RETURN(auto relay, make_relay(name, options));
+    out.emplace(name, std::move(relay));
+  }
+  return out;
+}
+
+Result<std::shared_ptr<Outbox>> PipelinePlace::connect(ZmqContext& zmq, const std::string& endpoint) const {
+  return connect_outbox(zmq, endpoint, OutboxOptions{.policy = BeforeConnected::kKeep, .key = key()});
+}
+
+}  // namespace millrace

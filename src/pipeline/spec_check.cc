@@ -1,0 +1,258 @@
+// What the parts of a pipeline must be together: names that exist, a graph without cycles where everything is reached,
+// processes and hosts that can be.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "base/nearest.h"
+#include "pipeline/spec_errors.h"
+#include "wire/limits.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kRelays[] = {"auto", "local", "shm", "tcp", "ucx", "nccl", "nixl", "mooncake"};
+
+bool is_name(std::string_view text) {
+  return !text.empty() && text.size() <= wire::kMaxStageNameBytes &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+         });
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class Checker {
+ public:
+  Checker(const PipelineSpec& spec, const Library& library, SpecErrors& errors)
+      : spec_(spec), library_(library), errors_(errors) {
+    for (const StageSpec& stage : spec.stages) names_.push_back(stage.name);
+  }
+
+  void run() {
+    names();
+    if (!errors_.empty()) return;  // the rest speaks of stages by name
+    for (const StageSpec& stage : spec_.stages) {
+      edges(stage);
+      functions(stage);
+      placement(stage);
+    }
+    known("terminals_rule", 1, "the pipeline", spec_.terminals_rule, library_.terminal_rules);
+    processes();
+    if (errors_.empty()) graph();
+  }
+
+ private:
+  void names() {
+    std::set<std::string_view> seen;
+    for (const StageSpec& stage : spec_.stages) {
+      if (!is_name(stage.name)) {
+        errors_.add(stage.line, "the name of a stage is '{}'; wanted 1 to {} letters, digits, '-' and '_'",
+                    stage.name.substr(0, wire::kMaxStageNameBytes), wire::kMaxStageNameBytes);
+      } else if (stage.name == kCoordinatorStage) {
+        errors_.add(stage.line, "a stage is called '{}', the name of who leads the pipeline; wanted another",
+                    stage.name);
+      } else if (!seen.insert(stage.name).second) {
+        errors_.add(stage.line, "there are two stages '{}'; wanted one", stage.name);
+      }
+    }
+    if (!contains(names_, spec_.entry)) no_stage(1, "entry of the pipeline", spec_.entry);
+  }
+
+  void no_stage(int line, std::string_view where, const std::string& name) {
+    const std::vector<std::string_view> known(names_.begin(), names_.end());
+    errors_.add(line, "{} is '{}'; wanted the name of a stage (perhaps '{}')", where, name, nearest_name(name, known));
+  }
+
+  template <typename Map>
+  void known(const char* key, int line, std::string_view what, const std::string& name, const Map& map) {
+    if (name.empty() || map.contains(name)) return;
+    std::vector<std::string_view> keys;
+    for (const auto& [key_name, value] : map) keys.push_back(key_name);
+    const std::string_view nearest = keys.empty() ? "" : nearest_name(name, keys);
+    errors_.add(line, "{} of {} is '{}'; wanted one of this program's{}", key, what, name,
+                keys.empty() ? ", which has none" : fmt::format(" {} (perhaps '{}')", keys.size(), nearest));
+  }
+
+  void targets(const StageSpec& stage, const char* key, const std::vector<std::string>& targets) {
+    for (const std::string& target : targets) {
+      if (target == stage.name) {
+        errors_.add(stage.line, "{} of stage '{}' is the stage itself", key, stage.name);
+      } else if (!contains(names_, target)) {
+        no_stage(stage.line, fmt::format("{} of stage '{}'", key, stage.name), target);
+      }
+    }
+  }
+
+  void edges(const StageSpec& stage) {
+    if (stage.terminal == !stage.next.empty()) {
+      errors_.add(stage.line, "stage '{}' {}; wanted either next or terminal: true", stage.name,
+                  stage.terminal ? "is terminal and has next" : "has no next and is not terminal");
+    }
+    targets(stage, "next", stage.next);
+    targets(stage, "stream_to", stage.stream_to);
+    targets(stage, "wait_for", stage.wait_for);
+    for (const std::string& source : stage.wait_for) {
+      const StageSpec* from = spec_.find(source);
+      if (from != nullptr && !contains(from->next, stage.name)) {
+        errors_.add(stage.line, "stage '{}' waits for '{}', whose next is [{}]; wanted it to name '{}'", stage.name,
+                    source, fmt::join(from->next, ", "), stage.name);
+      }
+    }
+    for (const StageSpec& from : spec_.stages) {
+      if (stage.wait_for.empty() || !contains(from.next, stage.name) || contains(stage.wait_for, from.name)) continue;
+      errors_.add(stage.line, "stage '{}' gets payloads of '{}' and does not wait for it; wanted it in wait_for",
+                  stage.name, from.name);
+    }
+    for (const auto& [target, projection] : stage.project_payload) {
+      if (!contains(stage.next, target)) {
+        errors_.add(stage.line, "project_payload of stage '{}' names '{}'; wanted one of next: [{}]", stage.name,
+                    target, fmt::join(stage.next, ", "));
+      }
+      known("project_payload", stage.line, fmt::format("stage '{}'", stage.name), projection, library_.projections);
+    }
+  }
+
+  void functions(const StageSpec& stage) {
+    const std::string what = fmt::format("stage '{}'", stage.name);
+    if (stage.worker.empty()) errors_.add(stage.line, "{} has no worker", what);
+    known("worker", stage.line, what, stage.worker, library_.workers);
+    known("route", stage.line, what, stage.route, library_.routes);
+    known("stream_done_to", stage.line, what, stage.stream_done_to, library_.routes);
+    known("wait_for_rule", stage.line, what, stage.wait_for_rule, library_.wait_rules);
+    known("merge", stage.line, what, stage.merge, library_.merges);
+    const auto needs = [&](const std::string& value, const char* key, bool there, const char* wanted) {
+      if (!value.empty() && !there) errors_.add(stage.line, "{} has {} without {}", what, key, wanted);
+    };
+    needs(stage.route, "route", !stage.next.empty(), "next");
+    needs(stage.stream_done_to, "stream_done_to", !stage.stream_to.empty(), "stream_to");
+    needs(stage.wait_for_rule, "wait_for_rule", !stage.wait_for.empty(), "wait_for");
+    needs(stage.merge, "merge", !stage.wait_for.empty(), "wait_for");
+    if (!stage.wait_for.empty() && stage.merge.empty()) {
+      errors_.add(stage.line, "{} waits for {} payloads and has no merge", what, stage.wait_for.size());
+    }
+  }
+
+  void placement(const StageSpec& stage) {
+    const std::string_view backend = stage.relay.backend;
+    if (std::find(std::begin(kRelays), std::end(kRelays), backend) == std::end(kRelays)) {
+      errors_.add(stage.line, "relay of stage '{}' is '{}'; wanted one of {}", stage.name, backend,
+                  fmt::join(kRelays, ", "));
+    }
+    if (!is_name(stage.process)) {
+      errors_.add(stage.line, "process of stage '{}' is '{}'; wanted 1 to {} letters, digits, '-' and '_'", stage.name,
+                  stage.process, wire::kMaxStageNameBytes);
+    }
+    if (!stage.host.empty() && spec_.control.empty()) {
+      errors_.add(stage.line,
+                  "stage '{}' runs on host '{}', which finds this one by the pipeline's control; wanted control: "
+                  "tcp://ADDRESS:PORT",
+                  stage.name, stage.host);
+    }
+    for (const auto* list : {&stage.next, &stage.stream_to}) {
+      for (const std::string& target : *list) {
+        if (const StageSpec* to = spec_.find(target)) road(stage, *to);
+      }
+    }
+  }
+
+  void road(const StageSpec& from, const StageSpec& to) {
+    const bool same_process = from.process == to.process && from.replicas == 1 && to.replicas == 1;
+    const bool fits = from.relay.backend == "local" ? same_process
+                      : from.relay.backend == "shm" ? from.host == to.host
+                                                    : true;
+    if (fits) return;
+    errors_.add(from.line, "relay of stage '{}' is '{}', and its target '{}' is in another {}", from.name,
+                from.relay.backend, to.name, from.relay.backend == "shm" ? "host" : "process");
+  }
+
+  void processes() {
+    std::map<std::string, const StageSpec*> first;
+    for (const StageSpec& stage : spec_.stages) {
+      const auto [found, fresh] = first.emplace(stage.process, &stage);
+      if (fresh) continue;
+      const StageSpec& other = *found->second;
+      if (other.host != stage.host) {
+        errors_.add(stage.line, "stages '{}' and '{}' share the process '{}' and have different hosts", other.name,
+                    stage.name, stage.process);
+      }
+      if (other.replicas > 1 || stage.replicas > 1) {
+        errors_.add(stage.line,
+                    "stages '{}' and '{}' share the process '{}', and one has replicas; wanted a process of "
+                    "its own",
+                    other.name, stage.name, stage.process);
+      }
+    }
+  }
+
+  // Depth first over payloads and streams together: a cycle of either would wait for its own credits.
+  void graph() {
+    std::set<std::string> reached;
+    const std::function<void(const StageSpec&)> reach = [&](const StageSpec& stage) {
+      if (!reached.insert(stage.name).second) return;
+      for (const std::string& next : stage.next) reach(*spec_.find(next));
+    };
+    reach(*spec_.find(spec_.entry));
+    for (const StageSpec& stage : spec_.stages) {
+      if (!reached.contains(stage.name)) {
+        errors_.add(stage.line, "stage '{}' is reached by no payload from the entry '{}'", stage.name, spec_.entry);
+      }
+    }
+    enum { kNew, kOpen, kDone };
+    std::map<std::string, int> state;
+    std::vector<std::string> path;
+    const std::function<bool(const StageSpec&)> visit = [&](const StageSpec& stage) {
+      if (state[stage.name] == kDone) return true;
+      path.push_back(stage.name);
+      if (state[stage.name] == kOpen) {
+        path.erase(path.begin(), std::find(path.begin(), path.end() - 1, stage.name));
+        errors_.add(stage.line, "the stages form a cycle: {}", fmt::join(path, " -> "));
+        return false;
+      }
+      state[stage.name] = kOpen;
+      for (const auto* list : {&stage.next, &stage.stream_to}) {
+        for (const std::string& target : *list) {
+          if (!visit(*spec_.find(target))) return false;
+        }
+      }
+      state[stage.name] = kDone;
+      path.pop_back();
+      return true;
+    };
+    for (const StageSpec& stage : spec_.stages) {
+      if (!visit(stage)) return;
+    }
+  }
+
+  const PipelineSpec& spec_;
+  const Library& library_;
+  SpecErrors& errors_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace
+
+void check_pipeline(const PipelineSpec& spec, const Library& library, SpecErrors& errors) {
+  Checker(spec, library, errors).run();
+}
+
+const StageSpec* PipelineSpec::find(std::string_view name) const {
+  for (const StageSpec& stage : stages) {
+    if (stage.name == name) return &stage;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> PipelineSpec::terminals() const {
+  std::vector<std::string> out;
+  for (const StageSpec& stage : stages) {
+    if (stage.terminal) out.push_back(stage.name);
+  }
+  return out;
+}
+
+}  // namespace millrace

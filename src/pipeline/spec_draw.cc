@@ -1,0 +1,190 @@
+// Pictures of a pipeline: Graphviz's language, and an SVG of its own for where Graphviz is not.
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <map>
+
+#include "payload/packing.h"
+#include "pipeline/spec.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kBoxWidth = 168, kBoxHeight = 58, kGapX = 70, kGapY = 26, kMargin = 24;
+constexpr const char* kFills[] = {"#dbeafe", "#dcfce7", "#fef3c7", "#fce7f3",
+                                  "#ede9fe", "#cffafe", "#ffedd5", "#f1f5f9"};
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+// Where a stage runs: its process, and its host where that is another.
+std::string place(const StageSpec& stage) {
+  return stage.host.empty() ? stage.process : fmt::format("{} on {}", stage.process, stage.host);
+}
+
+std::string second_line(const StageSpec& stage) {
+  return stage.replicas > 1 ? fmt::format("{} x {}", stage.worker, stage.replicas) : stage.worker;
+}
+
+struct Box {
+  int x = 0, y = 0;
+};
+
+// Each stage stands one column right of the farthest of those that send to it. The graph has no cycles.
+std::map<std::string, int> columns(const PipelineSpec& spec) {
+  std::map<std::string, int> column;
+  for (std::size_t round = 0; round < spec.stages.size(); ++round) {
+    for (const StageSpec& stage : spec.stages) {
+      for (const auto* list : {&stage.next, &stage.stream_to}) {
+        for (const std::string& target : *list) column[target] = std::max(column[target], column[stage.name] + 1);
+      }
+    }
+  }
+  return column;
+}
+
+std::string edge(const Box& from, const Box& to, bool stream) {
+  const int dy = stream ? 12 : -6;
+  const int x1 = from.x + kBoxWidth, y1 = from.y + kBoxHeight / 2 + dy;
+  const int x2 = to.x - 2, y2 = to.y + kBoxHeight / 2 + dy;
+  const int bend = std::max(30, (x2 - x1) / 2);
+  return fmt::format(
+      "<path d=\"M{} {} C{} {} {} {} {} {}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"{} "
+      "marker-end=\"url(#{})\"/>\n",
+      x1, y1, x1 + bend, y1, x2 - bend, y2, x2, y2, stream ? "#0369a1" : "#334155",
+      stream ? " stroke-dasharray=\"5 4\"" : "", stream ? "stream" : "payload");
+}
+
+std::string marker(const char* id, const char* color) {
+  return fmt::format(
+      "<marker id=\"{}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" "
+      "orient=\"auto\"><path d=\"M0 0 L10 5 L0 10 z\" fill=\"{}\"/></marker>\n",
+      id, color);
+}
+
+std::string box(const StageSpec& stage, const Box& at, bool entry, const char* fill) {
+  const int middle = at.x + kBoxWidth / 2;
+  std::string out = fmt::format(
+      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{}\" fill=\"{}\" stroke=\"#334155\" "
+      "stroke-width=\"{}\"/>\n",
+      at.x, at.y, kBoxWidth, kBoxHeight, stage.terminal ? 26 : 7, fill, entry ? 2.4 : 1.2);
+  const auto line = [&](int dy, const char* style, const std::string& text) {
+    out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" {}>{}</text>\n", middle, at.y + dy, style,
+                       escaped(text));
+  };
+  line(21, "font-size=\"14\" font-weight=\"bold\"", stage.name);
+  line(37, "font-size=\"11\"", second_line(stage));
+  line(51, "font-size=\"10\" fill=\"#475569\"", place(stage));
+  return out;
+}
+
+}  // namespace
+
+std::string to_dot(const PipelineSpec& spec) {
+  std::string out = fmt::format("digraph {} {{\n  rankdir=LR;\n  node [shape=box, style=\"rounded,filled\"];\n",
+                                quoted(spec.name.empty() ? "pipeline" : spec.name));
+  std::map<std::string, std::vector<const StageSpec*>> groups;
+  for (const StageSpec& stage : spec.stages) groups[place(stage)].push_back(&stage);
+  int number = 0;
+  for (const auto& [where, stages] : groups) {
+    out += fmt::format("  subgraph cluster_{} {{\n    label={};\n", number, quoted(where));
+    for (const StageSpec* stage : stages) {
+      out += fmt::format("    {} [label={}, fillcolor={}{}];\n", quoted(stage->name),
+                         quoted(stage->name + "\n" + second_line(*stage)),
+                         quoted(kFills[static_cast<std::size_t>(number) % std::size(kFills)]),
+                         stage->terminal ? ", peripheries=2" : "");
+    }
+    out += "  }\n";
+    ++number;
+  }
+  for (const StageSpec& stage : spec.stages) {
+    for (const std::string& target : stage.next)
+      out += fmt::format("  {} -> {};\n", quoted(stage.name), quoted(target));
+    for (const std::string& target : stage.stream_to) {
+      out += fmt::format("  {} -> {} [style=dashed];\n", quoted(stage.name), quoted(target));
+    }
+  }
+  return out + "}\n";
+}
+
+std::string to_svg(const PipelineSpec& spec) {
+  std::map<std::string, int> column = columns(spec);
+  std::map<int, int> rows;
+  std::map<std::string, Box> boxes;
+  std::map<std::string, std::size_t> fills;
+  int width = 0, height = 0;
+  for (const StageSpec& stage : spec.stages) {
+    const int x = column[stage.name], y = rows[x]++;
+    const Box at{kMargin + x * (kBoxWidth + kGapX), kMargin + 20 + y * (kBoxHeight + kGapY) + x % 2 * kGapY};
+    boxes[stage.name] = at;
+    width = std::max(width, at.x + kBoxWidth + kMargin);
+    height = std::max(height, at.y + kBoxHeight + kMargin);
+    fills.emplace(place(stage), fills.size());
+  }
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
+      "font-family=\"sans-serif\">\n<defs>\n{2}{3}</defs>\n<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n"
+      "<text x=\"{4}\" y=\"26\" font-size=\"13\" fill=\"#475569\">{5}: payloads solid, streams dashed, round ends are "
+      "terminals, one colour a process</text>\n",
+      width, height, marker("payload", "#334155"), marker("stream", "#0369a1"), kMargin, escaped(spec.name));
+  for (const StageSpec& stage : spec.stages) {
+    for (const std::string& target : stage.next) out += edge(boxes[stage.name], boxes[target], false);
+    for (const std::string& target : stage.stream_to) out += edge(boxes[stage.name], boxes[target], true);
+  }
+  for (const StageSpec& stage : spec.stages) {
+    out += box(stage, boxes[stage.name], stage.name == spec.entry, kFills[fills[place(stage)] % std::size(kFills)]);
+  }
+  return out + "</svg>\n";
+}
+
+// Over every field that changes what a member does, each ended by a byte that no name holds.
+uint64_t PipelineSpec::hash() const {
+  std::string all;
+  const auto add = [&all](const auto& field) { all += fmt::format("{}\x1f", field); };
+  const auto add_list = [&](const std::vector<std::string>& list) {
+    add(list.size());
+    for (const std::string& element : list) add(element);
+  };
+  const auto add_map = [&](const std::map<std::string, std::string>& map) {
+    add(map.size());
+    for (const auto& [key, value] : map) add(key), add(value);
+  };
+  const auto add_relay = [&](const RelaySpec& r) { add(r.backend), add(r.pool_mib), add(r.credits), add(r.lease_ms); };
+  add(name), add(entry), add(terminals_rule), add(request_timeout_s), add(max_requests), add_relay(relay);
+  add_map(env_defaults);
+  for (const StageSpec& s : stages) {
+    add(s.name), add(s.worker), add(s.terminal), add(s.route), add(s.wait_for_rule), add(s.merge),
+        add(s.stream_done_to);
+    add(s.can_accept_stream_before_payload), add(s.process), add(s.host), add(s.replicas), add_relay(s.relay);
+    add(s.resources.threads), add(s.resources.memory_mib), add(s.resources.max_requests);
+    add_list(s.next), add_list(s.wait_for), add_list(s.stream_to), add_map(s.project_payload), add_map(s.env);
+    if (const auto lifted = lift(s.args); lifted.ok()) add(lifted->tree);
+  }
+  return XXH3_64bits(all.data(), all.size());
+}
+
+}  // namespace millrace

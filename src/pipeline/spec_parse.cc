@@ -1,0 +1,276 @@
+// YAML to PipelineSpec: the shape of the file. What its parts must be together is checked in spec_check.cc.
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "base/nearest.h"
+#include "payload/packing.h"
+#include "pipeline/spec_errors.h"
+#include "wire/limits.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t kMaxQuoted = 64;  // bytes of a user's text in a message
+
+int line_of(const YAML::Node& node) { return node.Mark().line + 1; }
+
+std::string quoted(const YAML::Node& node) {
+  if (node.IsMap()) return "a map";
+  if (node.IsSequence()) return "a list";
+  if (!node.IsScalar()) return "nothing";
+  return fmt::format("'{}'", node.Scalar().substr(0, kMaxQuoted));
+}
+
+template <typename T>
+std::optional<T> scalar_as(const YAML::Node& node) {
+  T out{};
+  // A quoted scalar has the tag "!": it is text, whatever it looks like.
+  if (!node.IsScalar() || node.Tag() == "!" || !YAML::convert<T>::decode(node, out)) return std::nullopt;
+  return out;
+}
+
+// One map of the file: each key is asked for by name, and finish() complains of those that nobody asked for.
+class MapReader {
+ public:
+  MapReader(const YAML::Node& node, std::string what, SpecErrors& errors)
+      : node_(node), what_(std::move(what)), errors_(errors) {
+    if (!node.IsMap()) {
+      errors_.add(line_of(node), "{} is {}; wanted a map", what_, quoted(node));
+      return;
+    }
+    for (const auto& entry : node) {
+      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "?";
+      if (!entries_.emplace(key, entry.second).second) {
+        errors_.add(line_of(entry.first), "{} has the key '{}' twice", what_, key.substr(0, kMaxQuoted));
+      }
+      lines_.emplace(key, line_of(entry.first));
+    }
+  }
+
+  int line() const { return line_of(node_); }
+  bool has(const std::string& key) const { return entries_.contains(key); }
+  std::optional<YAML::Node> take(const char* key) {
+    known_.push_back(key);
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.IsNull()) return std::nullopt;
+    return found->second;
+  }
+  void text(const char* key, std::string& out) {
+    const auto node = take(key);
+    if (!node) return;
+    if (!node->IsScalar()) return wrong(key, *node, "text");
+    out = node->Scalar();
+  }
+  void flag(const char* key, bool& out) {
+    const auto node = take(key);
+    if (!node) return;
+    const auto value = scalar_as<bool>(*node);
+    if (!value) return wrong(key, *node, "true or false");
+    out = *value;
+  }
+  template <typename T>
+  void integer(const char* key, T& out, int64_t least, int64_t most) {
+    const auto node = take(key);
+    if (!node) return;
+    const auto value = scalar_as<int64_t>(*node);
+    if (!value || *value < least || *value > most) {
+      return wrong(key, *node, fmt::format("an integer from {} to {}", least, most));
+    }
+    out = static_cast<T>(*value);
+  }
+  // One name, or a list of them, each once.
+  void names(const char* key, std::vector<std::string>& out) {
+    const auto node = take(key);
+    if (!node) return;
+    if (node->IsScalar()) {
+      out.push_back(node->Scalar());
+      return;
+    }
+    if (!node->IsSequence()) return wrong(key, *node, "a name or a list of names");
+    for (const auto& element : *node) {
+      if (!element.IsScalar()) return wrong(key, element, "a list of names");
+      if (std::find(out.begin(), out.end(), element.Scalar()) != out.end()) {
+        errors_.add(line_of(element), "{} of {} names {} twice", key, what_, quoted(element));
+        continue;
+      }
+      out.push_back(element.Scalar());
+    }
+  }
+  void text_map(const char* key, std::map<std::string, std::string>& out) {
+    const auto node = take(key);
+    if (!node) return;
+    if (!node->IsMap()) return wrong(key, *node, "a map of texts");
+    for (const auto& entry : *node) {
+      if (!entry.second.IsScalar()) return wrong(key, entry.second, "a map of texts");
+      if (!out.emplace(entry.first.Scalar(), entry.second.Scalar()).second) {
+        errors_.add(line_of(entry.first), "{} of {} has the key {} twice", key, what_, quoted(entry.first));
+      }
+    }
+  }
+  void finish() {
+    for (const auto& [key, value] : entries_) {
+      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+      errors_.add(lines_[key], "{} has the unknown key '{}'; did you mean '{}'?", what_, key.substr(0, kMaxQuoted),
+                  nearest_name(key, known_));
+    }
+  }
+  void wrong(const char* key, const YAML::Node& seen, std::string_view wanted) {
+    errors_.add(line_of(seen), "{} of {} is {}; wanted {}", key, what_, quoted(seen), wanted);
+  }
+
+ private:
+  const YAML::Node node_;
+  const std::string what_;
+  SpecErrors& errors_;
+  std::map<std::string, YAML::Node> entries_;
+  std::map<std::string, int> lines_;
+  std::vector<std::string_view> known_;
+};
+
+// Arguments of a worker, typed as YAML's core schema has it. `budget` bounds what aliases can unfold to.
+Value to_value(const YAML::Node& node, int depth, std::size_t& budget) {
+  if (depth > kMaxValueDepth || budget == 0) return {};
+  --budget;
+  if (node.IsMap()) {
+    ValueMap map;
+    for (const auto& entry : node) map.emplace_back(entry.first.Scalar(), to_value(entry.second, depth + 1, budget));
+    return map;
+  }
+  if (node.IsSequence()) {
+    ValueList list;
+    for (const auto& element : node) list.push_back(to_value(element, depth + 1, budget));
+    return list;
+  }
+  if (!node.IsScalar()) return {};
+  if (const auto value = scalar_as<int64_t>(node)) return *value;
+  if (const auto value = scalar_as<double>(node)) return *value;
+  if (const auto value = scalar_as<bool>(node)) return *value;
+  return node.Scalar();
+}
+
+void read_relay(const YAML::Node& node, const std::string& what, RelaySpec& out, SpecErrors& errors) {
+  if (node.IsScalar()) {
+    out.backend = node.Scalar();
+    return;
+  }
+  MapReader map(node, what, errors);
+  map.text("backend", out.backend);
+  map.integer("pool_mib", out.pool_mib, 1, 1 << 20);
+  map.integer("credits", out.credits, 1, 1 << 16);
+  map.integer("lease_ms", out.lease_ms, 100, 3'600'000);
+  map.finish();
+}
+
+void read_resources(const YAML::Node& node, const std::string& what, StageResources& out, SpecErrors& errors) {
+  MapReader map(node, what, errors);
+  map.integer("threads", out.threads, 0, 1024);
+  map.integer("memory_mib", out.memory_mib, 0, int64_t{1} << 30);
+  map.integer("max_requests", out.max_requests, 1, 1 << 20);
+  map.finish();
+}
+
+StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec& relay, SpecErrors& errors) {
+  StageSpec stage;
+  stage.line = line_of(node);
+  stage.relay = relay;
+  std::string what = fmt::format("stage {}", index + 1);
+  if (node.IsMap() && node["name"] && node["name"].IsScalar()) {
+    what = fmt::format("stage '{}'", node["name"].Scalar().substr(0, kMaxQuoted));
+  }
+  MapReader map(node, what, errors);
+  map.text("name", stage.name);
+  map.text("worker", stage.worker);
+  map.names("next", stage.next);
+  map.flag("terminal", stage.terminal);
+  map.text("route", stage.route);
+  map.names("wait_for", stage.wait_for);
+  map.text("wait_for_rule", stage.wait_for_rule);
+  map.text("merge", stage.merge);
+  map.names("stream_to", stage.stream_to);
+  map.text("stream_done_to", stage.stream_done_to);
+  map.flag("can_accept_stream_before_payload", stage.can_accept_stream_before_payload);
+  map.text_map("project_payload", stage.project_payload);
+  stage.process = stage.name;
+  map.text("process", stage.process);
+  map.text("host", stage.host);
+  map.integer("replicas", stage.replicas, 1, kMaxReplicasOfStage);
+  map.text_map("env", stage.env);
+  if (const auto args = map.take("args")) {
+    std::size_t budget = kMaxValueNodes;
+    if (!args->IsMap()) map.wrong("args", *args, "a map");
+    stage.args = to_value(*args, 0, budget);
+    if (budget == 0) errors.add(line_of(*args), "args of {} unfold to over {} values", what, kMaxValueNodes);
+  }
+  if (const auto own = map.take("relay")) read_relay(*own, "relay of " + what, stage.relay, errors);
+  if (const auto own = map.take("resources")) read_resources(*own, "resources of " + what, stage.resources, errors);
+  map.finish();
+  return stage;
+}
+
+void read_stages(const YAML::Node& list, PipelineSpec& spec, SpecErrors& errors) {
+  if (!list.IsSequence() || list.size() == 0 || list.size() > static_cast<std::size_t>(kMaxStages)) {
+    errors.add(line_of(list), "stages is {} of {}; wanted a list of 1 to {} stages", quoted(list), list.size(),
+               kMaxStages);
+    return;
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) spec.stages.push_back(read_stage(list[i], i, spec.relay, errors));
+}
+
+PipelineSpec read_pipeline(const YAML::Node& root, SpecErrors& errors) {
+  PipelineSpec spec;
+  MapReader map(root, "the pipeline", errors);
+  map.text("name", spec.name);
+  map.text("entry", spec.entry);
+  map.text("terminals_rule", spec.terminals_rule);
+  map.text_map("env_defaults", spec.env_defaults);
+  map.integer("request_timeout_s", spec.request_timeout_s, 1, 7 * 24 * 3600);
+  map.integer("max_requests", spec.max_requests, 1, 1 << 20);
+  map.text("control", spec.control);
+  map.text("key_file", spec.key_file);
+  if (const auto relay = map.take("relay")) read_relay(*relay, "relay of the pipeline", spec.relay, errors);
+  const auto stages = map.take("stages");
+  if (stages) {
+    read_stages(*stages, spec, errors);
+  } else if (root.IsMap()) {
+    errors.add(map.line(), "the pipeline has no stages; wanted a list of 1 to {}", kMaxStages);
+  }
+  map.finish();
+  if (spec.entry.empty() && !spec.stages.empty()) spec.entry = spec.stages.front().name;
+  return spec;
+}
+
+}  // namespace
+
+Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& file, const Library& library) {
+  if (yaml.size() > kMaxSpecBytes) {
+    return error(StatusCode::kTooLarge, "{}: {} bytes; wanted at most {}", file, yaml.size(), kMaxSpecBytes);
+  }
+  SpecErrors errors(file);
+  PipelineSpec spec;
+  try {
+    const YAML::Node root = YAML::Load(std::string(yaml));
+    if (!root.IsMap()) return invalid_argument("{}:1: the file is {}; wanted a map with 'stages'", file, quoted(root));
+    spec = read_pipeline(root, errors);
+  } catch (const YAML::Exception& problem) {
+    return invalid_argument("{}:{}: not YAML: {}", file, problem.mark.line + 1, problem.msg);
+  }
+  if (errors.empty()) check_pipeline(spec, library, errors);
+  RETURN_IF_ERROR(errors.status());
+  return spec;
+}
+
+Result<PipelineSpec> load_pipeline(const std::string& path, const Library& library) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return error(StatusCode::kNotFound, "{}: cannot be read; wanted a pipeline in YAML", path);
+  }
+  return parse_pipeline(text.str(), path, library);
+}
+
+}  // namespace millrace
