@@ -1,5 +1,6 @@
 // What the terminals say: chunks and results, fetched where they came through a relay, in order to the sink.
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "base/log.h"
@@ -11,6 +12,34 @@ namespace {
 
 Status of_stage(const std::string& stage, const Status& status) {
   return status.with_prefix(fmt::format("stage '{}'", stage));
+}
+
+// The same value in memory of our own. As deep as restore() allows at most.
+Value copied(const Value& value) {
+  if (const auto* list = value.get<ValueList>()) {
+    ValueList out;
+    for (const Value& element : *list) out.push_back(copied(element));
+    return out;
+  }
+  if (const auto* map = value.get<ValueMap>()) {
+    ValueMap out;
+    for (const auto& [key, element] : *map) out.emplace_back(key, copied(element));
+    return out;
+  }
+  const auto* tensor = value.get<SharedTensor>();
+  if (tensor == nullptr || tensor->bytes.empty() || tensor->bytes.device() != Device::kHost) return value;
+  Buffer buffer(tensor->bytes.size_bytes());
+  std::memcpy(buffer.data(), tensor->bytes.data(), buffer.size_bytes());
+  return SharedTensor{tensor->dtype, tensor->shape, SharedBytes(std::move(buffer))};
+}
+
+// A client that does not read must not keep the credits of a stage's relay from everybody else.
+void give_back(Feed& feed) {
+  for (Piece& piece : feed.pieces) {
+    if (!piece.lent || !piece.value) continue;
+    piece.value = copied(*piece.value);
+    piece.lent = false;
+  }
 }
 
 std::size_t bytes_of(const wire::Payload& payload) {
@@ -159,7 +188,9 @@ void Coordinator::arrive(Arrival& arrival, int64_t now_ms) {
     feed.result = std::move(arrival.value).value();
   } else {
     for (Piece& piece : feed.pieces) {
-      if (piece.chunk_id == *arrival.chunk) piece.value = std::move(arrival.value).value();
+      if (piece.chunk_id != *arrival.chunk) continue;
+      piece.value = std::move(arrival.value).value();
+      piece.lent = true;
     }
   }
   flush(arrival.id, now_ms);
@@ -174,6 +205,7 @@ void Coordinator::flush(ReqId id, int64_t now_ms) {
   bool full = false;
   for (auto& [stage, feed] : request->feeds) {
     full = full || !flush_feed(*request, stage, feed);
+    if (full) give_back(feed);
     if (feed.settled()) request->open &= ~(uint64_t{1} << stage);
   }
   if (full) {

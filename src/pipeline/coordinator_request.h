@@ -83,6 +83,7 @@ struct Piece {
   uint64_t chunk_id = 0;
   std::size_t bytes = 0;
   std::optional<Value> value;  // once it is here
+  bool lent = false;           // its bytes are a relay's
 };
 
 // What one terminal has said about a request.

@@ -161,7 +161,7 @@ PipelineHealth Coordinator::health() const {
   health.draining = draining_;
   for (const SeatView& seat : members_.seats()) {
     wire::StageStatus& status = health.stages.emplace_back(seat.status);
-    status.stage = seat.name;
+    status.stage = seat.stage;
     status.replica = seat.replica;
     const std::string why = members_.why_not_serving(seat);
     if (why.empty()) continue;

@@ -1,0 +1,268 @@
+// The coordinator and its stages: who is ready, what a lost one costs, replicas, orders.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "pipeline/testing/coordinator_harness.h"
+
+namespace millrace::testing {
+namespace {
+
+using CoordinatorStages = CoordinatorHarness;
+
+TEST_F(CoordinatorStages, ItIsReadyWhenEveryStageHasAReplicaThatIs) {
+  make();
+  EXPECT_EQ(core->health().reason, "prepare: starting");
+  Client early;
+  submit(early);
+  EXPECT_EQ(early.end.status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(early.end.status.message(), "the pipeline is not ready: prepare: starting");
+  for (const std::string stage : {"prepare", "decode", "talk", "tone"}) join(stage);
+  core->handle(registration("think", 1, 1), now);
+  EXPECT_EQ(core->health().reason, "think-0: starting");
+  wire::StageStatus loading{.stage = "think", .incarnation = 1, .message = "weights", .progress = 0.5, .replica = 1};
+  core->handle(loading, now);
+  EXPECT_FALSE(core->health().ready);
+  beat("think", 1);
+  const PipelineHealth health = core->health();
+  EXPECT_TRUE(health.ready);
+  EXPECT_EQ(health.reason, "think-0: starting");  // ready, but not with all
+  ASSERT_EQ(health.stages.size(), 6u);
+  EXPECT_EQ(health.stages[1].stage, "think");
+  EXPECT_EQ(health.stages[1].replica, 0u);
+  EXPECT_EQ(health.stages[1].state, wire::StageState::kLoading);
+  EXPECT_EQ(health.stages[2].state, wire::StageState::kReady);
+}
+
+TEST_F(CoordinatorStages, EveryIdIsOfReplicasThatServe) {
+  spec.max_requests = 400;
+  make();
+  everybody_joins();
+  std::set<uint32_t> seen;
+  for (int i = 0; i < 64; ++i) {
+    Client client;
+    seen.insert(thinker_of(submit(client)));
+    core->fail_all(Status(StatusCode::kInternal, "x"), now);
+  }
+  EXPECT_EQ(seen.size(), 2u);
+  core->down("think", 1, 1, "killed", now);
+  for (int i = 0; i < 64; ++i) {
+    Client client;
+    EXPECT_EQ(thinker_of(submit(client)), 0u);
+    EXPECT_EQ(client.ends, 0);
+    core->fail_all(Status(StatusCode::kInternal, "x"), now);
+  }
+}
+
+TEST_F(CoordinatorStages, ALostReplicaCostsItsOwnRequestsAlone) {
+  spec.max_requests = 64;
+  make();
+  everybody_joins();
+  std::vector<Client> clients(40);
+  std::vector<ReqId> ids;
+  for (Client& client : clients) ids.push_back(submit(client));
+  pass(2500, "think-1");
+  int lost_requests = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const bool its = thinker_of(ids[i]) == 1;
+    EXPECT_EQ(clients[i].ends, its ? 1 : 0);
+    if (!its) continue;
+    ++lost_requests;
+    EXPECT_EQ(clients[i].end.status.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(clients[i].end.status.message(), "stage 'think': think-1 stopped: silent for 2000 ms");
+  }
+  EXPECT_GT(lost_requests, 5);
+  EXPECT_LT(lost_requests, 35);
+  ASSERT_EQ(lost_seats.size(), 1u);
+  EXPECT_EQ(lost_seats[0].first, "think-1");
+  EXPECT_TRUE(core->health().ready);
+  // The dead one need not acknowledge.
+  EXPECT_EQ(core->books().awaited_acks, 4u * static_cast<unsigned>(lost_requests));
+  acknowledge_aborts();
+  EXPECT_EQ(core->books().open_aborts, 0u);
+}
+
+TEST_F(CoordinatorStages, AStageThatIsNotNeededAnyMoreMayDie) {
+  Client text, both, past;
+  const ReqId first = submit(text, {.terminals = std::vector<std::string>{"decode"}});
+  const ReqId second = submit(both);
+  const ReqId third = submit(past);
+  complete(third, "tone", in_tree(Value("beep")));
+  core->down("talk", 0, 1, "killed", now);
+  EXPECT_EQ(text.ends, 0);  // never needs it
+  EXPECT_EQ(both.ends, 1);  // its tone comes through there
+  EXPECT_EQ(past.ends, 0);  // has its tone already
+  for (const ReqId id : {first, third}) complete(id, "decode", in_tree(Value("text")));
+  EXPECT_TRUE(text.end.status.ok());
+  EXPECT_TRUE(past.end.status.ok());
+  EXPECT_TRUE(same_bits(past.end.value, Value(ValueMap{{"decode", "text"}, {"tone", "beep"}})));
+  complete(second, "decode", in_tree(Value("text")));
+  EXPECT_EQ(both.ends, 1);
+}
+
+TEST_F(CoordinatorStages, ATerminalIsNeededUntilItsBytesAreHere) {
+  Client client;
+  const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
+  complete(id, "decode", through_relay("result"));
+  core->down("decode", 0, 1, "killed", now);
+  EXPECT_EQ(client.ends, 1);
+  payloads.finish("result", Value("text"));
+  core->tick(now);
+  acknowledge_aborts();
+  EXPECT_EQ(client.ends, 1);
+}
+
+TEST_F(CoordinatorStages, ZombiesAreIgnoredAndCounted) {
+  Client client;
+  core->down("decode", 0, 1, "silent", now);
+  join("decode", 0, 2);
+  const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
+  complete(id, "decode", in_tree(Value("stale")));  // of incarnation 1
+  chunk(id, "decode", 0, in_tree(Value("stale")));
+  fail(id, "decode", StatusCode::kInternal, "stale");
+  wire::Origin other_session = from("decode", 0, 2);
+  other_session.session = kSession - 1;
+  core->handle(wire::Complete{.id = id, .from = other_session, .result = in_tree(Value("stale"))}, now);
+  EXPECT_EQ(client.ends, 0);
+  EXPECT_TRUE(client.chunks.empty());
+  EXPECT_EQ(core->books().fenced, 4u);
+  core->handle(wire::Complete{.id = id, .from = from("decode", 0, 2), .result = in_tree(Value("fresh"))}, now);
+  EXPECT_TRUE(same_bits(client.end.value, Value("fresh")));
+}
+
+TEST_F(CoordinatorStages, AResultOfAReplicaThatTheRequestDoesNotHaveIsIgnored) {
+  spec.stages[2].replicas = 2;
+  make();
+  everybody_joins();
+  Client client;
+  const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
+  const uint32_t right = choose_replica(id, "decode", 2);
+  for (const uint32_t replica : {1 - right, right}) {
+    EXPECT_EQ(client.ends, 0);
+    core->handle(
+        wire::Complete{.id = id, .from = from("decode", replica), .result = in_tree(Value(static_cast<int>(replica)))},
+        now);
+  }
+  EXPECT_TRUE(same_bits(client.end.value, Value(static_cast<int>(right))));
+  EXPECT_EQ(core->books().ignored, 1u);
+}
+
+TEST_F(CoordinatorStages, TheNewcomerHearsOfOpenAborts) {
+  Client client;
+  const ReqId id = submit(client);
+  core->cancel(id, now);
+  core->down("talk", 0, 1, "killed", now);
+  EXPECT_EQ(core->books().awaited_acks, 4u);
+  (void)box("talk").take<wire::AbortRequest>();
+  join("talk", 0, 2);
+  EXPECT_EQ(core->books().awaited_acks, 5u);
+  core->tick(now += 500);
+  EXPECT_EQ(box("talk").take<wire::AbortRequest>().size(), 1u);
+  core->handle(wire::AbortAck{id, from("talk", 0, 1)}, now);  // of the dead one: does not count
+  EXPECT_EQ(core->books().awaited_acks, 5u);
+  core->handle(wire::AbortAck{id, from("talk", 0, 2)}, now);
+  acknowledge_aborts();
+  expect_quiet();
+}
+
+TEST_F(CoordinatorStages, AnAbortThatIsNeverAcknowledgedIsGivenUp) {
+  Client client;
+  core->cancel(submit(client), now);
+  for (const std::string stage : {"prepare", "decode", "tone"}) box(stage).messages.clear();
+  pass(int64_t{kMaxAbortTries} * kAbortRetryMs + 1000);
+  EXPECT_EQ(core->books().aborts_given_up, 1u);
+  expect_quiet();
+}
+
+TEST_F(CoordinatorStages, WhoIsRefusedHearsWhy) {
+  core->handle(registration("nobody", 0, 1), now);
+  const auto answers = box("nobody").take<wire::Welcome>();
+  ASSERT_EQ(answers.size(), 1u);
+  ASSERT_TRUE(answers[0].refused);
+  EXPECT_EQ(answers[0].refused->code, StatusCode::kNotFound);
+}
+
+// ---- orders
+
+struct Answer {
+  int calls = 0;
+  std::vector<wire::AdminReply> replies;
+  AdminOrders::Done done() {
+    return [this](std::vector<wire::AdminReply> all) { ++calls, replies = std::move(all); };
+  }
+  const wire::AdminReply& of(const std::string& stage) const {
+    for (const auto& reply : replies) {
+      if (reply.stage == stage) return reply;
+    }
+    throw std::runtime_error("no reply of " + stage);
+  }
+};
+
+TEST_F(CoordinatorStages, AnOrderGoesToAllAndEachAnswersOnce) {
+  Answer answer;
+  core->admin({.argument = "now", .timeout_ms = 1000}, answer.done(), now);
+  for (const SeatView& seat : core->members().seats()) {
+    EXPECT_EQ(answer.calls, 0);
+    const auto asked = box(seat.stage, seat.replica).take<wire::AdminRequest>();
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_EQ(asked[0].argument, "now");
+    EXPECT_EQ(asked[0].timeout_ms, 1000);
+    core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kOk, "done by " + seat.name}, now);
+    core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kInternal, "again"}, now);
+  }
+  ASSERT_EQ(answer.calls, 1);
+  ASSERT_EQ(answer.replies.size(), 6u);
+  EXPECT_EQ(answer.of("think-1").message, "done by think-1");
+  EXPECT_EQ(core->books().late, 6u);
+  expect_quiet();
+}
+
+TEST_F(CoordinatorStages, SilentAndDeadStagesAreAnsweredFor) {
+  core->down("tone", 0, 1, "killed", now);
+  Answer answer;
+  core->admin({.stages = {"decode", "talk", "tone"}, .timeout_ms = 1000}, answer.done(), now);
+  EXPECT_TRUE(box("prepare").take<wire::AdminRequest>().empty());
+  EXPECT_TRUE(box("tone").take<wire::AdminRequest>().empty());
+  core->down("talk", 0, 1, "killed", now);
+  pass(750);
+  EXPECT_EQ(answer.calls, 0);
+  pass(250);
+  ASSERT_EQ(answer.calls, 1);
+  ASSERT_EQ(answer.replies.size(), 3u);
+  EXPECT_EQ(answer.of("decode").code, StatusCode::kDeadline);
+  EXPECT_EQ(answer.of("talk").code, StatusCode::kUnavailable);
+  EXPECT_EQ(answer.of("tone").code, StatusCode::kUnavailable);
+  // What comes too late, or of somebody else, changes nothing.
+  const auto asked = box("decode").take<wire::AdminRequest>();
+  core->handle(wire::AdminReply{asked[0].id, "decode", StatusCode::kOk, ""}, now);
+  EXPECT_EQ(answer.calls, 1);
+  expect_quiet();
+}
+
+TEST_F(CoordinatorStages, OrdersAreBoundedAndUnknownStagesRefused) {
+  std::vector<Answer> answers(kMaxOpenOrders);
+  for (Answer& answer : answers) core->admin({.timeout_ms = 60'000}, answer.done(), now);
+  Answer refused, unknown;
+  core->admin({.timeout_ms = 1}, refused.done(), now);
+  EXPECT_EQ(refused.of("coordinator").code, StatusCode::kResourceExhausted);
+  core->fail_all(Status(StatusCode::kUnavailable, "shutting down"), now);
+  for (const Answer& answer : answers) {
+    EXPECT_EQ(answer.calls, 1);
+    EXPECT_EQ(answer.replies.size(), 6u);
+    EXPECT_EQ(answer.replies[0].message, "shutting down");
+  }
+  core->admin({.stages = {"decode", "nobody"}}, unknown.done(), now);
+  EXPECT_EQ(unknown.calls, 1);
+  EXPECT_EQ(unknown.of("coordinator").code, StatusCode::kNotFound);
+  expect_quiet();
+}
+
+TEST_F(CoordinatorStages, AFullInboxIsAnAnswerToo) {
+  box("tone").full = true;
+  Answer answer;
+  core->admin({.stages = {"tone"}, .timeout_ms = 1000}, answer.done(), now);
+  EXPECT_EQ(answer.of("tone").code, StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace millrace::testing

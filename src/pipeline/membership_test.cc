@@ -1,0 +1,240 @@
+#include "pipeline/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+using Kind = MembershipEvent::Kind;
+
+PipelineSpec two_stages() {
+  PipelineSpec spec{.name = "two", .entry = "a"};
+  spec.stages = {{.name = "a", .next = {"b"}}, {.name = "b", .terminal = true, .host = "far", .replicas = 2}};
+  return spec;
+}
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  static wire::Register registration(const std::string& stage, uint32_t replica, uint64_t incarnation) {
+    wire::Register message{.reply_to = stage + "-door", .spec_hash = 5};
+    message.self = {.stage = stage, .replica = replica, .incarnation = incarnation, .endpoint = "e", .pid = 9};
+    return message;
+  }
+  void join(const std::string& stage, uint32_t replica = 0, uint64_t incarnation = 1) {
+    members.hear(registration(stage, replica, incarnation), now);
+  }
+  void beat(const std::string& stage, uint32_t replica, uint64_t incarnation,
+            wire::StageState state = wire::StageState::kReady) {
+    members.hear(wire::StageStatus{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica},
+                 now);
+  }
+  // The answers to a registration, of what was said since the last call.
+  std::vector<wire::Welcome> welcomes() {
+    std::vector<wire::Welcome> out;
+    for (const auto& message : members.take_messages()) {
+      if (const auto* welcome = std::get_if<wire::Welcome>(&message.message)) out.push_back(*welcome);
+    }
+    return out;
+  }
+  std::vector<wire::Peers> tables() {
+    std::vector<wire::Peers> out;
+    for (const auto& message : members.take_messages()) {
+      if (const auto* table = std::get_if<wire::Peers>(&message.message)) out.push_back(*table);
+    }
+    return out;
+  }
+  StatusCode refusal(const wire::Register& message) {
+    (void)welcomes();
+    members.hear(message, now);
+    const auto said = welcomes();
+    EXPECT_EQ(said.size(), 1u);
+    return said.empty() || !said[0].refused ? StatusCode::kOk : said[0].refused->code;
+  }
+  wire::Origin origin(const std::string& stage, uint64_t incarnation, uint64_t session = 7) {
+    return {.session = session, .stage = stage, .incarnation = incarnation};
+  }
+
+  int64_t now = 100;
+  PipelineSpec spec = two_stages();
+  Membership members{spec, {.session = 7, .spec_hash = 5}, 100};
+};
+
+TEST_F(MembershipTest, AStageIsWelcomedAndEverybodyGetsTheTable) {
+  join("a");
+  const auto said = members.take_messages();
+  ASSERT_EQ(said.size(), 2u);
+  const auto& welcome = std::get<wire::Welcome>(said[0].message);
+  EXPECT_EQ(welcome.stage, "a");
+  EXPECT_EQ(welcome.incarnation, 1u);
+  EXPECT_EQ(welcome.from.session, 7u);
+  EXPECT_EQ(welcome.lease_ms, 2000);
+  EXPECT_FALSE(welcome.refused);
+  const auto& table = std::get<wire::Peers>(said[1].message);
+  EXPECT_EQ(table.epoch, 1u);
+  ASSERT_EQ(table.peers.size(), 1u);
+  EXPECT_TRUE(table.peers[0].up);
+  join("b", 1);
+  const auto after = tables();
+  ASSERT_EQ(after.size(), 2u);  // to both
+  EXPECT_EQ(after[0].epoch, 2u);
+  EXPECT_EQ(after[0].peers.size(), 2u);
+  const auto events = members.take_events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(members.seats()[events[1].seat].name, "b-1");
+}
+
+TEST_F(MembershipTest, ARepeatedRegistrationIsAnsweredAndChangesNothing) {
+  join("a");
+  (void)members.take_messages();
+  (void)members.take_events();
+  join("a");
+  EXPECT_EQ(welcomes().size(), 1u);
+  EXPECT_TRUE(members.take_events().empty());
+  EXPECT_EQ(members.epoch(), 1u);
+}
+
+TEST_F(MembershipTest, Refusals) {
+  EXPECT_EQ(refusal(registration("c", 0, 1)), StatusCode::kNotFound);
+  EXPECT_EQ(refusal(registration("a", 1, 1)), StatusCode::kInvalidArgument);
+  wire::Register other = registration("a", 0, 1);
+  other.spec_hash = 6;
+  EXPECT_EQ(refusal(other), StatusCode::kConflict);
+  EXPECT_EQ(refusal(registration("a", 0, 0)), StatusCode::kConflict);  // incarnations count from 1
+  EXPECT_EQ(refusal(registration("a", 0, 4)), StatusCode::kOk);
+  EXPECT_EQ(refusal(registration("a", 0, 3)), StatusCode::kConflict);     // not newer
+  EXPECT_EQ(refusal(registration("a", 0, 5)), StatusCode::kUnavailable);  // the other one lives
+  wire::Register double_ganger = registration("a", 0, 4);
+  double_ganger.self.pid = 10;
+  EXPECT_EQ(refusal(double_ganger), StatusCode::kConflict);
+  EXPECT_EQ(members.counters().refused, 7u);
+  EXPECT_EQ(members.counters().unknown, 2u);
+}
+
+TEST_F(MembershipTest, WhoIsExpectedAloneMayCome) {
+  members.expect("a", 0, 8);
+  EXPECT_EQ(refusal(registration("a", 0, 9)), StatusCode::kConflict);
+  EXPECT_EQ(refusal(registration("a", 0, 8)), StatusCode::kOk);
+}
+
+TEST_F(MembershipTest, HeartbeatsRenewTheLeaseAndSilenceLosesIt) {
+  join("a");
+  join("b");
+  (void)members.take_events();
+  for (const int64_t end = now + 5000; now < end; now += 250) {
+    beat("a", 0, 1);
+    if (now < 1000) beat("b", 0, 1);
+    members.tick(now);
+    const auto events = members.take_events();
+    // b was last heard at 850 and is lost with the first tick that is 2000 ms later.
+    EXPECT_EQ(events.size(), now == 2850 ? 1u : 0u) << now;
+    for (const auto& event : events) {
+      EXPECT_EQ(event.kind, Kind::kLost);
+      EXPECT_EQ(members.seats()[event.seat].name, "b-0");
+      EXPECT_EQ(event.reason, "silent for 2000 ms");
+    }
+  }
+  const auto said = tables();
+  const auto& last = said.back().peers;
+  ASSERT_EQ(last.size(), 2u);
+  EXPECT_FALSE(last[1].up);
+}
+
+TEST_F(MembershipTest, TheTableIsSaidAgain) {
+  join("a");
+  (void)members.take_messages();
+  for (int i = 0; i < 8; ++i) now += 250, beat("a", 0, 1), members.tick(now);
+  EXPECT_EQ(tables().size(), 2u);
+  EXPECT_EQ(members.epoch(), 1u);
+}
+
+TEST_F(MembershipTest, ACoordinatorThatSleptItselfBlamesNobody) {
+  join("a");
+  members.tick(now += 100);
+  members.tick(now += 60'000);
+  EXPECT_EQ(members.take_events().size(), 1u);  // that it joined
+  for (int i = 0; i < 8; ++i) members.tick(now += 250);
+  const auto events = members.take_events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Kind::kLost);
+}
+
+TEST_F(MembershipTest, AZombieIsFencedAndToldOnce) {
+  join("a");
+  beat("a", 0, 1);
+  members.down("a", 0, 1, "killed", now);
+  (void)members.take_messages();
+  EXPECT_FALSE(members.admit(origin("a", 1)));
+  beat("a", 0, 1);
+  beat("a", 0, 1);
+  const auto said = welcomes();
+  ASSERT_EQ(said.size(), 1u);  // not for each heartbeat
+  ASSERT_TRUE(said[0].refused);
+  EXPECT_NE(said[0].refused->message.find("lost its lease (killed)"), std::string::npos);
+  EXPECT_EQ(members.counters().fenced, 3u);
+  EXPECT_FALSE(members.seats()[0].up);
+}
+
+TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
+  join("a", 0, 1);
+  members.down("a", 0, 1, "killed", now);
+  members.down("a", 0, 1, "killed", now);  // said twice
+  join("a", 0, 2);
+  members.down("a", 0, 1, "killed", now);  // old news
+  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_TRUE(members.admit(origin("a", 2)));
+  EXPECT_FALSE(members.admit(origin("a", 1)));
+  EXPECT_FALSE(members.admit(origin("a", 2, 6)));  // of another session
+  EXPECT_FALSE(members.admit(origin("z", 2)));
+  EXPECT_EQ(members.counters().fenced, 2u);
+  EXPECT_EQ(members.counters().unknown, 1u);
+  beat("a", 0, 1, wire::StageState::kFailed);
+  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_EQ(members.take_events().size(), 3u);
+}
+
+TEST_F(MembershipTest, OneWhoseWelcomeWasLostMayComeAgain) {
+  join("a", 0, 3);
+  members.down("a", 0, 3, "silent", now);
+  EXPECT_EQ(refusal(registration("a", 0, 3)), StatusCode::kOk);  // it has never sent a heartbeat
+  beat("a", 0, 3);
+  members.down("a", 0, 3, "silent", now);
+  EXPECT_EQ(refusal(registration("a", 0, 3)), StatusCode::kConflict);
+  EXPECT_EQ(refusal(registration("a", 0, 4)), StatusCode::kOk);
+}
+
+TEST_F(MembershipTest, AStageThatStandsStillOrFailsIsLost) {
+  join("a");
+  join("b");
+  (void)members.take_events();
+  beat("a", 0, 1, wire::StageState::kStalled);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(members.take_events().empty());
+    now += 250;
+    beat("a", 0, 1, wire::StageState::kStalled);
+    members.tick(now);
+  }
+  auto events = members.take_events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(members.seats()[events[0].seat].name, "a");
+  members.hear(wire::StageStatus{.stage = "b", .incarnation = 1, .state = wire::StageState::kFailed, .message = "oom"},
+               now);
+  events = members.take_events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].reason, "oom");
+}
+
+TEST_F(MembershipTest, OneThatIsStalledForAMomentIsNot) {
+  join("a");
+  (void)members.take_events();
+  for (int i = 0; i < 20; ++i) {
+    now += 250;
+    beat("a", 0, 1, i % 2 == 0 ? wire::StageState::kStalled : wire::StageState::kReady);
+    members.tick(now);
+  }
+  EXPECT_TRUE(members.take_events().empty());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,266 @@
+#include "pipeline/testing/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "pipeline/testing/cluster_nodes.h"
+
+namespace millrace::testing {
+namespace {
+
+constexpr int64_t kStormMs = 7000;     // accidents happen
+constexpr int64_t kSettleMs = 45'000;  // then everything must be back within this time
+constexpr int64_t kProbeMs = 4000;
+constexpr int kProbes = 3;
+
+class SaboteursOutbox : public Outbox {
+ public:
+  SaboteursOutbox(std::shared_ptr<Outbox> inner, Sabotage sabotage) : inner_(std::move(inner)), sabotage_(sabotage) {}
+  Status send(wire::Message& message) override {
+    if (sabotage_ == Sabotage::kLoseAbortAcks && std::holds_alternative<wire::AbortAck>(message)) return ok_status();
+    if (auto* complete = std::get_if<wire::Complete>(&message)) {
+      if (sabotage_ == Sabotage::kLoseOneChunk && complete->chunks > 1) --complete->chunks;
+    }
+    if (auto* chunk = std::get_if<wire::StreamOut>(&message)) return send_chunk(message, *chunk);
+    return inner_->send(message);
+  }
+
+ private:
+  Status send_chunk(wire::Message& message, wire::StreamOut& chunk) {
+    if (sabotage_ == Sabotage::kFlipByte && chunk.payload.part_bytes.empty()) chunk.payload.tree.bytes.back() ^= 1;
+    if (sabotage_ == Sabotage::kLoseOneChunk && chunk.chunk_id > 0 && chunk.chunk_id-- == 1) return ok_status();
+    if (sabotage_ != Sabotage::kSwapChunks) return inner_->send(message);
+    const auto first = held_.find(chunk.id);
+    if (first == held_.end() && chunk.chunk_id == 0) {
+      held_[chunk.id] = chunk;
+      return ok_status();
+    }
+    if (first == held_.end()) return inner_->send(message);
+    std::swap(first->second.payload, chunk.payload);
+    wire::Message before = std::move(first->second);
+    held_.erase(first);
+    RETURN_IF_ERROR(inner_->send(before));
+    return inner_->send(message);
+  }
+
+  std::shared_ptr<Outbox> inner_;
+  const Sabotage sabotage_;
+  std::map<ReqId, wire::StreamOut> held_;
+};
+
+// One client: what it asked and heard.
+struct Caller {
+  ToyRequest request;
+  ReqId id;
+  int accepted = 0, ends = 0;
+  bool probe = false;
+  int64_t reads_from_ms = 0;
+  ToyAnswer want;
+  std::map<std::string, std::size_t> chunks;  // heard
+  RequestState state = RequestState::kPending;
+  Status status;
+};
+
+class Run {
+ public:
+  explicit Run(const ClusterOptions& options) : world_(options) {}
+
+  ClusterReport go() {
+    world_.run_until(600);  // everybody joins, or most
+    storm();
+    settle();
+    probe();
+    look_at_books();
+    ClusterReport& report = world_.report;
+    const CoordinatorBooks books = world_.boss->books();
+    report.fenced = books.fenced, report.repeated = books.repeated, report.late = books.late;
+    report.virtual_ms = world_.now;
+    for (const auto& caller : callers_) judge(*caller);
+    return report;
+  }
+
+ private:
+  template <typename... Args>
+  void fault(fmt::format_string<Args...> format, Args&&... args) {
+    world_.report.faults.push_back(fmt::format(format, std::forward<Args>(args)...));
+    world_.tell("FAULT {}", world_.report.faults.back());
+  }
+
+  // ---- the story
+
+  void storm() {
+    Dice& dice = world_.dice;
+    const double wild = dice.chance(0.25) ? 0 : 1;
+    const int64_t start_ms = world_.now, end_ms = start_ms + kStormMs;
+    std::multimap<int64_t, std::function<void()>> plan;
+    for (int i = 0; i < world_.options.requests; ++i) {
+      plan.emplace(start_ms + dice.range(0, kStormMs / 2), [this] { call(false); });
+    }
+    for (int64_t i = dice.range(0, 4) * static_cast<int64_t>(wild); i > 0; --i) {
+      plan.emplace(start_ms + dice.range(0, kStormMs), [this] { accident(); });
+    }
+    for (const auto& [when, what] : plan) {
+      world_.run_until(when);
+      what();
+      if (dice.chance(0.2)) cancel_one();
+    }
+    world_.run_until(end_ms);
+    for (const auto& [a, b] : cuts_) world_.cut(a, b, true);
+    cuts_.clear();
+  }
+
+  void accident() {
+    Dice& dice = world_.dice;
+    const std::size_t who = static_cast<std::size_t>(dice.range(0, static_cast<int64_t>(world_.nodes.size()) - 1));
+    StageNode& node = *world_.nodes[who];
+    switch (dice.range(0, 4)) {
+      case 0:
+        ++world_.report.kills;
+        return world_.kill(node);
+      case 1:
+        ++world_.report.pauses;
+        return world_.pause(node, dice.range(100, 5000));
+      case 2: {  // between two stages, or a stage and the coordinator
+        ++world_.report.cuts;
+        const auto other = static_cast<std::size_t>(dice.range(0, static_cast<int64_t>(world_.nodes.size())));
+        if (other == who) return;
+        cuts_.emplace_back(who, other);
+        return world_.cut(who, other, false);
+      }
+      case 3:  // what it says comes after its lease is over: it is a zombie and does not know it
+        ++world_.report.delays;
+        return world_.delay(node, dice.range(1500, 3500));
+      default:
+        node.slow_ms = dice.range(0, 800);
+    }
+  }
+
+  void settle() {
+    world_.tell("the storm is over");
+    world_.heal_all();
+    // What was kept on the way still arrives, and its senders are zombies until then.
+    if (!world_.delayed.empty()) world_.run_until(world_.now + 4000);
+    const int64_t end_ms = world_.now + kSettleMs;
+    const auto calm = [this] { return world_.open_books().empty() && world_.boss->health().reason.empty(); };
+    while (world_.now < end_ms && !calm()) world_.run_until(world_.now + 250);
+    if (const std::string why = world_.boss->health().reason; !why.empty()) fault("not ready: {}", why);
+    if (const std::string open = world_.open_books(); !open.empty()) fault("after {} ms of calm: {}", kSettleMs, open);
+  }
+
+  void probe() {
+    world_.run_until(world_.now + kPeersRepeatMs + 100);  // who was cut off has the table of peers again
+    for (auto& node : world_.nodes) node->slow_ms = 0;
+    for (int i = 0; i < kProbes; ++i) call(true);
+    const int64_t end_ms = world_.now + kProbeMs;
+    while (world_.now < end_ms && world_.boss->books().live > 0) world_.step(end_ms);
+    for (int i = 0; i < 20 && !world_.open_books().empty(); ++i) world_.run_until(world_.now + 250);
+  }
+
+  void look_at_books() {
+    if (const std::string open = world_.open_books(); !open.empty()) fault("at the end: {}", open);
+    const CoordinatorBooks b = world_.boss->books();
+    if (b.aborts_given_up > 0) fault("{} aborts were given up", b.aborts_given_up);
+    if (b.submitted != b.refused + b.completed + b.failed + b.aborted) fault("the counts of requests do not add up");
+    for (auto& node : world_.nodes) {
+      if (!node->loop) continue;
+      node->loop->tick(world_.now + loop::kTombstoneMs + 1);
+      if (const auto left = node->loop->books().tombstones; left > 0) fault("{}: {} tombstones", node->name, left);
+    }
+  }
+
+  // ---- clients
+
+  void call(bool probe) {
+    Dice& dice = world_.dice;
+    auto& caller = *callers_.emplace_back(std::make_unique<Caller>());
+    ToyRequest& r = caller.request;
+    r.seed = dice.next() >> 2;
+    r.chunks = dice.range(0, 6);
+    r.blob = dice.chance(0.5) ? dice.range(1, 300) : 0;
+    r.image = dice.chance(0.5), r.sound = dice.chance(0.5);
+    r.want_audio = dice.chance(0.6);
+    r.want_text = !r.want_audio || dice.chance(0.7);
+    caller.probe = probe;
+    caller.want = evaluate(r);
+    if (!probe && dice.chance(0.1)) caller.reads_from_ms = world_.now + dice.range(0, 3000);
+    SubmitOptions options{.terminals = r.terminals()};
+    if (!probe && dice.chance(0.1)) options.timeout_ms = dice.range(1, 300);
+    const auto sink = [this, &caller](PipelineNews& news) { return hear(caller, news); };
+    caller.id = world_.boss->submit(r.inputs(), options, sink, world_.now);
+    world_.tell("submit {} ({} chunks, blob {})", caller.id.value, r.chunks, r.blob);
+  }
+
+  void cancel_one() {
+    if (callers_.empty()) return;
+    const auto i = world_.dice.range(0, static_cast<int64_t>(callers_.size()) - 1);
+    Caller& caller = *callers_[static_cast<std::size_t>(i)];
+    world_.tell("cancel {}", caller.id.value);
+    world_.boss->cancel(caller.id, world_.now);
+  }
+
+  SinkAnswer hear(Caller& caller, PipelineNews& news) {
+    if (caller.ends > 0) fault("request {}: news after its end", news.id.value);
+    if (news.kind == PipelineNews::Kind::kAccepted) ++caller.accepted;
+    if (news.kind == PipelineNews::Kind::kChunk) {
+      if (world_.now < caller.reads_from_ms) return SinkAnswer::kFull;
+      check_chunk(caller, news);
+    }
+    if (news.kind == PipelineNews::Kind::kEnd) {
+      ++caller.ends;
+      caller.state = news.state, caller.status = news.status;
+      if (news.status.ok()) check_result(caller, news.value);
+      world_.tell("end {}: {} {}", news.id.value, request_state_name(news.state), news.status.message());
+    }
+    return SinkAnswer::kTaken;
+  }
+
+  // Compared at once: a value that is kept longer keeps a relay's credit.
+  void check_chunk(Caller& caller, const PipelineNews& news) {
+    const std::vector<Value>& want = caller.want.chunks[news.stage];
+    const std::size_t i = caller.chunks[news.stage]++;
+    if (news.chunk_id != i) fault("request {}: chunk {} is the {}th", news.id.value, news.chunk_id, i);
+    if (i >= want.size() || !same_bits(news.value, want[i])) {
+      fault("request {}: chunk {} of {} differs", news.id.value, i, news.stage);
+    }
+  }
+
+  void check_result(Caller& caller, const Value& result) {
+    if (!same_bits(result, caller.want.result)) fault("request {}: another result than alone", caller.id.value);
+    for (const auto& [stage, want] : caller.want.chunks) {
+      const std::size_t got = caller.chunks[stage];
+      if (got != want.size()) fault("request {}: {} chunks of {}; wanted {}", caller.id.value, got, stage, want.size());
+    }
+  }
+
+  void judge(const Caller& caller) {
+    ClusterReport& report = world_.report;
+    if (caller.ends != 1) fault("request {}: {} ends", caller.id.value, caller.ends);
+    if (caller.accepted > 1) fault("request {}: accepted {} times", caller.id.value, caller.accepted);
+    if (caller.probe && !caller.status.ok()) {
+      fault("request {} in calm weather: {}", caller.id.value, caller.status.to_string());
+    }
+    if (caller.state == RequestState::kCompleted) ++report.completed;
+    if (caller.state == RequestState::kAborted) ++report.aborted;
+    if (caller.state == RequestState::kFailed) ++(caller.accepted > 0 ? report.failed : report.refused);
+    for (const uint64_t part :
+         {caller.id.value, static_cast<uint64_t>(caller.state), hash_name(caller.status.message())}) {
+      report.hash = mix_bits(report.hash ^ part);
+    }
+  }
+
+  World world_;
+  std::vector<std::unique_ptr<Caller>> callers_;
+  std::vector<std::pair<std::size_t, std::size_t>> cuts_;
+};
+
+}  // namespace
+
+std::shared_ptr<Outbox> sabotaged(std::shared_ptr<Outbox> outbox, Sabotage sabotage) {
+  if (sabotage == Sabotage::kNone) return outbox;
+  return std::make_shared<SaboteursOutbox>(std::move(outbox), sabotage);
+}
+
+ClusterReport run_cluster(const ClusterOptions& options) { return Run(options).go(); }
+
+}  // namespace millrace::testing
