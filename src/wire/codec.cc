@@ -82,7 +82,7 @@ Status write_struct(MsgpackWriter& out, T& value) {
 // A message that is too long or no text is mended: better than a failure that nobody hears of.
 Status write_failure(MsgpackWriter& out, Failure& failure) {
   if (failure.message.size() <= kMaxErrorBytes && is_utf8(failure.message)) return write_struct(out, failure);
-  Failure mended{failure.code, utf8_repair(utf8_clip(failure.message, kMaxErrorBytes))};
+  Failure mended{failure.code, std::string(utf8_clip(utf8_repair(failure.message), kMaxErrorBytes))};
   return write_struct(out, mended);
 }
 

@@ -409,6 +409,10 @@ TEST(PipelineCodec, NewsOfAFailureAlwaysGetsThrough) {
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(*std::get<Complete>(*back).failure, (Failure{kFailure.code, "read ?? instead"}));
   EXPECT_EQ(message.failure->message, "read \xff\xfe instead");
+  message.failure->message = std::string(kMaxErrorBytes + 1, '\x80');
+  back = decode(bytes_of(message));
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(std::get<Complete>(*back).failure->message, std::string(kMaxErrorBytes, '?'));
 }
 
 }  // namespace
