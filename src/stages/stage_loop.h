@@ -20,7 +20,8 @@
 //      kMaxWaitingBytes fails with kResourceExhausted.
 //   4. Fan-in. Payloads of `wait_for` are kept until those of the rule's answer are here, then merged. Without
 //      `wait_for` a second source's payload is an error of the request. A chunk before the payload fails the request
-//      unless the spec allows it; one whose payload is being fetched waits.
+//      unless the spec allows it; one whose payload is being fetched waits. What has to wait for something else is
+//      copied out of its relay (loop/detach.h), so that no credit waits for another one.
 //   5. Streams out. An untargeted chunk goes to those of stream_to that `stream_done_to` names for the request's
 //      payload (all, without that rule); a terminal without stream_to streams to the client. Only terminals stream to
 //      the client. The ends of streams go out before the result.

@@ -22,7 +22,9 @@ struct StageLoopStageDoors {
   std::unique_ptr<Inbox> inbox;
   std::shared_ptr<Outbox> coordinator;
   loop::Connect connect;
-  loop::Relays relays;  // shared by the stages of a process, or one's own; closed by whoever made them
+  // The stage's own instances, closed by whoever made them. Not shared with other stages: puts of an earlier stage,
+  // held while a later one works on them, would take the credits that the later one needs to go on.
+  loop::Relays relays;
   std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopDoors
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopDoors
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "stages/loop/detach.h"
 #include "stages/stage_loop.h"
 
 namespace millrace {
@@ -72,6 +73,8 @@ void StageLoop::payload_here(Request& request, const std::string& from, Value va
   if (status.ok()) status = check_sources(request);
   if (!status.ok()) return fail(request, status);
   maybe_merge(request);
+  // What waits for other payloads must not hold its sender's credit: theirs may need it.
+  if (!request.started && payload.value) loop::detach(*payload.value);
   watch_early(request);
 }
 
@@ -127,6 +130,7 @@ void StageLoop::start(Request& request, Value payload) {
   if (!targets.ok()) return fail(request, targets.status());
   request.stream_targets = std::move(targets).value();
   request.started = true;
+  if (!config_.stream_from.empty()) loop::detach(payload);  // the worker holds it while it waits for the stream
   to_worker(request, {.kind = loop::WorkEvent::Kind::kStart, .id = request.id, .value = std::move(payload)});
   if (request.phase == Request::Phase::kLive) deliver(request);
 }

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "payload/packing.h"
+#include "stages/loop/detach.h"
 #include "stages/stage_loop.h"
 #include "wire/limits.h"
 
@@ -270,6 +271,7 @@ void StageLoop::fetched(Request& request, const CallPurpose& purpose, Result<Val
     return fail(request, value.status().with_prefix(fmt::format("getting {} of {}", what, source)));
   }
   if (payload) return payload_here(request, purpose.edge, std::move(value).value());
+  if (!request.started) loop::detach(*value);  // it waits for the payload, in the loop or in the worker
   request.in.at(purpose.edge).held[purpose.chunk_id] = std::move(value).value();
   deliver(request);
 }

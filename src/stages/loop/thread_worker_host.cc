@@ -37,7 +37,9 @@ ThreadWorkerHost::~ThreadWorkerHost() { close(); }
 
 bool ThreadWorkerHost::post(WorkEvent& event, int64_t) {
   const Status status = events_.push(std::move(event));
-  return status.ok() || status.code() == StatusCode::kUnavailable;  // closed: nobody will want it
+  if (status.code() != StatusCode::kResourceExhausted) return true;  // closed: nobody will want it
+  refused_.store(true, std::memory_order_release);
+  return false;
 }
 
 void ThreadWorkerHost::collect(std::vector<WorkNews>& out) {
@@ -126,7 +128,7 @@ void ThreadWorkerHost::serve() {
     for (WorkNews& news : crash) say(std::move(news));
     call_began_ms_.store(0, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_relaxed);
-    wake_();
+    if (refused_.exchange(false, std::memory_order_acq_rel)) wake_();  // there is room again
   }
 }
 

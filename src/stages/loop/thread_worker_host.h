@@ -50,7 +50,8 @@ class ThreadWorkerHost : public WorkerHost {
   std::atomic<State> state_{State::kLoading};
   std::atomic<int64_t> call_began_ms_{0};  // 0: in no call
   std::atomic<uint64_t> calls_{0};
-  std::thread thread_;  // last: it uses all the others
+  std::atomic<bool> refused_{false};  // an event, since the last call
+  std::thread thread_;                // last: it uses all the others
 };
 
 }  // namespace millrace::loop

@@ -1,0 +1,301 @@
+// MiniCoordinator: what a test needs of a coordinator: membership with leases, submits, results and chunks put together
+// again, aborts until they are acknowledged. It is given the time and says what it has to say through `send`.
+//
+// Thread safety: one thread; ends of gets may come on any.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "payload/packing.h"
+#include "relay/relay.h"
+#include "stages/loop/replica_choice.h"
+#include "stages/stage_spec.h"
+#include "wire/messages.h"
+
+namespace millrace::testing {
+
+struct Outcome {
+  int ends = 0;
+  Status status;
+  std::map<std::string, Value> results;              // by terminal
+  std::map<std::string, std::vector<Value>> chunks;  // by terminal, in order
+};
+
+class MiniCoordinator {
+ public:
+  using Send = std::function<void(const std::string& stage, uint32_t replica, wire::Message)>;
+  static constexpr int64_t kLease = 2000;
+
+  MiniCoordinator(std::vector<StageSpec> stages, std::string entry, Relay& relay, std::string relay_name, Send send)
+      : stages_(std::move(stages)),
+        entry_(std::move(entry)),
+        relay_(relay),
+        relay_name_(std::move(relay_name)),
+        send_(std::move(send)) {}
+
+  wire::Peer self() const {
+    wire::Peer peer;
+    peer.relays = {{.relay = relay_name_, .address = {relay_.address()}}};
+    return peer;
+  }
+
+  void submit(uint64_t id, const Value& inputs, std::vector<std::string> terminals, int64_t timeout_ms, int64_t now) {
+    Live& live = live_[id];
+    live.terminals = terminals;
+    live.deadline_ms = now + timeout_ms;
+    wire::Payload payload;
+    payload.tree.bytes = lift(inputs).value().tree;
+    send_(entry_, choose_replica({id}, entry_, replicas(entry_)),
+          wire::Submit{.id = {id},
+                       .from = {.session = 1},
+                       .payload = payload,
+                       .terminals = std::move(terminals),
+                       .timeout_ms = timeout_ms});
+  }
+  void cancel(uint64_t id) {
+    if (live_.contains(id)) end(id, error(StatusCode::kCancelled, "cancelled"));
+  }
+
+  void handle(const wire::Message& message, int64_t now) {
+    now_ = now;
+    if (const auto* m = std::get_if<wire::Register>(&message)) return hear(*m);
+    if (const auto* m = std::get_if<wire::StageStatus>(&message)) return hear(*m);
+    if (const auto* m = std::get_if<wire::StreamOut>(&message)) return hear(*m);
+    if (const auto* m = std::get_if<wire::Complete>(&message)) return hear(*m);
+    if (const auto* m = std::get_if<wire::AbortAck>(&message)) {
+      const auto open = aborts_.find(m->id.value);
+      if (open != aborts_.end() && fresh(m->from)) open->second.erase({m->from.stage, m->from.replica});
+      if (open != aborts_.end() && open->second.empty()) aborts_.erase(open);
+    }
+  }
+
+  void tick(int64_t now) {
+    now_ = now;
+    take_arrivals();
+    std::vector<uint64_t> late;
+    for (const auto& [id, live] : live_) {
+      if (now >= live.deadline_ms) late.push_back(id);
+    }
+    for (const uint64_t id : late) end(id, error(StatusCode::kDeadline, "too late"));
+    for (auto& [seat, member] : members_) {
+      if (member.peer.up && now - member.heard_ms > kLease) lose(seat);
+    }
+    if (now >= next_say_ms_) {
+      next_say_ms_ = now + 200;
+      for (const auto& [id, seats] : aborts_) {
+        for (const auto& seat : seats) send_(seat.first, seat.second, wire::AbortRequest{.id = {id}});
+      }
+    }
+    if (now >= next_table_ms_) say_table();
+  }
+
+  bool all_up(std::size_t count) const {
+    std::size_t up = 0;
+    for (const auto& [seat, member] : members_) up += member.peer.up;
+    return up == count;
+  }
+  bool idle() const { return live_.empty() && aborts_.empty(); }
+  bool has_live() const { return !live_.empty(); }
+  const std::map<uint64_t, Outcome>& outcomes() const { return outcomes_; }
+  void shut_down(int64_t grace_ms) {
+    for (const auto& [seat, member] : members_) {
+      send_(seat.first, seat.second, wire::Shutdown{.from = {.session = 1}, .grace_ms = grace_ms});
+    }
+  }
+
+ private:
+  using Seat = std::pair<std::string, uint32_t>;
+  struct Member {
+    wire::Peer peer;
+    int64_t heard_ms = 0;
+  };
+  struct Terminal {
+    std::map<uint64_t, Value> chunks;
+    std::set<uint64_t> seen;
+    std::optional<Value> result;
+    std::optional<uint64_t> count;
+  };
+  struct Live {
+    std::vector<std::string> terminals;
+    int64_t deadline_ms = 0;
+    std::map<std::string, Terminal> of;
+  };
+  struct Arrival {
+    uint64_t id = 0;
+    std::string stage;
+    std::optional<uint64_t> chunk;
+    Result<Value> value;
+  };
+  struct Arrivals {
+    std::mutex mutex;
+    std::vector<Arrival> list;
+  };
+
+  uint32_t replicas(const std::string& stage) const {
+    for (const StageSpec& spec : stages_) {
+      if (spec.name == stage) return static_cast<uint32_t>(spec.replicas);
+    }
+    return 1;
+  }
+  bool fresh(const wire::Origin& from) const {
+    const auto member = members_.find({from.stage, from.replica});
+    return from.session == 1 && member != members_.end() && member->second.peer.up &&
+           member->second.peer.incarnation == from.incarnation;
+  }
+
+  void hear(const wire::Register& m) {
+    const Seat seat{m.self.stage, m.self.replica};
+    Member& member = members_[seat];
+    wire::Welcome welcome{.from = {.session = 1}, .stage = m.self.stage, .incarnation = m.self.incarnation};
+    welcome.lease_ms = kLease;
+    const bool again = member.peer.up && member.peer.incarnation == m.self.incarnation;
+    if (!again && (member.peer.incarnation >= m.self.incarnation && !member.peer.stage.empty())) return;
+    if (!again && member.peer.up && !member.peer.stage.empty()) lose(seat);
+    if (!again) member.peer = m.self;
+    member.heard_ms = now_;
+    send_(seat.first, seat.second, welcome);
+    say_table();
+  }
+  void hear(const wire::StageStatus& m) {
+    const auto member = members_.find({m.stage, m.replica});
+    if (member == members_.end() || member->second.peer.incarnation != m.incarnation) return;
+    if (member->second.peer.up) {
+      member->second.heard_ms = now_;
+      return;
+    }
+    wire::Welcome no{.from = {.session = 1}, .stage = m.stage, .incarnation = m.incarnation};
+    no.refused = wire::Failure{StatusCode::kConflict, "the lease is lost"};
+    send_(m.stage, m.replica, no);
+  }
+  void hear(const wire::StreamOut& m) {
+    const auto live = live_.find(m.id.value);
+    if (live == live_.end() || !fresh(m.from)) return;
+    if (!live->second.of[m.from.stage].seen.insert(m.chunk_id).second) return;
+    fetch(m.id.value, m.from.stage, m.chunk_id, m.payload);
+  }
+  void hear(const wire::Complete& m) {
+    const auto live = live_.find(m.id.value);
+    if (live == live_.end() || !fresh(m.from)) return;
+    if (m.failure) return end(m.id.value, Status(m.failure->code, m.failure->message));
+    Terminal& terminal = live->second.of[m.from.stage];
+    if (terminal.count) return;
+    terminal.count = m.chunks;
+    fetch(m.id.value, m.from.stage, std::nullopt, *m.result);
+  }
+
+  void fetch(uint64_t id, const std::string& stage, std::optional<uint64_t> chunk, const wire::Payload& payload) {
+    auto add = [arrivals = arrivals_, id, stage, chunk, payload](Result<std::vector<SharedBytes>> parts) {
+      Result<Value> value = parts.ok() ? restore(payload.tree.bytes, payload.tensors, *parts) : parts.status();
+      std::lock_guard lock(arrivals->mutex);
+      arrivals->list.push_back({id, stage, chunk, std::move(value)});
+    };
+    if (payload.part_bytes.empty()) return add(std::vector<SharedBytes>());
+    GetRequest get{.descriptor = payload.descriptor.bytes, .request = {id}};
+    get.sizes.assign(payload.part_bytes.begin(), payload.part_bytes.end());
+    get.done = add;
+    const auto op = relay_.get(std::move(get));
+    if (!op.ok()) add(op.status());
+  }
+  void take_arrivals() {
+    std::vector<Arrival> list;
+    {
+      std::lock_guard lock(arrivals_->mutex);
+      list.swap(arrivals_->list);
+    }
+    for (Arrival& arrival : list) {
+      const auto live = live_.find(arrival.id);
+      if (live == live_.end()) continue;
+      if (!arrival.value.ok()) {
+        end(arrival.id, arrival.value.status());
+        continue;
+      }
+      Terminal& terminal = live->second.of[arrival.stage];
+      if (arrival.chunk) {
+        terminal.chunks[*arrival.chunk] = deep(*arrival.value);
+      } else {
+        terminal.result = deep(*arrival.value);
+      }
+      maybe_done(arrival.id, live->second);
+    }
+  }
+  // Bytes of one's own: the relay's go back at once.
+  static Value deep(const Value& value) {
+    const Lifted packed = pack(lift(value).value());
+    std::vector<SharedBytes> parts;
+    for (const SharedBytes& part : packed.parts) {
+      Buffer copy(part.size_bytes());
+      std::copy(part.data(), part.data() + part.size_bytes(), copy.data());
+      parts.emplace_back(std::move(copy));
+    }
+    return restore(packed.tree, packed.tensors, parts).value();
+  }
+  void maybe_done(uint64_t id, Live& live) {
+    for (const std::string& name : live.terminals) {
+      const Terminal& terminal = live.of[name];
+      if (!terminal.result || terminal.chunks.size() != terminal.count) return;
+    }
+    Outcome& outcome = outcomes_[id];
+    ++outcome.ends;
+    for (const std::string& name : live.terminals) {
+      outcome.results[name] = *live.of[name].result;
+      for (auto& [n, chunk] : live.of[name].chunks) outcome.chunks[name].push_back(chunk);
+    }
+    live_.erase(id);
+  }
+  void end(uint64_t id, const Status& status) {
+    live_.erase(id);
+    Outcome& outcome = outcomes_[id];
+    ++outcome.ends;
+    outcome.status = status;
+    for (const auto& [seat, member] : members_) {
+      if (member.peer.up) aborts_[id].insert(seat);
+    }
+    next_say_ms_ = now_;
+  }
+  void lose(const Seat& seat) {
+    members_[seat].peer.up = false;
+    std::vector<uint64_t> hit;
+    for (const auto& [id, live] : live_) {
+      if (choose_replica({id}, seat.first, replicas(seat.first)) == seat.second) hit.push_back(id);
+    }
+    for (const uint64_t id : hit) end(id, error(StatusCode::kUnavailable, "'{}' is lost", seat.first));
+    for (auto it = aborts_.begin(); it != aborts_.end();) {
+      it->second.erase(seat);
+      it = it->second.empty() ? aborts_.erase(it) : std::next(it);
+    }
+    say_table();
+  }
+  void say_table() {
+    next_table_ms_ = now_ + 1000;
+    wire::Peers table{.from = {.session = 1}, .epoch = ++epoch_};
+    for (const auto& [seat, member] : members_) table.peers.push_back(member.peer);
+    for (const auto& [seat, member] : members_) {
+      if (member.peer.up) send_(seat.first, seat.second, table);
+    }
+  }
+
+  const std::vector<StageSpec> stages_;
+  const std::string entry_;
+  Relay& relay_;
+  const std::string relay_name_;
+  Send send_;
+  int64_t now_ = 0;
+  int64_t next_say_ms_ = 0;
+  int64_t next_table_ms_ = 0;
+  uint64_t epoch_ = 0;
+  std::map<Seat, Member> members_;
+  std::map<uint64_t, Live> live_;
+  std::map<uint64_t, std::set<Seat>> aborts_;
+  std::map<uint64_t, Outcome> outcomes_;
+  std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
+};
+
+}  // namespace millrace::testing
