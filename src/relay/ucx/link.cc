@@ -5,8 +5,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "base/log.h"
 #include "relay/op_table.h"
@@ -82,14 +84,16 @@ void Link::keep_time(bool late) {
 }
 
 bool Link::turn() {
+  // While somebody is waited for, a ping is due more often than this.
+  const int64_t before_ms = std::exchange(time_ms_, relay_now_ms());
+  const bool late = time_ms_ - before_ms > options_.silent_ms / 2;
   bool happened = run_jobs();
   for (int i = 0; i < kMaxProgress && api_.ucp_worker_progress(worker_) != 0; ++i) happened = true;
   happened = events_->on_idle() || happened;
   if (!failed_.empty()) bury();
   (void)reap();
-  time_ms_ = relay_now_ms();
-  if (time_ms_ >= next_ms_) {
-    keep_time(next_ms_ != 0 && time_ms_ - next_ms_ > options_.silent_ms / 2);
+  if (late || time_ms_ >= next_ms_) {
+    keep_time(late);
     if (!failed_.empty()) bury();
   }
   return happened;

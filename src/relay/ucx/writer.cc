@@ -41,6 +41,7 @@ void Writer::copy_to_pool(Put& put) {
     if (put.sizes[i] > 0) std::memcpy(content + layout.offsets[i], put.request->parts[i].data(), put.sizes[i]);
   }
   pool_->publish(*put.slot, put.generation);
+  put.pooled = true;
 }
 
 void Writer::free_bytes(Put& put) {
@@ -122,7 +123,7 @@ void Writer::on_get(Peer& peer, const Frame& frame) {
     link_.add_interest(peer);
     at = serves_.emplace(key, Serve{.put = put, .id = next_serve_++}).first;
   }
-  if (!again && put->slot && peer.id.boot != 0 && peer.id.boot == link_.self().boot) {
+  if (!again && put->pooled && peer.id.boot != 0 && peer.id.boot == link_.self().boot) {
     offer_slot(peer, frame.get, *put);
   } else {
     send_some(key);

@@ -51,12 +51,13 @@ class Writer {
     std::vector<Segment> segments;
     uint64_t sizes_hash = 0;
     std::shared_ptr<const PutRequest> request;
-    std::optional<Pool::Slot> slot;
-    int begun = 0;       // readers; the thread's, as the next two
-    int over = 0;        // readers
-    Status worst;        // how they ended
-    int sending = 0;     // under the mutex
-    bool ended = false;  // under the mutex
+    bool pooled = false;             // it had a slot from the beginning
+    std::optional<Pool::Slot> slot;  // under the mutex
+    int begun = 0;                   // readers; the thread's, as the next two
+    int over = 0;                    // readers
+    Status worst;                    // how they ended
+    int sending = 0;                 // under the mutex
+    bool ended = false;              // under the mutex
   };
   // One reader of one put.
   struct Serve {
