@@ -3,10 +3,12 @@
 
 #include "app/backend.h"
 #include "app/commands.h"
+#include "base/log.h"
 #include "formats/model_config.h"
 #include "formats/weights.h"
 #include "models/model.h"
 #include "pipeline/supervisor.h"
+#include "relay/registry.h"
 #include "runner/kv_pages.h"
 
 namespace millrace {
@@ -77,7 +79,6 @@ Status inspect(const InspectOptions& options) {
   print_model(dir, *store);
   ServeOptions serve;
   serve.model.model = options.model;
-  log_init("inspect", LogLevel::kOff);
   ASSIGN_OR_RETURN(const TextSide side, load_text_side(serve));
   print_row("tokenizer", fmt::format("{} ids", side.tokenizer->vocab_size()));
   print_row("chat template", side.chat_template ? "yes" : "no");
@@ -91,9 +92,38 @@ Status inspect(const InspectOptions& options) {
   return ok_status();
 }
 
+// Which roads there are for tensors between stages.
+void print_relays() {
+  std::printf("%-10s %-10s %-30s %s\n", "relay", "here", "spans", "receives");
+  for (const RelayInfo& relay : list_relays()) {
+    if (!relay.available) {
+      std::printf("%-10s %-10s %s\n", relay.name.c_str(), "absent", relay.reason.c_str());
+      continue;
+    }
+    const RelayCapabilities& c = relay.capabilities;
+    std::string spans;
+    for (const auto& [flag, what] :
+         {std::pair{c.same_process, "process"}, {c.same_host, "host"}, {c.across_hosts, "hosts"}}) {
+      if (flag) spans += (spans.empty() ? "" : ", ") + std::string(what);
+    }
+    std::printf("%-10s %-10s %-30s %s\n", relay.name.c_str(), "yes", spans.c_str(),
+                c.by_reference     ? "the sender's own bytes"
+                : c.mapped_receive ? "mapped, no copy"
+                                   : "a copy");
+  }
+  std::printf(
+      "\nHere means on this machine's own addresses; tcp spans hosts where a pipeline has stages on several.\n");
+}
+
 }  // namespace
 
 int run_inspect(const InspectOptions& options) {
+  log_init("inspect", LogLevel::kOff);
+  if (options.relays) return print_relays(), 0;
+  if (options.model.empty()) {
+    print_error(invalid_argument("model is missing; wanted a Hugging Face model directory, or --relays"));
+    return kExitBadInput;
+  }
   Status status = inspect(options);
   if (status.ok()) return 0;
   print_error(status);

@@ -40,7 +40,8 @@ int run(int argc, char** argv) {
   CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
   CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
   CLI::App* pipeline_command = app.add_subcommand("pipeline", "Check or draw a pipeline's file");
-  CLI::App* inspect_command = app.add_subcommand("inspect", "Say what a model directory holds, and check it");
+  CLI::App* inspect_command =
+      app.add_subcommand("inspect", "Say what a model directory holds, or which relays this machine has");
   add_serve_options(*serve_command, serve);
   add_stage_options(*stage_command, stage);
   add_chat_options(*chat_command, chat);

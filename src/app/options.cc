@@ -369,8 +369,11 @@ void add_pipeline_options(CLI::App& command, PipelineOptions& o) {
 }
 
 void add_inspect_options(CLI::App& command, InspectOptions& o) {
-  command.add_option("model", o.model, "Hugging Face model directory")->required();
+  auto* model = command.add_option("model", o.model, "Hugging Face model directory");
   command.add_flag("--tensors", o.tensors, "List every tensor too");
+  command
+      .add_flag("--relays", o.relays, "Say instead which roads for tensors this machine has, and why others are absent")
+      ->excludes(model);
 }
 
 LogLevel log_level_of(const std::string& name) {

@@ -97,6 +97,7 @@ struct PipelineOptions {
 
 struct InspectOptions {
   std::string model;
+  bool relays = false;  // the data plane's backends instead of a model
   bool tensors = false;
 };
 

@@ -70,7 +70,7 @@ Result<TextPlan> plan_text(const PipelineSpec& spec, const std::string& file, in
 
 std::string_view builtin_text_pipeline() {
   static constexpr char kText[] =
-#include "text_pipeline.inc"
+#include "app/text_pipeline.inc"
       ;
   return {kText, sizeof kText - 1};
 }

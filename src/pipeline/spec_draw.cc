@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kBoxWidth = 168, kBoxHeight = 58, kGapX = 70, kGapY = 26, kMargin = 24;
+constexpr int kBoxWidth = 168, kBoxHeight = 58, kGapX = 70, kGapY = 26, kMargin = 24, kBow = 70;
 constexpr const char* kFills[] = {"#dbeafe", "#dcfce7", "#fef3c7", "#fce7f3",
                                   "#ede9fe", "#cffafe", "#ffedd5", "#f1f5f9"};
 
@@ -72,10 +72,12 @@ std::string edge(const Box& from, const Box& to, bool stream) {
   const int x1 = from.x + kBoxWidth, y1 = from.y + kBoxHeight / 2 + dy;
   const int x2 = to.x - 2, y2 = to.y + kBoxHeight / 2 + dy;
   const int bend = std::max(30, (x2 - x1) / 2);
+  // What passes a column between goes round its boxes.
+  const int bow = x2 - x1 <= kGapX ? 0 : to.y > from.y + kBoxHeight / 2 ? kBow : -kBow;
   return fmt::format(
       "<path d=\"M{} {} C{} {} {} {} {} {}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"{} "
       "marker-end=\"url(#{})\"/>\n",
-      x1, y1, x1 + bend, y1, x2 - bend, y2, x2, y2, stream ? "#0369a1" : "#334155",
+      x1, y1, x1 + bend, y1 + bow, x2 - bend, y2 + bow, x2, y2, stream ? "#0369a1" : "#334155",
       stream ? " stroke-dasharray=\"5 4\"" : "", stream ? "stream" : "payload");
 }
 
@@ -139,7 +141,7 @@ std::string to_svg(const PipelineSpec& spec) {
   int width = 0, height = 0;
   for (const StageSpec& stage : spec.stages) {
     const int x = column[stage.name], y = rows[x]++;
-    const Box at{kMargin + x * (kBoxWidth + kGapX), kMargin + 20 + y * (kBoxHeight + kGapY) + x % 2 * kGapY};
+    const Box at{kMargin + x * (kBoxWidth + kGapX), kMargin + 46 + y * (kBoxHeight + kGapY) + x % 2 * kGapY};
     boxes[stage.name] = at;
     width = std::max(width, at.x + kBoxWidth + kMargin);
     height = std::max(height, at.y + kBoxHeight + kMargin);
