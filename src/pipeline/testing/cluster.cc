@@ -136,7 +136,16 @@ class Run {
     }
   }
 
+  // All requests end at once: what was offered and fetched for them ends with them, not only by its lease.
+  void end_all() {
+    for (int i = 0; i < 3; ++i) call(false);
+    world_.boss->fail_all(Status(StatusCode::kUnavailable, "all requests end"), world_.now);
+    world_.run_until(world_.now + 100);
+    if (const auto puts = world_.real_payloads->open_puts(); puts > 0) fault("{} puts of ended requests", puts);
+  }
+
   void settle() {
+    if (world_.dice.chance(0.3)) end_all();
     world_.tell("the storm is over");
     world_.heal_all();
     // What was kept on the way still arrives, and its senders are zombies until then.
@@ -151,9 +160,12 @@ class Run {
   void probe() {
     world_.run_until(world_.now + kPeersRepeatMs + 100);  // who was cut off has the table of peers again
     for (auto& node : world_.nodes) node->slow_ms = 0;
-    for (int i = 0; i < kProbes; ++i) call(true);
-    const int64_t end_ms = world_.now + kProbeMs;
-    while (world_.now < end_ms && world_.boss->books().live > 0) world_.step(end_ms);
+    for (int i = 0; i < kProbes; ++i) {
+      call(true);
+      const int64_t end_ms = world_.now + kProbeMs;
+      while (world_.now < end_ms && world_.boss->books().live > 0) world_.step(end_ms);
+      world_.run_until(world_.now + 50);  // its credits come back
+    }
     for (int i = 0; i < 20 && !world_.open_books().empty(); ++i) world_.run_until(world_.now + 250);
   }
 

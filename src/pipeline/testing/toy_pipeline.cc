@@ -168,13 +168,11 @@ class ToyWorker : public Worker {
 }  // namespace
 
 Value ToyRequest::inputs() const {
-  return ValueMap{{"hash", static_cast<int64_t>(seed)},
-                  {"blob", blob},
-                  {"chunks", chunks},
-                  {"image", image ? 1 : 0},
-                  {"sound", sound ? 1 : 0},
-                  {"text", want_text ? 1 : 0},
-                  {"audio", want_audio ? 1 : 0}};
+  Value out = work("client", seed, static_cast<uint64_t>(blob));
+  out.set("chunks", chunks);
+  out.set("image", image ? 1 : 0), out.set("sound", sound ? 1 : 0);
+  out.set("text", want_text ? 1 : 0), out.set("audio", want_audio ? 1 : 0);
+  return out;
 }
 
 std::vector<std::string> ToyRequest::terminals() const {

@@ -1,0 +1,253 @@
+#include "pipeline/coordinator_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <thread>
+
+#include "base/log.h"
+#include "payload/packing.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kWaitMs = 60'000;  // generous: the machine may be busy
+
+PipelineSpec one_stage() {
+  PipelineSpec spec{.name = "one", .entry = "echo"};
+  spec.stages = {{.name = "echo", .worker = "w", .terminal = true}};
+  spec.max_requests = 64;
+  return spec;
+}
+
+// A stage that answers each word with its letters and the word itself; "never" is never answered.
+class EchoStage {
+ public:
+  EchoStage(std::shared_ptr<Outbox> coordinator, uint64_t spec_hash)
+      : coordinator_(std::move(coordinator)), spec_hash_(spec_hash), box_(make_local_mailbox()) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~EchoStage() {
+    stop_.store(true);
+    thread_.join();
+  }
+  std::shared_ptr<Outbox> door() const { return box_.outbox; }
+  std::atomic<int> aborts{0};
+
+ private:
+  void say(wire::Message message) {
+    while (coordinator_->send(message).code() == StatusCode::kResourceExhausted) std::this_thread::yield();
+  }
+  wire::Payload pack(const std::string& text) { return {.tree = {lift(Value(text))->tree}}; }
+  void run() {
+    int64_t beat_ms = 0;
+    wire::Register self{.reply_to = "echo", .spec_hash = spec_hash_};
+    self.self = {.stage = "echo", .incarnation = 1, .endpoint = "echo"};
+    say(self);
+    while (!stop_.load()) {
+      if (monotonic_ms() - beat_ms >= kHeartbeatMs) {
+        say(wire::StageStatus{.stage = "echo", .incarnation = 1, .state = wire::StageState::kReady});
+        beat_ms = monotonic_ms();
+      }
+      auto message = box_.inbox->receive(20);
+      if (!message) continue;
+      if (auto* welcome = std::get_if<wire::Welcome>(&*message)) session_ = welcome->from.session;
+      if (auto* abort = std::get_if<wire::AbortRequest>(&*message)) {
+        ++aborts;
+        say(wire::AbortAck{abort->id, origin()});
+      }
+      if (auto* order = std::get_if<wire::AdminRequest>(&*message)) say(wire::AdminReply{.id = order->id});
+      if (auto* submit = std::get_if<wire::Submit>(&*message)) answer(*submit);
+    }
+  }
+  void answer(const wire::Submit& submit) {
+    const Value value = *restore(submit.payload.tree.bytes, {}, {});
+    const std::string& word = *value.get<std::string>();
+    if (word == "never") return;
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      say(wire::StreamOut{submit.id, origin(), i, "text", pack(word.substr(i, 1))});
+    }
+    say(wire::Complete{.id = submit.id, .from = origin(), .result = pack(word), .chunks = word.size()});
+  }
+  wire::Origin origin() const { return {.session = session_, .stage = "echo", .incarnation = 1}; }
+
+  std::shared_ptr<Outbox> coordinator_;
+  const uint64_t spec_hash_;
+  LocalMailbox box_;
+  uint64_t session_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+class NoTensors : public Payloads {
+ public:
+  Result<wire::Payload> give(ReqId, const Value& value, const wire::Peer&) override {
+    ASSIGN_OR_RETURN(Lifted lifted, lift(value));
+    return wire::Payload{.tree = {std::move(lifted.tree)}};
+  }
+  void take(ReqId, const wire::Payload&, int, Taken done) override {
+    done(Status(StatusCode::kUnsupported, "no tensors here"));
+  }
+  void forget(ReqId) override {}
+};
+
+// What one client hears, for whoever waits.
+struct Listener {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string text;
+  int ends = 0;
+  Status status;
+  Value result;
+  bool takes = true;
+
+  PipelineSink sink() {
+    return [this](PipelineNews& news) {
+      std::lock_guard lock(mutex);
+      if (news.kind == PipelineNews::Kind::kChunk) {
+        if (!takes) return SinkAnswer::kFull;
+        text += *news.value.get<std::string>();
+      }
+      if (news.kind == PipelineNews::Kind::kEnd) ++ends, status = news.status, result = std::move(news.value);
+      changed.notify_all();
+      return SinkAnswer::kTaken;
+    };
+  }
+  bool wait_end() {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, std::chrono::milliseconds(kWaitMs), [this] { return ends > 0; });
+  }
+};
+
+class CoordinatorThreadTest : public ::testing::Test, public CoordinatorDoors {
+ protected:
+  void SetUp() override {
+    log_init("test", LogLevel::kError);
+    LocalMailbox box = make_local_mailbox();
+    outbox_ = box.outbox;
+    core_ = std::make_unique<CoordinatorThread>(spec_, library_, CoordinatorOptions{.session = 9}, *this, payloads_,
+                                                std::move(box.inbox));
+    stage_ = std::make_unique<EchoStage>(outbox_, spec_.hash());
+    door_ = stage_->door();
+    thread_ = std::thread([this] { core_->run(); });
+    ASSERT_TRUE(wait_for([this] { return core_->health().ready; }));
+  }
+  void TearDown() override {
+    core_->request_stop();
+    thread_.join();
+    stage_.reset();
+  }
+  static bool wait_for(const std::function<bool()>& what) {
+    const int64_t end_ms = monotonic_ms() + kWaitMs;
+    while (!what() && monotonic_ms() < end_ms) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return what();
+  }
+  std::shared_ptr<Outbox> open(const std::string&) override { return door_; }
+  void lost(const SeatView&, const std::string&) override { ++lost_seats_; }
+
+  PipelineSpec spec_ = one_stage();
+  Library library_;
+  NoTensors payloads_;
+  std::shared_ptr<Outbox> outbox_, door_;
+  std::unique_ptr<EchoStage> stage_;
+  std::unique_ptr<CoordinatorThread> core_;
+  std::atomic<int> lost_seats_{0};
+  std::thread thread_;
+};
+
+TEST_F(CoordinatorThreadTest, ManyThreadsGetTheirOwnAnswers) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([this, t] {
+      for (int i = 0; i < 30; ++i) {
+        Listener listener;
+        const std::string word = fmt::format("word-{}-{}", t, i);
+        core_->submit(Value(word), {}, listener.sink());
+        ASSERT_TRUE(listener.wait_end());
+        EXPECT_TRUE(listener.status.ok()) << listener.status.to_string();
+        EXPECT_EQ(listener.text, word);
+        EXPECT_EQ(*listener.result.get<std::string>(), word);
+        EXPECT_EQ(listener.ends, 1);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(core_->books().completed, 180u);
+}
+
+TEST_F(CoordinatorThreadTest, CancelAbortAndDeadline) {
+  Listener cancelled, aborted, late;
+  const ReqId first = core_->submit(Value("never"), {}, cancelled.sink());
+  const ReqId second = core_->submit(Value("never"), {}, aborted.sink());
+  core_->submit(Value("never"), {.timeout_ms = 50}, late.sink());
+  core_->cancel(first);
+  core_->abort(second);
+  core_->abort(second);
+  ASSERT_TRUE(cancelled.wait_end());
+  EXPECT_EQ(cancelled.status.code(), StatusCode::kCancelled);
+  ASSERT_TRUE(late.wait_end());
+  EXPECT_EQ(late.status.code(), StatusCode::kDeadline);
+  EXPECT_TRUE(wait_for([this] { return core_->books().open_aborts == 0; }));
+  EXPECT_EQ(aborted.ends, 0);
+  EXPECT_GE(stage_->aborts.load(), 3);
+}
+
+TEST_F(CoordinatorThreadTest, ASlowClientHearsEverythingOnceItReads) {
+  Listener slow;
+  slow.takes = false;
+  core_->submit(Value("a slow word"), {}, slow.sink());
+  Listener other;
+  core_->submit(Value("quick"), {}, other.sink());
+  ASSERT_TRUE(other.wait_end());
+  EXPECT_EQ(other.text, "quick");
+  {
+    std::lock_guard lock(slow.mutex);
+    EXPECT_EQ(slow.ends, 0);
+    slow.takes = true;
+  }
+  ASSERT_TRUE(slow.wait_end());
+  EXPECT_EQ(slow.text, "a slow word");
+  EXPECT_TRUE(slow.status.ok());
+}
+
+TEST_F(CoordinatorThreadTest, OrdersAreAnswered) {
+  std::mutex mutex;
+  std::vector<wire::AdminReply> replies;
+  core_->admin({.timeout_ms = kWaitMs}, [&](std::vector<wire::AdminReply> all) {
+    std::lock_guard lock(mutex);
+    replies = std::move(all);
+  });
+  const auto answered = [&] {
+    std::lock_guard lock(mutex);
+    return !replies.empty();
+  };
+  ASSERT_TRUE(wait_for(answered));
+  EXPECT_EQ(replies[0].stage, "echo");
+  EXPECT_EQ(replies[0].code, StatusCode::kOk);
+}
+
+TEST_F(CoordinatorThreadTest, ADeadStageEndsItsRequestsAndTheSupervisorHears) {
+  Listener listener;
+  core_->submit(Value("never"), {}, listener.sink());
+  core_->down("echo", 0, 1, "killed");
+  ASSERT_TRUE(listener.wait_end());
+  EXPECT_EQ(listener.status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(wait_for([this] { return lost_seats_.load() == 1; }));
+  EXPECT_FALSE(core_->health().ready);
+}
+
+TEST_F(CoordinatorThreadTest, DrainAndWait) {
+  Listener never, refused;
+  core_->submit(Value("never"), {}, never.sink());
+  core_->drain();
+  core_->submit(Value("late"), {}, refused.sink());
+  ASSERT_TRUE(refused.wait_end());
+  EXPECT_EQ(refused.status.code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(core_->wait_idle(30));
+  ASSERT_TRUE(never.wait_end());
+  EXPECT_EQ(never.status.message(), "the server is shutting down");
+  EXPECT_TRUE(core_->wait_idle(30));
+}
+
+}  // namespace
+}  // namespace millrace
