@@ -9,12 +9,10 @@
 
 #include "relay/instance_id.h"
 #include "relay/local/local_relay.h"
+#include "relay/plugin/plugin_relay.h"
 #include "relay/shm/shm_relay.h"
 #include "relay/tcp/tcp_relay.h"
-#if __has_include("relay/ucx/ucx_relay.h")
 #include "relay/ucx/ucx_relay.h"
-#define MILLRACE_HAS_UCX
-#endif
 
 namespace millrace {
 namespace {
@@ -32,9 +30,9 @@ constexpr Backend kBackends[] = {
     {"local", make_local_relay},
     {"shm", make_shm_relay},
     {"tcp", make_tcp_relay},
-#ifdef MILLRACE_HAS_UCX
     {"ucx", make_ucx_relay},
-#endif
+    {"nixl", [](const RelayOptions& options) { return make_plugin_relay("nixl", options); }},
+    {"mooncake", [](const RelayOptions& options) { return make_plugin_relay("mooncake", options); }},
 };
 
 std::string all_names(const std::vector<std::string>& names) {
