@@ -12,15 +12,6 @@
 #include "relay/testing/conformance.h"
 #include "relay/testing/fixture.h"
 
-// TSan sees memcpy() of libraries that it was not built into, but not their atomics: what UCX does inside itself looks
-// like races. What it calls back into us is seen as ever.
-extern "C" const char* __tsan_default_suppressions() {
-  return "called_from_lib:libucp.so\ncalled_from_lib:libuct.so\ncalled_from_lib:libucs.so\n"
-         "race:libucp.so\nrace:libuct.so\nrace:libucs.so\nmutex:libucs.so\nthread:libucs.so\n";
-}
-// UCX keeps what its constructors allocated.
-extern "C" const char* __lsan_default_suppressions() { return "leak:libucs.so\nleak:libucp.so\nleak:libuct.so\n"; }
-
 using namespace millrace;
 using namespace millrace::relay_testing;
 
