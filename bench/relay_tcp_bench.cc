@@ -1,6 +1,6 @@
 // The TCP relay over loopback against a plain socket program, in two processes, in one run.
 //
-//   ./build/bench/bench/relay_tcp_bench [REPEATS [STREAMS]]
+//   ./build/bench/bench/relay_tcp_bench [REPEATS [STREAMS [MIB]]]
 //
 // The plain program asks for N bytes with 8 bytes and receives them with recv() into one buffer, 256 KiB a call at
 // most; its peer sends them with send(), 256 KiB a call. The relay gets a put of N bytes: with checksums and without,
@@ -249,13 +249,14 @@ void print_row(std::size_t mib, int repeat, const Variant (&variants)[5], std::s
   fmt::print("\n");
 }
 
-void throughput(Bench& bench, pid_t writer, int repeats) {
+void throughput(Bench& bench, pid_t writer, int repeats, std::size_t only_mib) {
   fmt::print(
       "time: GB for a second, median of single transfers; cpu: GB for a second of computing in both processes.\n");
   fmt::print("In brackets: the share of the plain socket.\n");
   fmt::print("{:>5} {:>3} {:>13} | {:>15} {:>15} {:>15} {:>15}\n", "MiB", "run", "socket", "sum, buffer",
              "no sum, buffer", "sum, own", "no sum, own");
   for (const std::size_t mib : {1, 4, 16, 64, 256}) {
+    if (only_mib != 0 && mib != only_mib) continue;
     const std::size_t bytes = mib * kMiB;
     const int count = static_cast<int>(std::clamp<std::size_t>(64 / mib, 1, 16));
     constexpr int kTurns = 3;
@@ -314,7 +315,7 @@ int main(int argc, char** argv) {
   {
     Bench bench(pair[0], port);
     latency(bench, repeats);
-    throughput(bench, child, repeats);
+    throughput(bench, child, repeats, argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 0);
   }
   close(pair[0]);
   kill(child, SIGKILL);

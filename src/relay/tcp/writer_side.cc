@@ -131,6 +131,12 @@ Status WriterSide::refuse(Connection& c, uint64_t op, uint64_t ticket, StatusCod
   return c.send(header);
 }
 
+// Without making it again for each frame.
+uint64_t WriterSide::known_generation(RelayOp op) const {
+  const auto at = offers_.find(op);
+  return at == offers_.end() ? generation_of(op) : at->second.generation;
+}
+
 Result<WriterSide::Offer*> WriterSide::offer_of(RelayOp op) {
   const auto at = offers_.find(op);
   if (at != offers_.end()) return &at->second;
@@ -175,7 +181,7 @@ Status WriterSide::request(Connection& c, const Header& header, std::span<const 
   if (serving.jobs.size() >= kMaxRangesPerConnection) {
     return invalid_argument("a reader asks for more than {} ranges at once", kMaxRangesPerConnection);
   }
-  if (op.value == 0 || header.generation != generation_of(op)) {
+  if (op.value == 0 || header.generation != known_generation(op)) {
     table_.count_bad_frame();
     return refuse(c, header.op, header.ticket, StatusCode::kInvalidArgument);
   }
@@ -198,7 +204,7 @@ Status WriterSide::request(Connection& c, const Header& header, std::span<const 
 
 Status WriterSide::release(Connection& c, const Header& header) {
   const RelayOp op{header.op};
-  if (op.value == 0 || header.generation != generation_of(op)) {
+  if (op.value == 0 || header.generation != known_generation(op)) {
     table_.count_bad_frame();
     return ok_status();
   }

@@ -81,6 +81,7 @@ class WriterSide : public FrameUser {
   bool make_room();
   Status request(Connection& c, const Header& header, std::span<const std::byte> payload);
   Status release(Connection& c, const Header& header);
+  uint64_t known_generation(RelayOp op) const;
   Result<Offer*> offer_of(RelayOp op);
   Status check_request(const Connection& c, const Offer& offer, const Header& header, const RequestBody& body) const;
   Status refuse(Connection& c, uint64_t op, uint64_t ticket, StatusCode code);
