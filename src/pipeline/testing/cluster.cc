@@ -71,6 +71,7 @@ class Run {
     storm();
     settle();
     probe();
+    cancel_in_calm();
     look_at_books();
     ClusterReport& report = world_.report;
     const CoordinatorBooks books = world_.boss->books();
@@ -167,6 +168,16 @@ class Run {
       world_.run_until(world_.now + 50);  // its credits come back
     }
     for (int i = 0; i < 20 && !world_.open_books().empty(); ++i) world_.run_until(world_.now + 250);
+  }
+
+  // Every stage lets go at once, not when the time of the requests is over.
+  void cancel_in_calm() {
+    const std::size_t first = callers_.size();
+    for (int i = 0; i < 3; ++i) call(false);
+    world_.run_until(world_.now + world_.dice.range(0, 20));
+    for (std::size_t i = first; i < callers_.size(); ++i) world_.boss->cancel(callers_[i]->id, world_.now);
+    world_.run_until(world_.now + 1000);
+    if (const std::string open = world_.open_books(); !open.empty()) fault("a second after an abort: {}", open);
   }
 
   void look_at_books() {
