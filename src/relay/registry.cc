@@ -25,12 +25,18 @@ struct Backend {
   Result<std::unique_ptr<Relay>> (*make)(const RelayOptions& options);
 };
 
+// Device memory between GPUs of several processes: its road is reserved in choose_relay(), its backend is not written.
+Result<std::unique_ptr<Relay>> no_nccl(const RelayOptions&) {
+  return Status(StatusCode::kUnavailable, "this version has no NCCL relay yet");
+}
+
 // In the order in which they are listed; choose_relay() has an order of its own.
 constexpr Backend kBackends[] = {
     {"local", make_local_relay},
     {"shm", make_shm_relay},
     {"tcp", make_tcp_relay},
     {"ucx", make_ucx_relay},
+    {"nccl", no_nccl},
     {"nixl", [](const RelayOptions& options) { return make_plugin_relay("nixl", options); }},
     {"mooncake", [](const RelayOptions& options) { return make_plugin_relay("mooncake", options); }},
 };
