@@ -16,8 +16,9 @@
 //      source on one edge fails the request; a repeated message is ignored and counted.
 //   3. No waiting for each other. What a relay or an outbox has no room for waits in its own edge's queue, everything
 //      else goes on; it is tried again every kRetryMs in the order of waiting. At most wire::kMaxUnackedChunks chunks
-//      of a stream are unacknowledged; what the worker says beyond waits, and over kMaxWaitingChunks or
-//      kMaxWaitingBytes fails with kResourceExhausted.
+//      of a stream are unacknowledged; what the worker says beyond waits. From kCongestedChunks on, the request is
+//      congested: it gets no further chunks, so that its senders wait too, and Emit::congested asks the worker to let
+//      it rest; over kMaxWaitingChunks or kMaxWaitingBytes it fails with kResourceExhausted.
 //   4. Fan-in. Payloads of `wait_for` are kept until those of the rule's answer are here, then merged. Without
 //      `wait_for` a second source's payload is an error of the request. A chunk before the payload fails the request
 //      unless the spec allows it; one whose payload is being fetched waits. What has to wait for something else is
@@ -257,6 +258,7 @@ class StageLoop {
   wire::Message build(const Request& request, const loop::OutEdge& edge, loop::OutItem& item, wire::Payload payload);
   void sent(Request& request, loop::OutEdge& edge);
   Status check_waiting(const Request& request) const;
+  void watch_congestion(Request& request);
   void retry();
 
   // loop/abort.cc: ends.

@@ -23,6 +23,8 @@
 
 namespace millrace {
 
+inline constexpr int kRestMs = 5;
+
 class Emit {
  public:
   virtual ~Emit() = default;
@@ -30,6 +32,9 @@ class Emit {
   virtual void chunk(ReqId id, Value chunk) = 0;
   // To one of stream_to, or to the client where `target` is empty; `modality` is for the client ("text", "audio").
   virtual void chunk_to(ReqId id, const std::string& target, Value chunk, const std::string& modality) = 0;
+  // So many chunks of the request wait for their receivers that the worker had better let it rest, and look again after
+  // kRestMs. One that cannot rest may go on; over the loop's limits the request fails.
+  virtual bool congested(ReqId id) const = 0;
   virtual void result(ReqId id, Value result) = 0;
   virtual void fail(ReqId id, Status status) = 0;
 };

@@ -11,6 +11,7 @@ namespace {
 struct Said : Emit {
   void chunk(ReqId, Value) override {}
   void chunk_to(ReqId, const std::string&, Value, const std::string&) override {}
+  bool congested(ReqId) const override { return false; }
   void result(ReqId id, Value value) override { results.emplace_back(id.value, *value.get<int64_t>()); }
   void fail(ReqId id, Status status) override { failures.emplace_back(id.value, status.code()); }
   std::vector<std::pair<uint64_t, int64_t>> results;

@@ -104,6 +104,16 @@ def test_company_changes_nothing(server):
     wait_until(lambda: at_rest(server), 20, "rest")
 
 
+def test_a_long_stream_waits_for_its_receivers():
+    """The example's thinker takes no time for a step: what follows it is slower."""
+    with Server("--pipeline", str(FANIN), model=None) as server:
+        status, _, body = run(server, {"text": "hello", "max_tokens": 20_000, "modalities": ["text", "audio"]})
+        assert status == 200, body
+        text = body["result"]["decode"]["text"]
+        assert len(text) == 20_000 and text.startswith(CASES[0]["text"])
+        assert body["result"]["code2wav"]["samples"] == 20_000 * 240
+
+
 def test_bad_requests_are_told_and_cost_nothing(server):
     for body, status, wanted in (({}, 400, "inputs is missing"),
                                  ({"inputs": {"text": "x"}, "terminals": ["thinker"]}, 400, "thinker"),

@@ -64,6 +64,7 @@ void StageLoop::let_go(Request& request) {
   for (auto& [from, stream] : request.in) stream.held.clear();
   request.payloads.clear();
   request.waiting_bytes = request.waiting_chunks = 0;
+  watch_congestion(request);
   calls_.cancel(request.id);
   drop_from_worker(request);
   more_to_settle_ = true;

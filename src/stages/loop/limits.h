@@ -11,8 +11,11 @@ inline constexpr int64_t kNoWake = INT64_MAX;  // nothing is due
 
 // Out of the stage, of one request, in all its edges together: chunks and bytes that wait for an acknowledgement, a
 // credit or room in an outbox.
-inline constexpr std::size_t kMaxWaitingChunks = 4096;
+inline constexpr std::size_t kMaxWaitingChunks = 16'384;
 inline constexpr std::size_t kMaxWaitingBytes = std::size_t{256} << 20;
+// From here on the worker is asked to let the request rest, until half of it is gone.
+inline constexpr std::size_t kCongestedChunks = 512;
+inline constexpr std::size_t kCongestedBytes = kMaxWaitingBytes / 4;
 inline constexpr int64_t kRetryMs = 2;  // until what was refused for want of room is tried again
 inline constexpr int64_t kPeerWaitMs =
     2'000;                                  // a replica that is not in the table yet, or not connected, is waited for
@@ -42,6 +45,8 @@ inline constexpr int64_t kCoordinatorSilentLeases = 3;  // nothing heard of it f
 inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: told within 2 s
 inline constexpr int64_t kMaxGraceMs = 600'000;         // of a shutdown
 
-inline constexpr int kMaxSettleRounds = 64;  // of one step: answers that make answers; the rest is done by the next one
+// Of one step: answers that make answers. The rest is left to the next one, so that a worker that never stops talking
+// does not keep the heartbeat from leaving.
+inline constexpr int kMaxSettleRounds = 4;
 
 }  // namespace millrace::loop

@@ -92,6 +92,7 @@ struct LoopRequest {
   std::map<std::string, OutEdge> out;
   std::size_t waiting_chunks = 0;
   std::size_t waiting_bytes = 0;
+  bool congested = false;  // and the worker's host was told
   uint64_t client_chunks = 0;
   int calls = 0;  // puts and gets that are open
 };

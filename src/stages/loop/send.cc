@@ -30,11 +30,21 @@ void StageLoop::queue(Request& request, const std::string& target, OutItem item)
     item.chunk_id = edge.chunks;
   }
   request.waiting_bytes += item.size_bytes;
+  watch_congestion(request);
   edge.queue.push_back(std::move(item));
   if (!edge.waiting) pump(request, edge);
   if (request.phase != Request::Phase::kLive) return;
   const Status status = check_waiting(request);
   if (!status.ok()) fail(request, status);
+}
+
+void StageLoop::watch_congestion(Request& request) {
+  const std::size_t part = request.congested ? 2 : 1;
+  const bool congested =
+      request.waiting_chunks >= loop::kCongestedChunks / part || request.waiting_bytes >= loop::kCongestedBytes / part;
+  if (congested == request.congested) return;
+  request.congested = congested;
+  doors_.worker->congest(request.id, congested);
 }
 
 Status StageLoop::check_waiting(const Request& request) const {
@@ -195,6 +205,7 @@ void StageLoop::sent(Request& request, OutEdge& edge) {
   if (item.kind == OutItem::Kind::kDone) edge.done_sent = true;
   if (item.kind == OutItem::Kind::kPayload || item.kind == OutItem::Kind::kComplete) edge.payload_sent = true;
   edge.queue.pop_front();
+  watch_congestion(request);
 }
 
 // A put whose reader has said that it has the bytes did its work, however it ends.

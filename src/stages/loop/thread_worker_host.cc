@@ -11,6 +11,7 @@ namespace millrace::loop {
 class ThreadWorkerHost::ThreadEmit : public Emit {
  public:
   explicit ThreadEmit(ThreadWorkerHost& host) : host_(host) {}
+  bool congested(ReqId id) const override { return host_.congestion_.has(id); }
   void chunk(ReqId id, Value value) override {
     host_.say({.kind = WorkNews::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
   }

@@ -19,8 +19,10 @@ void StageLoop::post_events(Request& request) {
     WorkEvent& event = request.to_worker.front();
     const WorkEvent::Kind kind = event.kind;
     const auto stream = request.in.find(event.from);
-    if (!doors_.worker->post(event, now_ms_)) {
-      ++counters_.refusals;
+    // What came of the chunks before still waits for its own receivers: this one's sender shall wait too.
+    const bool congested = kind == WorkEvent::Kind::kChunk && request.congested;
+    if (congested || !doors_.worker->post(event, now_ms_)) {
+      if (!congested) ++counters_.refusals;
       request.in_worker_line = true;
       worker_line_.push_back(request.id);
       retry_ms_ = std::min(retry_ms_, now_ms_ + loop::kRetryMs);

@@ -8,7 +8,8 @@ namespace {
 // Collects into a vector.
 class NewsEmit : public Emit {
  public:
-  explicit NewsEmit(std::vector<WorkNews>& news) : news_(news) {}
+  NewsEmit(std::vector<WorkNews>& news, const Congestion& congestion) : news_(news), congestion_(congestion) {}
+  bool congested(ReqId id) const override { return congestion_.has(id); }
   void chunk(ReqId id, Value value) override {
     news_.push_back({.kind = WorkNews::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
   }
@@ -26,6 +27,7 @@ class NewsEmit : public Emit {
 
  private:
   std::vector<WorkNews>& news_;
+  const Congestion& congestion_;
 };
 
 void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
@@ -42,6 +44,22 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
 }
 
 }  // namespace
+
+void Congestion::set(ReqId id, bool congested) {
+  std::lock_guard lock(mutex_);
+  if (congested) {
+    ids_.insert(id);
+  } else {
+    ids_.erase(id);
+  }
+  count_.store(ids_.size(), std::memory_order_release);
+}
+
+bool Congestion::has(ReqId id) const {
+  if (count_.load(std::memory_order_acquire) == 0) return false;
+  std::lock_guard lock(mutex_);
+  return ids_.contains(id);
+}
 
 void call_worker(Worker& worker, WorkEvent& event, Emit& emit) {
   try {
@@ -70,7 +88,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   if (closed_) return true;
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
-  NewsEmit emit(news_);
+  NewsEmit emit(news_, congestion_);
   call_worker(*worker_, event, emit);
   ++calls_;
   if (kind == WorkEvent::Kind::kDrop) news_.push_back({.kind = WorkNews::Kind::kDropped, .id = id});
@@ -79,7 +97,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
 }
 
 void InlineWorkerHost::tick(int64_t now_ms) {
-  NewsEmit emit(news_);
+  NewsEmit emit(news_, congestion_);
   const int wait_ms = call_tick(*worker_, now_ms, emit, news_);
   ++calls_;
   due_ms_ = wait_ms == Worker::kNever ? kNoWake : now_ms + wait_ms;

@@ -11,9 +11,12 @@
 // Thread safety: all functions from the loop's thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +44,18 @@ struct WorkNews {
   Status status;
 };
 
+// The requests whose chunks wait for their receivers. The loop says, the worker asks; any thread.
+class Congestion {
+ public:
+  void set(ReqId id, bool congested);
+  bool has(ReqId id) const;
+
+ private:
+  std::atomic<std::size_t> count_{0};  // nearly always 0: then nobody locks
+  mutable std::mutex mutex_;
+  std::set<ReqId> ids_;
+};
+
 class WorkerHost {
  public:
   // Events wait while it loads; one that failed does nothing any more, and has said kCrash.
@@ -51,6 +66,8 @@ class WorkerHost {
   virtual Status failure() const { return ok_status(); }  // why it failed
   // False: there is no room; the event is untouched.
   virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
+  // What Emit::congested says of a request. The loop takes it back before the request is forgotten.
+  void congest(ReqId id, bool congested) { congestion_.set(id, congested); }
   // Appends what the worker has said since.
   virtual void collect(std::vector<WorkNews>& out) = 0;
   // Does what is due now, where there is no thread that does; when it wants to be asked again, or kNoWake.
@@ -61,6 +78,9 @@ class WorkerHost {
   virtual uint64_t calls() const = 0;       // ended so far
   // The worker is not called again. Waits for the call in which it is.
   virtual void close() = 0;
+
+ protected:
+  Congestion congestion_;
 };
 
 // Calls the worker for one event, and turns exceptions into failures.

@@ -1,4 +1,5 @@
 // toy.think: generates a step of every live request with each tick, as a continuous batch does.
+#include <algorithm>
 #include <map>
 
 #include "stages/toys/toy_args.h"
@@ -28,10 +29,13 @@ class Think : public Worker {
     if (live_.empty()) return kNever;
     if (now_ms < next_ms_) return static_cast<int>(next_ms_ - now_ms);
     next_ms_ = now_ms + toy_.pace_ms;
+    bool resting = false;
     for (auto it = live_.begin(); it != live_.end();) {
       const ReqId id = it->first;
       Thought& thought = it->second;
-      if (thought.done < thought.steps) {
+      const bool rests = emit.congested(id);
+      resting = resting || rests;
+      if (thought.done < thought.steps && !rests) {
         toy_.rest();
         step(id, thought, emit);
       }
@@ -42,7 +46,8 @@ class Think : public Worker {
       emit.result(id, result(thought));
       it = live_.erase(it);
     }
-    return live_.empty() ? kNever : static_cast<int>(toy_.pace_ms);
+    if (live_.empty()) return kNever;
+    return resting ? std::max(kRestMs, static_cast<int>(toy_.pace_ms)) : static_cast<int>(toy_.pace_ms);
   }
 
  private:
