@@ -46,9 +46,11 @@ void StageLoopStage::run() {
   while (!loop_->ended() && !stop_requested()) {
     const int64_t wait_ms = std::clamp<int64_t>(wake_ms - monotonic_ms(), 0, kStopPollMs);
     std::optional<wire::Message> message = inbox_->receive(static_cast<int>(wait_ms));
+    const int64_t until_ms = monotonic_ms() + kMaxHearMs;
     for (int heard = 1; message; ++heard) {
-      loop_->handle(std::move(*message), monotonic_ms());
-      if (heard == kMaxMessagesPerTick) break;
+      const int64_t now_ms = monotonic_ms();
+      loop_->handle(std::move(*message), now_ms);
+      if (heard == kMaxMessagesPerTick || now_ms >= until_ms) break;
       message = inbox_->receive(0);
     }
     wake_ms = loop_->tick(monotonic_ms());

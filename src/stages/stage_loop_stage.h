@@ -15,7 +15,8 @@
 
 namespace millrace {
 
-inline constexpr int kMaxMessagesPerTick = 256;  // heard before the next look at the clock
+inline constexpr int kMaxMessagesPerTick = 256;  // heard before the next tick
+inline constexpr int kMaxHearMs = 20;            // or for so long
 inline constexpr int kStopPollMs = 50;           // request_stop() is noticed within this time
 
 struct StageLoopStageDoors {

@@ -95,13 +95,14 @@ int64_t StageLoop::tick(int64_t now_ms) {
   now_ms_ = std::max(now_ms_, now_ms);
   if (ended_) return kNoWake;
   watch_lease();
+  say_membership();
   int64_t wake_ms = doors_.worker->run(now_ms_);
   settle();
   expire();
   if (now_ms_ >= retry_ms_) retry();
   if (now_ms_ >= next_ack_ms_) acknowledge_idle();
   settle();
-  say_membership();
+  flush_notices();
   watch_drain();
   if (ended_) return kNoWake;
   for (const int64_t due_ms : {retry_ms_, next_ack_ms_, next_say_ms_, tombstones_.due_ms()}) {

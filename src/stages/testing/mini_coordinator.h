@@ -32,10 +32,10 @@ struct Outcome {
 class MiniCoordinator {
  public:
   using Send = std::function<void(const std::string& stage, uint32_t replica, wire::Message)>;
-  static constexpr int64_t kLease = 2000;
-
-  MiniCoordinator(std::vector<StageSpec> stages, std::string entry, Relay& relay, std::string relay_name, Send send)
-      : stages_(std::move(stages)),
+  MiniCoordinator(std::vector<StageSpec> stages, std::string entry, Relay& relay, std::string relay_name, Send send,
+                  int64_t lease_ms = 2000)
+      : lease_ms_(lease_ms),
+        stages_(std::move(stages)),
         entry_(std::move(entry)),
         relay_(relay),
         relay_name_(std::move(relay_name)),
@@ -86,7 +86,7 @@ class MiniCoordinator {
     }
     for (const uint64_t id : late) end(id, error(StatusCode::kDeadline, "too late"));
     for (auto& [seat, member] : members_) {
-      if (member.peer.up && now - member.heard_ms > kLease) lose(seat);
+      if (member.peer.up && now - member.heard_ms > lease_ms_) lose(seat);
     }
     if (now >= next_say_ms_) {
       next_say_ms_ = now + 200;
@@ -155,7 +155,7 @@ class MiniCoordinator {
     const Seat seat{m.self.stage, m.self.replica};
     Member& member = members_[seat];
     wire::Welcome welcome{.from = {.session = 1}, .stage = m.self.stage, .incarnation = m.self.incarnation};
-    welcome.lease_ms = kLease;
+    welcome.lease_ms = lease_ms_;
     const bool again = member.peer.up && member.peer.incarnation == m.self.incarnation;
     if (!again && (member.peer.incarnation >= m.self.incarnation && !member.peer.stage.empty())) return;
     if (!again && member.peer.up && !member.peer.stage.empty()) lose(seat);
@@ -282,6 +282,7 @@ class MiniCoordinator {
     }
   }
 
+  const int64_t lease_ms_;
   const std::vector<StageSpec> stages_;
   const std::string entry_;
   Relay& relay_;
