@@ -265,6 +265,30 @@ TEST_F(StageLoopEnds, AnUnreachableCoordinatorIsGoneAfterTheLease) {
   expect_clean();
 }
 
+// Each answer makes another one, for ever.
+struct Chatterbox : loop::WorkerHost {
+  bool post(loop::WorkEvent&, int64_t) override { return true; }
+  void collect(std::vector<loop::WorkNews>& out) override { out.push_back({.kind = loop::WorkNews::Kind::kChunk}); }
+  int64_t run(int64_t) override { return loop::kNoWake; }
+  int64_t busy_ms() const override { return 0; }
+  std::size_t waiting() const override { return 0; }
+  uint64_t calls() const override { return 0; }
+  void close() override {}
+};
+
+TEST_F(StageLoopEnds, AWorkerThatNeverStopsTalkingDoesNotStopTheHeartbeat) {
+  config_.spec = spec_;
+  StageLoopDoors doors;
+  doors.coordinator = coordinator_;
+  doors.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
+  doors.worker = std::make_unique<Chatterbox>();
+  loop_ = StageLoop::make(config_, library_, std::move(doors)).value();
+  welcome();
+  run(1000);
+  EXPECT_TRUE(loop_->member());
+  EXPECT_GE(coordinator_->all<wire::StageStatus>().size(), 4u);
+}
+
 TEST_F(StageLoopEnds, NoticesWaitForTheCoordinator) {
   make();
   coordinator_->answer = error(StatusCode::kResourceExhausted, "full");

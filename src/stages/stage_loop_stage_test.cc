@@ -25,10 +25,12 @@ class Threads : public ::testing::Test {
     coordinator_relay_ = make_local_relay({}).value();
     to_coordinator_ = make_local_mailbox();
     for (const StageSpec& spec : stages_) boxes_[spec.name] = make_local_mailbox();
-    coordinator_ = std::make_unique<MiniCoordinator>(stages_, stages_[0].name, *coordinator_relay_, "local",
-                                                     [this](const std::string& stage, uint32_t, wire::Message message) {
-                                                       static_cast<void>(boxes_.at(stage).outbox->send(message).ok());
-                                                     });
+    coordinator_ = std::make_unique<MiniCoordinator>(
+        stages_, stages_[0].name, *coordinator_relay_, "local",
+        [this](const std::string& stage, uint32_t, wire::Message message) {
+          static_cast<void>(boxes_.at(stage).outbox->send(message).ok());
+        },
+        60'000);  // a lease that holds on any machine
     for (const StageSpec& spec : stages_) {
       StageLoopConfig config = make_loop_config(stages_, stages_[0].name, spec.name).value();
       config.self.incarnation = 1;
@@ -51,9 +53,11 @@ class Threads : public ::testing::Test {
   bool pump_until(const std::function<bool()>& done, int64_t limit_ms = 60'000) {
     const int64_t until_ms = monotonic_ms() + limit_ms;
     while (!done() && monotonic_ms() < until_ms) {
-      if (auto message = to_coordinator_.inbox->receive(2)) {
+      auto message = to_coordinator_.inbox->receive(2);
+      for (int i = 0; message && i < 256; ++i) {
         if (const auto* status = std::get_if<wire::StageStatus>(&*message)) last_[status->stage] = *status;
         coordinator_->handle(*message, monotonic_ms());
+        message = to_coordinator_.inbox->receive(0);
       }
       coordinator_->tick(monotonic_ms());
     }
