@@ -7,6 +7,7 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"
+#include "api/samples.h"
 #include "api/value_json.h"
 
 namespace millrace::api {
@@ -21,8 +22,8 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
       : engine_(engine), responder_(std::move(responder)), stream_(stream) {}
 
   void run(PipelineRequest request) {
-    const ReqId id = engine_.submit(std::move(request),
-                                    [self = shared_from_this()](const PipelineEvent& news) { return self->hear(news); });
+    const ReqId id = engine_.submit(
+        std::move(request), [self = shared_from_this()](const PipelineEvent& news) { return self->hear(news); });
     // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
     responder_->on_disconnect([&engine = engine_, id] { engine.cancel(id); });
   }
@@ -120,17 +121,9 @@ void hello(PipelineContext& context, const http::ResponderPtr& responder) {
 }
 
 void metrics(PipelineContext& context, const http::ResponderPtr& responder) {
-  std::string out;
-  for (const wire::StageStatus& stage : context.engine.health().stages) {
-    const std::string label = fmt::format("{{stage=\"{}\",replica=\"{}\"}}", stage.stage, stage.replica);
-    fmt::format_to(std::back_inserter(out), "millrace:stage_up{} {}\n", label,
-                   stage.state == wire::StageState::kReady ? 1 : 0);
-    fmt::format_to(std::back_inserter(out), "millrace:stage_running{} {}\n", label, stage.running);
-    for (const wire::Metric& metric : stage.metrics) {
-      fmt::format_to(std::back_inserter(out), "millrace:stage_{}{} {}\n", metric.name, label, metric.value);
-    }
-  }
-  responder->send({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(out)});
+  const auto samples = server_samples(context.server, context.engine.health(), true);
+  const Metrics none("millrace:", {{"pipeline", context.engine.name()}});
+  responder->send({.content_type = std::string(Metrics::kContentType), .body = none.render(samples)});
 }
 
 }  // namespace
@@ -154,7 +147,7 @@ void add_pipeline_routes(PipelineContext& context) {
   get("/version", http::Access::kPublic, [](PipelineContext& c, const http::ResponderPtr& responder) {
     responder->send({.body = fmt::format("{{\"version\":\"{}\"}}", c.version)});
   });
-  get("/metrics", http::Access::kUser, metrics);
+  get("/metrics", http::Access::kPublic, metrics);  // scrapers carry no key
   get("/v1/pipeline", http::Access::kUser, [](PipelineContext& c, const http::ResponderPtr& responder) {
     responder->send({.content_type = "image/svg+xml", .body = c.engine.picture()});
   });

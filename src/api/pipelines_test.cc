@@ -179,7 +179,7 @@ TEST_F(PipelineHttp, SaysHowItIs) {
   EXPECT_NE(get("/").body.find("echo"), std::string::npos);
   engine_.state.stages = {
       {.stage = "think", .state = wire::StageState::kReady, .running = 3, .metrics = {{"held_bytes", 5}}}};
-  EXPECT_NE(get("/metrics").body.find("millrace:stage_held_bytes{stage=\"think\",replica=\"0\"} 5\n"),
+  EXPECT_NE(get("/metrics").body.find("millrace:held_bytes{pipeline=\"echo\",replica=\"0\",stage=\"think\"} 5\n"),
             std::string::npos);
 }
 

@@ -7,7 +7,6 @@
 #include "control/endpoint.h"
 #include "control/event_socket.h"
 #include "pipeline/run_dir.h"
-#include "relay/instance_id.h"
 #include "relay/registry.h"
 
 namespace millrace {
@@ -61,7 +60,7 @@ std::string PipelinePlace::inbox(const std::string& stage, uint32_t replica, uin
 
 wire::Peer PipelinePlace::self(const std::string& stage, uint32_t replica, uint64_t incarnation) const {
   wire::Peer peer{.stage = stage, .replica = replica, .incarnation = incarnation, .host = host_name()};
-  peer.boot = fmt::format("{:016x}", boot_hash());
+  peer.boot = host_id();
   peer.pid = ::getpid();
   return peer;
 }

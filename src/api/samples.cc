@@ -1,0 +1,71 @@
+#include "api/samples.h"
+
+#include <set>
+#include <string_view>
+
+#include "control/counters.h"
+
+namespace millrace::api {
+namespace {
+
+// A heartbeat's own numbers, then the metrics that the stage sends by name.
+void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& stage, bool replicas) {
+  MetricLabels labels = {{"stage", stage.stage}};
+  if (replicas) labels.emplace_back("replica", std::to_string(stage.replica));
+  std::set<std::string_view> own;
+  for (const wire::Metric& metric : stage.metrics) own.insert(metric.name);
+  const auto add = [&](const char* name, const char* help, double value) {
+    if (!own.count(name)) out.push_back({name, help, labels, value});
+  };
+  add("stage_up", "1 where the stage is ready.", stage.state == wire::StageState::kReady ? 1 : 0);
+  if (stage.page_size > 0 || stage.stage.starts_with("scheduler")) {
+    const double page = stage.page_size, total = page * stage.pages_total;
+    const double available = page * stage.pages_free, cached = page * stage.pages_cached;
+    const double used = total - available - cached;
+    add("num_running_reqs", "Requests in the running batch.", stage.running);
+    add("num_queue_reqs", "Requests that wait for admission.", stage.waiting);
+    add("steps_total", "Batches computed.", static_cast<double>(stage.steps));
+    add("max_total_num_tokens", "Tokens that the KV cache holds at most.", total);
+    add("num_used_tokens", "Tokens of the KV cache that running requests hold.", used);
+    add("kv_used_tokens", "The same.", used);
+    add("kv_available_tokens", "Tokens of the KV cache that are free.", available);
+    add("kv_evictable_tokens", "Tokens of the prefix cache that nobody holds or that may go.", cached);
+    add("token_usage", "The part of the KV cache that running requests hold, 0 to 1.", total > 0 ? used / total : 0);
+    add("page_size", "Tokens of one page.", page);
+    add("num_pages", "Pages of the KV cache.", stage.pages_total);
+    add("weight_version", "The version of the weights.", static_cast<double>(stage.weight_version));
+  }
+  for (const wire::Metric& metric : stage.metrics)
+    out.push_back({metric.name, "Told by the stage.", labels, metric.value});
+}
+
+std::vector<MetricSample> http_samples(const http::ServerStats& stats) {
+  return {
+      {"http_requests_total", "HTTP requests.", {}, static_cast<double>(stats.requests)},
+      {"http_requests_active", "HTTP requests under way.", {}, static_cast<double>(stats.requests_active)},
+      {"http_responses_total", "HTTP responses.", {{"status_code", "2xx"}}, static_cast<double>(stats.responses_2xx)},
+      {"http_responses_total", "HTTP responses.", {{"status_code", "4xx"}}, static_cast<double>(stats.responses_4xx)},
+      {"http_responses_total", "HTTP responses.", {{"status_code", "5xx"}}, static_cast<double>(stats.responses_5xx)},
+      {"http_connections_open", "Connections open.", {}, static_cast<double>(stats.connections_open)},
+      {"http_disconnects_total",
+       "Clients that left before their response ended.",
+       {},
+       static_cast<double>(stats.disconnects)},
+      {"http_slow_readers_total",
+       "Clients cut off because they read too slowly.",
+       {},
+       static_cast<double>(stats.slow_readers)},
+  };
+}
+
+}  // namespace
+
+std::vector<MetricSample> server_samples(const http::Server& server, const Health& health, bool replicas) {
+  std::vector<MetricSample> samples = http_samples(server.stats());
+  for (MetricSample& sample : control_samples()) samples.push_back(std::move(sample));
+  samples.push_back({"ready", "1 where requests are accepted.", {}, health.ready ? 1.0 : 0.0});
+  for (const wire::StageStatus& stage : health.stages) append_samples(samples, stage, replicas);
+  return samples;
+}
+
+}  // namespace millrace::api

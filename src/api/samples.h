@@ -1,0 +1,16 @@
+// What /metrics shows besides what the api itself counts: the HTTP server's and the control plane's counters, and what
+// the stages say in their heartbeats. Thread safety: free function.
+#pragma once
+
+#include <vector>
+
+#include "base/metrics.h"
+#include "http/server.h"
+#include "stages/engine.h"
+
+namespace millrace::api {
+
+// `replicas`: equal stages have one name, and are told apart by a label.
+std::vector<MetricSample> server_samples(const http::Server& server, const Health& health, bool replicas = false);
+
+}  // namespace millrace::api
