@@ -40,6 +40,7 @@ Status PipelineHost::add(const PipelineSpec& spec, const Library& library, const
   ASSIGN_OR_RETURN(doors.inbox, bind_inbox(zmq, place.inbox(seat.stage, seat.replica, incarnation), place.key()));
   ASSIGN_OR_RETURN(doors.coordinator, place.connect(zmq, place.coordinator()));
   ASSIGN_OR_RETURN(doors.relays, place.relays(config.spec.relay));
+  ASSIGN_OR_RETURN(doors.aborts, subscribe_aborts(zmq, place.aborts(), doors.inbox->waker(), place.key()));
   doors.connect = [&place, &zmq](const wire::Peer& peer) { return place.connect(zmq, peer.endpoint); };
   config.self = place.self(seat.stage, seat.replica, incarnation);
   config.self.endpoint = doors.inbox->endpoint();

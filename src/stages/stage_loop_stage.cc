@@ -32,20 +32,32 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                             .next_incarnation = std::move(doors.next_incarnation),
                             .admin = std::move(doors.admin)};
   ASSIGN_OR_RETURN(std::unique_ptr<StageLoop> loop, StageLoop::make(std::move(config), library, std::move(loop_doors)));
-  return std::unique_ptr<StageLoopStage>(new StageLoopStage(std::move(doors.inbox), std::move(loop), host_view));
+  return std::unique_ptr<StageLoopStage>(
+      new StageLoopStage(std::move(doors.inbox), std::move(doors.aborts), std::move(loop), host_view));
 }
 
-StageLoopStage::StageLoopStage(std::unique_ptr<Inbox> inbox, std::unique_ptr<StageLoop> loop,
-                               const loop::WorkerHost* host)
-    : inbox_(std::move(inbox)), loop_(std::move(loop)), host_(host) {}
+StageLoopStage::StageLoopStage(std::unique_ptr<Inbox> inbox, std::unique_ptr<AbortSubscription> aborts,
+                               std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host)
+    : inbox_(std::move(inbox)), aborts_(std::move(aborts)), loop_(std::move(loop)), host_(host) {}
 
 StageLoopStage::~StageLoopStage() = default;
+
+// A hint does what the abort itself does, only sooner: it overtakes what waits in the inbox. One that overtakes even
+// its request leaves a tombstone, at which the request ends.
+void StageLoopStage::hear_hints() {
+  for (int heard = 0; aborts_ && heard < kMaxMessagesPerTick; ++heard) {
+    const std::optional<ReqId> id = aborts_->next();
+    if (!id) return;
+    loop_->handle(wire::AbortRequest{*id}, monotonic_ms());
+  }
+}
 
 void StageLoopStage::run() {
   int64_t wake_ms = loop_->tick(monotonic_ms());
   while (!loop_->ended() && !stop_requested()) {
     const int64_t wait_ms = std::clamp<int64_t>(wake_ms - monotonic_ms(), 0, kStopPollMs);
     std::optional<wire::Message> message = inbox_->receive(static_cast<int>(wait_ms));
+    hear_hints();
     const int64_t until_ms = monotonic_ms() + kMaxHearMs;
     for (int heard = 1; message; ++heard) {
       const int64_t now_ms = monotonic_ms();

@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "control/abort_bus.h"
 #include "stages/library.h"
 #include "stages/stage.h"
 #include "stages/stage_loop.h"
@@ -26,6 +27,8 @@ struct StageLoopStageDoors {
   // The stage's own instances, closed by whoever made them. Not shared with other stages: puts of an earlier stage,
   // held while a later one works on them, would take the credits that the later one needs to go on.
   loop::Relays relays;
+  // Hints of aborts, which wake the inbox; null: there are none, and aborts come through the inbox alone.
+  std::unique_ptr<AbortSubscription> aborts;
   std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopDoors
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopDoors
 };
@@ -43,9 +46,12 @@ class StageLoopStage : public Stage {
   StageLoopBooks books() const { return loop_->books(); }
 
  private:
-  StageLoopStage(std::unique_ptr<Inbox> inbox, std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host);
+  StageLoopStage(std::unique_ptr<Inbox> inbox, std::unique_ptr<AbortSubscription> aborts,
+                 std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host);
+  void hear_hints();
 
   std::unique_ptr<Inbox> inbox_;
+  std::unique_ptr<AbortSubscription> aborts_;  // may be null
   std::unique_ptr<StageLoop> loop_;
   const loop::WorkerHost* host_;  // the loop's
   Status end_status_;

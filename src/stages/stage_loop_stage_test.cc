@@ -42,6 +42,7 @@ class Threads : public ::testing::Test {
       doors.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
         return boxes_.at(peer.stage).outbox;
       };
+      doors.aborts = aborts_.subscribe(doors.inbox->waker());
       relays_.emplace_back(make_local_relay({.credits = 4}).value());
       doors.relays = {{"local", relays_.back()}};
       auto stage = StageLoopStage::make(config, library_, std::move(doors));
@@ -53,11 +54,11 @@ class Threads : public ::testing::Test {
   bool pump_until(const std::function<bool()>& done, int64_t limit_ms = 60'000) {
     const int64_t until_ms = monotonic_ms() + limit_ms;
     while (!done() && monotonic_ms() < until_ms) {
-      auto message = to_coordinator_.inbox->receive(2);
-      for (int i = 0; message && i < 256; ++i) {
+      for (int i = 0; i < 256; ++i) {
+        const auto message = to_coordinator_.inbox->receive(i == 0 ? 2 : 0);
+        if (!message) break;
         if (const auto* status = std::get_if<wire::StageStatus>(&*message)) last_[status->stage] = *status;
         coordinator_->handle(*message, monotonic_ms());
-        message = to_coordinator_.inbox->receive(0);
       }
       coordinator_->tick(monotonic_ms());
     }
@@ -81,6 +82,7 @@ class Threads : public ::testing::Test {
   }
 
   Library library_;
+  LocalAbortBus aborts_;
   std::vector<StageSpec> stages_;
   std::vector<std::shared_ptr<Relay>> relays_;
   std::unique_ptr<Relay> coordinator_relay_;
@@ -208,6 +210,25 @@ TEST_F(Threads, MoreEventsAndNewsThanTheQueuesHold) {
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.to_string();
     EXPECT_EQ(outcome.chunks.at("only").size(), 3000u);
   }
+}
+
+TEST_F(Threads, AHintAloneEndsTheWork) {
+  library_.workers["never"] = [](const Value&, const Library::WorkerSeat&) -> Result<std::unique_ptr<Worker>> {
+    class Never : public Worker {
+     public:
+      void start(ReqId, Value, Emit&) override {}
+      void drop(ReqId) override {}
+    };
+    return std::unique_ptr<Worker>(std::make_unique<Never>());
+  };
+  begin({terminal("never")});
+  ASSERT_TRUE(pump_until([&] { return coordinator_->all_up(1); }));
+  coordinator_->submit(1, args({{"t", 1}}), {"only"}, 60'000, monotonic_ms());
+  ASSERT_TRUE(pump_until([&] { return last_["only"].running == 1; }));
+  aborts_.publish({1});
+  EXPECT_TRUE(pump_until([&] { return last_["only"].running == 0; }));
+  coordinator_->cancel(1);  // the abort itself comes later, and is acknowledged all the same
+  EXPECT_TRUE(pump_until([&] { return coordinator_->idle(); }));
 }
 
 TEST_F(Threads, AnUnknownWorkerIsAnError) {
