@@ -4,10 +4,10 @@
 #include <set>
 
 #include "api/choices.h"
-#include "base/nearest.h"
 #include "api/prompts.h"
 #include "api/reply_format.h"
 #include "api/routes.h"
+#include "base/nearest.h"
 #include "wire/limits.h"
 
 namespace millrace::api {

@@ -1,8 +1,8 @@
 // POST /generate in the shape that clients of SGLang know, and the orders of an operator.
 #include <gtest/gtest.h>
 
-#include "base/nearest.h"
 #include "api/testing/api_harness.h"
+#include "base/nearest.h"
 
 namespace millrace::api::testing {
 namespace {
