@@ -28,7 +28,7 @@
 //      the client. The ends of streams go out before the result.
 //   6. Replicas. choose_replica() names the receiver, the same for all senders. A replica that the table says is down,
 //      or that came back as another incarnation, fails the requests that were bound to it; one that is not in the table
-//      yet is waited for, kPeerWaitMs at most.
+//      yet, or down there before anything was sent to it, is waited for, kPeerWaitMs at most.
 //   7. Aborts, at any step: before the payload came (a tombstone), while it is fetched (cancelled), in the worker
 //      (drop), while it is sent (puts are cancelled). The AbortAck follows when nothing of the request is left here,
 //      worker and relays included; at once for unknown ids.

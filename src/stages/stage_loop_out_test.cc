@@ -355,7 +355,7 @@ TEST_F(StageLoopOut, AReplicaThatDiesFailsItsRequestsAlone) {
   EXPECT_EQ(coordinator_->all<wire::Complete>().size(), failed);
 }
 
-TEST_F(StageLoopOut, AReplicaThatIsDownFailsAtOnceAndOneUnknownIsAwaited) {
+TEST_F(StageLoopOut, AReplicaThatIsDownOrUnknownIsAwaitedAndThenFails) {
   spec_.next = {"x"};
   result(number(3));
   make(false);
@@ -373,6 +373,9 @@ TEST_F(StageLoopOut, AReplicaThatIsDownFailsAtOnceAndOneUnknownIsAwaited) {
   for (auto& peer : down.peers) peer.up = peer.up && peer.stage != "x";
   say(down);
   say(payload(2, "a", number(1)));
+  run(loop::kPeerWaitMs / 2);
+  EXPECT_EQ(loop_->books().queued_items, 1u);  // the table may be old
+  run(loop::kPeerWaitMs);
   failure(2, StatusCode::kUnavailable);
   expect_clean();
 }

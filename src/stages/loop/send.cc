@@ -125,6 +125,8 @@ Result<const wire::Peer*> StageLoop::receiver(const Request& request, OutEdge& e
       choose_replica(request.id, edge.target, replicas == config_.replicas.end() ? 1 : replicas->second);
   const wire::Peer* peer = book_.find(edge.target, replica);
   if (!peer) return absent(edge, fmt::format("replica {} is not in the table of peers", replica));
+  // The table may be older than the world; the coordinator ends what really waits for the dead.
+  if (!peer->up && !edge.to) return absent(edge, fmt::format("replica {} is down", replica));
   if (!peer->up) return error(StatusCode::kUnavailable, "replica {} is down", replica);
   const loop::EdgeEnd end{replica, peer->incarnation};
   if (!edge.to) edge.to = end;
