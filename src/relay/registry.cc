@@ -6,6 +6,7 @@
 
 #include "relay/instance_id.h"
 #include "relay/local/local_relay.h"
+#include "relay/nccl/nccl_relay.h"
 #include "relay/plugin/plugin_relay.h"
 #include "relay/shm/shm_relay.h"
 #include "relay/tcp/tcp_relay.h"
@@ -22,18 +23,13 @@ struct Backend {
   Result<std::unique_ptr<Relay>> (*make)(const RelayOptions& options);
 };
 
-// Device memory between GPUs of several processes.
-Result<std::unique_ptr<Relay>> no_nccl(const RelayOptions&) {
-  return Status(StatusCode::kUnavailable, "this version has no NCCL relay yet");
-}
-
 // In the order in which they are listed.
 constexpr Backend kBackends[] = {
     {"local", make_local_relay},
     {"shm", make_shm_relay},
     {"tcp", make_tcp_relay},
     {"ucx", make_ucx_relay},
-    {"nccl", no_nccl},
+    {"nccl", make_nccl_relay},
     {"nixl", [](const RelayOptions& options) { return make_plugin_relay("nixl", options); }},
     {"mooncake", [](const RelayOptions& options) { return make_plugin_relay("mooncake", options); }},
 };

@@ -1,0 +1,112 @@
+#include "relay/nccl/channel.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "relay/nccl/layout.h"
+
+namespace millrace::nccl {
+namespace {
+
+struct Dropped {
+  std::mutex mutex;
+  std::vector<std::pair<const Api*, void*>> blocks;
+};
+Dropped& dropped() {
+  static auto* const instance = new Dropped;  // holders may let go while the program ends
+  return *instance;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Channel>> Channel::open(const Api& api, int device) {
+  RETURN_IF_ERROR(api.cuda("cudaSetDevice", api.cudaSetDevice(device)));
+  std::unique_ptr<Channel> c(new Channel(api, 0));
+  RETURN_IF_ERROR(
+      api.cuda("cudaStreamCreateWithFlags", api.cudaStreamCreateWithFlags(&c->stream_, kCudaStreamNonBlocking)));
+  RETURN_IF_ERROR(
+      api.cuda("cudaEventCreateWithFlags", api.cudaEventCreateWithFlags(&c->event_, kCudaEventDisableTiming)));
+  RETURN_IF_ERROR(api.cuda("cudaMalloc", api.cudaMalloc(&c->staging_, kPieceBytes)));
+  return c;
+}
+
+Channel::~Channel() {
+  // Abort also where all is well: it is the one way down that waits for no peer.
+  if (comm_ != nullptr) api_.ncclCommAbort(comm_);
+  if (event_ != nullptr) api_.cudaEventDestroy(event_);
+  if (stream_ != nullptr) api_.cudaStreamDestroy(stream_);
+  if (staging_ != nullptr) api_.cudaFree(staging_);
+}
+
+Status Channel::join(const UniqueId& id, int rank) {
+  rank_ = rank;
+  Config config;
+  RETURN_IF_ERROR(api_.nccl("ncclCommInitRankConfig", api_.ncclCommInitRankConfig(&comm_, 2, id, rank, &config)));
+  step_ = Step::kJoining;
+  return ok_status();
+}
+
+Status Channel::begun(const char* what, int code) {
+  RETURN_IF_ERROR(api_.nccl(what, code));
+  if (code == kSuccess) return mark();
+  step_ = Step::kEnqueuing;  // on the stream only later: an event recorded now would come too early
+  return ok_status();
+}
+
+Status Channel::mark() {
+  RETURN_IF_ERROR(api_.cuda("cudaEventRecord", api_.cudaEventRecord(event_, stream_)));
+  step_ = Step::kRunning;
+  return ok_status();
+}
+
+Status Channel::send(const std::byte* from, std::size_t bytes) {
+  return begun("ncclSend", api_.ncclSend(from, bytes, kNcclUint8, 1 - rank_, comm_, stream_));
+}
+
+Status Channel::receive(std::byte* to, std::size_t bytes) {
+  return begun("ncclRecv", api_.ncclRecv(to, bytes, kNcclUint8, 1 - rank_, comm_, stream_));
+}
+
+Status Channel::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  return api_.cuda("cudaMemcpyAsync", api_.cudaMemcpyAsync(to, from, bytes, kCudaMemcpyDefault, stream_));
+}
+
+Result<bool> Channel::poll() {
+  if (step_ == Step::kIdle) return true;
+  int state = kSuccess;
+  RETURN_IF_ERROR(api_.nccl("ncclCommGetAsyncError", api_.ncclCommGetAsyncError(comm_, &state)));
+  RETURN_IF_ERROR(api_.nccl("the communicator", state));
+  if (step_ != Step::kRunning) {
+    if (state == kNcclInProgress) return false;
+    if (std::exchange(step_, Step::kIdle) == Step::kJoining) return true;
+    RETURN_IF_ERROR(mark());
+  }
+  const int code = api_.cudaEventQuery(event_);
+  if (code == kCudaNotReady) return false;
+  RETURN_IF_ERROR(api_.cuda("cudaEventQuery", code));
+  step_ = Step::kIdle;
+  return true;
+}
+
+Result<std::shared_ptr<void>> make_device_memory(const Api& api, std::size_t bytes) {
+  void* block = nullptr;
+  if (const Status made = api.cuda("cudaMalloc", api.cudaMalloc(&block, bytes)); !made.ok()) {
+    return error(StatusCode::kResourceExhausted, "{}; wanted {} bytes", made.message(), bytes);
+  }
+  return std::shared_ptr<void>(block, [&api](void* old) {
+    std::lock_guard lock(dropped().mutex);
+    dropped().blocks.emplace_back(&api, old);
+  });
+}
+
+void free_device_memory() {
+  std::vector<std::pair<const Api*, void*>> blocks;
+  {
+    std::lock_guard lock(dropped().mutex);
+    blocks.swap(dropped().blocks);
+  }
+  for (const auto& [api, block] : blocks) (void)api->cudaFree(block);
+}
+
+}  // namespace millrace::nccl

@@ -1,0 +1,58 @@
+// Channel: the device's side of one pair of relays: a communicator of two ranks, a stream, an event and a staging
+// buffer of kPieceBytes in device memory.
+//
+// Nothing here waits: one operation is begun, and poll() says when it is over. A peer that dies is not noticed here (a
+// kernel then waits for ever): the owner watches the control connection, and destroys the channel, which aborts.
+//
+// Thread safety: one thread, for which cudaSetDevice is called. Owner: a Link.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "relay/nccl/nccl_api.h"
+
+namespace millrace::nccl {
+
+class Channel {
+ public:
+  static Result<std::unique_ptr<Channel>> open(const Api& api, int device);
+  ~Channel();  // aborts what runs
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  std::byte* staging() const { return static_cast<std::byte*>(staging_); }
+
+  // Joins the communicator; poll() says when both have.
+  Status join(const UniqueId& id, int rank);
+  // To and from the other rank, device memory, at least 1 byte.
+  Status send(const std::byte* from, std::size_t bytes);
+  Status receive(std::byte* to, std::size_t bytes);
+  // Between any two memories of this process; then finish_copies() and poll().
+  Status copy(std::byte* to, const std::byte* from, std::size_t bytes);
+  Status finish_copies() { return mark(); }
+  // True: what was begun is over. An error: the communicator is broken.
+  Result<bool> poll();
+
+ private:
+  Channel(const Api& api, int rank) : api_(api), rank_(rank) {}
+  Status begun(const char* what, int code);
+  Status mark();
+
+  enum class Step { kIdle, kJoining, kEnqueuing, kRunning };
+
+  const Api& api_;
+  int rank_;
+  Step step_ = Step::kIdle;
+  CommPtr comm_ = nullptr;
+  StreamPtr stream_ = nullptr;
+  EventPtr event_ = nullptr;
+  void* staging_ = nullptr;
+};
+
+// A block of device memory. It may be dropped on any thread at any time: it is freed later, by free_device_memory(), on
+// a thread of a relay's, because cudaFree waits for the device.
+Result<std::shared_ptr<void>> make_device_memory(const Api& api, std::size_t bytes);
+void free_device_memory();
+
+}  // namespace millrace::nccl

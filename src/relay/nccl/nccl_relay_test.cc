@@ -1,0 +1,211 @@
+// The NCCL relay over the double of testing/fake_nccl.cc: the conformance suite, device memory, why it is absent, and
+// what it does when the device hangs. No GPU is used.
+#include "relay/nccl/nccl_relay.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "relay/nccl/channel.h"
+#include "relay/nccl/control.h"
+#include "relay/nccl/layout.h"
+#include "relay/testing/conformance.h"
+#include "relay/testing/fixture.h"
+
+namespace millrace {
+namespace {
+
+using namespace relay_testing;
+
+const nccl::Libraries kFake = {{MILLRACE_FAKE_NCCL}, {MILLRACE_FAKE_NCCL}};
+
+Result<std::unique_ptr<Relay>> make_fake(const RelayOptions& options) { return make_nccl_relay_of(options, kFake); }
+
+const ConformanceSetup& setup() {
+  static const ConformanceSetup instance = {
+      .name = "nccl", .make = make_fake, .options = {}, .unavailable = "", .left_over = nullptr};
+  return instance;
+}
+
+// A setting of the double's, for one test.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Setting() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+int threads_of_this_process() {
+  int count = 0;
+  DIR* dir = ::opendir("/proc/self/task");
+  while (dir != nullptr && ::readdir(dir) != nullptr) ++count;
+  if (dir != nullptr) ::closedir(dir);
+  return count;
+}
+
+// The part in "device" memory.
+SharedBytes to_device(const nccl::Api& api, const SharedBytes& part) {
+  std::shared_ptr<void> block = *nccl::make_device_memory(api, std::max<std::size_t>(part.size_bytes(), 1));
+  if (!part.empty()) std::memcpy(block.get(), part.data(), part.size_bytes());
+  const auto* data = static_cast<const std::byte*>(block.get());
+  return {std::move(block), data, part.size_bytes(), Device::kCuda};
+}
+
+TEST(NcclRelay, DeviceAndHostPartsArriveWhereTheyLay) {
+  Pair pair = make_pair_of(setup(), small_options(setup()));
+  ASSERT_TRUE(pair.writer && pair.reader);
+  EXPECT_TRUE(pair.writer->capabilities().cuda_memory);
+  const nccl::Api& api = **nccl::load_nccl(kFake);
+  const Sizes sizes = {10, 20 * kMib + 3, 0, 300 * kKib, 4097, 1, 9 * kMib};
+  for (int which = 0; which < 4; ++which) {
+    Parts parts = make_parts(7, sizes);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (which == 0 || (which == 1 && i % 2 == 0) || (which == 2 && i % 2 == 1)) parts[i] = to_device(api, parts[i]);
+    }
+    AwaitPut put_end;
+    const auto ticket =
+        pair.writer->put({.parts = parts, .request = {}, .destination = "", .done = put_end.callback()});
+    ASSERT_TRUE(ticket.ok()) << ticket.status().to_string();
+    Received received = receive(*pair.reader, ticket->descriptor, sizes);
+    const Result<Parts> got = received.outcome();
+    ASSERT_TRUE(got.ok()) << got.status().to_string();
+    EXPECT_EQ(differs(7, sizes, *got), "");
+    for (std::size_t i = 0; i < parts.size(); ++i) EXPECT_EQ((*got)[i].device(), parts[i].device()) << i;
+    ASSERT_TRUE(put_end.wait().has_value());
+  }
+  expect_quiet(*pair.reader);
+}
+
+TEST(NcclRelay, HostMemoryIsNotTakenForTheDevices) {
+  Pair pair = make_pair_of(setup(), small_options(setup()));
+  const SharedBytes host = make_part(1, 0, 100);
+  AwaitPut end;
+  const auto ticket = pair.writer->put({.parts = {SharedBytes(host.owner(), host.data(), 100, Device::kCuda)},
+                                        .request = {},
+                                        .destination = "",
+                                        .done = end.callback()});
+  EXPECT_EQ(ticket.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(end.count(), 0);
+}
+
+TEST(NcclRelay, SaysWhyItIsAbsent) {
+  const auto reason = [](const nccl::Libraries& libraries) {
+    const auto relay = make_nccl_relay_of({}, libraries);
+    EXPECT_EQ(relay.status().code(), StatusCode::kUnavailable);
+    return relay.status().message();
+  };
+  EXPECT_NE(reason({{"libno-cuda.so"}, {MILLRACE_FAKE_NCCL}}).find("libno-cuda.so"), std::string::npos);
+  EXPECT_NE(reason({{MILLRACE_FAKE_NCCL}, {"libno-nccl.so"}}).find("libno-nccl.so"), std::string::npos);
+  {
+    // Other lists than the other tests', because what was loaded once is kept.
+    const Setting none("FAKE_NCCL_DEVICES", "0");
+    EXPECT_NE(reason({{MILLRACE_FAKE_NCCL}, {MILLRACE_FAKE_NCCL, "1"}}).find("no CUDA device"), std::string::npos);
+  }
+  const Setting old("FAKE_NCCL_VERSION", "21304");
+  EXPECT_NE(reason({{MILLRACE_FAKE_NCCL}, {MILLRACE_FAKE_NCCL, "2"}}).find("21304"), std::string::npos);
+}
+
+TEST(NcclRelay, BeyondLoopbackItNeedsASecret) {
+  RelayOptions options = small_options(setup());
+  options.listen = "192.0.2.1:0";
+  EXPECT_EQ(make_fake(options).status().code(), StatusCode::kInvalidArgument);
+  options.listen = "0.0.0.0:0";
+  options.secret = std::string(32, 's');
+  EXPECT_EQ(make_fake(options).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(NcclRelay, OnlyEqualSecretsMeet) {
+  RelayOptions options = small_options(setup());
+  options.secret = std::string(32, 's');
+  Pair same = make_pair_of(setup(), options);
+  expect_round_trip(*same.writer, *same.reader, 1, {1000});
+  RelayOptions other = options;
+  for (const std::string& secret : {std::string(32, 't'), std::string()}) {
+    other.secret = secret;
+    std::unique_ptr<Relay> stranger = make_relay_of(setup(), other);
+    Sent sent = send(*same.writer, 2, {1000});
+    expect_refused(receive(*stranger, sent), {StatusCode::kUnavailable}, "a stranger");
+    EXPECT_EQ(sent.end.count(), 0);
+    expect_round_trip(*same.writer, *same.reader, 3, {1000});
+  }
+}
+
+// Both devices hang in the transfer: deadlines hold, nothing waits for them, and no thread stays behind.
+TEST(NcclRelay, AHangingDeviceEndsWithTheDeadline) {
+  const int before = threads_of_this_process();
+  {
+    RelayOptions options = small_options(setup());
+    Pair pair = make_pair_of(setup(), options);
+    expect_round_trip(*pair.writer, *pair.reader, 1, {1000});
+    const Setting hang("FAKE_NCCL_HANG", "1");
+    Sent sent = send(*pair.writer, 2, {kMib});
+    expect_refused(receive(*pair.reader, sent, 300), {StatusCode::kDeadline}, "a get that hangs");
+    // Closed while the writer's device still hangs.
+    pair.writer->close();
+    expect_put_end(sent, {StatusCode::kCancelled, StatusCode::kUnavailable});
+    pair.reader->close();
+  }
+  EXPECT_TRUE(eventually([&] { return threads_of_this_process() == before; }));
+}
+
+TEST(NcclLayout, PiecesCoverAllBytesOnceAndKeepLargeDevicePartsApart) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const Sizes sizes = random_sizes(seed, 40, 20 * kMib);
+    std::vector<bool> on_device;
+    for (std::size_t i = 0; i < sizes.size(); ++i) on_device.push_back((seed + i) % 3 != 0);
+    const nccl::Layout layout(sizes, on_device);
+    EXPECT_EQ(nccl::Layout::parse_bits(layout.device_bits(), sizes.size()), on_device);
+    std::vector<std::size_t> covered(sizes.size());
+    for (std::size_t at = 0; at < layout.total();) {
+      const std::size_t end = layout.piece_end(at);
+      ASSERT_GT(end, at);
+      ASSERT_LE(end - at, nccl::kPieceBytes);
+      const auto slices = layout.slices(at, end);
+      for (const auto& slice : slices) {
+        ASSERT_EQ(slice.offset, covered[slice.part]);
+        covered[slice.part] += slice.size;
+        const bool large = on_device[slice.part] && sizes[slice.part] >= nccl::kDirectBytes;
+        EXPECT_TRUE(!large || slices.size() == 1);
+      }
+      at = end;
+    }
+    EXPECT_EQ(covered, sizes);
+  }
+}
+
+TEST(NcclControl, FramesComeBackAndOthersAreRefused) {
+  const nccl::Frame frame{nccl::FrameType::kAsk, 513, 0x0102030405060708, 9, UINT64_MAX, "payload"};
+  const std::string bytes = nccl::encode(frame);
+  // Byte by byte, as docs/relay-nccl.md says.
+  EXPECT_EQ(bytes, std::string("MRNC\x01\x05\x01\x02\x07\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0"
+                               "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFpayload",
+                               43));
+  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+    std::string part = bytes.substr(0, cut);
+    const auto none = nccl::take_frame(part);
+    ASSERT_TRUE(none.ok());
+    EXPECT_FALSE(none->has_value());
+  }
+  std::string two = bytes + bytes;
+  for (int i = 0; i < 2; ++i) {
+    const auto taken = nccl::take_frame(two);
+    ASSERT_TRUE(taken.ok() && taken->has_value());
+    EXPECT_EQ((*taken)->payload, "payload");
+    EXPECT_EQ((*taken)->ticket, frame.ticket);
+    EXPECT_EQ((*taken)->b, frame.b);
+  }
+  EXPECT_TRUE(two.empty());
+  for (const std::size_t at : {0, 4, 5, 9}) {
+    std::string bad = bytes;
+    bad[at] = static_cast<char>(bad[at] ^ 0x40);
+    EXPECT_EQ(nccl::take_frame(bad).status().code(), StatusCode::kInvalidArgument) << at;
+  }
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) { return millrace::relay_testing::conformance_main(argc, argv, {millrace::setup()}); }
