@@ -52,9 +52,9 @@ Result<std::optional<Frame>> take_frame(std::string& bytes) {
   const auto length = load<uint32_t>(bytes, 8);
   const auto type = load<uint8_t>(bytes, 5);
   if (load<uint32_t>(bytes, 0) != kMagic || load<uint8_t>(bytes, 4) != kVersion || length > kMaxFramePayload ||
-      type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kPong)) {
+      type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kJoin)) {
     return invalid_argument(
-        "the peer's frame has magic {:#x}, version {}, type {}, length {}; wanted {:#x}, {}, 1..12, at most {}",
+        "the peer's frame has magic {:#x}, version {}, type {}, length {}; wanted {:#x}, {}, 1..13, at most {}",
         load<uint32_t>(bytes, 0), load<uint8_t>(bytes, 4), type, length, kMagic, kVersion, kMaxFramePayload);
   }
   if (bytes.size() < kFrameHeaderBytes + length) return std::optional<Frame>();
@@ -170,6 +170,8 @@ Status Control::pump(int64_t wait_us) {
     if (frame->type == FrameType::kPong) continue;
     if (frame->type == FrameType::kPing) {
       RETURN_IF_ERROR(send({.type = FrameType::kPong, .payload = {}}));
+    } else if (frame->type == FrameType::kRefuse && frame->ticket == 0) {
+      return error(StatusCode::kUnavailable, "the writer ends the connection: {}", frame->payload);
     } else if (frames_.size() >= kMaxFramesAhead) {
       return invalid_argument("the peer sent {} frames ahead; wanted less", frames_.size());
     } else {

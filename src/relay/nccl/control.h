@@ -23,7 +23,7 @@ enum class FrameType : uint8_t {
   kHello = 1,      // R: code 1 with a secret; a = its instance, b = the instance it looks for; nonce, address
   kChallenge = 2,  // W: nonce
   kProof = 3,      // R: HMAC
-  kWelcome = 4,    // W: unique id of the communicator, then HMAC where there is a secret
+  kWelcome = 4,    // W: HMAC where there is a secret
   kAsk = 5,        // R: ticket; a = put, b = generation; bytes of the put, hash of its sizes
   kGrant = 6,      // W: ticket; a bit for each part: in device memory
   kMore = 7,       // R: ticket; a = offset of the piece it wants
@@ -32,6 +32,7 @@ enum class FrameType : uint8_t {
   kRelease = 10,   // R: ticket; code 0: has all bytes, else the StatusCode it ended with
   kPing = 11,      // both
   kPong = 12,      // both
+  kJoin = 13,      // W: unique id of the communicator
 };
 
 struct Frame {
@@ -63,13 +64,14 @@ class Control {
   // kUnavailable: the peer is gone, or reads nothing for silent_ms.
   Status send(const Frame& frame);
   // Waits, wait_us or kPollMs at most, until something comes or wake(), and keeps the frames that came. kUnavailable:
-  // the peer is gone. kCancelled: stopped.
+  // the peer is gone, or refuses the connection and says why. kCancelled: stopped.
   Status pump(int64_t wait_us);
   // The next frame, waiting for it as pump() does; nullopt: none came. PING and PONG never come out.
   Result<std::optional<Frame>> take(int64_t wait_us);
   // The next frame, by deadline_ms of relay_now_ms(); -1: never. kDeadline.
   Result<Frame> expect(int64_t deadline_ms);
   void set_busy(bool busy);
+  void set_patience(int silent_ms) { silent_ms_ = silent_ms; }
   // The peer sees the end of the connection now, and not when this object goes.
   void hang_up();
 
@@ -84,7 +86,7 @@ class Control {
 
   const int fd_;
   const int wake_fd_;
-  const int silent_ms_;
+  int silent_ms_;
   std::atomic<bool> stopped_{false};
   std::string in_;
   std::string out_;

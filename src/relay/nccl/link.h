@@ -69,6 +69,7 @@ class WriterLink : public Link {
   };
   Status run() override;
   void lost(const Status& why) override;
+  Status serve_all();
   Status handshake();
   Status refuse(uint64_t ticket, const Status& why);
   Status on_ask(const Frame& frame);

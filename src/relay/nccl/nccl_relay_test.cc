@@ -4,12 +4,17 @@
 
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "relay/nccl/channel.h"
 #include "relay/nccl/control.h"
 #include "relay/nccl/layout.h"
+#include "relay/tcp/address.h"
 #include "relay/testing/conformance.h"
 #include "relay/testing/fixture.h"
 
@@ -115,6 +120,33 @@ TEST(NcclRelay, BeyondLoopbackItNeedsASecret) {
   options.listen = "0.0.0.0:0";
   options.secret = std::string(32, 's');
   EXPECT_EQ(make_fake(options).status().code(), StatusCode::kInvalidArgument);
+}
+
+// What speaks to the writer's port and is no relay is hung up on, and harms nobody.
+TEST(NcclRelay, StrangersOnThePortAreHungUpOn) {
+  RelayOptions options = small_options(setup());
+  options.connect_timeout_ms = 300;
+  Pair pair = make_pair_of(setup(), options);
+  Result<tcp::InstanceAddress> address = tcp::parse_instance(pair.writer->address());
+  ASSERT_TRUE(address.ok());
+  nccl::Frame wrong{.type = nccl::FrameType::kAsk, .payload = {}};
+  nccl::Frame other{.type = nccl::FrameType::kHello, .b = address->instance + 1, .payload = std::string(64, 'n')};
+  for (const std::string& bytes : {std::string(100, 'x'), nccl::encode(wrong), nccl::encode(other), std::string()}) {
+    const Result<int> fd = tcp::start_connect(address->socket);
+    ASSERT_TRUE(fd.ok());
+    pollfd wanted{*fd, POLLOUT, 0};
+    ASSERT_EQ(::poll(&wanted, 1, kPatienceMs), 1);
+    ASSERT_EQ(::send(*fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    // A REFUSE, perhaps, and then the end.
+    EXPECT_TRUE(eventually([&] {
+      char answer[4096];
+      const ssize_t got = ::recv(*fd, answer, sizeof(answer), MSG_DONTWAIT);
+      return got == 0 || (got < 0 && errno != EAGAIN);
+    }));
+    ::close(*fd);
+  }
+  EXPECT_TRUE(eventually([&] { return pair.writer->books().bad_frames == 2; })) << pair.writer->books().bad_frames;
+  expect_round_trip(*pair.writer, *pair.reader, 1, {1000});
 }
 
 TEST(NcclRelay, OnlyEqualSecretsMeet) {

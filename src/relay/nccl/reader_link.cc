@@ -95,27 +95,30 @@ Status ReaderLink::handshake() {
                                    .payload = std::string(reinterpret_cast<const char*>(proof.data()), proof.size())}));
     ASSIGN_OR_RETURN(frame, control_.expect(deadline_ms));
   }
-  if (frame.type == FrameType::kRefuse) {
-    return error(StatusCode::kUnavailable, "the writer refuses the connection: {}", frame.payload);
-  }
-  UniqueId id;
-  const std::size_t wanted = sizeof(id) + (secret.empty() ? 0 : tcp::kProofBytes);
+  const std::size_t wanted = secret.empty() ? 0 : tcp::kProofBytes;
   if (frame.type != FrameType::kWelcome || frame.payload.size() != wanted) {
     return invalid_argument("a frame of type {} and {} bytes came; wanted a WELCOME of {}",
                             static_cast<int>(frame.type), frame.payload.size(), wanted);
   }
-  std::memcpy(id.internal, frame.payload.data(), sizeof(id));
-  const std::string proof = frame.payload.substr(sizeof(id));
-  if (!secret.empty() &&
-      !tcp::same_proof(std::as_bytes(std::span(proof)), tcp::prove(secret, tcp::Prover::kWriter, transcript_))) {
+  if (!secret.empty() && !tcp::same_proof(std::as_bytes(std::span(frame.payload)),
+                                          tcp::prove(secret, tcp::Prover::kWriter, transcript_))) {
     return Status(StatusCode::kUnauthenticated, "the writer did not prove that it knows the secret");
   }
+  control_.set_patience(kJoinMs);  // the first use of a device takes its time
+  ASSIGN_OR_RETURN(frame, control_.expect(relay_now_ms() + kJoinMs));
+  UniqueId id;
+  if (frame.type != FrameType::kJoin || frame.payload.size() != sizeof(id)) {
+    return invalid_argument("a frame of type {} and {} bytes came; wanted a JOIN of {}", static_cast<int>(frame.type),
+                            frame.payload.size(), sizeof(id));
+  }
+  std::memcpy(id.internal, frame.payload.data(), sizeof(id));
   return join(id, 1);
 }
 
 Status ReaderLink::run() {
   control_.set_busy(true);
   RETURN_IF_ERROR(handshake());
+  control_.set_patience(core_->options.silent_ms);
   while (true) {
     std::optional<Order> order;
     {

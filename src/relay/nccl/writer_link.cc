@@ -31,14 +31,10 @@ Status WriterLink::handshake() {
     return invalid_argument("a frame of type {} and {} bytes came; wanted a HELLO", static_cast<int>(hello.type),
                             hello.payload.size());
   }
-  const auto fail = [this](StatusCode code, const char* why) {
-    const Status status(code, why);
-    (void)refuse(0, status);
-    return Status(StatusCode::kUnavailable, status.message());
-  };
-  if (hello.b != core_->key) return fail(StatusCode::kNotFound, "the writer is gone: another instance is in its place");
+  if (hello.b != core_->key)
+    return Status(StatusCode::kNotFound, "the writer is gone: another instance is in its place");
   if ((hello.code != 0) != !secret.empty()) {
-    return fail(StatusCode::kUnauthenticated, "one of the two relays has a secret and the other has none");
+    return Status(StatusCode::kUnauthenticated, "one of the two relays has a secret and the other has none");
   }
   std::memcpy(transcript_.reader_nonce.data(), hello.payload.data(), tcp::kNonceBytes);
   transcript_.reader_instance = hello.a;
@@ -50,21 +46,30 @@ Status WriterLink::handshake() {
     ASSIGN_OR_RETURN(const Frame proof, control_.expect(deadline_ms));
     if (proof.type != FrameType::kProof ||
         !tcp::same_proof(bytes_of(proof.payload), tcp::prove(secret, tcp::Prover::kReader, transcript_))) {
-      return fail(StatusCode::kUnauthenticated, "the relays' secrets differ");
+      return Status(StatusCode::kUnauthenticated, "the relays' secrets differ");
     }
   }
+  Frame welcome{.type = FrameType::kWelcome, .payload = {}};
+  if (!secret.empty()) welcome.payload = text_of(tcp::prove(secret, tcp::Prover::kWriter, transcript_));
+  RETURN_IF_ERROR(control_.send(welcome));
+  control_.set_patience(kJoinMs);  // the first use of a device takes its time
   UniqueId id;
   RETURN_IF_ERROR(core_->api.cuda("cudaSetDevice", core_->api.cudaSetDevice(core_->device)));
   RETURN_IF_ERROR(core_->api.nccl("ncclGetUniqueId", core_->api.ncclGetUniqueId(&id)));
-  Frame welcome{.type = FrameType::kWelcome, .payload = std::string(id.internal, sizeof(id.internal))};
-  if (!secret.empty()) welcome.payload += text_of(tcp::prove(secret, tcp::Prover::kWriter, transcript_));
-  RETURN_IF_ERROR(control_.send(welcome));
+  RETURN_IF_ERROR(control_.send({.type = FrameType::kJoin, .payload = std::string(id.internal, sizeof(id.internal))}));
   return join(id, 0);
 }
 
 Status WriterLink::run() {
+  const Status why = serve_all();
+  if (why.code() != StatusCode::kUnavailable) (void)refuse(0, why);
+  return why;
+}
+
+Status WriterLink::serve_all() {
   control_.set_busy(true);
   RETURN_IF_ERROR(handshake());
+  control_.set_patience(core_->options.silent_ms);
   while (true) {
     control_.set_busy(!claims_.empty());
     ASSIGN_OR_RETURN(const std::optional<Frame> frame, control_.take(kIdleUs));
