@@ -243,25 +243,23 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
 }
 
 void add_stage_options(CLI::App& command, StageOptions& o) {
-  const char* group = "Joining a pipeline from another host";
-  command.add_option("--join", o.join, "Coordinator to join, as the pipeline's `control` says it: ADDRESS:PORT")
-      ->group(group);
-  command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the coordinator's")->group(group);
-  command.add_option("--stages,--seat", o.seats, "Stages to run here: a,b; of one with replicas: a:0")
-      ->delimiter(',')
-      ->group(group);
-  command.add_option("--listen", o.listen, "Address of this host that the others reach; default: the coordinator's")
-      ->group(group);
-  command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
-      ->group(group);
   // What `serve` says to its children; not for people.
-  command.add_option("process", o.process)->group("");
-  command.add_option("--run-dir", o.run_dir)->group("");
-  command.add_option("--incarnation", o.incarnation)->group("");
-  command.add_option("--parent", o.parent)->group("");
-  command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(',')->group("");
-  command.add_option("--replicas", o.replicas)->group("");
   add_model_options(command, o.model);
+  command.add_option("process", o.process);
+  command.add_option("--run-dir", o.run_dir);
+  command.add_option("--incarnation", o.incarnation);
+  command.add_option("--parent", o.parent);
+  command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(',');
+  command.add_option("--replicas", o.replicas);
+  for (CLI::Option* option : command.get_options(
+           [](const CLI::Option* each) { return each->get_name() != "--help" && each->get_name() != "--log-level"; })) {
+    option->group("");
+  }
+  command.add_option("--join", o.join, "Coordinator to join, as the pipeline's `control` says it: ADDRESS:PORT");
+  command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the coordinator's");
+  command.add_option("--stages,--seat", o.seats, "Stages to run here: a,b; of one with replicas: a:0")->delimiter(',');
+  command.add_option("--listen", o.listen, "Address of this host that the others reach; default: the coordinator's");
+  command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says");
 }
 
 std::vector<std::string> stage_arguments(const StageOptions& o) {
