@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -15,7 +16,7 @@ import time
 
 import pytest
 
-from harness import DEMO, ROOT, SANITIZED, Server, alive, free_port, placement, program, wait_until
+from harness import ROOT, SANITIZED, Server, alive, placement, program, wait_until
 
 FANIN = ROOT / "examples" / "pipelines" / "fanin.yaml"
 TEXT = ROOT / "pipelines" / "text.yaml"
@@ -210,20 +211,23 @@ def test_nothing_stays_behind():
 # ---- several hosts, as far as one machine can show them: the stages join over TCP
 
 
-def free(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+def control_port():
+    """One that is free together with the next, where aborts are told; below those that the system gives to connections."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", port))
+            two.bind(("127.0.0.1", port + 1))
+            return port
 
 
 @pytest.fixture
 def two_hosts(tmp_path):
     """The example with its sound on another host."""
-    port = free_port()
-    while not free(port + 1):  # where aborts are told
-        port = free_port()
+    port = control_port()
     text = FANIN.read_text().replace("name: fanin\n", f'name: fanin\ncontrol: "tcp://127.0.0.1:{port}"\n')
     for stage in ("talker_ar", "code2wav"):
-        text = text.replace(f"    process: {stage}\n", f"    process: far\n    host: other\n")
+        text = text.replace(f"    process: {stage}\n", "    process: far\n    host: other\n")
     path = tmp_path / "two-hosts.yaml"
     path.write_text(text)
     return path
@@ -266,8 +270,8 @@ def test_stages_join_from_another_host_and_may_come_back(two_hosts):
 def test_a_stage_of_another_pipeline_is_refused(two_hosts, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(two_hosts.read_text().replace("samples: 240", "samples: 241"))
-    with Server("--pipeline", str(two_hosts), model=None, wait=False):
-        time.sleep(0.5)
+    with Server("--pipeline", str(two_hosts), model=None, wait=False) as server:
+        wait_until(lambda: "waiting for stages" in server.output(), 20, "start")
         with joined(other, "talker_ar", "code2wav") as far:
             assert far.wait(30) != 0
             assert "pipeline" in far.stdout.read()
