@@ -73,6 +73,7 @@ void StageLoop::payload_here(Request& request, const std::string& from, Value va
   if (status.ok()) status = check_sources(request);
   if (!status.ok()) return fail(request, status);
   maybe_merge(request);
+  if (request.phase != Request::Phase::kLive) return;  // a merge that failed: nothing is kept any more
   // What waits for other payloads must not hold its sender's credit: theirs may need it.
   if (!request.started && payload.value) loop::detach(*payload.value);
   watch_early(request);
