@@ -22,32 +22,31 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
       : engine_(engine), responder_(std::move(responder)), stream_(stream) {}
 
   void run(PipelineRequest request) {
-    const ReqId id = engine_.submit(
-        std::move(request), [self = shared_from_this()](const PipelineEvent& news) { return self->hear(news); });
+    const ReqId id = engine_.submit(std::move(request),
+                                    [self = shared_from_this()](const PipelineEvent& news) { self->hear(news); });
     // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
     responder_->on_disconnect([&engine = engine_, id] { engine.cancel(id); });
   }
 
  private:
-  bool hear(const PipelineEvent& news) {
-    if (news.end) return end(news), true;
-    if (!stream_) return true;  // the result says it all
-    std::string out = start();
-    fmt::format_to(std::back_inserter(out), "data: {{\"id\":\"{}\",\"stage\":", news.id.value);
+  void hear(const PipelineEvent& news) {
+    if (news.end) return end(news);
+    if (!stream_) return;  // the result says it all
+    start();
+    std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", news.id.value);
     json_append_string(out, news.stage);
     out += ",\"modality\":";
     json_append_string(out, news.modality);
     fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", news.chunk_id);
     append_value(out, news.value);
     out += "}\n\n";
-    return responder_->write(out);
+    responder_->write(out);  // a client that takes no more is gone, and on_disconnect cancels
   }
 
   // Errors before the first byte are real statuses: the stream begins with the first piece.
-  std::string start() {
+  void start() {
     if (!started_) responder_->start_sse();
     started_ = true;
-    return "";
   }
 
   void end(const PipelineEvent& news) {
@@ -68,7 +67,8 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
       responder_->send({.body = std::move(body)});
       return;
     }
-    responder_->write(start() + "data: " + body + "\n\ndata: [DONE]\n\n");
+    start();
+    responder_->write("data: " + body + "\n\ndata: [DONE]\n\n");
     responder_->end();
   }
 

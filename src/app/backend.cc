@@ -12,7 +12,6 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kOnlyIncarnation = 1;  // of a stage that is a thread of this process
-constexpr int kChildGraceMs = 2000;       // from SIGTERM to SIGKILL
 constexpr int kBeforeQueue = 1024;  // requests that may be in the tokenizer or on their way to the scheduler's queue
 
 std::string default_profile_folder() {

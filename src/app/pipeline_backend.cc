@@ -11,8 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kChildGraceMs = 2000;  // from SIGTERM to SIGKILL
-constexpr int kShutDownMs = 500;     // that stages have to end by themselves
+constexpr int kShutDownMs = 500;  // that stages have to end by themselves
 
 uint64_t random_session() {
   std::random_device device;
@@ -191,7 +190,6 @@ ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
                                                           .chunk_id = news.chunk_id,
                                                           .value = std::move(news.value),
                                                           .status = std::move(news.status)};
-                                // A client that takes no more has gone: its connection's end cancels the request.
                                 sink(event);
                                 return SinkAnswer::kTaken;
                               });

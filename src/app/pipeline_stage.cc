@@ -1,7 +1,5 @@
 // Stages of a pipeline in a process of their own: a child of `serve --pipeline`, or one that a person started on
 // another host with `millrace stage --join`.
-#include <signal.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include "app/commands.h"
 #include "app/library.h"
 #include "app/pipeline_host.h"
+#include "app/signals.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "pipeline/run_dir.h"
@@ -17,21 +16,6 @@
 
 namespace millrace {
 namespace {
-
-constexpr int kTickMs = 50;  // how late a signal, the parent's death or a stage's end may be noticed
-
-sigset_t blocked_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, signal);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return set;
-}
-
-bool stop_signal(const sigset_t& set) {
-  const timespec tick{0, kTickMs * 1'000'000};
-  return ::sigtimedwait(&set, nullptr, &tick) > 0;
-}
 
 // Newer than that of any process that had these stages before, without a supervisor that counts.
 uint64_t incarnation_of_now() {
@@ -88,7 +72,7 @@ int run_pipeline_stage(const StageOptions& options) {
   const std::string name = options.process.empty() ? "stage" : options.process;
   log_init(name, log_level_of(options.model.log_level));
   trace::name_process(name);
-  const sigset_t signals = blocked_signals();
+  const sigset_t signals = block_stop_signals();
   if (options.join.empty() && !become_child(options.parent).ok()) return 1;
   const Status status = run_seats(options, signals);
   if (options.join.empty() && !parent_alive(options.parent)) RunDir::remove(options.run_dir);

@@ -1,5 +1,4 @@
 // millrace serve: the HTTP server in front of a backend, from the first check of the model to the last drained request.
-#include <signal.h>
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include "app/library.h"
 #include "app/pipeline_backend.h"
 #include "app/progress.h"
+#include "app/signals.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "http/server.h"
@@ -21,7 +21,6 @@
 namespace millrace {
 namespace {
 
-constexpr int kTickMs = 50;                              // of the main thread: signals, progress, failures
 constexpr std::chrono::milliseconds kLastWordsMs{2000};  // to write what is already answered
 
 http::ServerOptions server_options(const ServeOptions& o) {
@@ -35,12 +34,6 @@ http::ServerOptions server_options(const ServeOptions& o) {
   out.limits.body_bytes = static_cast<std::size_t>(o.max_body_mib) << 20;
   out.render_error = api::render_http_error;
   return out;
-}
-
-// Waits up to kTickMs for a signal to stop. SIGINT, SIGTERM and SIGHUP are blocked in every thread of this process.
-bool stop_signal(const sigset_t& set) {
-  const timespec tick{0, kTickMs * 1'000'000};
-  return ::sigtimedwait(&set, nullptr, &tick) > 0;
 }
 
 // How to start this program from any folder: a user talks to the server from another terminal.
@@ -151,7 +144,7 @@ int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& s
   return exit_code;
 }
 
-// Text and pipelines alike: what is running may end within the limit, or until a second signal.
+// At a signal, what is running may end within the limit, or until a second one.
 int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_t& signals) {
   auto backend =
       PipelineBackend::make(std::move(spec), options.pipeline, options.placement == "single", options.model.log_level);
@@ -191,10 +184,7 @@ int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_
 
 int run_serve(const ServeOptions& options) {
   raise_descriptor_limit();
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const sigset_t signals = block_stop_signals();
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
   const auto spec = pipeline_of(options);

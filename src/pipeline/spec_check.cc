@@ -9,18 +9,12 @@
 #include "base/nearest.h"
 #include "pipeline/spec_errors.h"
 #include "wire/limits.h"
+#include "wire/pipeline_messages.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::string_view kRelays[] = {"auto", "local", "shm", "tcp", "ucx", "nccl", "nixl", "mooncake"};
-
-bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= wire::kMaxStageNameBytes &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-         });
-}
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -50,7 +44,7 @@ class Checker {
   void names() {
     std::set<std::string_view> seen;
     for (const StageSpec& stage : spec_.stages) {
-      if (!is_name(stage.name)) {
+      if (!wire::is_stage_name(stage.name)) {
         errors_.add(stage.line, "the name of a stage is '{}'; wanted 1 to {} letters, digits, '-' and '_'",
                     stage.name.substr(0, wire::kMaxStageNameBytes), wire::kMaxStageNameBytes);
       } else if (stage.name == kCoordinatorStage) {
@@ -143,7 +137,7 @@ class Checker {
       errors_.add(stage.line, "relay of stage '{}' is '{}'; wanted one of {}", stage.name, backend,
                   fmt::join(kRelays, ", "));
     }
-    if (!is_name(stage.process)) {
+    if (!wire::is_stage_name(stage.process)) {
       errors_.add(stage.line, "process of stage '{}' is '{}'; wanted 1 to {} letters, digits, '-' and '_'", stage.name,
                   stage.process, wire::kMaxStageNameBytes);
     }

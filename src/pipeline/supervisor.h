@@ -22,6 +22,7 @@
 namespace millrace {
 
 inline constexpr int kExitBadInput = 2;            // of every Millrace program: the user's input is at fault
+inline constexpr int kChildGraceMs = 2000;         // from SIGTERM to SIGKILL, where nobody says otherwise
 inline constexpr int kSupervisePollMs = 20;        // how late a death may be noticed
 inline constexpr int kRestartPauseMs = 200;        // before the first restart; doubled at each quick death
 inline constexpr int kMaxRestartPauseMs = 10'000;  // the longest pause

@@ -40,8 +40,7 @@ struct PipelineEvent {
 
 class PipelineEngine {
  public:
-  // False: the client takes no more, and the request is ended.
-  using Sink = std::function<bool(const PipelineEvent&)>;
+  using Sink = std::function<void(const PipelineEvent&)>;
 
   virtual ~PipelineEngine() = default;
   virtual ReqId submit(PipelineRequest request, Sink sink) = 0;

@@ -28,19 +28,7 @@ constexpr int kLinkStopMs = 1'000;     // for all threads to end, at close()
 
 Status check(const RelayOptions& options, const tcp::SocketAddress& listen) {
   RETURN_IF_ERROR(check_options(options));
-  if (!options.secret.empty() && options.secret.size() < tcp::kMinSecretBytes) {
-    return invalid_argument("relay option secret has {} bytes; wanted at least {}", options.secret.size(),
-                            tcp::kMinSecretBytes);
-  }
-  if (listen.wildcard()) {
-    return invalid_argument("relay option listen is {}; wanted the one address at which peers reach this host",
-                            listen.to_string());
-  }
-  if (!listen.loopback() && options.secret.empty()) {
-    return invalid_argument("relay option listen is {}, beyond this host, and there is no secret; wanted one",
-                            listen.to_string());
-  }
-  return ok_status();
+  return tcp::check_reach(listen, options.secret);
 }
 
 // A set of links with a limit. Thread safety: the relay's mutex.

@@ -145,4 +145,19 @@ int accept_one(int listener) {
   return fd;
 }
 
+Status check_reach(const SocketAddress& listen, std::string_view secret) {
+  if (!secret.empty() && secret.size() < kMinSecretBytes) {
+    return invalid_argument("relay option secret has {} bytes; wanted at least {}", secret.size(), kMinSecretBytes);
+  }
+  if (listen.wildcard()) {
+    return invalid_argument("relay option listen is {}; wanted the one address at which peers reach this host",
+                            listen.to_string());
+  }
+  if (!listen.loopback() && secret.empty()) {
+    return invalid_argument("relay option listen is {}, beyond this host, and there is no secret; wanted one",
+                            listen.to_string());
+  }
+  return ok_status();
+}
+
 }  // namespace millrace::tcp

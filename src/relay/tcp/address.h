@@ -25,6 +25,11 @@ struct SocketAddress {
   std::string to_string() const;  // as parse_host_port() takes it
 };
 
+// Whether a relay may listen there with this secret, which is empty where there is none: the address stands in
+// descriptors, so it is one that peers reach; beyond loopback there must be a secret. kInvalidArgument says what is
+// not.
+Status check_reach(const SocketAddress& listen, std::string_view secret);
+
 // kInvalidArgument: not a numeric host and a port from 0 to 65535.
 Result<SocketAddress> parse_host_port(std::string_view text);
 

@@ -29,19 +29,7 @@ Status check(const RelayOptions& options, const SocketAddress& listen) {
   if (options.streams > tcp::kMaxStreams) {
     return invalid_argument("relay option streams is {}; wanted 1..{}", options.streams, tcp::kMaxStreams);
   }
-  if (!options.secret.empty() && options.secret.size() < tcp::kMinSecretBytes) {
-    return invalid_argument("relay option secret has {} bytes; wanted at least {}", options.secret.size(),
-                            tcp::kMinSecretBytes);
-  }
-  if (listen.wildcard()) {
-    return invalid_argument("relay option listen is {}; wanted the one address at which peers reach this host",
-                            listen.to_string());
-  }
-  if (!listen.loopback() && options.secret.empty()) {
-    return invalid_argument("relay option listen is {}, beyond this host, and there is no secret; wanted one",
-                            listen.to_string());
-  }
-  return ok_status();
+  return tcp::check_reach(listen, options.secret);
 }
 
 class TcpRelay : public Relay {

@@ -8,26 +8,13 @@
 
 namespace millrace::loop {
 
-class ThreadWorkerHost::ThreadEmit : public Emit {
+class ThreadWorkerHost::ThreadEmit : public NewsEmit {
  public:
-  explicit ThreadEmit(ThreadWorkerHost& host) : host_(host) {}
-  bool congested(ReqId id) const override { return host_.congestion_.has(id); }
-  void chunk(ReqId id, Value value) override {
-    host_.say({.kind = WorkNews::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
-  }
-  void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override {
-    host_.say(
-        {.kind = WorkNews::Kind::kChunk, .id = id, .target = target, .modality = modality, .value = std::move(value)});
-  }
-  void result(ReqId id, Value value) override {
-    host_.say({.kind = WorkNews::Kind::kResult, .id = id, .value = std::move(value)});
-  }
-  void fail(ReqId id, Status status) override {
-    if (status.ok()) status = internal_error("the worker failed the request without saying why");
-    host_.say({.kind = WorkNews::Kind::kFailure, .id = id, .status = std::move(status)});
-  }
+  explicit ThreadEmit(ThreadWorkerHost& host) : NewsEmit(host.congestion_), host_(host) {}
 
  private:
+  void say(WorkNews news) override { host_.say(std::move(news)); }
+
   ThreadWorkerHost& host_;
 };
 

@@ -6,28 +6,14 @@ namespace millrace::loop {
 namespace {
 
 // Collects into a vector.
-class NewsEmit : public Emit {
+class VectorEmit : public NewsEmit {
  public:
-  NewsEmit(std::vector<WorkNews>& news, const Congestion& congestion) : news_(news), congestion_(congestion) {}
-  bool congested(ReqId id) const override { return congestion_.has(id); }
-  void chunk(ReqId id, Value value) override {
-    news_.push_back({.kind = WorkNews::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
-  }
-  void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override {
-    news_.push_back(
-        {.kind = WorkNews::Kind::kChunk, .id = id, .target = target, .modality = modality, .value = std::move(value)});
-  }
-  void result(ReqId id, Value value) override {
-    news_.push_back({.kind = WorkNews::Kind::kResult, .id = id, .value = std::move(value)});
-  }
-  void fail(ReqId id, Status status) override {
-    if (status.ok()) status = internal_error("the worker failed the request without saying why");
-    news_.push_back({.kind = WorkNews::Kind::kFailure, .id = id, .status = std::move(status)});
-  }
+  VectorEmit(std::vector<WorkNews>& news, const Congestion& congestion) : NewsEmit(congestion), news_(news) {}
 
  private:
+  void say(WorkNews news) override { news_.push_back(std::move(news)); }
+
   std::vector<WorkNews>& news_;
-  const Congestion& congestion_;
 };
 
 void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
@@ -44,6 +30,23 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
 }
 
 }  // namespace
+
+void NewsEmit::chunk(ReqId id, Value value) {
+  say({.kind = WorkNews::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
+}
+
+void NewsEmit::chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) {
+  say({.kind = WorkNews::Kind::kChunk, .id = id, .target = target, .modality = modality, .value = std::move(value)});
+}
+
+void NewsEmit::result(ReqId id, Value value) {
+  say({.kind = WorkNews::Kind::kResult, .id = id, .value = std::move(value)});
+}
+
+void NewsEmit::fail(ReqId id, Status status) {
+  if (status.ok()) status = internal_error("the worker failed the request without saying why");
+  say({.kind = WorkNews::Kind::kFailure, .id = id, .status = std::move(status)});
+}
 
 void Congestion::set(ReqId id, bool congested) {
   std::lock_guard lock(mutex_);
@@ -88,7 +91,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   if (closed_) return true;
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
-  NewsEmit emit(news_, congestion_);
+  VectorEmit emit(news_, congestion_);
   call_worker(*worker_, event, emit);
   ++calls_;
   if (kind == WorkEvent::Kind::kDrop) news_.push_back({.kind = WorkNews::Kind::kDropped, .id = id});
@@ -97,7 +100,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
 }
 
 void InlineWorkerHost::tick(int64_t now_ms) {
-  NewsEmit emit(news_, congestion_);
+  VectorEmit emit(news_, congestion_);
   const int wait_ms = call_tick(*worker_, now_ms, emit, news_);
   ++calls_;
   due_ms_ = wait_ms == Worker::kNever ? kNoWake : now_ms + wait_ms;

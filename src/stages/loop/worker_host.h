@@ -56,6 +56,23 @@ class Congestion {
   std::set<ReqId> ids_;
 };
 
+// What a worker says, as news for the loop. A host decides where they go.
+class NewsEmit : public Emit {
+ public:
+  explicit NewsEmit(const Congestion& congestion) : congestion_(congestion) {}
+  void chunk(ReqId id, Value value) override;
+  void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override;
+  bool congested(ReqId id) const override { return congestion_.has(id); }
+  void result(ReqId id, Value value) override;
+  void fail(ReqId id, Status status) override;
+
+ protected:
+  virtual void say(WorkNews news) = 0;
+
+ private:
+  const Congestion& congestion_;
+};
+
 class WorkerHost {
  public:
   // Events wait while it loads; one that failed does nothing any more, and has said kCrash.
