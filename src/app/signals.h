@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#include <initializer_list>
+
 namespace millrace {
 
 inline constexpr int kSignalTickMs = 50;  // how late a signal, or whatever else is looked at between, may be noticed
