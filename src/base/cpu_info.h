@@ -15,8 +15,11 @@ struct CpuInfo {
   bool avx512f = false;
   bool avx512bw = false;
   bool avx512vl = false;
+  bool avx512dq = false;
+  bool avx512_vnni = false;
   bool avx512_bf16 = false;
   bool amx_bf16 = false;
+  bool amx_int8 = false;
   int usable_cpus = 1;  // the affinity mask, bounded by the cgroup's CPU quota; at least 1
 };
 

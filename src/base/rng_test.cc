@@ -57,6 +57,8 @@ TEST(CpuInfo, AgreesWithTheCompilersBuiltins) {
   EXPECT_EQ(info.avx512f, __builtin_cpu_supports("avx512f") != 0);
   EXPECT_EQ(info.avx512bw, __builtin_cpu_supports("avx512bw") != 0);
   EXPECT_EQ(info.avx512vl, __builtin_cpu_supports("avx512vl") != 0);
+  EXPECT_EQ(info.avx512dq, __builtin_cpu_supports("avx512dq") != 0);
+  EXPECT_EQ(info.avx512_vnni, __builtin_cpu_supports("avx512vnni") != 0);
 #endif
 }
 

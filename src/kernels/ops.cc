@@ -2,6 +2,7 @@
 #include "kernels/ops.h"
 
 #include <cstdlib>
+#include <string>
 
 #include "base/cpu_info.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -17,15 +18,19 @@ std::string_view isa_name(Isa isa) {
       return "generic";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "?";
 }
 
 bool isa_available(Isa isa) {
-  if (isa != Isa::kAvx2) return true;
+  if (isa == Isa::kRef || isa == Isa::kGeneric) return true;
 #if defined(__x86_64__)
   const CpuInfo& cpu = cpu_info();
-  return cpu.avx2 && cpu.fma && cpu.f16c;
+  if (!(cpu.avx2 && cpu.fma && cpu.f16c)) return false;
+  if (isa == Isa::kAvx2) return true;
+  return cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.avx512dq;
 #else
   return false;
 #endif
@@ -34,21 +39,28 @@ bool isa_available(Isa isa) {
 Result<Isa> resolve_isa() {
   const char* forced = std::getenv("MILLRACE_ISA");
   if (forced != nullptr && *forced != '\0') {
-    for (Isa isa : {Isa::kRef, Isa::kGeneric, Isa::kAvx2}) {
+    std::string names;
+    for (Isa isa : kAllIsas) {
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", isa_name(isa));
       if (isa_name(isa) != forced) continue;
       if (isa_available(isa)) return isa;
       return error(StatusCode::kUnsupported, "MILLRACE_ISA is '{}', which this processor ({}) cannot run", forced,
                    cpu_info().brand);
     }
-    return invalid_argument("MILLRACE_ISA is '{}'; wanted ref, generic or avx2", forced);
+    return invalid_argument("MILLRACE_ISA is '{}'; wanted one of {}", forced, names);
   }
-  return isa_available(Isa::kAvx2) ? Isa::kAvx2 : Isa::kGeneric;
+  Isa best = Isa::kGeneric;
+  for (Isa isa : kAllIsas) {
+    if (isa_available(isa)) best = isa;
+  }
+  return best;
 }
 
 std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool) {
   CHECK(isa_available(isa));
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return make_cpu_ops(isa_name(isa), kAvx2Kernels, pool);
+  if (isa == Isa::kAvx512) return make_cpu_ops(isa_name(isa), kAvx512Kernels, pool);
 #endif
   if (isa == Isa::kGeneric) return make_cpu_ops(isa_name(isa), kGenericKernels, pool);
   return make_ref_ops();

@@ -1,8 +1,9 @@
 // The set of operations that models are written in: the one border between architectures and hardware.
 //
 // An `Ops` is one implementation: "ref" (scalar, f64 sums, the oracle), "generic" (any x86-64 or other CPU), "avx2"
-// (AVX2 + FMA + F16C). make_ops() picks the best that the processor has; the environment variable MILLRACE_ISA forces
-// one. Activations are f32; weights are f32, f16 or bf16 straight from a mapped file, at any byte address.
+// (AVX2 + FMA + F16C), "avx512" (AVX-512 F, BW, VL, DQ as well). make_ops() picks the best that the processor has; the
+// environment variable MILLRACE_ISA forces one. Activations are f32; weights are f32, f16 or bf16 straight from a mapped
+// file, at any byte address.
 //
 // THE SAME BITS. Inside one implementation each output element is a function of its own inputs alone, computed in one
 // fixed order. It never depends on the other rows of the batch, on how rows are cut into calls (chunked prefill or
@@ -136,7 +137,7 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  // "ref", "generic" or "avx2".
+  // One of isa_name(kAllIsas).
   virtual std::string_view name() const = 0;
 
   // y[M, N] = x[M, K] weight[N, K]^T (+ bias) (+ y). x and y must not overlap.
@@ -180,14 +181,17 @@ class Ops {
   virtual void argmax(ConstRows x, std::span<int32_t> indices) = 0;
 };
 
-enum class Isa : uint8_t { kRef, kGeneric, kAvx2 };
+enum class Isa : uint8_t { kRef, kGeneric, kAvx2, kAvx512 };
+
+// In ascending order of preference.
+inline constexpr Isa kAllIsas[] = {Isa::kRef, Isa::kGeneric, Isa::kAvx2, Isa::kAvx512};
 
 std::string_view isa_name(Isa isa);
 
 // True where this build and this processor can run it.
 bool isa_available(Isa isa);
 
-// The ISA to use: MILLRACE_ISA ("ref", "generic", "avx2") where it is set and not empty, else the best available one.
+// The ISA to use: MILLRACE_ISA (a name of kAllIsas) where it is set and not empty, else the best available one.
 // kInvalidArgument for another word; kUnsupported where the processor lacks it.
 Result<Isa> resolve_isa();
 

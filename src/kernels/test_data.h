@@ -115,10 +115,15 @@ struct PagedKv {
   std::vector<std::vector<int32_t>> tables;
 };
 
+// What this processor cannot run is said on stderr and left out.
 inline std::vector<Isa> available_isas() {
   std::vector<Isa> list;
-  for (Isa isa : {Isa::kRef, Isa::kGeneric, Isa::kAvx2}) {
-    if (isa_available(isa)) list.push_back(isa);
+  for (Isa isa : kAllIsas) {
+    if (isa_available(isa)) {
+      list.push_back(isa);
+    } else {
+      fmt::print(stderr, "not tested: {}, which this processor lacks\n", isa_name(isa));
+    }
   }
   return list;
 }

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<kernels::Isa> available_isas() {
   std::vector<kernels::Isa> isas;
-  for (const kernels::Isa isa : {kernels::Isa::kRef, kernels::Isa::kGeneric, kernels::Isa::kAvx2}) {
+  for (const kernels::Isa isa : kernels::kAllIsas) {
     if (kernels::isa_available(isa)) isas.push_back(isa);
   }
   return isas;

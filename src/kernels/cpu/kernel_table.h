@@ -78,6 +78,7 @@ struct KernelTable {
 extern const KernelTable kGenericKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
 #endif
 
 }  // namespace millrace::kernels

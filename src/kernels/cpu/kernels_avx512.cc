@@ -1,0 +1,36 @@
+// The kernels for AVX-512 (F, BW, VL, DQ). This file alone is compiled with those flags; see kernel_table.h for what it
+// must not do. No include but the table and the intrinsics.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace millrace::kernels {
+namespace {
+
+// Each text builds on those before it.
+// clang-format off
+#include "kernels/cpu/unroll.inl"
+#include "kernels/cpu/vec_avx2.inl"
+#include "kernels/cpu/linear.inl"
+#include "kernels/cpu/elementwise.inl"
+#include "kernels/cpu/attention.inl"
+// clang-format on
+
+}  // namespace
+
+extern const KernelTable kAvx512Kernels = {
+    .linear_direct = linear_direct,
+    .linear_blocked = linear_blocked,
+    .widen = widen,
+    .rms_norm = rms_norm,
+    .add = add_rows,
+    .swiglu = swiglu,
+    .rope = rope,
+    .attention = attention,
+    .argmax = argmax,
+};
+
+}  // namespace millrace::kernels
+
+#endif
