@@ -1,6 +1,6 @@
 // The shared-memory relay between two processes, against a plain memcpy and a bare socket in the same run.
 //
-//   relay_shm_bench [rounds=20] [messages=20000] [largest_mib=256]
+//   relay_shm_bench [rounds=20] [messages=20000] [largest_mib=256] [awake|idle]
 //
 // One way: from before put() until the reader, in another process, has read the first and the last byte of what get()
 // gave it; the descriptor goes over a socket pair, as it would over the control plane. Before each transfer the same
@@ -14,6 +14,9 @@
 // one. Copies of each byte are not assumed: the reader looks in /proc/self/maps whether what it was given lies in the
 // writer's pool itself.
 //
+// Everything is measured twice: with everybody polling, and with everybody sleeping until he is woken
+// (bench/waiting.h), the latter on processors that are kept awake unless the fourth argument is `idle`.
+//
 // Latency: 4 KiB messages, one at a time; `socket` is the same socket pair carrying the descriptor alone, the floor of
 // what any relay could reach here. `done` is from the reader's release to the end of the put.
 #include <fmt/core.h>
@@ -22,19 +25,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "relay/shm/shm_relay.h"
+#include "waiting.h"
 
 namespace {
 
 using namespace millrace;
+using bench::Counter;
+using bench::Waiting;
 
 constexpr std::size_t kMib = std::size_t{1} << 20;
 constexpr std::size_t kSmallBytes = 4096;
@@ -84,13 +89,13 @@ bool in_pool_mapping(const std::byte* data) {
 
 // A message is its number of bytes (8, native), then the descriptor; of 0 bytes it is only answered.
 constexpr uint64_t kQuick = uint64_t{1} << 63;  // with the number: do not look where the bytes lie
-void reader_main(int fd) {
+void reader_main(int fd, Waiting waiting) {
   Result<std::unique_ptr<Relay>> relay = make_shm_relay({.pool_bytes = kMib, .credits = 1});
   if (!relay.ok()) die(relay.status().to_string());
   std::vector<char> message(8192);
   volatile unsigned sink = 0;
   while (true) {
-    const ssize_t got = ::recv(fd, message.data(), message.size(), 0);
+    const ssize_t got = bench::receive(waiting, fd, message.data(), message.size());
     if (got < 8) return;
     uint64_t bytes = 0;
     std::memcpy(&bytes, message.data(), 8);
@@ -99,22 +104,17 @@ void reader_main(int fd) {
     Report report;
     if (bytes != 0) {
       std::vector<SharedBytes> parts;
-      std::mutex mutex;
-      std::condition_variable came;
-      bool over = false;
+      Counter came(waiting);
       GetRequest get;
       get.descriptor.assign(message.data() + 8, static_cast<std::size_t>(got) - 8);
       get.sizes = {bytes};
       get.done = [&](Result<std::vector<SharedBytes>> result) {
         if (!result.ok()) die(result.status().to_string());
-        std::lock_guard lock(mutex);
         parts = std::move(*result);
-        over = true;
-        came.notify_one();
+        came.add();
       };
       if (const auto op = (*relay)->get(std::move(get)); !op.ok()) die(op.status().to_string());
-      std::unique_lock lock(mutex);
-      came.wait(lock, [&] { return over; });
+      came.wait(1);
       sink = sink + static_cast<unsigned>(parts[0].data()[0]) + static_cast<unsigned>(parts[0].data()[bytes - 1]);
       report.received_ns = now_ns();
       if (bytes >= kMib && !quick) report.in_pool = in_pool_mapping(parts[0].data());
@@ -129,23 +129,21 @@ void reader_main(int fd) {
 
 class Bench {
  public:
-  Bench(Relay& relay, int fd) : relay_(relay), fd_(fd) {}
+  Bench(Relay& relay, int fd, Waiting waiting) : relay_(relay), fd_(fd), waiting_(waiting) {}
 
   struct Times {
     double one_way_us = 0, put_us = 0, put_cpu_us = 0, done_us = 0;
     bool in_pool = false;
   };
   Times transfer(const SharedBytes& bytes) {
-    std::mutex mutex;
-    std::condition_variable ended;
+    Counter ended(waiting_);
     int64_t done_ns = 0;
     PutRequest put;
     put.parts = {bytes};
     put.done = [&](const Status& status) {
       if (!status.ok()) die(status.to_string());
-      std::lock_guard lock(mutex);
       done_ns = now_ns();
-      ended.notify_one();
+      ended.add();
     };
     const int64_t cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
     const int64_t begin = now_ns();
@@ -154,8 +152,7 @@ class Bench {
     const int64_t cpu_end = now_ns(CLOCK_THREAD_CPUTIME_ID);
     if (!ticket.ok()) die(ticket.status().to_string());
     tell(bytes.size_bytes(), ticket->descriptor);
-    std::unique_lock lock(mutex);
-    ended.wait(lock, [&] { return done_ns != 0; });
+    ended.wait(1);
     const Report report = hear();
     return {static_cast<double>(report.received_ns - begin) / 1e3, static_cast<double>(offered - begin) / 1e3,
             static_cast<double>(cpu_end - cpu) / 1e3, static_cast<double>(done_ns - report.released_ns) / 1e3,
@@ -163,23 +160,15 @@ class Bench {
   }
   // The time for each message of a train.
   double train_us(const SharedBytes& bytes) {
-    std::mutex mutex;
-    std::condition_variable ended;
-    int open = 0;
+    Counter ended(waiting_);
     const int64_t begin = now_ns();
     for (int i = 0; i < kTrain; ++i) {
-      {
-        std::unique_lock lock(mutex);
-        ended.wait(lock, [&] { return open < on_their_way(bytes.size_bytes()); });
-        ++open;
-      }
+      ended.wait(i - on_their_way(bytes.size_bytes()) + 1);
       PutRequest put;
       put.parts = {bytes};
       put.done = [&](const Status& status) {
         if (!status.ok()) die(status.to_string());
-        std::lock_guard lock(mutex);
-        --open;
-        ended.notify_one();
+        ended.add();
       };
       const Result<PutTicket> ticket = relay_.put(std::move(put));
       if (!ticket.ok()) die(ticket.status().to_string());
@@ -187,8 +176,7 @@ class Bench {
     }
     Report report;
     for (int i = 0; i < kTrain; ++i) report = hear();
-    std::unique_lock lock(mutex);
-    ended.wait(lock, [&] { return open == 0; });
+    ended.wait(kTrain);
     return static_cast<double>(report.received_ns - begin) / 1e3 / kTrain;
   }
   double bare_us(const std::string& descriptor) {
@@ -206,12 +194,13 @@ class Bench {
   }
   Report hear() {
     Report report;
-    if (::recv(fd_, &report, sizeof report, 0) != sizeof report) die("the reader is gone");
+    if (bench::receive(waiting_, fd_, &report, sizeof report) != sizeof report) die("the reader is gone");
     return report;
   }
 
   Relay& relay_;
   const int fd_;
+  const Waiting waiting_;
 };
 
 SharedBytes filled(std::size_t size, int value) {
@@ -305,30 +294,43 @@ void latency(Bench& bench, int messages) {
   line("release to done", done);
 }
 
+void run(Waiting waiting, bool awake, int rounds, int messages, std::size_t largest) {
+  std::string load;
+  std::getline(std::ifstream("/proc/loadavg"), load);
+  fmt::print("{}{}, load {}\n", bench::name_of(waiting),
+             awake && waiting == Waiting::kSleep ? " on processors that are kept awake" : "", load);
+  std::fflush(stdout);
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds) != 0) die("socketpair");
+  const pid_t child = ::fork();  // before any thread
+  if (child == 0) {
+    ::close(fds[0]);
+    bench::settle(waiting, 1);
+    reader_main(fds[1], waiting);
+    std::_Exit(0);
+  }
+  ::close(fds[1]);
+  bench::settle(waiting, 0);
+  {
+    Result<std::unique_ptr<Relay>> relay = make_shm_relay({.pool_bytes = std::max(4 * 16 * kMib, 2 * largest)});
+    if (!relay.ok()) die(relay.status().to_string());
+    const auto kept = awake && waiting == Waiting::kSleep ? std::make_unique<bench::KeepAwake>() : nullptr;
+    Bench bench(**relay, fds[0], waiting);
+    throughput(bench, rounds, largest);
+    latency(bench, messages);
+  }
+  bench::unsettle();
+  ::close(fds[0]);
+  ::waitpid(child, nullptr, 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 20;
   const int messages = argc > 2 ? std::atoi(argv[2]) : 20'000;
   const std::size_t largest = (argc > 3 ? static_cast<std::size_t>(std::atoi(argv[3])) : 256) * kMib;
+  const bool awake = argc <= 4 || std::strcmp(argv[4], "idle") != 0;
   if (rounds < 1 || messages < 1 || largest < kMib) die("wanted rounds, messages and MiB of 1 or more");
-  int fds[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds) != 0) die("socketpair");
-  const pid_t child = ::fork();  // before any thread
-  if (child == 0) {
-    ::close(fds[0]);
-    reader_main(fds[1]);
-    std::_Exit(0);
-  }
-  ::close(fds[1]);
-  Result<std::unique_ptr<Relay>> relay = make_shm_relay({.pool_bytes = std::max(4 * 16 * kMib, 2 * largest)});
-  if (!relay.ok()) die(relay.status().to_string());
-  Bench bench(**relay, fds[0]);
-  std::string load;
-  std::getline(std::ifstream("/proc/loadavg"), load);
-  fmt::print("load {}\n", load);
-  throughput(bench, rounds, largest);
-  latency(bench, messages);
-  ::close(fds[0]);
-  ::waitpid(child, nullptr, 0);
+  for (const Waiting waiting : {Waiting::kPoll, Waiting::kSleep}) run(waiting, awake, rounds, messages, largest);
 }
