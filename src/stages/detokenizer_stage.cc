@@ -94,11 +94,10 @@ wire::TextBatch DetokenizerStage::translate(wire::TokenBatch batch) {
 std::optional<wire::TextDelta> DetokenizerStage::open(const wire::TokenDelta& delta, uint32_t source) {
   wire::TextDelta refused{.id = delta.id, .usage = delta.usage};
   refused.finish = wire::Finish{.reason = wire::FinishReason::kError};
-  const wire::DetokenizeStart& start = *delta.start;
-  auto stops = StopMatcher::create(start.stop, start.stop_regex, start.include_stop_str_in_output);
-  if (!stops.ok()) {
-    refused.finish->code = stops.status().code();
-    refused.finish->message = stops.status().message();
+  auto made = TokenText::create(tokenizer_, *delta.start);
+  if (!made.ok()) {
+    refused.finish->code = made.status().code();
+    refused.finish->message = made.status().message();
     return refused;
   }
   if (states_.size() >= kMaxDetokenizerStates) {
@@ -106,9 +105,7 @@ std::optional<wire::TextDelta> DetokenizerStage::open(const wire::TokenDelta& de
     refused.finish->message = fmt::format("the detokenizer follows {} requests, its limit", states_.size());
     return refused;
   }
-  IncrementalDetokenizer detokenizer(tokenizer_, start.skip_special_tokens);
-  states_.insert_or_assign(
-      delta.id, State{.detokenizer = std::move(detokenizer), .stops = std::move(stops).value(), .source = source});
+  states_.insert_or_assign(delta.id, State{.text = std::move(made).value(), .source = source});
   return std::nullopt;
 }
 
@@ -128,32 +125,16 @@ void DetokenizerStage::without_state(wire::TokenDelta& delta, wire::TextBatch& t
                          .weight_version = delta.weight_version});
 }
 
-void DetokenizerStage::append(wire::TextDelta& out, State& state, StopMatcher::Output output) {
-  out.text += output.emit;
-  if (output.matched_text) {
-    ++text_stops_;
-    out.finish = wire::Finish{.reason = wire::FinishReason::kStop, .matched_text = std::move(output.matched_text)};
-  } else if (!output.status.ok()) {
-    out.finish = wire::Finish{
-        .reason = wire::FinishReason::kError, .code = output.status.code(), .message = output.status.message()};
-  } else {
-    return;
-  }
-  out.usage.completion_tokens = state.completion_tokens;
-}
-
 // Adds the text of the delta's tokens, and the end where there is one. Returns how many of the tokens count.
 std::size_t DetokenizerStage::feed(wire::TextDelta& out, State& state, const wire::TokenDelta& delta) {
-  std::size_t fed = 0;
-  while (fed < delta.tokens.size() && !out.finish) {
-    ++state.completion_tokens;
-    append(out, state, state.stops.push(state.detokenizer.push(delta.tokens[fed++])));
-  }
-  tokens_ += fed;
-  if (!delta.finish || out.finish) return fed;
-  append(out, state, state.stops.push(state.detokenizer.finish()));
-  if (!out.finish) append(out, state, state.stops.finish());
-  return fed;
+  TokenText::Piece piece = state.text.feed(delta.tokens, delta.finish.has_value());
+  out.text += piece.text;
+  tokens_ += piece.fed;
+  if (!piece.finish) return piece.fed;
+  if (piece.finish->matched_text) ++text_stops_;
+  out.finish = std::move(piece.finish);
+  out.usage.completion_tokens = state.text.ids_fed();
+  return piece.fed;
 }
 
 void DetokenizerStage::translate(wire::TokenDelta& delta, uint32_t source, wire::TextBatch& text) {

@@ -12,7 +12,7 @@
 // Several schedulers may feed one detokenizer. Each batch says which one (TokenBatch::source, StageStatus::replica);
 // when a scheduler comes back with a new incarnation, the requests of that one are forgotten and no others.
 //
-// Memory for each request: kMaxHeldTokens tokens, StopMatcher's bound, and what the incremental detokenizer holds.
+// Memory for each request: kMaxHeldTokens tokens and what TokenText holds.
 // Thread safety: see stages/stage.h. Works on its own memory only.
 #pragma once
 
@@ -21,9 +21,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "stages/generating/token_text.h"
 #include "stages/stage.h"
-#include "text/detokenizer.h"
-#include "text/stop_matcher.h"
 #include "text/tokenizer.h"
 
 namespace millrace {
@@ -44,18 +43,15 @@ class DetokenizerStage : public Stage {
 
  private:
   struct State {
-    IncrementalDetokenizer detokenizer;
-    StopMatcher stops;
-    uint32_t source = 0;            // the scheduler that has the request
-    int32_t completion_tokens = 0;  // fed so far
-    wire::TextDelta held;           // tokens without text so far, their weight version, the usage after them
+    TokenText text;
+    uint32_t source = 0;   // the scheduler that has the request
+    wire::TextDelta held;  // tokens without text so far, their weight version, the usage after them
   };
 
   void translate(wire::TokenDelta& delta, uint32_t source, wire::TextBatch& text);
   std::optional<wire::TextDelta> open(const wire::TokenDelta& delta, uint32_t source);
   void without_state(wire::TokenDelta& delta, wire::TextBatch& text);
   std::size_t feed(wire::TextDelta& out, State& state, const wire::TokenDelta& delta);
-  void append(wire::TextDelta& out, State& state, StopMatcher::Output output);
   void send_text(wire::TextBatch text);
   void hear_scheduler(const wire::StageStatus& status);
   void heartbeat();

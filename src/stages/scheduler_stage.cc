@@ -6,15 +6,12 @@
 
 #include "base/log.h"
 #include "base/trace.h"
-#include "stages/scheduler_metrics.h"
 #include "wire/limits.h"
 
 namespace millrace {
 namespace {
 
 constexpr int kMaxReceivedPerStep = 1024;  // messages; then a step, however many wait
-constexpr int kStopMs = 1500;              // at a stop, how long the batch in flight is waited for
-constexpr int kPollMs = 50;                // heartbeats go on while a long batch computes
 
 // What the loading thread says and the stage's heartbeats repeat.
 struct Loading {
@@ -168,69 +165,44 @@ void SchedulerStage::settle_flushes(Scheduler& scheduler) {
 
 // ---- the loop
 
-void SchedulerStage::beat_serving(const Scheduler& scheduler) {
+void SchedulerStage::beat_serving() {
   const int64_t now_ms = monotonic_ms();
   if (now_ms < next_beat_ms_) return;
   next_beat_ms_ = now_ms + kHeartbeatMs;
-  const SchedulerFacts facts = scheduler.facts();
-  const uint64_t progress = runner_->progress();
-  if (!scheduler.busy() || facts.steps != last_steps_ || progress != last_progress_) moved_ms_ = now_ms;
-  last_steps_ = facts.steps;
-  last_progress_ = progress;
-  const int64_t stands_ms = now_ms - moved_ms_;
+  const int64_t stands_ms = engine_->stands_ms(now_ms);
   const bool stalled = stands_ms > kStalledMs;
-  std::vector<wire::Metric> metrics = metrics_of(facts);
+  wire::StageStatus status;
+  status.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady;
+  if (stalled) status.message = fmt::format("no progress for {} ms", stands_ms);
+  engine_->describe(status);
   if (feed_) {
-    metrics.push_back({"kv_events_published_total", static_cast<double>(feed_->published())});
-    metrics.push_back({"kv_events_dropped_total", static_cast<double>(feed_->dropped())});
+    status.metrics.push_back({"kv_events_published_total", static_cast<double>(feed_->published())});
+    status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(feed_->dropped())});
   }
-  beat({.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady,
-        .message = stalled ? fmt::format("no progress for {} ms", stands_ms) : "",
-        .steps = facts.steps,
-        .running = facts.running,
-        .waiting = facts.waiting,
-        .pages_total = facts.pages_total,
-        .pages_free = facts.pages_free,
-        .pages_cached = facts.pages_cached,
-        .page_size = facts.page_size,
-        .weight_version = runner_->facts().weight_version,
-        .metrics = std::move(metrics)});
-}
-
-void SchedulerStage::step(Scheduler& scheduler, Scheduler::Deltas& out) {
-  if (!scheduler.busy()) {
-    busy_ = scheduler.step(0, out);  // an idle moment is when the books are checked
-    return;
-  }
-  trace::Span span("step", "scheduler");
-  const uint64_t before = trace::recording() ? scheduler.facts().computed_tokens : 0;
-  busy_ = scheduler.step(kPollMs, out);
-  if (trace::recording()) span.note("rows", static_cast<int64_t>(scheduler.facts().computed_tokens - before));
+  beat(std::move(status));
 }
 
 void SchedulerStage::serve() {
   trace::name_thread("scheduler");
-  Scheduler scheduler(options_, *runner_);
+  engine_ = std::make_unique<GeneratingEngine>(options_, std::move(runner_));
+  Scheduler& scheduler = engine_->scheduler();
   Scheduler::Deltas out;
-  moved_ms_ = monotonic_ms();
+  bool busy = false;
   while (!stop_requested()) {
-    beat_serving(scheduler);
+    beat_serving();
     // A detokenizer that takes nothing more stops us from making more: nothing is dropped.
     if (!detokenizer_.flush() && detokenizer_.full()) {
-      moved_ms_ = monotonic_ms();
+      engine_->excuse(monotonic_ms());
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       continue;
     }
-    receive_all(scheduler, out, busy_ ? 0 : kHeartbeatMs / 5);
-    step(scheduler, out);
+    receive_all(scheduler, out, busy ? 0 : kHeartbeatMs / 5);
+    busy = engine_->step(out);
     send(out);
     settle_flushes(scheduler);  // after the last words of those that it waited for
     if (feed_) feed_->publish(scheduler.take_events());
   }
-  scheduler.fail_all(Status(StatusCode::kUnavailable, "the scheduler is shutting down"), out);
-  // What is in flight is waited for, so that every request gets its end; a runner that never answers is left behind.
-  const int64_t end_ms = monotonic_ms() + kStopMs;
-  while (scheduler.busy() && monotonic_ms() < end_ms) scheduler.step(kPollMs, out);
+  engine_->end_all("the scheduler is shutting down", out);
   send(out);
   for (const Flush& flush : flushes_) {
     reply(flush.order, Status(StatusCode::kUnavailable, "the scheduler is shutting down"));

@@ -1,4 +1,4 @@
-// The scheduler stage: the loop around one Scheduler and its Runner.
+// The scheduler stage: the loop around one GeneratingEngine, a Scheduler and its Runner.
 //
 // It answers from its first moment on: while the model loads (on a thread of its own) it sends heartbeats with the
 // progress; then it receives, plans, computes and settles, and sends one TokenBatch a step to the detokenizer.
@@ -12,21 +12,15 @@
 // Thread safety: see stages/stage.h.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "runner/runner.h"
-#include "scheduler/scheduler.h"
+#include "stages/generating/generating_engine.h"
 #include "stages/kv_event_feed.h"
 #include "stages/stage.h"
 
 namespace millrace {
-
-// Called from the loading thread with what is being done and 0..1.
-using LoadProgress = std::function<void(const std::string& what, double fraction)>;
-using LoadRunner = std::function<Result<std::unique_ptr<Runner>>(const LoadProgress&)>;
 
 inline constexpr int kStalledMs = 1500;         // heartbeats add kHeartbeatMs: told within 2 s
 inline constexpr std::size_t kMaxFlushes = 16;  // orders that wait for an idle moment
@@ -53,10 +47,9 @@ class SchedulerStage : public Stage {
   bool wait_for_model();
   void serve();
   void receive_all(Scheduler& scheduler, Scheduler::Deltas& out, int wait_ms);
-  void step(Scheduler& scheduler, Scheduler::Deltas& out);
   void send(Scheduler::Deltas& out);
   void beat(wire::StageStatus status);
-  void beat_serving(const Scheduler& scheduler);
+  void beat_serving();
   void obey(const wire::AdminRequest& order);
   void settle_flushes(Scheduler& scheduler);
   void reply(uint64_t order, const Status& status, std::string message = "");
@@ -68,7 +61,8 @@ class SchedulerStage : public Stage {
   const uint64_t incarnation_;
   const SchedulerSeat seat_;
   std::unique_ptr<KvEventFeed> feed_;
-  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<Runner> runner_;  // until it serves
+  std::unique_ptr<GeneratingEngine> engine_;
   Status load_status_;
 
   // While it serves.
@@ -77,12 +71,7 @@ class SchedulerStage : public Stage {
     int64_t deadline_ms = 0;
   };
   std::vector<Flush> flushes_;
-  bool busy_ = false;
   int64_t next_beat_ms_ = 0;
-  // What the last heartbeat saw, and when it last saw something else.
-  uint64_t last_steps_ = 0;
-  uint64_t last_progress_ = 0;
-  int64_t moved_ms_ = 0;
 };
 
 }  // namespace millrace

@@ -1,0 +1,51 @@
+#include "stages/generating/generating_engine.h"
+
+#include <utility>
+
+#include "base/trace.h"
+#include "stages/scheduler_metrics.h"
+#include "stages/stage.h"
+
+namespace millrace {
+
+GeneratingEngine::GeneratingEngine(SchedulerOptions options, std::unique_ptr<Runner> runner)
+    : runner_(std::move(runner)), scheduler_(std::move(options), *runner_), moved_ms_(monotonic_ms()) {}
+
+bool GeneratingEngine::step(Deltas& out) {
+  if (!scheduler_.busy()) return scheduler_.step(0, out);  // an idle moment is when the books are checked
+  trace::Span span("step", "scheduler");
+  const uint64_t before = trace::recording() ? scheduler_.facts().computed_tokens : 0;
+  const bool busy = scheduler_.step(kStepPollMs, out);
+  if (trace::recording()) span.note("rows", static_cast<int64_t>(scheduler_.facts().computed_tokens - before));
+  return busy;
+}
+
+int64_t GeneratingEngine::stands_ms(int64_t now_ms) {
+  const uint64_t steps = scheduler_.facts().steps;
+  const uint64_t progress = runner_->progress();
+  if (!scheduler_.busy() || steps != last_steps_ || progress != last_progress_) moved_ms_ = now_ms;
+  last_steps_ = steps;
+  last_progress_ = progress;
+  return now_ms - moved_ms_;
+}
+
+void GeneratingEngine::describe(wire::StageStatus& status) const {
+  const SchedulerFacts facts = scheduler_.facts();
+  status.steps = facts.steps;
+  status.running = facts.running;
+  status.waiting = facts.waiting;
+  status.pages_total = facts.pages_total;
+  status.pages_free = facts.pages_free;
+  status.pages_cached = facts.pages_cached;
+  status.page_size = facts.page_size;
+  status.weight_version = runner_->facts().weight_version;
+  status.metrics = metrics_of(facts);
+}
+
+void GeneratingEngine::end_all(const std::string& why, Deltas& out) {
+  scheduler_.fail_all(Status(StatusCode::kUnavailable, why), out);
+  const int64_t end_ms = monotonic_ms() + kEngineStopMs;
+  while (scheduler_.busy() && monotonic_ms() < end_ms) scheduler_.step(kStepPollMs, out);
+}
+
+}  // namespace millrace
