@@ -122,6 +122,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() { close(); }
 
+void MappedFile::release(std::size_t begin, std::size_t size) const {
+  CHECK(begin <= size_bytes_ && size <= size_bytes_ - begin);
+  if (mode_ != MapMode::kMap || data_ == nullptr) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t first = (begin + page - 1) / page * page;
+  const std::size_t last = (begin + size) / page * page;
+  if (first < last) (void)::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
+}
+
 Status MappedFile::prefault(const ProgressFn& progress) const {
   if (progress) progress(0, size_bytes_);
   std::vector<std::byte> scratch;  // only where the kernel is too old to populate

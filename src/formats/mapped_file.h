@@ -50,6 +50,10 @@ class MappedFile {
   // kConflict when the file shrank meanwhile. A no-op after kCopy, apart from the calls of `progress`.
   Status prefault(const ProgressFn& progress = {}) const;
 
+  // Gives the memory behind whole pages of [begin, begin + size) back to the system; the bytes are still there, read
+  // again from the file when they are next looked at. A no-op after kCopy, whose bytes have no other home.
+  void release(std::size_t begin, std::size_t size) const;
+
   // kConflict when size, inode or modification time are no longer those seen by open(): someone rewrites the file.
   Status verify_unchanged() const;
 

@@ -220,6 +220,14 @@ Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected
   return view_of(at->second);
 }
 
+void WeightStore::release(std::string_view name) {
+  const auto at = slots_.find(name);
+  if (at == slots_.end()) return;
+  const SafetensorsEntry& entry = entry_of(at->second);
+  const Shard& shard = shards_[at->second.shard];
+  shard.file.release(shard.header.data_start + entry.begin, entry.end - entry.begin);
+}
+
 std::vector<std::string> WeightStore::names() const {
   std::vector<std::string> out;
   out.reserve(slots_.size());

@@ -46,6 +46,10 @@ class WeightStore {
   // Any stored dtype and shape (golden data of tests, `millrace inspect`). Marks it as taken. kNotFound.
   Result<TensorView> get_any(std::string_view name);
 
+  // The memory behind a tensor is not needed for now (it was copied elsewhere): views of it stay valid and cost a read of
+  // the file. Nothing where there is no such tensor.
+  void release(std::string_view name);
+
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   // What the file says about a tensor, without taking it; nullptr when there is none. Valid while the store lives.
   const SafetensorsEntry* find(std::string_view name) const;

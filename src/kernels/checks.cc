@@ -10,6 +10,13 @@ void check_weight(const TensorView& weight) {
   CHECK(is_weight_dtype(weight.dtype));
 }
 
+void check_matrix(const Weight& weight) {
+  CHECK(weight.view.device == Device::kHost);
+  CHECK(is_weight_dtype(weight.dtype()) || is_quantized(weight.dtype()));
+  CHECK(weight.view.shape.rank() == 2);
+  CHECK((weight.layout == WeightLayout::kPlain) == (weight.packed == nullptr));
+}
+
 void check_rows(const ConstRows& rows) {
   CHECK(rows.count >= 0 && rows.width >= 0);
   CHECK(rows.count <= 1 || rows.stride >= rows.width);
@@ -30,13 +37,12 @@ void check_sequences(const KvLayer& kv, std::span<const AttentionSequence> seque
 
 }  // namespace
 
-void check_linear(const ConstRows& x, const TensorView& weight, const Rows& y, const LinearOptions& options) {
+void check_linear(const ConstRows& x, const Weight& weight, const Rows& y, const LinearOptions& options) {
   check_rows(x);
   check_rows(y);
-  check_weight(weight);
-  CHECK(weight.shape.rank() == 2);
-  CHECK(weight.shape[1] == x.width);
-  CHECK(weight.shape[0] == y.width);
+  check_matrix(weight);
+  CHECK(weight.columns() == x.width);
+  CHECK(weight.rows() == y.width);
   CHECK(x.count == y.count);
   if (options.bias.data != nullptr) {
     check_weight(options.bias);
@@ -44,13 +50,12 @@ void check_linear(const ConstRows& x, const TensorView& weight, const Rows& y, c
   }
 }
 
-void check_embedding(const TensorView& table, std::span<const int32_t> ids, const Rows& y) {
+void check_embedding(const Weight& table, std::span<const int32_t> ids, const Rows& y) {
   check_rows(y);
-  check_weight(table);
-  CHECK(table.shape.rank() == 2);
-  CHECK(table.shape[1] == y.width);
+  check_matrix(table);
+  CHECK(table.columns() == y.width);
   CHECK(static_cast<int64_t>(ids.size()) == y.count);
-  for (int32_t id : ids) CHECK(id >= 0 && id < table.shape[0]);
+  for (int32_t id : ids) CHECK(id >= 0 && id < table.rows());
 }
 
 void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y) {

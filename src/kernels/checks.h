@@ -7,8 +7,8 @@
 
 namespace millrace::kernels {
 
-void check_linear(const ConstRows& x, const TensorView& weight, const Rows& y, const LinearOptions& options);
-void check_embedding(const TensorView& table, std::span<const int32_t> ids, const Rows& y);
+void check_linear(const ConstRows& x, const Weight& weight, const Rows& y, const LinearOptions& options);
+void check_embedding(const Weight& table, std::span<const int32_t> ids, const Rows& y);
 void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y);
 void check_same_shape(const ConstRows& x, const Rows& y);
 void check_rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, const Rows& cos,

@@ -10,6 +10,13 @@
 
 namespace millrace::kernels {
 
+Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool) {
+  (void)pool;
+  if (!is_quantized(source.dtype)) return Weight(source);
+  return error(StatusCode::kUnsupported, "weights of dtype {} on {}; wanted F32, F16 or BF16", dtype_name(source.dtype),
+               isa_name(isa));
+}
+
 std::string_view isa_name(Isa isa) {
   switch (isa) {
     case Isa::kRef:

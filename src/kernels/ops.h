@@ -3,7 +3,7 @@
 // An `Ops` is one implementation: "ref" (scalar, f64 sums, the oracle), "generic" (any x86-64 or other CPU), "avx2"
 // (AVX2 + FMA + F16C), "avx512" (AVX-512 F, BW, VL, DQ as well). make_ops() picks the best that the processor has; the
 // environment variable MILLRACE_ISA forces one. Activations are f32; weights are f32, f16 or bf16 straight from a mapped
-// file, at any byte address.
+// file, at any byte address, or packed (kernels/weight.h).
 //
 // THE SAME BITS. Inside one implementation each output element is a function of its own inputs alone, computed in one
 // fixed order. It never depends on the other rows of the batch, on how rows are cut into calls (chunked prefill or
@@ -33,6 +33,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "kernels/weight.h"
 #include "tensor/tensor.h"
 
 namespace millrace::kernels {
@@ -141,10 +142,10 @@ class Ops {
   virtual std::string_view name() const = 0;
 
   // y[M, N] = x[M, K] weight[N, K]^T (+ bias) (+ y). x and y must not overlap.
-  virtual void linear(ConstRows x, const TensorView& weight, Rows y, const LinearOptions& options = {}) = 0;
+  virtual void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options = {}) = 0;
 
   // y[i] = table[ids[i]], table [vocabulary, width] of any weight dtype. Every id is in range (CHECK).
-  virtual void embedding(const TensorView& table, std::span<const int32_t> ids, Rows y) = 0;
+  virtual void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) = 0;
 
   // y = x / sqrt(mean(x^2) + epsilon) * weight. The width of a row is a multiple of weight's size D and each group of
   // D elements is normalized alone: D = hidden size for a layer's norm, D = head_dim for Qwen3's q_norm and k_norm.

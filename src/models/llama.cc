@@ -48,13 +48,16 @@ class Llama final : public Model {
       : Model(c, range, version, std::move(store)),
         epsilon_(static_cast<float>(c.rms_norm_eps)),
         inv_freq_(rope_inverse_frequencies(c.rope, c.head_dim)) {
-    embedding_ = reader.tensor("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
+    embedding_ = reader.matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
     for (int i = 0; i < c.layers; ++i) {
+      const bool own = i >= range.begin && i < range.end;
+      reader.check_only(!own);
       const LlamaLayer layer(c, i, reader);
-      if (i >= range.begin && i < range.end) own_layers_.push_back(layer);
+      if (own) own_layers_.push_back(layer);
     }
+    reader.check_only(false);
     norm_ = reader.tensor("model.norm.weight", {c.hidden_size});
-    head_ = c.tie_word_embeddings ? embedding_ : reader.tensor("lm_head.weight", {c.vocab_size, c.hidden_size});
+    head_ = c.tie_word_embeddings ? embedding_ : reader.matrix("lm_head.weight", c.vocab_size, c.hidden_size);
   }
 
   void embed(std::span<const int32_t> tokens, Rows hidden, Ops& ops) const override {
@@ -111,7 +114,8 @@ class Llama final : public Model {
 
   const float epsilon_;
   const std::vector<float> inv_freq_;
-  TensorView embedding_, norm_, head_;
+  kernels::Weight embedding_, head_;
+  TensorView norm_;
   std::vector<LlamaLayer> own_layers_;
 };
 

@@ -48,7 +48,8 @@ kernels::Rows Workspace::take(Buffer& buffer, int64_t rows, int64_t width) {
 }
 
 Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
-                                                LayerRange layers, uint64_t weight_version) {
+                                                LayerRange layers, uint64_t weight_version,
+                                                const LoadOptions& options) {
   if (layers.begin < 0 || layers.begin >= layers.end || layers.end > config.layers) {
     return invalid_argument("layers [{}, {}); wanted a range that is not empty in [0, {}]", layers.begin, layers.end,
                             config.layers);
@@ -56,7 +57,7 @@ Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::
   if (config.head_dim > kernels::kMaxHeadDim) {
     return error(StatusCode::kUnsupported, "head_dim is {}; wanted at most {}", config.head_dim, kernels::kMaxHeadDim);
   }
-  WeightReader reader(*store);
+  WeightReader reader(*store, options);
   std::shared_ptr<const Model> model = make(config, layers, weight_version, store, reader);
   if (model == nullptr) {
     return error(StatusCode::kUnsupported, "architecture {}; wanted one of this build's models",
@@ -73,8 +74,8 @@ Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::
 }
 
 Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
-                                                uint64_t weight_version) {
-  return load_model(config, std::move(store), LayerRange{0, config.layers}, weight_version);
+                                                uint64_t weight_version, const LoadOptions& options) {
+  return load_model(config, std::move(store), LayerRange{0, config.layers}, weight_version, options);
 }
 
 }  // namespace millrace

@@ -25,6 +25,7 @@
 #include "formats/model_config.h"
 #include "formats/weights.h"
 #include "kernels/ops.h"
+#include "models/load_options.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
@@ -102,10 +103,11 @@ class Model {
 // architecture does not have); kUnsupported for a head_dim over kernels::kMaxHeadDim; kInvalidArgument for a range that
 // is empty or outside [0, config.layers].
 Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
-                                                LayerRange layers, uint64_t weight_version);
+                                                LayerRange layers, uint64_t weight_version,
+                                                const LoadOptions& options = {});
 
 // All layers.
 Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
-                                                uint64_t weight_version = 1);
+                                                uint64_t weight_version = 1, const LoadOptions& options = {});
 
 }  // namespace millrace

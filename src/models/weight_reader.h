@@ -1,22 +1,27 @@
 // Reads a model's tensors by name and shape and remembers the first error, so that an architecture lists its weights as
 // a table instead of a ladder of checks. After an error every answer is an empty view; the maker of the model looks at
-// status() once, before anything is computed. Thread safety: one thread at a time.
+// status() once, before anything is computed. Matrices come as kernels::Weight, quantized and packed on the way where
+// the options of the load say so; then the file's pages behind them are given back, so that a load never holds two
+// copies of more than one matrix. Thread safety: one thread at a time.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
 #include "formats/weights.h"
 #include "kernels/ops.h"
+#include "models/load_options.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
 
 // y = x weight^T + bias; the bias may be absent.
 struct Linear {
-  TensorView weight;  // [out, in]
-  TensorView bias;    // [out] or data == nullptr
+  kernels::Weight weight;  // [out, in]
+  TensorView bias;         // [out] or data == nullptr
 
   void operator()(kernels::Ops& ops, kernels::ConstRows x, kernels::Rows y) const {
     ops.linear(x, weight, y, {.bias = bias});
@@ -29,7 +34,8 @@ struct Linear {
 
 class WeightReader {
  public:
-  explicit WeightReader(WeightStore& store) : store_(store) {}
+  // `pool` may be null: then nothing is quantized or packed, and a file of quantized weights is refused.
+  WeightReader(WeightStore& store, const LoadOptions& options) : store_(store), options_(options) {}
 
   TensorView tensor(std::string_view name, const Shape& shape) {
     if (!status_.ok()) return {};
@@ -40,10 +46,16 @@ class WeightReader {
     }
     return *view;
   }
+  // From here on names and shapes are checked, and no matrix is quantized or packed: layers of other stages.
+  void check_only(bool on) { check_only_ = on; }
+
+  // A matrix [rows, columns], as the load's options want it.
+  kernels::Weight matrix(std::string_view name, int64_t rows, int64_t columns);
+
   // `name`.weight [out, in] and, where wanted, `name`.bias [out].
   Linear linear(const std::string& name, int64_t out, int64_t in, bool bias) {
     Linear result;
-    result.weight = tensor(name + ".weight", {out, in});
+    result.weight = matrix(name + ".weight", out, in);
     if (bias) result.bias = tensor(name + ".bias", {out});
     return result;
   }
@@ -51,7 +63,13 @@ class WeightReader {
   const Status& status() const { return status_; }
 
  private:
+  Result<kernels::Weight> pack(std::string_view name, const TensorView& view);
+
   WeightStore& store_;
+  const LoadOptions& options_;
+  bool check_only_ = false;
+  uint64_t bytes_done_ = 0;
+  std::map<std::string, kernels::Weight, std::less<>> packed_;  // a tied head is its embedding
   Status status_;
 };
 

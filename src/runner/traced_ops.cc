@@ -20,11 +20,11 @@ class TracedOps final : public Ops {
 
   std::string_view name() const override { return ops_->name(); }
 
-  void linear(ConstRows x, const TensorView& weight, Rows y, const LinearOptions& options) override {
+  void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options) override {
     KernelSpan span("linear", x.count);
     ops_->linear(x, weight, y, options);
   }
-  void embedding(const TensorView& table, std::span<const int32_t> ids, Rows y) override {
+  void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) override {
     KernelSpan span("embedding", y.count);
     ops_->embedding(table, ids, y);
   }

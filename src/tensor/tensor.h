@@ -71,7 +71,7 @@ struct TensorView {
   Shape shape;
   Device device = Device::kHost;
 
-  std::size_t size_bytes() const { return static_cast<std::size_t>(shape.elements()) * dtype_size(dtype); }
+  std::size_t size_bytes() const { return storage_bytes(dtype, shape.elements()); }
   // The elements as T. The caller knows the dtype; the size of T must fit it.
   template <typename T>
   std::span<const T> as() const {

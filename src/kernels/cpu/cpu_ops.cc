@@ -45,9 +45,11 @@ class CpuOps final : public Ops {
 
   std::string_view name() const override { return name_; }
 
-  void linear(ConstRows x, const TensorView& weight, Rows y, const LinearOptions& options) override {
-    check_linear(x, weight, y, options);
+  void linear(ConstRows x, const Weight& matrix, Rows y, const LinearOptions& options) override {
+    check_linear(x, matrix, y, options);
     if (y.count == 0 || y.width == 0) return;
+    CHECK(matrix.layout == WeightLayout::kPlain);
+    const TensorView& weight = matrix.view;
     LinearPart all{};
     all.x = x.data;
     all.x_stride = x.stride;
@@ -65,8 +67,10 @@ class CpuOps final : public Ops {
     }
   }
 
-  void embedding(const TensorView& table, std::span<const int32_t> ids, Rows y) override {
-    check_embedding(table, ids, y);
+  void embedding(const Weight& matrix, std::span<const int32_t> ids, Rows y) override {
+    check_embedding(matrix, ids, y);
+    CHECK(matrix.layout == WeightLayout::kPlain);
+    const TensorView& table = matrix.view;
     const WeightKind kind = weight_kind(table.dtype);
     const int64_t row_bytes = y.width * static_cast<int64_t>(dtype_size(table.dtype));
     for_rows(y.count, y.width, [&](int64_t r) {

@@ -13,12 +13,18 @@
 namespace millrace::kernels {
 namespace {
 
+const TensorView& plain(const Weight& weight) {
+  CHECK(weight.layout == WeightLayout::kPlain);
+  return weight.view;
+}
+
 class RefOps final : public Ops {
  public:
   std::string_view name() const override { return "ref"; }
 
-  void linear(ConstRows x, const TensorView& weight, Rows y, const LinearOptions& options) override {
-    check_linear(x, weight, y, options);
+  void linear(ConstRows x, const Weight& matrix, Rows y, const LinearOptions& options) override {
+    check_linear(x, matrix, y, options);
+    const TensorView& weight = plain(matrix);
     for (int64_t m = 0; m < y.count; ++m) {
       for (int64_t n = 0; n < y.width; ++n) {
         double sum = 0;
@@ -32,8 +38,9 @@ class RefOps final : public Ops {
     }
   }
 
-  void embedding(const TensorView& table, std::span<const int32_t> ids, Rows y) override {
-    check_embedding(table, ids, y);
+  void embedding(const Weight& matrix, std::span<const int32_t> ids, Rows y) override {
+    check_embedding(matrix, ids, y);
+    const TensorView& table = plain(matrix);
     for (int64_t r = 0; r < y.count; ++r) {
       const int64_t first = ids[static_cast<std::size_t>(r)] * y.width;
       for (int64_t i = 0; i < y.width; ++i) y.row(r)[i] = load_weight(table.data, table.dtype, first + i);
