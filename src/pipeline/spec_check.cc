@@ -115,6 +115,11 @@ class Checker {
     const std::string what = fmt::format("stage '{}'", stage.name);
     if (stage.worker.empty()) errors_.add(stage.line, "{} has no worker", what);
     known("worker", stage.line, what, stage.worker, library_.workers);
+    if (const auto check = library_.args_checks.find(stage.worker); check != library_.args_checks.end()) {
+      if (const Status status = check->second(stage.args); !status.ok()) {
+        errors_.add(stage.line, "args of {}: {}", what, status.message());
+      }
+    }
     known("route", stage.line, what, stage.route, library_.routes);
     known("stream_done_to", stage.line, what, stage.stream_done_to, library_.routes);
     known("wait_for_rule", stage.line, what, stage.wait_for_rule, library_.wait_rules);

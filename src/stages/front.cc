@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "stages/generating/lengths.h"
 
 namespace millrace {
 namespace {
@@ -79,24 +80,10 @@ ReqId Front::submit(GenerateRequest request, Sink sink) {
   return id;
 }
 
-// Fills the token counts, or says why the request does not fit the context. Nothing is clamped in silence.
+// Fills the token counts, or says why the request does not fit the context.
 Status Front::resolve_lengths(const GenerateRequest& request, wire::TokenizedRequest& out) const {
-  const auto prompt = static_cast<int64_t>(out.prompt.size());
-  const int64_t context = model_.context_length;
-  if (prompt == 0) return invalid_argument("the prompt has no tokens; wanted at least 1");
-  if (prompt >= context) {
-    return error(StatusCode::kTooLarge,
-                 "This model's maximum context length is {} tokens. However, the prompt has {} tokens.", context,
-                 prompt);
-  }
-  if (request.max_tokens && prompt + *request.max_tokens > context) {
-    return error(
-        StatusCode::kTooLarge,
-        "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} "
-        "for the completion).",
-        context, prompt + *request.max_tokens, prompt, *request.max_tokens);
-  }
-  out.sampling.max_tokens = static_cast<int32_t>(request.max_tokens.value_or(static_cast<int32_t>(context - prompt)));
+  ASSIGN_OR_RETURN(out.sampling.max_tokens, resolve_max_tokens(static_cast<int64_t>(out.prompt.size()),
+                                                               request.max_tokens, model_.context_length));
   return ok_status();
 }
 

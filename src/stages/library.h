@@ -22,6 +22,9 @@ struct Library {
     uint32_t replica = 0;
     int threads = 0;
     int64_t memory_mib = 0;
+    int replicas = 1;
+    bool streams = false;    // its chunks go somewhere
+    bool to_client = false;  // namely to the client
   };
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;
   // Which of the stage's targets; an empty list is an error of the request.
@@ -34,7 +37,11 @@ struct Library {
   // Which of the terminals complete a request, from the payload that was submitted.
   using TerminalRule = std::function<Result<std::vector<std::string>>(const Value& payload)>;
 
+  // Of a worker's args, as far as the file alone can say; OK where nobody checks.
+  using CheckArgs = std::function<Status(const Value& args)>;
+
   std::map<std::string, MakeWorker> workers;
+  std::map<std::string, CheckArgs> args_checks;  // by worker
   std::map<std::string, Route> routes;
   std::map<std::string, WaitRule> wait_rules;
   std::map<std::string, Merge> merges;

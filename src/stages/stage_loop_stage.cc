@@ -18,7 +18,10 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
   const Library::WorkerSeat seat{.stage = spec.name,
                                  .replica = config.self.replica,
                                  .threads = spec.resources.threads,
-                                 .memory_mib = spec.resources.memory_mib};
+                                 .memory_mib = spec.resources.memory_mib,
+                                 .replicas = spec.replicas,
+                                 .streams = spec.terminal || !spec.stream_to.empty(),
+                                 .to_client = spec.terminal && spec.stream_to.empty()};
   std::shared_ptr<Waker> waker = doors.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
   auto host = std::make_unique<loop::ThreadWorkerHost>(

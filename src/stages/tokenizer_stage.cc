@@ -9,10 +9,7 @@ Status shutting_down() { return Status(StatusCode::kUnavailable, "the server is 
 
 TokenizerStage::TokenizerStage(std::shared_ptr<const Tokenizer> tokenizer, std::optional<ChatTemplate> chat_template,
                                std::size_t max_prompt_bytes)
-    : tokenizer_(std::move(tokenizer)),
-      chat_template_(std::move(chat_template)),
-      max_prompt_bytes_(max_prompt_bytes),
-      jobs_(kMaxTokenizerJobs) {}
+    : encoder_(std::move(tokenizer), std::move(chat_template), max_prompt_bytes), jobs_(kMaxTokenizerJobs) {}
 
 TokenizerStage::~TokenizerStage() { refuse_all(); }
 
@@ -39,56 +36,9 @@ Status TokenizerStage::post(Prompt prompt, Done done) {
 Status TokenizerStage::post_decode(Ids ids, bool skip_special_tokens, std::function<void(Result<std::string>)> done) {
   return jobs_.push([this, ids = std::move(ids), skip_special_tokens, done = std::move(done)](bool run) {
     if (!run) return done(shutting_down());
-    if (Status status = check_ids(ids); !status.ok()) return done(status);
-    done(tokenizer_->decode(ids, skip_special_tokens));
+    if (Status status = encoder_.check_ids(ids); !status.ok()) return done(status);
+    done(encoder_.tokenizer().decode(ids, skip_special_tokens));
   });
-}
-
-Result<TokenizerStage::Ids> TokenizerStage::encode(const Prompt& prompt) const {
-  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return encode_text(*text);
-  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return encode_chat(*chat);
-  const Ids& ids = std::get<TokenPrompt>(prompt).ids;
-  RETURN_IF_ERROR(check_ids(ids));
-  return ids;
-}
-
-Status TokenizerStage::check_ids(const Ids& ids) const {
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (!tokenizer_->has_token(ids[i])) {
-      return invalid_argument("token id {} at position {} is not in the vocabulary; wanted an id below {}", ids[i], i,
-                              tokenizer_->vocab_size());
-    }
-  }
-  return ok_status();
-}
-
-Status TokenizerStage::check_size(std::size_t bytes) const {
-  if (bytes <= max_prompt_bytes_) return ok_status();
-  return error(StatusCode::kTooLarge, "the prompt has {} bytes; wanted at most {}, more than fits the model's context",
-               bytes, max_prompt_bytes_);
-}
-
-// A completion prompt is the author's own text: special tokens in it mean what they say, as in every other engine.
-Result<TokenizerStage::Ids> TokenizerStage::encode_text(const TextPrompt& prompt) const {
-  RETURN_IF_ERROR(check_size(prompt.text.size()));
-  return tokenizer_->encode(prompt.text, {.add_special_tokens = prompt.add_special_tokens});
-}
-
-Result<TokenizerStage::Ids> TokenizerStage::encode_chat(const ChatPrompt& prompt) const {
-  if (!chat_template_) {
-    return error(StatusCode::kUnsupported, "this model has no chat template; use /v1/completions");
-  }
-  RenderOptions options;
-  options.add_generation_prompt = prompt.add_generation_prompt;
-  options.continue_final_message = prompt.continue_final_message;
-  options.tools = prompt.tools;
-  options.extra = prompt.template_kwargs;
-  ASSIGN_OR_RETURN(const std::vector<Segment> segments, chat_template_->render(prompt.messages, options));
-  std::size_t bytes = 0;
-  for (const Segment& segment : segments) bytes += segment.text.size();
-  RETURN_IF_ERROR(check_size(bytes));
-  // The template writes its own BOS.
-  return tokenizer_->encode(segments, {.add_special_tokens = false});
 }
 
 }  // namespace millrace

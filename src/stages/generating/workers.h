@@ -1,0 +1,49 @@
+// The workers of generating stages, for pipelines of any shape (docs/pipelines.md tells users of them):
+//
+//   tokenize    {"text"} or {"messages"}            -> the same with {"ids"} instead
+//   generate    {"ids", "sampling"}                 ~> {"ids"} as they come, -> {"ids", "finish_reason", "usage", ...}
+//   detokenize  ~> {"ids"}, -> {"ids", ...}         ~> {"text"} as it comes, -> the same with {"text"}
+//
+// What else stands in a payload goes on untouched: routes and merges may need it.
+//
+// `generate` is a GeneratingEngine, as the scheduler of text serving is: continuous batching over all its requests, and
+// the same tokens for the same request. What it cannot say because a receiver is slow, it keeps and says in larger
+// chunks. Stop strings end a request here, at the id that completes one, and again in `detokenize`, which cuts the
+// text: its options travel under "detokenize" in the first chunk and in the result, where they are not the defaults.
+//
+// What reads payloads in the words of the api comes from outside (app/model_workers.h): the fields, their ranges and
+// their defaults are those of the HTTP endpoints.
+//
+// Thread safety: free functions; the workers as stages/worker.h says.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "stages/engine.h"
+#include "stages/generating/generating_engine.h"
+#include "stages/library.h"
+#include "stages/prompt_encoder.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+// The prompt that a payload holds.
+using ReadPrompt = std::function<Result<Prompt>(const Value& payload)>;
+// All of a request but its prompt.
+using ReadRequest = std::function<Result<GenerateRequest>(const Value& payload)>;
+
+struct GenerateParts {
+  SchedulerOptions options;
+  std::unique_ptr<Runner> runner;
+  std::shared_ptr<const Tokenizer> tokenizer;  // for stop strings; null: requests with some are refused
+  ReadRequest read_request;
+  bool streams = true;  // somebody hears the chunks
+};
+
+std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt);
+std::unique_ptr<Worker> make_generate_worker(GenerateParts parts);
+std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
+                                               const Library::WorkerSeat& seat);
+
+}  // namespace millrace
