@@ -1,0 +1,166 @@
+// The workers `tokenize` and `detokenize` without a loop, with the demo model's tokenizer: texts go round.
+#include <gtest/gtest.h>
+
+#include "stages/generating/token_values.h"
+#include "stages/generating/workers.h"
+#include "stages/testing/said_emit.h"
+#include "wire/utf8.h"
+
+namespace millrace {
+namespace {
+
+using testing::SaidEmit;
+
+class DetokenizeWorkerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto loaded = Tokenizer::load(MILLRACE_SOURCE_DIR "/models/demo");
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    tokenizer_ = std::move(loaded).value();
+    make({.streams = true, .to_client = true});
+  }
+  void make(const Library::WorkerSeat& seat) { worker_ = make_detokenize_worker(tokenizer_, seat); }
+  std::vector<int32_t> ids(const std::string& text) {
+    return tokenizer_->encode(text, {.add_special_tokens = false}).value();
+  }
+  static Value with_ids(const std::vector<int32_t>& ids) {
+    Value out;
+    out.set("ids", ids_tensor(ids));
+    return out;
+  }
+  // One id a chunk, then the end, then the payload, as a generating stage says it.
+  void stream(uint64_t id, const std::vector<int32_t>& all, Value options = {}) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Value chunk = with_ids({all[i]});
+      if (i == 0 && options.is<ValueMap>()) chunk.set("detokenize", options);
+      worker_->chunk({id}, "generate", std::move(chunk), emit_);
+    }
+    worker_->chunks_done({id}, "generate", emit_);
+    Value payload = with_ids(all);
+    payload.set("finish_reason", "length");
+    if (options.is<ValueMap>()) payload.set("detokenize", options);
+    worker_->start({id}, std::move(payload), emit_);
+  }
+  std::string joined(uint64_t id) {
+    std::string out;
+    for (const Value& chunk : emit_.of[id].chunks) {
+      const std::string& text = *chunk.find("text")->get<std::string>();
+      EXPECT_TRUE(wire::is_utf8(text)) << "a chunk holds a part of a character";
+      EXPECT_FALSE(text.empty());
+      out += text;
+    }
+    return out;
+  }
+  std::string text(uint64_t id) {
+    const auto& said = emit_.of[id];
+    EXPECT_TRUE(said.failures.empty()) << said.failures.front().to_string();
+    EXPECT_EQ(said.results.size(), 1u);
+    return said.results.empty() ? "" : *said.results[0].find("text")->get<std::string>();
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<Worker> worker_;
+  SaidEmit emit_;
+};
+
+const char* const kText = "Once upon a time, Zoë saw a 🐶 and 東京 — naïve?";
+
+TEST_F(DetokenizeWorkerTest, AStreamIsWholeCharactersInOrder) {
+  stream(1, ids(kText));
+  EXPECT_EQ(joined(1), kText);
+  EXPECT_EQ(text(1), kText);
+  EXPECT_GT(emit_.of[1].chunks.size(), 5u);
+  for (const auto& address : emit_.of[1].addresses)
+    EXPECT_EQ(address, std::make_pair(std::string(), std::string("text")));
+  const Value& result = emit_.of[1].results[0];
+  EXPECT_EQ(*result.find("finish_reason")->get<std::string>(), "length");
+  EXPECT_EQ(*ids_of(result), ids(kText));
+}
+
+TEST_F(DetokenizeWorkerTest, RequestsDoNotMixAndADroppedOneIsForgotten) {
+  const std::vector<int32_t> one = ids("a red ball"), two = ids("東京 blue");
+  for (std::size_t i = 0; i < std::max(one.size(), two.size()); ++i) {
+    if (i < one.size()) worker_->chunk({1}, "generate", with_ids({one[i]}), emit_);
+    if (i < two.size()) worker_->chunk({2}, "generate", with_ids({two[i]}), emit_);
+    worker_->chunk({3}, "generate", with_ids({one[0]}), emit_);
+  }
+  worker_->drop({3});
+  for (uint64_t id : {1, 2}) {
+    worker_->chunks_done({id}, "generate", emit_);
+    worker_->start({id}, with_ids(id == 1 ? one : two), emit_);
+  }
+  EXPECT_EQ(text(1), "a red ball");
+  EXPECT_EQ(text(2), "東京 blue");
+  stream(3, two);
+  EXPECT_EQ(text(3), "東京 blue");
+}
+
+TEST_F(DetokenizeWorkerTest, WithoutAStreamThePayloadIsAllThereIs) {
+  worker_->start({1}, with_ids(ids(kText)), emit_);
+  EXPECT_EQ(text(1), kText);
+  worker_->start({2}, with_ids({}), emit_);
+  EXPECT_EQ(text(2), "");
+  worker_->chunks_done({3}, "generate", emit_);  // a stream without chunks
+  worker_->start({3}, with_ids({}), emit_);
+  EXPECT_EQ(text(3), "");
+}
+
+TEST_F(DetokenizeWorkerTest, TextEndsBeforeItsStopString) {
+  Value options;
+  options.set("stop", ValueList{Value("and 東")});
+  stream(1, ids(kText), options);
+  EXPECT_EQ(text(1), "Once upon a time, Zoë saw a 🐶 ");
+  EXPECT_EQ(joined(1), text(1));
+  EXPECT_EQ(emit_.of[1].results[0].find("detokenize"), nullptr);
+  Value payload = with_ids(ids(kText));
+  payload.set("detokenize", options);
+  worker_->start({2}, std::move(payload), emit_);
+  EXPECT_EQ(text(2), text(1));
+}
+
+TEST_F(DetokenizeWorkerTest, ChunksGoWhereTheStageStreams) {
+  make({.streams = true});
+  stream(1, ids(kText));
+  EXPECT_EQ(joined(1), kText);
+  for (const auto& address : emit_.of[1].addresses) EXPECT_EQ(address.first, "*");
+  make({});
+  stream(2, ids(kText));
+  EXPECT_TRUE(emit_.of[2].chunks.empty());
+  EXPECT_EQ(text(2), kText);
+}
+
+TEST_F(DetokenizeWorkerTest, WhatDoesNotFitFailsItsRequest) {
+  const std::vector<int32_t> all = ids(kText);
+  for (const int32_t id : all) worker_->chunk({1}, "generate", with_ids({id}), emit_);
+  worker_->chunks_done({1}, "generate", emit_);
+  worker_->start({1}, with_ids({all[0]}), emit_);
+  EXPECT_EQ(emit_.of[1].failures.at(0).code(), StatusCode::kInternal);
+  worker_->chunk({2}, "generate", Value("x"), emit_);
+  EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kInvalidArgument);
+  Value wrong = with_ids(all);
+  wrong.set("detokenize", Value(7));
+  worker_->start({3}, wrong, emit_);
+  EXPECT_EQ(emit_.of[3].failures.at(0).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(DetokenizeWorkerTest, TokenizePutsIdsInThePlaceOfText) {
+  auto tokenize = make_tokenize_worker(PromptEncoder(tokenizer_, std::nullopt, 1000), [](const Value& payload) {
+    return Result<Prompt>(TextPrompt{*payload.find("text")->get<std::string>(), false});
+  });
+  Value payload;
+  payload.set("text", kText);
+  payload.set("sampling", 7);
+  tokenize->start({1}, payload, emit_);
+  const Value& result = emit_.of[1].results.at(0);
+  EXPECT_EQ(*ids_of(result), ids(kText));
+  EXPECT_EQ(result.find("text"), nullptr);
+  EXPECT_EQ(*result.find("sampling")->get<int64_t>(), 7);
+  payload.set("text", std::string(1001, 'x'));
+  tokenize->start({2}, payload, emit_);
+  EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kTooLarge);
+  tokenize->start({3}, Value("x"), emit_);
+  EXPECT_EQ(emit_.of[3].failures.at(0).code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,291 @@
+// The worker `generate` without a loop, over the fake runner whose text is a hash of all it was fed; what each request
+// must say comes from that hash alone (scheduler/testing/hash_model.h).
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/log.h"
+#include "scheduler/testing/fake_runner.h"
+#include "stages/generating/token_values.h"
+#include "stages/generating/workers.h"
+#include "stages/testing/said_emit.h"
+
+namespace millrace {
+namespace {
+
+using testing::FakeRunner;
+using testing::HashModel;
+using testing::SaidEmit;
+
+class GenerateWorkerTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { log_init("test", LogLevel::kError); }
+
+  void make(GenerateParts parts = {}) {
+    auto runner = std::make_unique<FakeRunner>(facts_, model_);
+    runner_ = runner.get();
+    parts.runner = std::move(runner);
+    parts.options.eos_token_ids = {model_.eos_token};
+    parts.read_request = [this](const Value& payload) -> Result<GenerateRequest> {
+      GenerateRequest out;
+      const Value* most = payload.find("max_tokens");
+      if (most != nullptr) out.max_tokens = static_cast<int32_t>(*most->get<int64_t>());
+      if (payload.find("bad") != nullptr) return invalid_argument("bad is there; wanted none");
+      out.sampling.temperature = 0;
+      out.sampling.stop = stop_;
+      return out;
+    };
+    worker_ = make_generate_worker(std::move(parts));
+  }
+  Value payload(const std::vector<int32_t>& ids, int64_t max_tokens) {
+    Value out;
+    out.set("ids", ids_tensor(ids));
+    out.set("max_tokens", max_tokens);
+    out.set("kept", "as it was");
+    return out;
+  }
+  void start(uint64_t id, const std::vector<int32_t>& ids, int64_t max_tokens) {
+    worker_->start({id}, payload(ids, max_tokens), emit_);
+  }
+  // As a loop does, until the worker wants no more.
+  void run(int most = 10'000) {
+    for (int i = 0; i < most; ++i) {
+      if (worker_->tick(0, emit_) == Worker::kNever) return;
+    }
+    ADD_FAILURE() << "the worker never rests";
+  }
+  std::vector<int32_t> expected(std::vector<int32_t> all, int64_t max_tokens) const {
+    std::vector<int32_t> out;
+    while (std::cmp_less(out.size(), max_tokens)) {
+      const int32_t token = model_.next(all, 1, 0, 0);
+      if (token == model_.eos_token) break;
+      all.push_back(token);
+      out.push_back(token);
+    }
+    return out;
+  }
+  std::vector<int32_t> streamed(uint64_t id) {
+    std::vector<int32_t> out;
+    for (const Value& chunk : emit_.of[id].chunks) {
+      const auto ids = ids_of(chunk);
+      EXPECT_TRUE(ids.ok());
+      EXPECT_FALSE(ids->empty());
+      out.insert(out.end(), ids->begin(), ids->end());
+    }
+    return out;
+  }
+  const Value& result(uint64_t id) {
+    static const Value none;
+    const auto& said = emit_.of[id];
+    EXPECT_TRUE(said.failures.empty()) << said.failures.front().to_string();
+    EXPECT_EQ(said.results.size(), 1u) << id;
+    return said.results.size() == 1 ? said.results[0] : none;
+  }
+  void expect_answer(uint64_t id, const std::vector<int32_t>& prompt, int64_t max_tokens) {
+    const std::vector<int32_t> wanted = expected(prompt, max_tokens);
+    EXPECT_EQ(streamed(id), wanted) << id;
+    const Value& said = result(id);
+    ASSERT_TRUE(said.is<ValueMap>());
+    EXPECT_EQ(*ids_of(said), wanted);
+    const bool whole = std::cmp_equal(wanted.size(), max_tokens);
+    EXPECT_EQ(*said.find("finish_reason")->get<std::string>(), whole ? "length" : "stop");
+    EXPECT_EQ(said.find("matched_stop") == nullptr, whole);
+    EXPECT_EQ(*said.find("kept")->get<std::string>(), "as it was");
+    EXPECT_EQ(*said.find("usage")->find("prompt_tokens")->get<int64_t>(), static_cast<int64_t>(prompt.size()));
+  }
+
+  RunnerFacts facts_{1000, 256, 16, 256};  // vocabulary, context, page size, pages
+  HashModel model_;
+  FakeRunner* runner_ = nullptr;
+  std::vector<std::string> stop_;
+  std::unique_ptr<Worker> worker_;
+  SaidEmit emit_;
+};
+
+TEST_F(GenerateWorkerTest, ChunksAndResultsAreAsTheModelSaysInAnyCompany) {
+  make();
+  std::map<uint64_t, std::vector<int32_t>> prompts;
+  for (uint64_t id = 1; id <= 12; ++id) {
+    std::vector<int32_t> prompt{3, 1, 4, 1, 5, 9, 2, 6};  // a shared beginning
+    for (uint64_t i = 0; i < id * 5; ++i) prompt.push_back(static_cast<int32_t>(10 + id + i));
+    prompts[id] = prompt;
+    start(id, prompt, 60);
+    if (id % 3 == 0) worker_->tick(0, emit_), worker_->tick(0, emit_);
+  }
+  run();
+  for (const auto& [id, prompt] : prompts) expect_answer(id, prompt, 60);
+  EXPECT_TRUE(runner_->violations().empty());
+}
+
+TEST_F(GenerateWorkerTest, WhatCameTogetherIsPlannedTogether) {
+  make();
+  std::vector<std::size_t> sizes;
+  runner_->on_submit = [&](const Batch& batch) { sizes.push_back(batch.sequences.size()); };
+  for (uint64_t id = 1; id <= 8; ++id) {
+    start(id, {5, 6, static_cast<int32_t>(id)}, 4);
+    EXPECT_EQ(worker_->tick(0, emit_), 0);  // as the loop calls it after each event
+  }
+  EXPECT_TRUE(sizes.empty());
+  run();
+  ASSERT_FALSE(sizes.empty());
+  EXPECT_EQ(sizes.front(), 8u);
+}
+
+TEST_F(GenerateWorkerTest, ADroppedRequestFreesItsPagesAndSaysNothingMore) {
+  model_.eos_one_in = 0;
+  facts_.page_count = 5;  // 80 tokens: one of these requests fills it
+  make();
+  start(1, {1, 2, 3}, 76);
+  for (int i = 0; i < 60; ++i) worker_->tick(0, emit_);
+  EXPECT_GT(streamed(1).size(), 30u);
+  worker_->drop({1});
+  const std::size_t before = emit_.of[1].chunks.size();
+  start(2, {4, 5, 6}, 76);
+  run();
+  expect_answer(2, {4, 5, 6}, 76);
+  EXPECT_EQ(emit_.of[1].chunks.size(), before);
+  EXPECT_TRUE(emit_.of[1].results.empty() && emit_.of[1].failures.empty());
+  worker_->drop({2});  // as the loop does after a result
+  worker_->drop({99});
+  start(2, {4, 5, 6}, 10);  // an id may come again
+  emit_.of[2] = {};
+  run();
+  expect_answer(2, {4, 5, 6}, 10);
+  EXPECT_TRUE(runner_->violations().empty());
+}
+
+TEST_F(GenerateWorkerTest, ASlowReceiverGetsMoreAtOnceAndNobodyElseWaits) {
+  model_.eos_one_in = 0;
+  make();
+  start(1, {1, 2, 3}, 40);
+  start(2, {4, 5, 6}, 40);
+  for (int i = 0; i < 10; ++i) worker_->tick(0, emit_);
+  emit_.full = {1};
+  const std::size_t before = emit_.of[1].chunks.size();
+  for (int i = 0; i < 10; ++i) worker_->tick(0, emit_);
+  EXPECT_EQ(emit_.of[1].chunks.size(), before);
+  EXPECT_GT(emit_.of[2].chunks.size(), before + 5);
+  emit_.full.clear();
+  worker_->tick(0, emit_);
+  ASSERT_GT(emit_.of[1].chunks.size(), before);
+  EXPECT_GT(ids_of(emit_.of[1].chunks[before])->size(), 5u);
+  run();
+  expect_answer(1, {1, 2, 3}, 40);
+  expect_answer(2, {4, 5, 6}, 40);
+}
+
+TEST_F(GenerateWorkerTest, AnEndIsSaidEvenToOneWhoIsBehind) {
+  model_.eos_one_in = 0;
+  make();
+  emit_.full = {1};
+  start(1, {1, 2, 3}, 20);
+  run();
+  expect_answer(1, {1, 2, 3}, 20);
+  EXPECT_EQ(emit_.of[1].chunks.size(), 1u);
+}
+
+TEST_F(GenerateWorkerTest, NobodyHearsChunksWhereTheStageStreamsToNobody) {
+  make({.streams = false});
+  start(1, {1, 2, 3}, 20);
+  run();
+  EXPECT_TRUE(emit_.of[1].chunks.empty());
+  EXPECT_EQ(*ids_of(result(1)), expected({1, 2, 3}, 20));
+}
+
+TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
+  make();
+  start(1, {1, 2, 3}, 20);
+  struct Case {
+    Value payload;
+    StatusCode code;
+    const char* says;
+  };
+  const auto with_ids = [](Value ids) {
+    Value out;
+    out.set("ids", std::move(ids));
+    return out;
+  };
+  Value bad = payload({1}, 4);
+  bad.set("bad", true);
+  const std::vector<int32_t> too_long(300, 1);
+  const Case cases[] = {
+      {Value(7), StatusCode::kInvalidArgument, "is a integer"},
+      {Value(ValueMap{}), StatusCode::kInvalidArgument, "ids is missing"},
+      {with_ids("text"), StatusCode::kInvalidArgument, "ids is a string"},
+      {with_ids(ValueList{Value("x")}), StatusCode::kInvalidArgument, "ids[0] is a string"},
+      {with_ids(ValueList{Value(int64_t{1} << 40)}), StatusCode::kInvalidArgument, "ids[0] is 1099511627776"},
+      {payload({}, 4), StatusCode::kInvalidArgument, "no tokens"},
+      {payload({1, 2000}, 4), StatusCode::kInvalidArgument, "prompt token 1 is 2000"},
+      {payload({-3}, 4), StatusCode::kInvalidArgument, "prompt token 0 is -3"},
+      {payload(too_long, 4), StatusCode::kTooLarge, "the prompt has 300 tokens"},
+      {payload({1, 2}, 255), StatusCode::kTooLarge, "you requested 257 tokens"},
+      {bad, StatusCode::kInvalidArgument, "bad is there"},
+  };
+  uint64_t id = 10;
+  for (const Case& each : cases) {
+    worker_->start({++id}, each.payload, emit_);
+    const auto& said = emit_.of[id];
+    ASSERT_EQ(said.failures.size(), 1u) << each.says;
+    EXPECT_EQ(said.failures[0].code(), each.code) << each.says;
+    EXPECT_NE(said.failures[0].message().find(each.says), std::string::npos) << said.failures[0].message();
+    EXPECT_TRUE(said.results.empty());
+  }
+  worker_->chunk({50}, "somebody", Value(1), emit_);
+  EXPECT_EQ(emit_.of[50].failures.at(0).code(), StatusCode::kUnsupported);
+  Value list = with_ids(ValueList{Value(1), Value(2), Value(3)});  // as JSON writes them
+  list.set("max_tokens", 20);
+  list.set("kept", "as it was");
+  worker_->start({60}, list, emit_);
+  run();
+  expect_answer(1, {1, 2, 3}, 20);
+  expect_answer(60, {1, 2, 3}, 20);
+}
+
+TEST_F(GenerateWorkerTest, AFaultOfOneRowIsThatRequestsOwn) {
+  model_.eos_one_in = 0;
+  make();
+  runner_->fail_row = [](const SequenceStep& step) {
+    return step.request.value == 2 && step.position > 8 ? internal_error("NaN") : ok_status();
+  };
+  start(1, {1, 2, 3}, 20);
+  start(2, {4, 5, 6}, 20);
+  run();
+  expect_answer(1, {1, 2, 3}, 20);
+  ASSERT_EQ(emit_.of[2].failures.size(), 1u);
+  EXPECT_TRUE(emit_.of[2].results.empty());
+}
+
+TEST_F(GenerateWorkerTest, AStopStringEndsARequestAtTheIdThatCompletesIt) {
+  const auto tokenizer = Tokenizer::load(MILLRACE_SOURCE_DIR "/models/demo");
+  ASSERT_TRUE(tokenizer.ok());
+  model_.eos_one_in = 0;
+  const std::vector<int32_t> prompt{7, 8, 9}, free = expected(prompt, 60);
+  // The text of one id in the middle; where it first stands in the whole text decides.
+  stop_ = {(*tokenizer)->decode(std::vector<int32_t>(free.begin() + 20, free.begin() + 23), true)};
+  ASSERT_FALSE(stop_[0].empty());
+  std::size_t count = 0;
+  while (count < free.size()) {
+    const std::vector<int32_t> part(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(++count));
+    if ((*tokenizer)->decode(part, true).find(stop_[0]) != std::string::npos) break;
+  }
+  ASSERT_LT(count, 60u);
+  make({.tokenizer = *tokenizer});
+  start(1, prompt, 60);
+  run();
+  const std::vector<int32_t> wanted(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count));
+  EXPECT_EQ(streamed(1), wanted);
+  const Value& said = result(1);
+  EXPECT_EQ(*said.find("finish_reason")->get<std::string>(), "stop");
+  EXPECT_EQ(*said.find("matched_stop")->get<std::string>(), stop_[0]);
+  EXPECT_EQ(*said.find("usage")->find("completion_tokens")->get<int64_t>(), static_cast<int64_t>(count));
+  const Value* options = emit_.of[1].chunks[0].find("detokenize");
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(*(*options->find("stop")->get<ValueList>())[0].get<std::string>(), stop_[0]);
+  EXPECT_EQ(emit_.of[1].chunks[1].find("detokenize"), nullptr);
+  make();  // without a tokenizer it is said
+  start(2, prompt, 60);
+  EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kUnsupported);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,40 @@
+// SaidEmit: an Emit that remembers what a worker says. For tests of workers without a loop.
+// Thread safety: one thread.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stages/worker.h"
+
+namespace millrace::testing {
+
+struct SaidEmit : Emit {
+  struct Said {
+    std::vector<Value> chunks;
+    std::vector<std::pair<std::string, std::string>> addresses;  // target and modality of each; "*": to all
+    std::vector<Value> results;
+    std::vector<Status> failures;
+  };
+  void chunk(ReqId id, Value value) override { add(id, "*", std::move(value), ""); }
+  void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override {
+    add(id, target, std::move(value), modality);
+  }
+  bool congested(ReqId id) const override { return full.contains(id.value); }
+  void result(ReqId id, Value value) override { of[id.value].results.push_back(std::move(value)); }
+  void fail(ReqId id, Status status) override { of[id.value].failures.push_back(std::move(status)); }
+
+  std::map<uint64_t, Said> of;
+  std::set<uint64_t> full;
+
+ private:
+  void add(ReqId id, const std::string& target, Value value, const std::string& modality) {
+    of[id.value].chunks.push_back(std::move(value));
+    of[id.value].addresses.emplace_back(target, modality);
+  }
+};
+
+}  // namespace millrace::testing
