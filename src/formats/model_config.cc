@@ -1,18 +1,18 @@
 #include "formats/model_config.h"
 
-#include <sys/stat.h>
-
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <new>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "formats/mapped_file.h"
+#include "formats/config_fields.h"
 #include "formats/safetensors.h"
 
 namespace millrace {
 namespace {
+
+using namespace config_fields;
 
 // What differs between the architectures in their config classes of transformers 5.12. -1: no default, 0: "as heads".
 struct ArchitectureRules {
@@ -25,11 +25,12 @@ struct ArchitectureRules {
   int64_t default_bos;
   int64_t default_eos;
 };
-constexpr std::array<ArchitectureRules, 4> kArchitectures = {{
+constexpr std::array<ArchitectureRules, 5> kArchitectures = {{
     {Architecture::kLlama, "LlamaForCausalLM", "llama", 0, 2048, 0, 1, 2},
     {Architecture::kMistral, "MistralForCausalLM", "mistral", 8, 131072, 0, 1, 2},
     {Architecture::kQwen2, "Qwen2ForCausalLM", "qwen2", 32, 32768, 0, -1, -1},
     {Architecture::kQwen3, "Qwen3ForCausalLM", "qwen3", 32, 32768, 128, -1, -1},
+    {Architecture::kQwen3Moe, "Qwen3MoeForCausalLM", "qwen3_moe", 4, 32768, 0, -1, -1},
 }};
 constexpr int64_t kMistralDefaultWindow = 4096;
 constexpr int64_t kQwenDefaultWindow = 4096;
@@ -37,33 +38,6 @@ constexpr int64_t kQwenDefaultFullLayers = 28;  // max_window_layers
 
 const ArchitectureRules& rules_of(Architecture architecture) {
   return kArchitectures[static_cast<std::size_t>(architecture)];
-}
-
-// The field as an integer in [low, high]. Without a fallback it is required. `null` counts as absent.
-Status read_int(const Json& root, std::string_view key, std::optional<int64_t> fallback, int64_t low, int64_t high,
-                int& out) {
-  int64_t value = fallback.value_or(0);
-  if (!fallback && json_find(root, key) == nullptr) {
-    return invalid_argument("{} is missing; wanted an integer in [{}, {}]", key, low, high);
-  }
-  RETURN_IF_ERROR(json_read(root, key, value));
-  if (value < low || value > high) return invalid_argument("{} is {}; wanted {} to {}", key, value, low, high);
-  out = static_cast<int>(value);
-  return ok_status();
-}
-
-// The same for a real number; `open_low` leaves `low` itself out.
-Status read_real(const Json& root, std::string_view key, std::optional<double> fallback, double low, bool open_low,
-                 double high, double& out) {
-  double value = fallback.value_or(0);
-  const std::string wanted = fmt::format("a number {} {} and <= {}", open_low ? ">" : ">=", low, high);
-  if (!fallback && json_find(root, key) == nullptr) return invalid_argument("{} is missing; wanted {}", key, wanted);
-  RETURN_IF_ERROR(json_read(root, key, value));
-  if (!(open_low ? value > low : value >= low) || !(value <= high)) {
-    return invalid_argument("{} is {}; wanted {}", key, value, wanted);
-  }
-  out = value;
-  return ok_status();
 }
 
 std::string supported_list() {
@@ -132,11 +106,12 @@ Status read_features(const Json& root, ModelConfig& config) {
   bool mlp_bias = false;
   RETURN_IF_ERROR(json_read(root, "attention_bias", attention_bias));
   RETURN_IF_ERROR(json_read(root, "mlp_bias", mlp_bias));
-  const bool has_choice = config.architecture == Architecture::kLlama || config.architecture == Architecture::kQwen3;
+  const bool qwen3 = config.architecture == Architecture::kQwen3 || config.architecture == Architecture::kQwen3Moe;
+  const bool has_choice = config.architecture == Architecture::kLlama || qwen3;
   config.qkv_bias = config.architecture == Architecture::kQwen2 || (has_choice && attention_bias);
   config.o_proj_bias = has_choice && attention_bias;
   config.mlp_bias = config.architecture == Architecture::kLlama && mlp_bias;
-  config.qk_norm = config.architecture == Architecture::kQwen3;
+  config.qk_norm = qwen3;
 
   std::string activation = "silu";
   RETURN_IF_ERROR(json_read(root, "hidden_act", activation));
@@ -157,6 +132,33 @@ Status read_features(const Json& root, ModelConfig& config) {
       return error(StatusCode::kUnsupported, "{} is {}; wanted float32, float16 or bfloat16", key, quoted_name(name));
     }
   }
+  return ok_status();
+}
+
+Status read_experts(const Json& root, ModelConfig& config) {
+  if (config.architecture != Architecture::kQwen3Moe) return ok_status();
+  // transformers takes both names for the same field.
+  const std::string_view key = json_find(root, "num_experts") != nullptr ? "num_experts" : "num_local_experts";
+  RETURN_IF_ERROR(read_int(root, key, 128, 1, kMaxExperts, config.num_experts));
+  RETURN_IF_ERROR(read_int(root, "num_experts_per_tok", 8, 1, config.num_experts, config.experts_per_token));
+  RETURN_IF_ERROR(read_int(root, "moe_intermediate_size", 768, 1, kMaxIntermediateSize, config.moe_intermediate_size));
+  RETURN_IF_ERROR(json_read(root, "norm_topk_prob", config.norm_topk_prob));
+  RETURN_IF_ERROR(read_int(root, "decoder_sparse_step", 1, 1, INT32_MAX, config.decoder_sparse_step));
+  const Json* only = json_find(root, "mlp_only_layers");
+  if (only == nullptr) return ok_status();
+  if (!only->is_array() || only->size() > static_cast<std::size_t>(kMaxLayers)) {
+    return invalid_argument("mlp_only_layers is {}; wanted a list of at most {} layers",
+                            only->is_array() ? fmt::format("a list of {}", only->size()) : json_type_name(*only),
+                            kMaxLayers);
+  }
+  for (const Json& item : *only) {
+    if (!item.is_number_integer() || item < 0 || item >= config.layers) {
+      return invalid_argument("mlp_only_layers holds {}; wanted layers from 0 to {}",
+                              item.is_number_integer() ? item.dump() : json_type_name(item), config.layers - 1);
+    }
+    config.mlp_only_layers.push_back(item.get<int>());
+  }
+  std::sort(config.mlp_only_layers.begin(), config.mlp_only_layers.end());
   return ok_status();
 }
 
@@ -211,49 +213,20 @@ Status read_windows(const Json& root, ModelConfig& config) {
     }
     case Architecture::kQwen2:
     case Architecture::kQwen3:
+    case Architecture::kQwen3Moe:
       break;
   }
   bool use_window = false;
   RETURN_IF_ERROR(json_read(root, "use_sliding_window", use_window));
   if (use_window) RETURN_IF_ERROR(read_window(kQwenDefaultWindow));
+  if (config.architecture == Architecture::kQwen3Moe) {  // one mask for all layers
+    std::fill(config.layer_window.begin(), config.layer_window.end(), window);
+    return ok_status();
+  }
   if (types != nullptr) return apply_layer_types(*types, window, config);
   int full_layers = 0;
   RETURN_IF_ERROR(read_int(root, "max_window_layers", kQwenDefaultFullLayers, 0, INT32_MAX, full_layers));
   for (int i = full_layers; i < config.layers; ++i) config.layer_window[static_cast<std::size_t>(i)] = window;
-  return ok_status();
-}
-
-// An id field: an integer, a list of integers, or null.
-Status read_ids(const Json& root, std::string_view key, int vocab_size, std::vector<int32_t>& out) {
-  const Json* field = json_find(root, key);
-  if (field == nullptr) return ok_status();
-  const Json list = field->is_array() ? *field : Json::array({*field});
-  if (list.size() > kMaxStopIds) {
-    return error(StatusCode::kTooLarge, "{} has {} ids; wanted at most {}", key, list.size(), kMaxStopIds);
-  }
-  out.clear();
-  for (const Json& item : list) {
-    if (!item.is_number_integer()) {
-      return invalid_argument("{} is of type {}; wanted token ids", key, json_type_name(item));
-    }
-    const auto id = item.is_number_unsigned() && item.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)
-                        ? INT64_MAX
-                        : item.get<int64_t>();
-    // Some published files write -1 for "none".
-    if (id == -1) continue;
-    if (id < 0 || id >= vocab_size) {
-      return invalid_argument("{} is {}; wanted 0 to {} (vocab_size - 1)", key, id, vocab_size - 1);
-    }
-    out.push_back(static_cast<int32_t>(id));
-  }
-  return ok_status();
-}
-
-Status read_id(const Json& root, std::string_view key, int vocab_size, std::optional<int32_t>& out) {
-  std::vector<int32_t> ids;
-  if (json_find(root, key) == nullptr) return ok_status();
-  RETURN_IF_ERROR(read_ids(root, key, vocab_size, ids));
-  out = ids.empty() ? std::nullopt : std::optional<int32_t>(ids[0]);
   return ok_status();
 }
 
@@ -322,79 +295,25 @@ Status read_rope(const Json& root, ModelConfig& config) {
                          rope.original_max_position_embeddings));
 }
 
-Result<Json> parse_object(std::string_view text) {
-  auto root = parse_json(text);
-  if (!root.ok()) return invalid_argument("{}; wanted one JSON object", root.status().message());
-  if (!root->is_object()) return invalid_argument("holds JSON of type {}; wanted an object", json_type_name(*root));
-  return root;
-}
-
 Result<ModelConfig> parse_config(std::string_view text) {
   ASSIGN_OR_RETURN(const Json root, parse_object(text));
   ModelConfig config;
   RETURN_IF_ERROR(read_architecture(root, config));
   RETURN_IF_ERROR(read_sizes(root, config));
   RETURN_IF_ERROR(read_features(root, config));
+  RETURN_IF_ERROR(read_experts(root, config));
   RETURN_IF_ERROR(read_windows(root, config));
   RETURN_IF_ERROR(read_rope(root, config));
   RETURN_IF_ERROR(read_special_ids(root, config));
   return config;
 }
 
-template <typename T>
-Status read_optional_real(const Json& root, std::string_view key, double low, bool open_low, double high,
-                          std::optional<T>& out) {
-  if (json_find(root, key) == nullptr) return ok_status();
-  double value = 0;
-  RETURN_IF_ERROR(read_real(root, key, {}, low, open_low, high, value));
-  out = value;
-  return ok_status();
-}
-
-Status read_optional_int(const Json& root, std::string_view key, int low, int high, std::optional<int>& out) {
-  if (json_find(root, key) == nullptr) return ok_status();
-  int value = 0;
-  RETURN_IF_ERROR(read_int(root, key, {}, low, high, value));
-  out = value;
-  return ok_status();
-}
-
-Result<GenerationDefaults> parse_generation(std::string_view text, const ModelConfig& model) {
-  ASSIGN_OR_RETURN(const Json root, parse_object(text));
-  GenerationDefaults out{
-      .eos_token_ids = model.eos_token_ids, .bos_token_id = model.bos_token_id, .pad_token_id = model.pad_token_id};
-  if (json_find(root, "do_sample") != nullptr) {
-    bool sample = false;
-    RETURN_IF_ERROR(json_read(root, "do_sample", sample));
-    out.do_sample = sample;
-  }
-  RETURN_IF_ERROR(read_optional_real(root, "temperature", 0, false, 1e6, out.temperature));
-  RETURN_IF_ERROR(read_optional_real(root, "top_p", 0, true, 1, out.top_p));
-  RETURN_IF_ERROR(read_optional_int(root, "top_k", 0, INT32_MAX, out.top_k));
-  RETURN_IF_ERROR(read_optional_real(root, "min_p", 0, false, 1, out.min_p));
-  RETURN_IF_ERROR(read_optional_real(root, "repetition_penalty", 0, true, 1e6, out.repetition_penalty));
-  RETURN_IF_ERROR(read_optional_int(root, "max_new_tokens", 1, INT32_MAX, out.max_new_tokens));
-  RETURN_IF_ERROR(read_ids(root, "eos_token_id", model.vocab_size, out.eos_token_ids));
-  RETURN_IF_ERROR(read_id(root, "bos_token_id", model.vocab_size, out.bos_token_id));
-  RETURN_IF_ERROR(read_id(root, "pad_token_id", model.vocab_size, out.pad_token_id));
-  return out;
-}
-
-// Runs `parse`, names the file in its error, and lets no exception of the JSON library out.
-template <typename T, typename Parse>
-Result<T> guarded(std::string_view path, const Parse& parse) {
-  try {
-    Result<T> result = parse();
-    if (!result.ok()) return result.status().with_prefix(path);
-    return result;
-  } catch (const std::bad_alloc&) {
-    return error(StatusCode::kResourceExhausted, "{}: no memory left to read it", path);
-  } catch (const std::exception& e) {
-    return internal_error("{}: {}", path, e.what());
-  }
-}
-
 }  // namespace
+
+bool ModelConfig::has_experts(int layer) const {
+  return num_experts > 0 && (layer + 1) % decoder_sparse_step == 0 &&
+         !std::binary_search(mlp_only_layers.begin(), mlp_only_layers.end(), layer);
+}
 
 std::string_view architecture_name(Architecture architecture) { return rules_of(architecture).name; }
 
@@ -406,51 +325,21 @@ Result<ModelConfig> parse_model_config(std::string_view text, std::string_view p
   return guarded<ModelConfig>(path, [&] { return parse_config(text); });
 }
 
-Result<GenerationDefaults> parse_generation_config(std::string_view text, std::string_view path,
-                                                   const ModelConfig& model) {
-  return guarded<GenerationDefaults>(path, [&] { return parse_generation(text, model); });
-}
-
-Result<ModelDir> open_model_dir(const std::string& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
-    return error(StatusCode::kNotFound, "{}: no such directory; wanted a Hugging Face model directory", path);
-  }
-  if (!S_ISDIR(info.st_mode)) {
-    return invalid_argument("{}: is a file; wanted a Hugging Face model directory", path);
-  }
-  const std::string config_path = path + "/config.json";
-  if (::stat(config_path.c_str(), &info) != 0) {
-    return error(StatusCode::kNotFound,
-                 "no config.json in {}; wanted a Hugging Face model directory (config.json, model.safetensors, "
-                 "tokenizer.json)",
-                 path);
-  }
-  ModelDir dir;
-  dir.path = path;
-  ASSIGN_OR_RETURN(const std::string text, read_small_file(config_path, kMaxConfigFileBytes));
-  ASSIGN_OR_RETURN(dir.config, parse_model_config(text, config_path));
-  const std::string generation_path = path + "/generation_config.json";
-  std::string generation = "{}";
-  if (::stat(generation_path.c_str(), &info) == 0) {
-    ASSIGN_OR_RETURN(generation, read_small_file(generation_path, kMaxConfigFileBytes));
-  }
-  ASSIGN_OR_RETURN(dir.generation, parse_generation_config(generation, generation_path, dir.config));
-  return dir;
-}
-
 int64_t parameter_count(const ModelConfig& config) {
   const int64_t hidden = config.hidden_size;
   const int64_t inner = config.intermediate_size;
   const int64_t q = config.q_size();
   const int64_t kv = config.kv_size();
-  int64_t layer = hidden * q + 2 * hidden * kv + q * hidden + 3 * hidden * inner + 2 * hidden;
+  int64_t layer = hidden * q + 2 * hidden * kv + q * hidden + 2 * hidden;
   if (config.qkv_bias) layer += q + 2 * kv;
   if (config.o_proj_bias) layer += hidden;
-  if (config.mlp_bias) layer += 2 * inner + hidden;
+  const int64_t mlp = 3 * hidden * inner + (config.mlp_bias ? 2 * inner + hidden : 0);
+  const int64_t experts = hidden * config.num_experts * (1 + 3 * static_cast<int64_t>(config.moe_intermediate_size));
   if (config.qk_norm) layer += 2 * static_cast<int64_t>(config.head_dim);
   const int64_t table = hidden * config.vocab_size;
-  return config.layers * layer + table * (config.tie_word_embeddings ? 1 : 2) + hidden;
+  int64_t count = config.layers * layer + table * (config.tie_word_embeddings ? 1 : 2) + hidden;
+  for (int i = 0; i < config.layers; ++i) count += config.has_experts(i) ? experts : mlp;
+  return count;
 }
 
 int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype) {

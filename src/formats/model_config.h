@@ -29,8 +29,9 @@ inline constexpr int kMaxHeadDim = 1024;
 inline constexpr int kMaxVocabSize = 1 << 22;
 inline constexpr int kMaxPositions = 1 << 26;
 inline constexpr std::size_t kMaxStopIds = 64;
+inline constexpr int kMaxExperts = 1024;
 
-enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3 };
+enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kQwen3Moe };
 std::string_view architecture_name(Architecture architecture);  // "LlamaForCausalLM", ...
 
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3 };
@@ -67,7 +68,14 @@ struct ModelConfig {
   bool qk_norm = false;      // RMSNorm over head_dim on q and k before RoPE (Qwen3)
   // One entry a layer: 0 = full attention, w > 0 = the query at position p sees keys p-w+1 .. p only.
   std::vector<int> layer_window;
-  std::optional<DType> dtype;  // dtype or torch_dtype; what the files hold may differ
+  // Mixture of experts (Qwen3-MoE); num_experts == 0: every layer has one MLP of intermediate_size.
+  int num_experts = 0;
+  int experts_per_token = 0;         // 1 .. num_experts
+  int moe_intermediate_size = 0;     // of each expert
+  bool norm_topk_prob = false;       // the chosen experts' probabilities are divided by their sum
+  int decoder_sparse_step = 1;       // layer i has experts where i + 1 is a multiple of it ...
+  std::vector<int> mlp_only_layers;  // ... and i is none of these (sorted)
+  std::optional<DType> dtype;        // dtype or torch_dtype; what the files hold may differ
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
   std::vector<int32_t> eos_token_ids;  // may be empty
@@ -75,6 +83,7 @@ struct ModelConfig {
   int group_size() const { return heads / kv_heads; }  // query heads that share one KV head
   int q_size() const { return heads * head_dim; }
   int kv_size() const { return kv_heads * head_dim; }
+  bool has_experts(int layer) const;  // whether this layer's MLP is a mixture of experts
 };
 
 // Sampling defaults that a model's author ships; absent fields stay empty.
@@ -106,7 +115,7 @@ struct ModelDir {
 // kNotFound (no such path, no config.json), kInvalidArgument (not a directory), or the files' errors.
 Result<ModelDir> open_model_dir(const std::string& path);
 
-// Numbers of the model as the config describes it. A tied head is counted once.
+// Numbers of the model as the config describes it, all experts included. A tied head is counted once.
 int64_t parameter_count(const ModelConfig& config);
 // Bytes of K and V that one token takes in all layers when they are stored as `dtype`.
 int64_t kv_bytes_per_token(const ModelConfig& config, DType dtype);

@@ -58,6 +58,16 @@ TEST(ModelConfig, ReadsWhatTransformersReads) {
     EXPECT_EQ(config->eos_token_ids, read["eos"].get<std::vector<int32_t>>());
     EXPECT_EQ(as_list(config->bos_token_id), read["bos"].get<std::vector<int32_t>>());
     EXPECT_EQ(as_list(config->pad_token_id), read["pad"].get<std::vector<int32_t>>());
+    ASSERT_EQ(config->num_experts > 0, !read["moe"].empty());
+    for (int i = 0; config->num_experts > 0 && i < config->layers; ++i) {
+      const json& layer = read["moe"][static_cast<std::size_t>(i)];
+      ASSERT_EQ(config->has_experts(i), !layer.empty()) << i;
+      if (layer.empty()) continue;
+      EXPECT_EQ(config->num_experts, layer["experts"]);
+      EXPECT_EQ(config->experts_per_token, layer["top"]);
+      EXPECT_EQ(config->norm_topk_prob, layer["norm"]);
+      EXPECT_EQ(config->moe_intermediate_size, layer["inner"]);
+    }
     const std::string dtype = read["dtype"];
     EXPECT_EQ(config->dtype.has_value(), !dtype.empty());
     if (config->dtype) {
@@ -135,7 +145,8 @@ TEST(ModelConfig, BadSizesAreRefusedBeforeAnythingIsAllocated) {
 }
 
 TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
-  const std::string all = "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM";
+  const std::string all =
+      "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM";
   expect_refused(
       {
           {"architectures", R"(["GPT2LMHeadModel"])", kNo, {"\"GPT2LMHeadModel\"", all}},
@@ -166,6 +177,30 @@ TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
                    {"layer_types mixes"}},
                   {"sliding_window", "0", kBad, {"sliding_window is 0"}}},
                  mistral);
+}
+
+TEST(ModelConfig, BadExpertsAreRefused) {
+  json config = small_config();
+  config["architectures"][0] = "Qwen3MoeForCausalLM";
+  config["num_experts"] = 8;
+  config["num_experts_per_tok"] = 2;
+  ASSERT_TRUE(parse_model_config(config.dump(), "p").ok());
+  expect_refused(
+      {
+          {"num_experts", "0", kBad, {"num_experts is 0", "1 to 1024"}},
+          {"num_experts", "1000000000", kBad, {"num_experts is 1000000000", "1 to 1024"}},
+          {"num_experts_per_tok", "9", kBad, {"num_experts_per_tok is 9", "1 to 8"}},
+          {"num_experts_per_tok", "0", kBad, {"num_experts_per_tok is 0"}},
+          {"moe_intermediate_size", "0", kBad, {"moe_intermediate_size is 0"}},
+          {"decoder_sparse_step", "0", kBad, {"decoder_sparse_step is 0"}},
+          {"norm_topk_prob", "1", kBad, {"norm_topk_prob is an integer", "boolean"}},
+          {"mlp_only_layers", "3", kBad, {"mlp_only_layers is integer", "a list"}},
+          {"mlp_only_layers", "[4]", kBad, {"mlp_only_layers holds 4", "0 to 3"}},
+          {"mlp_only_layers", "[-1]", kBad, {"mlp_only_layers holds -1"}},
+          {"mlp_only_layers", "[18446744073709551615]", kBad, {"mlp_only_layers holds 18446744073709551615"}},
+          {"mlp_only_layers", "[\"a\"]", kBad, {"mlp_only_layers holds string"}},
+      },
+      config);
 }
 
 TEST(ModelConfig, BadRopeIsRefused) {

@@ -19,6 +19,8 @@ std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, 
       return make_qwen2(config, layers, version, store, reader);
     case Architecture::kQwen3:
       return make_qwen3(config, layers, version, store, reader);
+    case Architecture::kQwen3Moe:
+      break;
   }
   return nullptr;
 }

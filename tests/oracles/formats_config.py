@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 OUT = pathlib.Path("tests/golden/formats/configs.json")
 CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-           "qwen3": "Qwen3ForCausalLM"}
+           "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 300}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -65,6 +65,18 @@ def cases():
     yield "qwen3, window used", "qwen3", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 3,
                                           "head_dim": 16}
     yield "qwen3, odd hidden", "qwen3", {"hidden_size": 63, "head_dim": 16}
+    yield "qwen3_moe, nothing more", "qwen3_moe", {}
+    yield "qwen3_moe, no kv heads", "qwen3_moe", {"num_key_value_heads": ...}
+    yield "qwen3_moe, small", "qwen3_moe", {
+        "head_dim": 24, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "norm_topk_prob": True,
+        "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": True, "rope_theta": 1000000}
+    yield "qwen3_moe, other name", "qwen3_moe", {"num_local_experts": 6, "num_experts_per_tok": 3}
+    yield "qwen3_moe, every second layer", "qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 1,
+                                                         "decoder_sparse_step": 2, "attention_bias": True}
+    yield "qwen3_moe, some dense layers", "qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 4,
+                                                        "mlp_only_layers": [3, 0]}
+    yield "qwen3_moe, window used", "qwen3_moe", {"use_sliding_window": True, "sliding_window": 5, "num_experts": 4,
+                                                  "num_experts_per_tok": 1, "max_window_layers": 3}
 
 
 def ids(value):
@@ -90,7 +102,10 @@ def read(text):
         "tie": config.tie_word_embeddings,
         "qkv_bias": attention.q_proj.bias is not None,
         "o_bias": attention.o_proj.bias is not None,
-        "mlp_bias": layer.mlp.gate_proj.bias is not None,
+        "mlp_bias": getattr(getattr(layer.mlp, "gate_proj", None), "bias", None) is not None,
+        "moe": [{"experts": item.mlp.gate.weight.shape[0], "top": item.mlp.gate.top_k, "norm": item.mlp.gate.norm_topk_prob,
+                 "inner": item.mlp.experts.down_proj.shape[2]} if hasattr(item.mlp, "experts") else {}
+                for item in model.model.layers] if config.model_type == "qwen3_moe" else [],
         "qk_norm": hasattr(attention, "q_norm"),
         "windows": windows,
         "parameters": sum(p.numel() for p in model.parameters()),

@@ -1,0 +1,89 @@
+// generation_config.json, and a model directory as a whole.
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/config_fields.h"
+#include "formats/mapped_file.h"
+#include "formats/model_config.h"
+
+namespace millrace {
+namespace {
+
+using namespace config_fields;
+
+template <typename T>
+Status read_optional_real(const Json& root, std::string_view key, double low, bool open_low, double high,
+                          std::optional<T>& out) {
+  if (json_find(root, key) == nullptr) return ok_status();
+  double value = 0;
+  RETURN_IF_ERROR(read_real(root, key, {}, low, open_low, high, value));
+  out = value;
+  return ok_status();
+}
+
+Status read_optional_int(const Json& root, std::string_view key, int low, int high, std::optional<int>& out) {
+  if (json_find(root, key) == nullptr) return ok_status();
+  int value = 0;
+  RETURN_IF_ERROR(read_int(root, key, {}, low, high, value));
+  out = value;
+  return ok_status();
+}
+
+Result<GenerationDefaults> parse_generation(std::string_view text, const ModelConfig& model) {
+  ASSIGN_OR_RETURN(const Json root, parse_object(text));
+  GenerationDefaults out{
+      .eos_token_ids = model.eos_token_ids, .bos_token_id = model.bos_token_id, .pad_token_id = model.pad_token_id};
+  if (json_find(root, "do_sample") != nullptr) {
+    bool sample = false;
+    RETURN_IF_ERROR(json_read(root, "do_sample", sample));
+    out.do_sample = sample;
+  }
+  RETURN_IF_ERROR(read_optional_real(root, "temperature", 0, false, 1e6, out.temperature));
+  RETURN_IF_ERROR(read_optional_real(root, "top_p", 0, true, 1, out.top_p));
+  RETURN_IF_ERROR(read_optional_int(root, "top_k", 0, INT32_MAX, out.top_k));
+  RETURN_IF_ERROR(read_optional_real(root, "min_p", 0, false, 1, out.min_p));
+  RETURN_IF_ERROR(read_optional_real(root, "repetition_penalty", 0, true, 1e6, out.repetition_penalty));
+  RETURN_IF_ERROR(read_optional_int(root, "max_new_tokens", 1, INT32_MAX, out.max_new_tokens));
+  RETURN_IF_ERROR(read_ids(root, "eos_token_id", model.vocab_size, out.eos_token_ids));
+  RETURN_IF_ERROR(read_id(root, "bos_token_id", model.vocab_size, out.bos_token_id));
+  RETURN_IF_ERROR(read_id(root, "pad_token_id", model.vocab_size, out.pad_token_id));
+  return out;
+}
+
+}  // namespace
+
+Result<GenerationDefaults> parse_generation_config(std::string_view text, std::string_view path,
+                                                   const ModelConfig& model) {
+  return guarded<GenerationDefaults>(path, [&] { return parse_generation(text, model); });
+}
+
+Result<ModelDir> open_model_dir(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    return error(StatusCode::kNotFound, "{}: no such directory; wanted a Hugging Face model directory", path);
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    return invalid_argument("{}: is a file; wanted a Hugging Face model directory", path);
+  }
+  const std::string config_path = path + "/config.json";
+  if (::stat(config_path.c_str(), &info) != 0) {
+    return error(StatusCode::kNotFound,
+                 "no config.json in {}; wanted a Hugging Face model directory (config.json, model.safetensors, "
+                 "tokenizer.json)",
+                 path);
+  }
+  ModelDir dir;
+  dir.path = path;
+  ASSIGN_OR_RETURN(const std::string text, read_small_file(config_path, kMaxConfigFileBytes));
+  ASSIGN_OR_RETURN(dir.config, parse_model_config(text, config_path));
+  const std::string generation_path = path + "/generation_config.json";
+  std::string generation = "{}";
+  if (::stat(generation_path.c_str(), &info) == 0) {
+    ASSIGN_OR_RETURN(generation, read_small_file(generation_path, kMaxConfigFileBytes));
+  }
+  ASSIGN_OR_RETURN(dir.generation, parse_generation_config(generation, generation_path, dir.config));
+  return dir;
+}
+
+}  // namespace millrace
