@@ -300,6 +300,7 @@ void run(Waiting waiting, bool awake, int rounds, int messages, std::size_t larg
   fmt::print("{}{}, load {}\n", bench::name_of(waiting),
              awake && waiting == Waiting::kSleep ? " on processors that are kept awake" : "", load);
   std::fflush(stdout);
+  const bench::KeepAwake kept(awake && waiting == Waiting::kSleep);
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds) != 0) die("socketpair");
   const pid_t child = ::fork();  // before any thread
@@ -314,7 +315,6 @@ void run(Waiting waiting, bool awake, int rounds, int messages, std::size_t larg
   {
     Result<std::unique_ptr<Relay>> relay = make_shm_relay({.pool_bytes = std::max(4 * 16 * kMib, 2 * largest)});
     if (!relay.ok()) die(relay.status().to_string());
-    const auto kept = awake && waiting == Waiting::kSleep ? std::make_unique<bench::KeepAwake>() : nullptr;
     Bench bench(**relay, fds[0], waiting);
     throughput(bench, rounds, largest);
     latency(bench, messages);

@@ -4,8 +4,12 @@
 //
 // The plain program asks for N bytes with 8 bytes and receives them with recv() into one buffer, 256 KiB a call at
 // most; its peer sends them with send(), 256 KiB a call. The relay gets a put of N bytes: with checksums and without,
-// into a buffer of the caller's and into memory of its own. All variants of a size take turns; the figures are medians.
-// The second process is this program, spawned with --writer.
+// into a buffer of the caller's and into memory of its own; one get after the other, each from the end of the one
+// before, as the plain program does it. All variants of a size take turns; the figures are medians. The second process
+// is this program, spawned with --writer.
+//
+// Everything is measured twice (bench/waiting.h): the plain program polling on a processor for each side, against the
+// relay as it is; and everybody sleeping, on processors that are kept awake.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <netinet/tcp.h>
@@ -18,20 +22,21 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <fstream>
-#include <mutex>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "relay/tcp/tcp_relay.h"
+#include "waiting.h"
 
 extern char** environ;
 
 namespace {
 
 using namespace millrace;
+using bench::Waiting;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kCommandFd = 3;
@@ -47,10 +52,10 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void read_all(int fd, void* data, std::size_t size) {
+void read_all(int fd, void* data, std::size_t size, Waiting waiting = Waiting::kSleep) {
   auto* at = static_cast<char*>(data);
   while (size > 0) {
-    const ssize_t n = recv(fd, at, std::min(size, kCallBytes), 0);
+    const ssize_t n = bench::receive(waiting, fd, at, std::min(size, kCallBytes));
     if (n <= 0) std::exit(n == 0 ? 0 : 1);
     at += n;
     size -= static_cast<std::size_t>(n);
@@ -95,16 +100,17 @@ struct DescriptorReply {
   char bytes[kDescriptorRoom] = {};
 };
 
-void serve_raw(int listener, const std::byte* data) {
+void serve_raw(int listener, const std::byte* data, Waiting waiting) {
   const int fd = accept(listener, nullptr, nullptr);
   no_delay(fd);
   for (uint64_t wanted = 0;;) {
-    read_all(fd, &wanted, sizeof(wanted));
+    read_all(fd, &wanted, sizeof(wanted), waiting);
     write_all(fd, data, wanted);
   }
 }
 
-int run_writer() {
+int run_writer(Waiting waiting) {
+  bench::settle(waiting, 1);
   Buffer buffer(kLargest);
   for (std::size_t i = 0; i < kLargest; ++i) buffer.data()[i] = static_cast<std::byte>(i * 2654435761u >> 24);
   const SharedBytes bytes(std::move(buffer));
@@ -115,7 +121,7 @@ int run_writer() {
   socklen_t size = sizeof(address);
   if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 1) != 0) return 1;
   getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  std::thread(serve_raw, listener, bytes.data()).detach();
+  std::thread(serve_raw, listener, bytes.data(), waiting).detach();
   const uint16_t port = ntohs(address.sin_port);
   write_all(kCommandFd, &port, sizeof(port));
   std::unique_ptr<Relay> relays[2] = {std::move(*make_tcp_relay(options(false))),
@@ -148,7 +154,7 @@ double cpu_seconds(pid_t writer) {
 
 class Bench {
  public:
-  Bench(int commands, uint16_t port) : commands_(commands), destination_(kLargest) {
+  Bench(int commands, uint16_t port, Waiting waiting) : commands_(commands), waiting_(waiting), destination_(kLargest) {
     raw_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -167,7 +173,7 @@ class Bench {
       const auto start = Clock::now();
       const uint64_t wanted = bytes;
       write_all(raw_, &wanted, sizeof(wanted));
-      read_all(raw_, destination_.data(), bytes);
+      read_all(raw_, destination_.data(), bytes, waiting_);
       times.push_back(seconds_since(start));
     }
     return times;
@@ -182,42 +188,59 @@ class Bench {
       read_all(commands_, &reply, sizeof(reply));
       descriptors.emplace_back(reply.bytes, reply.size);
     }
-    std::vector<double> times;
-    for (const std::string& descriptor : descriptors) {
-      const auto start = Clock::now();
-      get(descriptor, bytes, checksum, own_memory);
-      times.push_back(seconds_since(start));
-    }
-    return times;
+    Chain chain(*this, std::move(descriptors), bytes, checksum, own_memory);
+    return chain.run();
   }
 
  private:
-  void get(const std::string& descriptor, std::size_t bytes, bool checksum, bool own_memory) {
-    bool over = false;
-    GetRequest request;
-    request.descriptor = descriptor;
-    request.sizes = {bytes};
-    if (!own_memory) request.destination = {{destination_.data(), bytes}};
-    request.done = [&](Result<std::vector<SharedBytes>> parts) {
-      if (!parts.ok()) {
-        fmt::print(stderr, "{}\n", parts.status().to_string());
-        std::exit(1);
-      }
-      const std::lock_guard lock(mutex_);
-      over = true;
-      over_.notify_one();
-    };
-    if (!relays_[checksum]->get(std::move(request)).ok()) std::exit(1);
-    std::unique_lock lock(mutex_);
-    over_.wait(lock, [&] { return over; });
-  }
+  // Gets, each begun by the end of the one before.
+  class Chain {
+   public:
+    Chain(Bench& bench, std::vector<std::string> descriptors, std::size_t bytes, bool checksum, bool own_memory)
+        : bench_(bench),
+          descriptors_(std::move(descriptors)),
+          bytes_(bytes),
+          checksum_(checksum),
+          own_memory_(own_memory) {}
+    std::vector<double> run() {
+      begin();
+      over_.wait(1);
+      return std::move(times_);
+    }
+
+   private:
+    void begin() {
+      GetRequest request;
+      request.descriptor = descriptors_[times_.size()];
+      request.sizes = {bytes_};
+      if (!own_memory_) request.destination = {{bench_.destination_.data(), bytes_}};
+      request.done = [this](const Result<std::vector<SharedBytes>>& parts) {
+        if (!parts.ok()) {
+          fmt::print(stderr, "{}\n", parts.status().to_string());
+          std::exit(1);
+        }
+        times_.push_back(seconds_since(start_));
+        if (times_.size() < descriptors_.size()) return begin();
+        over_.add();
+      };
+      start_ = Clock::now();
+      if (!bench_.relays_[checksum_]->get(std::move(request)).ok()) std::exit(1);
+    }
+
+    Bench& bench_;
+    const std::vector<std::string> descriptors_;
+    const std::size_t bytes_;
+    const bool checksum_, own_memory_;
+    Clock::time_point start_;
+    std::vector<double> times_;
+    bench::Counter over_{Waiting::kSleep};
+  };
 
   const int commands_;
+  const Waiting waiting_;
   int raw_ = -1;
   Buffer destination_;
   std::unique_ptr<Relay> relays_[2];
-  std::mutex mutex_;
-  std::condition_variable over_;
 };
 
 std::string load() {
@@ -258,7 +281,7 @@ void throughput(Bench& bench, pid_t writer, int repeats, std::size_t only_mib) {
   for (const std::size_t mib : {1, 4, 16, 64, 256}) {
     if (only_mib != 0 && mib != only_mib) continue;
     const std::size_t bytes = mib * kMiB;
-    const int count = static_cast<int>(std::clamp<std::size_t>(64 / mib, 1, 16));
+    const int count = static_cast<int>(std::clamp<std::size_t>(128 / mib, 1, 64));
     constexpr int kTurns = 3;
     for (int repeat = 0; repeat <= repeats; ++repeat) {
       Variant variants[5];
@@ -291,34 +314,48 @@ void latency(Bench& bench, int repeats) {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "--writer") return run_writer();
-  const int repeats = argc > 1 ? std::atoi(argv[1]) : 3;
-  if (argc > 2) streams = std::atoi(argv[2]);
+void run(Waiting waiting, int repeats, std::size_t only_mib) {
+  fmt::print("== {}{}\n", bench::name_of(waiting),
+             waiting == Waiting::kSleep ? " on processors that are kept awake" : "");
+  std::fflush(stdout);
+  const bench::KeepAwake awake(waiting == Waiting::kSleep);
   int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return 1;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) std::exit(1);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pair[1], kCommandFd);
   char name[] = "relay_tcp_bench";
-  char flag[] = "--writer";
-  char* arguments[] = {name, flag, nullptr};
+  char sleeping[] = "--writer", polling[] = "--polling-writer";
+  char* arguments[] = {name, waiting == Waiting::kPoll ? polling : sleeping, nullptr};
   pid_t child = -1;
   if (pair[1] == kCommandFd || posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments, environ) != 0) {
-    return 1;
+    std::exit(1);
   }
+  posix_spawn_file_actions_destroy(&actions);
   close(pair[1]);
+  bench::settle(waiting, 0);
   uint16_t port = 0;
   read_all(pair[0], &port, sizeof(port));
   {
-    Bench bench(pair[0], port);
+    Bench bench(pair[0], port, waiting);
     latency(bench, repeats);
-    throughput(bench, child, repeats, argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 0);
+    throughput(bench, child, repeats, only_mib);
   }
+  bench::unsettle();
   close(pair[0]);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--writer") return run_writer(Waiting::kSleep);
+  if (argc > 1 && std::string_view(argv[1]) == "--polling-writer") return run_writer(Waiting::kPoll);
+  const int repeats = argc > 1 ? std::atoi(argv[1]) : 3;
+  if (argc > 2) streams = std::atoi(argv[2]);
+  for (const Waiting waiting : {Waiting::kPoll, Waiting::kSleep}) {
+    run(waiting, repeats, argc > 3 ? std::strtoul(argv[3], nullptr, 10) : 0);
+  }
   return 0;
 }

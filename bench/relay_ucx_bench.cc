@@ -3,14 +3,18 @@
 //   relay_ucx_bench [rounds=3] [road=all|tcp|shm]
 //
 // Per road (tcp on loopback; shared memory) and size, one after the other and `rounds` times:
-//   stream   messages put here and got by another process into memory of its own, kOnTheirWay at a time, from the first
-//            put() to the last one's end           | ucx_perftest -t ucp_am_bw
-//   get      the gets alone, one at a time, of puts that are there already (shared memory: a copy out of the writer's
-//            pool)                                 | ucx_perftest -t ucp_get
-//   latency  one get of 4 KiB: a request, and an answer with the bytes     | twice ucx_perftest -t ucp_am_lat
-// A ratio is ours over UCX's own: of rates the higher, of latency the lower is the better. Descriptors go over a socket
-// pair, as they would over the control plane. ucx_perftest spins on both sides without ever sleeping and sums nothing;
-// the relay's checksums are as they are by default (on for tcp, where bytes go by message).
+//   stream   puts of another process got into memory of this one, kOnTheirWay at a time; each put is there before it is
+//            wanted                                | ucx_perftest -t ucp_am_bw -O kOnTheirWay
+//   get      one at a time, each from the end of the one before (shared memory: a copy out of the writer's pool)
+//                                                  | ucx_perftest -t ucp_get
+//   latency  the same with 4 KiB: a request, and an answer with the bytes     | twice ucx_perftest -t ucp_am_lat
+// A ratio is ours over UCX's own: of rates the higher, of latency the lower is the better.
+//
+// ucx_perftest runs in both of its modes: polling (it spins on both sides without ever sleeping) and sleeping. The
+// relay's threads have one mode, in which they look again for a while and then sleep. A get is begun by the end of the
+// one before, on the relay's own thread, and counted until its `done`. Descriptors go over a socket pair, as they would
+// over the control plane. ucx_perftest sums nothing; the relay's checksums are as they are by default (on where bytes
+// go by message), and without them in the second line of each.
 #include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -18,14 +22,16 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "relay/ucx/ucx_relay.h"
+#include "waiting.h"
 
 namespace {
 
@@ -68,122 +74,120 @@ std::string read_some(int fd) {
   return text;
 }
 
-// Counts ends; several threads.
-struct Counter {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int count = 0;
-  void add() {
-    std::lock_guard lock(mutex);
-    ++count;
-    changed.notify_all();
-  }
-  void wait(int wanted) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return count >= wanted; });
-  }
-};
-
-std::unique_ptr<Relay> make(const Road& road) {
+std::unique_ptr<Relay> make(const Road& road, bool checksum) {
   RelayOptions options;
   options.listen = road.listen;
+  options.checksum = checksum;
   options.pool_bytes = std::size_t{512} * kMib;
   auto relay = make_ucx_relay(options);
   if (!relay.ok()) die(relay.status().to_string());
   return std::move(*relay);
 }
 
-// The reader. Told "SIZE MODE" ('s' stream, 'l' one at a time), then descriptors; an empty message ends it. For 'l' it
-// answers each with the seconds that get() took.
-void read_for_ever(const Road& road, int fd) {
-  const std::unique_ptr<Relay> relay = make(road);
-  std::vector<std::vector<std::byte>> memory(kOnTheirWay);
-  std::size_t size = 0;
-  char mode = 's';
-  int begun = 0;
-  Counter ended;
-  for (std::string message = read_some(fd); !message.empty(); message = read_some(fd)) {
-    if (message[0] == '#') {
-      mode = message[1];
-      size = std::strtoull(message.c_str() + 2, nullptr, 10);
-      for (auto& buffer : memory) buffer.assign(size, std::byte{1});
-      write_all(fd, "ok", 2);
-      continue;
+// What this process asks of the writer: so many puts of so many bytes, of which it gets the descriptors.
+struct Order {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+void write_for_ever(const Road& road, int fd, bool checksum) {
+  const std::unique_ptr<Relay> relay = make(road, checksum);
+  SharedBytes bytes;
+  for (;;) {
+    const std::string message = read_some(fd);
+    Order order;
+    if (message.size() != sizeof order) return;
+    std::memcpy(&order, message.data(), sizeof order);
+    if (bytes.size_bytes() != order.bytes) {
+      Buffer fresh(order.bytes);
+      std::memset(fresh.data(), 7, order.bytes);
+      bytes = SharedBytes(std::move(fresh));
     }
-    if (mode == 's') ended.wait(begun - kOnTheirWay + 1);
-    const double begin = now_s();
-    GetRequest get{.descriptor = std::move(message), .sizes = {size}, .destination = {memory[begun % kOnTheirWay]}};
-    get.done = [&ended](const Result<std::vector<SharedBytes>>& parts) {
-      if (!parts.ok()) die(parts.status().to_string());
-      ended.add();
-    };
-    ++begun;
-    if (const auto op = relay->get(std::move(get)); !op.ok()) die(op.status().to_string());
-    if (mode == 's') continue;
-    ended.wait(begun);
-    const double took = now_s() - begin;
-    write_all(fd, &took, sizeof(took));
+    for (uint64_t i = 0; i < order.count; ++i) {
+      PutRequest request;
+      request.parts = {bytes};
+      request.done = [](const Status&) {};
+      auto ticket = relay->put(std::move(request));
+      // The credits of what was got last may be on their way back.
+      for (int tries = 0; !ticket.ok() && tries < 1000; ++tries) {
+        ::usleep(1000);
+        PutRequest again;
+        again.parts = {bytes};
+        again.done = [](const Status&) {};
+        ticket = relay->put(std::move(again));
+      }
+      if (!ticket.ok()) die(ticket.status().to_string());
+      write_all(fd, ticket->descriptor.data(), ticket->descriptor.size());
+    }
   }
-  ended.wait(begun);
 }
 
-struct Writer {
+// Gets of the same size, `at_once` at a time, each begun by the end of one before.
+class Chain {
+ public:
+  Chain(Relay& relay, std::vector<std::string> descriptors, std::vector<std::vector<std::byte>>& memory, int at_once)
+      : relay_(relay), descriptors_(std::move(descriptors)), memory_(memory), at_once_(at_once) {}
+  // Seconds of each get.
+  std::vector<double> run() {
+    for (int i = 0; i < at_once_ && i < static_cast<int>(descriptors_.size()); ++i) begin(static_cast<std::size_t>(i));
+    over_.wait(static_cast<int>(descriptors_.size()));
+    return std::move(took_);
+  }
+
+ private:
+  void begin(std::size_t slot) {
+    const std::size_t index = next_.fetch_add(1);
+    if (index >= descriptors_.size()) return;
+    const double start = now_s();
+    std::vector<std::byte>& into = memory_[slot];
+    GetRequest get{.descriptor = descriptors_[index], .sizes = {into.size()}, .destination = {into}};
+    get.done = [this, slot, start](const Result<std::vector<SharedBytes>>& parts) {
+      if (!parts.ok()) die(parts.status().to_string());
+      {
+        std::lock_guard lock(mutex_);
+        took_.push_back(now_s() - start);
+      }
+      begin(slot);
+      over_.add();
+    };
+    if (const auto op = relay_.get(std::move(get)); !op.ok()) die(op.status().to_string());
+  }
+
+  Relay& relay_;
+  const std::vector<std::string> descriptors_;
+  std::vector<std::vector<std::byte>>& memory_;
+  const int at_once_;
+  std::atomic<std::size_t> next_{0};
+  std::mutex mutex_;
+  std::vector<double> took_;
+  bench::Counter over_{bench::Waiting::kSleep};
+};
+
+struct Reader {
   std::unique_ptr<Relay> relay;
   int fd = -1;
 
-  void set_mode(char mode, std::size_t size) {
-    const std::string text = fmt::format("#{}{}", mode, size);
-    write_all(fd, text.data(), text.size());
-    if (read_some(fd) != "ok") die("no answer");
-  }
-  void put(const SharedBytes& bytes, Counter& ended) {
-    PutRequest request;
-    request.parts = {bytes};
-    request.done = [&ended](const Status& status) {
-      if (!status.ok()) die(status.to_string());
-      ended.add();
-    };
-    const auto ticket = relay->put(std::move(request));
-    if (!ticket.ok()) die(ticket.status().to_string());
-    write_all(fd, ticket->descriptor.data(), ticket->descriptor.size());
-  }
-  // Bytes per second.
-  double stream(std::size_t size, int messages) {
-    set_mode('s', size);
-    const SharedBytes bytes{Buffer(size)};
-    std::memset(const_cast<std::byte*>(bytes.data()), 7, size);
-    double begin = 0;
-    Counter ended;
-    const int warm = kOnTheirWay;
-    for (int i = 0; i < messages + warm; ++i) {
-      ended.wait(i - kOnTheirWay + 1);
-      if (i == warm) {
-        ended.wait(warm);
-        begin = now_s();
-      }
-      put(bytes, ended);
-    }
-    ended.wait(messages + warm);
-    return static_cast<double>(size) * messages / (now_s() - begin);
-  }
-  // Seconds of each get.
-  std::vector<double> gets(std::size_t size, int messages) {
-    set_mode('l', size);
-    const SharedBytes bytes{Buffer(size)};
-    std::memset(const_cast<std::byte*>(bytes.data()), 7, size);
+  // Seconds of each get, and of all together.
+  std::pair<std::vector<double>, double> gets(std::size_t size, int count, int at_once) {
+    const int in_a_row = static_cast<int>(std::min<std::size_t>(32, std::size_t{384} * kMib / size));
+    std::vector<std::vector<std::byte>> memory(static_cast<std::size_t>(at_once));
+    for (auto& buffer : memory) buffer.assign(size, std::byte{1});
     std::vector<double> took;
-    Counter ended;
-    const int warm = 3;
-    for (int i = 0; i < messages + warm; ++i) {
-      put(bytes, ended);
-      const std::string answer = read_some(fd);
-      double seconds = 0;
-      if (answer.size() != sizeof(seconds)) die("no answer");
-      std::memcpy(&seconds, answer.data(), sizeof(seconds));
-      if (i >= warm) took.push_back(seconds);
-      ended.wait(i + 1);
+    double all = 0;
+    for (int done = -in_a_row; done < count; done += in_a_row) {  // the first ones warm up
+      const Order order{size, static_cast<uint64_t>(in_a_row)};
+      write_all(fd, &order, sizeof order);
+      std::vector<std::string> descriptors;
+      for (int i = 0; i < in_a_row; ++i) descriptors.push_back(read_some(fd));
+      const double begin = now_s();
+      const std::vector<double> some = Chain(*relay, std::move(descriptors), memory, at_once).run();
+      if (done < 0) continue;
+      all += (now_s() - begin) / in_a_row;
+      took.insert(took.end(), some.begin(), some.end());
     }
-    return took;
+    return {std::move(took), all * in_a_row / static_cast<double>(took.size())};
+  }
+  double rate(std::size_t size, int count, int at_once) {  // bytes per second
+    return static_cast<double>(size) / gets(size, count, at_once).second;
   }
 };
 
@@ -192,14 +196,17 @@ struct Perf {
   double bytes_per_s = 0;
 };
 // ucx_perftest with itself; zeros where there is none.
-Perf perftest(const Road& road, const char* test, std::size_t size, int messages) {
+Perf perftest(const Road& road, bench::Waiting waiting, const char* test, std::size_t size, int messages,
+              int at_once = 1) {
   static int port = 20'000 + static_cast<int>(::getpid()) % 20'000;
   ++port;
+  const char* const mode = waiting == bench::Waiting::kPoll ? "poll" : "sleep";
   const std::string command = fmt::format(
       "export UCX_TLS={} UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n UCX_HANDLE_ERRORS=none; "
-      "ucx_perftest -p {} >/dev/null 2>&1 & s=$!; sleep 0.5; "
-      "timeout 120 ucx_perftest 127.0.0.1 -p {} -e -t {} -s {} -n {} -w {} 2>/dev/null | grep Final:; wait $s",
-      road.tls, port, port, test, size, messages, std::min(messages / 4 + 2, 1000));
+      "ucx_perftest -E {} -p {} >/dev/null 2>&1 & s=$!; sleep 0.5; "
+      "timeout 120 ucx_perftest 127.0.0.1 -p {} -e -E {} -O {} -t {} -s {} -n {} -w {} 2>/dev/null | grep Final:; wait "
+      "$s",
+      road.tls, mode, port, port, mode, at_once, test, size, messages, std::min(messages / 4 + 2, 1000));
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return {};
   char line[512] = {};
@@ -213,42 +220,75 @@ Perf perftest(const Road& road, const char* test, std::size_t size, int messages
   return {overall, rate_overall * static_cast<double>(kMib)};
 }
 
-void print(const Road& road, const char* what, const char* unit, const std::vector<double>& ours,
-           const std::vector<double>& theirs) {
+double median_ratio(const std::vector<double>& ours, const std::vector<double>& theirs) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < ours.size(); ++i) ratios.push_back(theirs[i] > 0 ? ours[i] / theirs[i] : 0);
-  std::string each;
-  for (const double ratio : ratios) each += fmt::format(" {:.2f}", ratio);
-  fmt::print("{:4} {:14} ours {:9.2f}  UCX's {:9.2f} {:5}  ratio {:.2f}  (rounds:{})\n", road.name, what, median(ours),
-             median(theirs), unit, median(ratios), each);
+  return median(ratios);
+}
+
+void print(const Road& road, const std::string& what, const char* unit, const std::vector<double>& ours,
+           const std::array<std::vector<double>, 2>& theirs) {
+  fmt::print("{:4} {:24} ours {:8.2f}  UCX polling {:8.2f} ratio {:5.2f}  UCX sleeping {:8.2f} ratio {:5.2f}  {}\n",
+             road.name, what, median(ours), median(theirs[0]), median_ratio(ours, theirs[0]), median(theirs[1]),
+             median_ratio(ours, theirs[1]), unit);
   std::fflush(stdout);
 }
 
-void compare(const Road& road, Writer& writer, int rounds) {
+constexpr std::array kModes = {bench::Waiting::kPoll, bench::Waiting::kSleep};
+
+void compare(const Road& road, Reader& reader, int rounds, const char* sums) {
   struct Size {
     const char* name;
     std::size_t bytes;
     int messages;
   };
   const bool shm = std::string_view(road.name) == "shm";
-  for (const Size& size : {Size{"1 MiB", kMib, 400}, Size{"64 MiB", 64 * kMib, 12}}) {
-    std::vector<double> stream, perf_stream, get, perf_get;
-    for (int round = 0; round < rounds; ++round) {
-      stream.push_back(writer.stream(size.bytes, size.messages) / 1e9);
-      perf_stream.push_back(perftest(road, "ucp_am_bw", size.bytes, size.messages).bytes_per_s / 1e9);
-      if (!shm) continue;
-      get.push_back(static_cast<double>(size.bytes) / median(writer.gets(size.bytes, size.messages)) / 1e9);
-      perf_get.push_back(perftest(road, "ucp_get", size.bytes, size.messages).bytes_per_s / 1e9);
+  for (const Size& size : {Size{"1 MiB", kMib, 640}, Size{"64 MiB", 64 * kMib, 18}}) {
+    for (const bool stream : {true, false}) {
+      if (!stream && !shm) continue;
+      const int at_once = stream ? kOnTheirWay : 1;
+      std::vector<double> ours;
+      std::array<std::vector<double>, 2> theirs;
+      for (int round = 0; round < rounds; ++round) {
+        ours.push_back(reader.rate(size.bytes, size.messages, at_once) / 1e9);
+        for (std::size_t i = 0; i < kModes.size(); ++i) {
+          theirs[i].push_back(
+              perftest(road, kModes[i], stream ? "ucp_am_bw" : "ucp_get", size.bytes, size.messages, at_once)
+                  .bytes_per_s /
+              1e9);
+        }
+      }
+      print(road, fmt::format("{} {}{}", stream ? "stream" : "get", size.name, sums), "GB/s", ours, theirs);
     }
-    print(road, fmt::format("stream {}", size.name).c_str(), "GB/s", stream, perf_stream);
-    if (shm) print(road, fmt::format("get {}", size.name).c_str(), "GB/s", get, perf_get);
   }
-  std::vector<double> latency, perf_latency;
+  std::vector<double> latency;
+  std::array<std::vector<double>, 2> theirs;
   for (int round = 0; round < rounds; ++round) {
-    latency.push_back(median(writer.gets(4 * kKib, 5000)) * 1e6);
-    perf_latency.push_back(2 * perftest(road, "ucp_am_lat", 4 * kKib, 5000).latency_us);
+    latency.push_back(median(reader.gets(4 * kKib, 3200, 1).first) * 1e6);
+    for (std::size_t i = 0; i < kModes.size(); ++i) {
+      theirs[i].push_back(2 * perftest(road, kModes[i], "ucp_am_lat", 4 * kKib, 5000).latency_us);
+    }
   }
-  print(road, "latency 4 KiB", "us", latency, perf_latency);
+  print(road, fmt::format("latency 4 KiB{}", sums), "us", latency, theirs);
+}
+
+void run(const Road& road, int rounds, bool checksum) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) die("no socket pair");
+  std::fflush(stdout);
+  const pid_t child = ::fork();  // before any thread
+  if (child == 0) {
+    ::close(pair[0]);
+    write_for_ever(road, pair[1], checksum);
+    std::_Exit(0);
+  }
+  ::close(pair[1]);
+  {
+    Reader reader{make(road, checksum), pair[0]};
+    compare(road, reader, rounds, checksum ? "" : ", no sums");
+  }
+  ::close(pair[0]);
+  (void)::waitpid(child, nullptr, 0);
 }
 
 }  // namespace
@@ -262,21 +302,6 @@ int main(int argc, char** argv) {
   }
   for (const Road& road : kRoads) {
     if (wanted != "all" && wanted != road.name) continue;
-    int pair[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) die("no socket pair");
-    std::fflush(stdout);
-    const pid_t child = ::fork();  // before any thread
-    if (child == 0) {
-      ::close(pair[0]);
-      read_for_ever(road, pair[1]);
-      std::_Exit(0);
-    }
-    ::close(pair[1]);
-    {
-      Writer writer{make(road), pair[0]};
-      compare(road, writer, rounds);
-    }
-    ::close(pair[0]);
-    (void)::waitpid(child, nullptr, 0);
+    for (const bool checksum : {true, false}) run(road, rounds, checksum);
   }
 }

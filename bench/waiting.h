@@ -6,18 +6,22 @@
 //   kSleep   everybody sleeps in the kernel until he is woken, as stages do.
 //
 // On a virtual machine a processor with nothing to do is given back, and waking somebody there costs 35 to 90 us. With
-// KeepAwake in scope that cost is out of both sides: a thread of the idle class on each processor keeps it.
+// KeepAwake in scope that cost is out of both sides: a process of the idle class on each processor keeps it.
 //
 // Thread safety: values; the functions from any thread.
 #pragma once
 
-#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -57,12 +61,15 @@ class Counter {
   std::condition_variable changed_;
 };
 
-// recv(), waiting so.
+// recv(), waiting so. One that polls goes to sleep when nothing has come for kPollMs: others are measured then.
+inline constexpr int kPollMs = 2;
 inline ssize_t receive(Waiting waiting, int fd, void* to, std::size_t bytes) {
-  for (;;) {
-    const ssize_t got = ::recv(fd, to, bytes, waiting == Waiting::kPoll ? MSG_DONTWAIT : 0);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point until = Clock::now() + std::chrono::milliseconds(kPollMs);
+  for (bool poll = waiting == Waiting::kPoll;; poll = poll && Clock::now() < until) {
+    const ssize_t got = ::recv(fd, to, bytes, poll ? MSG_DONTWAIT : 0);
     if (got >= 0 || (errno != EAGAIN && errno != EINTR)) return got;
-    if (errno == EAGAIN) ::sched_yield();
+    if (poll) ::sched_yield();
   }
 }
 
@@ -82,34 +89,39 @@ inline void unsettle() {
   (void)::sched_setaffinity(0, sizeof all, &all);
 }
 
-// Keeps every processor busy with nothing: everything else goes before it. Not where it is not allowed to.
+// Keeps every processor busy with nothing, by a process each: everything else goes before it, and its time is not
+// counted as ours. Make it before threads and large memory.
 class KeepAwake {
  public:
-  KeepAwake() {
-    for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i) {
-      threads_.emplace_back([this, i] {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(i, &one);
-        const sched_param none{};
-        if (::pthread_setaffinity_np(::pthread_self(), sizeof one, &one) != 0 ||
-            ::pthread_setschedparam(::pthread_self(), SCHED_IDLE, &none) != 0) {
-          return;
-        }
-        while (!over_.load(std::memory_order_relaxed)) continue;
-      });
+  explicit KeepAwake(bool wanted) {
+    for (unsigned i = 0; wanted && i < std::thread::hardware_concurrency(); ++i) {
+      const pid_t child = ::fork();
+      if (child != 0) {
+        children_.push_back(child);
+        continue;
+      }
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(i, &one);
+      const sched_param none{};
+      if (::sched_setaffinity(0, sizeof one, &one) == 0 && ::sched_setscheduler(0, SCHED_IDLE, &none) == 0) {
+        for (;;) asm volatile("");
+      }
+      ::_exit(0);
     }
   }
   ~KeepAwake() {
-    over_.store(true);
-    for (std::thread& thread : threads_) thread.join();
+    for (const pid_t child : children_) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
   }
   KeepAwake(const KeepAwake&) = delete;
   KeepAwake& operator=(const KeepAwake&) = delete;
 
  private:
-  std::atomic<bool> over_{false};
-  std::vector<std::thread> threads_;
+  std::vector<pid_t> children_;
 };
 
 }  // namespace millrace::bench

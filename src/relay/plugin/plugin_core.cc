@@ -1,6 +1,5 @@
 #include "relay/plugin/plugin_core.h"
-
-#include <xxhash.h>
+#include "relay/xxh3.h"
 
 #include <algorithm>
 #include <chrono>

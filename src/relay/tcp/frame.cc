@@ -1,11 +1,8 @@
 #include "relay/tcp/frame.h"
 
-#include <xxhash.h>
-#if defined(__x86_64__)
-#include <xxh_x86dispatch.h>  // the widest vectors of this machine: twice the rate
-#endif
-
 #include <algorithm>
+
+#include "relay/xxh3.h"
 
 namespace millrace::tcp {
 namespace {

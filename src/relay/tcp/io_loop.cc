@@ -80,22 +80,25 @@ void IoLoop::wake() {
 }
 
 void IoLoop::post(std::function<void()> work) {
-  bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    first = posted_.empty();
     posted_.push_back(std::move(work));
   }
-  if (first) wake();
+  // The loop does it the other way round (asleep, then a look), so one of the two sees the other.
+  pending_.store(true);
+  if (asleep_.exchange(false)) wake();
 }
 
 void IoLoop::wake_by(int64_t due_ms) {
   if (due_ms < due_ms_.load()) wake();
 }
 
-void IoLoop::turn(int64_t timeout_ms) {
-  std::array<epoll_event, kEventsPerTurn> events{};
+bool IoLoop::turn(int64_t timeout_ms) {
+  std::array<epoll_event, kEventsPerTurn> events;
+  if (timeout_ms != 0) asleep_.store(true);
+  if (pending_.load()) timeout_ms = 0;
   const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), static_cast<int>(timeout_ms));
+  asleep_.store(false);
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.u64 == kWakeId) {
@@ -108,18 +111,23 @@ void IoLoop::turn(int64_t timeout_ms) {
     const std::shared_ptr<Events> callback = it->second.callback;  // it may remove itself
     (*callback)(event.events);
   }
+  if (!pending_.exchange(false)) return count > 0;
   std::vector<std::function<void()>> work;
   {
     const std::lock_guard lock(mutex_);
     work.swap(posted_);
   }
   for (const auto& one : work) one();
+  return true;
 }
 
 void IoLoop::run() {
+  Spin spin;
   int64_t timeout_ms = 0;
   while (!stopping_.load()) {
-    turn(timeout_ms);
+    bool any = timeout_ms != 0 && turn(0);
+    while (!any && timeout_ms != 0 && !stopping_.load() && spin.again()) any = turn(0);
+    if (any || turn(timeout_ms)) spin.happened();
     due_ms_.store(INT64_MAX);  // whoever comes from here on wakes, as turn_end() may have looked already
     const int64_t due_ms = turn_end_(relay_now_ms());
     due_ms_.store(due_ms);

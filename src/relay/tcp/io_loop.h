@@ -1,8 +1,8 @@
 // IoLoop: the one thread of a TCP relay that waits: for sockets, for work that other threads hand over, for time.
 //
-// Each turn: wait (epoll) -> the sockets' callbacks -> what was posted -> turn_end(), which does what is due and says
-// when something is due next. Callbacks may add and remove sockets, also their own; a callback of a socket that was
-// removed earlier in the same turn is not called.
+// Each turn: wait (a little awake where events come quickly, see relay/spin.h, then by epoll) -> the sockets' callbacks
+// -> what was posted -> turn_end(), which does what is due and says when something is due next. Callbacks may add and
+// remove sockets, also their own; a callback of a socket that was removed earlier in the same turn is not called.
 //
 // Thread safety: post(), wake_by() and stop() from any thread; everything else on the loop's own thread, or before
 // start(). Owner: the relay.
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "relay/spin.h"
 
 namespace millrace::tcp {
 
@@ -53,7 +54,7 @@ class IoLoop {
   };
 
   void run();
-  void turn(int64_t timeout_ms);
+  bool turn(int64_t timeout_ms);  // whether there was anything to do
   void wake();
 
   int epoll_ = -1;
@@ -64,6 +65,8 @@ class IoLoop {
   uint64_t next_id_ = 1;
   std::atomic<int64_t> due_ms_{0};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> asleep_{false};   // who posts must wake it
+  std::atomic<bool> pending_{false};  // something is posted
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;
 };

@@ -42,6 +42,7 @@ Layout lay_out(std::span<const std::size_t> sizes) {
 }
 
 std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+  if (bytes > kMaxAllocation) return nullptr;
   auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, std::max(align(bytes), kAlignment)));
   return {memory, [](std::byte* p) { std::free(p); }};
 }

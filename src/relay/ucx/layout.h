@@ -32,6 +32,7 @@ struct Layout {
 };
 Layout lay_out(std::span<const std::size_t> sizes);
 
+inline constexpr std::size_t kMaxAllocation = std::size_t{1} << 39;  // no machine has it in one piece
 // Aligned, with the bytes not set; null where there is no memory.
 std::shared_ptr<std::byte> allocate(std::size_t bytes);
 

@@ -6,23 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <utility>
 
 #include "base/log.h"
 #include "relay/op_table.h"
+#include "relay/spin.h"
 
 namespace millrace::ucx {
 namespace {
 
 constexpr int kMaxProgress = 64;  // calls of UCX's in one turn
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-int64_t now_us() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -117,11 +112,11 @@ void Link::sleep() {
 
 bool Link::run(LinkEvents& events) {
   events_ = &events;
-  int64_t last_us = now_us();
+  Spin spin;
   while (!stop_.load(std::memory_order_relaxed)) {
     if (turn()) {
-      last_us = now_us();
-    } else if (now_us() - last_us > kSpinUs) {
+      spin.happened();
+    } else if (!spin.again()) {
       sleep();
     }
   }

@@ -1,8 +1,8 @@
 // Link: one UCX worker with the thread that makes its progress, the peers it is connected with, and their liveness.
 //
 // The thread owns the worker and everything that is said here to belong to it; others hand it jobs with post(). It
-// spins for kSpinUs after the last thing that happened, then sleeps on a descriptor of UCX's until a message, a job or
-// the next due time.
+// stays awake a little where messages come quickly (relay/spin.h), else it sleeps on a descriptor of UCX's until a
+// message, a job or the next due time.
 //
 // Liveness is our own, because UCX's shared memory has none: while somebody here waits for a peer (interest), it is
 // pinged four times in silent_ms, and a peer that says nothing for silent_ms is gone. So is one whose connection UCX
@@ -36,7 +36,6 @@
 
 namespace millrace::ucx {
 
-inline constexpr int kSpinUs = 50;                // after the last event; then it sleeps
 inline constexpr std::size_t kMaxArenaMaps = 32;  // of one peer's pool, mapped here
 inline constexpr int kGoodbyeMs = 50;             // to get the last frames out
 inline constexpr int kTeardownMs = 1'000;         // for closed connections to let go; then they are abandoned

@@ -1,11 +1,10 @@
 #include "relay/ucx/reader.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "relay/ucx/pool.h"
+#include "relay/xxh3.h"
 
 namespace millrace::ucx {
 namespace {

@@ -1,6 +1,5 @@
 #include "relay/ucx/writer.h"
-
-#include <xxhash.h>
+#include "relay/xxh3.h"
 
 #include <cstring>
 
