@@ -2,10 +2,12 @@
 
 #include <utility>
 // asio's awaitable.hpp of Boost 1.74 forgets <utility>.
+#include <sys/socket.h>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+
 #include <charconv>
 
 namespace millrace::http {
@@ -22,7 +24,29 @@ Status failure(const Url& url, std::string_view what, const boost::system::error
   return millrace::error(StatusCode::kUnavailable, "{} {}:{}: {}", what, url.host, url.port, error.message());
 }
 
+// Lets a socket be known to others for as long as it is open.
+class Shown {
+ public:
+  Shown(std::mutex& mutex, int& place, int socket) : mutex_(mutex), place_(place) { show(socket); }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+  ~Shown() { show(-1); }
+
+ private:
+  void show(int socket) {
+    std::lock_guard lock(mutex_);
+    place_ = socket;
+  }
+  std::mutex& mutex_;
+  int& place_;
+};
+
 }  // namespace
+
+void Client::interrupt() {
+  std::lock_guard lock(mutex_);
+  if (socket_ >= 0) (void)::shutdown(socket_, SHUT_RDWR);
+}
 
 Result<Url> parse_url(const std::string& text) {
   std::string_view rest = text;
@@ -68,6 +92,7 @@ Result<ClientResponse> Client::request(const std::string& method, const std::str
   if (error) return failure(url_, "cannot resolve", error);
   asio::connect(socket, addresses, error);
   if (error) return failure(url_, "cannot connect to", error);
+  const Shown shown(mutex_, socket_, socket.native_handle());
 
   bhttp::request<bhttp::string_body> message(bhttp::string_to_verb(method), path, 11);
   const std::string host = url_.host.find(':') == std::string::npos ? url_.host : "[" + url_.host + "]";

@@ -1,10 +1,12 @@
-// A small blocking HTTP/1.1 client: what `millrace chat` and tests of the server need. Plain http:// only.
+// A small blocking HTTP/1.1 client: what `millrace chat`, `millrace bench` and tests of the server need. Plain http://
+// only.
 //
-// Thread safety: one thread at a time.
+// Thread safety: one thread at a time, but for interrupt().
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -34,6 +36,8 @@ class Client {
   // request.
   Result<ClientResponse> post(const std::string& path, const std::string& json,
                               const std::function<bool(std::string_view)>& on_data = {});
+  // The request in progress fails with kUnavailable, once its connection stands. From any thread.
+  void interrupt();
 
  private:
   Result<ClientResponse> request(const std::string& method, const std::string& path, const std::string& json,
@@ -41,6 +45,8 @@ class Client {
 
   const Url url_;
   const std::string api_key_;
+  std::mutex mutex_;
+  int socket_ = -1;  // of the request in progress, guarded by mutex_
 };
 
 // Splits a stream of server-sent events into their data, however the pieces are cut.

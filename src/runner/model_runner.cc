@@ -49,6 +49,12 @@ Result<RunnerFacts> facts_of(const ModelConfig& config, const ModelRunnerOptions
   return facts;
 }
 
+std::unique_ptr<kernels::Ops> make_counted_ops(const ModelRunnerOptions& options, ThreadPool& pool) {
+  std::unique_ptr<kernels::Ops> ops = kernels::make_ops(*options.isa, pool);
+  if (options.meters != nullptr) ops = meter_ops(std::move(ops), *options.meters);
+  return trace_ops(std::move(ops));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Model> model, ModelRunnerOptions options) {
@@ -77,7 +83,7 @@ ModelRunner::ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions 
       facts_(facts),
       model_(std::move(model)),
       pool_(options_.threads),
-      ops_(trace_ops(kernels::make_ops(*options_.isa, pool_))),
+      ops_(make_counted_ops(options_, pool_)),
       pages_(std::move(pages)),
       check_(facts_),
       workspace_(model_->config(), options_.max_rows),

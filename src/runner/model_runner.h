@@ -26,6 +26,7 @@
 #include "models/model.h"
 #include "runner/batch_check.h"
 #include "runner/kv_pages.h"
+#include "runner/metered_ops.h"
 #include "runner/row_worker.h"
 #include "runner/runner.h"
 #include "runner/tokens_in_flight.h"
@@ -51,6 +52,7 @@ struct ModelRunnerOptions {
   int32_t max_rows = kMaxRowsPerStep;
   bool poison_pages = false;        // fresh pages hold NaN: for tests
   std::optional<kernels::Isa> isa;  // default: the best that runs here, or what MILLRACE_ISA says
+  OpMeters* meters = nullptr;       // counts each operation; must outlive the runner, read it while no batch runs
   LogitsHook logits_hook;           // for tests
 };
 

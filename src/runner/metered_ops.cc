@@ -1,0 +1,104 @@
+#include "runner/metered_ops.h"
+
+#include <chrono>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+using namespace kernels;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Key positions that the rows of a sequence see, added up: row i sees kv_length_before + i + 1, or the window.
+double positions_seen(const AttentionSequence& s, int64_t window) {
+  double sum = 0;
+  for (int64_t i = 0; i < s.row_count; ++i) {
+    const int64_t seen = s.kv_length_before + i + 1;
+    sum += static_cast<double>(window > 0 && window < seen ? window : seen);
+  }
+  return sum;
+}
+
+class MeteredOps final : public Ops {
+ public:
+  MeteredOps(std::unique_ptr<Ops> ops, OpMeters& meters) : ops_(std::move(ops)), meters_(meters) {}
+
+  std::string_view name() const override { return ops_->name(); }
+
+  void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options) override {
+    const double products =
+        static_cast<double>(x.count) * static_cast<double>(weight.rows()) * static_cast<double>(weight.columns());
+    meter(OpKind::kLinear, static_cast<double>(weight.size_bytes()), 2 * products,
+          [&] { ops_->linear(x, weight, y, options); });
+  }
+  void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) override {
+    meter(OpKind::kEmbedding, 0, 0, [&] { ops_->embedding(table, ids, y); });
+  }
+  void rms_norm(ConstRows x, const TensorView& weight, float epsilon, Rows y) override {
+    meter(OpKind::kRmsNorm, 0, 4.0 * elements(y), [&] { ops_->rms_norm(x, weight, epsilon, y); });
+  }
+  void add(ConstRows x, Rows y) override {
+    meter(OpKind::kAdd, 0, elements(y), [&] { ops_->add(x, y); });
+  }
+  void swiglu(ConstRows gate, ConstRows up, Rows y) override {
+    meter(OpKind::kSwiglu, 0, 4.0 * elements(y), [&] { ops_->swiglu(gate, up, y); });
+  }
+  void rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, float scaling, Rows cos,
+                  Rows sin) override {
+    meter(OpKind::kRopeTable, 0, elements(cos), [&] { ops_->rope_table(positions, inv_freq, scaling, cos, sin); });
+  }
+  void rope(Rows x, int64_t head_dim, ConstRows cos, ConstRows sin) override {
+    meter(OpKind::kRope, 0, 3.0 * elements(x), [&] { ops_->rope(x, head_dim, cos, sin); });
+  }
+  void kv_store(const KvLayer& kv, std::span<const AttentionSequence> sequences, ConstRows k, ConstRows v) override {
+    meter(OpKind::kKvStore, 0, 0, [&] { ops_->kv_store(kv, sequences, k, v); });
+  }
+  void attention(ConstRows q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
+                 const AttentionParams& params, Rows out) override {
+    double bytes = 0, products = 0;
+    for (const AttentionSequence& s : sequences) {
+      const int64_t length = s.kv_length_before + s.row_count;
+      bytes += 2.0 * static_cast<double>(length * kv.kv_heads * (kv.row_bytes() + kv.scale_bytes()));
+      products += 2.0 * positions_seen(s, params.window) * static_cast<double>(q.width);
+    }
+    meter(OpKind::kAttention, bytes, 2 * products, [&] { ops_->attention(q, kv, sequences, params, out); });
+  }
+  void argmax(ConstRows x, std::span<int32_t> indices) override {
+    meter(OpKind::kArgmax, 0, 0, [&] { ops_->argmax(x, indices); });
+  }
+
+ private:
+  static double elements(const ConstRows& rows) { return static_cast<double>(rows.count * rows.width); }
+
+  template <typename F>
+  void meter(OpKind kind, double bytes, double operations, F&& run) {
+    const int64_t begin = now_ns();
+    run();
+    OpMeter& at = meters_[static_cast<std::size_t>(kind)];
+    at.ns += now_ns() - begin;
+    at.bytes += bytes;
+    at.operations += operations;
+    ++at.calls;
+  }
+
+  const std::unique_ptr<Ops> ops_;
+  OpMeters& meters_;
+};
+
+}  // namespace
+
+std::string_view op_name(OpKind kind) {
+  static constexpr std::string_view kNames[kOpKinds] = {"linear",     "embedding", "rms_norm", "add",       "swiglu",
+                                                        "rope_table", "rope",      "kv_store", "attention", "argmax"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::unique_ptr<Ops> meter_ops(std::unique_ptr<Ops> ops, OpMeters& meters) {
+  return std::make_unique<MeteredOps>(std::move(ops), meters);
+}
+
+}  // namespace millrace
