@@ -7,6 +7,7 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"
+#include "api/pipeline_orders.h"
 #include "api/samples.h"
 #include "api/value_json.h"
 
@@ -15,32 +16,52 @@ namespace {
 
 constexpr std::size_t kMaxWantedTerminals = 16;
 
-// One request's answer: the news of the pipeline as one body or as events.
+// One request's answer: the news of the pipeline as one body or as events. Of a stream, at most kMaxUnreadBytes (or one
+// event) wait for the client here; what it does not read waits in the pipeline, which stops for it.
 class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
  public:
   PipelineReply(PipelineEngine& engine, http::ResponderPtr responder, bool stream)
       : engine_(engine), responder_(std::move(responder)), stream_(stream) {}
 
   void run(PipelineRequest request) {
-    const ReqId id = engine_.submit(std::move(request),
-                                    [self = shared_from_this()](const PipelineEvent& news) { self->hear(news); });
+    const ReqId id = engine_.submit(
+        std::move(request), [self = shared_from_this()](const PipelineEvent& news) { return self->hear(news); });
     // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
     responder_->on_disconnect([&engine = engine_, id] { engine.cancel(id); });
   }
 
  private:
-  void hear(const PipelineEvent& news) {
-    if (news.end) return end(news);
-    if (!stream_) return;  // the result says it all
+  bool hear(const PipelineEvent& news) {
+    if (news.end && !news.status.ok()) return fail(news.status), true;
+    if (!stream_) {
+      if (news.end) responder_->send({.body = result(news)});
+      return true;  // the result says all that the pieces do
+    }
+    // Kept until the client takes it: the same event comes again.
+    if (waiting_.empty()) waiting_ = news.end ? "data: " + result(news) + "\n\ndata: [DONE]\n\n" : piece(news);
+    const std::size_t unread = responder_->pending_bytes();
+    if (unread > 0 && unread + waiting_.size() > kMaxUnreadBytes && !responder_->disconnected()) return false;
     start();
+    responder_->write(waiting_);  // false: the client is gone, and on_disconnect cancels
+    std::string().swap(waiting_);
+    if (news.end) responder_->end();
+    return true;
+  }
+
+  static std::string piece(const PipelineEvent& news) {
     std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", news.id.value);
     json_append_string(out, news.stage);
     out += ",\"modality\":";
     json_append_string(out, news.modality);
     fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", news.chunk_id);
     append_value(out, news.value);
-    out += "}\n\n";
-    responder_->write(out);  // a client that takes no more is gone, and on_disconnect cancels
+    return out += "}\n\n";
+  }
+
+  static std::string result(const PipelineEvent& news) {
+    std::string out = fmt::format("{{\"id\":\"{}\",\"result\":", news.id.value);
+    append_value(out, news.value);
+    return out += '}';
   }
 
   // Errors before the first byte are real statuses: the stream begins with the first piece.
@@ -49,26 +70,13 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     started_ = true;
   }
 
-  void end(const PipelineEvent& news) {
-    if (!news.status.ok()) {
-      const ApiError error = from_status(news.status);
-      if (!started_) {
-        responder_->send(error_response(error));
-      } else {
-        responder_->write("data: " + render_error(error) + "\n\n");
-        responder_->end();
-      }
+  void fail(const Status& status) {
+    const ApiError error = from_status(status);
+    if (!started_) {
+      responder_->send(error_response(error));
       return;
     }
-    std::string body = fmt::format("{{\"id\":\"{}\",\"result\":", news.id.value);
-    append_value(body, news.value);
-    body += '}';
-    if (!stream_) {
-      responder_->send({.body = std::move(body)});
-      return;
-    }
-    start();
-    responder_->write("data: " + body + "\n\ndata: [DONE]\n\n");
+    responder_->write("data: " + render_error(error) + "\n\n");
     responder_->end();
   }
 
@@ -76,6 +84,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   const http::ResponderPtr responder_;
   const bool stream_;
   bool started_ = false;
+  std::string waiting_;  // one event that the client has no room for
 };
 
 Status read_terminals(const Json& body, PipelineRequest& out) {
@@ -121,7 +130,8 @@ void hello(PipelineContext& context, const http::ResponderPtr& responder) {
 }
 
 void metrics(PipelineContext& context, const http::ResponderPtr& responder) {
-  const auto samples = server_samples(context.server, context.engine.health(), true);
+  auto samples = server_samples(context.server, context.engine.health(), true);
+  for (MetricSample& sample : context.engine.samples()) samples.push_back(std::move(sample));
   const Metrics none("millrace:", {{"pipeline", context.engine.name()}});
   responder->send({.content_type = std::string(Metrics::kContentType), .body = none.render(samples)});
 }
@@ -129,6 +139,7 @@ void metrics(PipelineContext& context, const http::ResponderPtr& responder) {
 }  // namespace
 
 void add_pipeline_routes(PipelineContext& context) {
+  add_pipeline_order_routes(context);
   using Answer = void (*)(PipelineContext&, const http::ResponderPtr&);
   const auto get = [&context](const char* pattern, http::Access access, Answer answer) {
     context.server.add_route(

@@ -1,5 +1,5 @@
-// The HTTP surface of a pipeline that is not the text engine: POST /v1/pipeline, GET /v1/pipeline (its picture), and
-// /live, /ready, /health, /version, /metrics as everywhere. docs/api.md tells users.
+// The HTTP surface of a pipeline that is not the text engine: POST /v1/pipeline, GET /v1/pipeline (its picture), the
+// orders of pipeline_orders.h, and /live, /ready, /health, /version, /metrics as everywhere. docs/api.md tells users.
 //
 // Thread safety: add_pipeline_routes() before the server starts; handlers run on the HTTP thread.
 #pragma once
@@ -11,6 +11,10 @@
 #include "stages/pipeline_engine.h"
 
 namespace millrace::api {
+
+// Of one client's stream: sent by the pipeline, not taken by the socket. Well under http::Limits::max_pending_bytes, at
+// which the connection would be cut. One event that is larger waits alone.
+inline constexpr std::size_t kMaxUnreadBytes = 512u << 10;
 
 struct PipelineContext {
   http::Server& server;

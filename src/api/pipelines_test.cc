@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "http/client.h"
+#include "http/test_client.h"
 #include "payload/value.h"
 
 namespace millrace::api {
@@ -94,12 +96,19 @@ class EchoPipeline : public PipelineEngine {
     return id;
   }
   void cancel(ReqId) override {}
+  void admin(wire::AdminAction action, int64_t timeout_ms,
+             std::function<void(std::vector<wire::AdminReply>)> done) override {
+    orders.emplace_back(action, timeout_ms);
+    done(replies);
+  }
   Health health() const override { return state; }
   const std::string& name() const override { return name_; }
   const std::string& picture() const override { return picture_; }
 
   Health state = {.ready = true};
   PipelineRequest last;
+  std::vector<std::pair<wire::AdminAction, int64_t>> orders;
+  std::vector<wire::AdminReply> replies;
 
  private:
   std::string name_ = "echo", picture_ = "<svg/>";
@@ -113,8 +122,8 @@ class PipelineHttp : public ::testing::Test {
     ASSERT_TRUE(server_.start().ok());
   }
   void TearDown() override { server_.stop(); }
-  http::ClientResponse post(const std::string& body) {
-    auto response = http::Client({"127.0.0.1", server_.port()}, "").post("/v1/pipeline", body);
+  http::ClientResponse post(const std::string& body, const std::string& path = "/v1/pipeline") {
+    auto response = http::Client({"127.0.0.1", server_.port()}, "").post(path, body);
     EXPECT_TRUE(response.ok());
     return response.ok() ? *response : http::ClientResponse{};
   }
@@ -170,6 +179,127 @@ TEST_F(PipelineHttp, BadBodiesAreNamed) {
   }
 }
 
+TEST_F(PipelineHttp, OrdersAreGivenAndEachStageAnswersForItself) {
+  engine_.replies = {{.stage = "front", .message = "recording"},
+                     {.stage = "think-0", .code = StatusCode::kUnsupported, .message = "no cache"}};
+  EXPECT_EQ(get("/start_profile").body,
+            R"({"success":true,"replies":[{"stage":"front","ok":true,"message":"recording"},)"
+            R"({"stage":"think-0","ok":false,"message":"no cache"}]})");
+  EXPECT_EQ(post("", "/stop_profile").status, 200);
+  EXPECT_EQ(post(R"({"timeout":2.5})", "/flush_cache").status, 200);
+  EXPECT_EQ(get("/flush_cache?timeout=0.25").status, 200);
+  using Action = wire::AdminAction;
+  EXPECT_EQ(engine_.orders, (std::vector<std::pair<Action, int64_t>>{{Action::kStartProfile, 30'000},
+                                                                     {Action::kStopProfile, 30'000},
+                                                                     {Action::kFlushCache, 2500},
+                                                                     {Action::kFlushCache, 250}}));
+}
+
+TEST_F(PipelineHttp, AnOrderThatFailsSaysWhereAndWhatTheOthersDid) {
+  engine_.replies = {{.stage = "a", .message = "flushed"},
+                     {.stage = "b", .code = StatusCode::kDeadline, .message = "b did not answer within 10 ms"}};
+  const auto late = get("/flush_cache");
+  EXPECT_EQ(late.status, 504);
+  EXPECT_NE(late.body.find("\"message\":\"b: b did not answer within 10 ms\""), std::string::npos) << late.body;
+  EXPECT_EQ(parsed(late.body)["replies"].size(), 2u);
+  engine_.replies = {{.stage = "a", .code = StatusCode::kUnsupported, .message = "a keeps no cache"}};
+  EXPECT_EQ(get("/flush_cache").status, 400);
+  engine_.replies.clear();
+  EXPECT_EQ(get("/flush_cache").status, 503);
+  const std::size_t before = engine_.orders.size();
+  for (const char* path : {"/flush_cache?timeout=0", "/flush_cache?timeout=601", "/flush_cache?timeout=x"}) {
+    EXPECT_EQ(get(path).status, 400) << path;
+  }
+  EXPECT_EQ(post(R"({"output_dir":"/etc"})", "/start_profile").status, 400);
+  EXPECT_EQ(engine_.orders.size(), before);
+}
+
+// Says so many events of 64 KiB from a thread of its own, each until it is taken.
+class FloodPipeline : public EchoPipeline {
+ public:
+  static constexpr uint64_t kEvents = 1024;  // 64 MiB in all
+  ~FloodPipeline() override {
+    stop_.store(true);
+    if (thread_.joinable()) thread_.join();
+  }
+  ReqId submit(PipelineRequest, Sink sink) override {
+    thread_ = std::thread([this, sink] { flood(sink); });
+    return ReqId{7};
+  }
+  void cancel(ReqId) override { cancelled.store(true); }
+  std::atomic<uint64_t> taken{0}, refused{0};
+  std::atomic<bool> cancelled{false};
+
+ private:
+  void flood(const Sink& sink) {
+    for (uint64_t i = 0; i <= kEvents; ++i) {
+      PipelineEvent event{.id = ReqId{7}, .end = i == kEvents, .stage = "x", .chunk_id = i};
+      event.value = Value(event.end ? "all" : std::string(64 << 10, static_cast<char>('a' + i % 26)));
+      while (!stop_.load() && !cancelled.load() && !sink(event)) {
+        ++refused;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      ++taken;
+    }
+  }
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+};
+
+class PipelineFlood : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { log_init("test", LogLevel::kError); }
+  void SetUp() override {
+    add_pipeline_routes(context_);
+    ASSERT_TRUE(server_.start().ok());
+    client_ = std::make_unique<http::testing::Client>(server_.port(), 16 << 10);
+    const std::string body = R"({"inputs":1,"stream":true})";
+    client_->send(
+        fmt::format("POST /v1/pipeline HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    "Content-Length: {}\r\n\r\n{}",
+                    body.size(), body));
+  }
+  // No more is taken, though the client is asked again and again.
+  bool stands_still() {
+    uint64_t before = 0, asked = 0;
+    return http::testing::eventually(
+        [&] {
+          if (engine_.taken.load() != before) before = engine_.taken.load(), asked = engine_.refused.load();
+          return engine_.refused.load() > asked + 50;
+        },
+        60'000);
+  }
+  void TearDown() override { server_.stop(); }
+
+  http::Server server_{http::ServerOptions{}};
+  FloodPipeline engine_;
+  PipelineContext context_{server_, engine_, "test"};
+  std::unique_ptr<http::testing::Client> client_;
+};
+
+// What the kernel keeps of a connection is not ours to bound: some MiB.
+TEST_F(PipelineFlood, AClientThatDoesNotReadStopsItsPipelineAndMayGoOn) {
+  ASSERT_TRUE(stands_still());
+  EXPECT_LT(engine_.taken.load(), FloodPipeline::kEvents / 4);
+  EXPECT_FALSE(engine_.cancelled.load());
+  const http::testing::Reply reply = client_->read_reply();
+  ASSERT_TRUE(reply.complete);
+  EXPECT_EQ(engine_.taken.load(), FloodPipeline::kEvents + 1);
+  std::size_t at = 0;
+  for (uint64_t i = 0; i < FloodPipeline::kEvents; ++i) {
+    const std::string wanted = fmt::format("\"chunk_id\":{},\"value\":\"{}", i, static_cast<char>('a' + i % 26));
+    at = reply.body.find(wanted, at);
+    ASSERT_NE(at, std::string::npos) << wanted;
+  }
+  EXPECT_TRUE(reply.body.ends_with("data: {\"id\":\"7\",\"result\":\"all\"}\n\ndata: [DONE]\n\n"));
+}
+
+TEST_F(PipelineFlood, AClientThatLeavesWithoutReadingCancels) {
+  ASSERT_TRUE(stands_still());
+  client_->reset();
+  EXPECT_TRUE(http::testing::eventually([this] { return engine_.cancelled.load(); }, 60'000));
+}
+
 TEST_F(PipelineHttp, SaysHowItIs) {
   EXPECT_EQ(get("/ready").status, 200);
   EXPECT_EQ(get("/v1/pipeline").body, "<svg/>");
@@ -177,6 +307,12 @@ TEST_F(PipelineHttp, SaysHowItIs) {
   EXPECT_EQ(get("/ready").status, 503);
   EXPECT_EQ(get("/live").status, 200);
   EXPECT_NE(get("/").body.find("echo"), std::string::npos);
+  engine_.state.stages = {{.stage = "far", .metrics = {{"control_links_total{process=far-1,event=lost}", 3}}}};
+  const std::string told = get("/metrics").body;
+  EXPECT_NE(told.find("millrace:control_links_total{event=\"lost\",pipeline=\"echo\",process=\"far-1\",replica=\"0\","
+                      "stage=\"far\"} 3\n"),
+            std::string::npos)
+      << told;
   engine_.state.stages = {
       {.stage = "think", .state = wire::StageState::kReady, .running = 3, .metrics = {{"held_bytes", 5}}}};
   EXPECT_NE(get("/metrics").body.find("millrace:held_bytes{pipeline=\"echo\",replica=\"0\",stage=\"think\"} 5\n"),

@@ -1,5 +1,6 @@
 #include "api/samples.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -7,6 +8,34 @@
 
 namespace millrace::api {
 namespace {
+
+constexpr std::size_t kMaxStageLabels = 8;  // of one number of a stage
+
+bool is_word(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+// A stage's number may have labels in its name: "control_links_total{event=lost}". What is no such form is left alone.
+void split_labels(std::string& name, MetricLabels& labels) {
+  const std::size_t open = name.find('{');
+  if (open == std::string::npos || name.back() != '}') return;
+  const std::string list = name.substr(open + 1, name.size() - open - 2);
+  MetricLabels found;
+  for (std::size_t at = 0; at <= list.size() && found.size() < kMaxStageLabels;) {
+    const std::size_t end = std::min(list.find(',', at), list.size());
+    const std::string entry = list.substr(at, end - at);
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos) return;
+    std::string key = entry.substr(0, equals), value = entry.substr(equals + 1);
+    if (!is_word(key) || !is_word(value)) return;
+    found.emplace_back(std::move(key), std::move(value));
+    at = end + 1;
+  }
+  name.resize(open);
+  for (auto& label : found) labels.push_back(std::move(label));
+}
 
 // A heartbeat's own numbers, then the metrics that the stage sends by name.
 void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& stage, bool replicas) {
@@ -35,8 +64,11 @@ void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& sta
     add("num_pages", "Pages of the KV cache.", stage.pages_total);
     add("weight_version", "The version of the weights.", static_cast<double>(stage.weight_version));
   }
-  for (const wire::Metric& metric : stage.metrics)
-    out.push_back({metric.name, "Told by the stage.", labels, metric.value});
+  for (const wire::Metric& metric : stage.metrics) {
+    MetricSample sample{metric.name, "Told by the stage.", labels, metric.value};
+    split_labels(sample.name, sample.labels);
+    out.push_back(std::move(sample));
+  }
 }
 
 std::vector<MetricSample> http_samples(const http::ServerStats& stats) {

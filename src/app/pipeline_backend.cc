@@ -46,16 +46,18 @@ class PipelineBackend::Doors : public CoordinatorDoors {
   std::unique_ptr<AbortPublisher> aborts_;
 };
 
-PipelineBackend::PipelineBackend(PipelineSpec spec, std::string file, std::string log_level)
+PipelineBackend::PipelineBackend(PipelineSpec spec, std::string file, std::string log_level, std::string profile_folder)
     : spec_(std::move(spec)),
       file_(std::move(file)),
       log_level_(std::move(log_level)),
       picture_(to_svg(spec_)),
-      library_(make_library()) {}
+      library_(make_library()),
+      profile_(std::move(profile_folder)) {}
 
 Result<std::unique_ptr<PipelineBackend>> PipelineBackend::make(PipelineSpec spec, std::string file, bool single,
-                                                               std::string log_level) {
-  std::unique_ptr<PipelineBackend> backend(new PipelineBackend(std::move(spec), std::move(file), std::move(log_level)));
+                                                               std::string log_level, std::string profile_folder) {
+  std::unique_ptr<PipelineBackend> backend(
+      new PipelineBackend(std::move(spec), std::move(file), std::move(log_level), std::move(profile_folder)));
   RETURN_IF_ERROR(backend->open(single));
   return backend;
 }
@@ -121,6 +123,8 @@ ChildSpec PipelineBackend::child(const std::string& process) {
             add("--incarnation", std::to_string(incarnation));
             add("--parent", std::to_string(::getpid()));
             add("--log-level", log_level_);
+            if (!spec_.control.empty()) add("--join", spec_.control);
+            if (!spec_.key_file.empty()) add("--key-file", spec_.key_file);
             for (const PipelineSeat& seat : seats_of(process)) {
               add("--seat", fmt::format("{}:{}", seat.stage, seat.replica));
             }
@@ -162,6 +166,7 @@ void PipelineBackend::stop() {
   if (here_) here_->stop();
   coordinator_->request_stop();
   if (thread_.joinable()) thread_.join();
+  if (profile_writer_.joinable()) profile_writer_.join();
   for (auto& [name, relay] : relays_) relay->close();
 }
 
@@ -183,16 +188,59 @@ ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
   return coordinator_->submit(std::move(request.inputs), std::move(options),
                               [sink = std::move(sink)](PipelineNews& news) {
                                 if (news.kind == PipelineNews::Kind::kAccepted) return SinkAnswer::kTaken;
-                                const PipelineEvent event{.id = news.id,
-                                                          .end = news.kind == PipelineNews::Kind::kEnd,
-                                                          .stage = std::move(news.stage),
-                                                          .modality = std::move(news.modality),
-                                                          .chunk_id = news.chunk_id,
-                                                          .value = std::move(news.value),
-                                                          .status = std::move(news.status)};
-                                sink(event);
-                                return SinkAnswer::kTaken;
+                                PipelineEvent event{.id = news.id,
+                                                    .end = news.kind == PipelineNews::Kind::kEnd,
+                                                    .stage = news.stage,
+                                                    .modality = news.modality,
+                                                    .chunk_id = news.chunk_id,
+                                                    .value = std::move(news.value),
+                                                    .status = news.status};
+                                if (sink(event)) return SinkAnswer::kTaken;
+                                news.value = std::move(event.value);
+                                return SinkAnswer::kFull;
                               });
+}
+
+// ---- orders
+
+namespace {
+
+wire::AdminReply of_front(const Result<std::string>& answer) {
+  return {.stage = std::string(kFrontProcess),
+          .code = answer.ok() ? StatusCode::kOk : answer.status().code(),
+          .message = answer.ok() ? *answer : answer.status().message()};
+}
+
+}  // namespace
+
+// The argument for the stages.
+Result<std::string> PipelineBackend::begin_order(wire::AdminAction action) {
+  if (action == wire::AdminAction::kStartProfile) return profile_.start();
+  if (action == wire::AdminAction::kStopProfile) return profile_.begin_stop();
+  return std::string();
+}
+
+void PipelineBackend::admin(wire::AdminAction action, int64_t timeout_ms, OrderDone done) {
+  Result<std::string> argument = begin_order(action);
+  if (!argument.ok()) return done({of_front(argument)});
+  PipelineOrder order{.action = action, .argument = std::move(argument).value(), .timeout_ms = timeout_ms};
+  coordinator_->admin(std::move(order), [this, action, done](std::vector<wire::AdminReply> replies) {
+    if (action == wire::AdminAction::kStopProfile) return end_profile(std::move(replies), done);
+    if (action == wire::AdminAction::kStartProfile) {
+      replies.insert(replies.begin(), of_front(std::string("recording")));
+    }
+    done(std::move(replies));
+  });
+}
+
+// Files are written aside: the pipeline goes on meanwhile.
+void PipelineBackend::end_profile(std::vector<wire::AdminReply> replies, OrderDone done) {
+  std::lock_guard lock(writer_mutex_);
+  if (profile_writer_.joinable()) profile_writer_.join();
+  profile_writer_ = std::thread([this, replies = std::move(replies), done = std::move(done)]() mutable {
+    replies.insert(replies.begin(), of_front(profile_.finish()));
+    done(std::move(replies));
+  });
 }
 
 Health PipelineBackend::health() const {
@@ -201,6 +249,35 @@ Health PipelineBackend::health() const {
           .draining = health.draining,
           .reason = std::move(health.reason),
           .stages = std::move(health.stages)};
+}
+
+std::vector<MetricSample> PipelineBackend::samples() const {
+  const CoordinatorBooks books = coordinator_->books();
+  std::vector<MetricSample> out;
+  const auto add = [&out](const char* name, const char* help, auto value, MetricLabels labels = {}) {
+    out.push_back({name, help, std::move(labels), static_cast<double>(value)});
+  };
+  const auto ended = [&add](const char* state, uint64_t count) {
+    add("pipeline_requests_total", "Requests that have ended, by how.", count, {{"state", state}});
+  };
+  ended("completed", books.completed), ended("failed", books.failed), ended("aborted", books.aborted);
+  ended("refused", books.refused);
+  add("live_requests", "Requests under way.", books.live);
+  add("pipeline_open_aborts", "Aborts that some stage has not acknowledged.", books.open_aborts);
+  add("pipeline_client_chunks", "Pieces of answers that wait for their clients.", books.queued_chunks);
+  add("pipeline_client_bytes", "Their bytes.", books.queued_bytes);
+  add("pipeline_fetches", "Payloads on their way to the coordinator.", books.fetches);
+  const auto ignored = [&add](const char* why, uint64_t count) {
+    add("pipeline_news_ignored_total", "Messages to the coordinator that changed nothing.", count, {{"why", why}});
+  };
+  ignored("late", books.late), ignored("repeated", books.repeated), ignored("unexpected", books.ignored);
+  ignored("fenced", books.fenced), ignored("unknown", books.unknown);
+  for (const auto& [name, relay] : relays_) {
+    const RelayBooks of = relay->books();
+    add("pipeline_relay_puts", "Payloads that the coordinator offers.", of.puts, {{"relay", name}});
+    add("pipeline_relay_held_bytes", "Bytes that the coordinator's relays hold.", of.held_bytes, {{"relay", name}});
+  }
+  return out;
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "app/pipeline_place.h"
 #include "pipeline/coordinator_payloads.h"
 #include "pipeline/coordinator_thread.h"
+#include "pipeline/profile.h"
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
 #include "stages/pipeline_engine.h"
@@ -22,9 +24,12 @@ namespace millrace {
 
 class PipelineBackend : public PipelineEngine {
  public:
+  using OrderDone = std::function<void(std::vector<wire::AdminReply>)>;
+
   // `file` is given to the child processes, which read it again. `single`: all stages of this host in this process.
+  // `profile_folder`: of traces; empty: the user's own.
   static Result<std::unique_ptr<PipelineBackend>> make(PipelineSpec spec, std::string file, bool single,
-                                                       std::string log_level);
+                                                       std::string log_level, std::string profile_folder);
   ~PipelineBackend() override;
 
   void start();
@@ -39,22 +44,27 @@ class PipelineBackend : public PipelineEngine {
 
   ReqId submit(PipelineRequest request, Sink sink) override;
   void cancel(ReqId id) override { coordinator_->abort(id); }
+  void admin(wire::AdminAction action, int64_t timeout_ms, OrderDone done) override;
   Health health() const override;
+  std::vector<MetricSample> samples() const override;
   const std::string& name() const override { return spec_.name; }
   const std::string& picture() const override { return picture_; }
 
  private:
   class Doors;
-  PipelineBackend(PipelineSpec spec, std::string file, std::string log_level);
+  PipelineBackend(PipelineSpec spec, std::string file, std::string log_level, std::string profile_folder);
   Status open(bool single);
   void child_starts(const std::string& process, uint64_t incarnation);
   void child_died(const std::string& process, uint64_t incarnation, const std::string& how);
   std::vector<PipelineSeat> seats_of(const std::string& process) const;
   ChildSpec child(const std::string& process);
+  Result<std::string> begin_order(wire::AdminAction action);
+  void end_profile(std::vector<wire::AdminReply> replies, OrderDone done);
 
   const PipelineSpec spec_;
   const std::string file_, log_level_, picture_;
   const Library library_;
+  ProfileRecorder profile_;
   ZmqContext zmq_;  // outlives the sockets of everything below
   std::unique_ptr<RunDir> run_dir_;
   std::unique_ptr<PipelinePlace> place_;
@@ -67,6 +77,8 @@ class PipelineBackend : public PipelineEngine {
   std::unique_ptr<PipelineHost> here_;
   std::unique_ptr<Supervisor> supervisor_;
   std::thread thread_;
+  std::mutex writer_mutex_;
+  std::thread profile_writer_;  // one at a time, as there is one profile
   std::atomic<bool> failed_{false};
   bool stopped_ = false;
 };

@@ -27,6 +27,10 @@ void describe(const PipelineSpec& spec, const std::string& file) {
     if (stage.terminal) std::printf(" terminal");
     if (!stage.stream_to.empty()) std::printf(" ~> %s", listed(stage.stream_to).c_str());
     if (!stage.wait_for.empty()) std::printf(" waits for %s", listed(stage.wait_for).c_str());
+    if (stage.stalled_ms == 0) std::printf(" never stalls");
+    if (stage.stalled_ms > 0 && stage.stalled_ms != loop::kWorkerStalledMs) {
+      std::printf(" stalls at %g s", static_cast<double>(stage.stalled_ms) / 1000);
+    }
     if (stage.replicas > 1) std::printf(" x %d", stage.replicas);
     std::printf(" [%s%s%s]\n", stage.process.c_str(), stage.host.empty() ? "" : " on ", stage.host.c_str());
   }

@@ -146,8 +146,8 @@ int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& s
 
 // At a signal, what is running may end within the limit, or until a second one.
 int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_t& signals) {
-  auto backend =
-      PipelineBackend::make(std::move(spec), options.pipeline, options.placement == "single", options.model.log_level);
+  auto backend = PipelineBackend::make(std::move(spec), options.pipeline, options.placement == "single",
+                                       options.model.log_level, options.profile_dir);
   if (!backend.ok()) return print_error(backend.status()), kExitBadInput;
   http::Server server(server_options(options));
   api::PipelineContext context{server, **backend, kVersion};

@@ -1,8 +1,12 @@
 #include "control/counters.h"
 
 #include <atomic>
+#include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/log.h"
+#include "wire/limits.h"
 
 namespace millrace {
 namespace {
@@ -12,6 +16,8 @@ constexpr uint64_t kLogged = 100;  // of each kind, then silence: a hostile peer
 std::array<std::atomic<uint64_t>, kBadFrameReasons> g_bad_frames{};
 std::array<std::atomic<uint64_t>, kLinkEvents> g_links{};
 std::atomic<uint64_t> g_dropped_hints{0};
+std::mutex g_foreign_mutex;
+std::set<std::pair<uint64_t, std::string>> g_foreign_peers;  // under the mutex
 
 }  // namespace
 
@@ -33,6 +39,16 @@ void count(BadFrame reason, std::string_view detail) {
   }
 }
 
+void count_foreign(uint64_t version, const std::string& peer) {
+  g_bad_frames[static_cast<std::size_t>(BadFrame::kVersion)].fetch_add(1);
+  {
+    std::lock_guard lock(g_foreign_mutex);
+    if (g_foreign_peers.size() >= kMaxForeignPeers || !g_foreign_peers.emplace(version, peer).second) return;
+  }
+  LOG_WARNING("{} speaks wire version {}; wanted {}: its frames are dropped (start both with the same build)",
+              peer.empty() ? "a peer" : peer, version, wire::kWireVersion);
+}
+
 void count(LinkEvent event) {
   const uint64_t before = g_links[static_cast<std::size_t>(event)].fetch_add(1);
   // Only a key that does not fit is somebody's mistake for certain; the rest is ends and restarts, too.
@@ -48,6 +64,8 @@ ControlCounters control_counters() {
   for (std::size_t i = 0; i < kBadFrameReasons; ++i) out.bad_frames[i] = g_bad_frames[i].load();
   for (std::size_t i = 0; i < kLinkEvents; ++i) out.links[i] = g_links[i].load();
   out.abort_hints_dropped = g_dropped_hints.load();
+  std::lock_guard lock(g_foreign_mutex);
+  out.foreign_peers = g_foreign_peers.size();
   return out;
 }
 
@@ -66,6 +84,10 @@ std::vector<MetricSample> control_samples() {
                    {{"event", std::string(link_event_name(static_cast<LinkEvent>(i)))}},
                    static_cast<double>(now.links[i])});
   }
+  out.push_back({"control_foreign_peers",
+                 "Peers that spoke another version of the wire protocol.",
+                 {},
+                 static_cast<double>(now.foreign_peers)});
   out.push_back({"control_abort_hints_dropped_total",
                  "Abort hints that a full queue could not take.",
                  {},

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,8 @@ enum class LinkEvent : uint8_t {
 };
 inline constexpr std::size_t kLinkEvents = 4;
 
+inline constexpr std::size_t kMaxForeignPeers = 64;
+
 std::string_view bad_frame_name(BadFrame reason);   // "malformed"
 std::string_view link_event_name(LinkEvent event);  // "refused_auth"
 
@@ -38,6 +41,7 @@ struct ControlCounters {
   std::array<uint64_t, kBadFrameReasons> bad_frames{};
   std::array<uint64_t, kLinkEvents> links{};
   uint64_t abort_hints_dropped = 0;  // for a subscriber whose queue was full
+  uint64_t foreign_peers = 0;        // who spoke another version, kMaxForeignPeers at most
 
   uint64_t of(BadFrame reason) const { return bad_frames[static_cast<std::size_t>(reason)]; }
   uint64_t of(LinkEvent event) const { return links[static_cast<std::size_t>(event)]; }
@@ -49,6 +53,9 @@ std::vector<MetricSample> control_samples();
 
 void count(BadFrame reason, std::string_view detail);  // also logs the first hundred of a kind
 void count(LinkEvent event);
+// A frame of another version of the wire protocol; `peer` as far as it is known. Logged once for each peer and version,
+// of which kMaxForeignPeers are remembered; those beyond are counted alone.
+void count_foreign(uint64_t version, const std::string& peer);
 void count_dropped_hint();
 
 }  // namespace millrace

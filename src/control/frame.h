@@ -4,12 +4,14 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "wire/messages.h"
 
 namespace millrace {
 
-// nullopt: refused and counted.
-std::optional<wire::Message> decode_frame(std::span<const char> frame);
+// nullopt: refused and counted. A Register of another version is counted too, and handed on: whoever leads may refuse
+// it in words that its sender reads. `peer`: who sent it, for the log, where that is known.
+std::optional<wire::Message> decode_frame(std::span<const char> frame, std::string_view peer = {});
 
 }  // namespace millrace

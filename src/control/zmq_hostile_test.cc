@@ -144,6 +144,40 @@ TEST_F(ZmqHostile, EveryReasonIsCounted) {
   zmq_close(peer);
 }
 
+// What all versions have in common is enough to know who it is; each is told of once.
+TEST_F(ZmqHostile, OtherVersionsAreCountedOnceAPeerAndJoinersAreHandedOn) {
+  const ControlCounters before = control_counters();
+  void* const peer = zmq_socket(zmq_.handle(), ZMQ_PUSH);
+  ASSERT_EQ(zmq_connect(peer, in_->endpoint().c_str()), 0);
+  const auto put = [&](const wire::Message& message) {
+    std::string frame = *wire::encode(message);
+    frame[2] = 99;
+    EXPECT_EQ(zmq_send(peer, frame.data(), frame.size(), 0), static_cast<int>(frame.size()));
+  };
+  const wire::Origin origin{.session = 3, .stage = "stranger", .replica = 1, .incarnation = 2};
+  for (int i = 0; i < 3; ++i) put(wire::AbortAck{.id = ReqId{4}, .from = origin});
+  put(wire::StageStatus{.stage = "another"});
+  wire::Register registration{.self = {.stage = "joiner", .replica = 2, .incarnation = 77}, .reply_to = "ipc:///x"};
+  registration.self.relays = {{"shm", {"address"}}};
+  put(registration);
+  std::optional<wire::Message> heard;
+  for (int i = 0; i < 100 && !heard; ++i) heard = in_->receive(100);
+  ASSERT_TRUE(heard && std::holds_alternative<wire::Register>(*heard));
+  const auto& joiner = std::get<wire::Register>(*heard);
+  EXPECT_EQ(joiner.wire_version, 99u);
+  EXPECT_EQ(joiner.self.stage, "joiner");
+  EXPECT_EQ(joiner.self.replica, 2u);
+  EXPECT_EQ(joiner.self.incarnation, 77u);
+  EXPECT_EQ(joiner.reply_to, "ipc:///x");
+  const ControlCounters now = control_counters();
+  EXPECT_EQ(now.of(BadFrame::kVersion) - before.of(BadFrame::kVersion), 5u);
+  EXPECT_EQ(now.foreign_peers - before.foreign_peers, 3u);  // stranger, another, joiner
+  EXPECT_EQ(now.of(BadFrame::kMalformed), before.of(BadFrame::kMalformed));
+  const int linger = 0;
+  zmq_setsockopt(peer, ZMQ_LINGER, &linger, sizeof linger);
+  zmq_close(peer);
+}
+
 TEST(ControlCounters, StandInTheMetrics) {
   count(BadFrame::kVersion, "test");
   const Metrics metrics("millrace:");

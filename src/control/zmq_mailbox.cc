@@ -38,7 +38,8 @@ class ZmqInbox final : public Inbox {
       return std::nullopt;
     }
     if (zmq_msg_more(&frame_) != 0) return drop_parts();
-    return decode_frame({static_cast<const char*>(zmq_msg_data(&frame_)), zmq_msg_size(&frame_)});
+    const char* peer = zmq_msg_gets(&frame_, "Peer-Address");  // null where the transport has none
+    return decode_frame({static_cast<const char*>(zmq_msg_data(&frame_)), zmq_msg_size(&frame_)}, peer ? peer : "");
   }
 
   std::shared_ptr<Waker> waker() override {

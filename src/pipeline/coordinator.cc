@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "stages/loop/replica_choice.h"
 
 namespace millrace {
@@ -149,6 +150,7 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
       return status;
     }
     request->sink = sink;
+    trace::async_begin("request", "coordinator", id.value);
     deadlines_.emplace(request->deadline_ms, id.value);
     unsent_.insert(id);
     table_.emplace(id, std::move(request));
@@ -199,10 +201,12 @@ void Coordinator::end(ReqId id, PipelineNews news, bool tell, int64_t now_ms) {
   const auto found = table_.find(id);
   if (found == table_.end()) return;
   const std::unique_ptr<LiveRequest> request = std::move(found->second);
+  trace::async_end("request", "coordinator", id.value);
   table_.erase(found);
   deadlines_.erase({request->deadline_ms, id.value});
   unsent_.erase(id);
   blocked_.erase(id);
+  streaming_.erase(id);
   counts_.queued_chunks -= request->queued_chunks;
   counts_.queued_bytes -= request->queued_bytes;
   payloads_.forget(id);
@@ -280,6 +284,7 @@ void Coordinator::tick(int64_t now_ms) {
   for (const ReqId id : unsent) try_start(id, now_ms);
   const std::vector<ReqId> blocked(blocked_.begin(), blocked_.end());
   for (const ReqId id : blocked) flush(id, now_ms);
+  acknowledge_due(now_ms);
   end_late(now_ms);
   retry_aborts(now_ms);
   orders_.tick(now_ms);

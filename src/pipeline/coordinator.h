@@ -11,11 +11,14 @@
 // those that still need a terminal which can be reached from it.
 //
 // Terminals' results and chunks may come through relays. They are fetched aside, and the sink gets them in the order
-// of each terminal. A sink that cannot take more says so; what waits for it is bounded, and over the bound its request,
-// and no other, fails with kResourceExhausted.
+// of each terminal. A sink that cannot take more says so. The stages hear how much it has taken and keep a window (at
+// most wire::kMaxUnackedChunks chunks and kMaxUnackedClientBytes are on their way), so that a slow client slows its own
+// request down and nothing grows. What waits here is bounded all the same, and over the bound its request, and no
+// other, fails with kResourceExhausted.
 //
 // The core waits for nothing and looks at no clock: handle() and tick() are given the time. coordinator.cc holds the
-// requests' part, coordinator_news.cc what terminals say, coordinator_stages.cc members, aborts and health.
+// requests' part, coordinator_news.cc what terminals say, coordinator_acks.cc what they hear of it,
+// coordinator_stages.cc members, aborts and health.
 //
 // Owner: whoever composes the pipeline (coordinator_thread.h makes a thread of it). Thread safety: none, except that
 // the data plane may answer on any thread. Sinks are called from inside the functions that take the time, and must not
@@ -46,6 +49,8 @@ inline constexpr int kCoordinatorTickMs = 20;
 inline constexpr int64_t kAbortRetryMs = 500;
 inline constexpr int kMaxAbortTries = 240;               // then the stage is at fault, and said to be in the log
 inline constexpr int64_t kFetchTimeoutMs = 10'000;       // of one payload of a terminal; or less, by the deadline
+inline constexpr int64_t kClientAckMs = 100;             // what the sink took is acknowledged after this time
+inline constexpr int64_t kAckRepeatMs = 500;             // and again after this, doubled each time: it may be lost
 inline constexpr int kMaxIdTries = 1 << 16;              // ids drawn for one request
 inline constexpr std::size_t kMaxStrangers = 16;         // doors kept to those whose registration was refused
 inline constexpr std::size_t kOpenAbortsPerRequest = 4;  // open aborts at most: so many for each live request allowed
@@ -137,6 +142,11 @@ class Coordinator {
   void finish(LiveRequest& request, int64_t now_ms);
   void late_news(ReqId id, const wire::Payload* payload);
 
+  // coordinator_acks.cc: the window of what streams to a client.
+  void watch_acks(LiveRequest& request, int64_t now_ms);
+  void acknowledge(LiveRequest& request, std::size_t stage, Feed& feed, int64_t now_ms);
+  void acknowledge_due(int64_t now_ms);
+
   // coordinator_stages.cc
   void pump_members(int64_t now_ms);
   void joined(std::size_t seat);
@@ -170,6 +180,8 @@ class Coordinator {
   std::set<std::pair<int64_t, uint64_t>> deadlines_;  // (ms, request)
   std::set<ReqId> unsent_;                            // pending
   std::set<ReqId> blocked_;                           // whose sink could not take more
+  std::set<ReqId> streaming_;                         // whose stages wait for acknowledgements of chunks
+  int64_t next_acks_ms_ = 0;
   std::unordered_map<ReqId, OpenAbort> aborts_;
   std::shared_ptr<Arrivals> arrivals_;
   CoordinatorBooks counts_;  // the counting part of it

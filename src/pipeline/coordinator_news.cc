@@ -214,6 +214,7 @@ void Coordinator::flush(ReqId id, int64_t now_ms) {
     blocked_.erase(id);
   }
   if (Status status = over_limit(*request); !status.ok()) return fail(id, status, now_ms);
+  watch_acks(*request, now_ms);
   if (request->open == 0 && request->queued_chunks == 0) finish(*request, now_ms);
 }
 
@@ -231,6 +232,7 @@ bool Coordinator::flush_feed(LiveRequest& request, std::size_t stage, Feed& feed
     }
     --request.queued_chunks, --counts_.queued_chunks;
     request.queued_bytes -= piece.bytes, counts_.queued_bytes -= piece.bytes;
+    ++feed.taken, feed.taken_bytes += piece.bytes;
     feed.pieces.pop_front();
   }
   return true;

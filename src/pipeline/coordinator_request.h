@@ -36,7 +36,7 @@ struct PipelineNews {
   Status status;  // end
 };
 
-// kFull: the news was not taken; it is said again later. Accepted and end are always taken.
+// kFull: the news was not taken; it is said again later. Accepted, and an end that is an error, are always taken.
 enum class SinkAnswer : uint8_t { kTaken, kFull };
 using PipelineSink = std::function<SinkAnswer(PipelineNews& news)>;
 
@@ -92,6 +92,11 @@ struct Feed {
   std::deque<Piece> pieces;        // that the sink has not taken
   std::optional<uint64_t> chunks;  // how many there are in all: it has completed
   std::optional<Value> result;     // once it is here
+  uint64_t taken = 0;              // chunks, by the sink
+  uint64_t acked = 0;              // of these, told the stage
+  std::size_t taken_bytes = 0;     // since then
+  int64_t ack_gap_ms = 0;          // between the last word and its repetition
+  int64_t ack_again_ms = 0;
   // Everything of it has come; its stage is not needed any more.
   bool settled() const {
     if (!chunks || !result || next_chunk != *chunks) return false;

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "pipeline/testing/coordinator_harness.h"
+#include "wire/codec.h"
+#include "wire/limits.h"
 
 namespace millrace::testing {
 namespace {
@@ -262,6 +264,31 @@ TEST_F(CoordinatorStages, AFullInboxIsAnAnswerToo) {
   Answer answer;
   core->admin({.stages = {"tone"}, .timeout_ms = 1000}, answer.done(), now);
   EXPECT_EQ(answer.of("tone").code, StatusCode::kResourceExhausted);
+}
+
+TEST_F(CoordinatorStages, OneOfAnotherWireVersionIsRefusedInItsOwn) {
+  wire::Register message = registration("think", 0, 9);
+  message.reply_to = "its-door";
+  message.wire_version = wire::kWireVersion + 1;
+  core->handle(message, now);
+  open("its-door");
+  const auto said = dynamic_cast<StageBox&>(*boxes["its-door"]).take<wire::Welcome>();
+  ASSERT_EQ(said.size(), 1u);
+  ASSERT_TRUE(said[0].refused);
+  EXPECT_EQ(said[0].refused->code, StatusCode::kConflict);
+  EXPECT_EQ(
+      said[0].refused->message,
+      fmt::format("stage 'think' speaks wire version {}; the coordinator speaks {}: start both with the same build",
+                  wire::kWireVersion + 1, wire::kWireVersion));
+  EXPECT_EQ(said[0].incarnation, 9u);
+  // Its frame has the joiner's version, and is our own but for that.
+  const std::string frame = *wire::encode(said[0]);
+  EXPECT_EQ(frame[2], static_cast<char>(wire::kWireVersion + 1));
+  EXPECT_FALSE(wire::decode(frame).ok());
+  std::string ours = frame;
+  ours[2] = static_cast<char>(wire::kWireVersion);
+  EXPECT_TRUE(wire::decode(ours).ok());
+  EXPECT_TRUE(core->health().ready);  // who is in stays in
 }
 
 }  // namespace

@@ -410,5 +410,57 @@ TEST_F(CoordinatorTest, MessagesThatAreNotForACoordinatorAreCounted) {
   EXPECT_EQ(core->books().late, 1u);
 }
 
+// ---- the window of what streams to a client
+
+TEST_F(CoordinatorTest, TerminalsHearWhatTheClientHasTaken) {
+  Client client;
+  const ReqId id = submit(client);
+  const auto acks = [this] {
+    std::vector<uint64_t> out;
+    for (const auto& ack : box("decode").take<wire::DataAck>()) {
+      EXPECT_EQ(ack.from, (wire::Origin{.session = kSession}));
+      EXPECT_EQ(ack.to, "decode");
+      out.push_back(ack.chunks.value());
+    }
+    return out;
+  };
+  for (uint64_t i = 0; i < 40; ++i) chunk(id, "decode", i, in_tree(Value("x")));
+  EXPECT_EQ(acks(), std::vector<uint64_t>{32});
+  now += kClientAckMs;
+  core->tick(now);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{40});
+  client.full = true;
+  for (uint64_t i = 40; i < 100; ++i) chunk(id, "decode", i, in_tree(Value("x")));
+  now += kClientAckMs;
+  core->tick(now);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{});
+  client.full = false;
+  core->client_ready(id, now);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{100});
+  // A word that may be lost is repeated, ever more rarely, until the terminal has completed.
+  pass(500 + 1000 + 2000);
+  EXPECT_EQ(acks(), (std::vector<uint64_t>{100, 100, 100}));
+  complete(id, "decode", in_tree(Value("text")), 100);
+  pass(10'000);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{});
+  EXPECT_TRUE(box("tone").take<wire::DataAck>().empty());
+  core->cancel(id, now);
+  acknowledge_aborts();
+  expect_quiet();
+}
+
+TEST_F(CoordinatorTest, ManyBytesAreAcknowledgedSooner) {
+  Client client;
+  const ReqId id = submit(client, {.terminals = kDecodeAlone});
+  const std::string megabyte(1 << 20, 'x');
+  chunk(id, "decode", 0, in_tree(Value(megabyte)));
+  EXPECT_TRUE(box("decode").take<wire::DataAck>().empty());
+  chunk(id, "decode", 1, in_tree(Value(megabyte)));
+  EXPECT_EQ(box("decode").take<wire::DataAck>().size(), 1u);
+  core->cancel(id, now);
+  pass(1000);
+  EXPECT_TRUE(box("decode").take<wire::DataAck>().empty());
+}
+
 }  // namespace
 }  // namespace millrace::testing

@@ -134,6 +134,7 @@ void CoordinatorThread::run() {
     {
       std::lock_guard lock(mutex_);
       const int64_t now_ms = monotonic_ms();
+      trace::Span span(message ? "messages" : "tick", "coordinator");
       const bool woken = !message;
       for (int i = 0; message; message = ++i < kMaxBatch ? inbox_->receive(0) : std::nullopt) {
         core_.handle(std::move(*message), now_ms);
@@ -161,6 +162,8 @@ void CoordinatorThread::deliver() {
     deliveries.swap(deliveries_);
     calls.swap(calls_);
   }
+  if (deliveries.empty() && calls.empty()) return;
+  trace::Span span("deliver", "coordinator");
   for (Delivery& delivery : deliveries) {
     const ReqId id = delivery.news.id;
     deliver(*delivery.client, std::move(delivery.news));
@@ -182,12 +185,14 @@ void CoordinatorThread::deliver(Client& client, PipelineNews news) {
 // True when all is said.
 bool CoordinatorThread::say_held(Client& client) {
   while (!client.held.empty()) {
-    if (client.sink(client.held.front()) == SinkAnswer::kFull &&
-        client.held.front().kind == PipelineNews::Kind::kChunk) {
+    PipelineNews& news = client.held.front();
+    const bool may_wait = news.kind == PipelineNews::Kind::kChunk || news.status.ok();
+    if (client.sink(news) == SinkAnswer::kFull && may_wait) {
       client.full.store(true);
       return false;
     }
     client.held.pop_front();
+    if (client.held_until_ms != 0) client.held_until_ms = monotonic_ms() + kSlowClientMs;  // it does read
   }
   client.full.store(false);
   return true;

@@ -2,7 +2,8 @@
 //
 // The core is under one lock; sinks, orders' answers and the supervisor are called without it, on the coordinator's
 // thread, in order, so a sink may take locks of its own. A sink that said kFull hears the same news again with the next
-// round; what it has not taken kSlowClientMs after its request ended otherwise is given up, and its end says so.
+// round; when it takes nothing for kSlowClientMs after its request ended otherwise, the rest is given up, and its end
+// says so.
 //
 // Owned by app/. Thread safety: run() on the coordinator's thread; everything else from any thread. A sink must not
 // block and must not call back into this. After abort() has returned, one piece of news that was under way may arrive.

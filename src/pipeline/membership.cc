@@ -27,6 +27,11 @@ std::optional<std::size_t> Membership::find(const std::string& stage, uint32_t r
 // kUnavailable: it may try again as it is; everything else is for good.
 Status Membership::may_register(const wire::Register& message) const {
   const wire::Peer& self = message.self;
+  if (message.wire_version != wire::kWireVersion) {
+    return error(StatusCode::kConflict,
+                 "stage '{}' speaks wire version {}; the coordinator speaks {}: start both with the same build",
+                 self.stage, message.wire_version, wire::kWireVersion);
+  }
   const auto index = find(self.stage, self.replica);
   if (!index) {
     if (!find(self.stage, 0)) {
@@ -69,6 +74,7 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
     const wire::Failure why{.code = status.code(), .message = status.message()};
     wire::Welcome refusal{.from = self(), .stage = message.self.stage, .incarnation = message.self.incarnation};
     refusal.refused = why;
+    refusal.wire_version = message.wire_version;
     messages_.push_back({.reply_to = message.reply_to, .message = std::move(refusal)});
     return;
   }

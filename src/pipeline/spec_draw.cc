@@ -46,6 +46,13 @@ std::string place(const StageSpec& stage) {
   return stage.host.empty() ? stage.process : fmt::format("{} on {}", stage.process, stage.host);
 }
 
+// The same, and how long a call of its worker may take where that is not as usual.
+std::string third_line(const StageSpec& stage) {
+  if (stage.stalled_ms == loop::kWorkerStalledMs) return place(stage);
+  if (stage.stalled_ms == 0) return place(stage) + ", never stalls";
+  return fmt::format("{}, stalls at {:g} s", place(stage), static_cast<double>(stage.stalled_ms) / 1000);
+}
+
 std::string second_line(const StageSpec& stage) {
   return stage.replicas > 1 ? fmt::format("{} x {}", stage.worker, stage.replicas) : stage.worker;
 }
@@ -100,7 +107,7 @@ std::string box(const StageSpec& stage, const Box& at, bool entry, const char* f
   };
   line(21, "font-size=\"14\" font-weight=\"bold\"", stage.name);
   line(37, "font-size=\"11\"", second_line(stage));
-  line(51, "font-size=\"10\" fill=\"#475569\"", place(stage));
+  line(51, "font-size=\"10\" fill=\"#475569\"", third_line(stage));
   return out;
 }
 
@@ -183,6 +190,7 @@ uint64_t PipelineSpec::hash() const {
         add(s.stream_done_to);
     add(s.can_accept_stream_before_payload), add(s.process), add(s.host), add(s.replicas), add_relay(s.relay);
     add(s.resources.threads), add(s.resources.memory_mib), add(s.resources.max_requests);
+    add(s.stalled_ms);
     add_list(s.next), add_list(s.wait_for), add_list(s.stream_to), add_map(s.project_payload), add_map(s.env);
     if (const auto lifted = lift(s.args); lifted.ok()) add(lifted->tree);
   }

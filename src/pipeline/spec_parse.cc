@@ -174,6 +174,18 @@ void read_resources(const YAML::Node& node, const std::string& what, StageResour
   map.finish();
 }
 
+// 0, or a time that no busy machine takes for nothing.
+void read_stalled(MapReader& map, int64_t& out) {
+  const auto node = map.take("stalled_ms");
+  if (!node) return;
+  const auto value = scalar_as<int64_t>(*node);
+  if (!value || (*value != 0 && (*value < kMinStalledMs || *value > kMaxStalledMs))) {
+    return map.wrong("stalled_ms", *node,
+                     fmt::format("0 (never) or an integer from {} to {}", kMinStalledMs, kMaxStalledMs));
+  }
+  out = *value;
+}
+
 StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec& relay, SpecErrors& errors) {
   StageSpec stage;
   stage.line = line_of(node);
@@ -200,6 +212,7 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   map.text("host", stage.host);
   map.integer("replicas", stage.replicas, 1, kMaxReplicasOfStage);
   map.text_map("env", stage.env);
+  read_stalled(map, stage.stalled_ms);
   if (const auto args = map.take("args")) {
     std::size_t budget = kMaxValueNodes;
     if (!args->IsMap()) map.wrong("args", *args, "a map");

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "stages/stage_loop.h"
+
 namespace millrace {
 namespace {
 
@@ -112,6 +114,24 @@ TEST(PipelineSpec, ValuesAndDefaults) {
   EXPECT_EQ(spec->find("b")->next, std::vector<std::string>{"c"});
 }
 
+TEST(PipelineSpec, AStageMayHaveItsOwnTimeToStall) {
+  const auto usual = parse(kGood);
+  ASSERT_TRUE(usual.ok());
+  EXPECT_EQ(usual->find("b")->stalled_ms, 1500);
+  EXPECT_EQ(to_svg(*usual).find("stall"), std::string::npos);
+  const std::pair<const char*, const char*> cases[] = {{"20500", "b, stalls at 20.5 s"}, {"0", "b, never stalls"}};
+  for (const auto& [ms, drawn] : cases) {
+    std::string text(kGood);
+    text.replace(text.find("replicas: 3"), 11, fmt::format("stalled_ms: {}", ms));
+    const auto own = parse(text);
+    ASSERT_TRUE(own.ok()) << own.status().message();
+    EXPECT_EQ(fmt::format("{}", own->find("b")->stalled_ms), ms);
+    EXPECT_NE(own->hash(), usual->hash());
+    EXPECT_NE(to_svg(*own).find(drawn), std::string::npos);
+    EXPECT_EQ(make_loop_config(own->stages, own->entry, "b").value().stalled_ms, own->find("b")->stalled_ms);
+  }
+}
+
 TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
   const struct {
     std::string_view old_text, new_text, wanted;
@@ -122,6 +142,12 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
       {"    terminal: true", "    terminal: true\n    next: a", "stage 'c' is terminal and has next"},
       {"next: [b, c]", "next: [b, b]", "p.yaml:8: next of stage 'a' names 'b' twice"},
       {"next: [b, c]", "nxt: [b, c]", "p.yaml:8: stage 'a' has the unknown key 'nxt'; did you mean 'next'?"},
+      {"replicas: 3", "stalled_ms: 99",
+       "p.yaml:11: stalled_ms of stage 'b' is '99'; wanted 0 (never) or an integer from 100 to 86400000"},
+      {"replicas: 3", "stalled_ms: -1", "p.yaml:11: stalled_ms of stage 'b' is '-1'; wanted 0 (never) or"},
+      {"replicas: 3", "stalled_ms: soon", "p.yaml:11: stalled_ms of stage 'b' is 'soon'; wanted 0 (never) or"},
+      {"replicas: 3", "stall_ms: 200",
+       "p.yaml:11: stage 'b' has the unknown key 'stall_ms'; did you mean 'stalled_ms'?"},
       {"replicas: 3", "replicas: 0", "p.yaml:11: replicas of stage 'b' is '0'; wanted an integer from 1 to"},
       {"replicas: 3", "replicas: \"3\"", "p.yaml:11: replicas of stage 'b' is '3'; wanted an integer"},
       {"replicas: 3", "replicas: 3, process: a", "share the process 'a', and one has replicas"},

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/metrics.h"
 #include "base/status.h"
 #include "payload/value.h"
 #include "stages/engine.h"
@@ -40,13 +41,23 @@ struct PipelineEvent {
 
 class PipelineEngine {
  public:
-  using Sink = std::function<void(const PipelineEvent&)>;
+  // False: the client takes no more now. The same event is said again; meanwhile the stages that make the answer wait.
+  // An end that is an error is taken whatever the answer.
+  using Sink = std::function<bool(const PipelineEvent&)>;
 
   virtual ~PipelineEngine() = default;
   virtual ReqId submit(PipelineRequest request, Sink sink) = 0;
   // Ends the request without further news. Unknown or ended ids are ignored.
   virtual void cancel(ReqId id) = 0;
+  // An order to every stage; `done` is called once, on another thread, with one reply of each replica, in the order of
+  // the pipeline. One that does not answer within timeout_ms gives a reply with kDeadline; one that is not there,
+  // kUnavailable; one to which the order means nothing, kUnsupported. Before those stands one of the stage "front"
+  // where the front refused the order, and of profiles always: when one ends, its message is the path of the trace.
+  virtual void admin(wire::AdminAction action, int64_t timeout_ms,
+                     std::function<void(std::vector<wire::AdminReply>)> done) = 0;
   virtual Health health() const = 0;
+  // Its own numbers for /metrics, besides those of the stages in health().
+  virtual std::vector<MetricSample> samples() const { return {}; }
   // For people: the pipeline's name, and its picture as SVG.
   virtual const std::string& name() const = 0;
   virtual const std::string& picture() const = 0;

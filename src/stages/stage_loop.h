@@ -60,6 +60,7 @@
 #include "stages/loop/address_book.h"
 #include "stages/loop/relay_calls.h"
 #include "stages/loop/relay_choice.h"
+#include "stages/loop/replica_choice.h"
 #include "stages/loop/request.h"
 #include "stages/loop/tombstones.h"
 #include "stages/loop/worker_host.h"
@@ -92,7 +93,11 @@ struct StageLoopDoors {
   std::unique_ptr<loop::WorkerHost> worker;
   std::function<void()> wake;                          // on any thread: there is something to hear; may be empty
   std::function<uint64_t(uint64_t)> next_incarnation;  // after this one; larger. Empty: one more
-  std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // the reply's text; empty: kUnsupported
+  // Orders that are not the worker's: the reply's text; empty: kUnsupported.
+  std::function<Result<std::string>(const wire::AdminRequest&)> admin;
+  // Numbers of the whole process for the heartbeats, bounded; asked where the coordinator is another process. Empty:
+  // another stage of this process tells them.
+  std::function<std::vector<wire::Metric>()> process_metrics;
 };
 
 // What is open now. Everything but tombstones is 0 when all requests have ended.
@@ -182,11 +187,13 @@ class StageLoop {
   void on(wire::Peers&& message);
   void on(wire::Shutdown&& message);
   void on(wire::AdminRequest&& message);
+  void answer_order(uint64_t order, const Result<std::string>& text);
   void watch_lease();
   void lose_lease(const char* why);
   void say_membership();
   void heartbeat();
   wire::StageStatus status() const;
+  void add_process_metrics(wire::StageStatus& status) const;
   void notify(wire::Message message);
   void flush_notices();
   void watch_drain();
@@ -274,6 +281,8 @@ class StageLoop {
   void tell_streams(Request& request, const Status& why);
 
   Request* live(ReqId id);
+  // Tells the visits of one request to several stages of one process apart.
+  uint64_t trace_id(ReqId id) const { return mix_bits(id.value ^ hash_name(config_.self.stage)); }
   void settle();
 
   StageLoopConfig config_;

@@ -325,11 +325,25 @@ TEST_F(StageLoopEnds, AShutdownsGraceIsBounded) {
 
 TEST_F(StageLoopEnds, OrdersAreAnswered) {
   make();
-  say(wire::AdminRequest{.id = 4, .action = wire::AdminAction::kFlushCache});
-  const auto replies = coordinator_->all<wire::AdminReply>();
-  ASSERT_EQ(replies.size(), 1u);
-  EXPECT_EQ(replies[0].id, 4u);
-  EXPECT_EQ(replies[0].code, StatusCode::kUnsupported);
+  const auto order = [this](uint64_t id, wire::AdminAction action) {
+    say(wire::AdminRequest{.id = id, .action = action});
+    const auto replies = coordinator_->all<wire::AdminReply>();
+    EXPECT_EQ(replies.back().id, id);
+    EXPECT_EQ(replies.back().stage, "mid");
+    return Status(replies.back().code, replies.back().message);
+  };
+  EXPECT_EQ(order(4, wire::AdminAction::kFlushCache).code(), StatusCode::kUnsupported);
+  log_->flush = [] { return Result<std::string>("3 pages"); };
+  const Status flushed = order(5, wire::AdminAction::kFlushCache);
+  EXPECT_TRUE(flushed.ok());
+  EXPECT_EQ(flushed.message(), "3 pages");
+  log_->flush = []() -> Result<std::string> { throw std::runtime_error("no cache left"); };
+  const Status thrown = order(6, wire::AdminAction::kFlushCache);
+  EXPECT_EQ(thrown.code(), StatusCode::kInternal);
+  EXPECT_NE(thrown.message().find("no cache left"), std::string::npos);
+  EXPECT_EQ(order(7, wire::AdminAction::kStartProfile).code(), StatusCode::kUnsupported);  // a door's business
+  EXPECT_EQ(coordinator_->all<wire::AdminReply>().size(), 4u);
+  expect_clean();
 }
 
 TEST_F(StageLoopEnds, ARuleThatTheLibraryLacksIsAnError) {

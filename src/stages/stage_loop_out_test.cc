@@ -287,6 +287,58 @@ TEST_F(StageLoopOut, AStreamWaitsForItsReceiversAcknowledgements) {
   expect_clean();
 }
 
+TEST_F(StageLoopOut, AStreamToTheClientWaitsUntilTheClientHasTakenIt) {
+  spec_.next.clear();
+  spec_.terminal = true;
+  make();
+  const auto sent = [this] { return coordinator_->all<wire::StreamOut>().size(); };
+  const auto taken = [this](uint64_t id, uint64_t chunks, uint64_t session = kSession) {
+    say(wire::DataAck{.id = {id}, .from = {.session = session}, .to = "mid", .chunks = chunks});
+  };
+  in(1, [](Emit& emit) {
+    for (int64_t n = 0; n < 300; ++n) emit.chunk_to({1}, "", number(n), "text");
+    emit.result({1}, number(7));
+  });
+  EXPECT_EQ(sent(), wire::kMaxUnackedChunks);
+  taken(1, 10);
+  EXPECT_EQ(sent(), wire::kMaxUnackedChunks + 10);
+  taken(1, 20, kSession + 1);  // of another coordinator
+  taken(1, 5);
+  EXPECT_EQ(sent(), wire::kMaxUnackedChunks + 10);
+  taken(1, 5000);
+  EXPECT_EQ(loop_->counters().unexpected, 1u);
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  taken(1, 250);
+  EXPECT_EQ(sent(), 300u);
+  EXPECT_EQ(coordinator_->all<wire::Complete>().at(0).chunks, 300u);
+  expect_clean();
+}
+
+TEST_F(StageLoopOut, TheWindowToTheClientIsOfBytesToo) {
+  spec_.next.clear();
+  spec_.terminal = true;
+  make();
+  const std::string megabytes(3 << 20, 'x'), more(9 << 20, 'y');
+  in(1, [&](Emit& emit) {
+    for (int n = 0; n < 5; ++n) emit.chunk_to({1}, "", Value(n == 3 ? more : megabytes), "text");
+  });
+  const auto sent = [this] { return coordinator_->all<wire::StreamOut>().size(); };
+  const auto taken = [this](uint64_t chunks) {
+    say(wire::DataAck{.id = {1}, .from = from_coordinator(), .to = "mid", .chunks = chunks});
+  };
+  EXPECT_EQ(sent(), 2u);  // 6 of 8 MiB
+  taken(1);
+  EXPECT_EQ(sent(), 3u);
+  taken(2);
+  EXPECT_EQ(sent(), 3u);
+  taken(3);
+  EXPECT_EQ(sent(), 4u);  // the one that no window holds, alone
+  taken(4);
+  EXPECT_EQ(sent(), 5u);
+  say(wire::AbortRequest{{1}});
+  expect_clean();
+}
+
 TEST_F(StageLoopOut, WhatWaitsIsBounded) {
   spec_.stream_to = {"x"};
   make();

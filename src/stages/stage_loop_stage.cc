@@ -1,11 +1,49 @@
 #include "stages/stage_loop_stage.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <set>
 
 #include "base/log.h"
+#include "base/trace.h"
+#include "control/counters.h"
+#include "stages/loop/profile_order.h"
 #include "stages/loop/thread_worker_host.h"
 
 namespace millrace {
+
+namespace {
+
+// One stage of each process tells the numbers that are the whole process's: the first that is made, until it ends.
+std::atomic<const StageLoopStage*> teller{nullptr};
+
+// The control plane's counters, with their labels in the name, as /metrics writes them.
+std::vector<wire::Metric> process_metrics(const std::string& process) {
+  std::vector<wire::Metric> out;
+  for (const MetricSample& sample : control_samples()) {
+    std::string name = fmt::format("{}{{process={}", sample.name, process);
+    for (const auto& [key, value] : sample.labels) name += fmt::format(",{}={}", key, value);
+    out.push_back({.name = name + "}", .value = sample.value});
+  }
+  return out;
+}
+
+// Traces keep the addresses of names. There are a few for each stage that this process ever had.
+const char* for_ever(const std::string& name) {
+  static std::mutex mutex;
+  static auto& names = *new std::set<std::string>();
+  std::lock_guard lock(mutex);
+  return names.insert(name).first->c_str();
+}
+
+}  // namespace
+
+Result<std::string> carry_out(const wire::AdminRequest& order) {
+  if (order.action == wire::AdminAction::kStartProfile) return loop::start_recording(order.argument);
+  if (order.action == wire::AdminAction::kStopProfile) return loop::stop_recording(order.argument);
+  return error(StatusCode::kUnsupported, "the order {} is not known here", static_cast<int>(order.action));
+}
 
 Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig config, const Library& library,
                                                              StageLoopStageDoors doors) {
@@ -25,7 +63,8 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
   std::shared_ptr<Waker> waker = doors.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
   auto host = std::make_unique<loop::ThreadWorkerHost>(
-      [make = maker->second, args = spec.args, seat] { return make(args, seat); }, wake);
+      [make = maker->second, args = spec.args, seat] { return make(args, seat); }, wake,
+      for_ever(spec.name + " worker"));
   const loop::WorkerHost* host_view = host.get();
   StageLoopDoors loop_doors{.coordinator = std::move(doors.coordinator),
                             .connect = std::move(doors.connect),
@@ -33,17 +72,34 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                             .worker = std::move(host),
                             .wake = wake,
                             .next_incarnation = std::move(doors.next_incarnation),
-                            .admin = std::move(doors.admin)};
+                            .admin = doors.admin ? std::move(doors.admin) : carry_out};
+  auto self = std::make_shared<const StageLoopStage*>(nullptr);  // known at the end
+  loop_doors.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
+    const StageLoopStage* nobody = nullptr;
+    const bool mine = teller.compare_exchange_strong(nobody, *self) || nobody == *self;
+    return mine ? process_metrics(process) : std::vector<wire::Metric>{};
+  };
+  const std::string name = spec.name;  // the next line takes the config
   ASSIGN_OR_RETURN(std::unique_ptr<StageLoop> loop, StageLoop::make(std::move(config), library, std::move(loop_doors)));
-  return std::unique_ptr<StageLoopStage>(
-      new StageLoopStage(std::move(doors.inbox), std::move(doors.aborts), std::move(loop), host_view));
+  std::unique_ptr<StageLoopStage> stage(
+      new StageLoopStage(name, std::move(doors.inbox), std::move(doors.aborts), std::move(loop), host_view));
+  *self = stage.get();
+  return stage;
 }
 
-StageLoopStage::StageLoopStage(std::unique_ptr<Inbox> inbox, std::unique_ptr<AbortSubscription> aborts,
-                               std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host)
-    : inbox_(std::move(inbox)), aborts_(std::move(aborts)), loop_(std::move(loop)), host_(host) {}
+StageLoopStage::StageLoopStage(const std::string& name, std::unique_ptr<Inbox> inbox,
+                               std::unique_ptr<AbortSubscription> aborts, std::unique_ptr<StageLoop> loop,
+                               const loop::WorkerHost* host)
+    : thread_name_(for_ever(name)),
+      inbox_(std::move(inbox)),
+      aborts_(std::move(aborts)),
+      loop_(std::move(loop)),
+      host_(host) {}
 
-StageLoopStage::~StageLoopStage() = default;
+StageLoopStage::~StageLoopStage() {
+  const StageLoopStage* self = this;
+  teller.compare_exchange_strong(self, nullptr);
+}
 
 // A hint does what the abort itself does, only sooner: it overtakes what waits in the inbox. One that overtakes even
 // its request leaves a tombstone, at which the request ends.
@@ -55,20 +111,33 @@ void StageLoopStage::hear_hints() {
   }
 }
 
+// Until none waits, or the loop's time is over.
+void StageLoopStage::hear(std::optional<wire::Message> message) {
+  if (!message) return;
+  trace::Span span("messages", "stage");
+  const int64_t until_ms = monotonic_ms() + kMaxHearMs;
+  int heard = 1;
+  for (; message; ++heard) {
+    const int64_t now_ms = monotonic_ms();
+    loop_->handle(std::move(*message), now_ms);
+    if (heard == kMaxMessagesPerTick || now_ms >= until_ms) break;
+    message = inbox_->receive(0);
+  }
+  span.note("messages", heard);
+}
+
 void StageLoopStage::run() {
+  trace::name_thread(thread_name_);
   int64_t wake_ms = loop_->tick(monotonic_ms());
   while (!loop_->ended() && !stop_requested()) {
     const int64_t wait_ms = std::clamp<int64_t>(wake_ms - monotonic_ms(), 0, kStopPollMs);
     std::optional<wire::Message> message = inbox_->receive(static_cast<int>(wait_ms));
     hear_hints();
-    const int64_t until_ms = monotonic_ms() + kMaxHearMs;
-    for (int heard = 1; message; ++heard) {
-      const int64_t now_ms = monotonic_ms();
-      loop_->handle(std::move(*message), now_ms);
-      if (heard == kMaxMessagesPerTick || now_ms >= until_ms) break;
-      message = inbox_->receive(0);
+    hear(std::move(message));
+    {
+      trace::Span span("tick", "stage");
+      wake_ms = loop_->tick(monotonic_ms());
     }
-    wake_ms = loop_->tick(monotonic_ms());
     if (host_->state() == loop::WorkerHost::State::kFailed && !loop_->ended()) {
       loop_->fail_stage(host_->failure());
     }

@@ -30,8 +30,11 @@ struct StageLoopStageDoors {
   // Hints of aborts, which wake the inbox; null: there are none, and aborts come through the inbox alone.
   std::unique_ptr<AbortSubscription> aborts;
   std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopDoors
-  std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopDoors
+  std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopDoors; empty: carry_out()
 };
+
+// Orders about profiles, which are the whole process's. kUnsupported: another order.
+Result<std::string> carry_out(const wire::AdminRequest& order);
 
 class StageLoopStage : public Stage {
  public:
@@ -46,10 +49,12 @@ class StageLoopStage : public Stage {
   StageLoopBooks books() const { return loop_->books(); }
 
  private:
-  StageLoopStage(std::unique_ptr<Inbox> inbox, std::unique_ptr<AbortSubscription> aborts,
+  StageLoopStage(const std::string& name, std::unique_ptr<Inbox> inbox, std::unique_ptr<AbortSubscription> aborts,
                  std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host);
   void hear_hints();
+  void hear(std::optional<wire::Message> message);
 
+  const char* const thread_name_;
   std::unique_ptr<Inbox> inbox_;
   std::unique_ptr<AbortSubscription> aborts_;  // may be null
   std::unique_ptr<StageLoop> loop_;

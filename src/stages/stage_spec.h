@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "payload/value.h"
+#include "stages/loop/limits.h"
 
 namespace millrace {
 
-inline constexpr int kMaxStages = 64;           // of one pipeline
+inline constexpr int kMaxStages = 64;  // of one pipeline
+inline constexpr int64_t kMinStalledMs = 100;
+inline constexpr int64_t kMaxStalledMs = 86'400'000;
 inline constexpr int kMaxReplicasOfStage = 64;  // equal copies of one stage
 
 // How the stage's payloads travel. Empty or 0: the pipeline's, then the backend's own default.
@@ -49,6 +52,8 @@ struct StageSpec {
   int replicas = 1;
   RelaySpec relay;
   StageResources resources;
+  // One call of the worker that lasts longer means that the stage has stalled; 0: it may last for ever.
+  int64_t stalled_ms = loop::kWorkerStalledMs;
   std::map<std::string, std::string> env;  // of its process, where it is a child
   int line = 0;                            // in the file, for messages
 };

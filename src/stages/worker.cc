@@ -10,6 +10,8 @@ void Worker::chunk(ReqId id, const std::string& from, Value, Emit& emit) {
 
 void Worker::chunks_done(ReqId, const std::string&, Emit&) {}
 
+Result<std::string> Worker::flush_cache() { return Status(StatusCode::kUnsupported, "it keeps no cache"); }
+
 int Worker::tick(int64_t, Emit&) { return kNever; }
 
 namespace {

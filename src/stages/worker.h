@@ -49,6 +49,9 @@ class Worker {
   // Called after every event and when it asked to be: does what is due and says in how many ms it wants to be called
   // again (a batch that fills, a clock); kNever: not before the next event; 0: at once, after looking for events.
   virtual int tick(int64_t now_ms, Emit& emit);
+  // The operator wants what is kept from request to request (not of requests that live) forgotten. What was done, for
+  // people; kConflict: not now. By default kUnsupported: nothing is kept.
+  virtual Result<std::string> flush_cache();
 
   static constexpr int kNever = -1;
 };

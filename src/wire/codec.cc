@@ -268,7 +268,8 @@ Result<uint64_t> read_header_entry(MsgpackReader& in, uint64_t key) {
 Result<std::string> encode(const Message& message) {
   MsgpackWriter out;
   out.map(3);
-  out.integer(0), out.unsigned_integer(kWireVersion);
+  const auto* welcome = std::get_if<Welcome>(&message);
+  out.integer(0), out.unsigned_integer(welcome ? welcome->wire_version : kWireVersion);
   out.integer(1), out.unsigned_integer(message.index());
   out.integer(2);
   // visit() hands out mutable references because decode() fills through it; writing does not change them.

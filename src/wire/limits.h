@@ -8,7 +8,7 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 3;
+inline constexpr uint32_t kWireVersion = 4;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
@@ -36,6 +36,8 @@ inline constexpr std::size_t kMaxHostBytes = 256;             // a host's name; 
 inline constexpr std::size_t kMaxPeers = 1024;                // stages of one pipeline, replicas counted
 inline constexpr std::size_t kMaxUnackedChunks = 256;         // of one stream, on their way
 inline constexpr std::size_t kAckEveryChunks = 32;            // a DataAck after so many chunks, and at the end
+inline constexpr std::size_t kMaxUnackedClientBytes = 8u << 20;  // of StreamOuts of one stage and request, on their way
+inline constexpr std::size_t kAckEveryClientBytes = 2u << 20;    // a DataAck of the coordinator after so many
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

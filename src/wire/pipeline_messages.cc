@@ -139,7 +139,7 @@ Status validate(const DataReady& m) {
 }
 
 Status validate(const DataAck& m) {
-  RETURN_IF_ERROR(check_origin(m.from, false));
+  RETURN_IF_ERROR(check_origin(m.from, true));
   return m.to.empty() ? ok_status() : check_name("to", m.to);
 }
 

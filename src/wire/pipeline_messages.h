@@ -130,7 +130,8 @@ struct DataReady {
 };
 
 // The receiver of a payload or stream tells its sender how far it has come: it has the payload (chunks absent), or so
-// many chunks. The sender keeps at most kMaxUnackedChunks of a stream open.
+// many chunks. The sender keeps at most kMaxUnackedChunks of a stream open. The coordinator (`from.stage` is empty)
+// says how many StreamOuts of `to` the client has taken.
 struct DataAck {
   ReqId id;
   Origin from;
@@ -229,6 +230,8 @@ struct Register {
   Peer self;
   std::string reply_to;    // where the Welcome goes: the stage's inbox as the coordinator reaches it
   uint64_t spec_hash = 0;  // of the pipeline that it was started with
+  // No field: the version of the frame that it came in. Another one than ours has the rest as read_foreign() guesses.
+  uint32_t wire_version = kWireVersion;
 
   template <typename V>
   void visit(V&& v) {
@@ -244,6 +247,7 @@ struct Welcome {
   uint64_t incarnation = 0;  // of the member that is meant
   std::optional<Failure> refused;
   int64_t lease_ms = 0;
+  uint32_t wire_version = kWireVersion;  // no field: of the frame; a refusal is said in the version that its reader has
 
   template <typename V>
   void visit(V&& v) {

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from harness import ROOT, SANITIZED, Server, alive, placement, program, wait_until
+from harness import HEARTBEAT_S, ROOT, SANITIZED, Server, alive, placement, program, wait_until
 
 FANIN = ROOT / "examples" / "pipelines" / "fanin.yaml"
 TEXT = ROOT / "pipelines" / "text.yaml"
@@ -134,14 +134,78 @@ def test_a_deadline_ends_a_request_with_504(server):
     wait_until(lambda: at_rest(server), 20, "rest")
 
 
+def by_stage(server, name):
+    """{stage: value} of one series of /metrics, as old as the last heartbeats."""
+    found = {}
+    for line in server.get("/metrics")[2].splitlines():
+        if line.startswith(f"millrace:{name}{{"):
+            found[re.search(r'stage="(\w+)"', line)[1]] = float(line.rsplit(" ", 1)[1])
+    return found
+
+
+BOOKS = ("stage_requests", "stage_queued_items", "stage_queued_bytes", "stage_held_chunks", "stage_relay_puts", "stage_relay_gets", "stage_relay_lent_parts",
+         "stage_relay_held_bytes")
+
+
+def books_are_zero(server):
+    return all(by_stage(server, name) and not any(by_stage(server, name).values()) for name in BOOKS)
+
+
 def test_a_client_that_leaves_frees_everything(server):
+    busy = ("thinker", "talker_ar", "decode", "code2wav")  # the others had done their part
+    before = by_stage(server, "stage_aborted_total")
     for _ in range(10):
         events = server.stream(RUN, {"inputs": LONG})
         for _ in range(3):
             next(events)
         events.close()
-    wait_until(lambda: at_rest(server), 20, "rest")
+    # One that waits for the whole answer leaves too.
+    silent = server.connection()
+    silent.request("POST", RUN, json.dumps({"inputs": LONG}), {"Content-Type": "application/json"})
+    wait_until(lambda: all(by_stage(server, "stage_requests")[name] > 0 for name in busy), 20, "request in its stages")
+    silent.sock.shutdown(socket.SHUT_RDWR)
+    silent.close()
+    wait_until(lambda: at_rest(server) and books_are_zero(server), 20, "rest")
+    wait_until(lambda: all(by_stage(server, "stage_aborted_total")[name] >= before[name] + 11 for name in busy), 20, "aborts in every stage")
     check(server, CASES[3])
+
+
+def memory_kib(server):
+    pids = [server.process.pid, *server.children().values()]
+    return sum(int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) for pid in pids)
+
+
+def test_a_client_that_does_not_read_stops_its_own_request_alone():
+    """The example's thinker takes no time for a step: 50 MB of events, if somebody took them."""
+    count = 500_000
+    with Server("--pipeline", str(FANIN), model=None) as server:
+        for case in CASES[:4]:
+            check(server, case)
+        before = memory_kib(server)
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)
+            client.connect((server.host, server.port))
+            body = json.dumps({"inputs": {"text": "hello", "max_tokens": count}, "stream": True})
+            client.sendall(f"POST {RUN} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            said = 0
+            while (now := by_stage(server, "stage_chunks_out_total")["thinker"]) != said or not said:
+                said = now
+                time.sleep(1)
+            assert said < count / 2
+            if not SANITIZED:
+                assert memory_kib(server) < before + (64 << 10)
+            for case in CASES:  # nobody else waits for it
+                check(server, case)
+            received = bytearray()
+            while piece := client.recv(1 << 20):
+                received += piece
+        assert received.endswith(b"data: [DONE]\n\n")
+        events = re.findall(rb"data: (.*)", received)
+        result = json.loads(events[-2])["result"]
+        assert len(events) == count + 2 and len(result["text"]) == count
+        assert [json.loads(event)["chunk_id"] for event in events[:-2:1000]] == list(range(0, count, 1000))
+        assert "".join(json.loads(event)["value"]["text"] for event in events[:5000]) == result["text"][:5000]
+        wait_until(lambda: at_rest(server) and books_are_zero(server), 20, "rest")
 
 
 def test_its_picture_and_metrics(server):
@@ -149,6 +213,88 @@ def test_its_picture_and_metrics(server):
     assert svg.startswith("<svg") and all(f">{name}</text>" in svg for name in ("preprocessing", "mm_aggregate", "code2wav"))
     metrics = server.get("/metrics")[2]
     assert re.search(r'^millrace:stage_up\{.*stage="thinker".*\} 1$', metrics, re.M)
+
+
+def of_process(server, name):
+    """{process: sum} of a series that stages tell of their whole process."""
+    found = {}
+    for line in server.get("/metrics")[2].splitlines():
+        process = re.search(r'process="([\w-]+)"', line)
+        if line.startswith(f"millrace:{name}{{") and process:
+            found[process[1]] = found.get(process[1], 0) + float(line.rsplit(" ", 1)[1])
+    return found
+
+
+def test_metrics_tell_of_the_control_plane_in_every_process(server):
+    """Bytes that are no message, into one stage's inbox: its process counts them, and the leader tells."""
+    metrics = server.get("/metrics")[2]
+    assert re.search(r'^millrace:pipeline_requests_total\{.*state="completed".*\} [1-9]', metrics, re.M)
+    if placement() != "processes":
+        assert of_process(server, "control_bad_frames_total") == {}  # the front tells of itself alone
+        return
+    zmq = pytest.importorskip("zmq")
+    wait_until(lambda: of_process(server, "control_bad_frames_total").keys() == server.children().keys(), 20, "numbers of all processes")
+    inbox = next(path for path in pathlib.Path(server.tmp.name).rglob("*thinker-0-*") if path.is_socket())
+    before = of_process(server, "control_bad_frames_total")
+    with zmq.Context() as context, context.socket(zmq.PUSH) as push:
+        push.connect(f"ipc://{inbox}")
+        push.send(b"no message")
+        wait_until(lambda: of_process(server, "control_bad_frames_total") == {**before, "thinker": before["thinker"] + 1}, 20, "count of the bad frame")
+
+
+@pytest.fixture
+def profile_folder(tmp_path):
+    return tmp_path / "profiles"
+
+
+def test_a_profile_has_the_loops_of_every_process(paced, profile_folder):
+    with Server("--pipeline", str(paced), "--profile-dir", str(profile_folder), model=None) as server:
+        assert server.post("/stop_profile", {})[0] == 409
+        status, _, body = server.post("/start_profile", {})
+        assert status == 200 and body["success"] and [reply["stage"] for reply in body["replies"]][:2] == ["front", "preprocessing"], body
+        assert len(body["replies"]) == 9 and all(reply["ok"] for reply in body["replies"])
+        assert server.post("/start_profile", {})[0] == 409
+        for case in CASES[:4]:
+            check(server, case)
+        time.sleep(2 * HEARTBEAT_S)  # what is told of the stages is as new as the answers
+        wait_until(lambda: at_rest(server), 20, "rest")
+        status, _, body = server.post("/stop_profile", {})
+        assert status == 200 and len(body["replies"]) == 9 and all(reply["ok"] for reply in body["replies"]), body
+        path = pathlib.Path(body["replies"][0]["message"])
+        assert path.parent == profile_folder and path.stat().st_mode & 0o777 == 0o600
+        assert list(profile_folder.iterdir()) == [path]
+        assert server.post("/stop_profile", {})[0] == 409
+    events = json.loads(path.read_text())["traceEvents"]
+    processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    threads = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    stages = ("preprocessing", "image_encoder", "audio_encoder", "mm_aggregate", "thinker", "decode", "talker_ar", "code2wav")
+    assert processes == ({"front", *stages} if placement() == "processes" else {"front"})
+    assert {"coordinator", *stages, *(f"{stage} worker" for stage in stages)} <= threads, threads
+    names = {event["name"] for event in events}
+    assert {"start", "chunk", "chunks_done", "drop", "tick", "messages", "deliver", "request", "request in a stage"} <= names, names
+    begins, ends = ([event for event in events if event["ph"] == phase and event["name"] == "request in a stage"] for phase in "be")
+    assert len(begins) == len(ends) >= 4 * 4
+    assert {event["id"] for event in begins} == {event["id"] for event in ends}
+
+
+def test_orders_have_deadlines_and_tell_of_each_stage(server):
+    status, _, body = server.post("/flush_cache", {})
+    assert status == 400 and "keeps no cache" in body["error"]["message"], body  # no toy has one
+    assert len(body["replies"]) == 8 and not any(reply["ok"] for reply in body["replies"])
+    assert server.post("/flush_cache", {"timeout": 0})[0] == 400
+
+
+@processes_only
+def test_an_order_to_a_frozen_stage_ends_at_its_deadline(server):
+    pid = server.children()["decode"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        status, _, body = server.post("/flush_cache", {"timeout": 0.2})
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    late = [reply for reply in body["replies"] if "did not answer within" in reply["message"]]
+    assert status == 504 and [reply["stage"] for reply in late] == ["decode"], body
+    wait_until(server.ready, 60, "return")
 
 
 @processes_only
@@ -294,6 +440,19 @@ def test_check_says_what_a_pipeline_is_or_what_is_wrong(tmp_path):
     assert found.returncode == 2 and "next of stage 'thinker' is 'decoed'; wanted the name of a stage (perhaps 'decode')" in found.stderr, found.stderr
     assert command("serve", "--pipeline", str(bad), "--port", "0").returncode == 2
     assert command("pipeline", "check", str(tmp_path / "none.yaml")).returncode == 2
+
+
+def test_a_stage_may_take_its_time_where_its_file_says_so(tmp_path):
+    path = tmp_path / "slow.yaml"
+    slow = FANIN.read_text().replace("    worker: toy.aggregate\n", "    worker: toy.aggregate\n    args: {sleep_ms: 3500}\n    stalled_ms: 20000\n")
+    path.write_text(slow)
+    found = command("pipeline", "check", str(path))
+    assert found.returncode == 0 and "stalls at 20 s" in found.stdout, found.stdout + found.stderr
+    with Server("--pipeline", str(path), model=None) as server:
+        check(server, CASES[0])  # without the key, the stage is taken for stalled after 1.5 s, and killed
+    path.write_text(slow.replace("stalled_ms", "stalled_s"))
+    found = command("pipeline", "check", str(path))
+    assert found.returncode == 2 and "unknown key 'stalled_s'; did you mean 'stalled_ms'?" in found.stderr, found.stderr
 
 
 def test_draw_makes_a_picture(tmp_path):

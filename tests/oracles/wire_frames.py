@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 3, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 4, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "stages/stage_loop.h"
 #include "wire/limits.h"
 #include "wire/utf8.h"
@@ -105,6 +106,7 @@ void StageLoop::bury(Request& request) {
   const Ended how = request.aborted ? Ended::kAborted : request.failed ? Ended::kFailed : Ended::kFinished;
   tombstones_.add(id, request.phase == Request::Phase::kLive || how != Ended::kFinished ? how : Ended::kFailed,
                   now_ms_);
+  trace::async_end("request in a stage", "stage", trace_id(id));
   requests_.erase(id);
 }
 

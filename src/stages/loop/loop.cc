@@ -19,7 +19,7 @@ Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, c
     config.replicas[spec.name] = static_cast<uint32_t>(std::max(spec.replicas, 1));
     if (has(spec.next)) config.payload_from.push_back(spec.name);
     if (has(spec.stream_to)) config.stream_from.push_back(spec.name);
-    if (spec.name == stage) config.spec = spec, found = true;
+    if (spec.name == stage) config.spec = spec, config.stalled_ms = spec.stalled_ms, found = true;
   }
   if (!found) return error(StatusCode::kNotFound, "no stage '{}' in the pipeline", stage);
   config.entry = stage == entry;

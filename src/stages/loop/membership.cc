@@ -10,6 +10,7 @@
 namespace millrace {
 
 using loop::kNoWake;
+using loop::WorkEvent;
 
 wire::Origin StageLoop::origin() const {
   return {.session = session_,
@@ -75,12 +76,22 @@ void StageLoop::on(wire::Shutdown&& message) {
 }
 
 void StageLoop::on(wire::AdminRequest&& message) {
-  wire::AdminReply reply{.id = message.id, .stage = config_.self.stage};
-  Result<std::string> text = error(StatusCode::kUnsupported, "stage '{}' takes no orders", config_.self.stage);
+  if (message.action == wire::AdminAction::kFlushCache) {
+    WorkEvent event{.kind = WorkEvent::Kind::kFlush, .order = message.id};
+    if (doors_.worker->post(event, now_ms_)) return;  // the worker answers
+    return answer_order(message.id, error(StatusCode::kResourceExhausted, "the worker has too much to do; try later"));
+  }
+  Result<std::string> text = error(StatusCode::kUnsupported, "stage '{}' takes no such orders", config_.self.stage);
   if (doors_.admin) text = doors_.admin(message);
-  reply.code = text.ok() ? StatusCode::kOk : text.status().code();
-  reply.message = text.ok() ? *text : text.status().message();
-  notify(std::move(reply));
+  answer_order(message.id, text);
+}
+
+void StageLoop::answer_order(uint64_t order, const Result<std::string>& text) {
+  const std::string message = wire::utf8_repair(text.ok() ? *text : text.status().message());
+  notify(wire::AdminReply{.id = order,
+                          .stage = config_.self.stage,
+                          .code = text.ok() ? StatusCode::kOk : text.status().code(),
+                          .message = std::string(wire::utf8_clip(message, wire::kMaxErrorBytes))});
 }
 
 // Called before anything else in every step, so that one that was stopped for long says nothing stale.
@@ -169,7 +180,16 @@ wire::StageStatus StageLoop::status() const {
   add("stage_late_total", c.late), add("stage_unexpected_total", c.unexpected);
   add("stage_refusals_total", c.refusals), add("stage_rejoins_total", c.rejoins);
   add("stage_chunks_in_total", c.chunks_in), add("stage_chunks_out_total", c.chunks_out);
+  add_process_metrics(status);
   return status;
+}
+
+// The coordinator's own process tells its numbers by itself.
+void StageLoop::add_process_metrics(wire::StageStatus& status) const {
+  if (!doors_.process_metrics) return;
+  const wire::Peer* coordinator = book_.find(config_.coordinator.stage, config_.coordinator.replica);
+  if (!coordinator || loop::distance(config_.self, *coordinator) == loop::Distance::kProcess) return;
+  for (wire::Metric& metric : doors_.process_metrics()) status.metrics.push_back(std::move(metric));
 }
 
 void StageLoop::notify(wire::Message message) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "base/trace.h"
 #include "payload/packing.h"
 #include "stages/loop/detach.h"
 #include "stages/stage_loop.h"
@@ -154,6 +155,7 @@ StageLoop::Request* StageLoop::request_for(ReqId id, int64_t timeout_ms, const s
     return nullptr;
   }
   Request* request = owned.get();
+  trace::async_begin("request in a stage", "stage", trace_id(id));
   requests_[id] = std::move(owned);
   deadlines_.emplace(request->deadline_ms, id);
   return request;
@@ -169,19 +171,27 @@ void StageLoop::ended_before(Ended how, wire::DataReady& message) {
   acknowledge(message.id, message.from.stage, {message.from.replica, message.from.incarnation}, chunks, nullptr);
 }
 
+// Of another stage, or of the coordinator for the client.
 void StageLoop::on(wire::DataAck&& message) {
-  if (from_peer(message.from) != Heard::kFine || message.to != config_.self.stage) return;
+  const bool client = message.from.stage.empty();
+  const Heard heard = client ? from_coordinator(message.from) : from_peer(message.from);
+  if (heard != Heard::kFine || message.to != config_.self.stage) return;
   Request* request = live(message.id);
   if (!request) return;  // said after the end, as the last ones are
   const auto found = request->out.find(message.from.stage);
   const EdgeEnd from{message.from.replica, message.from.incarnation};
-  if (found == request->out.end() || found->second.to != from || message.chunks.value_or(0) > found->second.sent) {
+  const bool known = found != request->out.end() && (client || found->second.to == from);
+  if (!known || message.chunks.value_or(0) > found->second.sent) {
     ++counters_.unexpected;
     return;
   }
   loop::OutEdge& edge = found->second;
   if (!message.chunks) edge.payload_acked = true;
-  edge.acked = std::max(edge.acked, message.chunks.value_or(0));
+  for (; edge.acked < message.chunks.value_or(0); ++edge.acked) {
+    if (!client) continue;
+    edge.client_bytes_sum -= edge.client_bytes.front();
+    edge.client_bytes.pop_front();
+  }
   if (!edge.waiting) pump(*request, edge);
 }
 

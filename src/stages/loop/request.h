@@ -63,6 +63,8 @@ struct OutEdge {
   bool done_sent = false;
   bool waiting = false;                    // in the loop's list of edges to try again
   std::optional<int64_t> absent_since_ms;  // the replica is not in the table, or not connected
+  std::deque<std::size_t> client_bytes;    // of each chunk that the client has not taken; kMaxUnackedChunks at most
+  std::size_t client_bytes_sum = 0;
   std::deque<OutItem> queue;
 };
 

@@ -18,6 +18,14 @@ bool is_chunk(const OutItem& item) {
 }
 bool no_room(const Status& status) { return status.code() == StatusCode::kResourceExhausted; }
 
+// The window of a stream: so many chunks, and to the client so many bytes, may be unacknowledged. One chunk that is
+// larger by itself goes alone.
+bool window_is_full(const OutEdge& edge, const OutItem& item) {
+  if (!is_chunk(item)) return false;
+  if (edge.sent - edge.acked >= wire::kMaxUnackedChunks) return true;
+  return edge.client_bytes_sum > 0 && edge.client_bytes_sum + item.size_bytes > wire::kMaxUnackedClientBytes;
+}
+
 }  // namespace
 
 void StageLoop::queue(Request& request, const std::string& target, OutItem item) {
@@ -66,8 +74,7 @@ Status StageLoop::check_waiting(const Request& request) const {
 void StageLoop::pump(Request& request, OutEdge& edge) {
   while (!edge.queue.empty()) {
     const OutItem& item = edge.queue.front();
-    const bool full = edge.sent - edge.acked >= wire::kMaxUnackedChunks;
-    if (item.kind == OutItem::Kind::kChunk && full) return;  // an acknowledgement goes on
+    if (window_is_full(edge, item)) return;  // an acknowledgement goes on
     const Status status = send_front(request, edge);
     if (no_room(status)) {
       ++counters_.refusals;
@@ -203,7 +210,11 @@ void StageLoop::sent(Request& request, OutEdge& edge) {
     ++edge.sent;
     ++counters_.chunks_out;
   }
-  if (item.kind == OutItem::Kind::kStreamOut) ++request.client_chunks;
+  if (item.kind == OutItem::Kind::kStreamOut) {
+    ++request.client_chunks;
+    edge.client_bytes.push_back(item.size_bytes);
+    edge.client_bytes_sum += item.size_bytes;
+  }
   if (item.kind == OutItem::Kind::kDone) edge.done_sent = true;
   if (item.kind == OutItem::Kind::kPayload || item.kind == OutItem::Kind::kComplete) edge.payload_sent = true;
   edge.queue.pop_front();

@@ -7,6 +7,14 @@
 #include "stages/stage.h"
 
 namespace millrace::loop {
+namespace {
+
+const char* span_name(WorkEvent::Kind kind) {
+  static constexpr const char* kNames[] = {"start", "chunk", "chunks_done", "drop", "flush_cache"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
 
 class ThreadWorkerHost::ThreadEmit : public NewsEmit {
  public:
@@ -18,8 +26,8 @@ class ThreadWorkerHost::ThreadEmit : public NewsEmit {
   ThreadWorkerHost& host_;
 };
 
-ThreadWorkerHost::ThreadWorkerHost(Make make, std::function<void()> wake)
-    : make_(std::move(make)), wake_(std::move(wake)), thread_([this] { serve(); }) {}
+ThreadWorkerHost::ThreadWorkerHost(Make make, std::function<void()> wake, const char* thread_name)
+    : make_(std::move(make)), wake_(std::move(wake)), thread_name_(thread_name), thread_([this] { serve(); }) {}
 
 ThreadWorkerHost::~ThreadWorkerHost() { close(); }
 
@@ -96,8 +104,18 @@ bool ThreadWorkerHost::load() {
   return false;
 }
 
+void ThreadWorkerHost::work(WorkEvent& event, Emit& emit) {
+  trace::Span span(span_name(event.kind), "worker");
+  span.note("request", static_cast<int64_t>(event.id.value));
+  if (event.kind == WorkEvent::Kind::kFlush) return say(call_flush(*worker_, event));
+  const bool drop = event.kind == WorkEvent::Kind::kDrop;
+  const ReqId id = event.id;
+  call_worker(*worker_, event, emit);
+  if (drop) say({.kind = WorkNews::Kind::kDropped, .id = id});
+}
+
 void ThreadWorkerHost::serve() {
-  trace::name_thread("worker");
+  trace::name_thread(thread_name_);
   if (!load()) return;
   ThreadEmit emit(*this);
   int wait_ms = Worker::kNever;
@@ -105,14 +123,12 @@ void ThreadWorkerHost::serve() {
     std::optional<WorkEvent> event = events_.pop(wait_ms);
     if (events_.closed()) break;
     call_began_ms_.store(monotonic_ms(), std::memory_order_relaxed);
-    if (event) {
-      const bool drop = event->kind == WorkEvent::Kind::kDrop;
-      const ReqId id = event->id;
-      call_worker(*worker_, *event, emit);
-      if (drop) say({.kind = WorkNews::Kind::kDropped, .id = id});
-    }
+    if (event) work(*event, emit);
     std::vector<WorkNews> crash;
-    wait_ms = call_tick(*worker_, monotonic_ms(), emit, crash);
+    {
+      trace::Span span("tick", "worker");
+      wait_ms = call_tick(*worker_, monotonic_ms(), emit, crash);
+    }
     for (WorkNews& news : crash) say(std::move(news));
     call_began_ms_.store(0, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_relaxed);

@@ -20,7 +20,8 @@ namespace millrace::loop {
 class ThreadWorkerHost : public WorkerHost {
  public:
   using Make = std::function<Result<std::unique_ptr<Worker>>()>;
-  ThreadWorkerHost(Make make, std::function<void()> wake);
+  // `thread_name`, for traces, lives as long as the process.
+  ThreadWorkerHost(Make make, std::function<void()> wake, const char* thread_name = "worker");
   ~ThreadWorkerHost() override;
   bool post(WorkEvent& event, int64_t now_ms) override;
   void collect(std::vector<WorkNews>& out) override;
@@ -36,11 +37,13 @@ class ThreadWorkerHost : public WorkerHost {
   class ThreadEmit;
   bool load();
   void serve();
+  void work(WorkEvent& event, Emit& emit);
   void say(WorkNews news);
 
   Make make_;
   std::unique_ptr<Worker> worker_;  // the thread's own
   std::function<void()> wake_;
+  const char* const thread_name_;
   BoundedQueue<WorkEvent> events_{kMaxWorkEvents};
   mutable std::mutex mutex_;  // over what follows
   std::condition_variable room_;

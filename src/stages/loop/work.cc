@@ -64,6 +64,10 @@ void StageLoop::hear_worker(std::vector<WorkNews>& news) {
       }
       continue;
     }
+    if (item.kind == WorkNews::Kind::kFlushed) {
+      answer_order(item.order, item.status.ok() ? Result<std::string>(std::move(item.text)) : item.status);
+      continue;
+    }
     const auto found = requests_.find(item.id);
     if (found != requests_.end()) hear_worker(*found->second, item);
   }

@@ -26,6 +26,8 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
       return worker.chunks_done(event.id, event.from, emit);
     case WorkEvent::Kind::kDrop:
       return worker.drop(event.id);
+    case WorkEvent::Kind::kFlush:
+      return;  // call_flush() answers
   }
 }
 
@@ -74,6 +76,20 @@ void call_worker(Worker& worker, WorkEvent& event, Emit& emit) {
   }
 }
 
+WorkNews call_flush(Worker& worker, const WorkEvent& event) {
+  WorkNews news{.kind = WorkNews::Kind::kFlushed, .order = event.order};
+  try {
+    Result<std::string> done = worker.flush_cache();
+    news.status = done.status();
+    if (done.ok()) news.text = std::move(done).value();
+  } catch (const std::exception& e) {
+    news.status = internal_error("the worker threw: {}", e.what());
+  } catch (...) {
+    news.status = internal_error("the worker threw something that is no exception");
+  }
+  return news;
+}
+
 int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkNews>& crash) {
   try {
     return worker.tick(now_ms, emit);
@@ -92,7 +108,11 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
   VectorEmit emit(news_, congestion_);
-  call_worker(*worker_, event, emit);
+  if (kind == WorkEvent::Kind::kFlush) {
+    news_.push_back(call_flush(*worker_, event));
+  } else {
+    call_worker(*worker_, event, emit);
+  }
   ++calls_;
   if (kind == WorkEvent::Kind::kDrop) news_.push_back({.kind = WorkNews::Kind::kDropped, .id = id});
   tick(now_ms);

@@ -26,15 +26,16 @@
 namespace millrace::loop {
 
 struct WorkEvent {
-  enum class Kind : uint8_t { kStart, kChunk, kChunksDone, kDrop };
+  enum class Kind : uint8_t { kStart, kChunk, kChunksDone, kDrop, kFlush };
   Kind kind = Kind::kStart;
   ReqId id;
   std::string from;  // of a chunk, or of the end of a stream
   Value value;
+  uint64_t order = 0;  // of a kFlush, which is of no request
 };
 
 struct WorkNews {
-  enum class Kind : uint8_t { kChunk, kResult, kFailure, kDropped, kCrash };
+  enum class Kind : uint8_t { kChunk, kResult, kFailure, kDropped, kCrash, kFlushed };
   Kind kind = Kind::kChunk;
   ReqId id;
   bool to_all = false;  // a chunk for everybody to whom the request streams; else for `target`
@@ -42,6 +43,8 @@ struct WorkNews {
   std::string modality;
   Value value;
   Status status;
+  uint64_t order = 0;  // of a kFlushed: its one answer, the status or else the text
+  std::string text;
 };
 
 // The requests whose chunks wait for their receivers. The loop says, the worker asks; any thread.
@@ -100,8 +103,10 @@ class WorkerHost {
   Congestion congestion_;
 };
 
-// Calls the worker for one event, and turns exceptions into failures.
+// Calls the worker for one event of a request, and turns exceptions into failures.
 void call_worker(Worker& worker, WorkEvent& event, Emit& emit);
+// For a kFlush; never without an answer.
+WorkNews call_flush(Worker& worker, const WorkEvent& event);
 // tick(), where an exception is news of a crash.
 int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkNews>& crash);
 

@@ -46,6 +46,7 @@ struct ScriptedWorker : Worker {
     std::function<void(ReqId, const Value&, Emit&)> on_chunk;
     std::vector<std::function<void(Emit&)>> say;  // in the next tick
     std::map<uint64_t, Value> payloads;
+    std::function<Result<std::string>()> flush;
   };
   explicit ScriptedWorker(std::shared_ptr<Log> log) : log_(std::move(log)) {}
   void start(ReqId id, Value payload, Emit& emit) override {
@@ -71,6 +72,7 @@ struct ScriptedWorker : Worker {
     for (auto& word : say) word(emit);
     return 1;
   }
+  Result<std::string> flush_cache() override { return log_->flush ? log_->flush() : Worker::flush_cache(); }
   std::shared_ptr<Log> log_;
 };
 

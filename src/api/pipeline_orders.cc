@@ -1,0 +1,124 @@
+#include "api/pipeline_orders.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "api/error.h"
+#include "api/fields.h"
+
+namespace millrace::api {
+namespace {
+
+constexpr double kMaxOrderS = 600;      // that a client may wait for the stages
+constexpr double kDefaultOrderS = 10;   // a worker answers between two of its calls
+constexpr int64_t kProfileMs = 30'000;  // to write the file of a long trace
+
+Result<Json> order_body(const http::Request& request) {
+  if (request.body.empty()) return Json(Json::object());
+  return parse_body(request.body);
+}
+
+std::string render(const std::vector<wire::AdminReply>& replies) {
+  std::string out = "\"replies\":[";
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    out += i ? ",{\"stage\":" : "{\"stage\":";
+    json_append_string(out, replies[i].stage);
+    fmt::format_to(std::back_inserter(out), ",\"ok\":{},\"message\":", replies[i].code == StatusCode::kOk);
+    json_append_string(out, replies[i].message);
+    out += '}';
+  }
+  return out + ']';
+}
+
+// A stage to which the order means nothing (it has no cache) is no failure, as long as it means something to one.
+Status outcome(const std::vector<wire::AdminReply>& replies) {
+  const wire::AdminReply* unsupported = nullptr;
+  bool done = false;
+  for (const wire::AdminReply& reply : replies) {
+    done = done || reply.code == StatusCode::kOk;
+    if (reply.code == StatusCode::kUnsupported) {
+      unsupported = &reply;
+    } else if (reply.code != StatusCode::kOk) {
+      return Status(reply.code, fmt::format("{}: {}", reply.stage, reply.message));
+    }
+  }
+  if (done) return ok_status();
+  if (unsupported == nullptr) return Status(StatusCode::kUnavailable, "no stage answered");
+  return Status(StatusCode::kUnsupported, fmt::format("{}: {}", unsupported->stage, unsupported->message));
+}
+
+void answer(const http::ResponderPtr& responder, const std::vector<wire::AdminReply>& replies) {
+  const Status status = outcome(replies);
+  if (status.ok()) {
+    responder->send({.body = "{\"success\":true," + render(replies) + "}"});
+    return;
+  }
+  http::Response response = error_response(from_status(status));
+  response.body.insert(response.body.rfind('}'), "," + render(replies));
+  responder->send(std::move(response));
+}
+
+void order(PipelineContext& context, wire::AdminAction action, int64_t timeout_ms,
+           const http::ResponderPtr& responder) {
+  context.engine.admin(action, timeout_ms,
+                       [responder](std::vector<wire::AdminReply> replies) { answer(responder, replies); });
+}
+
+// `timeout` in seconds, from the body or the query: how long the stages have to answer.
+Status flush_cache(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, order_body(request));
+  double timeout_s = kDefaultOrderS;
+  RETURN_IF_ERROR(json_read(body, "timeout", timeout_s));
+  std::string text;
+  if (request.query_value("timeout", text)) {
+    char* end = nullptr;
+    timeout_s = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') {
+      return invalid_argument("timeout is '{}'; wanted a number of seconds", text.substr(0, 64));
+    }
+  }
+  if (!(timeout_s > 0 && timeout_s <= kMaxOrderS)) {
+    return invalid_argument("timeout is {}; wanted a number of seconds in (0, {}]", timeout_s, kMaxOrderS);
+  }
+  order(context, wire::AdminAction::kFlushCache, static_cast<int64_t>(std::ceil(timeout_s * 1000)), responder);
+  return ok_status();
+}
+
+Status start_profile(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, order_body(request));
+  // What would limit or change the trace must not be dropped in silence; clients choose no folder on the server.
+  for (const char* key : {"start_step", "num_steps", "output_dir"}) RETURN_IF_ERROR(refuse_unless(body, key, nullptr));
+  RETURN_IF_ERROR(refuse_unless(body, "profile_by_stage", false));
+  order(context, wire::AdminAction::kStartProfile, kProfileMs, responder);
+  return ok_status();
+}
+
+Status stop_profile(PipelineContext& context, const http::Request& /*request*/, const http::ResponderPtr& responder) {
+  order(context, wire::AdminAction::kStopProfile, kProfileMs, responder);
+  return ok_status();
+}
+
+}  // namespace
+
+void add_pipeline_order_routes(PipelineContext& context) {
+  using Order = Status (*)(PipelineContext&, const http::Request&, const http::ResponderPtr&);
+  const auto add = [&context](const char* pattern, Order give) {
+    for (const char* method : {"GET", "POST"}) {
+      context.server.add_route({.method = method,
+                                .pattern = pattern,
+                                .access = http::Access::kAdmin,
+                                .handler = [&context, give](auto request, auto responder) {
+                                  const Status status = give(context, *request, responder);
+                                  if (!status.ok()) responder->send(error_response(field_error(status)));
+                                }});
+    }
+  };
+  add("/flush_cache", flush_cache);
+  add("/start_profile", start_profile);
+  add("/stop_profile", stop_profile);
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,89 @@
+#include "pipeline/profile.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <vector>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "stages/loop/profile_order.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".json") out.push_back(entry->path().string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Of the session's parts, a file that nobody has yet.
+Result<std::string> merged(const std::string& session, const std::string& folder) {
+  for (int i = 0; i < kMaxProfilesASecond; ++i) {
+    const std::string more = i == 0 ? std::string() : fmt::format("-{}", i);
+    const std::string path = fmt::format("{}/trace-{}{}.json", folder, std::time(nullptr), more);
+    if (fs::exists(path)) continue;
+    RETURN_IF_ERROR(trace::merge_traces(files_in(session), path));
+    return path;
+  }
+  return error(StatusCode::kConflict, "{} profiles of this second are in {} already", kMaxProfilesASecond, folder);
+}
+
+}  // namespace
+
+ProfileRecorder::ProfileRecorder(std::string folder)
+    : folder_(folder.empty() ? loop::default_profile_folder() : std::move(folder)) {}
+
+Result<std::string> ProfileRecorder::start() {
+  std::lock_guard lock(mutex_);
+  if (!session_.empty()) {
+    return Status(StatusCode::kConflict, "a profile is being recorded already; stop it first");
+  }
+  RETURN_IF_ERROR(loop::private_folder(folder_));
+  const std::string session =
+      fmt::format("{}/session-{}-{}-{}", fs::absolute(folder_).string(), std::time(nullptr), ::getpid(), ++sessions_);
+  RETURN_IF_ERROR(loop::private_folder(session));
+  RETURN_IF_ERROR(trace::start(session));
+  session_ = session;
+  ending_ = false;
+  return session;
+}
+
+Result<std::string> ProfileRecorder::begin_stop() {
+  std::lock_guard lock(mutex_);
+  if (session_.empty() || ending_) {
+    return Status(StatusCode::kConflict, "no profile is being recorded; start one first");
+  }
+  ending_ = true;
+  return session_;
+}
+
+Result<std::string> ProfileRecorder::finish() {
+  std::string session;
+  {
+    std::lock_guard lock(mutex_);
+    session = session_;
+  }
+  if (const auto own = trace::stop(session); !own.ok()) {
+    LOG_ERROR("this process's part of the profile is lost: {}", own.status().message());
+  }
+  Result<std::string> path = merged(session, folder_);
+  std::error_code ignored;
+  fs::remove_all(session, ignored);
+  std::lock_guard lock(mutex_);
+  session_.clear();
+  return path;
+}
+
+}  // namespace millrace
