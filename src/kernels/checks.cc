@@ -14,7 +14,7 @@ void check_matrix(const Weight& weight) {
   CHECK(weight.view.device == Device::kHost);
   CHECK(is_weight_dtype(weight.dtype()) || is_quantized(weight.dtype()));
   CHECK(weight.view.shape.rank() == 2);
-  CHECK((weight.layout == WeightLayout::kPlain) == (weight.packed == nullptr));
+  CHECK(weight.layout == WeightLayout::kPlain ? weight.view.data != nullptr : weight.packed != nullptr);
 }
 
 void check_rows(const ConstRows& rows) {

@@ -6,15 +6,18 @@
 
 #include "base/cpu_info.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/packed.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace millrace::kernels {
 
 Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool) {
-  (void)pool;
   if (!is_quantized(source.dtype)) return Weight(source);
-  return error(StatusCode::kUnsupported, "weights of dtype {} on {}; wanted F32, F16 or BF16", dtype_name(source.dtype),
-               isa_name(isa));
+  if (isa != Isa::kRef) return pack_panels(source, pool);
+  const int64_t elements = dtype_block(source.dtype).elements;
+  if (source.shape[1] % elements == 0) return Weight(source);
+  return invalid_argument("rows of {} elements of {}; wanted a multiple of {}", source.shape[1],
+                          dtype_name(source.dtype), elements);
 }
 
 std::string_view isa_name(Isa isa) {

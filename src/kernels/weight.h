@@ -30,7 +30,7 @@ enum class WeightLayout : uint8_t {
 struct Weight {
   TensorView view;  // shape and dtype of the source; data of a plain weight, null for a packed one
   WeightLayout layout = WeightLayout::kPlain;
-  std::shared_ptr<const Buffer> packed;  // null for a plain weight
+  std::shared_ptr<const Buffer> packed;  // what the weight owns: null for a plain one over somebody else's bytes
 
   Weight() = default;
   Weight(const TensorView& plain) : view(plain) {}  // NOLINT: implicit by design, most weights are plain

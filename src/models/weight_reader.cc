@@ -39,9 +39,12 @@ kernels::Weight WeightReader::matrix(std::string_view name, int64_t rows, int64_
 Result<kernels::Weight> WeightReader::pack(std::string_view name, const TensorView& view) {
   const std::optional<DType> wanted = wanted_dtype(options_, name, view);
   if (!wanted) return kernels::pack_weight(options_.isa, view, *options_.pool);
-  ASSIGN_OR_RETURN(const Buffer blocks, kernels::quantize(view, *wanted, *options_.pool));
-  return kernels::pack_weight(options_.isa, {.data = blocks.data(), .dtype = *wanted, .shape = view.shape},
-                              *options_.pool);
+  ASSIGN_OR_RETURN(Buffer blocks, kernels::quantize(view, *wanted, *options_.pool));
+  const TensorView quantized{.data = blocks.data(), .dtype = *wanted, .shape = view.shape};
+  ASSIGN_OR_RETURN(kernels::Weight weight, kernels::pack_weight(options_.isa, quantized, *options_.pool));
+  // Where the blocks are read as they are, the weight keeps them.
+  if (weight.packed == nullptr) weight.packed = std::make_shared<const Buffer>(std::move(blocks));
+  return weight;
 }
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/checks.h"
+#include "kernels/cpu/panel_linear.h"
 #include "kernels/kv_rows.h"
 #include "kernels/rope_table.h"
 
@@ -39,7 +40,8 @@ int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(std::string_view name, const KernelTable& table, ThreadPool& pool) : name_(name), table_(table), pool_(pool) {
+  CpuOps(std::string_view name, const KernelTable& table, ThreadPool& pool)
+      : name_(name), table_(table), pool_(pool), panels_(panel_table(name), pool) {
     for (int i = 0; i < pool.size(); ++i) scratch_.emplace_back(kScratchFloats * sizeof(float));
   }
 
@@ -48,7 +50,10 @@ class CpuOps final : public Ops {
   void linear(ConstRows x, const Weight& matrix, Rows y, const LinearOptions& options) override {
     check_linear(x, matrix, y, options);
     if (y.count == 0 || y.width == 0) return;
-    CHECK(matrix.layout == WeightLayout::kPlain);
+    if (matrix.layout == WeightLayout::kPanels) {
+      const float* bias = options.bias.data != nullptr ? widened(options.bias) : nullptr;
+      return panels_.linear(x, matrix, bias, y, options.accumulate);
+    }
     const TensorView& weight = matrix.view;
     LinearPart all{};
     all.x = x.data;
@@ -69,7 +74,7 @@ class CpuOps final : public Ops {
 
   void embedding(const Weight& matrix, std::span<const int32_t> ids, Rows y) override {
     check_embedding(matrix, ids, y);
-    CHECK(matrix.layout == WeightLayout::kPlain);
+    if (matrix.layout == WeightLayout::kPanels) return panels_.embedding(matrix, ids, y);
     const TensorView& table = matrix.view;
     const WeightKind kind = weight_kind(table.dtype);
     const int64_t row_bytes = y.width * static_cast<int64_t>(dtype_size(table.dtype));
@@ -244,6 +249,7 @@ class CpuOps final : public Ops {
   std::string_view name_;
   const KernelTable& table_;
   ThreadPool& pool_;
+  PanelLinear panels_;           // products with packed quantized weights
   std::vector<Buffer> scratch_;  // one per worker
   std::vector<float> widened_;
   std::vector<AttentionRange> attention_parts_;

@@ -8,6 +8,7 @@
 #include "kernels/checks.h"
 #include "kernels/half.h"
 #include "kernels/kv_rows.h"
+#include "kernels/quantized.h"
 #include "kernels/rope_table.h"
 
 namespace millrace::kernels {
@@ -25,12 +26,11 @@ class RefOps final : public Ops {
   void linear(ConstRows x, const Weight& matrix, Rows y, const LinearOptions& options) override {
     check_linear(x, matrix, y, options);
     const TensorView& weight = plain(matrix);
-    for (int64_t m = 0; m < y.count; ++m) {
-      for (int64_t n = 0; n < y.width; ++n) {
+    for (int64_t n = 0; n < y.width; ++n) {
+      const std::vector<float>& w = weight_row(weight, n);
+      for (int64_t m = 0; m < y.count; ++m) {
         double sum = 0;
-        for (int64_t k = 0; k < x.width; ++k) {
-          sum += double{x.row(m)[k]} * double{load_weight(weight.data, weight.dtype, n * x.width + k)};
-        }
+        for (int64_t k = 0; k < x.width; ++k) sum += double{x.row(m)[k]} * double{w[static_cast<std::size_t>(k)]};
         if (options.bias.data != nullptr) sum += double{load_weight(options.bias.data, options.bias.dtype, n)};
         if (options.accumulate) sum += double{y.row(m)[n]};
         y.row(m)[n] = static_cast<float>(sum);
@@ -42,8 +42,8 @@ class RefOps final : public Ops {
     check_embedding(matrix, ids, y);
     const TensorView& table = plain(matrix);
     for (int64_t r = 0; r < y.count; ++r) {
-      const int64_t first = ids[static_cast<std::size_t>(r)] * y.width;
-      for (int64_t i = 0; i < y.width; ++i) y.row(r)[i] = load_weight(table.data, table.dtype, first + i);
+      const std::vector<float>& row = weight_row(table, ids[static_cast<std::size_t>(r)]);
+      std::copy(row.begin(), row.end(), y.row(r));
     }
   }
 
@@ -142,6 +142,22 @@ class RefOps final : public Ops {
   }
 
  private:
+  // Row `row` of a plain matrix as floats; valid until the next call.
+  const std::vector<float>& weight_row(const TensorView& weight, int64_t row) {
+    const int64_t columns = weight.shape[1];
+    weight_row_.resize(static_cast<std::size_t>(columns));
+    if (is_quantized(weight.dtype)) {
+      const std::size_t bytes = storage_bytes(weight.dtype, columns);
+      const char* blocks = static_cast<const char*>(weight.data) + static_cast<std::size_t>(row) * bytes;
+      dequantize_row(weight.dtype, blocks, columns, weight_row_.data());
+      return weight_row_;
+    }
+    for (int64_t i = 0; i < columns; ++i) {
+      weight_row_[static_cast<std::size_t>(i)] = load_weight(weight.data, weight.dtype, row * columns + i);
+    }
+    return weight_row_;
+  }
+
   // One query row and head: softmax(q k^T * scale) v over the visible positions, in two passes.
   void attend(const float* q, const KvLayer& kv, const AttentionSequence& s, const AttentionParams& params,
               int64_t head, int64_t position, float* out) {
@@ -167,6 +183,7 @@ class RefOps final : public Ops {
     for (int64_t d = 0; d < kv.head_dim; ++d) out[d] = static_cast<float>(acc[static_cast<std::size_t>(d)] / sum);
   }
 
+  std::vector<float> weight_row_;  // of a weight
   std::vector<double> scores_;
   double row_[kMaxHeadDim];  // of K or V, widened
 };

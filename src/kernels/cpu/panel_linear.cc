@@ -1,0 +1,123 @@
+#include "kernels/cpu/panel_linear.h"
+
+#include <algorithm>
+
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "base/cpu_info.h"
+#include "kernels/cpu/packed.h"
+
+namespace millrace::kernels {
+namespace {
+
+// Below these amounts of work a loop runs on the calling thread: waking a sleeping thread costs some microseconds.
+constexpr int64_t kInlineProducts = 128 * 1024;
+constexpr int64_t kInlineElements = 16 * 1024;
+// Of weights in a part: long enough for the prefetcher, short to balance.
+constexpr int64_t kPartBytes = 64 * 1024;
+// Panels of a part where many rows share them: together with the rows in work they fit a level-2 cache.
+constexpr int64_t kPartPanels = 4;
+constexpr int64_t kFewRows = 32;
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+
+void grow(Buffer& buffer, int64_t bytes) {
+  if (buffer.size_bytes() < static_cast<std::size_t>(bytes)) buffer = Buffer(static_cast<std::size_t>(bytes));
+}
+
+// Strides of an odd number of cache lines: rows at the same column do not fall into one set of the cache.
+PanelActivations lay_out(PanelKind kind, int64_t rows, int64_t blocks, Buffer& buffer) {
+  const int64_t terms = kPanelFormats[static_cast<int>(kind)].terms;
+  PanelActivations x{};
+  x.q_stride = round_up(blocks * kPanelBlock, 128) + 64;
+  x.d_stride = round_up(blocks, 16);
+  x.terms_stride = round_up(blocks * terms, 16);
+  grow(buffer, rows * (x.q_stride + (x.d_stride + x.terms_stride) * 4));
+  x.q = reinterpret_cast<int8_t*>(buffer.data());
+  x.d = reinterpret_cast<float*>(buffer.data() + rows * x.q_stride);
+  x.terms = reinterpret_cast<int32_t*>(x.d + rows * x.d_stride);
+  return x;
+}
+
+#if defined(__x86_64__)
+// Linux gives tile registers to a process that asks for them (Documentation/arch/x86/xstate.rst); asking twice is fine.
+bool ask_for_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  static const bool given = cpu_info().amx_int8 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return given;
+}
+#endif
+
+}  // namespace
+
+const PanelTable& panel_table(std::string_view isa) {
+#if defined(__x86_64__)
+  const bool vnni = cpu_info().avx512_vnni;
+  if (isa == "amx" && vnni && ask_for_tiles()) return kAmxPanels;
+  if ((isa == "amx" || isa == "avx512") && vnni) return kAvx512Panels;
+  if (isa != "generic") return kAvx2Panels;
+#endif
+  (void)isa;
+  return kGenericPanels;
+}
+
+PanelLinear::PanelLinear(const PanelTable& table, ThreadPool& pool)
+    : table_(table), pool_(pool), scratch_(static_cast<std::size_t>(pool.size())) {}
+
+void PanelLinear::quantize(const PanelPart& part, ConstRows x) {
+  const PanelActivations& to = part.x;
+  const int64_t grain = std::max<int64_t>(1, kInlineElements / std::max<int64_t>(x.width, 1));
+  pool_.parallel_for(x.count, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      table_.quantize(part.kind, x.row(r), part.blocks, to.q + r * to.q_stride, to.d + r * to.d_stride,
+                      to.terms + r * to.terms_stride);
+    }
+  });
+}
+
+void PanelLinear::linear(ConstRows x, const Weight& weight, const float* bias, Rows y, bool accumulate) {
+  CHECK(weight.layout == WeightLayout::kPanels);
+  PanelPart all{};
+  all.kind = panel_kind(weight.dtype());
+  all.panels = reinterpret_cast<const uint8_t*>(weight.packed->data());
+  all.panel_bytes = panel_bytes(weight.dtype(), weight.columns());
+  all.blocks = weight.columns() / kPanelBlock;
+  all.columns = weight.rows();
+  all.bias = bias;
+  all.y_stride = y.stride;
+  all.accumulate = accumulate;
+  const int64_t panels = divide_up(weight.rows(), kPanelRows);
+  for (Buffer& scratch : scratch_) grow(scratch, kPanelScratch + table_.scratch_bytes_per_block * all.blocks);
+  for (int64_t first = 0; first < y.count; first += kPanelRowsAtOnce) {
+    const int64_t rows = std::min(kPanelRowsAtOnce, y.count - first);
+    all.x = lay_out(all.kind, rows, all.blocks, rows_);
+    all.y = y.row(first);
+    quantize(all, x.slice(first, rows));
+    int64_t grain = kPartPanels;
+    if (rows <= kFewRows) grain = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(all.panel_bytes, 1));
+    if (rows * x.width * y.width < kInlineProducts) grain = panels;
+    pool_.parallel_for(panels, grain, [&](int64_t begin, int64_t end, int worker) {
+      PanelPart part = all;
+      part.row_begin = 0;
+      part.row_end = rows;
+      part.panel_begin = begin;
+      part.panel_end = end;
+      part.scratch = reinterpret_cast<uint8_t*>(scratch_[static_cast<std::size_t>(worker)].data());
+      table_.multiply(part);
+    });
+  }
+}
+
+void PanelLinear::embedding(const Weight& weight, std::span<const int32_t> ids, Rows y) {
+  CHECK(weight.layout == WeightLayout::kPanels);
+  const int64_t grain = std::max<int64_t>(1, kInlineElements / std::max<int64_t>(y.width, 1));
+  pool_.parallel_for(y.count, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) unpack_panel_row(weight, ids[static_cast<std::size_t>(r)], y.row(r));
+  });
+}
+
+}  // namespace millrace::kernels

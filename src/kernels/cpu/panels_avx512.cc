@@ -1,0 +1,28 @@
+// Products with panels for AVX-512 (F, BW, VL, DQ, VNNI). This file alone is compiled with those flags; see
+// kernel_table.h for what it must not do. No include but the table and the intrinsics.
+#if defined(__x86_64__)
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 says it of its own intrinsics
+#endif
+#include <immintrin.h>
+
+#include "kernels/cpu/panel_table.h"
+
+namespace millrace::kernels {
+namespace {
+
+// Each text builds on those before it.
+// clang-format off
+#include "kernels/cpu/unroll.inl"
+#include "kernels/cpu/panels_avx512.inl"
+// clang-format on
+
+static void multiply(const PanelPart& part) { multiply_by_vectors(part, part.row_begin, part.row_end); }
+
+}  // namespace
+
+extern const PanelTable kAvx512Panels = {.quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 0};
+
+}  // namespace millrace::kernels
+
+#endif
