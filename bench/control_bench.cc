@@ -1,12 +1,14 @@
 // One-way times and throughput of small control messages between two processes: our Outbox and Inbox against plain
 // libzmq PUSH and PULL with the same bytes, in one run.
 //
-//   control_bench [rounds=20] [messages=200] [flood=1000000] [transport=ipc|tcp]
+//   control_bench [rounds=20] [messages=200] [flood=1000000] [transport=ipc|tcp] [awake|idle]
 //
 // One-way: this process stamps and sends one message at a time, 200 us after the last one was received, so the receiver
 // always sleeps in its wait; a child process stamps it when the message is there: for us decoded, for libzmq as bytes.
 // Rounds go through the roads in turn, so that all see the same machine. Shown: the median of the rounds' p50 and p99,
 // and of the rounds' ratios to plain libzmq. "with a waker": the receiver waits for wake-ups of its own process, too.
+// The processors are kept awake meanwhile (bench/waiting.h) unless the fifth argument is `idle`: after a halt, what a
+// message costs is waking the processor and filling its caches again, which the codec's larger code pays for twice.
 // Flood: as many messages as fast as they go; plain libzmq blocks where the queue is full, we try again.
 #include <fmt/core.h>
 #include <sys/mman.h>
@@ -27,6 +29,7 @@
 #include <vector>
 
 #include "control/zmq_mailbox.h"
+#include "waiting.h"
 #include "wire/codec.h"
 
 namespace {
@@ -227,6 +230,7 @@ int main(int argc, char** argv) {
     endpoints.push_back(tcp ? fmt::format("tcp://127.0.0.1:{}", 28'700 + road)
                             : fmt::format("ipc://{}/{}", folder, road));
   }
+  const bench::KeepAwake awake(argc <= 5 || std::strcmp(argv[5], "idle") != 0);
   void* const memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   die_unless(memory != MAP_FAILED, "no shared memory");
   Shared& shared = *new (memory) Shared{};

@@ -86,7 +86,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     }
   } else if (data[0] == 1) {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (const auto address = parse_host_port(text); address.ok()) CHECK(parse_host_port(address->to_string()).ok());
+    if (const auto address = parse_host_port(text); address.ok()) {
+      const auto again = parse_host_port(address->to_string());
+      CHECK(again.ok() && std::memcmp(&again->storage, &address->storage, sizeof address->storage) == 0);
+      CHECK(text.find('\0') == std::string_view::npos);
+    }
     if (const auto instance = parse_instance(text); instance.ok()) {
       CHECK(parse_instance(format_instance(instance->socket, instance->instance))->instance == instance->instance);
     }

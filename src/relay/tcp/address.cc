@@ -65,6 +65,7 @@ Result<SocketAddress> parse_host_port(std::string_view text) {
   uint16_t port = 0;
   if (colon == std::string_view::npos || !parse_number(text.substr(colon + 1), 10, port)) return refuse();
   std::string host(text.substr(0, colon));
+  if (host.find('\0') != std::string::npos) return refuse();  // inet_pton() would not look beyond it
   SocketAddress address;
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);

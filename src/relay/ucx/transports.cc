@@ -113,6 +113,7 @@ Result<sockaddr_storage> parse_endpoint(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   const Status wrong = invalid_argument("a UCX relay's endpoint is {} bytes that are no \"IP:PORT\"", text.size());
   if (text.size() > kMaxEndpointBytes || colon == std::string::npos || colon + 1 == text.size()) return wrong;
+  if (text.find('\0') != std::string::npos) return wrong;  // inet_pton() would not look beyond it
   uint16_t port = 0;
   const auto [end, fault] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
   if (fault != std::errc() || end != text.data() + text.size()) return wrong;
