@@ -16,5 +16,7 @@ std::shared_ptr<const Model> make_qwen2(const ModelConfig& config, LayerRange la
                                         std::shared_ptr<WeightStore> store, WeightReader& reader);
 std::shared_ptr<const Model> make_qwen3(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
                                         std::shared_ptr<WeightStore> store, WeightReader& reader);
+std::shared_ptr<const Model> make_qwen3_moe(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
+                                            std::shared_ptr<WeightStore> store, WeightReader& reader);
 
 }  // namespace millrace

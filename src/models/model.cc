@@ -20,7 +20,7 @@ std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, 
     case Architecture::kQwen3:
       return make_qwen3(config, layers, version, store, reader);
     case Architecture::kQwen3Moe:
-      break;
+      return make_qwen3_moe(config, layers, version, store, reader);
   }
   return nullptr;
 }
@@ -42,7 +42,8 @@ Workspace::Workspace(const ModelConfig& config, int64_t max_rows)
       gate_(float_buffer(max_rows, intermediate_size_)),
       up_(float_buffer(max_rows, intermediate_size_)),
       cos_(float_buffer(max_rows, rotary_size_)),
-      sin_(float_buffer(max_rows, rotary_size_)) {}
+      sin_(float_buffer(max_rows, rotary_size_)),
+      experts_(config, max_rows) {}
 
 kernels::Rows Workspace::take(Buffer& buffer, int64_t rows, int64_t width) {
   CHECK(rows <= max_rows_);

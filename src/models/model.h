@@ -25,6 +25,7 @@
 #include "formats/model_config.h"
 #include "formats/weights.h"
 #include "kernels/ops.h"
+#include "models/expert_workspace.h"
 #include "models/load_options.h"
 #include "tensor/tensor.h"
 
@@ -60,12 +61,14 @@ class Workspace {
   kernels::Rows up(int64_t rows) { return take(up_, rows, intermediate_size_); }
   kernels::Rows cos(int64_t rows) { return take(cos_, rows, rotary_size_); }
   kernels::Rows sin(int64_t rows) { return take(sin_, rows, rotary_size_); }
+  ExpertWorkspace& experts() { return experts_; }
 
  private:
   kernels::Rows take(Buffer& buffer, int64_t rows, int64_t width);
 
   int64_t max_rows_, hidden_size_, q_size_, kv_size_, intermediate_size_, rotary_size_;
   Buffer normed_, q_, k_, v_, attended_, gate_, up_, cos_, sin_;
+  ExpertWorkspace experts_;
 };
 
 class Model {

@@ -9,9 +9,8 @@
 //     n = rms_norm(x)
 //     x += down_proj(silu(gate_proj(n)) * up_proj(n))
 //   logits = lm_head(rms_norm(x))
-#include <cmath>
-
 #include "models/architectures.h"
+#include "models/qwen3_attention.h"
 #include "models/rope.h"
 
 namespace millrace {
@@ -22,21 +21,13 @@ using kernels::Ops;
 using kernels::Rows;
 
 struct Qwen3Layer {
-  TensorView input_norm, post_norm;
-  TensorView q_norm, k_norm;  // over head_dim
-  Linear q, k, v, o;
+  Qwen3Attention attention;
+  TensorView post_norm;
   Linear gate, up, down;
 
-  Qwen3Layer(const ModelConfig& c, int index, WeightReader& reader) {
-    const std::string layer = fmt::format("model.layers.{}.", index);
-    const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
-    input_norm = reader.tensor(layer + "input_layernorm.weight", {c.hidden_size});
-    q = reader.linear(attention + "q_proj", c.q_size(), c.hidden_size, c.qkv_bias);
-    k = reader.linear(attention + "k_proj", c.kv_size(), c.hidden_size, c.qkv_bias);
-    v = reader.linear(attention + "v_proj", c.kv_size(), c.hidden_size, c.qkv_bias);
-    q_norm = reader.tensor(attention + "q_norm.weight", {c.head_dim});
-    k_norm = reader.tensor(attention + "k_norm.weight", {c.head_dim});
-    o = reader.linear(attention + "o_proj", c.hidden_size, c.q_size(), c.o_proj_bias);
+  Qwen3Layer(const ModelConfig& c, int index, WeightReader& reader)
+      : attention(c, fmt::format("model.layers.{}.", index), reader) {
+    const std::string layer = fmt::format("model.layers.{}.", index), mlp = layer + "mlp.";
     post_norm = reader.tensor(layer + "post_attention_layernorm.weight", {c.hidden_size});
     gate = reader.linear(mlp + "gate_proj", c.intermediate_size, c.hidden_size, false);
     up = reader.linear(mlp + "up_proj", c.intermediate_size, c.hidden_size, false);
@@ -73,7 +64,8 @@ class Qwen3 final : public Model {
     const Rows cos = ws.cos(x.count), sin = ws.sin(x.count);
     ops.rope_table(step.positions, inv_freq_, static_cast<float>(config_.rope.attention_factor), cos, sin);
     for (std::size_t i = 0; i < own_layers_.size(); ++i) {
-      attention(static_cast<int>(i), step, x, cos, sin, ws, ops);
+      own_layers_[i].attention.add_to(x, layers_.begin + static_cast<int>(i), config_, step, step.kv[i], cos, sin, ws,
+                                      ops);
       mlp(own_layers_[i], x, ws, ops);
     }
   }
@@ -86,28 +78,6 @@ class Qwen3 final : public Model {
   }
 
  private:
-  void attention(int i, const Step& step, Rows x, ConstRows cos, ConstRows sin, Workspace& ws, Ops& ops) const {
-    const Qwen3Layer& layer = own_layers_[static_cast<std::size_t>(i)];
-    const kernels::KvLayer& kv = step.kv[static_cast<std::size_t>(i)];
-    const Rows n = ws.normed(x.count), q = ws.q(x.count), k = ws.k(x.count), v = ws.v(x.count);
-    ops.rms_norm(x, layer.input_norm, epsilon_, n);
-    layer.q(ops, n, q);
-    layer.k(ops, n, k);
-    layer.v(ops, n, v);
-    ops.rms_norm(q, layer.q_norm, epsilon_, q);
-    ops.rms_norm(k, layer.k_norm, epsilon_, k);
-    ops.rope(q, config_.head_dim, cos, sin);
-    ops.rope(k, config_.head_dim, cos, sin);
-    ops.kv_store(kv, step.sequences, k, v);
-    const Rows attended = ws.attended(x.count);
-    ops.attention(q, kv, step.sequences,
-                  {.heads = config_.heads,
-                   .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                   .window = config_.layer_window[static_cast<std::size_t>(layers_.begin + i)]},
-                  attended);
-    layer.o.add_to(ops, attended, x);
-  }
-
   void mlp(const Qwen3Layer& layer, Rows x, Workspace& ws, Ops& ops) const {
     const Rows n = ws.normed(x.count), gate = ws.gate(x.count), up = ws.up(x.count);
     ops.rms_norm(x, layer.post_norm, epsilon_, n);

@@ -12,7 +12,7 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import (AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
+from transformers import (AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 OUT = pathlib.Path("tests/golden/models")
 PROMPT_LENGTHS = (1, 7, 16, 33, 80)
@@ -70,6 +70,15 @@ CASES = {
                                         num_attention_heads=8, num_key_value_heads=1, head_dim=8, vocab_size=139,
                                         attention_bias=True),
                       torch.bfloat16, False, "20KB"),
+    "qwen3_moe": (Qwen3MoeConfig, dict(hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=3,
+                                       num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=149,
+                                       num_experts=8, num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[1]),
+                  torch.float32, False, None),
+    "qwen3_moe_raw": (Qwen3MoeConfig, dict(hidden_size=32, intermediate_size=40, moe_intermediate_size=24,
+                                           num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+                                           head_dim=16, vocab_size=137, num_experts=5, num_experts_per_tok=2,
+                                           norm_topk_prob=False, decoder_sparse_step=2),
+                      torch.bfloat16, False, None),
 }
 
 

@@ -1,0 +1,59 @@
+#include "models/expert_workspace.h"
+
+#include "kernels/routing.h"
+
+namespace millrace {
+namespace {
+
+Buffer float_buffer(int64_t rows, int64_t width) {
+  return Buffer(static_cast<std::size_t>(rows * width) * sizeof(float));
+}
+
+}  // namespace
+
+ExpertWorkspace::ExpertWorkspace(const ModelConfig& config, int64_t max_rows)
+    : max_rows_(max_rows),
+      experts_(config.num_experts),
+      hidden_size_(experts_ > 0 ? config.hidden_size : 0),
+      inner_size_(experts_ > 0 ? config.moe_intermediate_size : 0),
+      logits_(float_buffer(max_rows, experts_)),
+      in_(float_buffer(max_rows, hidden_size_)),
+      out_(float_buffer(max_rows, hidden_size_)),
+      gate_(float_buffer(max_rows, inner_size_)),
+      up_(float_buffer(max_rows, inner_size_)) {
+  const auto routed = static_cast<std::size_t>(max_rows * (experts_ > 0 ? config.experts_per_token : 0));
+  chosen_.resize(routed);
+  weights_.resize(routed);
+  rows_.resize(routed);
+  row_weights_.resize(routed);
+  first_.resize(static_cast<std::size_t>(experts_) + 1);
+  next_.resize(static_cast<std::size_t>(experts_) + 1);
+}
+
+kernels::Rows ExpertWorkspace::take(Buffer& buffer, int64_t rows, int64_t width) {
+  CHECK(rows <= max_rows_);
+  return {buffer.as<float>().data(), rows, width};
+}
+
+void ExpertWorkspace::group(kernels::ConstRows logits, int64_t k, bool normalize) {
+  const auto count = static_cast<std::size_t>(logits.count * k);
+  kernels::route(logits, k, normalize, std::span(chosen_).first(count), std::span(weights_).first(count));
+  // A counting sort: stable, so that each expert's rows stay in order.
+  std::fill(first_.begin(), first_.end(), 0);
+  for (std::size_t i = 0; i < count; ++i) ++first_[static_cast<std::size_t>(chosen_[i]) + 1];
+  for (std::size_t e = 1; e < first_.size(); ++e) first_[e] += first_[e - 1];
+  next_ = first_;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(next_[static_cast<std::size_t>(chosen_[i])]++);
+    rows_[at] = static_cast<int32_t>(i / static_cast<std::size_t>(k));
+    row_weights_[at] = weights_[i];
+  }
+}
+
+ExpertGroup ExpertWorkspace::rows_of(std::size_t expert) const {
+  const auto begin = static_cast<std::size_t>(first_[expert]), end = static_cast<std::size_t>(first_[expert + 1]);
+  return {.rows = std::span(rows_).subspan(begin, end - begin),
+          .weights = std::span(row_weights_).subspan(begin, end - begin)};
+}
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+// What a layer with experts needs beside the Workspace: the router's logits, who goes to which expert, and the rows on
+// their way. Allocated once for `max_rows` rows; nothing for a model without experts. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "kernels/ops.h"
+#include "tensor/tensor.h"
+
+namespace millrace {
+
+// The rows of one expert, ascending, and what its answer to each counts.
+struct ExpertGroup {
+  std::span<const int32_t> rows;
+  std::span<const float> weights;
+};
+
+class ExpertWorkspace {
+ public:
+  ExpertWorkspace(const ModelConfig& config, int64_t max_rows);
+
+  kernels::Rows logits(int64_t rows) { return take(logits_, rows, experts_); }
+  kernels::Rows in(int64_t rows) { return take(in_, rows, hidden_size_); }
+  kernels::Rows out(int64_t rows) { return take(out_, rows, hidden_size_); }
+  kernels::Rows gate(int64_t rows) { return take(gate_, rows, inner_size_); }
+  kernels::Rows up(int64_t rows) { return take(up_, rows, inner_size_); }
+
+  // Routes each row of `logits` to k experts and lists the rows of each (kernels/routing.h).
+  void group(kernels::ConstRows logits, int64_t k, bool normalize);
+  // Valid until the next group().
+  ExpertGroup rows_of(std::size_t expert) const;
+
+ private:
+  kernels::Rows take(Buffer& buffer, int64_t rows, int64_t width);
+
+  int64_t max_rows_, experts_, hidden_size_, inner_size_;
+  Buffer logits_, in_, out_, gate_, up_;
+  std::vector<int32_t> chosen_;  // [rows][k]
+  std::vector<float> weights_;
+  // The same, sorted by expert: rows of expert e are [first_[e], first_[e + 1]).
+  std::vector<int32_t> first_, next_, rows_;
+  std::vector<float> row_weights_;
+};
+
+}  // namespace millrace
