@@ -3,6 +3,8 @@
 // ISA / KV dtype / stored + new rows / threads.
 #include <benchmark/benchmark.h>
 
+#include "kernels/cpu/packed.h"
+#include "kernels/cpu/panel_linear.h"
 #include "kernels/test_data.h"
 
 namespace millrace::kernels::testing {
@@ -22,6 +24,28 @@ void linear(benchmark::State& state, Isa isa, DType dtype, int64_t n, int64_t k,
   state.counters["GB/s"] =
       benchmark::Counter(runs * static_cast<double>(w.view.size_bytes()) * 1e-9, benchmark::Counter::kIsRate);
   state.counters["GFLOP/s"] =
+      benchmark::Counter(runs * 2e-9 * static_cast<double>(rows * n * k), benchmark::Counter::kIsRate);
+}
+
+// Quantized weights, packed as a model's load packs them.
+void quantized_linear(benchmark::State& state, const PanelTable* table, DType dtype, int64_t n, int64_t k, int64_t rows,
+                      int threads) {
+  ThreadPool pool(threads);
+  PanelLinear linear(*table, pool);
+  Matrix x = Matrix::random(rows, k, 1);
+  Matrix y(rows, n);
+  std::vector<uint8_t> blocks(storage_bytes(dtype, n * k));
+  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint8_t>(i * 2654435761u >> 13 & 0x3f);
+  const Result<Weight> weight = pack_panels({.data = blocks.data(), .dtype = dtype, .shape = {n, k}}, pool);
+  CHECK(weight.ok());
+  for (auto _ : state) {
+    linear.linear(x.rows(), *weight, nullptr, y.rows(), false);
+    benchmark::ClobberMemory();
+  }
+  const double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] =
+      benchmark::Counter(runs * static_cast<double>(weight->size_bytes()) * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] =
       benchmark::Counter(runs * 2e-9 * static_cast<double>(rows * n * k), benchmark::Counter::kIsRate);
 }
 
@@ -91,6 +115,21 @@ void register_linear(Isa isa, DType dtype, int threads) {
   }
 }
 
+// q8_0 and q4_0 in the shapes of a small model and as a vocabulary head that no cache holds; the types with blocks of
+// 256 in one of them.
+void register_quantized(Isa isa, int threads) {
+  const PanelTable* table = &panel_table(isa_name(isa));
+  for (DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{3072, 1024}, {1024, 3072}, {65536, 1024}}) {
+      for (int64_t rows : {1, 4, 16, 128, 512}) {
+        if (n == 65536 && rows > 16) continue;
+        add(fmt::format("linear/{}/{}/{}x{}/{}", isa_name(isa), dtype_name(dtype), n, k, rows), threads,
+            [=, n = n, k = k](benchmark::State& s) { quantized_linear(s, table, dtype, n, k, rows, threads); });
+      }
+    }
+  }
+}
+
 void register_attention(Isa isa, int threads) {
   for (const auto& [before, rows] : {std::pair<int64_t, int64_t>{0, 512}, {16383, 1}, {1023, 1}, {127, 1}}) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
@@ -108,6 +147,7 @@ void register_all() {
       // Bigger than a usual cache: a vocabulary head of 128 MB.
       add(fmt::format("linear/{}/BF16/65536x1024/1", isa_name(isa)), threads,
           [=](benchmark::State& s) { linear(s, isa, DType::kBF16, 65536, 1024, 1, threads); });
+      register_quantized(isa, threads);
       register_attention(isa, threads);
     }
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {

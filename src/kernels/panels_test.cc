@@ -135,11 +135,13 @@ void expect_linear(PanelLinear& linear, const Blocks& blocks, const Weight& weig
   Matrix x = Matrix::random(rows, k, 7, 3), y = Matrix::random(rows, n, 8, 5), before = y;
   const std::vector<float> bias = random_floats(n, 9);
   const bool accumulate = rows % 2 == 1;
+  std::vector<QuantizedX> quantized;
+  for (int64_t r = 0; r < rows; ++r) quantized.emplace_back(x.rows().row(r), k);
   linear.linear(x.rows(), weight, rows % 3 == 0 ? nullptr : bias.data(), y.rows(), accumulate);
   for (int64_t j = 0; j < n; ++j) {
     const std::vector<float> w = blocks.row(j);
     for (int64_t r = 0; r < rows; ++r) {
-      const QuantizedX q(x.rows().row(r), k);
+      const QuantizedX& q = quantized[static_cast<std::size_t>(r)];
       const Expected e = expected(q, w);
       const double rest =
           (rows % 3 == 0 ? 0.0 : bias[static_cast<std::size_t>(j)]) + (accumulate ? double{before.at(r, j)} : 0.0);
@@ -158,7 +160,7 @@ TEST_P(PanelsTest, LinearIsTheStatedArithmetic) {
     for (const auto& [n, blocks_of_k] : {std::pair<int64_t, int64_t>{1, 1}, {15, 2}, {16, 3}, {17, 4}, {50, 9}}) {
       const Blocks blocks(n, blocks_of_k * block, type, static_cast<uint64_t>(n));
       const Weight weight = pack(blocks);
-      for (int64_t rows : {1, 2, 3, 5, 8, 11, 13, 16, 17, 33, 40}) expect_linear(linear_, blocks, weight, rows);
+      for (int64_t rows : {1, 2, 3, 8, 11, 17, 33}) expect_linear(linear_, blocks, weight, rows);
     }
   }
 }

@@ -23,23 +23,19 @@ constexpr int64_t kPartPanels = 4;
 constexpr int64_t kFewRows = 32;
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
 void grow(Buffer& buffer, int64_t bytes) {
   if (buffer.size_bytes() < static_cast<std::size_t>(bytes)) buffer = Buffer(static_cast<std::size_t>(bytes));
 }
 
-// Strides of an odd number of cache lines: rows at the same column do not fall into one set of the cache.
-PanelActivations lay_out(PanelKind kind, int64_t rows, int64_t blocks, Buffer& buffer) {
+PanelActivations lay_out(PanelKind kind, int64_t rows, int64_t tile_rows, int64_t blocks, Buffer& buffer) {
   const int64_t terms = kPanelFormats[static_cast<int>(kind)].terms;
+  grow(buffer, rows * blocks * (kPanelBlock + 4 + 4 * terms));
   PanelActivations x{};
-  x.q_stride = round_up(blocks * kPanelBlock, 128) + 64;
-  x.d_stride = round_up(blocks, 16);
-  x.terms_stride = round_up(blocks * terms, 16);
-  grow(buffer, rows * (x.q_stride + (x.d_stride + x.terms_stride) * 4));
   x.q = reinterpret_cast<int8_t*>(buffer.data());
-  x.d = reinterpret_cast<float*>(buffer.data() + rows * x.q_stride);
-  x.terms = reinterpret_cast<int32_t*>(x.d + rows * x.d_stride);
+  x.d = reinterpret_cast<float*>(x.q + rows * blocks * kPanelBlock);
+  x.terms = reinterpret_cast<int32_t*>(x.d + rows * blocks);
+  x.tile_rows = tile_rows;
   return x;
 }
 
@@ -70,11 +66,15 @@ PanelLinear::PanelLinear(const PanelTable& table, ThreadPool& pool)
 
 void PanelLinear::quantize(const PanelPart& part, ConstRows x) {
   const PanelActivations& to = part.x;
+  const int64_t terms = kPanelFormats[static_cast<int>(part.kind)].terms;
   const int64_t grain = std::max<int64_t>(1, kInlineElements / std::max<int64_t>(x.width, 1));
   pool_.parallel_for(x.count, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      table_.quantize(part.kind, x.row(r), part.blocks, to.q + r * to.q_stride, to.d + r * to.d_stride,
-                      to.terms + r * to.terms_stride);
+      const int64_t in_tile = r % to.tile_rows;
+      const int64_t first = r - in_tile, rows = std::min(to.tile_rows, x.count - first);
+      table_.quantize(part.kind, x.row(r), part.blocks, rows,
+                      to.q + first * part.blocks * kPanelBlock + in_tile * kPanelBlock,
+                      to.d + first * part.blocks + in_tile, to.terms + first * part.blocks * terms + in_tile);
     }
   });
 }
@@ -94,7 +94,8 @@ void PanelLinear::linear(ConstRows x, const Weight& weight, const float* bias, R
   for (Buffer& scratch : scratch_) grow(scratch, kPanelScratch + table_.scratch_bytes_per_block * all.blocks);
   for (int64_t first = 0; first < y.count; first += kPanelRowsAtOnce) {
     const int64_t rows = std::min(kPanelRowsAtOnce, y.count - first);
-    all.x = lay_out(all.kind, rows, all.blocks, rows_);
+    all.rows = rows;
+    all.x = lay_out(all.kind, rows, table_.tile_rows(all.kind, rows), all.blocks, rows_);
     all.y = y.row(first);
     quantize(all, x.slice(first, rows));
     int64_t grain = kPartPanels;
@@ -102,8 +103,6 @@ void PanelLinear::linear(ConstRows x, const Weight& weight, const float* bias, R
     if (rows * x.width * y.width < kInlineProducts) grain = panels;
     pool_.parallel_for(panels, grain, [&](int64_t begin, int64_t end, int worker) {
       PanelPart part = all;
-      part.row_begin = 0;
-      part.row_end = rows;
       part.panel_begin = begin;
       part.panel_end = end;
       part.scratch = reinterpret_cast<uint8_t*>(scratch_[static_cast<std::size_t>(worker)].data());

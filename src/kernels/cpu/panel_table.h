@@ -51,19 +51,21 @@ constexpr PanelFormat kPanelFormats[] = {
 constexpr int64_t kPanelScales = 64;  // where the integer scales begin in a header of 320 bytes
 constexpr int64_t kPanelMins = 192;
 
-// Rows of x as the kernels read them. terms[r][block] holds what the kernels add for the offset of their unsigned
-// weights: Q8_0 -128 * xsum; Q4_0 -8 * xsum; Q6_K, per half of a block, -32 * xsum; all int32. Q4_K and Q5_K: dx * xsum
-// as f32.
+// Rows of x as the kernels read them, cut into tiles of `tile_rows` rows; the last tile has what is left. A tile of M
+// rows begins where the tiles before it end and holds
+//   q      [block][M][32] int8
+//   d      [block][M] f32
+//   terms  [block][terms][M]: what the kernels add for the offset of their unsigned weights. Q8_0 -128 * xsum; Q4_0 -8
+//   *
+//          xsum; Q6_K, per half of a block, -32 * xsum; all int32. Q4_K and Q5_K: dx * xsum as f32
 struct PanelActivations {
   int8_t* q;
-  int64_t q_stride;  // bytes
   float* d;
-  int64_t d_stride;  // elements
   int32_t* terms;
-  int64_t terms_stride;  // elements
+  int64_t tile_rows;
 };
 
-// y[row_begin .. row_end) x the weight rows of panels [panel_begin, panel_end).
+// All `rows` of y x the weight rows of panels [panel_begin, panel_end).
 struct PanelPart {
   PanelKind kind;
   const uint8_t* panels;  // 64-byte aligned
@@ -75,13 +77,15 @@ struct PanelPart {
   float* y;
   int64_t y_stride;
   bool accumulate;
-  int64_t row_begin, row_end, panel_begin, panel_end;
+  int64_t rows, panel_begin, panel_end;
   uint8_t* scratch;  // scratch_bytes(blocks) of the table, 64-byte aligned
 };
 
 struct PanelTable {
-  // One row of `blocks` blocks.
-  void (*quantize)(PanelKind kind, const float* x, int64_t blocks, int8_t* q, float* d, int32_t* terms);
+  // How many rows a tile of so many in all is to have.
+  int64_t (*tile_rows)(PanelKind kind, int64_t rows);
+  // One row of `blocks` blocks into its place in a tile of `rows`.
+  void (*quantize)(PanelKind kind, const float* x, int64_t blocks, int64_t rows, int8_t* q, float* d, int32_t* terms);
   void (*multiply)(const PanelPart&);
   // Of PanelPart.scratch for each block along k, beyond a fixed kPanelScratch; 0: none.
   int64_t scratch_bytes_per_block;

@@ -73,55 +73,61 @@ static TilePanel tile_panel(const PanelPart& part, int64_t panel) {
   } while (0)
 
 static inline __attribute__((always_inline)) void add_products(const int32_t* products, __m512 dw, const float* d,
-                                                               int64_t d_stride, __m512 (&acc)[kTileRows]) {
+                                                               __m512 (&acc)[kTileRows]) {
   UNROLL for (int m = 0; m < kTileRows; ++m) {
-    const __m512 scale = _mm512_mul_ps(dw, _mm512_set1_ps(d[m * d_stride]));
+    const __m512 scale = _mm512_mul_ps(dw, _mm512_set1_ps(d[m]));
     acc[m] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(load_bytes(products + m * 16)), acc[m]);
   }
 }
 
 static void multiply_16(const PanelPart& part, const TilePanel& from, int64_t panel, int64_t row) {
-  const PanelActivations& x = part.x;
-  const int8_t* q = x.q + row * x.q_stride;
-  const float* d = x.d + row * x.d_stride;
+  constexpr int64_t kBlockBytes = kTileRows * kPanelBlock;
+  const int8_t* q = part.x.q + row * part.blocks * kPanelBlock;
+  const float* d = part.x.d + row * part.blocks;
   int32_t* products = reinterpret_cast<int32_t*>(part.scratch);  // two pairs of blocks
   __m512 acc[kTileRows];
   UNROLL for (int m = 0; m < kTileRows; ++m) acc[m] = _mm512_setzero_ps();
-  MULTIPLY_TILE(0, 2, 4, q, x.q_stride, from.weights, products);
+  MULTIPLY_TILE(0, 2, 4, q, kPanelBlock, from.weights, products);
   for (int64_t b = 0; b < part.blocks; b += 2) {
     const uint8_t* weights = from.weights + b / 2 * from.pair_bytes;
     const uint8_t* scales = from.scales + b / 2 * from.scale_pair_bytes;
     int32_t* second = products + 256;
     if (b + 1 < part.blocks) {
-      MULTIPLY_TILE(1, 3, 5, q + (b + 1) * kPanelBlock, x.q_stride, weights + 512, second);
+      MULTIPLY_TILE(1, 3, 5, q + (b + 1) * kBlockBytes, kPanelBlock, weights + 512, second);
     }
-    add_products(products, load_f16(scales), d + b, x.d_stride, acc);
+    add_products(products, load_f16(scales), d + b * kTileRows, acc);
     if (b + 2 < part.blocks) {
-      MULTIPLY_TILE(0, 2, 4, q + (b + 2) * kPanelBlock, x.q_stride, weights + from.pair_bytes, products);
+      MULTIPLY_TILE(0, 2, 4, q + (b + 2) * kBlockBytes, kPanelBlock, weights + from.pair_bytes, products);
     }
-    if (b + 1 < part.blocks) add_products(second, load_f16(scales + 32), d + b + 1, x.d_stride, acc);
+    if (b + 1 < part.blocks) add_products(second, load_f16(scales + 32), d + (b + 1) * kTileRows, acc);
   }
   UNROLL for (int m = 0; m < kTileRows; ++m) finish(part, panel, row + m, acc[m]);
 }
 
+// Rows that fill no tile of 16 are another, which vectors multiply.
+static int64_t tile_rows(PanelKind kind, int64_t rows) {
+  return has_large_blocks(kind) || rows < kTileRows ? vector_tile_rows(kind, rows) : kTileRows;
+}
+
 static void multiply(const PanelPart& part) {
-  const bool small = part.kind == PanelKind::kQ8_0 || part.kind == PanelKind::kQ4_0;
-  const int64_t rows = small ? (part.row_end - part.row_begin) / kTileRows * kTileRows : 0;
-  if (rows > 0) {
+  int64_t row = 0;
+  if (part.x.tile_rows == kTileRows) {
     const TileConfig config;
     _tile_loadconfig(&config);
+    const int64_t full = part.rows / kTileRows * kTileRows;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
       const TilePanel from = tile_panel(part, panel);
-      for (int64_t r = 0; r < rows; r += kTileRows) multiply_16(part, from, panel, part.row_begin + r);
+      for (row = 0; row < full; row += kTileRows) multiply_16(part, from, panel, row);
     }
     _tile_release();
   }
-  if (part.row_begin + rows < part.row_end) multiply_by_vectors(part, part.row_begin + rows, part.row_end);
+  if (row < part.rows) multiply_by_vectors(part, row);
 }
 
 }  // namespace
 
-extern const PanelTable kAmxPanels = {.quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 512};
+extern const PanelTable kAmxPanels = {
+    .tile_rows = tile_rows, .quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 512};
 
 }  // namespace millrace::kernels
 

@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) __m256i weights(const uint8_t* bloc
 
 // isum[m] += the products of q[kFirst .. kLast) with row m's elements. x points at the block in the first row.
 template <PanelKind kind, int kFirst, int kLast, int M>
-static inline __attribute__((always_inline)) void multiply_block(const uint8_t* block, const int8_t* x, int64_t stride,
+static inline __attribute__((always_inline)) void multiply_block(const uint8_t* block, const int8_t* x,
                                                                  __m256i (&isum)[M]) {
   const __m256i ones = _mm256_set1_epi16(1);
   if constexpr (kind == PanelKind::kQ8_0) {
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) void multiply_block(const uint8_t* 
       const __m256i w = weights<kind>(block, j);
       const __m256i magnitude = _mm256_abs_epi8(w);
       UNROLL for (int m = 0; m < M; ++m) {
-        const __m256i signed_x = _mm256_sign_epi8(four(x + m * stride + 4 * j), w);
+        const __m256i signed_x = _mm256_sign_epi8(four(x + m * kPanelBlock + 4 * j), w);
         isum[m] = _mm256_add_epi32(isum[m], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, signed_x), ones));
       }
     }
@@ -84,11 +84,11 @@ static inline __attribute__((always_inline)) void multiply_block(const uint8_t* 
       const int begin = kFirst + run * kPairs;
       const __m256i w0 = weights<kind>(block, begin);
       __m256i pairs[M];
-      UNROLL for (int m = 0; m < M; ++m) pairs[m] = _mm256_maddubs_epi16(w0, four(x + m * stride + 4 * begin));
+      UNROLL for (int m = 0; m < M; ++m) pairs[m] = _mm256_maddubs_epi16(w0, four(x + m * kPanelBlock + 4 * begin));
       UNROLL for (int i = 1; i < kPairs; ++i) {
         const __m256i w = weights<kind>(block, begin + i);
         UNROLL for (int m = 0; m < M; ++m) {
-          pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(w, four(x + m * stride + 4 * (begin + i))));
+          pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(w, four(x + m * kPanelBlock + 4 * (begin + i))));
         }
       }
       UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm256_add_epi32(isum[m], _mm256_madd_epi16(pairs[m], ones));
@@ -117,9 +117,9 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* from = part.panels + panel * part.panel_bytes;
   const uint8_t* header = from;
-  const int8_t* x = part.x.q + row * part.x.q_stride;
-  const float* d = part.x.d + row * part.x.d_stride;
-  const int32_t* terms = part.x.terms + row * part.x.terms_stride;
+  const int8_t* x = part.x.q + row * part.blocks * kPanelBlock;
+  const float* d = part.x.d + row * part.blocks;
+  const int32_t* terms = part.x.terms + row * part.blocks;
   __m256 acc[M][2];
   UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < part.blocks; ++b) {
@@ -130,13 +130,12 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
     UNROLL for (int half = 0; half < 2; ++half) {
       __m256i isum[M];
       UNROLL for (int m = 0; m < M; ++m) {
-        isum[m] =
-            kind == PanelKind::kQ8_0 ? _mm256_setzero_si256() : _mm256_set1_epi32(terms[m * part.x.terms_stride + b]);
+        isum[m] = kind == PanelKind::kQ8_0 ? _mm256_setzero_si256() : _mm256_set1_epi32(terms[b * M + m]);
       }
-      multiply_block<kind, 0, 8, M>(from + half * 32, x + b * kPanelBlock, part.x.q_stride, isum);
+      multiply_block<kind, 0, 8, M>(from + half * 32, x + b * M * kPanelBlock, isum);
       const __m256 dw = load_f16(header + (b % 2) * 32 + half * 16);
       UNROLL for (int m = 0; m < M; ++m) {
-        const __m256 scale = _mm256_mul_ps(dw, _mm256_set1_ps(d[m * part.x.d_stride + b]));
+        const __m256 scale = _mm256_mul_ps(dw, _mm256_set1_ps(d[b * M + m]));
         acc[m][half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[m]), acc[m][half]);
       }
     }
@@ -149,7 +148,6 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
 struct Group {
   const uint8_t* header;
   int half;
-  const PanelActivations& x;
   const int8_t* q;
   const float* d;
   const int32_t* terms;
@@ -167,12 +165,12 @@ static inline __attribute__((always_inline)) void group_minima(const Group& g, _
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
     __m256i isum[M];
     UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm256_setzero_si256();
-    multiply_block<kind, 0, 8, M>(block, g.q + b * kPanelBlock, g.x.q_stride, isum);
+    multiply_block<kind, 0, 8, M>(block, g.q + b * M * kPanelBlock, isum);
     const __m256 scale = load_u8(scales + b * 16), least = load_u8(minima + b * 16);
     UNROLL for (int m = 0; m < M; ++m) {
       const __m256 scaled = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(isum[m]));
-      a[m] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(g.d[m * g.x.d_stride + b]), a[m]);
-      low[m] = _mm256_fmadd_ps(least, _mm256_set1_ps(float_at(g.terms + m * g.x.terms_stride + b)), low[m]);
+      a[m] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(g.d[b * M + m]), a[m]);
+      low[m] = _mm256_fmadd_ps(least, _mm256_set1_ps(float_at(g.terms + b * M + m)), low[m]);
     }
   }
   const __m256 dw = load_f16(g.header + g.half * 16), dmin = load_f16(g.header + 32 + g.half * 16);
@@ -194,17 +192,17 @@ static inline __attribute__((always_inline)) void group_halves(const Group& g, _
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
     __m256i low[M], high[M];
     UNROLL for (int m = 0; m < M; ++m) {
-      low[m] = _mm256_set1_epi32(g.terms[m * g.x.terms_stride + 2 * b]);
-      high[m] = _mm256_set1_epi32(g.terms[m * g.x.terms_stride + 2 * b + 1]);
+      low[m] = _mm256_set1_epi32(g.terms[2 * b * M + m]);
+      high[m] = _mm256_set1_epi32(g.terms[(2 * b + 1) * M + m]);
     }
-    multiply_block<kind, 0, 4, M>(block, g.q + b * kPanelBlock, g.x.q_stride, low);
-    multiply_block<kind, 4, 8, M>(block, g.q + b * kPanelBlock, g.x.q_stride, high);
+    multiply_block<kind, 0, 4, M>(block, g.q + b * M * kPanelBlock, low);
+    multiply_block<kind, 4, 8, M>(block, g.q + b * M * kPanelBlock, high);
     const __m256 scale0 = load_i8(scales + b * 32), scale1 = load_i8(scales + b * 32 + 16);
     UNROLL for (int m = 0; m < M; ++m) {
       // Whole numbers below 2^24: nothing is rounded.
       __m256 scaled = _mm256_mul_ps(scale0, _mm256_cvtepi32_ps(low[m]));
       scaled = _mm256_fmadd_ps(scale1, _mm256_cvtepi32_ps(high[m]), scaled);
-      a[m] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(g.d[m * g.x.d_stride + b]), a[m]);
+      a[m] = _mm256_fmadd_ps(scaled, _mm256_set1_ps(g.d[b * M + m]), a[m]);
     }
   }
   const __m256 dw = load_f16(g.header + g.half * 16);
@@ -214,9 +212,11 @@ static inline __attribute__((always_inline)) void group_halves(const Group& g, _
 template <PanelKind kind, int M>
 static void tile_large(const PanelPart& part, int64_t panel, int64_t row) {
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
-  const PanelActivations& x = part.x;
-  Group g{part.panels + panel * part.panel_bytes, 0, x, x.q + row * x.q_stride, x.d + row * x.d_stride,
-          x.terms + row * x.terms_stride};
+  Group g{};
+  g.header = part.panels + panel * part.panel_bytes;
+  g.q = part.x.q + row * part.blocks * kPanelBlock;
+  g.d = part.x.d + row * part.blocks;
+  g.terms = part.x.terms + row * part.blocks * format.terms;
   __m256 acc[M][2];
   UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < part.blocks; b += 8) {
@@ -229,9 +229,9 @@ static void tile_large(const PanelPart& part, int64_t panel, int64_t row) {
       }
     }
     g.header += format.header_bytes + 8 * format.block_bytes;
-    g.q += 8 * kPanelBlock;
-    g.d += 8;
-    g.terms += 8 * format.terms;
+    g.q += 8 * M * kPanelBlock;
+    g.d += 8 * M;
+    g.terms += 8 * M * format.terms;
   }
   UNROLL for (int m = 0; m < M; ++m) finish(part, panel, row + m, acc[m]);
 }
@@ -246,7 +246,7 @@ static void tile(const PanelPart& part, int64_t panel, int64_t row) {
 }
 
 template <PanelKind kind>
-static void tile_of(int rows, const PanelPart& part, int64_t panel, int64_t row) {
+static void tile_of(int64_t rows, const PanelPart& part, int64_t panel, int64_t row) {
   constexpr bool small = kPanelFormats[static_cast<int>(kind)].blocks == 2;
   switch (rows) {
     case 1:
@@ -272,19 +272,22 @@ static void tile_of(int rows, const PanelPart& part, int64_t panel, int64_t row)
   }
 }
 
-// In equal tiles, panel after panel while the tile's rows are in the level-1 cache.
+// Panel after panel while the tile's rows are in the level-1 cache.
 template <PanelKind kind>
 static void multiply_rows(const PanelPart& part) {
-  const int64_t most = kPanelFormats[static_cast<int>(kind)].blocks == 2 ? kMostRows : kMostRowsLarge;
-  const int64_t rows = part.row_end - part.row_begin;
-  const int64_t tiles = (rows + most - 1) / most;
-  for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t row = part.row_begin + rows * t / tiles;
-    const int64_t count = part.row_begin + rows * (t + 1) / tiles - row;
+  for (int64_t row = 0; row < part.rows; row += part.x.tile_rows) {
+    const int64_t left = part.rows - row;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
-      tile_of<kind>(static_cast<int>(count), part, panel, row);
+      tile_of<kind>(left < part.x.tile_rows ? left : part.x.tile_rows, part, panel, row);
     }
   }
+}
+
+// Equal tiles of at most as many rows as there are registers for.
+static int64_t tile_rows(PanelKind kind, int64_t rows) {
+  const int64_t most = kind == PanelKind::kQ8_0 || kind == PanelKind::kQ4_0 ? kMostRows : kMostRowsLarge;
+  const int64_t tiles = (rows + most - 1) / most;
+  return tiles > 0 ? (rows + tiles - 1) / tiles : 1;
 }
 
 static void multiply(const PanelPart& part) {
@@ -305,10 +308,10 @@ static void multiply(const PanelPart& part) {
 // ---- rows of x ------------------------------------------------------------------------------------------------------
 
 // Writes what the kind wants from the sums of the two halves of a block.
-static inline void write_terms(PanelKind kind, int32_t low, int32_t high, float d, int32_t* terms) {
+static inline void write_terms(PanelKind kind, int32_t low, int32_t high, float d, int64_t rows, int32_t* terms) {
   if (kind == PanelKind::kQ6_K) {
     terms[0] = -32 * low;
-    terms[1] = -32 * high;
+    terms[rows] = -32 * high;
   } else if (kind == PanelKind::kQ8_0 || kind == PanelKind::kQ4_0) {
     terms[0] = (kind == PanelKind::kQ8_0 ? -128 : -8) * (low + high);
   } else {
@@ -339,10 +342,11 @@ static inline int32_t quantize16(__m256 low, __m256 high, __m256 inverse, int8_t
   return sum(_mm256_add_epi32(a, b));
 }
 
-static void quantize(PanelKind kind, const float* x, int64_t blocks, int8_t* q, float* d, int32_t* terms) {
-  const int64_t terms_per_block = kind == PanelKind::kQ6_K ? 2 : 1;
+static void quantize(PanelKind kind, const float* x, int64_t blocks, int64_t rows, int8_t* q, float* d,
+                     int32_t* terms) {
+  const int64_t terms_step = kind == PanelKind::kQ6_K ? 2 * rows : rows;
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  for (int64_t b = 0; b < blocks; ++b, x += kPanelBlock, q += kPanelBlock, terms += terms_per_block) {
+  for (int64_t b = 0; b < blocks; ++b, x += kPanelBlock, q += rows * kPanelBlock, d += rows, terms += terms_step) {
     __m256 v[4];
     // The order of the bits is that of the magnitudes, infinity and NaN above all.
     __m256i most_of = _mm256_setzero_si256();
@@ -356,22 +360,23 @@ static void quantize(PanelKind kind, const float* x, int64_t blocks, int8_t* q, 
     __builtin_memcpy(&most, &most_bits, 4);
     const float scale = most / 127.0f;
     if (!finite || scale < 0x1p-126f) {
-      d[b] = finite ? 0.0f : __builtin_nanf("");
+      *d = finite ? 0.0f : __builtin_nanf("");
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_setzero_si256());
-      write_terms(kind, 0, 0, d[b], terms);
+      write_terms(kind, 0, 0, *d, rows, terms);
       continue;
     }
-    d[b] = scale;
+    *d = scale;
     const __m256 inverse = _mm256_set1_ps(127.0f / most);
     const int32_t low = quantize16(v[0], v[1], inverse, q);
     const int32_t high = quantize16(v[2], v[3], inverse, q + 16);
-    write_terms(kind, low, high, scale, terms);
+    write_terms(kind, low, high, scale, rows, terms);
   }
 }
 
 }  // namespace
 
-extern const PanelTable kAvx2Panels = {.quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 0};
+extern const PanelTable kAvx2Panels = {
+    .tile_rows = tile_rows, .quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 0};
 
 }  // namespace millrace::kernels
 

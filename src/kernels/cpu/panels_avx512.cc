@@ -17,11 +17,12 @@ namespace {
 #include "kernels/cpu/panels_avx512.inl"
 // clang-format on
 
-static void multiply(const PanelPart& part) { multiply_by_vectors(part, part.row_begin, part.row_end); }
+static void multiply(const PanelPart& part) { multiply_by_vectors(part, 0); }
 
 }  // namespace
 
-extern const PanelTable kAvx512Panels = {.quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 0};
+extern const PanelTable kAvx512Panels = {
+    .tile_rows = vector_tile_rows, .quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 0};
 
 }  // namespace millrace::kernels
 

@@ -17,10 +17,13 @@ static inline __m512 load_u8(const uint8_t* p) {
 static inline __m512 load_i8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p))));
 }
-static inline __m512i four(const int8_t* p) {
-  int32_t word;
-  __builtin_memcpy(&word, p, 4);
-  return _mm512_set1_epi32(word);
+typedef int32_t Four __attribute__((may_alias));
+
+// sum + the products of w's bytes with the four at x, in each lane. Written as an instruction because g++ 12 does not
+// know that this one can repeat its operand from memory, and a second instruction for each would be the bottleneck.
+static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i w, const int8_t* x) {
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Four*>(x)));
+  return sum;
 }
 
 // The weights q[j] of a block as unsigned bytes.
@@ -50,16 +53,16 @@ static inline __attribute__((always_inline)) __m512i weights(const uint8_t* bloc
 // isum[m] += the products of q[first .. last) with row m's elements. x points at the block in the first row.
 template <PanelKind kind, int M>
 static inline __attribute__((always_inline)) void multiply_block(const uint8_t* block, int first, int last,
-                                                                 const int8_t* x, int64_t stride, __m512i (&isum)[M]) {
+                                                                 const int8_t* x, __m512i (&isum)[M]) {
   UNROLL for (int j = first; j < last; ++j) {
     const __m512i w = weights<kind>(block, j);
-    UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm512_dpbusd_epi32(isum[m], w, four(x + m * stride + 4 * j));
+    UNROLL for (int m = 0; m < M; ++m) isum[m] = dot(isum[m], w, x + m * kPanelBlock + 4 * j);
   }
 }
 
 template <int M>
-static inline void start(const int32_t* terms, int64_t stride, __m512i (&isum)[M]) {
-  UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm512_set1_epi32(terms[m * stride]);
+static inline void start(const int32_t* terms, __m512i (&isum)[M]) {
+  UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm512_set1_epi32(terms[m]);
 }
 
 static inline float float_at(const int32_t* p) {
@@ -84,9 +87,9 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* from = part.panels + panel * part.panel_bytes;
   const uint8_t* header = from;
-  const int8_t* x = part.x.q + row * part.x.q_stride;
-  const float* d = part.x.d + row * part.x.d_stride;
-  const int32_t* terms = part.x.terms + row * part.x.terms_stride;
+  const int8_t* x = part.x.q + row * part.blocks * kPanelBlock;
+  const float* d = part.x.d + row * part.blocks;
+  const int32_t* terms = part.x.terms + row * part.blocks;
   __m512 acc[M];
   UNROLL for (int m = 0; m < M; ++m) acc[m] = _mm512_setzero_ps();
   for (int64_t b = 0; b < part.blocks; ++b) {
@@ -95,11 +98,11 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
       from += format.header_bytes;
     }
     __m512i isum[M];
-    start<M>(terms + b, part.x.terms_stride, isum);
-    multiply_block<kind, M>(from, 0, 8, x + b * kPanelBlock, part.x.q_stride, isum);
+    start<M>(terms + b * M, isum);
+    multiply_block<kind, M>(from, 0, 8, x + b * M * kPanelBlock, isum);
     const __m512 dw = load_f16(header + (b % 2) * 32);
     UNROLL for (int m = 0; m < M; ++m) {
-      const __m512 scale = _mm512_mul_ps(dw, _mm512_set1_ps(d[m * part.x.d_stride + b]));
+      const __m512 scale = _mm512_mul_ps(dw, _mm512_set1_ps(d[b * M + m]));
       acc[m] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[m]), acc[m]);
     }
     from += format.block_bytes;
@@ -109,9 +112,8 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
 
 // One block of 256 whose sub-blocks have a scale and a minimum.
 template <PanelKind kind, int M>
-static inline __attribute__((always_inline)) void group_minima(const uint8_t* header, const PanelActivations& x,
-                                                               const int8_t* q, const float* d, const int32_t* terms,
-                                                               __m512 (&acc)[M]) {
+static inline __attribute__((always_inline)) void group_minima(const uint8_t* header, const int8_t* q, const float* d,
+                                                               const int32_t* terms, __m512 (&acc)[M]) {
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = header + format.header_bytes;
   __m512 a[M], low[M];
@@ -119,12 +121,12 @@ static inline __attribute__((always_inline)) void group_minima(const uint8_t* he
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
     __m512i isum[M];
     UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm512_setzero_si512();
-    multiply_block<kind, M>(block, 0, 8, q + b * kPanelBlock, x.q_stride, isum);
+    multiply_block<kind, M>(block, 0, 8, q + b * M * kPanelBlock, isum);
     const __m512 scale = load_u8(header + kPanelScales + b * 16), least = load_u8(header + kPanelMins + b * 16);
     UNROLL for (int m = 0; m < M; ++m) {
       const __m512 scaled = _mm512_mul_ps(scale, _mm512_cvtepi32_ps(isum[m]));
-      a[m] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(d[m * x.d_stride + b]), a[m]);
-      low[m] = _mm512_fmadd_ps(least, _mm512_set1_ps(float_at(terms + m * x.terms_stride + b)), low[m]);
+      a[m] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(d[b * M + m]), a[m]);
+      low[m] = _mm512_fmadd_ps(least, _mm512_set1_ps(float_at(terms + b * M + m)), low[m]);
     }
   }
   const __m512 dw = load_f16(header), dmin = load_f16(header + 32);
@@ -136,9 +138,8 @@ static inline __attribute__((always_inline)) void group_minima(const uint8_t* he
 
 // One block of 256 with a signed scale for every 16.
 template <int M>
-static inline __attribute__((always_inline)) void group_halves(const uint8_t* header, const PanelActivations& x,
-                                                               const int8_t* q, const float* d, const int32_t* terms,
-                                                               __m512 (&acc)[M]) {
+static inline __attribute__((always_inline)) void group_halves(const uint8_t* header, const int8_t* q, const float* d,
+                                                               const int32_t* terms, __m512 (&acc)[M]) {
   constexpr PanelKind kind = PanelKind::kQ6_K;
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = header + format.header_bytes;
@@ -146,17 +147,17 @@ static inline __attribute__((always_inline)) void group_halves(const uint8_t* he
   UNROLL for (int m = 0; m < M; ++m) a[m] = _mm512_setzero_ps();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
     __m512i low[M], high[M];
-    start<M>(terms + 2 * b, x.terms_stride, low);
-    start<M>(terms + 2 * b + 1, x.terms_stride, high);
-    multiply_block<kind, M>(block, 0, 4, q + b * kPanelBlock, x.q_stride, low);
-    multiply_block<kind, M>(block, 4, 8, q + b * kPanelBlock, x.q_stride, high);
+    start<M>(terms + 2 * b * M, low);
+    start<M>(terms + (2 * b + 1) * M, high);
+    multiply_block<kind, M>(block, 0, 4, q + b * M * kPanelBlock, low);
+    multiply_block<kind, M>(block, 4, 8, q + b * M * kPanelBlock, high);
     const __m512 scale0 = load_i8(header + kPanelScales + b * 32),
                  scale1 = load_i8(header + kPanelScales + b * 32 + 16);
     UNROLL for (int m = 0; m < M; ++m) {
       // Whole numbers below 2^24: nothing is rounded.
       __m512 scaled = _mm512_mul_ps(scale0, _mm512_cvtepi32_ps(low[m]));
       scaled = _mm512_fmadd_ps(scale1, _mm512_cvtepi32_ps(high[m]), scaled);
-      a[m] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(d[m * x.d_stride + b]), a[m]);
+      a[m] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(d[b * M + m]), a[m]);
     }
   }
   const __m512 dw = load_f16(header);
@@ -167,18 +168,21 @@ template <PanelKind kind, int M>
 static void tile_large(const PanelPart& part, int64_t panel, int64_t row) {
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* group = part.panels + panel * part.panel_bytes;
-  const PanelActivations& x = part.x;
-  const int8_t* q = x.q + row * x.q_stride;
-  const float* d = x.d + row * x.d_stride;
-  const int32_t* terms = x.terms + row * x.terms_stride;
+  const int8_t* q = part.x.q + row * part.blocks * kPanelBlock;
+  const float* d = part.x.d + row * part.blocks;
+  const int32_t* terms = part.x.terms + row * part.blocks * format.terms;
   __m512 acc[M];
   UNROLL for (int m = 0; m < M; ++m) acc[m] = _mm512_setzero_ps();
-  for (int64_t b = 0; b < part.blocks; b += 8, group += format.header_bytes + 8 * format.block_bytes) {
+  for (int64_t b = 0; b < part.blocks; b += 8) {
     if constexpr (kind == PanelKind::kQ6_K) {
-      group_halves<M>(group, x, q + b * kPanelBlock, d + b, terms + 2 * b, acc);
+      group_halves<M>(group, q, d, terms, acc);
     } else {
-      group_minima<kind, M>(group, x, q + b * kPanelBlock, d + b, terms + b, acc);
+      group_minima<kind, M>(group, q, d, terms, acc);
     }
+    group += format.header_bytes + 8 * format.block_bytes;
+    q += 8 * M * kPanelBlock;
+    d += 8 * M;
+    terms += 8 * M * format.terms;
   }
   UNROLL for (int m = 0; m < M; ++m) finish(part, panel, row + m, acc[m]);
 }
@@ -193,8 +197,7 @@ static void tile(const PanelPart& part, int64_t panel, int64_t row) {
 }
 
 template <PanelKind kind>
-static void tile_of(int rows, const PanelPart& part, int64_t panel, int64_t row) {
-  constexpr bool small = kPanelFormats[static_cast<int>(kind)].blocks == 2;
+static void tile_of(int64_t rows, const PanelPart& part, int64_t panel, int64_t row) {
   switch (rows) {
     case 1:
       return tile<kind, 1>(part, panel, row);
@@ -213,7 +216,7 @@ static void tile_of(int rows, const PanelPart& part, int64_t panel, int64_t row)
     case 8:
       return tile<kind, 8>(part, panel, row);
   }
-  if constexpr (small) {
+  if constexpr (kPanelFormats[static_cast<int>(kind)].blocks == 2) {
     switch (rows) {
       case 9:
         return tile<kind, 9>(part, panel, row);
@@ -223,46 +226,60 @@ static void tile_of(int rows, const PanelPart& part, int64_t panel, int64_t row)
         return tile<kind, 11>(part, panel, row);
       case 12:
         return tile<kind, 12>(part, panel, row);
+      case 13:
+        return tile<kind, 13>(part, panel, row);
+      case 14:
+        return tile<kind, 14>(part, panel, row);
+      case 15:
+        return tile<kind, 15>(part, panel, row);
+      case 16:
+        return tile<kind, 16>(part, panel, row);
     }
   }
 }
 
-// Rows [begin, end) of the part: in equal tiles, panel after panel while the tile's rows are in the level-1 cache.
+// Tiles of x from row `begin` on, panel after panel while the tile's rows are in the level-1 cache.
 template <PanelKind kind>
-static void multiply_rows(const PanelPart& part, int64_t begin, int64_t end) {
-  const int64_t most = kPanelFormats[static_cast<int>(kind)].blocks == 2 ? kMostRows : kMostRowsLarge;
-  const int64_t tiles = (end - begin + most - 1) / most;
-  for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t row = begin + (end - begin) * t / tiles;
-    const int64_t count = begin + (end - begin) * (t + 1) / tiles - row;
+static void multiply_rows(const PanelPart& part, int64_t begin) {
+  for (int64_t row = begin; row < part.rows; row += part.x.tile_rows) {
+    const int64_t left = part.rows - row;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
-      tile_of<kind>(static_cast<int>(count), part, panel, row);
+      tile_of<kind>(left < part.x.tile_rows ? left : part.x.tile_rows, part, panel, row);
     }
   }
 }
 
-static void multiply_by_vectors(const PanelPart& part, int64_t begin, int64_t end) {
+static void multiply_by_vectors(const PanelPart& part, int64_t begin) {
   switch (part.kind) {
     case PanelKind::kQ8_0:
-      return multiply_rows<PanelKind::kQ8_0>(part, begin, end);
+      return multiply_rows<PanelKind::kQ8_0>(part, begin);
     case PanelKind::kQ4_0:
-      return multiply_rows<PanelKind::kQ4_0>(part, begin, end);
+      return multiply_rows<PanelKind::kQ4_0>(part, begin);
     case PanelKind::kQ4_K:
-      return multiply_rows<PanelKind::kQ4_K>(part, begin, end);
+      return multiply_rows<PanelKind::kQ4_K>(part, begin);
     case PanelKind::kQ5_K:
-      return multiply_rows<PanelKind::kQ5_K>(part, begin, end);
+      return multiply_rows<PanelKind::kQ5_K>(part, begin);
     case PanelKind::kQ6_K:
-      return multiply_rows<PanelKind::kQ6_K>(part, begin, end);
+      return multiply_rows<PanelKind::kQ6_K>(part, begin);
   }
+}
+
+static inline bool has_large_blocks(PanelKind kind) { return kind != PanelKind::kQ8_0 && kind != PanelKind::kQ4_0; }
+
+// Equal tiles of at most as many rows as there are registers for.
+static int64_t vector_tile_rows(PanelKind kind, int64_t rows) {
+  const int64_t most = has_large_blocks(kind) ? kMostRowsLarge : kMostRows;
+  const int64_t tiles = (rows + most - 1) / most;
+  return tiles > 0 ? (rows + tiles - 1) / tiles : 1;
 }
 
 // ---- rows of x ------------------------------------------------------------------------------------------------------
 
 // Writes what the kind wants from the sums of the two halves of a block.
-static inline void write_terms(PanelKind kind, int32_t low, int32_t high, float d, int32_t* terms) {
+static inline void write_terms(PanelKind kind, int32_t low, int32_t high, float d, int64_t rows, int32_t* terms) {
   if (kind == PanelKind::kQ6_K) {
     terms[0] = -32 * low;
-    terms[1] = -32 * high;
+    terms[rows] = -32 * high;
   } else if (kind == PanelKind::kQ8_0 || kind == PanelKind::kQ4_0) {
     terms[0] = (kind == PanelKind::kQ8_0 ? -128 : -8) * (low + high);
   } else {
@@ -271,10 +288,11 @@ static inline void write_terms(PanelKind kind, int32_t low, int32_t high, float 
   }
 }
 
-static void quantize(PanelKind kind, const float* x, int64_t blocks, int8_t* q, float* d, int32_t* terms) {
-  const int64_t terms_per_block = kind == PanelKind::kQ6_K ? 2 : 1;
+static void quantize(PanelKind kind, const float* x, int64_t blocks, int64_t rows, int8_t* q, float* d,
+                     int32_t* terms) {
+  const int64_t terms_step = kind == PanelKind::kQ6_K ? 2 * rows : rows;
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-  for (int64_t b = 0; b < blocks; ++b, x += kPanelBlock, q += kPanelBlock, terms += terms_per_block) {
+  for (int64_t b = 0; b < blocks; ++b, x += kPanelBlock, q += rows * kPanelBlock, d += rows, terms += terms_step) {
     const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
     // The order of the bits is that of the magnitudes, infinity and NaN above all.
     const int32_t most_bits = _mm512_reduce_max_epi32(_mm512_max_epi32(
@@ -284,13 +302,13 @@ static void quantize(PanelKind kind, const float* x, int64_t blocks, int8_t* q, 
     __builtin_memcpy(&most, &most_bits, 4);
     const float scale = most / 127.0f;
     const bool some = finite && scale >= 0x1p-126f;
-    d[b] = finite ? (some ? scale : 0.0f) : __builtin_nanf("");
+    *d = finite ? (some ? scale : 0.0f) : __builtin_nanf("");
     const __m512 inverse = _mm512_set1_ps(some ? 127.0f / most : 0.0f);
     const __mmask16 keep = static_cast<__mmask16>(some ? 0xffff : 0);  // 0 times infinity is not 0
     const __m512i whole_low = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(low, inverse));
     const __m512i whole_high = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(high, inverse));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(whole_low));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(whole_high));
-    write_terms(kind, _mm512_reduce_add_epi32(whole_low), _mm512_reduce_add_epi32(whole_high), d[b], terms);
+    write_terms(kind, _mm512_reduce_add_epi32(whole_low), _mm512_reduce_add_epi32(whole_high), *d, rows, terms);
   }
 }

@@ -105,12 +105,16 @@ void finish(const PanelPart& part, int64_t panel, int64_t row, const float* acc)
   }
 }
 
-constexpr int64_t kRowsAtOnce = 16;  // share a block's unpacked integers
+constexpr int64_t kTileRows = 16;  // share a block's unpacked integers
 
-void multiply_rows(const PanelPart& part, int64_t panel, int64_t row, int64_t rows) {
+// `tile` of x holds rows [row, row + rows).
+void multiply_tile(const PanelPart& part, int64_t panel, int64_t row, int64_t rows) {
   const PanelFormat& format = kPanelFormats[static_cast<int>(part.kind)];
   const uint8_t* from = part.panels + panel * part.panel_bytes;
-  Sums sums[kRowsAtOnce] = {};
+  const int8_t* q = part.x.q + row * part.blocks * kPanelBlock;
+  const float* d = part.x.d + row * part.blocks;
+  const int32_t* terms = part.x.terms + row * part.blocks * format.terms;
+  Sums sums[kTileRows] = {};
   Integers integers;
   float dw[kPanelRows];
   for (int64_t first = 0; first < part.blocks; first += format.blocks) {
@@ -119,12 +123,11 @@ void multiply_rows(const PanelPart& part, int64_t panel, int64_t row, int64_t ro
     const int64_t count = std::min(format.blocks, part.blocks - first);
     for (int64_t b = 0; b < count; ++b, from += format.block_bytes) {
       read_integers(part.kind, from, integers);
-      const int64_t block = first + b;
       if (format.blocks == 2) read_f16(header + b * 32, dw);
       for (int64_t i = 0; i < rows; ++i) {
-        const int64_t r = row + i;
-        RowBlock x{part.x.q + r * part.x.q_stride + block * kPanelBlock, part.x.d[r * part.x.d_stride + block], 0};
-        std::memcpy(&x.dsum, part.x.terms + r * part.x.terms_stride + block, 4);
+        const int64_t at = (first + b) * rows + i;
+        RowBlock x{q + at * kPanelBlock, d[at], 0};
+        if (format.terms == 1) std::memcpy(&x.dsum, terms + at, 4);
         if (format.blocks == 2) {
           add_small(integers, dw, x, sums[i]);
         } else {
@@ -138,14 +141,16 @@ void multiply_rows(const PanelPart& part, int64_t panel, int64_t row, int64_t ro
 }
 
 void multiply(const PanelPart& part) {
-  for (int64_t row = part.row_begin; row < part.row_end; row += kRowsAtOnce) {
+  for (int64_t row = 0; row < part.rows; row += part.x.tile_rows) {
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
-      multiply_rows(part, panel, row, std::min(kRowsAtOnce, part.row_end - row));
+      multiply_tile(part, panel, row, std::min(part.x.tile_rows, part.rows - row));
     }
   }
 }
 
-void write_terms(PanelKind kind, const int8_t* q, float d, int32_t* terms) {
+int64_t tile_rows(PanelKind, int64_t rows) { return std::clamp<int64_t>(rows, 1, kTileRows); }
+
+void write_terms(PanelKind kind, const int8_t* q, float d, int64_t rows, int32_t* terms) {
   int32_t low = 0, high = 0;
   for (int64_t i = 0; i < 16; ++i) {
     low += q[i];
@@ -153,7 +158,7 @@ void write_terms(PanelKind kind, const int8_t* q, float d, int32_t* terms) {
   }
   if (kind == PanelKind::kQ6_K) {
     terms[0] = -32 * low;
-    terms[1] = -32 * high;
+    terms[rows] = -32 * high;
   } else if (kind == PanelKind::kQ8_0 || kind == PanelKind::kQ4_0) {
     terms[0] = (kind == PanelKind::kQ8_0 ? -128 : -8) * (low + high);
   } else {
@@ -162,9 +167,9 @@ void write_terms(PanelKind kind, const int8_t* q, float d, int32_t* terms) {
   }
 }
 
-void quantize(PanelKind kind, const float* x, int64_t blocks, int8_t* q, float* d, int32_t* terms) {
-  const int64_t terms_per_block = kPanelFormats[static_cast<int>(kind)].terms;
-  for (int64_t b = 0; b < blocks; ++b, x += kPanelBlock, q += kPanelBlock, terms += terms_per_block) {
+void quantize(PanelKind kind, const float* x, int64_t blocks, int64_t rows, int8_t* q, float* d, int32_t* terms) {
+  const int64_t terms_step = kPanelFormats[static_cast<int>(kind)].terms * rows;
+  for (int64_t b = 0; b < blocks; ++b, x += kPanelBlock, q += rows * kPanelBlock, d += rows, terms += terms_step) {
     uint32_t most_bits = 0;
     for (int64_t i = 0; i < kPanelBlock; ++i) {
       uint32_t bits;
@@ -174,21 +179,22 @@ void quantize(PanelKind kind, const float* x, int64_t blocks, int8_t* q, float* 
     float most;
     std::memcpy(&most, &most_bits, 4);
     const bool finite = most_bits < 0x7f800000u;
-    d[b] = most / 127.0f;
-    const bool some = finite && d[b] >= 0x1p-126f;
+    *d = most / 127.0f;
+    const bool some = finite && *d >= 0x1p-126f;
     const float inverse = some ? 127.0f / most : 0.0f;
     // Adding 1.5 * 2^23 leaves no fraction bits; ties go to even.
     for (int64_t i = 0; i < kPanelBlock; ++i) {
       q[i] = some ? static_cast<int8_t>((x[i] * inverse + 12582912.0f) - 12582912.0f) : int8_t{0};
     }
-    if (!finite) d[b] = __builtin_nanf("");
-    if (finite && !some) d[b] = 0;
-    write_terms(kind, q, d[b], terms);
+    if (!finite) *d = __builtin_nanf("");
+    if (finite && !some) *d = 0;
+    write_terms(kind, q, *d, rows, terms);
   }
 }
 
 }  // namespace
 
-extern const PanelTable kGenericPanels = {.quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 0};
+extern const PanelTable kGenericPanels = {
+    .tile_rows = tile_rows, .quantize = quantize, .multiply = multiply, .scratch_bytes_per_block = 0};
 
 }  // namespace millrace::kernels
