@@ -20,8 +20,7 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kBufferAlignment - 1) /
 }  // namespace
 
 ReaderSide::ReaderSide(IoLoop& loop, OpTable& table, const RelayOptions& options)
-    : loop_(loop),
-      table_(table),
+    : table_(table),
       options_(options),
       pool_(options.pool_bytes / 2),
       scratch_(kScratchBytes),

@@ -117,7 +117,6 @@ class ReaderSide : public FrameUser {
   void tidy(Peer& peer);
   Get* find(uint64_t ticket);
 
-  IoLoop& loop_;
   OpTable& table_;
   const RelayOptions options_;
   Identity self_;
