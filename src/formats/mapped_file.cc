@@ -14,6 +14,7 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t kPageBytes = 64u << 10;         // a multiple of every page size that processors here have
 constexpr std::size_t kPrefaultStepBytes = 8u << 20;  // between two calls of the progress function
 #ifdef MADV_POPULATE_READ
 constexpr int kPopulateRead = MADV_POPULATE_READ;
@@ -125,20 +126,21 @@ MappedFile::~MappedFile() { close(); }
 void MappedFile::release(std::size_t begin, std::size_t size) const {
   CHECK(begin <= size_bytes_ && size <= size_bytes_ - begin);
   if (mode_ != MapMode::kMap || data_ == nullptr) return;
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t first = (begin + page - 1) / page * page;
-  const std::size_t last = (begin + size) / page * page;
+  const std::size_t first = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::size_t last = (begin + size) / kPageBytes * kPageBytes;
   if (first < last) (void)::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
 
-Status MappedFile::prefault(const ProgressFn& progress) const {
-  if (progress) progress(0, size_bytes_);
+Status MappedFile::prefault(std::size_t begin, std::size_t size, const ProgressFn& progress) const {
+  CHECK(begin <= size_bytes_ && size <= size_bytes_ - begin);
+  if (progress) progress(0, size);
+  const std::size_t end = begin + size;
   std::vector<std::byte> scratch;  // only where the kernel is too old to populate
-  for (std::size_t done = 0; done < size_bytes_;) {
-    const std::size_t step = std::min(kPrefaultStepBytes, size_bytes_ - done);
-    // Populating answers EFAULT where touching the page would raise SIGBUS. `done` stays a multiple of the page size.
+  for (std::size_t at = begin / kPageBytes * kPageBytes; at < end;) {
+    const std::size_t step = std::min(kPrefaultStepBytes, end - at);
+    // Populating answers EFAULT where touching the page would raise SIGBUS. `at` stays a multiple of the page size.
     if (mode_ == MapMode::kMap && scratch.empty() &&
-        ::madvise(const_cast<std::byte*>(data_) + done, step, kPopulateRead) != 0) {
+        ::madvise(const_cast<std::byte*>(data_) + at, step, kPopulateRead) != 0) {
       if (errno == EINTR) continue;
       if (errno == EFAULT) {
         RETURN_IF_ERROR(verify_unchanged());
@@ -147,11 +149,11 @@ Status MappedFile::prefault(const ProgressFn& progress) const {
       scratch.resize(kPrefaultStepBytes);
     }
     // Reading the file warms the page cache, so that the faults to come are cheap, and reports errors as errors.
-    if (!scratch.empty()) RETURN_IF_ERROR(read_exactly(fd_, path_, scratch.data(), step, done));
-    done += step;
-    if (progress) progress(done, size_bytes_);
+    if (!scratch.empty()) RETURN_IF_ERROR(read_exactly(fd_, path_, scratch.data(), step, at));
+    at += step;
+    if (progress) progress(std::min(at, end) - begin, size);
   }
-  if (mode_ != MapMode::kMap) return ok_status();
+  if (mode_ != MapMode::kMap || size == 0) return ok_status();
   // From here on the pages are read again and again: the kernel must not drop them behind the reader.
   (void)::madvise(const_cast<std::byte*>(data_), size_bytes_, MADV_NORMAL);
   return verify_unchanged();

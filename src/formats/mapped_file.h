@@ -48,7 +48,9 @@ class MappedFile {
 
   // Brings every page into memory, front to back, telling `progress` every few MiB (it may be empty).
   // kConflict when the file shrank meanwhile. A no-op after kCopy, apart from the calls of `progress`.
-  Status prefault(const ProgressFn& progress = {}) const;
+  Status prefault(const ProgressFn& progress = {}) const { return prefault(0, size_bytes_, progress); }
+  // The same for the pages that hold [begin, begin + size), which `progress` counts.
+  Status prefault(std::size_t begin, std::size_t size, const ProgressFn& progress = {}) const;
 
   // Gives the memory behind whole pages of [begin, begin + size) back to the system; the bytes are still there, read
   // again from the file when they are next looked at. A no-op after kCopy, whose bytes have no other home.

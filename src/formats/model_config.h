@@ -106,9 +106,10 @@ Result<ModelConfig> parse_model_config(std::string_view text, std::string_view p
 Result<GenerationDefaults> parse_generation_config(std::string_view text, std::string_view path,
                                                    const ModelConfig& model);
 
-// A checked model directory: what `millrace serve --model DIR` starts from.
+// A checked model: what `millrace serve --model` starts from.
 struct ModelDir {
   std::string path;
+  std::string gguf;  // the file (or first shard) that holds everything; empty: a Hugging Face directory
   ModelConfig config;
   GenerationDefaults generation;  // from generation_config.json when there is one
 };

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/config_fields.h"
+#include "formats/gguf_model.h"
 #include "formats/mapped_file.h"
 #include "formats/model_config.h"
 
@@ -51,6 +52,16 @@ Result<GenerationDefaults> parse_generation(std::string_view text, const ModelCo
   return out;
 }
 
+Result<ModelDir> open_gguf_dir(const std::string& path, const std::string& gguf) {
+  ASSIGN_OR_RETURN(const GgufModel model, GgufModel::open(gguf));
+  ModelDir dir;
+  dir.path = path;
+  dir.gguf = gguf;
+  ASSIGN_OR_RETURN(dir.config, gguf_model_config(model));
+  ASSIGN_OR_RETURN(dir.generation, gguf_generation_defaults(model, dir.config));
+  return dir;
+}
+
 }  // namespace
 
 Result<GenerationDefaults> parse_generation_config(std::string_view text, std::string_view path,
@@ -60,11 +71,14 @@ Result<GenerationDefaults> parse_generation_config(std::string_view text, std::s
 
 Result<ModelDir> open_model_dir(const std::string& path) {
   struct stat info {};
+  ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(path));
+  if (gguf) return open_gguf_dir(path, *gguf);
   if (::stat(path.c_str(), &info) != 0) {
-    return error(StatusCode::kNotFound, "{}: no such directory; wanted a Hugging Face model directory", path);
+    return error(StatusCode::kNotFound, "{}: no such directory; wanted a Hugging Face model directory or a .gguf file",
+                 path);
   }
   if (!S_ISDIR(info.st_mode)) {
-    return invalid_argument("{}: is a file; wanted a Hugging Face model directory", path);
+    return invalid_argument("{}: is a file; wanted a Hugging Face model directory or a .gguf file", path);
   }
   const std::string config_path = path + "/config.json";
   if (::stat(config_path.c_str(), &info) != 0) {

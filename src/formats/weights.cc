@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "formats/gguf_model.h"
 
 namespace millrace {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr std::size_t kMaxNamesInMessage = 3;
+constexpr std::size_t kBlockAlignment = 2;  // of the f16 scales in quantized blocks
 
 std::string join(const std::string& directory, std::string_view name) { return fmt::format("{}/{}", directory, name); }
 
@@ -47,6 +49,21 @@ int64_t first_not_finite(const std::byte* data, int64_t count, Word exponent_mas
   return -1;
 }
 
+// The same for the f16 scales of blocks, which stand at the offsets `scales`. The index is that of the block's first
+// element.
+int64_t first_not_finite_block(const std::byte* data, const SafetensorsEntry& entry,
+                               std::initializer_list<std::size_t> scales) {
+  const BlockSize block = dtype_block(entry.dtype);
+  const int64_t blocks = entry.shape.elements() / block.elements;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const std::byte* at = data + static_cast<std::size_t>(i) * block.bytes;
+    for (const std::size_t offset : scales) {
+      if (first_not_finite<uint16_t>(at + offset, 1, 0x7C00) >= 0) return i * block.elements;
+    }
+  }
+  return -1;
+}
+
 int64_t first_not_finite(const std::byte* data, const SafetensorsEntry& entry) {
   const int64_t count = entry.shape.elements();
   switch (entry.dtype) {
@@ -58,8 +75,59 @@ int64_t first_not_finite(const std::byte* data, const SafetensorsEntry& entry) {
       return first_not_finite<uint16_t>(data, count, 0x7F80);
     case DType::kF64:
       return first_not_finite<uint64_t>(data, count, 0x7FF0000000000000u);
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+      return first_not_finite_block(data, entry, {0});
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return first_not_finite_block(data, entry, {0, 2});
+    case DType::kQ6_K:
+      return first_not_finite_block(data, entry, {208});
     default:
       return -1;
+  }
+}
+
+// The entries of a GGUF file under the names of a Hugging Face folder, each of stacked experts on its own.
+Result<SafetensorsHeader> hf_header(const GgufHeader& gguf) {
+  SafetensorsHeader out;
+  out.data_start = gguf.data_start;
+  for (const GgufTensor& tensor : gguf.tensors) {
+    if (tensor.name == "rope_freqs.weight") continue;  // the config has read it
+    SafetensorsEntry entry{hf_tensor_name(tensor.name), tensor.dtype, tensor.shape, tensor.begin, tensor.end};
+    const std::size_t number = entry.name.find("{}");
+    if (number == std::string::npos) {
+      out.tensors.push_back(std::move(entry));
+      continue;
+    }
+    if (tensor.shape.rank() != 3 || tensor.shape[0] > kMaxExperts || tensor.shape[0] < 1) {
+      return invalid_argument("tensor {} has shape {}; wanted three dimensions, 1 to {} experts first",
+                              quoted_name(tensor.name), tensor.shape.to_string(), kMaxExperts);
+    }
+    const auto experts = static_cast<uint64_t>(tensor.shape[0]);
+    const uint64_t bytes = (tensor.end - tensor.begin) / experts;
+    const std::string pattern = entry.name;
+    for (uint64_t i = 0; i < experts; ++i) {
+      out.tensors.push_back({std::string(pattern).replace(number, 2, std::to_string(i)), tensor.dtype,
+                             Shape{tensor.shape[1], tensor.shape[2]}, tensor.begin + i * bytes,
+                             tensor.begin + (i + 1) * bytes});
+    }
+  }
+  return out;
+}
+
+// GGUF files of Llama interleave the two halves of a head: row 2 j + s of a head is row s * half + j of the original.
+// Whole rows move, so that quantized ones do too.
+void copy_unpermuted(const TensorView& from, int heads, std::byte* to) {
+  const auto rows = static_cast<std::size_t>(from.shape[0]);
+  if (from.size_bytes() == 0) return;
+  const std::size_t row_bytes = from.size_bytes() / rows;
+  const std::size_t head = rows / static_cast<std::size_t>(heads), half = head / 2;
+  const auto* source = static_cast<const std::byte*>(from.data);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t inside = row % head;
+    const std::size_t target = row - inside + (inside % 2) * half + inside / 2;
+    std::memcpy(to + target * row_bytes, source + row * row_bytes, row_bytes);
   }
 }
 
@@ -72,6 +140,11 @@ bool ignored(std::string_view name, const std::vector<std::string_view>& ignore)
 Status WeightStore::add_shard(const std::string& path, MapMode mode) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, mode));
   ASSIGN_OR_RETURN(SafetensorsHeader header, parse_safetensors(file.bytes(), path));
+  return add_shard(std::move(file), std::move(header));
+}
+
+Status WeightStore::add_shard(MappedFile file, SafetensorsHeader header) {
+  const std::string& path = file.path();
   const std::size_t shard = shards_.size();
   for (std::size_t i = 0; i < header.tensors.size(); ++i) {
     const SafetensorsEntry& entry = header.tensors[i];
@@ -85,6 +158,24 @@ Status WeightStore::add_shard(const std::string& path, MapMode mode) {
     total_bytes_ += entry.end - entry.begin;
   }
   shards_.push_back({std::move(file), std::move(header)});
+  return ok_status();
+}
+
+Status WeightStore::add_gguf(const std::string& path, MapMode mode) {
+  ASSIGN_OR_RETURN(GgufModel model, GgufModel::open(path, mode));
+  ASSIGN_OR_RETURN(const ModelConfig config, gguf_model_config(model));
+  for (GgufFile& file : std::move(model).take_files()) {
+    Result<SafetensorsHeader> header = hf_header(file.header);
+    if (!header.ok()) return header.status().with_prefix(file.file.path());
+    RETURN_IF_ERROR(add_shard(std::move(file.file), std::move(header).value()));
+  }
+  for (auto& [name, slot] : slots_) {
+    slot.rope_heads = rope_permuted_heads(config, name);
+    const Shape& shape = entry_of(slot).shape;
+    if (slot.rope_heads == 0 || (shape.rank() > 0 && shape[0] % (2 * slot.rope_heads) == 0)) continue;
+    return invalid_argument("{}: tensor {} has shape {}; wanted a multiple of {} rows, the halves of its heads", path,
+                            quoted_name(name), shape.to_string(), 2 * slot.rope_heads);
+  }
   return ok_status();
 }
 
@@ -134,6 +225,8 @@ Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
 }
 
 Status WeightStore::open_directory(MapMode mode) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(directory_));
+  if (gguf) return add_gguf(*gguf, mode);
   const std::string single = join(directory_, kSingleFile);
   const std::string index = join(directory_, kIndexFile);
   if (exists(single)) return add_shard(single, mode);
@@ -180,13 +273,17 @@ TensorView WeightStore::view_of(Slot& slot) {
                   .dtype = entry.dtype,
                   .shape = entry.shape,
                   .device = Device::kHost};
-  if (reinterpret_cast<std::uintptr_t>(view.data) % dtype_size(entry.dtype) != 0) {
-    if (!slot.aligned) {
-      slot.aligned.emplace(view.size_bytes());
-      std::memcpy(slot.aligned->data(), view.data, view.size_bytes());
+  const std::size_t alignment = is_quantized(entry.dtype) ? kBlockAlignment : dtype_size(entry.dtype);
+  if (reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && slot.rope_heads == 0) return view;
+  if (!slot.copy) {
+    slot.copy.emplace(view.size_bytes());
+    if (slot.rope_heads > 0) {
+      copy_unpermuted(view, slot.rope_heads, slot.copy->data());
+    } else if (view.size_bytes() > 0) {
+      std::memcpy(slot.copy->data(), view.data, view.size_bytes());
     }
-    view.data = slot.aligned->data();
   }
+  view.data = slot.copy->data();
   return view;
 }
 
@@ -212,7 +309,8 @@ Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected
     return invalid_argument("{}: tensor {} has shape {}; wanted {}", path, quoted_name(name), entry.shape.to_string(),
                             expected.to_string());
   }
-  if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16) {
+  if (entry.dtype != DType::kF32 && entry.dtype != DType::kF16 && entry.dtype != DType::kBF16 &&
+      !is_quantized(entry.dtype)) {
     return error(StatusCode::kUnsupported, "{}: tensor {} has dtype {}; wanted F32, F16 or BF16", path,
                  quoted_name(name), dtype_name(entry.dtype));
   }
@@ -223,6 +321,8 @@ Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected
 void WeightStore::release(std::string_view name) {
   const auto at = slots_.find(name);
   if (at == slots_.end()) return;
+  at->second.released = true;
+  at->second.copy.reset();
   const SafetensorsEntry& entry = entry_of(at->second);
   const Shard& shard = shards_[at->second.shard];
   shard.file.release(shard.header.data_start + entry.begin, entry.end - entry.begin);
@@ -257,17 +357,35 @@ Status WeightStore::check_all_taken(const std::vector<std::string_view>& ignore)
 }
 
 Status WeightStore::load_with_progress(const ProgressFn& progress) {
-  uint64_t all = 0;
-  for (const Shard& shard : shards_) all += shard.file.size_bytes();
-  uint64_t before = 0;
+  uint64_t all = 0, before = 0;
+  for (const auto& [name, slot] : slots_) {
+    if (!slot.released) all += entry_of(slot).end - entry_of(slot).begin;
+  }
   if (progress) progress(0, all);
-  for (const Shard& shard : shards_) {
-    RETURN_IF_ERROR(shard.file.prefault([&](uint64_t done, uint64_t) {
-      if (progress && done > 0) progress(before + done, all);
-    }));
-    before += shard.file.size_bytes();
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const Shard& shard = shards_[i];
+    for (const auto& [begin, end] : kept_ranges(i)) {
+      RETURN_IF_ERROR(shard.file.prefault(shard.header.data_start + begin, end - begin, [&](uint64_t done, uint64_t) {
+        if (progress && done > 0) progress(before + done, all);
+      }));
+      before += end - begin;
+    }
   }
   return verify_unchanged();
+}
+
+// The bytes of a shard's tensors that were not released, neighbours joined, in the order of the file.
+std::vector<std::pair<uint64_t, uint64_t>> WeightStore::kept_ranges(std::size_t shard) const {
+  std::vector<std::pair<uint64_t, uint64_t>> out;
+  for (const SafetensorsEntry& entry : shards_[shard].header.tensors) {
+    if (entry.begin == entry.end || slots_.find(entry.name)->second.released) continue;
+    if (!out.empty() && out.back().second == entry.begin) {
+      out.back().second = entry.end;
+    } else {
+      out.emplace_back(entry.begin, entry.end);
+    }
+  }
+  return out;
 }
 
 Status WeightStore::verify_unchanged() const {

@@ -1,15 +1,17 @@
-// The weights of a Hugging Face model directory by name: model.safetensors, or the shards that
-// model.safetensors.index.json names.
+// The weights of a model by the names of its Hugging Face folder: model.safetensors, the shards that
+// model.safetensors.index.json names, or a GGUF file (or its shards), whose names, extents, rows and stacked experts
+// are translated.
 //
 //   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(dir));
 //   ASSIGN_OR_RETURN(TensorView embed, store.get("model.embed_tokens.weight", {vocab, hidden}));
 //   ...
 //   RETURN_IF_ERROR(store.check_all_taken({"lm_head.weight", ".rotary_emb.inv_freq"}));
 //
-// Invariants: every view points into bytes that the store owns and stays valid until the store is destroyed (moving the
-// store keeps views valid); a view's data is aligned to its element size, even where the file's is not (such a tensor
-// is copied when it is first asked for). Thread safety: get() and load_with_progress() from one thread at a time; the
-// views may be read from any thread.
+// Invariants: every view points into bytes that the store owns and stays valid until the store is destroyed or the
+// tensor is released (moving the store keeps views valid); a view's data is aligned to its element size, even where the
+// file's is not, and has its rows in the order of the Hugging Face folder, even where the file's have another (such a
+// tensor is copied when it is first asked for). Thread safety: get() and load_with_progress() from one thread at a
+// time; the views may be read from any thread.
 #pragma once
 
 #include <cstdint>
@@ -35,19 +37,21 @@ class WeightStore {
   // Errors name the file: kNotFound (no weights, a missing shard), kInvalidArgument (malformed index or shard, a shard
   // name that leaves the directory, a tensor in two shards, an indexed tensor that its shard lacks), and those of
   // parse_safetensors. A total_size in the index that differs from the bytes found is only logged as a warning.
-  static Result<WeightStore> open(const std::string& directory, MapMode mode = MapMode::kMap);
+  // `path` is a directory or a GGUF file.
+  static Result<WeightStore> open(const std::string& path, MapMode mode = MapMode::kMap);
   // The same over one safetensors file outside a model directory (golden data of tests).
   static Result<WeightStore> open_file(const std::string& path, MapMode mode = MapMode::kMap);
 
-  // The tensor as stored: F32, F16 or BF16. Marks it as taken; may be called again. Errors: kNotFound (no such tensor),
-  // kInvalidArgument (another shape), kUnsupported (another dtype); they name file, tensor, seen and wanted.
+  // The tensor as stored: F32, F16, BF16 or quantized. Marks it as taken; may be called again. Errors: kNotFound (no
+  // such tensor), kInvalidArgument (another shape), kUnsupported (another dtype); they name file, tensor, seen and
+  // wanted.
   Result<TensorView> get(std::string_view name, const Shape& expected);
 
   // Any stored dtype and shape (golden data of tests, `millrace inspect`). Marks it as taken. kNotFound.
   Result<TensorView> get_any(std::string_view name);
 
-  // The memory behind a tensor is not needed for now (it was copied elsewhere): views of it stay valid and cost a read of
-  // the file. Nothing where there is no such tensor.
+  // The memory behind a tensor is not needed for now (it was copied elsewhere): views of it must not be used any more,
+  // and asking again costs a read of the file. Nothing where there is no such tensor.
   void release(std::string_view name);
 
   bool contains(std::string_view name) const { return find(name) != nullptr; }
@@ -66,11 +70,13 @@ class WeightStore {
   std::size_t shard_count() const { return shards_.size(); }
   const std::string& directory() const { return directory_; }
 
-  // Brings all pages of all shards into memory, then verifies that no file changed under us. kConflict when one did.
+  // Brings all pages of all shards into memory, but for those of released tensors, then verifies that no file changed
+  // under us. kConflict when one did.
   Status load_with_progress(const ProgressFn& progress);
   Status verify_unchanged() const;
 
-  // Reads every F32, F16, BF16 and F64 element; kInvalidArgument naming the first NaN or infinity: file, tensor, index.
+  // Reads every F32, F16, BF16 and F64 element and the scales of every quantized block; kInvalidArgument naming the
+  // first NaN or infinity: file, tensor, index.
   Status check_finite(const ProgressFn& progress = {}) const;
 
  private:
@@ -82,10 +88,15 @@ class WeightStore {
     std::size_t shard = 0;
     std::size_t tensor = 0;  // index into the shard's header.tensors
     bool taken = false;
-    std::optional<Buffer> aligned;  // the copy of a tensor that lies misaligned in its file
+    bool released = false;
+    int rope_heads = 0;          // > 0: the file's rows are permuted for interleaved RoPE, this many heads
+    std::optional<Buffer> copy;  // of a tensor that lies misaligned in its file, or has its rows permuted
   };
 
   Status add_shard(const std::string& path, MapMode mode);
+  Status add_shard(MappedFile file, SafetensorsHeader header);
+  Status add_gguf(const std::string& path, MapMode mode);
+  std::vector<std::pair<uint64_t, uint64_t>> kept_ranges(std::size_t shard) const;
   Status open_index(const std::string& index_path, MapMode mode);
   Status open_directory(MapMode mode);
   template <typename Open>
