@@ -13,6 +13,14 @@ namespace {
 constexpr uint64_t kRegisterType = 14;
 static_assert(std::is_same_v<std::variant_alternative_t<kRegisterType, Message>, Register>);
 
+// Of either sign; a read that fails may have taken some bytes.
+bool skip_integer(MsgpackReader& in) {
+  const MsgpackReader before = in;
+  if (in.unsigned_integer().ok()) return true;
+  in = before;
+  return in.integer().ok();
+}
+
 // One value of any kind and depth, without recursion. False: the frame is broken.
 bool skip(MsgpackReader& in) {
   for (std::size_t left = 1; left > 0; --left) {
@@ -27,7 +35,7 @@ bool skip(MsgpackReader& in) {
         if (!in.boolean().ok()) return false;
         break;
       case MsgpackType::kInteger:
-        if (!in.integer().ok() && !in.unsigned_integer().ok()) return false;
+        if (!skip_integer(in)) return false;
         break;
       case MsgpackType::kNumber:
         if (!in.number().ok()) return false;
