@@ -20,6 +20,7 @@
 #include <ctime>
 #include <memory>
 
+#include "base/cpu_info.h"
 #include "formats/model_config.h"
 #include "formats/weights.h"
 #include "models/model.h"
@@ -164,7 +165,15 @@ Status bench(Options options) {
   ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.directory));
   auto store = std::make_shared<WeightStore>(std::move(opened));
   const double weights_gb = static_cast<double>(store->total_bytes()) / 1e9;
-  ASSIGN_OR_RETURN(auto model, load_model(dir.config, store));
+  const Seconds before_load = seconds_now();
+  ThreadPool load_pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
+  LoadOptions load{.pool = &load_pool};
+  ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
+  ASSIGN_OR_RETURN(auto model, load_model(dir.config, store, 1, load));
+  Seconds loading;
+  add_span(loading, before_load, seconds_now());
+  fmt::print("{}: loaded and packed for {} in {:.2f} s ({:.2f} s of CPU time)\n", options.directory,
+             kernels::isa_name(load.isa), loading.wall, loading.cpu);
 
   ModelRunnerOptions runner_options;
   runner_options.threads = options.threads;

@@ -1,18 +1,29 @@
 // The choice of an implementation at run time.
 #include "kernels/ops.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 
 #include "base/cpu_info.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/packed.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/half.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace millrace::kernels {
 
 Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool) {
-  if (!is_quantized(source.dtype)) return Weight(source);
+  if (!is_quantized(source.dtype)) {
+    if (!is_weight_dtype(source.dtype)) {
+      return error(StatusCode::kUnsupported, "weights of dtype {}; wanted F32, F16, BF16 or a quantized type",
+                   dtype_name(source.dtype));
+    }
+    return isa == Isa::kRef || source.shape.elements() == 0 ? Weight(source) : pack_tiles(source, pool);
+  }
   if (isa != Isa::kRef) return pack_panels(source, pool);
   const int64_t elements = dtype_block(source.dtype).elements;
   if (source.shape[1] % elements == 0) return Weight(source);
@@ -30,9 +41,35 @@ std::string_view isa_name(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
+
+#if defined(__x86_64__)
+namespace {
+
+// Linux saves the tile registers (8 KiB a thread) only for processes that asked for them; threads inherit it.
+bool tiles_permitted() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // the state component of the tiles
+  static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return permitted;
+}
+
+// All as with AVX-512 but products with bf16 weights.
+const KernelTable& amx_kernels() {
+  static const KernelTable table = [] {
+    KernelTable made = kAvx512Kernels;
+    made.linear[static_cast<int>(WeightKind::kBF16)] = &kAmxLinearKernels;
+    return made;
+  }();
+  return table;
+}
+
+}  // namespace
+#endif
 
 bool isa_available(Isa isa) {
   if (isa == Isa::kRef || isa == Isa::kGeneric) return true;
@@ -40,7 +77,9 @@ bool isa_available(Isa isa) {
   const CpuInfo& cpu = cpu_info();
   if (!(cpu.avx2 && cpu.fma && cpu.f16c)) return false;
   if (isa == Isa::kAvx2) return true;
-  return cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.avx512dq;
+  if (!(cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.avx512dq)) return false;
+  if (isa == Isa::kAvx512) return true;
+  return cpu.avx512_bf16 && cpu.amx_bf16 && tiles_permitted();
 #else
   return false;
 #endif
@@ -71,6 +110,7 @@ std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return make_cpu_ops(isa_name(isa), kAvx2Kernels, pool);
   if (isa == Isa::kAvx512) return make_cpu_ops(isa_name(isa), kAvx512Kernels, pool);
+  if (isa == Isa::kAmx) return make_cpu_ops(isa_name(isa), amx_kernels(), pool);
 #endif
   if (isa == Isa::kGeneric) return make_cpu_ops(isa_name(isa), kGenericKernels, pool);
   return make_ref_ops();

@@ -1,22 +1,28 @@
 // The set of operations that models are written in: the one border between architectures and hardware.
 //
 // An `Ops` is one implementation: "ref" (scalar, f64 sums, the oracle), "generic" (any x86-64 or other CPU), "avx2"
-// (AVX2 + FMA + F16C), "avx512" (AVX-512 F, BW, VL, DQ as well). make_ops() picks the best that the processor has; the
-// environment variable MILLRACE_ISA forces one. Activations are f32; weights are f32, f16 or bf16 straight from a mapped
-// file, at any byte address, or packed (kernels/weight.h).
+// (AVX2 + FMA + F16C), "avx512" (AVX-512 F, BW, VL, DQ as well), "amx" (avx512, with tile products for bf16
+// weights). make_ops() picks the best that the processor has; the environment variable MILLRACE_ISA forces one.
+// Activations are f32; weights are f32, f16 or bf16 straight from a mapped file, at any byte address, or packed
+// (kernels/weight.h), which is the fast way.
 //
 // THE SAME BITS. Inside one implementation each output element is a function of its own inputs alone, computed in one
 // fixed order. It never depends on the other rows of the batch, on how rows are cut into calls (chunked prefill or
 // decode), on the page size or page ids, on strides, addresses, or the number of threads. The orders are:
-//   linear     lane l of 8 sums x[k] * w[k] over k = l, l+8, l+16, ... ascending, from +0 (fused multiply-add in avx2,
-//              multiply then add in generic; positions past K count as 0 * 0). The lanes are then added as
-//              ((0+1) + (2+3)) + ((4+5) + (6+7)); then + bias, then + the old y where accumulating.
-//   rms_norm   the sum of squares as in linear with x = w.
+//   linear     of plain weights (f32, f16, bf16) in generic, avx2 and avx512: for each block of 256 of k one chain
+//              sum = x[k] * w[k] + sum, k ascending from +0 (fused in avx2 and avx512, which therefore agree to the
+//              bit; multiply then add in generic); then the blocks' sums, ascending; then + bias, then + the old y
+//              where accumulating. The same for weights in tiles and for weights as a file holds them. amx, bf16
+//              weights: x = h + m + l, three bf16 numbers that hold all its bits (cut, not rounded); for each 32 of k,
+//              ascending from +0, one tile product each with h, m and l onto one f32 sum; then + bias, then + the old
+//              y. The tile product takes numbers below 2^-126 for zero, and an infinite weight gives NaN.
+//   rms_norm   lane l of 8 sums x[k] * x[k] over k = l, l+8, l+16, ... ascending, from +0 (positions past
+//              the end count as 0); the lanes are then added as ((0+1) + (2+3)) + ((4+5) + (6+7)).
 //   attention  per query row and head: key positions are visited in blocks of kAttentionBlock, aligned to position 0.
-//              A score is the dot product as in linear, times the key's scale (int8), times scale. Per block: the
-//              maximum is raised, the accumulator and the sum are rescaled by exp(old - new), probabilities are summed
-//              in lanes, values are added with ascending position, each times its probability (int8: times the
-//              probability times the value's scale). Invisible positions are never read, so pages may hold anything
+//              A score is the dot product in lanes as in rms_norm, times the key's scale (int8), times scale. Per
+//              block: the maximum is raised, the accumulator and the sum are rescaled by exp(old - new), probabilities
+//              are summed in lanes, values are added with ascending position, each times its probability (int8: times
+//              the probability times the value's scale). Invisible positions are never read, so pages may hold anything
 //              there, NaN included. All of it is f32 arithmetic on stored values, which widen exactly.
 // Different implementations agree to rounding (tests state the tolerance), not to the bit. "ref" sums in f64 with
 // ascending k and keeps the same promise. NaN in an element's inputs gives NaN in that element and in no other.
@@ -182,10 +188,10 @@ class Ops {
   virtual void argmax(ConstRows x, std::span<int32_t> indices) = 0;
 };
 
-enum class Isa : uint8_t { kRef, kGeneric, kAvx2, kAvx512 };
+enum class Isa : uint8_t { kRef, kGeneric, kAvx2, kAvx512, kAmx };
 
 // In ascending order of preference.
-inline constexpr Isa kAllIsas[] = {Isa::kRef, Isa::kGeneric, Isa::kAvx2, Isa::kAvx512};
+inline constexpr Isa kAllIsas[] = {Isa::kRef, Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAmx};
 
 std::string_view isa_name(Isa isa);
 

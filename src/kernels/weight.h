@@ -24,6 +24,7 @@ enum class Isa : uint8_t;
 
 enum class WeightLayout : uint8_t {
   kPlain,   // row-major, as a file holds it
+  kTiles,   // f32, f16 and bf16, interleaved in panels of rows: kernels/cpu/tiles.h
   kPanels,  // quantized blocks, interleaved in panels of rows: kernels/cpu/packed.h
 };
 
@@ -40,7 +41,7 @@ struct Weight {
   int64_t rows() const { return view.shape[0]; }
   int64_t columns() const { return view.shape[1]; }
   // Bytes that a pass over all of it reads.
-  std::size_t size_bytes() const { return packed ? packed->size_bytes() : view.size_bytes(); }
+  std::size_t size_bytes() const { return layout == WeightLayout::kPanels ? packed->size_bytes() : view.size_bytes(); }
 };
 
 // `source` [rows, columns] as Ops of `isa` read it fastest; a plain Weight over the same bytes where nothing is to be

@@ -5,30 +5,18 @@
 #include <vector>
 
 #include "kernels/checks.h"
+#include "kernels/cpu/cpu_linear.h"
 #include "kernels/cpu/panel_linear.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/kv_rows.h"
 #include "kernels/rope_table.h"
 
 namespace millrace::kernels {
 namespace {
 
-// From this many rows on, widening the weights once into scratch is cheaper than widening them for every tile
-// (measured: at 16 rows the direct way is 10 to 20 % faster, at 128 the blocked one).
-constexpr int64_t kBlockedRows = 24;
 // Below these amounts of work a loop runs on the calling thread: waking a sleeping thread costs some microseconds.
 constexpr int64_t kInlineProducts = 64 * 1024;
 constexpr int64_t kInlineElements = 16 * 1024;
-constexpr int64_t kDirectPartBytes =
-    64 * 1024;  // of weights per part: long enough for the prefetcher, short to balance
-constexpr int64_t kScratchFloats = std::max(kLinearScratch, kAttentionScratch);
-
-WeightKind weight_kind(DType type) {
-  if (type == DType::kF16) return WeightKind::kF16;
-  if (type == DType::kBF16) return WeightKind::kBF16;
-  CHECK(type == DType::kF32);
-  return WeightKind::kF32;
-}
-
 KvKind kv_kind(DType type) {
   if (type == DType::kF16) return KvKind::kF16;
   if (type == DType::kBF16) return KvKind::kBF16;
@@ -41,8 +29,8 @@ int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 class CpuOps final : public Ops {
  public:
   CpuOps(std::string_view name, const KernelTable& table, ThreadPool& pool)
-      : name_(name), table_(table), pool_(pool), panels_(panel_table(name), pool) {
-    for (int i = 0; i < pool.size(); ++i) scratch_.emplace_back(kScratchFloats * sizeof(float));
+      : name_(name), table_(table), pool_(pool), panels_(panel_table(name), pool), linear_(table.linear, pool) {
+    for (int i = 0; i < pool.size(); ++i) scratch_.emplace_back(kAttentionScratch * sizeof(float));
   }
 
   std::string_view name() const override { return name_; }
@@ -50,31 +38,18 @@ class CpuOps final : public Ops {
   void linear(ConstRows x, const Weight& matrix, Rows y, const LinearOptions& options) override {
     check_linear(x, matrix, y, options);
     if (y.count == 0 || y.width == 0) return;
-    if (matrix.layout == WeightLayout::kPanels) {
-      const float* bias = options.bias.data != nullptr ? widened(options.bias) : nullptr;
-      return panels_.linear(x, matrix, bias, y, options.accumulate);
-    }
-    const TensorView& weight = matrix.view;
-    LinearPart all{};
-    all.x = x.data;
-    all.x_stride = x.stride;
-    all.weight = weight.data;
-    all.kind = weight_kind(weight.dtype);
-    all.k = x.width;
-    all.bias = options.bias.data != nullptr ? widened(options.bias) : nullptr;
-    all.y = y.data;
-    all.y_stride = y.stride;
-    all.accumulate = options.accumulate;
-    if (y.count < kBlockedRows) {
-      linear_few_rows(all, y.count, y.width, static_cast<int64_t>(dtype_size(weight.dtype)));
-    } else {
-      linear_many_rows(all, y.count, y.width);
-    }
+    const float* bias = options.bias.data != nullptr ? widened(options.bias) : nullptr;
+    if (matrix.layout == WeightLayout::kPanels) return panels_.linear(x, matrix, bias, y, options.accumulate);
+    linear_.run(x, matrix, y, bias, options.accumulate);
   }
 
   void embedding(const Weight& matrix, std::span<const int32_t> ids, Rows y) override {
     check_embedding(matrix, ids, y);
     if (matrix.layout == WeightLayout::kPanels) return panels_.embedding(matrix, ids, y);
+    if (matrix.layout == WeightLayout::kTiles) {
+      return for_rows(y.count, y.width,
+                      [&](int64_t r) { read_tiles_row(matrix, ids[static_cast<std::size_t>(r)], y.row(r)); });
+    }
     const TensorView& table = matrix.view;
     const WeightKind kind = weight_kind(table.dtype);
     const int64_t row_bytes = y.width * static_cast<int64_t>(dtype_size(table.dtype));
@@ -186,40 +161,6 @@ class CpuOps final : public Ops {
     });
   }
 
-  void linear_few_rows(const LinearPart& all, int64_t rows, int64_t columns, int64_t weight_bytes) {
-    int64_t grain = std::max<int64_t>(8, kDirectPartBytes / (std::max<int64_t>(all.k, 1) * weight_bytes) / 8 * 8);
-    if (rows * columns * all.k < kInlineProducts) grain = columns;
-    pool_.parallel_for(columns, grain, [&](int64_t begin, int64_t end, int) {
-      LinearPart part = all;
-      part.m_begin = 0;
-      part.m_end = rows;
-      part.n_begin = begin;
-      part.n_end = end;
-      table_.linear_direct(part);
-    });
-  }
-
-  void linear_many_rows(const LinearPart& all, int64_t rows, int64_t columns) {
-    // Equal row blocks, each a multiple of the tile height but the last.
-    const int64_t row_blocks = divide_up(rows, kLinearRows);
-    const int64_t block_rows = round_up(divide_up(rows, row_blocks), 3);
-    const int64_t column_blocks = divide_up(columns, kLinearColumns);
-    const int64_t parts = divide_up(rows, block_rows) * column_blocks;
-    const int64_t grain = rows * columns * all.k < kInlineProducts ? parts : 1;
-    // Neighbouring parts share their rows of x, which stay in the level-2 cache while the weights pass by.
-    pool_.parallel_for(parts, grain, [&](int64_t begin, int64_t end, int worker) {
-      for (int64_t i = begin; i < end; ++i) {
-        LinearPart part = all;
-        part.m_begin = i / column_blocks * block_rows;
-        part.m_end = std::min(rows, part.m_begin + block_rows);
-        part.n_begin = i % column_blocks * kLinearColumns;
-        part.n_end = std::min(columns, part.n_begin + kLinearColumns);
-        part.scratch = scratch(worker);
-        table_.linear_blocked(part);
-      }
-    });
-  }
-
   void attend(const ConstRows& q, const KvLayer& kv, const AttentionRange& range, const AttentionParams& params,
               int64_t group, const Rows& out, int worker) {
     const AttentionSequence& s = *range.sequence;
@@ -250,6 +191,7 @@ class CpuOps final : public Ops {
   const KernelTable& table_;
   ThreadPool& pool_;
   PanelLinear panels_;           // products with packed quantized weights
+  CpuLinear linear_;             // products with all others
   std::vector<Buffer> scratch_;  // one per worker
   std::vector<float> widened_;
   std::vector<AttentionRange> attention_parts_;

@@ -10,32 +10,11 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/linear_table.h"
+
 namespace millrace::kernels {
 
-enum class WeightKind : int { kF32, kF16, kBF16 };
 enum class KvKind : int { kF32, kF16, kBF16, kI8 };
-
-// The part [m_begin, m_end) x [n_begin, n_end) of y = x W^T (+ bias) (+ y). Strides count elements.
-struct LinearPart {
-  const float* x;
-  int64_t x_stride;
-  const void* weight;  // [N, k] dense, any address
-  WeightKind kind;
-  int64_t k;
-  const float* bias;  // [N] or null
-  float* y;
-  int64_t y_stride;
-  bool accumulate;
-  int64_t m_begin, m_end, n_begin, n_end;
-  float* scratch;  // kLinearScratch floats, 64-byte aligned; used by linear_blocked alone
-};
-
-// Blocks of linear_blocked: x (72 x 512 f32 = 144 KiB), weights (32 x 512 f32 = 64 KiB) and lane sums (72 KiB) share a
-// level-2 cache; 3 rows of x and 4 of W (14 KiB) stay in a level-1 cache while a tile runs.
-inline constexpr int64_t kLinearRows = 72;     // most rows of x in one part
-inline constexpr int64_t kLinearColumns = 32;  // most rows of W in one part
-inline constexpr int64_t kLinearDepth = 512;   // elements of k per pass, a multiple of 8
-inline constexpr int64_t kLinearScratch = kLinearColumns * kLinearDepth + kLinearRows * kLinearColumns * 8;
 
 // Query rows [row_begin, row_end) of one sequence times the query heads of one kv head.
 struct AttentionPart {
@@ -60,10 +39,7 @@ inline constexpr int64_t kAttentionQueries = 32;  // query rows times heads work
 inline constexpr int64_t kAttentionScratch = kAttentionQueries * (256 + 8);
 
 struct KernelTable {
-  // Few rows: weights are read once, in place.
-  void (*linear_direct)(const LinearPart&);
-  // Many rows, at most kLinearRows x kLinearColumns: weights are widened once into scratch. The same bits.
-  void (*linear_blocked)(const LinearPart&);
+  const LinearKernel* linear[3];  // by WeightKind
   void (*widen)(WeightKind kind, const void* from, int64_t count, float* to);
   // One row; every `group` elements are normalized alone. y may be x.
   void (*rms_norm)(const float* x, int64_t width, const float* weight, int64_t group, float epsilon, float* y);
@@ -79,6 +55,7 @@ extern const KernelTable kGenericKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+extern const LinearKernel kAmxLinearKernels;  // bf16
 #endif
 
 }  // namespace millrace::kernels

@@ -12,6 +12,7 @@ namespace {
 // clang-format off
 #include "kernels/cpu/unroll.inl"
 #include "kernels/cpu/vec_avx2.inl"
+#include "kernels/cpu/linear_vec_avx2.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/elementwise.inl"
 #include "kernels/cpu/attention.inl"
@@ -20,8 +21,7 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx2Kernels = {
-    .linear_direct = linear_direct,
-    .linear_blocked = linear_blocked,
+    .linear = {&kLinearF32, &kLinearF16, &kLinearBF16},
     .widen = widen,
     .rms_norm = rms_norm,
     .add = add_rows,

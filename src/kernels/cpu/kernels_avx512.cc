@@ -1,6 +1,9 @@
 // The kernels for AVX-512 (F, BW, VL, DQ). This file alone is compiled with those flags; see kernel_table.h for what it
 // must not do. No include but the table and the intrinsics.
 #if defined(__x86_64__)
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 says it of the intrinsics' own "undefined" vectors
+#endif
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel_table.h"
@@ -12,6 +15,7 @@ namespace {
 // clang-format off
 #include "kernels/cpu/unroll.inl"
 #include "kernels/cpu/vec_avx2.inl"
+#include "kernels/cpu/linear_vec_avx512.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/elementwise.inl"
 #include "kernels/cpu/attention.inl"
@@ -20,8 +24,7 @@ namespace {
 }  // namespace
 
 extern const KernelTable kAvx512Kernels = {
-    .linear_direct = linear_direct,
-    .linear_blocked = linear_blocked,
+    .linear = {&kLinearF32, &kLinearF16, &kLinearBF16},
     .widen = widen,
     .rms_norm = rms_norm,
     .add = add_rows,

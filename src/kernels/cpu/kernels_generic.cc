@@ -8,6 +8,7 @@ namespace {
 // clang-format off
 #include "kernels/cpu/unroll.inl"
 #include "kernels/cpu/vec_generic.inl"
+#include "kernels/cpu/linear_vec_generic.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/elementwise.inl"
 #include "kernels/cpu/attention.inl"
@@ -16,8 +17,7 @@ namespace {
 }  // namespace
 
 extern const KernelTable kGenericKernels = {
-    .linear_direct = linear_direct,
-    .linear_blocked = linear_blocked,
+    .linear = {&kLinearF32, &kLinearF16, &kLinearBF16},
     .widen = widen,
     .rms_norm = rms_norm,
     .add = add_rows,

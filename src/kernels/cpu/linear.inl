@@ -1,11 +1,295 @@
-// linear: dot products along k over row-major weights. Tiles of different shapes give the same bits, because every
-// output element owns one 8-lane sum that meets k in ascending order, whatever else the tile holds.
-// Included by kernels_<isa>.cc after the vector type.
+// linear for plain weights in panels (tiles.h): outer products. A vector holds columns of the result side by side, so
+// that each element of y is one lane's chain over k and nothing is added across lanes.
+//
+// The order, whatever the tile: for each block of kLinearDepth of k one chain of multiply-adds from +0, k ascending;
+// then the blocks' sums are added, ascending; then bias; then the old y.
+// Included by kernels_<isa>.cc after linear_vec_<isa>.inl.
 
+static constexpr int64_t kLinearDepth = 256;  // part of the order
+static constexpr int kFewRows = 6;
+static constexpr int64_t kAheadBytes = 4096;  // how far few rows ask for weights: some hundred nanoseconds of reading
+static constexpr int64_t kBlockRows = 192;    // of packed x, 768 KiB at k = 1024
+
+template <WeightKind kind>
+static inline int64_t line_bytes(int64_t width) {  // of one k, or one pair of them
+  return width * (kind == WeightKind::kF16 ? 2 : 4);
+}
 template <WeightKind kind>
 static inline int64_t weight_bytes(int64_t count) {
   return count * (kind == WeightKind::kF32 ? 4 : 2);
 }
+template <WeightKind kind>
+static inline LV load_column(const char* p) {
+  if constexpr (kind == WeightKind::kF16) return lv_load_f16(p);
+  return lv_load(reinterpret_cast<const float*>(p));
+}
+
+static inline int64_t panel_width(const LinearPart& part, int64_t panel) { return part.n - panel * 32 > 16 ? 32 : 16; }
+template <WeightKind kind>
+static inline const char* panel_at(const LinearPart& part, int64_t panel) {
+  return part.weight + panel * 32 * weight_bytes<kind>((part.k + 31) / 32 * 32);
+}
+
+// Where the sums of a tile go: to `sums` until the last block of k is done, then to y.
+struct Target {
+  const LinearPart* part;
+  int64_t row, column;  // of y
+  float* sums;          // [M][V * kLanes]
+  bool first, last;
+};
+
+template <int V>
+static inline __attribute__((always_inline)) void write_row(const Target& target, int64_t m, LV (&values)[V]) {
+  const LinearPart& part = *target.part;
+  const int64_t left = part.n - target.column;
+  float* y = part.y + (target.row + m) * part.y_stride + target.column;
+  if (left >= V * kLanes) {
+    UNROLL for (int v = 0; v < V; ++v) {
+      LV value = values[v];
+      if (part.bias != nullptr) value = lv_add(value, lv_load(part.bias + target.column + v * kLanes));
+      if (part.accumulate) value = lv_add(value, lv_load(y + v * kLanes));
+      lv_store(y + v * kLanes, value);
+    }
+    return;
+  }
+  float row[V * kLanes];
+  UNROLL for (int v = 0; v < V; ++v) lv_store(row + v * kLanes, values[v]);
+  for (int64_t i = 0; i < left; ++i) {
+    float value = row[i];
+    if (part.bias != nullptr) value = value + part.bias[target.column + i];
+    if (part.accumulate) value = value + y[i];
+    y[i] = value;
+  }
+}
+
+template <int M, int V>
+static inline __attribute__((always_inline)) void close_block(const Target& target, LV (&acc)[M][V]) {
+  UNROLL for (int m = 0; m < M; ++m) {
+    float* sums = target.sums + m * V * kLanes;
+    if (!target.first) {
+      UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_add(lv_load(sums + v * kLanes), acc[m][v]);
+    }
+    if (target.last) {
+      write_row<V>(target, m, acc[m]);
+    } else {
+      UNROLL for (int v = 0; v < V; ++v) lv_store(sums + v * kLanes, acc[m][v]);
+    }
+  }
+}
+
+// ---- few rows: x as it lies, weights straight from the panel --------------------------------------------------------
+
+template <WeightKind kind, int M, int V>
+static inline __attribute__((always_inline)) void few_block(const float* x, int64_t x_stride, const char* w,
+                                                            int64_t line, int64_t count, int64_t ahead,
+                                                            LV (&acc)[M][V]) {
+  constexpr int64_t kBytes = kLanes * (kind == WeightKind::kF16 ? 2 : 4);
+  if constexpr (kind == WeightKind::kBF16) {
+    int64_t i = 0;
+    for (; i + 2 <= count; i += 2, w += line) {
+      __builtin_prefetch(w + ahead);
+      __builtin_prefetch(w + ahead + 64);
+      LPairs pairs[V];
+      UNROLL for (int v = 0; v < V; ++v) pairs[v] = lv_load_pairs(w + v * kBytes);
+      UNROLL for (int m = 0; m < M; ++m) {
+        const LV xv = lv_set1(x[m * x_stride + i]);
+        UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_fma(xv, lv_first(pairs[v]), acc[m][v]);
+      }
+      UNROLL for (int m = 0; m < M; ++m) {
+        const LV xv = lv_set1(x[m * x_stride + i + 1]);
+        UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_fma(xv, lv_second(pairs[v]), acc[m][v]);
+      }
+    }
+    if (i == count) return;
+    UNROLL for (int m = 0; m < M; ++m) {
+      const LV xv = lv_set1(x[m * x_stride + i]);
+      UNROLL for (int v = 0; v < V; ++v) {
+        acc[m][v] = lv_fma(xv, lv_first(lv_load_pairs(w + v * kBytes)), acc[m][v]);
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < count; ++i, w += line) {
+      __builtin_prefetch(w + ahead);
+      if constexpr (kind == WeightKind::kF32) __builtin_prefetch(w + ahead + 64);
+      LV wv[V];
+      UNROLL for (int v = 0; v < V; ++v) wv[v] = load_column<kind>(w + v * kBytes);
+      UNROLL for (int m = 0; m < M; ++m) {
+        const LV xv = lv_set1(x[m * x_stride + i]);
+        UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_fma(xv, wv[v], acc[m][v]);
+      }
+    }
+  }
+}
+
+template <WeightKind kind, int M, int V>
+static void few_panel(const LinearPart& part, int64_t panel) {
+  constexpr int64_t kColumns = V * kLanes;
+  const int64_t width = panel_width(part, panel);
+  const int64_t line = line_bytes<kind>(width);
+  const char* w = panel_at<kind>(part, panel);
+  for (int64_t k = 0; k < part.k || k == 0; k += kLinearDepth, w += weight_bytes<kind>(kLinearDepth * width)) {
+    const int64_t count = part.k - k < kLinearDepth ? part.k - k : kLinearDepth;
+    for (int64_t column = 0; column < width && panel * 32 + column < part.n; column += kColumns) {
+      LV acc[M][V];
+      UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_zero(); }
+      few_block<kind, M, V>(part.x + k, part.x_stride, w + line_bytes<kind>(column), line, count,
+                            column == 0 ? kAheadBytes : 0, acc);
+      close_block<M, V>({&part, 0, panel * 32 + column, part.scratch + M * column, k == 0, k + count == part.k}, acc);
+    }
+  }
+}
+
+template <WeightKind kind, int M>
+static void few_panels(const LinearPart& part) {
+  for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
+    constexpr int kMost = M <= kWideRows ? 32 / kLanes : kVectors;
+    if (panel_width(part, panel) >= kMost * kLanes) {
+      few_panel<kind, M, kMost>(part, panel);
+    } else {
+      few_panel<kind, M, (kMost + 1) / 2>(part, panel);
+    }
+  }
+}
+
+template <WeightKind kind, int M = kFewRows>
+static void linear_few(const LinearPart& part) {
+  if constexpr (M > 1) {
+    if (part.rows < M) return linear_few<kind, M - 1>(part);
+  }
+  few_panels<kind, M>(part);
+}
+
+// ---- many rows: x packed in tiles, a block of a panel widened once -----------------------------------------------------
+
+static inline int64_t tile_row(int64_t rows, int64_t tile) {
+  const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
+  return rows * tile / tiles;
+}
+
+// A tile of M rows: for each k its M elements side by side.
+static void pack_x(const float* x, int64_t x_stride, int64_t rows, int64_t k, int64_t tile_begin, int64_t tile_end,
+                   void* packed) {
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    const int64_t begin = tile_row(rows, tile), height = tile_row(rows, tile + 1) - begin;
+    float* to = static_cast<float*>(packed) + begin * k;
+    for (int64_t m = 0; m < height; ++m) {
+      const float* from = x + (begin + m) * x_stride;
+      for (int64_t i = 0; i < k; ++i) to[i * height + m] = from[i];
+    }
+  }
+}
+
+// `count` of k of a panel as f32: for each run of V vectors of columns, for each k, its columns.
+template <WeightKind kind, int V>
+static void widen_block(const char* w, int64_t width, int64_t count, float* to) {
+  constexpr int64_t kColumns = V * kLanes;
+  constexpr int64_t kBytes = kLanes * (kind == WeightKind::kF16 ? 2 : 4);
+  const int64_t line = line_bytes<kind>(width);
+  for (int64_t column = 0; column < width; column += kColumns, to += kLinearDepth * kColumns) {
+    const char* from = w + line_bytes<kind>(column);
+    if constexpr (kind == WeightKind::kBF16) {
+      for (int64_t i = 0; i < count; i += 2, from += line) {  // the second of the last pair may be the zero after k
+        UNROLL for (int v = 0; v < V; ++v) {
+          const LPairs pairs = lv_load_pairs(from + v * kBytes);
+          lv_store(to + i * kColumns + v * kLanes, lv_first(pairs));
+          lv_store(to + (i + 1) * kColumns + v * kLanes, lv_second(pairs));
+        }
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i, from += line) {
+        UNROLL for (int v = 0; v < V; ++v) {
+          lv_store(to + i * kColumns + v * kLanes, load_column<kind>(from + v * kBytes));
+        }
+      }
+    }
+  }
+}
+
+// The weights of the next block come to the level-2 cache meanwhile: `ahead` moves by one line a k.
+template <int M, int V>
+static void many_tile(const float* x, const float* w, int64_t count, const char* ahead, const Target& target) {
+  LV acc[M][V];
+  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_zero(); }
+  for (int64_t i = 0; i < count; ++i, x += M, w += V * kLanes, ahead += 64) {
+    __builtin_prefetch(ahead, 0, 2);
+    LV wv[V];
+    UNROLL for (int v = 0; v < V; ++v) wv[v] = lv_load(w + v * kLanes);
+    UNROLL for (int m = 0; m < M; ++m) {
+      const LV xv = lv_set1(x[m]);
+      UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_fma(xv, wv[v], acc[m][v]);
+    }
+  }
+  close_block<M, V>(target, acc);
+}
+
+template <int V, int M = kRowTile>
+static inline void many_tile_of(int64_t height, const float* x, const float* w, int64_t count, const char* ahead,
+                                const Target& target) {
+  if constexpr (M > 1) {
+    if (height < M) return many_tile_of<V, M - 1>(height, x, w, count, ahead, target);
+  }
+  many_tile<M, V>(x, w, count, ahead, target);
+}
+
+template <WeightKind kind, int V>
+static void many_panel(const LinearPart& part, int64_t panel) {
+  constexpr int64_t kColumns = V * kLanes;
+  const int64_t width = panel_width(part, panel);
+  const int64_t first_row = tile_row(part.rows, part.tile_begin);
+  float* wide = part.scratch;
+  float* all_sums = part.scratch + 32 * kLinearDepth;
+  const char* w = panel_at<kind>(part, panel);
+  const int64_t block_bytes = weight_bytes<kind>(kLinearDepth * width);
+  for (int64_t k = 0; k < part.k || k == 0; k += kLinearDepth, w += block_bytes) {
+    const int64_t count = part.k - k < kLinearDepth ? part.k - k : kLinearDepth;
+    widen_block<kind, V>(w, width, count, wide);
+    const char* ahead = w + block_bytes;
+    for (int64_t column = 0; column < width && panel * 32 + column < part.n; column += kColumns) {
+      for (int64_t tile = part.tile_begin; tile < part.tile_end; ++tile) {
+        const int64_t row = tile_row(part.rows, tile), height = tile_row(part.rows, tile + 1) - row;
+        float* sums = all_sums + (row - first_row) * 32 + column * height;
+        many_tile_of<V>(height, static_cast<const float*>(part.packed_x) + row * part.k + k * height,
+                        wide + column * kLinearDepth, count, ahead,
+                        {&part, row, panel * 32 + column, sums, k == 0, k + count == part.k});
+        ahead = w;  // asked for once; what is here already costs little
+      }
+    }
+  }
+}
+
+template <WeightKind kind>
+static void linear_many(const LinearPart& part) {
+  for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
+    if (panel_width(part, panel) >= kVectors * kLanes) {
+      many_panel<kind, kVectors>(part, panel);
+    } else {
+      many_panel<kind, (kVectors + 1) / 2>(part, panel);
+    }
+  }
+}
+
+template <WeightKind kind>
+static constexpr LinearKernel linear_kernel() {
+  return {
+      .few_rows = kFewRows,
+      .row_tile = kRowTile,
+      .even_tiles = true,
+      .element_bytes = 4,
+      .depth = 1,
+      .block_rows = kBlockRows,
+      .block_panels = 1,
+      .scratch_floats = 32 * (kLinearDepth + kBlockRows + kRowTile),
+      .few = linear_few<kind>,
+      .many = linear_many<kind>,
+      .pack = pack_x,
+  };
+}
+
+static constexpr LinearKernel kLinearF32 = linear_kernel<WeightKind::kF32>();
+static constexpr LinearKernel kLinearF16 = linear_kernel<WeightKind::kF16>();
+static constexpr LinearKernel kLinearBF16 = linear_kernel<WeightKind::kBF16>();
+
+// ---- f32 of small weights: biases, norms, rows of an embedding ----------------------------------------------------------
 
 template <WeightKind kind>
 static inline V8 load_weights_partial(const char* p, int64_t n) {
@@ -13,95 +297,6 @@ static inline V8 load_weights_partial(const char* p, int64_t n) {
   __builtin_memcpy(padded, p, static_cast<uint64_t>(weight_bytes<kind>(n)));
   return load_weights<kind>(padded);
 }
-
-// acc[m][n] += x[m][0..k) * w[n][0..k) lane by lane. w_stride counts bytes.
-template <WeightKind kind, int M, int N>
-static inline __attribute__((always_inline)) void multiply_tile(const float* x, int64_t x_stride, const char* w,
-                                                                int64_t w_stride, int64_t k, V8 (&acc)[M][N]) {
-  int64_t i = 0;
-  for (; i + 8 <= k; i += 8) {
-    V8 xv[M];
-    UNROLL for (int m = 0; m < M; ++m) xv[m] = load(x + m * x_stride + i);
-    UNROLL for (int n = 0; n < N; ++n) {
-      const V8 wv = load_weights<kind>(w + n * w_stride + weight_bytes<kind>(i));
-      UNROLL for (int m = 0; m < M; ++m) acc[m][n] = fma(xv[m], wv, acc[m][n]);
-    }
-  }
-  if (i == k) return;
-  V8 xv[M];
-  UNROLL for (int m = 0; m < M; ++m) xv[m] = load_partial(x + m * x_stride + i, k - i);
-  UNROLL for (int n = 0; n < N; ++n) {
-    const V8 wv = load_weights_partial<kind>(w + n * w_stride + weight_bytes<kind>(i), k - i);
-    UNROLL for (int m = 0; m < M; ++m) acc[m][n] = fma(xv[m], wv, acc[m][n]);
-  }
-}
-
-// Lane sums to elements (m0 .. m0+M) x (n0 .. n0+N) of y.
-template <int M, int N>
-static inline __attribute__((always_inline)) void finish_tile(const LinearPart& part, int64_t m0, int64_t n0,
-                                                              V8 (&acc)[M][N]) {
-  UNROLL for (int m = 0; m < M; ++m) {
-    float sums[N];
-    if constexpr (N % 4 == 0) {
-      UNROLL for (int n = 0; n < N; n += 4) sum4(acc[m][n], acc[m][n + 1], acc[m][n + 2], acc[m][n + 3], sums + n);
-    } else {
-      UNROLL for (int n = 0; n < N; ++n) sums[n] = sum(acc[m][n]);
-    }
-    float* y = part.y + (m0 + m) * part.y_stride + n0;
-    for (int n = 0; n < N; ++n) {
-      float value = sums[n];
-      if (part.bias != nullptr) value = value + part.bias[n0 + n];
-      if (part.accumulate) value = value + y[n];
-      y[n] = value;
-    }
-  }
-}
-
-// ---- few rows -------------------------------------------------------------------------------------------------------
-
-template <WeightKind kind, int M, int N>
-static void direct_tile(const LinearPart& part, int64_t m, int64_t n) {
-  V8 acc[M][N];
-  UNROLL for (int i = 0; i < M; ++i) { UNROLL for (int j = 0; j < N; ++j) acc[i][j] = zero(); }
-  const int64_t row_bytes = weight_bytes<kind>(part.k);
-  multiply_tile<kind, M, N>(part.x + m * part.x_stride, part.x_stride,
-                            static_cast<const char*>(part.weight) + n * row_bytes, row_bytes, part.k, acc);
-  finish_tile<M, N>(part, m, n, acc);
-}
-
-// All rows of x times N rows of W, which stay in the level-1 cache from the first group of rows on.
-template <WeightKind kind, int N>
-static void direct_columns(const LinearPart& part, int64_t n) {
-  int64_t m = part.m_begin;
-  if constexpr (N == 4) {
-    for (; m + 3 <= part.m_end; m += 3) direct_tile<kind, 3, N>(part, m, n);
-  }
-  for (; m + 2 <= part.m_end; m += 2) direct_tile<kind, 2, N>(part, m, n);
-  for (; m < part.m_end; ++m) direct_tile<kind, 1, N>(part, m, n);
-}
-
-template <WeightKind kind>
-static void direct_all(const LinearPart& part) {
-  int64_t n = part.n_begin;
-  if (part.m_end - part.m_begin == 1) {
-    for (; n + 8 <= part.n_end; n += 8) direct_tile<kind, 1, 8>(part, part.m_begin, n);
-  }
-  for (; n + 4 <= part.n_end; n += 4) direct_columns<kind, 4>(part, n);
-  for (; n < part.n_end; ++n) direct_columns<kind, 1>(part, n);
-}
-
-static void linear_direct(const LinearPart& part) {
-  switch (part.kind) {
-    case WeightKind::kF32:
-      return direct_all<WeightKind::kF32>(part);
-    case WeightKind::kF16:
-      return direct_all<WeightKind::kF16>(part);
-    case WeightKind::kBF16:
-      return direct_all<WeightKind::kBF16>(part);
-  }
-}
-
-// ---- many rows ------------------------------------------------------------------------------------------------------
 
 template <WeightKind kind>
 static void widen_all(const char* from, int64_t count, float* to) {
@@ -119,66 +314,5 @@ static void widen(WeightKind kind, const void* from, int64_t count, float* to) {
       return widen_all<WeightKind::kF16>(bytes, count, to);
     case WeightKind::kBF16:
       return widen_all<WeightKind::kBF16>(bytes, count, to);
-  }
-}
-
-// One pass over a slice of k. Lane sums of unfinished elements wait in `lanes` between passes, so the order of the
-// additions is that of one long pass.
-struct Pass {
-  const LinearPart* part;
-  const char* weight;  // f32, row part->n_begin, first element of the slice
-  int64_t weight_stride;
-  int64_t k_begin, k_count;
-  bool first, last;
-  float* lanes;  // [m][n][8] from the part's first row and column
-};
-
-template <int M, int N>
-static void pass_tile(const Pass& pass, int64_t m, int64_t n) {
-  const LinearPart& part = *pass.part;
-  float* lanes = pass.lanes + ((m - part.m_begin) * kLinearColumns + (n - part.n_begin)) * 8;
-  V8 acc[M][N];
-  UNROLL for (int i = 0; i < M; ++i) {
-    UNROLL for (int j = 0; j < N; ++j) { acc[i][j] = pass.first ? zero() : load(lanes + (i * kLinearColumns + j) * 8); }
-  }
-  multiply_tile<WeightKind::kF32, M, N>(part.x + m * part.x_stride + pass.k_begin, part.x_stride,
-                                        pass.weight + (n - part.n_begin) * pass.weight_stride, pass.weight_stride,
-                                        pass.k_count, acc);
-  if (pass.last) {
-    finish_tile<M, N>(part, m, n, acc);
-    return;
-  }
-  UNROLL for (int i = 0; i < M; ++i) {
-    UNROLL for (int j = 0; j < N; ++j) store(lanes + (i * kLinearColumns + j) * 8, acc[i][j]);
-  }
-}
-
-template <int N>
-static void pass_columns(const Pass& pass, int64_t n) {
-  int64_t m = pass.part->m_begin;
-  for (; m + 3 <= pass.part->m_end; m += 3) pass_tile<3, N>(pass, m, n);
-  for (; m < pass.part->m_end; ++m) pass_tile<1, N>(pass, m, n);
-}
-
-static void linear_blocked(const LinearPart& part) {
-  const bool wide = part.kind == WeightKind::kF32;
-  const int64_t size = wide ? 4 : 2;
-  const char* weight = static_cast<const char*>(part.weight);
-  for (int64_t k = 0; k < part.k || k == 0; k += kLinearDepth) {
-    const int64_t count = part.k - k < kLinearDepth ? part.k - k : kLinearDepth;
-    Pass pass{&part, nullptr, 0, k, count, k == 0, k + count == part.k, part.scratch + kLinearColumns * kLinearDepth};
-    if (wide) {
-      pass.weight = weight + (part.n_begin * part.k + k) * size;
-      pass.weight_stride = part.k * size;
-    } else {
-      for (int64_t n = part.n_begin; n < part.n_end; ++n) {
-        widen(part.kind, weight + (n * part.k + k) * size, count, part.scratch + (n - part.n_begin) * kLinearDepth);
-      }
-      pass.weight = reinterpret_cast<const char*>(part.scratch);
-      pass.weight_stride = kLinearDepth * 4;
-    }
-    int64_t n = part.n_begin;
-    for (; n + 4 <= part.n_end; n += 4) pass_columns<4>(pass, n);
-    for (; n < part.n_end; ++n) pass_columns<1>(pass, n);
   }
 }

@@ -1,0 +1,37 @@
+// linear on the host's processor for plain weights: packs x where there are many rows, cuts the result into parts for
+// the thread pool and calls one ISA's kernel on them. Weights that are not in tiles (tiles.h) are brought into that
+// form panel by panel on the way, which gives the same bits at a lower speed.
+//
+// Owner: one CpuOps. Threads: one call at a time. Scratch grows to the largest call and stays.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/linear_table.h"
+#include "kernels/ops.h"
+
+namespace millrace::kernels {
+
+WeightKind weight_kind(DType type);  // of f32, f16 or bf16 (CHECK)
+
+class CpuLinear {
+ public:
+  // `kernels`: one for each WeightKind, which like `pool` outlive this object.
+  CpuLinear(const LinearKernel* const (&kernels)[3], ThreadPool& pool);
+
+  // As Ops::linear; `bias` is null or the bias as f32. Layouts kPlain and kTiles of f32, f16 and bf16.
+  void run(const ConstRows& x, const Weight& weight, const Rows& y, const float* bias, bool accumulate);
+
+ private:
+  void pack_rows(const LinearKernel& kernel, const ConstRows& x);
+  void run_parts(const LinearKernel& kernel, const LinearPart& all, const Weight& weight, int64_t row_blocks);
+  void run_panels(const LinearKernel& kernel, const LinearPart& part, const Weight& weight, int worker);
+
+  const LinearKernel* kernels_[3];
+  ThreadPool& pool_;
+  Buffer packed_;
+  std::vector<Buffer> scratch_;  // one per worker
+  std::vector<Buffer> panels_;   // one per worker, for weights that are not in tiles
+};
+
+}  // namespace millrace::kernels
