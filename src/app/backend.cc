@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "base/log.h"
+#include "control/endpoint.h"
 #include "control/mailbox.h"
 
 namespace millrace {
@@ -19,16 +21,40 @@ std::string default_profile_folder() {
   return fmt::format("{}/millrace-profiles-{}", root != nullptr && *root != '\0' ? root : "/tmp", ::geteuid());
 }
 
+// Others must be able to come here, so an address that stands for all of them is none.
+Status check_control(const std::string& control) {
+  ASSIGN_OR_RETURN(const Endpoint where, parse_endpoint(control));
+  RETURN_IF_ERROR(address_to_connect(where).status());
+  if (where.transport == Transport::kTcp && where.name != "0.0.0.0" && where.name != "::") return ok_status();
+  return invalid_argument("control is {}; wanted tcp://ADDRESS:PORT with one address of this host that others reach",
+                          quoted_endpoint(control));
+}
+
+// Heartbeats of stages that are threads of this process, past the detokenizer.
+class HearOutbox : public Outbox {
+ public:
+  explicit HearOutbox(Front& front) : front_(front) {}
+  Status send(wire::Message& message) override {
+    if (auto* status = std::get_if<wire::StageStatus>(&message)) front_.hear(std::move(*status));
+    return ok_status();
+  }
+
+ private:
+  Front& front_;
+};
+
 }  // namespace
 
-Backend::Backend(const ServeOptions& options, TextSide& side, TextPlan plan)
+Backend::Backend(const ServeOptions& options, TextSide& side, PipelineSpec spec, TextPlan plan)
     : options_(options),
       side_(side),
+      spec_(std::move(spec)),
       plan_(std::move(plan)),
       tokenizer_(side.tokenizer, side.chat_template, side.max_prompt_bytes) {}
 
-Result<std::unique_ptr<Backend>> Backend::make(const ServeOptions& options, TextSide& side, TextPlan plan) {
-  std::unique_ptr<Backend> backend(new Backend(options, side, std::move(plan)));
+Result<std::unique_ptr<Backend>> Backend::make(const ServeOptions& options, TextSide& side, PipelineSpec spec,
+                                               TextPlan plan) {
+  std::unique_ptr<Backend> backend(new Backend(options, side, std::move(spec), std::move(plan)));
   RETURN_IF_ERROR(backend->open());
   return backend;
 }
@@ -37,30 +63,97 @@ Backend::~Backend() { stop(); }
 
 // From the front backwards, since each stage needs the door to the next one.
 Status Backend::open() {
-  const std::vector<std::string> processes = plan_.children();
-  if (!processes.empty()) {
-    ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
-    run_dir_ = std::make_unique<RunDir>(std::move(run_dir));
+  const bool children = !plan_.children().empty();
+  if (plan_.over_hosts()) {
+    RETURN_IF_ERROR(check_control(spec_.control));
+    ASSIGN_OR_RETURN(place_, PipelinePlace::make(spec_, "", ""));
+    RETURN_IF_ERROR(open_detokenizer_over_hosts());
+    RETURN_IF_ERROR(open_leader());
+  } else {
+    if (children) {
+      ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
+      run_dir_ = std::make_unique<RunDir>(std::move(run_dir));
+    }
+    RETURN_IF_ERROR(open_detokenizer());
   }
-  RETURN_IF_ERROR(open_detokenizer());
   for (const TextSeat& seat : plan_.seats) {
     if (seat.scheduler && seat.here()) RETURN_IF_ERROR(open_scheduler(seat));
   }
-  if (processes.empty()) return ok_status();
+  if (children) open_supervisor();
+  front_->on_hung([this](const std::string& stage, const std::string& how) { hangs(stage, how); });
+  return ok_status();
+}
+
+void Backend::open_supervisor() {
   std::vector<ChildSpec> children;
-  for (const std::string& process : processes) children.push_back(child(process));
+  for (const std::string& process : plan_.children()) children.push_back(child(process));
   supervisor_ = std::make_unique<Supervisor>(
       std::move(children),
       SupervisorEvents{.starting = [this](const std::string& process, uint64_t n) { child_starts(process, n); },
                        .died = [this](const std::string& process, const std::string& how) { child_died(process, how); },
                        .gave_up = [this](const std::string&) { failed_.store(true); }});
-  front_->on_hung([this](const std::string& stage, const std::string&) {
-    for (const TextSeat& seat : plan_.seats) {
-      if (seat.name == stage) supervisor_->kill_hung(seat.process);
-    }
-  });
+}
+
+// Killed where it is a child of ours; another host's is given up, and awaited.
+void Backend::hangs(const std::string& stage, const std::string& how) {
+  const TextSeat* seat = plan_.find(stage);
+  if (seat == nullptr) return;
+  if (seat->remote()) return leader_->down(*seat, std::nullopt, how);
+  if (supervisor_) supervisor_->kill_hung(seat->process);
+}
+
+// ---- over several hosts
+
+// Where it is a thread of this process, other hosts' schedulers speak to it; else it speaks to the front.
+Status Backend::open_detokenizer_over_hosts() {
+  const TextSeat& seat = plan_.detokenizer();
+  const std::string stage = seat.here() ? seat.stage : kCoordinatorStage;
+  ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq_, place_->inbox(stage, 0, kOnlyIncarnation), place_->key()));
+  self_ = place_->self(stage, 0, kOnlyIncarnation);
+  self_.endpoint = inbox->endpoint();
+  if (!seat.here()) {
+    make_front(std::move(inbox));
+    to_detokenizer_ = link_ = std::make_shared<TextLink>(std::make_shared<HearOutbox>(*front_));
+    return ok_status();
+  }
+  LocalMailbox to_front = make_local_mailbox();
+  make_front(std::move(to_front.inbox));
+  detokenizer_ = std::make_unique<DetokenizerStage>(side_.tokenizer, std::move(inbox), std::move(to_front.outbox),
+                                                    kOnlyIncarnation);
+  front_->expect_stage("detokenizer", kOnlyIncarnation);
   return ok_status();
 }
+
+Status Backend::open_leader() {
+  const bool generates =
+      std::any_of(plan_.seats.begin(), plan_.seats.end(), [](const auto& s) { return s.scheduler && !s.remote(); });
+  ASSIGN_OR_RETURN(const TextIdentity identity, identify(spec_, options_.model, generates));
+  TextLeaderEvents events;
+  events.joined = [this](const TextSeat& seat, uint64_t n, const auto& outbox) { joined(seat, n, outbox); };
+  events.lost = [this](const TextSeat& seat, const std::string& why) { lost(seat, why); };
+  events.beat = [this](wire::StageStatus status) { front_->hear(std::move(status)); };
+  ASSIGN_OR_RETURN(leader_,
+                   TextLeader::make(spec_, plan_, *place_, zmq_, identity, std::move(self_), std::move(events)));
+  for (const TextSeat& seat : plan_.seats) {
+    if (seat.remote()) front_->await_stage(seat.name, fmt::format("awaited from host '{}'", seat.host));
+  }
+  return ok_status();
+}
+
+std::string Backend::awaited_hosts() const { return join_commands(spec_, options_.pipeline, " --model DIR"); }
+
+void Backend::joined(const TextSeat& seat, uint64_t incarnation, const std::shared_ptr<Outbox>& outbox) {
+  if (seat.scheduler) return front_->connect_scheduler(outbox, incarnation, seat.replica);
+  if (link_) link_->aim(outbox);
+  front_->expect_stage(seat.name, incarnation);
+}
+
+void Backend::lost(const TextSeat& seat, const std::string& why) {
+  if (!seat.scheduler && link_) link_->aim(nullptr);
+  front_->stage_down(seat.name, why);
+}
+
+// ---- on this host
 
 // The detokenizer, or the way to it, and the front that it talks to.
 Status Backend::open_detokenizer() {
@@ -91,9 +184,10 @@ Status Backend::open_detokenizer() {
 
 Status Backend::open_scheduler(const TextSeat& seat) {
   LocalMailbox box = make_local_mailbox();
-  ASSIGN_OR_RETURN(auto stage,
-                   make_scheduler_stage(options_.model, seat.replica, plan_.schedulers(), side_.eos_token_ids, zmq_,
-                                        std::move(box.inbox), to_detokenizer_, kOnlyIncarnation));
+  ASSIGN_OR_RETURN(auto stage, make_scheduler_stage(share_of(options_.model, seat.replica, plan_.schedulers()),
+                                                    {.name = seat.name, .replica = static_cast<uint32_t>(seat.replica)},
+                                                    side_.eos_token_ids, zmq_, std::move(box.inbox), to_detokenizer_,
+                                                    kOnlyIncarnation));
   schedulers_.push_back(std::move(stage));
   front_->connect_scheduler(std::move(box.outbox), kOnlyIncarnation, seat.replica);
   return ok_status();
@@ -113,23 +207,40 @@ void Backend::make_front(std::unique_ptr<Inbox> inbox) {
 }
 
 ChildSpec Backend::child(const std::string& process) {
-  return {process, [this, process](uint64_t incarnation) {
-            StageOptions stage{.process = process,
-                               .run_dir = run_dir_->path(),
-                               .incarnation = incarnation,
-                               .parent = ::getpid(),
-                               .eos_token_ids = side_.eos_token_ids,
-                               .replicas = plan_.schedulers(),
-                               .model = options_.model};
-            for (const TextSeat& seat : plan_.seats_of(process)) {
-              stage.seats.push_back(seat.scheduler ? fmt::format("scheduler:{}", seat.replica) : "detokenizer");
-            }
-            return stage_arguments(stage);
-          }};
+  return {process,
+          [this, process](uint64_t incarnation) { return stage_arguments(child_options(process, incarnation)); }};
+}
+
+StageOptions Backend::child_options(const std::string& process, uint64_t incarnation) const {
+  StageOptions stage{.process = process,
+                     .incarnation = incarnation,
+                     .parent = ::getpid(),
+                     .eos_token_ids = side_.eos_token_ids,
+                     .replicas = plan_.schedulers(),
+                     .model = options_.model};
+  if (place_) {
+    stage.pipeline = options_.pipeline;
+    stage.join = spec_.control;
+    stage.key_file = spec_.key_file;
+  } else {
+    stage.run_dir = run_dir_->path();
+  }
+  for (const TextSeat& seat : plan_.seats_of(process)) {
+    const std::string name = place_ ? seat.stage : seat.scheduler ? "scheduler" : "detokenizer";
+    stage.seats.push_back(fmt::format("{}:{}", name, seat.replica));
+  }
+  return stage;
 }
 
 // A scheduler is reached at an address of its own incarnation: what was meant for a dead one never reaches the next.
 void Backend::child_starts(const std::string& process, uint64_t incarnation) {
+  if (place_) {
+    incarnations_[process] = incarnation << kIncarnationBits;
+    for (const TextSeat& seat : plan_.seats_of(process)) {
+      leader_->expect(*plan_.find(seat.name), incarnations_[process]);
+    }
+    return;
+  }
   for (const TextSeat& seat : plan_.seats_of(process)) {
     if (!seat.scheduler) {
       front_->expect_stage(seat.name, incarnation);
@@ -146,7 +257,13 @@ void Backend::child_starts(const std::string& process, uint64_t incarnation) {
 }
 
 void Backend::child_died(const std::string& process, const std::string& how) {
-  for (const TextSeat& seat : plan_.seats_of(process)) front_->stage_down(seat.name, how);
+  for (const TextSeat& seat : plan_.seats_of(process)) {
+    if (place_) {
+      leader_->down(*plan_.find(seat.name), incarnations_[process], how);
+    } else {
+      front_->stage_down(seat.name, how);
+    }
+  }
 }
 
 void Backend::start() {
@@ -160,12 +277,14 @@ void Backend::start() {
       print_error(stage->load_status());
     });
   }
+  if (leader_) leader_->start();
   if (supervisor_) supervisor_->start();
 }
 
 // In the order of the flow, so that each stage's last words still find a reader.
 void Backend::stop() {
   if (supervisor_) supervisor_->stop(kChildGraceMs);
+  if (leader_) leader_->stop();
   for (auto& scheduler : schedulers_) scheduler->request_stop();
   for (std::thread& thread : scheduler_threads_) {
     if (thread.joinable()) thread.join();
@@ -183,13 +302,11 @@ std::string scheduler_socket(int replica, uint64_t incarnation) {
   return fmt::format("scheduler-{}-{}", replica, incarnation);
 }
 
-Result<std::unique_ptr<SchedulerStage>> make_scheduler_stage(const ModelOptions& options, int replica, int replicas,
+Result<std::unique_ptr<SchedulerStage>> make_scheduler_stage(const ModelOptions& share, const SchedulerSeat& seat,
                                                              std::vector<int32_t> eos_token_ids, ZmqContext& zmq,
                                                              std::unique_ptr<Inbox> inbox,
                                                              std::shared_ptr<Outbox> detokenizer,
                                                              uint64_t incarnation) {
-  const ModelOptions share = share_of(options, replica, replicas);
-  const SchedulerSeat seat{.name = replica_name(replica, replicas), .replica = static_cast<uint32_t>(replica)};
   auto stage =
       std::make_unique<SchedulerStage>(scheduler_options(share, std::move(eos_token_ids)), make_load_runner(share),
                                        std::move(inbox), std::move(detokenizer), incarnation, seat);

@@ -151,6 +151,14 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
                   "A pipeline of stages in YAML; default: text serving, built in (pipelines/text.yaml)")
       ->group(group);
   command
+      .add_option(
+          "--listen", o.listen,
+          "Where stages of other hosts join: ADDRESS:PORT, instead of the pipeline's `control`; beyond loopback "
+          "it takes a key")
+      ->group(group);
+  command.add_option("--key-file", o.key_file, "Shared key of all hosts, instead of the pipeline's `key_file`")
+      ->group(group);
+  command
       .add_option("--placement", o.placement,
                   "processes (default): stages in the processes that the pipeline says; single: all as threads of one")
       ->check(CLI::IsMember({"processes", "single"}))
@@ -243,23 +251,30 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
 }
 
 void add_stage_options(CLI::App& command, StageOptions& o) {
-  // What `serve` says to its children; not for people.
+  const char* group = "Joining";
+  command.add_option("--join", o.join, "Leader to join, as the pipeline's `control` says it: ADDRESS:PORT")
+      ->group(group);
+  command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the leader's")->group(group);
+  command
+      .add_option("--stages,--seat", o.seats, "Stages to run here: a,b; of one with replicas: a:0,a:1 or some of them")
+      ->delimiter(',')
+      ->group(group);
+  command
+      .add_option("--listen", o.listen,
+                  "Address of this host that the others reach, without port; default: the leader's")
+      ->group(group);
+  command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
+      ->group(group);
+  // What follows is of text stages: this host's own, the model apart, which must be the leader's.
   add_model_options(command, o.model);
-  command.add_option("process", o.process);
-  command.add_option("--run-dir", o.run_dir);
-  command.add_option("--incarnation", o.incarnation);
-  command.add_option("--parent", o.parent);
-  command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(',');
-  command.add_option("--replicas", o.replicas);
-  for (CLI::Option* option : command.get_options(
-           [](const CLI::Option* each) { return each->get_name() != "--help" && each->get_name() != "--log-level"; })) {
+  // What `serve` says to its children; not for people.
+  for (CLI::Option* option :
+       {command.add_option("process", o.process), command.add_option("--run-dir", o.run_dir),
+        command.add_option("--incarnation", o.incarnation), command.add_option("--parent", o.parent),
+        command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(','),
+        command.add_option("--replicas", o.replicas)}) {
     option->group("");
   }
-  command.add_option("--join", o.join, "Coordinator to join, as the pipeline's `control` says it: ADDRESS:PORT");
-  command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the coordinator's");
-  command.add_option("--stages,--seat", o.seats, "Stages to run here: a,b; of one with replicas: a:0")->delimiter(',');
-  command.add_option("--listen", o.listen, "Address of this host that the others reach; default: the coordinator's");
-  command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says");
 }
 
 std::vector<std::string> stage_arguments(const StageOptions& o) {
@@ -268,7 +283,14 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
     out.push_back(fmt::format("--{}", name));
     out.push_back(fmt::format("{}", value));
   };
-  add("run-dir", o.run_dir);
+  const auto add_if = [&add](const char* name, const std::string& value) {
+    if (!value.empty()) add(name, value);
+  };
+  add_if("run-dir", o.run_dir);
+  add_if("pipeline", o.pipeline);
+  add_if("join", o.join);
+  add_if("listen", o.listen);
+  add_if("key-file", o.key_file);
   add("incarnation", o.incarnation);
   add("parent", o.parent);
   for (int32_t id : o.eos_token_ids) add("eos-token-ids", id);
@@ -302,6 +324,7 @@ std::string options_json(const ServeOptions& o) {
   add("port", o.port);
   add("max-body-mib", o.max_body_mib);
   add("pipeline", o.pipeline);
+  add("listen", o.listen);
   add("placement", o.placement);
   add("request-timeout-s", o.request_timeout_s);
   add("queue-timeout-s", o.queue_timeout_s);

@@ -52,6 +52,8 @@ struct ServeOptions {
   std::vector<std::string> cors_origins;
   std::vector<std::string> allowed_hosts;
   std::string pipeline;   // a YAML file; empty: text serving as it is built in
+  std::string listen;     // where stages of other hosts join: instead of the pipeline's control
+  std::string key_file;   // instead of the pipeline's own
   std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
@@ -63,19 +65,19 @@ struct ServeOptions {
   std::string profile_dir;  // empty: a folder of this user's under the system's temporary one
 };
 
-// A child process of `serve`: some stages of the text pipeline, each on a thread.
+// A child process of `serve`, or one that a person started to join it: some stages of a pipeline, each on a thread.
 struct StageOptions {
   std::string process;             // its name, for messages
   std::vector<std::string> seats;  // "scheduler:0", "detokenizer"
   std::string run_dir;
   uint64_t incarnation = 0;
-  int parent = 0;
+  int parent = 0;  // the leader's process; 0: a person started this one
   std::vector<int32_t> eos_token_ids;
   int replicas = 1;  // schedulers in all
   ModelOptions model;
-  // Of a pipeline that is not the text engine's.
+  // Of pipelines of any shape, and of text over several hosts.
   std::string pipeline;  // its file
-  std::string join;      // the coordinator, where this process was started by hand on another host
+  std::string join;      // the leader
   std::string listen;    // this host's address, as others reach it
   std::string key_file;  // instead of the pipeline's own
 };

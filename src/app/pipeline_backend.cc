@@ -123,6 +123,8 @@ ChildSpec PipelineBackend::child(const std::string& process) {
             add("--incarnation", std::to_string(incarnation));
             add("--parent", std::to_string(::getpid()));
             add("--log-level", log_level_);
+            if (!spec_.control.empty()) add("--join", spec_.control);
+            if (!spec_.key_file.empty()) add("--key-file", spec_.key_file);
             for (const PipelineSeat& seat : seats_of(process)) {
               add("--seat", fmt::format("{}:{}", seat.stage, seat.replica));
             }

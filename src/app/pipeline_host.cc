@@ -22,6 +22,21 @@ Result<PipelineSeat> parse_seat(const std::string& text, const PipelineSpec& spe
   return seat;
 }
 
+Result<std::vector<PipelineSeat>> parse_seats(const std::vector<std::string>& texts, const PipelineSpec& spec) {
+  std::vector<PipelineSeat> seats;
+  for (const std::string& text : texts) {
+    ASSIGN_OR_RETURN(PipelineSeat seat, parse_seat(text, spec));
+    for (const PipelineSeat& other : seats) {
+      if (other.stage == seat.stage && other.replica == seat.replica) {
+        return invalid_argument("--stages names '{}' twice; wanted it once", text.substr(0, 64));
+      }
+    }
+    seats.push_back(std::move(seat));
+  }
+  if (seats.empty()) return invalid_argument("--stages is empty; wanted names of stages, with commas between");
+  return seats;
+}
+
 Result<std::unique_ptr<PipelineHost>> PipelineHost::make(const PipelineSpec& spec, const Library& library,
                                                          const PipelinePlace& place, ZmqContext& zmq,
                                                          const std::vector<PipelineSeat>& seats, uint64_t incarnation) {

@@ -24,6 +24,8 @@ struct PipelineSeat {
 
 // "think", or "think:1" of a stage with replicas. kInvalidArgument names what is wrong.
 Result<PipelineSeat> parse_seat(const std::string& text, const PipelineSpec& spec);
+// Of --stages; at least one, none twice.
+Result<std::vector<PipelineSeat>> parse_seats(const std::vector<std::string>& texts, const PipelineSpec& spec);
 
 class PipelineHost {
  public:

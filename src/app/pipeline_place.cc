@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 
 #include "control/endpoint.h"
 #include "control/event_socket.h"
@@ -80,8 +82,38 @@ Result<loop::Relays> PipelinePlace::relays(const RelaySpec& spec) const {
   return out;
 }
 
-Result<std::shared_ptr<Outbox>> PipelinePlace::connect(ZmqContext& zmq, const std::string& endpoint) const {
-  return connect_outbox(zmq, endpoint, OutboxOptions{.policy = BeforeConnected::kKeep, .key = key()});
+Result<std::shared_ptr<Outbox>> PipelinePlace::connect(ZmqContext& zmq, const std::string& endpoint,
+                                                       OutboxOptions options) const {
+  options.key = key();
+  return connect_outbox(zmq, endpoint, options);
+}
+
+uint64_t incarnation_of_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  return (us / 1'000'000) << kIncarnationBits | us % 1'000'000;
+}
+
+void override_hosts(PipelineSpec& spec, const std::string& control, const std::string& key_file) {
+  if (!control.empty()) spec.control = control.find("://") == std::string::npos ? "tcp://" + control : control;
+  if (!key_file.empty()) spec.key_file = key_file;
+}
+
+std::string join_commands(const PipelineSpec& spec, const std::string& file, const std::string& more) {
+  std::map<std::string, std::string> stages;  // of each host
+  for (const StageSpec& stage : spec.stages) {
+    for (int replica = 0; replica < stage.replicas && !stage.host.empty(); ++replica) {
+      std::string& list = stages[stage.host];
+      list += fmt::format("{}{}", list.empty() ? "" : ",", stage.name);
+      if (stage.replicas > 1) list += fmt::format(":{}", replica);
+    }
+  }
+  std::string out;
+  for (const auto& [host, names] : stages) {
+    out += fmt::format("  on {}: millrace stage --join {} --pipeline {} --stages {}{}\n", host, spec.control, file,
+                       names, more);
+  }
+  return out;
 }
 
 }  // namespace millrace

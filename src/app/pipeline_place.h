@@ -42,7 +42,9 @@ class PipelinePlace {
   // One of each backend that a stage may need. `spec`: of the stage, or of the pipeline for the coordinator.
   Result<loop::Relays> relays(const RelaySpec& spec) const;
 
-  Result<std::shared_ptr<Outbox>> connect(ZmqContext& zmq, const std::string& endpoint) const;
+  // With the key. `options`: what the caller wants of the outbox, but for that.
+  Result<std::shared_ptr<Outbox>> connect(ZmqContext& zmq, const std::string& endpoint,
+                                          OutboxOptions options = {.policy = BeforeConnected::kKeep}) const;
 
  private:
   std::string run_dir_, control_, listen_;
@@ -50,5 +52,16 @@ class PipelinePlace {
   std::set<std::string> backends_;  // of relays
   std::optional<SharedKey> key_;
 };
+
+// The first incarnation of a stage that a person started, newer than that of any process that had the stage before
+// without a supervisor that counts.
+uint64_t incarnation_of_now();
+
+// What the command line says of the hosts goes over what the file says. `control`: "ADDRESS:PORT", or an endpoint.
+// Empty values change nothing.
+void override_hosts(PipelineSpec& spec, const std::string& control, const std::string& key_file);
+
+// What a person should start elsewhere, a line for each host, with `more` at its end; empty: nothing.
+std::string join_commands(const PipelineSpec& spec, const std::string& file, const std::string& more = "");
 
 }  // namespace millrace

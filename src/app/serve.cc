@@ -89,8 +89,8 @@ int wait_for_the_end(Backend& backend, const ServeOptions& options, const std::s
     if (announced) continue;
     const Health health = backend.front().health();
     for (const wire::StageStatus& stage : health.stages) {
-      if (stage.stage.starts_with("scheduler")) {
-        progress.update(stage);  // of several, the first that still loads
+      if (stage.stage.starts_with("scheduler") && stage.incarnation != 0) {  // 0: never there
+        progress.update(stage);                                              // of several, the first that still loads
         if (stage.state == wire::StageState::kLoading) break;
       }
     }
@@ -117,6 +117,13 @@ Result<PipelineSpec> pipeline_of(const ServeOptions& options) {
   return parse_pipeline(builtin_text_pipeline(), "pipelines/text.yaml", library);
 }
 
+// Of what a person said: another start will not help.
+int start_error(const Status& status) { return status.code() == StatusCode::kInternal ? 1 : kExitBadInput; }
+
+void print_awaited(const std::string& awaited) {
+  if (!awaited.empty()) std::fprintf(stderr, "millrace: waiting for stages of other hosts:\n%s", awaited.c_str());
+}
+
 int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& signals) {
   const std::string file = options.pipeline.empty() ? "pipelines/text.yaml" : options.pipeline;
   if (options.model.model.empty()) {
@@ -129,14 +136,15 @@ int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& s
   if (Status status = validate(options); !status.ok()) return print_error(status), kExitBadInput;
   auto side = load_text_side(options);
   if (!side.ok()) return print_error(side.status()), kExitBadInput;
-  auto backend = Backend::make(options, *side, std::move(plan).value());
-  if (!backend.ok()) return print_error(backend.status()), 1;
+  auto backend = Backend::make(options, *side, spec, std::move(plan).value());
+  if (!backend.ok()) return print_error(backend.status()), start_error(backend.status());
 
   http::Server server(server_options(options));
   api::ApiContext context{server, (*backend)->front(), kVersion, options_json(options)};
   api::add_routes(context);
   if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
   (*backend)->start();
+  print_awaited((*backend)->awaited_hosts());
   const int exit_code = wait_for_the_end(**backend, options, server.url(), signals);
   if (exit_code == 0) drain(options, (*backend)->front(), server, signals);
   server.stop();
@@ -154,9 +162,7 @@ int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_
   api::add_pipeline_routes(context);
   if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
   (*backend)->start();
-  if (const std::string awaited = (*backend)->awaited_hosts(); !awaited.empty()) {
-    std::fprintf(stderr, "millrace: waiting for stages of other hosts:\n%s", awaited.c_str());
-  }
+  print_awaited((*backend)->awaited_hosts());
   int exit_code = 0;
   for (bool announced = false; !stop_signal(signals) && exit_code == 0;) {
     if ((*backend)->failed()) exit_code = kExitBadInput;
@@ -187,8 +193,9 @@ int run_serve(const ServeOptions& options) {
   const sigset_t signals = block_stop_signals();
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
-  const auto spec = pipeline_of(options);
+  auto spec = pipeline_of(options);
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
+  override_hosts(*spec, options.listen, options.key_file);
   if (is_text_pipeline(*spec)) return serve_text(options, *spec, signals);
   return serve_pipeline(options, *spec, signals);
 }

@@ -1,4 +1,5 @@
-// The child processes of `serve`: one stage each, on its process's main thread.
+// The child processes of `serve` where all of a text pipeline is on one host: their stages speak ipc, and the
+// supervisor tells who lives.
 #include <signal.h>
 #include <unistd.h>
 
@@ -28,8 +29,9 @@ Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, const std::stri
     const int replica = std::atoi(seat.c_str() + std::strlen("scheduler:"));
     ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint(scheduler_socket(replica, o.incarnation))));
     ASSIGN_OR_RETURN(auto detokenizer, connect_outbox(zmq, endpoint("detokenizer"), BeforeConnected::kRefuse));
-    ASSIGN_OR_RETURN(auto stage, make_scheduler_stage(o.model, replica, o.replicas, o.eos_token_ids, zmq,
-                                                      std::move(inbox), std::move(detokenizer), o.incarnation));
+    const SchedulerSeat where{.name = replica_name(replica, o.replicas), .replica = static_cast<uint32_t>(replica)};
+    ASSIGN_OR_RETURN(auto stage, make_scheduler_stage(share_of(o.model, replica, o.replicas), where, o.eos_token_ids,
+                                                      zmq, std::move(inbox), std::move(detokenizer), o.incarnation));
     return std::unique_ptr<Stage>(std::move(stage));
   }
   ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(o.model.model));
@@ -105,7 +107,7 @@ void block_sigterm() {
 int run_stage(const StageOptions& options) {
   if (!options.pipeline.empty()) return run_pipeline_stage(options);
   if (options.run_dir.empty() || options.seats.empty()) {
-    print_error(invalid_argument("nothing to run; wanted --join ADDRESS:PORT --pipeline FILE --stages a,b"));
+    print_error(invalid_argument("--pipeline is missing; wanted --join ADDRESS:PORT --pipeline FILE --stages a,b"));
     return kExitBadInput;
   }
   log_init(options.process, log_level_of(options.model.log_level));

@@ -14,7 +14,8 @@ bool is_text_pipeline(const PipelineSpec& spec) {
 std::vector<std::string> TextPlan::children() const {
   std::vector<std::string> out;
   for (const TextSeat& seat : seats) {
-    if (!seat.here() && std::find(out.begin(), out.end(), seat.process) == out.end()) out.push_back(seat.process);
+    if (!seat.here() && !seat.remote() && std::find(out.begin(), out.end(), seat.process) == out.end())
+      out.push_back(seat.process);
   }
   return out;
 }
@@ -22,10 +23,47 @@ std::vector<std::string> TextPlan::children() const {
 std::vector<TextSeat> TextPlan::seats_of(std::string_view process) const {
   std::vector<TextSeat> out;
   for (const TextSeat& seat : seats) {
-    if (seat.process == process) out.push_back(seat);
+    if (seat.process == process && !seat.remote()) out.push_back(seat);
   }
   return out;
 }
+
+bool TextPlan::over_hosts() const {
+  return std::any_of(seats.begin(), seats.end(), [](const TextSeat& seat) { return seat.remote(); });
+}
+
+const TextSeat* TextPlan::find(std::string_view stage, uint32_t replica) const {
+  for (const TextSeat& seat : seats) {
+    if (seat.stage == stage && static_cast<uint32_t>(seat.replica) == replica) return &seat;
+  }
+  return nullptr;
+}
+
+const TextSeat* TextPlan::find(std::string_view name) const {
+  for (const TextSeat& seat : seats) {
+    if (seat.name == name) return &seat;
+  }
+  return nullptr;
+}
+
+namespace {
+
+Status check_hosts(const StageSpec& generate, const StageSpec& detokenize, const std::string& file, int dp) {
+  for (const StageSpec* stage : {&generate, &detokenize}) {
+    if (stage->host.empty() || stage->process != kFrontProcess) continue;
+    return invalid_argument("{}:{}: stage '{}' is on host '{}' and in the process '{}', which is the leader's", file,
+                            stage->line, stage->name, stage->host, kFrontProcess);
+  }
+  if (dp > 0 && !generate.host.empty()) {
+    return invalid_argument(
+        "{}:{}: --dp is {} and stage '{}' is on host '{}'; wanted its `replicas` in the file, which "
+        "all hosts read",
+        file, generate.line, dp, generate.name, generate.host);
+  }
+  return ok_status();
+}
+
+}  // namespace
 
 Result<TextPlan> plan_text(const PipelineSpec& spec, const std::string& file, int dp, bool single) {
   const StageSpec *generate = nullptr, *detokenize = nullptr;
@@ -46,11 +84,7 @@ Result<TextPlan> plan_text(const PipelineSpec& spec, const std::string& file, in
     return invalid_argument("{}:{}: stage '{}' has {} replicas; wanted 1: it keeps each request's text", file,
                             detokenize->line, detokenize->name, detokenize->replicas);
   }
-  for (const StageSpec* stage : {generate, detokenize}) {
-    if (stage->host.empty()) continue;
-    return error(StatusCode::kUnsupported, "{}:{}: stage '{}' is on host '{}'; the text engine's stages share one host",
-                 file, stage->line, stage->name, stage->host);
-  }
+  RETURN_IF_ERROR(check_hosts(*generate, *detokenize, file, dp));
   TextPlan plan;
   const int replicas = dp > 0 ? dp : generate->replicas;
   for (int i = 0; i < replicas; ++i) {
@@ -59,11 +93,17 @@ Result<TextPlan> plan_text(const PipelineSpec& spec, const std::string& file, in
     std::string process = replicas > 1 && generate->process != kFrontProcess
                               ? fmt::format("{}-{}", generate->process, i)
                               : generate->process;
-    plan.seats.push_back({name, true, i, std::move(process)});
+    plan.seats.push_back({.name = name,
+                          .stage = generate->name,
+                          .scheduler = true,
+                          .replica = i,
+                          .process = std::move(process),
+                          .host = generate->host});
   }
-  plan.seats.push_back({"detokenizer", false, 0, detokenize->process});
-  if (single) {
-    for (TextSeat& seat : plan.seats) seat.process = kFrontProcess;
+  plan.seats.push_back(
+      {.name = "detokenizer", .stage = detokenize->name, .process = detokenize->process, .host = detokenize->host});
+  for (TextSeat& seat : plan.seats) {
+    if (single && !seat.remote()) seat.process = kFrontProcess;
   }
   return plan;
 }

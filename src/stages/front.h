@@ -58,6 +58,10 @@ class Front : public Engine, public Stage {
   void stage_down(const std::string& stage, const std::string& reason);
   // Which incarnation of a stage is expected from now on.
   void expect_stage(const std::string& stage, uint64_t incarnation);
+  // What /ready says of a stage that was never there: why.
+  void await_stage(const std::string& stage, const std::string& why);
+  // A heartbeat that came another way than through the inbox.
+  void hear(wire::StageStatus status);
   // Called on the front's thread, once for each incarnation that hangs (FrontOptions::restart_after_s). Set before
   // run().
   void on_hung(std::function<void(const std::string& stage, const std::string& how)> hung) { hung_ = std::move(hung); }
@@ -134,7 +138,6 @@ class Front : public Engine, public Stage {
   std::string why_not_ready() const;
   bool serves(const Replica& replica) const;
   std::vector<bool> serving() const;
-  void hear(wire::StageStatus status);
   void report_hung();
 
   // front_orders.cc

@@ -22,6 +22,11 @@ void Front::expect_stage(const std::string& stage, uint64_t incarnation) {
   stages_[stage] = {.expected = incarnation, .since_ms = monotonic_ms()};
 }
 
+void Front::await_stage(const std::string& stage, const std::string& why) {
+  std::lock_guard lock(mutex_);
+  stages_[stage].status = {.stage = stage, .state = wire::StageState::kLoading, .message = why};
+}
+
 void Front::stage_down(const std::string& stage, const std::string& reason) {
   std::optional<int> replica;
   {

@@ -1,0 +1,193 @@
+#include "app/text_host.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "app/backend.h"
+#include "app/commands.h"
+#include "app/loading.h"
+#include "app/text_identity.h"
+#include "base/log.h"
+#include "pipeline/supervisor.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kStopGraceMs = 2500;    // from a signal to the end by force: loading a model does not look at it
+constexpr int64_t kStillMs = 10'000;  // between two words about stages that do not end
+
+// Each scheduler of a child has the share of one of all; those of a process that joined divide what that one has.
+ModelOptions share_for(const TextSeat& seat, const std::vector<const TextSeat*>& seats, const TextPlan& plan,
+                       const StageOptions& options) {
+  if (options.parent != 0) return share_of(options.model, seat.replica, plan.schedulers());
+  int index = 0, count = 0;
+  for (const TextSeat* one : seats) {
+    if (one == &seat) index = count;
+    if (one->scheduler) ++count;
+  }
+  return share_of(options.model, index, count);
+}
+
+std::string names_of(const std::vector<const TextSeat*>& seats) {
+  std::string out;
+  for (const TextSeat* seat : seats) out += (out.empty() ? "" : ", ") + seat->name;
+  return out;
+}
+
+Result<std::vector<const TextSeat*>> find_seats(PipelineSpec spec, const TextPlan& plan, const StageOptions& options) {
+  for (StageSpec& stage : spec.stages) {
+    if (stage.name == spec.entry) stage.replicas = plan.schedulers();
+  }
+  ASSIGN_OR_RETURN(const auto wanted, parse_seats(options.seats, spec));
+  std::vector<const TextSeat*> out;
+  for (const PipelineSeat& one : wanted) {
+    const TextSeat* seat = plan.find(one.stage, one.replica);
+    CHECK(seat != nullptr);  // parse_seats() has looked
+    if (options.parent == 0 && !seat->remote()) {
+      return invalid_argument("{}: stage '{}' has no host, so the leader runs it itself; wanted --stages with a host",
+                              options.pipeline, seat->stage);
+    }
+    out.push_back(seat);
+  }
+  return out;
+}
+
+// Waits for the end of all threads; by force when a signal came, or a second one.
+void end_all(TextHost& host, const sigset_t& signals, bool wanted) {
+  host.request_stop();
+  int64_t force_ms = wanted ? monotonic_ms() + kStopGraceMs : INT64_MAX;
+  int64_t word_ms = monotonic_ms() + kStillMs;
+  while (!host.finished()) {
+    if (stop_signal(signals)) force_ms = std::min(force_ms, monotonic_ms() + kStopGraceMs);
+    if (monotonic_ms() >= force_ms) {
+      LOG_WARNING("the stages did not end in time, and are left behind");
+      std::fflush(nullptr);
+      ::_exit(1);
+    }
+    if (monotonic_ms() < word_ms) continue;
+    word_ms += kStillMs;
+    LOG_WARNING("waits for its stages to end, before it joins again");
+  }
+}
+
+struct Outcome {
+  bool again = false;  // another incarnation may join
+  Status status;
+};
+
+Outcome wait_for_end(TextHost& host, const StageOptions& options, const sigset_t& signals) {
+  const bool child = options.parent != 0;
+  while (true) {
+    if (stop_signal(signals) || (child && !parent_alive(options.parent))) return {};
+    const TextMember* member = host.ended();
+    if (member == nullptr) continue;
+    if (member->ended() == TextMember::End::kShutdown) {
+      LOG_INFO("the leader ends");
+      return {};
+    }
+    return {.again = member->ended() == TextMember::End::kOver && !child, .status = host.why(*member)};
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TextHost>> TextHost::make(const TextPlan& plan, const std::vector<const TextSeat*>& seats,
+                                                 const StageOptions& options, const TextSide& side, uint64_t identity,
+                                                 uint64_t incarnation, const PipelinePlace& place, ZmqContext& zmq) {
+  std::unique_ptr<TextHost> host(new TextHost());
+  const std::vector<int32_t>& eos = options.parent != 0 ? options.eos_token_ids : side.eos_token_ids;
+  for (const TextSeat* seat : seats) {
+    TextMemberPlan member{.seat = seat, .incarnation = incarnation, .identity = identity};
+    if (seat->scheduler) {
+      member.speaks_to = plan.detokenizer().stage;
+      member.make_stage = [&, seat, share = share_for(*seat, seats, plan, options)](
+                              std::unique_ptr<Inbox> inbox,
+                              std::shared_ptr<Outbox> out) -> Result<std::unique_ptr<Stage>> {
+        const SchedulerSeat where{.name = seat->name, .replica = static_cast<uint32_t>(seat->replica)};
+        ASSIGN_OR_RETURN(auto stage,
+                         make_scheduler_stage(share, where, eos, zmq, std::move(inbox), std::move(out), incarnation));
+        return std::unique_ptr<Stage>(std::move(stage));
+      };
+    } else {
+      member.speaks_to = kCoordinatorStage;
+      member.make_stage = [&](std::unique_ptr<Inbox> inbox,
+                              std::shared_ptr<Outbox> out) -> Result<std::unique_ptr<Stage>> {
+        return std::unique_ptr<Stage>(
+            std::make_unique<DetokenizerStage>(side.tokenizer, std::move(inbox), std::move(out), incarnation));
+      };
+    }
+    ASSIGN_OR_RETURN(auto made, TextMember::make(std::move(member), place, zmq));
+    host->members_.push_back(std::move(made));
+  }
+  return host;
+}
+
+void TextHost::start() {
+  for (auto& member : members_) member->start();
+}
+
+const TextMember* TextHost::ended() const {
+  for (const auto& member : members_) {
+    if (member->ended() != TextMember::End::kNot) return member.get();
+  }
+  return nullptr;
+}
+
+Status TextHost::why(const TextMember& member) const {
+  const auto* scheduler = dynamic_cast<const SchedulerStage*>(&member.stage());
+  const bool by_itself = member.ended() == TextMember::End::kFailed;
+  if (by_itself && scheduler != nullptr && !scheduler->load_status().ok()) {
+    // The model is at fault, and will be at the next start too.
+    return invalid_argument("{}", scheduler->load_status().message());
+  }
+  return member.status();
+}
+
+void TextHost::request_stop() {
+  for (auto& member : members_) member->request_stop();
+}
+
+bool TextHost::finished() const {
+  for (const auto& member : members_) {
+    if (!member->finished()) return false;
+  }
+  return true;
+}
+
+Status run_text_host(const PipelineSpec& spec, const StageOptions& options, const PipelinePlace& place,
+                     const sigset_t& signals) {
+  const bool child = options.parent != 0;
+  if (options.model.model.empty()) {
+    return invalid_argument("--model is missing; wanted this host's copy of the model that the leader serves");
+  }
+  ServeOptions serve{.model = options.model};
+  serve.dp = 1;
+  RETURN_IF_ERROR(validate(serve));
+  // A child knows of --dp, which the file does not say.
+  const int dp = child && spec.find(spec.entry)->host.empty() ? options.replicas : 0;
+  ASSIGN_OR_RETURN(const TextPlan plan, plan_text(spec, options.pipeline, dp, false));
+  ASSIGN_OR_RETURN(const auto seats, find_seats(spec, plan, options));
+  ASSIGN_OR_RETURN(const TextSide side, load_text_side(serve));
+  const bool generates = std::any_of(seats.begin(), seats.end(), [](const TextSeat* seat) { return seat->scheduler; });
+  ASSIGN_OR_RETURN(const TextIdentity identity, identify(spec, options.model, generates));
+  ZmqContext zmq;
+  if (!child) {
+    std::printf("Millrace %s joins %s as %s of '%s'. Ctrl-C leaves.\n", kVersion, place.coordinator().c_str(),
+                names_of(seats).c_str(), spec.name.c_str());
+    std::fflush(stdout);
+  }
+  uint64_t incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
+  while (true) {
+    ASSIGN_OR_RETURN(auto host, TextHost::make(plan, seats, options, side, identity.packed(), incarnation, place, zmq));
+    host->start();
+    const Outcome outcome = wait_for_end(*host, options, signals);
+    end_all(*host, signals, !outcome.again);
+    if (!outcome.again) return outcome.status;
+    LOG_WARNING("joins again: {}", outcome.status.message());
+    incarnation = std::max(incarnation + 1, incarnation_of_now());  // newer than of who took the place meanwhile
+  }
+}
+
+}  // namespace millrace

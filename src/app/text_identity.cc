@@ -1,0 +1,93 @@
+#include "app/text_identity.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "formats/weights.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+namespace {
+
+uint64_t bits(uint64_t hash, int count) { return hash & ((uint64_t{1} << count) - 1); }
+
+// A running checksum over fields, each with its length, so that no two lists of them look alike.
+class Sum {
+ public:
+  void add(const void* data, std::size_t size) {
+    const uint64_t fields[2] = {size, XXH3_64bits(data, size)};
+    sum_ = XXH3_64bits_withSeed(fields, sizeof fields, sum_);
+  }
+  void add(std::string_view text) { add(text.data(), text.size()); }
+  uint64_t value() const { return sum_; }
+
+ private:
+  uint64_t sum_ = 0;
+};
+
+Result<uint64_t> text_sum(const std::string& model) {
+  Sum sum;
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    const auto file = MappedFile::open(model + "/" + name, MapMode::kMap, kMaxTokenizerFileBytes);
+    if (!file.ok() && file.status().code() != StatusCode::kNotFound) return file.status();
+    sum.add(name);
+    if (file.ok()) sum.add(file->bytes().data(), file->bytes().size());
+  }
+  return sum.value();
+}
+
+Result<uint64_t> weights_sum(const ModelOptions& options) {
+  ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
+  Sum sum;
+  sum.add(options.kv_dtype);
+  for (const std::string& name : store.names()) {
+    ASSIGN_OR_RETURN(const TensorView tensor, store.get_any(name));
+    sum.add(name);
+    sum.add(dtype_name(tensor.dtype));
+    sum.add(tensor.shape.to_string());
+    const auto* bytes = static_cast<const char*>(tensor.data);
+    const std::size_t size = std::min(tensor.size_bytes(), kSampleBytes), last = tensor.size_bytes() - size;
+    for (const std::size_t at : {std::size_t{0}, last / 2, last}) sum.add(bytes + at, size);
+  }
+  return std::max<uint64_t>(bits(sum.value(), kWeightsBits), 1);  // 0 means none
+}
+
+}  // namespace
+
+uint64_t TextIdentity::packed() const { return file << (kTextBits + kWeightsBits) | text << kWeightsBits | weights; }
+
+TextIdentity TextIdentity::unpack(uint64_t packed) {
+  return {.file = packed >> (kTextBits + kWeightsBits),
+          .text = bits(packed >> kWeightsBits, kTextBits),
+          .weights = bits(packed, kWeightsBits)};
+}
+
+Result<TextIdentity> identify(const PipelineSpec& spec, const ModelOptions& options, bool weights_needed) {
+  TextIdentity out{.file = bits(spec.hash(), kFileBits)};
+  ASSIGN_OR_RETURN(const uint64_t text, text_sum(options.model));
+  out.text = bits(text, kTextBits);
+  const auto weights = weights_sum(options);
+  if (weights.ok()) {
+    out.weights = *weights;
+  } else if (weights_needed || weights.status().code() != StatusCode::kNotFound) {
+    return weights.status();
+  }
+  return out;
+}
+
+Status same_identity(const TextIdentity& theirs, const TextIdentity& ours) {
+  const char* what = nullptr;
+  if (theirs.file != ours.file) {
+    what = "pipeline: start both with the same file";
+  } else if (theirs.text != ours.text) {
+    what = "model: config.json, generation_config.json, tokenizer.json or tokenizer_config.json differ";
+  } else if (theirs.weights != ours.weights && theirs.weights != 0 && ours.weights != 0) {
+    what = "model: the weights or --kv-dtype differ";
+  }
+  if (what == nullptr) return ok_status();
+  return error(StatusCode::kConflict, "another {} ({:016x} there, {:016x} at the leader)", what, theirs.packed(),
+               ours.packed());
+}
+
+}  // namespace millrace
