@@ -309,6 +309,26 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   return out;
 }
 
+std::vector<std::string> model_option_names() {
+  std::vector<std::string> names;
+  visit_model_options(ModelOptions(), [&names](const char* name, const auto&) { names.emplace_back(name); });
+  return names;
+}
+
+Status set_model_option(ModelOptions& options, const std::string& name, const std::string& text) {
+  CLI::App command;
+  add_model_options(command, options);
+  const std::string what = "--" + name;
+  try {
+    command.parse(std::vector<std::string>{what + "=" + text});
+  } catch (const CLI::ParseError& failure) {
+    std::string why = failure.what();
+    if (why.starts_with(what + ": ")) why.erase(0, what.size() + 2);
+    return invalid_argument("it is '{}': {}", text.substr(0, 64), why);
+  }
+  return ok_status();
+}
+
 std::string options_json(const ServeOptions& o) {
   std::string out = "{";
   const auto add = [&out](const char* name, const auto& value) {

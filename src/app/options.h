@@ -112,6 +112,11 @@ void add_inspect_options(CLI::App& command, InspectOptions& options);
 // The arguments with which `serve` starts a child: the inverse of add_stage_options.
 std::vector<std::string> stage_arguments(const StageOptions& options);
 
+// The names of what every process that touches the model needs to know, without the dashes.
+std::vector<std::string> model_option_names();
+// Sets one of them as the command line does, with its checks. kInvalidArgument.
+Status set_model_option(ModelOptions& options, const std::string& name, const std::string& text);
+
 // Errors that only several values together show, and those of names. kInvalidArgument names the option.
 Status validate(const ServeOptions& options);
 

@@ -1,0 +1,20 @@
+// The workers that need a model (stages/generating/workers.h), made from what a pipeline's file says of them:
+//
+//   tokenize    model, chat (false), context_length
+//   generate    model and what `millrace serve` has for it, with '_' for '-': threads, page_size, kv_gib, kv_dtype,
+//               context_length, max_running_requests, max_queued_requests, chunked_prefill_tokens, schedule_policy, ...
+//   detokenize  model
+//
+// `model` is a Hugging Face model directory, relative to where the process was started. Replicas of a stage share the
+// threads and the memory, as --dp does.
+//
+// Thread safety: add_model_workers() on one thread; each worker is made on its own.
+#pragma once
+
+#include "stages/library.h"
+
+namespace millrace {
+
+void add_model_workers(Library& library);
+
+}  // namespace millrace
