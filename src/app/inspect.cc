@@ -121,7 +121,7 @@ int run_inspect(const InspectOptions& options) {
   log_init("inspect", LogLevel::kOff);
   if (options.relays) return print_relays(), 0;
   if (options.model.empty()) {
-    print_error(invalid_argument("model is missing; wanted a Hugging Face model directory, or --relays"));
+    print_error(invalid_argument("model is missing; wanted a Hugging Face model directory, a GGUF file, or --relays"));
     return kExitBadInput;
   }
   Status status = inspect(options);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "api/reply.h"
+#include "app/model_text.h"
 #include "base/log.h"
 #include "formats/weights.h"
 #include "models/model.h"
@@ -20,7 +21,7 @@ constexpr std::size_t kMinPromptBytes = 64u << 10;
 std::string directory_name(const std::string& path) {
   std::filesystem::path clean = std::filesystem::absolute(path).lexically_normal();
   if (!clean.has_filename()) clean = clean.parent_path();
-  return clean.filename().string();
+  return clean.extension() == ".gguf" ? clean.stem().string() : clean.filename().string();
 }
 
 int context_length(const ModelConfig& config, int wanted) {
@@ -144,9 +145,9 @@ Result<TextSide> load_text_side(const ServeOptions& options) {
     return invalid_argument("--context-length is {}; wanted at most {}, the model's own", options.model.context_length,
                             side.dir.config.max_position_embeddings);
   }
-  ASSIGN_OR_RETURN(side.tokenizer, Tokenizer::load(path));
+  ASSIGN_OR_RETURN(side.tokenizer, load_tokenizer(path));
   // A template that does not parse costs the chat endpoint alone.
-  auto chat_template = ChatTemplate::load(path);
+  auto chat_template = load_chat_template(path);
   if (chat_template.ok()) {
     side.chat_template = std::move(chat_template).value();
   } else {
@@ -162,6 +163,9 @@ Result<TextSide> load_text_side(const ServeOptions& options) {
   }
   side.eos_token_ids = side.dir.generation.eos_token_ids;
   if (const auto eos = side.tokenizer->eos_id()) side.eos_token_ids.push_back(*eos);
+  if (!side.dir.gguf.empty()) {
+    for (const int32_t id : end_tokens_by_name(*side.tokenizer)) side.eos_token_ids.push_back(id);
+  }
   std::sort(side.eos_token_ids.begin(), side.eos_token_ids.end());
   side.eos_token_ids.erase(std::unique(side.eos_token_ids.begin(), side.eos_token_ids.end()), side.eos_token_ids.end());
   side.facts = make_facts(options, side);

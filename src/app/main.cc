@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/commands.h"
+#include "app/quantize.h"
 #include "pipeline/supervisor.h"
 
 namespace millrace {
@@ -36,6 +37,7 @@ int run(int argc, char** argv) {
   ChatOptions chat;
   PipelineOptions pipeline;
   InspectOptions inspect;
+  QuantizeOptions quantize;
   CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
   CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
   CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
@@ -47,6 +49,8 @@ int run(int argc, char** argv) {
   add_chat_options(*chat_command, chat);
   add_pipeline_options(*pipeline_command, pipeline);
   add_inspect_options(*inspect_command, inspect);
+  CLI::App* quantize_command = app.add_subcommand("quantize", "Write a model as a GGUF file");
+  add_quantize_options(*quantize_command, quantize);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
@@ -61,6 +65,7 @@ int run(int argc, char** argv) {
   if (*stage_command) return run_stage(stage);
   if (*chat_command) return run_chat(chat);
   if (*pipeline_command) return run_pipeline(pipeline);
+  if (*quantize_command) return run_quantize(quantize);
   return run_inspect(inspect);
 }
 

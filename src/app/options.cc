@@ -107,7 +107,8 @@ void add_cache_options(CLI::App& command, ModelOptions& o) {
 void add_model_options(CLI::App& command, ModelOptions& o) {
   const char* group = "Model and memory";
   command
-      .add_option("--model,-m", o.model, "Hugging Face model directory (config.json, *.safetensors, tokenizer.json)")
+      .add_option("--model,-m", o.model,
+                  "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), or a GGUF file")
       ->group(group);
   command.add_option("--threads", o.threads, "Compute threads; 0 = all CPUs of this process")
       ->check(CLI::Range(0, 256))
@@ -410,7 +411,7 @@ void add_pipeline_options(CLI::App& command, PipelineOptions& o) {
 }
 
 void add_inspect_options(CLI::App& command, InspectOptions& o) {
-  auto* model = command.add_option("model", o.model, "Hugging Face model directory");
+  auto* model = command.add_option("model", o.model, "Hugging Face model directory, or a GGUF file");
   command.add_flag("--tensors", o.tensors, "List every tensor too");
   command
       .add_flag("--relays", o.relays, "Say instead which roads for tensors this machine has, and why others are absent")

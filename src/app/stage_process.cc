@@ -9,6 +9,7 @@
 
 #include "app/backend.h"
 #include "app/commands.h"
+#include "app/model_text.h"
 #include "base/trace.h"
 #include "control/zmq_mailbox.h"
 #include "pipeline/run_dir.h"
@@ -34,7 +35,7 @@ Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, const std::stri
                                                       zmq, std::move(inbox), std::move(detokenizer), o.incarnation));
     return std::unique_ptr<Stage>(std::move(stage));
   }
-  ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(o.model.model));
+  ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(o.model.model));
   ASSIGN_OR_RETURN(auto inbox, bind_inbox(zmq, endpoint("detokenizer")));
   ASSIGN_OR_RETURN(auto front, connect_outbox(zmq, endpoint("front"), BeforeConnected::kRefuse));
   return std::unique_ptr<Stage>(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "formats/gguf_model.h"
 #include "formats/weights.h"
 #include "text/tokenizer.h"
 
@@ -28,6 +29,13 @@ class Sum {
 
 Result<uint64_t> text_sum(const std::string& model) {
   Sum sum;
+  ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(model));
+  if (gguf) {  // all of it stands before the tensors
+    ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*gguf));
+    const auto bytes = opened.files()[0].file.bytes();
+    sum.add(bytes.data(), std::min<std::size_t>(bytes.size(), opened.header().data_start));
+    return sum.value();
+  }
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
     const auto file = MappedFile::open(model + "/" + name, MapMode::kMap, kMaxTokenizerFileBytes);
     if (!file.ok() && file.status().code() != StatusCode::kNotFound) return file.status();

@@ -182,6 +182,10 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string_view na
 
 Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::string& model_dir) {
   ASSIGN_OR_RETURN(ChatTemplateFiles files, read_chat_template_files(model_dir));
+  return make(std::move(files));
+}
+
+Result<std::optional<ChatTemplate>> ChatTemplate::make(ChatTemplateFiles files) {
   if (!files.main) return std::optional<ChatTemplate>();
   ASSIGN_OR_RETURN(jinja::Template main, jinja::Template::parse(files.main->text, files.main->name));
   std::optional<jinja::Template> tool_use;

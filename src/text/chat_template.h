@@ -30,6 +30,7 @@ namespace jinja {
 class Value;
 class Template;
 }  // namespace jinja
+struct ChatTemplateFiles;
 
 // Template files larger than this are refused.
 inline constexpr size_t kMaxChatTemplateBytes = size_t{1} << 20;
@@ -82,6 +83,9 @@ class ChatTemplate {
   // tokenizer_config.json's chat_template (a string, or a list of {name, template} with "default" and "tool_use").
   // Special tokens are read from tokenizer_config.json. nullopt: the model has no template.
   static Result<std::optional<ChatTemplate>> load(const std::string& model_dir);
+
+  // The same from what was found elsewhere (a GGUF file): main, tool_use and the special tokens.
+  static Result<std::optional<ChatTemplate>> make(ChatTemplateFiles files);
 
   // `messages` is a list of objects. A message's role is trusted when it is one of kTrustedRoles; all else is
   // untrusted. kInvalidArgument: the template raised an exception, met a wrong type or an undefined value; kTooLarge:
