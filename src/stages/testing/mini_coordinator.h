@@ -179,6 +179,10 @@ class MiniCoordinator {
     const auto live = live_.find(m.id.value);
     if (live == live_.end() || !fresh(m.from)) return;
     if (!live->second.of[m.from.stage].seen.insert(m.chunk_id).second) return;
+    // Its client takes everything at once. After a lost chunk nothing more is said: the request has failed anyway.
+    const uint64_t taken = live->second.of[m.from.stage].seen.size();
+    send_(m.from.stage, m.from.replica,
+          wire::DataAck{.id = m.id, .from = {.session = m.from.session}, .to = m.from.stage, .chunks = taken});
     fetch(m.id.value, m.from.stage, m.chunk_id, m.payload);
   }
   void hear(const wire::Complete& m) {
