@@ -7,6 +7,7 @@
 #include "api/fields.h"
 #include "api/value_json.h"
 #include "app/loading.h"
+#include "app/model_text.h"
 #include "app/options.h"
 #include "base/nearest.h"
 #include "stages/generating/token_values.h"
@@ -168,7 +169,7 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat) {
 
 Made make_detokenize(const Value& args, const Library::WorkerSeat& seat) {
   ASSIGN_OR_RETURN(const ModelOptions options, detokenize_args(args));
-  ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::load(options.model));
+  ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.model));
   return make_detokenize_worker(std::move(tokenizer), seat);
 }
 
