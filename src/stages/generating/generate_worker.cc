@@ -53,6 +53,12 @@ class GenerateWorker : public Worker {
     engine_.scheduler().abort(id, unheard);
   }
 
+  Result<std::string> flush_cache() override {
+    const int32_t cached = engine_.scheduler().facts().pages_cached;
+    RETURN_IF_ERROR(engine_.scheduler().flush_cache());
+    return fmt::format("{} cached pages are free", cached);
+  }
+
   // First all that waits is heard, so that what came together is planned together; then a step.
   int tick(int64_t, Emit& emit) override {
     if (std::exchange(fresh_, false) && ++heard_ < kMaxHeardPerStep) return 0;

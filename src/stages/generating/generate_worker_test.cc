@@ -241,6 +241,22 @@ TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
   expect_answer(60, {1, 2, 3}, 20);
 }
 
+TEST_F(GenerateWorkerTest, TheCacheIsFlushedWhileIdleAlone) {
+  make();
+  std::vector<int32_t> prompt(40, 7);
+  start(1, prompt, 4);
+  EXPECT_EQ(worker_->flush_cache().status().code(), StatusCode::kConflict);
+  run();
+  const auto cached = [&](uint64_t id) {
+    start(id, prompt, 4);
+    run();
+    return *result(id).find("usage")->find("cached_tokens")->get<int64_t>();
+  };
+  EXPECT_EQ(cached(2), 32);  // the whole pages of the prompt
+  EXPECT_TRUE(worker_->flush_cache().ok());
+  EXPECT_EQ(cached(3), 0);
+}
+
 TEST_F(GenerateWorkerTest, AFaultOfOneRowIsThatRequestsOwn) {
   model_.eos_one_in = 0;
   make();
