@@ -96,6 +96,15 @@ static inline __attribute__((always_inline)) void multiply_block(const uint8_t* 
   }
 }
 
+// Few rows wait for memory: what comes after the page in work is asked for early, across the ends of pages, where the
+// processor's own prefetcher stops.
+constexpr int kStreamRows = 4;
+constexpr int64_t kAhead = 4096;
+template <int64_t bytes>
+static inline void prefetch(const uint8_t* block) {
+  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + kAhead + i);
+}
+
 // Sums of the panel's columns of one row to y.
 static inline void finish(const PanelPart& part, int64_t panel, int64_t row, const __m256 (&acc)[2]) {
   float sums[kPanelRows];
@@ -139,6 +148,7 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
         acc[m][half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[m]), acc[m][half]);
       }
     }
+    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(from);
     from += format.block_bytes;
   }
   UNROLL for (int m = 0; m < M; ++m) finish(part, panel, row + m, acc[m]);
@@ -220,6 +230,7 @@ static void tile_large(const PanelPart& part, int64_t panel, int64_t row) {
   __m256 acc[M][2];
   UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < part.blocks; b += 8) {
+    if constexpr (M <= kStreamRows) prefetch<format.header_bytes + 8 * format.block_bytes>(g.header);
     UNROLL for (int half = 0; half < 2; ++half) {
       g.half = half;
       if constexpr (kind == PanelKind::kQ6_K) {

@@ -71,6 +71,15 @@ static inline float float_at(const int32_t* p) {
   return value;
 }
 
+// Few rows wait for memory: what comes after the page in work is asked for early, across the ends of pages, where the
+// processor's own prefetcher stops.
+constexpr int kStreamRows = 16;
+constexpr int64_t kAhead = 4096;
+template <int64_t bytes>
+static inline void prefetch(const uint8_t* block) {
+  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + kAhead + i);
+}
+
 // Sums of 16 columns of one row to y.
 static inline void finish(const PanelPart& part, int64_t panel, int64_t row, __m512 acc) {
   const int64_t first = panel * kPanelRows;
@@ -100,6 +109,7 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
     __m512i isum[M];
     start<M>(terms + b * M, isum);
     multiply_block<kind, M>(from, 0, 8, x + b * M * kPanelBlock, isum);
+    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(from);
     const __m512 dw = load_f16(header + (b % 2) * 32);
     UNROLL for (int m = 0; m < M; ++m) {
       const __m512 scale = _mm512_mul_ps(dw, _mm512_set1_ps(d[b * M + m]));
@@ -122,6 +132,7 @@ static inline __attribute__((always_inline)) void group_minima(const uint8_t* he
     __m512i isum[M];
     UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm512_setzero_si512();
     multiply_block<kind, M>(block, 0, 8, q + b * M * kPanelBlock, isum);
+    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(block);
     const __m512 scale = load_u8(header + kPanelScales + b * 16), least = load_u8(header + kPanelMins + b * 16);
     UNROLL for (int m = 0; m < M; ++m) {
       const __m512 scaled = _mm512_mul_ps(scale, _mm512_cvtepi32_ps(isum[m]));
@@ -151,6 +162,7 @@ static inline __attribute__((always_inline)) void group_halves(const uint8_t* he
     start<M>(terms + (2 * b + 1) * M, high);
     multiply_block<kind, M>(block, 0, 4, q + b * M * kPanelBlock, low);
     multiply_block<kind, M>(block, 4, 8, q + b * M * kPanelBlock, high);
+    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(block);
     const __m512 scale0 = load_i8(header + kPanelScales + b * 32),
                  scale1 = load_i8(header + kPanelScales + b * 32 + 16);
     UNROLL for (int m = 0; m < M; ++m) {
