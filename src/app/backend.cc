@@ -113,7 +113,7 @@ Status Backend::open_detokenizer_over_hosts() {
   self_.endpoint = inbox->endpoint();
   if (!seat.here()) {
     make_front(std::move(inbox));
-    to_detokenizer_ = link_ = std::make_shared<TextLink>(std::make_shared<HearOutbox>(*front_));
+    to_detokenizer_ = link_ = std::make_shared<TextLink>("", std::make_shared<HearOutbox>(*front_));
     return ok_status();
   }
   LocalMailbox to_front = make_local_mailbox();

@@ -1,5 +1,6 @@
 #include "app/text_leader.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr int kMaxHeardPerTick = 256;
+constexpr int64_t kGoodbyeMs = 2000;  // that members get to go at the end
 
 uint64_t random_session() {
   std::random_device device;
@@ -92,6 +94,14 @@ void TextLeader::run() {
   for (const std::shared_ptr<Outbox>& outbox : outboxes_) {
     wire::Message message = wire::Shutdown{members_.self(), kLeaderGraceMs};
     if (outbox && !outbox->send(message).ok()) LOG_WARNING("a stage could not be told that its leader ends");
+  }
+  // Until they have heard it and ended their connections: closing ours could be sooner than the word.
+  const auto all_gone = [this] {
+    return std::all_of(outboxes_.begin(), outboxes_.end(),
+                       [](const auto& outbox) { return !outbox || outbox->lost(); });
+  };
+  for (const int64_t end_ms = monotonic_ms() + kGoodbyeMs; !all_gone() && monotonic_ms() < end_ms;) {
+    (void)inbox_->receive(kLeaderTickMs);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "control/mailbox.h"
 
@@ -22,8 +23,8 @@ inline constexpr int64_t kStageAliveMs = 1000;  // so long after its last word a
 
 class TextLink : public Outbox {
  public:
-  // `leader` gets the heartbeats.
-  explicit TextLink(std::shared_ptr<Outbox> leader);
+  // `leader` gets the heartbeats of `stage`, by its name for people; what passes through of others' is not its.
+  TextLink(std::string stage, std::shared_ptr<Outbox> leader);
 
   Status send(wire::Message& message) override;
   // Whom the stage speaks to from now on; null: nobody.
@@ -39,6 +40,7 @@ class TextLink : public Outbox {
  private:
   void beat(const wire::StageStatus& status, int64_t now_ms);
 
+  const std::string stage_;   // empty: whichever
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<Outbox> leader_, to_;
   std::optional<wire::StageStatus> last_;

@@ -32,7 +32,7 @@ wire::Message beat(uint64_t steps, wire::StageState state = wire::StageState::kR
 class TextLinkTest : public ::testing::Test {
  protected:
   std::shared_ptr<FakeOutbox> leader_ = std::make_shared<FakeOutbox>(), next_ = std::make_shared<FakeOutbox>();
-  TextLink link_{leader_};
+  TextLink link_{"scheduler", leader_};
 };
 
 TEST_F(TextLinkTest, HeartbeatsGoToBothAndTokensToTheNext) {
@@ -60,6 +60,17 @@ TEST_F(TextLinkTest, WithoutANextStageTokensStayAndHeartbeatsDoNotWait) {
   EXPECT_EQ(leader_->taken.size(), 2u);
   link_.aim(nullptr);
   EXPECT_FALSE(link_.lost());
+}
+
+// Two schedulers' heartbeats pass through the detokenizer's door, just before its own.
+TEST_F(TextLinkTest, HeartbeatsOfOthersAreNotItsOwn) {
+  link_.aim(next_);
+  wire::Message other = wire::StageStatus{.stage = "detokenizer", .state = wire::StageState::kReady}, own = beat(1);
+  EXPECT_TRUE(link_.send(other).ok());
+  EXPECT_TRUE(link_.send(own).ok());
+  ASSERT_EQ(leader_->taken.size(), 1u);
+  EXPECT_EQ(std::get<wire::StageStatus>(leader_->taken[0]).stage, "scheduler");
+  EXPECT_EQ(next_->taken.size(), 2u);
 }
 
 // In order: what the next stage has no room for now keeps its place, a heartbeat too.

@@ -33,7 +33,7 @@ Status TextMember::open() {
   ASSIGN_OR_RETURN(inbox_, bind_inbox(zmq_, place_.inbox(seat.stage, replica, plan_.incarnation), place_.key()));
   // What waits for a leader that is away would be old when it comes: refused instead.
   ASSIGN_OR_RETURN(leader_, place_.connect(zmq_, place_.coordinator(), {.policy = BeforeConnected::kRefuse}));
-  link_ = std::make_shared<TextLink>(leader_);
+  link_ = std::make_shared<TextLink>(seat.name, leader_);
   LocalMailbox box = make_local_mailbox();
   to_stage_ = std::move(box.outbox);
   ASSIGN_OR_RETURN(stage_, plan_.make_stage(std::move(box.inbox), link_));
