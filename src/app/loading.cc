@@ -7,6 +7,7 @@
 
 #include "api/reply.h"
 #include "app/model_text.h"
+#include "base/cpu_info.h"
 #include "base/log.h"
 #include "formats/weights.h"
 #include "models/model.h"
@@ -92,20 +93,11 @@ Result<int32_t> choose_host_page_count(const ModelConfig& config, const ModelOpt
 }
 
 Result<std::unique_ptr<Runner>> load_runner(const ModelOptions& options, const LoadProgress& progress) {
-  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
-  ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
-  auto store = std::make_shared<WeightStore>(std::move(opened));
-  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store));
-  const auto report = [&progress](const char* what) {
-    return [&progress, what](uint64_t done, uint64_t total) {
-      progress(what, total ? static_cast<double>(done) / static_cast<double>(total) : 1.0);
-    };
-  };
-  RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
-  if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_weights(options, progress));
+  const ModelConfig& config = model->config();
   ASSIGN_OR_RETURN(const DType dtype, kv_dtype_from_name(options.kv_dtype));
-  ASSIGN_OR_RETURN(const int32_t pages, choose_page_count(dir.config, options, dtype));
-  ASSIGN_OR_RETURN(const int32_t host_pages, choose_host_page_count(dir.config, options, dtype));
+  ASSIGN_OR_RETURN(const int32_t pages, choose_page_count(config, options, dtype));
+  ASSIGN_OR_RETURN(const int32_t host_pages, choose_host_page_count(config, options, dtype));
   ASSIGN_OR_RETURN(auto runner, ModelRunner::make(std::move(model), {.threads = options.threads,
                                                                      .page_size = options.page_size,
                                                                      .page_count = pages,
@@ -136,6 +128,27 @@ ModelFacts make_facts(const ServeOptions& options, const TextSide& side) {
 }
 
 }  // namespace
+
+// Matrices are quantized and packed one after the other; then the rest is brought into memory.
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
+  auto store = std::make_shared<WeightStore>(std::move(opened));
+  const auto report = [&progress](const char* what) {
+    return [&progress, what](uint64_t done, uint64_t total) {
+      progress(what, total ? static_cast<double>(done) / static_cast<double>(total) : 1.0);
+    };
+  };
+  ThreadPool pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
+  LoadOptions load{.pool = &pool, .progress = report("loading weights")};
+  ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
+  if (options.quantize == "q8_0") load.quantize = DType::kQ8_0;
+  if (options.quantize == "q4_0") load.quantize = DType::kQ4_0;
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store, 1, load));
+  RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
+  if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
+  return model;
+}
 
 Result<TextSide> load_text_side(const ServeOptions& options) {
   TextSide side;

@@ -11,6 +11,7 @@
 #include "app/options.h"
 #include "base/status.h"
 #include "formats/model_config.h"
+#include "models/model.h"
 #include "scheduler/scheduler.h"
 #include "stages/engine.h"
 #include "stages/scheduler_stage.h"
@@ -30,6 +31,9 @@ struct TextSide {
 };
 
 Result<TextSide> load_text_side(const ServeOptions& options);
+
+// The weights in memory as this processor reads them best, and the model over them.
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress);
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
 

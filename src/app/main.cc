@@ -1,6 +1,7 @@
 // The millrace program: parses the command line and runs one subcommand.
 #include <CLI/CLI.hpp>
 
+#include "app/bench.h"
 #include "app/commands.h"
 #include "app/quantize.h"
 #include "pipeline/supervisor.h"
@@ -38,12 +39,14 @@ int run(int argc, char** argv) {
   PipelineOptions pipeline;
   InspectOptions inspect;
   QuantizeOptions quantize;
+  BenchOptions bench;
   CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
   CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
   CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
   CLI::App* pipeline_command = app.add_subcommand("pipeline", "Check or draw a pipeline's file");
   CLI::App* inspect_command =
       app.add_subcommand("inspect", "Say what a model directory holds, or which relays this machine has");
+  CLI::App* bench_command = app.add_subcommand("bench", "Measure a server, or a model without one");
   add_serve_options(*serve_command, serve);
   add_stage_options(*stage_command, stage);
   add_chat_options(*chat_command, chat);
@@ -51,6 +54,7 @@ int run(int argc, char** argv) {
   add_inspect_options(*inspect_command, inspect);
   CLI::App* quantize_command = app.add_subcommand("quantize", "Write a model as a GGUF file");
   add_quantize_options(*quantize_command, quantize);
+  add_bench_options(*bench_command, bench);
   try {
     app.parse(argc, argv);
   } catch (const CLI::RequiredError& error) {
@@ -65,6 +69,9 @@ int run(int argc, char** argv) {
   if (*stage_command) return run_stage(stage);
   if (*chat_command) return run_chat(chat);
   if (*pipeline_command) return run_pipeline(pipeline);
+  if (*bench_command) {
+    return bench_command->got_subcommand("serve") ? run_bench_serve(bench.serve) : run_bench_offline(bench.offline);
+  }
   if (*quantize_command) return run_quantize(quantize);
   return run_inspect(inspect);
 }

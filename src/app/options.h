@@ -20,8 +20,9 @@ struct ModelOptions {
   std::string model;  // a Hugging Face model directory
   int threads = 0;    // compute threads; 0: all CPUs of this process
   int page_size = 16;
-  double kv_gib = 0;  // memory for KV pages; 0: a quarter of what is available, no more than can be used
-  int replicas = 1;   // processes or threads that divide what is available
+  double kv_gib = 0;              // memory for KV pages; 0: a quarter of what is available, no more than can be used
+  int replicas = 1;               // processes or threads that divide what is available
+  std::string quantize = "none";  // or "q8_0", "q4_0": of the weights, at load
   std::string kv_dtype = "f32";
   double kv_host_gib = 0;  // memory for KV pages that were evicted; 0: none
   std::string kv_host_write_policy = "write_through";

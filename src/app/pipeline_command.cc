@@ -1,10 +1,10 @@
 // millrace pipeline check|draw FILE: a pipeline's file looked at without running it.
 #include <cstdio>
-#include <fstream>
 
 #include "app/backend.h"
 #include "app/commands.h"
 #include "app/library.h"
+#include "app/output.h"
 #include "pipeline/spec.h"
 #include "pipeline/supervisor.h"
 
@@ -34,16 +34,6 @@ void describe(const PipelineSpec& spec, const std::string& file) {
     if (stage.replicas > 1) std::printf(" x %d", stage.replicas);
     std::printf(" [%s%s%s]\n", stage.process.c_str(), stage.host.empty() ? "" : " on ", stage.host.c_str());
   }
-}
-
-Status write_text(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    std::fputs(text.c_str(), stdout);
-    return ok_status();
-  }
-  std::ofstream file(path, std::ios::binary);
-  if (!(file << text) || !file.flush()) return error(StatusCode::kUnavailable, "{}: cannot be written", path);
-  return ok_status();
 }
 
 }  // namespace

@@ -1,0 +1,84 @@
+// millrace bench serve: requests for any server with an OpenAI-compatible API, and what became of them.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "app/backend.h"
+#include "app/bench.h"
+#include "app/output.h"
+#include "base/json.h"
+#include "load/report.h"
+#include "pipeline/supervisor.h"
+
+namespace millrace {
+namespace {
+
+// What was asked for, beside the figures it gave.
+std::string about(const BenchServeOptions& o) {
+  std::string out = "{\"url\":";
+  json_append_string(out, o.url);
+  out += ",\"workload\":";
+  json_append_string(out, o.kind);
+  return out + fmt::format(R"(,"clients":{},"rate":{},"requests":{},"prompt_tokens":{},"tokens":{},"groups":{},)"
+                           R"("prefix_tokens":{},"seed":{},"chat":{}}})",
+                           o.generator.clients, o.workload.rate, o.workload.requests, o.workload.prompt_tokens,
+                           o.workload.answer_tokens, o.workload.groups, o.workload.prefix_tokens, o.workload.seed,
+                           o.endpoint == "chat");
+}
+
+// A line that is drawn again while a person looks on; nothing elsewhere.
+load::Progress counter(int64_t all) {
+  if (::isatty(STDERR_FILENO) == 0) return {};
+  return [all](int64_t done) {
+    std::fprintf(stderr, "\r%lld of %lld requests%s", static_cast<long long>(done), static_cast<long long>(all),
+                 done == all ? "\r\033[K" : "");
+    std::fflush(stderr);
+  };
+}
+
+Result<std::vector<load::Outcome>> measure(const BenchServeOptions& o, const load::GeneratorOptions& generator) {
+  load::WorkloadOptions wanted = o.workload;
+  ASSIGN_OR_RETURN(wanted.kind, load::parse_workload_kind(o.kind));
+  wanted.text = wanted.text || o.endpoint == "chat";
+  ASSIGN_OR_RETURN(const load::Workload workload, load::make_workload(wanted));
+  if (o.warmup > 0) {
+    load::WorkloadOptions before = wanted;
+    before.kind = load::WorkloadKind::kRandom;
+    before.requests = o.warmup;
+    before.rate = 0;
+    before.seed = ~wanted.seed;  // other prompts: the ones that count find nothing of theirs in a cache
+    ASSIGN_OR_RETURN(const load::Workload warm, load::make_workload(before));
+    ASSIGN_OR_RETURN(const auto ignored, load::run(generator, warm, {}));
+    (void)ignored;
+  }
+  return load::run(generator, workload, counter(static_cast<int64_t>(workload.requests.size())));
+}
+
+}  // namespace
+
+int run_bench_serve(const BenchServeOptions& o) {
+  const auto url = http::parse_url(o.url);
+  if (!url.ok()) return print_error(url.status()), kExitBadInput;
+  load::GeneratorOptions generator = o.generator;
+  generator.url = *url;
+  generator.chat = o.endpoint == "chat";
+  generator.timeout_ms = int64_t{o.timeout_s} * 1000;
+  const auto outcomes = measure(o, generator);
+  if (!outcomes.ok()) {
+    print_error(outcomes.status());
+    return outcomes.status().code() == StatusCode::kUnavailable ? 1 : kExitBadInput;
+  }
+  const load::Summary summary = load::summarize(*outcomes);
+  if (o.json != "-") std::fputs(load::to_text(summary).c_str(), stdout);
+  if (!o.json.empty()) {
+    if (Status s = write_text(o.json, load::to_json(summary, about(o), *outcomes)); !s.ok()) return print_error(s), 1;
+  }
+  if (!o.plot.empty()) {
+    const std::string title = fmt::format("{} requests to {}", o.kind, o.url);
+    if (Status s = write_text(o.plot, load::to_svg(summary, title, *outcomes)); !s.ok()) return print_error(s), 1;
+  }
+  return summary.failed == 0 ? 0 : 1;
+}
+
+}  // namespace millrace
