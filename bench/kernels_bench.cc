@@ -1,7 +1,8 @@
 // Speed of the kernels: GB/s of weights at one row (decode), GFLOP/s at many rows (prefill), attention in both shapes.
 // Usage: kernels_bench --benchmark_filter=avx2/BF16. A name is ISA / weights / N x K / rows / threads, or for attention
-// ISA / KV dtype / stored + new rows / threads.
+// ISA / KV dtype / head_dim / stored + new rows / threads.
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 
 #include "kernels/cpu/packed.h"
 #include "kernels/cpu/panel_linear.h"
@@ -49,17 +50,45 @@ void quantized_linear(benchmark::State& state, const PanelTable* table, DType dt
       benchmark::Counter(runs * 2e-9 * static_cast<double>(rows * n * k), benchmark::Counter::kIsRate);
 }
 
-// 8 kv heads of 64, two query heads each; `rows` new rows after `before` stored ones. s/token is the time that one
-// query row needs for one position it sees, B/token what that position takes in the pages.
-void attention(benchmark::State& state, Isa isa, DType dtype, int64_t before, int64_t rows, int threads) {
+// Asks for huge pages where the kernel gives them on request.
+void advise_huge(Buffer& buffer) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(buffer.data());
+  const std::uintptr_t first = (begin + 4095) / 4096 * 4096;
+  const std::uintptr_t last = (begin + buffer.size_bytes()) / 4096 * 4096;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
+// Pages as the runner lays them out: aligned, dense, handed out without order.
+struct AlignedKv {
+  AlignedKv(int64_t head_dim, int64_t length, DType dtype) : paged(16, 8, head_dim, {length}, 1, dtype) {
+    layer = paged.layer;
+    layer.page_stride_bytes = layer.page_bytes();
+    const auto bytes = static_cast<std::size_t>(layer.page_count * layer.page_stride_bytes);
+    k = Buffer(bytes);
+    v = Buffer(bytes);
+    advise_huge(k);
+    advise_huge(v);
+    std::memset(k.data(), 0, bytes);
+    std::memset(v.data(), 0, bytes);
+    layer.k = k.data();
+    layer.v = v.data();
+  }
+  PagedKv paged;
+  Buffer k, v;
+  KvLayer layer;
+};
+
+// 8 kv heads, two query heads each; `rows` new rows after `before` stored ones. s/token is the time that one query row
+// needs for one position it sees, B/token what that position takes in the pages, GB/s the two together.
+void attention(benchmark::State& state, Isa isa, DType dtype, int64_t dim, int64_t before, int64_t rows, int threads) {
   ThreadPool pool(threads);
   const std::unique_ptr<Ops> ops = make_ops(isa, pool);
-  PagedKv kv(16, 8, 64, {before + rows}, 1, dtype);
-  Matrix k = Matrix::random(before + rows, 8 * 64, 2);
-  Matrix q = Matrix::random(rows, 16 * 64, 3);
-  Matrix out(rows, 16 * 64);
-  const AttentionSequence all{0, before + rows, 0, kv.tables[0]};
-  const AttentionSequence step{0, rows, before, kv.tables[0]};
+  AlignedKv kv(dim, before + rows, dtype);
+  Matrix k = Matrix::random(before + rows, 8 * dim, 2);
+  Matrix q = Matrix::random(rows, 16 * dim, 3);
+  Matrix out(rows, 16 * dim);
+  const AttentionSequence all{0, before + rows, 0, kv.paged.tables[0]};
+  const AttentionSequence step{0, rows, before, kv.paged.tables[0]};
   ops->kv_store(kv.layer, {&all, 1}, k.rows(), k.rows());
   for (auto _ : state) {
     ops->attention(q.rows(), kv.layer, {&step, 1}, {.heads = 16, .scale = 0.125f}, out.rows());
@@ -67,9 +96,12 @@ void attention(benchmark::State& state, Isa isa, DType dtype, int64_t before, in
   }
   const double pairs = static_cast<double>(rows) * (static_cast<double>(before) + static_cast<double>(rows + 1) / 2);
   const double all_pairs = static_cast<double>(state.iterations()) * pairs;
-  state.counters["GFLOP/s"] = benchmark::Counter(all_pairs * 4e-9 * 16 * 64, benchmark::Counter::kIsRate);
+  const double bytes = static_cast<double>(2 * kv.layer.page_bytes()) / 16;
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(all_pairs * 4e-9 * 16 * static_cast<double>(dim), benchmark::Counter::kIsRate);
   state.counters["s/token"] = benchmark::Counter(all_pairs, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.counters["B/token"] = static_cast<double>(2 * kv.layer.page_bytes()) / 16;
+  state.counters["B/token"] = bytes;
+  if (rows == 1) state.counters["GB/s"] = benchmark::Counter(all_pairs * bytes * 1e-9, benchmark::Counter::kIsRate);
 }
 
 // The same shape: 512 rows of K and V into the pages.
@@ -131,10 +163,15 @@ void register_quantized(Isa isa, int threads) {
 }
 
 void register_attention(Isa isa, int threads) {
-  for (const auto& [before, rows] : {std::pair<int64_t, int64_t>{0, 512}, {16383, 1}, {1023, 1}, {127, 1}}) {
-    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
-      add(fmt::format("attention/{}/{}/{}+{}", isa_name(isa), dtype_name(dtype), before, rows), threads,
-          [=, before = before, rows = rows](benchmark::State& s) { attention(s, isa, dtype, before, rows, threads); });
+  for (int64_t dim : {64, 128}) {
+    for (const auto& [before, rows] :
+         {std::pair<int64_t, int64_t>{0, 512}, {0, 2048}, {16383, 1}, {2047, 1}, {1023, 1}, {127, 1}}) {
+      for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
+        add(fmt::format("attention/{}/{}/{}/{}+{}", isa_name(isa), dtype_name(dtype), dim, before, rows), threads,
+            [=, before = before, rows = rows](benchmark::State& s) {
+              attention(s, isa, dtype, dim, before, rows, threads);
+            });
+      }
     }
   }
 }

@@ -16,14 +16,19 @@
 //              weights: x = h + m + l, three bf16 numbers that hold all its bits (cut, not rounded); for each 32 of k,
 //              ascending from +0, one tile product each with h, m and l onto one f32 sum; then + bias, then + the old
 //              y. The tile product takes numbers below 2^-126 for zero, and an infinite weight gives NaN.
-//   rms_norm   lane l of 8 sums x[k] * x[k] over k = l, l+8, l+16, ... ascending, from +0 (positions past
-//              the end count as 0); the lanes are then added as ((0+1) + (2+3)) + ((4+5) + (6+7)).
-//   attention  per query row and head: key positions are visited in blocks of kAttentionBlock, aligned to position 0.
-//              A score is the dot product in lanes as in rms_norm, times the key's scale (int8), times scale. Per
-//              block: the maximum is raised, the accumulator and the sum are rescaled by exp(old - new), probabilities
-//              are summed in lanes, values are added with ascending position, each times its probability (int8: times
-//              the probability times the value's scale). Invisible positions are never read, so pages may hold anything
-//              there, NaN included. All of it is f32 arithmetic on stored values, which widen exactly.
+//   rms_norm   of squares: 4 W lanes, W = 8 (16 in avx512 and amx), lane l sums x[i]^2 over i = l, l + 4 W, ... from
+//              +0, ascending; what is left after the last whole group of 4 W goes to lanes 0 .. W-1 in turn. Then lanes
+//              l, l + W, l + 2 W and l + 3 W are added as (0+1) + (2+3); then, where W is 16, l and l + 8; then eight
+//              as ((0+1) + (2+3)) + ((4+5) + (6+7)).
+//   attention  per query row and head: key positions are visited in blocks of kAttentionBlock and ranges of
+//              kAttentionRange, both aligned to position 0. A score is one chain of additions over ascending d from +0,
+//              times the key's scale (int8), times scale. Per block: the maximum is raised; the accumulator and the sum
+//              are multiplied by exp(old - new); probabilities are summed in W lanes, W as above, lane l taking the
+//              positions l, l + W, ...; values are added with ascending position, each times its probability (int8:
+//              times the probability times the value's scale). A range begins with nothing; after it, its lanes are
+//              added as in rms_norm and its sums are added to those of the ranges before it, both scaled to the greater
+//              maximum. Invisible positions are never read, so pages may hold anything there, NaN included. All of it
+//              is f32 arithmetic on stored values, which widen exactly.
 // Different implementations agree to rounding (tests state the tolerance), not to the bit. "ref" sums in f64 with
 // ascending k and keeps the same promise. NaN in an element's inputs gives NaN in that element and in no other.
 //
@@ -44,7 +49,9 @@
 
 namespace millrace::kernels {
 
-inline constexpr int64_t kAttentionBlock = 32;  // key positions per softmax block: part of "the same bits"
+// Key positions per softmax block and per range of blocks that is summed apart: part of "the same bits".
+inline constexpr int64_t kAttentionBlock = 64;
+inline constexpr int64_t kAttentionRange = 512;
 inline constexpr int64_t kMaxHeadDim = 256;
 
 // `count` rows of `width` f32 elements; row r begins at data + r * stride. A column slice of a wider matrix (the q part

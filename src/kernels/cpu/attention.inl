@@ -1,228 +1,188 @@
 // Paged causal attention with an online softmax over fixed blocks of key positions (Milakov and Gimelshein,
-// "Online normalizer calculation for softmax", 2018). Blocks are aligned to position 0, so a query at position p meets
-// the same blocks in the same order whether it is a decode row or one of many rows of a prefill.
-// Included by kernels_<isa>.cc after elementwise.inl.
+// "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022), in fixed ranges of blocks
+// that may be computed apart. Blocks and ranges are aligned to position 0, so a query at position p meets the same
+// blocks in the same order whether it is a decode row or one of many rows of a prefill, and whoever computes its
+// ranges. Included by kernels_<isa>.cc after attention_tile.inl.
 
-constexpr int64_t kBlock = 32;  // ops.h: kAttentionBlock
-constexpr float kMinusInfinity = -__builtin_inff();
-
-// One query row and head, between blocks. The accumulator of head_dim floats lies in scratch.
-struct Query {
-  const float* q;
-  float* out;
-  float* acc;
-  int64_t position;
-  float maximum;
-  float sum;
+// The sum over the ranges so far of one query: acc and sum belong to e^(score - maximum). sum 0 where there was none.
+struct Total {
+  float* acc;  // [padded]
+  float* maximum;
+  float* sum;
 };
 
-// The keys and values of one block, position by position; entries outside [begin, end) are not set.
-struct Block {
-  int64_t first;  // position of entry 0
-  int64_t begin, end;
-  const char* k[kBlock];
-  const char* v[kBlock];
-  float k_scale[kBlock];  // of kI8 alone
-  float v_scale[kBlock];
-};
-
-// ---- how a stored element is read: all that depends on the dtype ----------------------------------------------------
-
-template <KvKind kind>
-static inline int64_t kv_bytes(int64_t count) {
-  return kind == KvKind::kF32 ? 4 * count : kind == KvKind::kI8 ? count : 2 * count;
+// total += the range's own (acc, maximum, sum). A range of which the query sees nothing, sum 0, changes no bit.
+static inline void add_range(Total total, const float* acc, float maximum, float sum_of_range, int64_t padded) {
+  if (sum_of_range == 0.0f) return;
+  if (*total.sum == 0.0f) {
+    for (int64_t d = 0; d < padded; d += kWidth) store(total.acc + d, load(acc + d));
+    *total.maximum = maximum;
+    *total.sum = sum_of_range;
+    return;
+  }
+  const float raised = maximum > *total.maximum ? maximum : *total.maximum;
+  const float old_factor = exp_one(*total.maximum - raised);
+  const float new_factor = exp_one(maximum - raised);
+  const V old_factors = set1(old_factor);
+  const V new_factors = set1(new_factor);
+  for (int64_t d = 0; d < padded; d += kWidth) {
+    store(total.acc + d, add(mul(load(total.acc + d), old_factors), mul(load(acc + d), new_factors)));
+  }
+  *total.maximum = raised;
+  *total.sum = *total.sum * old_factor + sum_of_range * new_factor;
 }
 
-// Eight elements, widened exactly. (kI8: without the scale.)
-template <KvKind kind>
-static inline V8 load_kv(const char* p) {
-  if constexpr (kind == KvKind::kI8) return load_int8(p);
-  if constexpr (kind == KvKind::kF16) return load_weights<WeightKind::kF16>(p);
-  if constexpr (kind == KvKind::kBF16) return load_weights<WeightKind::kBF16>(p);
-  return load_weights<WeightKind::kF32>(p);
-}
-
-// The first n, 0 < n < 8; the others are +0 and their memory is not touched.
-template <KvKind kind>
-static inline V8 load_kv_partial(const char* p, int64_t n) {
-  if constexpr (kind == KvKind::kF32) return load_partial(reinterpret_cast<const float*>(p), n);
-  char padded[16] = {};
-  __builtin_memcpy(padded, p, static_cast<uint64_t>(kv_bytes<kind>(n)));
-  return load_kv<kind>(padded);
-}
-
-template <KvKind kind>
-static void locate_block(const AttentionPart& part, int64_t first, int64_t from, int64_t to, Block& block) {
-  block.first = first;
-  block.begin = from > first ? from - first : 0;
-  block.end = to < first + kBlock ? to - first : kBlock;
-  const int64_t row_bytes = kv_bytes<kind>(part.head_dim);
-  const int64_t head_bytes = part.page_size * (row_bytes + (kind == KvKind::kI8 ? 4 : 0));
-  for (int64_t j = block.begin; j < block.end; ++j) {
-    const int64_t position = first + j;
-    const int64_t page = part.pages[position / part.page_size];
-    const int64_t slot = position % part.page_size;
-    const int64_t head = page * part.page_stride_bytes + part.kv_head * head_bytes;
-    block.k[j] = part.k + head + slot * row_bytes;
-    block.v[j] = part.v + head + slot * row_bytes;
-    if constexpr (kind == KvKind::kI8) {
-      const int64_t scale = head + part.page_size * row_bytes + slot * 4;
-      __builtin_memcpy(&block.k_scale[j], part.k + scale, 4);
-      __builtin_memcpy(&block.v_scale[j], part.v + scale, 4);
-    }
-  }
-}
-
-// ---- the sums -------------------------------------------------------------------------------------------------------
-
-// scores[0..4) = q . keys[0..4): the order of linear.
-template <KvKind kind>
-static inline void dot4(const float* q, const char* const* keys, int64_t dim, float* scores) {
-  V8 acc[4] = {zero(), zero(), zero(), zero()};
-  int64_t i = 0;
-  for (; i + 8 <= dim; i += 8) {
-    const V8 qv = load(q + i);
-    UNROLL for (int j = 0; j < 4; ++j) acc[j] = fma(qv, load_kv<kind>(keys[j] + kv_bytes<kind>(i)), acc[j]);
-  }
-  if (i < dim) {
-    const V8 qv = load_partial(q + i, dim - i);
-    UNROLL for (int j = 0; j < 4; ++j) {
-      acc[j] = fma(qv, load_kv_partial<kind>(keys[j] + kv_bytes<kind>(i), dim - i), acc[j]);
-    }
-  }
-  sum4(acc[0], acc[1], acc[2], acc[3], scores);
-}
-
-// acc[0..8 N) = acc * correction + sum over j of p[j] v[j], ascending j.
-template <KvKind kind, int N>
-static inline void add_values(const float* p, const char* const* v, int64_t offset, int64_t begin, int64_t end,
-                              V8 correction, float* acc) {
-  V8 sums[N];
-  UNROLL for (int i = 0; i < N; ++i) sums[i] = mul(load(acc + offset + 8 * i), correction);
-  for (int64_t j = begin; j < end; ++j) {
-    const V8 weight = set1(p[j]);
-    const char* row = v[j] + kv_bytes<kind>(offset);
-    UNROLL for (int i = 0; i < N; ++i) sums[i] = fma(weight, load_kv<kind>(row + kv_bytes<kind>(8 * i)), sums[i]);
-  }
-  UNROLL for (int i = 0; i < N; ++i) store(acc + offset + 8 * i, sums[i]);
-}
-
-template <KvKind kind>
-static inline void add_values_partial(const float* p, const char* const* v, int64_t offset, int64_t count,
-                                      int64_t begin, int64_t end, V8 correction, float* acc) {
-  V8 sums = mul(load_partial(acc + offset, count), correction);
-  for (int64_t j = begin; j < end; ++j) {
-    sums = fma(set1(p[j]), load_kv_partial<kind>(v[j] + kv_bytes<kind>(offset), count), sums);
-  }
-  store_partial(acc + offset, sums, count);
-}
-
-template <KvKind kind>
-static void add_block(const AttentionPart& part, const Block& block, Query& query) {
-  int64_t begin = block.begin;
-  const int64_t visible = query.position + 1 - block.first;  // entries at or before the query's own position
-  const int64_t end = visible < block.end ? visible : block.end;
-  if (part.window > 0) {
-    const int64_t oldest = query.position - part.window + 1 - block.first;
-    if (oldest > begin) begin = oldest;
-  }
-  if (begin >= end) return;
-
-  float scores[kBlock];
-  for (int64_t j = 0; j < kBlock; ++j) scores[j] = kMinusInfinity;
-  for (int64_t j = begin; j < end; j += 4) {
-    const char* keys[4];
-    float four[4];
-    for (int64_t i = 0; i < 4; ++i) keys[i] = block.k[j + i < end ? j + i : end - 1];
-    dot4<kind>(query.q, keys, part.head_dim, four);
-    for (int64_t i = 0; i < 4 && j + i < end; ++i) {
-      if constexpr (kind == KvKind::kI8) four[i] = four[i] * block.k_scale[j + i];
-      scores[j + i] = four[i] * part.scale;
-    }
-  }
-
-  float maximum = query.maximum;
-  for (int64_t j = begin; j < end; ++j) maximum = scores[j] > maximum ? scores[j] : maximum;
-  const float correction = exp_one(query.maximum - maximum);  // 0 for the first block: e^-infinity
-  V8 p[4];
-  UNROLL for (int i = 0; i < 4; ++i) {
-    p[i] = exp(sub(load(scores + 8 * i), set1(maximum)));
-    store(scores + 8 * i, p[i]);
-  }
-  query.sum = query.sum * correction + sum(add(add(p[0], p[1]), add(p[2], p[3])));
-  query.maximum = maximum;
-  if constexpr (kind == KvKind::kI8) {
-    for (int64_t j = begin; j < end; ++j) scores[j] = scores[j] * block.v_scale[j];
-  }
-
-  const V8 factor = set1(correction);
+// out = acc / sum.
+static inline void write_out(const float* acc, float sum_of_all, int64_t dim, float* out) {
+  const V divisor = set1(sum_of_all);
   int64_t d = 0;
-  for (; d + 64 <= part.head_dim; d += 64) add_values<kind, 8>(scores, block.v, d, begin, end, factor, query.acc);
-  for (; d + 32 <= part.head_dim; d += 32) add_values<kind, 4>(scores, block.v, d, begin, end, factor, query.acc);
-  for (; d + 8 <= part.head_dim; d += 8) add_values<kind, 1>(scores, block.v, d, begin, end, factor, query.acc);
-  if (d < part.head_dim) {
-    add_values_partial<kind>(scores, block.v, d, part.head_dim - d, begin, end, factor, query.acc);
+  for (; d + kWidth <= dim; d += kWidth) store(out + d, div(load(acc + d), divisor));
+  if (d < dim) store_partial(out + d, div(load(acc + d), divisor), dim - d);
+}
+
+// ---- one part -------------------------------------------------------------------------------------------------------
+
+static inline int64_t whole_vectors(int64_t count) { return (count + kWidth - 1) / kWidth * kWidth; }
+
+// Row and head of query i of a part.
+static inline int64_t query_row(const AttentionPart& part, int64_t i) {
+  return part.row_begin + i / (part.head_end - part.head_begin);
+}
+static inline int64_t query_head(const AttentionPart& part, int64_t i) {
+  return part.head_begin + i % (part.head_end - part.head_begin);
+}
+
+struct Part {
+  Queries w;
+  float* keys;
+  float* values;
+  float* total_acc;
+  float* total_maximum;
+  float* total_sum;
+  int64_t position[kAttentionQueries];
+};
+
+static inline void begin_range(Part& p) {
+  for (int64_t i = 0; i < p.w.count; ++i) p.w.maximum[i] = kMinusInfinity;
+  for (int64_t i = 0; i < p.w.count * kWidth; i += kWidth) store(p.w.sums + i, zero());
+  for (int64_t i = 0; i < p.w.count * p.w.padded; i += kWidth) store(p.w.acc + i, zero());
+}
+
+static inline void end_range(Part& p) {
+  for (int64_t i = 0; i < p.w.count; ++i) {
+    add_range({p.total_acc + i * p.w.padded, p.total_maximum + i, p.total_sum + i}, p.w.acc + i * p.w.padded,
+              p.w.maximum[i], sum(load(p.w.sums + i * kWidth)), p.w.padded);
   }
 }
 
-// At most kAttentionQueries queries: (row_end - row_begin) * group.
-template <KvKind kind>
-static void attend_queries(const AttentionPart& part, int64_t row_begin, int64_t row_end, int64_t head_begin,
-                           int64_t head_end) {
-  Query queries[kAttentionQueries];
-  int64_t count = 0;
-  for (int64_t row = row_begin; row < row_end; ++row) {
-    for (int64_t head = head_begin; head < head_end; ++head) {
-      float* acc = part.scratch + count * part.head_dim;
-      for (int64_t d = 0; d < part.head_dim; ++d) acc[d] = 0.0f;
-      queries[count++] = {part.q + row * part.q_stride + head * part.head_dim,
-                          part.out + row * part.out_stride + head * part.head_dim,
-                          acc,
-                          part.position + (row - part.row_begin),
-                          kMinusInfinity,
-                          0.0f};
-    }
-  }
-  int64_t oldest = part.window > 0 ? queries[0].position - part.window + 1 : 0;
-  if (oldest < 0) oldest = 0;
-  const int64_t length = queries[count - 1].position + 1;
-  Block block;
-  for (int64_t first = oldest / kBlock * kBlock; first < length; first += kBlock) {
-    locate_block<kind>(part, first, oldest, length, block);
-    for (int64_t i = 0; i < count; ++i) add_block<kind>(part, block, queries[i]);
-  }
+// Lays the scratch out and packs the queries.
+static inline void begin_part(const AttentionPart& part, Part& p) {
+  const int64_t count = (part.row_end - part.row_begin) * (part.head_end - part.head_begin);
+  const int64_t padded = whole_vectors(part.head_dim);
+  float* next = part.scratch;
+  const auto take = [&](int64_t floats) {
+    float* at = next;
+    next += (floats + 15) / 16 * 16;
+    return at;
+  };
+  float* q = take(count * part.head_dim);
+  p.keys = take(kBlock * part.head_dim);
+  p.values = take(kBlock * padded);
+  p.w = {count,
+         part.head_dim,
+         padded,
+         p.position,
+         q,
+         take(count * padded),
+         take(count),
+         take(count * kWidth),
+         p.keys,
+         p.values,
+         take(kTile * kBlock)};
+  p.total_acc = take(count * padded);
+  p.total_maximum = take(count);
+  p.total_sum = take(count);
   for (int64_t i = 0; i < count; ++i) {
-    const V8 sum = set1(queries[i].sum);
-    int64_t d = 0;
-    for (; d + 8 <= part.head_dim; d += 8) store(queries[i].out + d, div(load(queries[i].acc + d), sum));
-    const int64_t n = part.head_dim - d;
-    if (n > 0) store_partial(queries[i].out + d, div(load_partial(queries[i].acc + d, n), sum), n);
+    p.position[i] = part.position + (query_row(part, i) - part.row_begin);
+    p.total_sum[i] = 0.0f;
+    const float* from = part.q + query_row(part, i) * part.q_stride + query_head(part, i) * part.head_dim;
+    const int64_t tile = i / kTile * kTile;
+    const int64_t height = count - tile < kTile ? count - tile : kTile;
+    for (int64_t d = 0; d < part.head_dim; ++d) q[tile * part.head_dim + d * height + (i - tile)] = from[d];
   }
 }
 
 template <KvKind kind>
-static void attend_all(const AttentionPart& part) {
-  const int64_t heads = part.group < kAttentionQueries ? part.group : kAttentionQueries;
-  const int64_t rows = kAttentionQueries / heads;
-  const int64_t first_head = part.kv_head * part.group;
-  for (int64_t row = part.row_begin; row < part.row_end; row += rows) {
-    const int64_t row_end = row + rows < part.row_end ? row + rows : part.row_end;
-    for (int64_t head = 0; head < part.group; head += heads) {
-      const int64_t head_end = head + heads < part.group ? head + heads : part.group;
-      attend_queries<kind>(part, row, row_end, first_head + head, first_head + head_end);
+static void attend_part(const AttentionPart& part) {
+  Part p = {};
+  begin_part(part, p);
+  int64_t from = part.window > 0 ? p.position[0] - part.window + 1 : 0;
+  if (from < part.key_begin) from = part.key_begin;
+  int64_t to = p.position[p.w.count - 1] + 1;
+  if (to > part.key_end) to = part.key_end;
+  Block blocks[2];
+  int64_t first = from / kBlock * kBlock;
+  locate_block<kind>(part, first, from, to, blocks[0]);
+  begin_range(p);
+  for (int64_t turn = 0; first < to; first += kBlock, turn ^= 1) {
+    if (first % kAttentionRangeKeys == 0 && first > from) {
+      end_range(p);
+      begin_range(p);
     }
+    const Block& block = blocks[turn];
+    const bool more = first + kBlock < to;
+    if (more) locate_block<kind>(part, first + kBlock, from, to, blocks[turn ^ 1]);
+    if (p.w.count <= kDirectQueries) {
+      const Walk walk{&block, more ? &blocks[turn ^ 1] : nullptr, kv_bytes<kind>(part.head_dim)};
+      run_direct_of<kind, kDirectQueries>(part, walk, p.w);
+      continue;
+    }
+    load_block<kind>(block, part.head_dim, p.w.padded, p.keys, p.values);
+    for (int64_t query = 0; query < p.w.count; query += kTile) {
+      run_tile_of<kTile>(p.w.count - query, part, block, p.w, query);
+    }
+  }
+  end_range(p);
+  for (int64_t i = 0; i < p.w.count; ++i) {
+    const float* acc = p.total_acc + i * p.w.padded;
+    if (part.partial == nullptr) {
+      write_out(acc, p.total_sum[i], part.head_dim,
+                part.out + query_row(part, i) * part.out_stride + query_head(part, i) * part.head_dim);
+      continue;
+    }
+    float* to_partial = part.partial + i * kAttentionPartial;
+    for (int64_t d = 0; d < p.w.padded; d += kWidth) store(to_partial + d, load(acc + d));
+    to_partial[kAttentionMaxHeadDim] = p.total_maximum[i];
+    to_partial[kAttentionMaxHeadDim + 1] = p.total_sum[i];
   }
 }
 
 static void attention(const AttentionPart& part) {
   switch (part.kind) {
     case KvKind::kF32:
-      return attend_all<KvKind::kF32>(part);
+      return attend_part<KvKind::kF32>(part);
     case KvKind::kF16:
-      return attend_all<KvKind::kF16>(part);
+      return attend_part<KvKind::kF16>(part);
     case KvKind::kBF16:
-      return attend_all<KvKind::kBF16>(part);
+      return attend_part<KvKind::kBF16>(part);
     case KvKind::kI8:
-      return attend_all<KvKind::kI8>(part);
+      return attend_part<KvKind::kI8>(part);
+  }
+}
+
+// The ranges of a part that was computed apart, in ascending order, as end_range would have met them.
+static void merge_ranges(const AttentionPart& part, const float* partials, int64_t ranges, int64_t stride) {
+  const int64_t padded = whole_vectors(part.head_dim);
+  const int64_t count = (part.row_end - part.row_begin) * (part.head_end - part.head_begin);
+  for (int64_t i = 0; i < count; ++i) {
+    alignas(64) float acc[kAttentionMaxHeadDim];
+    float maximum = kMinusInfinity;
+    float sum_of_all = 0.0f;
+    for (int64_t r = 0; r < ranges; ++r) {
+      const float* one = partials + r * stride + i * kAttentionPartial;
+      add_range({acc, &maximum, &sum_of_all}, one, one[kAttentionMaxHeadDim], one[kAttentionMaxHeadDim + 1], padded);
+    }
+    write_out(acc, sum_of_all, part.head_dim,
+              part.out + query_row(part, i) * part.out_stride + query_head(part, i) * part.head_dim);
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/checks.h"
+#include "kernels/cpu/attention_run.h"
 #include "kernels/cpu/cpu_linear.h"
 #include "kernels/cpu/panel_linear.h"
 #include "kernels/cpu/tiles.h"
@@ -14,24 +15,25 @@
 namespace millrace::kernels {
 namespace {
 
-// Below these amounts of work a loop runs on the calling thread: waking a sleeping thread costs some microseconds.
-constexpr int64_t kInlineProducts = 64 * 1024;
+// Below this amount of work a loop runs on the calling thread: waking a sleeping thread costs some microseconds.
 constexpr int64_t kInlineElements = 16 * 1024;
-KvKind kv_kind(DType type) {
-  if (type == DType::kF16) return KvKind::kF16;
-  if (type == DType::kBF16) return KvKind::kBF16;
-  return type == DType::kI8 ? KvKind::kI8 : KvKind::kF32;
-}
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
+std::vector<Buffer> make_scratch(const ThreadPool& pool) {
+  std::vector<Buffer> scratch;
+  for (int i = 0; i < pool.size(); ++i) scratch.emplace_back(kAttentionScratch * sizeof(float));
+  return scratch;
+}
 
 class CpuOps final : public Ops {
  public:
   CpuOps(std::string_view name, const KernelTable& table, ThreadPool& pool)
-      : name_(name), table_(table), pool_(pool), panels_(panel_table(name), pool), linear_(table.linear, pool) {
-    for (int i = 0; i < pool.size(); ++i) scratch_.emplace_back(kAttentionScratch * sizeof(float));
-  }
+      : name_(name),
+        table_(table),
+        pool_(pool),
+        panels_(panel_table(name), pool),
+        linear_(table.linear, pool),
+        scratch_(make_scratch(pool)),
+        attention_(table, pool, scratch_) {}
 
   std::string_view name() const override { return name_; }
 
@@ -109,26 +111,7 @@ class CpuOps final : public Ops {
   void attention(ConstRows q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
                  const AttentionParams& params, Rows out) override {
     check_attention(q, kv, sequences, params, out);
-    const int64_t group = params.heads / kv.kv_heads;
-    const int64_t rows_per_part = std::max<int64_t>(1, kAttentionQueries / group);
-    int64_t products = 0;
-    attention_parts_.clear();
-    for (const AttentionSequence& s : sequences) {
-      products += s.row_count * (s.kv_length_before + s.row_count) * q.width;
-      // The last rows see most keys: they go first, so that no thread is left with a long part at the end.
-      for (int64_t row = round_up(s.row_count, rows_per_part) - rows_per_part; row >= 0; row -= rows_per_part) {
-        for (int64_t head = 0; head < kv.kv_heads; ++head) {
-          attention_parts_.push_back({&s, row, std::min(s.row_count, row + rows_per_part), head});
-        }
-      }
-    }
-    const int64_t count = static_cast<int64_t>(attention_parts_.size());
-    pool_.parallel_for(count, products < kInlineProducts ? std::max<int64_t>(count, 1) : 1,
-                       [&](int64_t begin, int64_t end, int worker) {
-                         for (int64_t i = begin; i < end; ++i) {
-                           attend(q, kv, attention_parts_[static_cast<std::size_t>(i)], params, group, out, worker);
-                         }
-                       });
+    attention_(q, kv, sequences, params, out);
   }
 
   void argmax(ConstRows x, std::span<int32_t> indices) override {
@@ -138,14 +121,6 @@ class CpuOps final : public Ops {
   }
 
  private:
-  struct AttentionRange {
-    const AttentionSequence* sequence;
-    int64_t row_begin, row_end;  // within the sequence
-    int64_t kv_head;
-  };
-
-  float* scratch(int worker) { return scratch_[static_cast<std::size_t>(worker)].as<float>().data(); }
-
   // A small weight (bias, norm) as f32; valid until the next call.
   const float* widened(const TensorView& weight) {
     widened_.resize(static_cast<std::size_t>(weight.shape.elements()));
@@ -161,32 +136,6 @@ class CpuOps final : public Ops {
     });
   }
 
-  void attend(const ConstRows& q, const KvLayer& kv, const AttentionRange& range, const AttentionParams& params,
-              int64_t group, const Rows& out, int worker) {
-    const AttentionSequence& s = *range.sequence;
-    table_.attention({
-        .q = q.data,
-        .q_stride = q.stride,
-        .out = out.data,
-        .out_stride = out.stride,
-        .k = static_cast<const char*>(kv.k),
-        .v = static_cast<const char*>(kv.v),
-        .kind = kv_kind(kv.dtype),
-        .pages = s.pages.data(),
-        .page_size = kv.page_size,
-        .page_stride_bytes = kv.page_stride_bytes,
-        .head_dim = kv.head_dim,
-        .kv_head = range.kv_head,
-        .group = group,
-        .row_begin = s.row_begin + range.row_begin,
-        .row_end = s.row_begin + range.row_end,
-        .position = s.kv_length_before + range.row_begin,
-        .window = params.window,
-        .scale = params.scale,
-        .scratch = scratch(worker),
-    });
-  }
-
   std::string_view name_;
   const KernelTable& table_;
   ThreadPool& pool_;
@@ -194,7 +143,7 @@ class CpuOps final : public Ops {
   CpuLinear linear_;             // products with all others
   std::vector<Buffer> scratch_;  // one per worker
   std::vector<float> widened_;
-  std::vector<AttentionRange> attention_parts_;
+  AttentionRun attention_;
 };
 
 }  // namespace

@@ -16,7 +16,19 @@ namespace millrace::kernels {
 
 enum class KvKind : int { kF32, kF16, kBF16, kI8 };
 
-// Query rows [row_begin, row_end) of one sequence times the query heads of one kv head.
+inline constexpr int64_t kAttentionBlockKeys = 64;   // ops.h: kAttentionBlock
+inline constexpr int64_t kAttentionRangeKeys = 512;  // ops.h: kAttentionRange
+inline constexpr int64_t kAttentionMaxHeadDim = 256;
+// Query rows times heads that one part may hold. They share the keys and values that were brought into scratch, which
+// costs as much as 4 queries or so.
+inline constexpr int64_t kAttentionQueries = 96;
+inline constexpr int64_t kAttentionPartial = kAttentionMaxHeadDim + 16;  // floats that a query leaves in `partial`
+inline constexpr int64_t kAttentionScratch =
+    2 * kAttentionMaxHeadDim * kAttentionBlockKeys + kAttentionQueries * (3 * kAttentionMaxHeadDim + 32) + 2048;
+
+// Query rows [row_begin, row_end) of one sequence times query heads [head_begin, head_end) of one kv head: at most
+// kAttentionQueries; over the keys of positions [key_begin, key_end), both multiples of kAttentionRangeKeys but the
+// end.
 struct AttentionPart {
   const float* q;  // row 0 of the batch, head 0
   int64_t q_stride;
@@ -27,16 +39,17 @@ struct AttentionPart {
   KvKind kind;
   const int32_t* pages;
   int64_t page_size, page_stride_bytes, head_dim;
-  int64_t kv_head, group;      // query heads kv_head * group ... + group - 1
+  int64_t kv_head;
+  int64_t head_begin, head_end;
   int64_t row_begin, row_end;  // rows of the batch
   int64_t position;            // of row_begin
+  int64_t key_begin, key_end;
   int64_t window;
   float scale;
   float* scratch;  // kAttentionScratch floats, 64-byte aligned
+  // Null: out is written. Else kAttentionPartial floats a query, for merge_ranges: the sums over these keys alone.
+  float* partial;
 };
-
-inline constexpr int64_t kAttentionQueries = 32;  // query rows times heads worked on together, sharing loaded keys
-inline constexpr int64_t kAttentionScratch = kAttentionQueries * (256 + 8);
 
 struct KernelTable {
   const LinearKernel* linear[3];  // by WeightKind
@@ -48,6 +61,8 @@ struct KernelTable {
   // One row of heads; `half` pairs per head.
   void (*rope)(float* x, int64_t width, int64_t head_dim, const float* cos, const float* sin, int64_t half);
   void (*attention)(const AttentionPart&);
+  // Writes out from the partials of `ranges` ranges, those of the next range `stride` floats further on.
+  void (*merge_ranges)(const AttentionPart&, const float* partials, int64_t ranges, int64_t stride);
   int32_t (*argmax)(const float* x, int64_t count);
 };
 

@@ -15,6 +15,9 @@ namespace {
 #include "kernels/cpu/linear_vec_avx2.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/elementwise.inl"
+#include "kernels/cpu/attention_block.inl"
+#include "kernels/cpu/attention_tile.inl"
+#include "kernels/cpu/attention_direct.inl"
 #include "kernels/cpu/attention.inl"
 // clang-format on
 
@@ -28,6 +31,7 @@ extern const KernelTable kAvx2Kernels = {
     .swiglu = swiglu,
     .rope = rope,
     .attention = attention,
+    .merge_ranges = merge_ranges,
     .argmax = argmax,
 };
 

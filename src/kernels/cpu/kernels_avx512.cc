@@ -2,6 +2,7 @@
 // must not do. No include but the table and the intrinsics.
 #if defined(__x86_64__)
 #if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 says it of the intrinsics' own "undefined" vectors
 #endif
 #include <immintrin.h>
@@ -17,8 +18,15 @@ namespace {
 #include "kernels/cpu/vec_avx2.inl"
 #include "kernels/cpu/linear_vec_avx512.inl"
 #include "kernels/cpu/linear.inl"
+
+namespace wide {
+#include "kernels/cpu/vec_avx512.inl"
 #include "kernels/cpu/elementwise.inl"
+#include "kernels/cpu/attention_block.inl"
+#include "kernels/cpu/attention_tile.inl"
+#include "kernels/cpu/attention_direct.inl"
 #include "kernels/cpu/attention.inl"
+}  // namespace wide
 // clang-format on
 
 }  // namespace
@@ -26,12 +34,13 @@ namespace {
 extern const KernelTable kAvx512Kernels = {
     .linear = {&kLinearF32, &kLinearF16, &kLinearBF16},
     .widen = widen,
-    .rms_norm = rms_norm,
-    .add = add_rows,
-    .swiglu = swiglu,
-    .rope = rope,
-    .attention = attention,
-    .argmax = argmax,
+    .rms_norm = wide::rms_norm,
+    .add = wide::add_rows,
+    .swiglu = wide::swiglu,
+    .rope = wide::rope,
+    .attention = wide::attention,
+    .merge_ranges = wide::merge_ranges,
+    .argmax = wide::argmax,
 };
 
 }  // namespace millrace::kernels

@@ -11,6 +11,9 @@ namespace {
 #include "kernels/cpu/linear_vec_generic.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/elementwise.inl"
+#include "kernels/cpu/attention_block.inl"
+#include "kernels/cpu/attention_tile.inl"
+#include "kernels/cpu/attention_direct.inl"
 #include "kernels/cpu/attention.inl"
 // clang-format on
 
@@ -24,6 +27,7 @@ extern const KernelTable kGenericKernels = {
     .swiglu = swiglu,
     .rope = rope,
     .attention = attention,
+    .merge_ranges = merge_ranges,
     .argmax = argmax,
 };
 

@@ -7,6 +7,10 @@ typedef int32_t I4 __attribute__((vector_size(16)));
 struct V8 {
   F4 lo, hi;
 };
+using V = V8;
+constexpr int64_t kWidth = 8;
+constexpr int kTile = 3;           // query rows of an attention tile. 16 registers of half the width
+constexpr int kDirectQueries = 3;  // most query rows that read keys and values from the pages themselves
 
 static inline F4 set4(float x) { return F4{x, x, x, x}; }
 static inline V8 zero() { return {set4(0.0f), set4(0.0f)}; }
@@ -27,14 +31,9 @@ static inline F4 select4(I4 mask, F4 a, F4 b) { return (F4)((mask & (I4)a) | (~m
 // The second operand where either is NaN.
 static inline V8 max(V8 a, V8 b) { return {select4(a.lo > b.lo, a.lo, b.lo), select4(a.hi > b.hi, a.hi, b.hi)}; }
 static inline V8 min(V8 a, V8 b) { return {select4(a.lo < b.lo, a.lo, b.lo), select4(a.hi < b.hi, a.hi, b.hi)}; }
-// Adding 1.5 * 2^23 leaves no fraction bits; ties go to even. For |a| < 2^22.
-static inline V8 round_nearest(V8 a) {
-  const F4 magic = set4(12582912.0f);
-  return {(a.lo + magic) - magic, (a.hi + magic) - magic};
-}
-static inline F4 power_of_two4(F4 n) { return (F4)((__builtin_convertvector(n, I4) + 127) << 23); }
-// 2^n for whole n in [-126, 127].
-static inline V8 power_of_two(V8 n) { return {power_of_two4(n.lo), power_of_two4(n.hi)}; }
+static inline F4 power_of_two4(F4 shifted) { return (F4)(((I4)shifted << 23) + 0x3f800000); }
+// 2^n, n whole in [-126, 127], from the sum n + 1.5 * 2^23: the low bits of it are n.
+static inline V8 power_of_two(V8 shifted) { return {power_of_two4(shifted.lo), power_of_two4(shifted.hi)}; }
 // a where not (x < limit), so also where x is NaN; else +0.
 static inline V8 zero_where_less(V8 a, V8 x, V8 limit) {
   return {(F4)(~(x.lo < limit.lo) & (I4)a.lo), (F4)(~(x.hi < limit.hi) & (I4)a.hi)};
@@ -58,7 +57,9 @@ typedef int16_t W8 __attribute__((vector_size(16)));
 typedef int8_t B16 __attribute__((vector_size(16)));
 typedef int64_t L2 __attribute__((vector_size(16)));
 
-static inline I4 pair_first4(W8 low, W8 high) { return (I4)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11); }
+static inline I4 pair_first4(W8 low, W8 high) {
+  return (I4)__builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11);
+}
 static inline I4 pair_last4(W8 low, W8 high) {
   return (I4)__builtin_shufflevector(low, high, 4, 12, 5, 13, 6, 14, 7, 15);
 }
@@ -110,4 +111,57 @@ static inline void sum4(V8 a, V8 b, V8 c, V8 d, float* out) {
   out[1] = sum(b);
   out[2] = sum(c);
   out[3] = sum(d);
+}
+// Of lanes that are no NaN.
+static inline float largest(V8 a) {
+  const F4 b = select4(a.lo > a.hi, a.lo, a.hi);
+  const float c = b[0] > b[1] ? b[0] : b[1];
+  const float d = b[2] > b[3] ? b[2] : b[3];
+  return c > d ? c : d;
+}
+
+// ---- eight rows at a time, four bytes of each to a lane -------------------------------------------------------------
+
+static inline F4 row4(const char* row) {
+  F4 a;
+  __builtin_memcpy(&a, row, sizeof a);
+  return a;
+}
+
+static inline void transpose4(const char* const* rows, int64_t offset, F4 (&units)[4]) {
+  const F4 a = row4(rows[0] + offset);
+  const F4 b = row4(rows[1] + offset);
+  const F4 c = row4(rows[2] + offset);
+  const F4 d = row4(rows[3] + offset);
+  const F4 low_ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const F4 low_cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const F4 high_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const F4 high_cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  units[0] = __builtin_shufflevector(low_ab, low_cd, 0, 1, 4, 5);
+  units[1] = __builtin_shufflevector(low_ab, low_cd, 2, 3, 6, 7);
+  units[2] = __builtin_shufflevector(high_ab, high_cd, 0, 1, 4, 5);
+  units[3] = __builtin_shufflevector(high_ab, high_cd, 2, 3, 6, 7);
+}
+
+// units[u], lane l = the bytes offset + 4 u .. + 3 of rows[l].
+static inline void transpose_rows(const char* const* rows, int64_t offset, V8 (&units)[4]) {
+  F4 lo[4], hi[4];
+  transpose4(rows, offset, lo);
+  transpose4(rows + 4, offset, hi);
+  for (int u = 0; u < 4; ++u) units[u] = {lo[u], hi[u]};
+}
+
+template <KvKind kind, int index>
+static inline F4 widen_unit4(F4 unit) {
+  const I4 bits = (I4)unit;
+  if constexpr (kind == KvKind::kF32) return unit;
+  if constexpr (kind == KvKind::kI8) return __builtin_convertvector((bits << (24 - 8 * index)) >> 24, F4);
+  if constexpr (kind == KvKind::kBF16) return (F4)(index == 0 ? bits << 16 : bits & static_cast<int>(0xffff0000u));
+  return widen_f16(index == 0 ? bits & 0xffff : (bits >> 16) & 0xffff);
+}
+
+// Element `index` of the 1, 2 or 4 that lie in each lane, widened exactly.
+template <KvKind kind, int index>
+static inline V8 widen_unit(V8 unit) {
+  return {widen_unit4<kind, index>(unit.lo), widen_unit4<kind, index>(unit.hi)};
 }
