@@ -16,6 +16,12 @@
 //              weights: x = h + m + l, three bf16 numbers that hold all its bits (cut, not rounded); for each 32 of k,
 //              ascending from +0, one tile product each with h, m and l onto one f32 sum; then + bias, then + the old
 //              y. The tile product takes numbers below 2^-126 for zero, and an infinite weight gives NaN.
+//              Of quantized weights, in all but ref: each row of x is quantized too, by 32 elements: dx = max |x| / 127
+//              in f32, q = x * (127 / max |x|) to the nearest integer, ties to even; the products of integers are
+//              summed exactly; per block of 32 of k, ascending from +0, sum = (dw * dx) * isum + sum, fused in avx2,
+//              avx512 and amx, which therefore agree to the bit. kernels/cpu/panel_table.h has the types with blocks of
+//              256 and the rest. A block of x with a NaN or an infinity gives NaN in all of that row. ref reads the
+//              blocks as floats and sums in f64 with x as it is.
 //   rms_norm   of squares: 4 W lanes, W = 8 (16 in avx512 and amx), lane l sums x[i]^2 over i = l, l + 4 W, ... from
 //              +0, ascending; what is left after the last whole group of 4 W goes to lanes 0 .. W-1 in turn. Then lanes
 //              l, l + W, l + 2 W and l + 3 W are added as (0+1) + (2+3); then, where W is 16, l and l + 8; then eight
