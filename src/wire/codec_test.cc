@@ -1,5 +1,6 @@
 #include "wire/codec.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -137,7 +138,7 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   std::string frame = bytes_of(AbortRequest{ReqId{7}});
   std::string wrong_version = frame;
   wrong_version[2] = 9;
-  expect_message(wrong_version, "wire version 9; wanted 3");
+  expect_message(wrong_version, fmt::format("wire version 9; wanted {}", kWireVersion));
   std::string wrong_type = frame;
   wrong_type[4] = 77;
   expect_message(wrong_type, "message type 77 is unknown");
@@ -145,11 +146,11 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   unknown_field[7] = 33;
   expect_message(unknown_field, "field 33 is unknown");
   // A batch without deltas from a replica that has no number of 32 bits.
-  expect_message(std::string("\x83\x00\x03\x01\x02\x02\x82\x01\x90\x02\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 19),
+  expect_message(std::string("\x83\x00\x04\x01\x02\x02\x82\x01\x90\x02\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 19),
                  "4294967296 is out of range");
   // An array that declares 4 billion deltas in a ten-byte frame.
-  expect_message(std::string("\x83\x00\x03\x01\x02\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
-  expect_message(std::string("\x83\x00\x03\x01\x02\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");
+  expect_message(std::string("\x83\x00\x04\x01\x02\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
+  expect_message(std::string("\x83\x00\x04\x01\x02\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");
 }
 
 TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
