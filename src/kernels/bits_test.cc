@@ -96,6 +96,66 @@ TEST_P(BitsTest, LinearAcrossBlocks) {
   }
 }
 
+// Packed for the implementation, weights give what they give as a file holds them. The sizes leave ragged ends: panels
+// of one and of two halves, k that is no whole tile; 1100 is beyond a block of k in every order.
+TEST_P(BitsTest, LinearOfPackedWeights) {
+  uint64_t seed = 200;
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 32}, {17, 33}, {70, 515}, {97, 1100}, {40, 0}}) {
+      SCOPED_TRACE(fmt::format("N {} K {} {}", n, k, dtype_name(dtype)));
+      const Weights w({n, k}, dtype, ++seed, 2);
+      const Result<Weight> packed = pack_weight(GetParam(), w.view, *pools_[2]);
+      ASSERT_TRUE(packed.ok()) << packed.status().to_string();
+      Matrix x = Matrix::random(40, k, ++seed);
+      for (int64_t rows : {1, 3, 6, 7, 16, 17, 40}) {
+        Matrix plain(rows, n), of_packed(rows, n, 1);
+        ops_[0]->linear(x.rows().slice(0, rows), w.view, plain.rows());
+        ops_[3]->linear(x.rows().slice(0, rows), *packed, of_packed.rows());
+        ASSERT_TRUE(same_rows(plain, 0, of_packed, 0, rows)) << rows << " rows";
+        EXPECT_TRUE(of_packed.gaps_untouched());
+      }
+      if (k == 0) continue;
+      std::vector<int32_t> ids(static_cast<std::size_t>(n));
+      std::iota(ids.begin(), ids.end(), 0);
+      Matrix embedded(n, k, 1);
+      ops_[1]->embedding(*packed, ids, embedded.rows());
+      for (int64_t i = 0; i < n * k; ++i) ASSERT_EQ(embedded.at(i / k, i % k), w.get(i));
+    }
+  }
+}
+
+// A row that overflows or is no number changes no bit of the rows beside it, in the same tile or another.
+TEST_P(BitsTest, LinearBesideNanAndInfinity) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const int64_t rows = 34, k = 70, n = 37;
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const Weights w({n, k}, dtype, 7, 2);
+    Matrix x = Matrix::random(rows, k, 8);
+    Matrix clean(rows, n);
+    ops_[0]->linear(x.rows(), w.view, clean.rows());
+    for (const float bad : {kNan, kInfinity, -kInfinity, std::numeric_limits<float>::max()}) {
+      Matrix spoilt = x;
+      for (int64_t row : {0, 5, 16, 33}) spoilt.at(row, row) = spoilt.at(row, k - 1) = bad;
+      Matrix y(rows, n);
+      ops_[1]->linear(spoilt.rows(), w.view, y.rows());
+      for (int64_t r = 0; r < rows; ++r) {
+        if (r != 0 && r != 5 && r != 16 && r != 33) {
+          ASSERT_TRUE(same_rows(y, r, clean, r, 1)) << "row " << r << " beside " << bad;
+          continue;
+        }
+        for (int64_t j = 0; j < n; ++j) {
+          const double sum = double{bad} * double{w.get(j * k + r)} + double{bad} * double{w.get(j * k + k - 1)};
+          if (std::isinf(bad) && !std::isnan(sum)) {
+            EXPECT_EQ(y.at(r, j), sum);
+          } else if (!std::isfinite(bad)) {
+            EXPECT_TRUE(std::isnan(y.at(r, j)));
+          }
+        }
+      }
+    }
+  }
+}
+
 // The element depends on its own weight row alone: the same row of W at another place and address, in a smaller W.
 TEST_P(BitsTest, LinearColumnsInEveryPlace) {
   const int64_t k = 83;

@@ -17,14 +17,17 @@
 namespace millrace::kernels {
 namespace {
 
-constexpr int64_t kRows = 16;          // of a tile
-constexpr int64_t kDepth = 32;         // of k in one tile of weights
-constexpr int64_t kParts = 3;          // of an x
-constexpr int64_t kBlockRows = 256;    // sums of a part: 256 x 512 f32 = 512 KiB, in the level-2 cache
-constexpr int64_t kBlockPanels = 16;   // of 32 columns
-constexpr int64_t kBlockSteps = 4;     // of k: two tiles of x in three parts are 24 KiB, in the level-1 cache
-constexpr int64_t kAheadBytes = 8192;  // how far weights are asked for where they pass but once
-constexpr int64_t kPairFloats = 4 * kRows * kRows;  // sums of two tiles of rows and a panel
+constexpr int64_t kRows = 16;   // of a tile
+constexpr int64_t kDepth = 32;  // of k in one tile of weights
+constexpr int64_t kParts = 3;   // of an x
+// A part: so many rows take 768 KiB of packed x for each kChunkSteps of k, which stay in the level-2 cache.
+constexpr int64_t kBlockRows = 128;
+constexpr int64_t kBlockPanels = 16;
+constexpr int64_t kChunkSteps = 32;
+// The weights of two panels and a tile of x take 28 KiB for so many steps of 32 of k, and stay in the level-1 cache.
+constexpr int64_t kBlockSteps = 4;
+constexpr int64_t kAheadBytes = 8192;                // how far weights are asked for where they pass but once
+constexpr int64_t kGroupFloats = 4 * kRows * kRows;  // sums of a tile of rows and two panels
 
 struct alignas(64) TileConfig {
   uint8_t palette, start_row, reserved[14];
@@ -41,20 +44,19 @@ struct alignas(64) TileConfig {
 // c += a b: a holds rows of x, b pairs of k of 16 columns.
 #define TILE_MULTIPLY(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 
-// Tiles 0 to 3: sums (rows 0, columns 0), (0, 1), (1, 0), (1, 1); 4, 5: x; 6, 7: weights.
-void configure(int64_t rows0, int64_t rows1) {
+// Tiles 0 to 3: sums; 4 to 6: the parts of x; 7: weights.
+void configure(int64_t rows) {
   TileConfig config{};
   config.palette = 1;
   for (int i = 0; i < 8; ++i) {
     config.column_bytes[i] = 64;
-    config.rows[i] = static_cast<uint8_t>(i < 2 || i == 4 ? rows0 : i < 6 ? rows1 : kRows);
+    config.rows[i] = static_cast<uint8_t>(i < 7 ? rows : kRows);
   }
   __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 void release() { __asm__ volatile("tilerelease" ::); }
 
-// ---- x
-// ----------------------------------------------------------------------------------------------------------------
+// ---- x ----
 
 inline __m512 upper_half(__m512 x) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(-65536)));
@@ -99,65 +101,73 @@ void pack(const float* x, int64_t x_stride, int64_t rows, int64_t k, int64_t til
   }
 }
 
-// ---- sums
-// -------------------------------------------------------------------------------------------------------------
+// ---- sums ----
 
-// Two tiles of rows at most, one panel, some steps of k.
-struct Pair {
-  const char* x[2];    // at the first step
-  int64_t height[2];   // the second may be 0
-  const char* weight;  // at the first step
-  int64_t width;       // of the panel: 16 or 32
+// One tile of rows times two panels (4 tiles of columns) or what is left of them, some steps of k.
+struct Group {
+  const char* x;          // at the first step
+  int64_t height;         // rows
+  const char* weight[2];  // at the first step
+  int64_t stride[2];      // bytes of a pair of k in the panel
+  const char* ahead[2];   // weights that will be wanted
+  int64_t ahead_lines;    // of each panel to ask for with each step
   int64_t steps;
-  float* sums;
+  float* sums;  // [4][16][16]
   bool first;
 };
 
-template <int R, int C>
-inline __attribute__((always_inline)) void multiply(const Pair& pair, int64_t ahead) {
-  if (pair.first) {
+#define MULTIPLY_COLUMN(c, from, stride) \
+  TILE_LOAD(7, from, stride);            \
+  TILE_MULTIPLY(c, 4, 7);                \
+  TILE_MULTIPLY(c, 5, 7);                \
+  TILE_MULTIPLY(c, 6, 7)
+
+template <int C>
+inline __attribute__((always_inline)) void multiply(const Group& group) {
+  if (group.first) {
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
     TILE_ZERO(3);
   } else {
-    TILE_LOAD(0, pair.sums, 64);
-    if (C > 1) TILE_LOAD(1, pair.sums + 256, 64);
-    if (R > 1) TILE_LOAD(2, pair.sums + 512, 64);
-    if (R > 1 && C > 1) TILE_LOAD(3, pair.sums + 768, 64);
+    TILE_LOAD(0, group.sums, 64);
+    if constexpr (C > 1) TILE_LOAD(1, group.sums + 256, 64);
+    if constexpr (C > 2) TILE_LOAD(2, group.sums + 512, 64);
+    if constexpr (C > 3) TILE_LOAD(3, group.sums + 768, 64);
   }
-  const char* w = pair.weight;
-  const char* x0 = pair.x[0];
-  const char* x1 = pair.x[1];
-  for (int64_t step = 0; step < pair.steps; ++step, w += kRows * C * 64) {
-    if (ahead > 0) {
-      for (int i = 0; i < kRows * C; ++i) _mm_prefetch(w + ahead + i * 64, _MM_HINT_T1);
+  const char *x = group.x, *w0 = group.weight[0], *w1 = group.weight[1];
+  const char *ahead0 = group.ahead[0], *ahead1 = group.ahead[1];
+  const int64_t part = group.height * 64, stride0 = group.stride[0], stride1 = group.stride[1];
+  for (int64_t step = 0; step < group.steps; ++step, x += kParts * part, w0 += kRows * stride0, w1 += kRows * stride1) {
+    for (int64_t i = 0; i < group.ahead_lines; ++i, ahead0 += 64, ahead1 += 64) {
+      _mm_prefetch(ahead0, _MM_HINT_T1);
+      if constexpr (C > 2) _mm_prefetch(ahead1, _MM_HINT_T1);
     }
-    TILE_LOAD(6, w, C * 64);
-    if (C > 1) TILE_LOAD(7, w + 64, C * 64);
-    for (int p = 0; p < kParts; ++p) {
-      TILE_LOAD(4, x0, 64);
-      TILE_MULTIPLY(0, 4, 6);
-      if (C > 1) TILE_MULTIPLY(1, 4, 7);
-      x0 += pair.height[0] * 64;
-      if (R > 1) {
-        TILE_LOAD(5, x1, 64);
-        TILE_MULTIPLY(2, 5, 6);
-        if (C > 1) TILE_MULTIPLY(3, 5, 7);
-        x1 += pair.height[1] * 64;
-      }
+    TILE_LOAD(4, x, 64);
+    TILE_LOAD(5, x + part, 64);
+    TILE_LOAD(6, x + 2 * part, 64);
+    MULTIPLY_COLUMN(0, w0, stride0);
+    if constexpr (C > 1) {
+      MULTIPLY_COLUMN(1, w0 + 64, stride0);
+    }
+    if constexpr (C > 2) {
+      MULTIPLY_COLUMN(2, w1, stride1);
+    }
+    if constexpr (C > 3) {
+      MULTIPLY_COLUMN(3, w1 + 64, stride1);
     }
   }
-  TILE_STORE(0, pair.sums, 64);
-  if (C > 1) TILE_STORE(1, pair.sums + 256, 64);
-  if (R > 1) TILE_STORE(2, pair.sums + 512, 64);
-  if (R > 1 && C > 1) TILE_STORE(3, pair.sums + 768, 64);
+  TILE_STORE(0, group.sums, 64);
+  if constexpr (C > 1) TILE_STORE(1, group.sums + 256, 64);
+  if constexpr (C > 2) TILE_STORE(2, group.sums + 512, 64);
+  if constexpr (C > 3) TILE_STORE(3, group.sums + 768, 64);
 }
 
-void multiply_pair(const Pair& pair, int64_t ahead) {
-  const bool two = pair.height[1] > 0;
-  if (pair.width == 32) return two ? multiply<2, 2>(pair, ahead) : multiply<1, 2>(pair, ahead);
-  return two ? multiply<2, 1>(pair, ahead) : multiply<1, 1>(pair, ahead);
+void multiply_group(const Group& group, int64_t columns) {
+  if (columns > 48) return multiply<4>(group);
+  if (columns > 32) return multiply<3>(group);
+  if (columns > 16) return multiply<2>(group);
+  multiply<1>(group);
 }
 
 // Finished sums to y: then + bias, then + the old y.
@@ -173,59 +183,69 @@ void write(const LinearPart& part, int64_t row, int64_t column, int64_t height, 
   }
 }
 
-int64_t height_of(const LinearPart& part, int64_t tile) {
-  if (tile >= part.tile_end) return 0;
-  const int64_t left = part.rows - tile * kRows;
-  return left < kRows ? left : kRows;
-}
-
-void write_pair(const LinearPart& part, int64_t tile, int64_t panel, int64_t width, const float* sums) {
-  for (int64_t t = 0; t < 2; ++t) {
-    for (int64_t column = 0; column < width; column += 16) {
-      if (panel * 32 + column >= part.n) break;
-      write(part, (tile + t) * kRows, panel * 32 + column, height_of(part, tile + t), sums + t * 512 + column * 16);
+// The weights of two panels from `step` on, and which ones to ask for meanwhile: the same panels' next steps, or the
+// first ones of the panels after them. Asking does no harm where there are none.
+Group group_of(const LinearPart& part, int64_t panel, int64_t step, int64_t steps) {
+  const int64_t depth = padded(part.k);
+  const int64_t tiles = part.tile_end - part.tile_begin;
+  Group group{};
+  for (int p = 0; p < 2; ++p) {
+    const bool there = part.n > (panel + p) * 32;
+    const int64_t width = part.n - (panel + p) * 32 > 16 ? 32 : 16;
+    const int64_t panel_bytes = 32 * depth * 2, step_bytes = kRows * width * 4;
+    group.stride[p] = width * 4;
+    group.weight[p] = part.weight + (there ? (panel + p) * panel_bytes + step * step_bytes : 0);
+    if (tiles == 1) {
+      group.ahead[p] = group.weight[p] + kAheadBytes;
+    } else if (step + steps < depth / kDepth) {
+      group.ahead[p] = group.weight[p] + steps * step_bytes;
+    } else {
+      group.ahead[p] = group.weight[p] - step * step_bytes + 2 * panel_bytes;
     }
   }
+  group.ahead_lines = (kRows * 2 + tiles - 1) / tiles;
+  group.steps = steps;
+  group.first = step == 0;
+  return group;
 }
 
-// All panels of the part for one pair of tiles of rows, steps [step, step + steps) of k.
-void run_pair(const LinearPart& part, int64_t tile, int64_t step, int64_t steps, int64_t ahead, float* sums) {
+// Steps [step, step + steps) of k for two panels and all tiles of rows. `sums`: kGroupFloats for each tile.
+void run_block(const LinearPart& part, int64_t panel, int64_t step, int64_t steps, float* sums, int64_t& configured) {
   const int64_t depth = padded(part.k);
-  const int64_t heights[2] = {height_of(part, tile), height_of(part, tile + 1)};
-  const char* x = static_cast<const char*>(part.packed_x) + tile * kRows * depth * 2 * kParts;
-  Pair pair{};
-  for (int t = 0; t < 2; ++t) {
-    pair.height[t] = heights[t];
-    pair.x[t] = x + t * kRows * depth * 2 * kParts + step * kParts * heights[t] * 64;
-  }
-  pair.steps = steps;
-  pair.first = step == 0;
-  for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel, sums += kPairFloats) {
-    pair.width = part.n - panel * 32 > 16 ? 32 : 16;
-    pair.weight = part.weight + panel * 32 * depth * 2 + step * kRows * pair.width * 4;
-    pair.sums = sums;
-    multiply_pair(pair, ahead);
-    if (step + steps == depth / kDepth) write_pair(part, tile, panel, pair.width, sums);
+  const int64_t end = part.n < part.panel_end * 32 ? part.n : part.panel_end * 32;
+  const int64_t columns = end - panel * 32 < 64 ? end - panel * 32 : 64;
+  Group group = group_of(part, panel, step, steps);
+  for (int64_t tile = part.tile_begin; tile < part.tile_end; ++tile, sums += kGroupFloats) {
+    const int64_t left = part.rows - tile * kRows;
+    group.height = left < kRows ? left : kRows;
+    if (group.height != configured) configure(configured = group.height);
+    group.x =
+        static_cast<const char*>(part.packed_x) + (tile * kRows * depth + step * group.height * kDepth) * 2 * kParts;
+    group.sums = sums;
+    multiply_group(group, columns);
+    for (int p = 0; p < 2; ++p) group.ahead[p] += group.ahead_lines * 64 * steps;
+    if (step + steps < depth / kDepth) continue;
+    for (int64_t column = 0; column < columns; column += 16) {
+      write(part, tile * kRows, panel * 32 + column, group.height, sums + column * kRows);
+    }
   }
 }
 
 void many(const LinearPart& part) {
   const int64_t steps = padded(part.k) / kDepth;
-  const int64_t panels = part.panel_end - part.panel_begin;
-  // One pair of row tiles keeps its sums in the registers; more take turns over pieces of k that fit the caches.
-  const bool single = part.tile_end - part.tile_begin <= 2;
-  const int64_t block = single || steps == 0 ? (steps > 0 ? steps : 1) : kBlockSteps;
-  int64_t configured[2] = {-1, -1};
-  for (int64_t step = 0; step < steps || step == 0; step += block) {
+  const int64_t tiles = part.tile_end - part.tile_begin;
+  // One tile of rows keeps its sums in the registers; more take turns over pieces of k that fit the level-1 cache.
+  const int64_t whole = steps > 0 ? steps : 1;
+  const int64_t block = tiles == 1 ? whole : kBlockSteps, chunk = tiles == 1 ? whole : kChunkSteps;
+  int64_t configured = -1;
+  for (int64_t from = 0; from < whole; from += chunk) {
+    const int64_t end = steps < from + chunk ? steps : from + chunk;
     float* sums = part.scratch;
-    for (int64_t tile = part.tile_begin; tile < part.tile_end; tile += 2, sums += panels * kPairFloats) {
-      const int64_t heights[2] = {height_of(part, tile), height_of(part, tile + 1)};
-      if (heights[0] != configured[0] || heights[1] != configured[1]) {
-        configure(heights[0], heights[1] > 0 ? heights[1] : 1);
-        configured[0] = heights[0];
-        configured[1] = heights[1];
+    for (int64_t panel = part.panel_begin; panel < part.panel_end; panel += 2) {
+      for (int64_t step = from; step < end || step == 0; step += block) {
+        run_block(part, panel, step, end - step < block ? end - step : block, sums, configured);
       }
-      run_pair(part, tile, step, steps - step < block ? steps - step : block, single ? kAheadBytes : 0, sums);
+      if (steps > chunk) sums += tiles * kGroupFloats;
     }
   }
   release();  // the thread's tiles need not be saved when it is switched out
@@ -241,7 +261,7 @@ extern const LinearKernel kAmxLinearKernels = {
     .depth = kDepth,
     .block_rows = kBlockRows,
     .block_panels = kBlockPanels,
-    .scratch_floats = kBlockRows / kRows / 2 * kBlockPanels * kPairFloats,
+    .scratch_floats = (kBlockRows / kRows + 1) * (kBlockPanels / 2) * kGroupFloats,
     .few = nullptr,
     .many = many,
     .pack = pack,

@@ -7,7 +7,7 @@
 
 static constexpr int64_t kLinearDepth = 256;  // part of the order
 static constexpr int kFewRows = 6;
-static constexpr int64_t kAheadBytes = 4096;  // how far few rows ask for weights: some hundred nanoseconds of reading
+static constexpr int64_t kAheadBytes = 4096;  // how far a pass over whole lines asks for weights: some hundred nanoseconds
 static constexpr int64_t kBlockRows = 192;    // of packed x, 768 KiB at k = 1024
 
 template <WeightKind kind>
@@ -87,8 +87,7 @@ static inline __attribute__((always_inline)) void few_block(const float* x, int6
   if constexpr (kind == WeightKind::kBF16) {
     int64_t i = 0;
     for (; i + 2 <= count; i += 2, w += line) {
-      __builtin_prefetch(w + ahead);
-      __builtin_prefetch(w + ahead + 64);
+      UNROLL for (int64_t b = 0; b < V * kBytes; b += 64) __builtin_prefetch(w + ahead + b, 0, 2);
       LPairs pairs[V];
       UNROLL for (int v = 0; v < V; ++v) pairs[v] = lv_load_pairs(w + v * kBytes);
       UNROLL for (int m = 0; m < M; ++m) {
@@ -109,8 +108,7 @@ static inline __attribute__((always_inline)) void few_block(const float* x, int6
     }
   } else {
     for (int64_t i = 0; i < count; ++i, w += line) {
-      __builtin_prefetch(w + ahead);
-      if constexpr (kind == WeightKind::kF32) __builtin_prefetch(w + ahead + 64);
+      UNROLL for (int64_t b = 0; b < V * kBytes; b += 64) __builtin_prefetch(w + ahead + b, 0, 2);
       LV wv[V];
       UNROLL for (int v = 0; v < V; ++v) wv[v] = load_column<kind>(w + v * kBytes);
       UNROLL for (int m = 0; m < M; ++m) {
@@ -133,7 +131,7 @@ static void few_panel(const LinearPart& part, int64_t panel) {
       LV acc[M][V];
       UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_zero(); }
       few_block<kind, M, V>(part.x + k, part.x_stride, w + line_bytes<kind>(column), line, count,
-                            column == 0 ? kAheadBytes : 0, acc);
+                            width > kColumns ? weight_bytes<kind>(kLinearDepth * width) : kAheadBytes, acc);
       close_block<M, V>({&part, 0, panel * 32 + column, part.scratch + M * column, k == 0, k + count == part.k}, acc);
     }
   }
