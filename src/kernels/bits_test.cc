@@ -181,26 +181,29 @@ TEST_P(BitsTest, LinearColumnsInEveryPlace) {
 }
 
 TEST_P(BitsTest, NormSwigluRopeAddInEveryBatchSize) {
-  const int64_t rows = 37;
-  const int64_t width = 3 * 44;
-  Matrix x = Matrix::random(rows, width, 1, 0, 4.0f);
-  Matrix other = Matrix::random(rows, width, 2, 0, 4.0f);
-  const Weights norm({44}, DType::kBF16, 3);
-  std::vector<int32_t> positions(static_cast<std::size_t>(rows));
-  for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * i * 7);
-  const std::vector<float> inv_freq = random_floats(22, 4);
-  expect_same_bits(ops_, rows, {2, 3, 8, 16, 37}, [&](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
-    Matrix a = copy_rows(x, begin, count, gap);
-    Matrix b = copy_rows(other, begin, count, gap + 1);
-    Matrix cos(count, 22, gap);
-    Matrix sin(count, 22, gap);
-    ops.rms_norm(a.rows(), norm.view, 1e-6f, a.rows());
-    ops.rope_table({positions.data() + begin, static_cast<std::size_t>(count)}, inv_freq, 1.0f, cos.rows(), sin.rows());
-    ops.rope(a.rows(), 44, cos.rows(), sin.rows());
-    ops.swiglu(a.rows(), b.rows(), a.rows());
-    ops.add(b.rows(), a.rows());
-    return a;
-  });
+  for (const int64_t head : {44, 136}) {  // with whole groups of the norm's lanes and without
+    const int64_t rows = 37;
+    const int64_t width = 3 * head;
+    Matrix x = Matrix::random(rows, width, 1, 0, 4.0f);
+    Matrix other = Matrix::random(rows, width, 2, 0, 4.0f);
+    const Weights norm({head}, DType::kBF16, 3);
+    std::vector<int32_t> positions(static_cast<std::size_t>(rows));
+    for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i * i * 7);
+    const std::vector<float> inv_freq = random_floats(head / 2, 4);
+    expect_same_bits(ops_, rows, {2, 3, 8, 16, 37}, [&](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
+      Matrix a = copy_rows(x, begin, count, gap);
+      Matrix b = copy_rows(other, begin, count, gap + 1);
+      Matrix cos(count, head / 2, gap);
+      Matrix sin(count, head / 2, gap);
+      ops.rms_norm(a.rows(), norm.view, 1e-6f, a.rows());
+      ops.rope_table({positions.data() + begin, static_cast<std::size_t>(count)}, inv_freq, 1.0f, cos.rows(),
+                     sin.rows());
+      ops.rope(a.rows(), head, cos.rows(), sin.rows());
+      ops.swiglu(a.rows(), b.rows(), a.rows());
+      ops.add(b.rows(), a.rows());
+      return a;
+    });
+  }
 }
 
 // An element's bits do not depend on where in the vector it stands: a slice of the row gives the same.
