@@ -138,7 +138,11 @@ static void attend_part(const AttentionPart& part) {
       continue;
     }
     load_block<kind>(block, part.head_dim, p.w.padded, p.keys, p.values);
+    const Walk ahead{&blocks[turn ^ 1], nullptr, kv_bytes<kind>(part.head_dim)};
+    const int64_t share = 2 * kBlock * kTile / p.w.count + 1;  // rows of the next block to ask for with each tile
+    int64_t asked = more ? 0 : 2 * kBlock;
     for (int64_t query = 0; query < p.w.count; query += kTile) {
+      for (int64_t i = 0; i < share && asked < 2 * kBlock; ++i) fetch_row(ahead, asked++);
       run_tile_of<kTile>(p.w.count - query, part, block, p.w, query);
     }
   }

@@ -13,6 +13,7 @@ static_assert(kAttentionMaxHeadDim == kMaxHeadDim && kAttentionRange % kAttentio
 constexpr int64_t kInlineProducts = 64 * 1024;
 // Parts of at most this many queries are cut by ranges of keys. Each query and range costs a partial sum in memory.
 constexpr int64_t kSplitQueries = 32;
+constexpr int64_t kPartsPerThread = 8;
 
 KvKind kv_kind(DType type) {
   if (type == DType::kF16) return KvKind::kF16;
@@ -64,7 +65,9 @@ void AttentionRun::cut(const AttentionPart& all, const AttentionSequence& s, con
                        int64_t kv_heads) {
   const int64_t group = params.heads / kv_heads;
   const int64_t heads = std::min(group, kAttentionQueries);
-  const int64_t rows = kAttentionQueries / heads;
+  int64_t rows = kAttentionQueries / heads;
+  // Shorter parts where there would be too few for the threads to share evenly.
+  while (rows > 8 && (s.row_count + rows - 1) / rows * kv_heads < kPartsPerThread * pool_.size()) rows /= 2;
   // The last rows see most keys: they go first, so that no thread is left with a long part at the end.
   for (int64_t row = (s.row_count + rows - 1) / rows * rows - rows; row >= 0; row -= rows) {
     for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {

@@ -21,7 +21,7 @@ inline constexpr int64_t kAttentionRangeKeys = 512;  // ops.h: kAttentionRange
 inline constexpr int64_t kAttentionMaxHeadDim = 256;
 // Query rows times heads that one part may hold. They share the keys and values that were brought into scratch, which
 // costs as much as 4 queries or so.
-inline constexpr int64_t kAttentionQueries = 96;
+inline constexpr int64_t kAttentionQueries = 192;
 inline constexpr int64_t kAttentionPartial = kAttentionMaxHeadDim + 16;  // floats that a query leaves in `partial`
 inline constexpr int64_t kAttentionScratch =
     2 * kAttentionMaxHeadDim * kAttentionBlockKeys + kAttentionQueries * (3 * kAttentionMaxHeadDim + 32) + 2048;
