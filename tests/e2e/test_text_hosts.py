@@ -210,6 +210,9 @@ def test_a_detokenizer_that_is_lost_fails_what_runs_and_comes_back(wanted, tmp_p
         os.kill(first.process.pid, how)
         for found, thread in mine:
             thread.join(60)
+        cut = [found for found, _ in mine if not (found["status"] == 200 and found["ended"] <= began)]  # a fast one was through before
+        assert cut
+        for found in cut:
             assert found["status"] == 503 and "detokenizer" in found["body"]["error"]["message"], found
             assert found["ended"] - began < NOTICE_S
         assert server.get("/ready")[0] == 503
