@@ -77,13 +77,18 @@ TEST(Isa, EnvironmentForcesOrSaysWhatItWants) {
   const Result<Isa> bad = resolve_isa();
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(bad.status().message(), "MILLRACE_ISA is 'avx3'; wanted ref, generic or avx2");
-  ASSERT_EQ(setenv("MILLRACE_ISA", "avx2", 1), 0);
-  EXPECT_EQ(resolve_isa().ok(), isa_available(Isa::kAvx2));
+  EXPECT_EQ(bad.status().message(), "MILLRACE_ISA is 'avx3'; wanted one of ref, generic, avx2, avx512, amx");
+  // The widest instructions that this processor has come last in the list.
+  Isa best = Isa::kGeneric;
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    ASSERT_EQ(setenv("MILLRACE_ISA", std::string(isa_name(isa)).c_str(), 1), 0);
+    EXPECT_EQ(resolve_isa().ok(), isa_available(isa)) << isa_name(isa);
+    if (isa_available(isa)) best = isa;
+  }
   ASSERT_EQ(setenv("MILLRACE_ISA", "", 1), 0);
-  EXPECT_EQ(*resolve_isa(), isa_available(Isa::kAvx2) ? Isa::kAvx2 : Isa::kGeneric);
+  EXPECT_EQ(*resolve_isa(), best);
   ASSERT_EQ(unsetenv("MILLRACE_ISA"), 0);
-  EXPECT_EQ(*resolve_isa(), isa_available(Isa::kAvx2) ? Isa::kAvx2 : Isa::kGeneric);
+  EXPECT_EQ(*resolve_isa(), best);
 }
 
 }  // namespace
