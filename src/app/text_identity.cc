@@ -49,6 +49,7 @@ Result<uint64_t> weights_sum(const ModelOptions& options) {
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
   Sum sum;
   sum.add(options.kv_dtype);
+  sum.add(options.quantize);
   for (const std::string& name : store.names()) {
     ASSIGN_OR_RETURN(const TensorView tensor, store.get_any(name));
     sum.add(name);
@@ -91,7 +92,7 @@ Status same_identity(const TextIdentity& theirs, const TextIdentity& ours) {
   } else if (theirs.text != ours.text) {
     what = "model: config.json, generation_config.json, tokenizer.json or tokenizer_config.json differ";
   } else if (theirs.weights != ours.weights && theirs.weights != 0 && ours.weights != 0) {
-    what = "model: the weights or --kv-dtype differ";
+    what = "model: the weights, --kv-dtype or --quantize differ";
   }
   if (what == nullptr) return ok_status();
   return error(StatusCode::kConflict, "another {} ({:016x} there, {:016x} at the leader)", what, theirs.packed(),

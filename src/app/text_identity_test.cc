@@ -27,7 +27,7 @@ class TextIdentityTest : public ::testing::Test {
 
   static PipelineSpec spec() { return parse_pipeline(builtin_text_pipeline(), "text.yaml", make_library()).value(); }
   TextIdentity now(const PipelineSpec& of = spec()) {
-    auto found = identify(of, {.model = folder_, .kv_dtype = kv_dtype_}, false);
+    auto found = identify(of, {.model = folder_, .quantize = quantize_, .kv_dtype = kv_dtype_}, false);
     EXPECT_TRUE(found.ok()) << found.status().to_string();
     return found.ok() ? *found : TextIdentity{};
   }
@@ -38,7 +38,7 @@ class TextIdentityTest : public ::testing::Test {
   }
 
   fs::path folder_;
-  std::string kv_dtype_ = "f32";
+  std::string kv_dtype_ = "f32", quantize_ = "none";
 };
 
 TEST_F(TextIdentityTest, PackedAndBackIsTheSame) {
@@ -73,6 +73,10 @@ TEST_F(TextIdentityTest, WhatChangesTheBitsCounts) {
   const TextIdentity one = now();
   kv_dtype_ = "int8";
   EXPECT_FALSE(same_identity(now(), one).ok());
+  kv_dtype_ = "f32";
+  EXPECT_EQ(now(), one);
+  quantize_ = "q8_0";
+  EXPECT_NE(now().weights, one.weights);
 }
 
 TEST_F(TextIdentityTest, WhoHasNoWeightsDiffersFromNobody) {
