@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/log.h"
 #include "control/endpoint.h"
@@ -15,11 +14,6 @@ namespace {
 
 constexpr uint64_t kOnlyIncarnation = 1;  // of a stage that is a thread of this process
 constexpr int kBeforeQueue = 1024;  // requests that may be in the tokenizer or on their way to the scheduler's queue
-
-std::string default_profile_folder() {
-  const char* root = std::getenv("TMPDIR");
-  return fmt::format("{}/millrace-profiles-{}", root != nullptr && *root != '\0' ? root : "/tmp", ::geteuid());
-}
 
 // Others must be able to come here, so an address that stands for all of them is none.
 Status check_control(const std::string& control) {
@@ -202,7 +196,7 @@ void Backend::make_front(std::unique_ptr<Inbox> inbox) {
   front.replicas = plan_.schedulers();
   if (const auto policy = parse_replica_policy(options_.dp_policy); policy.ok()) front.replica_policy = *policy;
   front.restart_after_s = options_.stall_restart_s;
-  front.profile_folder = options_.profile_dir.empty() ? default_profile_folder() : options_.profile_dir;
+  front.profile_folder = options_.profile_dir;
   front_ = std::make_unique<Front>(std::move(front), side_.facts, tokenizer_, std::move(inbox));
 }
 

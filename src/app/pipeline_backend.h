@@ -15,10 +15,10 @@
 #include "app/pipeline_place.h"
 #include "pipeline/coordinator_payloads.h"
 #include "pipeline/coordinator_thread.h"
-#include "pipeline/profile.h"
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
 #include "stages/pipeline_engine.h"
+#include "stages/profile_recorder.h"
 
 namespace millrace {
 

@@ -30,7 +30,8 @@ Front::Front(FrontOptions options, ModelFacts model, TokenizerStage& tokenizer, 
       model_(std::move(model)),
       tokenizer_(tokenizer),
       inbox_(std::move(inbox)),
-      router_(options_.replicas, options_.replica_policy) {
+      router_(options_.replicas, options_.replica_policy),
+      profile_(options_.profile_folder) {
   for (int i = 0; i < options_.replicas; ++i) {
     replicas_.push_back({.name = replica_name(i, options_.replicas)});
     stages_[replicas_.back().name];

@@ -23,6 +23,7 @@
 #include <unordered_map>
 
 #include "stages/engine.h"
+#include "stages/profile_recorder.h"
 #include "stages/replica_router.h"
 #include "stages/stage.h"
 #include "stages/tokenizer_stage.h"
@@ -39,7 +40,7 @@ struct FrontOptions {
   int replicas = 1;                 // equal schedulers, 1 to kMaxReplicas
   ReplicaPolicy replica_policy = ReplicaPolicy::kPrefixAware;
   int64_t restart_after_s = 120;  // a stage that is stalled or silent for so long is reported as hung; 0: never
-  std::string profile_folder;     // of the traces; empty: no profiles
+  std::string profile_folder;     // of the traces; empty: the user's own
 };
 
 // "scheduler" where there is one, else "scheduler-0" and so on.
@@ -147,7 +148,6 @@ class Front : public Engine, public Stage {
   void answer_for(const std::string& stage, const std::string& reason);
   void finish_orders(bool all = false);
   void finish_order(uint64_t id, Order order);
-  wire::AdminReply write_profile();
 
   const FrontOptions options_;
   const ModelFacts model_;
@@ -164,8 +164,7 @@ class Front : public Engine, public Stage {
   ReplicaRouter router_;
   uint64_t next_order_ = 1;
   std::map<uint64_t, Order> orders_;
-  std::string profile_session_;  // the folder of the profile that is recorded; empty: none
-  bool profile_ends_ = false;    // its end was ordered
+  ProfileRecorder profile_;
 
   std::thread profile_writer_;  // of the front's thread, which alone starts and joins it
 };

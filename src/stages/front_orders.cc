@@ -1,51 +1,15 @@
 // What the operator orders: each order goes to every scheduler, each answers once, and the front gathers the answers.
 // Profiles are the front's too: it records its own part, and makes one file of all when the recording ends.
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <ctime>
-#include <filesystem>
 
-#include "base/log.h"
-#include "base/trace.h"
 #include "stages/front.h"
 
 namespace millrace {
 namespace {
 
-namespace fs = std::filesystem;
-
 wire::AdminReply reply_of(uint64_t id, const std::string& stage, const Status& status) {
   return {.id = id, .stage = stage, .code = status.code(), .message = status.message()};
-}
-
-// A folder that is this user's and that nobody else may write to; made where it is missing.
-Status private_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return internal_error("cannot make the folder {}: {}", path, std::strerror(errno));
-  }
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return internal_error("cannot look at {}: {}", path, std::strerror(errno));
-  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
-    return error(StatusCode::kPermissionDenied,
-                 "{} is not a folder that this user alone may write to; remove it, or name another with --profile-dir",
-                 path);
-  }
-  return ok_status();
-}
-
-std::vector<std::string> files_in(const std::string& folder) {
-  std::vector<std::string> out;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (entry->path().extension() == ".json") out.push_back(entry->path().string());
-  }
-  std::sort(out.begin(), out.end());
-  return out;
 }
 
 }  // namespace
@@ -72,25 +36,12 @@ Status Front::begin_order(wire::AdminRequest& request, Order& order) {
     return error(StatusCode::kResourceExhausted, "{} orders are under way, the limit; try again later", pending);
   }
   if (request.action == wire::AdminAction::kFlushCache) return ok_status();
-  if (options_.profile_folder.empty()) return Status(StatusCode::kUnsupported, "profiles are switched off");
   if (request.action == wire::AdminAction::kStartProfile) {
-    if (!profile_session_.empty()) {
-      return Status(StatusCode::kConflict, "a profile is being recorded already; stop it first");
-    }
-    RETURN_IF_ERROR(private_folder(options_.profile_folder));
-    const std::string session =
-        fmt::format("{}/session-{}-{}-{}", options_.profile_folder, std::time(nullptr), ::getpid(), request.id);
-    RETURN_IF_ERROR(private_folder(session));
-    RETURN_IF_ERROR(trace::start(session));
-    profile_session_ = session;
+    ASSIGN_OR_RETURN(request.argument, profile_.start());
     order.replies.push_back(reply_of(request.id, "front", Status(StatusCode::kOk, "recording")));
   } else {
-    if (profile_session_.empty() || profile_ends_) {
-      return Status(StatusCode::kConflict, "no profile is being recorded; start one first");
-    }
-    profile_ends_ = true;
+    ASSIGN_OR_RETURN(request.argument, profile_.begin_stop());
   }
-  request.argument = profile_session_;
   return ok_status();
 }
 
@@ -164,37 +115,11 @@ void Front::finish_order(uint64_t id, Order order) {
   // Files are written aside: texts go on meanwhile. There is one writer at a time, as there is one profile.
   if (profile_writer_.joinable()) profile_writer_.join();
   profile_writer_ = std::thread([this, id, order = std::move(order)]() mutable {
-    wire::AdminReply written = write_profile();
-    written.id = id;
-    order.replies.insert(order.replies.begin(), std::move(written));
+    const Result<std::string> path = profile_.finish();
+    const Status status = path.ok() ? Status(StatusCode::kOk, *path) : path.status();
+    order.replies.insert(order.replies.begin(), reply_of(id, "front", status));
     order.done(std::move(order.replies));
   });
-}
-
-// Ends the front's own part and makes one file of all. The reply's message is its path.
-wire::AdminReply Front::write_profile() {
-  std::string session;
-  {
-    std::lock_guard lock(mutex_);
-    session = profile_session_;
-  }
-  const auto own = trace::stop(session);
-  if (!own.ok()) LOG_ERROR("the front's part of the profile is lost: {}", own.status().message());
-  Status status;
-  std::string path;
-  for (int i = 0; i < kMaxPendingOrders; ++i) {  // two that end in one second
-    path = fmt::format("{}/trace-{}{}.json", options_.profile_folder, std::time(nullptr),
-                       i == 0 ? std::string() : fmt::format("-{}", i));
-    if (fs::exists(path)) continue;
-    status = trace::merge_traces(files_in(session), path);
-    break;
-  }
-  std::error_code ignored;
-  fs::remove_all(session, ignored);
-  std::lock_guard lock(mutex_);
-  profile_session_.clear();
-  profile_ends_ = false;
-  return reply_of(0, "front", status.ok() ? Status(StatusCode::kOk, path) : status);
 }
 
 }  // namespace millrace

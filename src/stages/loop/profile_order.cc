@@ -37,7 +37,8 @@ Status private_folder(const std::string& path) {
   if (::lstat(path.c_str(), &info) != 0) return internal_error("cannot look at {}: {}", path, std::strerror(errno));
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 022) != 0) {
     return error(StatusCode::kPermissionDenied,
-                 "{} is not a folder that this user alone may write to; remove it, or name another", path);
+                 "{} is not a folder that this user alone may write to; remove it, or name another with --profile-dir",
+                 path);
   }
   return ok_status();
 }

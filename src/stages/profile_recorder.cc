@@ -1,4 +1,4 @@
-#include "pipeline/profile.h"
+#include "stages/profile_recorder.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
