@@ -1,5 +1,7 @@
 #include "kernels/cpu/packed.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -123,6 +125,15 @@ float f16_at(const uint8_t* p) {
   return f16_to_f32(bits);
 }
 
+// Asks for pages of 2 MiB where whole ones lie inside the buffer: reading through hundreds of megabytes then misses the
+// translation cache 512 times less often. Where the system has none to give, nothing changes.
+void ask_for_huge_pages(Buffer& buffer) {
+  constexpr std::uintptr_t kHuge = std::uintptr_t{1} << 21;
+  const auto begin = (reinterpret_cast<std::uintptr_t>(buffer.data()) + kHuge - 1) / kHuge * kHuge;
+  const auto end = (reinterpret_cast<std::uintptr_t>(buffer.data()) + buffer.size_bytes()) / kHuge * kHuge;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
 }  // namespace
 
 PanelKind panel_kind(DType type) {
@@ -158,6 +169,7 @@ Result<Weight> pack_panels(const TensorView& source, ThreadPool& pool) {
   const int64_t panels = (rows + kPanelRows - 1) / kPanelRows;
   const int64_t bytes = panel_bytes(source.dtype, columns);
   auto packed = std::make_shared<Buffer>(static_cast<std::size_t>(panels * bytes));
+  ask_for_huge_pages(*packed);
   uint8_t* to = reinterpret_cast<uint8_t*>(packed->data());
   pool.parallel_for(panels, 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t p = begin; p < end; ++p) {

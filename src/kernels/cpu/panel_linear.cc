@@ -16,8 +16,10 @@ namespace {
 // Below these amounts of work a loop runs on the calling thread: waking a sleeping thread costs some microseconds.
 constexpr int64_t kInlineProducts = 128 * 1024;
 constexpr int64_t kInlineElements = 16 * 1024;
-// Of weights in a part: long enough for the prefetcher, short to balance.
-constexpr int64_t kPartBytes = 64 * 1024;
+// Of weights in a part: long, because a new part begins where nothing was asked for ahead; but so many parts to a
+// thread.
+constexpr int64_t kPartBytes = 256 * 1024;
+constexpr int64_t kPartsPerThread = 4;
 // Panels of a part where many rows share them: together with the rows in work they fit a level-2 cache.
 constexpr int64_t kPartPanels = 4;
 constexpr int64_t kFewRows = 32;
@@ -99,7 +101,10 @@ void PanelLinear::linear(ConstRows x, const Weight& weight, const float* bias, R
     all.y = y.row(first);
     quantize(all, x.slice(first, rows));
     int64_t grain = kPartPanels;
-    if (rows <= kFewRows) grain = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(all.panel_bytes, 1));
+    if (rows <= kFewRows) {
+      const int64_t most = kPartBytes / std::max<int64_t>(all.panel_bytes, 1);
+      grain = std::max<int64_t>(1, std::min(most, panels / (kPartsPerThread * pool_.size())));
+    }
     if (rows * x.width * y.width < kInlineProducts) grain = panels;
     pool_.parallel_for(panels, grain, [&](int64_t begin, int64_t end, int worker) {
       PanelPart part = all;
