@@ -5,9 +5,10 @@ struct V8 {
 };
 using V = V8;
 constexpr int64_t kWidth = 8;
-constexpr int kTile =
-    6;  // query rows of an attention tile. 16 registers: 12 sums, two vectors of keys or values, one of a query
-constexpr int kDirectQueries = 6;  // most query rows that read keys and values from the pages themselves
+// Query rows of an attention tile. 16 registers: 12 sums, two vectors of keys or values, one of a query.
+constexpr int kTile = 6;
+// Most query rows that read keys and values from the pages themselves.
+constexpr int kDirectQueries = 6;
 
 static inline V8 zero() { return {_mm256_setzero_ps()}; }
 static inline V8 set1(float x) { return {_mm256_set1_ps(x)}; }

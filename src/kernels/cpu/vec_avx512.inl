@@ -5,9 +5,10 @@ struct V {
   __m512 v;
 };
 constexpr int64_t kWidth = 16;
-constexpr int kTile =
-    12;  // query rows of an attention tile. 32 registers: 24 sums, two vectors of keys or values, one of a query
-constexpr int kDirectQueries = 8;  // most query rows that read keys and values from the pages themselves
+// Query rows of an attention tile. 32 registers: 24 sums, two vectors of keys or values, one of a query.
+constexpr int kTile = 12;
+// Most query rows that read keys and values from the pages themselves.
+constexpr int kDirectQueries = 8;
 
 static inline V zero() { return {_mm512_setzero_ps()}; }
 static inline V set1(float x) { return {_mm512_set1_ps(x)}; }

@@ -9,8 +9,10 @@ struct V8 {
 };
 using V = V8;
 constexpr int64_t kWidth = 8;
-constexpr int kTile = 3;           // query rows of an attention tile. 16 registers of half the width
-constexpr int kDirectQueries = 3;  // most query rows that read keys and values from the pages themselves
+// Query rows of an attention tile. 16 registers of half the width.
+constexpr int kTile = 3;
+// Most query rows that read keys and values from the pages themselves.
+constexpr int kDirectQueries = 3;
 
 static inline F4 set4(float x) { return F4{x, x, x, x}; }
 static inline V8 zero() { return {set4(0.0f), set4(0.0f)}; }
