@@ -20,9 +20,10 @@ inline constexpr int kFileBits = 22, kTextBits = 21, kWeightsBits = 21;  // of t
 inline constexpr std::size_t kSampleBytes = 64;  // of each tensor, at its beginning, middle and end
 
 struct TextIdentity {
-  uint64_t file = 0;     // the pipeline's
-  uint64_t text = 0;     // config.json, generation_config.json, tokenizer.json, tokenizer_config.json
-  uint64_t weights = 0;  // names, types, shapes and samples of the tensors, and how they and the KV are stored; 0: not known here
+  uint64_t file = 0;  // the pipeline's
+  uint64_t text = 0;  // config.json, generation_config.json, tokenizer.json, tokenizer_config.json
+  uint64_t weights =
+      0;  // names, types, shapes and samples of the tensors, and how they and the KV are stored; 0: not known here
 
   uint64_t packed() const;
   static TextIdentity unpack(uint64_t packed);
