@@ -78,14 +78,14 @@ void tiles_bf16(benchmark::State& state) {
 #endif
 
 uint64_t add_words(const char* p, int64_t bytes) {
-  typedef uint64_t Words __attribute__((vector_size(64)));
-  Words sum{};
+  uint64_t sums[8] = {};
   for (int64_t i = 0; i < bytes; i += 64) {
-    Words words;
-    std::memcpy(&words, p + i, 64);
-    sum += words;
+    uint64_t words[8];
+    std::memcpy(words, p + i, 64);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) sums[j] += words[j];
   }
-  return sum[0] ^ sum[7];
+  return sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
 }
 
 void read(benchmark::State& state, int threads) {

@@ -26,7 +26,7 @@ constexpr int64_t kBlockPanels = 16;
 constexpr int64_t kChunkSteps = 32;
 // The weights of two panels and a tile of x take 28 KiB for so many steps of 32 of k, and stay in the level-1 cache.
 constexpr int64_t kBlockSteps = 4;
-constexpr int64_t kAheadBytes = 8192;                // how far weights are asked for where they pass but once
+constexpr int64_t kAheadBytes = 4096;                // how far weights are asked for where they pass but once
 constexpr int64_t kGroupFloats = 4 * kRows * kRows;  // sums of a tile of rows and two panels
 
 struct alignas(64) TileConfig {
