@@ -1,5 +1,7 @@
 #include "runner/kv_pages.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -7,6 +9,8 @@
 
 namespace millrace {
 namespace {
+
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 struct KvDTypeName {
   std::string_view name;
@@ -66,14 +70,18 @@ int32_t page_count_for(const ModelConfig& config, LayerRange layers, int32_t pag
 Result<std::vector<KvPages::Bytes>> KvPages::allocate(int64_t page_bytes, int32_t page_count, std::size_t buffers,
                                                       bool poison) {
   const auto wanted = static_cast<std::size_t>(page_bytes * page_count);
-  const std::size_t rounded = (wanted + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  const std::size_t alignment = wanted >= kHugePageBytes ? kHugePageBytes : kBufferAlignment;
+  const std::size_t rounded = (wanted + alignment - 1) / alignment * alignment;
   std::vector<Bytes> made;
   for (std::size_t i = 0; i < buffers; ++i) {
-    made.emplace_back(static_cast<char*>(std::aligned_alloc(kBufferAlignment, rounded)));
+    made.emplace_back(static_cast<char*>(std::aligned_alloc(alignment, rounded)));
     if (made.back() == nullptr) {
       return error(StatusCode::kResourceExhausted, "no memory for {} KV pages of {} bytes; ask for fewer", page_count,
                    page_bytes * static_cast<int64_t>(buffers));
     }
+    // Attention walks pages in any order: huge ones save it the misses of the address cache. A system without them says
+    // no, and nothing is lost.
+    if (alignment == kHugePageBytes) (void)::madvise(made.back().get(), rounded, MADV_HUGEPAGE);
     // NaN in every float type, and as an int8 row's scale.
     if (poison) std::memset(made.back().get(), 0xff, rounded);
   }
