@@ -49,7 +49,7 @@ class Sides:
         threads = str(self.options.threads)
         if ours is not None:
             figures = json.loads(output_of([self.options.program, "bench", "offline", *shlex.split(ours), "--threads", threads,
-                                            "--rounds", "1", *mine.split(), "--json", "-"]))
+                                            "--rounds", "1", "--kv-dtype", self.options.kv_dtype, *mine.split(), "--json", "-"]))
             return figures["prefill_tokens_per_s"] if "prefill" in measure else figures["decode"][0]["tokens_per_s"]
         figures = json.loads(output_of([*self.peer("llama-bench"), "-m", theirs, "-t", threads, "-r", "1", "-fa", "1", "-o", "json",
                                         *peer.split()]))
@@ -61,7 +61,7 @@ class Sides:
         threads = str(self.options.threads)
         if ours is not None:
             command = [self.options.program, "serve", "--model", *shlex.split(ours), "--threads", threads, "--port", str(port),
-                       "--log-level", "error"]
+                       "--kv-dtype", self.options.kv_dtype, "--log-level", "error"]
         else:
             # A slot's share of the context holds a shared prefix and an answer.
             command = [*self.peer("llama-server"), "-m", theirs, "-t", threads, "-tb", threads, "-fa", "on", "-np", str(clients), "-c",
@@ -126,6 +126,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vocabulary", type=int, default=30000)
+    parser.add_argument("--kv-dtype", default="f16", help="of ours; the peer stores f16")
     parser.add_argument("--json")
     options = parser.parse_args()
     sides, kept = Sides(options), []
