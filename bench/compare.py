@@ -8,8 +8,10 @@ OURS is what `millrace bench offline` and `millrace serve` take (a directory or 
 after OURS that begin with -- (for example "DIR --quantize q8_0") are passed on. The peer runs with flash attention and its own
 repacking, which are its best settings on processors of this kind. Everything runs on this machine: keep it otherwise idle."""
 import argparse
+import contextlib
 import http.client
 import json
+import os
 import shlex
 import signal
 import statistics
@@ -68,7 +70,7 @@ class Sides:
                        str(clients * 2048), "--port", str(port), "--no-webui"]
         with tempfile.TemporaryFile() as log:
             begin = time.monotonic()
-            server = subprocess.Popen(command, stdout=log, stderr=log)
+            server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # with what --peer puts before it
             try:
                 self.wait_ready(port, server)
                 ready = time.monotonic() - begin
@@ -76,11 +78,13 @@ class Sides:
                                                 str(clients), "--warmup", str(clients), "--vocabulary", str(self.options.vocabulary),
                                                 *load.split(), "--json", "-"]))
             finally:
-                server.send_signal(signal.SIGINT)
+                os.killpg(server.pid, signal.SIGINT)
                 try:
                     server.wait(30)
                 except subprocess.TimeoutExpired:
-                    server.kill()
+                    pass
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(server.pid, signal.SIGKILL)
         return figures[figure], figures["ttft_ms"]["p50"], ready
 
     def wait_ready(self, port, server):
