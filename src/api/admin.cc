@@ -1,22 +1,13 @@
 // Orders of the operator: POST /abort_request, /flush_cache, /start_profile, /stop_profile.
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "api/fields.h"
+#include "api/order_fields.h"
 #include "api/routes.h"
 
 namespace millrace::api {
 namespace {
-
-constexpr double kMaxFlushTimeoutS = 600;
-constexpr int64_t kProfileTimeoutMs = 30'000;  // to write the file of a long trace
-
-// The body of an order: an object, or nothing at all.
-Result<Json> parse_order(const http::Request& request) {
-  if (request.body.empty()) return Json(Json::object());
-  return parse_body(request.body);
-}
 
 Status abort_request(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
@@ -68,17 +59,9 @@ void order(ApiContext& context, wire::AdminAction action, std::string argument, 
 Status flush_cache(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_order(request));
   double timeout_s = 0;
-  RETURN_IF_ERROR(json_read(body, "timeout", timeout_s));
-  std::string text;
-  if (request.query_value("timeout", text)) {
-    char* end = nullptr;
-    timeout_s = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') {
-      return invalid_argument("timeout is '{}'; wanted a number of seconds", text.substr(0, 64));
-    }
-  }
-  if (!(timeout_s >= 0 && timeout_s <= kMaxFlushTimeoutS)) {
-    return invalid_argument("timeout is {}; wanted a number of seconds in [0, {}]", timeout_s, kMaxFlushTimeoutS);
+  RETURN_IF_ERROR(read_order_timeout(request, body, timeout_s));
+  if (!(timeout_s >= 0 && timeout_s <= kMaxOrderS)) {
+    return invalid_argument("timeout is {}; wanted a number of seconds in [0, {}]", timeout_s, kMaxOrderS);
   }
   order(context, wire::AdminAction::kFlushCache, "", static_cast<int64_t>(std::ceil(timeout_s * 1000)), responder);
   return ok_status();
@@ -86,10 +69,7 @@ Status flush_cache(ApiContext& context, const http::Request& request, const http
 
 Status start_profile(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_order(request));
-  // What would limit or change the trace must not be dropped in silence.
-  for (const char* key : {"start_step", "num_steps"}) RETURN_IF_ERROR(refuse_unless(body, key, nullptr));
-  RETURN_IF_ERROR(refuse_unless(body, "profile_by_stage", false));
-  RETURN_IF_ERROR(refuse_unless(body, "output_dir", nullptr));  // clients choose no folder on the server
+  RETURN_IF_ERROR(check_profile_fields(body));
   order(context, wire::AdminAction::kStartProfile, "", kProfileTimeoutMs, responder);
   return ok_status();
 }

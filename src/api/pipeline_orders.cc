@@ -3,23 +3,16 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "api/error.h"
 #include "api/fields.h"
+#include "api/order_fields.h"
 
 namespace millrace::api {
 namespace {
 
-constexpr double kMaxOrderS = 600;      // that a client may wait for the stages
-constexpr double kDefaultOrderS = 10;   // a worker answers between two of its calls
-constexpr int64_t kProfileMs = 30'000;  // to write the file of a long trace
-
-Result<Json> order_body(const http::Request& request) {
-  if (request.body.empty()) return Json(Json::object());
-  return parse_body(request.body);
-}
+constexpr double kDefaultOrderS = 10;  // a worker answers between two of its calls
 
 std::string render(const std::vector<wire::AdminReply>& replies) {
   std::string out = "\"replies\":[";
@@ -69,17 +62,9 @@ void order(PipelineContext& context, wire::AdminAction action, int64_t timeout_m
 
 // `timeout` in seconds, from the body or the query: how long the stages have to answer.
 Status flush_cache(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
-  ASSIGN_OR_RETURN(const Json body, order_body(request));
+  ASSIGN_OR_RETURN(const Json body, parse_order(request));
   double timeout_s = kDefaultOrderS;
-  RETURN_IF_ERROR(json_read(body, "timeout", timeout_s));
-  std::string text;
-  if (request.query_value("timeout", text)) {
-    char* end = nullptr;
-    timeout_s = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') {
-      return invalid_argument("timeout is '{}'; wanted a number of seconds", text.substr(0, 64));
-    }
-  }
+  RETURN_IF_ERROR(read_order_timeout(request, body, timeout_s));
   if (!(timeout_s > 0 && timeout_s <= kMaxOrderS)) {
     return invalid_argument("timeout is {}; wanted a number of seconds in (0, {}]", timeout_s, kMaxOrderS);
   }
@@ -88,16 +73,14 @@ Status flush_cache(PipelineContext& context, const http::Request& request, const
 }
 
 Status start_profile(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
-  ASSIGN_OR_RETURN(const Json body, order_body(request));
-  // What would limit or change the trace must not be dropped in silence; clients choose no folder on the server.
-  for (const char* key : {"start_step", "num_steps", "output_dir"}) RETURN_IF_ERROR(refuse_unless(body, key, nullptr));
-  RETURN_IF_ERROR(refuse_unless(body, "profile_by_stage", false));
-  order(context, wire::AdminAction::kStartProfile, kProfileMs, responder);
+  ASSIGN_OR_RETURN(const Json body, parse_order(request));
+  RETURN_IF_ERROR(check_profile_fields(body));
+  order(context, wire::AdminAction::kStartProfile, kProfileTimeoutMs, responder);
   return ok_status();
 }
 
 Status stop_profile(PipelineContext& context, const http::Request& /*request*/, const http::ResponderPtr& responder) {
-  order(context, wire::AdminAction::kStopProfile, kProfileMs, responder);
+  order(context, wire::AdminAction::kStopProfile, kProfileTimeoutMs, responder);
   return ok_status();
 }
 
