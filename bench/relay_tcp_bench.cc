@@ -42,7 +42,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kCommandFd = 3;
 constexpr std::size_t kMiB = 1u << 20;
 constexpr std::size_t kLargest = 256 * kMiB;
-constexpr std::size_t kCallBytes = 256u << 10;  // as large as the relay's frames
+constexpr std::size_t kCallBytes = 256u << 10;  // a call of the plain program
 constexpr std::size_t kDescriptorRoom = 4096;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -77,7 +77,7 @@ void no_delay(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-int streams = RelayOptions().streams;  // of the reader, which opens the connections
+int streams = RelayOptions().streams;  // of the reader, which opens the connections; 0: as it chooses
 
 RelayOptions options(bool checksum) {
   RelayOptions o;

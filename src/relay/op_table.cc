@@ -71,7 +71,7 @@ Status check_options(const RelayOptions& options) {
   RETURN_IF_ERROR(at_least("lease_ms", options.lease_ms, 1));
   RETURN_IF_ERROR(at_least("connect_timeout_ms", options.connect_timeout_ms, 1));
   RETURN_IF_ERROR(at_least("silent_ms", options.silent_ms, 1));
-  return at_least("streams", options.streams, 1);
+  return at_least("streams", options.streams, 0);
 }
 
 OpTable::OpTable(const RelayOptions& options, Ended ended) : options_(options), ended_(std::move(ended)) {}

@@ -58,7 +58,7 @@ struct RelayOptions {
   int silent_ms = 2'000;           // a peer that says nothing for so long is taken for dead
   bool checksum = true;            // where the road is not memory
   std::string listen;              // tcp: "127.0.0.1:0", "[::1]:0"; empty: the backend's default
-  int streams = 2;                 // tcp: connections to one peer
+  int streams = 0;                 // tcp: connections to one peer; 0: it chooses
   std::string run_dir;             // where socket files may stand; empty: none are made
   std::string secret;              // tcp beyond loopback: shared by all peers, at least 32 bytes
   std::string plugin_dir;          // where relay_NAME.so lie; empty: "plugins" beside the program

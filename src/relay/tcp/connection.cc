@@ -37,12 +37,15 @@ void Connection::set_phase(Phase phase, int64_t now_ms) {
   phase_ms_ = now_ms;
 }
 
+void Connection::forget_sent_control() {
+  if (control_sent_ < control_.size()) return;
+  control_.clear();
+  control_sent_ = 0;
+}
+
 Status Connection::send(const Header& header, std::span<const std::byte> payload) {
   CHECK(header.length == payload.size());
-  if (control_sent_ == control_.size()) {
-    control_.clear();
-    control_sent_ = 0;
-  }
+  forget_sent_control();
   if (control_.size() - control_sent_ + kHeaderBytes + payload.size() > kMaxControlBytes) {
     return error(StatusCode::kUnavailable, "the peer reads nothing: over {} bytes wait for it", kMaxControlBytes);
   }
@@ -221,6 +224,11 @@ void Connection::sent(std::size_t bytes) {
     bytes -= control;
   }
   if (bytes > 0) frame_.advance(bytes);
+  if (!frame_.ready_to_hand_over()) return;
+  // In front of the control frames that were queued meanwhile, none of which has begun: a frame that has goes first.
+  forget_sent_control();
+  const auto trailer = frame_.hand_over_trailer();
+  control_.insert(control_sent_, reinterpret_cast<const char*>(trailer.data()), trailer.size());
 }
 
 Status Connection::pump_out(int64_t now_ms, bool room) {
@@ -236,9 +244,8 @@ Status Connection::pump_out(int64_t now_ms, bool room) {
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
-    // Only the checksum is left of the frame: it need not be a packet of its own.
-    const bool trailer_follows = frame_.open() && frame_.left() == wanted + kTrailerBytes;
-    const ssize_t n = sendmsg(fd_, &message, MSG_NOSIGNAL | (trailer_follows ? MSG_MORE : 0));
+    // Not MSG_MORE, though a checksum follows: the reader would wait for the last packet while this side sums.
+    const ssize_t n = sendmsg(fd_, &message, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return lost("send", errno);
     if (n > 0) {
       sent(static_cast<std::size_t>(n));

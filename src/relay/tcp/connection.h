@@ -116,6 +116,7 @@ class Connection {
   Status step_data(bool& more, int64_t now_ms);
   Status step_drain(bool& more, int64_t now_ms);
   Status finish_control();
+  void forget_sent_control();
   std::size_t gather(std::span<iovec> out);
   void sent(std::size_t bytes);
   Status finish_drain();

@@ -10,7 +10,7 @@ inline constexpr std::size_t kFrameBytes = 512u << 10;    // payload of one DATA
 inline constexpr std::size_t kRangeBytes = 4u << 20;      // asked for with one REQUEST, at most
 inline constexpr std::size_t kMaxHelloBytes = 32 + 1024;  // the longest payload of a frame that is not DATA
 inline constexpr std::size_t kMaxPiecesPerCall = 64;      // scattered pieces of one system call
-inline constexpr std::size_t kPieceBytes = 512u << 10;    // sent, then hashed while they are in the cache
+inline constexpr std::size_t kPieceBytes = 96u << 10;     // sent, then hashed while they are in the cache
 inline constexpr std::size_t kHashFirstBytes = 8u << 10;  // a frame up to so large goes out in one call
 inline constexpr int kMaxCallsPerTurn = 16;               // a busy connection lets the others in after so many
 
@@ -19,6 +19,7 @@ inline constexpr std::size_t kMaxRangesPerConnection = 256;  // more is a broken
 inline constexpr std::size_t kMaxControlBytes = 64u << 10;   // control frames waiting on one connection; more: closed
 
 inline constexpr int kMaxStreams = 16;              // RelayOptions::streams
+inline constexpr int kStreamsToAnotherHost = 2;     // where it is 0; over loopback one is faster than two
 inline constexpr std::size_t kMaxInbound = 512;     // connections that peers opened
 inline constexpr std::size_t kMaxOutbound = 512;    // connections that this instance opened
 inline constexpr std::size_t kMinSecretBytes = 32;  // RelayOptions::secret

@@ -68,6 +68,12 @@ void OutgoingFrame::advance(std::size_t bytes) {
   if (left() == 0) finish();
 }
 
+std::array<std::byte, kTrailerBytes> OutgoingFrame::hand_over_trailer() {
+  CHECK(ready_to_hand_over() && hashed_ == header_.length);
+  finish();
+  return trailer_;
+}
+
 void OutgoingFrame::detach() {
   if (!attached()) return;
   // What was sent has been hashed already, so the rest is all that is needed.

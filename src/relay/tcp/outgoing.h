@@ -39,12 +39,16 @@ class OutgoingFrame {
   std::size_t fill(std::span<iovec> out) const;
   // So many bytes of it were sent. Closes the frame behind the last one.
   void advance(std::size_t bytes);
-  std::size_t left() const { return kHeaderBytes + body_bytes(header_) - sent_; }
+  // The bytes are sent and nothing of the checksum is: it is handed over, and the frame closed. It travels with what
+  // comes next, as a packet of its own would cost the sender as much as 100 KiB of data and wake the reader for it.
+  bool ready_to_hand_over() const { return open_ && sums() && sent_ == kHeaderBytes + header_.length; }
+  std::array<std::byte, kTrailerBytes> hand_over_trailer();
 
   void detach();
   void finish();
 
  private:
+  std::size_t left() const { return kHeaderBytes + body_bytes(header_) - sent_; }
   bool sums() const { return body_bytes(header_) > header_.length; }
   std::size_t payload_sent() const;
   // Where [from, from + size) of the payload lies.

@@ -64,8 +64,9 @@ void ReaderSide::start_waiting() {
     Peer& peer = peer_of(get->order.writer);
     get->peer = &peer;
     peer.gets.emplace(get->order.op.value, get);
-    const bool large = get->order.total > kRangeBytes;
-    ensure_connections(peer, large ? static_cast<std::size_t>(options_.streams) : 1);
+    const int chosen = peer.address.socket.loopback() ? 1 : kStreamsToAnotherHost;
+    const int streams = options_.streams > 0 ? options_.streams : chosen;
+    ensure_connections(peer, get->order.total > kRangeBytes ? static_cast<std::size_t>(streams) : 1);
   }
 }
 

@@ -27,7 +27,7 @@ constexpr int64_t kSweepMs = 10;  // what is due after something happened is loo
 Status check(const RelayOptions& options, const SocketAddress& listen) {
   RETURN_IF_ERROR(check_options(options));
   if (options.streams > tcp::kMaxStreams) {
-    return invalid_argument("relay option streams is {}; wanted 1..{}", options.streams, tcp::kMaxStreams);
+    return invalid_argument("relay option streams is {}; wanted 0..{}", options.streams, tcp::kMaxStreams);
   }
   return tcp::check_reach(listen, options.secret);
 }

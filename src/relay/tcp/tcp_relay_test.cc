@@ -5,5 +5,7 @@
 int main(int argc, char** argv) {
   using namespace millrace;
   const auto make = [](const RelayOptions& options) { return make_tcp_relay(options); };
-  return relay_testing::conformance_main(argc, argv, {{.name = "tcp", .make = make}});
+  RelayOptions options;
+  options.streams = 2;  // as between hosts
+  return relay_testing::conformance_main(argc, argv, {{.name = "tcp", .make = make, .options = options}});
 }
