@@ -37,7 +37,10 @@ void check_sequences(const KvLayer& kv, std::span<const AttentionSequence> seque
 
 }  // namespace
 
-void check_linear(const ConstRows& x, const Weight& weight, const Rows& y, const LinearOptions& options) {
+void check_product(const ConstRows& x, const Product& product) {
+  const Weight& weight = *product.weight;
+  const Rows& y = product.y;
+  const LinearOptions& options = product.options;
   check_rows(x);
   check_rows(y);
   check_matrix(weight);

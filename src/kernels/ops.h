@@ -44,6 +44,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -153,6 +154,13 @@ struct LinearOptions {
   bool accumulate = false;  // y += instead of y =: the residual add at no extra pass
 };
 
+// One of several products of the same x: y[M, N] = x[M, K] weight[N, K]^T (+ bias) (+ y).
+struct Product {
+  const Weight* weight = nullptr;  // outlives the call
+  Rows y;
+  LinearOptions options;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -160,8 +168,16 @@ class Ops {
   // One of isa_name(kAllIsas).
   virtual std::string_view name() const = 0;
 
-  // y[M, N] = x[M, K] weight[N, K]^T (+ bias) (+ y). x and y must not overlap.
-  virtual void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options = {}) = 0;
+  // All products with the same x, at one go: x is prepared once, and the threads divide all of the weights between them
+  // instead of meeting after each. The bits are those of one call for each. Neither x nor another y overlaps a y.
+  virtual void products(ConstRows x, std::span<const Product> products) = 0;
+
+  // One product. x and y must not overlap.
+  void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options = {}) {
+    const Product one{&weight, y, options};
+    products(x, {&one, 1});
+  }
+  void linear(ConstRows x, std::initializer_list<Product> several) { products(x, {several.begin(), several.size()}); }
 
   // y[i] = table[ids[i]], table [vocabulary, width] of any weight dtype. Every id is in range (CHECK).
   virtual void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) = 0;

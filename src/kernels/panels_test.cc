@@ -129,6 +129,12 @@ double slack(DType type, const Blocks& blocks, const QuantizedX& x, int64_t row)
   return sum;
 }
 
+void multiply(PanelLinear& linear, ConstRows x, const Weight& weight, Rows y, const float* bias = nullptr,
+              bool accumulate = false) {
+  const CpuProduct one{&weight, y, bias, accumulate};
+  linear.run(x, {&one, 1});
+}
+
 void expect_linear(PanelLinear& linear, const Blocks& blocks, const Weight& weight, int64_t rows) {
   const int64_t n = weight.rows(), k = weight.columns();
   SCOPED_TRACE(fmt::format("{} M {} N {} K {}", dtype_name(weight.dtype()), rows, n, k));
@@ -137,7 +143,7 @@ void expect_linear(PanelLinear& linear, const Blocks& blocks, const Weight& weig
   const bool accumulate = rows % 2 == 1;
   std::vector<QuantizedX> quantized;
   for (int64_t r = 0; r < rows; ++r) quantized.emplace_back(x.rows().row(r), k);
-  linear.linear(x.rows(), weight, rows % 3 == 0 ? nullptr : bias.data(), y.rows(), accumulate);
+  multiply(linear, x.rows(), weight, y.rows(), rows % 3 == 0 ? nullptr : bias.data(), accumulate);
   for (int64_t j = 0; j < n; ++j) {
     const std::vector<float> w = blocks.row(j);
     for (int64_t r = 0; r < rows; ++r) {
@@ -181,7 +187,7 @@ TEST_P(PanelsTest, ExtremesDoNotOverflow) {
         for (int64_t rows : {1, 20}) {
           Matrix x(rows, 512), y(rows, 19);
           for (int64_t r = 0; r < rows; ++r) std::fill_n(x.rows().row(r), 512, value);
-          linear_.linear(x.rows(), weight, nullptr, y.rows(), false);
+          multiply(linear_, x.rows(), weight, y.rows());
           const QuantizedX q(x.rows().row(0), 512);
           for (int64_t j = 0; j < 19; ++j) {
             const Expected e = expected(q, blocks.row(j));
@@ -201,7 +207,7 @@ TEST_P(PanelsTest, NearTheOracleByTheErrorOfQuantizing) {
     const Blocks blocks(33, 512, type, 5);
     const Weight weight = pack(blocks);
     Matrix x = Matrix::random(18, 512, 6), y(18, 33), exact(18, 33);
-    linear_.linear(x.rows(), weight, nullptr, y.rows(), false);
+    multiply(linear_, x.rows(), weight, y.rows());
     ref->linear(x.rows(), blocks.view, exact.rows());
     for (int64_t r = 0; r < 18; ++r) {
       const QuantizedX q(x.rows().row(r), 512);
@@ -221,7 +227,7 @@ TEST_P(PanelsTest, EveryBatchSizeAndThreadCountGivesTheSameBits) {
     const Blocks blocks(37, k, type, 11);
     const Weight weight = pack(blocks);
     Matrix x = Matrix::random(40, k, 12), all(40, 37);
-    linear_.linear(x.rows(), weight, nullptr, all.rows(), false);
+    multiply(linear_, x.rows(), weight, all.rows());
     for (int threads : {1, 3}) {
       ThreadPool pool(threads);
       PanelLinear linear(*GetParam().table, pool);
@@ -229,7 +235,7 @@ TEST_P(PanelsTest, EveryBatchSizeAndThreadCountGivesTheSameBits) {
         for (int64_t begin = 0; begin < 40; begin += size) {
           const int64_t count = std::min(size, 40 - begin);
           Matrix y(count, 37, threads);
-          linear.linear(x.rows().slice(begin, count), weight, nullptr, y.rows(), false);
+          multiply(linear, x.rows().slice(begin, count), weight, y.rows());
           for (int64_t r = 0; r < count; ++r) {
             ASSERT_EQ(std::memcmp(y.rows().row(r), all.rows().row(begin + r), 37 * 4), 0)
                 << dtype_name(type) << ", " << count << " rows from " << begin << ", row " << r;
@@ -246,9 +252,9 @@ TEST_P(PanelsTest, RowsInSeveralTurns) {
   const Weight weight = pack(blocks);
   const int64_t rows = kPanelRowsAtOnce + 21;
   Matrix x = Matrix::random(rows, 256, 2), y(rows, 70), one(1, 70);
-  linear_.linear(x.rows(), weight, nullptr, y.rows(), false);
+  multiply(linear_, x.rows(), weight, y.rows());
   for (int64_t r : {int64_t{0}, kPanelRowsAtOnce - 1, kPanelRowsAtOnce, rows - 1}) {
-    linear_.linear(x.rows().slice(r, 1), weight, nullptr, one.rows(), false);
+    multiply(linear_, x.rows().slice(r, 1), weight, one.rows());
     EXPECT_EQ(std::memcmp(one.rows().data, y.rows().row(r), 70 * 4), 0) << r;
   }
 }
@@ -265,8 +271,8 @@ TEST_P(PanelsTest, FusedInstructionSetsAgreeToTheBit) {
       x.at(rows / 2, 40) = 1e30f;  // blocks of very different sizes, one of zeros, one with a subnormal
       for (int i = 64; i < 96; ++i) x.at(0, i) = 0;
       for (int i = 96; i < 128; ++i) x.at(0, i) = 1e-40f;
-      linear_.linear(x.rows(), weight, nullptr, y.rows(), false);
-      avx2.linear(x.rows(), weight, nullptr, wanted.rows(), false);
+      multiply(linear_, x.rows(), weight, y.rows());
+      multiply(avx2, x.rows(), weight, wanted.rows());
       ASSERT_EQ(y.storage.size(), wanted.storage.size());
       for (int64_t r = 0; r < rows; ++r) {
         ASSERT_EQ(std::memcmp(y.rows().row(r), wanted.rows().row(r), 95 * 4), 0) << dtype_name(type) << " row " << r;
@@ -282,10 +288,10 @@ TEST_P(PanelsTest, WhatIsNotFiniteStaysInItsRow) {
     for (float bad : {kNan, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
       const Weight weight = pack(blocks);
       Matrix x = Matrix::random(19, 512, 32), clean(19, 20), y(19, 20);
-      linear_.linear(x.rows(), weight, nullptr, clean.rows(), false);
+      multiply(linear_, x.rows(), weight, clean.rows());
       x.at(3, 300) = bad;
       x.at(17, 0) = bad;
-      linear_.linear(x.rows(), weight, nullptr, y.rows(), false);
+      multiply(linear_, x.rows(), weight, y.rows());
       for (int64_t r = 0; r < 19; ++r) {
         for (int64_t j = 0; j < 20; ++j) {
           if (r == 3 || r == 17) {
@@ -301,7 +307,7 @@ TEST_P(PanelsTest, WhatIsNotFiniteStaysInItsRow) {
     blocks.set_scale(6 * per_row + per_row - 1, 0, kNan);
     const Weight weight = pack(blocks);
     Matrix x = Matrix::random(19, 512, 32), y(19, 20);
-    linear_.linear(x.rows(), weight, nullptr, y.rows(), false);
+    multiply(linear_, x.rows(), weight, y.rows());
     for (int64_t r = 0; r < 19; ++r) {
       for (int64_t j = 0; j < 20; ++j) ASSERT_EQ(std::isnan(y.at(r, j)), j == 6) << dtype_name(type);
     }
@@ -313,8 +319,8 @@ TEST_P(PanelsTest, BiasThenOldValue) {
   const Weight weight = pack(blocks);
   Matrix x = Matrix::random(18, 96, 42), plain(18, 21), y = Matrix::random(18, 21, 43), old = y;
   const std::vector<float> bias = random_floats(21, 44);
-  linear_.linear(x.rows(), weight, nullptr, plain.rows(), false);
-  linear_.linear(x.rows(), weight, bias.data(), y.rows(), true);
+  multiply(linear_, x.rows(), weight, plain.rows());
+  multiply(linear_, x.rows(), weight, y.rows(), bias.data(), true);
   for (int64_t r = 0; r < 18; ++r) {
     for (int64_t j = 0; j < 21; ++j) {
       const float with_bias = plain.at(r, j) + bias[static_cast<std::size_t>(j)];
@@ -362,6 +368,64 @@ TEST_P(PackedOpsTest, LinearTakesPackedWeights) {
   ref->linear(x.rows(), blocks.view, wanted.rows(), {.bias = bias.view, .accumulate = true});
   for (int64_t r = 0; r < 6; ++r) {
     for (int64_t j = 0; j < 40; ++j) EXPECT_NEAR(y.at(r, j), wanted.at(r, j), 0.05 * std::sqrt(256));
+  }
+}
+
+// Several products of one x at one go have the bits of each alone: weights of all kinds mixed, more than go into one
+// loop, one without columns among them, on every number of threads.
+TEST_P(PackedOpsTest, ProductsTogetherAreTheProductsAlone) {
+  ThreadPool one(1), three(3);
+  const std::unique_ptr<Ops> alone = make_ops(GetParam(), one), together = make_ops(GetParam(), three);
+  constexpr int64_t kColumns = 512;
+  std::vector<Weight> weights;
+  const auto pack = [&](const TensorView& view) {
+    const Result<Weight> weight = pack_weight(GetParam(), view, three);
+    ASSERT_TRUE(weight.ok()) << weight.status().to_string();
+    weights.push_back(*weight);
+  };
+  std::vector<std::unique_ptr<Blocks>> blocks;
+  std::vector<std::unique_ptr<Weights>> plain;
+  uint64_t seed = 7;
+  for (const int64_t n : {40, 1, 200, 16, 33, 95, 7, 300, 64, 2}) {
+    blocks.push_back(std::make_unique<Blocks>(n, kColumns, DType::kQ8_0, ++seed));
+    pack(blocks.back()->view);
+  }
+  for (const DType type : {DType::kQ4_0, DType::kQ4_K, DType::kBF16, DType::kBF16, DType::kF32, DType::kBF16}) {
+    if (is_quantized(type)) {
+      blocks.push_back(std::make_unique<Blocks>(48, kColumns, type, ++seed));
+      pack(blocks.back()->view);
+    } else {
+      plain.push_back(std::make_unique<Weights>(Shape{71, kColumns}, type, ++seed));
+      pack(plain.back()->view);
+    }
+  }
+  weights.push_back(plain.back()->view);  // as a file holds it, beside the same in tiles
+  const Weights none({0, kColumns}, DType::kBF16, ++seed);
+  weights.push_back(none.view);
+  for (const int64_t rows : {1, 3, 20, 150}) {
+    Matrix x = Matrix::random(rows, kColumns, ++seed);
+    std::vector<Matrix> wanted, got;
+    std::vector<std::unique_ptr<Weights>> biases;
+    std::vector<Product> products;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      wanted.push_back(Matrix::random(rows, weights[i].rows(), ++seed));
+      got.push_back(wanted.back());
+      biases.push_back(std::make_unique<Weights>(Shape{weights[i].rows()}, DType::kF16, ++seed));
+    }
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const LinearOptions options{.bias = i % 3 == 0 ? biases[i]->view : TensorView(), .accumulate = i % 2 == 0};
+      alone->linear(x.rows(), weights[i], wanted[i].rows(), options);
+      products.push_back({&weights[i], got[i].rows(), options});
+    }
+    together->products(x.rows(), products);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      for (int64_t r = 0; r < rows; ++r) {
+        ASSERT_EQ(std::memcmp(got[i].rows().row(r), wanted[i].rows().row(r),
+                              static_cast<std::size_t>(weights[i].rows()) * sizeof(float)),
+                  0)
+            << "product " << i << ", row " << r << " of " << rows;
+      }
+    }
   }
 }
 

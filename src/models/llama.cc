@@ -88,9 +88,7 @@ class Llama final : public Model {
     const kernels::KvLayer& kv = step.kv[static_cast<std::size_t>(i)];
     const Rows n = ws.normed(x.count), q = ws.q(x.count), k = ws.k(x.count), v = ws.v(x.count);
     ops.rms_norm(x, layer.input_norm, epsilon_, n);
-    layer.q(ops, n, q);
-    layer.k(ops, n, k);
-    layer.v(ops, n, v);
+    ops.linear(n, {layer.q.into(q), layer.k.into(k), layer.v.into(v)});
     ops.rope(q, config_.head_dim, cos, sin);
     ops.rope(k, config_.head_dim, cos, sin);
     ops.kv_store(kv, step.sequences, k, v);
@@ -106,8 +104,7 @@ class Llama final : public Model {
   void mlp(const LlamaLayer& layer, Rows x, Workspace& ws, Ops& ops) const {
     const Rows n = ws.normed(x.count), gate = ws.gate(x.count), up = ws.up(x.count);
     ops.rms_norm(x, layer.post_norm, epsilon_, n);
-    layer.gate(ops, n, gate);
-    layer.up(ops, n, up);
+    ops.linear(n, {layer.gate.into(gate), layer.up.into(up)});
     ops.swiglu(gate, up, gate);
     layer.down.add_to(ops, gate, x);
   }

@@ -81,8 +81,7 @@ class Qwen3 final : public Model {
   void mlp(const Qwen3Layer& layer, Rows x, Workspace& ws, Ops& ops) const {
     const Rows n = ws.normed(x.count), gate = ws.gate(x.count), up = ws.up(x.count);
     ops.rms_norm(x, layer.post_norm, epsilon_, n);
-    layer.gate(ops, n, gate);
-    layer.up(ops, n, up);
+    ops.linear(n, {layer.gate.into(gate), layer.up.into(up)});
     ops.swiglu(gate, up, gate);
     layer.down.add_to(ops, gate, x);
   }

@@ -39,9 +39,7 @@ struct Qwen3Attention {
     const auto epsilon = static_cast<float>(c.rms_norm_eps);
     const kernels::Rows n = ws.normed(x.count), qs = ws.q(x.count), ks = ws.k(x.count), vs = ws.v(x.count);
     ops.rms_norm(x, input_norm, epsilon, n);
-    q(ops, n, qs);
-    k(ops, n, ks);
-    v(ops, n, vs);
+    ops.linear(n, {q.into(qs), k.into(ks), v.into(vs)});
     ops.rms_norm(qs, q_norm, epsilon, qs);
     ops.rms_norm(ks, k_norm, epsilon, ks);
     ops.rope(qs, c.head_dim, cos, sin);

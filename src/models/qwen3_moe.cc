@@ -102,8 +102,7 @@ class Qwen3Moe final : public Model {
  private:
   void dense(const Mlp& mlp, ConstRows n, Rows x, Workspace& ws, Ops& ops) const {
     const Rows gate = ws.gate(n.count), up = ws.up(n.count);
-    mlp.gate(ops, n, gate);
-    mlp.up(ops, n, up);
+    ops.linear(n, {mlp.gate.into(gate), mlp.up.into(up)});
     ops.swiglu(gate, up, gate);
     mlp.down.add_to(ops, gate, x);
   }
@@ -120,8 +119,7 @@ class Qwen3Moe final : public Model {
       const Mlp& mlp = layer.experts[e];
       const Rows in = experts.in(count), gate = experts.gate(count), up = experts.up(count);
       kernels::gather_rows(n, group.rows, in);
-      mlp.gate(ops, in, gate);
-      mlp.up(ops, in, up);
+      ops.linear(in, {mlp.gate.into(gate), mlp.up.into(up)});
       ops.swiglu(gate, up, gate);
       const Rows out = experts.out(count);
       mlp.down(ops, gate, out);

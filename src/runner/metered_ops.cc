@@ -29,11 +29,14 @@ class MeteredOps final : public Ops {
 
   std::string_view name() const override { return ops_->name(); }
 
-  void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options) override {
-    const double products =
-        static_cast<double>(x.count) * static_cast<double>(weight.rows()) * static_cast<double>(weight.columns());
-    meter(OpKind::kLinear, static_cast<double>(weight.size_bytes()), 2 * products,
-          [&] { ops_->linear(x, weight, y, options); });
+  void products(ConstRows x, std::span<const Product> products) override {
+    double bytes = 0, operations = 0;
+    for (const Product& one : products) {
+      bytes += static_cast<double>(one.weight->size_bytes());
+      operations += 2.0 * static_cast<double>(x.count) * static_cast<double>(one.weight->rows()) *
+                    static_cast<double>(one.weight->columns());
+    }
+    meter(OpKind::kLinear, bytes, operations, [&] { ops_->products(x, products); });
   }
   void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) override {
     meter(OpKind::kEmbedding, 0, 0, [&] { ops_->embedding(table, ids, y); });

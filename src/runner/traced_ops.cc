@@ -20,9 +20,9 @@ class TracedOps final : public Ops {
 
   std::string_view name() const override { return ops_->name(); }
 
-  void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options) override {
+  void products(ConstRows x, std::span<const Product> products) override {
     KernelSpan span("linear", x.count);
-    ops_->linear(x, weight, y, options);
+    ops_->products(x, products);
   }
   void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) override {
     KernelSpan span("embedding", y.count);

@@ -43,32 +43,40 @@ CpuLinear::CpuLinear(const LinearKernel* const (&kernels)[3], ThreadPool& pool)
   panels_.resize(static_cast<std::size_t>(pool.size()));
 }
 
-void CpuLinear::run(const ConstRows& x, const Weight& weight, const Rows& y, const float* bias, bool accumulate) {
+// Of all products together: parts of `width` panels of one product and a block of rows.
+struct CpuLinear::Cut {
+  int64_t row_blocks = 1;
+  int64_t width = 1;                     // panels of a part
+  bool small = false;                    // the calling thread alone does it
+  int64_t columns = 0;                   // parts of one block of rows, all products
+  int64_t first[kMaxProducts + 1] = {};  // each product's first column, and the end
+};
+
+void CpuLinear::run(const ConstRows& x, std::span<const CpuProduct> products) {
+  CHECK(!products.empty() && products.size() <= kMaxProducts);
+  const Weight& weight = *products.front().weight;
   CHECK(weight.layout == WeightLayout::kPlain || weight.layout == WeightLayout::kTiles);
   const LinearKernel& kernel = *kernels_[static_cast<int>(weight_kind(weight.dtype()))];
-  LinearPart all{};
-  all.x = x.data;
-  all.x_stride = x.stride;
-  if (weight.layout == WeightLayout::kTiles) all.weight = tiles_data(weight);
-  all.n = y.width;
-  all.k = x.width;
-  all.rows = y.count;
-  all.bias = bias;
-  all.y = y.data;
-  all.y_stride = y.stride;
-  all.accumulate = accumulate;
-  int64_t row_blocks = 1;
-  if (y.count > kernel.few_rows) {
-    pack_rows(kernel, x);
-    all.packed_x = packed_.data();
-    int64_t block_rows = kernel.block_rows;
-    if (kernel.even_tiles) {
-      const int64_t fitting = kRowBlockBytes / (std::max<int64_t>(all.k, 1) * kernel.element_bytes);
-      block_rows = std::clamp(fitting, kLeastBlockRows, block_rows);
+  const bool many = x.count > kernel.few_rows;
+  if (many) pack_rows(kernel, x);
+  const Cut cut = this->cut(kernel, products);
+  const int64_t tiles = divide_up(x.count, kernel.row_tile);
+  const int64_t parts = cut.row_blocks * cut.columns;
+  // Neighbouring parts share their rows of x, which stay in the level-2 cache while the weights pass by.
+  pool_.parallel_for(parts, cut.small ? parts : 1, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t block = i / cut.columns, column = i % cut.columns;
+      std::size_t which = 0;
+      while (column >= cut.first[which + 1]) ++which;
+      LinearPart part{};
+      part.packed_x = many ? packed_.data() : nullptr;
+      part.tile_begin = tiles * block / cut.row_blocks;
+      part.tile_end = tiles * (block + 1) / cut.row_blocks;
+      part.panel_begin = (column - cut.first[which]) * cut.width;
+      part.panel_end = std::min(panel_count(products[which].y.width), part.panel_begin + cut.width);
+      run_part(kernel, x, products[which], part, worker);
     }
-    row_blocks = divide_up(y.count, block_rows);
-  }
-  run_parts(kernel, all, weight, row_blocks);
+  });
 }
 
 void CpuLinear::pack_rows(const LinearKernel& kernel, const ConstRows& x) {
@@ -81,36 +89,58 @@ void CpuLinear::pack_rows(const LinearKernel& kernel, const ConstRows& x) {
   });
 }
 
-void CpuLinear::run_parts(const LinearKernel& kernel, const LinearPart& all, const Weight& weight, int64_t row_blocks) {
-  const int64_t panels = panel_count(all.n);
-  const int64_t tiles = divide_up(all.rows, kernel.row_tile);
-  const int64_t panel_bytes = panel_offset_bytes(all.k, static_cast<int64_t>(dtype_size(weight.dtype())), 1);
-  // A block of rows that fills its caches takes its time over each panel; else the parts are cut by bytes.
-  const bool wide = all.rows >= kLeastBlockRows;
-  const int64_t share = divide_up(panels, pool_.size() * (wide ? kWideParts : kPartsPerThread));
-  int64_t width = wide ? kernel.block_panels : divide_up(kPartBytes, std::max<int64_t>(panel_bytes, 1));
-  width = std::clamp<int64_t>(std::min(width, share), 1, std::max<int64_t>(1, wide ? kernel.block_panels : panels));
-  const bool small = all.rows * all.n * all.k < kInlineProducts;
-  if (small && !wide) width = kernel.block_panels;
-  const int64_t columns = divide_up(panels, width);
-  const int64_t parts = row_blocks * columns;
-  // Neighbouring parts share their rows of x, which stay in the level-2 cache while the weights pass by.
-  pool_.parallel_for(parts, small ? parts : 1, [&](int64_t begin, int64_t end, int worker) {
-    for (int64_t i = begin; i < end; ++i) {
-      LinearPart part = all;
-      part.tile_begin = tiles * (i / columns) / row_blocks;
-      part.tile_end = tiles * (i / columns + 1) / row_blocks;
-      part.panel_begin = i % columns * width;
-      part.panel_end = std::min(panels, part.panel_begin + width);
-      part.scratch = scratch_[static_cast<std::size_t>(worker)].as<float>().data();
-      run_panels(kernel, part, weight, worker);
+CpuLinear::Cut CpuLinear::cut(const LinearKernel& kernel, std::span<const CpuProduct> products) const {
+  const Weight& weight = *products.front().weight;
+  const int64_t k = weight.columns(), rows = products.front().y.count;
+  const int64_t panel_bytes = panel_offset_bytes(k, static_cast<int64_t>(dtype_size(weight.dtype())), 1);
+  int64_t panels = 0, n = 0;
+  for (const CpuProduct& product : products) {
+    panels += panel_count(product.y.width);
+    n += product.y.width;
+  }
+  Cut cut;
+  if (rows > kernel.few_rows) {
+    int64_t block_rows = kernel.block_rows;
+    if (kernel.even_tiles) {
+      const int64_t fitting = kRowBlockBytes / (std::max<int64_t>(k, 1) * kernel.element_bytes);
+      block_rows = std::clamp(fitting, kLeastBlockRows, block_rows);
     }
-  });
+    cut.row_blocks = divide_up(rows, block_rows);
+  }
+  // A block of rows that fills its caches takes its time over each panel; else the parts are cut by bytes.
+  const bool wide = rows >= kLeastBlockRows;
+  const int64_t share = divide_up(panels, pool_.size() * (wide ? kWideParts : kPartsPerThread));
+  const int64_t width = wide ? kernel.block_panels : divide_up(kPartBytes, std::max<int64_t>(panel_bytes, 1));
+  const int64_t most = std::max<int64_t>(1, wide ? kernel.block_panels : panels);
+  cut.width = std::clamp<int64_t>(std::min(width, share), 1, most);
+  cut.small = rows * n * k < kInlineProducts;
+  if (cut.small && !wide) cut.width = kernel.block_panels;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    cut.first[i + 1] = cut.first[i] + divide_up(panel_count(products[i].y.width), cut.width);
+  }
+  cut.columns = cut.first[products.size()];
+  return cut;
 }
 
-void CpuLinear::run_panels(const LinearKernel& kernel, const LinearPart& part, const Weight& weight, int worker) {
+// `part` says which of the product's rows and panels; the rest is filled in here.
+void CpuLinear::run_part(const LinearKernel& kernel, const ConstRows& x, const CpuProduct& product, LinearPart part,
+                         int worker) {
+  const Weight& weight = *product.weight;
+  part.x = x.data;
+  part.x_stride = x.stride;
+  part.n = product.y.width;
+  part.k = x.width;
+  part.rows = x.count;
+  part.bias = product.bias;
+  part.y = product.y.data;
+  part.y_stride = product.y.stride;
+  part.accumulate = product.accumulate;
+  part.scratch = scratch_[static_cast<std::size_t>(worker)].as<float>().data();
   const auto run = part.packed_x != nullptr ? kernel.many : kernel.few;
-  if (part.weight != nullptr) return run(part);
+  if (weight.layout == WeightLayout::kTiles) {
+    part.weight = tiles_data(weight);
+    return run(part);
+  }
   const auto size = static_cast<int64_t>(dtype_size(weight.dtype()));
   char* panel = grown(panels_[static_cast<std::size_t>(worker)], panel_offset_bytes(part.k, size, 1));
   for (int64_t p = part.panel_begin; p < part.panel_end; ++p) {

@@ -5,8 +5,10 @@
 // Owner: one CpuOps. Threads: one call at a time. Scratch grows to the largest call and stays.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "kernels/cpu/cpu_product.h"
 #include "kernels/cpu/linear_table.h"
 #include "kernels/ops.h"
 
@@ -19,12 +21,14 @@ class CpuLinear {
   // `kernels`: one for each WeightKind, which like `pool` outlive this object.
   CpuLinear(const LinearKernel* const (&kernels)[3], ThreadPool& pool);
 
-  // As Ops::linear; `bias` is null or the bias as f32. Layouts kPlain and kTiles of f32, f16 and bf16.
-  void run(const ConstRows& x, const Weight& weight, const Rows& y, const float* bias, bool accumulate);
+  // As Ops::products, of weights of one layout (kPlain or kTiles) and one dtype (f32, f16 or bf16).
+  void run(const ConstRows& x, std::span<const CpuProduct> products);
 
  private:
+  struct Cut;  // of the work into parts
   void pack_rows(const LinearKernel& kernel, const ConstRows& x);
-  void run_parts(const LinearKernel& kernel, const LinearPart& all, const Weight& weight, int64_t row_blocks);
+  Cut cut(const LinearKernel& kernel, std::span<const CpuProduct> products) const;
+  void run_part(const LinearKernel& kernel, const ConstRows& x, const CpuProduct& product, LinearPart part, int worker);
   void run_panels(const LinearKernel& kernel, const LinearPart& part, const Weight& weight, int worker);
 
   const LinearKernel* kernels_[3];

@@ -37,12 +37,21 @@ class CpuOps final : public Ops {
 
   std::string_view name() const override { return name_; }
 
-  void linear(ConstRows x, const Weight& matrix, Rows y, const LinearOptions& options) override {
-    check_linear(x, matrix, y, options);
-    if (y.count == 0 || y.width == 0) return;
-    const float* bias = options.bias.data != nullptr ? widened(options.bias) : nullptr;
-    if (matrix.layout == WeightLayout::kPanels) return panels_.linear(x, matrix, bias, y, options.accumulate);
-    linear_.run(x, matrix, y, bias, options.accumulate);
+  void products(ConstRows x, std::span<const Product> products) override {
+    for (const Product& product : products) check_product(x, product);
+    if (x.count == 0) return;
+    const std::span<const CpuProduct> all = with_biases(products);
+    for (std::size_t begin = 0; begin < all.size();) {
+      std::size_t end = begin + 1;
+      while (end < all.size() && end - begin < kMaxProducts && one_pass(all[begin], all[end])) ++end;
+      const std::span<const CpuProduct> group = all.subspan(begin, end - begin);
+      if (group.front().weight->layout == WeightLayout::kPanels) {
+        panels_.run(x, group);
+      } else {
+        linear_.run(x, group);
+      }
+      begin = end;
+    }
   }
 
   void embedding(const Weight& matrix, std::span<const int32_t> ids, Rows y) override {
@@ -121,7 +130,31 @@ class CpuOps final : public Ops {
   }
 
  private:
-  // A small weight (bias, norm) as f32; valid until the next call.
+  // The products that there are, with their biases as f32; valid until the next call.
+  std::span<const CpuProduct> with_biases(std::span<const Product> products) {
+    int64_t floats = 0;
+    for (const Product& p : products) floats += p.options.bias.data != nullptr ? p.y.width : 0;
+    widened_.resize(static_cast<std::size_t>(floats));
+    products_.clear();
+    float* at = widened_.data();
+    for (const Product& p : products) {
+      if (p.y.width == 0) continue;
+      products_.push_back({p.weight, p.y, nullptr, p.options.accumulate});
+      const TensorView& bias = p.options.bias;
+      if (bias.data == nullptr) continue;
+      table_.widen(weight_kind(bias.dtype), bias.data, p.y.width, at);
+      products_.back().bias = at;
+      at += p.y.width;
+    }
+    return products_;
+  }
+
+  // Whether x is prepared alike for both.
+  static bool one_pass(const CpuProduct& a, const CpuProduct& b) {
+    return a.weight->layout == b.weight->layout && a.weight->dtype() == b.weight->dtype();
+  }
+
+  // A small weight (a norm's) as f32; valid until the next call.
   const float* widened(const TensorView& weight) {
     widened_.resize(static_cast<std::size_t>(weight.shape.elements()));
     table_.widen(weight_kind(weight.dtype), weight.data, weight.shape.elements(), widened_.data());
@@ -143,6 +176,7 @@ class CpuOps final : public Ops {
   CpuLinear linear_;             // products with all others
   std::vector<Buffer> scratch_;  // one per worker
   std::vector<float> widened_;
+  std::vector<CpuProduct> products_;
   AttentionRun attention_;
 };
 

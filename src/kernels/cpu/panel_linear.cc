@@ -66,54 +66,68 @@ const PanelTable& panel_table(std::string_view isa) {
 PanelLinear::PanelLinear(const PanelTable& table, ThreadPool& pool)
     : table_(table), pool_(pool), scratch_(static_cast<std::size_t>(pool.size())) {}
 
-void PanelLinear::quantize(const PanelPart& part, ConstRows x) {
-  const PanelActivations& to = part.x;
-  const int64_t terms = kPanelFormats[static_cast<int>(part.kind)].terms;
+void PanelLinear::quantize(PanelKind kind, const PanelActivations& to, int64_t blocks, ConstRows x) {
+  const int64_t terms = kPanelFormats[static_cast<int>(kind)].terms;
   const int64_t grain = std::max<int64_t>(1, kInlineElements / std::max<int64_t>(x.width, 1));
   pool_.parallel_for(x.count, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t in_tile = r % to.tile_rows;
       const int64_t first = r - in_tile, rows = std::min(to.tile_rows, x.count - first);
-      table_.quantize(part.kind, x.row(r), part.blocks, rows,
-                      to.q + first * part.blocks * kPanelBlock + in_tile * kPanelBlock,
-                      to.d + first * part.blocks + in_tile, to.terms + first * part.blocks * terms + in_tile);
+      table_.quantize(kind, x.row(r), blocks, rows, to.q + first * blocks * kPanelBlock + in_tile * kPanelBlock,
+                      to.d + first * blocks + in_tile, to.terms + first * blocks * terms + in_tile);
     }
   });
 }
 
-void PanelLinear::linear(ConstRows x, const Weight& weight, const float* bias, Rows y, bool accumulate) {
+void PanelLinear::run(ConstRows x, std::span<const CpuProduct> products) {
+  CHECK(!products.empty() && products.size() <= kMaxProducts);
+  const int64_t blocks = x.width / kPanelBlock;
+  for (Buffer& scratch : scratch_) grow(scratch, kPanelScratch + table_.scratch_bytes_per_block * blocks);
+  for (int64_t first = 0; first < x.count; first += kPanelRowsAtOnce) run_rows(x, products, first);
+}
+
+// The rows from `first`, kPanelRowsAtOnce of them at most.
+void PanelLinear::run_rows(ConstRows x, std::span<const CpuProduct> products, int64_t first) {
+  const Weight& weight = *products.front().weight;
   CHECK(weight.layout == WeightLayout::kPanels);
   PanelPart all{};
   all.kind = panel_kind(weight.dtype());
-  all.panels = reinterpret_cast<const uint8_t*>(weight.packed->data());
-  all.panel_bytes = panel_bytes(weight.dtype(), weight.columns());
-  all.blocks = weight.columns() / kPanelBlock;
-  all.columns = weight.rows();
-  all.bias = bias;
-  all.y_stride = y.stride;
-  all.accumulate = accumulate;
-  const int64_t panels = divide_up(weight.rows(), kPanelRows);
-  for (Buffer& scratch : scratch_) grow(scratch, kPanelScratch + table_.scratch_bytes_per_block * all.blocks);
-  for (int64_t first = 0; first < y.count; first += kPanelRowsAtOnce) {
-    const int64_t rows = std::min(kPanelRowsAtOnce, y.count - first);
-    all.rows = rows;
-    all.x = lay_out(all.kind, rows, table_.tile_rows(all.kind, rows), all.blocks, rows_);
-    all.y = y.row(first);
-    quantize(all, x.slice(first, rows));
-    int64_t grain = kPartPanels;
-    if (rows <= kFewRows) {
-      const int64_t most = kPartBytes / std::max<int64_t>(all.panel_bytes, 1);
-      grain = std::max<int64_t>(1, std::min(most, panels / (kPartsPerThread * pool_.size())));
-    }
-    if (rows * x.width * y.width < kInlineProducts) grain = panels;
-    pool_.parallel_for(panels, grain, [&](int64_t begin, int64_t end, int worker) {
-      PanelPart part = all;
-      part.panel_begin = begin;
-      part.panel_end = end;
-      part.scratch = reinterpret_cast<uint8_t*>(scratch_[static_cast<std::size_t>(worker)].data());
-      table_.multiply(part);
-    });
+  all.panel_bytes = panel_bytes(weight.dtype(), x.width);
+  all.blocks = x.width / kPanelBlock;
+  all.rows = std::min(kPanelRowsAtOnce, x.count - first);
+  all.x = lay_out(all.kind, all.rows, table_.tile_rows(all.kind, all.rows), all.blocks, rows_);
+  quantize(all.kind, all.x, all.blocks, x.slice(first, all.rows));
+  // Their panels, one product behind the other.
+  int64_t ends[kMaxProducts], panels = 0, columns = 0;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    ends[i] = panels += divide_up(products[i].y.width, kPanelRows);
+    columns += products[i].y.width;
   }
+  int64_t grain = kPartPanels;
+  if (all.rows <= kFewRows) {
+    const int64_t most = kPartBytes / std::max<int64_t>(all.panel_bytes, 1);
+    grain = std::max<int64_t>(1, std::min(most, panels / (kPartsPerThread * pool_.size())));
+  }
+  if (all.rows * x.width * columns < kInlineProducts) grain = panels;
+  pool_.parallel_for(panels, grain, [&](int64_t begin, int64_t end, int worker) {
+    PanelPart part = all;
+    part.scratch = reinterpret_cast<uint8_t*>(scratch_[static_cast<std::size_t>(worker)].data());
+    for (std::size_t i = 0; i < products.size() && begin < end; ++i) {
+      if (begin >= ends[i]) continue;
+      const CpuProduct& product = products[i];
+      const int64_t base = i > 0 ? ends[i - 1] : 0, stop = std::min(end, ends[i]);
+      part.panels = reinterpret_cast<const uint8_t*>(product.weight->packed->data());
+      part.columns = product.y.width;
+      part.bias = product.bias;
+      part.y = product.y.row(first);
+      part.y_stride = product.y.stride;
+      part.accumulate = product.accumulate;
+      part.panel_begin = begin - base;
+      part.panel_end = stop - base;
+      table_.multiply(part);
+      begin = stop;
+    }
+  });
 }
 
 void PanelLinear::embedding(const Weight& weight, std::span<const int32_t> ids, Rows y) {

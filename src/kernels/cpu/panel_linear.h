@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu/cpu_product.h"
 #include "kernels/cpu/panel_table.h"
 #include "kernels/ops.h"
 
@@ -27,12 +28,13 @@ class PanelLinear {
   // `table` and `pool` must outlive it.
   PanelLinear(const PanelTable& table, ThreadPool& pool);
 
-  // y = x weight^T (+ bias, as f32) (+ y). The shapes were checked.
-  void linear(ConstRows x, const Weight& weight, const float* bias, Rows y, bool accumulate);
+  // As Ops::products, of weights of one dtype. The shapes were checked.
+  void run(ConstRows x, std::span<const CpuProduct> products);
   void embedding(const Weight& weight, std::span<const int32_t> ids, Rows y);
 
  private:
-  void quantize(const PanelPart& part, ConstRows x);
+  void quantize(PanelKind kind, const PanelActivations& to, int64_t blocks, ConstRows x);
+  void run_rows(ConstRows x, std::span<const CpuProduct> products, int64_t first);
 
   const PanelTable& table_;
   ThreadPool& pool_;

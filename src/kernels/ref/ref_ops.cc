@@ -23,9 +23,15 @@ class RefOps final : public Ops {
  public:
   std::string_view name() const override { return "ref"; }
 
-  void linear(ConstRows x, const Weight& matrix, Rows y, const LinearOptions& options) override {
-    check_linear(x, matrix, y, options);
-    const TensorView& weight = plain(matrix);
+  void products(ConstRows x, std::span<const Product> products) override {
+    for (const Product& product : products) multiply(x, product);
+  }
+
+  void multiply(ConstRows x, const Product& product) {
+    check_product(x, product);
+    const TensorView& weight = plain(*product.weight);
+    const Rows& y = product.y;
+    const LinearOptions& options = product.options;
     for (int64_t n = 0; n < y.width; ++n) {
       const std::vector<float>& w = weight_row(weight, n);
       for (int64_t m = 0; m < y.count; ++m) {
