@@ -20,6 +20,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// "" where the transport has none. tests/tsan.supp names this function.
+std::string_view peer_address_of(zmq_msg_t* message) {
+  const char* address = zmq_msg_gets(message, "Peer-Address");
+  return address != nullptr ? address : "";
+}
+
 class ZmqInbox final : public Inbox {
  public:
   static Result<std::unique_ptr<Inbox>> make(OpenedSocket opened) {
@@ -38,8 +44,8 @@ class ZmqInbox final : public Inbox {
       return std::nullopt;
     }
     if (zmq_msg_more(&frame_) != 0) return drop_parts();
-    const char* peer = zmq_msg_gets(&frame_, "Peer-Address");  // null where the transport has none
-    return decode_frame({static_cast<const char*>(zmq_msg_data(&frame_)), zmq_msg_size(&frame_)}, peer ? peer : "");
+    return decode_frame({static_cast<const char*>(zmq_msg_data(&frame_)), zmq_msg_size(&frame_)},
+                        peer_address_of(&frame_));
   }
 
   std::shared_ptr<Waker> waker() override {
