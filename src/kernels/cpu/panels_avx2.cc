@@ -97,12 +97,12 @@ static inline __attribute__((always_inline)) void multiply_block(const uint8_t* 
 }
 
 // Few rows wait for memory: what comes after the page in work is asked for early, across the ends of pages, where the
-// processor's own prefetcher stops.
+// processor's own prefetcher stops. Into the second-level cache: it has room for more misses at once than the first.
 constexpr int kStreamRows = 4;
 constexpr int64_t kAhead = 4096;
 template <int64_t bytes>
 static inline void prefetch(const uint8_t* block) {
-  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + kAhead + i);
+  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + kAhead + i, 0, 2);
 }
 
 // Sums of the panel's columns of one row to y.
@@ -134,6 +134,7 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
   for (int64_t b = 0; b < part.blocks; ++b) {
     if (b % 2 == 0) {
       header = from;
+      if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
       from += format.header_bytes;
     }
     UNROLL for (int half = 0; half < 2; ++half) {

@@ -72,12 +72,12 @@ static inline float float_at(const int32_t* p) {
 }
 
 // Few rows wait for memory: what comes after the page in work is asked for early, across the ends of pages, where the
-// processor's own prefetcher stops.
+// processor's own prefetcher stops. Into the second-level cache: it has room for more misses at once than the first.
 constexpr int kStreamRows = 16;
-constexpr int64_t kAhead = 4096;
+constexpr int64_t kAhead = 8192;
 template <int64_t bytes>
 static inline void prefetch(const uint8_t* block) {
-  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + kAhead + i);
+  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + kAhead + i, 0, 2);
 }
 
 // Sums of 16 columns of one row to y.
@@ -104,6 +104,7 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
   for (int64_t b = 0; b < part.blocks; ++b) {
     if (b % 2 == 0) {
       header = from;
+      if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
       from += format.header_bytes;
     }
     __m512i isum[M];
@@ -126,6 +127,7 @@ static inline __attribute__((always_inline)) void group_minima(const uint8_t* he
                                                                const int32_t* terms, __m512 (&acc)[M]) {
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = header + format.header_bytes;
+  if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
   __m512 a[M], low[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = low[m] = _mm512_setzero_ps();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
@@ -154,6 +156,7 @@ static inline __attribute__((always_inline)) void group_halves(const uint8_t* he
   constexpr PanelKind kind = PanelKind::kQ6_K;
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = header + format.header_bytes;
+  if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
   __m512 a[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = _mm512_setzero_ps();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
