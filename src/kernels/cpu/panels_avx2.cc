@@ -14,9 +14,8 @@ namespace {
 
 #include "kernels/cpu/unroll.inl"
 
-constexpr int kMostRows = 8;       // of a tile of Q8_0 and Q4_0
-constexpr int kMostRowsLarge = 4;  // of the types with blocks of 256, which need up to three sums a row
-constexpr int kLanes = 8;          // a vector holds half a panel: 8 rows, four elements of k
+constexpr int kMostRows = 4;  // of a tile: their sums over both halves of a panel are half of the registers
+constexpr int kLanes = 8;     // a vector holds half a panel: 8 rows, four elements of k
 
 static inline __m256i load_bytes(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
 static inline __m256 load_f16(const uint8_t* p) {
@@ -40,28 +39,65 @@ static inline float float_at(const int32_t* p) {
   return value;
 }
 
+// The products of a block of Q8_0 with both halves of a panel, on top of isum. Both at once, as each element of x is
+// fetched once for them; in turn, the compiler would keep all of x's elements for the second half, in memory.
+template <int M>
+static inline __attribute__((always_inline)) void multiply_q8_0(const uint8_t* block, const int8_t* x,
+                                                                __m256i (&isum)[M][2]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  UNROLL for (int j = 0; j < 8; ++j) {
+    const __m256i w0 = load_bytes(block + j * 64), w1 = load_bytes(block + j * 64 + 32);
+    const __m256i most0 = _mm256_abs_epi8(w0), most1 = _mm256_abs_epi8(w1);
+    UNROLL for (int m = 0; m < M; ++m) {
+      const __m256i xs = four(x + m * kPanelBlock + 4 * j);
+      const __m256i pairs0 = _mm256_maddubs_epi16(most0, _mm256_sign_epi8(xs, w0));
+      const __m256i pairs1 = _mm256_maddubs_epi16(most1, _mm256_sign_epi8(xs, w1));
+      isum[m][0] = _mm256_add_epi32(isum[m][0], _mm256_madd_epi16(pairs0, ones));
+      isum[m][1] = _mm256_add_epi32(isum[m][1], _mm256_madd_epi16(pairs1, ones));
+    }
+  }
+}
+
+// The same of Q4_0: unsigned weights, whose pairs are widened once.
+template <int M>
+static inline __attribute__((always_inline)) void multiply_q4_0(const uint8_t* block, const int8_t* x,
+                                                                __m256i (&isum)[M][2]) {
+  const __m256i fifteen = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+  __m256i pairs[M][2];
+  UNROLL for (int m = 0; m < M; ++m) pairs[m][0] = pairs[m][1] = _mm256_setzero_si256();
+  UNROLL for (int j = 0; j < 8; ++j) {
+    const __m256i both0 = load_bytes(block + j % 4 * 64), both1 = load_bytes(block + j % 4 * 64 + 32);
+    const __m256i w0 = _mm256_and_si256(j < 4 ? both0 : _mm256_srli_epi16(both0, 4), fifteen);
+    const __m256i w1 = _mm256_and_si256(j < 4 ? both1 : _mm256_srli_epi16(both1, 4), fifteen);
+    UNROLL for (int m = 0; m < M; ++m) {
+      const __m256i xs = four(x + m * kPanelBlock + 4 * j);
+      pairs[m][0] = _mm256_add_epi16(pairs[m][0], _mm256_maddubs_epi16(w0, xs));
+      pairs[m][1] = _mm256_add_epi16(pairs[m][1], _mm256_maddubs_epi16(w1, xs));
+    }
+  }
+  UNROLL for (int m = 0; m < M; ++m) {
+    UNROLL for (int h = 0; h < 2; ++h) isum[m][h] = _mm256_add_epi32(isum[m][h], _mm256_madd_epi16(pairs[m][h], ones));
+  }
+}
+
 // Half of the weights q[j] of a block; block points at that half. Unsigned but for Q8_0.
 template <PanelKind kind>
 static inline __attribute__((always_inline)) __m256i weights(const uint8_t* block, int j) {
-  if constexpr (kind == PanelKind::kQ8_0) {
-    return load_bytes(block + j * 64);
-  } else {
-    __m256i both = load_bytes(block + (j % 4) * 64);
-    if (j >= 4) both = _mm256_srli_epi16(both, 4);
-    __m256i q = _mm256_and_si256(both, _mm256_set1_epi8(15));
-    if constexpr (kind == PanelKind::kQ5_K) {
-      const __m256i plane = load_bytes(block + 256);
-      const __m256i bit = j < 4 ? _mm256_slli_epi16(plane, 4 - j) : _mm256_srli_epi16(plane, j - 4);
-      q = _mm256_or_si256(q, _mm256_and_si256(bit, _mm256_set1_epi8(16)));
-    }
-    if constexpr (kind == PanelKind::kQ6_K) {
-      const __m256i plane = load_bytes(block + 256 + (j / 4) * 64);
-      const int shift = 2 * (j % 4);
-      const __m256i bits = shift <= 4 ? _mm256_slli_epi16(plane, 4 - shift) : _mm256_srli_epi16(plane, shift - 4);
-      q = _mm256_or_si256(q, _mm256_and_si256(bits, _mm256_set1_epi8(48)));
-    }
-    return q;
+  __m256i both = load_bytes(block + (j % 4) * 64);
+  if (j >= 4) both = _mm256_srli_epi16(both, 4);
+  __m256i q = _mm256_and_si256(both, _mm256_set1_epi8(15));
+  if constexpr (kind == PanelKind::kQ5_K) {
+    const __m256i plane = load_bytes(block + 256);
+    const __m256i bit = j < 4 ? _mm256_slli_epi16(plane, 4 - j) : _mm256_srli_epi16(plane, j - 4);
+    q = _mm256_or_si256(q, _mm256_and_si256(bit, _mm256_set1_epi8(16)));
   }
+  if constexpr (kind == PanelKind::kQ6_K) {
+    const __m256i plane = load_bytes(block + 256 + (j / 4) * 64);
+    const int shift = 2 * (j % 4);
+    const __m256i bits = shift <= 4 ? _mm256_slli_epi16(plane, 4 - shift) : _mm256_srli_epi16(plane, shift - 4);
+    q = _mm256_or_si256(q, _mm256_and_si256(bits, _mm256_set1_epi8(48)));
+  }
+  return q;
 }
 
 // isum[m] += the products of q[kFirst .. kLast) with row m's elements. x points at the block in the first row.
@@ -69,30 +105,19 @@ template <PanelKind kind, int kFirst, int kLast, int M>
 static inline __attribute__((always_inline)) void multiply_block(const uint8_t* block, const int8_t* x,
                                                                  __m256i (&isum)[M]) {
   const __m256i ones = _mm256_set1_epi16(1);
-  if constexpr (kind == PanelKind::kQ8_0) {
-    UNROLL for (int j = kFirst; j < kLast; ++j) {
-      const __m256i w = weights<kind>(block, j);
-      const __m256i magnitude = _mm256_abs_epi8(w);
+  constexpr int kPairs = kind == PanelKind::kQ6_K ? 2 : kind == PanelKind::kQ5_K ? 4 : 8;
+  UNROLL for (int run = 0; run < (kLast - kFirst) / kPairs; ++run) {
+    const int begin = kFirst + run * kPairs;
+    const __m256i w0 = weights<kind>(block, begin);
+    __m256i pairs[M];
+    UNROLL for (int m = 0; m < M; ++m) pairs[m] = _mm256_maddubs_epi16(w0, four(x + m * kPanelBlock + 4 * begin));
+    UNROLL for (int i = 1; i < kPairs; ++i) {
+      const __m256i w = weights<kind>(block, begin + i);
       UNROLL for (int m = 0; m < M; ++m) {
-        const __m256i signed_x = _mm256_sign_epi8(four(x + m * kPanelBlock + 4 * j), w);
-        isum[m] = _mm256_add_epi32(isum[m], _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, signed_x), ones));
+        pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(w, four(x + m * kPanelBlock + 4 * (begin + i))));
       }
     }
-  } else {
-    constexpr int kPairs = kind == PanelKind::kQ6_K ? 2 : kind == PanelKind::kQ5_K ? 4 : 8;
-    UNROLL for (int run = 0; run < (kLast - kFirst) / kPairs; ++run) {
-      const int begin = kFirst + run * kPairs;
-      const __m256i w0 = weights<kind>(block, begin);
-      __m256i pairs[M];
-      UNROLL for (int m = 0; m < M; ++m) pairs[m] = _mm256_maddubs_epi16(w0, four(x + m * kPanelBlock + 4 * begin));
-      UNROLL for (int i = 1; i < kPairs; ++i) {
-        const __m256i w = weights<kind>(block, begin + i);
-        UNROLL for (int m = 0; m < M; ++m) {
-          pairs[m] = _mm256_add_epi16(pairs[m], _mm256_maddubs_epi16(w, four(x + m * kPanelBlock + 4 * (begin + i))));
-        }
-      }
-      UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm256_add_epi32(isum[m], _mm256_madd_epi16(pairs[m], ones));
-    }
+    UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm256_add_epi32(isum[m], _mm256_madd_epi16(pairs[m], ones));
   }
 }
 
@@ -137,16 +162,19 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
       if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
       from += format.header_bytes;
     }
+    __m256i isum[M][2];
+    if constexpr (kind == PanelKind::kQ8_0) {
+      UNROLL for (int m = 0; m < M; ++m) isum[m][0] = isum[m][1] = _mm256_setzero_si256();
+      multiply_q8_0<M>(from, x + b * M * kPanelBlock, isum);
+    } else {
+      UNROLL for (int m = 0; m < M; ++m) isum[m][0] = isum[m][1] = _mm256_set1_epi32(terms[b * M + m]);
+      multiply_q4_0<M>(from, x + b * M * kPanelBlock, isum);
+    }
     UNROLL for (int half = 0; half < 2; ++half) {
-      __m256i isum[M];
-      UNROLL for (int m = 0; m < M; ++m) {
-        isum[m] = kind == PanelKind::kQ8_0 ? _mm256_setzero_si256() : _mm256_set1_epi32(terms[b * M + m]);
-      }
-      multiply_block<kind, 0, 8, M>(from + half * 32, x + b * M * kPanelBlock, isum);
       const __m256 dw = load_f16(header + (b % 2) * 32 + half * 16);
       UNROLL for (int m = 0; m < M; ++m) {
         const __m256 scale = _mm256_mul_ps(dw, _mm256_set1_ps(d[b * M + m]));
-        acc[m][half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[m]), acc[m][half]);
+        acc[m][half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[m][half]), acc[m][half]);
       }
     }
     if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(from);
@@ -259,7 +287,6 @@ static void tile(const PanelPart& part, int64_t panel, int64_t row) {
 
 template <PanelKind kind>
 static void tile_of(int64_t rows, const PanelPart& part, int64_t panel, int64_t row) {
-  constexpr bool small = kPanelFormats[static_cast<int>(kind)].blocks == 2;
   switch (rows) {
     case 1:
       return tile<kind, 1>(part, panel, row);
@@ -269,18 +296,6 @@ static void tile_of(int64_t rows, const PanelPart& part, int64_t panel, int64_t 
       return tile<kind, 3>(part, panel, row);
     case 4:
       return tile<kind, 4>(part, panel, row);
-  }
-  if constexpr (small) {
-    switch (rows) {
-      case 5:
-        return tile<kind, 5>(part, panel, row);
-      case 6:
-        return tile<kind, 6>(part, panel, row);
-      case 7:
-        return tile<kind, 7>(part, panel, row);
-      case 8:
-        return tile<kind, 8>(part, panel, row);
-    }
   }
 }
 
@@ -296,9 +311,8 @@ static void multiply_rows(const PanelPart& part) {
 }
 
 // Equal tiles of at most as many rows as there are registers for.
-static int64_t tile_rows(PanelKind kind, int64_t rows) {
-  const int64_t most = kind == PanelKind::kQ8_0 || kind == PanelKind::kQ4_0 ? kMostRows : kMostRowsLarge;
-  const int64_t tiles = (rows + most - 1) / most;
+static int64_t tile_rows(PanelKind, int64_t rows) {
+  const int64_t tiles = (rows + kMostRows - 1) / kMostRows;
   return tiles > 0 ? (rows + tiles - 1) / tiles : 1;
 }
 
