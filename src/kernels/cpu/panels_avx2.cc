@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) void multiply_block(const uint8_t* 
 
 // Few rows wait for memory: what comes after the page in work is asked for early, across the ends of pages, where the
 // processor's own prefetcher stops. Into the second-level cache: it has room for more misses at once than the first.
-constexpr int kStreamRows = 4;
+constexpr int64_t kStreamRows = 32;
 constexpr int64_t kAhead = 4096;
 template <int64_t bytes>
 static inline void prefetch(const uint8_t* block) {
@@ -159,7 +159,7 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
   for (int64_t b = 0; b < part.blocks; ++b) {
     if (b % 2 == 0) {
       header = from;
-      if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
+      if (part.rows <= kStreamRows) prefetch<format.header_bytes>(header);
       from += format.header_bytes;
     }
     __m256i isum[M][2];
@@ -177,7 +177,7 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
         acc[m][half] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[m][half]), acc[m][half]);
       }
     }
-    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(from);
+    if (part.rows <= kStreamRows) prefetch<format.block_bytes>(from);
     from += format.block_bytes;
   }
   UNROLL for (int m = 0; m < M; ++m) finish(part, panel, row + m, acc[m]);
@@ -259,7 +259,7 @@ static void tile_large(const PanelPart& part, int64_t panel, int64_t row) {
   __m256 acc[M][2];
   UNROLL for (int m = 0; m < M; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < part.blocks; b += 8) {
-    if constexpr (M <= kStreamRows) prefetch<format.header_bytes + 8 * format.block_bytes>(g.header);
+    if (part.rows <= kStreamRows) prefetch<format.header_bytes + 8 * format.block_bytes>(g.header);
     UNROLL for (int half = 0; half < 2; ++half) {
       g.half = half;
       if constexpr (kind == PanelKind::kQ6_K) {
