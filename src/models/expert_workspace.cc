@@ -1,15 +1,9 @@
 #include "models/expert_workspace.h"
 
 #include "kernels/routing.h"
+#include "tensor/float_buffer.h"
 
 namespace millrace {
-namespace {
-
-Buffer float_buffer(int64_t rows, int64_t width) {
-  return Buffer(static_cast<std::size_t>(rows * width) * sizeof(float));
-}
-
-}  // namespace
 
 ExpertWorkspace::ExpertWorkspace(const ModelConfig& config, int64_t max_rows)
     : max_rows_(max_rows),

@@ -1,13 +1,10 @@
 #include "models/model.h"
 
 #include "models/architectures.h"
+#include "tensor/float_buffer.h"
 
 namespace millrace {
 namespace {
-
-Buffer float_buffer(int64_t rows, int64_t width) {
-  return Buffer(static_cast<std::size_t>(rows * width) * sizeof(float));
-}
 
 std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, uint64_t version,
                                   const std::shared_ptr<WeightStore>& store, WeightReader& reader) {

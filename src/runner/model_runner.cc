@@ -7,13 +7,10 @@
 #include "base/cpu_info.h"
 #include "base/trace.h"
 #include "runner/traced_ops.h"
+#include "tensor/float_buffer.h"
 
 namespace millrace {
 namespace {
-
-Buffer float_buffer(int64_t rows, int64_t width) {
-  return Buffer(static_cast<std::size_t>(rows * width) * sizeof(float));
-}
 
 // What the pages and the workspace were made for.
 bool same_shapes(const ModelConfig& a, const ModelConfig& b) {
