@@ -171,8 +171,8 @@ void TextMember::tick(int64_t now_ms) {
 void TextMember::say_register(int64_t now_ms) {
   if (now_ms >= next_word_ms_) {
     next_word_ms_ = now_ms + kNoAnswerMs;
-    LOG_WARNING("no answer from {} yet: is the leader there, is its key ours, and is it of this program's version?",
-                place_.coordinator());
+    LOG_WARNING("no answer from {} yet: {}", place_.coordinator(),
+                not_said_.ok() ? "it hears us; is it of this program's version?" : not_said_.message());
   }
   if (now_ms < next_register_ms_) return;
   next_register_ms_ = now_ms + kRegisterEveryMs;
@@ -181,8 +181,7 @@ void TextMember::say_register(int64_t now_ms) {
   one.self.endpoint = one.reply_to = inbox_->endpoint();
   one.spec_hash = plan_.identity;
   wire::Message message = std::move(one);
-  // One that cannot be said now is said again.
-  if (const Status sent = leader_->send(message); !sent.ok()) LOG_DEBUG("could not register: {}", sent.message());
+  not_said_ = leader_->send(message);  // what cannot be said now is said again
 }
 
 void TextMember::watch_lease(int64_t now_ms) {

@@ -105,6 +105,7 @@ class TextMember {
   int64_t started_ms_ = 0;    // the stage
   int64_t link_lost_ms_ = 0;  // 0: it is not
   bool told_taken_ = false;
+  Status not_said_;  // why the last registration did not leave; OK: it did
 };
 
 }  // namespace millrace

@@ -133,8 +133,11 @@ class ZmqOutbox final : public Outbox {
       if (state_->connected.load()) {
         return Status(StatusCode::kResourceExhausted, "the receiving stage takes no more messages now");
       }
-      return error(StatusCode::kUnavailable, "nobody is connected at {}{}", endpoint_,
-                   keyed_ ? " (is it there, and is its key ours?)" : "");
+      if (state_->refused.load()) {
+        return error(StatusCode::kUnavailable, "{} hung up in the handshake: its key is {}", endpoint_,
+                     keyed_ ? "not ours, or it has none" : "wanted, and we have none");
+      }
+      return error(StatusCode::kUnavailable, "nobody is connected at {}", endpoint_);
     }
     return ok_status();
   }

@@ -95,7 +95,7 @@ class Listener {
   void note(uint16_t event) {
     switch (event) {
       case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
-        if (state_) state_->connected.store(true);
+        if (state_) state_->refused.store(false), state_->connected.store(true);
         return;
       case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
         return refused(LinkEvent::kRefusedAuth);
@@ -104,7 +104,10 @@ class Listener {
       case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return refused(LinkEvent::kRefusedOther);
       case ZMQ_EVENT_DISCONNECTED:
-        if (state_) state_->connected.store(false), state_->lost.store(true);
+        if (state_) {
+          if (!state_->connected.exchange(false)) state_->refused.store(true);
+          state_->lost.store(true);
+        }
         // A refused peer is disconnected next: that is no loss.
         if (!std::exchange(refused_, false)) count(LinkEvent::kLost);
         return;
@@ -114,7 +117,7 @@ class Listener {
     }
   }
   void refused(LinkEvent event) {
-    if (state_) state_->lost.store(true);
+    if (state_) state_->refused.store(true), state_->lost.store(true);
     refused_ = true;
     count(event);
   }

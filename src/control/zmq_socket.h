@@ -45,7 +45,8 @@ inline constexpr int kTcpReceiveHighWater = 1024;
 // Is the peer of a connecting socket there? Shared with the thread that hears of it.
 struct LinkState {
   std::atomic<bool> connected{false};
-  std::atomic<bool> lost{false};  // a connection, or a try to make one, has ended
+  std::atomic<bool> lost{false};     // a connection, or a try to make one, has ended
+  std::atomic<bool> refused{false};  // the last try found somebody, who hung up in the handshake
 };
 
 struct SocketPlan {
