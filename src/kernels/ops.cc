@@ -12,11 +12,20 @@
 #include "kernels/cpu/packed.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/half.h"
+#include "kernels/quantized.h"
 #include "kernels/ref/ref_ops.h"
 
 namespace millrace::kernels {
 
-Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool) {
+Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool, std::optional<DType> quantize) {
+  if (quantize) {
+    RETURN_IF_ERROR(check_quantizable(source, *quantize));
+    if (isa != Isa::kRef) return pack_panels(source, pool, quantize);
+    ASSIGN_OR_RETURN(Buffer blocks, kernels::quantize(source, *quantize, pool));
+    Weight weight(TensorView{.data = blocks.data(), .dtype = *quantize, .shape = source.shape});
+    weight.packed = std::make_shared<const Buffer>(std::move(blocks));
+    return weight;
+  }
   if (!is_quantized(source.dtype)) {
     if (!is_weight_dtype(source.dtype)) {
       return error(StatusCode::kUnsupported, "weights of dtype {}; wanted F32, F16, BF16 or a quantized type",

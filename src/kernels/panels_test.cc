@@ -371,6 +371,38 @@ TEST_P(PackedOpsTest, LinearTakesPackedWeights) {
   }
 }
 
+// Quantized on the way into panels is quantized, then packed: also where a panel is not full and a group has one block.
+TEST_P(PackedOpsTest, QuantizingWhilePackingIsTheSame) {
+  ThreadPool pool(3);
+  const std::unique_ptr<Ops> ops = make_ops(GetParam(), pool);
+  for (const DType to : {DType::kQ8_0, DType::kQ4_0}) {
+    for (const DType from : {DType::kF32, DType::kF16, DType::kBF16}) {
+      const int64_t rows = 83, columns = 1120;
+      const Weights floats({rows, columns}, from, 5);
+      const Result<Buffer> blocks = quantize(floats.view, to, pool);
+      ASSERT_TRUE(blocks.ok());
+      const TensorView view{.data = blocks->data(), .dtype = to, .shape = {rows, columns}};
+      const Result<Weight> twice = pack_weight(GetParam(), view, pool);
+      const Result<Weight> once = pack_weight(GetParam(), floats.view, pool, to);
+      ASSERT_TRUE(twice.ok() && once.ok()) << once.status().to_string();
+      EXPECT_EQ(once->dtype(), to);
+      std::vector<int32_t> ids(static_cast<std::size_t>(rows));
+      std::iota(ids.begin(), ids.end(), 0);
+      Matrix a(rows, columns), b(rows, columns);
+      ops->embedding(*twice, ids, a.rows());
+      ops->embedding(*once, ids, b.rows());
+      EXPECT_EQ(std::memcmp(a.rows().data, b.rows().data, static_cast<std::size_t>(rows * columns) * 4), 0);
+      Matrix x = Matrix::random(3, columns, 6), y(3, rows), z(3, rows);
+      ops->linear(x.rows(), *twice, y.rows());
+      ops->linear(x.rows(), *once, z.rows());
+      EXPECT_EQ(std::memcmp(y.rows().data, z.rows().data, static_cast<std::size_t>(3 * rows) * 4), 0);
+    }
+  }
+  const Weights odd({4, 40}, DType::kBF16, 7);
+  EXPECT_EQ(pack_weight(GetParam(), odd.view, pool, DType::kQ8_0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pack_weight(GetParam(), odd.view, pool, DType::kQ4_K).status().code(), StatusCode::kUnsupported);
+}
+
 // Several products of one x at one go have the bits of each alone: weights of all kinds mixed, more than go into one
 // loop, one without columns among them, on every number of threads.
 TEST_P(PackedOpsTest, ProductsTogetherAreTheProductsAlone) {

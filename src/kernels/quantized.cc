@@ -217,7 +217,7 @@ void quantize_row(DType type, const float* from, int64_t count, void* blocks) {
   }
 }
 
-Result<Buffer> quantize(const TensorView& from, DType type, ThreadPool& pool) {
+Status check_quantizable(const TensorView& from, DType type) {
   if (type != DType::kQ8_0 && type != DType::kQ4_0) {
     return error(StatusCode::kUnsupported, "quantizing to {}; wanted Q8_0 or Q4_0", dtype_name(type));
   }
@@ -225,24 +225,30 @@ Result<Buffer> quantize(const TensorView& from, DType type, ThreadPool& pool) {
     return error(StatusCode::kUnsupported, "quantizing {}; wanted F32, F16 or BF16", dtype_name(from.dtype));
   }
   CHECK(from.device == Device::kHost && from.shape.rank() == 2);
-  const int64_t rows = from.shape[0], columns = from.shape[1];
-  if (columns % kSmall != 0) {
-    return invalid_argument("quantizing rows of {} elements; wanted a multiple of {}", columns, kSmall);
-  }
-  const std::size_t row_bytes = storage_bytes(type, columns);
-  Buffer blocks(static_cast<std::size_t>(rows) * row_bytes);
+  if (from.shape[1] % kSmall == 0) return ok_status();
+  return invalid_argument("quantizing rows of {} elements; wanted a multiple of {}", from.shape[1], kSmall);
+}
+
+void quantize_rows(const TensorView& from, int64_t first, int64_t count, DType type, void* blocks) {
   // Short runs, so that the floats stay in the first level cache between widening and quantizing.
   constexpr int64_t kRun = 1024;
-  pool.parallel_for(rows, 16, [&](int64_t begin, int64_t end, int) {
-    float scratch[kRun];
-    for (int64_t row = begin; row < end; ++row) {
-      for (int64_t i = 0; i < columns; i += kRun) {
-        const int64_t count = columns - i < kRun ? columns - i : kRun;
-        const float* values = floats_of(from, row * columns + i, count, scratch);
-        quantize_row(type, values, count,
-                     blocks.data() + static_cast<std::size_t>(row) * row_bytes + storage_bytes(type, i));
-      }
+  float scratch[kRun];
+  const int64_t columns = from.shape[1];
+  auto* to = static_cast<std::byte*>(blocks);
+  for (int64_t row = first; row < first + count; ++row, to += storage_bytes(type, columns)) {
+    for (int64_t i = 0; i < columns; i += kRun) {
+      const int64_t some = columns - i < kRun ? columns - i : kRun;
+      quantize_row(type, floats_of(from, row * columns + i, some, scratch), some, to + storage_bytes(type, i));
     }
+  }
+}
+
+Result<Buffer> quantize(const TensorView& from, DType type, ThreadPool& pool) {
+  RETURN_IF_ERROR(check_quantizable(from, type));
+  const std::size_t row_bytes = storage_bytes(type, from.shape[1]);
+  Buffer blocks(static_cast<std::size_t>(from.shape[0]) * row_bytes);
+  pool.parallel_for(from.shape[0], 16, [&](int64_t begin, int64_t end, int) {
+    quantize_rows(from, begin, end - begin, type, blocks.data() + static_cast<std::size_t>(begin) * row_bytes);
   });
   return blocks;
 }

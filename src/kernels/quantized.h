@@ -31,6 +31,12 @@ void dequantize_row(DType type, const void* blocks, int64_t count, float* to);
 // does. A NaN or an infinity gives a block that holds NaN, never one that looks sound.
 void quantize_row(DType type, const float* from, int64_t count, void* blocks);
 
+// Whether quantize() can: kInvalidArgument and kUnsupported as it says.
+Status check_quantizable(const TensorView& from, DType type);
+
+// Rows [first, first + count) of such a matrix, one behind the other.
+void quantize_rows(const TensorView& from, int64_t first, int64_t count, DType type, void* blocks);
+
 // A matrix [rows, columns] of f32, f16 or bf16 as `type`. kInvalidArgument where columns are not whole blocks,
 // kUnsupported for another type than kQ8_0 and kQ4_0.
 Result<Buffer> quantize(const TensorView& from, DType type, ThreadPool& pool);

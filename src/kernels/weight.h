@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -45,8 +46,9 @@ struct Weight {
 };
 
 // `source` [rows, columns] as Ops of `isa` read it fastest; a plain Weight over the same bytes where nothing is to be
-// gained. kUnsupported for a dtype that the implementation does not multiply; kInvalidArgument for a quantized row that
-// is not a whole number of blocks.
-Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool);
+// gained. `quantize`: to blocks of this type on the way (kQ8_0 or kQ4_0, of floats), without a second copy of the
+// matrix but for `ref`. kUnsupported for a dtype that the implementation does not multiply; kInvalidArgument for a
+// quantized row that is not a whole number of blocks.
+Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool, std::optional<DType> quantize = {});
 
 }  // namespace millrace::kernels

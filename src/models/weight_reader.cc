@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/quantized.h"
-
 namespace millrace {
 namespace {
 
@@ -22,7 +20,8 @@ kernels::Weight WeightReader::matrix(std::string_view name, int64_t rows, int64_
   if (const auto known = packed_.find(name); known != packed_.end()) return known->second;
   const TensorView view = tensor(name, {rows, columns});
   if (!status_.ok() || options_.pool == nullptr || check_only_) return view;
-  Result<kernels::Weight> weight = pack(name, view);
+  Result<kernels::Weight> weight =
+      kernels::pack_weight(options_.isa, view, *options_.pool, wanted_dtype(options_, name, view));
   if (!weight.ok()) {
     status_ = weight.status().with_prefix(std::string(name));
     return {};
@@ -34,17 +33,6 @@ kernels::Weight WeightReader::matrix(std::string_view name, int64_t rows, int64_
   bytes_done_ += view.size_bytes();
   if (options_.progress) options_.progress(std::min(bytes_done_, store_.total_bytes()), store_.total_bytes());
   return std::move(weight).value();
-}
-
-Result<kernels::Weight> WeightReader::pack(std::string_view name, const TensorView& view) {
-  const std::optional<DType> wanted = wanted_dtype(options_, name, view);
-  if (!wanted) return kernels::pack_weight(options_.isa, view, *options_.pool);
-  ASSIGN_OR_RETURN(Buffer blocks, kernels::quantize(view, *wanted, *options_.pool));
-  const TensorView quantized{.data = blocks.data(), .dtype = *wanted, .shape = view.shape};
-  ASSIGN_OR_RETURN(kernels::Weight weight, kernels::pack_weight(options_.isa, quantized, *options_.pool));
-  // Where the blocks are read as they are, the weight keeps them.
-  if (weight.packed == nullptr) weight.packed = std::make_shared<const Buffer>(std::move(blocks));
-  return weight;
 }
 
 }  // namespace millrace

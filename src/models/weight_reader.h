@@ -65,8 +65,6 @@ class WeightReader {
   const Status& status() const { return status_; }
 
  private:
-  Result<kernels::Weight> pack(std::string_view name, const TensorView& view);
-
   WeightStore& store_;
   const LoadOptions& options_;
   bool check_only_ = false;

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/half.h"
+#include "kernels/quantized.h"
 #include "kernels/quantized_block.h"
 
 namespace millrace::kernels {
@@ -158,31 +160,38 @@ int64_t panel_bytes(DType type, int64_t columns) {
   return (blocks + format.blocks - 1) / format.blocks * format.header_bytes + blocks * format.block_bytes;
 }
 
-Result<Weight> pack_panels(const TensorView& source, ThreadPool& pool) {
-  CHECK(is_quantized(source.dtype) && source.shape.rank() == 2 && source.device == Device::kHost);
+Result<Weight> pack_panels(const TensorView& source, ThreadPool& pool, std::optional<DType> quantize) {
+  const DType type = quantize.value_or(source.dtype);
+  CHECK(is_quantized(type) && source.shape.rank() == 2 && source.device == Device::kHost);
   const int64_t rows = source.shape[0], columns = source.shape[1];
-  const int64_t elements = dtype_block(source.dtype).elements;
+  const int64_t elements = dtype_block(type).elements;
   if (columns % elements != 0) {
-    return invalid_argument("rows of {} elements of {}; wanted a multiple of {}", columns, dtype_name(source.dtype),
-                            elements);
+    return invalid_argument("rows of {} elements of {}; wanted a multiple of {}", columns, dtype_name(type), elements);
   }
   const int64_t panels = (rows + kPanelRows - 1) / kPanelRows;
-  const int64_t bytes = panel_bytes(source.dtype, columns);
+  const int64_t bytes = panel_bytes(type, columns);
+  std::vector<Buffer> blocks;  // of one panel, one for each thread
+  for (int i = 0; quantize && i < pool.size(); ++i) blocks.emplace_back(storage_bytes(type, kPanelRows * columns));
   auto packed = std::make_shared<Buffer>(static_cast<std::size_t>(panels * bytes));
   ask_for_huge_pages(*packed);
   uint8_t* to = reinterpret_cast<uint8_t*>(packed->data());
-  pool.parallel_for(panels, 4, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(panels, 4, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t p = begin; p < end; ++p) {
-      const int64_t count = std::min(kPanelRows, rows - p * kPanelRows);
+      const int64_t first = p * kPanelRows, count = std::min(kPanelRows, rows - first);
       // Rows that are not there, and the parts of headers that no field fills, are zeros.
-      if (count < kPanelRows || source.dtype == DType::kQ6_K || columns % 64 != 0) {
+      if (count < kPanelRows || type == DType::kQ6_K || columns % 64 != 0) {
         std::memset(to + p * bytes, 0, static_cast<std::size_t>(bytes));
       }
-      pack_panel(source, p * kPanelRows, count, to + p * bytes);
+      if (!quantize) {
+        pack_panel(source, first, count, to + p * bytes);
+        continue;
+      }
+      std::byte* own = blocks[static_cast<std::size_t>(worker)].data();
+      quantize_rows(source, first, count, type, own);
+      pack_panel({.data = own, .dtype = type, .shape = {count, columns}}, 0, count, to + p * bytes);
     }
   });
-  Weight weight(source);
-  weight.view.data = nullptr;
+  Weight weight(TensorView{.dtype = type, .shape = source.shape});
   weight.layout = WeightLayout::kPanels;
   weight.packed = std::move(packed);
   return weight;
