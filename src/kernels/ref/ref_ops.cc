@@ -27,23 +27,6 @@ class RefOps final : public Ops {
     for (const Product& product : products) multiply(x, product);
   }
 
-  void multiply(ConstRows x, const Product& product) {
-    check_product(x, product);
-    const TensorView& weight = plain(*product.weight);
-    const Rows& y = product.y;
-    const LinearOptions& options = product.options;
-    for (int64_t n = 0; n < y.width; ++n) {
-      const std::vector<float>& w = weight_row(weight, n);
-      for (int64_t m = 0; m < y.count; ++m) {
-        double sum = 0;
-        for (int64_t k = 0; k < x.width; ++k) sum += double{x.row(m)[k]} * double{w[static_cast<std::size_t>(k)]};
-        if (options.bias.data != nullptr) sum += double{load_weight(options.bias.data, options.bias.dtype, n)};
-        if (options.accumulate) sum += double{y.row(m)[n]};
-        y.row(m)[n] = static_cast<float>(sum);
-      }
-    }
-  }
-
   void embedding(const Weight& matrix, std::span<const int32_t> ids, Rows y) override {
     check_embedding(matrix, ids, y);
     const TensorView& table = plain(matrix);
@@ -148,6 +131,23 @@ class RefOps final : public Ops {
   }
 
  private:
+  void multiply(ConstRows x, const Product& product) {
+    check_product(x, product);
+    const TensorView& weight = plain(*product.weight);
+    const Rows& y = product.y;
+    const LinearOptions& options = product.options;
+    for (int64_t n = 0; n < y.width; ++n) {
+      const std::vector<float>& w = weight_row(weight, n);
+      for (int64_t m = 0; m < y.count; ++m) {
+        double sum = 0;
+        for (int64_t k = 0; k < x.width; ++k) sum += double{x.row(m)[k]} * double{w[static_cast<std::size_t>(k)]};
+        if (options.bias.data != nullptr) sum += double{load_weight(options.bias.data, options.bias.dtype, n)};
+        if (options.accumulate) sum += double{y.row(m)[n]};
+        y.row(m)[n] = static_cast<float>(sum);
+      }
+    }
+  }
+
   // Row `row` of a plain matrix as floats; valid until the next call.
   const std::vector<float>& weight_row(const TensorView& weight, int64_t row) {
     const int64_t columns = weight.shape[1];
