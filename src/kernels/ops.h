@@ -58,7 +58,7 @@ namespace millrace::kernels {
 
 // Key positions per softmax block and per range of blocks that is summed apart: part of "the same bits".
 inline constexpr int64_t kAttentionBlock = 64;
-inline constexpr int64_t kAttentionRange = 512;
+inline constexpr int64_t kAttentionRange = 128;
 inline constexpr int64_t kMaxHeadDim = 256;
 
 // `count` rows of `width` f32 elements; row r begins at data + r * stride. A column slice of a wider matrix (the q part

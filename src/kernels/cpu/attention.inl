@@ -45,8 +45,8 @@ static inline void write_out(const float* acc, float sum_of_all, int64_t dim, fl
 static inline int64_t whole_vectors(int64_t count) { return (count + kWidth - 1) / kWidth * kWidth; }
 
 // Row and head of query i of a part.
-static inline int64_t query_row(const AttentionPart& part, int64_t i) {
-  return part.row_begin + i / (part.head_end - part.head_begin);
+static inline const AttentionRow& query_row(const AttentionPart& part, int64_t i) {
+  return part.rows[i / (part.head_end - part.head_begin)];
 }
 static inline int64_t query_head(const AttentionPart& part, int64_t i) {
   return part.head_begin + i % (part.head_end - part.head_begin);
@@ -68,16 +68,48 @@ static inline void begin_range(Part& p) {
   for (int64_t i = 0; i < p.w.count * p.w.padded; i += kWidth) store(p.w.acc + i, zero());
 }
 
-static inline void end_range(Part& p) {
+// The sums of query i over one slot's keys.
+static inline void leave_partial(const AttentionPart& part, int64_t i, int64_t slot, const float* acc, float maximum,
+                                 float sum_of_slot) {
+  const AttentionRow& row = query_row(part, i);
+  float* to = part.partials + row.partials + (query_head(part, i) * row.slots + slot) * kAttentionPartial;
+  for (int64_t d = 0; d < whole_vectors(part.head_dim); d += kWidth) store(to + d, load(acc + d));
+  to[kAttentionMaxHeadDim] = maximum;
+  to[kAttentionMaxHeadDim + 1] = sum_of_slot;
+}
+
+// `range` is over: the part that begins with the first keys adds it to the total, later ones leave it as it is.
+static inline void end_range(const AttentionPart& part, Part& p, int64_t range) {
   for (int64_t i = 0; i < p.w.count; ++i) {
-    add_range({p.total_acc + i * p.w.padded, p.total_maximum + i, p.total_sum + i}, p.w.acc + i * p.w.padded,
-              p.w.maximum[i], sum(load(p.w.sums + i * kWidth)), p.w.padded);
+    const float* acc = p.w.acc + i * p.w.padded;
+    const float sum_of_range = sum(load(p.w.sums + i * kWidth));
+    const int64_t later = query_row(part, i).later;
+    if (range >= later) {
+      leave_partial(part, i, range - later + 1, acc, p.w.maximum[i], sum_of_range);
+    } else {
+      add_range({p.total_acc + i * p.w.padded, p.total_maximum + i, p.total_sum + i}, acc, p.w.maximum[i], sum_of_range,
+                p.w.padded);
+    }
+  }
+}
+
+// What is left to do with the totals.
+static inline void end_part(const AttentionPart& part, const Part& p) {
+  for (int64_t i = 0; i < p.w.count; ++i) {
+    const AttentionRow& row = query_row(part, i);
+    const float* acc = p.total_acc + i * p.w.padded;
+    if (row.partials < 0) {
+      write_out(acc, p.total_sum[i], part.head_dim,
+                part.out + row.row * part.out_stride + query_head(part, i) * part.head_dim);
+    } else if (part.key_begin < row.later * kAttentionRangeKeys) {
+      leave_partial(part, i, 0, acc, p.total_maximum[i], p.total_sum[i]);
+    }
   }
 }
 
 // Lays the scratch out and packs the queries.
 static inline void begin_part(const AttentionPart& part, Part& p) {
-  const int64_t count = (part.row_end - part.row_begin) * (part.head_end - part.head_begin);
+  const int64_t count = part.row_count * (part.head_end - part.head_begin);
   const int64_t padded = whole_vectors(part.head_dim);
   float* next = part.scratch;
   const auto take = [&](int64_t floats) {
@@ -103,9 +135,9 @@ static inline void begin_part(const AttentionPart& part, Part& p) {
   p.total_maximum = take(count);
   p.total_sum = take(count);
   for (int64_t i = 0; i < count; ++i) {
-    p.position[i] = part.position + (query_row(part, i) - part.row_begin);
+    p.position[i] = query_row(part, i).position;
     p.total_sum[i] = 0.0f;
-    const float* from = part.q + query_row(part, i) * part.q_stride + query_head(part, i) * part.head_dim;
+    const float* from = part.q + query_row(part, i).row * part.q_stride + query_head(part, i) * part.head_dim;
     const int64_t tile = i / kTile * kTile;
     const int64_t height = count - tile < kTile ? count - tile : kTile;
     for (int64_t d = 0; d < part.head_dim; ++d) q[tile * part.head_dim + d * height + (i - tile)] = from[d];
@@ -116,17 +148,22 @@ template <KvKind kind>
 static void attend_part(const AttentionPart& part) {
   Part p = {};
   begin_part(part, p);
-  int64_t from = part.window > 0 ? p.position[0] - part.window + 1 : 0;
+  int64_t oldest = p.position[0];
+  int64_t newest = p.position[0];
+  for (int64_t i = 1; i < p.w.count; ++i) {
+    if (p.position[i] < oldest) oldest = p.position[i];
+    if (p.position[i] > newest) newest = p.position[i];
+  }
+  int64_t from = part.window > 0 ? oldest - part.window + 1 : 0;
   if (from < part.key_begin) from = part.key_begin;
-  int64_t to = p.position[p.w.count - 1] + 1;
-  if (to > part.key_end) to = part.key_end;
+  const int64_t to = newest + 1 < part.key_end ? newest + 1 : part.key_end;
   Block blocks[2];
   int64_t first = from / kBlock * kBlock;
   locate_block<kind>(part, first, from, to, blocks[0]);
   begin_range(p);
   for (int64_t turn = 0; first < to; first += kBlock, turn ^= 1) {
     if (first % kAttentionRangeKeys == 0 && first > from) {
-      end_range(p);
+      end_range(part, p, first / kAttentionRangeKeys - 1);
       begin_range(p);
     }
     const Block& block = blocks[turn];
@@ -146,19 +183,8 @@ static void attend_part(const AttentionPart& part) {
       run_tile_of<kTile>(p.w.count - query, part, block, p.w, query);
     }
   }
-  end_range(p);
-  for (int64_t i = 0; i < p.w.count; ++i) {
-    const float* acc = p.total_acc + i * p.w.padded;
-    if (part.partial == nullptr) {
-      write_out(acc, p.total_sum[i], part.head_dim,
-                part.out + query_row(part, i) * part.out_stride + query_head(part, i) * part.head_dim);
-      continue;
-    }
-    float* to_partial = part.partial + i * kAttentionPartial;
-    for (int64_t d = 0; d < p.w.padded; d += kWidth) store(to_partial + d, load(acc + d));
-    to_partial[kAttentionMaxHeadDim] = p.total_maximum[i];
-    to_partial[kAttentionMaxHeadDim + 1] = p.total_sum[i];
-  }
+  end_range(part, p, (to - 1) / kAttentionRangeKeys);
+  end_part(part, p);
 }
 
 static void attention(const AttentionPart& part) {
@@ -174,19 +200,16 @@ static void attention(const AttentionPart& part) {
   }
 }
 
-// The ranges of a part that was computed apart, in ascending order, as end_range would have met them.
-static void merge_ranges(const AttentionPart& part, const float* partials, int64_t ranges, int64_t stride) {
-  const int64_t padded = whole_vectors(part.head_dim);
-  const int64_t count = (part.row_end - part.row_begin) * (part.head_end - part.head_begin);
-  for (int64_t i = 0; i < count; ++i) {
-    alignas(64) float acc[kAttentionMaxHeadDim];
-    float maximum = kMinusInfinity;
-    float sum_of_all = 0.0f;
-    for (int64_t r = 0; r < ranges; ++r) {
-      const float* one = partials + r * stride + i * kAttentionPartial;
-      add_range({acc, &maximum, &sum_of_all}, one, one[kAttentionMaxHeadDim], one[kAttentionMaxHeadDim + 1], padded);
-    }
-    write_out(acc, sum_of_all, part.head_dim,
-              part.out + query_row(part, i) * part.out_stride + query_head(part, i) * part.head_dim);
+// The sums of one query that was computed in several parts, in ascending order of their keys, as end_range would have
+// met them.
+static void merge_partials(const float* partials, int64_t slots, int64_t head_dim, float* out) {
+  alignas(64) float acc[kAttentionMaxHeadDim];
+  float maximum = kMinusInfinity;
+  float sum_of_all = 0.0f;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    const float* one = partials + slot * kAttentionPartial;
+    add_range({acc, &maximum, &sum_of_all}, one, one[kAttentionMaxHeadDim], one[kAttentionMaxHeadDim + 1],
+              whole_vectors(head_dim));
   }
+  write_out(acc, sum_of_all, head_dim, out);
 }

@@ -1,7 +1,6 @@
 #include "kernels/cpu/attention_run.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace millrace::kernels {
 namespace {
@@ -11,9 +10,12 @@ static_assert(kAttentionMaxHeadDim == kMaxHeadDim && kAttentionRange % kAttentio
 
 // Below this amount of work a loop runs on the calling thread: waking a sleeping thread costs some microseconds.
 constexpr int64_t kInlineProducts = 64 * 1024;
-// Parts of at most this many queries are cut by ranges of keys. Each query and range costs a partial sum in memory.
-constexpr int64_t kSplitQueries = 32;
+// A sequence with at most this many queries of a kv head shares what keys it can. With more of them, reading keys and
+// values costs little beside the arithmetic.
+constexpr int64_t kSharingQueries = 32;
 constexpr int64_t kPartsPerThread = 8;
+// What it costs to read a key and its value, in queries that are computed with them.
+constexpr int64_t kReadCost = 4;
 
 KvKind kv_kind(DType type) {
   if (type == DType::kF16) return KvKind::kF16;
@@ -21,90 +23,171 @@ KvKind kv_kind(DType type) {
   return type == DType::kI8 ? KvKind::kI8 : KvKind::kF32;
 }
 
-int64_t queries_of(const AttentionPart& part) {
-  return (part.row_end - part.row_begin) * (part.head_end - part.head_begin);
-}
-
 }  // namespace
 
 void AttentionRun::operator()(ConstRows q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
                               const AttentionParams& params, Rows out) {
-  AttentionPart all{};
-  all.q = q.data;
-  all.q_stride = q.stride;
-  all.out = out.data;
-  all.out_stride = out.stride;
-  all.k = static_cast<const char*>(kv.k);
-  all.v = static_cast<const char*>(kv.v);
-  all.kind = kv_kind(kv.dtype);
-  all.page_size = kv.page_size;
-  all.page_stride_bytes = kv.page_stride_bytes;
-  all.head_dim = kv.head_dim;
-  all.window = params.window;
-  all.scale = params.scale;
-  all.key_end = std::numeric_limits<int64_t>::max();
-  parts_.clear();
-  part_partials_.clear();
-  splits_.clear();
-  partials_used_ = 0;
+  begin(q, kv, params, out);
   int64_t products = 0;
+  int64_t cost = 0;
   for (const AttentionSequence& s : sequences) {
-    products += s.row_count * (s.kv_length_before + s.row_count) * q.width;
-    cut(all, s, params, kv.kv_heads);
+    const int64_t keys = s.kv_length_before + s.row_count;
+    products += s.row_count * keys * q.width;
+    cost += kv_heads_ * keys * (kReadCost + s.row_count * group_);
   }
+  cost_of_part_ = cost / (kPartsPerThread * pool_.size());
+  for (const AttentionSequence& s : sequences) {
+    if (s.row_count * heads_ <= kSharingQueries && params.window == 0) {
+      pieces_.push_back(piece_of(s, 0, s.row_count));
+    } else {
+      cut_rows(s);
+    }
+  }
+  cut_keys(pieces_, 0);
   if (static_cast<int64_t>(partials_.size()) < partials_used_)
     partials_.resize(static_cast<std::size_t>(partials_used_));
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (part_partials_[i] >= 0) parts_[i].partial = partials_.data() + part_partials_[i];
-  }
   run_parts(products < kInlineProducts ? std::max<int64_t>(static_cast<int64_t>(parts_.size()), 1) : 1);
-  merge_splits();
+  merge();
 }
 
-void AttentionRun::cut(const AttentionPart& all, const AttentionSequence& s, const AttentionParams& params,
-                       int64_t kv_heads) {
-  const int64_t group = params.heads / kv_heads;
-  const int64_t heads = std::min(group, kAttentionQueries);
-  int64_t rows = kAttentionQueries / heads;
-  // Shorter parts where there would be too few for the threads to share evenly.
-  while (rows > 8 && (s.row_count + rows - 1) / rows * kv_heads < kPartsPerThread * pool_.size()) rows /= 2;
+void AttentionRun::begin(ConstRows q, const KvLayer& kv, const AttentionParams& params, Rows out) {
+  common_ = {};
+  common_.q = q.data;
+  common_.q_stride = q.stride;
+  common_.out = out.data;
+  common_.out_stride = out.stride;
+  common_.k = static_cast<const char*>(kv.k);
+  common_.v = static_cast<const char*>(kv.v);
+  common_.kind = kv_kind(kv.dtype);
+  common_.page_size = kv.page_size;
+  common_.page_stride_bytes = kv.page_stride_bytes;
+  common_.head_dim = kv.head_dim;
+  common_.window = params.window;
+  common_.scale = params.scale;
+  kv_heads_ = kv.kv_heads;
+  group_ = params.heads / kv.kv_heads;
+  heads_ = std::min(group_, kAttentionQueries);
+  pieces_.clear();
+  parts_.clear();
+  first_row_.clear();
+  rows_.clear();
+  merged_.clear();
+  partials_used_ = 0;
+}
+
+AttentionRun::Piece AttentionRun::piece_of(const AttentionSequence& s, int64_t row, int64_t row_count) const {
+  const int64_t position = s.kv_length_before + row;
+  const int64_t oldest = common_.window > 0 ? std::max<int64_t>(0, position - common_.window + 1) : 0;
+  return {.pages = s.pages,
+          .row = s.row_begin + row,
+          .position = position,
+          .row_count = row_count,
+          .first = oldest / kAttentionRange,
+          .ranges = (position + row_count - 1) / kAttentionRange + 1,
+          .shareable = s.kv_length_before / kAttentionRange};
+}
+
+// Pieces that share no keys with other sequences.
+void AttentionRun::cut_rows(const AttentionSequence& s) {
+  int64_t rows = kAttentionQueries / heads_;
+  // Shorter pieces where there would be too few for the threads to share evenly.
+  const int64_t enough = kPartsPerThread * pool_.size();
+  while (rows > 8 && (s.row_count + rows - 1) / rows * kv_heads_ < enough) rows /= 2;
   // The last rows see most keys: they go first, so that no thread is left with a long part at the end.
   for (int64_t row = (s.row_count + rows - 1) / rows * rows - rows; row >= 0; row -= rows) {
-    for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
-      for (int64_t head = 0; head < group; head += heads) {
-        AttentionPart part = all;
-        part.pages = s.pages.data();
-        part.kv_head = kv_head;
-        part.head_begin = kv_head * group + head;
-        part.head_end = kv_head * group + std::min(group, head + heads);
-        part.row_begin = s.row_begin + row;
-        part.row_end = s.row_begin + std::min(s.row_count, row + rows);
-        part.position = s.kv_length_before + row;
-        cut_keys(part);
+    Piece piece = piece_of(s, row, std::min(rows, s.row_count - row));
+    add_parts({&piece, 1}, piece.first, piece.ranges);
+  }
+}
+
+// Those that hold the keys of a range.
+std::span<const int32_t> AttentionRun::pages_of(const Piece& piece, int64_t range) const {
+  const int64_t first = range * kAttentionRange / common_.page_size;
+  const int64_t last = ((range + 1) * kAttentionRange - 1) / common_.page_size;
+  return piece.pages.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first + 1));
+}
+
+bool AttentionRun::alike(std::span<const Piece> pieces, int64_t range) const {
+  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return piece.shareable > range && std::ranges::equal(pages_of(piece, range), pages_of(pieces[0], range));
+  });
+}
+
+// Cuts the keys of these pieces, which have all keys below `range` in common, from there on. Each turn either parts
+// them or comes to the end of one of them, so it goes no deeper than there are pieces.
+void AttentionRun::cut_keys(std::span<Piece> pieces, int64_t range) {
+  const auto by_pages = [&](const Piece& a, const Piece& b) {
+    return std::ranges::lexicographical_compare(pages_of(a, range), pages_of(b, range));
+  };
+  const auto alone = std::partition(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.shareable > range; });
+  for (auto piece = alone; piece != pieces.end(); ++piece) add_parts({piece, 1}, range, piece->ranges);
+  std::sort(pieces.begin(), alone, by_pages);
+  for (auto first = pieces.begin(); first != alone;) {
+    const auto last = std::upper_bound(first, alone, *first, by_pages);
+    const std::span<Piece> same(first, last);
+    first = last;
+    if (same.size() == 1) {
+      add_parts(same, range, same[0].ranges);
+      continue;
+    }
+    int64_t end = range + 1;
+    while (alike(same, end)) ++end;
+    add_parts(same, range, end);
+    cut_keys(same, end);
+  }
+}
+
+// Parts for the ranges [from, to) of these pieces, which lie in the same pages.
+void AttentionRun::add_parts(std::span<Piece> pieces, int64_t from, int64_t to) {
+  std::size_t begin = 0;
+  int64_t queries = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const int64_t more = pieces[i].row_count * heads_;
+    if (queries + more > kAttentionQueries) {
+      add_parts_of(pieces.subspan(begin, i - begin), queries, from, to);
+      begin = i;
+      queries = 0;
+    }
+    queries += more;
+  }
+  add_parts_of(pieces.subspan(begin), queries, from, to);
+}
+
+void AttentionRun::add_parts_of(std::span<Piece> pieces, int64_t queries, int64_t from, int64_t to) {
+  const int64_t step = std::max<int64_t>(1, cost_of_part_ / ((kReadCost + queries) * kAttentionRange));
+  const auto first_row = static_cast<int64_t>(rows_.size());
+  for (Piece& piece : pieces) add_rows(piece, std::min(from + step, to));
+  AttentionPart part = common_;
+  part.pages = pieces[0].pages.data();
+  part.row_count = static_cast<int64_t>(rows_.size()) - first_row;
+  for (part.kv_head = 0; part.kv_head < kv_heads_; ++part.kv_head) {
+    for (int64_t head = 0; head < group_; head += heads_) {
+      part.head_begin = part.kv_head * group_ + head;
+      part.head_end = part.kv_head * group_ + std::min(group_, head + heads_);
+      for (int64_t range = from; range < to; range += step) {
+        part.key_begin = range * kAttentionRange;
+        part.key_end = std::min(range + step, to) * kAttentionRange;
+        parts_.push_back(part);
+        first_row_.push_back(first_row);
       }
     }
   }
 }
 
-void AttentionRun::cut_keys(const AttentionPart& part) {
-  const int64_t last = part.position + (part.row_end - part.row_begin) - 1;
-  const int64_t oldest = part.window > 0 ? std::max<int64_t>(0, part.position - part.window + 1) : 0;
-  const int64_t first_range = oldest / kAttentionRange;
-  const int64_t ranges = last / kAttentionRange + 1 - first_range;
-  const int64_t queries = queries_of(part);
-  if (ranges == 1 || queries > kSplitQueries) {
-    parts_.push_back(part);
-    part_partials_.push_back(-1);
-    return;
+// The rows of one piece for parts of which the first ends with range `end`.
+void AttentionRun::add_rows(Piece& piece, int64_t end) {
+  const bool fresh = piece.later == 0;
+  if (fresh) piece.later = end;
+  const int64_t slots = 1 + piece.ranges - piece.later;
+  const int64_t floats = kv_heads_ * group_ * slots * kAttentionPartial;  // of a row
+  if (fresh && slots > 1) {
+    piece.partials = partials_used_;
+    partials_used_ += piece.row_count * floats;
   }
-  splits_.push_back({part, ranges, partials_used_});
-  for (int64_t r = 0; r < ranges; ++r) {
-    AttentionPart one = part;
-    one.key_begin = (first_range + r) * kAttentionRange;
-    one.key_end = one.key_begin + kAttentionRange;
-    parts_.push_back(one);
-    part_partials_.push_back(partials_used_);
-    partials_used_ += queries * kAttentionPartial;
+  for (int64_t r = 0; r < piece.row_count; ++r) {
+    const int64_t partials = piece.partials < 0 ? -1 : piece.partials + r * floats;
+    rows_.push_back({piece.row + r, piece.position + r, partials, slots, piece.later});
+    if (fresh && partials >= 0) merged_.push_back(rows_.back());
   }
 }
 
@@ -112,23 +195,29 @@ void AttentionRun::run_parts(int64_t grain) {
   pool_.parallel_for(static_cast<int64_t>(parts_.size()), grain, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; ++i) {
       AttentionPart part = parts_[static_cast<std::size_t>(i)];
+      part.rows = rows_.data() + first_row_[static_cast<std::size_t>(i)];
+      part.partials = partials_.data();
       part.scratch = scratch_[static_cast<std::size_t>(worker)].as<float>().data();
       table_.attention(part);
     }
   });
 }
 
-void AttentionRun::merge_splits() {
-  int64_t elements = 0;
-  for (const Split& s : splits_) elements += s.ranges * queries_of(s.part) * s.part.head_dim;
-  const int64_t count = static_cast<int64_t>(splits_.size());
-  pool_.parallel_for(
-      count, elements < kInlineProducts ? std::max<int64_t>(count, 1) : 1, [&](int64_t begin, int64_t end, int) {
-        for (int64_t i = begin; i < end; ++i) {
-          const Split& s = splits_[static_cast<std::size_t>(i)];
-          table_.merge_ranges(s.part, partials_.data() + s.partials, s.ranges, queries_of(s.part) * kAttentionPartial);
-        }
-      });
+void AttentionRun::merge() {
+  const int64_t heads = kv_heads_ * group_;
+  int64_t slots = 0;
+  for (const AttentionRow& row : merged_) slots += row.slots;
+  const auto count = static_cast<int64_t>(merged_.size());
+  const int64_t grain = slots * heads * common_.head_dim < kInlineProducts ? std::max<int64_t>(count, 1) : 1;
+  pool_.parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const AttentionRow& row = merged_[static_cast<std::size_t>(i)];
+      for (int64_t head = 0; head < heads; ++head) {
+        table_.merge_partials(partials_.data() + row.partials + head * row.slots * kAttentionPartial, row.slots,
+                              common_.head_dim, common_.out + row.row * common_.out_stride + head * common_.head_dim);
+      }
+    }
+  });
 }
 
 }  // namespace millrace::kernels

@@ -1,5 +1,6 @@
-// How the attention of a step is cut into parts for the threads: by rows and kv head where there are many rows, by
-// ranges of keys as well where there are few. The cut decides who computes what and never a bit of the result.
+// How the attention of a step is cut into parts for the threads: by rows, kv head and ranges of keys. Rows of several
+// sequences whose pages begin alike (a shared prompt) are one part there, so that those keys and values are read once
+// for all of them. The cut decides who computes what and never a bit of the result.
 // Owner: CpuOps. Threads: as Ops, one caller at a time; it drives the pool.
 #pragma once
 
@@ -21,26 +22,40 @@ class AttentionRun {
                   const AttentionParams& params, Rows out);
 
  private:
-  // A part whose keys are computed apart, range by range.
-  struct Split {
-    AttentionPart part;
-    int64_t ranges;
-    int64_t partials;  // offset in partials_
+  // Rows of one sequence that are computed together, and what of their keys they may share.
+  struct Piece {
+    std::span<const int32_t> pages;
+    int64_t row, position, row_count;  // the first row of the batch, its position
+    int64_t first, ranges;             // the ranges of keys that any of them sees: [first, ranges)
+    int64_t shareable;                 // ranges [first, shareable) hold nothing but positions before this step's
+    int64_t later = 0;                 // as in AttentionRow; 0: no part has been cut yet
+    int64_t partials = -1;
   };
 
-  void cut(const AttentionPart& all, const AttentionSequence& sequence, const AttentionParams& params,
-           int64_t kv_heads);
-  void cut_keys(const AttentionPart& part);
+  void begin(ConstRows q, const KvLayer& kv, const AttentionParams& params, Rows out);
+  Piece piece_of(const AttentionSequence& sequence, int64_t row, int64_t row_count) const;
+  void cut_rows(const AttentionSequence& sequence);
+  std::span<const int32_t> pages_of(const Piece& piece, int64_t range) const;
+  bool alike(std::span<const Piece> pieces, int64_t range) const;
+  void cut_keys(std::span<Piece> pieces, int64_t range);
+  void add_parts(std::span<Piece> pieces, int64_t from, int64_t to);
+  void add_parts_of(std::span<Piece> pieces, int64_t queries, int64_t from, int64_t to);
+  void add_rows(Piece& piece, int64_t end);
   void run_parts(int64_t grain);
-  void merge_splits();
+  void merge();
 
   const KernelTable& table_;
   ThreadPool& pool_;
   std::span<Buffer> scratch_;
+  // Of the call: what all parts have in common, query heads of a kv head and of a part, and what a part should cost.
+  AttentionPart common_{};
+  int64_t kv_heads_ = 0, group_ = 0, heads_ = 0, cost_of_part_ = 0;
   // Kept from step to step, so that a step allocates nothing once it has seen the largest.
+  std::vector<Piece> pieces_;
   std::vector<AttentionPart> parts_;
-  std::vector<int64_t> part_partials_;  // offset in partials_, -1 for none
-  std::vector<Split> splits_;
+  std::vector<int64_t> first_row_;  // in rows_, of each part
+  std::vector<AttentionRow> rows_;
+  std::vector<AttentionRow> merged_;  // rows whose keys were cut
   std::vector<float> partials_;
   int64_t partials_used_ = 0;
 };

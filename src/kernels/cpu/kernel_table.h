@@ -17,7 +17,7 @@ namespace millrace::kernels {
 enum class KvKind : int { kF32, kF16, kBF16, kI8 };
 
 inline constexpr int64_t kAttentionBlockKeys = 64;   // ops.h: kAttentionBlock
-inline constexpr int64_t kAttentionRangeKeys = 512;  // ops.h: kAttentionRange
+inline constexpr int64_t kAttentionRangeKeys = 128;  // ops.h: kAttentionRange
 inline constexpr int64_t kAttentionMaxHeadDim = 256;
 // Query rows times heads that one part may hold. They share the keys and values that were brought into scratch, which
 // costs as much as 4 queries or so.
@@ -26,9 +26,20 @@ inline constexpr int64_t kAttentionPartial = kAttentionMaxHeadDim + 16;  // floa
 inline constexpr int64_t kAttentionScratch =
     2 * kAttentionMaxHeadDim * kAttentionBlockKeys + kAttentionQueries * (3 * kAttentionMaxHeadDim + 32) + 2048;
 
-// Query rows [row_begin, row_end) of one sequence times query heads [head_begin, head_end) of one kv head: at most
+// One query row of a part. Where its keys are cut into parts, each of its heads has `slots` sums of kAttentionPartial
+// floats: one over the ranges below `later`, then one for each range from there on. Head 0 begins at `partials` of
+// AttentionPart::partials; -1: one part has all keys, and writes `out`.
+struct AttentionRow {
+  int64_t row;  // of the batch
+  int64_t position;
+  int64_t partials;
+  int64_t slots;
+  int64_t later;
+};
+
+// Query rows, of one or more sequences, times query heads [head_begin, head_end) of one kv head: at most
 // kAttentionQueries; over the keys of positions [key_begin, key_end), both multiples of kAttentionRangeKeys but the
-// end.
+// end, which lie in the same pages for all of them.
 struct AttentionPart {
   const float* q;  // row 0 of the batch, head 0
   int64_t q_stride;
@@ -41,14 +52,13 @@ struct AttentionPart {
   int64_t page_size, page_stride_bytes, head_dim;
   int64_t kv_head;
   int64_t head_begin, head_end;
-  int64_t row_begin, row_end;  // rows of the batch
-  int64_t position;            // of row_begin
+  const AttentionRow* rows;
+  int64_t row_count;
   int64_t key_begin, key_end;
   int64_t window;
   float scale;
   float* scratch;  // kAttentionScratch floats, 64-byte aligned
-  // Null: out is written. Else kAttentionPartial floats a query, for merge_ranges: the sums over these keys alone.
-  float* partial;
+  float* partials;
 };
 
 struct KernelTable {
@@ -61,8 +71,8 @@ struct KernelTable {
   // One row of heads; `half` pairs per head.
   void (*rope)(float* x, int64_t width, int64_t head_dim, const float* cos, const float* sin, int64_t half);
   void (*attention)(const AttentionPart&);
-  // Writes out from the partials of `ranges` ranges, those of the next range `stride` floats further on.
-  void (*merge_ranges)(const AttentionPart&, const float* partials, int64_t ranges, int64_t stride);
+  // Writes one head of one row from its partial sums, which lie one behind the other.
+  void (*merge_partials)(const float* partials, int64_t slots, int64_t head_dim, float* out);
   int32_t (*argmax)(const float* x, int64_t count);
 };
 

@@ -31,7 +31,7 @@ extern const KernelTable kAvx2Kernels = {
     .swiglu = swiglu,
     .rope = rope,
     .attention = attention,
-    .merge_ranges = merge_ranges,
+    .merge_partials = merge_partials,
     .argmax = argmax,
 };
 

@@ -39,7 +39,7 @@ extern const KernelTable kAvx512Kernels = {
     .swiglu = wide::swiglu,
     .rope = wide::rope,
     .attention = wide::attention,
-    .merge_ranges = wide::merge_ranges,
+    .merge_partials = wide::merge_partials,
     .argmax = wide::argmax,
 };
 

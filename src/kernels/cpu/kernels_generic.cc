@@ -27,7 +27,7 @@ extern const KernelTable kGenericKernels = {
     .swiglu = swiglu,
     .rope = rope,
     .attention = attention,
-    .merge_ranges = merge_ranges,
+    .merge_partials = merge_partials,
     .argmax = argmax,
 };
 
