@@ -16,7 +16,9 @@ namespace millrace {
 inline constexpr int32_t kMaxQueuedRequests = 1024;
 inline constexpr int32_t kMaxRunningRequests = 256;
 inline constexpr int32_t kChunkedPrefillTokens = 512;
-inline constexpr int32_t kMinPrefillTokens = 16;        // of every step, so that decodes never starve prefills either
+inline constexpr int32_t kMinPrefillTokens = 16;  // of every step, so that decodes never starve prefills either
+inline constexpr int64_t kPlanLeadUs = 2000;      // a batch is planned so long before the one before it should end, ...
+inline constexpr int64_t kPlanLeadPart = 8;       // ... or this part of what that one takes, where it is more
 inline constexpr int32_t kMaxNewTokensEstimate = 4096;  // per request, in the admission estimate
 inline constexpr double kMaxConservativeness = 10.0;
 inline constexpr int32_t kPriorityPreemptionGap = 10;

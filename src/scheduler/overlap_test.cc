@@ -181,6 +181,38 @@ TEST(Overlap, NoTurnIsIdle) {
   }
 }
 
+// Invariant: a batch is planned late in the one before it, as far as that one's time is known, so that who arrives
+// meanwhile is in it.
+TEST(Overlap, WhoArrivesInALongStepIsInTheNext) {
+  int64_t now_us = 0;
+  SchedulerOptions options;
+  options.now_us = [&now_us] { return now_us; };
+  Harness h(kRoomy, options, endless());
+  h.runner.compute_us = [](const Batch&) { return int64_t{50'000}; };
+  std::vector<std::size_t> submitted;  // sequences of each batch
+  h.runner.on_submit = [&](const Batch& batch) { submitted.push_back(batch.sequences.size()); };
+  h.receive(Harness::request(1, prompt(20), 40));
+  for (int i = 0; i < 6; ++i) {  // what a step takes is learnt
+    h.step();
+    now_us += 50'000;
+  }
+  while (h.scheduler.facts().in_flight > 0) h.step();
+  h.runner.polls_per_step = 1000;  // from now on the runner is busy
+  h.step();
+  submitted.clear();
+  h.receive(Harness::request(2, prompt(20, 300), 4));
+  now_us += 30'000;
+  h.step();
+  EXPECT_TRUE(submitted.empty()) << "planned with 20 ms to go";
+  h.receive(Harness::request(3, prompt(20, 600), 4));
+  now_us += 14'500;
+  h.step();
+  EXPECT_EQ(submitted, std::vector<std::size_t>{3});
+  h.runner.polls_per_step = 0;
+  h.run(2000);
+  h.expect_clean_end();
+}
+
 TEST(Overlap, AFailedStepEndsItsRequestsAloneAndNotThoseOfTheNext) {
   Harness h(kRoomy, {}, endless());
   h.runner.polls_per_step = 1;

@@ -106,6 +106,7 @@ class Scheduler {
   struct InFlight {
     uint64_t step = 0;
     std::vector<Rows> rows;
+    int64_t begun_us = 0;            // when the runner came to it
     std::vector<PageId> duplicates;  // held pages that this batch may name, and that nobody needs after it
   };
   struct Plan {
@@ -129,6 +130,7 @@ class Scheduler {
   // ---- plan.cc ----
   Plan plan(Deltas& out);
   int32_t prefill_budget(int32_t decodes) const;
+  int plan_in_ms() const;
   void add_rows(Sequence& sequence, int32_t count, Plan& plan) const;
   void fill_sampling(const Sequence& sequence, SequenceStep& step) const;
 

@@ -12,16 +12,35 @@ namespace millrace {
 bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
   expire(out);
   const std::size_t depth = options_.overlap ? kMaxInFlight : 1;
+  int wait_ms = poll_timeout_ms;
   while (in_flight_.size() < depth && !sequences_.empty()) {
+    if (const int early_ms = plan_in_ms(); early_ms > 0) {
+      wait_ms = std::min(wait_ms, early_ms);
+      break;
+    }
     Plan next = plan(out);
     if (next.empty() || !submit(std::move(next), out)) break;
   }
   if (!in_flight_.empty()) {
-    std::optional<BatchResult> result = runner_.poll(poll_timeout_ms);
+    std::optional<BatchResult> result = runner_.poll(wait_ms);
     if (result) settle(std::move(*result), out);
   }
   if (!busy()) check_books_when_idle();
   return busy();
+}
+
+// Milliseconds until it is time to plan another batch; 0: now. The batch in flight should not end before the next is
+// there, but who arrives while it runs would have to wait for that one too: so it is planned late, a part of the
+// expected time before the end, which is how wrong the expectation may be.
+int Scheduler::plan_in_ms() const {
+  if (in_flight_.empty()) return 0;
+  const InFlight& newest = in_flight_.back();
+  int32_t rows = 0;
+  for (const Rows& one : newest.rows) rows += one.count;
+  const auto expected_us = static_cast<int64_t>(cost_.predict_us(rows));
+  const int64_t lead_us = std::max(kPlanLeadUs, expected_us / kPlanLeadPart);
+  const int64_t early_us = newest.begun_us + expected_us - lead_us - options_.now_us();
+  return early_us > 0 ? static_cast<int>((early_us + 999) / 1000) : 0;
 }
 
 // False: the runner refused it, and those that it names ended.
@@ -29,7 +48,7 @@ bool Scheduler::submit(Plan plan, Deltas& out) {
   checked_idle_ = false;
   plan.batch.step = next_step_++;
   plan.batch.copies = memory_.take_copies();
-  InFlight batch{plan.batch.step, std::move(plan.rows), {}};
+  InFlight batch{plan.batch.step, std::move(plan.rows), options_.now_us(), {}};
   std::vector<PageCopy> copies = plan.batch.copies;
   Status status = runner_.submit(std::move(plan.batch));
   if (!status.ok()) {
@@ -57,6 +76,7 @@ void Scheduler::settle(BatchResult result, Deltas& out) {
   span.note("sequences", static_cast<int64_t>(in_flight_.front().rows.size()));
   const InFlight batch = std::move(in_flight_.front());
   in_flight_.pop_front();
+  if (!in_flight_.empty()) in_flight_.front().begun_us = options_.now_us();
   ++counters_.steps;
   counters_.compute_us += static_cast<uint64_t>(std::max<int64_t>(0, result.compute_us));
   counters_.idle_us += static_cast<uint64_t>(std::max<int64_t>(0, result.idle_us));
