@@ -1,148 +1,94 @@
 #!/usr/bin/env python3
-"""Millrace beside llama.cpp on the same weights, in one run: the two take turns, and the medians and their ratio are printed.
+"""Millrace beside llama.cpp on the same weights, in one run: the engines take turns; medians and how millrace stands to the faster peer.
 
-    bench/compare.py PROGRAM --model NAME OURS THEIRS.gguf [--model ...] [--peer "WORDS BEFORE llama-bench"]
-                     [--measures prefill-512 decode-1 ...] [--rounds 3] [--threads 2] [--json FILE]
+    bench/compare.py PROGRAM --model "SHAPE FORMAT" OURS THEIRS.gguf [--model ...] [--peer "WORDS BEFORE llama-bench" | --peer none]
+                     [--node-peer FOLDER] [--measures prefill-512 decode-1 ...] [--rounds 3] [--threads 2] [--json FILE]
 
-OURS is what `millrace bench offline` and `millrace serve` take (a directory or a GGUF file), THEIRS the GGUF file for llama.cpp; words
-after OURS that begin with -- (for example "DIR --quantize q8_0") are passed on. The peer runs with flash attention and its own
-repacking, which are its best settings on processors of this kind. Everything runs on this machine: keep it otherwise idle."""
+OURS is what `millrace bench offline` and `millrace serve` take (a directory or a GGUF file), THEIRS the GGUF file for the peers; words
+after OURS that begin with -- (for example "DIR --quantize q8_0") are passed on. FOLDER is where `npm install node-llama-cpp` ran. A ratio
+above 1 is ours: so many times as many a second, or as short a time. What lies under bench/results is drawn by bench/draw.py. Everything
+runs on this machine: keep it otherwise idle."""
 import argparse
-import contextlib
-import http.client
+import datetime
 import json
 import os
+import re
 import shlex
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
 
-OFFLINE = {  # name: (ours, theirs)
-    "prefill-512": ("--prompt 512 --batch 1 --decode 1", "-p 512 -n 0"),
-    "prefill-2048": ("--prompt 2048 --batch 1 --decode 1", "-p 2048 -n 0"),
-    "decode-1": ("--prompt 16 --batch 1 --decode 64", "-p 0 -n 64"),
-    "decode-1-at-2048": ("--prompt 16 --batch 1 --depth 2048 --decode 32", "-p 0 -n 32 -d 2048"),
-}
-SERVED = {  # name: (clients, load, figure)
-    "decode-16": (16, "--workload random --prompt-tokens 8 --tokens 128 --requests 16", "answer_tokens_per_s"),
-    "serve-16": (16, "--workload random --prompt-tokens 64 --tokens 64 --requests 64", "requests_per_s"),
-    "serve-shared": (16, "--workload shared-prefix --groups 4 --prefix-tokens 1024 --prompt-tokens 16 --tokens 16 --requests 64",
-                     "requests_per_s"),
-}
-READY_SECONDS = 300
+from engines import LESS_IS_BETTER, OFFLINE, SERVED, USUAL, LlamaCpp, Millrace, NodeLlamaCpp
+from gguf_bytes import read_a_token
 
 
-def output_of(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{shlex.join(command)}\n{done.stderr[-2000:]}")
-    return done.stdout
-
-
-class Sides:
-    def __init__(self, options):
-        self.options = options
-
-    def offline(self, measure, ours, theirs):
-        mine, peer = OFFLINE[measure]
-        threads = str(self.options.threads)
-        if ours is not None:
-            figures = json.loads(output_of([self.options.program, "bench", "offline", *shlex.split(ours), "--threads", threads,
-                                            "--rounds", "1", "--kv-dtype", self.options.kv_dtype, *mine.split(), "--json", "-"]))
-            return figures["prefill_tokens_per_s"] if "prefill" in measure else figures["decode"][0]["tokens_per_s"]
-        figures = json.loads(output_of([*self.peer("llama-bench"), "-m", theirs, "-t", threads, "-r", "1", "-fa", "1", "-o", "json",
-                                        *peer.split()]))
-        return figures[-1]["avg_ts"]
-
-    def served(self, measure, ours, theirs):
-        clients, load, figure = SERVED[measure]
-        port = 28431 if ours is not None else 28432
-        threads = str(self.options.threads)
-        if ours is not None:
-            command = [self.options.program, "serve", "--model", *shlex.split(ours), "--threads", threads, "--port", str(port),
-                       "--kv-dtype", self.options.kv_dtype, "--log-level", "error"]
-        else:
-            # A slot's share of the context holds a shared prefix and an answer.
-            command = [*self.peer("llama-server"), "-m", theirs, "-t", threads, "-tb", threads, "-fa", "on", "-np", str(clients), "-c",
-                       str(clients * 2048), "--port", str(port), "--no-webui"]
-        with tempfile.TemporaryFile() as log:
-            begin = time.monotonic()
-            server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # with what --peer puts before it
-            try:
-                self.wait_ready(port, server)
-                ready = time.monotonic() - begin
-                figures = json.loads(output_of([self.options.program, "bench", "serve", "--url", f"http://127.0.0.1:{port}", "--clients",
-                                                str(clients), "--warmup", str(clients), "--vocabulary", str(self.options.vocabulary),
-                                                *load.split(), "--json", "-"]))
-            finally:
-                os.killpg(server.pid, signal.SIGINT)
-                try:
-                    server.wait(30)
-                except subprocess.TimeoutExpired:
-                    pass
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(server.pid, signal.SIGKILL)
-        return figures[figure], figures["ttft_ms"]["p50"], ready
-
-    def wait_ready(self, port, server):
-        end = time.monotonic() + READY_SECONDS
-        while time.monotonic() < end:
-            if server.poll() is not None:
-                raise SystemExit(f"the server on port {port} ended with {server.returncode}")
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-                connection.request("GET", "/health")
-                if connection.getresponse().status == 200:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.05)
-        raise SystemExit(f"the server on port {port} is not ready after {READY_SECONDS} s")
-
-    def peer(self, program):
-        return [*shlex.split(self.options.peer), program]
-
-
-def rows_of(sides, options, name, ours, theirs, measure):
-    """Yields (label, our median, their median), the two sides having taken turns."""
-    mine, peer = [], []
+def rows_of(engines, options, name, ours, theirs, measure):
+    """Yields a row for each figure of a measure, the engines having taken turns."""
+    found = {engine.name: [] for engine in engines}
     for _ in range(options.rounds):
-        run = sides.offline if measure in OFFLINE else sides.served
-        mine.append(run(measure, ours, None))
-        peer.append(run(measure, None, theirs))
-    if measure in OFFLINE:
-        yield f"{name} {measure}, tokens/s", statistics.median(mine), statistics.median(peer)
-        return
-    figures = ("tokens/s out" if SERVED[measure][2] == "answer_tokens_per_s" else "requests/s", "first token p50, ms", "ready, s")
-    for index, figure in enumerate(figures):
-        yield f"{name} {measure}, {figure}", *(statistics.median(one[index] for one in side) for side in (mine, peer))
+        for engine in engines:
+            found[engine.name].append(engine.run(ours if isinstance(engine, Millrace) else theirs, measure))
+    for figure in found["millrace"][0]:
+        values = {who: statistics.median(one[figure] for one in runs) for who, runs in found.items() if figure in runs[0]}
+        mine, peers = values["millrace"], [value for who, value in values.items() if who != "millrace"]
+        row = {"model": name, "measure": measure, "figure": figure, "values": {who: float(f"{value:.4g}") for who, value in values.items()}}
+        if peers:
+            row["ratio"] = round(min(peers) / mine if figure in LESS_IS_BETTER else mine / max(peers), 3)
+        yield row
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        text = file.read()
+    brand, flags = (re.search(rf"^{key}\s*: *(.*)", text, re.M)[1] for key in ("model name", "flags"))
+    flags = flags.split()
+    isa = next(name for flag, name in (("amx_int8", "AMX"), ("avx512f", "AVX-512"), ("avx2", "AVX2"), ("sse2", "SSE2")) if flag in flags)
+    return f"{brand}, {isa}, {os.cpu_count()} processors"
+
+
+def kept(options, engines, rows):
+    """What is told of a comparison beside its rows, without a machine's folders."""
+    urgent = ["chrt", "-f", str(os.sched_getparam(0).sched_priority)] if os.sched_getscheduler(0) == os.SCHED_FIFO else []
+    words = [re.sub(r"(^|[\s=])/\S*/", r"\1", word) for word in [*urgent, "bench/compare.py", *sys.argv[1:]]]
+    speeds = [speed for engine in engines if isinstance(engine, Millrace) for speed in engine.read_bytes_per_s]
+    models = {}
+    for name, _, theirs in options.model:
+        weights, kv = read_a_token(theirs)
+        models[name] = {"weight_bytes_a_token": weights, "kv_bytes_a_position": kv}
+    return {"when": datetime.date.today().isoformat(), "machine": processor(), "command": shlex.join(words), "threads": options.threads,
+            "rounds": options.rounds, "versions": {engine.name: engine.version for engine in engines},
+            "read_bytes_per_s": round(statistics.median(speeds)) if speeds else None, "models": models, "rows": rows}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--model", nargs=3, action="append", required=True, metavar=("NAME", "OURS", "THEIRS"))
-    parser.add_argument("--peer", default="", help="words before the peer's programs")
-    parser.add_argument("--measures", nargs="+", default=[*OFFLINE, *SERVED], choices=[*OFFLINE, *SERVED])
+    parser.add_argument("--peer", default="", help="words before llama.cpp's programs; none: without them")
+    parser.add_argument("--node-peer", help="where the npm package node-llama-cpp is installed")
+    parser.add_argument("--measures", nargs="+", default=USUAL, choices=[*OFFLINE, *SERVED])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--vocabulary", type=int, default=30000)
-    parser.add_argument("--kv-dtype", default="f16", help="of ours; the peer stores f16")
+    parser.add_argument("--kv-dtype", default="f16", help="of ours; the peers store f16")
     parser.add_argument("--json")
     options = parser.parse_args()
-    sides, kept = Sides(options), []
-    print("| | millrace | peer | ratio |\n|---|---|---|---|")
+    engines = [Millrace(options)]
+    if options.peer != "none":
+        engines.append(LlamaCpp(options))
+    if options.node_peer:
+        engines.append(NodeLlamaCpp(options))
+    print(f"| | {' | '.join(engine.name for engine in engines)} | to the faster |\n|---|{'---|' * len(engines)}---|")
+    rows = []
     for name, ours, theirs in options.model:
         for measure in options.measures:
-            for label, mine, peer in rows_of(sides, options, name, ours, theirs, measure):
-                kept.append({"what": label, "millrace": mine, "peer": peer, "ratio": mine / peer})
-                print(f"| {label} | {mine:.2f} | {peer:.2f} | {mine / peer:.2f} |", flush=True)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(kept, file, indent=1)
+            for row in rows_of(engines, options, name, ours, theirs, measure):
+                rows.append(row)
+                cells = [f"{row['values'][engine.name]:g}" if engine.name in row["values"] else "" for engine in engines]
+                print(f"| {name} {measure}, {row['figure']} | {' | '.join(cells)} | {row.get('ratio', '')} |", flush=True)
+                if options.json:  # after each row: what was measured is there even where a later one fails
+                    with open(options.json, "w", encoding="utf-8") as file:
+                        json.dump(kept(options, engines, rows), file, indent=1)
+                        file.write("\n")
 
 
 if __name__ == "__main__":
