@@ -71,9 +71,9 @@ static inline float float_at(const int32_t* p) {
   return value;
 }
 
-// Few rows wait for memory: what comes after the page in work is asked for early, across the ends of pages, where the
-// processor's own prefetcher stops. Into the second-level cache: it has room for more misses at once than the first.
-constexpr int kStreamRows = 16;
+// What comes after the page in work is asked for early, which few rows would wait for: across the ends of pages, where
+// the processor's own prefetcher stops. Into the second-level cache: it has room for more misses at once than the
+// first.
 constexpr int64_t kAhead = 8192;
 template <int64_t bytes>
 static inline void prefetch(const uint8_t* block) {
@@ -104,13 +104,13 @@ static void tile_small(const PanelPart& part, int64_t panel, int64_t row) {
   for (int64_t b = 0; b < part.blocks; ++b) {
     if (b % 2 == 0) {
       header = from;
-      if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
+      prefetch<format.header_bytes>(header);
       from += format.header_bytes;
     }
     __m512i isum[M];
     start<M>(terms + b * M, isum);
     multiply_block<kind, M>(from, 0, 8, x + b * M * kPanelBlock, isum);
-    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(from);
+    prefetch<format.block_bytes>(from);
     const __m512 dw = load_f16(header + (b % 2) * 32);
     UNROLL for (int m = 0; m < M; ++m) {
       const __m512 scale = _mm512_mul_ps(dw, _mm512_set1_ps(d[b * M + m]));
@@ -127,14 +127,14 @@ static inline __attribute__((always_inline)) void group_minima(const uint8_t* he
                                                                const int32_t* terms, __m512 (&acc)[M]) {
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = header + format.header_bytes;
-  if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
+  prefetch<format.header_bytes>(header);
   __m512 a[M], low[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = low[m] = _mm512_setzero_ps();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
     __m512i isum[M];
     UNROLL for (int m = 0; m < M; ++m) isum[m] = _mm512_setzero_si512();
     multiply_block<kind, M>(block, 0, 8, q + b * M * kPanelBlock, isum);
-    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(block);
+    prefetch<format.block_bytes>(block);
     const __m512 scale = load_u8(header + kPanelScales + b * 16), least = load_u8(header + kPanelMins + b * 16);
     UNROLL for (int m = 0; m < M; ++m) {
       const __m512 scaled = _mm512_mul_ps(scale, _mm512_cvtepi32_ps(isum[m]));
@@ -156,7 +156,7 @@ static inline __attribute__((always_inline)) void group_halves(const uint8_t* he
   constexpr PanelKind kind = PanelKind::kQ6_K;
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = header + format.header_bytes;
-  if constexpr (M <= kStreamRows) prefetch<format.header_bytes>(header);
+  prefetch<format.header_bytes>(header);
   __m512 a[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = _mm512_setzero_ps();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
@@ -165,7 +165,7 @@ static inline __attribute__((always_inline)) void group_halves(const uint8_t* he
     start<M>(terms + (2 * b + 1) * M, high);
     multiply_block<kind, M>(block, 0, 4, q + b * M * kPanelBlock, low);
     multiply_block<kind, M>(block, 4, 8, q + b * M * kPanelBlock, high);
-    if constexpr (M <= kStreamRows) prefetch<format.block_bytes>(block);
+    prefetch<format.block_bytes>(block);
     const __m512 scale0 = load_i8(header + kPanelScales + b * 32),
                  scale1 = load_i8(header + kPanelScales + b * 32 + 16);
     UNROLL for (int m = 0; m < M; ++m) {
