@@ -35,7 +35,8 @@ void AttentionRun::operator()(ConstRows q, const KvLayer& kv, std::span<const At
     products += s.row_count * keys * q.width;
     cost += kv_heads_ * keys * (kReadCost + s.row_count * group_);
   }
-  cost_of_part_ = cost / (kPartsPerThread * pool_.size());
+  const bool alone = products < kInlineProducts || pool_.size() == 1;  // then nothing is cut but for what is shared
+  cost_of_part_ = alone ? cost : cost / (kPartsPerThread * pool_.size());
   for (const AttentionSequence& s : sequences) {
     if (s.row_count * heads_ <= kSharingQueries && params.window == 0) {
       pieces_.push_back(piece_of(s, 0, s.row_count));
@@ -46,7 +47,7 @@ void AttentionRun::operator()(ConstRows q, const KvLayer& kv, std::span<const At
   cut_keys(pieces_, 0);
   if (static_cast<int64_t>(partials_.size()) < partials_used_)
     partials_.resize(static_cast<std::size_t>(partials_used_));
-  run_parts(products < kInlineProducts ? std::max<int64_t>(static_cast<int64_t>(parts_.size()), 1) : 1);
+  run_parts(alone ? std::max<int64_t>(static_cast<int64_t>(parts_.size()), 1) : 1);
   merge();
 }
 
