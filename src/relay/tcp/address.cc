@@ -140,6 +140,11 @@ Status connect_result(int fd) {
   return error(StatusCode::kUnavailable, "cannot connect: {}", std::strerror(why));
 }
 
+void give_up_after(int fd, int silent_ms) {
+  const auto timeout_ms = static_cast<unsigned>(silent_ms);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
+}
+
 int accept_one(int listener) {
   const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd >= 0) set_no_delay(fd);

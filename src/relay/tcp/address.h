@@ -48,6 +48,10 @@ Result<int> listen_at(const SocketAddress& address, SocketAddress& bound);
 Result<int> start_connect(const SocketAddress& address);
 Status connect_result(int fd);
 
+// The kernel ends a connection of which nothing was acknowledged for so long. It would go on for minutes, at ever
+// longer intervals, so that a network that is back after ten seconds is not noticed for another ten.
+void give_up_after(int fd, int silent_ms);
+
 // Accepts one connection, non-blocking, without delay of small frames; -1 with errno where there is none.
 int accept_one(int listener);
 

@@ -25,6 +25,7 @@ ConnectionSet::ConnectionSet(IoLoop& loop, FrameUser& user, const Connection::Li
 
 Result<Connection*> ConnectionSet::adopt(int fd, Phase phase) {
   const uint64_t id = next_id_++;
+  if (phase != Phase::kConnecting) give_up_after(fd, limits_.silent_ms);
   One one;
   one.connection = std::make_unique<Connection>(id, fd, phase, user_, relay_now_ms());
   one.events = phase == Phase::kConnecting ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
@@ -65,6 +66,7 @@ Status ConnectionSet::handle(Connection& c, uint32_t events) {
   if (c.phase() == Phase::kConnecting) {
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return ok_status();
     RETURN_IF_ERROR(connect_result(c.fd()));
+    give_up_after(c.fd(), limits_.silent_ms);
     return user_.on_connected(c);
   }
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) RETURN_IF_ERROR(c.pump_in(now_ms));
