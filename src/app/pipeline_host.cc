@@ -53,7 +53,9 @@ Status PipelineHost::add(const PipelineSpec& spec, const Library& library, const
   ASSIGN_OR_RETURN(StageLoopConfig config, make_loop_config(spec.stages, spec.entry, seat.stage));
   StageLoopStageDoors doors;
   ASSIGN_OR_RETURN(doors.inbox, bind_inbox(zmq, place.inbox(seat.stage, seat.replica, incarnation), place.key()));
-  ASSIGN_OR_RETURN(doors.coordinator, place.connect(zmq, place.coordinator()));
+  // What waits for a leader that is away would be old when it comes; over ipc it is never away while we are here.
+  const auto policy = place.over_hosts() ? BeforeConnected::kRefuse : BeforeConnected::kKeep;
+  ASSIGN_OR_RETURN(doors.coordinator, place.connect(zmq, place.coordinator(), {.policy = policy}));
   ASSIGN_OR_RETURN(doors.relays, place.relays(config.spec.relay));
   ASSIGN_OR_RETURN(doors.aborts, subscribe_aborts(zmq, place.aborts(), doors.inbox->waker(), place.key()));
   doors.connect = [&place, &zmq](const wire::Peer& peer) { return place.connect(zmq, peer.endpoint); };

@@ -191,6 +191,7 @@ class StageLoop {
   void watch_lease();
   void lose_lease(const char* why);
   void say_membership();
+  void worry();
   void heartbeat();
   wire::StageStatus status() const;
   void add_process_metrics(wire::StageStatus& status) const;
@@ -312,6 +313,9 @@ class StageLoop {
   int64_t beat_left_ms_ = 0;  // when a heartbeat was last taken by the outbox
   int64_t heard_ms_ = 0;      // the coordinator
   int64_t next_say_ms_ = 0;   // Register or StageStatus
+  int64_t next_word_ms_ = 0;  // to a person about a coordinator that is silent; 0: not begun to wait
+  bool worried_ = false;      // a person was told, and waits for better news
+  std::string unanswered_;    // why a registration has no answer, as far as we know; empty: we do not
   int64_t next_ack_ms_ = loop::kNoWake;
   std::deque<wire::Message> notices_;
   std::deque<Parked> parked_;

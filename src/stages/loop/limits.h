@@ -40,6 +40,7 @@ inline constexpr int64_t kParkMs = 1'000;
 // With the coordinator.
 inline constexpr std::size_t kMaxNotices = 16'384;      // failures and acknowledgements that wait for its outbox
 inline constexpr int64_t kRegisterMs = 250;             // between two tries to register
+inline constexpr int64_t kNoAnswerMs = 5'000;           // between two words to a person about one who does not answer
 inline constexpr int64_t kDefaultLeaseMs = 2'000;       // where the Welcome names none
 inline constexpr int64_t kCoordinatorSilentLeases = 3;  // nothing heard of it for so many leases: it is gone
 inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: told within 2 s

@@ -29,7 +29,10 @@ void StageLoop::on(wire::Welcome&& message) {
     const std::string why = message.refused->message;
     // Who joins is refused for good, unless its seat is taken just now; who is a member is told that it is none.
     if (standing_ == Membership::kJoining) {
-      if (message.refused->code == StatusCode::kUnavailable) return;
+      if (message.refused->code == StatusCode::kUnavailable) {
+        unanswered_ = std::move(message.refused->message);
+        return;
+      }
       return end(error(message.refused->code, "the coordinator refused the stage: {}", why));
     }
     LOG_WARNING("{}: the coordinator wants a new incarnation: {}", config_.self.stage, why);
@@ -41,6 +44,7 @@ void StageLoop::on(wire::Welcome&& message) {
   session_ = message.from.session;
   lease_ms_ = message.lease_ms > 0 ? message.lease_ms : loop::kDefaultLeaseMs;
   standing_ = Membership::kMember;
+  if (std::exchange(worried_, false)) LOG_INFO("{}/{}: joined", config_.self.stage, config_.self.replica);
   beat_left_ms_ = now_ms_;
   next_say_ms_ = now_ms_;
   say_membership();
@@ -106,6 +110,8 @@ void StageLoop::lose_lease(const char* why) {
               requests_.size());
   if (standing_ == Membership::kMember) ++counters_.rejoins;
   standing_ = Membership::kJoining;
+  worried_ = true;
+  next_word_ms_ = now_ms_ + loop::kNoAnswerMs;
   notices_.clear();
   for (const auto& [id, request] : requests_) {
     request->aborted = false;  // nobody waits for an acknowledgement of this incarnation
@@ -125,8 +131,20 @@ void StageLoop::say_membership() {
       wire::Register{.self = config_.self, .reply_to = config_.reply_to, .spec_hash = config_.spec_hash};
   // One that cannot be said now is said again.
   const Status status = doors_.coordinator->send(message);
-  if (!status.ok()) LOG_DEBUG("{}: could not register: {}", config_.self.stage, status.to_string());
+  if (!status.ok()) unanswered_ = status.message();
+  worry();
   next_say_ms_ = now_ms_ + loop::kRegisterMs;
+}
+
+// A coordinator that does not answer is away, or has another key or version: a person may have to do something.
+void StageLoop::worry() {
+  if (next_word_ms_ == 0) next_word_ms_ = now_ms_ + loop::kNoAnswerMs;
+  if (now_ms_ < next_word_ms_) return;
+  next_word_ms_ = now_ms_ + loop::kNoAnswerMs;
+  worried_ = true;
+  const std::string why = std::exchange(unanswered_, {});
+  LOG_WARNING("{}/{}: no answer from the leader yet: {}", config_.self.stage, config_.self.replica,
+              why.empty() ? "it hears us; is it of this program's version?" : why);
 }
 
 void StageLoop::heartbeat() {
