@@ -170,18 +170,7 @@ void PipelineBackend::stop() {
   for (auto& [name, relay] : relays_) relay->close();
 }
 
-std::string PipelineBackend::awaited_hosts() const {
-  std::map<std::string, std::string> stages;
-  for (const StageSpec& stage : spec_.stages) {
-    if (!stage.host.empty()) stages[stage.host] += (stages[stage.host].empty() ? "" : ",") + stage.name;
-  }
-  std::string out;
-  for (const auto& [host, names] : stages) {
-    out +=
-        fmt::format("  on {}: millrace stage --join {} --pipeline {} --stages {}\n", host, spec_.control, file_, names);
-  }
-  return out;
-}
+std::string PipelineBackend::awaited_hosts() const { return join_commands(spec_, file_); }
 
 ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
   SubmitOptions options{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms};

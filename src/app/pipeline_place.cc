@@ -108,10 +108,12 @@ std::string join_commands(const PipelineSpec& spec, const std::string& file, con
       if (stage.replicas > 1) list += fmt::format(":{}", replica);
     }
   }
+  const Result<Endpoint> control = parse_endpoint(spec.control);
+  const char* listen = control.ok() && !control->local() ? " --listen ADDRESS" : "";  // of its own
   std::string out;
   for (const auto& [host, names] : stages) {
-    out += fmt::format("  on {}: millrace stage --join {} --pipeline {} --stages {}{}\n", host, spec.control, file,
-                       names, more);
+    out += fmt::format("  on {}: millrace stage --join {} --pipeline {} --stages {}{}{}\n", host, spec.control, file,
+                       names, listen, more);
   }
   return out;
 }

@@ -173,7 +173,10 @@ Result<std::string> bind(void* socket, const SocketPlan& plan) {
   ASSIGN_OR_RETURN(const std::string address, address_to_bind(plan.endpoint));
   if (plan.endpoint.transport == Transport::kIpc) RETURN_IF_ERROR(wait_until_free(plan.endpoint));
   if (zmq_bind(socket, address.c_str()) != 0) {
-    return error(StatusCode::kUnavailable, "cannot bind {}: {}", plan.endpoint.to_string(), zmq_strerror(zmq_errno()));
+    const char* wanted =
+        zmq_errno() == EADDRNOTAVAIL || zmq_errno() == ENODEV ? "; wanted an address of this host" : "";
+    return error(StatusCode::kUnavailable, "cannot bind {}: {}{}", plan.endpoint.to_string(), zmq_strerror(zmq_errno()),
+                 wanted);
   }
   if (plan.endpoint.transport != Transport::kTcp) return plan.endpoint.to_string();
   char real[kMaxEndpointBytes];
