@@ -7,7 +7,7 @@ jobs=${MILLRACE_JOBS:-$(nproc)}
 build_packages=(build-essential cmake ninja-build pkg-config ccache mold
   libboost-dev libzmq3-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev prometheus-cpp-dev
   libxxhash-dev libyaml-cpp-dev libucx-dev)
-test_packages=(libgtest-dev python3 python3-pytest python3-zmq python3-msgpack)
+test_packages=(libgtest-dev python3 python3-pytest python3-zmq python3-msgpack iproute2)
 bench_packages=(libbenchmark-dev valgrind)
 check_packages=(clang-format python3)
 fuzz_packages=(clang libclang-rt-14-dev)

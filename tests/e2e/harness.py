@@ -35,11 +35,13 @@ def placement():
 
 
 class Server:
-    """One running server. stdout and stderr are kept; `tmp` is its private TMPDIR, so that leftovers show."""
+    """One running server. stdout and stderr are kept; `tmp` is its private TMPDIR, so that leftovers show. `where`: the
+    host of two_hosts.py that it runs on, and whose client it is asked by; None: this one."""
 
-    def __init__(self, *arguments, model=DEMO, env=None, wait=True):
+    def __init__(self, *arguments, model=DEMO, env=None, wait=True, where=None):
         self.tmp = tempfile.TemporaryDirectory(prefix="e2e-")
-        command = [program(), "serve", *(["--model", str(model)] if model else []), *arguments]
+        self.where = where
+        command = [*(where.prefix if where else []), program(), "serve", *(["--model", str(model)] if model else []), *arguments]
         for option, value in (("--port", "0"), ("--threads", "1"), ("--placement", placement())):
             if option not in arguments:
                 command += [option, value]
@@ -70,7 +72,11 @@ class Server:
     # ---- requests -------------------------------------------------------------------------------------------------
 
     def connection(self, timeout=60):
-        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        if self.where:
+            with self.where.inside():
+                connection.connect()
+        return connection
 
     def request(self, method, path, body=None, headers=None, timeout=60):
         """(status, headers, parsed JSON or text)"""
@@ -175,6 +181,49 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.kill()
         self.tmp.cleanup()
+
+
+class Joined:
+    """A running `millrace stage --join`."""
+
+    def __init__(self, path, stages, leader, model=DEMO, more=(), where=None):
+        command = [*(where.prefix if where else []), program(), "stage", "--join", leader, "--pipeline", str(path), "--stages", stages, *more]
+        if model:
+            command += ["--model", str(model)]
+        if "--threads" not in more:
+            command += ["--threads", "1"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        self.lines = []
+        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True)
+        self.reader.start()
+
+    def output(self):
+        return "".join(self.lines)
+
+    def end(self, timeout=30):
+        """Waits for it; the exit code."""
+        code = self.process.wait(timeout)
+        self.reader.join(5)
+        return code
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def new_key(path):
+    path.write_text(os.urandom(32).hex() + "\n")
+    path.chmod(0o600)
+    return path
 
 
 def wait_until(condition, timeout=10, what="condition"):

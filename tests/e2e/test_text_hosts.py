@@ -8,13 +8,12 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 
 import pytest
 
-from harness import DEMO, ROOT, SANITIZED, Server, alive, program, wait_until
+from harness import DEMO, ROOT, SANITIZED, Joined, Server, alive, new_key, wait_until
 
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
 COMPLETIONS = "/v1/completions"
@@ -47,37 +46,8 @@ def control_of(path):
     return next(line.split('"')[1] for line in path.read_text().splitlines() if line.startswith("control:")).removeprefix("tcp://")
 
 
-class Joined:
-    """A running `millrace stage --join`."""
-
-    def __init__(self, path, stages, model=DEMO, more=(), leader=None):
-        command = [program(), "stage", "--join", leader or control_of(path), "--pipeline", str(path), "--stages", stages, "--threads", "1"]
-        self.process = subprocess.Popen([*command, *(["--model", str(model)] if model else []), *more], stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True, errors="replace")
-        self.lines = []
-        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True)
-        self.reader.start()
-
-    def output(self):
-        return "".join(self.lines)
-
-    def end(self, timeout=30):
-        code = self.process.wait(timeout)
-        self.reader.join(5)
-        return code
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+def join(path, stages, leader=None, **more):
+    return Joined(path, stages, leader or control_of(path), **more)
 
 
 def leader(path, *arguments):
@@ -123,7 +93,7 @@ def test_the_texts_are_those_of_one_process(wanted, tmp_path, layout):
     remote, replicas, joiners, more = LAYOUTS[layout]
     path = pipeline(tmp_path, *remote, replicas=replicas)
     with leader(path, *more) as server, contextlib.ExitStack() as stack:
-        joined = [stack.enter_context(Joined(path, stages)) for stages in joiners]
+        joined = [stack.enter_context(join(path, stages)) for stages in joiners]
         wait_ready(server)
         wait_until(lambda: all(stage["state"] == "ready" for stage in server.get("/ready")[2]["stages"]), 30, "ready stages")
         assert texts(server) == wanted
@@ -145,7 +115,7 @@ def test_ready_says_what_it_waits_for(tmp_path):
         assert server.get("/live")[0] == 200
         assert server.post(COMPLETIONS, LONG)[0] == 503
         assert f"millrace stage --join tcp://{control_of(path)} --pipeline {path} --stages scheduler" in server.output()
-        with Joined(path, "scheduler"):
+        with join(path, "scheduler"):
             wait_until(server.ready, 30, "the stage")
 
 
@@ -165,8 +135,8 @@ def in_background(server, rank=None):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, tmp_path, how):
     path = pipeline(tmp_path, "scheduler", replicas=2)
-    with leader(path, "--dp-policy", "round_robin") as server, Joined(path, "scheduler:0") as one:
-        with Joined(path, "scheduler:1") as two:
+    with leader(path, "--dp-policy", "round_robin") as server, join(path, "scheduler:0") as one:
+        with join(path, "scheduler:1") as two:
             wait_ready(server)
             wait_until(lambda: server.stage("scheduler-0")["state"] == server.stage("scheduler-1")["state"] == "ready", 30, "both")
             # With company it takes longer than the lease, so it is there when the loss is noticed.
@@ -191,7 +161,7 @@ def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, 
                 wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", 30, "return")
                 assert "joins again" in two.output()
         if how == signal.SIGKILL:
-            with Joined(path, "scheduler:1"):
+            with join(path, "scheduler:1"):
                 wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", 30, "return")
                 assert texts(server) == wanted
         wait_until(lambda: server.stage("scheduler-1")["state"] != "ready", 20, "its end")
@@ -202,7 +172,7 @@ def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 def test_a_detokenizer_that_is_lost_fails_what_runs_and_comes_back(wanted, tmp_path, how):
     path = pipeline(tmp_path, "scheduler", "detokenizer")
-    with leader(path) as server, Joined(path, "scheduler") as scheduler, Joined(path, "detokenizer") as first:
+    with leader(path) as server, join(path, "scheduler") as scheduler, join(path, "detokenizer") as first:
         wait_ready(server)
         mine = [in_background(server) for _ in range(12)]
         wait_until(lambda: server.stage("scheduler")["running"] >= 2, 20, "running requests")
@@ -216,7 +186,7 @@ def test_a_detokenizer_that_is_lost_fails_what_runs_and_comes_back(wanted, tmp_p
             assert found["status"] == 503 and "detokenizer" in found["body"]["error"]["message"], found
             assert found["ended"] - began < NOTICE_S
         assert server.get("/ready")[0] == 503
-        with Joined(path, "detokenizer") as second:  # while the other one still sleeps, or is gone
+        with join(path, "detokenizer") as second:  # while the other one still sleeps, or is gone
             wait_until(server.ready, 30, "return")
             assert texts(server) == wanted
             if how == signal.SIGSTOP:
@@ -230,7 +200,7 @@ def test_a_detokenizer_that_is_lost_fails_what_runs_and_comes_back(wanted, tmp_p
 
 def test_a_leader_that_dies_is_waited_for(wanted, tmp_path):
     path = pipeline(tmp_path, "scheduler")
-    with Joined(path, "scheduler") as far:
+    with join(path, "scheduler") as far:
         for _ in range(2):
             with leader(path) as server:
                 wait_ready(server)
@@ -246,7 +216,7 @@ def test_a_leader_that_dies_is_waited_for(wanted, tmp_path):
 def test_a_stage_that_leaves_is_missed_at_once(tmp_path):
     path = pipeline(tmp_path, "scheduler")
     with leader(path) as server:
-        with Joined(path, "scheduler") as far:
+        with join(path, "scheduler") as far:
             wait_ready(server)
             far.process.send_signal(signal.SIGINT)
             assert far.end() == 0, far.output()
@@ -294,18 +264,12 @@ def test_what_is_not_the_same_is_refused_on_both_sides(tmp_path, what):
         stages, words, leaders_words = "scheduler:1", "replica '1' of stage 'scheduler'", ""
     with leader(path) as server:
         listening(server)
-        with Joined(joiner, stages, model=model) as far:
+        with join(joiner, stages, model=model) as far:
             assert far.end() == 2, far.output()
             assert words in far.output(), far.output()
         wait_until(lambda: leaders_words in server.output() and (not leaders_words or words in server.output()), 10, "the leader's words")
-        with Joined(path, "scheduler"):
+        with join(path, "scheduler"):
             wait_ready(server)
-
-
-def new_key(path):
-    path.write_text(os.urandom(32).hex() + "\n")
-    path.chmod(0o600)
-    return path
 
 
 def test_with_a_key_and_without_or_with_another(wanted, tmp_path):
@@ -315,11 +279,11 @@ def test_with_a_key_and_without_or_with_another(wanted, tmp_path):
     plain.write_text("".join(line for line in path.read_text().splitlines(True) if "key_file" not in line))
     with leader(path) as server:
         listening(server)
-        with Joined(path, "scheduler", more=["--key-file", str(other)]) as wrong, Joined(plain, "scheduler") as none:
+        with join(path, "scheduler", more=["--key-file", str(other)]) as wrong, join(plain, "scheduler") as none:
             for one in (wrong, none):
                 wait_until(lambda: "hung up in the handshake" in one.output(), 30, "word of the key")
             assert "joined" not in wrong.output() + none.output() + server.output()
-        with Joined(path, "scheduler"), Joined(plain, "detokenizer", more=["--key-file", str(key)]):
+        with join(path, "scheduler"), join(plain, "detokenizer", more=["--key-file", str(key)]):
             wait_ready(server)
             assert texts(server) == wanted
 
@@ -338,7 +302,7 @@ def test_the_command_line_says_where_to_join(wanted, tmp_path):
     path = pipeline(tmp_path, "scheduler")
     key, address = new_key(tmp_path / "key"), f"127.0.0.1:{control_port()}"
     with leader(path, "--listen", address, "--key-file", str(key)) as server:
-        with Joined(path, "scheduler", leader=address, more=["--key-file", str(key)]):
+        with join(path, "scheduler", leader=address, more=["--key-file", str(key)]):
             wait_ready(server)
             assert texts(server)[0] == wanted[0]
 
@@ -353,5 +317,5 @@ def test_bad_layouts_are_refused_with_one_line(tmp_path):
         server.reader.join(5)
         assert words in server.output(), server.output()
         server.tmp.cleanup()
-    without = Joined(pipeline(tmp_path, "scheduler"), "scheduler", model=None)
+    without = join(pipeline(tmp_path, "scheduler"), "scheduler", model=None)
     assert without.end() == 2 and "--model is missing" in without.output()

@@ -1,0 +1,292 @@
+"""Pipelines over two hosts with a network stack each (two_hosts.py): the answers are those of one process, over IPv4, IPv6 and a wire
+that loses packets. Where the wire is pulled out, what needs the other host fails in time and the rest goes on; when it is put in
+again, the stages come back by themselves. Who has no key, or another, is told so."""
+import contextlib
+import json
+import threading
+import time
+
+import pytest
+
+from harness import DEMO, ROOT, SANITIZED, Joined, Server, new_key, wait_until
+from test_pipeline import CASES, LONG, RUN, at_rest, books_are_zero, by_stage, check, run
+from test_text_hosts import COMPLETIONS, LONG as LONG_TEXT, in_background, texts
+from two_hosts import bad_taps, taps, two_hosts, veth
+
+TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
+FANIN = (ROOT / "examples" / "pipelines" / "fanin.yaml").read_text()
+NOTICE_S = 20 if SANITIZED else 4  # a lease is 2 s
+FAR = ("image_encoder", "audio_encoder", "talker_ar", "code2wav")  # both directions carry tensors
+SOUND = ("talker_ar", "code2wav")  # which text does not need
+
+
+@pytest.fixture(scope="module")
+def network():
+    with two_hosts(veth) as (near, far, _):
+        yield near, far
+
+
+@pytest.fixture
+def hosts(network):
+    yield network
+    for host in network:
+        host.plug(True)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
+    return new_key(tmp_path_factory.mktemp("key") / "key")
+
+
+def text_file(folder, address, key, replicas=1):
+    """Text serving whose scheduler is elsewhere."""
+    path = folder / "text.yaml"
+    path.write_text(TEXT.replace("name: text\n", f'name: text\ncontrol: "tcp://{address}:30100"\nkey_file: "{key}"\n')
+                    .replace("    process: scheduler\n", f"    host: far\n    replicas: {replicas}\n"))
+    return path
+
+
+def fanin_file(folder, address, key, far=FAR, pace_ms=0):
+    """The example, some stages of which are elsewhere."""
+    text = FANIN.replace("name: fanin\n", f'name: fanin\ncontrol: "tcp://{address}:30200"\nkey_file: "{key}"\n')
+    for stage in far:
+        text = text.replace(f"    process: {stage}\n", f"    process: {stage}\n    host: far\n")
+    path = folder / "fanin.yaml"
+    path.write_text(text.replace("args: {steps: 24, width: 32}", f"args: {{steps: 24, width: 32, pace_ms: {pace_ms}}}"))
+    return path
+
+
+@contextlib.contextmanager
+def lead(path, where, *arguments, model=None):
+    with Server("--pipeline", str(path), *arguments, model=model, wait=False, where=where) as server:
+        wait_until(lambda: "waiting for stages" in server.output() or server.process.poll() is not None, 30, "start")
+        yield server
+
+
+def join(path, where, stages, address=None, more=(), model=None, control=None):
+    control = control or next(line.split('"')[1] for line in path.read_text().splitlines() if line.startswith("control:"))
+    return Joined(path, stages, control, model=model, where=where, more=["--listen", address or where.ipv4, *more])
+
+
+def wait_ready(server):
+    assert server.url_found.wait(60) and server.host, server.output()
+    wait_until(server.ready, 30, "ready stages")
+
+
+def answers(server):
+    """What a pipeline says to every case, whole and in pieces."""
+    out = []
+    for case in CASES:
+        status, _, body = run(server, case["inputs"])
+        assert status == 200, body
+        events = [json.loads(event) for event in server.stream(RUN, {"inputs": case["inputs"]}) if event != "[DONE]"]
+        pieces = [[event for event in events if event.get("stage") == stage] for stage in ("decode", "code2wav")]
+        for event in events:
+            event.pop("id")
+        out.append((body["result"], events[-1], pieces))
+    return out
+
+
+@pytest.fixture(scope="module")
+def wanted_texts():
+    with Server("--placement", "single") as server:
+        return texts(server)
+
+
+@pytest.fixture(scope="module")
+def wanted_answers():
+    with Server("--pipeline", str(ROOT / "examples" / "pipelines" / "fanin.yaml"), "--placement", "single", model=None) as server:
+        return answers(server)
+
+
+def check_text(hosts, path, address, wanted, rounds=1):
+    near, far = hosts
+    with lead(path, near, model=DEMO) as server, join(path, far, "scheduler", address, model=DEMO) as joined:
+        wait_ready(server)
+        for _ in range(rounds):
+            assert texts(server) == wanted
+        assert server.stop() == 0, server.output()
+        assert joined.end() == 0, joined.output()
+        assert server.leftovers() == []
+
+
+def check_fanin(hosts, path, address, wanted):
+    near, far = hosts
+    with lead(path, near) as server, join(path, far, ",".join(FAR), address) as joined:
+        wait_ready(server)
+        assert answers(server) == wanted
+        for case in CASES:
+            check(server, case)
+        wait_until(lambda: books_are_zero(server), 20, "rest")
+        assert server.stop() == 0, server.output()
+        assert joined.end() == 0, joined.output()
+        assert server.leftovers() == []
+
+
+def test_the_texts_are_those_of_one_process(hosts, key, tmp_path, wanted_texts):
+    check_text(hosts, text_file(tmp_path, hosts[0].ipv4, key), None, wanted_texts)
+
+
+def test_the_answers_are_those_of_one_process(hosts, key, tmp_path, wanted_answers):
+    check_fanin(hosts, fanin_file(tmp_path, hosts[0].ipv4, key), None, wanted_answers)
+
+
+def test_over_ipv6_nothing_is_different(hosts, key, tmp_path, wanted_texts, wanted_answers):
+    near, far = hosts
+    check_text(hosts, text_file(tmp_path, f"[{near.ipv6}]", key), f"[{far.ipv6}]", wanted_texts)
+    check_fanin(hosts, fanin_file(tmp_path, f"[{near.ipv6}]", key), f"[{far.ipv6}]", wanted_answers)
+
+
+def test_a_wire_that_delays_and_loses_packets_changes_no_bit(key, tmp_path, wanted_texts, wanted_answers):
+    with two_hosts(bad_taps) as (*hosts, wire):
+        check_text(hosts, text_file(tmp_path, hosts[0].ipv4, key), None, wanted_texts)
+        check_fanin(hosts, fanin_file(tmp_path, hosts[0].ipv4, key), None, wanted_answers)
+        assert wire.lost > 0
+
+
+# ---- the wire is pulled out
+
+
+def test_a_wire_that_is_out_for_a_moment_costs_nothing(hosts, key, tmp_path):
+    near, far = hosts
+    path = text_file(tmp_path, near.ipv4, key)
+    with lead(path, near, model=DEMO) as server, join(path, far, "scheduler", model=DEMO) as joined:
+        wait_ready(server)
+        wanted = server.post(COMPLETIONS, LONG_TEXT)[2]["choices"][0]["text"]
+        events = server.stream(COMPLETIONS, LONG_TEXT)
+        pieces = [next(events) for _ in range(20)]
+        far.plug(False)
+        time.sleep(0.3)
+        far.plug(True)
+        pieces = [json.loads(piece) for piece in [*pieces, *events] if piece != "[DONE]"]
+        assert all("choices" in piece for piece in pieces), pieces[-1]
+        assert "".join(piece["choices"][0]["text"] for piece in pieces if piece["choices"]) == wanted
+        assert "joins again" not in joined.output(), joined.output()
+
+
+@pytest.mark.parametrize("end", [0, 1], ids=["near", "far"])
+def test_a_scheduler_that_is_cut_off_costs_its_own_requests_and_comes_back(hosts, key, tmp_path, wanted_texts, end):
+    near, far = hosts
+    path = text_file(tmp_path, near.ipv4, key, replicas=2)
+    with lead(path, near, "--dp-policy", "round_robin", model=DEMO) as server, join(path, near, "scheduler:0", model=DEMO) as here, \
+            join(path, far, "scheduler:1", model=DEMO) as there:
+        wait_ready(server)
+        wait_until(lambda: server.stage("scheduler-0")["state"] == server.stage("scheduler-1")["state"] == "ready", 30, "both")
+        cut_off, others = [in_background(server, 1) for _ in range(12)], [in_background(server, 0) for _ in range(2)]
+        wait_until(lambda: server.stage("scheduler-1")["running"] >= 2 and server.stage("scheduler-0")["running"] == 2, 20, "running requests")
+        began = time.monotonic()
+        hosts[end].plug(False)
+        for found, thread in cut_off:
+            thread.join(60)
+            if found["status"] != 200 or found["ended"] > began + 1:
+                assert found["status"] == 503 and "scheduler-1" in found["body"]["error"]["message"], found
+                assert found["ended"] - began < NOTICE_S
+        assert any(found["status"] == 503 for found, _ in cut_off)
+        during = server.get("/ready")[2]
+        assert during["ready"] and "scheduler-1" in during["reason"] and "awaited from host 'far'" in during["reason"], during
+        assert server.post(COMPLETIONS, {"prompt": "x"}, headers={"X-Data-Parallel-Rank": "1"})[0] == 503
+        assert texts(server) == wanted_texts
+        for found, thread in others:
+            thread.join(60)
+            assert found["status"] == 200, found
+        hosts[end].plug(True)
+        wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", 30, "return")
+        assert texts(server) == wanted_texts
+        assert "joins again" in there.output() and "joins again" not in here.output()
+        assert there.process.poll() is None and here.process.poll() is None
+
+
+class LongRequest:
+    """A stream in a thread of its own. `events` grows; `ended` is when the last one came."""
+
+    def __init__(self, server, **inputs):
+        self.events, self.ended, self.leaves = [], None, False
+        self.thread = threading.Thread(target=self.read, args=(server.stream(RUN, {"inputs": {**LONG, **inputs}}),))
+        self.thread.start()
+
+    def read(self, events):
+        for event in events:
+            self.events.append(event)
+            if self.leaves:
+                break
+        events.close()
+        self.ended = time.monotonic()
+
+
+@contextlib.contextmanager
+def pulled(hosts):
+    """The far end of the wire: the kernels on both sides know."""
+    yield *hosts, hosts[1].plug, 0
+
+
+@contextlib.contextmanager
+def silent(_):
+    """Somewhere in the middle, and for so long that the kernels would wait for more seconds before they try an old connection again."""
+    with two_hosts(taps) as (near, far, wire):
+        yield near, far, lambda there: setattr(wire, "loss", 0 if there else 1), 8
+
+
+@pytest.mark.parametrize("cut", [pulled, silent])
+def test_stages_that_are_cut_off_cost_the_requests_that_need_them(hosts, key, tmp_path, cut):
+    with cut(hosts) as (near, far, connect, cut_s):
+        check_cut_off(near, far, connect, cut_s, fanin_file(tmp_path, near.ipv4, key, SOUND, pace_ms=2))
+
+
+def check_cut_off(near, far, connect, cut_s, path):
+    with lead(path, near) as server, join(path, far, ",".join(SOUND)) as joined:
+        wait_ready(server)
+        spoken = [LongRequest(server, modalities=["text", "audio"]) for _ in range(3)]
+        written = LongRequest(server, modalities=["text"])
+        wait_until(lambda: all(len(one.events) > 20 for one in (*spoken, written)), 20, "running requests")
+        began = time.monotonic()
+        connect(False)
+        for one in spoken:
+            one.thread.join(60)
+            assert "error" in json.loads(one.events[-1]), one.events[-1]
+            assert any(stage in one.events[-1] for stage in SOUND), one.events[-1]
+            assert one.ended - began < NOTICE_S
+        wait_until(lambda: all(server.stage(stage)["state"] != "ready" for stage in SOUND), 20, "loss")
+        assert server.get("/ready")[0] == 503
+        assert run(server, CASES[0]["inputs"])[0] == 503  # a new one might need them
+        count = len(written.events)
+        wait_until(lambda: len(written.events) > count + 20, 20, f"more of the stream: {written.events[-1]}")
+        time.sleep(max(0, began + cut_s - time.monotonic()))
+        connect(True)
+        wait_until(server.ready, 30, "return")
+        for case in CASES:
+            check(server, case)
+        assert joined.process.poll() is None
+        written.leaves = True
+        written.thread.join(20)
+        wait_until(lambda: at_rest(server) and books_are_zero(server), 20, "rest")
+
+
+# ---- who may not
+
+
+def without_key(path):
+    plain = path.with_name(f"plain-{path.name}")
+    plain.write_text("".join(line for line in path.read_text().splitlines(True) if "key_file" not in line))
+    return plain
+
+
+def test_without_a_key_or_with_another_nobody_joins_and_both_are_told(hosts, key, tmp_path):
+    near, far = hosts
+    other = ["--key-file", str(new_key(tmp_path / "other"))]
+    text, fanin = text_file(tmp_path, near.ipv4, key), fanin_file(tmp_path, near.ipv4, key, SOUND)
+    with contextlib.ExitStack() as stack:
+        kinds = []
+        for path, stages, model in ((text, "scheduler", DEMO), (fanin, ",".join(SOUND), None)):
+            server = stack.enter_context(lead(path, near, model=model))
+            wrong = stack.enter_context(join(path, far, stages, model=model, more=other))
+            kinds.append((path, stages, model, server, wrong))
+        with lead(without_key(fanin), near) as refused:
+            assert refused.process.wait(20) == 2 and "wanted a shared key" in refused.output(), refused.output()
+        for path, stages, model, server, wrong in kinds:
+            with join(without_key(path), far, stages, model=model) as none:
+                assert none.end() == 2 and "wanted a shared key" in none.output(), none.output()
+            wait_until(lambda: "its key is not ours" in wrong.output(), 20, "word of the key")
+            assert wrong.process.poll() is None and "refused" in server.output()
+            stack.enter_context(join(path, far, stages, model=model))
+        for _, _, _, server, _ in kinds:
+            wait_ready(server)
