@@ -142,7 +142,7 @@ def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, 
             # With company it takes longer than the lease, so it is there when the loss is noticed.
             mine = [in_background(server, 1) for _ in range(12)]
             others = [in_background(server, 0) for _ in range(2)]
-            wait_until(lambda: server.stage("scheduler-1")["running"] >= 2 and server.stage("scheduler-0")["running"] == 2, 20, "running requests")
+            wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, 20, "running requests")
             began = time.monotonic()
             os.kill(two.process.pid, how)
             for found, thread in mine:
