@@ -10,7 +10,6 @@ import fcntl
 import heapq
 import itertools
 import os
-import pathlib
 import random
 import re
 import select
@@ -21,6 +20,8 @@ import threading
 import time
 
 import pytest
+
+from harness import alive
 
 PREFIX = "millrace-e2e"
 CLONE_NEWNET = 0x40000000
@@ -88,7 +89,7 @@ def delete(name):
 def sweep():
     """What test runs that were killed have left."""
     for name in re.findall(rf"^({PREFIX}-\d+-\d+)\b", ip("netns", "list"), re.M):
-        if not pathlib.Path(f"/proc/{name.split('-')[2]}").exists():
+        if not alive(int(name.split("-")[2])):
             delete(name)
 
 
