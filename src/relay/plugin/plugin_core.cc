@@ -1,5 +1,5 @@
 #include "relay/plugin/plugin_core.h"
-#include "relay/xxh3.h"
+#include "base/xxh3.h"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "relay/xxh3.h"
+#include "base/xxh3.h"
 
 namespace millrace::tcp {
 namespace {

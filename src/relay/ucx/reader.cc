@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/xxh3.h"
 #include "relay/ucx/pool.h"
-#include "relay/xxh3.h"
 
 namespace millrace::ucx {
 namespace {

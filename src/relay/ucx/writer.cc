@@ -1,5 +1,5 @@
 #include "relay/ucx/writer.h"
-#include "relay/xxh3.h"
+#include "base/xxh3.h"
 
 #include <cstring>
 
