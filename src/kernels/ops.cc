@@ -17,10 +17,11 @@
 
 namespace millrace::kernels {
 
-Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool, std::optional<DType> quantize) {
+Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool, std::optional<DType> quantize,
+                           const RowsDone& rows_done) {
   if (quantize) {
     RETURN_IF_ERROR(check_quantizable(source, *quantize));
-    if (isa != Isa::kRef) return pack_panels(source, pool, quantize);
+    if (isa != Isa::kRef) return pack_panels(source, pool, quantize, rows_done);
     ASSIGN_OR_RETURN(Buffer blocks, kernels::quantize(source, *quantize, pool));
     Weight weight(TensorView{.data = blocks.data(), .dtype = *quantize, .shape = source.shape});
     weight.packed = std::make_shared<const Buffer>(std::move(blocks));
@@ -31,13 +32,33 @@ Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool, 
       return error(StatusCode::kUnsupported, "weights of dtype {}; wanted F32, F16, BF16 or a quantized type",
                    dtype_name(source.dtype));
     }
-    return isa == Isa::kRef || source.shape.elements() == 0 ? Weight(source) : pack_tiles(source, pool);
+    return isa == Isa::kRef || source.shape.elements() == 0 ? Weight(source) : pack_tiles(source, pool, rows_done);
   }
-  if (isa != Isa::kRef) return pack_panels(source, pool);
+  if (isa != Isa::kRef) return pack_panels(source, pool, {}, rows_done);
   const int64_t elements = dtype_block(source.dtype).elements;
   if (source.shape[1] % elements == 0) return Weight(source);
   return invalid_argument("rows of {} elements of {}; wanted a multiple of {}", source.shape[1],
                           dtype_name(source.dtype), elements);
+}
+
+std::span<const std::byte> packed_bytes(const Weight& weight) {
+  if (weight.packed == nullptr) return {};
+  if (weight.layout == WeightLayout::kTiles) return tiles_span(weight);
+  return {weight.packed->data(), weight.packed->size_bytes()};
+}
+
+Result<Weight> restore_weight(Isa isa, DType dtype, const Shape& shape,
+                              FunctionRef<Status(std::span<std::byte> bytes)> fill) {
+  CHECK(isa != Isa::kRef && shape.rank() == 2 && (is_quantized(dtype) || is_weight_dtype(dtype)));
+  std::span<std::byte> bytes;
+  Weight weight;
+  if (is_quantized(dtype)) {
+    ASSIGN_OR_RETURN(weight, empty_panels(dtype, shape, bytes));
+  } else {
+    weight = empty_tiles(dtype, shape, bytes);
+  }
+  RETURN_IF_ERROR(fill(bytes));
+  return weight;
 }
 
 std::string_view isa_name(Isa isa) {

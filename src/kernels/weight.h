@@ -11,10 +11,14 @@
 // Thread safety: values; the bytes are immutable once packed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "tensor/tensor.h"
@@ -45,10 +49,24 @@ struct Weight {
   std::size_t size_bytes() const { return layout == WeightLayout::kPanels ? packed->size_bytes() : view.size_bytes(); }
 };
 
+// Called between two parts of a matrix, from the thread that packs it: the first `rows` rows of the source are needed
+// no more. Whoever mapped a file gives their pages back, so that a load never holds the whole of a matrix twice.
+using RowsDone = std::function<void(int64_t rows)>;
+inline constexpr int64_t kPackStepBytes = 32 << 20;  // of the source, between two calls
+
 // `source` [rows, columns] as Ops of `isa` read it fastest; a plain Weight over the same bytes where nothing is to be
 // gained. `quantize`: to blocks of this type on the way (kQ8_0 or kQ4_0, of floats), without a second copy of the
 // matrix but for `ref`. kUnsupported for a dtype that the implementation does not multiply; kInvalidArgument for a
 // quantized row that is not a whole number of blocks.
-Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool, std::optional<DType> quantize = {});
+Result<Weight> pack_weight(Isa isa, const TensorView& source, ThreadPool& pool, std::optional<DType> quantize = {},
+                           const RowsDone& rows_done = {});
+
+// The bytes of a packed weight in its layout, the same for the same source on every run; empty for a plain one.
+std::span<const std::byte> packed_bytes(const Weight& weight);
+
+// The weight that pack_weight made for `isa` (kRef packs nothing: CHECK), from its bytes: `fill` writes all of them
+// into memory of its own, huge pages where it is large. Errors: those of `fill`; kInvalidArgument as pack_weight.
+Result<Weight> restore_weight(Isa isa, DType dtype, const Shape& shape,
+                              FunctionRef<Status(std::span<std::byte> bytes)> fill);
 
 }  // namespace millrace::kernels

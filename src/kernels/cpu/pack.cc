@@ -160,40 +160,52 @@ int64_t panel_bytes(DType type, int64_t columns) {
   return (blocks + format.blocks - 1) / format.blocks * format.header_bytes + blocks * format.block_bytes;
 }
 
-Result<Weight> pack_panels(const TensorView& source, ThreadPool& pool, std::optional<DType> quantize) {
+Result<Weight> empty_panels(DType dtype, const Shape& shape, std::span<std::byte>& to) {
+  const int64_t elements = dtype_block(dtype).elements, rows = shape[0], columns = shape[1];
+  if (columns % elements != 0) {
+    return invalid_argument("rows of {} elements of {}; wanted a multiple of {}", columns, dtype_name(dtype), elements);
+  }
+  const int64_t panels = (rows + kPanelRows - 1) / kPanelRows;
+  auto packed = std::make_shared<Buffer>(static_cast<std::size_t>(panels * panel_bytes(dtype, columns)));
+  ask_for_huge_pages(*packed);
+  to = {packed->data(), packed->size_bytes()};
+  Weight weight(TensorView{.dtype = dtype, .shape = shape});
+  weight.layout = WeightLayout::kPanels;
+  weight.packed = std::move(packed);
+  return weight;
+}
+
+Result<Weight> pack_panels(const TensorView& source, ThreadPool& pool, std::optional<DType> quantize,
+                           const RowsDone& rows_done) {
   const DType type = quantize.value_or(source.dtype);
   CHECK(is_quantized(type) && source.shape.rank() == 2 && source.device == Device::kHost);
   const int64_t rows = source.shape[0], columns = source.shape[1];
-  const int64_t elements = dtype_block(type).elements;
-  if (columns % elements != 0) {
-    return invalid_argument("rows of {} elements of {}; wanted a multiple of {}", columns, dtype_name(type), elements);
-  }
-  const int64_t panels = (rows + kPanelRows - 1) / kPanelRows;
-  const int64_t bytes = panel_bytes(type, columns);
+  std::span<std::byte> room;
+  ASSIGN_OR_RETURN(Weight weight, empty_panels(type, source.shape, room));
+  const int64_t bytes = panel_bytes(type, columns), panels = (rows + kPanelRows - 1) / kPanelRows;
   std::vector<Buffer> blocks;  // of one panel, one for each thread
   for (int i = 0; quantize && i < pool.size(); ++i) blocks.emplace_back(storage_bytes(type, kPanelRows * columns));
-  auto packed = std::make_shared<Buffer>(static_cast<std::size_t>(panels * bytes));
-  ask_for_huge_pages(*packed);
-  uint8_t* to = reinterpret_cast<uint8_t*>(packed->data());
-  pool.parallel_for(panels, 4, [&](int64_t begin, int64_t end, int worker) {
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t first = p * kPanelRows, count = std::min(kPanelRows, rows - first);
-      // Rows that are not there, and the parts of headers that no field fills, are zeros.
-      if (count < kPanelRows || type == DType::kQ6_K || columns % 64 != 0) {
-        std::memset(to + p * bytes, 0, static_cast<std::size_t>(bytes));
-      }
-      if (!quantize) {
-        pack_panel(source, first, count, to + p * bytes);
-        continue;
-      }
-      std::byte* own = blocks[static_cast<std::size_t>(worker)].data();
-      quantize_rows(source, first, count, type, own);
-      pack_panel({.data = own, .dtype = type, .shape = {count, columns}}, 0, count, to + p * bytes);
+  uint8_t* to = reinterpret_cast<uint8_t*>(room.data());
+  const auto pack_one = [&](int64_t p, int worker) {
+    const int64_t first = p * kPanelRows, count = std::min(kPanelRows, rows - first);
+    // Rows that are not there, and the parts of headers that no field fills, are zeros.
+    if (count < kPanelRows || type == DType::kQ6_K || columns % 64 != 0) {
+      std::memset(to + p * bytes, 0, static_cast<std::size_t>(bytes));
     }
-  });
-  Weight weight(TensorView{.dtype = type, .shape = source.shape});
-  weight.layout = WeightLayout::kPanels;
-  weight.packed = std::move(packed);
+    if (!quantize) return pack_panel(source, first, count, to + p * bytes);
+    std::byte* own = blocks[static_cast<std::size_t>(worker)].data();
+    quantize_rows(source, first, count, type, own);
+    pack_panel({.data = own, .dtype = type, .shape = {count, columns}}, 0, count, to + p * bytes);
+  };
+  const auto panel_source = static_cast<int64_t>(storage_bytes(source.dtype, kPanelRows * columns));
+  const int64_t step = std::max<int64_t>(kPackStepBytes / std::max<int64_t>(panel_source, 1), 1);
+  for (int64_t start = 0; start < panels; start += step) {
+    const int64_t count = std::min(step, panels - start);
+    pool.parallel_for(count, 4, [&](int64_t begin, int64_t end, int worker) {
+      for (int64_t p = start + begin; p < start + end; ++p) pack_one(p, worker);
+    });
+    if (rows_done) rows_done(std::min(rows, (start + count) * kPanelRows));
+  }
   return weight;
 }
 

@@ -36,8 +36,8 @@ std::shared_ptr<Buffer> tiles_buffer(int64_t bytes) {
   return buffer;
 }
 
-int64_t bytes_in_tiles(const TensorView& view) {
-  return tiles_bytes(view.shape[0], view.shape[1], static_cast<int64_t>(dtype_size(view.dtype)));
+int64_t bytes_in_tiles(DType dtype, const Shape& shape) {
+  return tiles_bytes(shape[0], shape[1], static_cast<int64_t>(dtype_size(dtype)));
 }
 
 template <typename V>
@@ -137,26 +137,41 @@ void pack_tile_panel(const TensorView& source, int64_t panel, char* to) {
   }
 }
 
-Weight pack_tiles(const TensorView& source, ThreadPool& pool) {
-  const int64_t n = source.shape[0], k = source.shape[1];
-  const int64_t size = static_cast<int64_t>(dtype_size(source.dtype));
-  std::shared_ptr<Buffer> bytes = tiles_buffer(bytes_in_tiles(source));
-  char* to = reinterpret_cast<char*>(bytes->data()) + huge_offset(bytes->data(), bytes_in_tiles(source));
-  pool.parallel_for(panel_count(n), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t panel = begin; panel < end; ++panel)
-      pack_tile_panel(source, panel, to + panel_offset_bytes(k, size, panel));
-  });
-  Weight weight(source);
-  weight.view.data = nullptr;
+Weight empty_tiles(DType dtype, const Shape& shape, std::span<std::byte>& to) {
+  const int64_t bytes = bytes_in_tiles(dtype, shape);
+  std::shared_ptr<Buffer> buffer = tiles_buffer(bytes);
+  to = {buffer->data() + huge_offset(buffer->data(), bytes), static_cast<std::size_t>(bytes)};
+  Weight weight(TensorView{.dtype = dtype, .shape = shape});
   weight.layout = WeightLayout::kTiles;
-  weight.packed = std::move(bytes);
+  weight.packed = std::move(buffer);
   return weight;
 }
 
-const char* tiles_data(const Weight& weight) {
-  return reinterpret_cast<const char*>(weight.packed->data()) +
-         huge_offset(weight.packed->data(), bytes_in_tiles(weight.view));
+Weight pack_tiles(const TensorView& source, ThreadPool& pool, const RowsDone& rows_done) {
+  const int64_t n = source.shape[0], k = source.shape[1];
+  const int64_t size = static_cast<int64_t>(dtype_size(source.dtype));
+  std::span<std::byte> bytes;
+  Weight weight = empty_tiles(source.dtype, source.shape, bytes);
+  char* to = reinterpret_cast<char*>(bytes.data());
+  const int64_t panels = panel_count(n);
+  const int64_t step = std::max<int64_t>(kPackStepBytes / std::max<int64_t>(kPanelColumns * k * size, 1), 1);
+  for (int64_t first = 0; first < panels; first += step) {
+    const int64_t count = std::min(step, panels - first);
+    pool.parallel_for(count, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t panel = first + begin; panel < first + end; ++panel)
+        pack_tile_panel(source, panel, to + panel_offset_bytes(k, size, panel));
+    });
+    if (rows_done) rows_done(std::min(n, (first + count) * kPanelColumns));
+  }
+  return weight;
 }
+
+std::span<const std::byte> tiles_span(const Weight& weight) {
+  const int64_t bytes = bytes_in_tiles(weight.dtype(), weight.view.shape);
+  return {weight.packed->data() + huge_offset(weight.packed->data(), bytes), static_cast<std::size_t>(bytes)};
+}
+
+const char* tiles_data(const Weight& weight) { return reinterpret_cast<const char*>(tiles_span(weight).data()); }
 
 void read_tiles_row(const Weight& weight, int64_t row, float* to) {
   const int64_t k = weight.columns();

@@ -11,7 +11,9 @@
 // Thread safety: free functions; different panels may be packed at the same time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/status.h"
 #include "base/thread_pool.h"
@@ -40,12 +42,16 @@ constexpr int64_t tiles_bytes(int64_t n, int64_t k, int64_t element_bytes) {
 // One panel of the row-major `source` (f32, f16 or bf16), written to `to`.
 void pack_tile_panel(const TensorView& source, int64_t panel, char* to);
 
-// All panels. The bytes are the Weight's own.
-Weight pack_tiles(const TensorView& source, ThreadPool& pool);
+// A weight in tiles whose bytes nobody has written yet: they go to `to`. They are the Weight's own.
+Weight empty_tiles(DType dtype, const Shape& shape, std::span<std::byte>& to);
+
+// All panels.
+Weight pack_tiles(const TensorView& source, ThreadPool& pool, const RowsDone& rows_done = {});
 
 // Panel 0 of a weight in tiles. Its pages are huge where the matrix is big enough and the system has them: reading
 // through 4 KiB pages costs a fifth of the bandwidth.
 const char* tiles_data(const Weight& weight);
+std::span<const std::byte> tiles_span(const Weight& weight);
 
 // Row `row` of packed W as f32: `columns` elements. For the embedding.
 void read_tiles_row(const Weight& weight, int64_t row, float* to);
