@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,8 +31,14 @@ Status io_error(std::string_view path, std::string_view action, int number) {
   return error(code, "{}: cannot {}: {}", path, action, std::strerror(number));
 }
 
-int64_t modification_ns(const struct stat& info) {
-  return static_cast<int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+int64_t nanoseconds(const struct timespec& time) {
+  return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+int64_t now_ns() {
+  struct timespec now {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return nanoseconds(now);
 }
 
 Status shrunk(std::string_view path, uint64_t seen, uint64_t wanted) {
@@ -74,7 +81,9 @@ Result<MappedFile> MappedFile::open(const std::string& path, MapMode mode, uint6
   file.size_bytes_ = size;
   file.device_ = static_cast<uint64_t>(info.st_dev);
   file.inode_ = static_cast<uint64_t>(info.st_ino);
-  file.modified_ns_ = modification_ns(info);
+  file.modified_ns_ = nanoseconds(info.st_mtim);
+  file.changed_ns_ = nanoseconds(info.st_ctim);
+  file.settled_ = now_ns() - file.changed_ns_ >= kStampSettledNs;
   if (size > 0) RETURN_IF_ERROR(mode == MapMode::kMap ? file.map() : file.copy());
   return file;
 }
@@ -118,10 +127,17 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   device_ = other.device_;
   inode_ = other.inode_;
   modified_ns_ = other.modified_ns_;
+  changed_ns_ = other.changed_ns_;
+  settled_ = other.settled_;
   return *this;
 }
 
 MappedFile::~MappedFile() { close(); }
+
+Status MappedFile::read(std::size_t begin, std::span<std::byte> to) const {
+  CHECK(begin <= size_bytes_ && to.size() <= size_bytes_ - begin);
+  return to.empty() ? ok_status() : read_exactly(fd_, path_, to.data(), to.size(), begin);
+}
 
 void MappedFile::release(std::size_t begin, std::size_t size) const {
   CHECK(begin <= size_bytes_ && size <= size_bytes_ - begin);
@@ -166,7 +182,7 @@ Status MappedFile::verify_unchanged() const {
   if (static_cast<uint64_t>(info.st_size) < size_bytes_) {
     return shrunk(path_, static_cast<uint64_t>(info.st_size), size_bytes_);
   }
-  if (static_cast<uint64_t>(info.st_size) != size_bytes_ || modification_ns(info) != modified_ns_) {
+  if (static_cast<uint64_t>(info.st_size) != size_bytes_ || nanoseconds(info.st_mtim) != modified_ns_) {
     return error(StatusCode::kConflict,
                  "{}: the file changed while it was loaded: {} bytes; wanted {} and the same "
                  "modification time",

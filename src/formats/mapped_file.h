@@ -23,6 +23,19 @@
 
 namespace millrace {
 
+// Which bytes a file held when it was opened, for whoever wants to know later whether it still holds them. The system
+// sets the time of change at every write to the file and its inode, and nobody can set it back.
+struct FileStamp {
+  uint64_t inode = 0;
+  uint64_t size_bytes = 0;
+  int64_t modified_ns = 0;
+  int64_t changed_ns = 0;
+  // False for a file that changed less than kStampSettledNs before it was opened: its next change might carry the same
+  // time.
+  bool settled = false;
+};
+inline constexpr int64_t kStampSettledNs = 2'000'000'000;  // the coarsest clock of a file system
+
 enum class MapMode : uint8_t { kMap = 0, kCopy = 1 };
 
 // Called with (bytes done, bytes in all), the first time with 0, the last time with done == all.
@@ -45,12 +58,17 @@ class MappedFile {
   std::size_t size_bytes() const { return size_bytes_; }
   const std::string& path() const { return path_; }
   MapMode mode() const { return mode_; }
+  FileStamp stamp() const { return {inode_, size_bytes_, modified_ns_, changed_ns_, settled_}; }
 
   // Brings every page into memory, front to back, telling `progress` every few MiB (it may be empty).
   // kConflict when the file shrank meanwhile. A no-op after kCopy, apart from the calls of `progress`.
   Status prefault(const ProgressFn& progress = {}) const { return prefault(0, size_bytes_, progress); }
   // The same for the pages that hold [begin, begin + size), which `progress` counts.
   Status prefault(std::size_t begin, std::size_t size, const ProgressFn& progress = {}) const;
+
+  // Copies [begin, begin + to.size()) to `to` with system calls, so that what is not there is an error and never a
+  // signal: kConflict when the file shrank meanwhile.
+  Status read(std::size_t begin, std::span<std::byte> to) const;
 
   // Gives the memory behind whole pages of [begin, begin + size) back to the system; the bytes are still there, read
   // again from the file when they are next looked at. A no-op after kCopy, whose bytes have no other home.
@@ -72,6 +90,8 @@ class MappedFile {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   int64_t modified_ns_ = 0;
+  int64_t changed_ns_ = 0;
+  bool settled_ = false;
 };
 
 // The whole of a small text file (config.json and its like). kTooLarge when it has more than max_bytes.

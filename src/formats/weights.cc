@@ -274,7 +274,8 @@ TensorView WeightStore::view_of(Slot& slot) {
                   .shape = entry.shape,
                   .device = Device::kHost};
   const std::size_t alignment = is_quantized(entry.dtype) ? kBlockAlignment : dtype_size(entry.dtype);
-  if (reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && slot.rope_heads == 0) return view;
+  const bool small = view.size_bytes() <= kSmallTensorBytes;
+  if (reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && slot.rope_heads == 0 && !small) return view;
   if (!slot.copy) {
     slot.copy.emplace(view.size_bytes());
     if (slot.rope_heads > 0) {
@@ -300,7 +301,7 @@ Result<TensorView> WeightStore::get_any(std::string_view name) {
   return view_of(at->second);
 }
 
-Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected) {
+Result<DType> WeightStore::take(std::string_view name, const Shape& expected) {
   const auto at = slots_.find(name);
   if (at == slots_.end()) return missing(name, fmt::format(" with shape {}", expected.to_string()));
   const SafetensorsEntry& entry = entry_of(at->second);
@@ -315,7 +316,12 @@ Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected
                  quoted_name(name), dtype_name(entry.dtype));
   }
   at->second.taken = true;
-  return view_of(at->second);
+  return entry.dtype;
+}
+
+Result<TensorView> WeightStore::get(std::string_view name, const Shape& expected) {
+  RETURN_IF_ERROR(take(name, expected).status());
+  return view_of(slots_.find(name)->second);
 }
 
 void WeightStore::release(std::string_view name) {
@@ -326,6 +332,23 @@ void WeightStore::release(std::string_view name) {
   const SafetensorsEntry& entry = entry_of(at->second);
   const Shard& shard = shards_[at->second.shard];
   shard.file.release(shard.header.data_start + entry.begin, entry.end - entry.begin);
+}
+
+void WeightStore::release_rows(std::string_view name, int64_t rows) const {
+  const auto at = slots_.find(name);
+  if (at == slots_.end()) return;
+  const SafetensorsEntry& entry = entry_of(at->second);
+  CHECK(entry.shape.rank() > 0 && rows >= 0 && rows <= entry.shape[0]);
+  if (rows == 0) return;
+  const uint64_t row_bytes = (entry.end - entry.begin) / static_cast<uint64_t>(entry.shape[0]);
+  const Shard& shard = shards_[at->second.shard];
+  shard.file.release(shard.header.data_start + entry.begin, row_bytes * static_cast<uint64_t>(rows));
+}
+
+std::vector<FileStamp> WeightStore::stamps() const {
+  std::vector<FileStamp> out;
+  for (const Shard& shard : shards_) out.push_back(shard.file.stamp());
+  return out;
 }
 
 std::vector<std::string> WeightStore::names() const {
@@ -359,7 +382,7 @@ Status WeightStore::check_all_taken(const std::vector<std::string_view>& ignore)
 Status WeightStore::load_with_progress(const ProgressFn& progress) {
   uint64_t all = 0, before = 0;
   for (const auto& [name, slot] : slots_) {
-    if (!slot.released) all += entry_of(slot).end - entry_of(slot).begin;
+    if (slot.in_use()) all += entry_of(slot).end - entry_of(slot).begin;
   }
   if (progress) progress(0, all);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
@@ -370,15 +393,27 @@ Status WeightStore::load_with_progress(const ProgressFn& progress) {
       }));
       before += end - begin;
     }
+    release_unused(i);
   }
   return verify_unchanged();
 }
 
-// The bytes of a shard's tensors that were not released, neighbours joined, in the order of the file.
+// Reading one page maps its neighbours too: what no view needs goes back to the system.
+void WeightStore::release_unused(std::size_t shard) const {
+  const MappedFile& file = shards_[shard].file;
+  uint64_t at = 0;
+  for (const auto& [begin, end] : kept_ranges(shard)) {
+    file.release(at, shards_[shard].header.data_start + begin - at);
+    at = shards_[shard].header.data_start + end;
+  }
+  file.release(at, file.size_bytes() - at);
+}
+
+// The bytes of a shard's tensors that views look at, neighbours joined, in the order of the file.
 std::vector<std::pair<uint64_t, uint64_t>> WeightStore::kept_ranges(std::size_t shard) const {
   std::vector<std::pair<uint64_t, uint64_t>> out;
   for (const SafetensorsEntry& entry : shards_[shard].header.tensors) {
-    if (entry.begin == entry.end || slots_.find(entry.name)->second.released) continue;
+    if (entry.begin == entry.end || !slots_.find(entry.name)->second.in_use()) continue;
     if (!out.empty() && out.back().second == entry.begin) {
       out.back().second = entry.end;
     } else {
@@ -404,10 +439,14 @@ Status WeightStore::check_finite(const ProgressFn& progress) const {
                                 shard.file.path(), at, quoted_name(entry.name), dtype_name(entry.dtype),
                                 entry.shape.to_string());
       }
+      if (!slots_.find(entry.name)->second.in_use()) {
+        shard.file.release(shard.header.data_start + entry.begin, entry.end - entry.begin);
+      }
       done += entry.end - entry.begin;
       if (progress) progress(done, total_bytes_);
     }
   }
+  for (std::size_t i = 0; i < shards_.size(); ++i) release_unused(i);
   return ok_status();
 }
 

@@ -10,8 +10,8 @@
 // Invariants: every view points into bytes that the store owns and stays valid until the store is destroyed or the
 // tensor is released (moving the store keeps views valid); a view's data is aligned to its element size, even where the
 // file's is not, and has its rows in the order of the Hugging Face folder, even where the file's have another (such a
-// tensor is copied when it is first asked for). Thread safety: get() and load_with_progress() from one thread at a
-// time; the views may be read from any thread.
+// tensor is copied when it is first asked for, and so is a small one, whose page would stay in memory for its sake).
+// Thread safety: get() and load_with_progress() from one thread at a time; the views may be read from any thread.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,7 @@ namespace millrace {
 
 inline constexpr uint64_t kMaxIndexFileBytes = 64u << 20;
 inline constexpr std::size_t kMaxShards = 4096;
+inline constexpr std::size_t kSmallTensorBytes = 64u << 10;  // the largest that is copied
 
 class WeightStore {
  public:
@@ -47,12 +48,17 @@ class WeightStore {
   // wanted.
   Result<TensorView> get(std::string_view name, const Shape& expected);
 
+  // The checks of get() and its mark, and of the tensor only its dtype: no byte of it is looked at.
+  Result<DType> take(std::string_view name, const Shape& expected);
+
   // Any stored dtype and shape (golden data of tests, `millrace inspect`). Marks it as taken. kNotFound.
   Result<TensorView> get_any(std::string_view name);
 
   // The memory behind a tensor is not needed for now (it was copied elsewhere): views of it must not be used any more,
   // and asking again costs a read of the file. Nothing where there is no such tensor.
   void release(std::string_view name);
+  // The same for the first `rows` rows alone, of which the view stays valid; the tensor does not count as released.
+  void release_rows(std::string_view name, int64_t rows) const;
 
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   // What the file says about a tensor, without taking it; nullptr when there is none. Valid while the store lives.
@@ -68,10 +74,12 @@ class WeightStore {
 
   uint64_t total_bytes() const { return total_bytes_; }  // of all tensors
   std::size_t shard_count() const { return shards_.size(); }
+  // Of every shard, in the order in which they were opened.
+  std::vector<FileStamp> stamps() const;
   const std::string& directory() const { return directory_; }
 
-  // Brings all pages of all shards into memory, but for those of released tensors, then verifies that no file changed
-  // under us. kConflict when one did.
+  // Brings the pages of all tensors that were taken and not released into memory, gives back all others, then verifies
+  // that no file changed under us. kConflict when one did.
   Status load_with_progress(const ProgressFn& progress);
   Status verify_unchanged() const;
 
@@ -90,13 +98,16 @@ class WeightStore {
     bool taken = false;
     bool released = false;
     int rope_heads = 0;          // > 0: the file's rows are permuted for interleaved RoPE, this many heads
-    std::optional<Buffer> copy;  // of a tensor that lies misaligned in its file, or has its rows permuted
+    std::optional<Buffer> copy;  // of a tensor that is small, lies misaligned in its file, or has its rows permuted
+
+    bool in_use() const { return taken && !released && !copy; }  // of the file's own bytes
   };
 
   Status add_shard(const std::string& path, MapMode mode);
   Status add_shard(MappedFile file, SafetensorsHeader header);
   Status add_gguf(const std::string& path, MapMode mode);
   std::vector<std::pair<uint64_t, uint64_t>> kept_ranges(std::size_t shard) const;
+  void release_unused(std::size_t shard) const;
   Status open_index(const std::string& index_path, MapMode mode);
   Status open_directory(MapMode mode);
   template <typename Open>
