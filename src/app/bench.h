@@ -29,6 +29,7 @@ struct BenchOfflineOptions {
   std::string model;
   int threads = 0;
   std::string quantize = "none";
+  std::string packed_cache_dir;
   std::string kv_dtype = "f32";
   std::vector<int> batches = {1, 4, 16};
   int prompt = 512;

@@ -95,6 +95,7 @@ class Offline {
     model.model = options_.model;
     model.threads = options_.threads;
     model.quantize = options_.quantize;
+    model.packed_cache_dir = options_.packed_cache_dir;
     const double begin = now_s();
     ASSIGN_OR_RETURN(model_, load_weights(model, [](const std::string&, double) {}));
     std::fprintf(out_, "loaded in %.2f s\n", now_s() - begin);

@@ -60,6 +60,8 @@ void add_offline(CLI::App& command, BenchOfflineOptions& o) {
       ->capture_default_str();
   command.add_option("--quantize", o.quantize, "Quantize the weights at load: q8_0 or q4_0")
       ->check(CLI::IsMember({"none", "q8_0", "q4_0"}));
+  command.add_option("--packed-cache-dir", o.packed_cache_dir,
+                     "Folder where packed weights are kept from one start to the next, as with serve");
   command.add_option("--kv-dtype", o.kv_dtype, "How keys and values are stored: f32, bf16, f16, int8")
       ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
       ->capture_default_str();

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "formats/weights.h"
 #include "models/model.h"
+#include "models/packed_cache.h"
 #include "runner/model_runner.h"
 
 namespace millrace {
@@ -144,9 +145,15 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
   ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
   if (options.quantize == "q8_0") load.quantize = DType::kQ8_0;
   if (options.quantize == "q4_0") load.quantize = DType::kQ4_0;
+  std::optional<PackedCache> cache;
+  if (!options.packed_cache_dir.empty() && load.isa != kernels::Isa::kRef) {
+    cache.emplace(options.packed_cache_dir, directory_name(options.model), *store, load);
+    load.packed_cache = &*cache;
+  }
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store, 1, load));
   RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
   if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
+  if (cache) cache->save(report("writing the packed cache"));
   return model;
 }
 

@@ -139,6 +139,12 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->check(CLI::IsMember({"none", "q8_0", "q4_0"}))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option(
+          "--packed-cache-dir", o.packed_cache_dir,
+          "Folder where the weights are kept as this processor reads them, so that the next start neither packs "
+          "nor quantizes them again; default: nowhere")
+      ->group(group);
   command.add_option("--context-length", o.context_length, "Longest sequence served; 0 = the model's own")
       ->check(CLI::Range(0, 1 << 26))
       ->capture_default_str()
@@ -217,8 +223,8 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
 template <typename Visit>
 void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("model", m.model), visit("threads", m.threads), visit("page-size", m.page_size), visit("kv-gib", m.kv_gib);
-  visit("quantize", m.quantize), visit("kv-dtype", m.kv_dtype), visit("context-length", m.context_length),
-      visit("check-weights", m.check_weights);
+  visit("quantize", m.quantize), visit("packed-cache-dir", m.packed_cache_dir), visit("kv-dtype", m.kv_dtype),
+      visit("context-length", m.context_length), visit("check-weights", m.check_weights);
   visit("max-running-requests", m.max_running_requests), visit("max-queued-requests", m.max_queued_requests);
   visit("chunked-prefill-tokens", m.chunked_prefill_tokens), visit("schedule-policy", m.schedule_policy);
   visit("priority-preemption-gap", m.priority_preemption_gap), visit("max-skips", m.max_skips);

@@ -23,6 +23,7 @@ struct ModelOptions {
   double kv_gib = 0;              // memory for KV pages; 0: a quarter of what is available, no more than can be used
   int replicas = 1;               // processes or threads that divide what is available
   std::string quantize = "none";  // or "q8_0", "q4_0": of the weights, at load
+  std::string packed_cache_dir;   // where packed weights are kept from one start to the next; empty: nowhere
   std::string kv_dtype = "f32";
   double kv_host_gib = 0;  // memory for KV pages that were evicted; 0: none
   std::string kv_host_write_policy = "write_through";

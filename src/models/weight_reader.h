@@ -1,8 +1,8 @@
 // Reads a model's tensors by name and shape and remembers the first error, so that an architecture lists its weights as
 // a table instead of a ladder of checks. After an error every answer is an empty view; the maker of the model looks at
 // status() once, before anything is computed. Matrices come as kernels::Weight, quantized and packed on the way where
-// the options of the load say so; then the file's pages behind them are given back, so that a load never holds two
-// copies of more than one matrix. Thread safety: one thread at a time.
+// the options of the load say so; meanwhile the file's pages behind them are given back, so that a load never holds two
+// copies of more than kernels::kPackStepBytes of a matrix. Thread safety: one thread at a time.
 #pragma once
 
 #include <functional>
@@ -65,6 +65,8 @@ class WeightReader {
   const Status& status() const { return status_; }
 
  private:
+  Result<kernels::Weight> packed(std::string_view name, const Shape& shape);
+
   WeightStore& store_;
   const LoadOptions& options_;
   bool check_only_ = false;
