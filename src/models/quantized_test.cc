@@ -23,7 +23,9 @@ Result<std::shared_ptr<const Model>> load(const std::string& name, const LoadOpt
   const std::string directory = MILLRACE_SOURCE_DIR "/tests/golden/models/" + name;
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(directory));
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(directory));
-  return load_model(dir.config, std::make_shared<WeightStore>(std::move(store)), 1, options);
+  ModelConfig config = dir.config;
+  config.experts_per_token = config.num_experts;
+  return load_model(config, std::make_shared<WeightStore>(std::move(store)), 1, options);
 }
 
 std::vector<float> logits(const std::string& name, kernels::Isa isa, std::optional<DType> quantize) {
@@ -70,9 +72,10 @@ TEST_P(QuantizedModel, LogitsStayNearTheOracleAndTheFloats) {
   }
 }
 
-// Widths that are multiples of 32 in all or some matrices. No mixture of experts: an error there may choose another.
+// Widths that are multiples of 32 in all or some matrices.
 INSTANTIATE_TEST_SUITE_P(Golden, QuantizedModel,
-                         testing::Values("tiny_llama3_scaled", "tiny_llama_linear", "tiny_qwen3", "tiny_mistral_full"),
+                         testing::Values("tiny_llama3_scaled", "tiny_llama_linear", "tiny_qwen3", "tiny_mistral_full",
+                                         "tiny_qwen3_moe"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
