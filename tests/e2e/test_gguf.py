@@ -1,14 +1,16 @@
 """GGUF files: what `millrace quantize` writes is served like the folder that it was made from, and a broken file is one clear line
 and exit code 2."""
+import json
 import shutil
 import struct
 import subprocess
 
 import pytest
 
-from harness import DEMO, STORIES, Server, placement, program
+from harness import DEMO, ROOT, STORIES, Server, placement, program
 
 SMALL_STORIES = STORIES.parent / "stories260K"  # of architecture llama, whose rows stand in another order in GGUF
+K_QUANTS = ROOT / "tests" / "golden" / "e2e"  # made by tests/oracles/e2e_kquants.py
 TYPES = ["f32", "bf16", "f16", "q8_0", "q4_0"]
 
 
@@ -68,6 +70,18 @@ def test_llama_rows_and_sentencepiece(tmp_path):
     result = quantize(SMALL_STORIES, target, "f32")
     assert result.returncode == 0, result.stderr
     assert answers(target)[0] == answers(SMALL_STORIES)[0]
+
+
+def test_k_quants():
+    """Q4_K, Q5_K and Q6_K of another project's making give the tokens of transformers over the same weights as floats."""
+    with Server(model=K_QUANTS / "kquants.gguf") as server:
+        for case in json.loads((K_QUANTS / "kquants.json").read_text()):
+            status, _, found = server.post("/generate", {
+                "input_ids": case["prompt"], "sampling_params": {"temperature": 0, "max_new_tokens": len(case["greedy"]), "ignore_eos": True}})
+            assert status == 200, found
+            assert found["output_ids"] == case["greedy"]
+    result = subprocess.run([program(), "inspect", str(K_QUANTS / "kquants.gguf")], capture_output=True, text=True, timeout=60)
+    assert all(kind in result.stdout for kind in ("Q4_K", "Q5_K", "Q6_K")), result.stdout + result.stderr
 
 
 def test_a_gguf_becomes_another(files, tmp_path):
