@@ -231,7 +231,13 @@ Status Quantizer::write_ids(const TokenizerTables& tables) {
 
 Status Quantizer::write_text() {
   if (gguf_) return copy_text();
-  ASSIGN_OR_RETURN(const TokenizerTables tables, load_tokenizer_tables(options_.input, dir_.config.vocab_size));
+  const auto loaded = load_tokenizer_tables(options_.input, dir_.config.vocab_size);
+  if (loaded.status().code() == StatusCode::kUnsupported) {
+    return error(StatusCode::kUnsupported, "{}; serve the folder itself, with --quantize for smaller weights",
+                 loaded.status().message());
+  }
+  RETURN_IF_ERROR(loaded.status());
+  const TokenizerTables& tables = *loaded;
   writer_.add_string("tokenizer.ggml.model", tables.model);
   writer_.add_string("tokenizer.ggml.pre", tables.pre);
   writer_.add_strings("tokenizer.ggml.tokens", tables.tokens);

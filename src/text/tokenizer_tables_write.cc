@@ -177,8 +177,11 @@ Status Reader::read_sentence_piece() {
     ++same;
   }
   if (same < merges.size() || same < again.size()) {
-    return cannot(
-        fmt::format("its {} merges are not those of a score for each piece: merge {} differs", merges.size(), same));
+    const auto merge = [same](const auto& list) {
+      return same < list.size() ? fmt::format("'{} {}'", list[same].first, list[same].second) : std::string("none");
+    };
+    return cannot(fmt::format("its {} merges are not those of a score for each piece: merge {} is {}, by scores {}",
+                              merges.size(), same, merge(merges), merge(again)));
   }
   return ok_status();
 }
