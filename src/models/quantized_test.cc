@@ -24,6 +24,8 @@ Result<std::shared_ptr<const Model>> load(const std::string& name, const LoadOpt
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(directory));
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(directory));
   ModelConfig config = dir.config;
+  // Every expert is asked: where a router chooses a few, a small error may choose another one, which no bound on the
+  // error covers (tiny_qwen3_moe with its own 3 of 8: 0.069 of the range in Q8_0, with all 8: 0.016).
   config.experts_per_token = config.num_experts;
   return load_model(config, std::make_shared<WeightStore>(std::move(store)), 1, options);
 }
