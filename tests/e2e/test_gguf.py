@@ -10,6 +10,7 @@ import pytest
 from harness import DEMO, ROOT, STORIES, Server, placement, program
 
 SMALL_STORIES = STORIES.parent / "stories260K"  # of architecture llama, whose rows stand in another order in GGUF
+TINYSTORIES = STORIES.parent / "tinystories-656k"
 K_QUANTS = ROOT / "tests" / "golden" / "e2e"  # made by tests/oracles/e2e_kquants.py
 TYPES = ["f32", "bf16", "f16", "q8_0", "q4_0"]
 
@@ -140,6 +141,11 @@ def test_quantize_refuses(files, tmp_path):
     result = quantize(DEMO, files["bf16"], "bf16")
     assert result.returncode == 2 and "--overwrite" in result.stderr
     assert quantize(DEMO, files["bf16"], "bf16", "--overwrite").returncode == 0
+    if TINYSTORIES.exists():  # SentencePiece merges in another order than its pieces
+        result = quantize(TINYSTORIES, tmp_path / "a.gguf", "bf16")
+        assert result.returncode == 2 and not (tmp_path / "a.gguf").exists()
+        for part in ("merge 10 is", "wanted", "serve the folder itself"):
+            assert part in result.stderr, result.stderr
     result = quantize(DEMO, tmp_path / "model.bin", "bf16")
     assert result.returncode == 2 and ".gguf" in result.stderr
     result = quantize(tmp_path / "nothing", tmp_path / "a.gguf", "bf16")
