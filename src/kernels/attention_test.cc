@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "kernels/test_data.h"
+#include "kernels/attention_cases.h"
 
 namespace millrace::kernels::testing {
 namespace {
@@ -388,13 +388,7 @@ TEST_P(AttentionTest, BadValuesShow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, AttentionTest,
-                         ::testing::Combine(::testing::ValuesIn(available_isas()),
-                                            ::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kI8)),
-                         [](const auto& info) {
-                           return std::string(isa_name(std::get<0>(info.param))) + "_" +
-                                  std::string(dtype_name(std::get<1>(info.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(Isas, AttentionTest, isas_and_kv_dtypes(), isa_and_dtype);
 
 }  // namespace
 }  // namespace millrace::kernels::testing
