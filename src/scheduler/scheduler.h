@@ -67,9 +67,10 @@ class Scheduler {
   // From now on every new request is rejected with kUnavailable; what was accepted runs to its end.
   void drain() { draining_ = true; }
 
-  // Ends whose time is over, submits batches while fewer are in flight than may be and there is work, then waits up to
-  // `poll_timeout_ms` for the oldest one and settles it. True: there is more work (waiting, running or in flight), call
-  // again. False: idle. It never returns true without having waited or moved something on.
+  // Ends whose time is over, submits batches while fewer are in flight than may be, there is work and it is time to
+  // plan it, then waits up to `poll_timeout_ms` for the oldest one, or for that time, and settles what came. True:
+  // there is more work (waiting, running or in flight), call again. False: idle. It never returns true without having
+  // waited or moved something on.
   bool step(int poll_timeout_ms, Deltas& out);
 
   // Something waits, runs or is in flight.

@@ -29,20 +29,6 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
   return busy();
 }
 
-// Milliseconds until it is time to plan another batch; 0: now. The batch in flight should not end before the next is
-// there, but who arrives while it runs would have to wait for that one too: so it is planned late, a part of the
-// expected time before the end, which is how wrong the expectation may be.
-int Scheduler::plan_in_ms() const {
-  if (in_flight_.empty()) return 0;
-  const InFlight& newest = in_flight_.back();
-  int32_t rows = 0;
-  for (const Rows& one : newest.rows) rows += one.count;
-  const auto expected_us = static_cast<int64_t>(cost_.predict_us(rows));
-  const int64_t lead_us = std::max(kPlanLeadUs, expected_us / kPlanLeadPart);
-  const int64_t early_us = newest.begun_us + expected_us - lead_us - options_.now_us();
-  return early_us > 0 ? static_cast<int>((early_us + 999) / 1000) : 0;
-}
-
 // False: the runner refused it, and those that it names ended.
 bool Scheduler::submit(Plan plan, Deltas& out) {
   checked_idle_ = false;
