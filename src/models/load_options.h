@@ -20,7 +20,8 @@ struct LoadOptions {
   // kQ8_0 or kQ4_0: f32, f16 and bf16 matrices become these; of kQ4_0, embedding and head become kQ8_0, whose errors
   // every token would meet. Matrices whose rows are not whole blocks stay as they are.
   std::optional<DType> quantize;
-  // Where packed matrices are looked for first; null: nowhere. Made with these options, it outlives the load.
+  // Where packed matrices are looked for first; null: nowhere, as with kRef, which packs nothing.
+  // Made with these options, it outlives the load.
   PackedCache* packed_cache = nullptr;
   ProgressFn progress;  // over the bytes of the file, where matrices are packed
 };

@@ -146,7 +146,6 @@ uint64_t PackedCache::source_sum(std::string_view name, const TensorView& view) 
 }
 
 Result<kernels::Weight> PackedCache::matrix(std::string_view name, const Shape& shape, DType dtype, Pack pack) {
-  RETURN_IF_ERROR(store_.take(name, shape).status());
   Held held{.name = std::string(name)};
   const auto keep = [&](kernels::Weight weight) {
     held.weight = weight;

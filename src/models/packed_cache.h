@@ -40,8 +40,8 @@ class PackedCache {
   // `model_name` begins the file's name, for people. `store` and load.pool must outlive it.
   PackedCache(std::string directory, std::string_view model_name, WeightStore& store, const LoadOptions& load);
 
-  // The matrix `name` of the store as `dtype`: from the file, or as `pack` makes it of the store's view. Errors: those
-  // of the store and of `pack`.
+  // The matrix `name` of the store, which the caller has taken, as `dtype`: from the file, or as `pack` makes it of the
+  // store's view. Errors: those of the store and of `pack`.
   using Pack = FunctionRef<Result<kernels::Weight>(const TensorView& view)>;
   Result<kernels::Weight> matrix(std::string_view name, const Shape& shape, DType dtype, Pack pack);
 

@@ -27,7 +27,7 @@ Result<kernels::Weight> WeightReader::packed(std::string_view name, const Shape&
     if (!weight.ok()) return Result<kernels::Weight>(weight.status().with_prefix(std::string(name)));
     return weight;
   };
-  if (options_.packed_cache != nullptr && options_.isa != kernels::Isa::kRef) {
+  if (options_.packed_cache != nullptr) {
     return options_.packed_cache->matrix(name, shape, wanted.value_or(stored), pack);
   }
   ASSIGN_OR_RETURN(const TensorView view, store_.get(name, shape));
