@@ -132,6 +132,18 @@ def in_background(server, rank=None):
     return found, thread
 
 
+def expect_scheduler_1_lost(server, requests, began, host):
+    """Those who asked it, and were not answered at once, hear so in time; the server says whom it waits for and serves on."""
+    for found, thread in requests:
+        thread.join(60)
+        if found["status"] != 200 or found["ended"] > began + 1:
+            assert found["status"] == 503 and "scheduler-1" in found["body"]["error"]["message"], found
+            assert found["ended"] - began < NOTICE_S
+    assert any(found["status"] == 503 for found, _ in requests)
+    during = server.get("/ready")[2]
+    assert during["ready"] and "scheduler-1" in during["reason"] and f"awaited from host '{host}'" in during["reason"], during
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, tmp_path, how):
     path = pipeline(tmp_path, "scheduler", replicas=2)
@@ -145,14 +157,7 @@ def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, 
             wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, 20, "running requests")
             began = time.monotonic()
             os.kill(two.process.pid, how)
-            for found, thread in mine:
-                thread.join(60)
-                if found["status"] != 200 or found["ended"] > began + 1:
-                    assert found["status"] == 503 and "scheduler-1" in found["body"]["error"]["message"], found
-                    assert found["ended"] - began < NOTICE_S
-            assert any(found["status"] == 503 for found, _ in mine)
-            during = server.get("/ready")[2]
-            assert during["ready"] and "scheduler-1" in during["reason"] and "awaited from host 'other'" in during["reason"], during
+            expect_scheduler_1_lost(server, mine, began, "other")
             for found, thread in others:
                 thread.join(60)
                 assert found["status"] == 200, found
