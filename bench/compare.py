@@ -17,7 +17,7 @@ import shlex
 import statistics
 import sys
 
-from engines import LESS_IS_BETTER, OFFLINE, SERVED, USUAL, LlamaCpp, Millrace, NodeLlamaCpp
+from engines import AGAINST_OFFLINE, LESS_IS_BETTER, OFFLINE, SERVED, USUAL, LlamaCpp, Millrace, MillraceOffline, NodeLlamaCpp
 from gguf_bytes import read_a_token
 
 
@@ -26,7 +26,7 @@ def rows_of(engines, options, name, ours, theirs, measure):
     found = {engine.name: [] for engine in engines}
     for _ in range(options.rounds):
         for engine in engines:
-            found[engine.name].append(engine.run(ours if isinstance(engine, Millrace) else theirs, measure))
+            found[engine.name].append(engine.run(ours if isinstance(engine, Millrace | MillraceOffline) else theirs, measure))
     for figure in found["millrace"][0]:
         values = {who: statistics.median(one[figure] for one in runs) for who, runs in found.items() if figure in runs[0]}
         mine, peers = values["millrace"], [value for who, value in values.items() if who != "millrace"]
@@ -81,7 +81,8 @@ def main():
     rows = []
     for name, ours, theirs in options.model:
         for measure in options.measures:
-            for row in rows_of(engines, options, name, ours, theirs, measure):
+            turns = [engines[0], MillraceOffline(options)] if measure in AGAINST_OFFLINE else engines
+            for row in rows_of(turns, options, name, ours, theirs, measure):
                 rows.append(row)
                 cells = [f"{row['values'][engine.name]:g}" if engine.name in row["values"] else "" for engine in engines]
                 print(f"| {name} {measure}, {row['figure']} | {' | '.join(cells)} | {row.get('ratio', '')} |", flush=True)

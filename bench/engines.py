@@ -19,6 +19,9 @@ OFFLINE = {"prefill-512": {"prompt": 512}, "prefill-2048": {"prompt": 2048}, "de
 SERVED = {**{f"decode-{n}": {"clients": n, "prompt": 8, "tokens": 128, "requests": n} for n in (2, 4, 8, 16, 32)},
           "serve-16": {"clients": 16, "prompt": 64, "tokens": 64, "requests": 64},
           "serve-shared": {"clients": 16, "prompt": 16, "tokens": 16, "requests": 64, "groups": 4, "prefix": 1024}}
+# A pool that the requests before have filled, as in a server that has run for a while: fresh memory is the system's to find and zero.
+AGAINST_OFFLINE = {"served-16": {"clients": 16, "prompt": 8, "tokens": 128, "requests": 16, "kv_gib": 0.3}}
+SERVED |= AGAINST_OFFLINE
 USUAL = ["prefill-512", "prefill-2048", "decode-1", "decode-1-at-2048", "decode-16", "serve-16", "serve-shared"]
 RATE, ANSWERED, FIRST, READY = "tokens/s", "requests/s", "first token p50, ms", "ready, s"
 LESS_IS_BETTER = (FIRST, READY)
@@ -73,7 +76,7 @@ def load(options, measure, port, ready):
         options.program, "bench", "serve", "--url", f"http://127.0.0.1:{port}", "--clients", str(m["clients"]), "--warmup", str(m["clients"]),
         "--vocabulary", str(options.vocabulary), "--workload", *kind, "--prompt-tokens", str(m["prompt"]), "--tokens", str(m["tokens"]),
         "--requests", str(m["requests"]), "--json", "-"]))
-    rate = {RATE: found["answer_tokens_per_s"]} if measure.startswith("decode") else {ANSWERED: found["requests_per_s"]}
+    rate = {RATE: found["answer_tokens_per_s"]} if measure.startswith("decode") or measure in AGAINST_OFFLINE else {ANSWERED: found["requests_per_s"]}
     return {**rate, FIRST: found["ttft_ms"]["p50"], READY: ready}
 
 
@@ -89,7 +92,7 @@ class Millrace:
         o = self.options
         if measure in SERVED:
             with running([o.program, "serve", "--model", *shlex.split(model), "--threads", str(o.threads), "--port", str(self.port),
-                          "--kv-dtype", o.kv_dtype, "--log-level", "error"], self.port) as ready:
+                          "--kv-dtype", o.kv_dtype, "--kv-gib", str(SERVED[measure].get("kv_gib", 0)), "--log-level", "error"], self.port) as ready:
                 return load(o, measure, self.port, ready)
         m = OFFLINE[measure]
         found = json.loads(output_of([
@@ -98,6 +101,24 @@ class Millrace:
             "--json", "-"]))
         self.read_bytes_per_s.append(found["read_bytes_per_s"])
         return {RATE: found["prefill_tokens_per_s"] if "prompt" in m else found["decode"][0]["tokens_per_s"]}
+
+
+class MillraceOffline:
+    """The same batch without a server: one prefill of all prompts, then steps of one token for each, what a perfect server would reach."""
+    name = "offline"
+
+    def __init__(self, options):
+        self.options = options
+
+    def run(self, model, measure):
+        o, m = self.options, AGAINST_OFFLINE[measure]
+        found = json.loads(output_of([
+            o.program, "bench", "offline", *shlex.split(model), "--threads", str(o.threads), "--rounds", "1", "--kv-dtype", o.kv_dtype,
+            "--prompt", str(m["clients"] * m["prompt"]), "--batch", str(m["clients"]), "--depth", str(m["prompt"]),
+            "--decode", str(m["tokens"] - 1), "--json", "-"]))
+        rows, steps = m["clients"], m["tokens"] - 1
+        seconds = rows * m["prompt"] / found["prefill_tokens_per_s"] + rows * steps / found["decode"][0]["tokens_per_s"]
+        return {RATE: rows * m["tokens"] / seconds}
 
 
 class LlamaCpp:

@@ -82,6 +82,7 @@ ModelRunner::ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions 
       pool_(options_.threads),
       ops_(make_counted_ops(options_, pool_)),
       pages_(std::move(pages)),
+      ahead_(pages_.layers()),
       check_(facts_),
       workspace_(model_->config(), options_.max_rows),
       hidden_(float_buffer(options_.max_rows, model_->config().hidden_size)),
@@ -172,13 +173,24 @@ bool ModelRunner::next_job(BatchResult* result, Job& job) {
     finished_changed_.notify_one();
     lock.lock();
   }
-  queue_changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
+  wait_for_job(lock);
   if (stopping_) return false;
   job = {std::move(queued_.front()), model_};
   queued_.pop_front();
   lock.unlock();
   if (result != nullptr && at_once) finished_changed_.notify_one();
   return true;
+}
+
+// Until there is a batch, or the end. Whoever waits gets KV memory ready, a piece at a time.
+void ModelRunner::wait_for_job(std::unique_lock<std::mutex>& lock) {
+  const auto any = [this] { return stopping_ || !queued_.empty(); };
+  for (bool more = true; more && !any();) {
+    lock.unlock();
+    more = ahead_.touch(ahead_.rows_ahead());
+    lock.lock();
+  }
+  queue_changed_.wait(lock, any);
 }
 
 // One batch with its clock around it.
@@ -192,6 +204,8 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   result.status = check_.check(batch);
   if (result.status.ok()) result.status = pages_.copy(batch.copies, pool_);
   if (result.status.ok()) {
+    ahead_.saw(batch);
+    ahead_.touch(1);  // one buffer's share a step, so that no step pays for all buffers at once
     prepare(batch, result);
     compute(batch, model, result);
   }

@@ -25,6 +25,7 @@
 #include "kernels/ops.h"
 #include "models/model.h"
 #include "runner/batch_check.h"
+#include "runner/kv_ahead.h"
 #include "runner/kv_pages.h"
 #include "runner/metered_ops.h"
 #include "runner/row_worker.h"
@@ -100,6 +101,7 @@ class ModelRunner final : public Runner {
 
   void compute_main();
   bool next_job(BatchResult* result, Job& job);
+  void wait_for_job(std::unique_lock<std::mutex>& lock);
   BatchResult run(Batch batch, const Model& model);
   void compute(const Batch& batch, const Model& model, BatchResult& result);
   void prepare(Batch& batch, BatchResult& result);
@@ -125,6 +127,7 @@ class ModelRunner final : public Runner {
   ThreadPool pool_;
   std::unique_ptr<kernels::Ops> ops_;
   KvPages pages_;
+  KvAhead ahead_;
   BatchCheck check_;
   Workspace workspace_;
   Buffer hidden_, logit_hidden_, logits_;

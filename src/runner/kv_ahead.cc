@@ -1,0 +1,54 @@
+#include "runner/kv_ahead.h"
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kSmallestSystemPage = 4096;
+
+// Writes what is there: the system must give memory for it, and the bits stay.
+void touch_range(char* begin, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kSmallestSystemPage) {
+    volatile char* byte = begin + at;
+    *byte = *byte;
+  }
+}
+
+}  // namespace
+
+KvAhead::KvAhead(std::span<const kernels::KvLayer> layers) {
+  for (const kernels::KvLayer& layer : layers) {
+    for (void* side : {layer.k, layer.v}) buffers_.push_back(static_cast<char*>(side));
+    page_bytes_ = layer.page_stride_bytes;
+    size_ = layer.page_stride_bytes * layer.page_count;
+  }
+}
+
+// The batch itself reaches the rows of the pages that it uses.
+void KvAhead::saw(const Batch& batch) {
+  for (const SequenceStep& sequence : batch.sequences) {
+    if (sequence.pages.empty()) continue;
+    const int64_t last_byte = (int64_t{std::ranges::max(sequence.pages)} + 1) * page_bytes_ - 1;
+    used_ = std::max(used_, last_byte / kKvTouchBytes + 1);
+  }
+  if (used_ <= touched_) return;
+  touched_ = used_;
+  buffer_ = 0;
+}
+
+int64_t KvAhead::rows_ahead() const {
+  return std::max<int64_t>(1, kKvBytesAhead / kKvTouchBytes / static_cast<int64_t>(buffers_.size()));
+}
+
+bool KvAhead::touch(int64_t rows) {
+  const int64_t begin = touched_ * kKvTouchBytes;
+  if (touched_ >= used_ + rows || begin >= size_) return false;
+  touch_range(buffers_[buffer_] + begin, std::min(kKvTouchBytes, size_ - begin));
+  if (++buffer_ < buffers_.size()) return true;
+  buffer_ = 0;
+  ++touched_;
+  return true;
+}
+
+}  // namespace millrace
