@@ -4,9 +4,10 @@
 //
 // Per road (tcp on loopback; shared memory) and size, one after the other and `rounds` times:
 //   stream   puts of another process got into memory of this one, kOnTheirWay at a time; each put is there before it is
-//            wanted                                | ucx_perftest -t ucp_am_bw -O kOnTheirWay
-//   get      one at a time, each from the end of the one before (shared memory: a copy out of the writer's pool)
-//                                                  | ucx_perftest -t ucp_get
+//            wanted. One buffer on each side is used again and again, as ucx_perftest does: a put is for many readers
+//                                                  | ucx_perftest -t ucp_am_bw -O kOnTheirWay
+//   one      one at a time, each from the end of the one before        | ucx_perftest -t ucp_am_bw -O 1
+//   fresh    the same, where each put is got once: as many buffers as there are puts        | the same
 //   latency  the same with 4 KiB: a request, and an answer with the bytes     | twice ucx_perftest -t ucp_am_lat
 // A ratio is ours over UCX's own: of rates the higher, of latency the lower is the better.
 //
@@ -84,10 +85,12 @@ std::unique_ptr<Relay> make(const Road& road, bool checksum) {
   return std::move(*relay);
 }
 
-// What this process asks of the writer: so many puts of so many bytes, of which it gets the descriptors.
+// What this process asks of the writer: so many puts of so many bytes, each for so many gets, of which it gets the
+// descriptors.
 struct Order {
   uint64_t bytes = 0;
   uint64_t count = 0;
+  uint64_t readers = 1;
 };
 void write_for_ever(const Road& road, int fd, bool checksum) {
   const std::unique_ptr<Relay> relay = make(road, checksum);
@@ -102,18 +105,19 @@ void write_for_ever(const Road& road, int fd, bool checksum) {
       std::memset(fresh.data(), 7, order.bytes);
       bytes = SharedBytes(std::move(fresh));
     }
-    for (uint64_t i = 0; i < order.count; ++i) {
+    const auto put = [&] {
       PutRequest request;
       request.parts = {bytes};
+      request.readers = static_cast<int>(order.readers);
       request.done = [](const Status&) {};
-      auto ticket = relay->put(std::move(request));
+      return relay->put(std::move(request));
+    };
+    for (uint64_t i = 0; i < order.count; ++i) {
+      auto ticket = put();
       // The credits of what was got last may be on their way back.
       for (int tries = 0; !ticket.ok() && tries < 1000; ++tries) {
         ::usleep(1000);
-        PutRequest again;
-        again.parts = {bytes};
-        again.done = [](const Status&) {};
-        ticket = relay->put(std::move(again));
+        ticket = put();
       }
       if (!ticket.ok()) die(ticket.status().to_string());
       write_all(fd, ticket->descriptor.data(), ticket->descriptor.size());
@@ -129,7 +133,7 @@ class Chain {
   // Seconds of each get.
   std::vector<double> run() {
     for (int i = 0; i < at_once_ && i < static_cast<int>(descriptors_.size()); ++i) begin(static_cast<std::size_t>(i));
-    over_.wait(static_cast<int>(descriptors_.size()));
+    over_.wait(1);
     return std::move(took_);
   }
 
@@ -138,16 +142,15 @@ class Chain {
     const std::size_t index = next_.fetch_add(1);
     if (index >= descriptors_.size()) return;
     const double start = now_s();
-    std::vector<std::byte>& into = memory_[slot];
+    std::vector<std::byte>& into = memory_[slot % memory_.size()];
     GetRequest get{.descriptor = descriptors_[index], .sizes = {into.size()}, .destination = {into}};
     get.done = [this, slot, start](const Result<std::vector<SharedBytes>>& parts) {
       if (!parts.ok()) die(parts.status().to_string());
-      {
-        std::lock_guard lock(mutex_);
-        took_.push_back(now_s() - start);
-      }
       begin(slot);
-      over_.add();
+      std::lock_guard lock(mutex_);
+      took_.push_back(now_s() - start);
+      // Once: whoever waits is not woken for each.
+      if (took_.size() == descriptors_.size()) over_.add();
     };
     if (const auto op = relay_.get(std::move(get)); !op.ok()) die(op.status().to_string());
   }
@@ -166,18 +169,20 @@ struct Reader {
   std::unique_ptr<Relay> relay;
   int fd = -1;
 
-  // Seconds of each get, and of all together.
-  std::pair<std::vector<double>, double> gets(std::size_t size, int count, int at_once) {
-    const int in_a_row = static_cast<int>(std::min<std::size_t>(32, std::size_t{384} * kMib / size));
-    std::vector<std::vector<std::byte>> memory(static_cast<std::size_t>(at_once));
+  // Seconds of each get, and of all together. Each put is for `readers` gets, one after the other.
+  std::pair<std::vector<double>, double> gets(std::size_t size, int count, int at_once, int readers = 1) {
+    const int puts = static_cast<int>(std::min<std::size_t>(readers == 1 ? 32 : 8, std::size_t{384} * kMib / size));
+    const int in_a_row = puts * readers;
+    std::vector<std::vector<std::byte>> memory(readers == 1 ? static_cast<std::size_t>(at_once) : 1);
     for (auto& buffer : memory) buffer.assign(size, std::byte{1});
     std::vector<double> took;
     double all = 0;
     for (int done = -in_a_row; done < count; done += in_a_row) {  // the first ones warm up
-      const Order order{size, static_cast<uint64_t>(in_a_row)};
+      const Order order{size, static_cast<uint64_t>(puts), static_cast<uint64_t>(readers)};
       write_all(fd, &order, sizeof order);
       std::vector<std::string> descriptors;
-      for (int i = 0; i < in_a_row; ++i) descriptors.push_back(read_some(fd));
+      for (int i = 0; i < puts; ++i)
+        descriptors.insert(descriptors.end(), static_cast<std::size_t>(readers), read_some(fd));
       const double begin = now_s();
       const std::vector<double> some = Chain(*relay, std::move(descriptors), memory, at_once).run();
       if (done < 0) continue;
@@ -186,8 +191,8 @@ struct Reader {
     }
     return {std::move(took), all * in_a_row / static_cast<double>(took.size())};
   }
-  double rate(std::size_t size, int count, int at_once) {  // bytes per second
-    return static_cast<double>(size) / gets(size, count, at_once).second;
+  double rate(std::size_t size, int count, int at_once, int readers) {  // bytes per second
+    return static_cast<double>(size) / gets(size, count, at_once, readers).second;
   }
 };
 
@@ -204,7 +209,7 @@ Perf perftest(const Road& road, bench::Waiting waiting, const char* test, std::s
   const std::string command = fmt::format(
       "export UCX_TLS={} UCX_NET_DEVICES=lo UCX_WARN_UNUSED_ENV_VARS=n UCX_HANDLE_ERRORS=none; "
       "ucx_perftest -E {} -p {} >/dev/null 2>&1 & s=$!; sleep 0.5; "
-      "timeout 120 ucx_perftest 127.0.0.1 -p {} -e -E {} -O {} -t {} -s {} -n {} -w {} 2>/dev/null | grep Final:; wait "
+      "timeout 60 ucx_perftest 127.0.0.1 -p {} -e -E {} -O {} -t {} -s {} -n {} -w {} 2>/dev/null | grep Final:; wait "
       "$s",
       road.tls, mode, port, port, mode, at_once, test, size, messages, std::min(messages / 4 + 2, 1000));
   FILE* pipe = ::popen(command.c_str(), "r");
@@ -241,24 +246,26 @@ void compare(const Road& road, Reader& reader, int rounds, const char* sums) {
     const char* name;
     std::size_t bytes;
     int messages;
+    int readers;  // of one put, where it is hot
   };
-  const bool shm = std::string_view(road.name) == "shm";
-  for (const Size& size : {Size{"1 MiB", kMib, 640}, Size{"64 MiB", 64 * kMib, 18}}) {
-    for (const bool stream : {true, false}) {
-      if (!stream && !shm) continue;
-      const int at_once = stream ? kOnTheirWay : 1;
+  struct Kind {
+    const char* name;
+    bool hot;
+    int at_once;
+  };
+  constexpr Kind kKinds[] = {{"stream", true, kOnTheirWay}, {"one", true, 1}, {"fresh", false, kOnTheirWay}};
+  for (const Size& size : {Size{"1 MiB", kMib, 1536, kMaxRelayReaders}, Size{"64 MiB", 64 * kMib, 18, 3}}) {
+    for (const Kind& kind : kKinds) {
       std::vector<double> ours;
       std::array<std::vector<double>, 2> theirs;
       for (int round = 0; round < rounds; ++round) {
-        ours.push_back(reader.rate(size.bytes, size.messages, at_once) / 1e9);
+        ours.push_back(reader.rate(size.bytes, size.messages, kind.at_once, kind.hot ? size.readers : 1) / 1e9);
         for (std::size_t i = 0; i < kModes.size(); ++i) {
           theirs[i].push_back(
-              perftest(road, kModes[i], stream ? "ucp_am_bw" : "ucp_get", size.bytes, size.messages, at_once)
-                  .bytes_per_s /
-              1e9);
+              perftest(road, kModes[i], "ucp_am_bw", size.bytes, size.messages, kind.at_once).bytes_per_s / 1e9);
         }
       }
-      print(road, fmt::format("{} {}{}", stream ? "stream" : "get", size.name, sums), "GB/s", ours, theirs);
+      print(road, fmt::format("{} {}{}", kind.name, size.name, sums), "GB/s", ours, theirs);
     }
   }
   std::vector<double> latency;
