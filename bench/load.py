@@ -38,7 +38,7 @@ def peak_mib(pid):
 def start(arguments, *more):
     """Seconds, MiB."""
     begin = time.monotonic()
-    command = [arguments.program, "serve", "--model", arguments.model, "--port", "0", "--kv-gib", "0.1", "--placement", arguments.placement]
+    command = [arguments.program, "serve", "--model", arguments.model, "--port", "0", "--kv-gib", "0.01", "--placement", arguments.placement]
     process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         port = next(int(found[1]) for line in process.stdout if (found := re.search(r"http://[\d.]+:(\d+)", line)))

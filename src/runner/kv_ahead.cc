@@ -29,9 +29,9 @@ KvAhead::KvAhead(std::span<const kernels::KvLayer> layers) {
 void KvAhead::saw(const Batch& batch) {
   for (const SequenceStep& sequence : batch.sequences) {
     if (sequence.pages.empty()) continue;
-    const int64_t last_byte = (int64_t{std::ranges::max(sequence.pages)} + 1) * page_bytes_ - 1;
-    used_ = std::max(used_, last_byte / kKvTouchBytes + 1);
+    used_bytes_ = std::max(used_bytes_, (int64_t{std::ranges::max(sequence.pages)} + 1) * page_bytes_);
   }
+  used_ = (used_bytes_ + kKvTouchBytes - 1) / kKvTouchBytes;
   if (used_ <= touched_) return;
   touched_ = used_;
   buffer_ = 0;
@@ -39,6 +39,13 @@ void KvAhead::saw(const Batch& batch) {
 
 int64_t KvAhead::rows_ahead() const {
   return std::max<int64_t>(1, kKvBytesAhead / kKvTouchBytes / static_cast<int64_t>(buffers_.size()));
+}
+
+bool KvAhead::touch_in_step() {
+  if (used_ == 0 || touched_ > used_) return false;
+  const int64_t in_row = used_bytes_ - (used_ - 1) * kKvTouchBytes;
+  const int64_t wanted = in_row * static_cast<int64_t>(buffers_.size()) / kKvTouchBytes;
+  return static_cast<int64_t>(buffer_) < wanted && touch(1);
 }
 
 bool KvAhead::touch(int64_t rows) {

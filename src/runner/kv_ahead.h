@@ -20,6 +20,10 @@ namespace millrace {
 
 // Of one touch: what the system backs at once where it has huge pages, some 0.2 to 6 ms of work.
 inline constexpr int64_t kKvTouchBytes = int64_t{2} << 20;
+// In a step, at most: sequences that were begun together take their pages together.
+inline constexpr int kKvTouchesInStep = 2;
+// So long a runner has been without work before it begins to touch: a gap between two steps is none.
+inline constexpr int kKvIdleMs = 2;
 // How far a runner without work goes ahead, in all buffers together. More would be taken from other programs for a
 // pool that may never fill.
 inline constexpr int64_t kKvBytesAhead = int64_t{256} << 20;
@@ -37,11 +41,15 @@ class KvAhead {
   bool touch(int64_t rows);
   // How many huge pages of every buffer make kKvBytesAhead: at least one.
   int64_t rows_ahead() const;
+  // One touch, where fewer buffers have their next huge page than the part of the present one that is used: the pace of
+  // a busy runner, whose steps share the cost. False: there was nothing to do.
+  bool touch_in_step();
 
  private:
   std::vector<char*> buffers_;
   int64_t page_bytes_ = 0;  // of one buffer, like size_
   int64_t size_ = 0;
+  int64_t used_bytes_ = 0;  // up to the end of the highest page seen
   // Rows, one kKvTouchBytes of every buffer: those up to the highest page seen, and those that are there.
   int64_t used_ = 0;
   int64_t touched_ = 0;

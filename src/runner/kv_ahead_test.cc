@@ -91,6 +91,31 @@ TEST_F(KvAheadTest, GoesOnAboveTheHighestPageSeen) {
   EXPECT_FALSE(ahead.touch(ahead.rows_ahead()));
 }
 
+// Pages of 256 KiB: eight fill a row of 2 MiB, so with four buffers there is one touch for every second page.
+TEST_F(KvAheadTest, KeepsPaceWithTheStepsThatUsePages) {
+  KvAhead ahead(layers_);
+  EXPECT_FALSE(ahead.touch_in_step());
+  int touches = 0;
+  for (int32_t page = 0; page < kPages; ++page) {
+    ahead.saw(using_page(page));
+    while (ahead.touch_in_step()) ++touches;
+    EXPECT_EQ(touches, std::min<int>((page + 1) / 2, 4 * kBuffers)) << page;
+  }
+  for (int i = 0; i < kBuffers; ++i) EXPECT_EQ(resident_mib(i, 2), 8);  // the first row was the steps' own
+}
+
+TEST_F(KvAheadTest, ALongPromptReachesItsRowsItself) {
+  KvAhead ahead(layers_);
+  ahead.saw(using_page(9));  // a quarter of the second row
+  EXPECT_TRUE(ahead.touch_in_step());
+  EXPECT_FALSE(ahead.touch_in_step());
+  ahead.saw(using_page(25));  // the third row and a quarter of the fourth
+  EXPECT_TRUE(ahead.touch_in_step());
+  EXPECT_FALSE(ahead.touch_in_step());
+  EXPECT_EQ(resident_mib(0, 4), 4);  // 4 to 6 and 8 to 10 MiB
+  EXPECT_EQ(resident_mib(1, 0), 0);
+}
+
 TEST_F(KvAheadTest, ChangesNoByte) {
   KvAhead ahead(layers_);
   std::vector<std::string> before;

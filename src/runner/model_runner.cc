@@ -182,9 +182,10 @@ bool ModelRunner::next_job(BatchResult* result, Job& job) {
   return true;
 }
 
-// Until there is a batch, or the end. Whoever waits gets KV memory ready, a piece at a time.
+// Until there is a batch, or the end. Whoever waits for long gets KV memory ready, a piece at a time.
 void ModelRunner::wait_for_job(std::unique_lock<std::mutex>& lock) {
   const auto any = [this] { return stopping_ || !queued_.empty(); };
+  if (queue_changed_.wait_for(lock, std::chrono::milliseconds(kKvIdleMs), any)) return;
   for (bool more = true; more && !any();) {
     lock.unlock();
     more = ahead_.touch(ahead_.rows_ahead());
@@ -205,7 +206,8 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   if (result.status.ok()) result.status = pages_.copy(batch.copies, pool_);
   if (result.status.ok()) {
     ahead_.saw(batch);
-    ahead_.touch(1);  // one buffer's share a step, so that no step pays for all buffers at once
+    for (int i = 0; i < kKvTouchesInStep && ahead_.touch_in_step(); ++i) {
+    }
     prepare(batch, result);
     compute(batch, model, result);
   }
