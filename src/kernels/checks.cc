@@ -22,6 +22,12 @@ void check_rows(const ConstRows& rows) {
   CHECK(rows.count <= 1 || rows.stride >= rows.width);
 }
 
+void check_norm(const ConstRows& x, const TensorView& weight) {
+  check_weight(weight);
+  CHECK(weight.shape.elements() >= 1);
+  CHECK(x.width % weight.shape.elements() == 0);
+}
+
 void check_sequences(const KvLayer& kv, std::span<const AttentionSequence> sequences, int64_t rows) {
   CHECK(is_kv_dtype(kv.dtype));
   CHECK(kv.page_size >= 1 && kv.kv_heads >= 1 && kv.head_dim >= 1 && kv.head_dim <= kMaxHeadDim);
@@ -37,11 +43,20 @@ void check_sequences(const KvLayer& kv, std::span<const AttentionSequence> seque
 
 }  // namespace
 
-void check_product(const ConstRows& x, const Product& product) {
+void check_input(const Input& x) {
+  check_rows(x.x);
+  CHECK(x.norm.data == nullptr || x.up.data == nullptr);
+  if (x.norm.data != nullptr) check_norm(x.x, x.norm);
+  if (x.up.data == nullptr) return;
+  check_rows(x.up);
+  CHECK(x.up.count == x.x.count && x.up.width == x.x.width);
+}
+
+void check_product(const Input& input, const Product& product) {
+  const ConstRows& x = input.x;
   const Weight& weight = *product.weight;
   const Rows& y = product.y;
   const LinearOptions& options = product.options;
-  check_rows(x);
   check_rows(y);
   check_matrix(weight);
   CHECK(weight.columns() == x.width);
@@ -63,9 +78,7 @@ void check_embedding(const Weight& table, std::span<const int32_t> ids, const Ro
 
 void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y) {
   check_same_shape(x, y);
-  check_weight(weight);
-  CHECK(weight.shape.elements() >= 1);
-  CHECK(x.width % weight.shape.elements() == 0);
+  check_norm(x, weight);
 }
 
 void check_same_shape(const ConstRows& x, const Rows& y) {

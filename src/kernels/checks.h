@@ -7,7 +7,8 @@
 
 namespace millrace::kernels {
 
-void check_product(const ConstRows& x, const Product& product);
+void check_input(const Input& x);
+void check_product(const Input& x, const Product& product);
 void check_embedding(const Weight& table, std::span<const int32_t> ids, const Rows& y);
 void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y);
 void check_same_shape(const ConstRows& x, const Rows& y);

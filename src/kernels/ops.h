@@ -154,7 +154,32 @@ struct LinearOptions {
   bool accumulate = false;  // y += instead of y =: the residual add at no extra pass
 };
 
-// One of several products of the same x: y[M, N] = x[M, K] weight[N, K]^T (+ bias) (+ y).
+// What products multiply: rows as they are, or made of others on the way, row by row, so that what is made is used
+// while it is in the nearest cache and no pass over all rows stands before the products. The bits are those of rms_norm
+// or swiglu and then the products.
+struct Input {
+  ConstRows x;
+  TensorView norm;    // of rms_norm(x), or data == nullptr
+  float epsilon = 0;  // of it
+  ConstRows up;       // of swiglu with x as the gate, or data == nullptr
+
+  Input(const ConstRows& x) : x(x) {}  // NOLINT: implicit by design
+  Input(const Rows& x) : x(x) {}       // NOLINT: implicit by design
+  bool as_it_is() const { return norm.data == nullptr && up.data == nullptr; }
+};
+inline Input normalized(const ConstRows& x, const TensorView& weight, float epsilon) {
+  Input input(x);
+  input.norm = weight;
+  input.epsilon = epsilon;
+  return input;
+}
+inline Input gated(const ConstRows& gate, const ConstRows& up) {
+  Input input(gate);
+  input.up = up;
+  return input;
+}
+
+// One of several products of the same input x: y[M, N] = x[M, K] weight[N, K]^T (+ bias) (+ y).
 struct Product {
   const Weight* weight = nullptr;  // outlives the call
   Rows y;
@@ -168,16 +193,19 @@ class Ops {
   // One of isa_name(kAllIsas).
   virtual std::string_view name() const = 0;
 
-  // All products with the same x, at one go: x is prepared once, and the threads divide all of the weights between them
-  // instead of meeting after each. The bits are those of one call for each. Neither x nor another y overlaps a y.
-  virtual void products(ConstRows x, std::span<const Product> products) = 0;
+  // All products with the same input, at one go: it is prepared once, and the threads divide all of the weights between
+  // them instead of meeting after each. The bits are those of one call for each. Nothing of the input, and no other y,
+  // overlaps a y.
+  virtual void products(const Input& x, std::span<const Product> products) = 0;
 
   // One product. x and y must not overlap.
-  void linear(ConstRows x, const Weight& weight, Rows y, const LinearOptions& options = {}) {
+  void linear(const Input& x, const Weight& weight, Rows y, const LinearOptions& options = {}) {
     const Product one{&weight, y, options};
     products(x, {&one, 1});
   }
-  void linear(ConstRows x, std::initializer_list<Product> several) { products(x, {several.begin(), several.size()}); }
+  void linear(const Input& x, std::initializer_list<Product> several) {
+    products(x, {several.begin(), several.size()});
+  }
 
   // y[i] = table[ids[i]], table [vocabulary, width] of any weight dtype. Every id is in range (CHECK).
   virtual void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) = 0;

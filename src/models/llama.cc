@@ -75,20 +75,17 @@ class Llama final : public Model {
     }
   }
 
-  void head(ConstRows x, Rows logits, Workspace& ws, Ops& ops) const override {
+  void head(ConstRows x, Rows logits, Ops& ops) const override {
     CHECK(layers_.end == config_.layers);
-    const Rows n = ws.normed(x.count);
-    ops.rms_norm(x, norm_, epsilon_, n);
-    ops.linear(n, head_, logits);
+    ops.linear(normalized(x, norm_, epsilon_), head_, logits);
   }
 
  private:
   void attention(int i, const Step& step, Rows x, ConstRows cos, ConstRows sin, Workspace& ws, Ops& ops) const {
     const LlamaLayer& layer = own_layers_[static_cast<std::size_t>(i)];
     const kernels::KvLayer& kv = step.kv[static_cast<std::size_t>(i)];
-    const Rows n = ws.normed(x.count), q = ws.q(x.count), k = ws.k(x.count), v = ws.v(x.count);
-    ops.rms_norm(x, layer.input_norm, epsilon_, n);
-    ops.linear(n, {layer.q.into(q), layer.k.into(k), layer.v.into(v)});
+    const Rows q = ws.q(x.count), k = ws.k(x.count), v = ws.v(x.count);
+    ops.linear(normalized(x, layer.input_norm, epsilon_), {layer.q.into(q), layer.k.into(k), layer.v.into(v)});
     ops.rope(q, config_.head_dim, cos, sin);
     ops.rope(k, config_.head_dim, cos, sin);
     ops.kv_store(kv, step.sequences, k, v);
@@ -102,11 +99,9 @@ class Llama final : public Model {
   }
 
   void mlp(const LlamaLayer& layer, Rows x, Workspace& ws, Ops& ops) const {
-    const Rows n = ws.normed(x.count), gate = ws.gate(x.count), up = ws.up(x.count);
-    ops.rms_norm(x, layer.post_norm, epsilon_, n);
-    ops.linear(n, {layer.gate.into(gate), layer.up.into(up)});
-    ops.swiglu(gate, up, gate);
-    layer.down.add_to(ops, gate, x);
+    const Rows gate = ws.gate(x.count), up = ws.up(x.count);
+    ops.linear(normalized(x, layer.post_norm, epsilon_), {layer.gate.into(gate), layer.up.into(up)});
+    layer.down.add_to(ops, gated(gate, up), x);
   }
 
   const float epsilon_;

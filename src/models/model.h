@@ -87,7 +87,7 @@ class Model {
   virtual void forward(const Step& step, kernels::Rows hidden, Workspace& workspace, kernels::Ops& ops) const = 0;
 
   // logits [rows, vocab_size] of rows that have passed every layer. CHECK: the range ends at the last layer.
-  virtual void head(kernels::ConstRows hidden, kernels::Rows logits, Workspace& workspace, kernels::Ops& ops) const = 0;
+  virtual void head(kernels::ConstRows hidden, kernels::Rows logits, kernels::Ops& ops) const = 0;
 
  protected:
   // `store` keeps the bytes behind the weights alive.

@@ -93,7 +93,7 @@ class SequenceEngine {
   std::vector<float> head(std::vector<float>& hidden) {
     const kernels::Rows x = rows(hidden, config().hidden_size);
     std::vector<float> logits(static_cast<std::size_t>(x.count * config().vocab_size));
-    model_->head(x, rows(logits, config().vocab_size), workspace_, *ops_);
+    model_->head(x, rows(logits, config().vocab_size), *ops_);
     return logits;
   }
   // All three: the logits of every token, the first standing at `position`.

@@ -70,20 +70,16 @@ class Qwen3 final : public Model {
     }
   }
 
-  void head(ConstRows x, Rows logits, Workspace& ws, Ops& ops) const override {
+  void head(ConstRows x, Rows logits, Ops& ops) const override {
     CHECK(layers_.end == config_.layers);
-    const Rows n = ws.normed(x.count);
-    ops.rms_norm(x, norm_, epsilon_, n);
-    ops.linear(n, head_, logits);
+    ops.linear(normalized(x, norm_, epsilon_), head_, logits);
   }
 
  private:
   void mlp(const Qwen3Layer& layer, Rows x, Workspace& ws, Ops& ops) const {
-    const Rows n = ws.normed(x.count), gate = ws.gate(x.count), up = ws.up(x.count);
-    ops.rms_norm(x, layer.post_norm, epsilon_, n);
-    ops.linear(n, {layer.gate.into(gate), layer.up.into(up)});
-    ops.swiglu(gate, up, gate);
-    layer.down.add_to(ops, gate, x);
+    const Rows gate = ws.gate(x.count), up = ws.up(x.count);
+    ops.linear(normalized(x, layer.post_norm, epsilon_), {layer.gate.into(gate), layer.up.into(up)});
+    layer.down.add_to(ops, gated(gate, up), x);
   }
 
   const float epsilon_;

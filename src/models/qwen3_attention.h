@@ -37,9 +37,8 @@ struct Qwen3Attention {
   void add_to(kernels::Rows x, int index, const ModelConfig& c, const Step& step, const kernels::KvLayer& kv,
               kernels::ConstRows cos, kernels::ConstRows sin, Workspace& ws, kernels::Ops& ops) const {
     const auto epsilon = static_cast<float>(c.rms_norm_eps);
-    const kernels::Rows n = ws.normed(x.count), qs = ws.q(x.count), ks = ws.k(x.count), vs = ws.v(x.count);
-    ops.rms_norm(x, input_norm, epsilon, n);
-    ops.linear(n, {q.into(qs), k.into(ks), v.into(vs)});
+    const kernels::Rows qs = ws.q(x.count), ks = ws.k(x.count), vs = ws.v(x.count);
+    ops.linear(kernels::normalized(x, input_norm, epsilon), {q.into(qs), k.into(ks), v.into(vs)});
     ops.rms_norm(qs, q_norm, epsilon, qs);
     ops.rms_norm(ks, k_norm, epsilon, ks);
     ops.rope(qs, c.head_dim, cos, sin);

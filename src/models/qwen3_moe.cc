@@ -92,19 +92,16 @@ class Qwen3Moe final : public Model {
     }
   }
 
-  void head(ConstRows x, Rows logits, Workspace& ws, Ops& ops) const override {
+  void head(ConstRows x, Rows logits, Ops& ops) const override {
     CHECK(layers_.end == config_.layers);
-    const Rows n = ws.normed(x.count);
-    ops.rms_norm(x, norm_, epsilon_, n);
-    ops.linear(n, head_, logits);
+    ops.linear(normalized(x, norm_, epsilon_), head_, logits);
   }
 
  private:
   void dense(const Mlp& mlp, ConstRows n, Rows x, Workspace& ws, Ops& ops) const {
     const Rows gate = ws.gate(n.count), up = ws.up(n.count);
     ops.linear(n, {mlp.gate.into(gate), mlp.up.into(up)});
-    ops.swiglu(gate, up, gate);
-    mlp.down.add_to(ops, gate, x);
+    mlp.down.add_to(ops, gated(gate, up), x);
   }
 
   void sparse(const MoeLayer& layer, ConstRows n, Rows x, Workspace& ws, Ops& ops) const {
@@ -120,9 +117,8 @@ class Qwen3Moe final : public Model {
       const Rows in = experts.in(count), gate = experts.gate(count), up = experts.up(count);
       kernels::gather_rows(n, group.rows, in);
       ops.linear(in, {mlp.gate.into(gate), mlp.up.into(up)});
-      ops.swiglu(gate, up, gate);
       const Rows out = experts.out(count);
-      mlp.down(ops, gate, out);
+      mlp.down(ops, gated(gate, up), out);
       kernels::scatter_add(out, group.rows, group.weights, x);
     }
   }

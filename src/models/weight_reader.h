@@ -23,13 +23,13 @@ struct Linear {
   kernels::Weight weight;  // [out, in]
   TensorView bias;         // [out] or data == nullptr
 
-  void operator()(kernels::Ops& ops, kernels::ConstRows x, kernels::Rows y) const {
+  void operator()(kernels::Ops& ops, const kernels::Input& x, kernels::Rows y) const {
     ops.linear(x, weight, y, {.bias = bias});
   }
   // One of several products with the same x: ops.linear(x, {q.into(a), k.into(b)}) computes them at one go.
   kernels::Product into(kernels::Rows y) const { return {&weight, y, {.bias = bias}}; }
   // y += the same: the residual stream takes the result at no extra pass.
-  void add_to(kernels::Ops& ops, kernels::ConstRows x, kernels::Rows y) const {
+  void add_to(kernels::Ops& ops, const kernels::Input& x, kernels::Rows y) const {
     ops.linear(x, weight, y, {.bias = bias, .accumulate = true});
   }
 };

@@ -29,11 +29,11 @@ class MeteredOps final : public Ops {
 
   std::string_view name() const override { return ops_->name(); }
 
-  void products(ConstRows x, std::span<const Product> products) override {
-    double bytes = 0, operations = 0;
+  void products(const Input& x, std::span<const Product> products) override {
+    double bytes = 0, operations = x.as_it_is() ? 0 : 4.0 * elements(x.x);
     for (const Product& one : products) {
       bytes += static_cast<double>(one.weight->size_bytes());
-      operations += 2.0 * static_cast<double>(x.count) * static_cast<double>(one.weight->rows()) *
+      operations += 2.0 * static_cast<double>(x.x.count) * static_cast<double>(one.weight->rows()) *
                     static_cast<double>(one.weight->columns());
     }
     meter(OpKind::kLinear, bytes, operations, [&] { ops_->products(x, products); });

@@ -317,7 +317,7 @@ void ModelRunner::answer_part(const Batch& batch, const Model& model, BatchResul
     const kernels::Rows logits(logits_.as<float>().data(), rows, facts_.vocab_size);
     trace::Span span("head and sample", "runner");
     span.note("rows", rows);
-    model.head(kernels::ConstRows(gathered, rows, width), logits, workspace_, *ops_);
+    model.head(kernels::ConstRows(gathered, rows, width), logits, *ops_);
     if (options_.logits_hook) options_.logits_hook(batch.step, requests_, logits);
     answer_group(batch, group, logits, result);
   }

@@ -20,8 +20,8 @@ class TracedOps final : public Ops {
 
   std::string_view name() const override { return ops_->name(); }
 
-  void products(ConstRows x, std::span<const Product> products) override {
-    KernelSpan span("linear", x.count);
+  void products(const Input& x, std::span<const Product> products) override {
+    KernelSpan span("linear", x.x.count);
     ops_->products(x, products);
   }
   void embedding(const Weight& table, std::span<const int32_t> ids, Rows y) override {

@@ -20,6 +20,12 @@ constexpr int64_t kLeastBlockRows = 64;        // below, widening weights again 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
+// The first row of a tile, or all rows where there is no such tile.
+int64_t first_row(const LinearKernel& kernel, int64_t rows, int64_t tile) {
+  const int64_t tiles = divide_up(rows, kernel.row_tile);
+  return kernel.even_tiles ? rows * tile / tiles : std::min(rows, tile * kernel.row_tile);
+}
+
 char* grown(Buffer& buffer, int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   if (buffer.size_bytes() < size) buffer = Buffer(size);
@@ -52,13 +58,13 @@ struct CpuLinear::Cut {
   int64_t first[kMaxProducts + 1] = {};  // each product's first column, and the end
 };
 
-void CpuLinear::run(const ConstRows& x, std::span<const CpuProduct> products) {
+void CpuLinear::run(const CpuInput& input, std::span<const CpuProduct> products) {
   CHECK(!products.empty() && products.size() <= kMaxProducts);
   const Weight& weight = *products.front().weight;
   CHECK(weight.layout == WeightLayout::kPlain || weight.layout == WeightLayout::kTiles);
   const LinearKernel& kernel = *kernels_[static_cast<int>(weight_kind(weight.dtype()))];
-  const bool many = x.count > kernel.few_rows;
-  if (many) pack_rows(kernel, x);
+  const bool many = input.count() > kernel.few_rows;
+  const ConstRows x = prepare(kernel, input, many);
   const Cut cut = this->cut(kernel, products);
   const int64_t tiles = divide_up(x.count, kernel.row_tile);
   const int64_t parts = cut.row_blocks * cut.columns;
@@ -79,14 +85,27 @@ void CpuLinear::run(const ConstRows& x, std::span<const CpuProduct> products) {
   });
 }
 
-void CpuLinear::pack_rows(const LinearKernel& kernel, const ConstRows& x) {
+// The rows, made where they are not there as they are and packed where there are many, a tile at a time.
+ConstRows CpuLinear::prepare(const LinearKernel& kernel, const CpuInput& input, bool pack) {
+  ConstRows x = input.x();
+  if (input.as_it_is() && !pack) return x;
+  float* made = nullptr;
+  if (!input.as_it_is()) {
+    made = reinterpret_cast<float*>(grown(made_, x.count * x.width * static_cast<int64_t>(sizeof(float))));
+    x = ConstRows(made, x.count, x.width);
+  }
   // A byte at least: that it is there says which kernel runs.
-  grown(packed_, std::max<int64_t>(1, x.count * round_up(x.width, kernel.depth) * kernel.element_bytes));
+  if (pack) grown(packed_, std::max<int64_t>(1, x.count * round_up(x.width, kernel.depth) * kernel.element_bytes));
   const int64_t tiles = divide_up(x.count, kernel.row_tile);
   const int64_t grain = std::max<int64_t>(1, kInlineElements / (kernel.row_tile * std::max<int64_t>(x.width, 1)));
   pool_.parallel_for(tiles, grain, [&](int64_t begin, int64_t end, int) {
-    kernel.pack(x.data, x.stride, x.count, x.width, begin, end, packed_.data());
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t rows_end = made != nullptr ? first_row(kernel, x.count, tile + 1) : 0;
+      for (int64_t r = first_row(kernel, x.count, tile); r < rows_end; ++r) (void)input.row(r, made + r * x.width);
+      if (pack) kernel.pack(x.data, x.stride, x.count, x.width, tile, tile + 1, packed_.data());
+    }
   });
+  return x;
 }
 
 CpuLinear::Cut CpuLinear::cut(const LinearKernel& kernel, std::span<const CpuProduct> products) const {

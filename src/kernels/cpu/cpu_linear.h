@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/cpu_input.h"
 #include "kernels/cpu/cpu_product.h"
 #include "kernels/cpu/linear_table.h"
 #include "kernels/ops.h"
@@ -22,18 +23,19 @@ class CpuLinear {
   CpuLinear(const LinearKernel* const (&kernels)[3], ThreadPool& pool);
 
   // As Ops::products, of weights of one layout (kPlain or kTiles) and one dtype (f32, f16 or bf16).
-  void run(const ConstRows& x, std::span<const CpuProduct> products);
+  void run(const CpuInput& x, std::span<const CpuProduct> products);
 
  private:
   struct Cut;  // of the work into parts
-  void pack_rows(const LinearKernel& kernel, const ConstRows& x);
+  ConstRows prepare(const LinearKernel& kernel, const CpuInput& x, bool pack);
   Cut cut(const LinearKernel& kernel, std::span<const CpuProduct> products) const;
   void run_part(const LinearKernel& kernel, const ConstRows& x, const CpuProduct& product, LinearPart part, int worker);
   void run_panels(const LinearKernel& kernel, const LinearPart& part, const Weight& weight, int worker);
 
   const LinearKernel* kernels_[3];
   ThreadPool& pool_;
-  Buffer packed_;
+  Buffer made_;                  // rows of x that are made of others
+  Buffer packed_;                // rows of x, for many
   std::vector<Buffer> scratch_;  // one per worker
   std::vector<Buffer> panels_;   // one per worker, for weights that are not in tiles
 };

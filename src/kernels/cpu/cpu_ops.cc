@@ -37,9 +37,11 @@ class CpuOps final : public Ops {
 
   std::string_view name() const override { return name_; }
 
-  void products(ConstRows x, std::span<const Product> products) override {
-    for (const Product& product : products) check_product(x, product);
-    if (x.count == 0) return;
+  void products(const Input& input, std::span<const Product> products) override {
+    check_input(input);
+    for (const Product& product : products) check_product(input, product);
+    if (input.x.count == 0) return;
+    const CpuInput x(table_, input, input.norm.data != nullptr ? widened(input.norm) : nullptr);
     const std::span<const CpuProduct> all = with_biases(products);
     for (std::size_t begin = 0; begin < all.size();) {
       std::size_t end = begin + 1;
@@ -134,9 +136,9 @@ class CpuOps final : public Ops {
   std::span<const CpuProduct> with_biases(std::span<const Product> products) {
     int64_t floats = 0;
     for (const Product& p : products) floats += p.options.bias.data != nullptr ? p.y.width : 0;
-    widened_.resize(static_cast<std::size_t>(floats));
+    biases_.resize(static_cast<std::size_t>(floats));
     products_.clear();
-    float* at = widened_.data();
+    float* at = biases_.data();
     for (const Product& p : products) {
       if (p.y.width == 0) continue;
       products_.push_back({p.weight, p.y, nullptr, p.options.accumulate});
@@ -175,7 +177,7 @@ class CpuOps final : public Ops {
   PanelLinear panels_;           // products with packed quantized weights
   CpuLinear linear_;             // products with all others
   std::vector<Buffer> scratch_;  // one per worker
-  std::vector<float> widened_;
+  std::vector<float> widened_, biases_;
   std::vector<CpuProduct> products_;
   AttentionRun attention_;
 };

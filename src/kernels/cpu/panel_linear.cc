@@ -64,37 +64,44 @@ const PanelTable& panel_table(std::string_view isa) {
 }
 
 PanelLinear::PanelLinear(const PanelTable& table, ThreadPool& pool)
-    : table_(table), pool_(pool), scratch_(static_cast<std::size_t>(pool.size())) {}
+    : table_(table),
+      pool_(pool),
+      made_(static_cast<std::size_t>(pool.size())),
+      scratch_(static_cast<std::size_t>(pool.size())) {}
 
-void PanelLinear::quantize(PanelKind kind, const PanelActivations& to, int64_t blocks, ConstRows x) {
+void PanelLinear::quantize(PanelKind kind, const PanelActivations& to, int64_t blocks, const CpuInput& x) {
   const int64_t terms = kPanelFormats[static_cast<int>(kind)].terms;
-  const int64_t grain = std::max<int64_t>(1, kInlineElements / std::max<int64_t>(x.width, 1));
-  pool_.parallel_for(x.count, grain, [&](int64_t begin, int64_t end, int) {
+  const int64_t grain = std::max<int64_t>(1, kInlineElements / std::max<int64_t>(x.width(), 1));
+  pool_.parallel_for(x.count(), grain, [&](int64_t begin, int64_t end, int worker) {
+    float* space = reinterpret_cast<float*>(made_[static_cast<std::size_t>(worker)].data());
     for (int64_t r = begin; r < end; ++r) {
       const int64_t in_tile = r % to.tile_rows;
-      const int64_t first = r - in_tile, rows = std::min(to.tile_rows, x.count - first);
-      table_.quantize(kind, x.row(r), blocks, rows, to.q + first * blocks * kPanelBlock + in_tile * kPanelBlock,
+      const int64_t first = r - in_tile, rows = std::min(to.tile_rows, x.count() - first);
+      table_.quantize(kind, x.row(r, space), blocks, rows, to.q + first * blocks * kPanelBlock + in_tile * kPanelBlock,
                       to.d + first * blocks + in_tile, to.terms + first * blocks * terms + in_tile);
     }
   });
 }
 
-void PanelLinear::run(ConstRows x, std::span<const CpuProduct> products) {
+void PanelLinear::run(const CpuInput& x, std::span<const CpuProduct> products) {
   CHECK(!products.empty() && products.size() <= kMaxProducts);
-  const int64_t blocks = x.width / kPanelBlock;
+  const int64_t blocks = x.width() / kPanelBlock;
   for (Buffer& scratch : scratch_) grow(scratch, kPanelScratch + table_.scratch_bytes_per_block * blocks);
-  for (int64_t first = 0; first < x.count; first += kPanelRowsAtOnce) run_rows(x, products, first);
+  if (!x.as_it_is()) {
+    for (Buffer& made : made_) grow(made, x.width() * static_cast<int64_t>(sizeof(float)));
+  }
+  for (int64_t first = 0; first < x.count(); first += kPanelRowsAtOnce) run_rows(x, products, first);
 }
 
 // The rows from `first`, kPanelRowsAtOnce of them at most.
-void PanelLinear::run_rows(ConstRows x, std::span<const CpuProduct> products, int64_t first) {
+void PanelLinear::run_rows(const CpuInput& x, std::span<const CpuProduct> products, int64_t first) {
   const Weight& weight = *products.front().weight;
   CHECK(weight.layout == WeightLayout::kPanels);
   PanelPart all{};
   all.kind = panel_kind(weight.dtype());
-  all.panel_bytes = panel_bytes(weight.dtype(), x.width);
-  all.blocks = x.width / kPanelBlock;
-  all.rows = std::min(kPanelRowsAtOnce, x.count - first);
+  all.panel_bytes = panel_bytes(weight.dtype(), x.width());
+  all.blocks = x.width() / kPanelBlock;
+  all.rows = std::min(kPanelRowsAtOnce, x.count() - first);
   all.x = lay_out(all.kind, all.rows, table_.tile_rows(all.kind, all.rows), all.blocks, rows_);
   quantize(all.kind, all.x, all.blocks, x.slice(first, all.rows));
   // Their panels, one product behind the other.
@@ -108,7 +115,7 @@ void PanelLinear::run_rows(ConstRows x, std::span<const CpuProduct> products, in
     const int64_t most = kPartBytes / std::max<int64_t>(all.panel_bytes, 1);
     grain = std::max<int64_t>(1, std::min(most, panels / (kPartsPerThread * pool_.size())));
   }
-  if (all.rows * x.width * columns < kInlineProducts) grain = panels;
+  if (all.rows * x.width() * columns < kInlineProducts) grain = panels;
   pool_.parallel_for(panels, grain, [&](int64_t begin, int64_t end, int worker) {
     PanelPart part = all;
     part.scratch = reinterpret_cast<uint8_t*>(scratch_[static_cast<std::size_t>(worker)].data());

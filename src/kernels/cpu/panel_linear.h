@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu/cpu_input.h"
 #include "kernels/cpu/cpu_product.h"
 #include "kernels/cpu/panel_table.h"
 #include "kernels/ops.h"
@@ -29,16 +30,17 @@ class PanelLinear {
   PanelLinear(const PanelTable& table, ThreadPool& pool);
 
   // As Ops::products, of weights of one dtype. The shapes were checked.
-  void run(ConstRows x, std::span<const CpuProduct> products);
+  void run(const CpuInput& x, std::span<const CpuProduct> products);
   void embedding(const Weight& weight, std::span<const int32_t> ids, Rows y);
 
  private:
-  void quantize(PanelKind kind, const PanelActivations& to, int64_t blocks, ConstRows x);
-  void run_rows(ConstRows x, std::span<const CpuProduct> products, int64_t first);
+  void quantize(PanelKind kind, const PanelActivations& to, int64_t blocks, const CpuInput& x);
+  void run_rows(const CpuInput& x, std::span<const CpuProduct> products, int64_t first);
 
   const PanelTable& table_;
   ThreadPool& pool_;
   Buffer rows_;                  // quantized rows of x
+  std::vector<Buffer> made_;     // one per worker: a row of x that is made of others
   std::vector<Buffer> scratch_;  // one per worker
 };
 

@@ -23,8 +23,13 @@ class RefOps final : public Ops {
  public:
   std::string_view name() const override { return "ref"; }
 
-  void products(ConstRows x, std::span<const Product> products) override {
-    for (const Product& product : products) multiply(x, product);
+  void products(const Input& x, std::span<const Product> products) override {
+    check_input(x);
+    std::vector<float> made(x.as_it_is() ? 0 : static_cast<std::size_t>(x.x.count * x.x.width));
+    const Rows rows(made.data(), x.x.count, x.x.width);
+    if (x.norm.data != nullptr) rms_norm(x.x, x.norm, x.epsilon, rows);
+    if (x.up.data != nullptr) swiglu(x.x, x.up, rows);
+    for (const Product& product : products) multiply(x.as_it_is() ? x.x : ConstRows(rows), product);
   }
 
   void embedding(const Weight& matrix, std::span<const int32_t> ids, Rows y) override {
