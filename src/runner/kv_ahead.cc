@@ -20,6 +20,7 @@ void touch_range(char* begin, int64_t bytes) {
 KvAhead::KvAhead(std::span<const kernels::KvLayer> layers) {
   for (const kernels::KvLayer& layer : layers) {
     for (void* side : {layer.k, layer.v}) buffers_.push_back(static_cast<char*>(side));
+    page_size_ = layer.page_size;
     page_bytes_ = layer.page_stride_bytes;
     size_ = layer.page_stride_bytes * layer.page_count;
   }
@@ -38,7 +39,8 @@ void KvAhead::saw(const Batch& batch) {
 }
 
 int64_t KvAhead::rows_ahead() const {
-  return std::max<int64_t>(1, kKvBytesAhead / kKvTouchBytes / static_cast<int64_t>(buffers_.size()));
+  const int64_t most = kKvBytesAhead / static_cast<int64_t>(buffers_.size());
+  return std::max<int64_t>(1, std::min(kKvTokensAhead * page_bytes_ / page_size_, most) / kKvTouchBytes);
 }
 
 bool KvAhead::touch_in_step() {

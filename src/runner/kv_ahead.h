@@ -24,8 +24,9 @@ inline constexpr int64_t kKvTouchBytes = int64_t{2} << 20;
 inline constexpr int kKvTouchesInStep = 2;
 // So long a runner has been without work before it begins to touch: a gap between two steps is none.
 inline constexpr int kKvIdleMs = 2;
-// How far a runner without work goes ahead, in all buffers together. More would be taken from other programs for a
-// pool that may never fill.
+// How far a runner without work goes ahead: so many tokens, and so many bytes in all buffers together at most. More
+// would be taken from other programs for a pool that may never fill.
+inline constexpr int64_t kKvTokensAhead = 2048;
 inline constexpr int64_t kKvBytesAhead = int64_t{256} << 20;
 
 class KvAhead {
@@ -39,7 +40,7 @@ class KvAhead {
   // One touch, where less than `rows` huge pages above those in use are there in every buffer; false: there was nothing
   // to do.
   bool touch(int64_t rows);
-  // How many huge pages of every buffer make kKvBytesAhead: at least one.
+  // How many huge pages of every buffer hold kKvTokensAhead within kKvBytesAhead: at least one.
   int64_t rows_ahead() const;
   // One touch, where fewer buffers have their next huge page than the part of the present one that is used: the pace of
   // a busy runner, whose steps share the cost. False: there was nothing to do.
@@ -47,6 +48,7 @@ class KvAhead {
 
  private:
   std::vector<char*> buffers_;
+  int64_t page_size_ = 1;   // tokens
   int64_t page_bytes_ = 0;  // of one buffer, like size_
   int64_t size_ = 0;
   int64_t used_bytes_ = 0;  // up to the end of the highest page seen

@@ -10,7 +10,8 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPageBytes = 256 << 10;
-constexpr int64_t kPages = 40;  // 10 MiB in a buffer
+constexpr int64_t kPageSize = 64;  // so that 2048 tokens are 8 MiB of a buffer
+constexpr int64_t kPages = 40;     // 10 MiB in a buffer
 constexpr int64_t kSize = kPages * kPageBytes;
 constexpr int kBuffers = 4;
 
@@ -28,6 +29,7 @@ class KvAheadTest : public testing::Test {
       layer.k = buffers_[i];
       layer.v = buffers_[i + 1];
       layer.page_count = kPages;
+      layer.page_size = kPageSize;
       layer.page_stride_bytes = kPageBytes;
       layers_.push_back(layer);
     }
@@ -71,8 +73,19 @@ TEST_F(KvAheadTest, GoesAheadInAllBuffersAndStops) {
   EXPECT_FALSE(ahead.touch(1));
   int touches = 0;
   while (ahead.touch(ahead.rows_ahead())) ++touches;
+  EXPECT_EQ(touches, 3 * kBuffers);
+  for (int i = 0; i < kBuffers; ++i) EXPECT_EQ(resident_mib(i), 8);
+  while (ahead.touch(100)) ++touches;
   EXPECT_EQ(touches, 4 * kBuffers);
   for (int i = 0; i < kBuffers; ++i) EXPECT_EQ(resident_mib(i), 10);
+}
+
+TEST_F(KvAheadTest, HowFarIsToldInTokensAndBoundInBytes) {
+  EXPECT_EQ(KvAhead(layers_).rows_ahead(), 4);
+  for (kernels::KvLayer& layer : layers_) layer.page_size = 4096;  // small tokens: one row holds enough of them
+  EXPECT_EQ(KvAhead(layers_).rows_ahead(), 1);
+  for (kernels::KvLayer& layer : layers_) layer.page_size = 1;  // large ones: 512 MiB of a buffer, too much
+  EXPECT_EQ(KvAhead(layers_).rows_ahead(), 32);
 }
 
 TEST_F(KvAheadTest, GoesOnAboveTheHighestPageSeen) {
@@ -88,7 +101,7 @@ TEST_F(KvAheadTest, GoesOnAboveTheHighestPageSeen) {
   EXPECT_EQ(resident_mib(0, 4), 4);
   ahead.saw(using_page(kPages - 1));
   EXPECT_FALSE(ahead.touch(1));
-  EXPECT_FALSE(ahead.touch(ahead.rows_ahead()));
+  EXPECT_FALSE(ahead.touch(100));
 }
 
 // Pages of 256 KiB: eight fill a row of 2 MiB, so with four buffers there is one touch for every second page.
