@@ -7,7 +7,7 @@
 //            wanted. One buffer on each side is used again and again, as ucx_perftest does: a put is for many readers
 //                                                  | ucx_perftest -t ucp_am_bw -O kOnTheirWay
 //   one      one at a time, each from the end of the one before        | ucx_perftest -t ucp_am_bw -O 1
-//   fresh    the same, where each put is got once: as many buffers as there are puts        | the same
+//   fresh    as stream, where each put is got once: as many buffers as there are puts       | as stream
 //   latency  the same with 4 KiB: a request, and an answer with the bytes     | twice ucx_perftest -t ucp_am_lat
 // A ratio is ours over UCX's own: of rates the higher, of latency the lower is the better.
 //
@@ -147,10 +147,14 @@ class Chain {
     get.done = [this, slot, start](const Result<std::vector<SharedBytes>>& parts) {
       if (!parts.ok()) die(parts.status().to_string());
       begin(slot);
-      std::lock_guard lock(mutex_);
-      took_.push_back(now_s() - start);
-      // Once: whoever waits is not woken for each.
-      if (took_.size() == descriptors_.size()) over_.add();
+      bool last = false;
+      {
+        std::lock_guard lock(mutex_);
+        took_.push_back(now_s() - start);
+        last = took_.size() == descriptors_.size();
+      }
+      // Once: whoever waits is not woken for each. Behind the lock, which may be gone when the waiter runs.
+      if (last) over_.add();
     };
     if (const auto op = relay_.get(std::move(get)); !op.ok()) die(op.status().to_string());
   }
