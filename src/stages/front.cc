@@ -157,7 +157,18 @@ std::shared_ptr<Front::Entry> Front::take(const wire::TextDelta& delta) {
   return entry;
 }
 
+// An id that the model does not have is damage on its way: an answer without it would look whole.
+std::optional<int32_t> Front::outside_vocabulary(const wire::TextDelta& delta) const {
+  for (const int32_t id : delta.tokens) {
+    if (id < 0 || (model_.vocab_size > 0 && id >= model_.vocab_size)) return id;
+  }
+  return std::nullopt;
+}
+
 void Front::deliver(const wire::TextDelta& delta) {
+  if (const auto id = outside_vocabulary(delta)) {
+    return end(delta.id, internal_error("the engine sent token id {}; wanted 0 to {}", *id, model_.vocab_size - 1));
+  }
   auto entry = take(delta);
   if (!entry) return;
   {
@@ -248,12 +259,23 @@ bool Front::wait_idle(int timeout_ms) {
 // ---- the front's thread
 // -------------------------------------------------------------------------------------------------
 
+// With the lock held. What a stage said while this process was stopped still waits in the inbox: nobody was silent.
+void Front::forgive_gap(int64_t now_ms) {
+  const int64_t gap_ms = now_ms - std::exchange(swept_ms_, now_ms);
+  if (gap_ms < kStageSilentMs / 2) return;
+  for (auto& [name, view] : stages_) {
+    if (view.heard_ms != 0) view.heard_ms += gap_ms;
+    view.since_ms += gap_ms;
+  }
+}
+
 void Front::sweep() {
   std::vector<std::pair<int, ReqId>> unsent;
   std::vector<std::pair<ReqId, int64_t>> late;
   const int64_t now_ms = monotonic_ms();
   {
     std::lock_guard lock(mutex_);
+    forgive_gap(now_ms);
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
       for (ReqId id : replicas_[i].unsent_aborts) unsent.emplace_back(static_cast<int>(i), id);
       replicas_[i].unsent_aborts.clear();
@@ -272,7 +294,8 @@ void Front::sweep() {
 
 void Front::run() {
   trace::name_thread("front");
-  int64_t next_sweep_ms = monotonic_ms() + kHeartbeatMs;
+  swept_ms_ = monotonic_ms();
+  int64_t next_sweep_ms = swept_ms_ + kHeartbeatMs;
   while (!stop_requested()) {
     if (monotonic_ms() >= next_sweep_ms) {
       sweep();

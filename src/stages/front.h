@@ -133,6 +133,8 @@ class Front : public Engine, public Stage {
   void send_abort(int replica, ReqId id);
   void end_all(const Status& status, std::optional<int> replica = std::nullopt);
   void sweep();
+  void forgive_gap(int64_t now_ms);
+  std::optional<int32_t> outside_vocabulary(const wire::TextDelta& delta) const;
 
   // front_stages.cc
   std::string why_silent(const std::string& name, const StageView& view) const;
@@ -166,6 +168,7 @@ class Front : public Engine, public Stage {
   std::map<uint64_t, Order> orders_;
   ProfileRecorder profile_;
 
+  int64_t swept_ms_ = 0;        // the front's thread alone
   std::thread profile_writer_;  // of the front's thread, which alone starts and joins it
 };
 

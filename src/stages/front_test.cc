@@ -173,6 +173,24 @@ TEST_F(FrontTest, AStopStringsEndIsToldToTheScheduler) {
   EXPECT_TRUE(ended(*heard));
 }
 
+TEST_F(FrontTest, ATokenThatTheModelDoesNotHaveFailsItsRequestAlone) {
+  start();
+  for (const int32_t id : {-1, kVocabulary, INT32_MAX}) {
+    auto damaged = std::make_shared<Heard>(), other = std::make_shared<Heard>();
+    const ReqId first = running(damaged), second = running(other);
+    deliver({.id = first, .text = "half", .tokens = {3, id}});
+    deliver({.id = second, .text = "whole", .finish = wire::Finish{}, .tokens = {kVocabulary - 1}});
+    ASSERT_TRUE(eventually([&] { return ended(*damaged) && ended(*other); }));
+    EXPECT_EQ(first_end(*damaged).reason, wire::FinishReason::kError);
+    EXPECT_EQ(first_end(*damaged).message, fmt::format("the engine sent token id {}; wanted 0 to 499", id));
+    EXPECT_EQ(first_end(*other).reason, wire::FinishReason::kStop);
+    EXPECT_TRUE(eventually([&] {
+      const auto aborts = scheduler_->aborts();
+      return std::find(aborts.begin(), aborts.end(), first) != aborts.end();
+    }));
+  }
+}
+
 TEST_F(FrontTest, TheDeadlineEndsARequest) {
   start({.request_timeout_s = 0});
   auto heard = std::make_shared<Heard>();

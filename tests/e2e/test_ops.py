@@ -57,6 +57,18 @@ def test_a_stage_that_hangs_is_killed_and_started_again():
         assert "hangs" in server.output()
 
 
+@processes_only
+def test_a_server_that_was_stopped_blames_nobody_for_the_silence():
+    with Server("--stall-restart-s", "2") as server:
+        children = server.children()
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(5)
+        os.kill(server.process.pid, signal.SIGCONT)
+        wait_until(server.ready, 20, "readiness")
+        assert generate(server)[0] == 200
+        assert server.children() == children and "hangs" not in server.output()
+
+
 def test_a_long_prefill_is_ready_all_the_time():
     with Server("--chunked-prefill-tokens", "65536") as server:
         limit = server.get("/v1/models")[2]["data"][0]["max_model_len"]

@@ -20,6 +20,7 @@ namespace millrace::testing {
 
 inline constexpr uint64_t kIncarnation = 3;
 inline constexpr int32_t kContext = 16;
+inline constexpr int32_t kVocabulary = 500;
 
 // What reaches the scheduler, in order; full on demand.
 class FakeScheduler : public Outbox {
@@ -125,6 +126,7 @@ class FrontHarness : public ::testing::Test {
     ModelFacts model;
     model.name = "test";
     model.context_length = kContext;
+    model.vocab_size = kVocabulary;
     LocalMailbox box = make_local_mailbox();
     inbox_ = box.outbox;
     front_ = std::make_unique<Front>(options, model, *tokenizer_, std::move(box.inbox));
