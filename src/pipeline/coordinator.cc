@@ -9,31 +9,11 @@
 #include "stages/loop/replica_choice.h"
 
 namespace millrace {
+
 namespace {
 
-constexpr uint64_t bit(std::size_t stage) { return uint64_t{1} << stage; }
-
-std::size_t index_of(const PipelineSpec& spec, const std::string& stage) {
-  for (std::size_t i = 0; i < spec.stages.size(); ++i) {
-    if (spec.stages[i].name == stage) return i;
-  }
-  return spec.stages.size();
-}
-
-// Which terminals the work of each stage may get to: along payloads and streams, until nothing is added any more.
-void fill_reaches(const PipelineSpec& spec, std::vector<StagePlace>& places) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      uint64_t reaches = places[i].reaches | (places[i].terminal ? bit(i) : 0);
-      for (const auto* targets : {&spec.stages[i].next, &spec.stages[i].stream_to}) {
-        for (const std::string& target : *targets) reaches |= places[index_of(spec, target)].reaches;
-      }
-      changed |= reaches != places[i].reaches;
-      places[i].reaches = reaches;
-    }
-  }
-}
+// One of 2^20 ranges of 2^32 ids. All are small enough to be exact in a double.
+uint64_t first_id(uint64_t session) { return ((mix_bits(session) >> 44) << 32) + 1; }
 
 }  // namespace
 
@@ -49,21 +29,19 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
       options_(std::move(options)),
       doors_(doors),
       payloads_(payloads),
+      graph_(spec.stages, spec.entry),
       members_(spec, {options_.session, spec.hash(), options_.lease_ms, options_.stall_grace_ms, options_.self},
                now_ms),
+      next_id_(first_id(options_.session)),
       max_requests_(options_.max_requests > 0 ? options_.max_requests : spec.max_requests),
       arrivals_(std::make_shared<Arrivals>()) {
-  CHECK(!spec.stages.empty() && spec.stages.size() <= static_cast<std::size_t>(kMaxStages));
   for (std::size_t i = 0; i < spec.stages.size(); ++i) {
     const StageSpec& stage = spec.stages[i];
     const auto replicas = static_cast<uint32_t>(stage.replicas);
-    stages_.push_back({hash_name(stage.name), replicas, stage_of_seat_.size(), stage.terminal});
+    stages_.push_back({hash_name(stage.name), replicas, stage_of_seat_.size()});
     stage_of_seat_.insert(stage_of_seat_.end(), replicas, i);
   }
-  fill_reaches(spec, stages_);
   outboxes_.resize(stage_of_seat_.size());
-  if (!spec.entry.empty()) entry_ = index_of(spec, spec.entry);
-  CHECK(entry_ < spec.stages.size());
 }
 
 Coordinator::~Coordinator() = default;
@@ -75,58 +53,6 @@ LiveRequest* Coordinator::find(ReqId id) {
 
 // ---- the beginning
 
-Status Coordinator::may_submit() const {
-  if (const std::string reason = why_not_ready(); !reason.empty()) {
-    return Status(StatusCode::kUnavailable, "the pipeline is not ready: " + reason);
-  }
-  const auto limit = static_cast<std::size_t>(max_requests_);
-  if (table_.size() >= limit) {
-    return error(StatusCode::kResourceExhausted, "{} requests are live, the limit; try again later", table_.size());
-  }
-  if (aborts_.size() >= limit * kOpenAbortsPerRequest) {
-    return error(StatusCode::kResourceExhausted, "{} aborts are open, the limit; try again later", aborts_.size());
-  }
-  return ok_status();
-}
-
-// As bits of the stages.
-Result<uint64_t> Coordinator::terminals_of(const Value& inputs, const SubmitOptions& options) const {
-  std::vector<std::string> names = spec_.terminals();
-  if (options.terminals) {
-    names = *options.terminals;
-  } else if (!spec_.terminals_rule.empty()) {
-    const auto rule = library_.terminal_rules.find(spec_.terminals_rule);
-    if (rule == library_.terminal_rules.end()) {
-      return internal_error("there is no rule of terminals '{}'", spec_.terminals_rule);
-    }
-    ASSIGN_OR_RETURN(names, rule->second(inputs));
-  }
-  if (names.empty()) return invalid_argument("the request has no terminals; wanted at least one");
-  uint64_t bits = 0;
-  for (const std::string& name : names) {
-    const std::size_t stage = index_of(spec_, name);
-    if (stage == stages_.size() || !stages_[stage].terminal) {
-      return invalid_argument("'{}' is not a terminal of the pipeline; wanted some of: {}", name,
-                              fmt::join(spec_.terminals(), ", "));
-    }
-    if ((bits & bit(stage)) != 0) return invalid_argument("terminal '{}' is named twice", name);
-    bits |= bit(stage);
-  }
-  return bits;
-}
-
-// The next id whose seats all serve. A stage that has one replica serves, or we were not ready.
-Result<ReqId> Coordinator::draw_id() {
-  for (int i = 0; i < kMaxIdTries; ++i) {
-    const ReqId id{next_id_++};
-    const auto serves = [&](std::size_t stage) { return members_.seats()[seat_of(id, stage)].serves(); };
-    std::size_t stage = 0;
-    while (stage < stages_.size() && serves(stage)) ++stage;
-    if (stage == stages_.size()) return id;
-  }
-  return error(StatusCode::kUnavailable, "too few replicas serve: none of {} ids fits them", kMaxIdTries);
-}
-
 void Coordinator::refuse(ReqId id, const PipelineSink& sink, const Status& status) {
   ++counts_.refused;
   PipelineNews news{.kind = PipelineNews::Kind::kEnd, .id = id, .state = RequestState::kFailed, .status = status};
@@ -137,9 +63,9 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
   ++counts_.submitted;
   ReqId id{next_id_};
   const auto begin = [&]() -> Status {
-    RETURN_IF_ERROR(may_submit());
-    ASSIGN_OR_RETURN(const uint64_t terminals, terminals_of(inputs, options));
-    ASSIGN_OR_RETURN(id, draw_id());
+    ASSIGN_OR_RETURN(const StageSet terminals, terminals_of(inputs, options));
+    RETURN_IF_ERROR(may_submit(terminals));
+    ASSIGN_OR_RETURN(id, draw_id(terminals));
     auto request = std::make_unique<LiveRequest>();
     request->id = id;
     const int64_t limit_ms = spec_.request_timeout_s * 1000;
@@ -165,16 +91,17 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
   return id;
 }
 
-Status Coordinator::prepare(LiveRequest& request, const Value& inputs, uint64_t terminals) {
+Status Coordinator::prepare(LiveRequest& request, const Value& inputs, StageSet terminals) {
   wire::Submit submit{.id = request.id, .from = members_.self()};
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    if ((terminals & bit(stage)) == 0) continue;
+    if ((terminals & stage_bit(stage)) == 0) continue;
     request.feeds[stage];
     submit.terminals.push_back(spec_.stages[stage].name);
   }
   request.open = terminals;
+  request.gathered.resize(stages_.size());
   ASSIGN_OR_RETURN(submit.payload,
-                   payloads_.give(request.id, inputs, members_.seats()[seat_of(request.id, entry_)].peer));
+                   payloads_.give(request.id, inputs, members_.seats()[seat_of(request.id, graph_.entry())].peer));
   request.submit = std::move(submit);
   return ok_status();
 }
@@ -184,7 +111,7 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   LiveRequest* request = find(id);
   if (request == nullptr || request->state != RequestState::kPending) return;
   std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
-  const Status sent = send(seat_of(id, entry_), request->submit);
+  const Status sent = send(seat_of(id, graph_.entry()), request->submit);
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
   if (!sent.ok()) return fail(id, sent, now_ms);
   unsent_.erase(id);
@@ -261,6 +188,9 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
     hear(*complete, now_ms);
   } else if (auto* status = std::get_if<wire::StageStatus>(&message)) {
     members_.hear(*status, now_ms);
+    was_ready_ = was_ready_ || why_not_ready().empty();
+  } else if (auto* gathered = std::get_if<wire::Gathered>(&message)) {
+    hear(*gathered);
   } else if (auto* self = std::get_if<wire::Register>(&message)) {
     members_.hear(*self, now_ms);
   } else if (auto* ack = std::get_if<wire::AbortAck>(&message)) {

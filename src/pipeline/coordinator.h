@@ -7,8 +7,9 @@
 // or is lost. The hint bus only makes aborts faster: the acknowledgement is the truth.
 //
 // Which replica serves a request at each stage is a pure function of its id (stages/loop/replica_choice.h), so the
-// coordinator draws ids until all of a request's seats serve. A lost seat then costs exactly the requests that are its:
-// those that still need a terminal which can be reached from it.
+// coordinator draws ids until all of a request's seats serve. A lost seat costs the requests that still depend on it:
+// something may yet come from there to a terminal that is not done; stages say from whom they have gathered everything
+// (stages/stage_graph.h). A new request begins while a stage is away which it may turn out not to need.
 //
 // Terminals' results and chunks may come through relays. They are fetched aside, and the sink gets them in the order
 // of each terminal. A sink that cannot take more says so. The stages hear how much it has taken and keep a window (at
@@ -16,9 +17,12 @@
 // request down and nothing grows. What waits here is bounded all the same, and over the bound its request, and no
 // other, fails with kResourceExhausted.
 //
+// Ids begin somewhere else in each session: a stage that outlived the last coordinator still remembers the ids of that
+// one, and an abort of then may still be on its way.
+//
 // The core waits for nothing and looks at no clock: handle() and tick() are given the time. coordinator.cc holds the
-// requests' part, coordinator_news.cc what terminals say, coordinator_acks.cc what they hear of it,
-// coordinator_stages.cc members, aborts and health.
+// requests' part, coordinator_admission.cc who may begin, coordinator_news.cc what terminals say, coordinator_acks.cc
+// what they hear of it, coordinator_stages.cc members, aborts and health.
 //
 // Owner: whoever composes the pipeline (coordinator_thread.h makes a thread of it). Thread safety: none, except that
 // the data plane may answer on any thread. Sinks are called from inside the functions that take the time, and must not
@@ -42,6 +46,7 @@
 #include "pipeline/coordinator_request.h"
 #include "pipeline/membership.h"
 #include "pipeline/spec.h"
+#include "stages/stage_graph.h"
 
 namespace millrace {
 
@@ -72,7 +77,8 @@ class Coordinator {
               Payloads& payloads, int64_t now_ms);
   ~Coordinator();
 
-  // The sink hears of a refusal before this returns: kUnavailable where stages are missing or it drains,
+  // The sink hears of a refusal before this returns: kUnavailable where a stage is missing without which this request
+  // cannot be completed, or it drains,
   // kResourceExhausted over a limit, kInvalidArgument for the terminals.
   ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms);
   // Ends it with kCancelled. Unknown and ended ids are ignored.
@@ -114,10 +120,7 @@ class Coordinator {
   using Table = std::unordered_map<ReqId, std::unique_ptr<LiveRequest>>;
 
   // coordinator.cc
-  Status may_submit() const;
-  Result<uint64_t> terminals_of(const Value& inputs, const SubmitOptions& options) const;
-  Result<ReqId> draw_id();
-  Status prepare(LiveRequest& request, const Value& inputs, uint64_t terminals);
+  Status prepare(LiveRequest& request, const Value& inputs, StageSet terminals);
   void try_start(ReqId id, int64_t now_ms);
   void end(ReqId id, PipelineNews news, bool tell, int64_t now_ms);
   void fail(ReqId id, const Status& status, int64_t now_ms);
@@ -125,9 +128,22 @@ class Coordinator {
   LiveRequest* find(ReqId id);
   void end_late(int64_t now_ms);
 
+  // coordinator_admission.cc
+  Status may_submit(StageSet terminals);
+  Result<StageSet> terminals_of(const Value& inputs, const SubmitOptions& options) const;
+  std::string who_is_missing(StageSet terminals) const;
+  std::string who_has_not_heard(StageSet among) const;
+  bool any_serves(std::size_t stage) const;
+  bool any_pair_knows(std::size_t from, std::size_t to) const;
+  bool may_sit(std::size_t seat) const;
+  bool knows_of_loss(std::size_t sender, std::size_t receiver) const;
+  bool fits(ReqId id, StageSet may) const;
+  Result<ReqId> draw_id(StageSet terminals);
+
   // coordinator_news.cc
   void hear(wire::StreamOut& news, int64_t now_ms);
   void hear(wire::Complete& news, int64_t now_ms);
+  void hear(const wire::Gathered& news);
   Feed* feed_of(LiveRequest& request, std::size_t seat);
   Status add_chunk(LiveRequest& request, std::size_t stage, Feed& feed, wire::StreamOut& news, int64_t now_ms);
   Status add_result(LiveRequest& request, std::size_t stage, Feed& feed, wire::Complete& news, int64_t now_ms);
@@ -166,16 +182,17 @@ class Coordinator {
   const CoordinatorOptions options_;
   CoordinatorDoors& doors_;
   Payloads& payloads_;
+  const StageGraph graph_;
   Membership members_;
   AdminOrders orders_;
   std::vector<StagePlace> stages_;                 // as in the spec
   std::vector<std::size_t> stage_of_seat_;         // index of the stage
   std::vector<std::shared_ptr<Outbox>> outboxes_;  // by seat; of a lost one: empty
   std::map<std::string, std::shared_ptr<Outbox>> strangers_;
-  std::size_t entry_ = 0;
+  uint64_t next_id_;
   int max_requests_ = 0;
   bool draining_ = false;
-  uint64_t next_id_ = 1;
+  bool was_ready_ = false;  // every stage has been there
   Table table_;
   std::set<std::pair<int64_t, uint64_t>> deadlines_;  // (ms, request)
   std::set<ReqId> unsent_;                            // pending

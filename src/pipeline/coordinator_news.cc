@@ -133,6 +133,19 @@ void Coordinator::hear(wire::Complete& news, int64_t now_ms) {
   flush(news.id, now_ms);
 }
 
+void Coordinator::hear(const wire::Gathered& news) {
+  const auto seat = members_.admit(news.from);
+  if (!seat) return;
+  LiveRequest* request = find(news.id);
+  if (request == nullptr) return late_news(news.id, nullptr);
+  const std::size_t stage = stage_of_seat_[*seat];
+  if (seat_of(news.id, stage) == *seat) {
+    request->gathered[stage] |= graph_.known(news.sources);
+  } else {
+    ++counts_.ignored;
+  }
+}
+
 // It may come before the last chunks of its stream, which are then waited for.
 Status Coordinator::add_result(LiveRequest& request, std::size_t stage, Feed& feed, wire::Complete& news,
                                int64_t now_ms) {
@@ -206,7 +219,7 @@ void Coordinator::flush(ReqId id, int64_t now_ms) {
   for (auto& [stage, feed] : request->feeds) {
     full = full || !flush_feed(*request, stage, feed);
     if (full) give_back(feed);
-    if (feed.settled()) request->open &= ~(uint64_t{1} << stage);
+    if (feed.settled()) request->open &= ~stage_bit(stage);
   }
   if (full) {
     blocked_.insert(id);

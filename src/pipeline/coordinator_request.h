@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "payload/value.h"
+#include "stages/stage_graph.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -114,7 +115,8 @@ struct LiveRequest {
   wire::Message submit;  // while pending
   int64_t deadline_ms = 0;
   int64_t timeout_ms = 0;
-  uint64_t open = 0;                  // bits of the stages: its terminals that are not settled
+  StageSet open = 0;                  // its terminals that are not settled
+  std::vector<StageSet> gathered;     // by stage: the sources from which it has everything
   std::map<std::size_t, Feed> feeds;  // by stage
   std::size_t fetches = 0;
   std::size_t queued_chunks = 0;
@@ -126,8 +128,6 @@ struct StagePlace {
   uint64_t name_hash = 0;
   uint32_t replicas = 1;
   std::size_t first_seat = 0;
-  bool terminal = false;
-  uint64_t reaches = 0;  // bits of the terminals that its work may get to, its own included
 };
 
 // What the data plane brought, on whatever thread.

@@ -66,7 +66,8 @@ void Coordinator::lost(const MembershipEvent& event, int64_t now_ms) {
   orders_.lost(event.seat, event.reason);
   std::vector<ReqId> need_it;
   for (const auto& [id, request] : table_) {
-    if ((request->open & stages_[stage].reaches) != 0 && seat_of(id, stage) == event.seat) need_it.push_back(id);
+    if (seat_of(id, stage) != event.seat) continue;
+    if (graph_.needs(stage, request->open, request->gathered)) need_it.push_back(id);
   }
   std::sort(need_it.begin(), need_it.end());
   const Status why = error(StatusCode::kUnavailable, "stage '{}': {} stopped: {}", view.stage, view.name, event.reason);
@@ -144,15 +145,13 @@ void Coordinator::acknowledged(ReqId id, std::size_t seat) {
 
 // ---- health
 
-// Empty: ready, which takes one replica of every stage.
+// Empty: ready, which takes one replica of every stage, and that they know of each other.
 std::string Coordinator::why_not_ready() const {
   if (draining_) return "shutting down";
-  for (const StagePlace& place : stages_) {
-    const auto seats = members_.seats().begin() + static_cast<std::ptrdiff_t>(place.first_seat);
-    if (std::any_of(seats, seats + place.replicas, [](const SeatView& seat) { return seat.serves(); })) continue;
-    return members_.why_not_serving(*seats);
+  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+    if (!any_serves(stage)) return members_.why_not_serving(members_.seats()[stages_[stage].first_seat]);
   }
-  return "";
+  return who_has_not_heard(~StageSet{0});
 }
 
 PipelineHealth Coordinator::health() const {

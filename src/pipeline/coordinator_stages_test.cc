@@ -102,6 +102,67 @@ TEST_F(CoordinatorStages, AStageThatIsNotNeededAnyMoreMayDie) {
   EXPECT_EQ(both.ends, 1);
 }
 
+// What has passed a stage does not need it any more: `think` says that it has everything of `prepare`, and so on.
+TEST_F(CoordinatorStages, AStageThatHasHandedAllOnMayDie) {
+  Client client;
+  const ReqId id = submit(client);
+  const auto gathered = [&](const std::string& stage, std::vector<std::string> sources) {
+    core->handle(wire::Gathered{id, from(stage, stage == "think" ? thinker_of(id) : 0), std::move(sources)}, now);
+  };
+  gathered("think", {"prepare"});
+  core->down("prepare", 0, 1, "killed", now);
+  EXPECT_EQ(client.ends, 0);
+  gathered("talk", {"think"});
+  core->handle(wire::Gathered{id, from("think", 1 - thinker_of(id)), {"prepare"}}, now);  // is not in it
+  EXPECT_EQ(core->books().ignored, 1u);
+  gathered("decode", {"nobody"});
+  core->down("think", thinker_of(id), 1, "killed", now);
+  EXPECT_EQ(client.ends, 1);  // decode still waits for it
+  gathered("decode", {"think"});
+  EXPECT_EQ(core->books().late, 1u);
+  acknowledge_aborts();
+  expect_quiet();
+}
+
+// "prepare" chooses between two helpers, of which "left" has died.
+TEST_F(CoordinatorStages, ARequestBeginsWithoutAStageThatItMayNotNeed) {
+  spec.stages = {{.name = "prepare", .worker = "w", .next = {"left", "right"}, .route = "r"},
+                 {.name = "left", .worker = "w", .next = {"decode", "tone"}},
+                 {.name = "right", .worker = "w", .next = {"decode"}},
+                 {.name = "decode", .worker = "w", .terminal = true},
+                 {.name = "tone", .worker = "w", .terminal = true}};
+  make();
+  for (const char* stage : {"prepare", "right", "decode", "tone"}) join(stage);
+  Client early, text, sound, stale, fresh;
+  submit(early, {.terminals = std::vector<std::string>{"decode"}});
+  EXPECT_EQ(early.end.status.message(), "the pipeline is not ready: left: starting");  // all are waited for at first
+  join("left");
+  knows_epoch = core->members().epoch();  // the others hear late of what comes now
+  core->down("left", 0, 1, "killed", now);
+  submit(stale, {.terminals = std::vector<std::string>{"decode"}});
+  EXPECT_EQ(stale.end.status.message(), "the pipeline is not ready: 'prepare' has not heard yet that 'left' was lost");
+  EXPECT_EQ(stale.end.status.code(), StatusCode::kUnavailable);
+  knows_epoch.reset();
+  for (const char* stage : {"prepare", "right", "decode", "tone"}) beat(stage);
+  submit(text, {.terminals = std::vector<std::string>{"decode"}});
+  submit(sound, {.terminals = std::vector<std::string>{"tone"}});
+  EXPECT_EQ(text.ends, 0);
+  EXPECT_EQ(sound.end.status.message(), "the pipeline is not ready: left: killed");  // every way leads through it
+  EXPECT_FALSE(core->health().ready);
+  // It comes back: no other one may be sent to it as if it were the dead.
+  knows_epoch = 0;
+  join("left", 0, 2);
+  beat("prepare");
+  EXPECT_EQ(core->health().reason, "'prepare' has not heard yet that 'left' was lost");
+  knows_epoch.reset();
+  beat("prepare");
+  submit(fresh, {.terminals = std::vector<std::string>{"tone"}});
+  EXPECT_EQ(fresh.ends, 0);
+  core->down("left", 0, 2, "killed", now);
+  EXPECT_EQ(fresh.ends, 1);
+  EXPECT_EQ(text.ends, 1);  // it may be there, for all that the coordinator knows
+}
+
 TEST_F(CoordinatorStages, ATerminalIsNeededUntilItsBytesAreHere) {
   Client client;
   const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
@@ -118,6 +179,7 @@ TEST_F(CoordinatorStages, ZombiesAreIgnoredAndCounted) {
   Client client;
   core->down("decode", 0, 1, "silent", now);
   join("decode", 0, 2);
+  for (const uint32_t replica : {0u, 1u}) beat("think", replica);  // who has heard of it
   const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
   complete(id, "decode", in_tree(Value("stale")));  // of incarnation 1
   chunk(id, "decode", 0, in_tree(Value("stale")));

@@ -402,6 +402,20 @@ TEST_F(CoordinatorTest, FailAllEndsEveryRequestOnce) {
   EXPECT_EQ(next.ends, 0);
 }
 
+// A stage that outlived a coordinator remembers the ids that ended then.
+TEST_F(CoordinatorTest, AnotherSessionHasOtherIds) {
+  std::set<uint64_t> ids;
+  for (uint64_t session = 1; session <= 40; ++session) {
+    Coordinator one(spec, library, {.session = session}, *this, payloads, now);
+    for (int i = 0; i < 50; ++i)
+      ids.insert(one.submit(
+                        Value("x"), {}, [](PipelineNews&) { return SinkAnswer::kTaken; }, now)
+                     .value);
+  }
+  EXPECT_EQ(ids.size(), 2000u);
+  EXPECT_LT(*ids.rbegin(), uint64_t{1} << 53);
+}
+
 TEST_F(CoordinatorTest, MessagesThatAreNotForACoordinatorAreCounted) {
   core->handle(wire::DataAck{}, now);
   core->handle(wire::TextBatch{}, now);

@@ -143,6 +143,7 @@ void Membership::lose(std::size_t index, const std::string& reason, int64_t now_
   LOG_WARNING("{} is lost: {}", seat.name, reason);
   events_.push_back({MembershipEvent::Kind::kLost, index, seat.peer.incarnation, reason});
   new_table(now_ms);
+  seat.lost_epoch = epoch_;
 }
 
 void Membership::expect(const std::string& stage, uint32_t replica, uint64_t incarnation) {

@@ -25,7 +25,9 @@
 namespace millrace {
 
 inline constexpr int64_t kLeaseMs = 2000;
-inline constexpr int64_t kStallGraceMs = 500;    // that a stage may call itself stalled before it counts as lost
+// That a stage may call itself stalled before it counts as lost. With its own time of 1500 ms, a heartbeat and a tick
+// that is less than two seconds.
+inline constexpr int64_t kStallGraceMs = 200;
 inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is said again so often: the control plane may lose it
 inline constexpr int64_t kFenceNoticeMs = 250;   // between two words to one zombie
 
@@ -51,8 +53,9 @@ struct SeatView {
   int64_t heard_ms = 0;
   int64_t since_ms = 0;  // of the present state
   int64_t fence_told_ms = 0;
-  std::string lost_why;  // where it is not up and once was
-  bool beaten = false;   // this holder has sent a heartbeat: it knows that it is in
+  std::string lost_why;     // where it is not up and once was
+  uint64_t lost_epoch = 0;  // of the table that first had its last holder as down; 0: none was lost yet
+  bool beaten = false;      // this holder has sent a heartbeat: it knows that it is in
 
   bool serves() const { return up && status.state == wire::StageState::kReady; }
 };

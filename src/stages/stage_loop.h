@@ -25,7 +25,8 @@
 //      copied out of its relay (loop/detach.h), so that no credit waits for another one.
 //   5. Streams out. An untargeted chunk goes to those of stream_to that `stream_done_to` names for the request's
 //      payload (all, without that rule); a terminal without stream_to streams to the client. Only terminals stream to
-//      the client. The ends of streams go out before the result.
+//      the client. The ends of streams go out before the result. A target from which none of the request's terminals
+//      can be reached gets nothing of it, whatever the rules say.
 //   6. Replicas. choose_replica() names the receiver, the same for all senders. A replica that the table says is down,
 //      or that came back as another incarnation, fails the requests that were bound to it; one that is not in the table
 //      yet, or down there before anything was sent to it, is waited for, kPeerWaitMs at most.
@@ -42,6 +43,8 @@
 //      incarnation: a zombie says nothing stale.
 //  11. Books. Every list is bounded by a name in loop/limits.h or by the spec's max_requests; after all requests have
 //      ended, books() is all zeros but for tombstones.
+//  12. Gathered. When all that a source will ever send for a request has come, or its result has, the coordinator hears
+//      so: the loss of that stage costs the request nothing then, as far as it is only needed here.
 //
 // Owner: a StageLoopStage or a simulator. Thread safety: one thread calls; see `wake` for the others.
 #pragma once
@@ -70,10 +73,12 @@ namespace millrace {
 
 struct StageLoopConfig {
   StageSpec spec;
-  bool entry = false;                           // it gets what is submitted
-  std::vector<std::string> payload_from;        // whose `next` names it
-  std::vector<std::string> stream_from;         // whose `stream_to` names it
-  std::map<std::string, uint32_t> replicas;     // of every stage of the pipeline
+  bool entry = false;                        // it gets what is submitted
+  std::vector<std::string> payload_from;     // whose `next` names it
+  std::vector<std::string> stream_from;      // whose `stream_to` names it
+  std::map<std::string, uint32_t> replicas;  // of every stage of the pipeline
+  // Of each target: the terminals that its work may get to. A target that is not here gets everything.
+  std::map<std::string, std::vector<std::string>> reaches;
   wire::Peer self;                              // stage, replica, first incarnation, endpoint, host, boot, pid
   std::string reply_to;                         // as in wire::Register
   uint64_t spec_hash = 0;                       // as in wire::Register
@@ -235,6 +240,8 @@ class StageLoop {
   void on_chunk_header(Request& request, wire::DataReady& message);
   void on_stream_end(Request& request, wire::DataReady& message);
   loop::InStream* stream_of(Request& request, const wire::DataReady& message);
+  bool has_all_of(const Request& request, const std::string& source) const;
+  void watch_gathered(Request& request);
   bool is_too_early(const Request& request) const;
   void watch_early(Request& request);
   void deliver(Request& request);
@@ -257,6 +264,7 @@ class StageLoop {
                                               const Value& value, const char* what, bool may_be_none) const;
 
   // loop/send.cc: out of the stage.
+  bool wanted(const Request& request, const std::string& target) const;
   void queue(Request& request, const std::string& target, loop::OutItem item);
   void pump(Request& request, loop::OutEdge& edge);
   Status send_front(Request& request, loop::OutEdge& edge);

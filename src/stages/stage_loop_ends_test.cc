@@ -195,6 +195,16 @@ TEST_F(StageLoopEnds, ItRegistersUntilItIsWelcome) {
   EXPECT_EQ(coordinator_->all<wire::StageStatus>()[0].state, wire::StageState::kReady);
 }
 
+TEST_F(StageLoopEnds, AHeartbeatSaysWhichTableItHas) {
+  make();
+  const auto epoch = [this] { return coordinator_->all<wire::StageStatus>().back().peers_epoch; };
+  EXPECT_EQ(epoch(), epoch_);
+  const std::size_t beats = coordinator_->all<wire::StageStatus>().size();
+  peers();  // at once: the coordinator waits for it
+  EXPECT_EQ(coordinator_->all<wire::StageStatus>().size(), beats + 1);
+  EXPECT_EQ(epoch(), epoch_);
+}
+
 TEST_F(StageLoopEnds, OneThatIsRefusedForGoodEnds) {
   make(false);
   wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};

@@ -283,6 +283,53 @@ TEST_F(StageLoopIn, ASenderThatDoesNotKeepTheWindowFails) {
   expect_clean();
 }
 
+// From whom nothing more is needed, in the order in which it was said.
+TEST_F(StageLoopIn, TheCoordinatorHearsFromWhomEverythingIsHere) {
+  const auto said = [this](uint64_t id) {
+    std::vector<std::vector<std::string>> lists;
+    for (const auto& m : coordinator_->all<wire::Gathered>()) {
+      if (m.id.value == id) lists.push_back(m.sources);
+    }
+    return lists;
+  };
+  using Lists = std::vector<std::vector<std::string>>;
+  make();  // payloads come from a, b or c, streams from a and b
+  say(payload(1, "c", number(1)));
+  EXPECT_EQ(said(1), (Lists{{"c"}}));
+  say(chunk(1, "a", 0));
+  say(done(1, "a", 1));
+  EXPECT_EQ(said(1), (Lists{{"c"}, {"a", "c"}}));
+  say(done(1, "a", 1));  // said twice
+  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  run(1);
+  EXPECT_EQ(said(1), (Lists{{"c"}, {"a", "c"}, {"a", "b", "c"}}));  // b never streamed, and need not now
+  // A stream whose last chunk is being fetched is not here.
+  hub_.holds_gets = true;
+  say(payload(2, "c", number(1)));
+  wire::DataReady held = data(2, "a", DataKind::kChunk);
+  held.chunk_id = 0;
+  held.payload = put_payload(with_tensor(1), "a");
+  say(held);
+  say(done(2, "a", 1));
+  EXPECT_EQ(said(2), (Lists{{"c"}}));
+  say(wire::AbortRequest{.id = {2}});
+  EXPECT_EQ(said(2), (Lists{{"c"}}));
+}
+
+TEST_F(StageLoopIn, WithFanInEverythingIsHereWhenTheWorkStarts) {
+  spec_.wait_for = {"a", "c"};
+  spec_.merge = "m";
+  config_.stream_from.clear();
+  config_.payload_from = {"a", "c"};
+  library_.merges["m"] = [](std::map<std::string, Value>) -> Result<Value> { return Value(1); };
+  make();
+  say(payload(1, "a", number(1)));
+  EXPECT_TRUE(coordinator_->all<wire::Gathered>().empty());  // what is here is not passed on before the other is
+  say(payload(1, "c", number(1)));
+  ASSERT_EQ(coordinator_->all<wire::Gathered>().size(), 1u);
+  EXPECT_EQ(coordinator_->all<wire::Gathered>()[0].sources, (std::vector<std::string>{"a", "c"}));
+}
+
 TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
   incarnation_["a"] = 5;
   make();

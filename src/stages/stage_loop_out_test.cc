@@ -233,6 +233,23 @@ TEST_F(StageLoopOut, TheRuleSaysToWhomARequestStreams) {
   expect_clean();
 }
 
+// The requests of these tests have one terminal, "end".
+TEST_F(StageLoopOut, WhatLeadsToNoTerminalOfTheRequestIsNotSent) {
+  spec_.next = {"x", "y"};
+  spec_.stream_to = {"x", "y"};
+  config_.reaches = {{"x", {"end", "other"}}, {"y", {"other"}}};
+  make();
+  in(1, [](Emit& emit) {
+    emit.chunk({1}, number(0));
+    emit.chunk_to({1}, "y", number(1), "");
+    emit.result({1}, number(7));
+  });
+  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 3u);  // a chunk, the stream's end, the payload
+  EXPECT_TRUE(out("y")->all<wire::DataReady>().empty());
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  expect_clean();
+}
+
 TEST_F(StageLoopOut, OnlyATerminalStreamsToTheClient) {
   make();
   in(1, [](Emit& emit) { emit.chunk({1}, number(0)); });
@@ -405,6 +422,21 @@ TEST_F(StageLoopOut, AReplicaThatDiesFailsItsRequestsAlone) {
   }
   EXPECT_GT(failed, 2u);
   EXPECT_EQ(coordinator_->all<wire::Complete>().size(), failed);
+}
+
+TEST_F(StageLoopOut, AReceiverThatHasEverythingMayDie) {
+  result(with_tensor(1));
+  make();
+  say(payload(1, "a", number(1)));
+  ack(1, "y", std::nullopt);
+  EXPECT_EQ(loop_->books().requests, 1u);  // x has not said that it has it
+  incarnation_["y"] = 5;
+  peers();
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  incarnation_["x"] = 5;
+  peers();
+  EXPECT_EQ(failure(1, StatusCode::kUnavailable), "mid: stage 'x' died");
+  expect_clean();
 }
 
 TEST_F(StageLoopOut, AReplicaThatIsDownOrUnknownIsAwaitedAndThenFails) {

@@ -7,9 +7,9 @@
 //
 // Pipelines of any other shape speak the messages of the last part: Submit (coordinator -> entry stage), DataReady
 // (stage
-// -> stage: a payload, a chunk of a stream, its end, an error), StreamOut and Complete (stage -> coordinator),
-// AbortRequest and AbortAck, Register, Welcome, Peers and StageStatus (membership). docs/wire-protocol.md has them byte
-// by byte.
+// -> stage: a payload, a chunk of a stream, its end, an error), Gathered, StreamOut and Complete (stage ->
+// coordinator), AbortRequest and AbortAck, Register, Welcome, Peers and StageStatus (membership). docs/wire-protocol.md
+// has them byte by byte.
 //
 // Field numbers in the visit() functions are the wire format: append only.
 // Thread safety: values; a message belongs to whoever holds it.
@@ -272,13 +272,14 @@ struct StageStatus {
   int32_t page_size = 0;
   uint64_t weight_version = 0;
   std::vector<Metric> metrics;
-  uint32_t replica = 0;  // which one of several equal stages, from 0
+  uint32_t replica = 0;      // which one of several equal stages, from 0
+  uint64_t peers_epoch = 0;  // of the last table of Peers that it has; 0: none
 
   template <typename V>
   void visit(V&& v) {
     v(1, stage), v(2, incarnation), v(3, state), v(4, message), v(5, progress), v(6, steps), v(7, running);
     v(8, waiting), v(9, pages_total), v(10, pages_free), v(11, pages_cached), v(12, page_size);
-    v(13, weight_version), v(14, metrics), v(15, replica);
+    v(13, weight_version), v(14, metrics), v(15, replica), v(16, peers_epoch);
   }
 };
 
@@ -297,6 +298,6 @@ struct AdminReply {
 // The position in this list is the type number on the wire: append only.
 using Message =
     std::variant<TokenizedRequest, AbortRequest, TokenBatch, TextBatch, StageStatus, AdminRequest, AdminReply, Submit,
-                 DataReady, DataAck, StreamOut, Complete, AbortAck, Shutdown, Register, Welcome, Peers>;
+                 DataReady, DataAck, StreamOut, Complete, AbortAck, Shutdown, Register, Welcome, Peers, Gathered>;
 
 }  // namespace millrace::wire

@@ -98,6 +98,7 @@ std::vector<std::pair<std::string, Message>> samples() {
       {"complete", completed()},
       {"complete_failure", failed()},
       {"abort_ack", AbortAck{.id = ReqId{~uint64_t{0}}, .from = kEncoder}},
+      {"gathered", Gathered{.id = ReqId{9}, .from = kEncoder, .sources = {"thinker", "mm_aggregate"}}},
       {"shutdown", Shutdown{.from = kCoordinator, .grace_ms = 5000}},
       {"register", Register{.self = sample_peer(), .reply_to = "tcp://127.0.0.1:5000", .spec_hash = ~uint64_t{0}}},
       {"welcome", welcome()},
@@ -283,6 +284,23 @@ TEST(PipelineCodec, NamesOfStages) {
       "4: 65 elements; wanted at most 64", StatusCode::kTooLarge);
   refused<AbortAck>(
       {.from = kEncoder}, [](AbortAck& m) { m.from.stage.clear(); }, "from.stage is \"\"");
+  refused<Gathered>(
+      {.from = kEncoder}, [](Gathered& m) { m.from.stage.clear(); }, "from.stage is \"\"");
+  refused<Gathered>(
+      {.from = kEncoder},
+      [](Gathered& m) {
+        m.sources = {"a", "/b"};
+      },
+      "a source is \"/b\"");
+  refused<Gathered>(
+      {.from = kEncoder},
+      [](Gathered& m) {
+        m.sources = {"a", "a"};
+      },
+      "\"a\" is named twice");
+  refused<Gathered>(
+      {.from = kEncoder}, [](Gathered& m) { m.sources.assign(kMaxSources + 1, "a"); },
+      "3: 65 elements; wanted at most 64", StatusCode::kTooLarge);
   refused<StreamOut>(
       sample_stream_out(), [](StreamOut& m) { m.from.stage.clear(); }, "from.stage is \"\"");
   refused<Shutdown>(

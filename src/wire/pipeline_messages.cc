@@ -7,7 +7,7 @@
 namespace millrace::wire {
 namespace {
 
-Status check_name(const char* field, const std::string& name) {
+Status check_name(std::string_view field, const std::string& name) {
   if (is_stage_name(name)) return ok_status();
   return invalid_argument("{} is \"{}\"; wanted 1 to {} letters, digits, '-' or '_'", field,
                           utf8_repair(name.substr(0, kMaxStageNameBytes)), kMaxStageNameBytes);
@@ -36,12 +36,13 @@ Status check_failure(const char* field, const std::optional<Failure>& failure) {
   return invalid_argument("{} has the code 0 (ok); wanted an error's", field);
 }
 
-Status check_terminals(const std::vector<std::string>& names) {
+// Of stages, each once; `what` one of them is.
+Status check_names(const char* what, const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i) {
-    RETURN_IF_ERROR(check_name("a terminal", names[i]));
+    RETURN_IF_ERROR(check_name(fmt::format("a {}", what), names[i]));
     const auto end = names.begin() + static_cast<std::ptrdiff_t>(i);
     if (std::find(names.begin(), end, names[i]) != end) {
-      return invalid_argument("terminal \"{}\" is named twice; wanted once", names[i]);
+      return invalid_argument("{} \"{}\" is named twice; wanted once", what, names[i]);
     }
   }
   return ok_status();
@@ -115,7 +116,7 @@ Status validate(const Payload& payload) {
 
 Status validate(const Submit& m) {
   RETURN_IF_ERROR(check_origin(m.from, true));
-  RETURN_IF_ERROR(check_terminals(m.terminals));
+  RETURN_IF_ERROR(check_names("terminal", m.terminals));
   return validate(m.payload).with_prefix("payload");
 }
 
@@ -133,7 +134,7 @@ Status validate(const DataReady& m) {
   RETURN_IF_ERROR(check("failure", m.failure.has_value(), failure));
   RETURN_IF_ERROR(check_origin(m.from, false));
   RETURN_IF_ERROR(check_name("to", m.to));
-  RETURN_IF_ERROR(check_terminals(m.terminals));
+  RETURN_IF_ERROR(check_names("terminal", m.terminals));
   RETURN_IF_ERROR(check_failure("failure", m.failure));
   return m.payload ? validate(*m.payload).with_prefix("payload") : ok_status();
 }
@@ -159,6 +160,11 @@ Status validate(const Complete& m) {
 }
 
 Status validate(const AbortAck& m) { return check_origin(m.from, false); }
+
+Status validate(const Gathered& m) {
+  RETURN_IF_ERROR(check_origin(m.from, false));
+  return check_names("source", m.sources);
+}
 
 Status validate(const Shutdown& m) {
   RETURN_IF_ERROR(check_origin(m.from, true));

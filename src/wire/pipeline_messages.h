@@ -172,6 +172,19 @@ struct Complete {
   }
 };
 
+// stage -> coordinator: nothing more of these stages is needed here for the request: their payloads and streams are
+// here, or the result is. Each list has all of the one before. What only they could send may be lost now.
+struct Gathered {
+  ReqId id;
+  Origin from;
+  std::vector<std::string> sources;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, from), v(3, sources, kMaxSources);
+  }
+};
+
 // A stage of a pipeline let go of everything it had of an aborted request.
 struct AbortAck {
   ReqId id;
@@ -278,6 +291,7 @@ Status validate(const DataAck& message);
 Status validate(const StreamOut& message);
 Status validate(const Complete& message);
 Status validate(const AbortAck& message);
+Status validate(const Gathered& message);
 Status validate(const Shutdown& message);
 Status validate(const Register& message);
 Status validate(const Welcome& message);

@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 4, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 5, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -74,7 +74,7 @@ FRAMES = {
     "admin_request": frame(5, {1: 3, 2: 1, 3: "/tmp/x", 4: 2500}),
     "admin_reply": frame(6, {1: 3, 2: "scheduler", 3: 0, 4: "done"}),
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
-                              14: [{1: "num_retractions_total", 2: 4.0}], 15: 2}),
+                              14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000}),
     "text_batch": frame(3, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}]}),
     "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000}),
     "data_ready_payload": frame(8, {1: 9, 2: ORIGIN, 3: "aggregate", 4: 0, 5: None, 6: PAYLOAD, 7: None, 8: ["decode"], 9: 1500}),
@@ -91,6 +91,7 @@ FRAMES = {
     "register": frame(14, {1: PEER, 2: "tcp://127.0.0.1:5000", 3: 18446744073709551615}),
     "welcome": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: None, 5: 1500}),
     "welcome_refused": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: {1: 3, 2: "spec 1; wanted 2"}, 5: 0}),
+    "gathered": frame(17, {1: 9, 2: ORIGIN, 3: ["thinker", "mm_aggregate"]}),
     "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
 }
 # Frames that are not written so, but must be read: fields in another order.

@@ -152,6 +152,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
   void beat(const std::string& stage, uint32_t replica = 0, uint64_t incarnation = 1,
             wire::StageState state = wire::StageState::kReady) {
     wire::StageStatus status{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica};
+    status.peers_epoch = knows_epoch.value_or(core->members().epoch());
     core->handle(status, now);
   }
   void everybody_joins() {
@@ -212,6 +213,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
   Library library;
   HandPayloads payloads;
   std::map<std::string, std::shared_ptr<StageBox>> boxes;
+  std::optional<uint64_t> knows_epoch;  // that stages say in their heartbeats; empty: the present one
   std::vector<ReqId> hints;
   std::vector<std::pair<std::string, std::string>> lost_seats;
   std::unique_ptr<Coordinator> core;

@@ -124,13 +124,23 @@ void StageLoop::expire() {
   }
 }
 
+namespace {
+
+// The receiver has said that it has all of it.
+bool is_settled(const loop::LoopRequest& request, const loop::OutEdge& edge) {
+  const bool acknowledged = edge.acked == edge.sent && edge.payload_sent == edge.payload_acked;
+  return request.resulted && edge.queue.empty() && acknowledged;
+}
+
+}  // namespace
+
 // A new table: requests that are bound to a replica that is gone fail now.
 void StageLoop::watch_peers() {
   for (const auto& [id, request] : requests_) {
     if (request->phase != Request::Phase::kLive) continue;
     std::string lost;
     for (const auto& [target, edge] : request->out) {
-      if (!edge.to) continue;
+      if (!edge.to || is_settled(*request, edge)) continue;
       if (book_.standing(target, edge.to->replica, edge.to->incarnation) == loop::Standing::kGone) lost = target;
     }
     for (const auto& [from, stream] : request->in) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "stages/stage_graph.h"
 #include "stages/stage_loop.h"
 
 namespace millrace {
@@ -22,6 +23,10 @@ Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, c
     if (spec.name == stage) config.spec = spec, config.stalled_ms = spec.stalled_ms, found = true;
   }
   if (!found) return error(StatusCode::kNotFound, "no stage '{}' in the pipeline", stage);
+  const StageGraph graph(stages, entry);
+  for (const auto* targets : {&config.spec.next, &config.spec.stream_to}) {
+    for (const std::string& target : *targets) config.reaches[target] = graph.terminals_of(target);
+  }
   config.entry = stage == entry;
   config.self.stage = stage;
   return config;

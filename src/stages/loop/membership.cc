@@ -63,6 +63,7 @@ void StageLoop::on(wire::Peers&& message) {
   }
   if (!book_.update(message)) return;  // the same again, or an older one
   watch_peers();
+  next_say_ms_ = now_ms_;  // the coordinator waits for the table's number before it relies on what is in it
   retry_ms_ = std::min(retry_ms_, now_ms_);
   unpark();
 }
@@ -168,6 +169,7 @@ wire::StageStatus StageLoop::status() const {
   status.stage = config_.self.stage;
   status.replica = config_.self.replica;
   status.incarnation = config_.self.incarnation;
+  status.peers_epoch = book_.epoch();
   status.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady;
   if (stalled) status.message = fmt::format("the worker has been in one call for {} ms", busy_ms);
   status.progress = 1;

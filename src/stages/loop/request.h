@@ -82,8 +82,9 @@ struct LoopRequest {
   std::map<std::string, InPayload> payloads;  // by source
   std::optional<std::vector<std::string>> expected;
   int fetching_payloads = 0;
-  bool started = false;   // the payload is whole and on its way to the worker
-  bool resulted = false;  // the worker has no more to say
+  bool started = false;      // the payload is whole and on its way to the worker
+  bool resulted = false;     // the worker has no more to say
+  std::size_t gathered = 0;  // sources of which the coordinator was told that they have sent all
   std::map<std::string, InStream> in;
 
   InWorker in_worker = InWorker::kUntouched;

@@ -28,6 +28,15 @@ bool window_is_full(const OutEdge& edge, const OutItem& item) {
 
 }  // namespace
 
+// What goes to a stage from which no terminal of the request can be reached is of no use to anybody.
+bool StageLoop::wanted(const Request& request, const std::string& target) const {
+  const auto known = config_.reaches.find(target);
+  if (known == config_.reaches.end() || request.terminals.empty()) return true;
+  return std::any_of(request.terminals.begin(), request.terminals.end(), [&known](const std::string& terminal) {
+    return std::find(known->second.begin(), known->second.end(), terminal) != known->second.end();
+  });
+}
+
 void StageLoop::queue(Request& request, const std::string& target, OutItem item) {
   OutEdge& edge = request.out[target];
   edge.target = target;

@@ -8,6 +8,14 @@ namespace millrace {
 
 using loop::InStream;
 
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
 // The stream that a message belongs to. nullptr: the request has failed.
 InStream* StageLoop::stream_of(Request& request, const wire::DataReady& message) {
   const loop::EdgeEnd source{message.from.replica, message.from.incarnation};
@@ -65,6 +73,30 @@ void StageLoop::on_stream_end(Request& request, wire::DataReady& message) {
   watch_early(request);
 }
 
+// Whether nothing more of this stage is needed here. A stream that the spec has and that has not begun may still come:
+// its sender knows whether.
+bool StageLoop::has_all_of(const Request& request, const std::string& source) const {
+  if (request.resulted) return true;
+  if (contains(config_.payload_from, source) && !request.started) return false;
+  if (!contains(config_.stream_from, source)) return true;
+  const auto stream = request.in.find(source);
+  return stream != request.in.end() && stream->second.total && stream->second.held.empty();
+}
+
+// Said when the list has grown: at most once for each source.
+void StageLoop::watch_gathered(Request& request) {
+  if (request.phase != Request::Phase::kLive) return;
+  wire::Gathered message{.id = request.id, .from = origin()};
+  for (const auto* sources : {&config_.payload_from, &config_.stream_from}) {
+    for (const std::string& source : *sources) {
+      if (!contains(message.sources, source) && has_all_of(request, source)) message.sources.push_back(source);
+    }
+  }
+  if (message.sources.size() == request.gathered) return;
+  request.gathered = message.sources.size();
+  notify(std::move(message));
+}
+
 // A stream has begun, the worker must not see it before its payload, and no payload is on its way.
 bool StageLoop::is_too_early(const Request& request) const {
   if (config_.spec.can_accept_stream_before_payload || request.started || request.resulted) return false;
@@ -84,6 +116,7 @@ void StageLoop::deliver(Request& request) {
     if (request.phase != Request::Phase::kLive) return;
     deliver(request, from, stream);
   }
+  watch_gathered(request);
 }
 
 // All that is here and whose turn it is. What a worker with a result does not want any more counts as taken.

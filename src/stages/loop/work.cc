@@ -124,6 +124,7 @@ void StageLoop::on_chunk(Request& request, WorkNews& news) {
   for (const std::string& target : active) {
     if (!news.to_all && target != news.target) continue;
     any = true;
+    if (!wanted(request, target)) continue;
     queue(request, target, {.kind = loop::OutItem::Kind::kChunk, .lifted = *lifted, .size_bytes = size_bytes});
     if (request.phase != Request::Phase::kLive) return;
   }
@@ -138,12 +139,15 @@ void StageLoop::on_result(Request& request, Value result) {
   if (!targets.ok()) return fail(request, targets.status());
   request.resulted = true;
   drop_from_worker(request);
+  watch_gathered(request);
   const std::vector<std::string> streams = request.stream_targets.value_or(config_.spec.stream_to);
   for (const std::string& target : streams) {
+    if (!wanted(request, target)) continue;
     queue(request, target, {.kind = loop::OutItem::Kind::kDone});
     if (request.phase != Request::Phase::kLive) return;
   }
   for (const std::string& target : *targets) {
+    if (!wanted(request, target)) continue;
     Result<Lifted> lifted = project(target, result);
     if (!lifted.ok()) return fail(request, lifted.status().with_prefix(fmt::format("the result for '{}'", target)));
     const std::size_t size_bytes = size_of(*lifted);
