@@ -18,8 +18,10 @@ uint64_t first_seed = 1, last_seed = 1000;
 
 void say(const ClusterReport& r, uint64_t seed) {
   fmt::print(
-      "seed {}: {} completed, {} failed, {} aborted, {} refused; {} kills, {} pauses, {} cuts, {} delays; {} ms\n",
-      seed, r.completed, r.failed, r.aborted, r.refused, r.kills, r.pauses, r.cuts, r.delays, r.virtual_ms);
+      "seed {}: {} completed, {} failed, {} aborted, {} refused; {} kills, {} pauses, {} cuts, {} delays, "
+      "{} successions; {} ms\n",
+      seed, r.completed, r.failed, r.aborted, r.refused, r.kills, r.pauses, r.cuts, r.delays, r.successions,
+      r.virtual_ms);
 }
 
 TEST(Cluster, EveryWorldEndsWell) {
@@ -31,6 +33,7 @@ TEST(Cluster, EveryWorldEndsWell) {
     bad += one.faults.empty() ? 0 : 1;
     all.completed += one.completed, all.failed += one.failed, all.aborted += one.aborted, all.refused += one.refused;
     all.kills += one.kills, all.pauses += one.pauses, all.cuts += one.cuts, all.delays += one.delays;
+    all.successions += one.successions;
     all.fenced += one.fenced, all.repeated += one.repeated, all.late += one.late;
     all.virtual_ms += one.virtual_ms;
   }
@@ -40,6 +43,7 @@ TEST(Cluster, EveryWorldEndsWell) {
   // The worlds are worth looking at: all kinds of ends come, and often.
   EXPECT_GT(all.completed, all.failed);
   for (const int often : {all.failed, all.aborted, all.refused, all.kills, all.pauses, all.cuts}) EXPECT_GT(often, 200);
+  EXPECT_GT(all.successions, 50);
   EXPECT_GT(all.fenced, 50u);
   EXPECT_GT(all.repeated, 50u);
   EXPECT_GT(all.late, 50u);

@@ -75,7 +75,7 @@ class Run {
     look_at_books();
     ClusterReport& report = world_.report;
     const CoordinatorBooks books = world_.boss->books();
-    report.fenced = books.fenced, report.repeated = books.repeated, report.late = books.late;
+    report.fenced += books.fenced, report.repeated += books.repeated, report.late += books.late;
     report.virtual_ms = world_.now;
     for (const auto& caller : callers_) judge(*caller);
     return report;
@@ -115,6 +115,7 @@ class Run {
     Dice& dice = world_.dice;
     const std::size_t who = static_cast<std::size_t>(dice.range(0, static_cast<int64_t>(world_.nodes.size()) - 1));
     StageNode& node = *world_.nodes[who];
+    if (dice.chance(0.05)) return coordinator_dies();
     switch (dice.range(0, 4)) {
       case 0:
         ++world_.report.kills;
@@ -134,6 +135,18 @@ class Run {
         return world_.delay(node, dice.range(1500, 3500));
       default:
         node.slow_ms = dice.range(0, 800);
+    }
+  }
+
+  // With it its clients' connections; what the stages still have of their requests is nobody's.
+  void coordinator_dies() {
+    ++world_.report.successions;
+    world_.replace_boss();
+    for (auto& caller : callers_) {
+      if (caller->ends > 0) continue;
+      caller->ends = 1;
+      caller->state = RequestState::kFailed;
+      caller->status = Status(StatusCode::kUnavailable, "the coordinator died");
     }
   }
 

@@ -3,7 +3,7 @@
 // and accidents, all from one seed. The same seed gives the same run.
 //
 // run_cluster() submits requests while messages are lost, doubled, late and out of order, nodes are killed, paused and
-// cut off, clients abort and do not read; then it lets the world heal, asks a few more requests, which must succeed,
+// cut off, the coordinator dies and another takes its place, clients abort and do not read; then it lets the world heal, asks a few more requests, which must succeed,
 // and compares: one end for each request; what succeeded has exactly the bytes that evaluate() gives, chunk by chunk;
 // every book is back to zero.
 //
@@ -38,7 +38,7 @@ struct ClusterOptions {
 struct ClusterReport {
   std::vector<std::string> faults;  // what is wrong; empty: all is well
   int completed = 0, failed = 0, aborted = 0, refused = 0;
-  int kills = 0, pauses = 0, cuts = 0, delays = 0;
+  int kills = 0, pauses = 0, cuts = 0, delays = 0, successions = 0;
   uint64_t fenced = 0, repeated = 0, late = 0;
   uint64_t hash = 0;  // of all ends, in order: equal for equal seeds
   int64_t virtual_ms = 0;

@@ -56,13 +56,7 @@ World::World(const ClusterOptions& o)
   bad_relay.mapped = !tight && dice.chance(0.5);
   set_weather(false);
 
-  boss_relay = std::move(network.make_relay(relay_options)).value();
-  boss_inbox = std::move(bus.inbox(kBoss)).value();
-  const loop::Relays relays = {{"sim", boss_relay}};
-  real_payloads = std::make_unique<RelayPayloads>(peer_of(kBoss, "", 0), relays, "auto", [] {});
-  if (options.sabotage == Sabotage::kDropCleanup) payloads = std::make_unique<ForgetfulPayloads>(*real_payloads);
-  CoordinatorOptions boss_options{.session = o.seed + 1, .max_client_chunks = 16};
-  boss = std::make_unique<Coordinator>(spec, library, boss_options, *this, payloads ? *payloads : *real_payloads, 0);
+  make_boss();
   for (const StageSpec& stage : spec.stages) {
     for (uint32_t replica = 0; replica < static_cast<uint32_t>(stage.replicas); ++replica) {
       auto& node = nodes.emplace_back(std::make_unique<StageNode>());
@@ -75,13 +69,41 @@ World::World(const ClusterOptions& o)
   }
 }
 
+void World::make_boss() {
+  boss_relay = std::move(network.make_relay(relay_options)).value();
+  boss_inbox = std::move(bus.inbox(kBoss)).value();
+  const loop::Relays relays = {{"sim", boss_relay}};
+  const wire::Peer self = peer_of(kBoss, kBossStage, 0);
+  real_payloads = std::make_unique<RelayPayloads>(self, relays, "auto", [] {});
+  payloads.reset();
+  if (options.sabotage == Sabotage::kDropCleanup) payloads = std::make_unique<ForgetfulPayloads>(*real_payloads);
+  // A session is drawn at random, as the seeds are not.
+  CoordinatorOptions boss_options{.session = mix_bits(options.seed + ++sessions_), .self = self};
+  boss_options.max_client_chunks = 16;
+  boss = std::make_unique<Coordinator>(spec, library, boss_options, *this, payloads ? *payloads : *real_payloads, now);
+}
+
+void World::replace_boss() {
+  tell("the coordinator dies");
+  const CoordinatorBooks books = boss->books();
+  report.fenced += books.fenced, report.repeated += books.repeated, report.late += books.late;
+  boss.reset();
+  payloads.reset();
+  real_payloads.reset();
+  boss_inbox.reset();
+  bus.kill(kBoss);
+  network.kill(boss_relay->address());
+  boss_relay->close();
+  make_boss();
+}
+
 World::~World() {
   for (auto& node : nodes) node->loop.reset();
 }
 
 wire::Peer World::peer_of(const std::string& name, const std::string& stage, uint32_t replica) const {
   wire::Peer peer{.stage = stage, .replica = replica, .endpoint = name, .host = "h", .boot = "b", .pid = 1};
-  if (stage.empty()) peer.relays = {{.relay = "sim", .address = {boss_relay->address()}}};
+  if (stage == kBossStage) peer.relays = {{.relay = "sim", .address = {boss_relay->address()}}};
   return peer;
 }
 
@@ -129,7 +151,7 @@ void World::start(StageNode& node) {
   config.self.incarnation = node.incarnation;
   config.reply_to = node.name;
   config.spec_hash = spec.hash();
-  config.coordinator = peer_of(kBoss, "", 0);
+  config.coordinator = peer_of(kBoss, kBossStage, 0);
   StageLoopDoors doors;
   doors.coordinator = sabotaged(bus.outbox(node.name, kBoss), options.sabotage);
   doors.connect = [this, name = node.name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {

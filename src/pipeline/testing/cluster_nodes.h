@@ -36,6 +36,7 @@ class Dice {
 };
 
 inline const std::string kBoss = "coordinator";
+inline const std::string kBossStage = "front";  // as the table of peers names it
 
 struct StageNode {
   std::string name;  // on the bus; also its endpoint
@@ -70,6 +71,8 @@ class World : public CoordinatorDoors {
   void delay(StageNode& node, int64_t ms);
   void cut(std::size_t a, std::size_t b, bool heal);  // indexes of nodes; nodes.size(): the coordinator
   void heal_all();
+  // The coordinator dies and another one begins; the stages outlive it.
+  void replace_boss();
   // To the next moment at which something happens, `until_ms` at the latest.
   void step(int64_t until_ms);
   void run_until(int64_t ms) {
@@ -104,11 +107,13 @@ class World : public CoordinatorDoors {
  private:
   void run_node(StageNode& node);
   void run_boss();
+  void make_boss();
   int64_t next_moment(int64_t until_ms) const;
   StageNode* find(const std::string& name);
   wire::Peer peer_of(const std::string& name, const std::string& stage, uint32_t replica) const;
 
   int64_t boss_tick_ms_ = 0;
+  uint64_t sessions_ = 0;
 };
 
 // An outbox that does to some messages what the sabotage says.
