@@ -109,7 +109,7 @@ Status Coordinator::prepare(LiveRequest& request, const Value& inputs, StageSet 
 // The entry stage is told, or it is tried again with the next tick.
 void Coordinator::try_start(ReqId id, int64_t now_ms) {
   LiveRequest* request = find(id);
-  if (request == nullptr || request->state != RequestState::kPending) return;
+  if (request == nullptr || request->state != RequestState::kPending || !senders_know(*request)) return;
   std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
   const Status sent = send(seat_of(id, graph_.entry()), request->submit);
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;

@@ -2,9 +2,10 @@
 // terminals say to the request's sink. It is where "one request, one end" is kept against the world: a stage that dies
 // or fails ends its requests here, a deadline ends them here, and news of an ended request is ignored.
 //
-// States: pending (the entry stage cannot take it yet) -> running -> completed | failed | aborted. Ended ones are
-// forgotten; what stays for a while is an open abort, until every stage that may hold the request has acknowledged it
-// or is lost. The hint bus only makes aborts faster: the acknowledgement is the truth.
+// States: pending (the entry stage cannot take it yet, or a stage has not heard of another's loss yet) -> running ->
+// completed | failed | aborted. Ended ones are forgotten; what stays for a while is an open abort, until every stage
+// that may hold the request has acknowledged it or is lost. The hint bus only makes aborts faster: the acknowledgement
+// is the truth.
 //
 // Which replica serves a request at each stage is a pure function of its id (stages/loop/replica_choice.h), so the
 // coordinator draws ids until all of a request's seats serve. A lost seat costs the requests that still depend on it:
@@ -132,11 +133,8 @@ class Coordinator {
   Status may_submit(StageSet terminals);
   Result<StageSet> terminals_of(const Value& inputs, const SubmitOptions& options) const;
   std::string who_is_missing(StageSet terminals) const;
-  std::string who_has_not_heard(StageSet among) const;
   bool any_serves(std::size_t stage) const;
-  bool any_pair_knows(std::size_t from, std::size_t to) const;
-  bool may_sit(std::size_t seat) const;
-  bool knows_of_loss(std::size_t sender, std::size_t receiver) const;
+  bool senders_know(const LiveRequest& request) const;
   bool fits(ReqId id, StageSet may) const;
   Result<ReqId> draw_id(StageSet terminals);
 

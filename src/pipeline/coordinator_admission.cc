@@ -51,66 +51,27 @@ bool Coordinator::any_serves(std::size_t stage) const {
   return std::any_of(seats, seats + stages_[stage].replicas, [](const SeatView& seat) { return seat.serves(); });
 }
 
-// A sender whose table of peers still has a lost one as it was would speak to the dead, and nobody would hear of it.
-bool Coordinator::knows_of_loss(std::size_t sender, std::size_t receiver) const {
-  const SeatView &from = members_.seats()[sender], &to = members_.seats()[receiver];
-  return !from.up || from.status.peers_epoch >= to.lost_epoch;
-}
-
 // Empty: a request with these terminals can begin. A stage that a rule may leave out is not waited for: a request that
 // turns out to need it fails then, or finds it back.
 std::string Coordinator::who_is_missing(StageSet terminals) const {
-  const StageSet must = graph_.must_have(terminals), may = graph_.may_need(terminals);
+  const StageSet must = graph_.must_have(terminals);
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     const SeatView& first = members_.seats()[stages_[stage].first_seat];
     if ((must & stage_bit(stage)) != 0 && !any_serves(stage)) return members_.why_not_serving(first);
   }
-  return who_has_not_heard(may);
-}
-
-// Of a loss, among these stages. Where no two replicas of an edge's ends fit, no id does, and none need be drawn.
-std::string Coordinator::who_has_not_heard(StageSet among) const {
-  for (std::size_t from = 0; from < stages_.size(); ++from) {
-    for (std::size_t to = 0; to < stages_.size(); ++to) {
-      const bool edge = (graph_.senders(to) & stage_bit(from)) != 0;
-      const StageSet both = stage_bit(from) | stage_bit(to);
-      if (!edge || (among & both) != both || any_pair_knows(from, to)) continue;
-      return fmt::format("'{}' has not heard yet that '{}' was lost", spec_.stages[from].name, spec_.stages[to].name);
-    }
-  }
   return "";
 }
 
-bool Coordinator::any_pair_knows(std::size_t from, std::size_t to) const {
-  const StagePlace &senders = stages_[from], &receivers = stages_[to];
-  for (std::size_t a = 0; a < senders.replicas; ++a) {
-    for (std::size_t b = 0; b < receivers.replicas; ++b) {
-      const std::size_t sender = senders.first_seat + a, receiver = receivers.first_seat + b;
-      if (may_sit(sender) && may_sit(receiver) && knows_of_loss(sender, receiver)) return true;
-    }
-  }
-  return false;
-}
-
 // A replica that does not serve may be a request's only where none of its stage does.
-bool Coordinator::may_sit(std::size_t seat) const {
-  return members_.seats()[seat].serves() || !any_serves(stage_of_seat_[seat]);
-}
-
 bool Coordinator::fits(ReqId id, StageSet may) const {
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     if ((may & stage_bit(stage)) == 0) continue;
-    const std::size_t seat = seat_of(id, stage);
-    if (!may_sit(seat)) return false;
-    for (std::size_t sender = 0; sender < stages_.size(); ++sender) {
-      const bool edge = (graph_.senders(stage) & may & stage_bit(sender)) != 0;
-      if (edge && !knows_of_loss(seat_of(id, sender), seat)) return false;
-    }
+    if (!members_.seats()[seat_of(id, stage)].serves() && any_serves(stage)) return false;
   }
   return true;
 }
 
-// The next id that fits. Where every stage has one replica, the first one does, or who_is_missing() had said no.
+// The next id that fits. Where every stage has one replica, the first one does.
 Result<ReqId> Coordinator::draw_id(StageSet terminals) {
   const StageSet may = graph_.may_need(terminals);
   for (int i = 0; i < kMaxIdTries; ++i) {
@@ -118,6 +79,21 @@ Result<ReqId> Coordinator::draw_id(StageSet terminals) {
     if (fits(id, may)) return id;
   }
   return error(StatusCode::kUnavailable, "too few replicas serve: none of {} ids fits them", kMaxIdTries);
+}
+
+// A sender whose table of peers still has a lost one as it was would speak to the dead, and nobody would hear of it.
+bool Coordinator::senders_know(const LiveRequest& request) const {
+  const StageSet may = graph_.may_need(request.open);
+  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+    if ((may & stage_bit(stage)) == 0) continue;
+    const uint64_t lost_epoch = members_.seats()[seat_of(request.id, stage)].lost_epoch;
+    for (std::size_t sender = 0; lost_epoch > 0 && sender < stages_.size(); ++sender) {
+      if ((graph_.senders(stage) & may & stage_bit(sender)) == 0) continue;
+      const SeatView& from = members_.seats()[seat_of(request.id, sender)];
+      if (from.up && from.status.peers_epoch < lost_epoch) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace millrace

@@ -145,13 +145,13 @@ void Coordinator::acknowledged(ReqId id, std::size_t seat) {
 
 // ---- health
 
-// Empty: ready, which takes one replica of every stage, and that they know of each other.
+// Empty: ready, which takes one replica of every stage.
 std::string Coordinator::why_not_ready() const {
   if (draining_) return "shutting down";
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     if (!any_serves(stage)) return members_.why_not_serving(members_.seats()[stages_[stage].first_seat]);
   }
-  return who_has_not_heard(~StageSet{0});
+  return "";
 }
 
 PipelineHealth Coordinator::health() const {

@@ -504,6 +504,22 @@ def test_a_stage_may_take_its_time_where_its_file_says_so(tmp_path):
     assert found.returncode == 2 and "unknown key 'stalled_s'; did you mean 'stalled_ms'?" in found.stderr, found.stderr
 
 
+@processes_only
+def test_a_stage_that_stalls_fails_its_requests_within_two_seconds(tmp_path):
+    path = tmp_path / "stuck.yaml"
+    path.write_text(FANIN.read_text().replace("    worker: toy.encode_image\n    args: {", "    worker: toy.encode_image\n    args: {sleep_ms: 60000, "))
+    image, text = CASES[4], CASES[0]
+    with Server("--pipeline", str(path), model=None) as server:
+        pid = server.children()["image_encoder"]
+        begun = time.monotonic()
+        status, _, body = run(server, image["inputs"])
+        seconds = time.monotonic() - begun
+        assert status == 503 and "image_encoder" in body["error"]["message"] and "one call" in body["error"]["message"], body
+        assert SANITIZED or seconds < 2.5, seconds  # 2 s, and what a busy machine takes
+        check(server, text)  # needs no encoder
+        wait_until(lambda: server.children().get("image_encoder") not in (None, pid) and server.ready(), 60, "restart")
+
+
 def test_draw_makes_a_picture(tmp_path):
     svg, dot = tmp_path / "p.svg", tmp_path / "p.dot"
     assert command("pipeline", "draw", str(FANIN), "-o", str(svg)).returncode == 0
