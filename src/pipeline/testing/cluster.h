@@ -3,9 +3,9 @@
 // and accidents, all from one seed. The same seed gives the same run.
 //
 // run_cluster() submits requests while messages are lost, doubled, late and out of order, nodes are killed, paused and
-// cut off, the coordinator dies and another takes its place, clients abort and do not read; then it lets the world heal, asks a few more requests, which must succeed,
-// and compares: one end for each request; what succeeded has exactly the bytes that evaluate() gives, chunk by chunk;
-// every book is back to zero.
+// cut off, the coordinator dies and another takes its place, clients abort and do not read; then it lets the world
+// heal, asks a few more requests, which must succeed, and compares: one end for each request; what succeeded has
+// exactly the bytes that evaluate() gives, chunk by chunk; every book is back to zero.
 //
 // For tests only. Thread safety: runs of their own on as many threads as one likes.
 #pragma once
