@@ -58,8 +58,8 @@ int run_pipeline_stage(const StageOptions& options) {
   const std::string name = options.process.empty() ? "stage" : options.process;
   log_init(name, log_level_of(options.model.log_level));
   trace::name_process(name);
-  const sigset_t signals = block_stop_signals();
   const bool child = options.parent != 0;
+  const sigset_t signals = child ? block_child_stop_signal() : block_stop_signals();
   if (child && !become_child(options.parent).ok()) return 1;
   const Status status = run_seats(options, signals);
   if (child && !options.run_dir.empty() && !parent_alive(options.parent)) RunDir::remove(options.run_dir);

@@ -1,6 +1,5 @@
 // The child processes of `serve` where all of a text pipeline is on one host: their stages speak ipc, and the
 // supervisor tells who lives.
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +9,7 @@
 #include "app/backend.h"
 #include "app/commands.h"
 #include "app/model_text.h"
+#include "app/signals.h"
 #include "base/trace.h"
 #include "control/zmq_mailbox.h"
 #include "pipeline/run_dir.h"
@@ -21,7 +21,7 @@ namespace millrace {
 namespace {
 
 constexpr int kStopGraceMs = 2500;  // from the request to stop to the end by force
-constexpr int kWatchMs = 100;       // how late the death of the parent may be noticed where its signal was missed
+constexpr int kWatchMs = 100;
 
 // One stage of this process: "scheduler:1" or "detokenizer".
 Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, const std::string& seat, ZmqContext& zmq) {
@@ -66,13 +66,9 @@ void run_all(Stages& stages) {
 // Turns SIGTERM, or the parent's death, into request_stop(). SIGTERM is blocked in every thread and waited for here.
 class StopWatch {
  public:
-  StopWatch(Stages& stages, pid_t parent, std::string run_dir) : run_dir_(std::move(run_dir)) {
-    thread_ = std::thread([this, &stages, parent] {
-      sigset_t set;
-      sigemptyset(&set);
-      sigaddset(&set, SIGTERM);
-      const timespec pause{0, kWatchMs * 1'000'000};
-      while (!done_.load() && ::sigtimedwait(&set, nullptr, &pause) != SIGTERM && parent_alive(parent)) {
+  StopWatch(Stages& stages, pid_t parent, std::string run_dir, const sigset_t& signals) : run_dir_(std::move(run_dir)) {
+    thread_ = std::thread([this, &stages, parent, signals] {
+      while (!done_.load() && !stop_signal(signals) && parent_alive(parent)) {
       }
       request_stop(stages);
       // Loading a large model, or a batch that takes long, does not look at the request: leave it behind.
@@ -96,13 +92,6 @@ class StopWatch {
   std::thread thread_;
 };
 
-void block_sigterm() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-}
-
 }  // namespace
 
 int run_stage(const StageOptions& options) {
@@ -113,7 +102,7 @@ int run_stage(const StageOptions& options) {
   }
   log_init(options.process, log_level_of(options.model.log_level));
   trace::name_process(options.process);
-  block_sigterm();
+  const sigset_t signals = block_child_stop_signal();
   if (!become_child(options.parent).ok()) return 1;
   int exit_code = 0;
   {
@@ -127,7 +116,7 @@ int run_stage(const StageOptions& options) {
       }
       stages.push_back(std::move(stage).value());
     }
-    StopWatch watch(stages, options.parent, options.run_dir);
+    StopWatch watch(stages, options.parent, options.run_dir, signals);
     run_all(stages);
     for (const auto& stage : stages) {
       const auto* scheduler = dynamic_cast<const SchedulerStage*>(stage.get());

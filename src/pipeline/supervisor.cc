@@ -31,7 +31,17 @@ std::string describe(int wait_status) {
   return fmt::format("exit code {}", WEXITSTATUS(wait_status));
 }
 
-// Starts this very program again. The child begins with no blocked signals, whatever this thread blocks.
+// What a terminal sends to its whole process group: the parent decides what comes of it.
+sigset_t terminal_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
+  return set;
+}
+
+// Starts this very program again. Whatever this thread blocks, the child begins with a terminal's signals blocked and
+// no others: one that comes before become_child() ignores them must not end it.
 Result<pid_t> spawn_self(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   std::string program = "millrace";
@@ -40,9 +50,8 @@ Result<pid_t> spawn_self(const std::vector<std::string>& arguments) {
   argv.push_back(nullptr);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
+  const sigset_t blocked = terminal_signals();
+  posix_spawnattr_setsigmask(&attributes, &blocked);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   // No socket of a client may live on in a child: it would keep the connection open after this process closed it.
   posix_spawn_file_actions_t actions;
@@ -154,6 +163,9 @@ void Supervisor::end_all() {
 
 Status become_child(pid_t parent) {
   ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGHUP, SIG_IGN);
+  const sigset_t ignored = terminal_signals();  // no longer blocked: Linux keeps a blocked one for who waits for it
+  ::pthread_sigmask(SIG_UNBLOCK, &ignored, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (!parent_alive(parent)) return Status(StatusCode::kUnavailable, "the parent process is gone");
   return ok_status();

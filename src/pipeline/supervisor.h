@@ -79,8 +79,8 @@ class Supervisor {
   std::atomic<int> grace_ms_{0};
 };
 
-// What a child calls first: SIGTERM when `parent` dies, SIGINT ignored (Ctrl-C reaches the whole process group, and the
-// parent decides). kUnavailable when the parent is dead already.
+// What a child calls first: SIGTERM when `parent` dies; SIGINT and SIGHUP ignored (a terminal sends them to the whole
+// process group, and the parent decides). kUnavailable when the parent is dead already.
 Status become_child(pid_t parent);
 // False once the parent is gone.
 bool parent_alive(pid_t parent);

@@ -169,6 +169,16 @@ TEST_F(SupervisorTest, ADeadChildIsNoticedAndStartedAgain) {
   EXPECT_FALSE(is_dead(other));
 }
 
+TEST_F(SupervisorTest, WhatATerminalSendsToItsGroupDoesNotEndAChild) {
+  start({child("a", "sleep")});
+  const pid_t pid = wait_for_pid("a");
+  for (const int signal : {SIGINT, SIGHUP}) {
+    ASSERT_EQ(::kill(pid, signal), 0);
+    EXPECT_FALSE(eventually([&] { return is_dead(pid); }, 100)) << signal;
+  }
+  EXPECT_EQ(events("a").size(), 1u);
+}
+
 TEST_F(SupervisorTest, PausesGrow) {
   start({child("a", "exit3")});
   ASSERT_TRUE(eventually([&] { return events("a").size() >= 7; }));

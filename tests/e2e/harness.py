@@ -17,6 +17,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = pathlib.Path(os.environ.get("MILLRACE_MODEL", ROOT / "models" / "demo"))
 START_TIMEOUT_S = 60
+# A shell's background job begins with SIGINT ignored, and the servers that it starts would honour that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 HEARTBEAT_S = 0.25  # how old the news of a stage may be
 STORIES = ROOT.parent / "shared" / "models" / "stories15M"  # larger, but not in the repository
 URL = re.compile(r"(?:serves (?P<model>\S+)|runs the pipeline '\S+') at http://(?P<host>[\d.]+):(?P<port>\d+)")
@@ -36,9 +39,10 @@ def placement():
 
 class Server:
     """One running server. stdout and stderr are kept; `tmp` is its private TMPDIR, so that leftovers show. `where`: the
-    host of two_hosts.py that it runs on, and whose client it is asked by; None: this one."""
+    host of two_hosts.py that it runs on, and whose client it is asked by; None: this one. `deaf`: who reads its output
+    leaves at the line that says where it serves."""
 
-    def __init__(self, *arguments, model=DEMO, env=None, wait=True, where=None):
+    def __init__(self, *arguments, model=DEMO, env=None, wait=True, where=None, deaf=False):
         self.tmp = tempfile.TemporaryDirectory(prefix="e2e-")
         self.where = where
         command = [*(where.prefix if where else []), program(), "serve", *(["--model", str(model)] if model else []), *arguments]
@@ -49,6 +53,7 @@ class Server:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             env={**os.environ, "TMPDIR": self.tmp.name, **(env or {})}, start_new_session=True)
         self.lines = []
+        self.deaf = deaf
         self.url_found = threading.Event()
         self.host = self.port = self.model = None
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -63,7 +68,11 @@ class Server:
             found = URL.search(line)
             if found:
                 self.model, self.host, self.port = found["model"], found["host"], int(found["port"])
+                if self.deaf:
+                    self.process.stdout.close()
                 self.url_found.set()
+                if self.deaf:
+                    return
         self.url_found.set()
 
     def output(self):
