@@ -1,5 +1,6 @@
 // The millrace program: parses the command line and runs one subcommand.
 #include <malloc.h>
+#include <signal.h>
 
 #include <CLI/CLI.hpp>
 
@@ -72,6 +73,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitBadInput;
   }
+  // A server outlives whoever reads what it says; a command that prints ends with its reader, as in any pipe.
+  if (*serve_command || *stage_command) ::signal(SIGPIPE, SIG_IGN);
   if (*serve_command) return run_serve(serve);
   if (*stage_command) return run_stage(stage);
   if (*chat_command) return run_chat(chat);

@@ -1,5 +1,6 @@
 """How processes end, and what they start with: signals to a whole process group, closed pipes, calls that never return, environments."""
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DEMO, SANITIZED, Joined, Server, alive, free_port, placement, program, wait_until
+from harness import DEMO, SANITIZED, Joined, Server, alive, placement, program, wait_until
 from test_pipeline import CASES, FANIN, RUN, check, control_port, run
 
 processes_only = pytest.mark.skipif(placement() != "processes", reason="it is about child processes")
@@ -81,3 +82,24 @@ def test_nohup_is_honoured(paced):
         time.sleep(0.5)
         check(server, CASES[0])
         assert server.stop() == 0
+
+
+# ---- nobody reads what is logged
+
+
+@pytest.mark.parametrize("kind", ["text", "pipeline"])
+def test_a_server_outlives_who_reads_its_log(paced, kind):
+    with Server(*([] if kind == "text" else ["--pipeline", str(paced)]), model=DEMO if kind == "text" else None, deaf=True) as server:
+        victim = "scheduler" if kind == "text" else "thinker"
+        if placement() == "processes":  # its death is logged
+            pid = server.children()[victim]
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: server.children().get(victim) not in (None, pid), 20, "restart")
+        wait_until(server.ready, 30, "200 from /ready")
+        if kind == "text":
+            assert server.chat("Tell me a story.", max_tokens=4)
+        else:
+            check(server, CASES[0])
+        server.process.send_signal(signal.SIGINT)  # which is told
+        assert server.process.wait(20) == 0
+        assert server.leftovers() == []
