@@ -45,6 +45,8 @@ class Backend {
   // True once the model turned out to be unusable: its error was printed, and nothing will ever be served.
   bool failed() const { return failed_.load(); }
   Front& front() { return *front_; }
+  // The folder of this instance; empty: it has none.
+  std::string run_dir() const { return run_dir_ ? run_dir_->path() : ""; }
   // What a person should start elsewhere; empty: nothing.
   std::string awaited_hosts() const;
 

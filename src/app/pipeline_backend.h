@@ -39,6 +39,7 @@ class PipelineBackend : public PipelineEngine {
   void stop();
   // A stage's process cannot work with what it was given: its error was printed, and nothing will ever be served.
   bool failed() const { return failed_.load(); }
+  const std::string& run_dir() const { return run_dir_->path(); }  // of this instance
   // What a person should start elsewhere; empty: nothing.
   std::string awaited_hosts() const;
 

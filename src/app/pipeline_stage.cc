@@ -5,6 +5,7 @@
 
 #include "app/backend.h"
 #include "app/commands.h"
+#include "app/end_watch.h"
 #include "app/library.h"
 #include "app/pipeline_host.h"
 #include "app/signals.h"
@@ -19,17 +20,18 @@ namespace millrace {
 namespace {
 
 // Until somebody wants the end. OK: an end that was asked for.
-Status run_host(PipelineHost& host, const StageOptions& options, const sigset_t& signals) {
+Status run_host(PipelineHost& host, const StageOptions& options, const sigset_t& signals, EndWatch& end) {
   host.start();
   const bool child = options.parent != 0;
   while (!host.ended() && !stop_signal(signals) && (!child || parent_alive(options.parent))) {
   }
   const bool by_itself = host.ended();
+  end.begin(kStopGraceMs);
   host.stop();
   return by_itself ? host.status() : ok_status();
 }
 
-Status run_seats(const StageOptions& options, const sigset_t& signals) {
+Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch& end) {
   const Library library = make_library();
   ASSIGN_OR_RETURN(PipelineSpec spec, load_pipeline(options.pipeline, library));
   const bool child = options.parent != 0;
@@ -39,7 +41,7 @@ Status run_seats(const StageOptions& options, const sigset_t& signals) {
   if (!child && !place.over_hosts()) {
     return invalid_argument("{}: no stage has a host; wanted one that says where else stages run", options.pipeline);
   }
-  if (is_text_pipeline(spec)) return run_text_host(spec, options, place, signals);
+  if (is_text_pipeline(spec)) return run_text_host(spec, options, place, signals, end);
   ASSIGN_OR_RETURN(const auto seats, parse_seats(options.seats, spec));
   const uint64_t incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
   ZmqContext zmq;
@@ -49,7 +51,7 @@ Status run_seats(const StageOptions& options, const sigset_t& signals) {
                 seats.size(), spec.name.c_str());
     std::fflush(stdout);
   }
-  return run_host(*host, options, signals);
+  return run_host(*host, options, signals, end);
 }
 
 }  // namespace
@@ -61,8 +63,15 @@ int run_pipeline_stage(const StageOptions& options) {
   const bool child = options.parent != 0;
   const sigset_t signals = child ? block_child_stop_signal() : block_stop_signals();
   if (child && !become_child(options.parent).ok()) return 1;
-  const Status status = run_seats(options, signals);
-  if (child && !options.run_dir.empty() && !parent_alive(options.parent)) RunDir::remove(options.run_dir);
+  const auto last_act = [&options, child] {
+    if (child && !options.run_dir.empty() && !parent_alive(options.parent)) RunDir::remove(options.run_dir);
+  };
+  Status status;
+  {
+    EndWatch end = child ? EndWatch(last_act) : EndWatch(signals, last_act);
+    status = run_seats(options, signals, end);
+  }
+  last_act();
   if (status.ok()) return 0;
   print_error(status);
   const bool bad_input = status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ||

@@ -9,6 +9,7 @@
 #include "api/routes.h"
 #include "app/backend.h"
 #include "app/commands.h"
+#include "app/end_watch.h"
 #include "app/library.h"
 #include "app/pipeline_backend.h"
 #include "app/progress.h"
@@ -64,7 +65,7 @@ void print_banner(const std::string& url, const ServeOptions& options, const Mod
 }
 
 // Lets what runs go on, up to the limit or a second signal, while everything new gets a 503.
-void drain(const ServeOptions& options, Front& front, http::Server& server, const sigset_t& signals) {
+void drain(const ServeOptions& options, Front& front, http::Server& server, const sigset_t& signals, EndWatch& end) {
   front.drain();
   if (const std::size_t live = front.live_requests(); live > 0) {
     std::fprintf(stderr, "millrace: stopping when %zu %s done, after %d s at most; Ctrl-C again stops at once\n", live,
@@ -75,6 +76,7 @@ void drain(const ServeOptions& options, Front& front, http::Server& server, cons
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
   while (front.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
+  end.begin(kServerGraceMs);
   front.wait_idle(0);
   server.drain(kLastWordsMs);
   server.stop();
@@ -136,9 +138,12 @@ int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& s
   if (Status status = validate(options); !status.ok()) return print_error(status), kExitBadInput;
   auto side = load_text_side(options);
   if (!side.ok()) return print_error(side.status()), kExitBadInput;
+  std::string run_dir;
+  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
   auto backend = Backend::make(options, *side, spec, std::move(plan).value());
   if (!backend.ok()) return print_error(backend.status()), start_error(backend.status());
 
+  run_dir = (*backend)->run_dir();
   http::Server server(server_options(options));
   api::ApiContext context{server, (*backend)->front(), kVersion, options_json(options)};
   api::add_routes(context);
@@ -146,7 +151,8 @@ int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& s
   (*backend)->start();
   print_awaited((*backend)->awaited_hosts());
   const int exit_code = wait_for_the_end(**backend, options, server.url(), signals);
-  if (exit_code == 0) drain(options, (*backend)->front(), server, signals);
+  if (exit_code == 0) drain(options, (*backend)->front(), server, signals, end);
+  end.begin(kServerGraceMs, exit_code);
   server.stop();
   (*backend)->stop();
   return exit_code;
@@ -154,13 +160,19 @@ int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& s
 
 // At a signal, what is running may end within the limit, or until a second one.
 int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_t& signals) {
+  std::string run_dir;
+  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
   auto backend = PipelineBackend::make(std::move(spec), options.pipeline, options.placement == "single",
                                        options.model.log_level, options.profile_dir);
   if (!backend.ok()) return print_error(backend.status()), kExitBadInput;
+  run_dir = (*backend)->run_dir();
   http::Server server(server_options(options));
   api::PipelineContext context{server, **backend, kVersion};
   api::add_pipeline_routes(context);
-  if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
+  if (Status status = server.start(); !status.ok()) {
+    end.begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
+    return print_error(status), kExitBadInput;
+  }
   (*backend)->start();
   print_awaited((*backend)->awaited_hosts());
   int exit_code = 0;
@@ -180,6 +192,7 @@ int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
   while (exit_code == 0 && (*backend)->live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
+  end.begin(kServerGraceMs, exit_code == 0 ? 1 : exit_code);
   (*backend)->stop();
   server.drain(kLastWordsMs);
   server.stop();

@@ -8,6 +8,7 @@
 
 #include "app/backend.h"
 #include "app/commands.h"
+#include "app/end_watch.h"
 #include "app/model_text.h"
 #include "app/signals.h"
 #include "base/trace.h"
@@ -19,9 +20,6 @@
 
 namespace millrace {
 namespace {
-
-constexpr int kStopGraceMs = 2500;  // from the request to stop to the end by force
-constexpr int kWatchMs = 100;
 
 // One stage of this process: "scheduler:1" or "detokenizer".
 Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, const std::string& seat, ZmqContext& zmq) {
@@ -44,41 +42,34 @@ Result<std::unique_ptr<Stage>> make_stage(const StageOptions& o, const std::stri
 
 using Stages = std::vector<std::unique_ptr<Stage>>;
 
-void request_stop(Stages& stages) {
+void request_stop(Stages& stages, EndWatch& end) {
   for (auto& stage : stages) stage->request_stop();
+  end.begin(kStopGraceMs);
 }
 
 // Each on its own thread, the first on this one. When one ends, so do all: the supervisor starts the whole process
 // again.
-void run_all(Stages& stages) {
+void run_all(Stages& stages, EndWatch& end) {
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < stages.size(); ++i) {
-    threads.emplace_back([&stages, i] {
+    threads.emplace_back([&stages, &end, i] {
       stages[i]->run();
-      request_stop(stages);
+      request_stop(stages, end);
     });
   }
   stages[0]->run();
-  request_stop(stages);
+  request_stop(stages, end);
   for (std::thread& thread : threads) thread.join();
 }
 
 // Turns SIGTERM, or the parent's death, into request_stop(). SIGTERM is blocked in every thread and waited for here.
 class StopWatch {
  public:
-  StopWatch(Stages& stages, pid_t parent, std::string run_dir, const sigset_t& signals) : run_dir_(std::move(run_dir)) {
-    thread_ = std::thread([this, &stages, parent, signals] {
+  StopWatch(Stages& stages, pid_t parent, const sigset_t& signals, EndWatch& end) {
+    thread_ = std::thread([this, &stages, parent, signals, &end] {
       while (!done_.load() && !stop_signal(signals) && parent_alive(parent)) {
       }
-      request_stop(stages);
-      // Loading a large model, or a batch that takes long, does not look at the request: leave it behind.
-      for (int waited_ms = 0; !done_.load(); waited_ms += kWatchMs) {
-        if (waited_ms >= kStopGraceMs) {
-          if (!parent_alive(parent)) RunDir::remove(run_dir_);
-          ::_exit(1);
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(kWatchMs));
-      }
+      if (!done_.load()) request_stop(stages, end);
     });
   }
   ~StopWatch() {
@@ -87,7 +78,6 @@ class StopWatch {
   }
 
  private:
-  const std::string run_dir_;
   std::atomic<bool> done_{false};
   std::thread thread_;
 };
@@ -104,8 +94,13 @@ int run_stage(const StageOptions& options) {
   trace::name_process(options.process);
   const sigset_t signals = block_child_stop_signal();
   if (!become_child(options.parent).ok()) return 1;
+  // A parent that was killed could not remove its folder.
+  const auto last_act = [&options] {
+    if (!parent_alive(options.parent)) RunDir::remove(options.run_dir);
+  };
   int exit_code = 0;
   {
+    EndWatch end(last_act);
     ZmqContext zmq;
     Stages stages;
     for (const std::string& seat : options.seats) {
@@ -116,8 +111,8 @@ int run_stage(const StageOptions& options) {
       }
       stages.push_back(std::move(stage).value());
     }
-    StopWatch watch(stages, options.parent, options.run_dir, signals);
-    run_all(stages);
+    StopWatch watch(stages, options.parent, signals, end);
+    run_all(stages, end);
     for (const auto& stage : stages) {
       const auto* scheduler = dynamic_cast<const SchedulerStage*>(stage.get());
       if (exit_code != 0 || scheduler == nullptr || scheduler->load_status().ok()) continue;
@@ -125,8 +120,7 @@ int run_stage(const StageOptions& options) {
       exit_code = kExitBadInput;
     }
   }
-  // A parent that was killed could not remove its folder.
-  if (!parent_alive(options.parent)) RunDir::remove(options.run_dir);
+  last_act();
   return exit_code;
 }
 

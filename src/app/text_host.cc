@@ -1,9 +1,9 @@
 #include "app/text_host.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <thread>
+#include <utility>
 
 #include "app/backend.h"
 #include "app/commands.h"
@@ -15,7 +15,6 @@
 namespace millrace {
 namespace {
 
-constexpr int kStopGraceMs = 2500;    // from a signal to the end by force: loading a model does not look at it
 constexpr int64_t kStillMs = 10'000;  // between two words about stages that do not end
 
 // Each scheduler of a child has the share of one of all; those of a process that joined divide what that one has.
@@ -54,22 +53,22 @@ Result<std::vector<const TextSeat*>> find_seats(PipelineSpec spec, const TextPla
   return out;
 }
 
-// Waits for the end of all threads; by force when a signal came, or a second one.
-void end_all(TextHost& host, const sigset_t& signals, bool wanted) {
+// Waits for the end of all threads, which a signal may hurry. True: the process is to end, now at the latest.
+bool end_all(TextHost& host, const sigset_t& signals, bool wanted, EndWatch& end) {
   host.request_stop();
-  int64_t force_ms = wanted ? monotonic_ms() + kStopGraceMs : INT64_MAX;
   int64_t word_ms = monotonic_ms() + kStillMs;
-  while (!host.finished()) {
-    if (stop_signal(signals)) force_ms = std::min(force_ms, monotonic_ms() + kStopGraceMs);
-    if (monotonic_ms() >= force_ms) {
-      LOG_WARNING("the stages did not end in time, and are left behind");
-      std::fflush(nullptr);
-      ::_exit(1);
+  for (bool begun = false; !host.finished();) {
+    if (wanted && !std::exchange(begun, true)) end.begin(kStopGraceMs);
+    if (begun) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(kSignalTickMs));  // the signals are the watch's now
+      continue;
     }
+    wanted = stop_signal(signals);
     if (monotonic_ms() < word_ms) continue;
     word_ms += kStillMs;
     LOG_WARNING("waits for its stages to end, before it joins again");
   }
+  return wanted;
 }
 
 struct Outcome {
@@ -157,7 +156,7 @@ bool TextHost::finished() const {
 }
 
 Status run_text_host(const PipelineSpec& spec, const StageOptions& options, const PipelinePlace& place,
-                     const sigset_t& signals) {
+                     const sigset_t& signals, EndWatch& end) {
   const bool child = options.parent != 0;
   if (options.model.model.empty()) {
     return invalid_argument("--model is missing; wanted this host's copy of the model that the leader serves");
@@ -183,8 +182,8 @@ Status run_text_host(const PipelineSpec& spec, const StageOptions& options, cons
     ASSIGN_OR_RETURN(auto host, TextHost::make(plan, seats, options, side, identity.packed(), incarnation, place, zmq));
     host->start();
     const Outcome outcome = wait_for_end(*host, options, signals);
-    end_all(*host, signals, !outcome.again);
-    if (!outcome.again) return outcome.status;
+    const bool over = end_all(*host, signals, !outcome.again, end);
+    if (over) return outcome.again ? ok_status() : outcome.status;
     LOG_WARNING("joins again: {}", outcome.status.message());
     incarnation = std::max(incarnation + 1, incarnation_of_now());  // newer than of who took the place meanwhile
   }

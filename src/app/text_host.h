@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/end_watch.h"
 #include "app/options.h"
 #include "app/pipeline_host.h"
 #include "app/signals.h"
@@ -40,6 +41,6 @@ class TextHost {
 // Runs them until somebody wants the end. OK: an end that was asked for. A child (options.parent is set) ends where its
 // incarnation does; a process that joined goes on with another.
 Status run_text_host(const PipelineSpec& spec, const StageOptions& options, const PipelinePlace& place,
-                     const sigset_t& signals);
+                     const sigset_t& signals, EndWatch& end);
 
 }  // namespace millrace

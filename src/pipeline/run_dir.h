@@ -27,7 +27,7 @@ class RunDir {
   static std::string ipc_endpoint(const std::string& run_dir, const std::string& name) {
     return "ipc://" + run_dir + "/" + name + ".sock";
   }
-  // For a child whose parent was killed.
+  // For a child whose parent was killed, and for an end by force. Nothing happens for an empty path.
   static void remove(const std::string& path);
 
  private:

@@ -103,3 +103,71 @@ def test_a_server_outlives_who_reads_its_log(paced, kind):
         server.process.send_signal(signal.SIGINT)  # which is told
         assert server.process.wait(20) == 0
         assert server.leftovers() == []
+
+
+# ---- calls that do not return
+
+
+@contextlib.contextmanager
+def busy(server):
+    """A request whose stage does not return from its call."""
+    answers = []
+
+    def ask():
+        with contextlib.suppress(OSError, http.client.HTTPException):  # a server that is killed says nothing
+            answers.append(run(server, {"text": "x"}))
+
+    client = threading.Thread(target=ask, daemon=True)
+    client.start()
+    wait_until(lambda: server.stage("stuck")["running"] == 1, 10, "running request")
+    yield answers
+    client.join(10)
+
+
+@processes_only
+def test_killing_the_parent_ends_a_stage_in_the_middle_of_a_call(stuck):
+    with Server("--pipeline", str(stuck), model=None) as server:
+        with busy(server):
+            children = server.children()
+            os.kill(server.process.pid, signal.SIGKILL)
+            begun = time.monotonic()
+            wait_until(lambda: not any(alive(pid) for pid in children.values()), GRACE_S + SLACK_S, "end of the children")
+            assert time.monotonic() - begun > 1
+        wait_until(lambda: server.leftovers() == [], 3, "removal of the run folder")
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["as placed", "front"])
+def test_a_server_ends_in_the_middle_of_a_call(stuck, single):
+    if single:
+        stuck.write_text(STUCK.replace("worker:", "process: front\n    worker:").replace("{name: first, process: front\n    worker", "{name: first, worker"))
+    with Server("--pipeline", str(stuck), "--drain-timeout-s", "1", model=None) as server, busy(server) as answers:
+        children = server.children()
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(1 + SERVER_GRACE_S + SLACK_S)
+        assert answers and answers[0][0] == 503  # told before the end by force
+        wait_until(lambda: not any(alive(pid) for pid in children.values()), 5, "end of the children")
+        assert server.leftovers() == []
+
+
+def test_signals_again_and_again_end_a_server_at_once(stuck):
+    with Server("--pipeline", str(stuck), "--placement", "single", model=None) as server, busy(server):
+        begun = time.monotonic()
+        for _ in range(3):  # the first drains, the second ends the draining, the third everything
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        assert server.process.wait(SLACK_S) == 1
+        assert time.monotonic() - begun < SLACK_S
+        assert server.leftovers() == []
+
+
+def test_a_joined_process_ends_in_the_middle_of_a_call(stuck):
+    port = control_port()
+    stuck.write_text(STUCK.replace("name: stuck\n", f'name: stuck\ncontrol: "tcp://127.0.0.1:{port}"\n', 1).replace("terminal: true", "terminal: true\n    host: far"))
+    with Server("--pipeline", str(stuck), "--drain-timeout-s", "1", model=None, wait=False) as server:
+        with Joined(stuck, "stuck", f"127.0.0.1:{port}", model=None) as far:
+            assert server.url_found.wait(30) and server.host, server.output()
+            with busy(server):
+                far.process.send_signal(signal.SIGTERM)
+                assert far.end(GRACE_S + SLACK_S) == 1
+                server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
