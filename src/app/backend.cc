@@ -201,8 +201,13 @@ void Backend::make_front(std::unique_ptr<Inbox> inbox) {
 }
 
 ChildSpec Backend::child(const std::string& process) {
-  return {process,
-          [this, process](uint64_t incarnation) { return stage_arguments(child_options(process, incarnation)); }};
+  std::vector<std::string> stages;
+  for (const TextSeat& seat : plan_.seats_of(process)) stages.push_back(seat.stage);
+  return {.name = process,
+          .arguments = [this,
+                        process](uint64_t incarnation) { return stage_arguments(child_options(process, incarnation)); },
+          .env = spec_.env_of(stages),
+          .env_defaults = spec_.env_defaults};
 }
 
 StageOptions Backend::child_options(const std::string& process, uint64_t incarnation) const {

@@ -114,22 +114,25 @@ std::vector<PipelineSeat> PipelineBackend::seats_of(const std::string& process) 
 }
 
 ChildSpec PipelineBackend::child(const std::string& process) {
-  return {process, [this, process](uint64_t incarnation) {
-            std::vector<std::string> out = {"stage", process, "--pipeline", file_, "--run-dir", run_dir_->path()};
-            const auto add = [&out](const char* name, const std::string& value) {
-              out.push_back(name);
-              out.push_back(value);
-            };
-            add("--incarnation", std::to_string(incarnation));
-            add("--parent", std::to_string(::getpid()));
-            add("--log-level", log_level_);
-            if (!spec_.control.empty()) add("--join", spec_.control);
-            if (!spec_.key_file.empty()) add("--key-file", spec_.key_file);
-            for (const PipelineSeat& seat : seats_of(process)) {
-              add("--seat", fmt::format("{}:{}", seat.stage, seat.replica));
-            }
-            return out;
-          }};
+  std::vector<std::string> stages;
+  for (const PipelineSeat& seat : seats_of(process)) stages.push_back(seat.stage);
+  const auto arguments = [this, process](uint64_t incarnation) {
+    std::vector<std::string> out = {"stage", process, "--pipeline", file_, "--run-dir", run_dir_->path()};
+    const auto add = [&out](const char* name, const std::string& value) {
+      out.push_back(name);
+      out.push_back(value);
+    };
+    add("--incarnation", std::to_string(incarnation));
+    add("--parent", std::to_string(::getpid()));
+    add("--log-level", log_level_);
+    if (!spec_.control.empty()) add("--join", spec_.control);
+    if (!spec_.key_file.empty()) add("--key-file", spec_.key_file);
+    for (const PipelineSeat& seat : seats_of(process)) {
+      add("--seat", fmt::format("{}:{}", seat.stage, seat.replica));
+    }
+    return out;
+  };
+  return {.name = process, .arguments = arguments, .env = spec_.env_of(stages), .env_defaults = spec_.env_defaults};
 }
 
 void PipelineBackend::child_starts(const std::string& process, uint64_t incarnation) {

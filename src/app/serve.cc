@@ -208,6 +208,9 @@ int run_serve(const ServeOptions& options) {
   trace::name_process("front");
   auto spec = pipeline_of(options);
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
+  if (options.placement == "single") {
+    if (Status status = spec->may_be_single(options.pipeline); !status.ok()) return print_error(status), kExitBadInput;
+  }
   override_hosts(*spec, options.listen, options.key_file);
   if (is_text_pipeline(*spec)) return serve_text(options, *spec, signals);
   return serve_pipeline(options, *spec, signals);

@@ -17,7 +17,6 @@
 
 namespace millrace {
 
-inline constexpr std::string_view kFrontProcess = "front";  // the process that serves HTTP
 inline constexpr std::string_view kGenerateWorker = "text.generate";
 inline constexpr std::string_view kDetokenizeWorker = "text.detokenize";
 

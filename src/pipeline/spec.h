@@ -18,6 +18,7 @@
 namespace millrace {
 
 inline constexpr const char* kCoordinatorStage = "coordinator";  // as a peer; no stage may have this name
+inline constexpr std::string_view kFrontProcess = "front";       // the process that serves HTTP
 inline constexpr std::size_t kMaxSpecBytes = 1u << 20;
 
 struct PipelineSpec {
@@ -34,6 +35,10 @@ struct PipelineSpec {
 
   const StageSpec* find(std::string_view name) const;
   std::vector<std::string> terminals() const;
+  // What the environment of a process with these stages must say: their `env` together.
+  std::map<std::string, std::string> env_of(const std::vector<std::string>& stages) const;
+  // kInvalidArgument, with `file` and line: a stage has an environment, and the server's process is to run it.
+  Status may_be_single(const std::string& file) const;
   // Equal for equal pipelines: who joins must have been started with the same one.
   uint64_t hash() const;
 };

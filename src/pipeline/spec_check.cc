@@ -37,6 +37,7 @@ class Checker {
     }
     known("terminals_rule", 1, "the pipeline", spec_.terminals_rule, library_.terminal_rules);
     processes();
+    environments();
     if (errors_.empty()) graph();
   }
 
@@ -188,6 +189,38 @@ class Checker {
     }
   }
 
+  void variables(int line, const std::string& where, const std::map<std::string, std::string>& env) {
+    for (const auto& [name, value] : env) {
+      const bool fits = !name.empty() && name.find('=') == std::string::npos;
+      if (fits && (name + value).find('\0') == std::string::npos) continue;
+      errors_.add(line, "{} has the variable '{}'; wanted a name without '=', and no byte 0", where,
+                  name.substr(0, wire::kMaxStageNameBytes));
+    }
+  }
+
+  // A process has one environment, which only the server's own children get from here.
+  void environments() {
+    variables(1, "env_defaults of the pipeline", spec_.env_defaults);
+    std::map<std::pair<std::string, std::string>, const StageSpec*> first;  // by process and variable
+    for (const StageSpec& stage : spec_.stages) {
+      variables(stage.line, fmt::format("env of stage '{}'", stage.name), stage.env);
+      if (!stage.env.empty() && stage.process == kFrontProcess) {
+        errors_.add(stage.line, "stage '{}' has env and is in the process '{}', whose environment is the server's",
+                    stage.name, kFrontProcess);
+      }
+      if (!stage.env.empty() && !stage.host.empty()) {
+        errors_.add(stage.line, "stage '{}' has env and runs on host '{}', where who joins sets the environment",
+                    stage.name, stage.host);
+      }
+      for (const auto& [name, value] : stage.env) {
+        const StageSpec& other = *first.emplace(std::pair(stage.process, name), &stage).first->second;
+        if (other.env.at(name) == value) continue;
+        errors_.add(stage.line, "stages '{}' and '{}' share the process '{}', and their env gives '{}' two values",
+                    other.name, stage.name, stage.process, name);
+      }
+    }
+  }
+
   // Depth first over payloads and streams together: a cycle of either would wait for its own credits.
   void graph() {
     std::set<std::string> reached;
@@ -244,6 +277,23 @@ const StageSpec* PipelineSpec::find(std::string_view name) const {
     if (stage.name == name) return &stage;
   }
   return nullptr;
+}
+
+std::map<std::string, std::string> PipelineSpec::env_of(const std::vector<std::string>& names) const {
+  std::map<std::string, std::string> out;
+  for (const std::string& name : names) {
+    if (const StageSpec* stage = find(name)) out.insert(stage->env.begin(), stage->env.end());
+  }
+  return out;
+}
+
+Status PipelineSpec::may_be_single(const std::string& file) const {
+  for (const StageSpec& stage : stages) {
+    if (stage.env.empty()) continue;
+    return invalid_argument("{}:{}: stage '{}' has env, and no process of its own with --placement single", file,
+                            stage.line, stage.name);
+  }
+  return ok_status();
 }
 
 std::vector<std::string> PipelineSpec::terminals() const {

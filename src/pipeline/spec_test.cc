@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
+#include <regex>
 
 #include "stages/stage_loop.h"
 
@@ -176,6 +178,15 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
       {"threads: 2", "threads: -2", "threads of resources of stage 'c' is '-2'"},
       {"worker: sink", "worker: sink\n    host: far",
        "stage 'c' runs on host 'far', which finds this one by the pipeline's control"},
+      {"wait_for_rule: those", "wait_for_rule: those\n    env: {\"a=b\": c}",
+       "p.yaml:12: env of stage 'c' has the variable 'a=b'; wanted a name without '='"},
+      {"name: good", "name: good\nenv_defaults: {\"\": c}",
+       "p.yaml:1: env_defaults of the pipeline has the variable ''"},
+      {"name: good", "name: good\nenv_defaults: {a: \"b\\0c\"}", "p.yaml:1: env_defaults of the pipeline has the"},
+      {"wait_for_rule: those", "wait_for_rule: those\n    process: front\n    env: {a: b}",
+       "p.yaml:12: stage 'c' has env and is in the process 'front', whose environment is the server's"},
+      {"wait_for_rule: those", "wait_for_rule: those\n    host: far\n    env: {a: b}",
+       "p.yaml:12: stage 'c' has env and runs on host 'far', where who joins sets the environment"},
       {"stages:", "stages: 3\nother:", "stages is '3' of 0; wanted a list of 1 to 64 stages"},
       {"name: good", "\tname: good", "p.yaml:1: not YAML"},
   };
@@ -190,6 +201,26 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
     EXPECT_NE(spec.status().message().find(c.wanted), std::string::npos)
         << "wanted: " << c.wanted << "\nseen:   " << spec.status().message();
   }
+}
+
+TEST(PipelineSpec, AProcessHasOneEnvironment) {
+  const std::string yaml = R"(stages:
+  - {name: a, worker: work, next: b, process: p, env: {X: one, Y: two}}
+  - {name: b, worker: work, next: c, process: p, env: {Y: two, Z: "three"}}
+  - {name: c, worker: sink, terminal: true}
+)";
+  const auto spec = parse(yaml);
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  const std::map<std::string, std::string> together = {{"X", "one"}, {"Y", "two"}, {"Z", "three"}};
+  EXPECT_EQ(spec->env_of({"a", "b"}), together);
+  EXPECT_TRUE(spec->env_of({"c"}).empty());
+  EXPECT_EQ(spec->may_be_single("p.yaml").message(),
+            "p.yaml:2: stage 'a' has env, and no process of its own with --placement single");
+  EXPECT_TRUE(parse(kGood)->may_be_single("p.yaml").ok());
+  const auto other = parse(std::regex_replace(yaml, std::regex("two, Z"), "2, Z"));
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.status().message(),
+            "p.yaml:3: stages 'a' and 'b' share the process 'p', and their env gives 'Y' two values");
 }
 
 TEST(PipelineSpec, CyclesAreToldAsAPath) {

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "base/log.h"
 
@@ -40,14 +42,33 @@ sigset_t terminal_signals() {
   return set;
 }
 
+// "NAME=value" of each variable.
+std::vector<std::string> environment_of(const ChildSpec& spec) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!spec.env.contains(std::string(text.substr(0, text.find('='))))) out.emplace_back(text);
+  }
+  for (const auto& [name, value] : spec.env) out.push_back(name + "=" + value);
+  for (const auto& [name, value] : spec.env_defaults) {
+    if (!spec.env.contains(name) && ::getenv(name.c_str()) == nullptr) out.push_back(name + "=" + value);
+  }
+  return out;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
 // Starts this very program again. Whatever this thread blocks, the child begins with a terminal's signals blocked and
 // no others: one that comes before become_child() ignores them must not end it.
-Result<pid_t> spawn_self(const std::vector<std::string>& arguments) {
-  std::vector<char*> argv;
-  std::string program = "millrace";
-  argv.push_back(program.data());
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
+Result<pid_t> spawn_self(const ChildSpec& spec, uint64_t incarnation) {
+  std::vector<std::string> arguments = spec.arguments(incarnation), environment = environment_of(spec);
+  arguments.insert(arguments.begin(), "millrace");
+  const std::vector<char*> argv = pointers_to(arguments), envp = pointers_to(environment);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   const sigset_t blocked = terminal_signals();
@@ -58,7 +79,7 @@ Result<pid_t> spawn_self(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   pid_t pid = -1;
-  const int failure = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  const int failure = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (failure != 0) return internal_error("cannot start a process: {}", std::strerror(failure));
@@ -114,7 +135,7 @@ void Supervisor::launch(Child& child) {
   child.kill.store(false);
   child.started_ms = now_ms();
   events_.starting(child.spec.name, child.incarnation);
-  auto pid = spawn_self(child.spec.arguments(child.incarnation));
+  auto pid = spawn_self(child.spec, child.incarnation);
   if (pid.ok()) {
     child.pid = *pid;
     return;

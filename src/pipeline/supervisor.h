@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +33,10 @@ struct ChildSpec {
   std::string name;  // "scheduler"
   // The arguments after the program's name, for a given incarnation.
   std::function<std::vector<std::string>(uint64_t incarnation)> arguments;
+  // Its environment is this process's, but for these,
+  std::map<std::string, std::string> env = {};
+  // and these, which neither has.
+  std::map<std::string, std::string> env_defaults = {};
 };
 
 struct SupervisorEvents {

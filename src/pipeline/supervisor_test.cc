@@ -63,6 +63,13 @@ int child_main(const std::string& kind, const std::string& file, pid_t parent) {
   if (kind == "abort") ::abort();
   if (kind == "stubborn") ::signal(SIGTERM, SIG_IGN);
   if (!become_child(parent).ok()) return 1;
+  if (kind == "env") {
+    std::ofstream out(file + ".env");
+    for (const char* name : {"SV_SET", "SV_OVER", "SV_OWN", "SV_FREE"}) {
+      const char* value = std::getenv(name);
+      out << (value ? value : "-") << ' ';
+    }
+  }
   write_pid(file);
   for (int i = 0; i < 3000; ++i) ::usleep(10'000);  // half a minute at most, whatever goes wrong
   return 0;
@@ -177,6 +184,21 @@ TEST_F(SupervisorTest, WhatATerminalSendsToItsGroupDoesNotEndAChild) {
     EXPECT_FALSE(eventually([&] { return is_dead(pid); }, 100)) << signal;
   }
   EXPECT_EQ(events("a").size(), 1u);
+}
+
+TEST_F(SupervisorTest, AChildHasItsOwnEnvironmentThenOursThenTheDefaults) {
+  ::setenv("SV_SET", "ours", 1);
+  ::setenv("SV_OVER", "ours", 1);
+  ChildSpec spec = child("a", "env");
+  spec.env = {{"SV_OVER", "own=1"}, {"SV_OWN", "own"}};
+  spec.env_defaults = {{"SV_SET", "default"}, {"SV_OWN", "default"}, {"SV_FREE", "default"}};
+  start({std::move(spec)});
+  wait_for_pid("a");
+  ::unsetenv("SV_SET");
+  ::unsetenv("SV_OVER");
+  std::string seen;
+  std::getline(std::ifstream(file("a") + ".env"), seen);
+  EXPECT_EQ(seen, "ours own=1 own default ");
 }
 
 TEST_F(SupervisorTest, PausesGrow) {
