@@ -74,7 +74,8 @@ Status Backend::open() {
     if (seat.scheduler && seat.here()) RETURN_IF_ERROR(open_scheduler(seat));
   }
   if (children) open_supervisor();
-  front_->on_hung([this](const std::string& stage, const std::string& how) { hangs(stage, how); });
+  front_->on_hung(
+      [this](const std::string& stage, uint64_t incarnation, const auto& how) { hangs(stage, incarnation, how); });
   return ok_status();
 }
 
@@ -89,11 +90,11 @@ void Backend::open_supervisor() {
 }
 
 // Killed where it is a child of ours; another host's is given up, and awaited.
-void Backend::hangs(const std::string& stage, const std::string& how) {
+void Backend::hangs(const std::string& stage, uint64_t incarnation, const std::string& how) {
   const TextSeat* seat = plan_.find(stage);
   if (seat == nullptr) return;
   if (seat->remote()) return leader_->down(*seat, std::nullopt, how);
-  if (supervisor_) supervisor_->kill_hung(seat->process);
+  if (supervisor_) supervisor_->kill_hung(seat->process, place_ ? incarnation >> kIncarnationBits : incarnation);
 }
 
 // ---- over several hosts

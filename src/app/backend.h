@@ -59,7 +59,7 @@ class Backend {
   void open_supervisor();
   void joined(const TextSeat& seat, uint64_t incarnation, const std::shared_ptr<Outbox>& outbox);
   void lost(const TextSeat& seat, const std::string& why);
-  void hangs(const std::string& stage, const std::string& how);
+  void hangs(const std::string& stage, uint64_t incarnation, const std::string& how);
   Status open_scheduler(const TextSeat& seat);
   void make_front(std::unique_ptr<Inbox> inbox);
   ChildSpec child(const std::string& process);

@@ -36,7 +36,8 @@ class PipelineBackend::Doors : public CoordinatorDoors {
     if (!owner_.supervisor_) return;
     for (const auto& [process, seats] : owner_.processes_) {
       for (const PipelineSeat& one : seats) {
-        if (one.stage == seat.stage && one.replica == seat.replica) owner_.supervisor_->kill_hung(process);
+        if (one.stage != seat.stage || one.replica != seat.replica) continue;
+        owner_.supervisor_->kill_hung(process, seat.peer.incarnation >> kIncarnationBits);
       }
     }
   }

@@ -108,9 +108,12 @@ void Supervisor::stop(int grace_ms) {
   if (thread_.joinable()) thread_.join();
 }
 
-void Supervisor::kill_hung(const std::string& name) {
+void Supervisor::kill_hung(const std::string& name, uint64_t incarnation) {
   for (Child& child : children_) {
-    if (child.spec.name == name) child.kill.store(true);
+    if (child.spec.name != name) continue;
+    uint64_t named = child.kill.load();  // the newest that was named: late news must not take its place
+    while (named < incarnation && !child.kill.compare_exchange_weak(named, incarnation)) {
+    }
   }
 }
 
@@ -121,7 +124,7 @@ void Supervisor::run() {
         if (!child.given_up && now_ms() >= child.start_at_ms) launch(child);
         continue;
       }
-      if (child.kill.exchange(false)) ::kill(child.pid, SIGKILL);
+      if (child.kill.exchange(0) == child.incarnation) ::kill(child.pid, SIGKILL);
       int wait_status = 0;
       if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) bury(child, wait_status);
     }
@@ -132,7 +135,6 @@ void Supervisor::run() {
 
 void Supervisor::launch(Child& child) {
   ++child.incarnation;
-  child.kill.store(false);
   child.started_ms = now_ms();
   events_.starting(child.spec.name, child.incarnation);
   auto pid = spawn_self(child.spec, child.incarnation);

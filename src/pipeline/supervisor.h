@@ -54,9 +54,9 @@ class Supervisor {
   ~Supervisor();  // stop(0)
 
   void start();
-  // Kills the child with SIGKILL because it hangs; its death is noticed, and it is started again, as any other. From
-  // any thread. Nothing happens where it does not run.
-  void kill_hung(const std::string& name);
+  // Kills this incarnation of the child with SIGKILL because it hangs; its death is noticed, and it is started again,
+  // as any other. From any thread. Nothing happens where it does not run any more: such news may come late.
+  void kill_hung(const std::string& name, uint64_t incarnation);
   // SIGTERM to all, then SIGKILL to those still there after grace_ms. Idempotent.
   void stop(int grace_ms);
 
@@ -69,7 +69,7 @@ class Supervisor {
     int64_t started_ms = 0;
     int64_t start_at_ms = 0;
     bool given_up = false;
-    std::atomic<bool> kill = false;
+    std::atomic<uint64_t> kill = 0;  // the incarnation that hangs
   };
 
   void run();

@@ -147,8 +147,8 @@ TEST_F(SupervisorTest, AChildThatHangsIsKilledAndStartedAgain) {
   start({child("a", "stubborn"), child("b", "sleep")});
   const pid_t hung = wait_for_pid("a"), other = wait_for_pid("b");
   ASSERT_EQ(::kill(hung, SIGSTOP), 0);  // stands still, and would not look at SIGTERM
-  supervisor_->kill_hung("nobody");
-  supervisor_->kill_hung("a");
+  supervisor_->kill_hung("nobody", 1);
+  supervisor_->kill_hung("a", 1);
   ASSERT_TRUE(eventually([&] { return is_dead(hung) && read_pid(file("a")) != hung; }));
   EXPECT_TRUE(eventually([&] { return events("a").size() >= 3; }));
   EXPECT_EQ(events("a")[1].what, "died killed by signal 9 (KILL)");
@@ -199,6 +199,19 @@ TEST_F(SupervisorTest, AChildHasItsOwnEnvironmentThenOursThenTheDefaults) {
   std::string seen;
   std::getline(std::ifstream(file("a") + ".env"), seen);
   EXPECT_EQ(seen, "ours own=1 own default ");
+}
+
+TEST_F(SupervisorTest, LateNewsOfADeadIncarnationDoNotEndTheNext) {
+  start({child("a", "sleep")});
+  const pid_t first = wait_for_pid("a");
+  fs::remove(file("a"));
+  ASSERT_EQ(::kill(first, SIGKILL), 0);
+  const pid_t second = wait_for_pid("a");
+  supervisor_->kill_hung("a", 1);
+  EXPECT_FALSE(eventually([&] { return is_dead(second); }, 10 * kSupervisePollMs));
+  supervisor_->kill_hung("a", 2);
+  EXPECT_TRUE(eventually([&] { return events("a").size() >= 4; }));
+  EXPECT_EQ(events("a")[3].what, "died killed by signal 9 (KILL)");
 }
 
 TEST_F(SupervisorTest, PausesGrow) {

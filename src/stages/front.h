@@ -65,7 +65,8 @@ class Front : public Engine, public Stage {
   void hear(wire::StageStatus status);
   // Called on the front's thread, once for each incarnation that hangs (FrontOptions::restart_after_s). Set before
   // run().
-  void on_hung(std::function<void(const std::string& stage, const std::string& how)> hung) { hung_ = std::move(hung); }
+  using Hung = std::function<void(const std::string& stage, uint64_t incarnation, const std::string& how)>;
+  void on_hung(Hung hung) { hung_ = std::move(hung); }
   // Nothing new is accepted; what runs goes on.
   void drain() { draining_.store(true); }
   // Waits until no request is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
@@ -155,7 +156,7 @@ class Front : public Engine, public Stage {
   const ModelFacts model_;
   TokenizerStage& tokenizer_;
   std::unique_ptr<Inbox> inbox_;
-  std::function<void(const std::string&, const std::string&)> hung_;
+  Hung hung_;
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> next_id_{1};
 

@@ -140,8 +140,9 @@ TEST_F(FrontReplicasTest, AStalledReplicaGetsNothingNewAndIsReportedOnceWhenItHa
   std::mutex mutex;
   std::vector<std::string> hung;
   start_replicas(ReplicaPolicy::kRoundRobin, 1);
-  front_->on_hung([&](const std::string& stage, const std::string& how) {
+  front_->on_hung([&](const std::string& stage, uint64_t incarnation, const std::string& how) {
     std::lock_guard lock(mutex);
+    EXPECT_EQ(incarnation, kIncarnation);
     hung.push_back(stage + " " + how);
   });
   const auto reports = [&] {

@@ -120,7 +120,12 @@ Health Front::health() const {
 void Front::report_hung() {
   if (options_.restart_after_s <= 0) return;
   const int64_t limit_ms = options_.restart_after_s * 1000, now_ms = monotonic_ms();
-  std::vector<std::pair<std::string, std::string>> hung;
+  struct One {
+    std::string name;
+    uint64_t incarnation;
+    std::string how;
+  };
+  std::vector<One> hung;
   {
     std::lock_guard lock(mutex_);
     for (auto& [name, view] : stages_) {
@@ -130,13 +135,14 @@ void Front::report_hung() {
       const int64_t stalled_ms = stalled ? now_ms - view.since_ms : 0;
       if (std::max(silent_ms, stalled_ms) < limit_ms) continue;
       view.told_hung = true;
-      hung.emplace_back(name, fmt::format("{} for {} s", stalled_ms >= limit_ms ? "stalled" : "silent",
-                                          std::max(silent_ms, stalled_ms) / 1000));
+      hung.push_back({name, view.expected,
+                      fmt::format("{} for {} s", stalled_ms >= limit_ms ? "stalled" : "silent",
+                                  std::max(silent_ms, stalled_ms) / 1000)});
     }
   }
-  for (const auto& [name, how] : hung) {
+  for (const auto& [name, incarnation, how] : hung) {
     LOG_ERROR("the {} hangs: {}", name, how);
-    if (hung_) hung_(name, how);
+    if (hung_) hung_(name, incarnation, how);
   }
 }
 
