@@ -86,7 +86,8 @@ void Backend::open_supervisor() {
       std::move(children),
       SupervisorEvents{.starting = [this](const std::string& process, uint64_t n) { child_starts(process, n); },
                        .died = [this](const std::string& process, const std::string& how) { child_died(process, how); },
-                       .gave_up = [this](const std::string&) { failed_.store(true); }});
+                       .gave_up = [this](const std::string&) { failed_.store(true); },
+                       .had_served = [this](const std::string& process) { return had_served(process); }});
 }
 
 // Killed where it is a child of ours; another host's is given up, and awaited.
@@ -266,6 +267,11 @@ void Backend::child_died(const std::string& process, const std::string& how) {
   }
 }
 
+bool Backend::had_served(const std::string& process) const {
+  const auto seats = plan_.seats_of(process);
+  return std::all_of(seats.begin(), seats.end(), [this](const TextSeat& seat) { return front_->was_ready(seat.name); });
+}
+
 void Backend::start() {
   tokenizer_thread_ = std::thread([this] { tokenizer_.run(); });
   front_thread_ = std::thread([this] { front_->run(); });
@@ -315,6 +321,21 @@ Result<std::unique_ptr<SchedulerStage>> make_scheduler_stage(const ModelOptions&
     stage->publish_events(std::make_unique<KvEventFeed>(std::move(socket), seat.replica));
   }
   return stage;
+}
+
+int exit_code_of(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+      return 0;
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kNotFound:
+    case StatusCode::kTooLarge:
+    case StatusCode::kUnsupported:
+    case StatusCode::kPermissionDenied:
+      return kExitBadInput;
+    default:
+      return 1;
+  }
 }
 
 void print_error(const Status& status) {

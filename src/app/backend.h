@@ -66,6 +66,7 @@ class Backend {
   StageOptions child_options(const std::string& process, uint64_t incarnation) const;
   void child_starts(const std::string& process, uint64_t incarnation);
   void child_died(const std::string& process, const std::string& how);
+  bool had_served(const std::string& process) const;
 
   const ServeOptions options_;
   TextSide& side_;
@@ -98,6 +99,9 @@ Result<std::unique_ptr<SchedulerStage>> make_scheduler_stage(const ModelOptions&
                                                              std::vector<int32_t> eos_token_ids, ZmqContext& zmq,
                                                              std::unique_ptr<Inbox> inbox,
                                                              std::shared_ptr<Outbox> detokenizer, uint64_t incarnation);
+
+// kExitBadInput for what another start will not mend; 1 for what may pass, as a want of memory does.
+int exit_code_of(const Status& status);
 
 // The one line that a user sees when a start fails: "millrace: error: ...".
 void print_error(const Status& status);

@@ -75,8 +75,10 @@ Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions&
                 pages * options.page_size, context);
   }
   if (pages < 1) {
-    return error(StatusCode::kResourceExhausted, "KV memory of {} bytes; wanted at least {} for one page (--kv-gib)",
-                 bytes, kv_page_bytes(config, all, options.page_size, dtype));
+    // A share of what is free now may be more at the next start.
+    return error(options.kv_gib > 0 ? StatusCode::kInvalidArgument : StatusCode::kResourceExhausted,
+                 "KV memory of {} bytes; wanted at least {} for one page (--kv-gib)", bytes,
+                 kv_page_bytes(config, all, options.page_size, dtype));
   }
   return static_cast<int32_t>(pages);
 }
@@ -88,9 +90,8 @@ Result<int32_t> choose_host_page_count(const ModelConfig& config, const ModelOpt
   const auto bytes = static_cast<uint64_t>(options.kv_host_gib * kGiB);
   const int32_t pages = page_count_for(config, all, options.page_size, bytes, dtype);
   if (pages >= 1) return pages;
-  return error(StatusCode::kResourceExhausted,
-               "host memory of {} bytes; wanted at least {} for one page (--kv-host-gib)", bytes,
-               kv_page_bytes(config, all, options.page_size, dtype));
+  return error(StatusCode::kInvalidArgument, "host memory of {} bytes; wanted at least {} for one page (--kv-host-gib)",
+               bytes, kv_page_bytes(config, all, options.page_size, dtype));
 }
 
 Result<std::unique_ptr<Runner>> load_runner(const ModelOptions& options, const LoadProgress& progress) {

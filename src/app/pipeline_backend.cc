@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <random>
 
 #include "app/library.h"
@@ -31,9 +32,12 @@ class PipelineBackend::Doors : public CoordinatorDoors {
     return nullptr;
   }
   void hint_abort(ReqId id) override { aborts_->publish(id); }
-  // One that died is started again anyway; one that hangs is killed for it.
+  // One that died is started again anyway; one that hangs is killed for it. One that says that it failed is about to
+  // end by itself, with an exit code that tells whether another start may help.
   void lost(const SeatView& seat, const std::string&) override {
     if (!owner_.supervisor_) return;
+    owner_.note_ready(seat);
+    if (seat.status.state == wire::StageState::kFailed) return;
     for (const auto& [process, seats] : owner_.processes_) {
       for (const PipelineSeat& one : seats) {
         if (one.stage != seat.stage || one.replica != seat.replica) continue;
@@ -105,7 +109,8 @@ Status PipelineBackend::open(bool single) {
       SupervisorEvents{.starting = [this](const std::string& process, uint64_t n) { child_starts(process, n); },
                        .died = [this](const std::string& process,
                                       const std::string& how) { child_died(process, incarnations_[process], how); },
-                       .gave_up = [this](const std::string&) { failed_.store(true); }});
+                       .gave_up = [this](const std::string&) { failed_.store(true); },
+                       .had_served = [this](const std::string& process) { return had_served(process); }});
   return ok_status();
 }
 
@@ -154,6 +159,21 @@ void PipelineBackend::child_died(const std::string& process, uint64_t incarnatio
       }
     }
   }
+}
+
+void PipelineBackend::note_ready(const SeatView& lost) {
+  const wire::StageState last = lost.status.state;
+  if (last != wire::StageState::kReady && last != wire::StageState::kStalled) return;
+  std::lock_guard lock(ready_mutex_);
+  were_ready_.emplace(lost.stage, lost.replica);
+}
+
+bool PipelineBackend::had_served(const std::string& process) const {
+  const auto seats = seats_of(process);
+  std::lock_guard lock(ready_mutex_);
+  return std::all_of(seats.begin(), seats.end(), [this](const PipelineSeat& seat) {
+    return were_ready_.contains({seat.stage, seat.replica});
+  });
 }
 
 void PipelineBackend::start() {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -57,6 +58,8 @@ class PipelineBackend : public PipelineEngine {
   Status open(bool single);
   void child_starts(const std::string& process, uint64_t incarnation);
   void child_died(const std::string& process, uint64_t incarnation, const std::string& how);
+  void note_ready(const SeatView& lost);
+  bool had_served(const std::string& process) const;
   std::vector<PipelineSeat> seats_of(const std::string& process) const;
   ChildSpec child(const std::string& process);
   Result<std::string> begin_order(wire::AdminAction action);
@@ -78,6 +81,8 @@ class PipelineBackend : public PipelineEngine {
   std::unique_ptr<PipelineHost> here_;
   std::unique_ptr<Supervisor> supervisor_;
   std::thread thread_;
+  mutable std::mutex ready_mutex_;
+  std::set<std::pair<std::string, uint32_t>> were_ready_;  // seats that were lost after they had been ready
   std::mutex writer_mutex_;
   std::thread profile_writer_;  // one at a time, as there is one profile
   std::atomic<bool> failed_{false};

@@ -74,10 +74,7 @@ int run_pipeline_stage(const StageOptions& options) {
   last_act();
   if (status.ok()) return 0;
   print_error(status);
-  const bool bad_input = status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound ||
-                         status.code() == StatusCode::kUnsupported || status.code() == StatusCode::kPermissionDenied ||
-                         (!child && status.code() == StatusCode::kConflict);
-  return bad_input ? kExitBadInput : 1;
+  return !child && status.code() == StatusCode::kConflict ? kExitBadInput : exit_code_of(status);
 }
 
 }  // namespace millrace

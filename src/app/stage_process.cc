@@ -107,7 +107,7 @@ int run_stage(const StageOptions& options) {
       auto stage = make_stage(options, seat, zmq);
       if (!stage.ok()) {
         print_error(stage.status());
-        return stage.status().code() == StatusCode::kInternal ? 1 : kExitBadInput;
+        return exit_code_of(stage.status());
       }
       stages.push_back(std::move(stage).value());
     }
@@ -117,7 +117,7 @@ int run_stage(const StageOptions& options) {
       const auto* scheduler = dynamic_cast<const SchedulerStage*>(stage.get());
       if (exit_code != 0 || scheduler == nullptr || scheduler->load_status().ok()) continue;
       print_error(scheduler->load_status());
-      exit_code = kExitBadInput;
+      exit_code = exit_code_of(scheduler->load_status());
     }
   }
   last_act();

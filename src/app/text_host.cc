@@ -138,8 +138,7 @@ Status TextHost::why(const TextMember& member) const {
   const auto* scheduler = dynamic_cast<const SchedulerStage*>(&member.stage());
   const bool by_itself = member.ended() == TextMember::End::kFailed;
   if (by_itself && scheduler != nullptr && !scheduler->load_status().ok()) {
-    // The model is at fault, and will be at the next start too.
-    return invalid_argument("{}", scheduler->load_status().message());
+    return scheduler->load_status();
   }
   return member.status();
 }

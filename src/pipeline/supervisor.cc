@@ -152,7 +152,8 @@ void Supervisor::bury(Child& child, int wait_status) {
   if (now_ms() - child.started_ms >= kLongLifeMs) child.pause_ms = kRestartPauseMs;
   const std::string how = describe(wait_status);
   events_.died(child.spec.name, how);
-  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput) {
+  const bool bad_input = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput;
+  if (bad_input && !(events_.had_served && events_.had_served(child.spec.name))) {
     child.given_up = true;
     events_.gave_up(child.spec.name);
     return;

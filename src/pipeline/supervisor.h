@@ -2,7 +2,8 @@
 //
 // Each start is a new incarnation with its own number, so that late news of a dead one can be told apart. Children get
 // SIGTERM from the kernel when this process dies by whatever way (see become_child); a child that ends with
-// kExitBadInput cannot work with what it was given, and is not started again.
+// kExitBadInput cannot work with what it was given, and is not started again, unless it could before: what is missing
+// then was there once, and may come back.
 //
 // Owned by app/. One thread of its own does everything, callbacks included; stop() may be called from any other thread.
 #pragma once
@@ -46,6 +47,8 @@ struct SupervisorEvents {
   std::function<void(const std::string& name, const std::string& how)> died;
   // It ended with kExitBadInput and stays down.
   std::function<void(const std::string& name)> gave_up;
+  // Asked when it ended with kExitBadInput: whether any incarnation was ready to serve. Not set: none was.
+  std::function<bool(const std::string& name)> had_served = nullptr;
 };
 
 class Supervisor {

@@ -236,6 +236,21 @@ TEST_F(SupervisorTest, BadInputIsNotTriedAgain) {
   EXPECT_EQ(events("a").size(), 3u);
 }
 
+TEST_F(SupervisorTest, WhoHadServedIsTriedAgain) {
+  const std::string kind = "exit" + std::to_string(kExitBadInput);
+  SupervisorEvents heard{[this](const std::string& name, uint64_t n) { note(name, "starting " + std::to_string(n)); },
+                         [this](const std::string& name, const std::string& how) { note(name, "died " + how); },
+                         [this](const std::string& name) { note(name, "gave up"); }};
+  heard.had_served = [](const std::string& name) { return name == "a"; };
+  supervisor_ =
+      std::make_unique<Supervisor>(std::vector<ChildSpec>{child("a", kind), child("b", kind)}, std::move(heard));
+  supervisor_->start();
+  ASSERT_TRUE(eventually([&] { return events("a").size() >= 5 && events("b").size() == 3; }));
+  EXPECT_EQ(events("a")[1].what, "died exit code 2");
+  EXPECT_EQ(events("a")[4].what, "starting 3");
+  EXPECT_EQ(events("b")[2].what, "gave up");
+}
+
 TEST_F(SupervisorTest, StopAsksFirst) {
   start({child("a", "sleep")});
   const pid_t pid = wait_for_pid("a");

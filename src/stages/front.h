@@ -61,6 +61,8 @@ class Front : public Engine, public Stage {
   void expect_stage(const std::string& stage, uint64_t incarnation);
   // What /ready says of a stage that was never there: why.
   void await_stage(const std::string& stage, const std::string& why);
+  // Any incarnation of the stage was ready to serve.
+  bool was_ready(const std::string& stage) const;
   // A heartbeat that came another way than through the inbox.
   void hear(wire::StageStatus status);
   // Called on the front's thread, once for each incarnation that hangs (FrontOptions::restart_after_s). Set before
@@ -163,6 +165,7 @@ class Front : public Engine, public Stage {
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<ReqId, std::shared_ptr<Entry>> table_;
   std::map<std::string, StageView> stages_;
+  std::set<std::string> were_ready_;  // stages, once and for all
   std::vector<Replica> replicas_;
   ReplicaRouter router_;
   uint64_t next_order_ = 1;

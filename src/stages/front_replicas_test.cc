@@ -168,5 +168,18 @@ TEST_F(FrontReplicasTest, AStalledReplicaGetsNothingNewAndIsReportedOnceWhenItHa
   EXPECT_EQ(hung[0].rfind("scheduler-1 stalled", 0), 0u) << hung[0];
 }
 
+TEST_F(FrontReplicasTest, WhoWasReadyOnceIsKnownWhateverComesAfter) {
+  start_replicas(ReplicaPolicy::kRoundRobin, 1);
+  front_->expect_stage("another", kIncarnation);
+  beat("another", StageState::kLoading, kIncarnation);
+  beat("another", StageState::kReady, kIncarnation + 1);  // of nobody who is expected
+  EXPECT_TRUE(testing::eventually([&] { return front_->was_ready("scheduler-1"); }));
+  front_->stage_down("scheduler-1", "killed");
+  front_->connect_scheduler(second_, kIncarnation + 1, 1);
+  beat("scheduler-1", StageState::kFailed, kIncarnation + 1);
+  EXPECT_TRUE(front_->was_ready("scheduler-1"));
+  EXPECT_FALSE(front_->was_ready("another"));
+}
+
 }  // namespace
 }  // namespace millrace

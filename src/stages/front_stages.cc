@@ -54,7 +54,13 @@ void Front::hear(wire::StageStatus status) {
   const int64_t now_ms = monotonic_ms();
   if (view.heard_ms == 0 || view.status.state != status.state) view.since_ms = now_ms;
   view.heard_ms = now_ms;
+  if (status.state == wire::StageState::kReady) were_ready_.insert(status.stage);
   view.status = std::move(status);
+}
+
+bool Front::was_ready(const std::string& stage) const {
+  std::lock_guard lock(mutex_);
+  return were_ready_.contains(stage);
 }
 
 // With the lock held. Why a stage does not serve; empty: it does.

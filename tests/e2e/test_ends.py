@@ -224,3 +224,56 @@ def test_one_process_has_no_environment_of_a_stages_own(tmp_path, text):
     found = subprocess.run([program(), "serve", "--pipeline", str(path), "--placement", "single", "--port", "0", *([] if text else ["--model", str(DEMO)])],
                            capture_output=True, text=True, timeout=30)
     assert found.returncode == 2 and "env" in found.stderr and "--placement single" in found.stderr, found.stderr
+
+
+# ---- a passing shortage
+
+
+@processes_only
+def test_a_scheduler_that_cannot_load_again_is_tried_again(tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(DEMO, model)
+    weights = model / "model.safetensors"
+    with Server("--dp", "2", model=model) as server:
+        wait_until(lambda: all(server.stage(name)["state"] == "ready" for name in ("scheduler-0", "scheduler-1")), 30, "two schedulers")
+        weights.rename(model / "away")
+        pid = server.children()["scheduler-0"]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: "exit code" in server.output(), 20, "a load that fails")
+        assert server.process.poll() is None
+        for _ in range(3):
+            assert server.chat("Tell me a story.", max_tokens=4)
+        (model / "away").rename(weights)
+        wait_until(lambda: server.stage("scheduler-0")["state"] == "ready", 30, "return")
+        assert server.stop() == 0
+
+
+@processes_only
+def test_a_generating_stage_that_cannot_load_again_is_tried_again(tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(DEMO, model)
+    weights = model / "model.safetensors"
+    path = tmp_path / "generate.yaml"
+    text = (FANIN.parent / "generate.yaml").read_text().replace("models/demo", str(model))
+    path.write_text(text.replace("max_running_requests: 64", "max_running_requests: 64, threads: 1"))
+    question = {"text": "Once upon a time", "sampling": {"max_tokens": 4}}
+    with Server("--pipeline", str(path), model=None) as server:
+        assert run(server, question)[0] == 200
+        weights.rename(model / "away")
+        os.kill(server.children()["generate"], signal.SIGKILL)
+        wait_until(lambda: "exit code" in server.output(), 20, "a load that fails")
+        assert server.process.poll() is None and server.get("/live")[0] == 200
+        (model / "away").rename(weights)
+        wait_until(server.ready, 30, "return")
+        assert run(server, question)[0] == 200
+        assert server.stop() == 0
+
+
+def test_a_generating_stage_that_never_could_load_ends_the_server(tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(DEMO, model)
+    (model / "model.safetensors").unlink()
+    path = tmp_path / "generate.yaml"
+    path.write_text((FANIN.parent / "generate.yaml").read_text().replace("models/demo", str(model)))
+    found = subprocess.run([program(), "serve", "--pipeline", str(path), "--placement", "processes", "--port", "0"], capture_output=True, text=True, timeout=30)
+    assert found.returncode == 2 and "millrace: error: stage 'generate'" in found.stderr, found.stderr
