@@ -32,12 +32,12 @@ Result<PipelinePlace> PipelinePlace::make(const PipelineSpec& spec, std::string 
   place.control_ = spec.control;
   place.over_hosts_ =
       std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) { return !stage.host.empty(); });
-  // A reader needs what any writer may choose, so everybody has all of them.
+  // A reader needs what any writer may choose, the coordinator included, so everybody has all of them.
   place.backends_ = {"local", "shm"};
   if (place.over_hosts_) place.backends_.insert("tcp");
-  for (const StageSpec& stage : spec.stages) {
-    if (stage.relay.backend != "auto") place.backends_.insert(stage.relay.backend);
-  }
+  place.backends_.insert(spec.relay.backend);
+  for (const StageSpec& stage : spec.stages) place.backends_.insert(stage.relay.backend);
+  place.backends_.erase("auto");
   if (!spec.key_file.empty()) {
     ASSIGN_OR_RETURN(place.key_, SharedKey::load(spec.key_file));
   }

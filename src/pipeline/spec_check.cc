@@ -35,6 +35,7 @@ class Checker {
       functions(stage);
       placement(stage);
     }
+    submission();
     known("terminals_rule", 1, "the pipeline", spec_.terminals_rule, library_.terminal_rules);
     processes();
     environments();
@@ -137,12 +138,14 @@ class Checker {
     }
   }
 
+  void backend(int line, const std::string& what, const std::string& name) {
+    if (std::find(std::begin(kRelays), std::end(kRelays), name) != std::end(kRelays)) return;
+    errors_.add(line, "relay of {} is '{}'; wanted one of {}", what, name, fmt::join(kRelays, ", "));
+  }
+
   void placement(const StageSpec& stage) {
-    const std::string_view backend = stage.relay.backend;
-    if (std::find(std::begin(kRelays), std::end(kRelays), backend) == std::end(kRelays)) {
-      errors_.add(stage.line, "relay of stage '{}' is '{}'; wanted one of {}", stage.name, backend,
-                  fmt::join(kRelays, ", "));
-    }
+    const std::string what = fmt::format("stage '{}'", stage.name);
+    backend(stage.line, what, stage.relay.backend);
     if (!wire::is_stage_name(stage.process)) {
       errors_.add(stage.line, "process of stage '{}' is '{}'; wanted 1 to {} letters, digits, '-' and '_'", stage.name,
                   stage.process, wire::kMaxStageNameBytes);
@@ -155,19 +158,41 @@ class Checker {
     }
     for (const auto* list : {&stage.next, &stage.stream_to}) {
       for (const std::string& target : *list) {
-        if (const StageSpec* to = spec_.find(target)) road(stage, *to);
+        const StageSpec* to = spec_.find(target);
+        if (to) road(stage.line, what, stage.relay, stage, *to, fmt::format("its target '{}' is", target));
       }
     }
+    if (!stage.terminal) return;
+    road(stage.line, what, stage.relay, stage, front(), "the front, which gets its result, is");
   }
 
-  void road(const StageSpec& from, const StageSpec& to) {
-    const bool same_process = from.process == to.process && from.replicas == 1 && to.replicas == 1;
-    const bool fits = from.relay.backend == "local" ? same_process
-                      : from.relay.backend == "shm" ? from.host == to.host
-                                                    : true;
-    if (fits) return;
-    errors_.add(from.line, "relay of stage '{}' is '{}', and its target '{}' is in another {}", from.name,
-                from.relay.backend, to.name, from.relay.backend == "shm" ? "host" : "process");
+  // What clients submit goes from the front to the entry through the pipeline's own relay.
+  void submission() {
+    backend(1, "the pipeline", spec_.relay.backend);
+    const StageSpec& entry = *spec_.find(spec_.entry);
+    road(1, "the pipeline", spec_.relay, front(), entry,
+         fmt::format("the entry '{}', which gets what clients submit, is", entry.name));
+  }
+
+  // Where the coordinator is: a place, not a stage.
+  static StageSpec front() {
+    StageSpec out;
+    out.process = kFrontProcess;
+    return out;
+  }
+
+  // Replicas are processes of their own, but for those in the front.
+  static bool same_process(const StageSpec& from, const StageSpec& to) {
+    if (from.host != to.host || from.process != to.process) return false;
+    return from.process == kFrontProcess || (from.replicas == 1 && to.replicas == 1);
+  }
+
+  void road(int line, const std::string& what, const RelaySpec& relay, const StageSpec& from, const StageSpec& to,
+            const std::string& whom) {
+    const bool shm = relay.backend == "shm";
+    if (shm ? from.host == to.host : relay.backend != "local" || same_process(from, to)) return;
+    errors_.add(line, "relay of {} is '{}', and {} in another {}; wanted 'auto' or one that goes there", what,
+                relay.backend, whom, shm ? "host" : "process");
   }
 
   void processes() {

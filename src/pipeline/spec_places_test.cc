@@ -1,0 +1,66 @@
+// Pipelines over processes and hosts: what cannot work there is told when the file is read.
+#include <gtest/gtest.h>
+
+#include "pipeline/spec.h"
+
+namespace millrace {
+namespace {
+
+Library library() {
+  Library out;
+  out.workers["work"] = [](const Value&, const Library::WorkerSeat&) {
+    return Result<std::unique_ptr<Worker>>(nullptr);
+  };
+  return out;
+}
+
+// All errors of the file, a line each; empty: it is good.
+std::string complaint(const std::string& yaml) {
+  const auto spec = parse_pipeline(yaml, "p.yaml", library());
+  return spec.ok() ? "" : spec.status().message();
+}
+
+// Two stages, each with more of its keys.
+std::string two(const std::string& pipeline, const std::string& a, const std::string& b) {
+  return pipeline + "stages:\n  - {name: a, worker: work, next: b" + a +
+         "}\n  - {name: b, worker: work, terminal: true" + b + "}\n";
+}
+
+constexpr const char* kControl = "control: \"tcp://127.0.0.1:30100\"\n";
+
+TEST(PipelinePlaces, ATerminalsRelayMustReachTheFront) {
+  const std::string local = ", process: p, relay: local";
+  EXPECT_EQ(complaint(two("", local, ", process: p, relay: local")),
+            "p.yaml:3: relay of stage 'b' is 'local', and the front, which gets its result, is in another process; "
+            "wanted 'auto' or one that goes there");
+  EXPECT_EQ(complaint(two("", local, ", process: p")), "");
+  EXPECT_EQ(complaint(two("", "", ", process: front, relay: local")), "");
+  EXPECT_EQ(complaint(two("", "", ", process: front, replicas: 2, relay: local")), "");  // threads of one process
+  EXPECT_NE(complaint(two(kControl, "", ", host: far, relay: shm"))
+                .find("and the front, which gets its result, is in "
+                      "another host"),
+            std::string::npos);
+  EXPECT_EQ(complaint(two(kControl, "", ", host: far, relay: tcp")), "");
+  EXPECT_EQ(complaint(two("", "", ", relay: shm")), "");
+}
+
+TEST(PipelinePlaces, ThePipelinesRelayMustReachTheEntry) {
+  const std::string own = ", relay: auto";
+  EXPECT_EQ(complaint(two("relay: local\n", own, own)),
+            "p.yaml:1: relay of the pipeline is 'local', and the entry 'a', which gets what clients submit, is in "
+            "another process; wanted 'auto' or one that goes there");
+  EXPECT_EQ(complaint(two("relay: local\n", ", process: front" + own, own)), "");
+  EXPECT_NE(complaint(two(std::string(kControl) + "relay: shm\n", ", host: far" + own, own)).find("is in another host"),
+            std::string::npos);
+  EXPECT_EQ(complaint(two("relay: shm\n", own, own)), "");
+}
+
+TEST(PipelinePlaces, ThePipelinesRelayIsARelayEvenWhereNoStageTakesIt) {
+  const std::string own = ", relay: auto";
+  EXPECT_EQ(
+      complaint(two("relay: udp\n", own, own)).find("p.yaml:1: relay of the pipeline is 'udp'; wanted one of auto, "),
+      0u);
+}
+
+}  // namespace
+}  // namespace millrace
