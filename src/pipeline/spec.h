@@ -32,6 +32,8 @@ struct PipelineSpec {
   int max_requests = 4096;  // live in the pipeline
   std::string control;      // the coordinator's endpoint for stages of other hosts: "tcp://10.0.0.1:30100"; empty: none
   std::string key_file;     // the shared key of the hosts; needed where `control` is not loopback
+  KeyLines key_lines;
+  bool readable = true;  // false: a key outside the stages has an error of its own
 
   const StageSpec* find(std::string_view name) const;
   std::vector<std::string> terminals() const;
@@ -39,11 +41,14 @@ struct PipelineSpec {
   std::map<std::string, std::string> env_of(const std::vector<std::string>& stages) const;
   // kInvalidArgument, with `file` and line: a stage has an environment, and the server's process is to run it.
   Status may_be_single(const std::string& file) const;
+  // 1 where the file does not have the key.
+  int line_of(std::string_view key) const;
   // Equal for equal pipelines: who joins must have been started with the same one.
   uint64_t hash() const;
 };
 
-// `file` is for messages. All errors at once, one a line, up to kMaxSpecErrors: "text.yaml:12: next of 'think' is
+// `file` is for messages. All errors at once, one a line, up to kMaxSpecErrors, but for those that may only follow from
+// others (spec_check.cc): "text.yaml:12: next of 'think' is
 // 'decoed'; wanted the name of a stage (perhaps 'decode')".
 inline constexpr int kMaxSpecErrors = 20;
 Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& file, const Library& library);

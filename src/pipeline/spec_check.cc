@@ -1,5 +1,6 @@
 // What the parts of a pipeline must be together: names that exist, a graph without cycles where everything is reached,
-// processes and hosts that can be.
+// processes and hosts that can be. What may only follow from an error that is told already is left out: of a stage that
+// cannot be read nothing is said, and of names nothing where two stages have one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,40 +29,60 @@ class Checker {
   }
 
   void run() {
+    if (spec_.stages.empty()) return;
     names();
-    if (!errors_.empty()) return;  // the rest speaks of stages by name
     for (const StageSpec& stage : spec_.stages) {
-      edges(stage);
+      if (!stage.readable) continue;
       functions(stage);
       placement(stage);
+      if (!named_) continue;
+      edges(stage);
+      roads(stage);
     }
-    submission();
-    known("terminals_rule", 1, "the pipeline", spec_.terminals_rule, library_.terminal_rules);
+    if (spec_.readable) pipeline();
     processes();
     environments();
-    if (errors_.empty()) graph();
+    if (named_) graph();
   }
 
  private:
   void names() {
     std::set<std::string_view> seen;
     for (const StageSpec& stage : spec_.stages) {
+      const bool fresh = seen.insert(stage.name).second;
+      named_ = named_ && fresh && (stage.readable || !stage.name.empty());
+      if (!stage.readable && stage.name.empty()) continue;
       if (!wire::is_stage_name(stage.name)) {
-        errors_.add(stage.line, "the name of a stage is '{}'; wanted 1 to {} letters, digits, '-' and '_'",
+        errors_.add(stage.line_of("name"), "the name of a stage is '{}'; wanted 1 to {} letters, digits, '-' and '_'",
                     stage.name.substr(0, wire::kMaxStageNameBytes), wire::kMaxStageNameBytes);
       } else if (stage.name == kCoordinatorStage) {
-        errors_.add(stage.line, "a stage is called '{}', the name of who leads the pipeline; wanted another",
+        errors_.add(stage.line_of("name"), "a stage is called '{}', the name of who leads the pipeline; wanted another",
                     stage.name);
-      } else if (!seen.insert(stage.name).second) {
-        errors_.add(stage.line, "there are two stages '{}'; wanted one", stage.name);
+      } else if (!fresh) {
+        errors_.add(stage.line_of("name"), "there are two stages '{}'; wanted one", stage.name);
       }
     }
-    if (!contains(names_, spec_.entry)) no_stage(1, "entry of the pipeline", spec_.entry);
+  }
+
+  // What the keys outside the stages say.
+  void pipeline() {
+    const int line = spec_.line_of("relay");
+    backend(line, "the pipeline", spec_.relay.backend);
+    known("terminals_rule", spec_.line_of("terminals_rule"), "the pipeline", spec_.terminals_rule,
+          library_.terminal_rules);
+    if (!named_) return;
+    const StageSpec* entry = spec_.find(spec_.entry);
+    if (entry == nullptr) return no_stage(spec_.line_of("entry"), "entry of the pipeline", spec_.entry);
+    // What clients submit goes from the front to the entry through the pipeline's own relay.
+    if (!entry->readable) return;
+    road(line, "the pipeline", spec_.relay, front(), *entry,
+         fmt::format("the entry '{}', which gets what clients submit, is", entry->name));
   }
 
   void no_stage(int line, std::string_view where, const std::string& name) {
     const std::vector<std::string_view> known(names_.begin(), names_.end());
     errors_.add(line, "{} is '{}'; wanted the name of a stage (perhaps '{}')", where, name, nearest_name(name, known));
+    edges_known_ = false;
   }
 
   template <typename Map>
@@ -77,64 +98,72 @@ class Checker {
   void targets(const StageSpec& stage, const char* key, const std::vector<std::string>& targets) {
     for (const std::string& target : targets) {
       if (target == stage.name) {
-        errors_.add(stage.line, "{} of stage '{}' is the stage itself", key, stage.name);
+        errors_.add(stage.line_of(key), "{} of stage '{}' is the stage itself", key, stage.name);
       } else if (!contains(names_, target)) {
-        no_stage(stage.line, fmt::format("{} of stage '{}'", key, stage.name), target);
+        no_stage(stage.line_of(key), fmt::format("{} of stage '{}'", key, stage.name), target);
       }
     }
   }
 
   void edges(const StageSpec& stage) {
     if (stage.terminal == !stage.next.empty()) {
-      errors_.add(stage.line, "stage '{}' {}; wanted either next or terminal: true", stage.name,
+      errors_.add(stage.line_of("next"), "stage '{}' {}; wanted either next or terminal: true", stage.name,
                   stage.terminal ? "is terminal and has next" : "has no next and is not terminal");
+      edges_known_ = false;
     }
     targets(stage, "next", stage.next);
     targets(stage, "stream_to", stage.stream_to);
     targets(stage, "wait_for", stage.wait_for);
+    waits(stage);
+    for (const auto& [target, projection] : stage.project_payload) {
+      const int line = stage.line_of("project_payload");
+      if (!contains(stage.next, target)) {
+        errors_.add(line, "project_payload of stage '{}' names '{}'; wanted one of next: [{}]", stage.name, target,
+                    fmt::join(stage.next, ", "));
+      }
+      known("project_payload", line, fmt::format("stage '{}'", stage.name), projection, library_.projections);
+    }
+  }
+
+  bool says_next(const StageSpec& stage) const {
+    return stage.readable && std::all_of(stage.next.begin(), stage.next.end(),
+                                         [this](const std::string& next) { return contains(names_, next); });
+  }
+
+  void waits(const StageSpec& stage) {
+    const int line = stage.line_of("wait_for");
     for (const std::string& source : stage.wait_for) {
       const StageSpec* from = spec_.find(source);
-      if (from != nullptr && !contains(from->next, stage.name)) {
-        errors_.add(stage.line, "stage '{}' waits for '{}', whose next is [{}]; wanted it to name '{}'", stage.name,
-                    source, fmt::join(from->next, ", "), stage.name);
-      }
+      if (from == nullptr || from == &stage || !says_next(*from) || contains(from->next, stage.name)) continue;
+      errors_.add(line, "stage '{}' waits for '{}', whose next is [{}]; wanted it to name '{}'", stage.name, source,
+                  fmt::join(from->next, ", "), stage.name);
     }
     for (const StageSpec& from : spec_.stages) {
       if (stage.wait_for.empty() || !contains(from.next, stage.name) || contains(stage.wait_for, from.name)) continue;
-      errors_.add(stage.line, "stage '{}' gets payloads of '{}' and does not wait for it; wanted it in wait_for",
-                  stage.name, from.name);
-    }
-    for (const auto& [target, projection] : stage.project_payload) {
-      if (!contains(stage.next, target)) {
-        errors_.add(stage.line, "project_payload of stage '{}' names '{}'; wanted one of next: [{}]", stage.name,
-                    target, fmt::join(stage.next, ", "));
-      }
-      known("project_payload", stage.line, fmt::format("stage '{}'", stage.name), projection, library_.projections);
+      errors_.add(line, "stage '{}' gets payloads of '{}' and does not wait for it; wanted it in wait_for", stage.name,
+                  from.name);
     }
   }
 
   void functions(const StageSpec& stage) {
     const std::string what = fmt::format("stage '{}'", stage.name);
-    if (stage.worker.empty()) errors_.add(stage.line, "{} has no worker", what);
-    known("worker", stage.line, what, stage.worker, library_.workers);
+    if (stage.worker.empty()) errors_.add(stage.line_of("worker"), "{} has no worker", what);
+    known("worker", stage.line_of("worker"), what, stage.worker, library_.workers);
     if (const auto check = library_.args_checks.find(stage.worker); check != library_.args_checks.end()) {
       if (const Status status = check->second(stage.args); !status.ok()) {
-        errors_.add(stage.line, "args of {}: {}", what, status.message());
+        errors_.add(stage.line_of("args"), "args of {}: {}", what, status.message());
       }
     }
-    known("route", stage.line, what, stage.route, library_.routes);
-    known("stream_done_to", stage.line, what, stage.stream_done_to, library_.routes);
-    known("wait_for_rule", stage.line, what, stage.wait_for_rule, library_.wait_rules);
-    known("merge", stage.line, what, stage.merge, library_.merges);
-    const auto needs = [&](const std::string& value, const char* key, bool there, const char* wanted) {
-      if (!value.empty() && !there) errors_.add(stage.line, "{} has {} without {}", what, key, wanted);
+    const auto named = [&](const char* key, const std::string& value, const auto& map, bool there, const char* wanted) {
+      known(key, stage.line_of(key), what, value, map);
+      if (!value.empty() && !there) errors_.add(stage.line_of(key), "{} has {} without {}", what, key, wanted);
     };
-    needs(stage.route, "route", !stage.next.empty(), "next");
-    needs(stage.stream_done_to, "stream_done_to", !stage.stream_to.empty(), "stream_to");
-    needs(stage.wait_for_rule, "wait_for_rule", !stage.wait_for.empty(), "wait_for");
-    needs(stage.merge, "merge", !stage.wait_for.empty(), "wait_for");
+    named("route", stage.route, library_.routes, !stage.next.empty(), "next");
+    named("stream_done_to", stage.stream_done_to, library_.routes, !stage.stream_to.empty(), "stream_to");
+    named("wait_for_rule", stage.wait_for_rule, library_.wait_rules, !stage.wait_for.empty(), "wait_for");
+    named("merge", stage.merge, library_.merges, !stage.wait_for.empty(), "wait_for");
     if (!stage.wait_for.empty() && stage.merge.empty()) {
-      errors_.add(stage.line, "{} waits for {} payloads and has no merge", what, stage.wait_for.size());
+      errors_.add(stage.line_of("wait_for"), "{} waits for {} payloads and has no merge", what, stage.wait_for.size());
     }
   }
 
@@ -144,34 +173,33 @@ class Checker {
   }
 
   void placement(const StageSpec& stage) {
-    const std::string what = fmt::format("stage '{}'", stage.name);
-    backend(stage.line, what, stage.relay.backend);
+    backend(stage.line_of("relay"), fmt::format("stage '{}'", stage.name), stage.relay.backend);
     if (!wire::is_stage_name(stage.process)) {
-      errors_.add(stage.line, "process of stage '{}' is '{}'; wanted 1 to {} letters, digits, '-' and '_'", stage.name,
+      errors_.add(stage.line_of("process"),
+                  "process of stage '{}' is '{}'; wanted 1 to {} letters, digits, '-' and '_'", stage.name,
                   stage.process, wire::kMaxStageNameBytes);
     }
-    if (!stage.host.empty() && spec_.control.empty()) {
-      errors_.add(stage.line,
+    if (!stage.host.empty() && spec_.control.empty() && spec_.readable) {
+      errors_.add(stage.line_of("host"),
                   "stage '{}' runs on host '{}', which finds this one by the pipeline's control; wanted control: "
                   "tcp://ADDRESS:PORT",
                   stage.name, stage.host);
     }
+  }
+
+  void roads(const StageSpec& stage) {
+    const std::string what = fmt::format("stage '{}'", stage.name);
+    const int line = stage.line_of("relay");
     for (const auto* list : {&stage.next, &stage.stream_to}) {
       for (const std::string& target : *list) {
         const StageSpec* to = spec_.find(target);
-        if (to) road(stage.line, what, stage.relay, stage, *to, fmt::format("its target '{}' is", target));
+        if (to != nullptr && to->readable) {
+          road(line, what, stage.relay, stage, *to, fmt::format("its target '{}' is", target));
+        }
       }
     }
     if (!stage.terminal) return;
-    road(stage.line, what, stage.relay, stage, front(), "the front, which gets its result, is");
-  }
-
-  // What clients submit goes from the front to the entry through the pipeline's own relay.
-  void submission() {
-    backend(1, "the pipeline", spec_.relay.backend);
-    const StageSpec& entry = *spec_.find(spec_.entry);
-    road(1, "the pipeline", spec_.relay, front(), entry,
-         fmt::format("the entry '{}', which gets what clients submit, is", entry.name));
+    road(line, what, stage.relay, stage, front(), "the front, which gets its result, is");
   }
 
   // Where the coordinator is: a place, not a stage.
@@ -198,15 +226,16 @@ class Checker {
   void processes() {
     std::map<std::string, const StageSpec*> first;
     for (const StageSpec& stage : spec_.stages) {
+      if (!stage.readable) continue;
       const auto [found, fresh] = first.emplace(stage.process, &stage);
       if (fresh) continue;
       const StageSpec& other = *found->second;
       if (other.host != stage.host) {
-        errors_.add(stage.line, "stages '{}' and '{}' share the process '{}' and have different hosts", other.name,
-                    stage.name, stage.process);
+        errors_.add(stage.line_of("process"), "stages '{}' and '{}' share the process '{}' and have different hosts",
+                    other.name, stage.name, stage.process);
       }
       if (other.replicas > 1 || stage.replicas > 1) {
-        errors_.add(stage.line,
+        errors_.add(stage.line_of("process"),
                     "stages '{}' and '{}' share the process '{}', and one has replicas; wanted a process of "
                     "its own",
                     other.name, stage.name, stage.process);
@@ -225,40 +254,54 @@ class Checker {
 
   // A process has one environment, which only the server's own children get from here.
   void environments() {
-    variables(1, "env_defaults of the pipeline", spec_.env_defaults);
+    variables(spec_.line_of("env_defaults"), "env_defaults of the pipeline", spec_.env_defaults);
     std::map<std::pair<std::string, std::string>, const StageSpec*> first;  // by process and variable
     for (const StageSpec& stage : spec_.stages) {
-      variables(stage.line, fmt::format("env of stage '{}'", stage.name), stage.env);
+      if (!stage.readable) continue;
+      variables(stage.line_of("env"), fmt::format("env of stage '{}'", stage.name), stage.env);
       if (!stage.env.empty() && stage.process == kFrontProcess) {
-        errors_.add(stage.line, "stage '{}' has env and is in the process '{}', whose environment is the server's",
-                    stage.name, kFrontProcess);
+        errors_.add(stage.line_of("env"),
+                    "stage '{}' has env and is in the process '{}', whose environment is the server's", stage.name,
+                    kFrontProcess);
       }
       if (!stage.env.empty() && !stage.host.empty()) {
-        errors_.add(stage.line, "stage '{}' has env and runs on host '{}', where who joins sets the environment",
-                    stage.name, stage.host);
+        errors_.add(stage.line_of("env"),
+                    "stage '{}' has env and runs on host '{}', where who joins sets the environment", stage.name,
+                    stage.host);
       }
       for (const auto& [name, value] : stage.env) {
         const StageSpec& other = *first.emplace(std::pair(stage.process, name), &stage).first->second;
         if (other.env.at(name) == value) continue;
-        errors_.add(stage.line, "stages '{}' and '{}' share the process '{}', and their env gives '{}' two values",
-                    other.name, stage.name, stage.process, name);
+        errors_.add(stage.line_of("env"),
+                    "stages '{}' and '{}' share the process '{}', and their env gives '{}' two values", other.name,
+                    stage.name, stage.process, name);
       }
     }
   }
 
-  // Depth first over payloads and streams together: a cycle of either would wait for its own credits.
   void graph() {
+    const bool all_read =
+        std::all_of(spec_.stages.begin(), spec_.stages.end(), [](const auto& s) { return s.readable; });
+    if (all_read && spec_.readable && edges_known_) reach();
+    cycles();
+  }
+
+  void reach() {
     std::set<std::string> reached;
-    const std::function<void(const StageSpec&)> reach = [&](const StageSpec& stage) {
+    const std::function<void(const StageSpec&)> visit = [&](const StageSpec& stage) {
       if (!reached.insert(stage.name).second) return;
-      for (const std::string& next : stage.next) reach(*spec_.find(next));
+      for (const std::string& next : stage.next) visit(*spec_.find(next));
     };
-    reach(*spec_.find(spec_.entry));
+    visit(*spec_.find(spec_.entry));
     for (const StageSpec& stage : spec_.stages) {
       if (!reached.contains(stage.name)) {
         errors_.add(stage.line, "stage '{}' is reached by no payload from the entry '{}'", stage.name, spec_.entry);
       }
     }
+  }
+
+  // Depth first over payloads and streams together: a cycle of either would wait for its own credits.
+  void cycles() {
     enum { kNew, kOpen, kDone };
     std::map<std::string, int> state;
     std::vector<std::string> path;
@@ -273,7 +316,8 @@ class Checker {
       state[stage.name] = kOpen;
       for (const auto* list : {&stage.next, &stage.stream_to}) {
         for (const std::string& target : *list) {
-          if (!visit(*spec_.find(target))) return false;
+          const StageSpec* to = spec_.find(target);
+          if (to != nullptr && to != &stage && !visit(*to)) return false;  // itself: told already
         }
       }
       state[stage.name] = kDone;
@@ -289,6 +333,8 @@ class Checker {
   const Library& library_;
   SpecErrors& errors_;
   std::vector<std::string> names_;
+  bool named_ = true;        // each stage by a name of its own
+  bool edges_known_ = true;  // so far: each `next`, and the entry, is a stage
 };
 
 }  // namespace
@@ -316,9 +362,14 @@ Status PipelineSpec::may_be_single(const std::string& file) const {
   for (const StageSpec& stage : stages) {
     if (stage.env.empty()) continue;
     return invalid_argument("{}:{}: stage '{}' has env, and no process of its own with --placement single", file,
-                            stage.line, stage.name);
+                            stage.line_of("env"), stage.name);
   }
   return ok_status();
+}
+
+int PipelineSpec::line_of(std::string_view key) const {
+  const auto found = key_lines.find(key);
+  return found == key_lines.end() ? 1 : found->second;
 }
 
 std::vector<std::string> PipelineSpec::terminals() const {

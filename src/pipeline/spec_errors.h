@@ -20,7 +20,7 @@ class SpecErrors {
     if (count_ > 1) text_ += '\n';
     text_ += fmt::format("{}:{}: {}", file_, line, fmt::format(format, std::forward<Args>(args)...));
   }
-  bool empty() const { return count_ == 0; }
+  int count() const { return count_; }
   Status status() const {
     if (count_ == 0) return ok_status();
     const int more = count_ - kMaxSpecErrors;
@@ -33,7 +33,7 @@ class SpecErrors {
   int count_ = 0;
 };
 
-// What the parts must be together: names, the graph, placement.
+// What the parts must be together: names, the graph, placement. Also where the file has errors already.
 void check_pipeline(const PipelineSpec& spec, const Library& library, SpecErrors& errors);
 
 }  // namespace millrace

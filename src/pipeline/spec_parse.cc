@@ -53,6 +53,7 @@ class MapReader {
   }
 
   int line() const { return line_of(node_); }
+  const KeyLines& lines() const { return lines_; }
   bool has(const std::string& key) const { return entries_.contains(key); }
   std::optional<YAML::Node> take(const char* key) {
     known_.push_back(key);
@@ -128,7 +129,7 @@ class MapReader {
   const std::string what_;
   SpecErrors& errors_;
   std::map<std::string, YAML::Node> entries_;
-  std::map<std::string, int> lines_;
+  KeyLines lines_;
   std::vector<std::string_view> known_;
 };
 
@@ -188,6 +189,7 @@ void read_stalled(MapReader& map, int64_t& out) {
 
 StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec& relay, SpecErrors& errors) {
   StageSpec stage;
+  const int errors_before = errors.count();
   stage.line = line_of(node);
   stage.relay = relay;
   std::string what = fmt::format("stage {}", index + 1);
@@ -222,6 +224,8 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   if (const auto own = map.take("relay")) read_relay(*own, "relay of " + what, stage.relay, errors);
   if (const auto own = map.take("resources")) read_resources(*own, "resources of " + what, stage.resources, errors);
   map.finish();
+  stage.key_lines = map.lines();
+  stage.readable = errors.count() == errors_before;
   return stage;
 }
 
@@ -247,12 +251,14 @@ PipelineSpec read_pipeline(const YAML::Node& root, SpecErrors& errors) {
   map.text("key_file", spec.key_file);
   if (const auto relay = map.take("relay")) read_relay(*relay, "relay of the pipeline", spec.relay, errors);
   const auto stages = map.take("stages");
+  map.finish();
+  spec.key_lines = map.lines();
+  spec.readable = errors.count() == 0;
   if (stages) {
     read_stages(*stages, spec, errors);
-  } else if (root.IsMap()) {
+  } else {
     errors.add(map.line(), "the pipeline has no stages; wanted a list of 1 to {}", kMaxStages);
   }
-  map.finish();
   if (spec.entry.empty() && !spec.stages.empty()) spec.entry = spec.stages.front().name;
   return spec;
 }
@@ -272,7 +278,7 @@ Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& fi
   } catch (const YAML::Exception& problem) {
     return invalid_argument("{}:{}: not YAML: {}", file, problem.mark.line + 1, problem.msg);
   }
-  if (errors.empty()) check_pipeline(spec, library, errors);
+  check_pipeline(spec, library, errors);
   RETURN_IF_ERROR(errors.status());
   return spec;
 }

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <regex>
+#include <sstream>
 
 #include "stages/stage_loop.h"
 
@@ -155,12 +157,12 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
       {"replicas: 3", "replicas: 3, process: a", "share the process 'a', and one has replicas"},
       {"terminal: true", "terminal: perhaps", "p.yaml:14: terminal of stage 'c' is 'perhaps'; wanted true or false"},
       {"worker: sink", "worker: sinc",
-       "p.yaml:12: worker of stage 'c' is 'sinc'; wanted one of this program's 2 (perhaps 'sink')"},
+       "p.yaml:13: worker of stage 'c' is 'sinc'; wanted one of this program's 2 (perhaps 'sink')"},
       {"worker: sink", "route: some", "stage 'c' has no worker"},
       {"worker: sink", "worker: sink\n    route: some", "stage 'c' has route without next"},
       {"    merge: join\n", "", "stage 'c' waits for 2 payloads and has no merge"},
       {"wait_for: [a, b]", "wait_for: [a]", "stage 'c' gets payloads of 'b' and does not wait for it"},
-      {"    wait_for: [a, b]\n", "", "p.yaml:12: stage 'c' has wait_for_rule without wait_for"},
+      {"    wait_for: [a, b]\n", "", "p.yaml:15: stage 'c' has wait_for_rule without wait_for"},
       {"{b: part}", "{c: pat}",
        "project_payload of stage 'a' is 'pat'; wanted one of this program's 1 (perhaps 'part')"},
       {"{b: part}", "{d: part}", "project_payload of stage 'a' names 'd'; wanted one of next: [b, c]"},
@@ -255,12 +257,87 @@ TEST(PipelineSpec, HostileFilesEndWell) {
   EXPECT_NE(spec.status().message().find("unfold to over"), std::string::npos) << spec.status().message();
 }
 
+// Where each key stands on a line of its own, its errors stand there; and no error hides one of another kind.
+TEST(PipelineSpec, AllErrorsComeAtOnceEachWithTheLineOfItsKey) {
+  const auto spec = parse(R"(name: many
+entry: first
+terminals_rule: endz
+request_timeout_s: 9
+stages:
+  - name: a
+    worker: work
+    next: b
+    relay: udp
+  - name: b
+    worker: sinc
+    next:
+      c
+  - name: c
+    worker: work
+    next: d
+    stream_to: b
+  - name: d
+    worker: sink
+    terminal: true
+    replicas: many
+  - name: "e e"
+    worker: sink
+    terminal: true
+    merge: joyn
+    process:
+      p/q
+)");
+  ASSERT_FALSE(spec.ok());
+  std::istringstream lines(spec.status().message());
+  std::vector<std::string> seen;
+  for (std::string line; std::getline(lines, line);) seen.push_back(line.substr(0, line.find("; wanted")));
+  std::sort(seen.begin(), seen.end());
+  const std::vector<std::string> wanted = {
+      "p.yaml:10: the stages form a cycle: b -> c -> b",    "p.yaml:11: worker of stage 'b' is 'sinc'",
+      "p.yaml:21: replicas of stage 'd' is 'many'",         "p.yaml:22: the name of a stage is 'e e'",
+      "p.yaml:25: merge of stage 'e e' is 'joyn'",          "p.yaml:25: stage 'e e' has merge without wait_for",
+      "p.yaml:26: process of stage 'e e' is 'p/q'",         "p.yaml:2: entry of the pipeline is 'first'",
+      "p.yaml:3: terminals_rule of the pipeline is 'endz'", "p.yaml:9: relay of stage 'a' is 'udp'",
+  };
+  EXPECT_EQ(seen, wanted);
+}
+
+// What follows from an error is no error of its own.
+TEST(PipelineSpec, OneErrorIsToldOnce) {
+  const struct {
+    std::string_view old_text, new_text;
+  } cases[] = {
+      {"next: c,", "nxt: c,"},
+      {"next: c,", "next: {x: c},"},
+      {"next: [b, c]", "next: [b, d]"},
+      {"name: good", "entry: x"},
+      {"name: good", "entry: [b]"},
+      {"name: c", "nam: c"},
+      {"name: c", "name: {c: c}"},
+      {"worker: sink", "worker: {x: y}"},
+      {"terminal: true", "terminal: perhaps"},
+      {"replicas: 3", "replicas: many"},
+      {"wait_for: [a, b]", "wait_fr: [a, b]"},
+      {"name: good", "relay: {x: y}"},
+  };
+  for (const auto& c : cases) {
+    std::string yaml(kGood);
+    if (c.new_text.starts_with("relay"))
+      yaml.erase(yaml.find("relay: {backend"), yaml.find("stages:") - yaml.find("relay: {backend"));
+    yaml.replace(yaml.find(c.old_text), c.old_text.size(), c.new_text);
+    const auto spec = parse(yaml);
+    ASSERT_FALSE(spec.ok()) << c.new_text;
+    EXPECT_EQ(spec.status().message().find('\n'), std::string::npos) << spec.status().message();
+  }
+}
+
 TEST(PipelineSpec, ManyErrorsComeTogetherAndAreCounted) {
   std::string yaml = "stages:\n";
   for (int i = 0; i < 30; ++i) yaml += "  - {name: s" + std::to_string(i) + ", worker: none, terminal: true}\n";
   const auto spec = parse(yaml);
   ASSERT_FALSE(spec.ok());
-  EXPECT_NE(spec.status().message().find("... and 10 more"), std::string::npos) << spec.status().message();
+  // 30 workers; and 29 stages that nothing reaches.
+  EXPECT_NE(spec.status().message().find("... and 39 more"), std::string::npos) << spec.status().message();
 }
 
 TEST(PipelineSpec, EqualPipelinesHaveEqualHashesWhateverTheFileLooksLike) {

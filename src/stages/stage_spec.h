@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "payload/value.h"
@@ -18,6 +20,9 @@ inline constexpr int kMaxStages = 64;  // of one pipeline
 inline constexpr int64_t kMinStalledMs = 100;
 inline constexpr int64_t kMaxStalledMs = 86'400'000;
 inline constexpr int kMaxReplicasOfStage = 64;  // equal copies of one stage
+
+// Where the keys of one map of the file stand.
+using KeyLines = std::map<std::string, int, std::less<>>;
 
 // How the stage's payloads travel. Empty or 0: the pipeline's, then the backend's own default.
 struct RelaySpec {
@@ -56,6 +61,14 @@ struct StageSpec {
   int64_t stalled_ms = loop::kWorkerStalledMs;
   std::map<std::string, std::string> env;  // of its process, where it is a child
   int line = 0;                            // in the file, for messages
+  KeyLines key_lines;
+  bool readable = true;  // false: a key has an error of its own, so that others may only follow from it
+
+  // The stage's own where the file does not have the key.
+  int line_of(std::string_view key) const {
+    const auto found = key_lines.find(key);
+    return found == key_lines.end() ? line : found->second;
+  }
 };
 
 }  // namespace millrace
