@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "base/log.h"
-#include "control/endpoint.h"
 #include "control/mailbox.h"
 
 namespace millrace {
@@ -14,15 +13,6 @@ namespace {
 
 constexpr uint64_t kOnlyIncarnation = 1;  // of a stage that is a thread of this process
 constexpr int kBeforeQueue = 1024;  // requests that may be in the tokenizer or on their way to the scheduler's queue
-
-// Others must be able to come here, so an address that stands for all of them is none.
-Status check_control(const std::string& control) {
-  ASSIGN_OR_RETURN(const Endpoint where, parse_endpoint(control));
-  RETURN_IF_ERROR(address_to_connect(where).status());
-  if (where.transport == Transport::kTcp && where.name != "0.0.0.0" && where.name != "::") return ok_status();
-  return invalid_argument("control is {}; wanted tcp://ADDRESS:PORT with one address of this host that others reach",
-                          quoted_endpoint(control));
-}
 
 // Heartbeats of stages that are threads of this process, past the detokenizer.
 class HearOutbox : public Outbox {
@@ -59,7 +49,6 @@ Backend::~Backend() { stop(); }
 Status Backend::open() {
   const bool children = !plan_.children().empty();
   if (plan_.over_hosts()) {
-    RETURN_IF_ERROR(check_control(spec_.control));
     ASSIGN_OR_RETURN(place_, PipelinePlace::make(spec_, "", ""));
     RETURN_IF_ERROR(open_detokenizer_over_hosts());
     RETURN_IF_ERROR(open_leader());

@@ -1,10 +1,13 @@
 // millrace pipeline check|draw FILE: a pipeline's file looked at without running it.
+#include <algorithm>
 #include <cstdio>
 
 #include "app/backend.h"
 #include "app/commands.h"
 #include "app/library.h"
 #include "app/output.h"
+#include "app/text_plan.h"
+#include "control/endpoint.h"
 #include "pipeline/spec.h"
 #include "pipeline/supervisor.h"
 
@@ -36,12 +39,33 @@ void describe(const PipelineSpec& spec, const std::string& file) {
   }
 }
 
+// What `serve` would say of the file, but for what its options may still mend.
+Status check(const PipelineSpec& spec, const std::string& file) {
+  return is_text_pipeline(spec) ? plan_text(spec, file, 0, false).status() : ok_status();
+}
+
+// What options must mend.
+void print_notes(const PipelineSpec& spec, const std::string& file) {
+  const bool over_hosts =
+      std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) { return !stage.host.empty(); });
+  const Result<Endpoint> control = parse_endpoint(spec.control);
+  if (!over_hosts || !spec.key_file.empty() || !control.ok() || control->local()) return;
+  std::fprintf(stderr,
+               "%s:%d: note: control is %s, beyond loopback, and there is no key_file; wanted one, or --key-file on "
+               "every command line\n",
+               file.c_str(), spec.line_of("control"), spec.control.c_str());
+}
+
 }  // namespace
 
 int run_pipeline(const PipelineOptions& options) {
   const auto spec = load_pipeline(options.file, make_library());
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
-  if (options.action == "check") return describe(*spec, options.file), 0;
+  if (options.action == "check") {
+    if (Status status = check(*spec, options.file); !status.ok()) return print_error(status), kExitBadInput;
+    describe(*spec, options.file);
+    return print_notes(*spec, options.file), 0;
+  }
   const bool dot = options.format == "dot" || (options.format.empty() && options.output.ends_with(".dot"));
   if (Status status = write_text(options.output, dot ? to_dot(*spec) : to_svg(*spec)); !status.ok()) {
     return print_error(status), kExitBadInput;

@@ -42,6 +42,10 @@ Result<PipelinePlace> PipelinePlace::make(const PipelineSpec& spec, std::string 
     ASSIGN_OR_RETURN(place.key_, SharedKey::load(spec.key_file));
   }
   if (!place.over_hosts_) return place;
+  if (Status status = check_reachable(spec.control); !status.ok()) return status.with_prefix("control");
+  if (Status status = listen.empty() ? ok_status() : check_reachable(fmt::format("tcp://{}:1", listen)); !status.ok()) {
+    return status.with_prefix("--listen");
+  }
   ASSIGN_OR_RETURN(const Endpoint control, parse_endpoint(spec.control));
   place.listen_ = listen.empty() ? host_text(control) : std::move(listen);
   return place;

@@ -27,7 +27,8 @@ inline constexpr int kIncarnationBits = 20;
 class PipelinePlace {
  public:
   // `run_dir`: of ipc sockets. `listen`: the address of this host that others reach, for a pipeline over several;
-  // empty: that of the spec's control. kInvalidArgument, kPermissionDenied: the key file.
+  // empty: that of the spec's control. kInvalidArgument: others cannot come there, or the key file, as
+  // kPermissionDenied.
   static Result<PipelinePlace> make(const PipelineSpec& spec, std::string run_dir, std::string listen);
 
   bool over_hosts() const { return over_hosts_; }

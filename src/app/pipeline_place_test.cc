@@ -26,5 +26,30 @@ stages:
   }
 }
 
+// --listen and --join stand instead of the file's control: they are held to the same.
+TEST(PipelinePlace, OthersMustBeAbleToComeHere) {
+  constexpr std::string_view kYaml = R"(control: "tcp://127.0.0.1:30100"
+stages:
+  - {name: a, worker: toy.preprocess, next: b}
+  - {name: b, worker: toy.decode, terminal: true, host: far}
+)";
+  auto spec = parse_pipeline(kYaml, "p.yaml", make_library());
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_TRUE(PipelinePlace::make(*spec, "/tmp", "").ok());
+  EXPECT_TRUE(PipelinePlace::make(*spec, "/tmp", "[::1]").ok());
+  const auto refused = [&spec](const std::string& control, const std::string& listen) {
+    PipelineSpec other = *spec;
+    override_hosts(other, control, "");
+    const auto place = PipelinePlace::make(other, "/tmp", listen);
+    return place.ok() ? "" : place.status().message();
+  };
+  for (const char* control : {"0.0.0.0:30100", "*:30100", "[::]:30100", "127.0.0.1:0", "ipc:///tmp/x.sock"}) {
+    EXPECT_EQ(refused(control, "").find("control: endpoint '"), 0u) << control << ": " << refused(control, "");
+  }
+  for (const char* listen : {"0.0.0.0", "*", "[::]", "127.0.0.1:5"}) {
+    EXPECT_EQ(refused("", listen).find("--listen: endpoint '"), 0u) << listen << ": " << refused("", listen);
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -46,25 +46,6 @@ const TextSeat* TextPlan::find(std::string_view name) const {
   return nullptr;
 }
 
-namespace {
-
-Status check_hosts(const StageSpec& generate, const StageSpec& detokenize, const std::string& file, int dp) {
-  for (const StageSpec* stage : {&generate, &detokenize}) {
-    if (stage->host.empty() || stage->process != kFrontProcess) continue;
-    return invalid_argument("{}:{}: stage '{}' is on host '{}' and in the process '{}', which is the leader's", file,
-                            stage->line, stage->name, stage->host, kFrontProcess);
-  }
-  if (dp > 0 && !generate.host.empty()) {
-    return invalid_argument(
-        "{}:{}: --dp is {} and stage '{}' is on host '{}'; wanted its `replicas` in the file, which "
-        "all hosts read",
-        file, generate.line, dp, generate.name, generate.host);
-  }
-  return ok_status();
-}
-
-}  // namespace
-
 Result<TextPlan> plan_text(const PipelineSpec& spec, const std::string& file, int dp, bool single) {
   const StageSpec *generate = nullptr, *detokenize = nullptr;
   for (const StageSpec& stage : spec.stages) {
@@ -78,13 +59,17 @@ Result<TextPlan> plan_text(const PipelineSpec& spec, const std::string& file, in
   const std::vector<std::string> wanted = {detokenize->name};
   if (spec.entry != generate->name || generate->next != wanted || generate->stream_to != wanted) {
     return invalid_argument("{}:{}: stage '{}' must be the entry, and its next and stream_to '{}'", file,
-                            generate->line, generate->name, detokenize->name);
+                            generate->line_of("next"), generate->name, detokenize->name);
   }
   if (detokenize->replicas != 1) {
     return invalid_argument("{}:{}: stage '{}' has {} replicas; wanted 1: it keeps each request's text", file,
-                            detokenize->line, detokenize->name, detokenize->replicas);
+                            detokenize->line_of("replicas"), detokenize->name, detokenize->replicas);
   }
-  RETURN_IF_ERROR(check_hosts(*generate, *detokenize, file, dp));
+  if (dp > 0 && !generate->host.empty()) {
+    return invalid_argument(
+        "{}:{}: --dp is {} and stage '{}' is on host '{}'; wanted its `replicas` in the file, which all hosts read",
+        file, generate->line, dp, generate->name, generate->host);
+  }
   TextPlan plan;
   const int replicas = dp > 0 ? dp : generate->replicas;
   for (int i = 0; i < replicas; ++i) {

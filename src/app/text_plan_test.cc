@@ -68,7 +68,6 @@ TEST(TextPlan, SingleTakesWhatIsOfThisHost) {
 }
 
 TEST(TextPlan, OthersAreRefused) {
-  EXPECT_NE(refusal(spec_of("    process: front\n    host: far\n", ""), 0).find("process 'front'"), std::string::npos);
   EXPECT_NE(refusal(spec_of("    host: far\n", ""), 2).find("--dp is 2"), std::string::npos);
   EXPECT_EQ(refusal(spec_of("", "    host: far\n"), 2), "");
   EXPECT_NE(refusal(spec_of("", "    replicas: 2\n"), 0).find("2 replicas; wanted 1"), std::string::npos);

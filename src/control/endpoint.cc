@@ -141,6 +141,17 @@ Result<std::string> address_to_connect(const Endpoint& endpoint) {
   return endpoint.to_string();
 }
 
+Status check_reachable(std::string_view text) {
+  constexpr std::string_view kWanted = "tcp://ADDRESS:PORT with one address that other hosts reach";
+  ASSIGN_OR_RETURN(const Endpoint where, parse_endpoint(text));
+  if (where.transport != Transport::kTcp) return wrong(text, "other hosts cannot come there", kWanted);
+  for (const std::string_view all : {"*", "0.0.0.0", "::", "::ffff:0.0.0.0"}) {
+    if (where.name == all) return wrong(text, fmt::format("{} stands for every address of a host", all), kWanted);
+  }
+  if (where.port == 65535) return wrong(text, "the port after it is used too", "a port up to 65534");
+  return address_to_connect(where).status();
+}
+
 Result<std::string> address_to_bind(const Endpoint& endpoint) {
   if (endpoint.transport != Transport::kTcp || endpoint.ipv6 || endpoint.name == "*" || is_ipv4(endpoint.name)) {
     return endpoint.to_string();

@@ -45,6 +45,10 @@ Result<std::string> address_to_bind(const Endpoint& endpoint);
 // kInvalidArgument for what can only be bound: port 0 and "*".
 Result<std::string> address_to_connect(const Endpoint& endpoint);
 
+// Where processes of other hosts come to: tcp:// with one address (not one that stands for all of them) and a port that
+// has a next one, where aborts are told. kInvalidArgument for anything else.
+Status check_reachable(std::string_view text);
+
 // `text` for an error message: cut, with everything that is not printable ASCII as '?'.
 std::string quoted_endpoint(std::string_view text);
 

@@ -116,6 +116,31 @@ TEST(Endpoint, WhatTheLibraryIsGiven) {
   }
 }
 
+TEST(Endpoint, WhereOtherHostsCanCome) {
+  for (const char* good : {"tcp://10.0.0.1:30100", "tcp://[fd00::1]:1", "tcp://node7:65534", "tcp://127.0.0.1:30100"}) {
+    EXPECT_TRUE(check_reachable(good).ok()) << good;
+  }
+  const struct {
+    const char *text, *says;
+  } bad[] = {{"banana", "its transport is unknown"},
+             {"10.0.0.1:30100", "its transport is unknown"},
+             {"ipc:///tmp/x.sock", "other hosts cannot come there"},
+             {"inproc://x", "other hosts cannot come there"},
+             {"tcp://10.0.0.1", "it has no port"},
+             {"tcp://10.0.0.1:0", "port 0"},
+             {"tcp://10.0.0.1:65535", "the port after it is used too"},
+             {"tcp://*:30100", "stands for every address"},
+             {"tcp://0.0.0.0:30100", "stands for every address"},
+             {"tcp://[::]:30100", "stands for every address"},
+             {"tcp://[::ffff:0.0.0.0]:30100", "stands for every address"}};
+  for (const auto& [text, says] : bad) {
+    const Status status = check_reachable(text);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find(says), std::string::npos) << text << ": " << status.message();
+    EXPECT_NE(status.message().find("wanted "), std::string::npos) << status.message();
+  }
+}
+
 TEST(Endpoint, NothingUnprintableInMessages) {
   EXPECT_EQ(quoted_endpoint("tcp://\x1b[31m\n\xff"), "tcp://?[31m??");
   EXPECT_EQ(quoted_endpoint(std::string(1000, 'a')).size(), 163u);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/nearest.h"
+#include "control/endpoint.h"
 #include "pipeline/spec_errors.h"
 #include "wire/limits.h"
 #include "wire/pipeline_messages.h"
@@ -39,7 +40,8 @@ class Checker {
       edges(stage);
       roads(stage);
     }
-    if (spec_.readable) pipeline();
+    pipeline();
+    seats();
     processes();
     environments();
     if (named_) graph();
@@ -70,7 +72,10 @@ class Checker {
     backend(line, "the pipeline", spec_.relay.backend);
     known("terminals_rule", spec_.line_of("terminals_rule"), "the pipeline", spec_.terminals_rule,
           library_.terminal_rules);
-    if (!named_) return;
+    if (const Status status = spec_.control.empty() ? ok_status() : check_reachable(spec_.control); !status.ok()) {
+      errors_.add(spec_.line_of("control"), "control of the pipeline: {}", status.message());
+    }
+    if (!named_ || !spec_.readable) return;
     const StageSpec* entry = spec_.find(spec_.entry);
     if (entry == nullptr) return no_stage(spec_.line_of("entry"), "entry of the pipeline", spec_.entry);
     // What clients submit goes from the front to the entry through the pipeline's own relay.
@@ -179,6 +184,11 @@ class Checker {
                   "process of stage '{}' is '{}'; wanted 1 to {} letters, digits, '-' and '_'", stage.name,
                   stage.process, wire::kMaxStageNameBytes);
     }
+    if (!stage.host.empty() && stage.process == kFrontProcess) {
+      errors_.add(stage.line_of("host"),
+                  "stage '{}' is on host '{}' and in the process '{}', which is the leader's; wanted another process",
+                  stage.name, stage.host, kFrontProcess);
+    }
     if (!stage.host.empty() && spec_.control.empty() && spec_.readable) {
       errors_.add(stage.line_of("host"),
                   "stage '{}' runs on host '{}', which finds this one by the pipeline's control; wanted control: "
@@ -221,6 +231,16 @@ class Checker {
     if (shm ? from.host == to.host : relay.backend != "local" || same_process(from, to)) return;
     errors_.add(line, "relay of {} is '{}', and {} in another {}; wanted 'auto' or one that goes there", what,
                 relay.backend, whom, shm ? "host" : "process");
+  }
+
+  // Each has a line in the table that tells everybody of everybody, and the coordinator has one.
+  void seats() {
+    std::size_t count = 0;
+    for (const StageSpec& stage : spec_.stages) count += static_cast<std::size_t>(stage.replicas);
+    if (count < wire::kMaxPeers) return;
+    errors_.add(spec_.line_of("stages"),
+                "stages are {}, replicas counted; wanted at most {}, so that a table of all has room for them", count,
+                wire::kMaxPeers - 1);
   }
 
   void processes() {

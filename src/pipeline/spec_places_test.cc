@@ -62,5 +62,44 @@ TEST(PipelinePlaces, ThePipelinesRelayIsARelayEvenWhereNoStageTakesIt) {
       0u);
 }
 
+TEST(PipelinePlaces, ControlIsWhereOtherHostsCanCome) {
+  for (const char* where : {"banana", "10.0.0.1:30100", "ipc:///tmp/x.sock", "tcp://*:30100", "tcp://0.0.0.0:30100",
+                            "tcp://[::]:30100", "tcp://10.0.0.1:0", "tcp://10.0.0.1:65535"}) {
+    for (const char* host : {"", ", host: far"}) {
+      const std::string said = complaint(two("name: n\ncontrol: \"" + std::string(where) + "\"\n", "", host));
+      EXPECT_EQ(said.find("p.yaml:2: control of the pipeline: endpoint '" + std::string(where) + "': "), 0u) << said;
+      EXPECT_NE(said.find("; wanted "), std::string::npos) << said;
+      EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    }
+  }
+  // Beyond loopback it takes a key, which an option of the command line may say.
+  EXPECT_EQ(complaint(two("control: \"tcp://10.0.0.1:30100\"\n", "", ", host: far")), "");
+}
+
+TEST(PipelinePlaces, TheFrontIsOfThisHost) {
+  EXPECT_EQ(complaint(two(kControl, "", ", host: far, process: front")),
+            "p.yaml:4: stage 'b' is on host 'far' and in the process 'front', which is the leader's; wanted another "
+            "process");
+}
+
+// Every stage gets a table of all.
+TEST(PipelinePlaces, ThereAreNotMoreStagesThanATableHolds) {
+  const auto many = [](int stages, int replicas) {
+    std::string yaml = "stages:\n  - {name: a, worker: work, next: [";
+    for (int i = 0; i < stages; ++i) yaml += (i == 0 ? "s" : ", s") + std::to_string(i);
+    yaml += "]}\n";
+    for (int i = 0; i < stages; ++i) {
+      yaml += "  - {name: s" + std::to_string(i) +
+              ", worker: work, terminal: true, replicas: " + std::to_string(replicas) + "}\n";
+    }
+    return complaint(yaml);
+  };
+  EXPECT_EQ(many(16, 63), "");
+  EXPECT_EQ(many(62, 16), "");
+  EXPECT_EQ(
+      many(16, 64),
+      "p.yaml:1: stages are 1025, replicas counted; wanted at most 1023, so that a table of all has room for them");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -491,6 +491,34 @@ def test_check_says_what_a_pipeline_is_or_what_is_wrong(tmp_path):
     assert command("pipeline", "check", str(tmp_path / "none.yaml")).returncode == 2
 
 
+def test_check_finds_what_serve_would_refuse(tmp_path):
+    path = tmp_path / "p.yaml"
+
+    def checked(text):
+        path.write_text(text)
+        return command("pipeline", "check", str(path))
+
+    text = TEXT.read_text()
+    for old, new, says in (("next: detokenizer\n", "next: detokenizer\n    replicas: 2\n", None),
+                           ("    terminal: true\n", "    terminal: true\n    replicas: 2\n", "stage 'detokenizer' has 2 replicas; wanted 1"),
+                           ("    stream_to: detokenizer\n", "", "its next and stream_to 'detokenizer'"),
+                           ("text.generate", "toy.decode", "a text pipeline of 2 stages; wanted one of worker text.generate"),
+                           ("name: text\n", 'name: text\ncontrol: "tcp://*:30100"\n', "stands for every address")):
+        assert old in text
+        found = checked(text.replace(old, new, 1))
+        assert found.returncode == (2 if says else 0) and (says or "") in found.stderr, (new, found.stdout, found.stderr)
+        if says:
+            assert str(path) + ":" in found.stderr
+    # What an option of serve can still give is no error of the file.
+    far = text.replace("name: text\n", 'name: text\ncontrol: "tcp://10.9.8.7:30100"\n').replace("    process: scheduler\n", "    host: gpu\n")
+    found = checked(far)
+    assert found.returncode == 0 and "key_file" in found.stderr and "--key-file" in found.stderr and f"{path}:" in found.stderr, found.stderr
+    found = checked(far.replace("10.9.8.7", "127.0.0.1"))
+    assert found.returncode == 0 and found.stderr == ""
+    found = checked(far.replace("name: text\n", "name: text\nkey_file: some.key\n"))
+    assert found.returncode == 0 and found.stderr == ""
+
+
 def test_a_stage_may_take_its_time_where_its_file_says_so(tmp_path):
     path = tmp_path / "slow.yaml"
     slow = FANIN.read_text().replace("    worker: toy.aggregate\n", "    worker: toy.aggregate\n    args: {sleep_ms: 3500}\n    stalled_ms: 20000\n")
