@@ -36,11 +36,18 @@
 
 namespace millrace::ucx {
 
-inline constexpr std::size_t kMaxArenaMaps = 32;  // of one peer's pool, mapped here
-inline constexpr int kGoodbyeMs = 50;             // to get the last frames out
-inline constexpr int kTeardownMs = 1'000;         // for closed connections to let go; then they are abandoned
+inline constexpr std::size_t kMaxArenaMaps =
+    32;                                    // of one peer's pool, mapped here; a get that finds no room takes messages
+inline constexpr int kGoodbyeMs = 50;      // to get the last frames out
+inline constexpr int kTeardownMs = 1'000;  // for closed connections to let go; then they are abandoned
 
 class Link;
+
+// An arena of a peer's pool, mapped here.
+struct ArenaMap {
+  ucp_rkey_h key = nullptr;
+  int users = 0;  // gets that copy from it, or are about to
+};
 
 // Belongs to the thread.
 struct Peer {
@@ -54,8 +61,8 @@ struct Peer {
   int interest = 0;    // who waits for it
   int64_t due_ms = 0;  // to answer at all
   int64_t heard_ms = 0;
-  int64_t ping_ms = 0;                    // the next one
-  std::map<uint64_t, ucp_rkey_h> arenas;  // of its pool, mapped here
+  int64_t ping_ms = 0;  // the next one
+  std::map<uint64_t, ArenaMap> arenas;
   ucs_status_ptr_t closing = nullptr;
 };
 
@@ -107,8 +114,11 @@ class Link {
   // Not copied: they stay as they are until `done`, which comes on the thread, perhaps before this returns.
   void send_bytes(Peer& peer, Frame frame, std::span<const std::byte> bytes, std::function<void(bool sent)> done);
   void take(const Payload& payload, std::byte* to, std::function<void(bool whole)> done);
-  // Where `address` of an arena of the peer's stands here; null where it cannot be mapped.
+  // Where `address` of an arena of the peer's stands here, until unmap(); null where it cannot be mapped, or where
+  // kMaxArenaMaps others are all in use.
   const std::byte* map(Peer& peer, uint64_t arena, std::string_view key, uint64_t address);
+  // Once for each map(). The arena stays as long as there is room.
+  void unmap(Peer& peer, uint64_t arena);
   void fail(Peer& peer, Status why);  // takes effect after the events that are being handled
   void add_interest(Peer& peer);
   void drop_interest(Peer& peer) { --peer.interest; }
@@ -134,6 +144,7 @@ class Link {
   void bury();                    // peers that failed
   bool reap();                    // closed connections; true: none is left
   bool turn();                    // once around; whether something happened
+  bool make_room(Peer& peer);     // for one more arena
   bool run_jobs();
   void keep_time(bool late);
   int64_t watch(int64_t now_ms);  // liveness; when it is due again

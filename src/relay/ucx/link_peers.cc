@@ -324,7 +324,7 @@ void Link::bury() {
     failed.swap(failed_);
     for (Peer* peer : failed) {
       events_->on_gone(*peer, peer->why);
-      for (const auto& [arena, key] : peer->arenas) api_.ucp_rkey_destroy(key);
+      for (const auto& [id, arena] : peer->arenas) api_.ucp_rkey_destroy(arena.key);
       peer->arenas.clear();
       remove(*peer);
       const auto at = peers_.find(peer);
@@ -386,22 +386,37 @@ int64_t Link::watch(int64_t now_ms) {
   return next;
 }
 
+// The oldest that nobody copies from: ids only grow.
+bool Link::make_room(Peer& peer) {
+  if (peer.arenas.size() < kMaxArenaMaps) return true;
+  const auto idle =
+      std::find_if(peer.arenas.begin(), peer.arenas.end(), [](const auto& entry) { return entry.second.users == 0; });
+  if (idle == peer.arenas.end()) return false;
+  api_.ucp_rkey_destroy(idle->second.key);
+  peer.arenas.erase(idle);
+  return true;
+}
+
 const std::byte* Link::map(Peer& peer, uint64_t arena, std::string_view key, uint64_t address) {
   auto at = peer.arenas.find(arena);
   if (at == peer.arenas.end()) {
-    if (peer.arenas.size() >= kMaxArenaMaps) {  // the oldest: ids only grow
-      api_.ucp_rkey_destroy(peer.arenas.begin()->second);
-      peer.arenas.erase(peer.arenas.begin());
-    }
+    if (!make_room(peer)) return nullptr;
     std::string padded(key);
     padded.resize(key.size() + kKeyPadding);
     ucp_rkey_h mapped = nullptr;
     if (api_.ucp_ep_rkey_unpack(peer.ep, padded.data(), &mapped) != UCS_OK) return nullptr;
-    at = peer.arenas.emplace(arena, mapped).first;
+    at = peer.arenas.emplace(arena, ArenaMap{.key = mapped}).first;
   }
   void* here = nullptr;
-  if (api_.ucp_rkey_ptr(at->second, address, &here) != UCS_OK) return nullptr;
+  if (api_.ucp_rkey_ptr(at->second.key, address, &here) != UCS_OK) return nullptr;
+  ++at->second.users;
   return static_cast<const std::byte*>(here);
+}
+
+void Link::unmap(Peer& peer, uint64_t arena) {
+  const auto at = peer.arenas.find(arena);
+  CHECK(at != peer.arenas.end() && at->second.users > 0);
+  --at->second.users;
 }
 
 }  // namespace millrace::ucx

@@ -58,6 +58,7 @@ void Reader::release(Get& get, StatusCode code, uint8_t flags) {
 
 void Reader::detach(Get& get) {
   if (get.peer != nullptr) link_.drop_interest(*get.peer);
+  if (get.slot != nullptr) link_.unmap(*get.peer, get.arena);
   get.peer = nullptr;
   get.slot = nullptr;
   if (get.taking == 0) gets_.erase(get.op.value);
@@ -219,6 +220,7 @@ void Reader::on_slot(Peer& peer, const Frame& frame, const Payload& payload) {
     ask(*get);
     return;
   }
+  get->arena = frame.arena;
   if (prepare(*get)) copying_.push_back(get->op.value);
 }
 

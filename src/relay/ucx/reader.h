@@ -50,7 +50,8 @@ class Reader {
     bool by_message = false;            // the pool was tried
     bool unproved = false;              // bytes came by rendezvous and without a checksum
     bool proving = false;               // all bytes are here; the writer's word is awaited
-    const std::byte* slot = nullptr;    // where it is copied from
+    const std::byte* slot = nullptr;    // where it is copied from,
+    uint64_t arena = 0;                 // which stays mapped as long
     std::size_t part = 0;               // how far it was copied
     std::size_t offset = 0;
   };

@@ -171,9 +171,14 @@ class UcxRelay final : public Relay {
 Result<std::unique_ptr<Relay>> make_ucx_relay_from(const char* library, const RelayOptions& options) {
   RETURN_IF_ERROR(check_options(options));
   ASSIGN_OR_RETURN(const ucx::UcxApi* api, ucx::load_ucx(library));
+  return make_ucx_relay_over(*api, options);
+}
+
+Result<std::unique_ptr<Relay>> make_ucx_relay_over(const ucx::UcxApi& api, const RelayOptions& options) {
+  RETURN_IF_ERROR(check_options(options));
   ASSIGN_OR_RETURN(const ucx::Transports transports,
                    ucx::choose_transports(options.listen, std::getenv("UCX_TLS"), std::getenv("UCX_NET_DEVICES")));
-  ASSIGN_OR_RETURN(std::unique_ptr<ucx::Link> link, ucx::Link::make(*api, transports, options));
+  ASSIGN_OR_RETURN(std::unique_ptr<ucx::Link> link, ucx::Link::make(api, transports, options));
   auto core = std::make_shared<ucx::Core>(options, std::move(link), transports.memory);
   return std::unique_ptr<Relay>(std::make_unique<ucx::UcxRelay>(options, transports, std::move(core)));
 }

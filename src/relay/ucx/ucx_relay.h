@@ -16,6 +16,10 @@
 
 namespace millrace {
 
+namespace ucx {
+struct UcxApi;
+}
+
 inline constexpr const char* kUcxLibrary = "libucp.so.0";
 inline constexpr const char* kUcxTransports = "posix,cma,tcp,self";
 inline constexpr const char* kUcxDevices = "lo";
@@ -24,5 +28,7 @@ inline constexpr const char* kUcxDevices = "lo";
 Result<std::unique_ptr<Relay>> make_ucx_relay(const RelayOptions& options);
 // The same from a library of this name.
 Result<std::unique_ptr<Relay>> make_ucx_relay_from(const char* library, const RelayOptions& options);
+// The same over these functions, which outlive it: for tests, some of whose have accidents.
+Result<std::unique_ptr<Relay>> make_ucx_relay_over(const ucx::UcxApi& api, const RelayOptions& options);
 
 }  // namespace millrace

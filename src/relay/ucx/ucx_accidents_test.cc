@@ -1,0 +1,126 @@
+// What goes wrong under the UCX relay: bytes that come damaged, and more arenas of a writer's than are mapped at once.
+#include <gtest/gtest.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "relay/testing/fixture.h"
+#include "relay/ucx/frame.h"
+#include "relay/ucx/link.h"
+#include "relay/ucx/ucx_api.h"
+#include "relay/ucx/ucx_relay.h"
+
+namespace millrace::ucx {
+namespace {
+
+using namespace relay_testing;
+
+const UcxApi* g_api = nullptr;     // the library's
+std::atomic<int> g_damage{-1};     // how many segments go whole before one is damaged; less than 0: all
+std::atomic<int> g_by_message{0};  // segments
+
+// A bit of the payload changes between the writer, who summed it up, and the wire.
+ucs_status_ptr_t damaging_send(ucp_ep_h ep, unsigned id, const void* head, size_t head_bytes, const void* bytes,
+                               size_t count, const ucp_request_param_t* params) {
+  const auto* frame = static_cast<const Frame*>(head);
+  if (frame->type == FrameType::kData) {
+    ++g_by_message;
+    if (count > 0 && g_damage.load() >= 0 && g_damage.fetch_sub(1) == 0) {
+      *(static_cast<std::byte*>(const_cast<void*>(bytes)) + count / 2) ^= std::byte{16};
+    }
+  }
+  return g_api->ucp_am_send_nbx(ep, id, head, head_bytes, bytes, count, params);
+}
+
+// Why it cannot run; else the table is there.
+std::string set_up(UcxApi& api, const char* transports) {
+  const Result<const UcxApi*> loaded = load_ucx(kUcxLibrary);
+  if (!loaded.ok()) return loaded.status().to_string();
+  g_api = *loaded;
+  api = *g_api;
+  api.ucp_am_send_nbx = &damaging_send;
+  RelayOptions options;
+  options.listen = transports;
+  const auto relay = make_ucx_relay_over(api, options);
+  return relay.ok() ? "" : relay.status().to_string();
+}
+
+// Each segment in turn: small parts together, a part by itself, pieces of a large one.
+TEST(UcxAccidents, AWrongChecksumIsAnErrorAndNeverTheWrongBytes) {
+  constexpr const char* kTransports = "ucx:tcp,self@lo";  // no pool: everything comes by message
+  static UcxApi api;
+  if (const std::string why = set_up(api, kTransports); !why.empty()) GTEST_SKIP() << why;
+  RelayOptions options;
+  options.listen = kTransports;
+  auto writer = make_ucx_relay_over(api, options), reader = make_ucx_relay_over(api, options);
+  ASSERT_TRUE(writer.ok() && reader.ok());
+  const Sizes sizes = {100, 200, 50'000, 9 * kMib};
+  constexpr int kSegments = 5;
+  for (int damaged = 0; damaged < kSegments; ++damaged) {
+    for (const bool direct : {false, true}) {
+      g_damage = damaged;
+      Sent sent = send(**writer, 7, sizes);
+      ASSERT_TRUE(sent.ticket.ok());
+      GetRequest request{.descriptor = sent.ticket->descriptor, .sizes = sizes};
+      std::vector<std::vector<std::byte>> memory;
+      for (const std::size_t size : sizes) memory.emplace_back(size);
+      for (std::size_t i = 0; direct && i < sizes.size(); ++i) request.destination.emplace_back(memory[i]);
+      Received received;
+      request.done = received.end.callback();
+      received.op = (*reader)->get(std::move(request));
+      const Result<Parts> parts = received.outcome();
+      ASSERT_FALSE(parts.ok()) << "segment " << damaged;
+      EXPECT_EQ(parts.status().code(), StatusCode::kInternal) << parts.status().to_string();
+      EXPECT_NE(parts.status().message().find("wrong checksum"), std::string::npos) << parts.status().to_string();
+      EXPECT_LT(g_damage, 0) << "segment " << damaged << " was not damaged";
+      expect_put_end(sent, {StatusCode::kCancelled});
+    }
+  }
+  g_damage = -1;
+  expect_round_trip(**writer, **reader, 8, sizes);  // the pair is as good as ever
+  expect_quiet(**writer);
+  expect_quiet(**reader);
+}
+
+// With every get under way at once, each out of an arena of its own: none may be unmapped under a get that copies from
+// it. What finds none comes by message.
+TEST(UcxAccidents, MoreArenasThanAreMappedAtOnce) {
+  constexpr const char* kTransports = "ucx:posix,cma,tcp,self@lo";
+  constexpr std::size_t kArenas = kMaxArenaMaps + 4, kPut = 17 * kMib, kArena = 32 * kMib;
+  static UcxApi api;
+  if (const std::string why = set_up(api, kTransports); !why.empty()) GTEST_SKIP() << why;
+  struct statvfs shm {};
+  const bool room = ::statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_frsize > (kArenas + 4) * kArena;
+  const auto memory = static_cast<std::size_t>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(::getpagesize());
+  if (!room || memory < 2 * kArenas * kArena) GTEST_SKIP() << "it takes two gigabytes, of them half in /dev/shm";
+  RelayOptions options;
+  options.listen = kTransports;
+  options.pool_bytes = kArenas * kArena;
+  auto writer = make_ucx_relay_over(api, options), reader = make_ucx_relay_over(api, {.listen = kTransports});
+  ASSERT_TRUE(writer.ok() && reader.ok());
+  g_by_message = 0;
+  std::vector<Sent> sent(kArenas);
+  for (std::size_t i = 0; i < kArenas; ++i) {
+    sent[i] = send(**writer, i, {kPut});
+    ASSERT_TRUE(sent[i].ticket.ok()) << sent[i].ticket.status().to_string();
+  }
+  std::vector<Received> received;
+  for (const Sent& one : sent) received.push_back(receive(**reader, one));
+  for (std::size_t i = 0; i < kArenas; ++i) {
+    const Result<Parts> parts = received[i].outcome();
+    ASSERT_TRUE(parts.ok()) << i << ": " << parts.status().to_string();
+    EXPECT_EQ(differs(i, {kPut}, *parts), "") << i;
+  }
+  EXPECT_GT(g_by_message, 0) << "all came out of arenas: the test tests nothing";
+  for (Sent& one : sent) expect_put_end(one, {StatusCode::kOk});
+  // Who has copied makes room: later ones come out of their arenas again.
+  g_by_message = 0;
+  sent = std::vector<Sent>(1);
+  sent[0] = send(**writer, 99, {kPut});
+  expect_received(**reader, sent[0]);
+  EXPECT_EQ(g_by_message, 0);
+}
+
+}  // namespace
+}  // namespace millrace::ucx
