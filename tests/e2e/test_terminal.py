@@ -33,7 +33,7 @@ def chat(server, text, *arguments, **more):
 
 @pytest.mark.parametrize("arguments,words", [
     (["--help"], ["serve", "chat", "inspect", "--version"]), (["serve", "--help"], ["--model", "--port", "--api-key", "--placement", "--kv-gib"]),
-    (["chat", "--help"], ["--url", "--system", "--temperature"]), (["inspect", "--help"], ["--tensors"])])
+    (["chat", "--help"], ["--url", "--system", "--temperature"]), (["inspect", "--help"], ["--tensors", "--relays"])])
 def test_help_goes_to_stdout(arguments, words):
     code, out, err = run(*arguments)
     assert code == 0 and err == ""
@@ -50,7 +50,7 @@ def test_version():
     ([], "subcommand"), (["frobnicate"], "frobnicate"), (["--frob"], "--frob"), (["serve"], "--model"), (["serve", "--model", DEMO, "--frob"], "--frob"), (["serve", "--frob"], "--frob"),
     (["serve", "--model", DEMO, "--port", "70000"], "70000"), (["serve", "--model", DEMO, "--port", "x"], "x"), (["serve", "--model", DEMO, "--placement", "moon"], "moon"),
     (["serve", "--model", DEMO, "--page-size", "0"], "--page-size"), (["chat", "--temperature", "3"], "--temperature"), (["chat", "extra"], "extra"), (["inspect"], "model"),
-    (["inspect", DEMO, "more"], "more"), (["serve", "--model", "/nonexistent"], "/nonexistent"), (["chat", "--url", "ftp://x"], "ftp://x"), (["chat", "--url", "http://h:port"], "port")])
+    (["inspect", DEMO, "more"], "more"), (["inspect", "--relays", DEMO], "--relays"), (["inspect", "--relay"], "--relay"), (["serve", "--model", "/nonexistent"], "/nonexistent"), (["chat", "--url", "ftp://x"], "ftp://x"), (["chat", "--url", "http://h:port"], "port")])
 def test_wrong_arguments_are_exit_code_2_and_named(arguments, word):
     code, out, err = run(*arguments)
     assert code == 2 and out == ""
@@ -97,6 +97,35 @@ def test_inspect_of_a_broken_folder_is_one_line_with_the_file(tmp_path, name, co
 def test_inspect_of_no_folder(path):
     code, _, err = run("inspect", path)
     assert code == 2 and len(err.splitlines()) <= 2 and "error" in err or "required" in err
+
+
+def relays(**env):
+    """Of each relay, by name and in the order of the list: (here, what stands behind it)."""
+    code, out, err = run("inspect", "--relays", env=env)
+    assert (code, err) == (0, "")
+    table, note = out.split("\n\n")
+    head, *lines = table.splitlines()
+    assert head.split() == ["relay", "here", "spans", "receives"] and note.startswith("Here means ")
+    return {name: (here, rest) for name, here, rest in (line.split(None, 2) for line in lines)}
+
+
+def test_inspect_says_which_relays_are_here_and_why_others_are_not():
+    found = relays()
+    assert list(found) == ["local", "shm", "tcp", "ucx", "nccl", "nixl", "mooncake"]
+    # These need nothing that a machine might lack.
+    assert [re.split(r"  +", found[name][1]) for name in ("local", "shm")] == [["process", "the sender's own bytes"], ["process, host", "mapped, no copy"]]
+    assert [found[name][0] for name in ("local", "shm", "tcp")] == ["yes"] * 3 and found["tcp"][1].endswith("a copy")
+    # The others may be here; where one is not, its line says what is missing.
+    why = {"ucx": ("ucx", "UCX"), "nccl": ("nccl", "cuda", "CUDA"), "nixl": ("nixl",), "mooncake": ("mooncake",)}
+    for name, words in why.items():
+        here, rest = found[name]
+        assert here in ("yes", "absent")
+        assert here == "yes" or any(word in rest for word in words), (name, rest)
+
+
+def test_inspect_says_why_ucx_cannot_run_as_it_was_told_to():
+    here, why = relays(UCX_TLS="tcp", UCX_NET_DEVICES="no_such_device")["ucx"]
+    assert here == "absent" and ("no_such_device" in why or "libucp" in why), why
 
 
 # ---- chat through pipes --------------------------------------------------------------------------------------------
