@@ -16,7 +16,7 @@ Result<wire::Payload> RelayPayloads::give(ReqId id, const Value& value, const wi
   wire::Payload payload{.tree = {std::move(lifted.tree)}, .tensors = std::move(lifted.tensors)};
   if (lifted.parts.empty()) return payload;
   for (const SharedBytes& part : lifted.parts) payload.part_bytes.push_back(part.size_bytes());
-  ASSIGN_OR_RETURN(const loop::ChosenRelay chosen, loop::choose_relay(self_, to, relays_, wanted_));
+  ASSIGN_OR_RETURN(const loop::ChosenRelay chosen, loop::choose_relay(self_, to, relays_, wanted_, lifted.parts));
   PutRequest put{.parts = std::move(lifted.parts), .request = id, .destination = chosen.address};
   payload.relay = chosen.name;
   ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.put(*chosen.relay, std::move(put), {.request = id}));

@@ -71,7 +71,7 @@ struct RelayCapabilities {
   bool across_hosts = false;
   bool by_reference = false;    // get() hands out the very bytes that were put
   bool mapped_receive = false;  // get() without a destination copies nothing
-  bool host_memory = true;
+  bool host_memory = true;      // which memory the parts may be in: others are not sent this way (docs/relay.md)
   bool cuda_memory = false;
   bool survives_peer_death = true;  // it notices by itself that a peer is gone
   std::size_t max_put_bytes = 0;

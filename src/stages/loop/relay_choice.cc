@@ -22,6 +22,26 @@ bool spans(const RelayCapabilities& can, Distance distance) {
   return false;
 }
 
+// What the parts of one payload are in.
+struct Memory {
+  bool host = false;
+  bool cuda = false;
+
+  bool carried_by(const RelayCapabilities& can) const {
+    return (!host || can.host_memory) && (!cuda || can.cuda_memory);
+  }
+  const char* name() const { return host && cuda ? "host and CUDA" : cuda ? "CUDA" : "host"; }
+  const char* capabilities() const {
+    return host && cuda ? "host_memory and cuda_memory" : cuda ? "cuda_memory" : "host_memory";
+  }
+};
+
+Memory memory_of(std::span<const SharedBytes> parts) {
+  Memory out;
+  for (const SharedBytes& part : parts) (part.device() == Device::kCuda ? out.cuda : out.host) = true;
+  return out;
+}
+
 // The smaller, the better.
 int rank(const RelayCapabilities& can, const std::string& name) {
   const int copies = can.by_reference ? 0 : can.mapped_receive ? 1 : 2;
@@ -50,21 +70,34 @@ Distance distance(const wire::Peer& a, const wire::Peer& b) {
 }
 
 Result<ChosenRelay> choose_relay(const wire::Peer& from, const wire::Peer& to, const Relays& relays,
-                                 const std::string& wanted) {
+                                 const std::string& wanted, std::span<const SharedBytes> parts) {
   const Distance far = distance(from, to);
+  const Memory memory = memory_of(parts);
   const bool any = wanted.empty() || wanted == "auto";
   ChosenRelay best;
   int best_rank = 0;
+  std::string reach;  // but do not carry that memory
   for (const auto& [name, relay] : relays) {
     const wire::RelayAddress* address = find(to, name);
     if (!address || (!any && name != wanted)) continue;
     const RelayCapabilities can = relay->capabilities();
+    if (!spans(can, far)) continue;
+    if (!memory.carried_by(can)) {
+      reach += fmt::format("{}{}", reach.empty() ? "" : ", ", name);
+      continue;
+    }
     const int this_rank = rank(can, name);
-    if (!spans(can, far) || (best.relay && best_rank <= this_rank)) continue;
+    if (best.relay && best_rank <= this_rank) continue;
     best = {.name = name, .relay = relay.get(), .address = address->address.bytes};
     best_rank = this_rank;
   }
   if (best.relay) return best;
+  if (!reach.empty()) {
+    return error(StatusCode::kUnsupported,
+                 "no relay carries tensors in {} memory to '{}': {} would reach it and cannot; wanted a "
+                 "relay with {} at both ends",
+                 memory.name(), to.stage, reach, memory.capabilities());
+  }
   std::string ours;
   for (const auto& [name, relay] : relays) ours += (ours.empty() ? "" : ", ") + name;
   return error(StatusCode::kUnavailable, "no relay carries tensors to '{}': here {}, there {}; wanted {} in both",

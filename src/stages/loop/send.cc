@@ -162,7 +162,8 @@ Status StageLoop::prepare(Request& request, OutEdge& edge, OutItem& item, const 
   }
   Status status;
   if (total > 0) {
-    Result<loop::ChosenRelay> relay = loop::choose_relay(config_.self, to, doors_.relays, config_.spec.relay.backend);
+    Result<loop::ChosenRelay> relay =
+        loop::choose_relay(config_.self, to, doors_.relays, config_.spec.relay.backend, item.lifted.parts);
     RETURN_IF_ERROR(relay.status());
     PutRequest put{.parts = item.lifted.parts, .request = request.id, .destination = relay->address};
     loop::CallPurpose purpose{.kind = loop::CallPurpose::Kind::kPut, .request = request.id, .edge = edge.target};
