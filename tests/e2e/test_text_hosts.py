@@ -295,7 +295,7 @@ def test_with_a_key_and_without_or_with_another(wanted, tmp_path):
 
 def test_beyond_loopback_there_must_be_a_key(tmp_path):
     path = pipeline(tmp_path, "scheduler")
-    for address, words in (("10.255.0.1:30999", "wanted a shared key"), ("0.0.0.0:30999", "one address of this host"), ("127.0.0.1:0", "port 0")):
+    for address, words in (("10.255.0.1:30999", "wanted a shared key"), ("0.0.0.0:30999", "0.0.0.0 stands for every address"), ("127.0.0.1:0", "port 0")):
         server = leader(path, "--listen", address)
         assert server.process.wait(30) == 2, server.output()
         server.reader.join(5)
