@@ -1,6 +1,8 @@
 // Stages of a pipeline in a process of their own: a child of `serve --pipeline`, or one that a person started on
 // another host with `millrace stage --join`. Those of text pipelines are in text_host.cc.
 
+#include <fmt/ranges.h>
+
 #include <cstdio>
 
 #include "app/backend.h"
@@ -31,6 +33,22 @@ Status run_host(PipelineHost& host, const StageOptions& options, const sigset_t&
   return by_itself ? host.status() : ok_status();
 }
 
+// A stage without a host is the server's own, which starts it again when it dies: who took its place would never leave
+// it.
+Status may_join(const PipelineSpec& spec, const std::vector<PipelineSeat>& seats, const std::string& file) {
+  std::vector<std::string> elsewhere;
+  for (const StageSpec& stage : spec.stages) {
+    if (!stage.host.empty()) elsewhere.push_back(stage.name);
+  }
+  for (const PipelineSeat& seat : seats) {
+    const StageSpec& stage = *spec.find(seat.stage);
+    if (!stage.host.empty()) continue;
+    return invalid_argument("{}:{}: stage '{}' has no host, so the server runs it; wanted some of: {}", file,
+                            stage.line, stage.name, fmt::join(elsewhere, ", "));
+  }
+  return ok_status();
+}
+
 Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch& end) {
   const Library library = make_library();
   ASSIGN_OR_RETURN(PipelineSpec spec, load_pipeline(options.pipeline, library));
@@ -43,6 +61,7 @@ Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch&
   }
   if (is_text_pipeline(spec)) return run_text_host(spec, options, place, signals, end);
   ASSIGN_OR_RETURN(const auto seats, parse_seats(options.seats, spec));
+  if (!child) RETURN_IF_ERROR(may_join(spec, seats, options.pipeline));
   const uint64_t incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
   ZmqContext zmq;
   ASSIGN_OR_RETURN(auto host, PipelineHost::make(spec, library, place, zmq, seats, incarnation));

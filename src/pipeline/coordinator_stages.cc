@@ -72,7 +72,7 @@ void Coordinator::lost(const MembershipEvent& event, int64_t now_ms) {
   std::sort(need_it.begin(), need_it.end());
   const Status why = error(StatusCode::kUnavailable, "stage '{}': {} stopped: {}", view.stage, view.name, event.reason);
   for (const ReqId id : need_it) fail(id, why, now_ms);
-  doors_.lost(view, event.reason);
+  if (!event.anew) doors_.lost(view, event.reason);
 }
 
 void Coordinator::expect(const std::string& stage, uint32_t replica, uint64_t incarnation) {

@@ -24,6 +24,14 @@ std::optional<std::size_t> Membership::find(const std::string& stage, uint32_t r
   return std::nullopt;
 }
 
+namespace {
+
+bool is_same_process(const wire::Peer& one, const wire::Peer& other) {
+  return one.pid == other.pid && one.boot == other.boot && one.host == other.host && one.pid != 0;
+}
+
+}  // namespace
+
 // kUnavailable: it may try again as it is; everything else is for good.
 Status Membership::may_register(const wire::Register& message) const {
   const wire::Peer& self = message.self;
@@ -59,7 +67,7 @@ Status Membership::may_register(const wire::Register& message) const {
     return error(StatusCode::kConflict, "incarnation {} of {} is not newer than {}", self.incarnation, seat.name,
                  seat.newest);
   }
-  if (seat.up) {
+  if (seat.up && !is_same_process(seat.peer, self)) {
     return error(StatusCode::kUnavailable, "{} is taken by a live other one, incarnation {}, process {} on '{}'",
                  seat.name, seat.peer.incarnation, seat.peer.pid, seat.peer.host);
   }
@@ -79,6 +87,8 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
     return;
   }
   SeatView& seat = seats_[*index];
+  // It dropped all that it had when it thought itself out: while this process stood still, say.
+  if (seat.up && message.self.incarnation > seat.newest) lose(*index, "it began anew", now_ms, true);
   seat.heard_ms = now_ms;
   const bool again = seat.up;
   if (!again) {
@@ -132,7 +142,7 @@ void Membership::hear(const wire::StageStatus& status, int64_t now_ms) {
   }
 }
 
-void Membership::lose(std::size_t index, const std::string& reason, int64_t now_ms) {
+void Membership::lose(std::size_t index, const std::string& reason, int64_t now_ms, bool anew) {
   SeatView& seat = seats_[index];
   if (!seat.up) return;
   seat.up = false;
@@ -141,7 +151,7 @@ void Membership::lose(std::size_t index, const std::string& reason, int64_t now_
   seat.fence_told_ms = now_ms - kFenceNoticeMs;
   seat.lost_why = reason;
   LOG_WARNING("{} is lost: {}", seat.name, reason);
-  events_.push_back({MembershipEvent::Kind::kLost, index, seat.peer.incarnation, reason});
+  events_.push_back({MembershipEvent::Kind::kLost, index, seat.peer.incarnation, reason, anew});
   new_table(now_ms);
   seat.lost_epoch = epoch_;
 }

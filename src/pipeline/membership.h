@@ -66,6 +66,7 @@ struct MembershipEvent {
   std::size_t seat = 0;
   uint64_t incarnation = 0;
   std::string reason;  // lost: why
+  bool anew = false;   // lost: its process goes on and joins again, as another incarnation
 };
 
 // A message for whoever listens at `reply_to`; for the holder of a seat where `seat` is set.
@@ -112,7 +113,7 @@ class Membership {
 
  private:
   Status may_register(const wire::Register& message) const;
-  void lose(std::size_t seat, const std::string& reason, int64_t now_ms);
+  void lose(std::size_t seat, const std::string& reason, int64_t now_ms, bool anew = false);
   void welcome(std::size_t seat, const std::string& reply_to, uint64_t incarnation, const Status& status);
   void new_table(int64_t now_ms);
   void say_table(std::optional<std::size_t> only = std::nullopt);

@@ -103,8 +103,10 @@ TEST_F(MembershipTest, Refusals) {
   EXPECT_EQ(refusal(other), StatusCode::kConflict);
   EXPECT_EQ(refusal(registration("a", 0, 0)), StatusCode::kConflict);  // incarnations count from 1
   EXPECT_EQ(refusal(registration("a", 0, 4)), StatusCode::kOk);
-  EXPECT_EQ(refusal(registration("a", 0, 3)), StatusCode::kConflict);     // not newer
-  EXPECT_EQ(refusal(registration("a", 0, 5)), StatusCode::kUnavailable);  // the other one lives
+  EXPECT_EQ(refusal(registration("a", 0, 3)), StatusCode::kConflict);  // not newer
+  wire::Register rival = registration("a", 0, 5);
+  rival.self.pid = 10;
+  EXPECT_EQ(refusal(rival), StatusCode::kUnavailable);  // the other one lives
   wire::Register double_ganger = registration("a", 0, 4);
   double_ganger.self.pid = 10;
   EXPECT_EQ(refusal(double_ganger), StatusCode::kConflict);
@@ -223,6 +225,25 @@ TEST_F(MembershipTest, AStageThatStandsStillOrFailsIsLost) {
   events = members.take_events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].reason, "oom");
+}
+
+// The coordinator stood still for so long that the stage gave it up: it is the same process, and need not be killed.
+TEST_F(MembershipTest, AProcessThatBeganAnewByItselfIsLostAndBackAtOnce) {
+  join("a");
+  (void)members.take_events();
+  wire::Register again = registration("a", 0, 5);
+  again.self.pid = members.seats()[0].peer.pid + 1;
+  members.hear(again, now);
+  EXPECT_TRUE(members.take_events().empty());  // another process: the place is taken
+  again.self.pid = members.seats()[0].peer.pid;
+  members.hear(again, now);
+  const auto events = members.take_events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, MembershipEvent::Kind::kLost);
+  EXPECT_TRUE(events[0].anew);
+  EXPECT_EQ(events[1].kind, MembershipEvent::Kind::kJoined);
+  EXPECT_EQ(events[1].incarnation, 5u);
+  EXPECT_TRUE(members.seats()[0].up);
 }
 
 TEST_F(MembershipTest, OneThatIsStalledForAMomentIsNot) {

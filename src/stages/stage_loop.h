@@ -21,8 +21,9 @@
 //      it rest; over kMaxWaitingChunks or kMaxWaitingBytes it fails with kResourceExhausted.
 //   4. Fan-in. Payloads of `wait_for` are kept until those of the rule's answer are here, then merged. Without
 //      `wait_for` a second source's payload is an error of the request. A chunk before the payload fails the request
-//      unless the spec allows it; one whose payload is being fetched waits. What has to wait for something else is
-//      copied out of its relay (loop/detach.h), so that no credit waits for another one.
+//      unless the spec allows it; one whose payload is being fetched waits. What has to wait for something else, for
+//      the worker or for a congested request is copied out of its relay (loop/detach.h), so that no credit waits for
+//      another one, and no request for a slow one.
 //   5. Streams out. An untargeted chunk goes to those of stream_to that `stream_done_to` names for the request's
 //      payload (all, without that rule); a terminal without stream_to streams to the client. Only terminals stream to
 //      the client. The ends of streams go out before the result. A target from which none of the request's terminals
@@ -61,6 +62,7 @@
 #include "control/mailbox.h"
 #include "stages/library.h"
 #include "stages/loop/address_book.h"
+#include "stages/loop/detach.h"
 #include "stages/loop/relay_calls.h"
 #include "stages/loop/relay_choice.h"
 #include "stages/loop/replica_choice.h"
@@ -254,6 +256,7 @@ class StageLoop {
   // loop/work.cc: to and from the worker.
   void to_worker(Request& request, loop::WorkEvent event);
   void post_events(Request& request);
+  void let_wait(loop::WorkEvent& event);
   void drop_from_worker(Request& request);
   void hear_worker(std::vector<loop::WorkNews>& news);
   void hear_worker(Request& request, loop::WorkNews& news);
@@ -305,6 +308,7 @@ class StageLoop {
   loop::Tombstones tombstones_;
   loop::AddressBook book_;
   loop::RelayCalls calls_;
+  loop::DetachBudget detached_{loop::kMaxDetachedBytes};
   std::size_t drains_ = 0;
 
   // What is tried again, in the order of waiting; entries of requests that have ended are skipped.

@@ -208,6 +208,38 @@ def test_a_client_that_does_not_read_stops_its_own_request_alone():
         wait_until(lambda: at_rest(server) and books_are_zero(server), 20, "rest")
 
 
+def others_are_served(server, seconds):
+    """Requests for text alone, while somebody else's sound stands still: none waits for it."""
+    for _ in range(5):
+        begun = time.monotonic()
+        check(server, CASES[0])
+        assert SANITIZED or time.monotonic() - begun < seconds, time.monotonic() - begun
+
+
+def test_a_slow_stage_holds_up_its_own_requests_alone(tmp_path):
+    """It takes a fifth of a second for each chunk: the chunks of its request wait, and not in anybody's way."""
+    path = tmp_path / "slow.yaml"
+    path.write_text(FANIN.read_text().replace("    worker: toy.talk\n", "    worker: toy.talk\n    args: {sleep_ms: 200}\n"))
+    with Server("--pipeline", str(path), model=None) as server:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(run, server, {"text": "slow", "max_tokens": 2000, "modalities": ["text", "audio"]}, timeout_s=8)
+            wait_until(lambda: server.stage("talker_ar")["running"] > 0, 20, "the slow request")
+            time.sleep(2)  # as many chunks as anybody lets it have are on their way
+            assert not slow.done()
+            others_are_served(server, 1)
+            assert slow.result(60)[0] == 504
+
+
+def test_a_client_that_does_not_read_holds_up_nobody_else():
+    with Server("--pipeline", str(FANIN), model=None) as server:
+        with socket.create_connection((server.host, server.port)) as raw:
+            body = json.dumps({"inputs": {"text": "unread", "max_tokens": 1_000_000, "modalities": ["text", "audio"]}, "stream": True}).encode()
+            raw.sendall(b"POST /v1/pipeline HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert raw.recv(16)
+            time.sleep(4)
+            others_are_served(server, 1)
+
+
 def test_its_picture_and_metrics(server):
     svg = server.get(RUN)[2]
     assert svg.startswith("<svg") and all(f">{name}</text>" in svg for name in ("preprocessing", "mm_aggregate", "code2wav"))
@@ -462,6 +494,13 @@ def test_terminals_that_the_client_leaves_out_cost_nothing(server):
     wait_until(lambda: at_rest(server), 5, "rest")
 
 
+def test_a_stage_that_the_server_runs_itself_cannot_be_joined(two_hosts):
+    with joined(two_hosts, "thinker") as far:
+        assert far.wait(30) == 2
+        said = far.stdout.read()
+        assert "stage 'thinker' has no host" in said and "talker_ar, code2wav" in said, said
+
+
 def test_a_stage_of_another_pipeline_is_refused(two_hosts, tmp_path):
     other = tmp_path / "other.yaml"
     other.write_text(two_hosts.read_text().replace("samples: 240", "samples: 241"))
@@ -530,6 +569,20 @@ def test_a_stage_may_take_its_time_where_its_file_says_so(tmp_path):
     path.write_text(slow.replace("stalled_ms", "stalled_s"))
     found = command("pipeline", "check", str(path))
     assert found.returncode == 2 and "unknown key 'stalled_s'; did you mean 'stalled_ms'?" in found.stderr, found.stderr
+
+
+@processes_only
+def test_a_server_that_was_stopped_kills_nobody():
+    """Its stages gave it up after six seconds, and join again by themselves."""
+    with Server("--pipeline", str(FANIN), model=None) as server:
+        children = server.children()
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(8)
+        os.kill(server.process.pid, signal.SIGCONT)
+        wait_until(lambda: server.ready() and run(server, CASES[0]["inputs"])[0] == 200, 20, "recovery")
+        time.sleep(2.5)  # a lease: who would be missed by then
+        check(server, CASES[3])
+        assert server.children() == children
 
 
 @processes_only

@@ -22,8 +22,11 @@ inline constexpr int64_t kPeerWaitMs =
 inline constexpr int64_t kAckIdleMs = 100;  // what was delivered and not acknowledged is so after this time
 
 // Into the stage.
-inline constexpr std::size_t kMaxWorkEvents = 1024;    // given to the worker and not begun, of all requests
-inline constexpr std::size_t kMaxWorkNews = 1024;      // said by the worker and not heard, of all requests
+inline constexpr std::size_t kMaxWorkEvents = 1024;  // given to the worker and not begun, of all requests
+inline constexpr std::size_t kMaxWorkNews = 1024;    // said by the worker and not heard, of all requests
+// Events that wait for the worker with their tensors still in the relay; those behind are copied, up to so many bytes.
+inline constexpr std::size_t kUncopiedEvents = 2;
+inline constexpr std::size_t kMaxDetachedBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kMaxDrains = 256;         // gets of what nobody wants any more, so that its sender goes on
 inline constexpr int64_t kDefaultTimeoutMs = 600'000;  // of a request that came without a time limit
 inline constexpr int64_t kMaxTimeoutMs = 86'400'000;   // a day: more is cut

@@ -7,9 +7,15 @@ namespace millrace {
 using loop::WorkEvent;
 using loop::WorkNews;
 
+// Its senders get their credits back before it has its turn: they need them for other requests.
+void StageLoop::let_wait(WorkEvent& event) {
+  if (!event.place) event.place = detached_.detach(event.value);
+}
+
 void StageLoop::to_worker(Request& request, WorkEvent event) {
   request.to_worker.push_back(std::move(event));
   if (!request.in_worker_line) post_events(request);
+  if (!request.to_worker.empty()) let_wait(request.to_worker.back());
 }
 
 // In order; what finds no room waits in the line of all requests.
@@ -21,6 +27,7 @@ void StageLoop::post_events(Request& request) {
     const auto stream = request.in.find(event.from);
     // What came of the chunks before still waits for its own receivers: this one's sender shall wait too.
     const bool congested = kind == WorkEvent::Kind::kChunk && request.congested;
+    if (!congested && doors_.worker->waiting() >= loop::kUncopiedEvents) let_wait(event);
     if (congested || !doors_.worker->post(event, now_ms_)) {
       if (!congested) ++counters_.refusals;
       request.in_worker_line = true;

@@ -31,7 +31,8 @@ struct WorkEvent {
   ReqId id;
   std::string from;  // of a chunk, or of the end of a stream
   Value value;
-  uint64_t order = 0;  // of a kFlush, which is of no request
+  uint64_t order = 0;           // of a kFlush, which is of no request
+  std::shared_ptr<void> place;  // in the loop's DetachBudget, where `value` was copied for the wait
 };
 
 struct WorkNews {
