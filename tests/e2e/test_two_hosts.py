@@ -237,7 +237,8 @@ def check_cut_off(near, far, connect, cut_s, path):
             assert one.ended - began < NOTICE_S
         wait_until(lambda: all(server.stage(stage)["state"] != "ready" for stage in SOUND), 20, "loss")
         assert server.get("/ready")[0] == 503
-        assert run(server, CASES[0]["inputs"])[0] == 503  # a new one might need them
+        assert run(server, CASES[2]["inputs"])[0] == 503  # a new one that needs them
+        check(server, CASES[0])  # and one that does not
         count = len(written.events)
         wait_until(lambda: len(written.events) > count + 20, 20, f"more of the stream: {written.events[-1]}")
         time.sleep(max(0, began + cut_s - time.monotonic()))
