@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
   }
   // A server outlives whoever reads what it says; a command that prints ends with its reader, as in any pipe.
   if (*serve_command || *stage_command) ::signal(SIGPIPE, SIG_IGN);
+  serve.given = given_options(*serve_command);
   if (*serve_command) return run_serve(serve);
   if (*stage_command) return run_stage(stage);
   if (*chat_command) return run_chat(chat);

@@ -265,6 +265,15 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   add_running_options(command, o);
 }
 
+std::vector<std::string> given_options(const CLI::App& command) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::vector<std::string>& names = option->get_lnames();
+    if (option->count() > 0 && !names.empty()) out.push_back(names.front());
+  }
+  return out;
+}
+
 void add_stage_options(CLI::App& command, StageOptions& o) {
   const char* group = "Joining";
   command.add_option("--join", o.join, "Leader to join, as the pipeline's `control` says it: ADDRESS:PORT")

@@ -64,7 +64,8 @@ struct ServeOptions {
   std::string dp_policy = "prefix_aware";
   int queue_timeout_s = 0;
   int stall_restart_s = 120;
-  std::string profile_dir;  // empty: a folder of this user's under the system's temporary one
+  std::string profile_dir;         // empty: a folder of this user's under the system's temporary one
+  std::vector<std::string> given;  // names of the options that a person gave, without the dashes
 };
 
 // A child process of `serve`, or one that a person started to join it: some stages of a pipeline, each on a thread.
@@ -106,6 +107,8 @@ struct InspectOptions {
 };
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
+// What stood on the command line or in the environment, without the dashes.
+std::vector<std::string> given_options(const CLI::App& command);
 void add_stage_options(CLI::App& command, StageOptions& options);
 void add_chat_options(CLI::App& command, ChatOptions& options);
 void add_pipeline_options(CLI::App& command, PipelineOptions& options);

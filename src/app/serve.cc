@@ -14,6 +14,7 @@
 #include "app/pipeline_backend.h"
 #include "app/progress.h"
 #include "app/signals.h"
+#include "app/unused_options.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "http/server.h"
@@ -64,15 +65,20 @@ void print_banner(const std::string& url, const ServeOptions& options, const Mod
   std::fflush(stdout);
 }
 
-// Lets what runs go on, up to the limit or a second signal, while everything new gets a 503.
-void drain(const ServeOptions& options, Front& front, http::Server& server, const sigset_t& signals, EndWatch& end) {
-  front.drain();
-  if (const std::size_t live = front.live_requests(); live > 0) {
+// What Ctrl-C has begun, for whoever pressed it.
+void print_stopping(std::size_t live, const ServeOptions& options) {
+  if (live > 0) {
     std::fprintf(stderr, "millrace: stopping when %zu %s done, after %d s at most; Ctrl-C again stops at once\n", live,
                  live == 1 ? "request is" : "requests are", options.drain_timeout_s);
   } else {
     std::fprintf(stderr, "millrace: stopping\n");
   }
+}
+
+// Lets what runs go on, up to the limit or a second signal, while everything new gets a 503.
+void drain(const ServeOptions& options, Front& front, http::Server& server, const sigset_t& signals, EndWatch& end) {
+  front.drain();
+  print_stopping(front.live_requests(), options);
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
   while (front.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
@@ -189,6 +195,7 @@ int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_
     announced = true;
   }
   (*backend)->drain();
+  if (exit_code == 0) print_stopping((*backend)->live_requests(), options);
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
   while (exit_code == 0 && (*backend)->live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
@@ -211,6 +218,7 @@ int run_serve(const ServeOptions& options) {
   if (options.placement == "single") {
     if (Status status = spec->may_be_single(options.pipeline); !status.ok()) return print_error(status), kExitBadInput;
   }
+  if (Status status = check_used(options, *spec); !status.ok()) return print_error(status), kExitBadInput;
   override_hosts(*spec, options.listen, options.key_file);
   if (is_text_pipeline(*spec)) return serve_text(options, *spec, signals);
   return serve_pipeline(options, *spec, signals);

@@ -46,7 +46,8 @@ class Server:
         self.tmp = tempfile.TemporaryDirectory(prefix="e2e-")
         self.where = where
         command = [*(where.prefix if where else []), program(), "serve", *(["--model", str(model)] if model else []), *arguments]
-        for option, value in (("--port", "0"), ("--threads", "1"), ("--placement", placement())):
+        threads = [("--threads", "1")] if model else []  # a pipeline's stages have their own, and `serve` says so
+        for option, value in (("--port", "0"), *threads, ("--placement", placement())):
             if option not in arguments:
                 command += [option, value]
         self.process = subprocess.Popen(

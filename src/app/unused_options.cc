@@ -1,0 +1,53 @@
+#include "app/unused_options.h"
+
+#include <algorithm>
+#include <map>
+
+#include "app/text_plan.h"
+
+namespace millrace {
+namespace {
+
+// Where a pipeline says what these options say of text serving.
+const std::map<std::string, std::string> kElsewhere = {
+    {"request-timeout-s", "request_timeout_s in the file"},
+    {"queue-timeout-s", "request_timeout_s in the file, or timeout_s of a request: its wait is a part of it"},
+    {"max-queued-requests", "max_requests in the file, or max_queued_requests in the args of a worker that has it"},
+    {"dp", "replicas of a stage in the file"},
+    {"stall-restart-s", "stalled_ms of a stage in the file"},
+    {"threads", "threads in the resources of a stage in the file"},
+};
+
+std::string instead_of(const std::string& name) {
+  if (const auto found = kElsewhere.find(name); found != kElsewhere.end()) return found->second;
+  const std::vector<std::string> of_models = model_option_names();
+  if (std::find(of_models.begin(), of_models.end(), name) == of_models.end()) return "it left out: it is of text alone";
+  std::string key = name;
+  std::replace(key.begin(), key.end(), '-', '_');
+  return fmt::format("{} in the args of a stage in the file, where its worker has it", key);
+}
+
+}  // namespace
+
+Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
+  const bool over_hosts =
+      std::any_of(spec.stages.begin(), spec.stages.end(), [](const auto& s) { return !s.host.empty(); });
+  for (const std::string& name : options.given) {
+    if (over_hosts || (name != "listen" && name != "key-file")) continue;
+    return invalid_argument(
+        "--{} has no use: no stage of the pipeline has a host; wanted one that says where else "
+        "stages run, or the option left out",
+        name);
+  }
+  if (is_text_pipeline(spec)) return ok_status();
+  static const std::vector<std::string> kUsed = {
+      "host",   "port",     "api-key",   "cors-origin",     "allowed-host", "max-body-mib", "pipeline",
+      "listen", "key-file", "placement", "drain-timeout-s", "profile-dir",  "log-level",    "help"};
+  for (const std::string& name : options.given) {
+    if (std::find(kUsed.begin(), kUsed.end(), name) != kUsed.end()) continue;
+    return invalid_argument("--{} has no use with this pipeline; wanted {}", name, instead_of(name));
+  }
+  return ok_status();
+}
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+// Every option of `serve` that a pipeline does not use is refused by name.
+#include "app/unused_options.h"
+
+#include <gtest/gtest.h>
+
+#include "app/library.h"
+#include "app/text_plan.h"
+
+namespace millrace {
+namespace {
+
+std::string refusal(const std::vector<std::string>& given, const PipelineSpec& spec) {
+  ServeOptions options;
+  options.given = given;
+  return check_used(options, spec).message();
+}
+
+PipelineSpec echo(const std::string& more = "") {
+  return *parse_pipeline("stages:\n  - {name: a, worker: toy.echo, terminal: true" + more + "}\n", "p.yaml",
+                         make_library());
+}
+
+TEST(UnusedOptions, OfModelsAndText) {
+  std::vector<std::string> names = model_option_names();
+  names.insert(names.end(),
+               {"request-timeout-s", "queue-timeout-s", "stall-restart-s", "dp", "dp-policy", "served-model-name"});
+  for (const std::string& name : names) {
+    if (name == "log-level") continue;
+    EXPECT_NE(refusal({"port", name}, echo()).find("--" + name + " has no use"), std::string::npos) << name;
+  }
+  EXPECT_NE(refusal({"request-timeout-s"}, echo()).find("request_timeout_s in the file"), std::string::npos);
+  EXPECT_NE(refusal({"dp"}, echo()).find("replicas of a stage"), std::string::npos);
+  EXPECT_NE(refusal({"kv-gib"}, echo()).find("kv_gib in the args"), std::string::npos);
+}
+
+TEST(UnusedOptions, WhatAnyPipelineUses) {
+  for (const char* name : {"host", "port", "api-key", "cors-origin", "allowed-host", "max-body-mib", "pipeline",
+                           "placement", "drain-timeout-s", "profile-dir", "log-level"}) {
+    EXPECT_EQ(refusal({name}, echo()), "");
+  }
+}
+
+TEST(UnusedOptions, WhatOnlyHostsNeed) {
+  for (const char* name : {"listen", "key-file"}) {
+    EXPECT_NE(refusal({name}, echo()).find("no stage of the pipeline has a host"), std::string::npos);
+    PipelineSpec far = echo();
+    far.stages[0].host = "other";
+    EXPECT_EQ(refusal({name}, far), "");
+  }
+}
+
+TEST(UnusedOptions, TextUsesTheOthers) {
+  const auto text = parse_pipeline(builtin_text_pipeline(), "text.yaml", make_library());
+  ASSERT_TRUE(text.ok());
+  EXPECT_EQ(refusal({"model", "dp", "request-timeout-s", "kv-gib"}, *text), "");
+  EXPECT_NE(refusal({"listen"}, *text), "");
+}
+
+}  // namespace
+}  // namespace millrace
