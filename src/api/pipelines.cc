@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "api/error.h"
@@ -71,7 +73,9 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   }
 
   void fail(const Status& status) {
-    const ApiError error = from_status(status);
+    ApiError error = from_status(status);
+    // What is too large here need not be a text, and stages may be anything.
+    if (status.code() == StatusCode::kTooLarge) error.http_status = 413, error.code = "too_large";
     if (!started_) {
       responder_->send(error_response(error));
       return;
@@ -91,8 +95,10 @@ Status read_terminals(const Json& body, PipelineRequest& out) {
   const Json* list = json_find(body, "terminals");
   if (list == nullptr) return ok_status();
   if (!list->is_array() || list->empty() || list->size() > kMaxWantedTerminals) {
-    return invalid_argument("terminals is {}; wanted a list of 1 to {} stages", json_type_name(*list),
-                            kMaxWantedTerminals);
+    const std::string seen = !list->is_array() ? std::string(json_type_name(*list))
+                             : list->empty()   ? "empty"
+                                               : fmt::format("a list of {}", list->size());
+    return invalid_argument("terminals is {}; wanted a list of 1 to {} stages", seen, kMaxWantedTerminals);
   }
   out.terminals.emplace();
   for (const Json& name : *list) {
@@ -114,10 +120,13 @@ Status run_pipeline(PipelineContext& context, const http::Request& request, cons
   double timeout_s = 0;
   RETURN_IF_ERROR(json_read(body, "stream", stream));
   RETURN_IF_ERROR(json_read(body, "timeout_s", timeout_s));
-  if (!(timeout_s >= 0 && timeout_s <= kMaxTimeoutS)) {
-    return invalid_argument("timeout_s is {}; wanted a number from 0 to {}", timeout_s, kMaxTimeoutS);
+  // Nobody gets less time than was asked for without a word.
+  const int64_t longest_s = context.engine.request_timeout_s();
+  if (!(timeout_s >= 0 && timeout_s <= static_cast<double>(longest_s))) {
+    return invalid_argument("timeout_s is {}; wanted a number from 0 to {}, request_timeout_s of the pipeline",
+                            timeout_s, longest_s);
   }
-  out.timeout_ms = static_cast<int64_t>(timeout_s * 1000);
+  out.timeout_ms = static_cast<int64_t>(std::ceil(timeout_s * 1000));  // up: 0 would be no limit of its own
   std::make_shared<PipelineReply>(context.engine, responder, stream)->run(std::move(out));
   return ok_status();
 }

@@ -88,6 +88,10 @@ class EchoPipeline : public PipelineEngine {
     for (uint64_t i = 0; i < 2; ++i) {
       sink({.id = id, .stage = "decode", .modality = "text", .chunk_id = i, .value = Value("piece")});
     }
+    if (how != nullptr && *how == "large") {
+      sink({.id = id, .end = true, .status = Status(StatusCode::kTooLarge, "pool_mib is too small")});
+      return id;
+    }
     const bool fail = how != nullptr && *how == "fail";
     sink({.id = id,
           .end = true,
@@ -102,6 +106,7 @@ class EchoPipeline : public PipelineEngine {
     done(replies);
   }
   Health health() const override { return state; }
+  int64_t request_timeout_s() const override { return 9; }
   const std::string& name() const override { return name_; }
   const std::string& picture() const override { return picture_; }
 
@@ -144,6 +149,10 @@ TEST_F(PipelineHttp, OneBody) {
   EXPECT_EQ(answer.body, R"({"id":"7","result":{"n":[1,2.5]}})");
   EXPECT_EQ(engine_.last.terminals, std::vector<std::string>{"decode"});
   EXPECT_EQ(engine_.last.timeout_ms, 1500);
+  EXPECT_EQ(post(R"({"inputs":1,"timeout_s":0.0001})").status, 200);
+  EXPECT_EQ(engine_.last.timeout_ms, 1);  // not 0, which would be the pipeline's own limit
+  EXPECT_EQ(post(R"({"inputs":1,"timeout_s":9})").status, 200);
+  EXPECT_EQ(engine_.last.timeout_ms, 9000);
 }
 
 TEST_F(PipelineHttp, EventsEndWithTheResultAndDone) {
@@ -158,6 +167,9 @@ TEST_F(PipelineHttp, EventsEndWithTheResultAndDone) {
 TEST_F(PipelineHttp, FailuresAreStatusesBeforeTheFirstByteAndEventsAfterIt) {
   EXPECT_EQ(post(R"({"inputs":"refuse","stream":true})").status, 429);
   EXPECT_EQ(post(R"({"inputs":"fail"})").status, 503);
+  const auto large = post(R"({"inputs":"large"})");
+  EXPECT_EQ(large.status, 413);
+  EXPECT_NE(large.body.find("\"code\":\"too_large\""), std::string::npos) << large.body;
   const auto streamed = post(R"({"inputs":"fail","stream":true})");
   EXPECT_EQ(streamed.status, 200);
   EXPECT_NE(streamed.body.find("\"error\":{\"message\":\"stage 'x': gone\""), std::string::npos) << streamed.body;
@@ -167,10 +179,12 @@ TEST_F(PipelineHttp, FailuresAreStatusesBeforeTheFirstByteAndEventsAfterIt) {
 TEST_F(PipelineHttp, BadBodiesAreNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {"{}", "inputs is missing"},
-      {R"({"inputs":1,"terminals":[]})", "terminals is array; wanted a list of 1 to 16 stages"},
+      {R"({"inputs":1,"terminals":[]})", "terminals is empty; wanted a list of 1 to 16 stages"},
       {R"({"inputs":1,"terminals":[1]})", "terminals holds a integer"},
       {R"({"inputs":1,"stream":"yes"})", "stream is a string; wanted"},
       {R"({"inputs":1,"timeout_s":-1})", "timeout_s is -1; wanted a number from 0"},
+      {R"({"inputs":1,"timeout_s":9.5})", "timeout_s is 9.5; wanted a number from 0 to 9, request_timeout_s of"},
+      {R"({"inputs":1,"terminals":"decode"})", "terminals is string; wanted a list of 1 to 16 stages"},
   };
   for (const auto& [body, wanted] : cases) {
     const auto answer = post(body);

@@ -49,6 +49,7 @@ class PipelineBackend : public PipelineEngine {
   void admin(wire::AdminAction action, int64_t timeout_ms, OrderDone done) override;
   Health health() const override;
   std::vector<MetricSample> samples() const override;
+  int64_t request_timeout_s() const override { return spec_.request_timeout_s; }
   const std::string& name() const override { return spec_.name; }
   const std::string& picture() const override { return picture_; }
 

@@ -58,6 +58,8 @@ class PipelineEngine {
   virtual Health health() const = 0;
   // Its own numbers for /metrics, besides those of the stages in health().
   virtual std::vector<MetricSample> samples() const { return {}; }
+  // The longest life of a request; a client may ask for less.
+  virtual int64_t request_timeout_s() const = 0;
   // For people: the pipeline's name, and its picture as SVG.
   virtual const std::string& name() const = 0;
   virtual const std::string& picture() const = 0;

@@ -1,6 +1,17 @@
 #include "stages/loop/relay_calls.h"
 
+#include "relay/op_table.h"
+
 namespace millrace::loop {
+namespace {
+
+// Who reads this can only change the file.
+Status named(Status status) {
+  if (status.code() != StatusCode::kTooLarge) return status;
+  return error(StatusCode::kTooLarge, "{}: its pool_mib in the pipeline's file is too small", status.message());
+}
+
+}  // namespace
 
 void RelayCalls::Shared::add(Done end) {
   std::lock_guard lock(mutex);
@@ -23,7 +34,10 @@ Result<std::string> RelayCalls::put(Relay& relay, PutRequest request, CallPurpos
   request.done = [shared = shared_, serial](const Status& status) {
     shared->add({.serial = serial, .status = status});
   };
-  ASSIGN_OR_RETURN(PutTicket ticket, relay.put(std::move(request)));
+  const bool fits = total_bytes(request) <= relay.capabilities().max_put_bytes;
+  Result<PutTicket> put = relay.put(std::move(request));
+  if (!put.ok()) return fits ? put.status() : named(put.status());
+  PutTicket ticket = std::move(put).value();
   of_request_.emplace(purpose.request, serial);
   open_[serial] = {.purpose = std::move(purpose), .relay = &relay, .op = ticket.op};
   ++puts_;
@@ -33,7 +47,7 @@ Result<std::string> RelayCalls::put(Relay& relay, PutRequest request, CallPurpos
 Status RelayCalls::get(Relay& relay, GetRequest request, CallPurpose purpose) {
   const uint64_t serial = next_serial_++;
   request.done = [shared = shared_, serial](Result<std::vector<SharedBytes>> parts) {
-    Done end{.serial = serial, .status = parts.ok() ? ok_status() : parts.status()};
+    Done end{.serial = serial, .status = parts.ok() ? ok_status() : named(parts.status())};
     if (parts.ok()) end.parts = std::move(parts).value();
     shared->add(std::move(end));
   };
