@@ -88,6 +88,10 @@ Status PipelineHost::status() const {
   return ok_status();
 }
 
+void PipelineHost::leave() {
+  for (auto& stage : stages_) stage->request_leave();
+}
+
 void PipelineHost::stop() {
   for (auto& stage : stages_) stage->request_stop();
   for (std::thread& thread : threads_) {

@@ -40,6 +40,8 @@ class PipelineHost {
   bool ended() const { return ended_.load(); }
   Status status() const;
   void stop();
+  // Says to the leader that these stages end, and asks them to; before stop().
+  void leave();
 
  private:
   PipelineHost() = default;

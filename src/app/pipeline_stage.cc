@@ -29,6 +29,7 @@ Status run_host(PipelineHost& host, const StageOptions& options, const sigset_t&
   }
   const bool by_itself = host.ended();
   end.begin(kStopGraceMs);
+  if (!child && !by_itself) host.leave();  // its leader did not ask for it
   host.stop();
   return by_itself ? host.status() : ok_status();
 }

@@ -11,6 +11,7 @@ Membership::Membership(const PipelineSpec& spec, MembershipOptions options, int6
   for (const StageSpec& stage : spec.stages) {
     for (uint32_t replica = 0; replica < static_cast<uint32_t>(stage.replicas); ++replica) {
       SeatView seat{.stage = stage.name, .replica = replica, .local = stage.host.empty(), .since_ms = now_ms};
+      seat.host = stage.host;
       seat.name = stage.replicas == 1 ? stage.name : fmt::format("{}-{}", stage.name, replica);
       seats_.push_back(std::move(seat));
     }
@@ -223,6 +224,10 @@ std::vector<MembershipEvent> Membership::take_events() { return std::exchange(ev
 std::vector<MembershipMessage> Membership::take_messages() { return std::exchange(messages_, {}); }
 
 std::string Membership::why_not_serving(const SeatView& seat) const {
+  if (!seat.up && !seat.local) {
+    const char* then = seat.lost_why.empty() ? "" : "; ";
+    return fmt::format("{}: {}{}awaited from host '{}'", seat.name, seat.lost_why, then, seat.host);
+  }
   if (!seat.up) return fmt::format("{}: {}", seat.name, seat.lost_why.empty() ? "starting" : seat.lost_why);
   if (seat.serves()) return "";
   if (seat.status.state == wire::StageState::kLoading) {

@@ -44,6 +44,7 @@ struct SeatView {
   uint32_t replica = 0;
   std::string name;          // "think", or "think-1" where there are several
   bool local = true;         // restarted by the supervisor when it is lost; a remote one is awaited
+  std::string host;          // the remote one's, as the file calls it
   bool up = false;           // holds a lease
   wire::Peer peer;           // of the last holder
   std::string reply_to;      // where it is reached from here

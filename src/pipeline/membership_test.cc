@@ -61,6 +61,14 @@ class MembershipTest : public ::testing::Test {
   Membership members{spec, {.session = 7, .spec_hash = 5}, 100};
 };
 
+TEST_F(MembershipTest, OneOfAnotherHostIsAwaitedFromThere) {
+  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "a: starting");
+  EXPECT_EQ(members.why_not_serving(members.seats()[1]), "b-0: awaited from host 'far'");
+  join("b");
+  members.down("b", 0, 1, "it was stopped", now);
+  EXPECT_EQ(members.why_not_serving(members.seats()[1]), "b-0: it was stopped; awaited from host 'far'");
+}
+
 TEST_F(MembershipTest, AStageIsWelcomedAndEverybodyGetsTheTable) {
   join("a");
   const auto said = members.take_messages();

@@ -155,6 +155,8 @@ class StageLoop {
 
   // Says so in a last heartbeat, fails all requests and ends.
   void fail_stage(const Status& why);
+  // It ends because somebody wants that: the coordinator hears it at once, and fails the requests that need it.
+  void leave(const std::string& why);
 
   // After a Shutdown, when the last request has ended or the grace is over; or when the coordinator refused it.
   bool ended() const { return ended_; }

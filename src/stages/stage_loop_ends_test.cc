@@ -119,10 +119,22 @@ TEST_F(StageLoopEnds, ARequestThatOutlivesItsTimeFails) {
   hub_.holds_gets = true;
   say(put_message(2));
   run(310);
-  failure(1, StatusCode::kDeadline);
-  failure(2, StatusCode::kDeadline);
+  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());  // who has the limit tells it
+  run(loop::kDeadlineGraceMs);
+  EXPECT_NE(failure(1, StatusCode::kDeadline).find("nobody has ended it"), std::string::npos);
   EXPECT_TRUE(heard("drop 1"));
   expect_clean();
+}
+
+TEST_F(StageLoopEnds, OneThatLeavesSaysSo) {
+  make();
+  say(payload(1, "a", number(1)));
+  loop_->leave("it was stopped");
+  EXPECT_TRUE(loop_->ended());
+  EXPECT_TRUE(loop_->end_status().ok());
+  const wire::StageStatus last = coordinator_->all<wire::StageStatus>().back();
+  EXPECT_EQ(last.state, wire::StageState::kFailed);
+  EXPECT_EQ(last.message, "it was stopped");
 }
 
 TEST_F(StageLoopEnds, WhatIsLeftOfTheTimeTravelsOn) {

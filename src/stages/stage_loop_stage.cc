@@ -142,6 +142,7 @@ void StageLoopStage::run() {
       loop_->fail_stage(host_->failure());
     }
   }
+  if (leave_.load(std::memory_order_acquire)) loop_->leave("it was stopped");
   end_status_ = loop_->end_status();
   if (!end_status_.ok()) LOG_ERROR("the stage ends: {}", end_status_.to_string());
 }

@@ -7,6 +7,7 @@
 // Owner: whoever composes the pipeline (app/). Thread safety: see stages/stage.h.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "control/abort_bus.h"
@@ -43,6 +44,11 @@ class StageLoopStage : public Stage {
                                                       StageLoopStageDoors doors);
   ~StageLoopStage() override;
   void run() override;
+  // request_stop() with a word to the coordinator, which else hears of it when the lease runs out. Any thread.
+  void request_leave() {
+    leave_.store(true, std::memory_order_release);
+    request_stop();
+  }
   // After run(): OK after a Shutdown or request_stop(), else why it ended.
   const Status& end_status() const { return end_status_; }
   // Between run()s, for tests: what is open.
@@ -60,6 +66,7 @@ class StageLoopStage : public Stage {
   std::unique_ptr<StageLoop> loop_;
   const loop::WorkerHost* host_;  // the loop's
   Status end_status_;
+  std::atomic<bool> leave_{false};
 };
 
 }  // namespace millrace

@@ -41,10 +41,11 @@ inline constexpr std::size_t kMaxParkedBytes = std::size_t{64} << 20;
 inline constexpr int64_t kParkMs = 1'000;
 
 // With the coordinator.
-inline constexpr std::size_t kMaxNotices = 16'384;      // failures and acknowledgements that wait for its outbox
-inline constexpr int64_t kRegisterMs = 250;             // between two tries to register
-inline constexpr int64_t kNoAnswerMs = 5'000;           // between two words to a person about one who does not answer
-inline constexpr int64_t kDefaultLeaseMs = 2'000;       // where the Welcome names none
+inline constexpr int64_t kDeadlineGraceMs = 1'000;  // it ends a request that is over; if not, the stage does after this
+inline constexpr std::size_t kMaxNotices = 16'384;  // failures and acknowledgements that wait for its outbox
+inline constexpr int64_t kRegisterMs = 250;         // between two tries to register
+inline constexpr int64_t kNoAnswerMs = 5'000;       // between two words to a person about one who does not answer
+inline constexpr int64_t kDefaultLeaseMs = 2'000;   // where the Welcome names none
 inline constexpr int64_t kCoordinatorSilentLeases = 3;  // nothing heard of it for so many leases: it is gone
 inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: told within 2 s
 inline constexpr int64_t kMaxGraceMs = 600'000;         // of a shutdown

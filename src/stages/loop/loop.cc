@@ -113,7 +113,7 @@ int64_t StageLoop::tick(int64_t now_ms) {
   for (const int64_t due_ms : {retry_ms_, next_ack_ms_, next_say_ms_, tombstones_.due_ms()}) {
     wake_ms = std::min(wake_ms, due_ms);
   }
-  if (!deadlines_.empty()) wake_ms = std::min(wake_ms, deadlines_.begin()->first);
+  if (!deadlines_.empty()) wake_ms = std::min(wake_ms, deadlines_.begin()->first + loop::kDeadlineGraceMs);
   if (!parked_.empty()) wake_ms = std::min(wake_ms, parked_.front().until_ms);
   if (drain_until_ms_) wake_ms = std::min(wake_ms, *drain_until_ms_);
   return more_to_settle_ ? now_ms_ : std::max(wake_ms, now_ms_ + 1);

@@ -171,7 +171,9 @@ wire::StageStatus StageLoop::status() const {
   status.incarnation = config_.self.incarnation;
   status.peers_epoch = book_.epoch();
   status.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady;
-  if (stalled) status.message = fmt::format("the worker has been in one call for {} ms", busy_ms);
+  if (stalled)
+    status.message =
+        fmt::format("the worker has been in one call for {} ms; stalled_ms is {}", busy_ms, config_.stalled_ms);
   status.progress = 1;
   if (drain_until_ms_) status.state = wire::StageState::kDraining;
   if (doors_.worker->state() == loop::WorkerHost::State::kLoading) {
@@ -254,6 +256,20 @@ void StageLoop::fail_stage(const Status& why) {
     }
   }
   end(why);
+}
+
+void StageLoop::leave(const std::string& why) {
+  if (ended_) return;
+  if (standing_ == Membership::kMember) {
+    flush_notices();
+    wire::StageStatus last = status();
+    last.state = wire::StageState::kFailed;
+    last.message = why;
+    wire::Message message = std::move(last);
+    const Status said = doors_.coordinator->send(message);
+    if (!said.ok()) LOG_DEBUG("{}: the coordinator does not hear of the end: {}", config_.self.stage, said.to_string());
+  }
+  end(ok_status());
 }
 
 void StageLoop::end(Status why) {
