@@ -66,6 +66,12 @@ int run_pipeline(const PipelineOptions& options) {
     describe(*spec, options.file);
     return print_notes(*spec, options.file), 0;
   }
+  const bool named = options.output.ends_with(".dot") || options.output.ends_with(".svg");
+  if (options.format.empty() && !named && options.output != "-") {
+    print_error(invalid_argument("--output is '{}'; wanted a name that ends with .svg or .dot, or --format beside it",
+                                 options.output));
+    return kExitBadInput;
+  }
   const bool dot = options.format == "dot" || (options.format.empty() && options.output.ends_with(".dot"));
   if (Status status = write_text(options.output, dot ? to_dot(*spec) : to_svg(*spec)); !status.ok()) {
     return print_error(status), kExitBadInput;

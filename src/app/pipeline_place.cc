@@ -47,6 +47,13 @@ Result<PipelinePlace> PipelinePlace::make(const PipelineSpec& spec, std::string 
     return status.with_prefix("--listen");
   }
   ASSIGN_OR_RETURN(const Endpoint control, parse_endpoint(spec.control));
+  const bool far = !control.local() || (!listen.empty() && !parse_endpoint(fmt::format("tcp://{}:1", listen))->local());
+  if (far && !place.key_) {
+    return invalid_argument(
+        "{} is reached by other machines; wanted a shared key with it, by --key-file or the file's "
+        "key_file, or a loopback address",
+        control.local() ? listen : spec.control);
+  }
   place.listen_ = listen.empty() ? host_text(control) : std::move(listen);
   return place;
 }

@@ -46,6 +46,11 @@ stages:
   for (const char* control : {"0.0.0.0:30100", "*:30100", "[::]:30100", "127.0.0.1:0", "ipc:///tmp/x.sock"}) {
     EXPECT_EQ(refused(control, "").find("control: endpoint '"), 0u) << control << ": " << refused(control, "");
   }
+  for (const char* far : {"10.0.0.1:30100", "[fd00::2]:30100"}) {
+    EXPECT_NE(refused(far, "").find("--key-file"), std::string::npos) << refused(far, "");
+    EXPECT_EQ(refused(far, "").find(":0 "), std::string::npos);
+  }
+  EXPECT_NE(refused("", "10.0.0.2").find("10.0.0.2 is reached by other machines"), std::string::npos);
   for (const char* listen : {"0.0.0.0", "*", "[::]", "127.0.0.1:5"}) {
     EXPECT_EQ(refused("", listen).find("--listen: endpoint '"), 0u) << listen << ": " << refused("", listen);
   }

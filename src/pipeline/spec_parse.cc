@@ -2,6 +2,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -286,6 +287,11 @@ Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& fi
 Result<PipelineSpec> load_pipeline(const std::string& path, const Library& library) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
+  // Of an empty file, `<<` says that it failed.
+  const bool empty = file && file.peek() == std::ifstream::traits_type::eof() && !file.bad();
+  if (empty && std::filesystem::is_regular_file(path)) {
+    return invalid_argument("{}: the file is empty; wanted a pipeline in YAML", path);
+  }
   if (!file || !(text << file.rdbuf())) {
     return error(StatusCode::kNotFound, "{}: cannot be read; wanted a pipeline in YAML", path);
   }
