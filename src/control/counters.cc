@@ -1,7 +1,9 @@
 #include "control/counters.h"
 
 #include <atomic>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -16,6 +18,12 @@ constexpr uint64_t kLogged = 100;  // of each kind, then silence: a hostile peer
 std::array<std::atomic<uint64_t>, kBadFrameReasons> g_bad_frames{};
 std::array<std::atomic<uint64_t>, kLinkEvents> g_links{};
 std::atomic<uint64_t> g_dropped_hints{0};
+struct Refused {
+  std::optional<int64_t> said_ms;
+  uint64_t unsaid = 0;  // since then
+};
+std::mutex g_refused_mutex;
+std::map<std::string, Refused> g_refused;  // by address; under the mutex
 std::mutex g_foreign_mutex;
 std::set<std::pair<uint64_t, std::string>> g_foreign_peers;  // under the mutex
 
@@ -49,12 +57,24 @@ void count_foreign(uint64_t version, const std::string& peer) {
               peer.empty() ? "a peer" : peer, version, wire::kWireVersion);
 }
 
-void count(LinkEvent event) {
-  const uint64_t before = g_links[static_cast<std::size_t>(event)].fetch_add(1);
+void count(LinkEvent event) { g_links[static_cast<std::size_t>(event)].fetch_add(1); }
+
+void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms) {
   // Only a key that does not fit is somebody's mistake for certain; the rest is ends and restarts, too.
-  if (before < kLogged && (event == LinkEvent::kRefusedAuth || event == LinkEvent::kRefusedProtocol)) {
-    LOG_WARNING("a connection of the control plane was refused ({})", link_event_name(event));
+  if (event != LinkEvent::kRefusedAuth && event != LinkEvent::kRefusedProtocol) return;
+  uint64_t more = 0;
+  {
+    std::lock_guard lock(g_refused_mutex);
+    // Those beyond share one entry, so that many addresses do not fill the log either.
+    const bool known = g_refused.size() < kMaxRefusedPeers || g_refused.contains(peer);
+    Refused& refused = g_refused[known ? peer : std::string()];
+    ++refused.unsaid;
+    if (refused.said_ms && now_ms - *refused.said_ms < kRefusedLogMs) return;
+    refused.said_ms = now_ms;
+    more = std::exchange(refused.unsaid, 0);
   }
+  LOG_WARNING("refused {} from {} in the handshake ({}): has it another key?",
+              more == 1 ? "a connection" : fmt::format("{} connections", more), peer, link_event_name(event));
 }
 
 void count_dropped_hint() { g_dropped_hints.fetch_add(1); }

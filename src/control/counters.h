@@ -33,6 +33,8 @@ enum class LinkEvent : uint8_t {
 inline constexpr std::size_t kLinkEvents = 4;
 
 inline constexpr std::size_t kMaxForeignPeers = 64;
+inline constexpr std::size_t kMaxRefusedPeers = 64;
+inline constexpr int64_t kRefusedLogMs = 30'000;
 
 std::string_view bad_frame_name(BadFrame reason);   // "malformed"
 std::string_view link_event_name(LinkEvent event);  // "refused_auth"
@@ -53,6 +55,9 @@ std::vector<MetricSample> control_samples();
 
 void count(BadFrame reason, std::string_view detail);  // also logs the first hundred of a kind
 void count(LinkEvent event);
+// A word about one that was refused: one line for each peer (an address) in kRefusedLogMs, however often it tries.
+// kMaxRefusedPeers are told apart.
+void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms);
 // A frame of another version of the wire protocol; `peer` as far as it is known. Logged once for each peer and version,
 // of which kMaxForeignPeers are remembered; those beyond are counted alone.
 void count_foreign(uint64_t version, const std::string& peer);

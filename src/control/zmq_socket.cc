@@ -1,5 +1,6 @@
 #include "control/zmq_socket.h"
 
+#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -8,6 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -70,21 +73,42 @@ Status secure(ZmqContext& context, void* socket, const SocketPlan& plan) {
   return good ? ok_status() : zmq_failure("cannot secure", name);
 }
 
+int64_t steady_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+// Without the port, which is another one at each try. Asked a moment after the event: one that has gone has none.
+std::string address_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char host[NI_MAXHOST];
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool known = ::getpeername(fd, generic, &size) == 0 && address.ss_family != AF_UNIX &&
+                     ::getnameinfo(generic, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return known ? host : "somebody";
+}
+
 // What the library's monitor says of one socket.
 class Listener {
  public:
-  explicit Listener(std::shared_ptr<LinkState> state) : state_(std::move(state)) {}
+  Listener(std::shared_ptr<LinkState> state, std::string peer) : state_(std::move(state)), peer_(std::move(peer)) {}
 
-  // Two frames: the event's number and value, and the address. False after the last one.
+  // Two frames: the event's number and value, and our own address. False after the last one.
   bool operator()(void* monitor) {
     zmq_msg_t frame;
     zmq_msg_init(&frame);
     bool go_on = true;
     while (go_on && zmq_msg_recv(&frame, monitor, ZMQ_DONTWAIT) >= 0) {
       uint16_t event = 0;
-      if (zmq_msg_size(&frame) >= sizeof event) std::memcpy(&event, zmq_msg_data(&frame), sizeof event);
+      int32_t value = -1;
+      if (zmq_msg_size(&frame) >= sizeof event + sizeof value) {
+        const char* bytes = static_cast<const char*>(zmq_msg_data(&frame));
+        std::memcpy(&event, bytes, sizeof event);
+        std::memcpy(&value, bytes + sizeof event, sizeof value);
+      }
       while (zmq_msg_more(&frame) != 0 && zmq_msg_recv(&frame, monitor, ZMQ_DONTWAIT) >= 0) continue;
-      note(event);
+      note(event, value);
       go_on = event != ZMQ_EVENT_MONITOR_STOPPED;
     }
     zmq_msg_close(&frame);
@@ -92,8 +116,12 @@ class Listener {
   }
 
  private:
-  void note(uint16_t event) {
+  // Of connections that come and go the value is the file descriptor.
+  void note(uint16_t event, int32_t value) {
     switch (event) {
+      case ZMQ_EVENT_ACCEPTED:
+        peers_[value] = address_of(value);
+        return;
       case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
         if (state_) state_->refused.store(false), state_->connected.store(true);
         return;
@@ -109,7 +137,7 @@ class Listener {
           state_->lost.store(true);
         }
         // A refused peer is disconnected next: that is no loss.
-        if (!std::exchange(refused_, false)) count(LinkEvent::kLost);
+        ended(std::exchange(refused_, std::nullopt), value);
         return;
       case ZMQ_EVENT_CLOSED:  // a try to connect
         if (state_) state_->lost.store(true);
@@ -118,22 +146,29 @@ class Listener {
   }
   void refused(LinkEvent event) {
     if (state_) state_->refused.store(true), state_->lost.store(true);
-    refused_ = true;
+    refused_ = event;
     count(event);
+  }
+  void ended(std::optional<LinkEvent> refused, int fd) {
+    const auto found = peers_.extract(fd);
+    if (!refused) return count(LinkEvent::kLost);
+    log_refused(*refused, found ? found.mapped() : peer_, steady_ms());
   }
 
   std::shared_ptr<LinkState> state_;
-  bool refused_ = false;
+  std::string peer_;                  // where nothing better is known
+  std::map<int, std::string> peers_;  // of accepted connections, by descriptor
+  std::optional<LinkEvent> refused_;  // the last one, until it is disconnected
 };
 
 // The monitor's reader is given to the service's thread, which closes it when the monitor has said its last word and
 // not before: the library waits where the reader is slow or gone.
-Status listen_to(ZmqContext& context, void* socket, const std::shared_ptr<LinkState>& state) {
+Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   static std::atomic<uint64_t> g_monitors{0};
   const std::string address = fmt::format("inproc://millrace.monitor.{}", g_monitors.fetch_add(1));
   constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                          ZMQ_EVENT_CLOSED | ZMQ_EVENT_MONITOR_STOPPED;
+                          ZMQ_EVENT_CLOSED | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_MONITOR_STOPPED;
   void* reader = zmq_socket(context.handle(), ZMQ_PAIR);
   if (reader == nullptr) return zmq_failure("cannot open", address);
   set(reader, ZMQ_LINGER, 0);
@@ -141,7 +176,9 @@ Status listen_to(ZmqContext& context, void* socket, const std::shared_ptr<LinkSt
   if (zmq_socket_monitor(socket, address.c_str(), kEvents) != 0 || zmq_connect(reader, address.c_str()) != 0) {
     status = zmq_failure("cannot watch", address);
   } else {
-    status = context.service().watch(reader, Listener(state)).status();
+    status = context.service()
+                 .watch(reader, Listener(plan.state, plan.bind ? "somebody" : plan.endpoint.to_string()))
+                 .status();
   }
   if (status.ok()) return status;
   zmq_socket_monitor(socket, nullptr, 0);  // while its reader is still there
@@ -202,7 +239,7 @@ Result<OpenedSocket> open_socket(ZmqContext& context, const SocketPlan& plan) {
   if (!out.socket) return zmq_failure("cannot open a socket for", name);
   if (!set_limits(out.socket.get(), plan)) return zmq_failure("cannot set the limits of", name);
   RETURN_IF_ERROR(secure(context, out.socket.get(), plan));
-  RETURN_IF_ERROR(listen_to(context, out.socket.get(), plan.state));
+  RETURN_IF_ERROR(listen_to(context, out.socket.get(), plan));
   if (plan.bind) {
     ASSIGN_OR_RETURN(out.endpoint, bind(out.socket.get(), plan));
     return out;
