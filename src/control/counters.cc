@@ -24,6 +24,7 @@ struct Refused {
 };
 std::mutex g_refused_mutex;
 std::map<std::string, Refused> g_refused;  // by address; under the mutex
+std::optional<int64_t> g_said_refused_ms;  // of anybody; under the mutex
 std::mutex g_foreign_mutex;
 std::set<std::pair<uint64_t, std::string>> g_foreign_peers;  // under the mutex
 
@@ -70,11 +71,14 @@ void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms) {
     Refused& refused = g_refused[known ? peer : std::string()];
     ++refused.unsaid;
     if (refused.said_ms && now_ms - *refused.said_ms < kRefusedLogMs) return;
-    refused.said_ms = now_ms;
+    // Without an address it is most likely the one just named.
+    if (peer.empty() && g_said_refused_ms && now_ms - *g_said_refused_ms < kRefusedLogMs) return;
+    refused.said_ms = g_said_refused_ms = now_ms;
     more = std::exchange(refused.unsaid, 0);
   }
   LOG_WARNING("refused {} from {} in the handshake ({}): has it another key?",
-              more == 1 ? "a connection" : fmt::format("{} connections", more), peer, link_event_name(event));
+              more == 1 ? "a connection" : fmt::format("{} connections", more), peer.empty() ? "somebody" : peer,
+              link_event_name(event));
 }
 
 void count_dropped_hint() { g_dropped_hints.fetch_add(1); }

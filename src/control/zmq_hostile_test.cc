@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 #include <thread>
@@ -188,6 +189,26 @@ TEST(ControlCounters, StandInTheMetrics) {
         "millrace:control_links_total{event=\"refused_auth\"} ", "millrace:control_abort_hints_dropped_total "}) {
     EXPECT_NE(page.find(series), std::string::npos) << series << " is not in\n" << page;
   }
+}
+
+// However often it tries, and however many try.
+TEST(ControlCounters, ARefusedPeerIsALineInEachInterval) {
+  log_init("test", LogLevel::kWarning);
+  ::testing::internal::CaptureStderr();
+  const auto refuse = [](const char* peer, int64_t now_ms) { log_refused(LinkEvent::kRefusedProtocol, peer, now_ms); };
+  refuse("10.0.0.9", 0);
+  for (int64_t ms = 1; ms <= 1000; ++ms) refuse("10.0.0.9", ms), refuse("", ms);
+  refuse("10.0.0.8", 1000);
+  refuse("10.0.0.9", kRefusedLogMs);
+  log_refused(LinkEvent::kRefusedOther, "10.0.0.7", 0);  // whoever leaves in the middle
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3) << said;
+  EXPECT_NE(said.find("a connection from 10.0.0.8"), std::string::npos) << said;
+  EXPECT_NE(said.find("1001 connections from 10.0.0.9"), std::string::npos) << said;
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 1000; ++i) refuse(fmt::format("10.1.{}.{}", i / 250, i % 250).c_str(), kRefusedLogMs);
+  const std::string many = ::testing::internal::GetCapturedStderr();
+  EXPECT_LE(std::count(many.begin(), many.end(), '\n'), static_cast<int64_t>(kMaxRefusedPeers)) << many;
 }
 
 // A slow reader: no loss, no growth, and the sender is told to wait.

@@ -86,7 +86,7 @@ std::string address_of(int fd) {
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   const bool known = ::getpeername(fd, generic, &size) == 0 && address.ss_family != AF_UNIX &&
                      ::getnameinfo(generic, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
-  return known ? host : "somebody";
+  return known ? host : "";
 }
 
 // What the library's monitor says of one socket.
@@ -176,9 +176,7 @@ Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   if (zmq_socket_monitor(socket, address.c_str(), kEvents) != 0 || zmq_connect(reader, address.c_str()) != 0) {
     status = zmq_failure("cannot watch", address);
   } else {
-    status = context.service()
-                 .watch(reader, Listener(plan.state, plan.bind ? "somebody" : plan.endpoint.to_string()))
-                 .status();
+    status = context.service().watch(reader, Listener(plan.state, plan.bind ? "" : plan.endpoint.to_string())).status();
   }
   if (status.ok()) return status;
   zmq_socket_monitor(socket, nullptr, 0);  // while its reader is still there
