@@ -131,6 +131,9 @@ def test_bad_requests_are_told_and_cost_nothing(server):
 def test_a_deadline_ends_a_request_with_504(server):
     status, _, body = run(server, LONG, timeout_s=0.5)
     assert status == 504, body
+    assert "took more than 0.5 s, the limit" in body["error"]["message"], body
+    status, _, body = run(server, LONG, timeout_s=601)
+    assert status == 400 and "wanted a number from 0 to 600" in body["error"]["message"], body
     wait_until(lambda: at_rest(server), 20, "rest")
 
 
@@ -446,6 +449,24 @@ def test_stages_join_from_another_host_and_may_come_back(two_hosts):
         assert "millrace stage --join" in server.output()
 
 
+def test_stages_that_are_stopped_say_so(two_hosts):
+    """Ctrl-C at a joined process: its requests and /ready hear of it at once, not when the lease runs out."""
+    two_hosts.write_text(two_hosts.read_text().replace("args: {steps: 24, width: 32}", "args: {steps: 24, width: 32, pace_ms: 2}"))
+    with Server("--pipeline", str(two_hosts), model=None, wait=False) as server, joined(two_hosts, "talker_ar", "code2wav") as far:
+        assert server.url_found.wait(30) and server.host, server.output()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run, server, LONG)
+            wait_until(lambda: server.stage("talker_ar")["running"] > 0, 20, "running request")
+            begin = time.monotonic()
+            far.send_signal(signal.SIGINT)
+            status, _, body = running.result(30)
+            assert time.monotonic() - begin < 1 * (5 if SANITIZED else 1), "before any lease ends"
+        assert status == 503 and "it was stopped" in body["error"]["message"], body
+        status, _, body = server.get("/ready")
+        assert status == 503 and "it was stopped; awaited from host 'other'" in str(body), body
+        assert far.wait(10) == 0
+
+
 def test_stages_outlive_a_leader_that_dies(two_hosts):
     """They remember for a minute what has ended there; the next leader's requests are others all the same."""
     with joined(two_hosts, "talker_ar", "code2wav"):
@@ -511,6 +532,23 @@ def test_a_stage_of_another_pipeline_is_refused(two_hosts, tmp_path):
             assert "pipeline" in far.stdout.read()
 
 
+def test_a_wrong_key_is_told_once_on_both_sides(two_hosts, tmp_path):
+    """However often it tries: a line for its address."""
+    keys = [tmp_path / "ours.key", tmp_path / "theirs.key"]
+    for key in keys:
+        key.write_text(os.urandom(32).hex())
+        key.chmod(0o600)
+    other = tmp_path / "other.yaml"
+    for path, key in ((other, keys[1]), (two_hosts, keys[0])):
+        path.write_text(two_hosts.read_text().replace("name: fanin\n", f"name: fanin\nkey_file: {key}\n"))
+    with Server("--pipeline", str(two_hosts), model=None, wait=False) as server, joined(other, "talker_ar", "code2wav") as far:
+        wait_until(lambda: "from 127.0.0.1 in the handshake" in server.output(), 20, "word of the refusal")
+        time.sleep(3)
+        refusals = [line for line in server.output().splitlines() if "another key?" in line]
+        assert len(refusals) <= 2, refusals  # one for each kind of refusal at most
+        assert far.poll() is None
+
+
 # ---- the commands
 
 
@@ -528,6 +566,38 @@ def test_check_says_what_a_pipeline_is_or_what_is_wrong(tmp_path):
     assert found.returncode == 2 and "next of stage 'thinker' is 'decoed'; wanted the name of a stage (perhaps 'decode')" in found.stderr, found.stderr
     assert command("serve", "--pipeline", str(bad), "--port", "0").returncode == 2
     assert command("pipeline", "check", str(tmp_path / "none.yaml")).returncode == 2
+    bad.write_text("")
+    found = command("pipeline", "check", str(bad))
+    assert found.returncode == 2 and "is empty" in found.stderr, found.stderr
+    found = command("pipeline", "draw", str(FANIN), "-o", str(tmp_path / "p.png"))
+    assert found.returncode == 2 and ".svg or .dot" in found.stderr and not (tmp_path / "p.png").exists(), found.stderr
+
+
+@pytest.mark.parametrize("options, says", ((["--request-timeout-s", "5"], "request_timeout_s in the file"), (["--dp", "2"], "replicas of a stage"),
+                                           (["--queue-timeout-s", "5"], "request_timeout_s"), (["--max-queued-requests", "5"], "max_requests"),
+                                           (["--kv-gib", "1"], "kv_gib in the args"), (["--model", "models/demo"], "model in the args"),
+                                           (["--listen", "127.0.0.1:0"], "no stage of the pipeline has a host")))
+def test_options_that_the_pipeline_does_not_use_are_refused(options, says):
+    found = command("serve", "--pipeline", str(FANIN), "--port", "0", *options)
+    assert found.returncode == 2 and f"{options[0]} has no use" in found.stderr and says in found.stderr, found.stderr
+
+
+def test_ctrl_c_says_what_it_waits_for(paced):
+    with Server("--pipeline", str(paced), "--drain-timeout-s", "1", model=None) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, server, LONG)
+        wait_until(lambda: server.stage("thinker")["running"] > 0, 20, "running request")
+        server.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "stopping when 1 request is done, after 1 s at most; Ctrl-C again stops at once" in server.output(), 5, "word")
+        assert running.result(30)[0] == 503
+
+
+def test_a_tensor_that_no_relay_takes_is_told_with_the_key_that_limits_it(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text("name: small\nstages:\n  - {name: a, worker: toy.echo, terminal: true}\nrelay: {backend: shm, pool_mib: 1}\n")
+    tensor = {"$tensor": {"dtype": "U8", "shape": [3 << 20], "base64": base64.b64encode(bytes(3 << 20)).decode()}}
+    with Server("--pipeline", str(path), model=None) as server:
+        status, _, body = run(server, tensor)
+        assert status == 413 and body["error"]["code"] == "too_large" and "pool_mib" in body["error"]["message"], body
 
 
 def test_check_finds_what_serve_would_refuse(tmp_path):
