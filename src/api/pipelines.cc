@@ -73,9 +73,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   }
 
   void fail(const Status& status) {
-    ApiError error = from_status(status);
-    // What is too large here need not be a text, and stages may be anything.
-    if (status.code() == StatusCode::kTooLarge) error.http_status = 413, error.code = "too_large";
+    const ApiError error = from_status(status);
     if (!started_) {
       responder_->send(error_response(error));
       return;

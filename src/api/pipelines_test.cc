@@ -88,10 +88,6 @@ class EchoPipeline : public PipelineEngine {
     for (uint64_t i = 0; i < 2; ++i) {
       sink({.id = id, .stage = "decode", .modality = "text", .chunk_id = i, .value = Value("piece")});
     }
-    if (how != nullptr && *how == "large") {
-      sink({.id = id, .end = true, .status = Status(StatusCode::kTooLarge, "pool_mib is too small")});
-      return id;
-    }
     const bool fail = how != nullptr && *how == "fail";
     sink({.id = id,
           .end = true,
@@ -167,9 +163,6 @@ TEST_F(PipelineHttp, EventsEndWithTheResultAndDone) {
 TEST_F(PipelineHttp, FailuresAreStatusesBeforeTheFirstByteAndEventsAfterIt) {
   EXPECT_EQ(post(R"({"inputs":"refuse","stream":true})").status, 429);
   EXPECT_EQ(post(R"({"inputs":"fail"})").status, 503);
-  const auto large = post(R"({"inputs":"large"})");
-  EXPECT_EQ(large.status, 413);
-  EXPECT_NE(large.body.find("\"code\":\"too_large\""), std::string::npos) << large.body;
   const auto streamed = post(R"({"inputs":"fail","stream":true})");
   EXPECT_EQ(streamed.status, 200);
   EXPECT_NE(streamed.body.find("\"error\":{\"message\":\"stage 'x': gone\""), std::string::npos) << streamed.body;

@@ -5,10 +5,10 @@
 namespace millrace::loop {
 namespace {
 
-// Who reads this can only change the file.
+// kTooLarge is of texts and contexts to clients; and who reads this can only change the file.
 Status named(Status status) {
   if (status.code() != StatusCode::kTooLarge) return status;
-  return error(StatusCode::kTooLarge, "{}: its pool_mib in the pipeline's file is too small", status.message());
+  return invalid_argument("{}: its pool_mib in the pipeline's file is too small", status.message());
 }
 
 }  // namespace
