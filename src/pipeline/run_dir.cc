@@ -1,6 +1,7 @@
 #include "pipeline/run_dir.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,82 +10,155 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kPrefix[] = "millrace-";
+constexpr std::string_view kPrefix = "run-";
+constexpr std::string_view kMarker = "millrace run folder\n";  // what a lock file of this program holds
 constexpr char kLockName[] = "lock";
 constexpr char kNewLockName[] = "lock.new";
+constexpr std::string_view kSocketSuffix = ".sock";
+constexpr int kMaxCreateTries = 64;        // another instance that ends removes the empty root in between
 constexpr std::size_t kMaxPathBytes = 80;  // a socket's path holds 107 bytes, its file name included
-constexpr int kYoungSeconds = 60;          // a folder without a lock file may be one that is being made right now
 
-std::string temp_root() {
-  const char* root = std::getenv("TMPDIR");
-  return root && *root ? root : "/tmp";
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
-int lock_file(const std::string& path, int flags) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    ::close(fd);
-    errno = EWOULDBLOCK;
-    return -1;
+bool is_folder_of_user(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+}
+
+Status make_root(const std::string& root) {
+  if (::mkdir(root.c_str(), 0700) != 0 && errno != EEXIST) {
+    return internal_error("cannot create the folder {}: {}; set TMPDIR to a folder that this user can write to", root,
+                          std::strerror(errno));
   }
-  return fd;
+  struct stat info {};
+  if (::lstat(root.c_str(), &info) != 0) {
+    if (errno == ENOENT) return ok_status();  // removed again by another instance; make_folder() repeats
+    return internal_error("cannot stat {}: {}", root, std::strerror(errno));
+  }
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
+    return error(StatusCode::kPermissionDenied,
+                 "{} has mode {:o} and owner {}; wanted a folder of user {} with mode 700. Remove it, or set TMPDIR",
+                 root, info.st_mode & 07777, info.st_uid, ::geteuid());
+  }
+  return ok_status();
 }
 
-// The lock gets its name when it is held already: a lock file that nobody holds is a dead one at every moment, also to
-// an instance that starts at the same time.
+bool has_marker(int fd) {
+  char bytes[kMarker.size() + 1];
+  const ssize_t size = ::pread(fd, bytes, sizeof bytes, 0);
+  return size == static_cast<ssize_t>(kMarker.size()) && std::memcmp(bytes, kMarker.data(), kMarker.size()) == 0;
+}
+
+// The descriptor of the folder's marked lock file; -1: there is none.
+int open_marked_lock(const std::string& dir) {
+  const int fd = ::open((dir + "/" + kLockName).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0 || has_marker(fd)) return fd;
+  ::close(fd);
+  return -1;
+}
+
+// The file is locked before it is renamed to its final name. So a lock file that can be locked belongs to a dead
+// instance at every moment, also while another instance starts.
 int make_lock(const std::string& dir) {
   const std::string made = dir + "/" + kNewLockName;
-  const int fd = lock_file(made, O_RDWR | O_CREAT | O_EXCL);
-  if (fd < 0 || ::rename(made.c_str(), (dir + "/" + kLockName).c_str()) == 0) return fd;
+  const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return -1;
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+      ::write(fd, kMarker.data(), kMarker.size()) == static_cast<ssize_t>(kMarker.size()) &&
+      ::rename(made.c_str(), (dir + "/" + kLockName).c_str()) == 0) {
+    return fd;
+  }
   const int why = errno;
+  ::unlink(made.c_str());
   ::close(fd);
   errno = why;
   return -1;
 }
 
-bool is_dead(const std::string& dir) {
-  struct stat info {};
-  if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return false;
-  const int fd = lock_file(dir + "/" + kLockName, O_RDWR);
-  if (fd >= 0) {
-    ::close(fd);
-    return true;
-  }
-  return errno == ENOENT && std::time(nullptr) - info.st_mtime > kYoungSeconds;
+std::vector<std::string> entries(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code code;
+  fs::directory_iterator entry(folder, code);
+  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) out.push_back(entry->path().string());
+  return out;
 }
 
-void sweep_dead() {
-  std::error_code error;
-  fs::directory_iterator entry(temp_root(), error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const fs::path path = entry->path();
-    if (path.filename().string().starts_with(kPrefix) && is_dead(path.string())) RunDir::remove(path.string());
+void remove_sockets(const std::string& dir) {
+  for (const std::string& path : entries(dir)) {
+    struct stat info {};
+    if (path.ends_with(kSocketSuffix) && ::lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) {
+      ::unlink(path.c_str());
+    }
+  }
+}
+
+// The lock file goes after the sockets: a removal that is cut short is repeated by the next sweep.
+void remove_marked(const std::string& dir) {
+  remove_sockets(dir);
+  ::unlink((dir + "/" + kLockName).c_str());
+  ::rmdir(dir.c_str());
+  ::rmdir(fs::path(dir).parent_path().c_str());  // the root; it stays where another run folder is in it
+}
+
+// Fills the XXXXXX of `pattern`, a path in `root`.
+Status make_folder(const std::string& root, const std::string& pattern, std::string& path) {
+  for (int i = 0; i < kMaxCreateTries; ++i) {
+    RETURN_IF_ERROR(make_root(root));
+    path = pattern;
+    if (::mkdtemp(path.data()) != nullptr) return ok_status();
+    if (errno != ENOENT) break;
+  }
+  return internal_error("cannot create a folder {}: {}", pattern, std::strerror(errno));
+}
+
+void sweep_dead(const std::string& root) {
+  if (!is_folder_of_user(root)) return;
+  for (const std::string& path : entries(root)) {
+    if (!fs::path(path).filename().string().starts_with(kPrefix) || !is_folder_of_user(path)) continue;
+    const int fd = open_marked_lock(path);
+    if (fd < 0) continue;
+    // With the lock held no other sweep removes the folder; it does nothing where one has removed it before.
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) remove_marked(path);
+    ::close(fd);
   }
 }
 
 }  // namespace
 
+std::string RunDir::root_folder() {
+  const char* runtime = environment("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && is_folder_of_user(runtime)) return std::string(runtime) + "/millrace";
+  const char* temporary = environment("TMPDIR");
+  return fmt::format("{}/millrace-{}", temporary != nullptr ? temporary : "/tmp", ::geteuid());
+}
+
 Result<RunDir> RunDir::create() {
-  sweep_dead();
-  std::string path = temp_root() + "/" + kPrefix + "XXXXXX";
-  if (path.size() > kMaxPathBytes) {
-    return invalid_argument("the temporary folder's path {} has {} bytes; wanted at most {} (set TMPDIR)", temp_root(),
-                            path.size(), kMaxPathBytes);
+  const std::string root = root_folder();
+  const std::string pattern = root + "/" + std::string(kPrefix) + "XXXXXX";
+  if (pattern.size() > kMaxPathBytes) {
+    return invalid_argument("the run folder's path {} has {} bytes; wanted at most {}. Set TMPDIR to a shorter path",
+                            pattern, pattern.size(), kMaxPathBytes);
   }
-  if (!::mkdtemp(path.data())) return internal_error("cannot make a folder {}: {}", path, std::strerror(errno));
+  sweep_dead(root);
+  std::string path;
+  RETURN_IF_ERROR(make_folder(root, pattern, path));
   const int fd = make_lock(path);
   if (fd < 0) {
     Status status = internal_error("cannot lock {}/{}: {}", path, kLockName, std::strerror(errno));
-    remove(path);
+    ::rmdir(path.c_str());
     return status;
   }
   return RunDir(std::move(path), fd);
@@ -96,13 +170,16 @@ RunDir::RunDir(RunDir&& other) noexcept : path_(std::move(other.path_)), lock_fd
 
 RunDir::~RunDir() {
   if (lock_fd_ < 0) return;
-  remove(path_);
+  remove_marked(path_);
   ::close(lock_fd_);
 }
 
 void RunDir::remove(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
+  if (path.empty() || !is_folder_of_user(path)) return;
+  const int fd = open_marked_lock(path);
+  if (fd < 0) return;
+  remove_marked(path);
+  ::close(fd);
 }
 
 }  // namespace millrace

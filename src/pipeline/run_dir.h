@@ -1,8 +1,12 @@
-// The folder of one running instance: its ipc:// sockets, and a lock that tells the living from the dead.
+// The run folder of one instance: its ipc:// sockets, and a lock file that tells a live instance from a dead one.
 //
-// "$TMPDIR/millrace-XXXXXX", mode 0700. The instance holds flock() on its lock file, so the kernel lets go whatever way
-// the process ends. The folder is removed by its owner's destructor; when the owner was killed, by the children that
-// outlive it for a moment, and at the latest by the next start, which sweeps folders whose lock nobody holds.
+// Run folders live under one folder of this user (root_folder()): "$XDG_RUNTIME_DIR/millrace", else
+// "$TMPDIR/millrace-UID"; mode 0700. A run folder is "run-XXXXXX" in it, and holds
+//   lock      a marker line; the instance holds flock() on it, so the kernel releases it however the process ends
+//   *.sock    the sockets
+// Its owner's destructor removes it; when the owner was killed, a child that outlives it, or the next start, which
+// sweeps the folders whose lock it can take. Removal unlinks these files by name and type, then the folder and the root
+// where they are empty, never recursively; a folder without the marker is never touched.
 //
 // Thread safety: one thread.
 #pragma once
@@ -21,13 +25,15 @@ class RunDir {
   ~RunDir();
 
   const std::string& path() const { return path_; }
-  // "ipc:///tmp/millrace-x1Y2z3/scheduler-1.sock"
+  // "ipc:///run/user/1000/millrace/run-x1Y2z3/scheduler-1.sock"
   std::string endpoint(const std::string& name) const { return ipc_endpoint(path_, name); }
 
   static std::string ipc_endpoint(const std::string& run_dir, const std::string& name) {
     return "ipc://" + run_dir + "/" + name + ".sock";
   }
-  // For a child whose parent was killed, and for an end by force. Nothing happens for an empty path.
+  static std::string root_folder();
+  // For a child whose parent was killed, and for a forced exit: removes the run folder at `path`, whoever holds its
+  // lock. Does nothing for an empty path or a folder without the marker.
   static void remove(const std::string& path);
 
  private:

@@ -1,10 +1,13 @@
-// The run folder: found dead it is swept, alive it is not, and starting at the same time hurts nobody.
+// The run folder: a dead one is swept, a live one and every folder of the user stay, concurrent starts do not collide.
 #include "pipeline/run_dir.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +15,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -26,30 +30,47 @@ class RunDirTest : public ::testing::Test {
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "rd-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-    const char* before = std::getenv("TMPDIR");
-    if (before) before_ = before;
-    ::setenv("TMPDIR", root_.c_str(), 1);
+    temp_ = name;
+    set("TMPDIR", temp_);
+    set("XDG_RUNTIME_DIR", "");
+    root_ = fmt::format("{}/millrace-{}", temp_, ::geteuid());
   }
   void TearDown() override {
-    before_ ? ::setenv("TMPDIR", before_->c_str(), 1) : ::unsetenv("TMPDIR");
-    fs::remove_all(root_);
+    for (const auto& [name, value] : before_) {
+      value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
+    }
+    fs::remove_all(temp_);
   }
-  // A folder as a killed instance leaves it.
-  std::string dead(const std::string& name) {
-    const std::string path = root_ + "/" + name;
-    fs::create_directory(path);
-    std::ofstream(path + "/lock").put('x');
-    std::ofstream(path + "/front.sock").put('x');
-    return path;
+  void set(const std::string& name, const std::string& value) {
+    const char* before = std::getenv(name.c_str());
+    before_.try_emplace(name, before ? std::optional<std::string>(before) : std::nullopt);
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  static void make_socket(const std::string& path) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ::close(fd);
+  }
+  // The folder that a killed instance leaves at `path`.
+  static void make_dead(const std::string& path) {
+    fs::create_directories(path);
+    std::ofstream(path + "/lock") << "millrace run folder\n";
+    make_socket(path + "/front.sock");
   }
   static void make_old(const std::string& path) {
     const timeval old[2] = {{std::time(nullptr) - 3600, 0}, {std::time(nullptr) - 3600, 0}};
     ASSERT_EQ(::utimes(path.c_str(), old), 0);
   }
+  static void start() {
+    const auto dir = RunDir::create();
+    ASSERT_TRUE(dir.ok()) << dir.status().to_string();
+  }
 
-  std::string root_;
-  std::optional<std::string> before_;
+  std::string temp_, root_;
+  std::map<std::string, std::optional<std::string>> before_;
 };
 
 TEST_F(RunDirTest, IsPrivateAndGoesWithItsOwner) {
@@ -58,12 +79,14 @@ TEST_F(RunDirTest, IsPrivateAndGoesWithItsOwner) {
     auto dir = RunDir::create();
     ASSERT_TRUE(dir.ok()) << dir.status().to_string();
     path = dir->path();
-    EXPECT_TRUE(path.starts_with(root_ + "/millrace-"));
-    struct stat info {};
-    ASSERT_EQ(::stat(path.c_str(), &info), 0);
-    EXPECT_EQ(info.st_mode & 0777, 0700u);
+    EXPECT_TRUE(path.starts_with(root_ + "/run-")) << path;
+    for (const std::string& folder : {root_, path}) {
+      struct stat info {};
+      ASSERT_EQ(::stat(folder.c_str(), &info), 0);
+      EXPECT_EQ(info.st_mode & 0777, 0700u) << folder;
+    }
     EXPECT_EQ(dir->endpoint("front"), "ipc://" + path + "/front.sock");
-    std::ofstream(path + "/front.sock").put('x');
+    make_socket(path + "/front.sock");
     const RunDir moved = std::move(dir).value();
     EXPECT_EQ(moved.path(), path);
     EXPECT_TRUE(fs::exists(path));
@@ -71,27 +94,89 @@ TEST_F(RunDirTest, IsPrivateAndGoesWithItsOwner) {
   EXPECT_FALSE(fs::exists(path));
 }
 
+// A start once removed every old folder named millrace-* of this user in the temporary folder, weights included.
+TEST_F(RunDirTest, FoldersOfTheUserAreLeftAlone) {
+  const std::string models = temp_ + "/millrace-models";
+  fs::create_directories(models + "/demo");
+  std::ofstream(models + "/demo/model.safetensors") << "weights";
+  const std::string locked = temp_ + "/millrace-abcdef";  // looks like a run folder of an older release
+  fs::create_directory(locked);
+  std::ofstream(locked + "/lock");
+  fs::create_directories(root_ + "/run-models");
+  fs::permissions(root_, fs::perms::owner_all);
+  std::ofstream(root_ + "/run-models/lock") << "notes of the user\n";
+  std::ofstream(root_ + "/run-models/model.gguf") << "weights";
+  for (const std::string& path : {models, locked, root_ + "/run-models"}) make_old(path);
+  start();
+  EXPECT_TRUE(fs::exists(models + "/demo/model.safetensors"));
+  EXPECT_TRUE(fs::exists(locked + "/lock"));
+  EXPECT_TRUE(fs::exists(root_ + "/run-models/lock"));
+  EXPECT_TRUE(fs::exists(root_ + "/run-models/model.gguf"));
+  RunDir::remove(models);
+  RunDir::remove(locked);
+  RunDir::remove(root_ + "/run-models");
+  EXPECT_TRUE(fs::exists(models + "/demo/model.safetensors"));
+  EXPECT_TRUE(fs::exists(locked + "/lock"));
+  EXPECT_TRUE(fs::exists(root_ + "/run-models/model.gguf"));
+}
+
 TEST_F(RunDirTest, TheDeadAreSweptAndTheLivingAreNot) {
   auto alive = RunDir::create();
   ASSERT_TRUE(alive.ok());
-  const std::string gone = dead("millrace-abcdef");
-  const std::string other = dead("somebody-else");
-  const std::string file = root_ + "/millrace-file";
-  std::ofstream(file).put('x');
-  fs::create_directory_symlink(other, root_ + "/millrace-linked");
-  const std::string young = root_ + "/millrace-young", old = root_ + "/millrace-old";  // without a lock file
-  fs::create_directory(young);
-  fs::create_directory(old);
-  make_old(old);
+  make_dead(root_ + "/run-abcdef");
+  make_dead(root_ + "/other-abcdef");
+  make_dead(temp_ + "/elsewhere");
+  fs::create_directory_symlink(temp_ + "/elsewhere", root_ + "/run-linked");
+  std::ofstream(root_ + "/run-file").put('x');
+  fs::create_directory(root_ + "/run-empty");
   auto next = RunDir::create();
   ASSERT_TRUE(next.ok());
   EXPECT_NE(next->path(), alive->path());
   EXPECT_TRUE(fs::exists(alive->path() + "/lock"));
-  EXPECT_FALSE(fs::exists(gone));
-  EXPECT_TRUE(fs::exists(other + "/front.sock"));
-  EXPECT_TRUE(fs::exists(file));
-  EXPECT_TRUE(fs::exists(young)) << "it may be one that is being made right now";
-  EXPECT_FALSE(fs::exists(old));
+  EXPECT_FALSE(fs::exists(root_ + "/run-abcdef"));
+  EXPECT_TRUE(fs::exists(root_ + "/other-abcdef/front.sock"));
+  EXPECT_TRUE(fs::exists(temp_ + "/elsewhere/front.sock")) << "a link must not be followed";
+  EXPECT_TRUE(fs::exists(root_ + "/run-file"));
+  EXPECT_TRUE(fs::exists(root_ + "/run-empty")) << "another instance may be creating it";
+}
+
+TEST_F(RunDirTest, FilesThatThisProgramDidNotMakeStayInADeadFolder) {
+  const std::string path = root_ + "/run-abcdef";
+  make_dead(path);
+  fs::permissions(root_, fs::perms::owner_all);
+  std::ofstream(path + "/notes.txt") << "mine";
+  std::ofstream(path + "/plain.sock") << "a file, not a socket";
+  fs::create_directory(path + "/folder.sock");
+  start();
+  EXPECT_TRUE(fs::exists(path + "/notes.txt"));
+  EXPECT_TRUE(fs::exists(path + "/plain.sock"));
+  EXPECT_TRUE(fs::exists(path + "/folder.sock"));
+  EXPECT_FALSE(fs::exists(path + "/front.sock"));
+}
+
+TEST_F(RunDirTest, TheRuntimeFolderIsPreferredWhereItIsTheUsers) {
+  const std::string runtime = temp_ + "/runtime";
+  fs::create_directory(runtime);
+  set("XDG_RUNTIME_DIR", runtime);
+  auto dir = RunDir::create();
+  ASSERT_TRUE(dir.ok()) << dir.status().to_string();
+  EXPECT_TRUE(dir->path().starts_with(runtime + "/millrace/run-")) << dir->path();
+  set("XDG_RUNTIME_DIR", temp_ + "/missing");
+  auto other = RunDir::create();
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  EXPECT_TRUE(other->path().starts_with(root_ + "/run-")) << other->path();
+}
+
+TEST_F(RunDirTest, ARootThatOthersMayEnterIsRefused) {
+  fs::create_directory(root_);
+  fs::permissions(root_, fs::perms(0755));
+  const auto dir = RunDir::create();
+  ASSERT_FALSE(dir.ok());
+  EXPECT_EQ(dir.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_NE(dir.status().message().find("755"), std::string::npos) << dir.status().message();
+  fs::remove(root_);
+  std::ofstream(root_).put('x');
+  EXPECT_FALSE(RunDir::create().ok());
 }
 
 TEST_F(RunDirTest, AKilledOwnersFolderIsSweptByTheNextStart) {
@@ -137,18 +222,18 @@ TEST_F(RunDirTest, ManyStartsAtOnceAllGetTheirFolder) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(fs::is_empty(root_));
+  EXPECT_TRUE(fs::is_empty(temp_));
 }
 
-TEST_F(RunDirTest, ATemporaryFolderTooDeepForSocketsIsSaid) {
-  const std::string deep = root_ + "/" + std::string(90, 'x');
+TEST_F(RunDirTest, ATemporaryFolderTooDeepForSocketsIsAnError) {
+  const std::string deep = temp_ + "/" + std::string(90, 'x');
   fs::create_directory(deep);
-  ::setenv("TMPDIR", deep.c_str(), 1);
+  set("TMPDIR", deep);
   const auto dir = RunDir::create();
   ASSERT_FALSE(dir.ok());
   EXPECT_EQ(dir.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(dir.status().message().find("TMPDIR"), std::string::npos) << dir.status().message();
-  ::setenv("TMPDIR", (root_ + "/missing").c_str(), 1);
+  set("TMPDIR", temp_ + "/missing");
   EXPECT_FALSE(RunDir::create().ok());
 }
 
