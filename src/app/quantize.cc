@@ -287,7 +287,8 @@ Status Quantizer::run() {
   RETURN_IF_ERROR(write_general());
   RETURN_IF_ERROR(write_text());
   RETURN_IF_ERROR(plan());
-  RETURN_IF_ERROR(writer_.begin(options_.output));
+  RETURN_IF_ERROR(writer_.begin(options_.output,
+                                options_.overwrite ? GgufWriter::Existing::kReplace : GgufWriter::Existing::kKeep));
   for (const Item& item : items_) RETURN_IF_ERROR(write_item(item));
   if (dir_.config.rope.type == RopeType::kLlama3) {
     const std::vector<float> factors = llama3_rope_factors(dir_.config.rope, dir_.config.head_dim);

@@ -281,7 +281,7 @@ TEST(GgufModel, QuantizedWeights) {
     for (const GgufTensor& tensor : model->header().tensors) {
       writer.add_tensor(tensor.name, tensor.name == quantized ? DType::kQ8_0 : tensor.dtype, tensor.shape);
     }
-    EXPECT_TRUE(writer.begin(dir.file("q.gguf")).ok());
+    EXPECT_TRUE(writer.begin(dir.file("q.gguf"), GgufWriter::Existing::kReplace).ok());
     for (const GgufTensor& tensor : model->header().tensors) {
       std::vector<std::byte> blocks(32 * 34);
       for (std::size_t row = 0; row < 32; ++row) {

@@ -262,7 +262,7 @@ TEST(GgufWriter, WritesWhatItRead) {
   }
   EXPECT_FALSE(std::filesystem::exists(dir.file("again.gguf")));
   ASSERT_TRUE(writer.finish().ok());
-  EXPECT_FALSE(std::filesystem::exists(dir.file("again.gguf.part")));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1) << "no part is left";
   const auto copy = MappedFile::open(dir.file("again.gguf"));
   ASSERT_TRUE(copy.ok());
   const auto again = parse_gguf(copy->bytes(), "again");
@@ -291,9 +291,28 @@ TEST(GgufWriter, LeavesNothingWhereItEndsEarly) {
     GgufWriter writer;
     writer.add_tensor("t", DType::kF32, {4});
     ASSERT_TRUE(writer.begin(dir.file("x.gguf")).ok());
-    EXPECT_TRUE(std::filesystem::exists(dir.file("x.gguf.part")));
+    EXPECT_FALSE(std::filesystem::is_empty(dir.path()));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(GgufWriter, LeavesFilesOfTheUserAlone) {
+  TempDir dir;
+  dir.write("x.gguf.part", "of the user");
+  const auto finish = [&](GgufWriter::Existing existing, std::string_view while_writing) {
+    GgufWriter writer;
+    writer.add_tensor("t", DType::kF32, {4});
+    EXPECT_TRUE(writer.begin(dir.file("x.gguf"), existing).ok());
+    if (!while_writing.empty()) dir.write("x.gguf", while_writing);
+    EXPECT_TRUE(writer.write(std::vector<std::byte>(16)).ok());
+    return writer.finish();
+  };
+  const Status refused = finish(GgufWriter::Existing::kKeep, "made in the meantime");
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << refused.to_string();
+  EXPECT_EQ(test_files::read_file(dir.file("x.gguf")), "made in the meantime");
+  EXPECT_TRUE(finish(GgufWriter::Existing::kReplace, "").ok());
+  EXPECT_TRUE(test_files::read_file(dir.file("x.gguf")).starts_with("GGUF"));
+  EXPECT_EQ(test_files::read_file(dir.file("x.gguf.part")), "of the user");
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "formats/gguf_writer.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 namespace millrace {
@@ -119,12 +122,13 @@ Status GgufWriter::pad_to(uint64_t at) {
   return put(kZeros, at - written_);
 }
 
-Status GgufWriter::begin(const std::string& path) {
+Status GgufWriter::begin(const std::string& path, Existing existing) {
   path_ = path;
-  part_ = path + ".part";
-  file_.reset(std::fopen(part_.c_str(), "wb"));
+  existing_ = existing;
+  part_ = fmt::format("{}.{}.part", path, ::getpid());
+  file_.reset(std::fopen(part_.c_str(), "wbx"));
   if (file_ == nullptr) {
-    return invalid_argument("{}: {}; wanted a file that can be written", part_, std::strerror(errno));
+    return invalid_argument("{}: {}; wanted a new file in a folder that can be written", part_, std::strerror(errno));
   }
   std::string head = "GGUF";
   append(head, kVersion);
@@ -156,7 +160,14 @@ Status GgufWriter::finish() {
   if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0) {
     return error(StatusCode::kResourceExhausted, "{}: {}; wanted room for the file", part_, std::strerror(errno));
   }
-  if (::rename(part_.c_str(), path_.c_str()) != 0) {
+  // Checked here once more: the file may have appeared in the minutes since begin().
+  const unsigned int flags = existing_ == Existing::kReplace ? 0 : RENAME_NOREPLACE;
+  int renamed = ::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, path_.c_str(), flags);
+  if (renamed != 0 && errno == EINVAL) {  // the file system has no RENAME_NOREPLACE
+    renamed = ::link(part_.c_str(), path_.c_str());
+    if (renamed == 0) ::unlink(part_.c_str());
+  }
+  if (renamed != 0) {
     return invalid_argument("{}: {}; wanted a name that can be written", path_, std::strerror(errno));
   }
   file_.reset();

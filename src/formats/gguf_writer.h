@@ -1,6 +1,6 @@
 // Writes a GGUF file (version 3): keys first, then the tensors' places, then their bytes in the order in which they
-// were announced. The file appears under its name when finish() has succeeded; until then it is NAME.part, which goes
-// away with the writer.
+// were announced. The file appears under its name when finish() has succeeded; until then it is NAME.PID.part, which
+// the writer creates (never over an existing file) and removes.
 //
 //   GgufWriter writer;
 //   writer.add_string("general.architecture", "llama"); ... writer.add_tensor("output.weight", DType::kF16, {32, 8});
@@ -48,7 +48,8 @@ class GgufWriter {
   // dtype has a number in the format (CHECK).
   void add_tensor(std::string_view name, DType dtype, const Shape& shape);
 
-  Status begin(const std::string& path);
+  enum class Existing { kKeep, kReplace };  // a file of this name
+  Status begin(const std::string& path, Existing existing = Existing::kKeep);
   // CHECK: no more than the tensors take.
   Status write(std::span<const std::byte> bytes);
   // CHECK: all bytes are there.
@@ -67,6 +68,7 @@ class GgufWriter {
   std::vector<std::string> seen_;
   std::vector<std::pair<uint64_t, uint64_t>> places_;  // of the tensors: begin and end in the data
   std::string path_, part_;
+  Existing existing_ = Existing::kKeep;
   std::unique_ptr<std::FILE, Close> file_;
   uint64_t data_start_ = 0;
   uint64_t written_ = 0;     // bytes of the file

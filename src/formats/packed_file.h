@@ -77,16 +77,17 @@ struct PackedRun {
 uint64_t packed_run_sum(const std::string& key, const PackedRun& run, ThreadPool& pool);
 
 // The file of these runs, in this order; the folder is made where it is not there. kConflict: another process is
-// writing it; kResourceExhausted: no room; kPermissionDenied, kInternal. On an error there is no new file, and an old
-// one stays.
+// writing it, or its part has a name that a file of the user has; kResourceExhausted: no room; kPermissionDenied,
+// kInternal. On an error there is no new file, and an old one stays.
 Status write_packed_file(const std::string& path, const std::string& key, const std::string& source,
                          std::span<const PackedRun> runs, ThreadPool& pool, const ProgressFn& progress = {});
 
 // Marks a file as used now, for trim_packed_files().
 void touch_packed_file(const std::string& path);
 
-// Removes from `folder` the files that end with kPackedSuffix but the `most` last used ones, and parts that nobody
-// writes. Returns the names of what it removed; what it cannot remove stays.
+// Removes cache files from `folder`: all but the `most` last used ones, and parts that no process writes. A cache file
+// ends with kPackedSuffix (a part with kPackedSuffix.part) and begins with this format's header; other files stay.
+// Returns the names of the removed files; one that cannot be removed stays.
 std::vector<std::string> trim_packed_files(const std::string& folder, std::size_t most);
 
 }  // namespace millrace

@@ -22,6 +22,7 @@ namespace millrace {
 namespace {
 
 using test_files::expect_message;
+using test_files::read_file;
 using test_files::TempDir;
 
 constexpr const char* kKey = "0123456789abcdef";
@@ -172,7 +173,8 @@ TEST(PackedFile, OneOfSeveralWritersWrites) {
   ThreadPool pool(1);
   EXPECT_EQ(read_back(path, old, pool), 1u);
   // It dies in the middle: what it has left is taken over.
-  ASSERT_EQ(::write(fd, "rubbish", 7), 7);
+  const std::string cut = read_file(path).substr(0, 200);
+  ASSERT_EQ(::write(fd, cut.data(), cut.size()), 200);
   ::close(fd);
   ASSERT_TRUE(write(path, fresh).ok());
   EXPECT_EQ(read_back(path, fresh, pool), 1u);
@@ -204,6 +206,15 @@ TEST(PackedFile, ReadersSeeOneOfTheFilesWhileManyWrite) {
   for (std::thread& writer : writers) writer.join();
   EXPECT_GE(written.load(), 1);
   EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
+TEST(PackedFile, APartThatIsNotTheCachesIsNotOverwritten) {
+  TempDir dir;
+  dir.write("a.packed.part", "notes of the user");
+  const Status refused = write(dir.file("a.packed"), Content({10}));
+  EXPECT_EQ(refused.code(), StatusCode::kConflict);
+  expect_message(refused.message(), {"a.packed.part", "removed"});
+  EXPECT_EQ(read_file(dir.file("a.packed.part")), "notes of the user");
 }
 
 // A limit on the size of files stands for a full disk.
@@ -242,14 +253,19 @@ TEST(PackedFile, TrimKeepsTheLastUsed) {
     const struct timespec times[2] = {{1000 + i, 0}, {1000 + i, 0}};
     ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
   }
-  dir.write("left.packed.part", "x");
+  dir.write("left.packed.part", read_file(dir.file("0.packed")).substr(0, 100));
   dir.write("model.safetensors", "x");
+  // Files of the user in the same folder.
+  dir.write("results.packed", "x");
+  dir.write("results.packed.part", "x");
+  dir.write("empty.packed", "");
   touch_packed_file(dir.file("1.packed"));
   std::vector<std::string> removed = trim_packed_files(dir.path(), 2);
   std::sort(removed.begin(), removed.end());
   EXPECT_EQ(removed, (std::vector<std::string>{dir.file("0.packed"), dir.file("2.packed"), dir.file("3.packed"),
                                                dir.file("left.packed.part")}));
-  for (const char* name : {"1.packed", "4.packed", "model.safetensors"}) {
+  for (const char* name :
+       {"1.packed", "4.packed", "model.safetensors", "results.packed", "results.packed.part", "empty.packed"}) {
     EXPECT_TRUE(std::filesystem::exists(dir.file(name))) << name;
   }
 }

@@ -26,6 +26,23 @@ Status failed(int number, const std::string& path, std::string_view action) {
   return error(code, "{}: cannot {}: {}", path, action, std::strerror(number));
 }
 
+// Whether a file begins as header_text() begins: of this format, of any version. A file whose first bytes say otherwise
+// belongs to the user, whatever its name is.
+bool has_packed_header(int fd) {
+  constexpr std::string_view kBegin = R"({"__metadata__":{"format":"millrace-packed-)";
+  char bytes[kBegin.size()];
+  const ssize_t size = ::pread(fd, bytes, sizeof bytes, sizeof(uint64_t));
+  return size == static_cast<ssize_t>(sizeof bytes) && std::string_view(bytes, sizeof bytes) == kBegin;
+}
+
+bool has_packed_header(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool found = has_packed_header(fd);
+  ::close(fd);
+  return found;
+}
+
 // NAME.part, open for this process alone. Goes away with the object unless it was kept.
 class Part {
  public:
@@ -52,6 +69,10 @@ class Part {
                                 : failed(lock_error, path, "lock it");
       ::close(fd);
       return status;
+    }
+    if (ours.st_size > 0 && !has_packed_header(fd)) {
+      ::close(fd);
+      return error(StatusCode::kConflict, "{}: is not a file of this cache; wanted it removed or renamed", path);
     }
     fd_ = fd;
     if (::ftruncate(fd_, 0) != 0) return failed(errno, path_, "empty it");
@@ -143,8 +164,9 @@ Status write_packed_file(const std::string& path, const std::string& key, const 
   const std::string header = header_text(key, source, runs, pool);
   uint64_t all = header.size();
   for (const PackedRun& run : runs) all += run.bytes.size();
-  RETURN_IF_ERROR(part.reserve(all));
+  // The header first: it marks the file as the cache's, should the process end while it writes.
   RETURN_IF_ERROR(part.write(reinterpret_cast<const std::byte*>(header.data()), header.size()));
+  RETURN_IF_ERROR(part.reserve(all));
   uint64_t done = header.size();
   for (const PackedRun& run : runs) {
     if (progress) progress(done, all);
@@ -165,10 +187,12 @@ std::vector<std::string> trim_packed_files(const std::string& folder, std::size_
   for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
     const std::string path = at->path().string();
     std::error_code gone;
+    if (!ends_with_part(path) && !path.ends_with(kPackedSuffix)) continue;
+    if (!has_packed_header(path)) continue;
     if (ends_with_part(path)) {
       Part part;
-      if (part.open(path).ok()) removed.push_back(path);  // nobody writes it: it goes with the object
-    } else if (path.ends_with(kPackedSuffix)) {
+      if (part.open(path).ok()) removed.push_back(path);  // no process writes it: removed with the object
+    } else {
       const auto time = fs::last_write_time(at->path(), gone);
       if (!gone) files.emplace_back(time, path);
     }

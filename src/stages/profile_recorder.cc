@@ -28,6 +28,16 @@ std::vector<std::string> files_in(const std::string& folder) {
   return out;
 }
 
+// Removes the session's folder with the parts that trace::stop() wrote, "PID.json"; with anything else in it, it stays.
+void remove_session(const std::string& session) {
+  std::error_code ignored;
+  for (const std::string& path : files_in(session)) {
+    const std::string pid = fs::path(path).stem().string();
+    if (pid.find_first_not_of("0123456789") == std::string::npos) fs::remove(path, ignored);
+  }
+  ::rmdir(session.c_str());
+}
+
 // Of the session's parts, a file that nobody has yet.
 Result<std::string> merged(const std::string& session, const std::string& folder) {
   for (int i = 0; i < kMaxProfilesASecond; ++i) {
@@ -79,8 +89,7 @@ Result<std::string> ProfileRecorder::finish() {
     LOG_ERROR("this process's part of the profile is lost: {}", own.status().message());
   }
   Result<std::string> path = merged(session, folder_);
-  std::error_code ignored;
-  fs::remove_all(session, ignored);
+  remove_session(session);
   std::lock_guard lock(mutex_);
   session_.clear();
   return path;
