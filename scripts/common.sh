@@ -2,6 +2,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export CCACHE_DIR=${CCACHE_DIR:-$root/.cache/ccache}
+export CCACHE_BASEDIR=$root  # so that several checkouts may share one cache
 jobs=${MILLRACE_JOBS:-$(nproc)}
 
 build_packages=(build-essential cmake ninja-build pkg-config ccache mold

@@ -56,8 +56,7 @@ std::vector<MetricSample> control_samples();
 void count(BadFrame reason, std::string_view detail);  // also logs the first hundred of a kind
 void count(LinkEvent event);
 // A word about one that was refused: one line for each peer (an address; empty: it is not known) in kRefusedLogMs,
-// however often it tries.
-// kMaxRefusedPeers are told apart.
+// however often it tries. kMaxRefusedPeers are told apart.
 void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms);
 // A frame of another version of the wire protocol; `peer` as far as it is known. Logged once for each peer and version,
 // of which kMaxForeignPeers are remembered; those beyond are counted alone.

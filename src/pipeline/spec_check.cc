@@ -18,10 +18,6 @@ namespace {
 
 constexpr std::string_view kRelays[] = {"auto", "local", "shm", "tcp", "ucx", "nccl", "nixl", "mooncake"};
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 class Checker {
  public:
   Checker(const PipelineSpec& spec, const Library& library, SpecErrors& errors)

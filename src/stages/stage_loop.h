@@ -189,6 +189,7 @@ class StageLoop {
   using Request = loop::LoopRequest;
 
   StageLoop(StageLoopConfig config, Rules rules, StageLoopDoors doors);
+  static std::vector<std::string> sources_of(const StageLoopConfig& config);
   static Status find_rules(const StageSpec& spec, const Library& library, Rules& rules);
 
   // loop/membership.cc: with the coordinator.
@@ -300,6 +301,7 @@ class StageLoop {
   void settle();
 
   StageLoopConfig config_;
+  const std::vector<std::string> sources_;  // payload_from and stream_from, each once
   const Rules rules_;
   StageLoopDoors doors_;
   StageLoopCounters counters_;

@@ -4,6 +4,7 @@
 // Thread safety: values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +16,10 @@
 #include "stages/loop/limits.h"
 
 namespace millrace {
+
+inline bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 inline constexpr int kMaxStages = 64;  // of one pipeline
 inline constexpr int64_t kMinStalledMs = 100;

@@ -13,13 +13,10 @@ Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, c
                                          const std::string& stage) {
   StageLoopConfig config;
   bool found = false;
-  const auto has = [&stage](const std::vector<std::string>& names) {
-    return std::find(names.begin(), names.end(), stage) != names.end();
-  };
   for (const StageSpec& spec : stages) {
     config.replicas[spec.name] = static_cast<uint32_t>(std::max(spec.replicas, 1));
-    if (has(spec.next)) config.payload_from.push_back(spec.name);
-    if (has(spec.stream_to)) config.stream_from.push_back(spec.name);
+    if (contains(spec.next, stage)) config.payload_from.push_back(spec.name);
+    if (contains(spec.stream_to, stage)) config.stream_from.push_back(spec.name);
     if (spec.name == stage) config.spec = spec, config.stalled_ms = spec.stalled_ms, found = true;
   }
   if (!found) return error(StatusCode::kNotFound, "no stage '{}' in the pipeline", stage);
@@ -78,8 +75,17 @@ Result<std::unique_ptr<StageLoop>> StageLoop::make(StageLoopConfig config, const
   return std::unique_ptr<StageLoop>(new StageLoop(std::move(config), std::move(rules), std::move(doors)));
 }
 
+std::vector<std::string> StageLoop::sources_of(const StageLoopConfig& config) {
+  std::vector<std::string> out = config.payload_from;
+  for (const std::string& name : config.stream_from) {
+    if (!contains(out, name)) out.push_back(name);
+  }
+  return out;
+}
+
 StageLoop::StageLoop(StageLoopConfig config, Rules rules, StageLoopDoors doors)
     : config_(std::move(config)),
+      sources_(sources_of(config_)),
       rules_(std::move(rules)),
       doors_(std::move(doors)),
       book_(doors_.connect),

@@ -93,8 +93,7 @@ void StageLoop::on(wire::Submit&& message) {
 
 bool StageLoop::is_predecessor(const wire::DataReady& message) const {
   const auto& sources = message.kind == wire::DataKind::kPayload ? config_.payload_from : config_.stream_from;
-  const bool known = std::find(sources.begin(), sources.end(), message.from.stage) != sources.end();
-  return known && message.to == config_.self.stage;
+  return contains(sources, message.from.stage) && message.to == config_.self.stage;
 }
 
 void StageLoop::on(wire::DataReady&& message) {

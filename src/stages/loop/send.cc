@@ -32,9 +32,8 @@ bool window_is_full(const OutEdge& edge, const OutItem& item) {
 bool StageLoop::wanted(const Request& request, const std::string& target) const {
   const auto known = config_.reaches.find(target);
   if (known == config_.reaches.end() || request.terminals.empty()) return true;
-  return std::any_of(request.terminals.begin(), request.terminals.end(), [&known](const std::string& terminal) {
-    return std::find(known->second.begin(), known->second.end(), terminal) != known->second.end();
-  });
+  return std::any_of(request.terminals.begin(), request.terminals.end(),
+                     [&known](const std::string& terminal) { return contains(known->second, terminal); });
 }
 
 void StageLoop::queue(Request& request, const std::string& target, OutItem item) {

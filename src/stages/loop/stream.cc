@@ -1,5 +1,6 @@
 // Streams into the stage: numbers, order, acknowledgements.
 #include <algorithm>
+#include <iterator>
 
 #include "stages/stage_loop.h"
 #include "wire/limits.h"
@@ -7,14 +8,6 @@
 namespace millrace {
 
 using loop::InStream;
-
-namespace {
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-}  // namespace
 
 // The stream that a message belongs to. nullptr: the request has failed.
 InStream* StageLoop::stream_of(Request& request, const wire::DataReady& message) {
@@ -85,15 +78,13 @@ bool StageLoop::has_all_of(const Request& request, const std::string& source) co
 
 // Said when the list has grown: at most once for each source.
 void StageLoop::watch_gathered(Request& request) {
-  if (request.phase != Request::Phase::kLive) return;
+  if (request.phase != Request::Phase::kLive || request.gathered == sources_.size()) return;
+  const auto is_here = [&](const std::string& source) { return has_all_of(request, source); };
+  const auto here = static_cast<std::size_t>(std::count_if(sources_.begin(), sources_.end(), is_here));
+  if (here == request.gathered) return;
+  request.gathered = here;
   wire::Gathered message{.id = request.id, .from = origin()};
-  for (const auto* sources : {&config_.payload_from, &config_.stream_from}) {
-    for (const std::string& source : *sources) {
-      if (!contains(message.sources, source) && has_all_of(request, source)) message.sources.push_back(source);
-    }
-  }
-  if (message.sources.size() == request.gathered) return;
-  request.gathered = message.sources.size();
+  std::copy_if(sources_.begin(), sources_.end(), std::back_inserter(message.sources), is_here);
   notify(std::move(message));
 }
 
