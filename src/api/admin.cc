@@ -1,5 +1,4 @@
 // Orders of the operator: POST /abort_request, /flush_cache, /start_profile, /stop_profile.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "api/fields.h"
@@ -55,15 +54,9 @@ void order(ApiContext& context, wire::AdminAction action, std::string argument, 
                        [responder](std::vector<wire::AdminReply> replies) { answer_order(responder, replies); });
 }
 
-// `timeout` in seconds, from the body or the query: how long to wait for idleness.
 Status flush_cache(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
-  ASSIGN_OR_RETURN(const Json body, parse_order(request));
-  double timeout_s = 0;
-  RETURN_IF_ERROR(read_order_timeout(request, body, timeout_s));
-  if (!(timeout_s >= 0 && timeout_s <= kMaxOrderS)) {
-    return invalid_argument("timeout is {}; wanted a number of seconds in [0, {}]", timeout_s, kMaxOrderS);
-  }
-  order(context, wire::AdminAction::kFlushCache, "", static_cast<int64_t>(std::ceil(timeout_s * 1000)), responder);
+  ASSIGN_OR_RETURN(const int64_t timeout_ms, read_flush_timeout_ms(request));
+  order(context, wire::AdminAction::kFlushCache, "", timeout_ms, responder);
   return ok_status();
 }
 

@@ -1,5 +1,6 @@
 #include "api/order_fields.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +23,16 @@ Status read_order_timeout(const http::Request& request, const Json& body, double
     return invalid_argument("timeout is '{}'; wanted a number of seconds", text.substr(0, 64));
   }
   return ok_status();
+}
+
+Result<int64_t> read_flush_timeout_ms(const http::Request& request) {
+  ASSIGN_OR_RETURN(const Json body, parse_order(request));
+  double timeout_s = 0;
+  RETURN_IF_ERROR(read_order_timeout(request, body, timeout_s));
+  if (!(timeout_s >= 0 && timeout_s <= kMaxOrderS)) {
+    return invalid_argument("timeout is {}; wanted a number of seconds in [0, {}]", timeout_s, kMaxOrderS);
+  }
+  return static_cast<int64_t>(std::ceil(timeout_s * 1000));
 }
 
 Status check_profile_fields(const Json& body) {

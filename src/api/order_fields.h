@@ -18,6 +18,9 @@ Result<Json> parse_order(const http::Request& request);
 // checks its range. kInvalidArgument for what is not a number.
 Status read_order_timeout(const http::Request& request, const Json& body, double& timeout_s);
 
+// How long a flush of the cache waits for idleness: `timeout` of the request, 0 to kMaxOrderS, 0 where it is absent.
+Result<int64_t> read_flush_timeout_ms(const http::Request& request);
+
 // What would limit or change the trace must not be dropped in silence; clients choose no folder on the server.
 Status check_profile_fields(const Json& body);
 

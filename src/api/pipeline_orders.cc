@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "api/error.h"
@@ -11,8 +10,6 @@
 
 namespace millrace::api {
 namespace {
-
-constexpr double kDefaultOrderS = 10;  // a worker answers between two of its calls
 
 std::string render(const std::vector<wire::AdminReply>& replies) {
   std::string out = "\"replies\":[";
@@ -60,15 +57,9 @@ void order(PipelineContext& context, wire::AdminAction action, int64_t timeout_m
                        [responder](std::vector<wire::AdminReply> replies) { answer(responder, replies); });
 }
 
-// `timeout` in seconds, from the body or the query: how long the stages have to answer.
 Status flush_cache(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
-  ASSIGN_OR_RETURN(const Json body, parse_order(request));
-  double timeout_s = kDefaultOrderS;
-  RETURN_IF_ERROR(read_order_timeout(request, body, timeout_s));
-  if (!(timeout_s > 0 && timeout_s <= kMaxOrderS)) {
-    return invalid_argument("timeout is {}; wanted a number of seconds in (0, {}]", timeout_s, kMaxOrderS);
-  }
-  order(context, wire::AdminAction::kFlushCache, static_cast<int64_t>(std::ceil(timeout_s * 1000)), responder);
+  ASSIGN_OR_RETURN(const int64_t timeout_ms, read_flush_timeout_ms(request));
+  order(context, wire::AdminAction::kFlushCache, timeout_ms, responder);
   return ok_status();
 }
 

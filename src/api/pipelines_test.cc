@@ -214,7 +214,7 @@ TEST_F(PipelineHttp, AnOrderThatFailsSaysWhereAndWhatTheOthersDid) {
   engine_.replies.clear();
   EXPECT_EQ(get("/flush_cache").status, 503);
   const std::size_t before = engine_.orders.size();
-  for (const char* path : {"/flush_cache?timeout=0", "/flush_cache?timeout=601", "/flush_cache?timeout=x"}) {
+  for (const char* path : {"/flush_cache?timeout=-1", "/flush_cache?timeout=601", "/flush_cache?timeout=x"}) {
     EXPECT_EQ(get(path).status, 400) << path;
   }
   EXPECT_EQ(post(R"({"output_dir":"/etc"})", "/start_profile").status, 400);

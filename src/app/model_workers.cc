@@ -158,10 +158,9 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat) {
   if (args.find("kv_gib") == nullptr) options.kv_gib = static_cast<double>(seat.memory_mib) / 1024;
   options = share_of(options, static_cast<int>(seat.replica), seat.replicas);
   ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = options}));
-  ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, make_load_runner(options)([](const std::string&, double) {}));
   return make_generate_worker(
       {.options = scheduler_options(options, side.eos_token_ids),
-       .runner = std::move(runner),
+       .load = make_load_runner(options),
        .tokenizer = side.tokenizer,
        .read_request = [facts = side.facts](const Value& payload) { return read_request(payload, facts); },
        .streams = seat.streams});

@@ -27,7 +27,7 @@ void AdminOrders::begin(PipelineOrder order, const Membership& members, const Se
     return done({reply_of(number, "coordinator", status)});
   }
   Order open{.timeout_ms = std::clamp<int64_t>(order.timeout_ms, 0, kMaxOrderMs), .done = std::move(done)};
-  open.deadline_ms = now_ms + open.timeout_ms;
+  open.deadline_ms = now_ms + open.timeout_ms + kReplyGraceMs;
   for (std::size_t seat = 0; seat < members.seats().size(); ++seat) {
     const SeatView& view = members.seats()[seat];
     const auto& wanted = order.stages;

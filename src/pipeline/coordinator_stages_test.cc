@@ -292,7 +292,7 @@ TEST_F(CoordinatorStages, SilentAndDeadStagesAreAnsweredFor) {
   EXPECT_TRUE(box("prepare").take<wire::AdminRequest>().empty());
   EXPECT_TRUE(box("tone").take<wire::AdminRequest>().empty());
   core->down("talk", 0, 1, "killed", now);
-  pass(750);
+  pass(750 + kReplyGraceMs);
   EXPECT_EQ(answer.calls, 0);
   pass(250);
   ASSERT_EQ(answer.calls, 1);

@@ -116,51 +116,28 @@ void SchedulerStage::send(Scheduler::Deltas& out) {
 
 // ---- orders
 
-void SchedulerStage::reply(uint64_t order, const Status& status, std::string message) {
-  std::string text = status.ok() ? std::move(message) : status.message();
+void SchedulerStage::reply(uint64_t order, const Result<std::string>& result) {
+  std::string text = result.ok() ? *result : result.status().message();
   text.resize(std::min(text.size(), wire::kMaxErrorBytes));
   detokenizer_.send(
-      wire::AdminReply{.id = order, .stage = seat_.name, .code = status.code(), .message = std::move(text)});
+      wire::AdminReply{.id = order, .stage = seat_.name, .code = result.status().code(), .message = std::move(text)});
 }
 
 void SchedulerStage::obey(const wire::AdminRequest& order) {
   switch (order.action) {
-    case wire::AdminAction::kFlushCache:
-      if (flushes_.size() >= kMaxFlushes) {
-        reply(order.id, error(StatusCode::kResourceExhausted, "{} flushes wait already, the limit", flushes_.size()));
-      } else {
-        flushes_.push_back({order.id, monotonic_ms() + std::max<int64_t>(order.timeout_ms, 0)});
-      }
+    case wire::AdminAction::kFlushCache: {
+      const Status status = engine_->flush_when_idle(order.id, monotonic_ms() + std::max<int64_t>(order.timeout_ms, 0));
+      if (!status.ok()) reply(order.id, status);
       return;
-    case wire::AdminAction::kStartProfile:
-      return reply(order.id, trace::start(order.argument), "recording");
-    case wire::AdminAction::kStopProfile: {
-      const auto path = trace::stop(order.argument);
-      return reply(order.id, path.status(), path.ok() ? *path : "");
     }
+    case wire::AdminAction::kStartProfile: {
+      const Status status = trace::start(order.argument);
+      return reply(order.id, status.ok() ? Result<std::string>("recording") : status);
+    }
+    case wire::AdminAction::kStopProfile:
+      return reply(order.id, trace::stop(order.argument));
   }
   reply(order.id, error(StatusCode::kUnsupported, "the order {} is not known here", static_cast<int>(order.action)));
-}
-
-// Flushes the cache for all that ordered it where nothing is under way, and ends the patience of those whose time is
-// over.
-void SchedulerStage::settle_flushes(Scheduler& scheduler) {
-  if (flushes_.empty()) return;
-  if (!scheduler.busy()) {
-    const int32_t cached = scheduler.facts().pages_cached;
-    const Status status = scheduler.flush_cache();
-    for (const Flush& flush : flushes_) reply(flush.order, status, fmt::format("{} cached pages are free", cached));
-    return flushes_.clear();
-  }
-  const int64_t now_ms = monotonic_ms();
-  const SchedulerFacts facts = scheduler.facts();
-  std::erase_if(flushes_, [&](const Flush& flush) {
-    if (now_ms < flush.deadline_ms) return false;
-    reply(flush.order,
-          error(StatusCode::kConflict, "the cache is not flushed: {} requests run and {} wait; wanted none of both",
-                facts.running, facts.waiting));
-    return true;
-  });
 }
 
 // ---- the loop
@@ -199,14 +176,14 @@ void SchedulerStage::serve() {
     receive_all(scheduler, out, busy ? 0 : kHeartbeatMs / 5);
     busy = engine_->step(out);
     send(out);
-    settle_flushes(scheduler);  // after the last words of those that it waited for
+    // After the last deltas of the requests that a flush waited for.
+    engine_->settle_flushes(monotonic_ms(), [this](uint64_t order, const auto& result) { reply(order, result); });
     if (feed_) feed_->publish(scheduler.take_events());
   }
   engine_->end_all("the scheduler is shutting down", out);
   send(out);
-  for (const Flush& flush : flushes_) {
-    reply(flush.order, Status(StatusCode::kUnavailable, "the scheduler is shutting down"));
-  }
+  engine_->fail_flushes(Status(StatusCode::kUnavailable, "the scheduler is shutting down"),
+                        [this](uint64_t order, const auto& result) { reply(order, result); });
   detokenizer_.flush();
 }
 

@@ -22,8 +22,7 @@
 
 namespace millrace {
 
-inline constexpr int kStalledMs = 1500;         // heartbeats add kHeartbeatMs: told within 2 s
-inline constexpr std::size_t kMaxFlushes = 16;  // orders that wait for an idle moment
+inline constexpr int kStalledMs = 1500;  // heartbeats add kHeartbeatMs: told within 2 s
 
 // Which one of several equal schedulers this is.
 struct SchedulerSeat {
@@ -51,8 +50,7 @@ class SchedulerStage : public Stage {
   void beat(wire::StageStatus status);
   void beat_serving();
   void obey(const wire::AdminRequest& order);
-  void settle_flushes(Scheduler& scheduler);
-  void reply(uint64_t order, const Status& status, std::string message = "");
+  void reply(uint64_t order, const Result<std::string>& result);
 
   const SchedulerOptions options_;
   LoadRunner load_;
@@ -65,13 +63,7 @@ class SchedulerStage : public Stage {
   std::unique_ptr<GeneratingEngine> engine_;
   Status load_status_;
 
-  // While it serves.
-  struct Flush {
-    uint64_t order = 0;
-    int64_t deadline_ms = 0;
-  };
-  std::vector<Flush> flushes_;
-  int64_t next_beat_ms_ = 0;
+  int64_t next_beat_ms_ = 0;  // while it serves
 };
 
 }  // namespace millrace

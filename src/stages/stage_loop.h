@@ -100,7 +100,7 @@ struct StageLoopDoors {
   std::unique_ptr<loop::WorkerHost> worker;
   std::function<void()> wake;                          // on any thread: there is something to hear; may be empty
   std::function<uint64_t(uint64_t)> next_incarnation;  // after this one; larger. Empty: one more
-  // Orders that are not the worker's: the reply's text; empty: kUnsupported.
+  // Profile commands, which are for the whole process: the reply's text. Empty: they go to the worker, as all others.
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;
   // Numbers of the whole process for the heartbeats, bounded; asked where the coordinator is another process. Empty:
   // another stage of this process tells them.
@@ -197,7 +197,7 @@ class StageLoop {
   void on(wire::Peers&& message);
   void on(wire::Shutdown&& message);
   void on(wire::AdminRequest&& message);
-  void answer_order(uint64_t order, const Result<std::string>& text);
+  void reply(uint64_t command, const Result<std::string>& text);
   void watch_lease();
   void lose_lease(const char* why);
   void say_membership();
@@ -261,9 +261,9 @@ class StageLoop {
   void post_events(Request& request);
   void let_wait(loop::WorkEvent& event);
   void drop_from_worker(Request& request);
-  void hear_worker(std::vector<loop::WorkNews>& news);
-  void hear_worker(Request& request, loop::WorkNews& news);
-  void on_chunk(Request& request, loop::WorkNews& news);
+  void on_outputs(std::vector<loop::WorkOutput>& outputs);
+  void on_output(Request& request, loop::WorkOutput& output);
+  void on_chunk(Request& request, loop::WorkOutput& output);
   void on_result(Request& request, Value result);
   Result<Lifted> project(const std::string& target, const Value& result) const;
   Result<std::vector<std::string>> targets_of(const Library::Route& rule, const std::vector<std::string>& all, ReqId id,

@@ -290,9 +290,10 @@ TEST_F(StageLoopEnds, AnUnreachableCoordinatorIsGoneAfterTheLease) {
 // Each answer makes another one, for ever.
 struct Chatterbox : loop::WorkerHost {
   bool post(loop::WorkEvent&, int64_t) override { return true; }
-  void collect(std::vector<loop::WorkNews>& out) override { out.push_back({.kind = loop::WorkNews::Kind::kChunk}); }
+  void collect(std::vector<loop::WorkOutput>& out) override { out.push_back({.kind = loop::WorkOutput::Kind::kChunk}); }
   int64_t run(int64_t) override { return loop::kNoWake; }
-  int64_t busy_ms() const override { return 0; }
+  int64_t standing_ms(int64_t) override { return 0; }
+  void describe(wire::StageStatus&) const override {}
   std::size_t waiting() const override { return 0; }
   uint64_t calls() const override { return 0; }
   void close() override {}
@@ -345,7 +346,7 @@ TEST_F(StageLoopEnds, AShutdownsGraceIsBounded) {
   failure(1, StatusCode::kUnavailable);
 }
 
-TEST_F(StageLoopEnds, OrdersAreAnswered) {
+TEST_F(StageLoopEnds, AdminCommandsAreReplied) {
   make();
   const auto order = [this](uint64_t id, wire::AdminAction action) {
     say(wire::AdminRequest{.id = id, .action = action});
@@ -355,16 +356,25 @@ TEST_F(StageLoopEnds, OrdersAreAnswered) {
     return Status(replies.back().code, replies.back().message);
   };
   EXPECT_EQ(order(4, wire::AdminAction::kFlushCache).code(), StatusCode::kUnsupported);
-  log_->flush = [] { return Result<std::string>("3 pages"); };
+  log_->admin = [](const wire::AdminRequest& command, Emit& emit) { emit.reply(command.id, std::string("3 pages")); };
   const Status flushed = order(5, wire::AdminAction::kFlushCache);
   EXPECT_TRUE(flushed.ok());
   EXPECT_EQ(flushed.message(), "3 pages");
-  log_->flush = []() -> Result<std::string> { throw std::runtime_error("no cache left"); };
+  log_->admin = [](const wire::AdminRequest&, Emit&) { throw std::runtime_error("no cache left"); };
   const Status thrown = order(6, wire::AdminAction::kFlushCache);
   EXPECT_EQ(thrown.code(), StatusCode::kInternal);
   EXPECT_NE(thrown.message().find("no cache left"), std::string::npos);
-  EXPECT_EQ(order(7, wire::AdminAction::kStartProfile).code(), StatusCode::kUnsupported);  // a door's business
+  log_->admin = nullptr;
+  EXPECT_EQ(order(7, wire::AdminAction::kStartProfile).code(), StatusCode::kUnsupported);  // the process's, not ours
   EXPECT_EQ(coordinator_->all<wire::AdminReply>().size(), 4u);
+  // A worker may reply later.
+  log_->admin = [this](const wire::AdminRequest& command, Emit&) {
+    log_->say.push_back([id = command.id](Emit& emit) { emit.reply(id, std::string("done")); });
+  };
+  say(wire::AdminRequest{.id = 8, .action = wire::AdminAction::kFlushCache, .timeout_ms = 100});
+  run(10);
+  EXPECT_EQ(coordinator_->all<wire::AdminReply>().back().id, 8u);
+  EXPECT_EQ(coordinator_->all<wire::AdminReply>().back().message, "done");
   expect_clean();
 }
 

@@ -10,7 +10,19 @@ void Worker::chunk(ReqId id, const std::string& from, Value, Emit& emit) {
 
 void Worker::chunks_done(ReqId, const std::string&, Emit&) {}
 
-Result<std::string> Worker::flush_cache() { return Status(StatusCode::kUnsupported, "it keeps no cache"); }
+Status Worker::load(const LoadProgress&) { return ok_status(); }
+
+void Worker::admin(const wire::AdminRequest& command, int64_t, Emit& emit) {
+  if (command.action == wire::AdminAction::kFlushCache) {
+    return emit.reply(command.id, Status(StatusCode::kUnsupported, "it keeps no cache"));
+  }
+  emit.reply(command.id,
+             error(StatusCode::kUnsupported, "the admin command {} is unknown here", static_cast<int>(command.action)));
+}
+
+bool Worker::describe(wire::StageStatus&) const { return false; }
+
+std::optional<Pulse> Worker::pulse() const { return std::nullopt; }
 
 int Worker::tick(int64_t, Emit&) { return kNever; }
 

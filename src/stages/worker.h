@@ -1,57 +1,78 @@
-// Worker: the work of one stage, apart from everything that moves messages. A stage loop (stages/stage_loop.h) owns one
-// and calls it on a thread of the worker's own, one call at a time, so a worker needs no locks and may compute for
-// long.
+// Worker: the computation of one stage, apart from everything that moves messages. A stage loop (stages/stage_loop.h)
+// owns one and calls it on a thread of the worker's own, one call at a time, so a worker needs no locks and a call may
+// take long. Exceptions are pulse() and what Emit::congested() reads.
 //
-// Way of a request: start() once, when its payload is there (merged, where the stage waits for several); chunk() in
-// order and chunks_done() for each stream into the stage, perhaps before start() where the spec allows it; then drop(),
-// once, after its result, its failure or its abort: the last time the worker hears of it. A request that only ever
-// streamed in and was aborted gets drop() as well.
+// Life of a worker: load() once, then requests and admin commands until it is destroyed. Life of a request: start()
+// once, with its payload (merged, where the stage waits for several); chunk() in order and chunks_done() for each
+// stream into the stage, before start() only where the spec allows it; then drop(), once, after its result, its failure
+// or its abort: the last call for this request. A request that only ever streamed in and was aborted gets drop() as
+// well.
 //
-// What the worker has to say goes to Emit, from inside any of these calls, at once or in a later one: chunks, then
-// exactly one result or failure. What is said of a request that has ended is ignored.
+// Outputs go to Emit, from inside any of these calls, at once or in a later one: chunks, then exactly one result or
+// failure. Outputs for a request that has ended are ignored.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "payload/value.h"
+#include "wire/messages.h"
 
 namespace millrace {
 
 inline constexpr int kRestMs = 5;
 
+// Called from the thread that loads, with the action ("loading weights") and 0..1.
+using LoadProgress = std::function<void(const std::string& action, double fraction)>;
+
 class Emit {
  public:
   virtual ~Emit() = default;
-  // To everyone in stream_to whom this request streams to; of a terminal without stream_to, to the client.
+  // To all of stream_to that this request streams to; of a terminal without stream_to, to the client.
   virtual void chunk(ReqId id, Value chunk) = 0;
   // To one of stream_to, or to the client where `target` is empty; `modality` is for the client ("text", "audio").
   virtual void chunk_to(ReqId id, const std::string& target, Value chunk, const std::string& modality) = 0;
-  // So many chunks of the request wait for their receivers that the worker had better let it rest, and look again after
-  // kRestMs. One that cannot rest may go on; over the loop's limits the request fails.
+  // So many chunks of the request wait for their receivers that the worker should let it rest, and ask again after
+  // kRestMs. A worker that cannot pause it may go on; over the loop's limits the request fails.
   virtual bool congested(ReqId id) const = 0;
   virtual void result(ReqId id, Value result) = 0;
   virtual void fail(ReqId id, Status status) = 0;
+  // The one reply to an admin command, by the command's id.
+  virtual void reply(uint64_t command, const Result<std::string>& reply) = 0;
+};
+
+// Whether a worker moves, for the stall check: one that is busy and whose progress stands still is stalled.
+struct Pulse {
+  bool busy = false;
+  uint64_t progress = 0;
 };
 
 class Worker {
  public:
   virtual ~Worker() = default;
+  // Everything that takes long before the first request (weights). Until it returns, the stage reports "loading" and
+  // events wait. An error ends the stage.
+  virtual Status load(const LoadProgress& progress);
   virtual void start(ReqId id, Value payload, Emit& emit) = 0;
   virtual void chunk(ReqId id, const std::string& from, Value chunk, Emit& emit);
   virtual void chunks_done(ReqId id, const std::string& from, Emit& emit);
   virtual void drop(ReqId id) = 0;
-  // Called after every event and when it asked to be: does what is due and says in how many ms it wants to be called
-  // again (a batch that fills, a clock); kNever: not before the next event; 0: at once, after looking for events.
+  // Called after every event and when it asked to be: does what is due and returns in how many ms it wants to be called
+  // again (a batch that fills, a clock); kNever: not before the next event; 0: at once, after the waiting events.
   virtual int tick(int64_t now_ms, Emit& emit);
-  // The operator wants what is kept from request to request (not of requests that live) forgotten. What was done, for
-  // people; kConflict: not now. By default kUnsupported: nothing is kept.
-  virtual Result<std::string> flush_cache();
+  // Replies once through `emit`, in this call or later; a command that waits (a flush, for idleness) waits at most
+  // command.timeout_ms. By default kUnsupported. Profiles are the process's and never come here.
+  virtual void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit);
+  // Fills a heartbeat's numbers: steps, queues, pages, weights, metrics. False, the default: it has none of its own.
+  virtual bool describe(wire::StageStatus& status) const;
+  // Any thread, after load(). nullopt: each call is taken as one unit of work, stalled when it lasts too long.
+  virtual std::optional<Pulse> pulse() const;
 
   static constexpr int kNever = -1;
 };

@@ -122,6 +122,26 @@ def test_thirty_two_at_once_change_nothing(server, cases):
     wait_until(lambda: at_rest(server), 20, "rest")
 
 
+def test_the_engine_shows_in_health_and_metrics(server, cases):
+    check(server, cases[0][0])
+    wait_until(lambda: at_rest(server), 20, "rest")
+    [stage] = [stage for stage in server.get("/ready")[2]["stages"] if stage["stage"] == "generate"]
+    assert stage["pages_total"] > 0 and 0 <= stage["pages_free"] <= stage["pages_total"], stage
+    assert stage["steps"] > 0, stage
+    metrics = server.get("/metrics")[2]
+    for name in ("pages_total", "token_usage", "utilization", "weight_version"):
+        assert f'millrace:{name}{{pipeline="generate",replica="0",stage="generate"}}' in metrics, metrics
+
+
+def test_a_flush_of_the_cache_waits_for_idleness(server):
+    events = server.stream(RUN, {"inputs": ENDLESS, "stream": True})
+    next(events)
+    status, _, body = server.post("/flush_cache", {})
+    assert status == 409 and "requests run" in body["error"]["message"], body
+    assert server.post("/flush_cache", {"timeout": 60})[0] == 200  # after it
+    assert len(list(events)) > 2
+
+
 def test_a_stream_is_whole_and_in_order(server, cases):
     for case in cases[0][:6]:
         text, result = "", None

@@ -1,4 +1,6 @@
 // generate: a GeneratingEngine as the worker of a stage.
+#include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,10 +15,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kMaxHeardPerStep = 1024;  // events of the loop; then a step, however many wait
-// A batch that hangs keeps the worker in one call for so long, so that the stage is told to be stalled; then the loop's
-// events are looked at again.
-constexpr int64_t kMaxStandMs = 4'000;
+constexpr int kMaxEventsPerStep = 1024;  // of the loop; then a step, however many wait
 
 const char* reason_name(wire::FinishReason reason) { return reason == wire::FinishReason::kLength ? "length" : "stop"; }
 
@@ -31,11 +30,18 @@ Value usage_value(const wire::Usage& usage) {
 class GenerateWorker : public Worker {
  public:
   explicit GenerateWorker(GenerateParts parts)
-      : engine_(std::move(parts.options), std::move(parts.runner)),
-        model_(engine_.model()),
+      : options_(std::move(parts.options)),
+        load_(std::move(parts.load)),
         tokenizer_(std::move(parts.tokenizer)),
         read_request_(std::move(parts.read_request)),
         streams_(parts.streams) {}
+
+  Status load(const LoadProgress& progress) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
+    engine_.emplace(options_, std::move(runner));
+    model_ = engine_->model();
+    return ok_status();
+  }
 
   void start(ReqId id, Value payload, Emit& emit) override {
     fresh_ = true;
@@ -48,23 +54,36 @@ class GenerateWorker : public Worker {
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
-    if (lives_.erase(id) == 0) return;
-    Deltas unheard;
-    engine_.scheduler().abort(id, unheard);
+    if (lives_.erase(id) != 0) abort_in_engine(id);
   }
 
-  Result<std::string> flush_cache() override {
-    const int32_t cached = engine_.scheduler().facts().pages_cached;
-    RETURN_IF_ERROR(engine_.scheduler().flush_cache());
-    return fmt::format("{} cached pages are free", cached);
+  void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
+    if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
+    const Status status = engine_->flush_when_idle(command.id, now_ms + std::max<int64_t>(command.timeout_ms, 0));
+    if (!status.ok()) emit.reply(command.id, status);
   }
 
-  // First all that waits is heard, so that what came together is planned together; then a step.
-  int tick(int64_t, Emit& emit) override {
-    if (std::exchange(fresh_, false) && ++heard_ < kMaxHeardPerStep) return 0;
-    heard_ = 0;
-    const bool busy = step(emit);
-    say_held(emit);
+  bool describe(wire::StageStatus& status) const override {
+    engine_->describe(status);
+    return true;
+  }
+
+  std::optional<Pulse> pulse() const override {
+    return Pulse{.busy = busy_.load(std::memory_order_relaxed),
+                 .progress = steps_.load(std::memory_order_relaxed) + engine_->runner_progress()};
+  }
+
+  // All waiting events come before the next step, so that requests that came together are planned together.
+  int tick(int64_t now_ms, Emit& emit) override {
+    if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
+    events_ = 0;
+    Deltas out;
+    const bool busy = engine_->step(out);
+    emit_deltas(out, emit);
+    emit_held(emit);
+    engine_->settle_flushes(now_ms, [&emit](uint64_t command, const auto& done) { emit.reply(command, done); });
+    busy_.store(busy, std::memory_order_relaxed);
+    steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
     return held_.empty() ? kNever : kRestMs;
   }
@@ -77,8 +96,8 @@ class GenerateWorker : public Worker {
     Value options;                   // of its text, for who makes text of the ids; null: the defaults
     std::optional<TokenText> stops;  // where its text may end it
     std::vector<int32_t> ids;        // all so far
-    std::size_t said = 0;            // of these, in chunks
-    bool introduced = false;         // its first chunk was said
+    std::size_t sent = 0;            // of these, in chunks
+    bool introduced = false;         // its first chunk was sent
   };
 
   Status receive(ReqId id, const Value& payload, Emit& emit) {
@@ -105,29 +124,19 @@ class GenerateWorker : public Worker {
       ASSIGN_OR_RETURN(life.stops, TokenText::create(tokenizer_, text));
     }
     Deltas out;
-    engine_.scheduler().receive(std::move(request), out);
-    hear(out, emit);
+    engine_->scheduler().receive(std::move(request), out);
+    emit_deltas(out, emit);
     return ok_status();
   }
 
-  bool step(Emit& emit) {
-    for (;;) {
-      Deltas out;
-      const bool busy = engine_.step(out);
-      hear(out, emit);
-      const int64_t stands_ms = engine_.stands_ms(monotonic_ms());
-      if (!busy || stands_ms < kStepPollMs || stands_ms >= kMaxStandMs) return busy;
-    }
-  }
-
-  void hear(Deltas& deltas, Emit& emit) {
+  void emit_deltas(Deltas& deltas, Emit& emit) {
     for (wire::TokenDelta& delta : deltas) {
       const auto found = lives_.find(delta.id);
-      if (found != lives_.end()) hear(found->second, delta, emit);
+      if (found != lives_.end()) emit_delta(found->second, delta, emit);
     }
   }
 
-  void hear(Life& life, wire::TokenDelta& delta, Emit& emit) {
+  void emit_delta(Life& life, wire::TokenDelta& delta, Emit& emit) {
     std::size_t count = delta.tokens.size();
     if (life.stops) {
       TokenText::Piece piece = life.stops->feed(delta.tokens, delta.finish.has_value());
@@ -140,23 +149,23 @@ class GenerateWorker : public Worker {
     }
     life.ids.insert(life.ids.end(), delta.tokens.begin(), delta.tokens.begin() + static_cast<std::ptrdiff_t>(count));
     if (delta.finish) return finish(life, delta, emit);
-    if (life.said == life.ids.size()) return;
+    if (life.sent == life.ids.size()) return;
     // A receiver that is behind gets more at once, later.
     if (emit.congested(delta.id)) {
       held_.insert(delta.id);
     } else if (!held_.contains(delta.id)) {
-      say_chunk(delta.id, life, emit);
+      emit_chunk(delta.id, life, emit);
     }
   }
 
   void abort_in_engine(ReqId id) {
-    Deltas unheard;
-    engine_.scheduler().abort(id, unheard);
+    Deltas ignored;
+    engine_->scheduler().abort(id, ignored);
   }
 
-  void say_chunk(ReqId id, Life& life, Emit& emit) {
-    const std::span<const int32_t> news = std::span<const int32_t>(life.ids).subspan(life.said);
-    life.said = life.ids.size();
+  void emit_chunk(ReqId id, Life& life, Emit& emit) {
+    const std::span<const int32_t> news = std::span<const int32_t>(life.ids).subspan(life.sent);
+    life.sent = life.ids.size();
     if (!streams_) return;
     Value chunk;
     chunk.set(std::string(kIdsKey), ids_tensor(news));
@@ -168,13 +177,13 @@ class GenerateWorker : public Worker {
     if (life.options.is<ValueMap>()) value.set(std::string(kDetokenizeKey), life.options);
   }
 
-  void say_held(Emit& emit) {
+  void emit_held(Emit& emit) {
     for (auto it = held_.begin(); it != held_.end();) {
       if (emit.congested(*it)) {
         ++it;
         continue;
       }
-      if (const auto life = lives_.find(*it); life != lives_.end()) say_chunk(*it, life->second, emit);
+      if (const auto life = lives_.find(*it); life != lives_.end()) emit_chunk(*it, life->second, emit);
       it = held_.erase(it);
     }
   }
@@ -187,7 +196,7 @@ class GenerateWorker : public Worker {
       const StatusCode code = end.reason == wire::FinishReason::kAborted ? StatusCode::kCancelled : end.code;
       emit.fail(id, Status(code, end.message));
     } else {
-      if (life.said < life.ids.size()) say_chunk(id, life, emit);
+      if (life.sent < life.ids.size()) emit_chunk(id, life, emit);
       emit.result(id, result(life, delta));
     }
     lives_.erase(id);
@@ -204,15 +213,19 @@ class GenerateWorker : public Worker {
     return out;
   }
 
-  GeneratingEngine engine_;
-  const RunnerFacts model_;
+  const SchedulerOptions options_;
+  const LoadRunner load_;
+  std::optional<GeneratingEngine> engine_;  // from load() on
+  RunnerFacts model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ReadRequest read_request_;
   const bool streams_;
   std::map<ReqId, Life> lives_;
-  std::set<ReqId> held_;  // whose ids wait for a receiver that is behind
-  bool fresh_ = false;    // something was heard since the last tick
-  int heard_ = 0;         // so often, without a step
+  std::set<ReqId> held_;           // whose ids wait for a receiver that is behind
+  bool fresh_ = false;             // an event came since the last tick
+  int events_ = 0;                 // since the last step
+  std::atomic<bool> busy_{false};  // for pulse(), as the next one
+  std::atomic<uint64_t> steps_{0};
 };
 
 }  // namespace

@@ -22,9 +22,11 @@ class GenerateWorkerTest : public ::testing::Test {
   static void SetUpTestSuite() { log_init("test", LogLevel::kError); }
 
   void make(GenerateParts parts = {}) {
-    auto runner = std::make_unique<FakeRunner>(facts_, model_);
-    runner_ = runner.get();
-    parts.runner = std::move(runner);
+    parts.load = [this](const LoadProgress&) -> Result<std::unique_ptr<Runner>> {
+      auto runner = std::make_unique<FakeRunner>(facts_, model_);
+      runner_ = runner.get();
+      return std::unique_ptr<Runner>(std::move(runner));
+    };
     parts.options.eos_token_ids = {model_.eos_token};
     parts.read_request = [this](const Value& payload) -> Result<GenerateRequest> {
       GenerateRequest out;
@@ -36,6 +38,7 @@ class GenerateWorkerTest : public ::testing::Test {
       return out;
     };
     worker_ = make_generate_worker(std::move(parts));
+    ASSERT_TRUE(worker_->load([](const std::string&, double) {}).ok());
   }
   Value payload(const std::vector<int32_t>& ids, int64_t max_tokens) {
     Value out;
@@ -241,20 +244,87 @@ TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
   expect_answer(60, {1, 2, 3}, 20);
 }
 
-TEST_F(GenerateWorkerTest, TheCacheIsFlushedWhileIdleAlone) {
+TEST_F(GenerateWorkerTest, AFlushWaitsForIdlenessAsLongAsItMay) {
+  model_.eos_one_in = 0;
   make();
   std::vector<int32_t> prompt(40, 7);
   start(1, prompt, 4);
-  EXPECT_EQ(worker_->flush_cache().status().code(), StatusCode::kConflict);
+  const auto flush = [&](uint64_t command, int64_t timeout_ms) {
+    worker_->admin({.id = command, .timeout_ms = timeout_ms}, 0, emit_);
+  };
+  flush(1, 0);
+  flush(2, 1000);
+  worker_->tick(0, emit_);
+  worker_->tick(1, emit_);
+  ASSERT_EQ(emit_.replies.size(), 1u);
+  EXPECT_EQ(emit_.replies[0].first, 1u);
+  EXPECT_EQ(emit_.replies[0].second.status().code(), StatusCode::kConflict);
+  EXPECT_NE(emit_.replies[0].second.status().message().find("1 requests run"), std::string::npos);
   run();
+  ASSERT_EQ(emit_.replies.size(), 2u);
+  EXPECT_TRUE(emit_.replies[1].second.ok());
+  for (uint64_t command = 10; command < 10 + kMaxFlushes; ++command) flush(command, 1000);
+  flush(99, 1000);
+  EXPECT_EQ(emit_.replies.back().first, 99u);
+  EXPECT_EQ(emit_.replies.back().second.status().code(), StatusCode::kResourceExhausted);
+  run();
+  EXPECT_EQ(emit_.replies.size(), 3u + kMaxFlushes);
+  emit_.replies.clear();
   const auto cached = [&](uint64_t id) {
     start(id, prompt, 4);
     run();
     return *result(id).find("usage")->find("cached_tokens")->get<int64_t>();
   };
-  EXPECT_EQ(cached(2), 32);  // the whole pages of the prompt
-  EXPECT_TRUE(worker_->flush_cache().ok());
-  EXPECT_EQ(cached(3), 0);
+  EXPECT_EQ(cached(2), 0);
+  EXPECT_EQ(cached(3), 32);  // the whole pages of the prompt
+  flush(3, 0);
+  run();
+  ASSERT_EQ(emit_.replies.size(), 1u);
+  EXPECT_TRUE(emit_.replies[0].second.ok()) << emit_.replies[0].second.status().to_string();
+  EXPECT_EQ(cached(4), 0);
+}
+
+TEST_F(GenerateWorkerTest, TheHeartbeatShowsTheEngine) {
+  model_.eos_one_in = 0;
+  make();
+  wire::StageStatus status;
+  ASSERT_TRUE(worker_->describe(status));
+  EXPECT_EQ(status.pages_total, facts_.page_count);
+  EXPECT_EQ(status.pages_free, facts_.page_count);
+  start(1, {1, 2, 3}, 20);
+  for (int i = 0; i < 4; ++i) worker_->tick(0, emit_);
+  ASSERT_TRUE(worker_->describe(status));
+  EXPECT_EQ(status.running, 1);
+  EXPECT_LT(status.pages_free, facts_.page_count);
+  EXPECT_GT(status.steps, 0u);
+  EXPECT_FALSE(status.metrics.empty());
+}
+
+TEST_F(GenerateWorkerTest, ThePulseMovesWithStepsAndRestsWhenIdle) {
+  model_.eos_one_in = 0;
+  make();
+  EXPECT_FALSE(worker_->pulse()->busy);
+  start(1, {1, 2, 3}, 20);
+  for (int i = 0; i < 3; ++i) worker_->tick(0, emit_);
+  const Pulse first = *worker_->pulse();
+  EXPECT_TRUE(first.busy);
+  for (int i = 0; i < 3; ++i) worker_->tick(0, emit_);
+  EXPECT_GT(worker_->pulse()->progress, first.progress);
+  run();
+  EXPECT_FALSE(worker_->pulse()->busy);
+}
+
+TEST_F(GenerateWorkerTest, AModelThatCannotBeLoadedFailsTheLoad) {
+  GenerateParts parts;
+  std::vector<std::string> actions;
+  parts.load = [](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
+    progress("loading weights", 0.5);
+    return invalid_argument("no weights");
+  };
+  const auto worker = make_generate_worker(std::move(parts));
+  const Status status = worker->load([&](const std::string& action, double) { actions.push_back(action); });
+  EXPECT_EQ(status.message(), "no weights");
+  EXPECT_EQ(actions, std::vector<std::string>{"loading weights"});
 }
 
 TEST_F(GenerateWorkerTest, AFaultOfOneRowIsThatRequestsOwn) {

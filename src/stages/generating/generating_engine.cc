@@ -1,5 +1,7 @@
 #include "stages/generating/generating_engine.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/trace.h"
@@ -40,6 +42,37 @@ void GeneratingEngine::describe(wire::StageStatus& status) const {
   status.page_size = facts.page_size;
   status.weight_version = runner_->facts().weight_version;
   status.metrics = metrics_of(facts);
+}
+
+Status GeneratingEngine::flush_when_idle(uint64_t command, int64_t deadline_ms) {
+  if (flushes_.size() >= kMaxFlushes) {
+    return error(StatusCode::kResourceExhausted, "{} flushes wait already, the limit", flushes_.size());
+  }
+  flushes_.push_back({command, deadline_ms});
+  return ok_status();
+}
+
+void GeneratingEngine::settle_flushes(int64_t now_ms, const Reply& reply) {
+  if (flushes_.empty()) return;
+  const SchedulerFacts facts = scheduler_.facts();
+  if (!scheduler_.busy()) {
+    Result<std::string> done = fmt::format("{} cached pages are free", facts.pages_cached);
+    if (const Status status = scheduler_.flush_cache(); !status.ok()) done = status;
+    for (const Flush& flush : flushes_) reply(flush.command, done);
+    return flushes_.clear();
+  }
+  std::erase_if(flushes_, [&](const Flush& flush) {
+    if (now_ms < flush.deadline_ms) return false;
+    reply(flush.command,
+          error(StatusCode::kConflict, "the cache is not flushed: {} requests run and {} wait; wanted none of both",
+                facts.running, facts.waiting));
+    return true;
+  });
+}
+
+void GeneratingEngine::fail_flushes(const Status& why, const Reply& reply) {
+  for (const Flush& flush : flushes_) reply(flush.command, why);
+  flushes_.clear();
 }
 
 void GeneratingEngine::end_all(const std::string& why, Deltas& out) {

@@ -1,8 +1,8 @@
-// GeneratingEngine: a Scheduler over its Runner, as whoever drives one needs them together: receive, abort, step,
-// whether it moves, what a heartbeat tells of it, and an end that lets every request hear its own. Two loops drive one:
-// SchedulerStage (text serving, typed batches) and the worker `generate` of pipelines (payloads).
+// GeneratingEngine: a Scheduler over its Runner, with what a loop around them needs: receive, abort, step, the stall
+// check, a heartbeat's numbers, cache flushes that wait for idleness, and an end that ends every request. Two loops
+// drive one: SchedulerStage (text serving, typed batches) and the worker `generate` of pipelines (payloads).
 //
-// What comes out of `out`, for each request, is said in scheduler/scheduler.h.
+// scheduler/scheduler.h specifies what `out` receives for each request.
 // Owner: the loop that drives it. Thread safety: one thread, the loop's.
 #pragma once
 
@@ -10,18 +10,19 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
+#include "stages/worker.h"
 
 namespace millrace {
 
-// Called from the loading thread with what is being done and 0..1.
-using LoadProgress = std::function<void(const std::string& what, double fraction)>;
 using LoadRunner = std::function<Result<std::unique_ptr<Runner>>(const LoadProgress&)>;
 
 inline constexpr int kStepPollMs = 50;  // one step waits so long for a batch that computes; then it may be asked again
-inline constexpr int kEngineStopMs = 1500;  // at an end, how long the batch in flight is waited for
+inline constexpr int kEngineStopMs = 1500;      // at an end, how long the batch in flight is waited for
+inline constexpr std::size_t kMaxFlushes = 16;  // admin commands that wait for an idle moment
 
 class GeneratingEngine {
  public:
@@ -33,6 +34,8 @@ class GeneratingEngine {
   Scheduler& scheduler() { return scheduler_; }
   const Scheduler& scheduler() const { return scheduler_; }
   RunnerFacts model() const { return runner_->facts(); }
+  // Moves while a batch computes. Any thread.
+  uint64_t runner_progress() const { return runner_->progress(); }
 
   // Plans, submits and settles, waiting kStepPollMs at most; idle, it checks its books at once. True: there is more
   // work.
@@ -47,6 +50,13 @@ class GeneratingEngine {
   // The numbers of a heartbeat: steps, queues, pages, weights, metrics.
   void describe(wire::StageStatus& status) const;
 
+  // Flushes the cache at the next idle moment, or replies kConflict when `deadline_ms` comes first. The reply to each
+  // command goes to `reply` of settle_flushes(), which is called after every step.
+  using Reply = std::function<void(uint64_t command, const Result<std::string>& reply)>;
+  Status flush_when_idle(uint64_t command, int64_t deadline_ms);  // kResourceExhausted: kMaxFlushes wait
+  void settle_flushes(int64_t now_ms, const Reply& reply);
+  void fail_flushes(const Status& why, const Reply& reply);
+
   // Ends every request with kUnavailable and `why`. What is in flight is waited for, kEngineStopMs at most; a runner
   // that never answers is left behind.
   void end_all(const std::string& why, Deltas& out);
@@ -57,6 +67,12 @@ class GeneratingEngine {
   uint64_t last_steps_ = 0;
   uint64_t last_progress_ = 0;
   int64_t moved_ms_ = 0;
+
+  struct Flush {
+    uint64_t command = 0;
+    int64_t deadline_ms = 0;
+  };
+  std::vector<Flush> flushes_;
 };
 
 }  // namespace millrace

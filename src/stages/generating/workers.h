@@ -35,10 +35,10 @@ using ReadRequest = std::function<Result<GenerateRequest>(const Value& payload)>
 
 struct GenerateParts {
   SchedulerOptions options;
-  std::unique_ptr<Runner> runner;
+  LoadRunner load;
   std::shared_ptr<const Tokenizer> tokenizer;  // for stop strings; null: requests with some are refused
   ReadRequest read_request;
-  bool streams = true;  // somebody hears the chunks
+  bool streams = true;  // its chunks have receivers
 };
 
 std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt);

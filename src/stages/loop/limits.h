@@ -22,8 +22,8 @@ inline constexpr int64_t kPeerWaitMs =
 inline constexpr int64_t kAckIdleMs = 100;  // what was delivered and not acknowledged is so after this time
 
 // Into the stage.
-inline constexpr std::size_t kMaxWorkEvents = 1024;  // given to the worker and not begun, of all requests
-inline constexpr std::size_t kMaxWorkNews = 1024;    // said by the worker and not heard, of all requests
+inline constexpr std::size_t kMaxWorkEvents = 1024;   // given to the worker and not begun, of all requests
+inline constexpr std::size_t kMaxWorkOutputs = 1024;  // of the worker, not collected by the loop, of all requests
 // Events that wait for the worker with their tensors still in the relay; those behind are copied, up to so many bytes.
 inline constexpr std::size_t kUncopiedEvents = 2;
 inline constexpr std::size_t kMaxDetachedBytes = std::size_t{256} << 20;
@@ -47,7 +47,7 @@ inline constexpr int64_t kRegisterMs = 250;         // between two tries to regi
 inline constexpr int64_t kNoAnswerMs = 5'000;       // between two words to a person about one who does not answer
 inline constexpr int64_t kDefaultLeaseMs = 2'000;   // where the Welcome names none
 inline constexpr int64_t kCoordinatorSilentLeases = 3;  // nothing heard of it for so many leases: it is gone
-inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: told within 2 s
+inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: reported within 2 s
 inline constexpr int64_t kMaxGraceMs = 600'000;         // of a shutdown
 
 // Of one step: answers that make answers. The rest is left to the next one, so that a worker that never stops talking

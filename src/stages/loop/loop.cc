@@ -125,20 +125,21 @@ int64_t StageLoop::tick(int64_t now_ms) {
   return more_to_settle_ ? now_ms_ : std::max(wake_ms, now_ms_ + 1);
 }
 
-// Hears the relays and the worker until both are silent; the last round is left to the next step.
+// Takes what the relays and the worker have, and what follows from it; after kMaxSettleRounds the rest is left to the
+// next step.
 void StageLoop::settle() {
   std::vector<loop::CallEnd> ends;
-  std::vector<loop::WorkNews> news;
+  std::vector<loop::WorkOutput> outputs;
   more_to_settle_ = true;
   for (int round = 0; round < loop::kMaxSettleRounds && more_to_settle_; ++round) {
     ends.clear();
-    news.clear();
+    outputs.clear();
     calls_.collect(ends);
     hear_relays(ends);
-    doors_.worker->collect(news);
-    hear_worker(news);
-    if (!worker_line_.empty() && !news.empty()) retry_ms_ = std::min(retry_ms_, now_ms_);
-    more_to_settle_ = !ends.empty() || !news.empty();
+    doors_.worker->collect(outputs);
+    on_outputs(outputs);
+    if (!worker_line_.empty() && !outputs.empty()) retry_ms_ = std::min(retry_ms_, now_ms_);
+    more_to_settle_ = !ends.empty() || !outputs.empty();
     sweep();
   }
 }

@@ -81,19 +81,19 @@ void StageLoop::on(wire::Shutdown&& message) {
 }
 
 void StageLoop::on(wire::AdminRequest&& message) {
-  if (message.action == wire::AdminAction::kFlushCache) {
-    WorkEvent event{.kind = WorkEvent::Kind::kFlush, .order = message.id};
-    if (doors_.worker->post(event, now_ms_)) return;  // the worker answers
-    return answer_order(message.id, error(StatusCode::kResourceExhausted, "the worker has too much to do; try later"));
-  }
-  Result<std::string> text = error(StatusCode::kUnsupported, "stage '{}' takes no such orders", config_.self.stage);
-  if (doors_.admin) text = doors_.admin(message);
-  answer_order(message.id, text);
+  const bool profile =
+      message.action == wire::AdminAction::kStartProfile || message.action == wire::AdminAction::kStopProfile;
+  if (profile && doors_.admin) return reply(message.id, doors_.admin(message));
+  const uint64_t id = message.id;
+  WorkEvent event{.kind = WorkEvent::Kind::kAdmin, .command = std::move(message)};
+  if (doors_.worker->post(event, now_ms_)) return;  // the worker replies
+  reply(id, error(StatusCode::kResourceExhausted, "{} events wait for the worker, the limit; try again later",
+                  doors_.worker->waiting()));
 }
 
-void StageLoop::answer_order(uint64_t order, const Result<std::string>& text) {
+void StageLoop::reply(uint64_t command, const Result<std::string>& text) {
   const std::string message = wire::utf8_repair(text.ok() ? *text : text.status().message());
-  notify(wire::AdminReply{.id = order,
+  notify(wire::AdminReply{.id = command,
                           .stage = config_.self.stage,
                           .code = text.ok() ? StatusCode::kOk : text.status().code(),
                           .message = std::string(wire::utf8_clip(message, wire::kMaxErrorBytes))});
@@ -156,8 +156,8 @@ void StageLoop::heartbeat() {
 }
 
 wire::StageStatus StageLoop::status() const {
-  const int64_t busy_ms = doors_.worker->busy_ms();
-  const bool stalled = config_.stalled_ms > 0 && busy_ms > config_.stalled_ms;
+  const int64_t standing_ms = doors_.worker->standing_ms(now_ms_);
+  const bool stalled = config_.stalled_ms > 0 && standing_ms > config_.stalled_ms;
   const StageLoopBooks books = this->books();
   RelayBooks relays;
   for (const auto& [name, relay] : doors_.relays) {
@@ -171,14 +171,14 @@ wire::StageStatus StageLoop::status() const {
   status.incarnation = config_.self.incarnation;
   status.peers_epoch = book_.epoch();
   status.state = stalled ? wire::StageState::kStalled : wire::StageState::kReady;
-  if (stalled)
-    status.message =
-        fmt::format("the worker has been in one call for {} ms; stalled_ms is {}", busy_ms, config_.stalled_ms);
+  if (stalled) status.message = fmt::format("no progress for {} ms; stalled_ms is {}", standing_ms, config_.stalled_ms);
   status.progress = 1;
   if (drain_until_ms_) status.state = wire::StageState::kDraining;
   if (doors_.worker->state() == loop::WorkerHost::State::kLoading) {
+    const loop::WorkerHost::Loading loading = doors_.worker->loading();
     status.state = wire::StageState::kLoading;
-    status.progress = 0;
+    status.message = loading.action;
+    status.progress = loading.fraction;
   }
   if (doors_.worker->state() == loop::WorkerHost::State::kFailed) {
     status.state = wire::StageState::kFailed;
@@ -188,6 +188,7 @@ wire::StageStatus StageLoop::status() const {
   status.steps = doors_.worker->calls();
   status.running = static_cast<decltype(status.running)>(books.requests);
   status.waiting = static_cast<decltype(status.waiting)>(books.worker_events + doors_.worker->waiting());
+  doors_.worker->describe(status);
   const auto add = [&status](const char* name, auto value) {
     status.metrics.push_back({.name = name, .value = static_cast<double>(value)});
   };

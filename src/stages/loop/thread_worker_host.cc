@@ -10,18 +10,18 @@ namespace millrace::loop {
 namespace {
 
 const char* span_name(WorkEvent::Kind kind) {
-  static constexpr const char* kNames[] = {"start", "chunk", "chunks_done", "drop", "flush_cache"};
+  static constexpr const char* kNames[] = {"start", "chunk", "chunks_done", "drop", "admin"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
 }  // namespace
 
-class ThreadWorkerHost::ThreadEmit : public NewsEmit {
+class ThreadWorkerHost::ThreadEmit : public OutputEmit {
  public:
-  explicit ThreadEmit(ThreadWorkerHost& host) : NewsEmit(host.congestion_), host_(host) {}
+  explicit ThreadEmit(ThreadWorkerHost& host) : OutputEmit(host.congestion_), host_(host) {}
 
  private:
-  void say(WorkNews news) override { host_.say(std::move(news)); }
+  void push(WorkOutput output) override { host_.push(std::move(output)); }
 
   ThreadWorkerHost& host_;
 };
@@ -31,25 +31,53 @@ ThreadWorkerHost::ThreadWorkerHost(Make make, std::function<void()> wake, const 
 
 ThreadWorkerHost::~ThreadWorkerHost() { close(); }
 
+// ---- the loop's thread
+
 bool ThreadWorkerHost::post(WorkEvent& event, int64_t) {
   const Status status = events_.push(std::move(event));
-  if (status.code() != StatusCode::kResourceExhausted) return true;  // closed: nobody will want it
+  if (status.code() != StatusCode::kResourceExhausted) return true;  // closed: the event is of no use any more
   refused_.store(true, std::memory_order_release);
   return false;
 }
 
-void ThreadWorkerHost::collect(std::vector<WorkNews>& out) {
+void ThreadWorkerHost::collect(std::vector<WorkOutput>& out) {
   {
     std::lock_guard lock(mutex_);
-    for (WorkNews& news : news_) out.push_back(std::move(news));
-    news_.clear();
+    for (WorkOutput& output : outputs_) out.push_back(std::move(output));
+    outputs_.clear();
   }
   room_.notify_one();
 }
 
-int64_t ThreadWorkerHost::busy_ms() const {
+int64_t ThreadWorkerHost::standing_ms(int64_t now_ms) {
+  if (state() != State::kReady) return 0;
   const int64_t began_ms = call_began_ms_.load(std::memory_order_relaxed);
-  return began_ms == 0 ? 0 : std::max<int64_t>(monotonic_ms() - began_ms, 0);
+  const std::optional<Pulse> pulse = worker_->pulse();
+  if (!pulse) return began_ms == 0 ? 0 : std::max<int64_t>(monotonic_ms() - began_ms, 0);
+  const bool idle = began_ms == 0 && !pulse->busy;
+  if (idle || pulse->progress != last_progress_) moved_ms_ = now_ms;
+  last_progress_ = pulse->progress;
+  return now_ms - moved_ms_;
+}
+
+void ThreadWorkerHost::describe(wire::StageStatus& status) const {
+  std::lock_guard lock(mutex_);
+  if (!described_) return;
+  const wire::StageStatus& own = *described_;
+  status.steps = own.steps, status.running = own.running, status.waiting = own.waiting;
+  status.pages_total = own.pages_total, status.pages_free = own.pages_free, status.pages_cached = own.pages_cached;
+  status.page_size = own.page_size, status.weight_version = own.weight_version;
+  status.metrics.insert(status.metrics.end(), own.metrics.begin(), own.metrics.end());
+}
+
+WorkerHost::Loading ThreadWorkerHost::loading() const {
+  std::lock_guard lock(mutex_);
+  return loading_;
+}
+
+Status ThreadWorkerHost::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void ThreadWorkerHost::close() {
@@ -62,35 +90,39 @@ void ThreadWorkerHost::close() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ThreadWorkerHost::say(WorkNews news) {
+// ---- the worker's thread
+
+void ThreadWorkerHost::push(WorkOutput output) {
   {
     std::unique_lock lock(mutex_);
-    // A worker that waits here has not come to a stop: the loop does not listen.
+    // A worker that blocks here is not stalled: the loop does not collect.
     const int64_t began_ms = call_began_ms_.exchange(0, std::memory_order_relaxed);
-    room_.wait(lock, [this] { return closed_ || news_.size() < kMaxWorkNews; });
+    room_.wait(lock, [this] { return closed_ || outputs_.size() < kMaxWorkOutputs; });
     if (began_ms != 0) call_began_ms_.store(monotonic_ms(), std::memory_order_relaxed);
     if (closed_) return;
-    news_.push_back(std::move(news));
+    outputs_.push_back(std::move(output));
   }
   wake_();
 }
 
-Status ThreadWorkerHost::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
+Status ThreadWorkerHost::make_and_load() {
+  ASSIGN_OR_RETURN(worker_, make_());
+  if (!worker_) return internal_error("there is no worker");
+  return worker_->load([this](const std::string& action, double fraction) {
+    std::lock_guard lock(mutex_);
+    loading_ = {action, fraction};
+  });
 }
 
 bool ThreadWorkerHost::load() {
   Status status;
   try {
-    Result<std::unique_ptr<Worker>> worker = make_();
-    status = worker.status();
-    if (worker.ok()) worker_ = std::move(worker).value();
-    if (worker.ok() && !worker_) status = internal_error("there is no worker");
+    status = make_and_load();
   } catch (const std::exception& e) {
-    status = internal_error("making the worker threw: {}", e.what());
+    status = internal_error("loading the worker threw: {}", e.what());
   }
   if (status.ok()) {
+    describe_now();
     state_.store(State::kReady, std::memory_order_release);
     wake_();
     return true;
@@ -100,18 +132,26 @@ bool ThreadWorkerHost::load() {
     failure_ = status;
   }
   state_.store(State::kFailed, std::memory_order_release);
-  say({.kind = WorkNews::Kind::kCrash, .status = status});
+  push({.kind = WorkOutput::Kind::kCrash, .status = status});
   return false;
+}
+
+void ThreadWorkerHost::describe_now() {
+  described_ms_ = monotonic_ms();
+  wire::StageStatus status;
+  if (!worker_->describe(status)) return;
+  std::lock_guard lock(mutex_);
+  described_ = std::move(status);
 }
 
 void ThreadWorkerHost::work(WorkEvent& event, Emit& emit) {
   trace::Span span(span_name(event.kind), "worker");
   span.note("request", static_cast<int64_t>(event.id.value));
-  if (event.kind == WorkEvent::Kind::kFlush) return say(call_flush(*worker_, event));
+  if (event.kind == WorkEvent::Kind::kAdmin) return call_admin(*worker_, event.command, monotonic_ms(), emit);
   const bool drop = event.kind == WorkEvent::Kind::kDrop;
   const ReqId id = event.id;
   call_worker(*worker_, event, emit);
-  if (drop) say({.kind = WorkNews::Kind::kDropped, .id = id});
+  if (drop) push({.kind = WorkOutput::Kind::kDropped, .id = id});
 }
 
 void ThreadWorkerHost::serve() {
@@ -124,12 +164,14 @@ void ThreadWorkerHost::serve() {
     if (events_.closed()) break;
     call_began_ms_.store(monotonic_ms(), std::memory_order_relaxed);
     if (event) work(*event, emit);
-    std::vector<WorkNews> crash;
+    std::vector<WorkOutput> crash;
     {
       trace::Span span("tick", "worker");
       wait_ms = call_tick(*worker_, monotonic_ms(), emit, crash);
     }
-    for (WorkNews& news : crash) say(std::move(news));
+    for (WorkOutput& output : crash) push(std::move(output));
+    // While it is busy now and then; before it rests always, so that the heartbeat shows what it rests with.
+    if (wait_ms != 0 || monotonic_ms() - described_ms_ >= kDescribeMs) describe_now();
     call_began_ms_.store(0, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_relaxed);
     if (refused_.exchange(false, std::memory_order_acq_rel)) wake_();  // there is room again

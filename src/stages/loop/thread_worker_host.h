@@ -1,9 +1,9 @@
 // ThreadWorkerHost: a worker on a thread of its own, with a bounded queue each way (loop/worker_host.h).
 //
-// The worker is made on that thread too, since making one may take long (it reads a model).
+// The worker is made and loaded on that thread too, since loading may take long (it reads a model).
 //
-// Owner: a stage's shell. `wake` is called on the worker's thread whenever there is news, and must not block; it may be
-// called until close() has returned. The destructor closes.
+// Owner: a stage's shell. `wake` is called on the worker's thread whenever there are outputs, and must not block; it
+// may be called until close() has returned. The destructor closes.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,8 @@
 
 namespace millrace::loop {
 
+inline constexpr int64_t kDescribeMs = 100;  // between two calls of Worker::describe() while the worker is busy
+
 class ThreadWorkerHost : public WorkerHost {
  public:
   using Make = std::function<Result<std::unique_ptr<Worker>>()>;
@@ -24,37 +26,46 @@ class ThreadWorkerHost : public WorkerHost {
   ThreadWorkerHost(Make make, std::function<void()> wake, const char* thread_name = "worker");
   ~ThreadWorkerHost() override;
   bool post(WorkEvent& event, int64_t now_ms) override;
-  void collect(std::vector<WorkNews>& out) override;
+  void collect(std::vector<WorkOutput>& out) override;
   int64_t run(int64_t) override { return kNoWake; }
-  int64_t busy_ms() const override;
+  int64_t standing_ms(int64_t now_ms) override;
+  void describe(wire::StageStatus& status) const override;
   std::size_t waiting() const override { return events_.size(); }
   uint64_t calls() const override { return calls_.load(std::memory_order_relaxed); }
   void close() override;
   State state() const override { return state_.load(std::memory_order_acquire); }
+  Loading loading() const override;
   Status failure() const override;
 
  private:
   class ThreadEmit;
+  Status make_and_load();
   bool load();
   void serve();
   void work(WorkEvent& event, Emit& emit);
-  void say(WorkNews news);
+  void describe_now();
+  void push(WorkOutput output);
 
   Make make_;
-  std::unique_ptr<Worker> worker_;  // the thread's own
+  std::unique_ptr<Worker> worker_;  // the thread's own; pulse() is for any
   std::function<void()> wake_;
   const char* const thread_name_;
   BoundedQueue<WorkEvent> events_{kMaxWorkEvents};
-  mutable std::mutex mutex_;  // over what follows
+  mutable std::mutex mutex_;  // guards what follows, down to closed_
   std::condition_variable room_;
-  std::vector<WorkNews> news_;
+  std::vector<WorkOutput> outputs_;
+  Loading loading_;
+  std::optional<wire::StageStatus> described_;  // the worker's own numbers, where it has some
   Status failure_;
   bool closed_ = false;
   std::atomic<State> state_{State::kLoading};
-  std::atomic<int64_t> call_began_ms_{0};  // 0: in no call
+  std::atomic<int64_t> call_began_ms_{0};  // 0: in no call, or blocked until the loop collects
   std::atomic<uint64_t> calls_{0};
   std::atomic<bool> refused_{false};  // an event, since the last call
-  std::thread thread_;                // last: it uses all the others
+  int64_t described_ms_ = 0;          // the worker's thread
+  int64_t moved_ms_ = 0;              // the loop's thread, as the next one
+  uint64_t last_progress_ = 0;
+  std::thread thread_;  // last: it uses all the others
 };
 
 }  // namespace millrace::loop

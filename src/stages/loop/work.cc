@@ -5,7 +5,7 @@
 namespace millrace {
 
 using loop::WorkEvent;
-using loop::WorkNews;
+using loop::WorkOutput;
 
 // Its senders get their credits back before it has its turn: they need them for other requests.
 void StageLoop::let_wait(WorkEvent& event) {
@@ -62,38 +62,38 @@ void StageLoop::drop_from_worker(Request& request) {
   maybe_over(request);
 }
 
-void StageLoop::hear_worker(std::vector<WorkNews>& news) {
-  for (WorkNews& item : news) {
-    if (item.kind == WorkNews::Kind::kCrash) {
+void StageLoop::on_outputs(std::vector<WorkOutput>& outputs) {
+  for (WorkOutput& item : outputs) {
+    if (item.kind == WorkOutput::Kind::kCrash) {
       for (const auto& [id, request] : requests_) {
         const bool with_worker = request->in_worker == Request::InWorker::kTouched;
         if (request->phase == Request::Phase::kLive && with_worker) fail(*request, item.status);
       }
       continue;
     }
-    if (item.kind == WorkNews::Kind::kFlushed) {
-      answer_order(item.order, item.status.ok() ? Result<std::string>(std::move(item.text)) : item.status);
+    if (item.kind == WorkOutput::Kind::kReply) {
+      reply(item.command, item.status.ok() ? Result<std::string>(std::move(item.text)) : item.status);
       continue;
     }
     const auto found = requests_.find(item.id);
-    if (found != requests_.end()) hear_worker(*found->second, item);
+    if (found != requests_.end()) on_output(*found->second, item);
   }
 }
 
-void StageLoop::hear_worker(Request& request, WorkNews& news) {
-  if (news.kind == WorkNews::Kind::kDropped) {
+void StageLoop::on_output(Request& request, WorkOutput& output) {
+  if (output.kind == WorkOutput::Kind::kDropped) {
     request.in_worker = Request::InWorker::kGone;
     return maybe_over(request);
   }
-  // What is said of a request that has ended, or after its result, is ignored.
+  // Outputs for a request that has ended, or after its result, are ignored.
   if (request.phase != Request::Phase::kLive || request.resulted) return;
-  switch (news.kind) {
-    case WorkNews::Kind::kChunk:
-      return on_chunk(request, news);
-    case WorkNews::Kind::kResult:
-      return on_result(request, std::move(news.value));
+  switch (output.kind) {
+    case WorkOutput::Kind::kChunk:
+      return on_chunk(request, output);
+    case WorkOutput::Kind::kResult:
+      return on_result(request, std::move(output.value));
     default:
-      return fail(request, news.status);
+      return fail(request, output.status);
   }
 }
 
@@ -107,19 +107,19 @@ std::size_t size_of(const Lifted& lifted) {
 
 }  // namespace
 
-void StageLoop::on_chunk(Request& request, WorkNews& news) {
+void StageLoop::on_chunk(Request& request, WorkOutput& output) {
   const StageSpec& spec = config_.spec;
-  const bool to_client = news.to_all ? spec.stream_to.empty() : news.target.empty();
+  const bool to_client = output.to_all ? spec.stream_to.empty() : output.target.empty();
   if (to_client && !spec.terminal) {
     return fail(request,
                 internal_error("the worker streams to the client; only a terminal may, or one with stream_to"));
   }
-  Result<Lifted> lifted = lift(news.value);
+  Result<Lifted> lifted = lift(output.value);
   if (!lifted.ok()) return fail(request, lifted.status().with_prefix("a chunk"));
   const std::size_t size_bytes = size_of(*lifted);
   if (to_client) {
     loop::OutItem item{.kind = loop::OutItem::Kind::kStreamOut, .lifted = std::move(*lifted), .size_bytes = size_bytes};
-    item.modality = news.modality;
+    item.modality = output.modality;
     return queue(request, "", std::move(item));
   }
   if (!request.stream_targets && rules_.stream_done_to) {
@@ -127,16 +127,16 @@ void StageLoop::on_chunk(Request& request, WorkNews& news) {
                 internal_error("the worker streams before its payload; stream_done_to decides by the payload"));
   }
   const std::vector<std::string>& active = request.stream_targets ? *request.stream_targets : spec.stream_to;
-  bool any = news.to_all;
+  bool any = output.to_all;
   for (const std::string& target : active) {
-    if (!news.to_all && target != news.target) continue;
+    if (!output.to_all && target != output.target) continue;
     any = true;
     if (!wanted(request, target)) continue;
     queue(request, target, {.kind = loop::OutItem::Kind::kChunk, .lifted = *lifted, .size_bytes = size_bytes});
     if (request.phase != Request::Phase::kLive) return;
   }
   if (!any)
-    fail(request, internal_error("the worker streams to '{}'; wanted one to whom this request streams", news.target));
+    fail(request, internal_error("the worker streams to '{}'; wanted one to whom this request streams", output.target));
 }
 
 // The ends of the streams, then the result, each in its edge's order.

@@ -6,14 +6,15 @@ namespace millrace::loop {
 namespace {
 
 // Collects into a vector.
-class VectorEmit : public NewsEmit {
+class VectorEmit : public OutputEmit {
  public:
-  VectorEmit(std::vector<WorkNews>& news, const Congestion& congestion) : NewsEmit(congestion), news_(news) {}
+  VectorEmit(std::vector<WorkOutput>& outputs, const Congestion& congestion)
+      : OutputEmit(congestion), outputs_(outputs) {}
 
  private:
-  void say(WorkNews news) override { news_.push_back(std::move(news)); }
+  void push(WorkOutput output) override { outputs_.push_back(std::move(output)); }
 
-  std::vector<WorkNews>& news_;
+  std::vector<WorkOutput>& outputs_;
 };
 
 void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
@@ -26,28 +27,35 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
       return worker.chunks_done(event.id, event.from, emit);
     case WorkEvent::Kind::kDrop:
       return worker.drop(event.id);
-    case WorkEvent::Kind::kFlush:
-      return;  // call_flush() answers
+    case WorkEvent::Kind::kAdmin:
+      return;  // call_admin() does it
   }
 }
 
 }  // namespace
 
-void NewsEmit::chunk(ReqId id, Value value) {
-  say({.kind = WorkNews::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
+void OutputEmit::chunk(ReqId id, Value value) {
+  push({.kind = WorkOutput::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
 }
 
-void NewsEmit::chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) {
-  say({.kind = WorkNews::Kind::kChunk, .id = id, .target = target, .modality = modality, .value = std::move(value)});
+void OutputEmit::chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) {
+  push({.kind = WorkOutput::Kind::kChunk, .id = id, .target = target, .modality = modality, .value = std::move(value)});
 }
 
-void NewsEmit::result(ReqId id, Value value) {
-  say({.kind = WorkNews::Kind::kResult, .id = id, .value = std::move(value)});
+void OutputEmit::result(ReqId id, Value value) {
+  push({.kind = WorkOutput::Kind::kResult, .id = id, .value = std::move(value)});
 }
 
-void NewsEmit::fail(ReqId id, Status status) {
+void OutputEmit::fail(ReqId id, Status status) {
   if (status.ok()) status = internal_error("the worker failed the request without saying why");
-  say({.kind = WorkNews::Kind::kFailure, .id = id, .status = std::move(status)});
+  push({.kind = WorkOutput::Kind::kFailure, .id = id, .status = std::move(status)});
+}
+
+void OutputEmit::reply(uint64_t command, const Result<std::string>& reply) {
+  push({.kind = WorkOutput::Kind::kReply,
+        .status = reply.status(),
+        .command = command,
+        .text = reply.ok() ? *reply : std::string()});
 }
 
 void Congestion::set(ReqId id, bool congested) {
@@ -76,27 +84,23 @@ void call_worker(Worker& worker, WorkEvent& event, Emit& emit) {
   }
 }
 
-WorkNews call_flush(Worker& worker, const WorkEvent& event) {
-  WorkNews news{.kind = WorkNews::Kind::kFlushed, .order = event.order};
+void call_admin(Worker& worker, const wire::AdminRequest& command, int64_t now_ms, Emit& emit) {
   try {
-    Result<std::string> done = worker.flush_cache();
-    news.status = done.status();
-    if (done.ok()) news.text = std::move(done).value();
+    worker.admin(command, now_ms, emit);
   } catch (const std::exception& e) {
-    news.status = internal_error("the worker threw: {}", e.what());
+    emit.reply(command.id, internal_error("the worker threw: {}", e.what()));
   } catch (...) {
-    news.status = internal_error("the worker threw something that is no exception");
+    emit.reply(command.id, internal_error("the worker threw something that is no exception"));
   }
-  return news;
 }
 
-int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkNews>& crash) {
+int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput>& crash) {
   try {
     return worker.tick(now_ms, emit);
   } catch (const std::exception& e) {
-    crash.push_back({.kind = WorkNews::Kind::kCrash, .status = internal_error("the worker threw: {}", e.what())});
+    crash.push_back({.kind = WorkOutput::Kind::kCrash, .status = internal_error("the worker threw: {}", e.what())});
   } catch (...) {
-    crash.push_back({.kind = WorkNews::Kind::kCrash, .status = internal_error("the worker threw no exception")});
+    crash.push_back({.kind = WorkOutput::Kind::kCrash, .status = internal_error("the worker threw no exception")});
   }
   return Worker::kNever;
 }
@@ -107,28 +111,28 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   if (closed_) return true;
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
-  VectorEmit emit(news_, congestion_);
-  if (kind == WorkEvent::Kind::kFlush) {
-    news_.push_back(call_flush(*worker_, event));
+  VectorEmit emit(outputs_, congestion_);
+  if (kind == WorkEvent::Kind::kAdmin) {
+    call_admin(*worker_, event.command, now_ms, emit);
   } else {
     call_worker(*worker_, event, emit);
   }
   ++calls_;
-  if (kind == WorkEvent::Kind::kDrop) news_.push_back({.kind = WorkNews::Kind::kDropped, .id = id});
+  if (kind == WorkEvent::Kind::kDrop) outputs_.push_back({.kind = WorkOutput::Kind::kDropped, .id = id});
   tick(now_ms);
   return true;
 }
 
 void InlineWorkerHost::tick(int64_t now_ms) {
-  VectorEmit emit(news_, congestion_);
-  const int wait_ms = call_tick(*worker_, now_ms, emit, news_);
+  VectorEmit emit(outputs_, congestion_);
+  const int wait_ms = call_tick(*worker_, now_ms, emit, outputs_);
   ++calls_;
   due_ms_ = wait_ms == Worker::kNever ? kNoWake : now_ms + wait_ms;
 }
 
-void InlineWorkerHost::collect(std::vector<WorkNews>& out) {
-  for (WorkNews& news : news_) out.push_back(std::move(news));
-  news_.clear();
+void InlineWorkerHost::collect(std::vector<WorkOutput>& out) {
+  for (WorkOutput& output : outputs_) out.push_back(std::move(output));
+  outputs_.clear();
 }
 
 int64_t InlineWorkerHost::run(int64_t now_ms) {

@@ -1,12 +1,12 @@
-// WorkerHost: how a stage loop reaches its worker, without waiting for it.
+// WorkerHost: connects a stage loop to its worker; the loop never blocks on it.
 //
-//   loop --- post(event) ---> worker        at most kMaxWorkEvents wait; one more is refused and stays the loop's
-//   loop <-- collect(news) -- worker        at most kMaxWorkNews wait; the worker waits for room, the loop never does
+//   loop --- post(event) -----> worker      at most kMaxWorkEvents wait; one more is refused and stays the loop's
+//   loop <-- collect(output) -- worker      at most kMaxWorkOutputs wait; the worker blocks for room, the loop never
 //
-// After each kDrop event comes a kDropped news of that request: the worker has let go of it. An exception of a worker
-// becomes a failure of the request that it was called for; one out of tick() is news of a crash, which fails all that
-// the worker has. InlineWorkerHost does the work inside post() and run(), on the caller's thread: for simulations and
-// for workers that never take long. ThreadWorkerHost (thread_worker_host.h) has a thread.
+// Each kDrop event is answered by a kDropped output of that request: the worker has released it. An exception of a
+// worker becomes a failure of the request that it was called for; one thrown by tick() becomes a kCrash, which fails
+// all requests of the worker. InlineWorkerHost runs the worker inside post() and run(), on the caller's thread: for
+// simulations and for workers that never take long. ThreadWorkerHost (thread_worker_host.h) has a thread.
 //
 // Thread safety: all functions from the loop's thread.
 #pragma once
@@ -26,52 +26,53 @@
 namespace millrace::loop {
 
 struct WorkEvent {
-  enum class Kind : uint8_t { kStart, kChunk, kChunksDone, kDrop, kFlush };
+  enum class Kind : uint8_t { kStart, kChunk, kChunksDone, kDrop, kAdmin };
   Kind kind = Kind::kStart;
   ReqId id;
   std::string from;  // of a chunk, or of the end of a stream
   Value value;
-  uint64_t order = 0;           // of a kFlush, which is of no request
+  wire::AdminRequest command;   // of a kAdmin, which belongs to no request
   std::shared_ptr<void> place;  // in the loop's DetachBudget, where `value` was copied for the wait
 };
 
-struct WorkNews {
-  enum class Kind : uint8_t { kChunk, kResult, kFailure, kDropped, kCrash, kFlushed };
+struct WorkOutput {
+  enum class Kind : uint8_t { kChunk, kResult, kFailure, kDropped, kCrash, kReply };
   Kind kind = Kind::kChunk;
   ReqId id;
-  bool to_all = false;  // a chunk for everybody to whom the request streams; else for `target`
+  bool to_all = false;  // a chunk for all stages that the request streams to; else for `target`
   std::string target;   // empty: the client
   std::string modality;
   Value value;
   Status status;
-  uint64_t order = 0;  // of a kFlushed: its one answer, the status or else the text
+  uint64_t command = 0;  // of a kReply: the admin command's id; `status`, or else `text`
   std::string text;
 };
 
-// The requests whose chunks wait for their receivers. The loop says, the worker asks; any thread.
+// The requests whose chunks wait for their receivers. The loop sets it, the worker reads it; any thread.
 class Congestion {
  public:
   void set(ReqId id, bool congested);
   bool has(ReqId id) const;
 
  private:
-  std::atomic<std::size_t> count_{0};  // nearly always 0: then nobody locks
+  std::atomic<std::size_t> count_{0};  // nearly always 0: then no thread locks
   mutable std::mutex mutex_;
   std::set<ReqId> ids_;
 };
 
-// What a worker says, as news for the loop. A host decides where they go.
-class NewsEmit : public Emit {
+// Turns the calls of a worker into outputs for the loop. A host decides where they go.
+class OutputEmit : public Emit {
  public:
-  explicit NewsEmit(const Congestion& congestion) : congestion_(congestion) {}
+  explicit OutputEmit(const Congestion& congestion) : congestion_(congestion) {}
   void chunk(ReqId id, Value value) override;
   void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override;
   bool congested(ReqId id) const override { return congestion_.has(id); }
   void result(ReqId id, Value value) override;
   void fail(ReqId id, Status status) override;
+  void reply(uint64_t command, const Result<std::string>& reply) override;
 
  protected:
-  virtual void say(WorkNews news) = 0;
+  virtual void push(WorkOutput output) = 0;
 
  private:
   const Congestion& congestion_;
@@ -79,25 +80,33 @@ class NewsEmit : public Emit {
 
 class WorkerHost {
  public:
-  // Events wait while it loads; one that failed does nothing any more, and has said kCrash.
+  // Events wait while it loads; one that failed does nothing any more, and has put out kCrash.
   enum class State : uint8_t { kLoading, kReady, kFailed };
+  struct Loading {
+    std::string action;
+    double fraction = 0;
+  };
 
   virtual ~WorkerHost() = default;
   virtual State state() const { return State::kReady; }
+  virtual Loading loading() const { return {}; }          // in kLoading: how far it is
   virtual Status failure() const { return ok_status(); }  // why it failed
   // False: there is no room; the event is untouched.
   virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
-  // What Emit::congested says of a request. The loop takes it back before the request is forgotten.
+  // What Emit::congested() returns for a request. The loop resets it before it forgets the request.
   void congest(ReqId id, bool congested) { congestion_.set(id, congested); }
-  // Appends what the worker has said since.
-  virtual void collect(std::vector<WorkNews>& out) = 0;
-  // Does what is due now, where there is no thread that does; when it wants to be asked again, or kNoWake.
+  // Appends the worker's outputs since the last call.
+  virtual void collect(std::vector<WorkOutput>& out) = 0;
+  // Does what is due now, where the host has no thread; when it wants to be called again, or kNoWake.
   virtual int64_t run(int64_t now_ms) = 0;
-  // How long the call lasts in which the worker is now; 0: in none.
-  virtual int64_t busy_ms() const = 0;
+  // For how long the worker has had work without moving, as far as the calls of this function show: its Pulse, or the
+  // call that it is in. 0: it moves, or has nothing to do.
+  virtual int64_t standing_ms(int64_t now_ms) = 0;
+  // The worker's own numbers, as of its last call (Worker::describe).
+  virtual void describe(wire::StageStatus& status) const = 0;
   virtual std::size_t waiting() const = 0;  // events
   virtual uint64_t calls() const = 0;       // ended so far
-  // The worker is not called again. Waits for the call in which it is.
+  // The worker is not called again. Waits for the call that it is in.
   virtual void close() = 0;
 
  protected:
@@ -106,18 +115,19 @@ class WorkerHost {
 
 // Calls the worker for one event of a request, and turns exceptions into failures.
 void call_worker(Worker& worker, WorkEvent& event, Emit& emit);
-// For a kFlush; never without an answer.
-WorkNews call_flush(Worker& worker, const WorkEvent& event);
-// tick(), where an exception is news of a crash.
-int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkNews>& crash);
+// For a kAdmin; an exception becomes the reply.
+void call_admin(Worker& worker, const wire::AdminRequest& command, int64_t now_ms, Emit& emit);
+// tick(), where an exception becomes a kCrash.
+int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput>& crash);
 
 class InlineWorkerHost : public WorkerHost {
  public:
-  explicit InlineWorkerHost(std::unique_ptr<Worker> worker);
+  explicit InlineWorkerHost(std::unique_ptr<Worker> worker);  // loaded
   bool post(WorkEvent& event, int64_t now_ms) override;
-  void collect(std::vector<WorkNews>& out) override;
+  void collect(std::vector<WorkOutput>& out) override;
   int64_t run(int64_t now_ms) override;
-  int64_t busy_ms() const override { return 0; }
+  int64_t standing_ms(int64_t) override { return 0; }
+  void describe(wire::StageStatus& status) const override { worker_->describe(status); }
   std::size_t waiting() const override { return 0; }
   uint64_t calls() const override { return calls_; }
   void close() override { closed_ = true; }
@@ -126,7 +136,7 @@ class InlineWorkerHost : public WorkerHost {
   void tick(int64_t now_ms);
 
   std::unique_ptr<Worker> worker_;
-  std::vector<WorkNews> news_;
+  std::vector<WorkOutput> outputs_;
   int64_t due_ms_ = kNoWake;
   uint64_t calls_ = 0;
   bool closed_ = false;

@@ -46,7 +46,7 @@ struct ScriptedWorker : Worker {
     std::function<void(ReqId, const Value&, Emit&)> on_chunk;
     std::vector<std::function<void(Emit&)>> say;  // in the next tick
     std::map<uint64_t, Value> payloads;
-    std::function<Result<std::string>()> flush;
+    std::function<void(const wire::AdminRequest&, Emit&)> admin;
   };
   explicit ScriptedWorker(std::shared_ptr<Log> log) : log_(std::move(log)) {}
   void start(ReqId id, Value payload, Emit& emit) override {
@@ -72,7 +72,9 @@ struct ScriptedWorker : Worker {
     for (auto& word : say) word(emit);
     return 1;
   }
-  Result<std::string> flush_cache() override { return log_->flush ? log_->flush() : Worker::flush_cache(); }
+  void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
+    log_->admin ? log_->admin(command, emit) : Worker::admin(command, now_ms, emit);
+  }
   std::shared_ptr<Log> log_;
 };
 

@@ -26,9 +26,11 @@ struct SaidEmit : Emit {
   bool congested(ReqId id) const override { return full.contains(id.value); }
   void result(ReqId id, Value value) override { of[id.value].results.push_back(std::move(value)); }
   void fail(ReqId id, Status status) override { of[id.value].failures.push_back(std::move(status)); }
+  void reply(uint64_t command, const Result<std::string>& reply) override { replies.emplace_back(command, reply); }
 
   std::map<uint64_t, Said> of;
   std::set<uint64_t> full;
+  std::vector<std::pair<uint64_t, Result<std::string>>> replies;  // to admin commands
 
  private:
   void add(ReqId id, const std::string& target, Value value, const std::string& modality) {
