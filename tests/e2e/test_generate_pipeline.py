@@ -125,11 +125,15 @@ def test_thirty_two_at_once_change_nothing(server, cases):
 def test_the_engine_shows_in_health_and_metrics(server, cases):
     check(server, cases[0][0])
     wait_until(lambda: at_rest(server), 20, "rest")
-    [stage] = [stage for stage in server.get("/ready")[2]["stages"] if stage["stage"] == "generate"]
+
+    def generate():
+        return next(stage for stage in server.get("/ready")[2]["stages"] if stage["stage"] == "generate")
+
+    wait_until(lambda: generate()["steps"] > 0, 20, "a heartbeat after the first step")
+    stage = generate()
     assert stage["pages_total"] > 0 and 0 <= stage["pages_free"] <= stage["pages_total"], stage
-    assert stage["steps"] > 0, stage
     metrics = server.get("/metrics")[2]
-    for name in ("pages_total", "token_usage", "utilization", "weight_version"):
+    for name in ("steps_total", "token_usage", "utilization", "weight_version"):
         assert f'millrace:{name}{{pipeline="generate",replica="0",stage="generate"}}' in metrics, metrics
 
 
