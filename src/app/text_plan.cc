@@ -70,6 +70,10 @@ Result<TextPlan> plan_text(const PipelineSpec& spec, const std::string& file, in
         "{}:{}: --dp is {} and stage '{}' is on host '{}'; wanted its `replicas` in the file, which all hosts read",
         file, generate->line, dp, generate->name, generate->host);
   }
+  if (generate->key_lines.contains("replica_policy")) {
+    return invalid_argument("{}:{}: replica_policy of stage '{}' is not used by text serving; wanted --dp-policy", file,
+                            generate->line_of("replica_policy"), generate->name);
+  }
   TextPlan plan;
   const int replicas = dp > 0 ? dp : generate->replicas;
   for (int i = 0; i < replicas; ++i) {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "stages/loop/replica_choice.h"
 
 namespace millrace {
 
@@ -32,13 +32,14 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
       graph_(spec.stages, spec.entry),
       members_(spec, {options_.session, spec.hash(), options_.lease_ms, options_.stall_grace_ms, options_.self},
                now_ms),
+      placement_(spec.stages),
       next_id_(first_id(options_.session)),
       max_requests_(options_.max_requests > 0 ? options_.max_requests : spec.max_requests),
       arrivals_(std::make_shared<Arrivals>()) {
   for (std::size_t i = 0; i < spec.stages.size(); ++i) {
     const StageSpec& stage = spec.stages[i];
     const auto replicas = static_cast<uint32_t>(stage.replicas);
-    stages_.push_back({hash_name(stage.name), replicas, stage_of_seat_.size()});
+    stages_.push_back({replicas, stage_of_seat_.size()});
     stage_of_seat_.insert(stage_of_seat_.end(), replicas, i);
   }
   outboxes_.resize(stage_of_seat_.size());
@@ -61,11 +62,10 @@ void Coordinator::refuse(ReqId id, const PipelineSink& sink, const Status& statu
 
 ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms) {
   ++counts_.submitted;
-  ReqId id{next_id_};
+  const ReqId id{next_id_++};
   const auto begin = [&]() -> Status {
     ASSIGN_OR_RETURN(const StageSet terminals, terminals_of(inputs, options));
     RETURN_IF_ERROR(may_submit(terminals));
-    ASSIGN_OR_RETURN(id, draw_id(terminals));
     auto request = std::make_unique<LiveRequest>();
     request->id = id;
     const int64_t limit_ms = spec_.request_timeout_s * 1000;
@@ -73,6 +73,7 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
     request->deadline_ms = now_ms + request->timeout_ms;
     if (Status status = prepare(*request, inputs, terminals); !status.ok()) {
       payloads_.forget(id);
+      placement_.end(request->route);
       return status;
     }
     request->sink = sink;
@@ -83,7 +84,6 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
     return ok_status();
   };
   if (Status status = begin(); !status.ok()) {
-    if (id.value == next_id_) ++next_id_;  // refused before one was drawn
     refuse(id, sink, status);
   } else {
     try_start(id, now_ms);
@@ -100,8 +100,12 @@ Status Coordinator::prepare(LiveRequest& request, const Value& inputs, StageSet 
   }
   request.open = terminals;
   request.gathered.resize(stages_.size());
-  ASSIGN_OR_RETURN(submit.payload,
-                   payloads_.give(request.id, inputs, members_.seats()[seat_of(request.id, graph_.entry())].peer));
+  request.route = placement_.begin(graph_.may_need(terminals), [this](std::size_t stage, uint32_t replica) {
+    return members_.seats()[stages_[stage].first_seat + replica].serves();
+  });
+  submit.route = hops(request.route);
+  const std::size_t entry = *seat_of(request.route, graph_.entry());
+  ASSIGN_OR_RETURN(submit.payload, payloads_.give(request.id, inputs, members_.seats()[entry].peer));
   request.submit = std::move(submit);
   return ok_status();
 }
@@ -111,7 +115,7 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   LiveRequest* request = find(id);
   if (request == nullptr || request->state != RequestState::kPending || !senders_know(*request)) return;
   std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
-  const Status sent = send(seat_of(id, graph_.entry()), request->submit);
+  const Status sent = send(*seat_of(request->route, graph_.entry()), request->submit);
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
   if (!sent.ok()) return fail(id, sent, now_ms);
   unsent_.erase(id);
@@ -137,11 +141,12 @@ void Coordinator::end(ReqId id, PipelineNews news, bool tell, int64_t now_ms) {
   counts_.queued_chunks -= request->queued_chunks;
   counts_.queued_bytes -= request->queued_bytes;
   payloads_.forget(id);
+  placement_.end(request->route);
   if (news.state == RequestState::kCompleted) ++counts_.completed;
   if (news.state == RequestState::kFailed) ++counts_.failed;
   if (news.state == RequestState::kAborted) ++counts_.aborted;
   const bool stages_know = request->state == RequestState::kRunning;
-  if (news.state != RequestState::kCompleted && stages_know) open_abort(id, now_ms);
+  if (news.state != RequestState::kCompleted && stages_know) open_abort(id, request->route, now_ms);
   news.kind = PipelineNews::Kind::kEnd;
   news.id = id;
   if (tell) request->sink(news);

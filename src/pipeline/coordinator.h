@@ -7,8 +7,8 @@
 // that may hold the request has acknowledged it or is lost. The hint bus only makes aborts faster: the acknowledgement
 // is the truth.
 //
-// Which replica serves a request at each stage is a pure function of its id (stages/loop/replica_choice.h), so the
-// coordinator draws ids until all of a request's seats serve. A lost seat costs the requests that still depend on it:
+// The coordinator chooses the replicas of a request once, when it takes it (pipeline/placement.h), and the choice
+// travels with the request. A lost seat costs the requests that still depend on it:
 // something may yet come from there to a terminal that is not done; stages say from whom they have gathered everything
 // (stages/stage_graph.h). A new request begins while a stage is away which it may turn out not to need.
 //
@@ -46,6 +46,7 @@
 #include "pipeline/coordinator_doors.h"
 #include "pipeline/coordinator_request.h"
 #include "pipeline/membership.h"
+#include "pipeline/placement.h"
 #include "pipeline/spec.h"
 #include "stages/stage_graph.h"
 
@@ -57,7 +58,6 @@ inline constexpr int kMaxAbortTries = 240;               // then the stage is at
 inline constexpr int64_t kFetchTimeoutMs = 10'000;       // of one payload of a terminal; or less, by the deadline
 inline constexpr int64_t kClientAckMs = 100;             // what the sink took is acknowledged after this time
 inline constexpr int64_t kAckRepeatMs = 500;             // and again after this, doubled each time: it may be lost
-inline constexpr int kMaxIdTries = 1 << 16;              // ids drawn for one request
 inline constexpr std::size_t kMaxStrangers = 16;         // doors kept to those whose registration was refused
 inline constexpr std::size_t kOpenAbortsPerRequest = 4;  // open aborts at most: so many for each live request allowed
 
@@ -111,9 +111,12 @@ class Coordinator {
   PipelineHealth health() const;
   CoordinatorBooks books() const;
   const Membership& members() const { return members_; }
+  // The replicas of a live request, for people and tests; empty: it is not live.
+  std::vector<wire::RouteHop> route_of(ReqId id) const;
 
  private:
   struct OpenAbort {
+    Placement::Route route;          // of the request
     std::vector<std::size_t> seats;  // that have not acknowledged
     int64_t next_ms = 0;
     int tries = 0;
@@ -135,8 +138,7 @@ class Coordinator {
   std::string who_is_missing(StageSet terminals) const;
   bool any_serves(std::size_t stage) const;
   bool senders_know(const LiveRequest& request) const;
-  bool fits(ReqId id, StageSet may) const;
-  Result<ReqId> draw_id(StageSet terminals);
+  std::vector<wire::RouteHop> hops(const Placement::Route& route) const;
 
   // coordinator_news.cc
   void hear(wire::StreamOut& news, int64_t now_ms);
@@ -167,8 +169,9 @@ class Coordinator {
   void lost(const MembershipEvent& event, int64_t now_ms);
   Status send(std::size_t seat, wire::Message& message);
   void send_stranger(const MembershipMessage& message);
-  std::size_t seat_of(ReqId id, std::size_t stage) const;
-  void open_abort(ReqId id, int64_t now_ms);
+  // nullopt: the request has no use for the stage.
+  std::optional<std::size_t> seat_of(const Placement::Route& route, std::size_t stage) const;
+  void open_abort(ReqId id, const Placement::Route& route, int64_t now_ms);
   void retry_aborts(int64_t now_ms);
   void say_abort(ReqId id, OpenAbort& open, int64_t now_ms);
   void hear(const wire::AbortAck& ack);
@@ -182,8 +185,9 @@ class Coordinator {
   Payloads& payloads_;
   const StageGraph graph_;
   Membership members_;
+  Placement placement_;
   AdminOrders orders_;
-  std::vector<StagePlace> stages_;                 // as in the spec
+  std::vector<StageSeats> stages_;                 // as in the spec
   std::vector<std::size_t> stage_of_seat_;         // index of the stage
   std::vector<std::shared_ptr<Outbox>> outboxes_;  // by seat; of a lost one: empty
   std::map<std::string, std::shared_ptr<Outbox>> strangers_;

@@ -19,7 +19,7 @@ void Coordinator::watch_acks(LiveRequest& request, int64_t now_ms) {
 void Coordinator::acknowledge(LiveRequest& request, std::size_t stage, Feed& feed, int64_t now_ms) {
   wire::Message ack =
       wire::DataAck{.id = request.id, .from = members_.self(), .to = spec_.stages[stage].name, .chunks = feed.taken};
-  if (!send(seat_of(request.id, stage), ack).ok()) return;  // with the next round
+  if (!send(*seat_of(request.route, stage), ack).ok()) return;  // with the next round
   feed.ack_gap_ms = feed.acked == feed.taken ? feed.ack_gap_ms * 2 : kAckRepeatMs;
   feed.ack_again_ms = now_ms + feed.ack_gap_ms;
   feed.acked = feed.taken;

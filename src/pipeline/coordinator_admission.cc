@@ -1,4 +1,4 @@
-// Who may begin: limits, the terminals that a request has, and ids whose replicas are there and know of each other.
+// Admission: limits, the terminals that a request has, its route, and whether the stages know of each other's losses.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,23 +62,21 @@ std::string Coordinator::who_is_missing(StageSet terminals) const {
   return "";
 }
 
-// A replica that does not serve may be a request's only where none of its stage does.
-bool Coordinator::fits(ReqId id, StageSet may) const {
-  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    if ((may & stage_bit(stage)) == 0) continue;
-    if (!members_.seats()[seat_of(id, stage)].serves() && any_serves(stage)) return false;
+// The route as it travels: with the incarnation that serves now, or 0.
+std::vector<wire::RouteHop> Coordinator::hops(const Placement::Route& route) const {
+  std::vector<wire::RouteHop> out;
+  for (std::size_t stage = 0; stage < route.size(); ++stage) {
+    const auto seat = seat_of(route, stage);
+    if (!seat) continue;
+    const SeatView& view = members_.seats()[*seat];
+    out.push_back({view.stage, view.replica, view.serves() ? view.peer.incarnation : 0});
   }
-  return true;
+  return out;
 }
 
-// The next id that fits. Where every stage has one replica, the first one does.
-Result<ReqId> Coordinator::draw_id(StageSet terminals) {
-  const StageSet may = graph_.may_need(terminals);
-  for (int i = 0; i < kMaxIdTries; ++i) {
-    const ReqId id{next_id_++};
-    if (fits(id, may)) return id;
-  }
-  return error(StatusCode::kUnavailable, "too few replicas serve: none of {} ids fits them", kMaxIdTries);
+std::vector<wire::RouteHop> Coordinator::route_of(ReqId id) const {
+  const auto found = table_.find(id);
+  return found == table_.end() ? std::vector<wire::RouteHop>{} : hops(found->second->route);
 }
 
 // A sender whose table of peers still has a lost one as it was would speak to the dead, and nobody would hear of it.
@@ -86,10 +84,10 @@ bool Coordinator::senders_know(const LiveRequest& request) const {
   const StageSet may = graph_.may_need(request.open);
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     if ((may & stage_bit(stage)) == 0) continue;
-    const uint64_t lost_epoch = members_.seats()[seat_of(request.id, stage)].lost_epoch;
+    const uint64_t lost_epoch = members_.seats()[*seat_of(request.route, stage)].lost_epoch;
     for (std::size_t sender = 0; lost_epoch > 0 && sender < stages_.size(); ++sender) {
       if ((graph_.senders(stage) & may & stage_bit(sender)) == 0) continue;
-      const SeatView& from = members_.seats()[seat_of(request.id, sender)];
+      const SeatView& from = members_.seats()[*seat_of(request.route, sender)];
       if (from.up && from.status.peers_epoch < lost_epoch) return false;
     }
   }

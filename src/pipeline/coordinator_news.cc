@@ -58,7 +58,7 @@ void Coordinator::late_news(ReqId id, const wire::Payload* payload) {
 Feed* Coordinator::feed_of(LiveRequest& request, std::size_t seat) {
   const std::size_t stage = stage_of_seat_[seat];
   const auto found = request.feeds.find(stage);
-  return found == request.feeds.end() || seat_of(request.id, stage) != seat ? nullptr : &found->second;
+  return found == request.feeds.end() || seat_of(request.route, stage) != seat ? nullptr : &found->second;
 }
 
 void Coordinator::hear(wire::StreamOut& news, int64_t now_ms) {
@@ -139,7 +139,7 @@ void Coordinator::hear(const wire::Gathered& news) {
   LiveRequest* request = find(news.id);
   if (request == nullptr) return late_news(news.id, nullptr);
   const std::size_t stage = stage_of_seat_[*seat];
-  if (seat_of(news.id, stage) == *seat) {
+  if (seat_of(request->route, stage) == *seat) {
     request->gathered[stage] |= graph_.known(news.sources);
   } else {
     ++counts_.ignored;

@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "payload/value.h"
+#include "pipeline/placement.h"
 #include "stages/stage_graph.h"
 #include "wire/messages.h"
 
@@ -115,6 +116,7 @@ struct LiveRequest {
   wire::Message submit;  // while pending
   int64_t deadline_ms = 0;
   int64_t timeout_ms = 0;
+  Placement::Route route;             // its replicas
   StageSet open = 0;                  // its terminals that are not settled
   std::vector<StageSet> gathered;     // by stage: the sources from which it has everything
   std::map<std::size_t, Feed> feeds;  // by stage
@@ -123,9 +125,8 @@ struct LiveRequest {
   std::size_t queued_bytes = 0;
 };
 
-// What the coordinator must know of a stage of the spec.
-struct StagePlace {
-  uint64_t name_hash = 0;
+// The seats of a stage, which follow each other.
+struct StageSeats {
   uint32_t replicas = 1;
   std::size_t first_seat = 0;
 };

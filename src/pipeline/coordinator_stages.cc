@@ -3,12 +3,12 @@
 
 #include "base/log.h"
 #include "pipeline/coordinator.h"
-#include "stages/loop/replica_choice.h"
 
 namespace millrace {
 
-std::size_t Coordinator::seat_of(ReqId id, std::size_t stage) const {
-  return stages_[stage].first_seat + choose_replica(id, stages_[stage].name_hash, stages_[stage].replicas);
+std::optional<std::size_t> Coordinator::seat_of(const Placement::Route& route, std::size_t stage) const {
+  if (route[stage] == Placement::kNone) return std::nullopt;
+  return stages_[stage].first_seat + static_cast<std::size_t>(route[stage]);
 }
 
 // A message to a seat that is lost meanwhile would be for its successor: there is no door then.
@@ -52,7 +52,7 @@ void Coordinator::joined(std::size_t seat) {
   // Somebody who has not heard of an abort yet may still send the newcomer a part of the request.
   for (auto& [id, open] : aborts_) {
     const bool known = std::find(open.seats.begin(), open.seats.end(), seat) != open.seats.end();
-    if (!known && seat_of(id, stage_of_seat_[seat]) == seat) open.seats.push_back(seat);
+    if (!known && seat_of(open.route, stage_of_seat_[seat]) == seat) open.seats.push_back(seat);
   }
 }
 
@@ -60,13 +60,14 @@ void Coordinator::lost(const MembershipEvent& event, int64_t now_ms) {
   const SeatView& view = members_.seats()[event.seat];
   const std::size_t stage = stage_of_seat_[event.seat];
   outboxes_[event.seat].reset();
+  placement_.forget(stage, view.replica);
   std::vector<ReqId> acknowledged_by_death;
   for (const auto& [id, open] : aborts_) acknowledged_by_death.push_back(id);
   for (const ReqId id : acknowledged_by_death) acknowledged(id, event.seat);
   orders_.lost(event.seat, event.reason);
   std::vector<ReqId> need_it;
   for (const auto& [id, request] : table_) {
-    if (seat_of(id, stage) != event.seat) continue;
+    if (seat_of(request->route, stage) != event.seat) continue;
     if (graph_.needs(stage, request->open, request->gathered)) need_it.push_back(id);
   }
   std::sort(need_it.begin(), need_it.end());
@@ -96,12 +97,12 @@ void Coordinator::shut_down(int64_t grace_ms) {
 // ---- aborts
 
 // Every stage that may hold a part of the request must say that it let go, or be lost.
-void Coordinator::open_abort(ReqId id, int64_t now_ms) {
+void Coordinator::open_abort(ReqId id, const Placement::Route& route, int64_t now_ms) {
   doors_.hint_abort(id);
-  OpenAbort open;
+  OpenAbort open{.route = route, .seats = {}};
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    const std::size_t seat = seat_of(id, stage);
-    if (outboxes_[seat]) open.seats.push_back(seat);
+    const auto seat = seat_of(route, stage);
+    if (seat && outboxes_[*seat]) open.seats.push_back(*seat);
   }
   if (open.seats.empty()) return;
   say_abort(id, aborts_.insert_or_assign(id, std::move(open)).first->second, now_ms);

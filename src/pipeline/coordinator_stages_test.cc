@@ -36,7 +36,7 @@ TEST_F(CoordinatorStages, ItIsReadyWhenEveryStageHasAReplicaThatIs) {
   EXPECT_EQ(health.stages[2].state, wire::StageState::kReady);
 }
 
-TEST_F(CoordinatorStages, EveryIdIsOfReplicasThatServe) {
+TEST_F(CoordinatorStages, RequestsArePlacedOnReplicasThatServe) {
   spec.max_requests = 400;
   make();
   everybody_joins();
@@ -61,20 +61,19 @@ TEST_F(CoordinatorStages, ALostReplicaCostsItsOwnRequestsAlone) {
   make();
   everybody_joins();
   std::vector<Client> clients(40);
-  std::vector<ReqId> ids;
-  for (Client& client : clients) ids.push_back(submit(client));
+  std::vector<uint32_t> thinkers;
+  for (Client& client : clients) thinkers.push_back(thinker_of(submit(client)));
   pass(2500, "think-1");
   int lost_requests = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const bool its = thinker_of(ids[i]) == 1;
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    const bool its = thinkers[i] == 1;
     EXPECT_EQ(clients[i].ends, its ? 1 : 0);
     if (!its) continue;
     ++lost_requests;
     EXPECT_EQ(clients[i].end.status.code(), StatusCode::kUnavailable);
     EXPECT_EQ(clients[i].end.status.message(), "stage 'think': think-1 stopped: silent for 2000 ms");
   }
-  EXPECT_GT(lost_requests, 5);
-  EXPECT_LT(lost_requests, 35);
+  EXPECT_EQ(lost_requests, 20);  // each has as many as the other
   ASSERT_EQ(lost_seats.size(), 1u);
   EXPECT_EQ(lost_seats[0].first, "think-1");
   EXPECT_TRUE(core->health().ready);
@@ -198,13 +197,36 @@ TEST_F(CoordinatorStages, ZombiesAreIgnoredAndCounted) {
   EXPECT_TRUE(same_bits(client.end.value, Value("fresh")));
 }
 
+TEST_F(CoordinatorStages, TheRouteTravelsWithTheRequest) {
+  make();
+  everybody_joins();
+  Client both, text;
+  const ReqId first = submit(both);
+  const ReqId second = submit(text, {.terminals = std::vector<std::string>{"decode"}});
+  const auto submits = box("prepare").take<wire::Submit>();
+  ASSERT_EQ(submits.size(), 2u);
+  EXPECT_EQ(submits[0].route, core->route_of(first));
+  EXPECT_EQ(submits[1].route, core->route_of(second));
+  const auto stages = [](const wire::Submit& submit) {
+    std::set<std::string> out;
+    for (const wire::RouteHop& hop : submit.route) {
+      EXPECT_EQ(hop.incarnation, 1u);
+      out.insert(hop.stage);
+    }
+    return out;
+  };
+  EXPECT_EQ(stages(submits[0]), (std::set<std::string>{"prepare", "think", "decode", "talk", "tone"}));
+  EXPECT_EQ(stages(submits[1]), (std::set<std::string>{"prepare", "think", "decode"}));
+  EXPECT_NE(replica_of(first, "think"), replica_of(second, "think"));  // the one with fewer requests
+}
+
 TEST_F(CoordinatorStages, AResultOfAReplicaThatTheRequestDoesNotHaveIsIgnored) {
   spec.stages[2].replicas = 2;
   make();
   everybody_joins();
   Client client;
   const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
-  const uint32_t right = choose_replica(id, "decode", 2);
+  const uint32_t right = replica_of(id, "decode");
   for (const uint32_t replica : {1 - right, right}) {
     EXPECT_EQ(client.ends, 0);
     core->handle(

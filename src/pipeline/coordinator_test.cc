@@ -215,6 +215,7 @@ TEST_F(CoordinatorTest, AnyStagesFailureEndsTheRequestAtOnce) {
 TEST_F(CoordinatorTest, CancelIsIdempotentAndAcknowledgedByEveryStageThatMayHoldTheRequest) {
   Client client;
   const ReqId id = submit(client);
+  const uint32_t thinker = thinker_of(id);
   core->cancel(id, now);
   core->cancel(id, now);
   core->cancel(ReqId{12345}, now);
@@ -222,7 +223,7 @@ TEST_F(CoordinatorTest, CancelIsIdempotentAndAcknowledgedByEveryStageThatMayHold
   EXPECT_EQ(client.end.status.code(), StatusCode::kCancelled);
   EXPECT_EQ(client.end.state, RequestState::kAborted);
   EXPECT_EQ(core->books().awaited_acks, 5u);
-  EXPECT_EQ(box("think", 1 - thinker_of(id)).take<wire::AbortRequest>().size(), 0u);
+  EXPECT_EQ(box("think", 1 - thinker).take<wire::AbortRequest>().size(), 0u);
   EXPECT_EQ(box("talk").take<wire::AbortRequest>().size(), 1u);
   core->tick(now += 400);
   EXPECT_EQ(box("talk").take<wire::AbortRequest>().size(), 0u);
@@ -233,10 +234,10 @@ TEST_F(CoordinatorTest, CancelIsIdempotentAndAcknowledgedByEveryStageThatMayHold
   }
   EXPECT_EQ(core->books().awaited_acks, 1u);
   core->tick(now += 500);
-  const auto again = box("think", thinker_of(id)).take<wire::AbortRequest>();
+  const auto again = box("think", thinker).take<wire::AbortRequest>();
   EXPECT_EQ(again.size(), 3u);
   EXPECT_EQ(box("talk").take<wire::AbortRequest>().size(), 1u);  // of the second time; none of the third
-  core->handle(wire::AbortAck{id, from("think", thinker_of(id))}, now);
+  core->handle(wire::AbortAck{id, from("think", thinker)}, now);
   expect_quiet();
 }
 

@@ -188,6 +188,18 @@ void read_stalled(MapReader& map, int64_t& out) {
   out = *value;
 }
 
+// The other policies of ReplicaRouter look at a prompt, which a pipeline's inputs need not have.
+void read_replica_policy(MapReader& map, ReplicaPolicy& policy) {
+  const auto node = map.take("replica_policy");
+  if (!node) return;
+  const auto parsed = parse_replica_policy(node->IsScalar() ? node->Scalar() : "");
+  if (parsed.ok() && (*parsed == ReplicaPolicy::kRoundRobin || *parsed == ReplicaPolicy::kLeastRequests)) {
+    policy = *parsed;
+  } else {
+    map.wrong("replica_policy", *node, "round_robin or least_requests");
+  }
+}
+
 StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec& relay, SpecErrors& errors) {
   StageSpec stage;
   const int errors_before = errors.count();
@@ -214,6 +226,7 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   map.text("process", stage.process);
   map.text("host", stage.host);
   map.integer("replicas", stage.replicas, 1, kMaxReplicasOfStage);
+  read_replica_policy(map, stage.replica_policy);
   map.text_map("env", stage.env);
   read_stalled(map, stage.stalled_ms);
   if (const auto args = map.take("args")) {

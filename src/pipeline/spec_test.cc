@@ -155,6 +155,8 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
       {"replicas: 3", "replicas: 0", "p.yaml:11: replicas of stage 'b' is '0'; wanted an integer from 1 to"},
       {"replicas: 3", "replicas: \"3\"", "p.yaml:11: replicas of stage 'b' is '3'; wanted an integer"},
       {"replicas: 3", "replicas: 3, process: a", "share the process 'a', and one has replicas"},
+      {"replicas: 3", "replicas: 3, replica_policy: prefix_aware",
+       "p.yaml:11: replica_policy of stage 'b' is 'prefix_aware'; wanted round_robin or least_requests"},
       {"terminal: true", "terminal: perhaps", "p.yaml:14: terminal of stage 'c' is 'perhaps'; wanted true or false"},
       {"worker: sink", "worker: sinc",
        "p.yaml:13: worker of stage 'c' is 'sinc'; wanted one of this program's 2 (perhaps 'sink')"},

@@ -28,9 +28,9 @@
 //      payload (all, without that rule); a terminal without stream_to streams to the client. Only terminals stream to
 //      the client. The ends of streams go out before the result. A target from which none of the request's terminals
 //      can be reached gets nothing of it, whatever the rules say.
-//   6. Replicas. choose_replica() names the receiver, the same for all senders. A replica that the table says is down,
-//      or that came back as another incarnation, fails the requests that were bound to it; one that is not in the table
-//      yet, or down there before anything was sent to it, is waited for, kPeerWaitMs at most.
+//   6. Replicas. The request's route names the receiver, the same for all senders. A replica that the table says is
+//      down, or that came back as another incarnation, fails the requests that were bound to it; one that is not in the
+//      table yet, or down there before anything was sent to it, is waited for, kPeerWaitMs at most.
 //   7. Aborts, at any step: before the payload came (a tombstone), while it is fetched (cancelled), in the worker
 //      (drop), while it is sent (puts are cancelled). The AbortAck follows when nothing of the request is left here,
 //      worker and relays included; at once for unknown ids.
@@ -59,13 +59,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "control/mailbox.h"
 #include "stages/library.h"
 #include "stages/loop/address_book.h"
 #include "stages/loop/detach.h"
 #include "stages/loop/relay_calls.h"
 #include "stages/loop/relay_choice.h"
-#include "stages/loop/replica_choice.h"
 #include "stages/loop/request.h"
 #include "stages/loop/tombstones.h"
 #include "stages/loop/worker_host.h"
@@ -223,7 +223,8 @@ class StageLoop {
   bool park(wire::Message&& message, std::size_t size_bytes);
   void unpark();
   bool is_predecessor(const wire::DataReady& message) const;
-  Request* request_for(ReqId id, int64_t timeout_ms, const std::vector<std::string>& terminals);
+  Request* request_for(ReqId id, int64_t timeout_ms, std::vector<std::string> terminals,
+                       std::vector<wire::RouteHop> route);
   void on_header(Request& request, wire::DataReady& message);
   void ended_before(loop::Ended how, wire::DataReady& message);
   void fetch(Request& request, loop::CallPurpose purpose, wire::Payload payload);
@@ -276,8 +277,9 @@ class StageLoop {
   Status send_front(Request& request, loop::OutEdge& edge);
   Status prepare(Request& request, loop::OutEdge& edge, loop::OutItem& item, const wire::Peer& to);
   Result<const wire::Peer*> receiver(const Request& request, loop::OutEdge& edge);
+  Result<wire::RouteHop> hop_to(const Request& request, const std::string& target) const;
   Status absent(loop::OutEdge& edge, const std::string& what);
-  wire::Message build(const Request& request, const loop::OutEdge& edge, loop::OutItem& item, wire::Payload payload);
+  wire::Message build(const Request& request, loop::OutEdge& edge, loop::OutItem& item, wire::Payload payload);
   void sent(Request& request, loop::OutEdge& edge);
   Status check_waiting(const Request& request) const;
   void watch_congestion(Request& request);

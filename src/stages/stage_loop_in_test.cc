@@ -233,6 +233,12 @@ TEST_F(StageLoopIn, AFailedGetFailsItsRequestAlone) {
   m.payload = put_payload(with_tensor(1), "a");
   say(m);
   EXPECT_NE(failure(1, StatusCode::kInternal).find("checksum"), std::string::npos);
+  // What another stage sent and the relay refuses is no fault of the client, who would get a 400.
+  hub_.get_error = invalid_argument("the descriptor names a put that is over");
+  m = data(5, "a", DataKind::kPayload);
+  m.payload = put_payload(with_tensor(1), "a");
+  say(m);
+  EXPECT_NE(failure(5, StatusCode::kUnavailable).find("a put that is over"), std::string::npos);
   m = data(2, "a", DataKind::kPayload);
   m.payload = put_payload(with_tensor(1), "a");
   m.payload->relay = "other";

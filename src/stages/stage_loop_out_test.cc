@@ -1,5 +1,4 @@
 // What goes out of a stage: routes, projections, streams, back-pressure, replicas.
-#include "stages/loop/replica_choice.h"
 #include "stages/testing/one_stage.h"
 
 namespace millrace::testing {
@@ -381,47 +380,6 @@ TEST_F(StageLoopOut, APutThatEndsBadlyFailsUnlessItsReaderHasIt) {
   EXPECT_EQ(coordinator_->all<wire::Complete>().size(), 1u);
   EXPECT_EQ(loop_->counters().late_put_errors, 1u);
   expect_clean();
-}
-
-TEST_F(StageLoopOut, ReplicasAreChosenByTheRequest) {
-  config_.replicas["x"] = 3;
-  spec_.next = {"x"};
-  result(number(3));
-  make();
-  for (uint64_t id = 1; id <= 60; ++id) say(payload(id, "a", number(1)));
-  std::size_t total = 0;
-  for (uint32_t replica = 0; replica < 3; ++replica) {
-    const auto sent = out("x", replica)->all<wire::DataReady>();
-    EXPECT_GT(sent.size(), 5u);
-    total += sent.size();
-    for (const auto& m : sent) EXPECT_EQ(choose_replica(m.id, "x", 3), replica);
-  }
-  EXPECT_EQ(total, 60u);
-}
-
-TEST_F(StageLoopOut, AReplicaThatDiesFailsItsRequestsAlone) {
-  config_.replicas["x"] = 2;
-  spec_.next = {"x"};
-  spec_.stream_to = {"x"};
-  make();
-  for (uint64_t id = 1; id <= 20; ++id) say(payload(id, "a", number(1)));
-  log_->say.push_back([](Emit& emit) {
-    for (uint64_t id = 1; id <= 20; ++id) emit.chunk({id}, number(0));
-  });
-  run(1);
-  wire::Peers news = table();
-  for (auto& peer : news.peers) {
-    if (peer.stage == "x" && peer.replica == 1) peer.up = false;
-  }
-  say(news);
-  std::size_t failed = 0;
-  for (uint64_t id = 1; id <= 20; ++id) {
-    if (choose_replica({id}, "x", 2) != 1) continue;
-    ++failed;
-    failure(id, StatusCode::kUnavailable);
-  }
-  EXPECT_GT(failed, 2u);
-  EXPECT_EQ(coordinator_->all<wire::Complete>().size(), failed);
 }
 
 TEST_F(StageLoopOut, AReceiverThatHasEverythingMayDie) {

@@ -14,6 +14,7 @@
 
 #include "payload/value.h"
 #include "stages/loop/limits.h"
+#include "stages/replica_router.h"
 
 namespace millrace {
 
@@ -60,6 +61,7 @@ struct StageSpec {
   std::string process;                                 // stages of one name share a process
   std::string host;  // who runs it: empty = this host; else a name that `millrace stage --join` says
   int replicas = 1;
+  ReplicaPolicy replica_policy = ReplicaPolicy::kLeastRequests;  // which of them serves a request
   RelaySpec relay;
   StageResources resources;
   // One call of the worker that lasts longer means that the stage has stalled; 0: it may last for ever.

@@ -44,6 +44,8 @@ Peer other_peer() {
   return {.stage = "decode", .incarnation = 1, .endpoint = "tcp://[::1]:5001", .pid = 1, .up = false};
 }
 
+const std::vector<RouteHop> kRoute = {{"decode", 3, 7}, {"code2wav"}};
+
 DataReady data_ready(DataKind kind) {
   DataReady message{.id = ReqId{9}, .from = kEncoder, .to = "decode", .kind = kind};
   if (kind == DataKind::kPayload) message.payload = tensors();
@@ -57,6 +59,7 @@ DataReady payload_ready() {
   DataReady message = data_ready(DataKind::kPayload);
   message.to = "aggregate";
   message.terminals = {"decode"};
+  message.route = kRoute;
   message.timeout_ms = 1500;
   return message;
 }
@@ -66,7 +69,8 @@ Submit sample_submit() {
           .from = kCoordinator,
           .payload = no_tensors(),
           .terminals = {"decode", "code2wav"},
-          .timeout_ms = 30000};
+          .timeout_ms = 30000,
+          .route = kRoute};
 }
 
 StreamOut sample_stream_out() {
@@ -341,6 +345,11 @@ TEST(PipelineCodec, PayloadsAreWhole) {
          StatusCode::kTooLarge);
   change([](Payload& p) { p.tree.bytes.assign(kMaxTreeBytes + 1, 't'); }, "16777217 bytes; wanted at most 16777216",
          StatusCode::kTooLarge);
+  refused<Submit>(
+      sample_submit(), [](Submit& m) { m.route[1].stage = "a stage"; }, "a stage of the route is \"a stage\"");
+  refused<DataReady>(
+      payload_ready(), [](DataReady& m) { m.route.assign(kMaxRouteHops + 1, kRoute[0]); },
+      fmt::format("{} elements; wanted at most {}", kMaxRouteHops + 1, kMaxRouteHops).c_str(), StatusCode::kTooLarge);
   refused<Submit>(
       sample_submit(), [](Submit& m) { m.payload.relay = "shm"; },
       "relay \"shm\" and a descriptor of 0 bytes without a part");

@@ -114,9 +114,19 @@ Status validate(const Payload& payload) {
   return invalid_argument("descriptor has 0 bytes; wanted one for {} parts", used.size());
 }
 
+namespace {
+
+Status check_route(const std::vector<RouteHop>& route) {
+  for (const RouteHop& hop : route) RETURN_IF_ERROR(check_name("a stage of the route", hop.stage));
+  return ok_status();
+}
+
+}  // namespace
+
 Status validate(const Submit& m) {
   RETURN_IF_ERROR(check_origin(m.from, true));
   RETURN_IF_ERROR(check_names("terminal", m.terminals));
+  RETURN_IF_ERROR(check_route(m.route));
   return validate(m.payload).with_prefix("payload");
 }
 
@@ -135,6 +145,7 @@ Status validate(const DataReady& m) {
   RETURN_IF_ERROR(check_origin(m.from, false));
   RETURN_IF_ERROR(check_name("to", m.to));
   RETURN_IF_ERROR(check_names("terminal", m.terminals));
+  RETURN_IF_ERROR(check_route(m.route));
   RETURN_IF_ERROR(check_failure("failure", m.failure));
   return m.payload ? validate(*m.payload).with_prefix("payload") : ok_status();
 }

@@ -88,6 +88,21 @@ struct Failure {
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
+// Which replica of a stage serves a request. The coordinator chooses it once and the choice travels with the request,
+// so that all senders of a fan-in agree. `incarnation` 0: the replica did not serve when it was chosen; the next one
+// that does is meant.
+struct RouteHop {
+  std::string stage;
+  uint32_t replica = 0;
+  uint64_t incarnation = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, stage, kMaxStageNameBytes), v(2, replica), v(3, incarnation);
+  }
+  friend bool operator==(const RouteHop&, const RouteHop&) = default;
+};
+
 // coordinator -> entry stage. A repeated one of a known id is ignored.
 struct Submit {
   ReqId id;
@@ -95,10 +110,11 @@ struct Submit {
   Payload payload;
   std::vector<std::string> terminals;  // of this request: who will complete it
   int64_t timeout_ms = 0;              // from now on; every stage lets go of the request when it is over
+  std::vector<RouteHop> route;         // one hop for each stage that the request may need
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, from), v(3, payload), v(4, terminals, kMaxTerminals), v(5, timeout_ms);
+    v(1, id), v(2, from), v(3, payload), v(4, terminals, kMaxTerminals), v(5, timeout_ms), v(6, route, kMaxRouteHops);
   }
 };
 
@@ -113,19 +129,20 @@ enum class DataKind : uint8_t {
 struct DataReady {
   ReqId id;
   Origin from;
-  std::string to;  // the stage; which replica is the sender's choice, kept for the request
+  std::string to;  // the stage; the route has its replica
   DataKind kind = DataKind::kPayload;
   std::optional<uint64_t> chunk_id;
   std::optional<Payload> payload;
   std::optional<Failure> failure;
-  std::vector<std::string> terminals;  // as in Submit
+  std::vector<std::string> terminals;  // as in Submit, in the first message of an edge; else empty
   int64_t timeout_ms = 0;              // what is left of it
+  std::vector<RouteHop> route;         // as `terminals`
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, from), v(3, to, kMaxStageNameBytes), v(4, kind), v(5, chunk_id), v(6, payload), v(7, failure);
     v(8, terminals, kMaxTerminals);
-    v(9, timeout_ms);
+    v(9, timeout_ms), v(10, route, kMaxRouteHops);
   }
 };
 

@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 5, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 6, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -64,8 +64,9 @@ PAYLOAD = {
 FAILURE = {1: 5, 2: "no room for 2 images; wanted at most 1"}
 PEER = {1: "image_encoder", 2: 1, 3: 7, 4: "ipc:///run/millrace/image_encoder-1", 5: "gpu-host", 6: "3f6a", 7: 4242,
         8: [{1: "shm", 2: b"\0shm"}, {1: "tcp", 2: b"[::1]:4000"}], 9: True}
+ROUTE = [{1: "decode", 2: 3, 3: 7}, {1: "code2wav", 2: 0, 3: 0}]
 SELF = {1: "decode", 2: 0, 3: 1, 4: "tcp://[::1]:5001", 5: "", 6: "", 7: 1, 8: [], 9: False}
-DONE = {1: 9, 2: ORIGIN, 3: "decode", 4: 2, 5: 300, 6: None, 7: None, 8: ["decode"], 9: 1500}
+DONE = {1: 9, 2: ORIGIN, 3: "decode", 4: 2, 5: 300, 6: None, 7: None, 8: ["decode"], 9: 1500, 10: []}
 
 FRAMES = {
     "tokenized_request": frame(0, {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}),
@@ -76,11 +77,11 @@ FRAMES = {
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
                               14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000}),
     "text_batch": frame(3, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}]}),
-    "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000}),
-    "data_ready_payload": frame(8, {1: 9, 2: ORIGIN, 3: "aggregate", 4: 0, 5: None, 6: PAYLOAD, 7: None, 8: ["decode"], 9: 1500}),
-    "data_ready_chunk": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 1, 5: 299, 6: NO_TENSORS, 7: None, 8: [], 9: 0}),
+    "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE}),
+    "data_ready_payload": frame(8, {1: 9, 2: ORIGIN, 3: "aggregate", 4: 0, 5: None, 6: PAYLOAD, 7: None, 8: ["decode"], 9: 1500, 10: ROUTE}),
+    "data_ready_chunk": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 1, 5: 299, 6: NO_TENSORS, 7: None, 8: [], 9: 0, 10: []}),
     "data_ready_done": frame(8, DONE),
-    "data_ready_error": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 3, 5: None, 6: None, 7: FAILURE, 8: [], 9: -5}),
+    "data_ready_error": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 3, 5: None, 6: None, 7: FAILURE, 8: [], 9: -5, 10: []}),
     "data_ack_payload": frame(9, {1: 9, 2: ORIGIN, 3: "", 4: None}),
     "data_ack_chunks": frame(9, {1: 9, 2: ORIGIN, 3: "thinker", 4: 32}),
     "stream_out": frame(10, {1: 9, 2: ORIGIN, 3: 4294967296, 4: "audio", 5: PAYLOAD}),
@@ -99,7 +100,7 @@ OTHER_FORMS = {"data_ready_done_reversed": frame(8, dict(reversed(DONE.items()))
 
 # ---- --dump: what each byte of a frame is
 NAMES = {8: {1: "id", 2: "from", 3: "to", 4: "kind", 5: "chunk_id", 6: "payload", 7: "failure", 8: "terminals",
-             9: "timeout_ms"}}
+             9: "timeout_ms", 10: "route"}}
 ORIGIN_NAMES = {1: "session", 2: "stage", 3: "replica", 4: "incarnation"}
 
 

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "control/sim_bus.h"
 #include "pipeline/coordinator.h"
 #include "pipeline/coordinator_payloads.h"
 #include "pipeline/testing/cluster.h"
 #include "pipeline/testing/toy_pipeline.h"
 #include "relay/sim/sim_network.h"
-#include "stages/loop/replica_choice.h"
 #include "stages/stage_loop.h"
 
 namespace millrace::testing {

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "payload/packing.h"
 #include "pipeline/coordinator.h"
-#include "stages/loop/replica_choice.h"
 
 namespace millrace::testing {
 
@@ -194,7 +194,14 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
       }
     }
   }
-  uint32_t thinker_of(ReqId id) const { return choose_replica(id, "think", 2); }
+  uint32_t replica_of(ReqId id, const std::string& stage) const {
+    for (const wire::RouteHop& hop : core->route_of(id)) {
+      if (hop.stage == stage) return hop.replica;
+    }
+    ADD_FAILURE() << "request " << id.value << " has no replica of " << stage;
+    return 0;
+  }
+  uint32_t thinker_of(ReqId id) const { return replica_of(id, "think"); }
   void expect_quiet() {
     const CoordinatorBooks books = core->books();
     EXPECT_EQ(books.live, 0u);

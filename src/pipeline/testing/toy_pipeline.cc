@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/hash.h"
 #include "payload/packing.h"
-#include "stages/loop/replica_choice.h"
 
 namespace millrace::testing {
 namespace {

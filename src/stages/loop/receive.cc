@@ -81,7 +81,8 @@ void StageLoop::on(wire::Submit&& message) {
     ++counters_.repeated;
     return;
   }
-  Request* request = request_for(message.id, message.timeout_ms, message.terminals);
+  Request* request =
+      request_for(message.id, message.timeout_ms, std::move(message.terminals), std::move(message.route));
   if (!request) return;
   if (!config_.spec.wait_for.empty()) {
     return fail(*request, internal_error("the entry stage waits for other stages' payloads"));
@@ -110,8 +111,9 @@ void StageLoop::on(wire::DataReady&& message) {
   if (known != requests_.end() && known->second->phase == Request::Phase::kEnding) {
     return ended_before(Ended::kFailed, message);
   }
-  Request* request =
-      known != requests_.end() ? known->second.get() : request_for(message.id, message.timeout_ms, message.terminals);
+  Request* request = known != requests_.end() ? known->second.get()
+                                              : request_for(message.id, message.timeout_ms,
+                                                            std::move(message.terminals), std::move(message.route));
   if (request) on_header(*request, message);
 }
 
@@ -131,10 +133,12 @@ void StageLoop::on_header(Request& request, wire::DataReady& message) {
 }
 
 // A new request. nullptr: it was refused, and has failed.
-StageLoop::Request* StageLoop::request_for(ReqId id, int64_t timeout_ms, const std::vector<std::string>& terminals) {
+StageLoop::Request* StageLoop::request_for(ReqId id, int64_t timeout_ms, std::vector<std::string> terminals,
+                                           std::vector<wire::RouteHop> route) {
   auto owned = std::make_unique<Request>();
   owned->id = id;
-  owned->terminals = terminals;
+  owned->terminals = std::move(terminals);
+  owned->route = std::move(route);
   const int64_t limit_ms = timeout_ms == 0 ? loop::kDefaultTimeoutMs : std::min(timeout_ms, loop::kMaxTimeoutMs);
   owned->deadline_ms = now_ms_ + limit_ms;
   const auto most = static_cast<std::size_t>(std::max(config_.spec.resources.max_requests, 1));

@@ -11,6 +11,13 @@ Status named(Status status) {
   return invalid_argument("{}: its pool_mib in the pipeline's file is too small", status.message());
 }
 
+// A relay refuses a descriptor as invalid when its put is over or its writer is gone. The descriptor came from another
+// stage, so this is that stage's loss and no fault of the client.
+Status of_get(Status status) {
+  if (status.code() != StatusCode::kInvalidArgument) return named(std::move(status));
+  return Status(StatusCode::kUnavailable, status.message());
+}
+
 }  // namespace
 
 void RelayCalls::Shared::add(Done end) {
@@ -47,13 +54,14 @@ Result<std::string> RelayCalls::put(Relay& relay, PutRequest request, CallPurpos
 Status RelayCalls::get(Relay& relay, GetRequest request, CallPurpose purpose) {
   const uint64_t serial = next_serial_++;
   request.done = [shared = shared_, serial](Result<std::vector<SharedBytes>> parts) {
-    Done end{.serial = serial, .status = parts.ok() ? ok_status() : named(parts.status())};
+    Done end{.serial = serial, .status = parts.ok() ? ok_status() : of_get(parts.status())};
     if (parts.ok()) end.parts = std::move(parts).value();
     shared->add(std::move(end));
   };
-  ASSIGN_OR_RETURN(const RelayOp op, relay.get(std::move(request)));
+  const Result<RelayOp> begun = relay.get(std::move(request));
+  if (!begun.ok()) return of_get(begun.status());
   of_request_.emplace(purpose.request, serial);
-  open_[serial] = {.purpose = std::move(purpose), .relay = &relay, .op = op};
+  open_[serial] = {.purpose = std::move(purpose), .relay = &relay, .op = *begun};
   return ok_status();
 }
 

@@ -58,6 +58,7 @@ struct OutEdge {
   uint64_t chunks = 0;  // numbers given
   uint64_t sent = 0;
   uint64_t acked = 0;
+  bool opened = false;  // its first message, with terminals and route, was made
   bool payload_sent = false;
   bool payload_acked = false;
   bool done_sent = false;
@@ -78,6 +79,7 @@ struct LoopRequest {
   bool failed = false;
   int64_t deadline_ms = 0;
   std::vector<std::string> terminals;
+  std::vector<wire::RouteHop> route;  // the replicas that serve it
 
   std::map<std::string, InPayload> payloads;  // by source
   std::optional<std::vector<std::string>> expected;

@@ -2,7 +2,6 @@
 // no other queue waits for it.
 #include <algorithm>
 
-#include "stages/loop/replica_choice.h"
 #include "stages/stage_loop.h"
 #include "wire/limits.h"
 
@@ -129,20 +128,31 @@ Status StageLoop::absent(OutEdge& edge, const std::string& what) {
   return error(StatusCode::kUnavailable, "{}, for {} ms now", what, now_ms_ - *edge.absent_since_ms);
 }
 
+// A stage with one replica needs no hop.
+Result<wire::RouteHop> StageLoop::hop_to(const Request& request, const std::string& target) const {
+  for (const wire::RouteHop& hop : request.route) {
+    if (hop.stage == target) return hop;
+  }
+  const auto replicas = config_.replicas.find(target);
+  if (replicas == config_.replicas.end() || replicas->second <= 1) return wire::RouteHop{.stage = target};
+  return internal_error("the request's route has no replica of it; wanted one of {}", replicas->second);
+}
+
 // The replica that this request's edge goes to.
 Result<const wire::Peer*> StageLoop::receiver(const Request& request, OutEdge& edge) {
   if (edge.target.empty()) {
     const wire::Peer* listed = book_.find(config_.coordinator.stage, config_.coordinator.replica);
     return !config_.coordinator.stage.empty() && listed ? listed : &config_.coordinator;
   }
-  const auto replicas = config_.replicas.find(edge.target);
-  const uint32_t replica =
-      choose_replica(request.id, edge.target, replicas == config_.replicas.end() ? 1 : replicas->second);
+  ASSIGN_OR_RETURN(const wire::RouteHop hop, hop_to(request, edge.target));
+  const uint32_t replica = hop.replica;
   const wire::Peer* peer = book_.find(edge.target, replica);
-  if (!peer) return absent(edge, fmt::format("replica {} is not in the table of peers", replica));
+  if (!peer || peer->incarnation < hop.incarnation)
+    return absent(edge, fmt::format("replica {} is not in the table of peers", replica));
   // The table may be older than the world; the coordinator ends what really waits for the dead.
   if (!peer->up && !edge.to) return absent(edge, fmt::format("replica {} is down", replica));
   if (!peer->up) return error(StatusCode::kUnavailable, "replica {} is down", replica);
+  if (!edge.to && hop.incarnation != 0) edge.to = loop::EdgeEnd{replica, hop.incarnation};
   const loop::EdgeEnd end{replica, peer->incarnation};
   if (!edge.to) edge.to = end;
   if (edge.to != end) return error(StatusCode::kUnavailable, "replica {} has died and come back", replica);
@@ -186,7 +196,7 @@ Status StageLoop::prepare(Request& request, OutEdge& edge, OutItem& item, const 
   return ok_status();
 }
 
-wire::Message StageLoop::build(const Request& request, const OutEdge& edge, OutItem& item, wire::Payload payload) {
+wire::Message StageLoop::build(const Request& request, OutEdge& edge, OutItem& item, wire::Payload payload) {
   switch (item.kind) {
     case OutItem::Kind::kStreamOut:
       return wire::StreamOut{.id = request.id,
@@ -201,7 +211,7 @@ wire::Message StageLoop::build(const Request& request, const OutEdge& edge, OutI
       break;
   }
   wire::DataReady message{.id = request.id, .from = origin(), .to = edge.target};
-  message.terminals = request.terminals;
+  if (!std::exchange(edge.opened, true)) message.terminals = request.terminals, message.route = request.route;
   message.kind = item.kind == OutItem::Kind::kPayload ? wire::DataKind::kPayload
                  : item.kind == OutItem::Kind::kChunk ? wire::DataKind::kChunk
                                                       : wire::DataKind::kDone;

@@ -34,6 +34,7 @@ struct FakeHub {
   int64_t lease_ms = 30'000;
   int credits = 64;  // of each instance
   double get_fails = 0;
+  Status get_error = internal_error("a wrong checksum");
   bool holds_gets = false;
   uint64_t next = 1;
   std::map<uint64_t, Put> puts;
@@ -62,7 +63,7 @@ struct FakeHub {
   Result<std::vector<SharedBytes>> lend(const Get& get) {
     const auto found = puts.find(get.put);
     if (found == puts.end()) return error(StatusCode::kUnavailable, "the put is over");
-    if (uniform() < get_fails) return internal_error("a wrong checksum");
+    if (uniform() < get_fails) return get_error;
     const std::vector<SharedBytes>& parts = found->second.request.parts;
     if (parts.size() != get.request.sizes.size()) return invalid_argument("other parts than were said");
     auto all = std::make_shared<std::vector<SharedBytes>>(parts);

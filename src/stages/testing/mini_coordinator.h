@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "payload/packing.h"
 #include "relay/relay.h"
-#include "stages/loop/replica_choice.h"
 #include "stages/stage_spec.h"
 #include "wire/messages.h"
 
@@ -53,12 +53,15 @@ class MiniCoordinator {
     live.deadline_ms = now + timeout_ms;
     wire::Payload payload;
     payload.tree.bytes = lift(inputs).value().tree;
-    send_(entry_, choose_replica({id}, entry_, replicas(entry_)),
-          wire::Submit{.id = {id},
-                       .from = {.session = 1},
-                       .payload = payload,
-                       .terminals = std::move(terminals),
-                       .timeout_ms = timeout_ms});
+    wire::Submit submit{.id = {id},
+                        .from = {.session = 1},
+                        .payload = payload,
+                        .terminals = std::move(terminals),
+                        .timeout_ms = timeout_ms};
+    for (const StageSpec& stage : stages_) {
+      submit.route.push_back({.stage = stage.name, .replica = replica_of(id, stage.name)});
+    }
+    send_(entry_, replica_of(id, entry_), std::move(submit));
   }
   void cancel(uint64_t id) {
     if (live_.contains(id)) end(id, error(StatusCode::kCancelled, "cancelled"));
@@ -254,6 +257,9 @@ class MiniCoordinator {
     }
     live_.erase(id);
   }
+  uint32_t replica_of(uint64_t id, const std::string& stage) const {
+    return static_cast<uint32_t>(mix_bits(id ^ hash_name(stage)) % replicas(stage));
+  }
   void end(uint64_t id, const Status& status) {
     live_.erase(id);
     Outcome& outcome = outcomes_[id];
@@ -268,7 +274,7 @@ class MiniCoordinator {
     members_[seat].peer.up = false;
     std::vector<uint64_t> hit;
     for (const auto& [id, live] : live_) {
-      if (choose_replica({id}, seat.first, replicas(seat.first)) == seat.second) hit.push_back(id);
+      if (replica_of(id, seat.first) == seat.second) hit.push_back(id);
     }
     for (const uint64_t id : hit) end(id, error(StatusCode::kUnavailable, "'{}' is lost", seat.first));
     for (auto it = aborts_.begin(); it != aborts_.end();) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -186,6 +187,7 @@ class OneStage : public ::testing::Test {
     wire::DataReady m{.id = {id}, .from = {kSession, from, 0, incarnation_[from]}, .to = "mid", .kind = kind};
     m.terminals = {"end"};
     m.timeout_ms = timeout_ms_;
+    m.route = route_of_(id);
     return m;
   }
   wire::DataReady payload(uint64_t id, const std::string& from, const Value& value) {
@@ -254,6 +256,9 @@ class OneStage : public ::testing::Test {
 
   int64_t now_ = 1000;
   int64_t timeout_ms_ = 60'000;
+  std::function<std::vector<wire::RouteHop>(uint64_t id)> route_of_ = [](uint64_t) {
+    return std::vector<wire::RouteHop>{};
+  };
   bool keep_lease_ = true;
   int64_t said_peers_ms_ = 1000;
   uint64_t epoch_ = 0;

@@ -1,0 +1,47 @@
+#include "pipeline/placement.h"
+
+#include "base/status.h"
+
+namespace millrace {
+
+Placement::Placement(const std::vector<StageSpec>& stages) : routers_(stages.size()) {
+  static_assert(kMaxReplicasOfStage <= kMaxReplicas);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const StageSpec& spec = stages[stage];
+    replicas_.push_back(static_cast<uint32_t>(spec.replicas));
+    if (spec.replicas > 1) routers_[stage].emplace(spec.replicas, spec.replica_policy);
+  }
+}
+
+Placement::Route Placement::begin(StageSet stages, const Serves& serves) {
+  Route route(replicas_.size(), kNone);
+  for (std::size_t stage = 0; stage < route.size(); ++stage) {
+    if ((stages & stage_bit(stage)) == 0) continue;
+    route[stage] = 0;
+    if (!routers_[stage]) continue;
+    std::vector<bool> usable(replicas_[stage]);
+    for (uint32_t replica = 0; replica < replicas_[stage]; ++replica) usable[replica] = serves(stage, replica);
+    route[stage] = routers_[stage]->choose({}, usable).value_or(0);
+    routers_[stage]->begin(route[stage], {}, 0);
+  }
+  return route;
+}
+
+void Placement::end(const Route& route) {
+  CHECK(route.size() == routers_.size());
+  for (std::size_t stage = 0; stage < route.size(); ++stage) {
+    if (route[stage] != kNone && routers_[stage]) routers_[stage]->end(route[stage], 0);
+  }
+}
+
+void Placement::forget(std::size_t stage, uint32_t replica) {
+  CHECK(stage < routers_.size() && replica < replicas_[stage]);
+  if (routers_[stage]) routers_[stage]->forget(static_cast<int>(replica));
+}
+
+int64_t Placement::requests(std::size_t stage, uint32_t replica) const {
+  CHECK(stage < routers_.size() && replica < replicas_[stage]);
+  return routers_[stage] ? routers_[stage]->load(static_cast<int>(replica)).requests : 0;
+}
+
+}  // namespace millrace
