@@ -82,7 +82,7 @@ ModelRunner::ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions 
       pool_(options_.threads),
       ops_(make_counted_ops(options_, pool_)),
       pages_(std::move(pages)),
-      ahead_(pages_.layers()),
+      prefault_(pages_.layers()),
       check_(facts_),
       workspace_(model_->config(), options_.max_rows),
       hidden_(float_buffer(options_.max_rows, model_->config().hidden_size)),
@@ -188,7 +188,7 @@ void ModelRunner::wait_for_job(std::unique_lock<std::mutex>& lock) {
   if (queue_changed_.wait_for(lock, std::chrono::milliseconds(kKvIdleMs), any)) return;
   for (bool more = true; more && !any();) {
     lock.unlock();
-    more = ahead_.touch(ahead_.rows_ahead());
+    more = prefault_.prefault(prefault_.rows_ahead());
     lock.lock();
   }
   queue_changed_.wait(lock, any);
@@ -205,8 +205,8 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   result.status = check_.check(batch);
   if (result.status.ok()) result.status = pages_.copy(batch.copies, pool_);
   if (result.status.ok()) {
-    ahead_.saw(batch);
-    for (int i = 0; i < kKvTouchesInStep && ahead_.touch_in_step(); ++i) {
+    prefault_.add_used(batch);
+    for (int i = 0; i < kKvPrefaultsInStep && prefault_.prefault_in_step(); ++i) {
     }
     prepare(batch, result);
     compute(batch, model, result);

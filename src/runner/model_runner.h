@@ -25,8 +25,8 @@
 #include "kernels/ops.h"
 #include "models/model.h"
 #include "runner/batch_check.h"
-#include "runner/kv_ahead.h"
 #include "runner/kv_pages.h"
+#include "runner/kv_prefault.h"
 #include "runner/metered_ops.h"
 #include "runner/row_worker.h"
 #include "runner/runner.h"
@@ -127,7 +127,7 @@ class ModelRunner final : public Runner {
   ThreadPool pool_;
   std::unique_ptr<kernels::Ops> ops_;
   KvPages pages_;
-  KvAhead ahead_;
+  KvPrefault prefault_;
   BatchCheck check_;
   Workspace workspace_;
   Buffer hidden_, logit_hidden_, logits_;
