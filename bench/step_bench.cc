@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <numeric>
 
 #include "base/cpu_info.h"
 #include "formats/model_config.h"
@@ -77,7 +78,9 @@ Batch batch_of(const Options& options, int position, const std::vector<std::vect
     sequence.sampling.temperature = options.temperature;
     sequence.sampling.top_p = options.top_p;
     sequence.sampling.seed = static_cast<uint64_t>(s);
-    for (int i = 0; i < options.pages_each; ++i) sequence.pages.push_back(s * options.pages_each + i);
+    std::vector<int32_t> pages(static_cast<std::size_t>(options.pages_each));
+    std::iota(pages.begin(), pages.end(), s * options.pages_each);
+    sequence.pages = std::move(pages);
     batch.sequences.push_back(std::move(sequence));
   }
   return batch;

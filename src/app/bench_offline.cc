@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 
 #include "app/backend.h"
 #include "app/bench.h"
@@ -159,7 +160,9 @@ class Offline {
       one.sample = true;
       one.sampling.temperature = 0;
       for (int i = 0; i < count; ++i) one.tokens.push_back((7919 * (position + i) + 31 * s + 3) % vocabulary);
-      for (int i = 0; i < pages_each_; ++i) one.pages.push_back(s * pages_each_ + i);
+      std::vector<int32_t> pages(static_cast<std::size_t>(pages_each_));
+      std::iota(pages.begin(), pages.end(), s * pages_each_);
+      one.pages = std::move(pages);
       batch.sequences.push_back(std::move(one));
     }
     RETURN_IF_ERROR(runner_->submit(std::move(batch)));

@@ -39,7 +39,7 @@ Status BatchCheck::check_sequence(const SequenceStep& sequence) {
 }
 
 Status BatchCheck::check_tokens(const SequenceStep& sequence) const {
-  const auto check_ids = [this](const std::vector<int32_t>& ids, const char* what, bool may_wait) {
+  const auto check_ids = [this](std::span<const int32_t> ids, const char* what, bool may_wait) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= 0 && ids[i] < facts_.vocab_size) continue;
       if (may_wait && ids[i] == kTokenInFlight && i + 1 == ids.size()) continue;
@@ -48,7 +48,7 @@ Status BatchCheck::check_tokens(const SequenceStep& sequence) const {
     return ok_status();
   };
   RETURN_IF_ERROR(check_ids(sequence.tokens, "token id", true));
-  RETURN_IF_ERROR(check_ids(sequence.generated, "generated id", true));
+  RETURN_IF_ERROR(check_ids(sequence.generated, "generated id", false));
   RETURN_IF_ERROR(check_ids(sequence.score_targets, "id to score", false));
   const auto begin = int64_t{sequence.score_begin}, scored = static_cast<int64_t>(sequence.score_targets.size());
   if (scored > 0 && (begin < 0 || begin + scored > static_cast<int64_t>(sequence.tokens.size()))) {

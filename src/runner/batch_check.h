@@ -15,7 +15,7 @@ class BatchCheck {
   explicit BatchCheck(const RunnerFacts& facts);
 
   // kInvalidArgument naming the request, the value seen and the value wanted: no tokens, a token id outside the
-  // vocabulary (kTokenInFlight is one but at the end of `tokens` and `generated`), rows to score outside the chunk,
+  // vocabulary (kTokenInFlight is one but at the end of `tokens`), rows to score outside the chunk,
   // positions outside the context, a page table that is too short, a page outside the pool, a page that two places of
   // the batch would write.
   Status check(const Batch& batch);

@@ -65,7 +65,10 @@ SequenceStep next_step(Request& request, uint64_t id, int32_t count) {
   for (; request.done < end; ++request.done) step.tokens.push_back(token(request.done));
   step.sample = request.done == prompt + request.drawn;
   if (step.sample && step.sampling.penalizes()) {
-    for (int32_t at = prompt; at < request.done; ++at) step.generated.push_back(token(at));
+    std::vector<int32_t> generated;
+    for (int32_t at = prompt; at + 1 < request.done; ++at) generated.push_back(token(at));
+    step.generated = std::move(generated);
+    step.last_is_generated = request.done > prompt;
   }
   request.drawn += step.sample;
   return step;
@@ -203,7 +206,7 @@ TEST_F(InFlightTest, OnlyTheLastTokenMayBeInFlight) {
   refused([](auto& s) { s.tokens = {kTokenInFlight, 1}; }, "token id -1");
   refused([](auto& s) { s.tokens = {kTokenInFlight, kTokenInFlight}; }, "token id -1");
   refused([](auto& s) { s.tokens = {1, -2}; }, "token id -2");
-  refused([](auto& s) { s.generated = {kTokenInFlight, 1}; }, "generated id -1");
+  refused([](auto& s) { s.generated = {1, kTokenInFlight}; }, "generated id -1");
   refused([&](auto& s) { s.generated = {vocab}; }, "generated id " + std::to_string(vocab));
   refused([](auto& s) { s.score_targets = {kTokenInFlight}; }, "id to score -1");
   refused([&](auto& s) { s.score_targets = {0, vocab}; }, "id to score " + std::to_string(vocab));

@@ -24,7 +24,7 @@ float edited(double x, int32_t count, double bias, const SamplingSpec& spec) {
 
 LogitEdits::LogitEdits(int32_t vocab_size) : place_(static_cast<std::size_t>(vocab_size), -1) {}
 
-bool LogitEdits::wanted(const SamplingSpec& spec, std::span<const int32_t> generated) {
+bool LogitEdits::wanted(const SamplingSpec& spec, const Generated& generated) {
   return (spec.penalizes() && !generated.empty()) || !spec.logit_bias.empty() || !spec.banned.empty();
 }
 
@@ -38,10 +38,11 @@ LogitEdits::Edit& LogitEdits::edit_of(int32_t id) {
   return edits_[static_cast<std::size_t>(place)];
 }
 
-Status LogitEdits::apply(std::span<float> logits, const SamplingSpec& spec, std::span<const int32_t> generated) {
+Status LogitEdits::apply(std::span<float> logits, const SamplingSpec& spec, const Generated& generated) {
   CHECK(edits_.empty() && logits.size() == place_.size());
   if (spec.penalizes()) {
-    for (const int32_t id : generated) ++edit_of(id).count;
+    for (const int32_t id : generated.before) ++edit_of(id).count;
+    if (generated.last) ++edit_of(*generated.last).count;
   }
   for (const int32_t id : spec.banned) edit_of(id).banned = true;
   for (const wire::LogitBias& bias : spec.logit_bias) edit_of(bias.token).bias += bias.bias;

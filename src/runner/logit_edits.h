@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,12 +28,19 @@ class LogitEdits {
  public:
   explicit LogitEdits(int32_t vocab_size);
 
+  // The tokens that penalties look at: `before`, and `last` where there is one.
+  struct Generated {
+    std::span<const int32_t> before;
+    std::optional<int32_t> last;
+    bool empty() const { return before.empty() && !last; }
+  };
+
   // False: apply() would change no logit, and need not be called.
-  static bool wanted(const SamplingSpec& spec, std::span<const int32_t> generated);
+  static bool wanted(const SamplingSpec& spec, const Generated& generated);
 
   // `logits` has vocab_size elements; every id in `spec` and `generated` is inside the vocabulary (CHECK). kInternal,
   // with the row as it was, where a logit to be edited is NaN or +inf: editing must not hide a broken row.
-  Status apply(std::span<float> logits, const SamplingSpec& spec, std::span<const int32_t> generated);
+  Status apply(std::span<float> logits, const SamplingSpec& spec, const Generated& generated);
   // Brings the row of the last apply() back, bit for bit.
   void restore(std::span<float> logits);
 

@@ -112,11 +112,11 @@ TEST_F(ModelRunnerTest, BrokenBatchesAreRefusedWithTheValueSeen) {
       {with([](auto& s) { s.position = -1; }), "positions [-1, 1)"},
       {with([&](auto& s) { s.position = context; }), "wanted [0, " + std::to_string(context)},
       {with([](auto& s) { s.position = std::numeric_limits<int32_t>::max(); }), "positions [2147483647"},
-      {with([](auto& s) { s.pages.clear(); }), "0 pages for 2 tokens; wanted 1"},
+      {with([](auto& s) { s.pages = {}; }), "0 pages for 2 tokens; wanted 1"},
       {with([](auto& s) { s.position = 7; }), "2 pages for 9 tokens; wanted 3"},
-      {with([](auto& s) { s.pages[0] = kPages; }), "page 32"},
-      {with([](auto& s) { s.pages[0] = -1; }), "page -1"},
-      {with([](auto& s) { s.pages[0] = 0; }), "page 0 is written twice"},
+      {with([](auto& s) { s.pages = {kPages, 3}; }), "page 32"},
+      {with([](auto& s) { s.pages = {-1, 3}; }), "page -1"},
+      {with([](auto& s) { s.pages = {0, 3}; }), "page 0 is written twice"},
   };
   for (const auto& [batch, words] : cases) {
     const BatchResult result = run(*runner, batch);
@@ -133,7 +133,7 @@ TEST_F(ModelRunnerTest, AReadOnlyPageMayBeSharedInOneBatch) {
   auto runner = make();
   ASSERT_TRUE(run(*runner, {.step = 1, .sequences = {sequence(0, {1, 2, 3, 4})}}).status.ok());
   Batch batch{.step = 2, .sequences = {sequence(0, {5}, 4), sequence(1, {5}, 4)}};
-  batch.sequences[1].pages[0] = batch.sequences[0].pages[0];
+  batch.sequences[1].pages = {batch.sequences[0].pages[0], batch.sequences[1].pages[1]};
   const BatchResult result = run(*runner, batch);
   ASSERT_TRUE(result.status.ok()) << result.status.to_string();
   EXPECT_EQ(result.tokens[0].token, result.tokens[1].token);

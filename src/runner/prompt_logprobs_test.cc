@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "runner/logprobs_testing.h"
 #include "runner/runner_testing.h"
@@ -49,7 +50,9 @@ SequenceStep chunk_step(uint64_t id, const std::vector<int32_t>& all, std::size_
   step.request = ReqId{id};
   step.tokens.assign(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end));
   step.position = static_cast<int32_t>(begin);
-  for (int32_t page = 0; page < 32; ++page) step.pages.push_back(static_cast<int32_t>(id) * 32 + page);
+  std::vector<int32_t> pages(32);
+  std::iota(pages.begin(), pages.end(), static_cast<int32_t>(id) * 32);
+  step.pages = std::move(pages);
   step.sample = end == all.size();
   step.sampling = sampling;
   for (std::size_t at = std::max(begin, from); at < std::min(end, prompt - 1); ++at) {

@@ -3,11 +3,21 @@
 #include "runner/logprobs.h"
 
 namespace millrace {
+namespace {
+
+// By now a token in flight has its value.
+LogitEdits::Generated generated_of(const SequenceStep& sequence) {
+  LogitEdits::Generated generated{sequence.generated, {}};
+  if (sequence.last_is_generated) generated.last = sequence.tokens.back();
+  return generated;
+}
+
+}  // namespace
 
 Status RowWorker::sample(std::span<float> logits, const SequenceStep& sequence, SampledToken& out) {
   const SamplingSpec& spec = sequence.sampling;
   const auto position = static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.tokens.size()));
-  if (LogitEdits::wanted(spec, sequence.generated)) {
+  if (LogitEdits::wanted(spec, generated_of(sequence))) {
     ASSIGN_OR_RETURN(out.token, sample_edited(logits, sequence, position));
   } else {
     ASSIGN_OR_RETURN(out.token, sampler_.sample(logits, spec, position));
@@ -20,7 +30,7 @@ Status RowWorker::sample(std::span<float> logits, const SequenceStep& sequence, 
 Result<int32_t> RowWorker::sample_edited(std::span<float> logits, const SequenceStep& sequence, int32_t position) {
   const SamplingSpec& spec = sequence.sampling;
   RETURN_IF_ERROR(check_sampling(spec, static_cast<int32_t>(logits.size())));
-  RETURN_IF_ERROR(edits_.apply(logits, spec, sequence.generated));
+  RETURN_IF_ERROR(edits_.apply(logits, spec, generated_of(sequence)));
   Result<int32_t> token = sampler_.sample(logits, spec, position);
   edits_.restore(logits);
   // Edits keep finite logits finite, but for bans: where the model's own row was good, they took the last token.

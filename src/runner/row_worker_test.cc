@@ -30,6 +30,11 @@ SequenceStep step_of(SamplingSpec spec, std::vector<int32_t> generated = {}) {
   step.tokens = {1};
   step.sample = true;
   step.sampling = std::move(spec);
+  step.last_is_generated = !generated.empty();
+  if (step.last_is_generated) {
+    step.tokens = {generated.back()};
+    generated.pop_back();
+  }
   step.generated = std::move(generated);
   return step;
 }
@@ -48,7 +53,8 @@ std::vector<float> naive_edits(const std::vector<float>& logits, const SequenceS
   std::vector<float> out;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
-    const auto count = static_cast<double>(std::count(step.generated.begin(), step.generated.end(), id));
+    const auto before = std::count(step.generated.begin(), step.generated.end(), id);
+    const auto count = static_cast<double>(before + (step.last_is_generated && step.tokens.back() == id));
     double x = logits[i] - s.frequency_penalty * count - (count > 0 ? s.presence_penalty : 0);
     if (std::count(s.banned.begin(), s.banned.end(), id)) x = -kInf;
     if (count > 0) x = x > 0 ? x / s.repetition_penalty : x * s.repetition_penalty;
@@ -68,11 +74,14 @@ TEST(LogitEdits, EqualTheProcessorsOfTransformers) {
     spec.presence_penalty = c["presence_penalty"];
     spec.repetition_penalty = c["repetition_penalty"];
     spec.banned = c["banned"].get<std::vector<int32_t>>();
-    for (const json& pair : c["logit_bias"]) spec.logit_bias.push_back({pair[0], pair[1]});
+    std::vector<wire::LogitBias> biases;
+    for (const json& pair : c["logit_bias"]) biases.push_back({pair[0], pair[1]});
+    spec.logit_bias = std::move(biases);
     auto row = c["logits"].get<std::vector<float>>();
     const auto original = row;
     LogitEdits edits(static_cast<int32_t>(row.size()));
-    ASSERT_TRUE(edits.apply(row, spec, c["generated"].get<std::vector<int32_t>>()).ok());
+    const auto generated = c["generated"].get<std::vector<int32_t>>();
+    ASSERT_TRUE(edits.apply(row, spec, {generated, {}}).ok());
     for (std::size_t i = 0; i < row.size(); ++i) {
       const json& wanted = c["edited"][i];
       if (wanted.is_null()) {
@@ -84,8 +93,14 @@ TEST(LogitEdits, EqualTheProcessorsOfTransformers) {
       EXPECT_NEAR(row[i], wanted.get<double>(), 4e-5) << c.dump() << " token " << i;
       changed += row[i] != original[i];
     }
+    const auto edited = row;
     edits.restore(row);
     EXPECT_EQ(std::memcmp(row.data(), original.data(), row.size() * sizeof(float)), 0);
+    if (generated.empty()) continue;
+    // As the runner gives them: the last one apart.
+    ASSERT_TRUE(edits.apply(row, spec, {std::span(generated).first(generated.size() - 1), generated.back()}).ok());
+    EXPECT_EQ(std::memcmp(row.data(), edited.data(), row.size() * sizeof(float)), 0);
+    edits.restore(row);
   }
   EXPECT_GT(banned, 50);
   EXPECT_GT(changed, 300);
@@ -253,10 +268,12 @@ TEST(RowWorker, AThousandBiasesAndBothEndsOfTheVocabulary) {
   std::vector<float> row = random_row(11, kVocab);
   SequenceStep step = step_of(spec_of(0.8, -1, 0.95, 0, 3), {0, kVocab - 1, kVocab - 1});
   step.sampling.frequency_penalty = -1.5;
+  std::vector<wire::LogitBias> biases;
   for (std::size_t i = 0; i < wire::kMaxLogitBiases; ++i) {
     const auto token = static_cast<int32_t>((i * 4) % (kVocab - 1));
-    step.sampling.logit_bias.push_back({i + 1 == wire::kMaxLogitBiases ? kVocab - 1 : token, i % 2 ? 2.0 : -100.0});
+    biases.push_back({i + 1 == wire::kMaxLogitBiases ? kVocab - 1 : token, i % 2 ? 2.0 : -100.0});
   }
+  step.sampling.logit_bias = std::move(biases);
   const auto p = naive_probabilities(naive_edits(row, step), step.sampling);
   RowWorker worker(kVocab);
   std::set<int32_t> drawn;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/shared_span.h"
 #include "base/status.h"
 #include "kv/page_copy.h"
 #include "wire/messages.h"
@@ -25,8 +26,8 @@ namespace millrace {
 
 inline constexpr int kMaxInFlight = 2;
 
-// In SequenceStep::tokens and ::generated: the token that the batch submitted just before this one samples for the same
-// request. It lets a batch be submitted while the one before it still runs. Only the last token may be one.
+// In SequenceStep::tokens: the token that the batch submitted just before this one samples for the same request. It
+// lets a batch be submitted while the one before it still runs. Only the last token may be one.
 inline constexpr int32_t kTokenInFlight = -1;
 
 // How one row of logits becomes a token: penalties, bans and biases on the logits; then temperature and filters; then
@@ -40,24 +41,27 @@ struct SamplingSpec {
   double frequency_penalty = 0;
   double presence_penalty = 0;
   double repetition_penalty = 1;
-  std::vector<wire::LogitBias> logit_bias;
-  std::vector<int32_t> banned;             // never drawn in this step (the stop tokens, below min_tokens)
-  int32_t top_logprobs = -1;               // -1: no logprobs
-  std::vector<int32_t> logprob_token_ids;  // with logprobs: of these ids too
+  SharedSpan<wire::LogitBias> logit_bias;
+  SharedSpan<int32_t> banned;             // never drawn in this step (the stop tokens, below min_tokens)
+  int32_t top_logprobs = -1;              // -1: no logprobs
+  SharedSpan<int32_t> logprob_token_ids;  // with logprobs: of these ids too
 
   bool penalizes() const { return frequency_penalty != 0 || presence_penalty != 0 || repetition_penalty != 1; }
 };
 
-// The share of one request in one step: rows for `tokens` at positions [position, position + tokens.size()).
+// The share of one request in one step: rows for `tokens` at positions [position, position + tokens.size()). What grows
+// with a text is shared between steps and not copied; nobody writes to it any more once it was submitted.
 struct SequenceStep {
   ReqId request;
   std::vector<int32_t> tokens;  // a chunk of the prompt, or the one token sampled last
   int32_t position = 0;         // tokens whose KV is already in `pages`
-  std::vector<int32_t> pages;   // page table: covers position + tokens.size() tokens
+  SharedSpan<int32_t> pages;    // page table: covers position + tokens.size() tokens
   bool sample = false;          // sample the token that follows the last row
   SamplingSpec sampling;
-  // Where sampling.penalizes(): all tokens generated so far, the last of `tokens` included. Empty otherwise.
-  std::vector<int32_t> generated;
+  // Where sampling.penalizes(): the tokens generated so far, but for the last of `tokens`, which is a generated one too
+  // where `last_is_generated`. Empty and false otherwise.
+  SharedSpan<int32_t> generated;
+  bool last_is_generated = false;
   // Logprobs of the prompt: the row of tokens[score_begin + i] is scored against score_targets[i], the token that
   // follows it in the prompt. Empty: none are wanted.
   int32_t score_begin = 0;

@@ -271,12 +271,17 @@ TEST(CheckSampling, CountsIdsAndBiasesAreSweptAtTheirEdges) {
       if (!good) expect_refused(spec, fmt::format("{} names the token {}; wanted [0, 50)", field, id));
     }
   }
-  EXPECT_TRUE(check_sampling(spec_with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases); }), kVocab).ok());
-  expect_refused(spec_with([](auto& s) { s.logit_bias.resize(wire::kMaxLogitBiases + 1); }),
+  EXPECT_TRUE(
+      check_sampling(spec_with([](auto& s) { s.logit_bias = std::vector<wire::LogitBias>(wire::kMaxLogitBiases); }),
+                     kVocab)
+          .ok());
+  expect_refused(spec_with([](auto& s) { s.logit_bias = std::vector<wire::LogitBias>(wire::kMaxLogitBiases + 1); }),
                  "logit_bias has 1025 entries");
   EXPECT_TRUE(
-      check_sampling(spec_with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds); }), kVocab).ok());
-  expect_refused(spec_with([](auto& s) { s.logprob_token_ids.resize(wire::kMaxLogprobTokenIds + 1); }),
+      check_sampling(spec_with([](auto& s) { s.logprob_token_ids = std::vector<int32_t>(wire::kMaxLogprobTokenIds); }),
+                     kVocab)
+          .ok());
+  expect_refused(spec_with([](auto& s) { s.logprob_token_ids = std::vector<int32_t>(wire::kMaxLogprobTokenIds + 1); }),
                  "logprob_token_ids has 1025 entries");
 }
 

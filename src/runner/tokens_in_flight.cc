@@ -3,17 +3,10 @@
 #include <algorithm>
 
 namespace millrace {
-namespace {
-
-bool waits(const std::vector<int32_t>& tokens) { return !tokens.empty() && tokens.back() == kTokenInFlight; }
-
-}  // namespace
 
 Status TokensInFlight::resolve(SequenceStep& sequence) const {
-  if (!waits(sequence.tokens) && !waits(sequence.generated)) return ok_status();
-  ASSIGN_OR_RETURN(const int32_t token, token_of(sequence.request));
-  if (waits(sequence.tokens)) sequence.tokens.back() = token;
-  if (waits(sequence.generated)) sequence.generated.back() = token;
+  if (sequence.tokens.empty() || sequence.tokens.back() != kTokenInFlight) return ok_status();
+  ASSIGN_OR_RETURN(sequence.tokens.back(), token_of(sequence.request));
   return ok_status();
 }
 

@@ -16,7 +16,7 @@ namespace millrace {
 
 class TokensInFlight {
  public:
-  // Puts the token in the place of kTokenInFlight at the end of `tokens` and of `generated`, if it stands there.
+  // Puts the token in the place of kTokenInFlight at the end of `tokens`, if it stands there.
   // Errors, naming the step and the cause, where there is no such token: that of the request's row or of the whole step
   // with its code, where they failed; kInvalidArgument where nothing was computed before, or nothing sampled for the
   // request.

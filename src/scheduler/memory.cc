@@ -49,7 +49,7 @@ bool SequenceMemory::attach(Sequence& sequence, uint64_t weight_version, int64_t
                  std::span(match.pages).subspan(static_cast<std::size_t>(in_pool), static_cast<std::size_t>(loaded)));
   }
   cache_->count_use(last, sequence.priority);
-  sequence.pages = std::move(match.pages);
+  sequence.pages.append(match.pages);
   sequence.lock = last;
   sequence.shared_pages = in_pool + loaded;
   sequence.computed = sequence.shared_pages * page_size_;
@@ -69,23 +69,28 @@ int32_t SequenceMemory::cached_tokens(const Sequence& sequence, uint64_t weight_
   return (found.pages + (worth_loading(found.host_pages) ? found.host_pages : 0)) * page_size_;
 }
 
-bool SequenceMemory::grow(Sequence& sequence) { return allocate(pages_lacking(sequence), sequence.pages); }
+bool SequenceMemory::grow(Sequence& sequence) {
+  std::vector<PageId> fresh;
+  if (!allocate(pages_lacking(sequence), fresh)) return false;
+  sequence.pages.append(fresh);
+  return true;
+}
 
 void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates) {
   const int32_t whole = sequence.computed / page_size_;
   if (!options_.prefix_cache || !sequence.publishable || whole <= sequence.shared_pages) return;
   // What is shared already stands in the tree, down to the node that is locked: the cache goes on from there.
-  const auto first = static_cast<std::size_t>(sequence.shared_pages);
-  const std::size_t count = static_cast<std::size_t>(whole) - first;
+  const std::vector<PageId> own = sequence.pages.pages(sequence.shared_pages, whole);
+  const auto first = static_cast<std::size_t>(sequence.shared_pages), count = own.size();
   const auto page = static_cast<std::size_t>(page_size_);
-  InsertResult inserted = cache_->insert(
-      {sequence.extra_key, sequence.weight_version}, std::span(sequence.tokens).subspan(first * page, count * page),
-      std::span(sequence.pages).subspan(first, count), {.priority = sequence.priority, .below = sequence.lock});
+  InsertResult inserted = cache_->insert({sequence.extra_key, sequence.weight_version},
+                                         std::span(sequence.tokens).subspan(first * page, count * page), own,
+                                         {.priority = sequence.priority, .below = sequence.lock});
   cache_->lock(inserted.node);
   cache_->unlock(sequence.lock);
   sequence.lock = inserted.node;
+  sequence.pages.replace(sequence.shared_pages, inserted.pages);
   sequence.shared_pages = whole;
-  std::ranges::copy(inserted.pages, sequence.pages.begin() + static_cast<std::ptrdiff_t>(first));
   duplicates.insert(duplicates.end(), inserted.duplicates.begin(), inserted.duplicates.end());
 }
 
@@ -93,7 +98,7 @@ void SequenceMemory::release(Sequence& sequence, Publish publish_first) {
   std::vector<PageId> duplicates;
   if (publish_first == Publish::kYes) publish(sequence, duplicates);
   give_back(duplicates);
-  give_back(std::span(sequence.pages).subspan(static_cast<std::size_t>(sequence.shared_pages)));
+  give_back(sequence.pages.pages(sequence.shared_pages));
   cache_->unlock(sequence.lock);
   sequence.lock = nullptr;
   sequence.pages.clear();

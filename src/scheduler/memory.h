@@ -63,7 +63,7 @@ class SequenceMemory {
 
   // Pages that the sequence lacks to compute all its tokens: 0 or 1 for one that decodes.
   int32_t pages_lacking(const Sequence& sequence) const {
-    return std::max(0, pages_for(sequence.length()) - static_cast<int32_t>(sequence.pages.size()));
+    return std::max(0, pages_for(sequence.length()) - sequence.pages.size());
   }
   // Allocates those pages, evicting cached ones where none is free. False: not enough, nothing has changed.
   bool grow(Sequence& sequence);

@@ -45,7 +45,7 @@ TEST_F(SequenceMemoryTest, DuplicatesStayHeldUntilTheyAreGivenBack) {
   Sequence a = sequence_of(10);
   Sequence b = sequence_of(10);
   ASSERT_TRUE(memory.attach(a, 0, 0) && memory.attach(b, 0, 0));
-  const std::vector<PageId> own = b.pages;
+  const std::vector<PageId> own = b.pages.pages();
   std::vector<PageId> duplicates;
   a.computed = b.computed = 10;
   memory.publish(a, duplicates);
@@ -118,7 +118,7 @@ TEST_F(SequenceMemoryTest, WhatWasEvictedComesBackFromTheHost) {
     for (const PageCopy& copy : copies) {
       if (copy.direction == CopyDirection::kFromHost) filled.push_back(copy.page);
     }
-    EXPECT_EQ(filled, std::vector(sequence.pages.begin(), sequence.pages.begin() + 9));
+    EXPECT_EQ(filled, sequence.pages.pages(0, 9));
     EXPECT_TRUE(memory.verify(false).ok());
     memory.release(sequence, Publish::kNo);
     expect_idle(memory);

@@ -39,16 +39,40 @@ TEST(Sampling, EveryFieldReachesTheRunner) {
               std::make_tuple(0.7, 0.9, 0.05, 40, uint64_t{8}));
     EXPECT_EQ(std::make_tuple(spec.frequency_penalty, spec.presence_penalty, spec.repetition_penalty),
               std::make_tuple(0.5, -0.5, 1.5));
-    EXPECT_EQ(spec.logit_bias, (std::vector<wire::LogitBias>{{7, 2.5}}));
+    EXPECT_EQ(spec.logit_bias, (SharedSpan<wire::LogitBias>{{7, 2.5}}));
     EXPECT_EQ(spec.top_logprobs, 3);
-    EXPECT_EQ(spec.logprob_token_ids, std::vector<int32_t>{5});
+    EXPECT_EQ(spec.logprob_token_ids, SharedSpan<int32_t>{5});
     // The end token 0 and the stop token inside the vocabulary, until two tokens are drawn, in flight or not.
-    EXPECT_EQ(spec.banned, i < 2 ? (std::vector<int32_t>{0, 9}) : std::vector<int32_t>{}) << i;
-    EXPECT_EQ(steps[i].generated.size(), i);
-    if (i > 0) {
-      EXPECT_EQ(steps[i].generated.back(), steps[i].tokens.back());
-    }
+    EXPECT_EQ(spec.banned, i < 2 ? (SharedSpan<int32_t>{0, 9}) : SharedSpan<int32_t>{}) << i;
+    EXPECT_EQ(steps[i].generated.size(), i > 0 ? i - 1 : 0);  // and the last token of the step
+    EXPECT_EQ(steps[i].last_is_generated, i > 0);
   }
+  h.expect_clean_end();
+}
+
+// Whatever a text's length, a step passes on the memory of the step before: nothing that grows is copied, but where an
+// array's memory is full and doubles.
+TEST(Sampling, StepsShareWhatGrows) {
+  Harness h(kRoomy, {}, endless());
+  wire::TokenizedRequest request = Harness::request(1, prompt(20), 200);
+  request.sampling.frequency_penalty = 0.5, request.sampling.min_tokens = 200;
+  request.sampling.logit_bias = {{7, 2.5}}, request.sampling.top_logprobs = 1, request.sampling.logprob_token_ids = {5};
+  std::vector<SequenceStep> steps;
+  h.runner.on_submit = [&](const Batch& batch) { steps.push_back(batch.sequences.at(0)); };
+  h.receive(request);
+  h.run();
+  ASSERT_EQ(steps.size(), 200u);
+  int page_copies = 0, generated_copies = 0;
+  for (std::size_t i = 2; i < steps.size(); ++i) {
+    const SequenceStep &before = steps[i - 1], &now = steps[i];
+    EXPECT_EQ(now.sampling.logit_bias.data(), before.sampling.logit_bias.data());
+    EXPECT_EQ(now.sampling.logprob_token_ids.data(), before.sampling.logprob_token_ids.data());
+    EXPECT_EQ(now.sampling.banned.data(), before.sampling.banned.data());
+    page_copies += now.pages.data() != before.pages.data();
+    generated_copies += i > 2 && now.generated.data() != before.generated.data();
+  }
+  EXPECT_EQ(page_copies, 0);       // 14 pages: they fit in the first 16 places
+  EXPECT_EQ(generated_copies, 4);  // at 16, 32, 64 and 128
   h.expect_clean_end();
 }
 

@@ -66,6 +66,8 @@ int Scheduler::plan_in_ms() const {
   return early_us > 0 ? static_cast<int>((early_us + 999) / 1000) : 0;
 }
 
+// What grows with a text is shared with the runner, not copied: page table, generated tokens, lists of ids. The runner
+// reads them while the sequence goes on; base/shared_span.h says why that is no race.
 void Scheduler::add_rows(Sequence& sequence, int32_t count, Plan& plan) const {
   Rows rows{&sequence, count};
   SequenceStep& step = plan.batch.sequences.emplace_back();
@@ -74,8 +76,7 @@ void Scheduler::add_rows(Sequence& sequence, int32_t count, Plan& plan) const {
   step.request = sequence.id;
   step.tokens.assign(first, first + count);
   step.position = position;
-  const int32_t pages = memory_.pages_for(position + count);
-  for (int32_t i = 0; i < pages; ++i) step.pages.push_back(sequence.pages[static_cast<std::size_t>(i)].value);
+  step.pages = sequence.pages.share(memory_.pages_for(position + count));
   step.sample = count == sequence.remaining() && sequence.sampling.max_tokens > 0;
   // The row of a position scores the token after it, as long as that is the prompt's.
   const int32_t from = std::max(sequence.score_next, position + 1);
@@ -91,27 +92,22 @@ void Scheduler::add_rows(Sequence& sequence, int32_t count, Plan& plan) const {
   plan.rows.push_back(rows);
 }
 
-void Scheduler::fill_sampling(const Sequence& sequence, SequenceStep& step) const {
-  const wire::SamplingParams& from = sequence.sampling;
+void Scheduler::fill_sampling(Sequence& sequence, SequenceStep& step) const {
   SamplingSpec& to = step.sampling;
   if (!step.answers()) return;
-  to.top_logprobs = from.top_logprobs;
-  if (!step.score_targets.empty()) to.top_logprobs = std::max(to.top_logprobs, 0);
-  if (to.top_logprobs >= 0) to.logprob_token_ids = from.logprob_token_ids;
-  if (!step.sample) return;
-  to.temperature = from.temperature;
-  to.top_p = from.top_p;
-  to.min_p = from.min_p;
-  to.top_k = from.top_k;
-  to.seed = from.seed;
-  to.frequency_penalty = from.frequency_penalty;
-  to.presence_penalty = from.presence_penalty;
-  to.repetition_penalty = from.repetition_penalty;
-  to.logit_bias = from.logit_bias;
-  if (sequence.drawn() < from.min_tokens) {
-    to.banned = stopping_tokens(from, options_.eos_token_ids, model_.vocab_size);
+  if (step.sample) {
+    to = sequence.spec;
+    if (sequence.drawn() >= sequence.sampling.min_tokens) to.banned = {};
+  } else {
+    to.top_logprobs = sequence.spec.top_logprobs;
+    to.logprob_token_ids = sequence.spec.logprob_token_ids;
   }
-  if (to.penalizes()) step.generated.assign(sequence.tokens.begin() + sequence.prompt_length, sequence.tokens.end());
+  if (!step.score_targets.empty()) to.top_logprobs = std::max(to.top_logprobs, 0);
+  if (to.top_logprobs < 0) to.logprob_token_ids = {};
+  if (!step.sample || !to.penalizes() || sequence.drawn() == 0) return;
+  // The last one may be in flight; those before it are known, because one batch at most is in flight now.
+  step.generated = sequence.penalized.share(static_cast<std::size_t>(sequence.drawn() - 1));
+  step.last_is_generated = true;
 }
 
 }  // namespace millrace

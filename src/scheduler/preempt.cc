@@ -36,7 +36,7 @@ std::vector<Sequence*> Scheduler::preemption_victims(const Sequence& sequence) c
     }
     const Sequence& victim = *victims[count];
     ++places;
-    room += growth_estimate(victim) + static_cast<int64_t>(victim.pages.size()) - victim.shared_pages;
+    room += growth_estimate(victim) + victim.pages.size() - victim.shared_pages;
     for (int32_t i = 0; i < victim.shared_pages; ++i) {
       if (--users[victim.pages[static_cast<std::size_t>(i)].value] == 0) ++room;
     }

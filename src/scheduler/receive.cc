@@ -21,6 +21,23 @@ int64_t deadline(int64_t from_us, int64_t limit_ms) {
   return limit_ms <= 0 || limit_ms > most_ms ? kNoDeadline : from_us + limit_ms * 1000;
 }
 
+// The runner's view of `params`, with the lists moved out of it. `banned` is empty.
+SamplingSpec take_spec(wire::SamplingParams& params) {
+  SamplingSpec spec;
+  spec.temperature = params.temperature;
+  spec.top_p = params.top_p;
+  spec.min_p = params.min_p;
+  spec.top_k = params.top_k;
+  spec.seed = params.seed;
+  spec.frequency_penalty = params.frequency_penalty;
+  spec.presence_penalty = params.presence_penalty;
+  spec.repetition_penalty = params.repetition_penalty;
+  spec.logit_bias = std::exchange(params.logit_bias, {});
+  spec.top_logprobs = params.top_logprobs;
+  spec.logprob_token_ids = std::exchange(params.logprob_token_ids, {});
+  return spec;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
@@ -86,6 +103,10 @@ void Scheduler::accept(wire::TokenizedRequest request, Deltas& out) {
   sequence->prompt_length = static_cast<int32_t>(request.prompt.size());
   sequence->tokens = std::move(request.prompt);
   sequence->sampling = std::move(request.sampling);
+  sequence->spec = take_spec(sequence->sampling);
+  if (sequence->sampling.min_tokens > 0) {
+    sequence->spec.banned = stopping_tokens(sequence->sampling, options_.eos_token_ids, model_.vocab_size);
+  }
   sequence->extra_key = std::move(request.extra_key);
   sequence->priority = request.priority;
   sequence->arrival = next_arrival_++;

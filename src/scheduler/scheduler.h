@@ -133,7 +133,7 @@ class Scheduler {
   int32_t prefill_budget(int32_t decodes) const;
   int plan_in_ms() const;
   void add_rows(Sequence& sequence, int32_t count, Plan& plan) const;
-  void fill_sampling(const Sequence& sequence, SequenceStep& step) const;
+  void fill_sampling(Sequence& sequence, SequenceStep& step) const;
 
   // ---- room.cc ----
   enum class Room { kMade, kRetracted, kWaitForSettle };

@@ -20,6 +20,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/shared_span.h"
+#include "runner/runner.h"
+#include "scheduler/page_table.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -30,9 +33,11 @@ inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
 struct Sequence {
   ReqId id;
-  wire::SamplingParams sampling;
+  wire::SamplingParams sampling;  // its lists for the runner are in `spec` alone
+  SamplingSpec spec;              // what the runner is given where it samples; `banned` counts below min_tokens only
   std::string extra_key;
   std::vector<int32_t> tokens;
+  AppendArray<int32_t> penalized;  // where spec.penalizes(): the known ones of `tokens` behind the prompt
   int32_t prompt_length = 0;
   int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
   uint64_t arrival = 0;           // the order of acceptance; never changes
@@ -62,7 +67,7 @@ struct Sequence {
   uint64_t weight_version = 0;  // that the KV was computed with
   bool publishable = true;      // false: the KV is of mixed weight versions or of a failed step
   int32_t computed = 0;         // tokens whose KV is in `pages`
-  std::vector<PageId> pages;
+  PageTable pages;
   int32_t shared_pages = 0;
   RadixNode* lock = nullptr;
   int32_t match_limit = INT32_MAX;  // tokens that may come from the cache; the others are computed, whatever is cached

@@ -156,6 +156,7 @@ void Scheduler::take_scores(Sequence& sequence, const Rows& rows, SampledToken* 
 std::optional<wire::Finish> Scheduler::take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
                                                   wire::TokenDelta& delta) {
   sequence.tokens[static_cast<std::size_t>(sequence.known())] = answer.token;
+  if (sequence.spec.penalizes()) sequence.penalized.push_back(answer.token);
   --sequence.pending;
   sequence.spoken_version = version;
   ++counters_.generated_tokens;

@@ -176,7 +176,7 @@ class FakeRunner : public Runner {
     const auto end = step.position + rows;
     if (step.tokens.empty() || step.position < 0 || end > facts_.context_length) complain(step, "rows out of range");
     if (static_cast<int64_t>(step.pages.size()) * facts_.page_size < end) complain(step, "pages do not cover");
-    const auto check_tokens = [&](const std::vector<int32_t>& tokens) {
+    const auto check_tokens = [&](std::span<const int32_t> tokens) {
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         if (tokens[i] == kTokenInFlight && i + 1 == tokens.size()) continue;
         if (tokens[i] < 0 || tokens[i] >= facts_.vocab_size) complain(step, "token outside the vocabulary");
@@ -184,7 +184,11 @@ class FakeRunner : public Runner {
     };
     check_tokens(step.tokens);
     check_tokens(step.generated);
-    if (!step.generated.empty() && !step.sampling.penalizes()) complain(step, "generated tokens that nobody asked for");
+    if ((!step.generated.empty() || step.last_is_generated) && !step.sampling.penalizes()) {
+      complain(step, "generated tokens that nobody asked for");
+    }
+    if (std::ranges::count(step.generated, kTokenInFlight) > 0) complain(step, "a generated token in flight");
+    if (!step.generated.empty() && !step.last_is_generated) complain(step, "generated tokens before one that is none");
     const auto scores = static_cast<int32_t>(step.score_targets.size());
     if (scores > 0 && (step.score_begin < 0 || step.score_begin + scores > rows)) complain(step, "scores no rows");
   }
@@ -251,8 +255,8 @@ class FakeRunner : public Runner {
     if (!step.answers() || (forget_row && forget_row(step))) return;
     if (fail_row) answer.status = fail_row(step);
     if (step.sample) {
-      std::vector<int32_t> generated = step.generated;
-      for (int32_t& token : generated) token = value(token);
+      std::vector<int32_t> generated(step.generated.begin(), step.generated.end());
+      if (step.last_is_generated) generated.push_back(value(step.tokens.back()));
       answer.token = model.draw(attended, position, step.sampling, generated);
       all_sampled[step.request] = answer.token;
       if (step.sampling.top_logprobs >= 0) {

@@ -85,12 +85,11 @@ inline Expected predict(const wire::TokenizedRequest& request, const HashModel& 
     const auto stops = [&](int32_t token) {
       return internal::has(sampling.stop_token_ids, token) || (token == model.eos_token && !sampling.ignore_eos);
     };
-    spec.banned.clear();
-    if (made < sampling.min_tokens) {
-      for (int32_t token = 0; token < model.vocab_size; ++token) {
-        if (stops(token)) spec.banned.push_back(token);
-      }
+    std::vector<int32_t> banned;
+    for (int32_t token = 0; made < sampling.min_tokens && token < model.vocab_size; ++token) {
+      if (stops(token)) banned.push_back(token);
     }
+    spec.banned = std::move(banned);
     const int32_t token = model.draw(attended, length, spec, generated);
     if (sampling.top_logprobs >= 0) expected.logprobs.push_back(model.logprobs(attended, length, token, spec));
     generated.push_back(token);
