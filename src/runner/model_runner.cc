@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/cpu_info.h"
 #include "base/trace.h"
@@ -148,7 +149,10 @@ Status ModelRunner::set_model(std::shared_ptr<const Model> model) {
     return invalid_argument("the new model is {} with other shapes than the one that serves; wanted the same shapes",
                             architecture_name(model->config().architecture));
   }
-  model_.swap(model);
+  if (reaper_.full()) {
+    return error(StatusCode::kResourceExhausted, "{} old models wait to be freed; try again later", kMaxRetiredModels);
+  }
+  reaper_.release(std::exchange(model_, std::move(model)));
   return ok_status();
 }
 
@@ -158,14 +162,18 @@ void ModelRunner::compute_main() {
   BatchResult result;
   for (bool any = false; next_job(any ? &result : nullptr, job); any = true) {
     result = run(std::move(job.batch), *job.model);
-    job.model.reset();  // the last holder of old weights frees them here, outside the lock
   }
 }
 
 // Hands over the result of the job before, if there was one, and takes the oldest batch under the same lock: a batch
 // that is queued already is on its way before anybody is woken. False when the runner ends.
+//
+// The job's reference to its weights must never be the last one here: freeing gigabytes would delay the next step.
+// Under the lock, model_ is another reference; where set_model has replaced it meanwhile, the reaper takes the job's.
 bool ModelRunner::next_job(BatchResult* result, Job& job) {
   std::unique_lock lock(mutex_);
+  if (job.model != model_) reaper_.release(std::move(job.model));
+  job.model.reset();
   if (result != nullptr) finished_.push_back(std::move(*result));
   const bool at_once = !queued_.empty();
   if (result != nullptr && !at_once) {

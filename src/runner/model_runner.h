@@ -28,6 +28,7 @@
 #include "runner/kv_pages.h"
 #include "runner/kv_prefault.h"
 #include "runner/metered_ops.h"
+#include "runner/model_reaper.h"
 #include "runner/row_worker.h"
 #include "runner/runner.h"
 #include "runner/tokens_in_flight.h"
@@ -70,7 +71,8 @@ class ModelRunner final : public Runner {
   uint64_t progress() const override { return pool_.motion(); }
 
   // New weights from the next step on. Pages keep the keys and values that older weights wrote: the caller keys them by
-  // weight version. kInvalidArgument when the new model's shapes are not those of the first.
+  // weight version. The old weights are freed on another thread. kInvalidArgument when the new model's shapes are not
+  // those of the first; kResourceExhausted while kMaxRetiredModels old ones wait to be freed: try again.
   Status set_model(std::shared_ptr<const Model> model);
 
  private:
@@ -126,6 +128,7 @@ class ModelRunner final : public Runner {
   // Compute thread.
   ThreadPool pool_;
   std::unique_ptr<kernels::Ops> ops_;
+  ModelReaper reaper_;
   KvPages pages_;
   KvPrefault prefault_;
   BatchCheck check_;

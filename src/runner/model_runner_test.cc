@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <limits>
+#include <thread>
 
 #include "runner/runner_testing.h"
 
@@ -114,9 +117,18 @@ TEST_F(ModelRunnerTest, BrokenBatchesAreRefusedWithTheValueSeen) {
       {with([](auto& s) { s.position = std::numeric_limits<int32_t>::max(); }), "positions [2147483647"},
       {with([](auto& s) { s.pages = {}; }), "0 pages for 2 tokens; wanted 1"},
       {with([](auto& s) { s.position = 7; }), "2 pages for 9 tokens; wanted 3"},
-      {with([](auto& s) { s.pages = {kPages, 3}; }), "page 32"},
-      {with([](auto& s) { s.pages = {-1, 3}; }), "page -1"},
-      {with([](auto& s) { s.pages = {0, 3}; }), "page 0 is written twice"},
+      {with([](auto& s) {
+         s.pages = {kPages, 3};
+       }),
+       "page 32"},
+      {with([](auto& s) {
+         s.pages = {-1, 3};
+       }),
+       "page -1"},
+      {with([](auto& s) {
+         s.pages = {0, 3};
+       }),
+       "page 0 is written twice"},
   };
   for (const auto& [batch, words] : cases) {
     const BatchResult result = run(*runner, batch);
@@ -203,6 +215,50 @@ TEST_F(ModelRunnerTest, NewWeightsServeFromTheNextStep) {
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(runner->set_model(*other).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(run(*runner, {.step = 3, .sequences = {sequence(0, {3}, 2)}}).weight_version, 8u);
+}
+
+// The step that still runs with the old weights is their last holder. Whoever frees them here takes as long as the test
+// likes: the next step and set_model must not wait for it.
+TEST_F(ModelRunnerTest, OldWeightsAreFreedOnAnotherThread) {
+  std::promise<void> freed_by_now;
+  std::promise<std::thread::id> freeing, computing;
+  std::shared_ptr<const Model> old(model_.get(), [&, keep = model_](const Model*) {
+    freeing.set_value(std::this_thread::get_id());
+    freed_by_now.get_future().wait_for(std::chrono::seconds(20));
+  });
+  const auto next = load_model_dir(dir_, 8);
+  ASSERT_TRUE(next.ok());
+  ModelRunner* running = nullptr;
+  options_.logits_hook = [&](uint64_t step, std::span<const ReqId>, kernels::Rows) {
+    if (step != 1) return;
+    computing.set_value(std::this_thread::get_id());
+    EXPECT_TRUE(running->set_model(*next).ok());
+  };
+  auto runner = ModelRunner::make(std::move(old), options_).value();
+  running = runner.get();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run(*runner, {.step = 1, .sequences = {sequence(0, {1})}}).weight_version, 7u);
+  EXPECT_EQ(run(*runner, {.step = 2, .sequences = {sequence(0, {2}, 1)}}).weight_version, 8u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  EXPECT_NE(freeing.get_future().get(), computing.get_future().get());
+  freed_by_now.set_value();
+}
+
+// Weights that are replaced faster than they are freed would fill the memory.
+TEST_F(ModelRunnerTest, NoMoreThanSoManyOldModelsWaitToBeFreed) {
+  std::promise<void> go_on;
+  const std::shared_future<void> wait = go_on.get_future().share();
+  const auto slow = [&] {
+    return std::shared_ptr<const Model>(model_.get(), [keep = model_, wait](const Model*) { wait.wait(); });
+  };
+  auto runner = ModelRunner::make(slow(), options_).value();
+  for (int i = 0; i < kMaxRetiredModels; ++i) ASSERT_TRUE(runner->set_model(slow()).ok()) << i;
+  const Status refused = runner->set_model(model_);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("4 old models wait to be freed"), std::string::npos) << refused.message();
+  EXPECT_TRUE(run(*runner, {.step = 1, .sequences = {sequence(0, {1})}}).status.ok());
+  go_on.set_value();
+  while (!runner->set_model(model_).ok()) std::this_thread::yield();
 }
 
 TEST_F(ModelRunnerTest, EndsWithBatchesStillInFlight) {
