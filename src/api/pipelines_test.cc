@@ -134,7 +134,7 @@ class PipelineHttp : public ::testing::Test {
     return response.ok() ? *response : http::ClientResponse{};
   }
 
-  http::Server server_{http::ServerOptions{}};
+  http::Server server_{http::ServerOptions{.admin_without_key = true}};
   EchoPipeline engine_;
   PipelineContext context_{server_, engine_, "test"};
 };

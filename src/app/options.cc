@@ -234,6 +234,29 @@ void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("kv-events", m.kv_events), visit("kv-events-anywhere", m.kv_events_anywhere), visit("log-level", m.log_level);
 }
 
+// Who may call the admin routes (docs/api.md).
+void add_admin_options(CLI::App& command, ServeOptions& o) {
+  const char* group = "HTTP";
+  command
+      .add_option("--uds", o.uds, "Unix socket to listen on too, for this user alone; admin routes need no key there")
+      ->group(group);
+  CLI::Option* key =
+      command
+          .add_option("--admin-api-key", o.admin_api_key, "Key of the admin routes; others see it in the process list")
+          ->group(group);
+  CLI::Option* file = command
+                          .add_option("--admin-api-key-file", o.admin_api_key_file,
+                                      "File with the key of the admin routes, mode 0600: one line")
+                          ->excludes(key)
+                          ->group(group);
+  command
+      .add_flag("--admin-without-key", o.admin_without_key,
+                "Answer the admin routes to every client; default: without a key, on the Unix socket only")
+      ->excludes(key)
+      ->excludes(file)
+      ->group(group);
+}
+
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeOptions& o) {
@@ -249,6 +272,7 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   command.add_option("--api-key", o.api_key, "Key that clients must send as 'Authorization: Bearer KEY'")
       ->envname("MILLRACE_API_KEY")
       ->group(group);
+  add_admin_options(command, o);
   command
       .add_option("--cors-origin", o.cors_origins, "Origin of web pages that may call this server; may repeat; * = any")
       ->group(group);

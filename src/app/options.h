@@ -50,7 +50,11 @@ struct ServeOptions {
   std::string served_model_name;  // empty: the directory's name
   std::string host = "127.0.0.1";
   int port = 30000;
-  std::string api_key;  // also from MILLRACE_API_KEY
+  std::string api_key;             // also from MILLRACE_API_KEY
+  std::string admin_api_key;       // from the command line, or of the file
+  std::string admin_api_key_file;  // keeps the key out of the process list
+  bool admin_without_key = false;  // admin routes are open to every client
+  std::string uds;                 // a Unix socket to listen on too
   std::vector<std::string> cors_origins;
   std::vector<std::string> allowed_hosts;
   std::string pipeline;   // a YAML file; empty: text serving as it is built in
@@ -125,7 +129,7 @@ Status set_model_option(ModelOptions& options, const std::string& name, const st
 // Errors that only several values together show, and those of names. kInvalidArgument names the option.
 Status validate(const ServeOptions& options);
 
-// What the server was started with, as a JSON object for /server_info. The api key is not in it.
+// What the server was started with, as a JSON object for /server_info. No key is in it.
 std::string options_json(const ServeOptions& options);
 
 // The share of one of several schedulers: threads and memory are divided, and each has its own endpoint for KV events.

@@ -7,6 +7,7 @@
 #include "api/error.h"
 #include "api/pipelines.h"
 #include "api/routes.h"
+#include "app/admin_key.h"
 #include "app/backend.h"
 #include "app/commands.h"
 #include "app/end_watch.h"
@@ -30,6 +31,9 @@ http::ServerOptions server_options(const ServeOptions& o) {
   out.host = o.host;
   out.port = static_cast<uint16_t>(o.port);
   out.api_key = o.api_key;
+  out.admin_api_key = o.admin_api_key;
+  out.admin_without_key = o.admin_without_key;
+  out.unix_socket = o.uds;
   out.cors_origins = o.cors_origins;
   out.allowed_hosts = o.allowed_hosts;
   out.server_name = std::string("millrace/") + kVersion;
@@ -208,11 +212,13 @@ int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_
 
 }  // namespace
 
-int run_serve(const ServeOptions& options) {
+int run_serve(const ServeOptions& given) {
   raise_descriptor_limit();
+  ServeOptions options = given;
   const sigset_t signals = block_stop_signals();
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
+  if (Status status = load_admin_key(options); !status.ok()) return print_error(status), kExitBadInput;
   auto spec = pipeline_of(options);
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
   if (options.placement == "single") {

@@ -40,9 +40,24 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
         name);
   }
   if (is_text_pipeline(spec)) return ok_status();
-  static const std::vector<std::string> kUsed = {
-      "host",   "port",     "api-key",   "cors-origin",     "allowed-host", "max-body-mib", "pipeline",
-      "listen", "key-file", "placement", "drain-timeout-s", "profile-dir",  "log-level",    "help"};
+  static const std::vector<std::string> kUsed = {"host",
+                                                 "port",
+                                                 "uds",
+                                                 "api-key",
+                                                 "admin-api-key",
+                                                 "admin-api-key-file",
+                                                 "admin-without-key",
+                                                 "cors-origin",
+                                                 "allowed-host",
+                                                 "max-body-mib",
+                                                 "pipeline",
+                                                 "listen",
+                                                 "key-file",
+                                                 "placement",
+                                                 "drain-timeout-s",
+                                                 "profile-dir",
+                                                 "log-level",
+                                                 "help"};
   for (const std::string& name : options.given) {
     if (std::find(kUsed.begin(), kUsed.end(), name) != kUsed.end()) continue;
     return invalid_argument("--{} has no use with this pipeline; wanted {}", name, instead_of(name));

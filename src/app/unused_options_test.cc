@@ -34,8 +34,9 @@ TEST(UnusedOptions, OfModelsAndText) {
 }
 
 TEST(UnusedOptions, WhatAnyPipelineUses) {
-  for (const char* name : {"host", "port", "api-key", "cors-origin", "allowed-host", "max-body-mib", "pipeline",
-                           "placement", "drain-timeout-s", "profile-dir", "log-level"}) {
+  for (const char* name :
+       {"host", "port", "uds", "api-key", "admin-api-key", "admin-api-key-file", "admin-without-key", "cors-origin",
+        "allowed-host", "max-body-mib", "pipeline", "placement", "drain-timeout-s", "profile-dir", "log-level"}) {
     EXPECT_EQ(refusal({name}, echo()), "");
   }
 }

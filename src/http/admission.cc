@@ -63,12 +63,13 @@ uint64_t body_limit(const ServerOptions& options, const Route* route) {
 }
 
 std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const Router::Match& match,
-                              const RequestHead& head, bool loopback_client) {
+                              const RequestHead& head, bool over_unix_socket) {
   auto refuse = [&](const HttpError& error) { return render_error(options, error.status, error.message); };
-  if (HttpError error = gate.check_host(head)) return refuse(error);
+  // A web page, against which the Host is checked, cannot reach a Unix socket.
+  if (HttpError error = gate.check_host(head); error && !over_unix_socket) return refuse(error);
   // A preflight carries no credentials by design and runs no handler.
   if (Gate::is_preflight(head) && match.path_known && !gate.cors_origin(head).empty()) return preflight(match.allow);
-  if (HttpError error = gate.check_access(head, match.route, loopback_client)) return refuse(error);
+  if (HttpError error = gate.check_access(head, match.route, over_unix_socket)) return refuse(error);
   if (head.method == "OPTIONS" && match.route == nullptr && (match.path_known || head.path == "*")) {
     Response response{.status = 204, .content_type = ""};
     if (match.path_known) response.headers.add("Allow", match.allow);

@@ -25,7 +25,7 @@ uint64_t body_limit(const ServerOptions& options, const Route* route);
 
 // The response that ends the request without its handler, or nothing when the handler may run.
 std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const Router::Match& match,
-                              const RequestHead& head, bool loopback_client);
+                              const RequestHead& head, bool over_unix_socket);
 
 // The client's x-request-id when it is 1 to 128 of [A-Za-z0-9._:-], else nullptr.
 const std::string* usable_request_id(const RequestHead& head);

@@ -31,6 +31,7 @@ Gate::Digest Gate::digest(std::string_view key) {
 
 Gate::Gate(const ServerOptions& options, bool loopback_bound)
     : cors_origins_(options.cors_origins), allowed_hosts_(options.allowed_hosts), check_host_(loopback_bound) {
+  admin_without_key_ = options.admin_without_key;
   if (!options.api_key.empty()) user_key_ = digest(options.api_key);
   if (!options.admin_api_key.empty()) admin_key_ = digest(options.admin_api_key);
   any_origin_ = std::find(cors_origins_.begin(), cors_origins_.end(), "*") != cors_origins_.end();
@@ -46,12 +47,15 @@ HttpError Gate::check_host(const RequestHead& head) const {
   return {421, "this Host is not served on a loopback address; wanted localhost or a name from the allowed hosts"};
 }
 
-HttpError Gate::check_access(const RequestHead& head, const Route* route, bool loopback_client) const {
+HttpError Gate::check_access(const RequestHead& head, const Route* route, bool over_unix_socket) const {
   Access access = route == nullptr ? Access::kUser : route->access;
   if (access == Access::kPublic) return {};
   if (!user_key_ && !admin_key_) {
-    if (access == Access::kAdmin && !loopback_client) {
-      return {403, "admin routes need an admin key, or a client on the same machine when no key is set"};
+    if (access == Access::kAdmin && !over_unix_socket && !admin_without_key_) {
+      return {403,
+              "this route is for administrators, and the server has no admin key. Start it with --admin-api-key-file "
+              "and send the key, or start it with --uds and call the route on that socket, or allow it to every client "
+              "with --admin-without-key"};
     }
     return {};
   }

@@ -26,8 +26,9 @@ class Gate {
 
   // 421 for a Host that is not ours.
   HttpError check_host(const RequestHead& head) const;
-  // 401 without a valid key, 403 for the user key on an admin route. `route` is nullptr when there is none.
-  HttpError check_access(const RequestHead& head, const Route* route, bool loopback_client) const;
+  // 401 without a valid key; 403 for the user key on an admin route, and for an admin route without any key that does
+  // not come over the Unix socket. `route` is nullptr when there is none.
+  HttpError check_access(const RequestHead& head, const Route* route, bool over_unix_socket) const;
   // 403 for a state-changing request that a browser sends for a foreign page: forms and scripts need no CORS to do
   // harm.
   HttpError check_origin(const RequestHead& head) const;
@@ -46,6 +47,7 @@ class Gate {
   std::vector<std::string> allowed_hosts_;
   bool any_origin_ = false;
   bool check_host_ = false;
+  bool admin_without_key_ = false;
 };
 
 }  // namespace millrace::http

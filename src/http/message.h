@@ -43,7 +43,8 @@ class Headers {
 bool equals_ignore_case(std::string_view a, std::string_view b);
 
 // Who may call a route. kUser needs the API key when one is set. kAdmin needs the admin key when one is set, otherwise
-// the API key, and with no key at all is served to loopback clients only.
+// the API key. With no key at all it is served on the Unix socket only, or to every client where the options say so: an
+// address tells nothing about a client, since behind a proxy on the same host all come from loopback.
 enum class Access : uint8_t { kPublic, kUser, kAdmin };
 
 struct Request {
@@ -55,7 +56,7 @@ struct Request {
   std::string version;     // "1.1" or "1.0"
   Headers headers;
   std::string body;            // complete, de-chunked; at most the route's or the server's body limit
-  std::string client_address;  // "127.0.0.1:51234", "[::1]:51234"
+  std::string client_address;  // "127.0.0.1:51234", "[::1]:51234", "unix"
   // The {name} parts of the pattern, decoded. A %2F inside a part becomes '/'.
   std::vector<std::pair<std::string, std::string>> params;
 

@@ -1,6 +1,7 @@
 #include "http/server.h"
 
 #include "http/session.h"
+#include "http/unix_socket.h"
 
 // clang-format off
 #include <boost/asio/co_spawn.hpp>
@@ -8,6 +9,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -30,6 +32,7 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::ip::tcp;
+using UnixStream = asio::local::stream_protocol;
 using boost::system::error_code;
 
 constexpr int kListenBacklog = 4096;                         // the kernel clips it to net.core.somaxconn
@@ -67,16 +70,23 @@ class Server::Impl {
  private:
   Status resolve(tcp::endpoint& endpoint);
   Status bind(const tcp::endpoint& endpoint);
-  asio::awaitable<void> accept_loop();
-  asio::awaitable<void> sleep(std::chrono::milliseconds delay);
+  Status bind_unix();
+  // One for each acceptor, with a pause of its own.
+  template <typename Acceptor>
+  asio::awaitable<void> accept_loop(Acceptor& acceptor, asio::steady_timer& pause);
+  asio::awaitable<void> sleep(asio::steady_timer& pause, std::chrono::milliseconds delay);
   bool evict_one_idle();
   void adopt(tcp::socket socket);
-  void close_acceptor();  // io thread
+  void adopt(UnixStream::socket socket);
+  void serve(std::shared_ptr<Session> session);
+  void close_acceptors();  // io thread
 
   asio::io_context io_{1};
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
   tcp::acceptor acceptor_{io_};
-  asio::steady_timer accept_pause_{io_};
+  UnixStream::acceptor unix_acceptor_{io_};
+  UnixSocketFile unix_file_;
+  asio::steady_timer accept_pause_{io_}, unix_accept_pause_{io_};
   std::list<std::shared_ptr<asio::steady_timer>> timers_;  // of post_after; io thread
   std::thread thread_;
   bool accepting_ = false;  // io thread
@@ -87,7 +97,7 @@ Server::Impl::Impl(ServerOptions options) : context(std::move(options)) {
   context.hub = std::make_shared<Hub>([this] { asio::post(io_, [hub = context.hub] { hub->run(); }); });
   std::random_device entropy;
   context.id_seed = (static_cast<uint64_t>(entropy()) << 32) | entropy();
-  context.on_session_closed = [this] { accept_pause_.cancel(); };
+  context.on_session_closed = [this] { accept_pause_.cancel(), unix_accept_pause_.cancel(); };
 }
 
 Status Server::Impl::resolve(tcp::endpoint& endpoint) {
@@ -137,17 +147,36 @@ Status Server::Impl::bind(const tcp::endpoint& endpoint) {
                           ec.message());
 }
 
+// Beside the address of bind().
+Status Server::Impl::bind_unix() {
+  const std::string& path = context.options.unix_socket;
+  if (path.empty()) return ok_status();
+  error_code ec;
+  unix_acceptor_.open(UnixStream(), ec);
+  if (ec) return internal_error("cannot open a Unix socket: {}", ec.message());
+  close_on_exec(unix_acceptor_.native_handle());
+  RETURN_IF_ERROR(unix_file_.bind(unix_acceptor_.native_handle(), path));
+  unix_acceptor_.listen(kListenBacklog, ec);
+  if (!ec) unix_acceptor_.non_blocking(true, ec);
+  if (ec) return internal_error("cannot listen on {}: {}", path, ec.message());
+  return ok_status();
+}
+
 Status Server::Impl::start() {
   CHECK(!thread_.joinable());
   tcp::endpoint endpoint;
   RETURN_IF_ERROR(resolve(endpoint));
   RETURN_IF_ERROR(bind(endpoint));
+  RETURN_IF_ERROR(bind_unix());
   port = acceptor_.local_endpoint().port();
   url = "http://" + format_endpoint({endpoint.address(), port});
   context.gate.emplace(context.options, endpoint.address().is_loopback());
   work_.emplace(io_.get_executor());
   accepting_ = true;
-  asio::co_spawn(io_, accept_loop(), asio::detached);
+  asio::co_spawn(io_, accept_loop(acceptor_, accept_pause_), asio::detached);
+  if (unix_acceptor_.is_open()) {
+    asio::co_spawn(io_, accept_loop(unix_acceptor_, unix_accept_pause_), asio::detached);
+  }
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "http");
     io_.run();
@@ -155,10 +184,10 @@ Status Server::Impl::start() {
   return ok_status();
 }
 
-asio::awaitable<void> Server::Impl::sleep(std::chrono::milliseconds delay) {
+asio::awaitable<void> Server::Impl::sleep(asio::steady_timer& pause, std::chrono::milliseconds delay) {
   error_code ec;
-  accept_pause_.expires_after(delay);
-  co_await accept_pause_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  pause.expires_after(delay);
+  co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
 }
 
 bool Server::Impl::evict_one_idle() {
@@ -172,18 +201,19 @@ bool Server::Impl::evict_one_idle() {
   return oldest != nullptr;
 }
 
-asio::awaitable<void> Server::Impl::accept_loop() {
+template <typename Acceptor>
+asio::awaitable<void> Server::Impl::accept_loop(Acceptor& acceptor, asio::steady_timer& pause) {
   while (accepting_) {
     if (context.sessions.size() >= context.options.limits.connections) {
       error_code full;
-      co_await acceptor_.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, full));
+      co_await acceptor.async_wait(Acceptor::wait_read, asio::redirect_error(asio::use_awaitable, full));
       if (!accepting_ || context.sessions.size() < context.options.limits.connections) continue;
       evict_one_idle();
-      co_await sleep(kFullRetryDelay);  // cut short when a session closes
+      co_await sleep(pause, kFullRetryDelay);  // cut short when a session closes
       continue;
     }
     error_code ec;
-    tcp::socket socket = co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, ec));
+    auto socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, ec));
     if (!accepting_) break;
     if (!ec) {
       adopt(std::move(socket));
@@ -195,7 +225,7 @@ asio::awaitable<void> Server::Impl::accept_loop() {
     if ((errors & (errors - 1)) == 0)
       LOG_WARNING("cannot accept a connection ({}); {} such errors", ec.message(), errors);
     evict_one_idle();
-    co_await sleep(kAcceptRetryDelay);
+    co_await sleep(pause, kAcceptRetryDelay);
   }
 }
 
@@ -205,24 +235,38 @@ void Server::Impl::adopt(tcp::socket socket) {
   socket.non_blocking(true, ec);
   if (!ec) socket.set_option(tcp::no_delay(true), ec);
   if (ec) return;  // gone already
-  auto session = std::make_shared<Session>(context, std::move(socket));
+  const tcp::endpoint peer = socket.remote_endpoint(ec);
+  serve(std::make_shared<Session>(context, std::move(socket), ec ? "" : format_endpoint(peer), false));
+}
+
+void Server::Impl::adopt(UnixStream::socket socket) {
+  close_on_exec(socket.native_handle());
+  error_code ec;
+  socket.non_blocking(true, ec);
+  if (!ec) serve(std::make_shared<Session>(context, std::move(socket), "unix", true));
+}
+
+void Server::Impl::serve(std::shared_ptr<Session> session) {
   context.sessions.insert(session);
   context.counters.accepted.fetch_add(1, std::memory_order_relaxed);
   context.counters.open.fetch_add(1, std::memory_order_relaxed);
   session->start();
 }
 
-void Server::Impl::close_acceptor() {
+void Server::Impl::close_acceptors() {
   accepting_ = false;
   error_code ec;
   acceptor_.close(ec);
+  unix_acceptor_.close(ec);
+  unix_file_.remove();
   accept_pause_.cancel();
+  unix_accept_pause_.cancel();
   for (const auto& session : context.sessions) session->notify();
 }
 
 void Server::Impl::stop_accepting() {
   if (!thread_.joinable() || context.draining.exchange(true)) return;
-  asio::post(io_, [this] { close_acceptor(); });
+  asio::post(io_, [this] { close_acceptors(); });
 }
 
 bool Server::Impl::drain(std::chrono::milliseconds timeout) {
@@ -246,7 +290,7 @@ void Server::Impl::stop() {
   context.draining = true;
   asio::post(io_, [this] {
     stopping_ = true;
-    close_acceptor();
+    close_acceptors();
     for (const auto& session : context.sessions) session->shut();
     for (const auto& timer : timers_) timer->cancel();
     work_.reset();

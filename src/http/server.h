@@ -97,6 +97,8 @@ struct ServerOptions {
   uint16_t port = 0;    // 0: the kernel chooses; see Server::port()
   std::string api_key;  // "": no key needed
   std::string admin_api_key;              // "": admin routes take api_key
+  bool admin_without_key = false;         // admin routes are open to every client where no key is set
+  std::string unix_socket;                // a path to listen on too, mode 0600, the same routes; "": none
   std::vector<std::string> cors_origins;  // exact origins ("https://ui.example") or "*"; default none
   // Further names accepted in Host when bound to a loopback address, where only loopback names are accepted otherwise
   // (421): a web page must not reach the server through DNS rebinding.
@@ -132,8 +134,8 @@ class Server {
   // Before start() only. CHECK-fails on a malformed pattern or a duplicate of (method, pattern).
   void add_route(Route route);
 
-  // Binds, listens and starts the io thread. kUnavailable when the address is in use, kInvalidArgument when it cannot
-  // be resolved or bound; the message names address and port.
+  // Binds, listens and starts the io thread. kUnavailable when the address or the Unix socket is in use,
+  // kInvalidArgument when it cannot be resolved or bound; the message names address and port, or the path.
   Status start();
   // The bound port; valid after start().
   uint16_t port() const;

@@ -27,14 +27,12 @@ constexpr size_t kMaxBodyReserve = 1 << 20;
 
 }  // namespace
 
-Session::Session(Context& context, asio::ip::tcp::socket socket)
-    : context_(context), socket_(std::move(socket)), event_(socket_.get_executor()) {
-  boost::system::error_code ec;
-  auto peer = socket_.remote_endpoint(ec);
-  if (!ec) {
-    client_address_ = format_endpoint(peer);
-    loopback_client_ = peer.address().is_loopback();
-  }
+Session::Session(Context& context, Socket socket, std::string client_address, bool over_unix_socket)
+    : context_(context),
+      socket_(std::move(socket)),
+      event_(socket_.get_executor()),
+      client_address_(std::move(client_address)),
+      over_unix_socket_(over_unix_socket) {
   idle_since_ = last_progress_ = Clock::now();
 }
 
@@ -191,7 +189,7 @@ const Route* Session::decide() {
   cors_origin_ = context_.gate->cors_origin(head_);
   Router::Match match = context_.router.match(head_.method, head_.segments);
   request_ = make_request(match);
-  std::optional<Response> refusal = admit(options, *context_.gate, match, head_, loopback_client_);
+  std::optional<Response> refusal = admit(options, *context_.gate, match, head_, over_unix_socket_);
   if (!refusal) return match.route;
   refusal_ = std::move(*refusal);
   return nullptr;
@@ -305,7 +303,7 @@ Session::Next Session::finish_exchange(bool stalled) {
 // read away for a while first (RFC 9112 9.6).
 Session::Awaitable<void> Session::linger() {
   boost::system::error_code ec;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  socket_.shutdown(Socket::shutdown_send, ec);
   TimePoint deadline = Clock::now() + context_.options.limits.linger_timeout;
   while (!client_left() && Clock::now() < deadline) {
     consume(input().size());

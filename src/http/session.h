@@ -11,6 +11,7 @@
 #include <utility>  // before asio/awaitable.hpp, which uses std::exchange without it
 // clang-format off
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 // clang-format on
@@ -84,7 +85,11 @@ class Session : public std::enable_shared_from_this<Session> {
   using Clock = std::chrono::steady_clock;
   using TimePoint = Clock::time_point;
 
-  Session(Context& context, boost::asio::ip::tcp::socket socket);
+  // Of TCP or of a Unix socket.
+  using Socket = boost::asio::generic::stream_protocol::socket;
+
+  // `client_address` as Request has it.
+  Session(Context& context, Socket socket, std::string client_address, bool over_unix_socket);
 
   void start();
   // Cuts the connection (RST); its exchange sees the client gone.
@@ -142,10 +147,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void close(Next how);
 
   Context& context_;
-  boost::asio::ip::tcp::socket socket_;
+  Socket socket_;
   boost::asio::steady_timer event_;
-  std::string client_address_;
-  bool loopback_client_ = false;
+  const std::string client_address_;
+  const bool over_unix_socket_;
 
   std::string in_;
   std::size_t in_at_ = 0;

@@ -48,7 +48,7 @@ void Session::arm_read() {
   if (reading_ || client_left() || read_paused()) return;
   reading_ = true;
   // Readiness, not a read: no buffer is held while nothing comes.
-  socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this()](error_code ec) {
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](error_code ec) {
     self->reading_ = false;
     if (self->closed_) return;
     if (ec) {
@@ -88,7 +88,7 @@ void Session::poll_for_fin() {
 
 void Session::arm_write() {
   write_armed_ = true;
-  socket_.async_wait(asio::ip::tcp::socket::wait_write, [self = shared_from_this()](error_code ec) {
+  socket_.async_wait(Socket::wait_write, [self = shared_from_this()](error_code ec) {
     self->write_armed_ = false;
     if (self->closed_) return;
     if (ec) self->broken_ = true;

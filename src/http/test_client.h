@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -53,6 +54,14 @@ class Client {
     int rc = v6 ? ::connect(fd_, reinterpret_cast<sockaddr*>(&a6), sizeof a6)
                 : ::connect(fd_, reinterpret_cast<sockaddr*>(&a4), sizeof a4);
     connected_ = rc == 0;
+  }
+  // Over a Unix socket.
+  explicit Client(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    fd_ = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   }
   ~Client() { close(); }
   Client(const Client&) = delete;

@@ -217,8 +217,8 @@ TEST_F(ModelRunnerTest, NewWeightsServeFromTheNextStep) {
   EXPECT_EQ(run(*runner, {.step = 3, .sequences = {sequence(0, {3}, 2)}}).weight_version, 8u);
 }
 
-// The step that still runs with the old weights is their last holder. Whoever frees them here takes as long as the test
-// likes: the next step and set_model must not wait for it.
+// The step that still runs with the old weights is their last holder. Here the release takes as long as the test likes:
+// the next step and set_model must not wait for it.
 TEST_F(ModelRunnerTest, OldWeightsAreFreedOnAnotherThread) {
   std::promise<void> freed_by_now;
   std::promise<std::thread::id> freeing, computing;

@@ -157,6 +157,7 @@ class ApiHarness : public ::testing::Test {
     engine_.facts.vocab_size = 100;
     engine_.facts.context_length = 64;
     http::ServerOptions options;
+    options.admin_without_key = true;
     options.render_error = render_error_for_server;
     server_ = std::make_unique<http::Server>(std::move(options));
     context_ = std::make_unique<ApiContext>(ApiContext{*server_, engine_, "test"});

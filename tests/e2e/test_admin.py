@@ -1,0 +1,114 @@
+"""Who may call the admin routes: with an admin key, with an API key, with none."""
+import http.client
+import json
+import os
+import pathlib
+import socket
+import stat
+import subprocess
+
+import pytest
+
+from harness import DEMO, Server, program
+
+ADMIN = [("POST", "/flush_cache"), ("POST", "/start_profile"), ("POST", "/stop_profile")]
+KEY = "sk-admin-5eb6"
+
+
+def call(server, key=None):
+    """The status of each admin route."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return [server.request(method, path, {}, headers=headers)[0] for method, path in ADMIN]
+
+
+class Local(http.client.HTTPConnection):
+    """A connection over a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+
+def local(path, method, route, body=None):
+    connection = Local(path)
+    connection.request(method, route, json.dumps(body) if body is not None else None, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = response.status, response.read()
+    connection.close()
+    return answer
+
+
+def key_file(folder, text=KEY + "\n", mode=0o600):
+    path = folder / "admin.key"
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_without_a_key_only_the_unix_socket(tmp_path):
+    path = str(tmp_path / "admin.sock")
+    with Server("--uds", path, admin=False) as server:
+        assert call(server) == [403, 403, 403]
+        message = server.post("/flush_cache", {})[2]["error"]["message"]
+        assert all(option in message for option in ("--admin-api-key-file", "--uds", "--admin-without-key")), message
+        assert server.post("/abort_request", {"rid": "none"})[0] == 200  # for clients
+        assert server.get("/v1/models")[0] == 200
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert [local(path, method, route, {})[0] for method, route in ADMIN] == [200, 200, 200]
+        status, body = local(path, "POST", "/v1/completions", {"prompt": "Once", "max_tokens": 2})
+        assert status == 200 and json.loads(body)["usage"]["completion_tokens"] == 2
+    assert not os.path.exists(path)
+
+
+def test_an_admin_key_from_a_file_and_where_it_is_not(tmp_path):
+    with Server("--admin-api-key-file", key_file(tmp_path), "--api-key", "sk-user", "--log-level", "debug") as server:
+        assert call(server) == [401, 401, 401]
+        assert call(server, "sk-user") == [403, 403, 403]
+        assert call(server, KEY) == [200, 200, 200]
+        info = server.get("/server_info", headers={"Authorization": "Bearer sk-user"})
+        assert info[0] == 200 and KEY not in json.dumps(info[2])
+        assert KEY not in server.output()
+        for process in (server.process.pid, *server.children().values()):
+            for name in ("cmdline", "environ"):
+                assert KEY.encode() not in pathlib.Path(f"/proc/{process}/{name}").read_bytes()
+    assert KEY not in server.output()
+
+
+def test_an_admin_key_alone_leaves_users_free():
+    with Server("--admin-api-key", KEY) as server:
+        assert call(server) == [401, 401, 401]
+        assert call(server, KEY) == [200, 200, 200]
+        assert server.get("/v1/models")[0] == 200
+        for process in server.children().values():  # on its own command line it stands
+            for name in ("cmdline", "environ"):
+                assert KEY.encode() not in pathlib.Path(f"/proc/{process}/{name}").read_bytes()
+
+
+def test_an_api_key_alone_opens_them_too():
+    with Server("--api-key", "sk-user") as server:
+        assert call(server) == [401, 401, 401]
+        assert call(server, "sk-user") == [200, 200, 200]
+
+
+@pytest.mark.parametrize("words, arguments", [
+    ("has mode 0644; wanted 0600", lambda f: ["--admin-api-key-file", key_file(f, mode=0o644)]),
+    ("0 bytes; wanted 1 to 1024", lambda f: ["--admin-api-key-file", key_file(f, "\n")]),
+    ("1026 bytes; wanted 1 to 1024", lambda f: ["--admin-api-key-file", key_file(f, "x" * 5000)]),
+    ("without spaces", lambda f: ["--admin-api-key-file", key_file(f, "two words")]),
+    ("No such file", lambda f: ["--admin-api-key-file", str(f / "none")]),
+    ("not a regular file", lambda f: ["--admin-api-key-file", str(f)]),
+    ("is that of --api-key", lambda f: ["--admin-api-key", "same", "--api-key", "same"]),
+    ("--admin-without-key with --api-key", lambda f: ["--admin-without-key", "--api-key", "k"]),
+    ("excludes", lambda f: ["--admin-without-key", "--admin-api-key", "k"]),
+    ("excludes", lambda f: ["--admin-api-key-file", "f", "--admin-api-key", "k"]),
+])
+def test_wrong_options_are_named(tmp_path, words, arguments):
+    given = arguments(tmp_path)
+    done = subprocess.run([program(), "serve", "--model", str(DEMO), "--port", "0", *given], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert "two words" not in done.stderr
