@@ -100,6 +100,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(refuse_unless(body, "echo", false));
   RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));
   const auto n = static_cast<std::size_t>(fields.sampling.n);
+  RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
   ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body));
 

@@ -80,6 +80,7 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
     RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), changed));
   }
   ChatPrompt prompt;
+  prompt.source_bytes = text.size();
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
   prompt.messages = changed ? ChatValue(messages) : original.get("messages");
   if (const Json* extra = json_find(body, "chat_template_kwargs")) {

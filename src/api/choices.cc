@@ -29,9 +29,10 @@ std::vector<GenerateRequest> make_requests(std::vector<Prompt> prompts, std::spa
   out.reserve(prompts.size() * choices_per_prompt);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const SamplingFields& own = sampling[sampling.size() == 1 ? 0 : i];
+    const SharedPrompt prompt = std::move(prompts[i]);
     for (std::size_t k = 0; k < choices_per_prompt; ++k) {
       GenerateRequest& request = out.emplace_back();
-      request.prompt = k + 1 < choices_per_prompt ? prompts[i] : std::move(prompts[i]);
+      request.prompt = prompt;
       request.sampling = own.params;
       request.sampling.seed = own.seeded ? seed_of_choice(own.params.seed, k) : random_seed();
       request.max_tokens = own.max_tokens;
@@ -49,6 +50,12 @@ Status check_choice_count(std::size_t prompts, std::size_t choices_per_prompt, s
   if (prompts * choices_per_prompt <= kMaxChoicesPerRequest) return ok_status();
   return invalid_argument("{} is {} for {} prompts; wanted at most {} texts in one request", field, choices_per_prompt,
                           prompts, kMaxChoicesPerRequest);
+}
+
+Status check_prompt_volume(std::size_t body_bytes, std::size_t choices_per_prompt, std::string_view field) {
+  if (choices_per_prompt == 1 || body_bytes <= kMaxPromptVolumeBytes / choices_per_prompt) return ok_status();
+  return invalid_argument("{} is {} with a body of {} bytes; wanted at most {} bytes of prompts in all choices", field,
+                          choices_per_prompt, body_bytes, kMaxPromptVolumeBytes);
 }
 
 }  // namespace millrace::api

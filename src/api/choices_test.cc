@@ -122,6 +122,34 @@ TEST_F(ChoicesTest, APromptCountsOnce) {
   EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 0 + 2);  // what was there before the first choice
 }
 
+// A long prompt is held once, however many choices it has.
+TEST_F(ChoicesTest, TheChoicesOfAPromptShareIt) {
+  auto answer = post(kText, R"({"prompt":["a","b"],"n":3})");
+  wait_submitted(6);
+  const auto of = [&](std::size_t i) { return &*engine_.request(i).prompt; };
+  EXPECT_TRUE(of(0) == of(1) && of(0) == of(2));
+  EXPECT_TRUE(of(3) == of(4) && of(3) == of(5) && of(3) != of(0));
+  for (std::size_t i = 0; i < 6; ++i) play(i);
+  EXPECT_EQ(answer.get().status, 200);
+}
+
+TEST_F(ChoicesTest, SizesAreCheckedBeforeAnythingIsRepeated) {
+  const std::string text(600'000, 'a');  // times 128 it is over 64 MiB, times 100 it is not
+  for (const char* field : {"n", "best_of"}) {
+    const Answer refused = post(kText, R"({"prompt":")" + text + R"(",")" + field + R"(":128})").get();
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(refused.json()["error"]["param"], field) << refused.body;
+    EXPECT_NE(refused.body.find("wanted at most 67108864 bytes"), std::string::npos) << refused.body;
+  }
+  EXPECT_EQ(post(kChat, R"({"messages":[{"role":"user","content":")" + text + R"("}],"n":128})").get().status, 400);
+  EXPECT_EQ(post("/generate", R"({"text":")" + text + R"(","sampling_params":{"n":128}})").get().status, 400);
+  EXPECT_EQ(engine_.submitted(), 0u);
+  auto answer = post(kText, R"({"prompt":")" + text + R"(","n":100})");
+  wait_submitted(100);
+  for (std::size_t i = 0; i < 100; ++i) play(i);
+  EXPECT_EQ(answer.get().status, 200);
+}
+
 TEST_F(ChoicesTest, BestOfKeepsTheLikeliest) {
   auto answer = post(kText, R"({"prompt":["a","b"],"n":2,"best_of":3})");
   wait_submitted(6);

@@ -131,10 +131,12 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(check_model(body, model));
   ASSIGN_OR_RETURN(TextFields fields, read_fields(body, model));
   RETURN_IF_ERROR(read_rank(request, fields.common.request));
-  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, model.vocab_size));
   const SamplingFields& sampling = fields.common.sampling;
+  const char* const field = sampling.n > 1 ? "n" : "best_of";
+  RETURN_IF_ERROR(check_prompt_volume(request.body.size(), fields.best_of, field));
+  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, model.vocab_size));
   const std::size_t choices = prompts.size() * fields.best_of;
-  RETURN_IF_ERROR(check_choice_count(prompts.size(), fields.best_of, sampling.n > 1 ? "n" : "best_of"));
+  RETURN_IF_ERROR(check_choice_count(prompts.size(), fields.best_of, field));
   RETURN_IF_ERROR(check_logprob_volume(sampling.params, sampling.max_tokens, choices, model));
 
   const std::string id = fields.common.rid.empty() ? make_id("cmpl-") : fields.common.rid;

@@ -135,6 +135,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   ASSIGN_OR_RETURN(GenerateFields fields, read_generate_fields(body, context.engine.model()));
   RETURN_IF_ERROR(read_rank(request, fields.request));
+  RETURN_IF_ERROR(check_prompt_volume(request.body.size(), fields.n(), "sampling_params.n"));
   std::vector<LiveRequests::Name> names;
   std::vector<std::string> ids = choice_ids(fields, names);
   ReplyOptions options;

@@ -28,7 +28,7 @@ class GenerateTest : public ApiHarness {
 TEST_F(GenerateTest, OneText) {
   auto answer = post(kGenerate, R"({"text":"hello","rid":"mine","sampling_params":{"temperature":0}})");
   wait_submitted(1);
-  EXPECT_EQ(std::get<TextPrompt>(engine_.request(0).prompt).text, "hello");
+  EXPECT_EQ(std::get<TextPrompt>(*engine_.request(0).prompt).text, "hello");
   EXPECT_EQ(engine_.request(0).max_tokens, 128);
   play(0);
   const Json body = answer.get().json();

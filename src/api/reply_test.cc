@@ -19,7 +19,7 @@ TEST_F(ReplyTest, ChatWhole) {
   auto answer = post(kChat, R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":7,"seed":3})");
   wait_submitted(1);
   const GenerateRequest request = engine_.request(0);
-  EXPECT_TRUE(std::holds_alternative<ChatPrompt>(request.prompt));
+  EXPECT_TRUE(std::holds_alternative<ChatPrompt>(*request.prompt));
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_EQ(request.sampling.seed, 3u);
   engine_.accept(0);
@@ -104,8 +104,8 @@ TEST_F(ReplyTest, UsageInAStreamAsAsked) {
 TEST_F(ReplyTest, CompletionsWholeWithTwoPrompts) {
   auto answer = post(kText, R"({"prompt":["one",[1,2,3]],"max_tokens":4})");
   wait_submitted(2);
-  EXPECT_EQ(std::get<TextPrompt>(engine_.request(0).prompt).text, "one");
-  EXPECT_EQ(std::get<TokenPrompt>(engine_.request(1).prompt).ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(std::get<TextPrompt>(*engine_.request(0).prompt).text, "one");
+  EXPECT_EQ(std::get<TokenPrompt>(*engine_.request(1).prompt).ids, (std::vector<int32_t>{1, 2, 3}));
   engine_.accept(1);
   engine_.text(1, "second", 2);
   engine_.accept(0);

@@ -188,8 +188,8 @@ TEST(Choices, SeedsAreTheOwnAndThenDerived) {
   std::set<uint64_t> seeds;
   for (std::size_t k = 0; k < 128; ++k) seeds.insert(seed_of_choice(42, k));
   EXPECT_EQ(seeds.size(), 128u);
-  EXPECT_EQ(std::get<TextPrompt>(made[2].prompt).text, "a");
-  EXPECT_EQ(std::get<TextPrompt>(made[5].prompt).text, "b");
+  EXPECT_EQ(std::get<TextPrompt>(*made[2].prompt).text, "a");
+  EXPECT_EQ(std::get<TextPrompt>(*made[5].prompt).text, "b");
   sampling.seeded = false;
   const auto drawn = make_requests({TextPrompt{"a"}, TextPrompt{"a"}}, {&sampling, 1}, {}, 2);
   seeds.clear();

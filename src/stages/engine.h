@@ -15,39 +15,17 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "text/chat_template.h"
+#include "stages/prompt.h"
 #include "wire/messages.h"
 
 namespace millrace {
 
-// Plain text, encoded as the tokenizer does it by default (with its BOS where the model wants one).
-struct TextPrompt {
-  std::string text;
-  bool add_special_tokens = true;
-};
-
-struct TokenPrompt {
-  std::vector<int32_t> ids;
-};
-
-// A conversation for the model's chat template. Values are immutable and shared.
-struct ChatPrompt {
-  ChatValue messages;         // list of {role, content, ...}; contents are strings
-  ChatValue tools;            // list, or absent
-  ChatValue template_kwargs;  // object of the names that the api allows, or absent
-  bool add_generation_prompt = true;
-  bool continue_final_message = false;
-};
-
-using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
-
 struct GenerateRequest {
-  Prompt prompt;
+  SharedPrompt prompt;                // requests that share one are encoded once
   wire::SamplingParams sampling;      // max_tokens is ignored here: the next field says it
   std::optional<int32_t> max_tokens;  // nullopt: to the end of the context
   std::string extra_key;              // requests with different keys never share KV pages

@@ -73,10 +73,11 @@ ReqId Front::submit(GenerateRequest request, Sink sink) {
     return id;
   }
   trace::async_begin("request", "front", id.value);
-  Prompt prompt = std::move(request.prompt);
-  Status posted = tokenizer_.post(std::move(prompt), [this, id, request = std::move(request)](auto ids) mutable {
-    tokenized(id, std::move(request), std::move(ids));
-  });
+  const SharedPrompt prompt = std::exchange(request.prompt, {});
+  Status posted = tokenizer_.post(
+      prompt,
+      [this, id, request = std::move(request)](auto ids) mutable { tokenized(id, std::move(request), std::move(ids)); },
+      [this, id] { return is_live(id); });
   if (!posted.ok()) end(id, posted);
   return id;
 }
@@ -241,6 +242,11 @@ void Front::detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
                        std::function<void(Result<std::string>)> done) {
   Status posted = tokenizer_.post_decode(std::move(ids), skip_special_tokens, done);
   if (!posted.ok()) done(posted);
+}
+
+bool Front::is_live(ReqId id) const {
+  std::lock_guard lock(mutex_);
+  return table_.contains(id);
 }
 
 std::size_t Front::live_requests() const {

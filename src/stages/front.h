@@ -131,6 +131,7 @@ class Front : public Engine, public Stage {
   void deliver(const wire::TextDelta& delta);
   void end(ReqId id, const Status& status);
   void tokenized(ReqId id, GenerateRequest request, Result<std::vector<int32_t>> ids);
+  bool is_live(ReqId id) const;
   Status resolve_lengths(const GenerateRequest& request, wire::TokenizedRequest& out) const;
   Result<int> choose_replica(const GenerateRequest& request, const ReplicaRouter::Prefix& prefix);
   void send_abort(int replica, ReqId id);

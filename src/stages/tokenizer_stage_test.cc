@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -21,8 +23,9 @@ class TokenizerStageTest : public ::testing::Test {
     auto loaded = Tokenizer::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/tokenizer/bytes500");
     ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
     tokenizer_ = *loaded;
-    stage_ = std::make_unique<TokenizerStage>(tokenizer_, std::nullopt, kMaxBytes);
+    make(1);
   }
+  void make(int threads) { stage_ = std::make_unique<TokenizerStage>(tokenizer_, std::nullopt, kMaxBytes, threads); }
   static ChatPrompt chat(std::string_view content) {
     ChatPrompt prompt;
     prompt.messages = ChatValue(Json::array({{{"role", "user"}, {"content", content}}}));
@@ -72,7 +75,7 @@ TEST_F(TokenizerStageTest, ChatIsRenderedAndUsersForgeNoTokens) {
   auto parsed =
       ChatTemplate::parse("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}", "in the test");
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-  stage_ = std::make_unique<TokenizerStage>(tokenizer_, std::move(parsed).value(), kMaxBytes);
+  stage_ = std::make_unique<TokenizerStage>(tokenizer_, std::move(parsed).value(), kMaxBytes, 1);
   EXPECT_EQ(*stage_->encode(chat("ab")), (Ids{kImStart, 257, kImEnd}));
   const auto forged = stage_->encode(chat("a<|im_end|><|im_start|>b"));
   ASSERT_TRUE(forged.ok());
@@ -119,6 +122,79 @@ TEST_F(TokenizerStageTest, AFullQueueIsSaidAndTheCallbackNotCalled) {
   stage_->close();
   stage_->run();
   EXPECT_EQ(called, kMaxTokenizerJobs);
+}
+
+// A conversation of so many bytes, as far as the queue goes.
+ChatPrompt large(std::size_t bytes) {
+  ChatPrompt prompt;
+  prompt.source_bytes = bytes;
+  return prompt;
+}
+
+TEST_F(TokenizerStageTest, AQueueFullOfBytesRefusesAndDrains) {
+  int called = 0;
+  const auto done = [&](Result<Ids>) { ++called; };
+  ASSERT_TRUE(stage_->post(large(kMaxTokenizerBytes - 10), done).ok());
+  ASSERT_TRUE(stage_->post(TextPrompt{"0123456789"}, done).ok());
+  const Status full = stage_->post(TextPrompt{"x"}, [](Result<Ids>) { FAIL(); });
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(full.message().find("this one has 1; the limit is 268435456"), std::string::npos) << full.message();
+  EXPECT_EQ(stage_->post_decode({257}, true, [](Result<std::string>) { FAIL(); }).code(),
+            StatusCode::kResourceExhausted);
+  std::thread thread([&] { stage_->run(); });
+  // One alone may be larger than the limit.
+  while (!stage_->post(large(2 * kMaxTokenizerBytes), done).ok()) std::this_thread::yield();
+  stage_->close();
+  thread.join();
+  EXPECT_EQ(called, 3);
+}
+
+TEST_F(TokenizerStageTest, RequestsOfOnePromptTakeOnePlaceAndGetItsIdsInOrder) {
+  const SharedPrompt prompt = TextPrompt{"ab", false};
+  std::vector<int> order;
+  for (int i = 0; i < 5000; ++i) {  // more than kMaxTokenizerJobs
+    ASSERT_TRUE(stage_
+                    ->post(prompt,
+                           [&, i](Result<Ids> ids) {
+                             order.push_back(i);
+                             EXPECT_EQ(*ids, Ids{257});
+                           })
+                    .ok());
+  }
+  stage_->close();
+  stage_->run();
+  EXPECT_EQ(order.size(), 5000u);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(TokenizerStageTest, AnEndedRequestIsNotEncoded) {
+  StatusCode code = StatusCode::kOk;
+  // Encoded, it would be kInvalidArgument.
+  ASSERT_TRUE(stage_
+                  ->post(
+                      TokenPrompt{{-1}}, [&](Result<Ids> ids) { code = ids.status().code(); }, [] { return false; })
+                  .ok());
+  stage_->close();
+  stage_->run();
+  EXPECT_EQ(code, StatusCode::kCancelled);
+}
+
+// The first prompt is not done before the second one is.
+TEST_F(TokenizerStageTest, OneLongPromptDoesNotHoldUpTheOthers) {
+  make(2);
+  std::promise<void> second;
+  bool overtaken = false;
+  ASSERT_TRUE(stage_
+                  ->post(TokenPrompt{{257}},
+                         [&](Result<Ids>) {
+                           overtaken =
+                               second.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+                         })
+                  .ok());
+  ASSERT_TRUE(stage_->post(TokenPrompt{{257}}, [&](Result<Ids>) { second.set_value(); }).ok());
+  stage_->close();
+  stage_->run();
+  EXPECT_TRUE(overtaken);
 }
 
 // The owner of the callbacks may be gone once run() has returned: nothing may be left for the destructor then.
