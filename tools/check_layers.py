@@ -1,38 +1,43 @@
 #!/usr/bin/env python3
-"""Fails when a folder of src/ includes a neighbour or a higher storey, or is missing from src/LAYERS."""
+"""Fails when a folder of src/ includes a neighbour or a higher level, or is missing from src/LAYERS."""
 import pathlib
 import re
 import sys
 
 SRC = pathlib.Path(__file__).resolve().parent.parent / "src"
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
+SUFFIXES = {".h", ".cc", ".inl", ".inc"}
 
 
 def read_layers():
-    storeys = {}
+    levels = {}
     for line in (SRC / "LAYERS").read_text().splitlines():
         if line and not line.startswith("#"):
-            storey, folder, _ = line.split(None, 2)
-            storeys[folder] = int(storey)
-    return storeys
+            level, folder, _ = line.split(None, 2)
+            levels[folder] = int(level)
+    return levels
 
 
 def main():
-    storeys = read_layers()
+    levels = read_layers()
     faults = []
-    for path in sorted(SRC.rglob("*.h")) + sorted(SRC.rglob("*.cc")):
+    for path in sorted(p for p in SRC.rglob("*") if p.suffix in SUFFIXES):
         folder = path.relative_to(SRC).parts[0]
-        if folder not in storeys:
+        if folder not in levels:
             faults.append(f"{path}: folder '{folder}' is not in src/LAYERS")
             continue
-        for include in INCLUDE.findall(path.read_text()):
+        for bracket, include in INCLUDE.findall(path.read_text()):
             target = include.split("/")[0]
-            if "/" not in include or target not in storeys:
+            ours = "/" in include and target in levels
+            if bracket == "<" and not ((SRC / include).exists() or ours):
+                continue  # a library's header
+            if bracket == "<":
+                faults.append(f"{path}: includes <{include}>; wanted \"{include}\" for a header of this project")
+            if not ours:
                 faults.append(f"{path}: includes \"{include}\"; wanted a path from src/, beginning with its folder")
-            elif target != folder and storeys[target] >= storeys[folder]:
-                faults.append(
-                    f"{path}: {folder} (storey {storeys[folder]}) includes {include} (storey {storeys[target]}); wanted lower storeys only"
-                )
+            elif target != folder and levels[target] >= levels[folder]:
+                faults.append(f"{path}: {folder} (level {levels[folder]}) includes {include} (level {levels[target]}); "
+                              "wanted lower levels only")
     if faults:
         print("\n".join(faults), file=sys.stderr)
     return 1 if faults else 0
