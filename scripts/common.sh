@@ -3,6 +3,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export CCACHE_DIR=${CCACHE_DIR:-$root/.cache/ccache}
 export CCACHE_BASEDIR=$root  # so that several checkouts may share one cache
+export CCACHE_SLOPPINESS=pch_defines,time_macros  # wanted for precompiled headers
 jobs=${MILLRACE_JOBS:-$(nproc)}
 
 build_packages=(build-essential cmake ninja-build pkg-config ccache mold
@@ -34,12 +35,12 @@ install_npm() {
   (cd "$1" && { [ -d node_modules ] && [ node_modules -nt package-lock.json ] || npm ci --silent --no-progress; } && touch node_modules)
 }
 
-# configure FOLDER OPTION...: a Ninja build folder; quiet unless it fails.
+# configure PRESET OPTION...: the build folder of a preset of CMakePresets.json; quiet unless it fails.
 configure() {
-  local folder=$1 log
+  local preset=$1 log
   shift
   log=$(mktemp)
-  if ! cmake -G Ninja -S "$root" -B "$folder" "$@" >"$log" 2>&1; then
+  if ! (cd "$root" && cmake --preset "$preset" "$@") >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     return 1

@@ -205,7 +205,7 @@ TEST(SelfCheck, ALostPageIsFoundWhenIdleAndTheBooksAreRebuilt) {
   EXPECT_EQ(out.back().finish->reason, FinishReason::kLength);
 }
 
-TEST(Facts, CountStepsRunningWaitingAndPages) {
+TEST(StepFacts, CountStepsRunningWaitingAndPages) {
   SchedulerOptions options;
   options.max_running_requests = 1;
   Harness h(kRoomy, options, endless());

@@ -215,7 +215,7 @@ TEST(HostTier, WhatWasEvictedComesBackAndIsCounted) {
   h.expect_clean_end();
 }
 
-TEST(Facts, AddUp) {
+TEST(QueueFacts, AddUp) {
   Harness h(kRoomy, {}, endless());
   h.runner.compute_us = [](const Batch&) { return int64_t{700}; };
   for (uint64_t id = 1; id <= 4; ++id) h.receive(Harness::request(id, prompt(20, static_cast<int32_t>(50 * id)), 10));

@@ -1,7 +1,7 @@
 """Random templates from a seed, rendered by python3-jinja2.
 
   python3 jinja_random.py SEED COUNT > ../golden/jinja/random.json
-  MILLRACE_JINJA_CASES=/tmp/random.json .../text_jinja_golden_test      (a campaign by hand, with any seed and count)
+  MILLRACE_JINJA_CASES=/tmp/random.json ctest -R text.jinja_golden      (a campaign by hand, with any seed and count)
 
 Cases whose output shows an address, a generator or a complex number are left out: those texts are Python's own business.
 """

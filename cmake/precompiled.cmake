@@ -1,0 +1,45 @@
+# Precompiled headers: the standard library's and third parties' headers that most units include. None of the project's own
+# is among them, so that an edit of one rebuilds only what includes it.
+#
+# Two sets, one for the libraries and one for the test programs, which differ in options and add gtest and nlohmann/json.
+# A unit with code generation options of its own (src/kernels) is compiled without.
+if(MILLRACE_FUZZ OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(precompile_default OFF)
+else()
+  set(precompile_default ON)
+endif()
+option(MILLRACE_PCH "precompile the headers that most units include (GCC)" ${precompile_default})
+
+if(MILLRACE_PCH)
+  if(CCACHE)
+    add_compile_options(-fpch-preprocess)
+  endif()
+  set(millrace_common_headers <fmt/core.h> <algorithm> <atomic> <chrono> <cstdint> <cstring> <deque> <functional> <map> <memory>
+      <mutex> <optional> <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/empty.cc CONTENT "// A target wants a source.\n")
+  function(millrace_precompiled_set name)
+    add_library(${name} STATIC ${CMAKE_BINARY_DIR}/precompiled/empty.cc)
+    target_link_libraries(${name} PRIVATE fmt::fmt spdlog::spdlog Threads::Threads)
+    target_precompile_headers(${name} PRIVATE ${millrace_common_headers} ${ARGN})
+  endfunction()
+  millrace_precompiled_set(millrace_pch)
+  if(MILLRACE_TESTS)
+    millrace_precompiled_set(millrace_test_pch <fstream> <filesystem> <random> <sstream> <gtest/gtest.h>)
+    target_link_libraries(millrace_test_pch PRIVATE GTest::gtest)
+    if(CMAKE_BUILD_TYPE STREQUAL "Release")
+      target_compile_options(millrace_test_pch PRIVATE -O1)
+    endif()
+  endif()
+endif()
+
+function(millrace_precompile target)
+  if(MILLRACE_PCH)
+    target_precompile_headers(${target} REUSE_FROM millrace_pch)
+  endif()
+endfunction()
+
+function(millrace_precompile_tests target)
+  if(MILLRACE_PCH)
+    target_precompile_headers(${target} REUSE_FROM millrace_test_pch)
+  endif()
+endfunction()
