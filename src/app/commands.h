@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-inline constexpr const char* kVersion = MILLRACE_VERSION;
+extern const char* const kVersion;  // of git, or the project's: cmake/version.cmake
 
 int run_serve(const ServeOptions& options);
 int run_stage(const StageOptions& options);           // a child of serve, or the next
