@@ -17,40 +17,34 @@ namespace {
 using namespace millrace;
 using namespace millrace::tcp;
 
-class Taker : public FrameUser {
+class Taker : public LinkUser {
  public:
-  explicit Taker(const Identity& self) : self_(self) {}
-  Status on_control(Connection& c, const Header& header, std::span<const std::byte> payload) override {
-    CHECK(payload.size() == header.length && payload.size() <= kMaxHelloBytes);
-    if (c.phase() != Phase::kHandshake) return ok_status();
-    ASSIGN_OR_RETURN(const bool ready, writer_step(c, self_, header, payload));
-    if (ready) c.set_phase(Phase::kReady, 0);
+  Status on_frame(Link&, const Header& header, std::span<const std::byte> payload) override {
+    CHECK(payload.size() == header.length && payload.size() <= kMaxControlPayload);
     return ok_status();
   }
-  Status data_begin(Connection&, const Header& header) override {
+  void on_ready(Link&) override {}
+  Status data_begin(Link&, const Header& header) override {
     CHECK(header.length <= kFrameBytes);
     left_ = header.length;
     return ok_status();
   }
-  std::size_t data_space(Connection&, std::span<iovec> out) override {
+  std::size_t data_space(Link&, std::span<iovec> out) override {
     out[0] = {memory_.data(), std::min(left_, memory_.size())};
     return 1;
   }
-  void data_received(Connection&, std::size_t bytes) override {
+  void data_received(Link&, std::size_t bytes) override {
     CHECK(bytes <= left_);
     left_ -= bytes;
   }
-  Status data_end(Connection&, uint64_t) override {
+  Status data_end(Link&, uint64_t) override {
     CHECK(left_ == 0);
     return ok_status();
   }
-  bool next_data(Connection&, OutgoingFrame&) override { return false; }
-  Status on_connected(Connection&) override { return ok_status(); }
-  bool busy(const Connection&) const override { return false; }
-  void on_lost(Connection&, const Status&) override {}
+  bool busy(const Link&) const override { return false; }
+  void on_lost(Link&, const Status&) override {}
 
  private:
-  const Identity self_;
   std::size_t left_ = 0;
   std::array<std::byte, 1000> memory_{};
 };
@@ -58,8 +52,10 @@ class Taker : public FrameUser {
 void stream(std::span<const std::byte> bytes, bool ready) {
   int fds[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-  Taker taker({.instance = 7, .address = "127.0.0.1:1#0000000000000007", .secret = {}});
-  Connection c(1, fds[1], ready ? Phase::kReady : Phase::kHandshake, taker, 0);
+  Taker taker;
+  const Side side{taker, {.instance = 7, .address = "127.0.0.1:1#0000000000000007", .secret = {}}, 1'000, 1'000};
+  std::vector<uint64_t> touched;
+  Connection c(1, fds[1], ready ? Phase::kReady : Phase::kHandshake, side, touched, 0);
   int64_t now_ms = 1;
   while (!bytes.empty()) {
     const std::size_t some = std::min<std::size_t>(bytes.size(), 700);

@@ -9,7 +9,7 @@ import hmac
 import pathlib
 import struct
 
-MAGIC, VERSION = b"MRTP", 1
+MAGIC, VERSION = b"MRTP", 2
 FIELDS = "<4sHBBIIQQQQQ"  # everything before the header's own checksum
 
 lines = []
@@ -29,7 +29,7 @@ secret = bytes(range(32)) + b"more"
 reader_nonce, writer_nonce = bytes(range(100, 132)), bytes(range(200, 232))
 reader, writer, address = 0x0102030405060708, 0xF1F2F3F4F5F6F7F8, b"[::1]:7000#0102030405060708"
 for who in ("reader", "writer"):
-    text = f"millrace relay tcp 1 {who}".encode() + b"\0" + reader_nonce + writer_nonce
+    text = f"millrace relay {VERSION} {who}".encode() + b"\0" + reader_nonce + writer_nonce
     text += struct.pack("<QQ", reader, writer) + address
     lines.append(f"proof_{who} {hmac.new(secret, text, hashlib.sha256).hexdigest()}")
 

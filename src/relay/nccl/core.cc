@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "base/rng.h"
-#include "relay/tcp/frame.h"
+#include "relay/session/frame.h"
 
 namespace millrace::nccl {
 
 uint64_t key_of(const InstanceId& instance) {
-  return tcp::load_u64(reinterpret_cast<const std::byte*>(instance.random.data())) | 1;
+  return session::load_u64(reinterpret_cast<const std::byte*>(instance.random.data())) | 1;
 }
 
 Core::Core(const RelayOptions& given, const Api& functions, int ordinal)

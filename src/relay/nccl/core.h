@@ -14,8 +14,8 @@
 #include "relay/nccl/layout.h"
 #include "relay/nccl/nccl_api.h"
 #include "relay/op_table.h"
+#include "relay/session/secret.h"
 #include "relay/tcp/address.h"
-#include "relay/tcp/secret.h"
 
 namespace millrace::nccl {
 

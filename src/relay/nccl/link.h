@@ -46,7 +46,7 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::shared_ptr<Core> core_;
   Control control_;
   std::unique_ptr<Channel> channel_;
-  tcp::Transcript transcript_;
+  session::Transcript transcript_;
   std::atomic<bool> dead_{false};
 
  private:

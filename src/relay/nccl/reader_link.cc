@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "relay/nccl/link.h"
-#include "relay/tcp/frame.h"
+#include "relay/session/frame.h"
 
 namespace millrace::nccl {
 namespace {
@@ -78,30 +78,30 @@ Status ReaderLink::handshake() {
   RETURN_IF_ERROR(control_.finish_connect(core_->options.connect_timeout_ms));
   const int64_t deadline_ms = relay_now_ms() + core_->options.connect_timeout_ms;
   const std::string& secret = core_->options.secret;
-  tcp::fill_random(transcript_.reader_nonce);
+  session::fill_random(transcript_.reader_nonce);
   transcript_.reader_instance = core_->key;
   transcript_.writer_instance = writer_;
   transcript_.reader_address = core_->address;
   Frame hello{.type = FrameType::kHello, .code = !secret.empty(), .a = core_->key, .b = writer_, .payload = {}};
-  hello.payload.assign(reinterpret_cast<const char*>(transcript_.reader_nonce.data()), tcp::kNonceBytes);
+  hello.payload.assign(reinterpret_cast<const char*>(transcript_.reader_nonce.data()), session::kNonceBytes);
   hello.payload += core_->address;
   RETURN_IF_ERROR(control_.send(hello));
   Frame frame;
   ASSIGN_OR_RETURN(frame, control_.expect(deadline_ms));
-  if (frame.type == FrameType::kChallenge && !secret.empty() && frame.payload.size() == tcp::kNonceBytes) {
-    std::memcpy(transcript_.writer_nonce.data(), frame.payload.data(), tcp::kNonceBytes);
-    const tcp::Proof proof = tcp::prove(secret, tcp::Prover::kReader, transcript_);
+  if (frame.type == FrameType::kChallenge && !secret.empty() && frame.payload.size() == session::kNonceBytes) {
+    std::memcpy(transcript_.writer_nonce.data(), frame.payload.data(), session::kNonceBytes);
+    const session::Proof proof = session::prove(secret, session::Prover::kReader, transcript_);
     RETURN_IF_ERROR(control_.send({.type = FrameType::kProof,
                                    .payload = std::string(reinterpret_cast<const char*>(proof.data()), proof.size())}));
     ASSIGN_OR_RETURN(frame, control_.expect(deadline_ms));
   }
-  const std::size_t wanted = secret.empty() ? 0 : tcp::kProofBytes;
+  const std::size_t wanted = secret.empty() ? 0 : session::kProofBytes;
   if (frame.type != FrameType::kWelcome || frame.payload.size() != wanted) {
     return invalid_argument("a frame of type {} and {} bytes came; wanted a WELCOME of {}",
                             static_cast<int>(frame.type), frame.payload.size(), wanted);
   }
-  if (!secret.empty() && !tcp::same_proof(std::as_bytes(std::span(frame.payload)),
-                                          tcp::prove(secret, tcp::Prover::kWriter, transcript_))) {
+  if (!secret.empty() && !session::same_proof(std::as_bytes(std::span(frame.payload)),
+                                              session::prove(secret, session::Prover::kWriter, transcript_))) {
     return Status(StatusCode::kUnauthenticated, "the writer did not prove that it knows the secret");
   }
   control_.set_patience(kJoinMs);  // the first use of a device takes its time
@@ -161,8 +161,8 @@ Status ReaderLink::serve(const Order& order) {
             .b = order.put.generation,
             .payload = std::string(16, '\0')};
   auto* numbers = reinterpret_cast<std::byte*>(ask.payload.data());
-  tcp::store_u64(numbers, order.put.bytes);
-  tcp::store_u64(numbers + 8, order.put.sizes_hash);
+  session::store_u64(numbers, order.put.bytes);
+  session::store_u64(numbers + 8, order.put.sizes_hash);
   RETURN_IF_ERROR(control_.send(ask));
   ASSIGN_OR_RETURN(const Frame frame, answer(order.get.value));
   if (frame.type == FrameType::kRefuse) {

@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "relay/nccl/link.h"
-#include "relay/tcp/frame.h"
+#include "relay/session/frame.h"
 
 namespace millrace::nccl {
 namespace {
@@ -27,7 +27,7 @@ Status WriterLink::handshake() {
   const int64_t deadline_ms = relay_now_ms() + core_->options.connect_timeout_ms;
   const std::string& secret = core_->options.secret;
   ASSIGN_OR_RETURN(const Frame hello, control_.expect(deadline_ms));
-  if (hello.type != FrameType::kHello || hello.payload.size() < tcp::kNonceBytes) {
+  if (hello.type != FrameType::kHello || hello.payload.size() < session::kNonceBytes) {
     return invalid_argument("a frame of type {} and {} bytes came; wanted a HELLO", static_cast<int>(hello.type),
                             hello.payload.size());
   }
@@ -36,21 +36,21 @@ Status WriterLink::handshake() {
   if ((hello.code != 0) != !secret.empty()) {
     return Status(StatusCode::kUnauthenticated, "one of the two relays has a secret and the other has none");
   }
-  std::memcpy(transcript_.reader_nonce.data(), hello.payload.data(), tcp::kNonceBytes);
+  std::memcpy(transcript_.reader_nonce.data(), hello.payload.data(), session::kNonceBytes);
   transcript_.reader_instance = hello.a;
   transcript_.writer_instance = core_->key;
-  transcript_.reader_address = hello.payload.substr(tcp::kNonceBytes);
+  transcript_.reader_address = hello.payload.substr(session::kNonceBytes);
   if (!secret.empty()) {
-    tcp::fill_random(transcript_.writer_nonce);
+    session::fill_random(transcript_.writer_nonce);
     RETURN_IF_ERROR(control_.send({.type = FrameType::kChallenge, .payload = text_of(transcript_.writer_nonce)}));
     ASSIGN_OR_RETURN(const Frame proof, control_.expect(deadline_ms));
     if (proof.type != FrameType::kProof ||
-        !tcp::same_proof(bytes_of(proof.payload), tcp::prove(secret, tcp::Prover::kReader, transcript_))) {
+        !session::same_proof(bytes_of(proof.payload), session::prove(secret, session::Prover::kReader, transcript_))) {
       return Status(StatusCode::kUnauthenticated, "the relays' secrets differ");
     }
   }
   Frame welcome{.type = FrameType::kWelcome, .payload = {}};
-  if (!secret.empty()) welcome.payload = text_of(tcp::prove(secret, tcp::Prover::kWriter, transcript_));
+  if (!secret.empty()) welcome.payload = text_of(session::prove(secret, session::Prover::kWriter, transcript_));
   RETURN_IF_ERROR(control_.send(welcome));
   control_.set_patience(kJoinMs);  // the first use of a device takes its time
   UniqueId id;
@@ -104,7 +104,7 @@ Status WriterLink::on_ask(const Frame& frame) {
                             frame.payload.size(), frame.ticket, claims_.size());
   }
   const auto* numbers = reinterpret_cast<const std::byte*>(frame.payload.data());
-  const PutName name{RelayOp{frame.a}, frame.b, tcp::load_u64(numbers), tcp::load_u64(numbers + 8)};
+  const PutName name{RelayOp{frame.a}, frame.b, session::load_u64(numbers), session::load_u64(numbers + 8)};
   const auto layout = core_->claim(name, transcript_.reader_address);
   if (!layout.ok()) return refuse(frame.ticket, layout.status());
   claims_[frame.ticket] = {name.op, *layout, 0};

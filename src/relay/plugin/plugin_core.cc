@@ -10,7 +10,7 @@ PartLayout lay_out(const std::vector<std::size_t>& sizes) {
   PartLayout layout;
   for (const std::size_t size : sizes) {
     layout.offsets.push_back(layout.span);
-    layout.span += RangePool::rounded(size);
+    layout.span += session::aligned(size);
   }
   return layout;
 }
@@ -48,7 +48,7 @@ bool PluginCore::take_down(RelayOp op, bool is_put) {
   if (at == puts.end()) return true;
   at->second.ended = true;
   if (at->second.somebody_reads()) return false;
-  send_pool.give_back(at->second.offset);
+  send_pool.release(at->second.offset);
   puts.erase(at);
   return true;
 }

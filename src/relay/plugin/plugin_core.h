@@ -18,7 +18,7 @@
 #include "relay/descriptor.h"
 #include "relay/op_table.h"
 #include "relay/plugin/message.h"
-#include "relay/plugin/range_pool.h"
+#include "relay/session/extents.h"
 
 namespace millrace {
 
@@ -127,7 +127,7 @@ struct PluginCore {
 
   std::mutex mutex;
   std::condition_variable wake;
-  RangePool send_pool, receive_pool;
+  session::Extents send_pool, receive_pool;
   std::map<uint64_t, PluginPut> puts;  // by op
   std::deque<PluginGet> new_gets;
   bool stopping = false;

@@ -94,7 +94,7 @@ void PluginCore::on_refuse(const PluginMessage& refusal) {
 void PluginCore::drop(const PluginGet& get, bool release, int64_t now) {
   {
     std::lock_guard lock(mutex);
-    receive_pool.give_back(get.slot);
+    receive_pool.release(get.slot);
   }
   if (!release) return;
   PluginMessage message{.kind = PluginKind::kRelease,

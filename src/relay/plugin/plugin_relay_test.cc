@@ -8,7 +8,7 @@
 
 #include "relay/plugin/message.h"
 #include "relay/plugin/plugin_library.h"
-#include "relay/plugin/range_pool.h"
+#include "relay/session/extents.h"
 #include "relay/testing/conformance.h"
 #include "relay/testing/fixture.h"
 
@@ -108,9 +108,9 @@ TEST(PluginMessage, RoundTripsAndRefusesEveryOtherLength) {
   }
 }
 
-TEST(RangePool, RandomTakesNeverOverlapAndAllComesBack) {
+TEST(Extents, RandomTakesNeverOverlapAndAllComesBack) {
   constexpr uint64_t kBytes = 1 << 16;
-  RangePool pool(4096, kBytes);
+  session::Extents pool(4096, kBytes);
   std::map<uint64_t, uint64_t> taken;
   uint64_t state = 1;
   for (int i = 0; i < 5000; ++i) {
@@ -118,7 +118,7 @@ TEST(RangePool, RandomTakesNeverOverlapAndAllComesBack) {
     if (state >> 63 && !taken.empty()) {
       auto at = taken.lower_bound((state >> 20) % kBytes);
       if (at == taken.end()) at = taken.begin();
-      pool.give_back(at->first);
+      pool.release(at->first);
       taken.erase(at);
       continue;
     }
@@ -133,7 +133,7 @@ TEST(RangePool, RandomTakesNeverOverlapAndAllComesBack) {
       taken[*offset] = bytes;
     }
   }
-  for (const auto& [offset, bytes] : taken) pool.give_back(offset);
+  for (const auto& [offset, bytes] : taken) pool.release(offset);
   EXPECT_TRUE(pool.take(kBytes).has_value()) << "in one piece again";
 }
 

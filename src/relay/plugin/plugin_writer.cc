@@ -68,7 +68,7 @@ void PluginCore::settle(uint64_t op, const Status& status) {
     if (at == puts.end()) return;
     if (at->second.ended && !at->second.somebody_reads()) {
       let_go = true;
-      send_pool.give_back(at->second.offset);
+      send_pool.release(at->second.offset);
       puts.erase(at);
     } else if (!at->second.ended) {
       over = !status.ok() || at->second.all_let_go();

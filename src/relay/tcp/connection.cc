@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "relay/op_table.h"
+#include "relay/tcp/handshake.h"
+
 namespace millrace::tcp {
 namespace {
 
-constexpr int kPingsPerSilence = 4;
 constexpr int kDrainMs = 1'000;  // for a refused peer to read why
 
 Status lost(const char* what, int why) {
@@ -20,15 +22,11 @@ Status lost(const char* what, int why) {
 
 }  // namespace
 
-Connection::Connection(uint64_t id, int fd, Phase phase, FrameUser& user, int64_t now_ms)
-    : id_(id),
-      fd_(fd),
-      phase_(phase),
-      user_(user),
-      phase_ms_(now_ms),
-      life_ms_(now_ms),
-      sent_ms_(now_ms),
-      used_ms_(now_ms) {}
+Connection::Connection(uint64_t id, int fd, Phase phase, const Side& side, std::vector<uint64_t>& touched,
+                       int64_t now_ms)
+    : Link(now_ms), id_(id), fd_(fd), phase_(phase), side_(side), touched_(touched), phase_ms_(now_ms) {
+  used_ms = now_ms;
+}
 
 Connection::~Connection() { close(fd_); }
 
@@ -52,6 +50,7 @@ Status Connection::send(const Header& header, std::span<const std::byte> payload
   const HeaderBytes head = encode(header);
   control_.append(reinterpret_cast<const char*>(head.data()), head.size());
   control_.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  wake();
   return ok_status();
 }
 
@@ -68,10 +67,10 @@ Status Connection::refuse(StatusCode code, int64_t now_ms) {
 
 // ---- in -------------------------------------------------------------------------------------------------------------
 
-Status Connection::receive(std::span<iovec> pieces, std::size_t& got, int64_t now_ms) {
+Status Connection::receive(std::span<iovec> ranges, std::size_t& got, int64_t now_ms) {
   msghdr message{};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = pieces.size();
+  message.msg_iov = ranges.data();
+  message.msg_iovlen = ranges.size();
   got = 0;
   const ssize_t n = recvmsg(fd_, &message, 0);
   if (n == 0) return Status(StatusCode::kUnavailable, "the peer closed the connection");
@@ -80,7 +79,7 @@ Status Connection::receive(std::span<iovec> pieces, std::size_t& got, int64_t no
     return lost("receive", errno);
   }
   got = static_cast<std::size_t>(n);
-  life_ms_ = now_ms;
+  liveness.seen_ms = now_ms;
   if (begun_ms_ == 0) begun_ms_ = now_ms;
   return ok_status();
 }
@@ -103,18 +102,18 @@ Status Connection::pump_in(int64_t now_ms) {
 
 Status Connection::step_drain(bool& more, int64_t now_ms) {
   std::array<std::byte, 4096> scratch;
-  iovec piece{scratch.data(), scratch.size()};
+  iovec range{scratch.data(), scratch.size()};
   std::size_t got = 0;
-  RETURN_IF_ERROR(receive({&piece, 1}, got, now_ms));
+  RETURN_IF_ERROR(receive({&range, 1}, got, now_ms));
   more = got == scratch.size();
   return ok_status();
 }
 
 Status Connection::step_header(bool& more, int64_t now_ms) {
   if (head_have_ < kHeaderBytes) {
-    iovec piece{head_.data() + head_have_, kHeaderBytes - head_have_};
+    iovec range{head_.data() + head_have_, kHeaderBytes - head_have_};
     std::size_t got = 0;
-    RETURN_IF_ERROR(receive({&piece, 1}, got, now_ms));
+    RETURN_IF_ERROR(receive({&range, 1}, got, now_ms));
     head_have_ += got;
     if (head_have_ < kHeaderBytes) {
       more = false;
@@ -131,14 +130,18 @@ Status Connection::take_header() {
   header_ = *header;
   have_ = 0;
   if (header_.type == FrameType::kData) {
-    RETURN_IF_ERROR(user_.data_begin(*this, header_));
+    if (phase_ != Phase::kReady) return invalid_argument("a DATA frame came during the handshake");
+    if (header_.length > kFrameBytes) {
+      return invalid_argument("the length of a DATA is {}; wanted at most {}", header_.length, kFrameBytes);
+    }
+    RETURN_IF_ERROR(side_.user.data_begin(*this, header_));
     trailer_have_ = 0;
     if (body_bytes(header_) > 0) {
       expect_ = Expect::kData;
       return ok_status();
     }
     begun_ms_ = 0;
-    return user_.data_end(*this, 0);
+    return side_.user.data_end(*this, 0);
   }
   if (header_.length > 0) {
     payload_.resize(header_.length);  // decode() has bounded it
@@ -150,9 +153,9 @@ Status Connection::take_header() {
 }
 
 Status Connection::step_payload(bool& more, int64_t now_ms) {
-  iovec piece{payload_.data() + have_, payload_.size() - have_};
+  iovec range{payload_.data() + have_, payload_.size() - have_};
   std::size_t got = 0;
-  RETURN_IF_ERROR(receive({&piece, 1}, got, now_ms));
+  RETURN_IF_ERROR(receive({&range, 1}, got, now_ms));
   have_ += got;
   if (have_ == payload_.size()) return finish_control();
   more = false;
@@ -163,33 +166,43 @@ Status Connection::finish_control() {
   expect_ = Expect::kHeader;
   begun_ms_ = 0;
   if (header_.type == FrameType::kPong) return ok_status();
-  if (header_.type == FrameType::kPing) {
-    Header pong;
-    pong.type = FrameType::kPong;
-    return send(pong);
+  if (header_.type == FrameType::kPing) return send_bare(FrameType::kPong);
+  if (phase_ == Phase::kHandshake) {
+    ASSIGN_OR_RETURN(const bool ready, side_.opener ? reader_step(*this, side_.self, header_, payload_)
+                                                    : writer_step(*this, side_.self, header_, payload_));
+    if (!ready) return ok_status();
+    set_phase(Phase::kReady, relay_now_ms());
+    side_.user.on_ready(*this);
+    return ok_status();
   }
-  return user_.on_control(*this, header_, payload_);
+  if (side_.opener && header_.type == FrameType::kRefuse && header_.ticket == 0) return refusal(header_);
+  return side_.user.on_frame(*this, header_, payload_);
+}
+
+Status Connection::connected() {
+  set_phase(Phase::kHandshake, relay_now_ms());
+  return say_hello(*this, side_.self);
 }
 
 Status Connection::step_data(bool& more, int64_t now_ms) {
   // The next frame's header comes with the same call as the payload's last bytes and their checksum.
-  std::array<iovec, kMaxPiecesPerCall + 2> pieces{};
+  std::array<iovec, kMaxRangesPerCall + 2> ranges{};
   const std::size_t left = header_.length - have_;
   const std::size_t trailer_left = body_bytes(header_) - header_.length - trailer_have_;
-  std::size_t count = left > 0 ? user_.data_space(*this, std::span(pieces).first(kMaxPiecesPerCall)) : 0;
+  std::size_t count = left > 0 ? side_.user.data_space(*this, std::span(ranges).first(kMaxRangesPerCall)) : 0;
   std::size_t space = 0;
-  for (std::size_t i = 0; i < count; ++i) space += pieces[i].iov_len;
+  for (std::size_t i = 0; i < count; ++i) space += ranges[i].iov_len;
   CHECK(space <= left && (space > 0 || left == 0));
   std::size_t wanted = space;
   if (space == left) {
-    if (trailer_left > 0) pieces[count++] = {trailer_.data() + trailer_have_, trailer_left};
-    pieces[count++] = {head_.data(), kHeaderBytes};
+    if (trailer_left > 0) ranges[count++] = {trailer_.data() + trailer_have_, trailer_left};
+    ranges[count++] = {head_.data(), kHeaderBytes};
     wanted += trailer_left + kHeaderBytes;
   }
   std::size_t got = 0;
-  const Status received = receive(std::span(pieces).first(count), got, now_ms);
+  const Status received = receive(std::span(ranges).first(count), got, now_ms);
   const std::size_t taken = std::min(got, space);
-  if (left > 0) user_.data_received(*this, taken);
+  if (left > 0) side_.user.data_received(*this, taken);
   RETURN_IF_ERROR(received);
   more = got == wanted;
   have_ += taken;
@@ -199,7 +212,7 @@ Status Connection::step_data(bool& more, int64_t now_ms) {
   expect_ = Expect::kHeader;
   head_have_ = got - taken - trailer;
   begun_ms_ = head_have_ > 0 ? now_ms : 0;
-  return user_.data_end(*this, trailer_have_ > 0 ? load_u64(trailer_.data()) : 0);
+  return side_.user.data_end(*this, trailer_have_ > 0 ? load_u64(trailer_.data()) : 0);
 }
 
 // ---- out ------------------------------------------------------------------------------------------------------------
@@ -212,9 +225,12 @@ std::size_t Connection::gather(std::span<iovec> out) {
   };
   // A frame that has begun goes first; a new one comes behind the control frames.
   if (frame_.begun()) return frame_.fill(out);
-  const bool has_frame = frame_.open() || (phase_ == Phase::kReady && user_.next_data(*this, frame_));
+  Outgoing next;
+  if (!frame_.open() && phase_ == Phase::kReady && side_.carries_data && side_.user.next_data(*this, next)) {
+    frame_.start(std::move(next));
+  }
   const std::size_t count = add_control(0);
-  return has_frame ? count + frame_.fill(out.subspan(count)) : count;
+  return frame_.open() ? count + frame_.fill(out.subspan(count)) : count;
 }
 
 void Connection::sent(std::size_t bytes) {
@@ -233,23 +249,23 @@ void Connection::sent(std::size_t bytes) {
 
 Status Connection::pump_out(int64_t now_ms, bool room) {
   if (phase_ == Phase::kConnecting) return ok_status();
-  if (room && wants_out_) life_ms_ = now_ms;  // it was full and has room: the peer took something
+  if (room && wants_out_) liveness.seen_ms = now_ms;  // it was full and has room: the peer took something
   wants_out_ = false;
   for (int i = 0; i < kMaxCallsPerTurn; ++i) {
-    std::array<iovec, kMaxPiecesPerCall + 3> pieces{};
-    const std::size_t count = gather(pieces);
+    std::array<iovec, kMaxRangesPerCall + 3> ranges{};
+    const std::size_t count = gather(ranges);
     if (count == 0) return finish_drain();
     std::size_t wanted = 0;
-    for (std::size_t k = 0; k < count; ++k) wanted += pieces[k].iov_len;
+    for (std::size_t k = 0; k < count; ++k) wanted += ranges[k].iov_len;
     msghdr message{};
-    message.msg_iov = pieces.data();
+    message.msg_iov = ranges.data();
     message.msg_iovlen = count;
     // Not MSG_MORE, though a checksum follows: the reader would wait for the last packet while this side sums.
     const ssize_t n = sendmsg(fd_, &message, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return lost("send", errno);
     if (n > 0) {
       sent(static_cast<std::size_t>(n));
-      sent_ms_ = now_ms;
+      liveness.sent_ms = now_ms;
     }
     if (n < 0 || static_cast<std::size_t>(n) < wanted) break;
   }
@@ -267,19 +283,14 @@ Status Connection::finish_drain() {
 
 // ---- time -----------------------------------------------------------------------------------------------------------
 
-void Connection::begin_use(int64_t now_ms) {
-  if (!user_.busy(*this)) life_ms_ = now_ms;  // only now is something expected of the peer
-  used_ms_ = now_ms;
-}
-
-Status Connection::ping() {
+Status Connection::send_bare(FrameType type) {
   Header header;
-  header.type = FrameType::kPing;
+  header.type = type;
   return send(header);
 }
 
-Status Connection::check_opening(const Limits& limits, int64_t now_ms, int64_t& due_ms) const {
-  const int64_t until = phase_ms_ + (phase_ == Phase::kDraining ? kDrainMs : limits.connect_timeout_ms);
+Status Connection::check_opening(int64_t now_ms, int64_t& due_ms) const {
+  const int64_t until = phase_ms_ + (phase_ == Phase::kDraining ? kDrainMs : side_.connect_timeout_ms);
   if (now_ms < until) {
     due_ms = std::min(due_ms, until);
     return ok_status();
@@ -288,30 +299,27 @@ Status Connection::check_opening(const Limits& limits, int64_t now_ms, int64_t& 
                phase_ == Phase::kDraining ? "hang up" : "complete the handshake", until - phase_ms_);
 }
 
-Status Connection::check_time(const Limits& limits, int64_t now_ms, int64_t& due_ms) {
-  if (phase_ != Phase::kReady) return check_opening(limits, now_ms, due_ms);
-  const bool busy = user_.busy(*this);
-  if (!limits.opener && begun_ms_ != 0 && now_ms >= begun_ms_ + limits.silent_ms) {
-    return error(StatusCode::kUnavailable, "the peer took over {} ms for one frame", limits.silent_ms);
+Status Connection::check_time(int64_t now_ms, int64_t& due_ms) {
+  if (phase_ != Phase::kReady) return check_opening(now_ms, due_ms);
+  const bool expecting = busy();
+  const int silent_ms = std::max(side_.silent_ms, patience_ms);
+  if (!side_.opener && begun_ms_ != 0 && now_ms >= begun_ms_ + silent_ms) {
+    return error(StatusCode::kUnavailable, "the peer took over {} ms for one frame", silent_ms);
   }
-  const int64_t silent_until = life_ms_ + (busy ? limits.silent_ms : kIdleLostMs);
-  if (now_ms >= silent_until && (busy || !limits.opener)) {
-    silent_ = true;
-    return error(StatusCode::kUnavailable, "the peer has said nothing for {} ms", now_ms - life_ms_);
+  const int allowed_ms = expecting ? silent_ms : kIdleLostMs;
+  if ((expecting || !side_.opener) && liveness.dead(now_ms, allowed_ms)) {
+    silent = true;
+    return error(StatusCode::kUnavailable, "the peer has been silent for {} ms", now_ms - liveness.seen_ms);
   }
-  if (limits.opener && !busy && now_ms >= used_ms_ + kIdleCloseMs) {
-    return error(StatusCode::kUnavailable, "idle for {} ms", now_ms - used_ms_);
+  if (side_.opener && !expecting && now_ms >= used_ms + kIdleCloseMs) {
+    return error(StatusCode::kUnavailable, "idle for {} ms", now_ms - used_ms);
   }
-  const int64_t ping_every = busy ? std::max(1, limits.silent_ms / kPingsPerSilence) : kIdlePingMs;
-  if (busy || limits.opener) {
-    if (now_ms >= std::max(sent_ms_, ping_ms_) + ping_every) {
-      ping_ms_ = now_ms;
-      if (!wants_out_) RETURN_IF_ERROR(ping());
-    }
-    due_ms = std::min(due_ms, std::max(sent_ms_, ping_ms_) + ping_every);
+  if (expecting || side_.opener) {
+    const int64_t every_ms = expecting ? Liveness::ping_every_ms(side_.silent_ms) : kIdlePingMs;
+    if (liveness.ping_due(now_ms, every_ms, due_ms) && !wants_out_) RETURN_IF_ERROR(send_bare(FrameType::kPing));
   }
-  due_ms = std::min(due_ms, silent_until);
-  if (begun_ms_ != 0) due_ms = std::min(due_ms, begun_ms_ + limits.silent_ms);
+  due_ms = std::min(due_ms, liveness.seen_ms + allowed_ms);
+  if (begun_ms_ != 0) due_ms = std::min(due_ms, begun_ms_ + silent_ms);
   return ok_status();
 }
 

@@ -19,15 +19,14 @@ bool peers_fault(const Status& why) {
 
 }  // namespace
 
-ConnectionSet::ConnectionSet(IoLoop& loop, FrameUser& user, const Connection::Limits& limits,
-                             std::function<void()> bad_frame)
-    : loop_(loop), user_(user), limits_(limits), bad_frame_(std::move(bad_frame)) {}
+ConnectionSet::ConnectionSet(Loop& loop, Side side, std::function<void()> bad_frame)
+    : loop_(loop), side_(std::move(side)), bad_frame_(std::move(bad_frame)) {}
 
 Result<Connection*> ConnectionSet::adopt(int fd, Phase phase) {
   const uint64_t id = next_id_++;
-  if (phase != Phase::kConnecting) give_up_after(fd, limits_.silent_ms);
+  if (phase != Phase::kConnecting) give_up_after(fd, side_.silent_ms);
   One one;
-  one.connection = std::make_unique<Connection>(id, fd, phase, user_, relay_now_ms());
+  one.connection = std::make_unique<Connection>(id, fd, phase, side_, touched_, relay_now_ms());
   one.events = phase == Phase::kConnecting ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
   ASSIGN_OR_RETURN(one.watch, loop_.add(fd, one.events, [this, id](uint32_t events) { on_events(id, events); }));
   Connection* connection = one.connection.get();
@@ -46,7 +45,7 @@ void ConnectionSet::close(uint64_t id, const Status& why) {
   One one = std::move(at->second);
   connections_.erase(at);
   loop_.remove(one.watch);
-  user_.on_lost(*one.connection, why);
+  side_.user.on_lost(*one.connection, why);
 }
 
 void ConnectionSet::fail(Connection& c, const Status& why) {
@@ -54,8 +53,8 @@ void ConnectionSet::fail(Connection& c, const Status& why) {
   // A peer of another version, or one that did not prove the secret, is told so.
   const bool tell = why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated ||
                     why.code() == StatusCode::kNotFound;
-  if (tell && !limits_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), relay_now_ms()).ok()) {
-    touch(c);
+  if (tell && !side_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), relay_now_ms()).ok()) {
+    c.wake();
     return;
   }
   close(c.id(), why);
@@ -66,8 +65,8 @@ Status ConnectionSet::handle(Connection& c, uint32_t events) {
   if (c.phase() == Phase::kConnecting) {
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return ok_status();
     RETURN_IF_ERROR(connect_result(c.fd()));
-    give_up_after(c.fd(), limits_.silent_ms);
-    return user_.on_connected(c);
+    give_up_after(c.fd(), side_.silent_ms);
+    return c.connected();
   }
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) RETURN_IF_ERROR(c.pump_in(now_ms));
   if ((events & EPOLLOUT) != 0) RETURN_IF_ERROR(c.pump_out(now_ms, true));
@@ -79,7 +78,7 @@ void ConnectionSet::on_events(uint64_t id, uint32_t events) {
   if (c == nullptr) return;
   const Status status = handle(*c, events);
   if (status.ok()) {
-    touch(*c);
+    c->wake();
   } else {
     fail(*c, status);
   }
@@ -115,8 +114,8 @@ int64_t ConnectionSet::check_time(int64_t now_ms) {
   int64_t due_ms = INT64_MAX;
   std::vector<std::pair<uint64_t, Status>> ended;
   for (auto& [id, one] : connections_) {
-    const Status status = one.connection->check_time(limits_, now_ms, due_ms);
-    touch(*one.connection);
+    const Status status = one.connection->check_time(now_ms, due_ms);
+    one.connection->wake();
     if (!status.ok()) ended.emplace_back(id, status);
   }
   for (const auto& [id, why] : ended) close(id, why);

@@ -1,8 +1,8 @@
 // ConnectionSet: the connections of one side of a TCP relay (those that it opened, or those that it accepted): their
 // events, their output, their time, their end.
 //
-// Thread safety: the I/O thread alone. Owner: the side. find() gives a pointer that is good until the connection ends,
-// which happens in close(), in flush(), in check_time() and after an error that a callback of its user returned.
+// Owner: the channel. Thread safety: the loop's thread alone. find() gives a pointer that is good until the connection
+// ends, which happens in close(), in flush(), in check_time() and after an error that a callback of its user returned.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,16 @@
 #include <unordered_map>
 #include <vector>
 
+#include "relay/session/loop.h"
 #include "relay/tcp/connection.h"
-#include "relay/tcp/io_loop.h"
 
 namespace millrace::tcp {
 
 class ConnectionSet {
  public:
-  ConnectionSet(IoLoop& loop, FrameUser& user, const Connection::Limits& limits, std::function<void()> bad_frame);
+  ConnectionSet(Loop& loop, Side side, std::function<void()> bad_frame);
+
+  void set_self(Identity self) { side_.self = std::move(self); }
 
   // Takes the socket over.
   Result<Connection*> adopt(int fd, Phase phase);
@@ -29,13 +31,12 @@ class ConnectionSet {
     for (auto& [id, one] : connections_) f(*one.connection);
   }
 
-  void touch(const Connection& c) { touched_.push_back(c.id()); }  // it may have output
   void close(uint64_t id, const Status& why);
   // Sends what was queued. Once at the end of each turn of the loop.
   void flush();
   // Returns when it wants to be asked again.
   int64_t check_time(int64_t now_ms);
-  void clear();  // without a word to the user
+  void clear();  // without calling the user
 
  private:
   struct One {
@@ -47,9 +48,8 @@ class ConnectionSet {
   void fail(Connection& c, const Status& why);
   Status handle(Connection& c, uint32_t events);
 
-  IoLoop& loop_;
-  FrameUser& user_;
-  const Connection::Limits limits_;
+  Loop& loop_;
+  Side side_;
   const std::function<void()> bad_frame_;
   std::unordered_map<uint64_t, One> connections_;
   std::vector<uint64_t> touched_;

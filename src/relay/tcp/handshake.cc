@@ -24,16 +24,18 @@ Status welcome(Connection& c, const Identity& self, std::span<const std::byte> p
 }
 
 Status take_hello(Connection& c, const Identity& self, const Header& header, std::span<const std::byte> payload) {
-  PeerState& peer = c.peer();
-  peer.greeted = true;
-  peer.instance = header.op;
-  Transcript& t = peer.transcript;
+  if (payload.size() < kNonceBytes) {
+    return invalid_argument("a HELLO has {} bytes; wanted at least {}", payload.size(), kNonceBytes);
+  }
+  c.opening().greeted = true;
+  c.peer.instance = header.op;
+  Transcript& t = c.opening().transcript;
   std::memcpy(t.reader_nonce.data(), payload.data(), kNonceBytes);
   const auto address = payload.subspan(kNonceBytes);
   t.reader_address.assign(reinterpret_cast<const char*>(address.data()), address.size());
   t.reader_instance = header.op;
   t.writer_instance = self.instance;
-  peer.label = t.reader_address;
+  c.peer.label = t.reader_address;
   if (header.generation != self.instance) {
     return Status(StatusCode::kNotFound, "the reader looks for another instance");
   }
@@ -65,29 +67,29 @@ Status refusal(const Header& header) {
 }
 
 Status say_hello(Connection& c, const Identity& self) {
-  Transcript& t = c.peer().transcript;
+  Transcript& t = c.opening().transcript;
   fill_random(t.reader_nonce);
   t.reader_instance = self.instance;
-  t.writer_instance = c.peer().instance;
+  t.writer_instance = c.peer.instance;
   t.reader_address = self.address;
   Header header;
   header.type = FrameType::kHello;
   header.flags = self.secret.empty() ? 0 : kFlagChecksum;
   header.op = self.instance;
-  header.generation = c.peer().instance;
+  header.generation = c.peer.instance;
   std::string payload(reinterpret_cast<const char*>(t.reader_nonce.data()), t.reader_nonce.size());
   payload += self.address;
-  c.peer().greeted = true;
+  c.opening().greeted = true;
   return send_frame(c, header, bytes_of(payload));
 }
 
 Result<bool> reader_step(Connection& c, const Identity& self, const Header& header,
                          std::span<const std::byte> payload) {
-  PeerState& peer = c.peer();
-  Transcript& t = peer.transcript;
+  Opening& opening = c.opening();
+  Transcript& t = opening.transcript;
   if (header.type == FrameType::kRefuse) return refusal(header);
-  if (header.type == FrameType::kChallenge && !self.secret.empty() && !peer.challenged) {
-    peer.challenged = true;
+  if (header.type == FrameType::kChallenge && !self.secret.empty() && !opening.challenged) {
+    opening.challenged = true;
     std::memcpy(t.writer_nonce.data(), payload.data(), kNonceBytes);
     Header proof;
     proof.type = FrameType::kProof;
@@ -95,11 +97,11 @@ Result<bool> reader_step(Connection& c, const Identity& self, const Header& head
     return false;
   }
   if (header.type != FrameType::kWelcome) return unexpected(header);
-  if (header.op != peer.instance) {
+  if (header.op != c.peer.instance) {
     return Status(StatusCode::kUnavailable, "the writer is gone: another instance listens where it was");
   }
   if (self.secret.empty()) return true;
-  if (!peer.challenged || !same_proof(payload, prove(self.secret, Prover::kWriter, t))) {
+  if (!opening.challenged || !same_proof(payload, prove(self.secret, Prover::kWriter, t))) {
     return Status(StatusCode::kUnauthenticated, "the writer did not prove that it knows the secret");
   }
   return true;
@@ -107,25 +109,25 @@ Result<bool> reader_step(Connection& c, const Identity& self, const Header& head
 
 Result<bool> writer_step(Connection& c, const Identity& self, const Header& header,
                          std::span<const std::byte> payload) {
-  PeerState& peer = c.peer();
-  if (header.type == FrameType::kHello && !peer.greeted) {
+  Opening& opening = c.opening();
+  if (header.type == FrameType::kHello && !opening.greeted) {
     RETURN_IF_ERROR(take_hello(c, self, header, payload));
     if (self.secret.empty()) {
       RETURN_IF_ERROR(welcome(c, self, {}));
       return true;
     }
-    peer.challenged = true;
-    fill_random(peer.transcript.writer_nonce);
+    opening.challenged = true;
+    fill_random(opening.transcript.writer_nonce);
     Header challenge;
     challenge.type = FrameType::kChallenge;
-    RETURN_IF_ERROR(send_frame(c, challenge, peer.transcript.writer_nonce));
+    RETURN_IF_ERROR(send_frame(c, challenge, opening.transcript.writer_nonce));
     return false;
   }
-  if (header.type != FrameType::kProof || !peer.challenged) return unexpected(header);
-  if (!same_proof(payload, prove(self.secret, Prover::kReader, peer.transcript))) {
+  if (header.type != FrameType::kProof || !opening.challenged) return unexpected(header);
+  if (!same_proof(payload, prove(self.secret, Prover::kReader, opening.transcript))) {
     return Status(StatusCode::kUnauthenticated, "the reader did not prove that it knows the secret");
   }
-  RETURN_IF_ERROR(welcome(c, self, prove(self.secret, Prover::kWriter, peer.transcript)));
+  RETURN_IF_ERROR(welcome(c, self, prove(self.secret, Prover::kWriter, opening.transcript)));
   return true;
 }
 

@@ -11,7 +11,7 @@
 // kInvalidArgument: not the frame that was due. kUnauthenticated: no proof. kNotFound: we are not whom it looks for.
 // kUnsupported: another version. A REFUSE that came is kUnavailable and says why.
 //
-// Thread safety: the I/O thread.
+// Owner: none. Thread safety: the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,11 @@
 
 namespace millrace::tcp {
 
-struct Identity {
-  uint64_t instance = 0;
-  std::string address;  // format_instance()
-  std::string secret;   // empty: none is asked for and none is accepted
-};
-
-// The reader's side. peer().instance is whom it looks for.
+// The reader's side. peer.instance is whom it looks for.
 Status say_hello(Connection& c, const Identity& self);
 Result<bool> reader_step(Connection& c, const Identity& self, const Header& header, std::span<const std::byte> payload);
 
-// The writer's side. Fills peer(): instance, label (its address).
+// The writer's side. Fills peer: instance, label (its address).
 Result<bool> writer_step(Connection& c, const Identity& self, const Header& header, std::span<const std::byte> payload);
 
 // What a REFUSE of the whole connection means to whoever gets it.

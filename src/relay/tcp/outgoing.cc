@@ -6,36 +6,34 @@
 
 namespace millrace::tcp {
 
-void OutgoingFrame::start(const Header& header, const PartMap* parts, RelayOp op, std::function<void()> unpin) {
-  CHECK(!open_);
-  header_ = header;
-  head_ = encode(header);
-  parts_ = parts;
-  op_ = op;
-  unpin_ = std::move(unpin);
+void OutgoingFrame::start(Outgoing frame) {
+  CHECK(!open_ && frame.put);
+  header_ = frame.header;
+  head_ = encode(header_);
+  put_ = std::move(frame.put);
   sent_ = 0;
   hashed_ = 0;
   open_ = true;
   if (!sums()) return;
   hasher_.reset();
-  if (header.length <= kHashFirstBytes) hash_up_to(header.length);
+  if (header_.length <= kHashFirstBytes) hash_up_to(header_.length);
 }
 
 std::size_t OutgoingFrame::payload_sent() const {
   return sent_ < kHeaderBytes ? 0 : std::min<std::size_t>(sent_ - kHeaderBytes, header_.length);
 }
 
-std::size_t OutgoingFrame::pieces(std::size_t from, std::size_t size, std::span<iovec> out) const {
+std::size_t OutgoingFrame::locate(std::size_t from, std::size_t size, std::span<iovec> out) const {
   if (size == 0) return 0;
-  if (parts_ != nullptr) return parts_->fill(header_.offset + from, size, out);
+  if (put_) return put_->map.fill(header_.offset + from, size, out);
   out[0] = {const_cast<std::byte*>(copy_.data()) + (copy_.size() - (header_.length - from)), size};
   return 1;
 }
 
 void OutgoingFrame::hash_up_to(std::size_t end) {
-  std::array<iovec, kMaxPiecesPerCall> some{};
+  std::array<iovec, kMaxRangesPerCall> some{};
   while (hashed_ < end) {
-    const std::size_t count = pieces(hashed_, end - hashed_, some);
+    const std::size_t count = locate(hashed_, end - hashed_, some);
     for (std::size_t i = 0; i < count; ++i) {
       hasher_.add({static_cast<const std::byte*>(some[i].iov_base), some[i].iov_len});
       hashed_ += some[i].iov_len;
@@ -50,8 +48,8 @@ std::size_t OutgoingFrame::fill(std::span<iovec> out) const {
   const std::size_t done = payload_sent();
   const bool hashed = hashed_ == header_.length;
   std::size_t size = header_.length - done;
-  if (sums() && !hashed) size = std::min(size, kPieceBytes);
-  const std::size_t filled = pieces(done, size, out.subspan(count, kMaxPiecesPerCall));
+  if (sums() && !hashed) size = std::min(size, kHashedBytes);
+  const std::size_t filled = locate(done, size, out.subspan(count, kMaxRangesPerCall));
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < filled; ++i) bytes += out[count + i].iov_len;
   count += filled;
@@ -75,30 +73,28 @@ std::array<std::byte, kTrailerBytes> OutgoingFrame::hand_over_trailer() {
 }
 
 void OutgoingFrame::detach() {
-  if (!attached()) return;
+  if (!put_) return;
   // What was sent has been hashed already, so the rest is all that is needed.
   const std::size_t done = payload_sent();
   std::vector<std::byte> copy;
   copy.reserve(header_.length - done);
-  std::array<iovec, kMaxPiecesPerCall> some{};
+  std::array<iovec, kMaxRangesPerCall> some{};
   while (copy.size() < header_.length - done) {
     const std::size_t at = done + copy.size();
-    const std::size_t count = pieces(at, header_.length - at, some);
+    const std::size_t count = locate(at, header_.length - at, some);
     for (std::size_t i = 0; i < count; ++i) {
       const auto* data = static_cast<const std::byte*>(some[i].iov_base);
       copy.insert(copy.end(), data, data + some[i].iov_len);
     }
   }
   copy_ = std::move(copy);
-  parts_ = nullptr;
-  std::exchange(unpin_, nullptr)();
+  put_.release();
 }
 
 void OutgoingFrame::finish() {
   open_ = false;
   copy_ = {};
-  parts_ = nullptr;
-  if (unpin_ != nullptr) std::exchange(unpin_, nullptr)();
+  put_.release();
 }
 
 }  // namespace millrace::tcp

@@ -5,12 +5,12 @@
 #include <fstream>
 #include <map>
 
+#include "relay/session/frame.h"
+#include "relay/session/part_map.h"
+#include "relay/session/receive_pool.h"
+#include "relay/session/secret.h"
 #include "relay/tcp/address.h"
-#include "relay/tcp/frame.h"
 #include "relay/tcp/outgoing.h"
-#include "relay/tcp/part_map.h"
-#include "relay/tcp/receive_pool.h"
-#include "relay/tcp/secret.h"
 
 namespace millrace::tcp {
 namespace {
@@ -84,7 +84,7 @@ TEST(TcpFrame, FieldsOutOfRangeAreRefused) {
   h.length = UINT32_MAX;
   EXPECT_TRUE(refused(h));
   h = headers().at("data");
-  h.length = kFrameBytes + 1;
+  h.length = kMaxDataBytes + 1;
   EXPECT_TRUE(refused(h));
   h = headers().at("ping");
   h.length = 1;
@@ -92,11 +92,13 @@ TEST(TcpFrame, FieldsOutOfRangeAreRefused) {
   h = request;
   h.type = static_cast<FrameType>(0);
   EXPECT_TRUE(refused(h));
-  h.type = static_cast<FrameType>(11);
+  h.type = static_cast<FrameType>(15);
   EXPECT_TRUE(refused(h));
   h = request;
-  h.flags = 2;
-  EXPECT_TRUE(refused(h));
+  for (const uint8_t flag : {kFlagAnswer, kFlagWriter, uint8_t{16}}) {
+    h.flags = flag;
+    EXPECT_TRUE(refused(h));
+  }
   h = request;
   h.code = 13;
   EXPECT_TRUE(refused(h));
@@ -175,11 +177,16 @@ TEST(TcpFrame, PartMapIsTheBytesEndToEnd) {
 }
 
 // However a frame is cut, and wherever it loses its put: the same bytes come out.
-TEST(TcpFrame, OutgoingFramesInPieces) {
+TEST(TcpFrame, OutgoingFramesCutAnywhere) {
   std::string payload(20'000, ' ');
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(i * 31 + i / 256);
+  struct Counter final : HoldOwner {
+    void release(const std::shared_ptr<Put>&) override { ++released; }
+    int released = 0;
+  };
   for (const std::size_t length : {std::size_t{0}, std::size_t{1}, kHashFirstBytes, payload.size()}) {
-    PartMap map;
+    const auto put = std::make_shared<Put>();
+    PartMap& map = put->map;
     map.add(reinterpret_cast<std::byte*>(payload.data()), length / 3);
     map.add(reinterpret_cast<std::byte*>(payload.data()) + length / 3, length - length / 3);
     Header header = headers().at("data");
@@ -193,20 +200,20 @@ TEST(TcpFrame, OutgoingFramesInPieces) {
                                  std::string(reinterpret_cast<const char*>(trailer.data()), trailer.size());
     for (const std::size_t step : {std::size_t{1}, std::size_t{63}, std::size_t{4096}, std::size_t{1} << 20}) {
       for (const std::size_t detach_at : {SIZE_MAX, std::size_t{0}, std::size_t{64}, std::size_t{9'000}}) {
-        int unpinned = 0;
+        Counter holds;
         OutgoingFrame frame;
-        frame.start(header, &map, RelayOp{1}, [&] { ++unpinned; });
+        frame.start({header, Hold(&holds, put)});
         std::string seen;
         while (frame.open()) {
           if (seen.size() >= detach_at) frame.detach();
-          std::array<iovec, kMaxPiecesPerCall + 3> pieces{};
+          std::array<iovec, kMaxRangesPerCall + 3> pieces{};
           const std::size_t count = frame.fill(pieces);
           ASSERT_GT(count, 0u);
           const std::size_t take = std::min(step, pieces[0].iov_len);
           seen.append(static_cast<char*>(pieces[0].iov_base), take);
           frame.advance(take);
         }
-        ASSERT_EQ(unpinned, 1);
+        ASSERT_EQ(holds.released, 1);
         ASSERT_TRUE(seen == expected) << length << " " << step << " " << detach_at;
       }
     }

@@ -1,10 +1,10 @@
-#include "relay/tcp/frame.h"
+#include "relay/session/frame.h"
 
 #include <algorithm>
 
 #include "base/xxh3.h"
 
-namespace millrace::tcp {
+namespace millrace::session {
 namespace {
 
 void store_bytes(std::byte* at, uint64_t value, std::size_t count) {
@@ -25,7 +25,7 @@ struct LengthRange {
 LengthRange payload_range(FrameType type) {
   switch (type) {
     case FrameType::kHello:
-      return {kNonceBytes, kMaxHelloBytes};
+      return {0, kMaxHelloBytes};
     case FrameType::kChallenge:
       return {kNonceBytes, kNonceBytes};
     case FrameType::kProof:
@@ -35,9 +35,30 @@ LengthRange payload_range(FrameType type) {
     case FrameType::kRequest:
       return {kRequestBytes, kRequestBytes};
     case FrameType::kData:
-      return {0, kFrameBytes};
+      return {0, kMaxDataBytes};
+    case FrameType::kRefuse:
+      return {0, kMaxReasonBytes};
+    case FrameType::kGrant:
+      return {0, kMaxGrantBytes};
+    case FrameType::kJoin:
+      return {1, kMaxJoinBytes};
     default:
       return {0, 0};
+  }
+}
+
+uint8_t allowed_flags(FrameType type) {
+  switch (type) {
+    case FrameType::kHello:
+      return kFlagChecksum;
+    case FrameType::kData:
+      return kFlagChecksum | kFlagWriter;
+    case FrameType::kRequest:
+      return kFlagChecksum | kFlagInline;
+    case FrameType::kRelease:
+      return kFlagAnswer;
+    default:
+      return kFlagWriter;
   }
 }
 
@@ -76,12 +97,16 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   const uint64_t hash = load_u64(&bytes[56]);
   if (hash != hash64(bytes.first(56))) return invalid_argument("the header's checksum is wrong");
   const auto type = static_cast<uint8_t>(bytes[6]);
-  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kPong)) {
-    return invalid_argument("frame type is {}; wanted 1 to 10", type);
+  if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kJoin)) {
+    return invalid_argument("frame type is {}; wanted 1 to {}", type, static_cast<int>(FrameType::kJoin));
   }
   header.type = static_cast<FrameType>(type);
   header.flags = static_cast<uint8_t>(bytes[7]);
-  if ((header.flags & ~kFlagChecksum) != 0) return invalid_argument("flags are {:#x}; wanted 0 or 1", header.flags);
+  const uint8_t allowed = allowed_flags(header.type);
+  if ((header.flags & ~allowed) != 0) {
+    return invalid_argument("the flags of a {} are {:#x}; wanted none but {:#x}", frame_type_name(header.type),
+                            header.flags, allowed);
+  }
   header.length = static_cast<uint32_t>(load_bytes(&bytes[8], 4));
   const LengthRange range = payload_range(header.type);
   if (header.length < range.min || header.length > range.max) {
@@ -123,10 +148,11 @@ void Hasher::add(std::span<const std::byte> bytes) {
 uint64_t Hasher::digest() const { return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_)); }
 
 std::string_view frame_type_name(FrameType type) {
-  static constexpr std::array<std::string_view, 11> kNames = {
-      "0", "HELLO", "CHALLENGE", "PROOF", "WELCOME", "REQUEST", "DATA", "REFUSE", "RELEASE", "PING", "PONG"};
+  static constexpr std::array<std::string_view, 15> kNames = {"0",       "HELLO", "CHALLENGE", "PROOF",   "WELCOME",
+                                                              "REQUEST", "DATA",  "REFUSE",    "RELEASE", "PING",
+                                                              "PONG",    "GRANT", "RELEASED",  "BYE",     "JOIN"};
   const auto index = static_cast<std::size_t>(type);
   return index < kNames.size() ? kNames[index] : "?";
 }
 
-}  // namespace millrace::tcp
+}  // namespace millrace::session

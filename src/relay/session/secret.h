@@ -17,9 +17,9 @@
 #include <string>
 #include <string_view>
 
-#include "relay/tcp/frame.h"
+#include "relay/session/frame.h"
 
-namespace millrace::tcp {
+namespace millrace::session {
 
 using Nonce = std::array<std::byte, kNonceBytes>;
 using Proof = std::array<std::byte, kProofBytes>;
@@ -42,4 +42,4 @@ bool same_proof(std::span<const std::byte> a, const Proof& b);
 void fill_random(std::span<std::byte> bytes);  // from the kernel
 uint64_t random_u64();                         // never 0
 
-}  // namespace millrace::tcp
+}  // namespace millrace::session

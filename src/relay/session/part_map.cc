@@ -1,8 +1,8 @@
-#include "relay/tcp/part_map.h"
+#include "relay/session/part_map.h"
 
 #include <algorithm>
 
-namespace millrace::tcp {
+namespace millrace::session {
 
 void PartMap::add(std::byte* data, std::size_t size) {
   if (size == 0) return;
@@ -27,4 +27,4 @@ std::size_t PartMap::fill(uint64_t offset, uint64_t size, std::span<iovec> out) 
   return count;
 }
 
-}  // namespace millrace::tcp
+}  // namespace millrace::session

@@ -15,7 +15,7 @@
 
 #include "tensor/shared_bytes.h"
 
-namespace millrace::tcp {
+namespace millrace::session {
 
 class PartMap {
  public:
@@ -38,4 +38,4 @@ class PartMap {
   uint64_t total_ = 0;
 };
 
-}  // namespace millrace::tcp
+}  // namespace millrace::session

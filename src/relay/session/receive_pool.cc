@@ -1,4 +1,4 @@
-#include "relay/tcp/receive_pool.h"
+#include "relay/session/receive_pool.h"
 
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@
 #include "relay/op_table.h"
 #include "tensor/tensor.h"
 
-namespace millrace::tcp {
+namespace millrace::session {
 namespace {
 
 constexpr std::size_t kHugePage = 2u << 20;
@@ -99,4 +99,4 @@ std::size_t ReceivePool::kept_bytes() const {
   return shelf_->bytes;
 }
 
-}  // namespace millrace::tcp
+}  // namespace millrace::session

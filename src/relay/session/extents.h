@@ -1,28 +1,26 @@
-// RangePool: which ranges of a block of registered memory are free. First fit, 64-byte steps, neighbours merged.
+// Extents: which ranges of a block of memory are free. First fit, in steps of kBufferAlignment, neighbours merged.
 //
-// Thread safety: none; its owner locks.
+// Owner: who has the block. Thread safety: none; the owner locks. Invariant: taken and free ranges cover the block, and
+// no two free ranges touch.
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 
-#include "base/status.h"
-#include "tensor/tensor.h"
+#include "relay/session/layout.h"
 
-namespace millrace {
+namespace millrace::session {
 
-class RangePool {
+class Extents {
  public:
   // [begin, begin + bytes), both multiples of kBufferAlignment.
-  RangePool(uint64_t begin, uint64_t bytes) { free_[begin] = bytes; }
+  Extents(uint64_t begin, uint64_t bytes) : bytes_(bytes) { free_[begin] = bytes; }
 
-  static uint64_t rounded(uint64_t bytes) {
-    return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  }
   // The offset of a fresh range; nullopt where none is large enough. 0 bytes take a step as well.
   std::optional<uint64_t> take(uint64_t bytes) {
-    const uint64_t wanted = bytes == 0 ? kBufferAlignment : rounded(bytes);
+    const uint64_t wanted = bytes == 0 ? kBufferAlignment : aligned(bytes);
     for (auto at = free_.begin(); at != free_.end(); ++at) {
       if (at->second < wanted) continue;
       const uint64_t offset = at->first, left = at->second - wanted;
@@ -33,7 +31,7 @@ class RangePool {
     }
     return std::nullopt;
   }
-  void give_back(uint64_t offset) {
+  void release(uint64_t offset) {
     const auto taken = taken_.find(offset);
     CHECK(taken != taken_.end());
     uint64_t begin = offset, bytes = taken->second;
@@ -52,9 +50,12 @@ class RangePool {
     }
     free_[begin] = bytes;
   }
+  bool unused() const { return taken_.empty(); }
+  uint64_t bytes() const { return bytes_; }
 
  private:
+  uint64_t bytes_;
   std::map<uint64_t, uint64_t> free_, taken_;  // offset -> bytes
 };
 
-}  // namespace millrace
+}  // namespace millrace::session

@@ -1,4 +1,4 @@
-#include "relay/tcp/secret.h"
+#include "relay/session/secret.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -7,10 +7,10 @@
 
 #include <cerrno>
 
-namespace millrace::tcp {
+namespace millrace::session {
 
 Proof prove(std::string_view secret, Prover who, const Transcript& transcript) {
-  std::string text = who == Prover::kReader ? "millrace relay tcp 1 reader" : "millrace relay tcp 1 writer";
+  std::string text = who == Prover::kReader ? "millrace relay 2 reader" : "millrace relay 2 writer";
   text.push_back('\0');
   const auto append = [&text](std::span<const std::byte> bytes) {
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -54,4 +54,4 @@ uint64_t random_u64() {
   return load_u64(bytes.data());
 }
 
-}  // namespace millrace::tcp
+}  // namespace millrace::session

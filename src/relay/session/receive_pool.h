@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace millrace::tcp {
+namespace millrace::session {
 
 class ReceivePool {
  public:
@@ -34,4 +34,4 @@ class ReceivePool {
 inline constexpr int64_t kKeepMs = 5'000;
 inline constexpr std::size_t kMinKeptBytes = 1u << 20;  // smaller blocks are left to the allocator
 
-}  // namespace millrace::tcp
+}  // namespace millrace::session

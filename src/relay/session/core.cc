@@ -1,0 +1,88 @@
+#include "relay/session/core.h"
+
+#include <algorithm>
+
+namespace millrace::session {
+namespace {
+
+constexpr int64_t kSweepMs = 10;  // what is due after something happened is looked at so much later, at the latest
+constexpr int64_t kFarewellNapUs = 1'000;
+
+}  // namespace
+
+uint64_t key_of(const InstanceId& instance) {
+  return load_u64(reinterpret_cast<const std::byte*>(instance.random.data())) | 1;
+}
+
+Status Channel::check_put(const PutRequest& request) const {
+  for (const SharedBytes& part : request.parts) {
+    if (part.device() != Device::kHost) {
+      return error(StatusCode::kUnsupported, "a part is in device memory; the {} relay moves host memory",
+                   capabilities().name);
+    }
+  }
+  return ok_status();
+}
+
+Core::Core(const RelayOptions& given)
+    : options(given),
+      table(given, [this](RelayOp op, bool is_put, const Status& status) { return ended(op, is_put, status); }),
+      writer(*this),
+      reader(*this) {}
+
+Core::~Core() { table.close(); }
+
+bool Core::ended(RelayOp op, bool is_put, const Status& status) {
+  if (is_put) return writer.ended(op, status);
+  if (!status.ok()) {
+    loop.post([this, op, code = status.code()] { reader.get_ended(op, code); });
+  }
+  return true;
+}
+
+void Core::stop() {
+  stopping_.store(true);
+  loop.post([] {});
+}
+
+// After stop() the loop goes on until what close() has ended is told to the peers and no transfer is under way.
+bool Core::running() {
+  if (!stopping_.load(std::memory_order_relaxed)) return true;
+  const int64_t now_ms = relay_now_ms();
+  if (farewell_until_ms_ == 0) farewell_until_ms_ = now_ms + channel->traits().farewell_ms;
+  const RelayBooks books = table.books();
+  return now_ms < farewell_until_ms_ && (books.puts > 0 || books.gets > 0 || !reader.idle());
+}
+
+bool Core::run() {
+  loop.run(*this);
+  const bool clean = channel->shut_down();
+  reader.clear();
+  writer.clear();
+  return clean;
+}
+
+int64_t Core::nap_us() const {
+  const int64_t nap_us = channel->nap_us();
+  if (!stopping_.load(std::memory_order_relaxed)) return nap_us;
+  return nap_us < 0 ? kFarewellNapUs : std::min(nap_us, kFarewellNapUs);
+}
+
+int64_t Core::turn_end(int64_t now_ms) {
+  // Pings are due more often than this while anything is expected of a peer.
+  if (now_ms - std::exchange(turn_ms_, now_ms) > options.silent_ms / 2) channel->compensate_pause(now_ms);
+  due_ms_ = std::min(due_ms_, now_ms + kSweepMs);  // something happened, or it is time
+  if (now_ms >= swept_ms_ + kSweepMs) {
+    swept_ms_ = now_ms;
+    const int64_t next = channel->traits().separate_deadlines ? -1 : table.expire(now_ms);
+    due_ms_ = std::min({channel->check_time(now_ms), writer.check_time(now_ms), reader.check_time(now_ms)});
+    if (next >= 0) due_ms_ = std::min(due_ms_, now_ms + std::max<int64_t>(next, 1));
+  }
+  do {
+    reader.flush();
+    channel->flush();
+  } while (reader.has_room());
+  return due_ms_;
+}
+
+}  // namespace millrace::session

@@ -1,0 +1,382 @@
+// The gets: memory, links, what is asked for, how each ends. What arrives: reader_data.cc.
+#include "relay/session/reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "relay/session/core.h"
+
+namespace millrace::session {
+namespace {
+
+constexpr std::size_t kScratchBytes = 64u << 10;
+
+}  // namespace
+
+Reader::Reader(Core& core) : core_(core), pool_(core.options.pool_bytes / 2), scratch_(kScratchBytes) {}
+
+void Reader::clear() {
+  routes_.clear();
+  waiting_.clear();
+  gets_.clear();
+  remotes_.clear();
+  unanswered_.clear();
+  memory_ = 0;
+}
+
+Reader::Get* Reader::find(uint64_t ticket) {
+  const auto at = gets_.find(ticket);
+  return at == gets_.end() || at->second->over ? nullptr : at->second.get();
+}
+
+// ---- begin ----------------------------------------------------------------------------------------------------------
+
+void Reader::start(const GetOrder& order) {
+  auto get = std::make_unique<Get>();
+  get->order = order;
+  gets_.emplace(order.op.value, std::move(get));
+  waiting_.push_back(order.op.value);
+  room_ = true;  // flush() starts it
+}
+
+// In the order in which they came, as long as there is memory.
+void Reader::start_waiting() {
+  while (!waiting_.empty()) {
+    const uint64_t ticket = waiting_.front();
+    if (Get* waiting = find(ticket); waiting != nullptr && !prepare(*waiting)) return;
+    waiting_.pop_front();
+    Get* get = find(ticket);
+    if (get == nullptr) continue;  // it is over already
+    Remote& remote = remote_of(get->order.writer);
+    get->remote = &remote;
+    remote.gets.emplace(get->order.op.value, get);
+    ensure_links(remote, core_.channel->links_wanted(remote.target, get->order.total));
+  }
+}
+
+// False: not yet. Else it has its memory, or it is over and erased.
+bool Reader::prepare(Get& get) {
+  const RelayOp op = get.order.op;
+  const std::shared_ptr<const GetRequest> request = core_.table.get(op);
+  if (request == nullptr) {
+    gets_.erase(op.value);
+    return true;
+  }
+  get.layout = Layout(request->sizes, core_.channel->traits().frames);
+  get.layout.set_alone(get.order.writer.device);
+  const std::size_t bytes = request->destination.empty() ? get.layout.block_bytes() : 0;
+  const std::size_t limit = core_.options.pool_bytes;
+  if (bytes > 0 && memory_ > 0 && bytes > limit - std::min(memory_, limit)) return false;
+  Result<Landing> landing = land(*request, get.layout);
+  if (!landing.ok()) {
+    core_.table.end_get(op, landing.status());
+    gets_.erase(op.value);
+    return true;
+  }
+  get.landing = std::move(*landing);
+  get.landing.memory = bytes;
+  memory_ += bytes;
+  return true;
+}
+
+Result<Landing> Reader::land(const GetRequest& request, const Layout& layout) {
+  Landing landing;
+  if (!request.destination.empty()) {
+    landing.direct = true;
+    for (const std::span<std::byte> part : request.destination) {
+      landing.into.add(part.data(), part.size());
+      landing.parts.emplace_back(nullptr, part.data(), part.size());
+    }
+    return landing;
+  }
+  ASSIGN_OR_RETURN(std::optional<Landing> made, core_.channel->make_memory(request, layout));
+  if (made) return std::move(*made);
+  const ReceivePool::Block block = pool_.take(layout.block_bytes());
+  if (block.data == nullptr) {
+    return error(StatusCode::kResourceExhausted, "there is no memory for a get of {} bytes", layout.block_bytes());
+  }
+  for (std::size_t i = 0; i < layout.parts(); ++i) {
+    std::byte* at = block.data + layout.place(i);
+    landing.into.add(at, layout.size(i));
+    landing.parts.emplace_back(block.owner, at, layout.size(i));
+  }
+  return landing;
+}
+
+Reader::Remote& Reader::remote_of(const Target& target) {
+  const std::string key = target.endpoint + '#' + to_hex(target.instance);
+  std::unique_ptr<Remote>& remote = remotes_[key];
+  if (remote == nullptr) {
+    remote = std::make_unique<Remote>();
+    remote->key = key;
+    remote->target = target;
+  }
+  return *remote;
+}
+
+void Reader::ensure_links(Remote& remote, std::size_t wanted) {
+  while (remote.links.size() < wanted && remote.retry_ms == 0) {
+    const Status status = connect(remote);
+    if (status.ok()) continue;
+    if (remote.links.empty()) fail_remote(remote, status);
+    return;
+  }
+  assign(remote);
+}
+
+Status Reader::connect(Remote& remote) {
+  ASSIGN_OR_RETURN(Link * link, core_.channel->connect(remote.target));
+  Route& route = routes_[link];
+  route.id = next_route_++;
+  route.remote = &remote;
+  remote.links.push_back(link);
+  return ok_status();
+}
+
+void Reader::on_ready(Link& link) {
+  if (const auto at = routes_.find(&link); at != routes_.end()) assign(*at->second.remote);
+}
+
+// ---- asking ---------------------------------------------------------------------------------------------------------
+
+// Gives the remote's links work, the idlest first, to each get in turn.
+void Reader::assign(Remote& remote) {
+  bool any = true;
+  while (any) {
+    any = false;
+    for (auto& [ticket, get] : remote.gets) any = assign_one(*get) || any;
+  }
+}
+
+std::optional<Reader::Range> Reader::next_range(Get& get) {
+  if (!get.again.empty()) {
+    const Range range = get.again.back();
+    get.again.pop_back();
+    return range;
+  }
+  const uint64_t total = get.order.total;
+  if (get.next == UINT64_MAX || (total > 0 && get.next >= total)) return std::nullopt;
+  if (total == 0) {
+    get.next = UINT64_MAX;
+    return Range{0, 0};
+  }
+  const std::size_t most = core_.channel->traits().range_bytes;
+  const uint64_t end =
+      most == 0 ? get.layout.frame_end(get.next) : get.next + std::min<uint64_t>(most, total - get.next);
+  return Range{std::exchange(get.next, end), end};
+}
+
+bool Reader::assign_one(Get& get) {
+  if (get.over || get.proving) return false;
+  if (get.again.empty() && get.next > 0 && get.next >= get.order.total) return false;  // all is asked for
+  Link* best = nullptr;
+  std::size_t least = kMaxRangesPerLink;
+  for (Link* link : get.remote->links) {
+    if (!link->ready()) continue;
+    const std::vector<Flight>& flights = routes_.at(link).flights;
+    if (flights.size() >= least) continue;
+    const auto own =
+        std::count_if(flights.begin(), flights.end(), [&](const Flight& f) { return f.ticket == get.order.op.value; });
+    if (own >= core_.channel->traits().ranges_in_flight) continue;
+    best = link;
+    least = flights.size();
+  }
+  if (best == nullptr) return false;
+  const std::optional<Range> range = next_range(get);
+  if (!range) return false;
+  // A queue that is full belongs to a dead writer; time ends it.
+  if (ask(*best, get, *range).ok()) return true;
+  get.again.push_back(*range);
+  return false;
+}
+
+Status Reader::ask(Link& link, Get& get, const Range& range) {
+  Header header;
+  header.type = FrameType::kRequest;
+  header.flags = static_cast<uint8_t>((core_.options.checksum ? kFlagChecksum : 0) | (get.by_frames ? kFlagInline : 0));
+  header.length = kRequestBytes;
+  header.op = get.order.put;
+  header.generation = get.order.generation;
+  header.ticket = get.order.op.value;
+  header.offset = range.offset;
+  header.extra = range.end - range.offset;
+  const int64_t now_ms = relay_now_ms();
+  link.begin_use(busy(link), now_ms);
+  RETURN_IF_ERROR(link.send(header, encode(RequestBody{get.order.total, get.order.sizes_hash})));
+  routes_.at(&link).flights.push_back({get.order.op.value, range, Gaps(range.offset, range.end), now_ms, false});
+  return ok_status();
+}
+
+bool Reader::busy(const Link& link) const {
+  const auto at = routes_.find(const_cast<Link*>(&link));
+  return at != routes_.end() && (!at->second.flights.empty() || at->second.expected > 0);
+}
+
+// ---- ends -----------------------------------------------------------------------------------------------------------
+
+void Reader::send_release(const Get& get, StatusCode code, bool answer) {
+  const Traits& traits = core_.channel->traits();
+  Link* link = nullptr;
+  for (Link* one : get.remote->links) {
+    if (link == nullptr && one->ready()) link = one;
+  }
+  if (link == nullptr) return;
+  Header header;
+  header.type = FrameType::kRelease;
+  header.flags = answer || traits.repeats ? kFlagAnswer : 0;
+  header.code = static_cast<uint32_t>(code);
+  header.op = get.order.put;
+  header.generation = get.order.generation;
+  header.ticket = get.order.op.value;
+  link->begin_use(busy(*link), relay_now_ms());
+  if (!link->send(header).ok() || header.flags == 0) return;
+  if (!unanswered_.emplace(header.ticket, Unanswered{link, header, relay_now_ms()}).second) return;
+  ++routes_.at(link).expected;
+}
+
+// The get is over here. Its writer is told how it ended, at once or when the channel no longer fetches for it.
+void Reader::drop(uint64_t ticket, StatusCode code) {
+  const auto at = gets_.find(ticket);
+  if (at == gets_.end() || at->second->over) return;
+  Get& get = *at->second;
+  if (get.remote != nullptr) {
+    for (Link* link : get.remote->links) {
+      std::erase_if(routes_.at(link).flights, [&](const Flight& f) { return f.ticket == ticket; });
+    }
+  }
+  get.over = code;
+  if (get.fetching == 0) return finish_drop(get, code);
+  core_.channel->abandon(get.order.op);
+}
+
+void Reader::finish_drop(Get& get, StatusCode code) {
+  const uint64_t ticket = get.order.op.value;
+  memory_ -= get.landing.memory;
+  room_ = true;
+  if (get.remote != nullptr) {
+    if (get.next > 0 && !get.proving) send_release(get, code, false);
+    get.remote->gets.erase(ticket);
+  }
+  gets_.erase(ticket);
+}
+
+// What a get that is over left free goes to the others: at the end of the turn, never from inside an end.
+void Reader::flush() {
+  while (std::exchange(room_, false)) {
+    start_waiting();
+    for (auto& [key, remote] : remotes_) assign(*remote);
+  }
+}
+
+void Reader::get_ended(RelayOp op, StatusCode code) {
+  drop(op.value, code == StatusCode::kOk ? StatusCode::kCancelled : code);
+}
+
+void Reader::fail_remote(Remote& remote, const Status& why) {
+  std::vector<uint64_t> tickets;
+  for (const auto& [ticket, get] : remote.gets) tickets.push_back(ticket);
+  for (const uint64_t ticket : tickets) {
+    drop(ticket, why.code());
+    core_.table.end_get(RelayOp{ticket}, why);
+  }
+}
+
+// The gets whose link broke go on over another one.
+void Reader::retry_or_fail(Remote& remote, const std::vector<uint64_t>& tickets, const Status& why) {
+  for (const uint64_t ticket : tickets) {
+    Get* get = find(ticket);
+    if (get == nullptr || ++get->breaks <= core_.channel->traits().reconnects) continue;
+    drop(ticket, StatusCode::kUnavailable);
+    core_.table.end_get(RelayOp{ticket}, Status(StatusCode::kUnavailable, why.message()));
+  }
+  if (remote.gets.empty()) return;
+  if (remote.links.empty()) {
+    remote.retry_ms = relay_now_ms() + kReconnectPauseMs;
+  } else {
+    assign(remote);
+  }
+}
+
+void Reader::on_lost(Link& link, const Status& why) {
+  const auto at = routes_.find(&link);
+  if (at == routes_.end()) return;
+  LOG_DEBUG("relay: a link to a writer ended: {}", why.message());
+  const Route route = std::move(at->second);
+  routes_.erase(at);
+  Remote& remote = *route.remote;
+  std::erase(remote.links, &link);
+  std::erase_if(unanswered_, [&](const auto& entry) { return entry.second.link == &link; });
+  if (!link.ready() || link.silent || core_.channel->traits().reconnects == 0) {
+    // Not reached, not let in, or frozen. Others that stand may be better off.
+    if (remote.links.empty() || link.silent) fail_remote(remote, Status(StatusCode::kUnavailable, why.message()));
+    return;
+  }
+  std::vector<uint64_t> tickets;
+  for (const Flight& flight : route.flights) {
+    Get* get = find(flight.ticket);
+    if (get == nullptr) continue;
+    for (const auto& [begin, end] : flight.gaps.all()) get->again.push_back({begin, end});
+    if (flight.range.offset == flight.range.end) get->again.push_back(flight.range);
+    if (std::find(tickets.begin(), tickets.end(), flight.ticket) == tickets.end()) tickets.push_back(flight.ticket);
+  }
+  retry_or_fail(remote, tickets, why);
+}
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+// Where frames may be lost: what has no answer is sent again. A peer that is dead ends the link, and all this with it.
+void Reader::repeat(int64_t now_ms, int64_t& due_ms) {
+  const int64_t every_ms = std::min<int64_t>(kRepeatMs, Liveness::ping_every_ms(core_.options.silent_ms));
+  for (auto& [link, route] : routes_) {
+    for (Flight& flight : route.flights) {
+      Get* get = find(flight.ticket);
+      if (get == nullptr || flight.answered) continue;
+      if (now_ms >= flight.asked_ms + every_ms) {
+        const Flight lost = flight;
+        flight.asked_ms = now_ms;
+        Header header;
+        header.type = FrameType::kRequest;
+        header.flags = core_.options.checksum ? kFlagChecksum : 0;
+        header.length = kRequestBytes;
+        header.op = get->order.put;
+        header.generation = get->order.generation;
+        header.ticket = lost.ticket;
+        header.offset = lost.range.offset;
+        header.extra = lost.range.end - lost.range.offset;
+        (void)link->send(header, encode(RequestBody{get->order.total, get->order.sizes_hash}));
+      }
+      due_ms = std::min(due_ms, flight.asked_ms + every_ms);
+    }
+  }
+  for (auto& [ticket, release] : unanswered_) {
+    if (now_ms >= release.sent_ms + every_ms) {
+      release.sent_ms = now_ms;
+      (void)release.link->send(release.header);
+    }
+    due_ms = std::min(due_ms, release.sent_ms + every_ms);
+  }
+}
+
+int64_t Reader::check_time(int64_t now_ms) {
+  int64_t due_ms = pool_.trim(now_ms);
+  if (core_.channel->traits().repeats) repeat(now_ms, due_ms);
+  for (auto it = remotes_.begin(); it != remotes_.end();) {
+    Remote& remote = *it->second;
+    ++it;
+    if (remote.retry_ms != 0 && now_ms >= remote.retry_ms) {
+      remote.retry_ms = 0;
+      if (!remote.gets.empty()) ensure_links(remote, 1);
+    }
+    if (remote.retry_ms != 0) due_ms = std::min(due_ms, remote.retry_ms);
+    tidy(remote);
+  }
+  return due_ms;
+}
+
+// Writers that nobody reads from are forgotten when their last link is closed.
+void Reader::tidy(Remote& remote) {
+  if (remote.gets.empty() && remote.links.empty()) remotes_.erase(std::string(remote.key));
+}
+
+}  // namespace millrace::session

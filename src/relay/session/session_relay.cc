@@ -1,0 +1,130 @@
+#include "relay/session/session_relay.h"
+
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "relay/ticker.h"
+
+namespace millrace::session {
+namespace {
+
+class SessionRelay final : public Relay {
+ public:
+  explicit SessionRelay(std::shared_ptr<Core> core) : core_(std::move(core)) {
+    std::promise<bool> clean;
+    ended_ = clean.get_future();
+    thread_ = std::thread([core = core_, clean = std::move(clean)]() mutable { clean.set_value(core->run()); });
+    if (core_->channel->traits().separate_deadlines) {
+      ticker_ = std::make_unique<Ticker>([this] { return core_->table.expire(relay_now_ms()); });
+    }
+  }
+  ~SessionRelay() override { SessionRelay::close(); }
+
+  RelayCapabilities capabilities() const override { return core_->channel->capabilities(); }
+  std::string address() const override { return core_->channel->address(); }
+  RelayBooks books() const override { return core_->table.books(); }
+  void cancel(RelayOp op) override { core_->table.cancel(op); }
+  void cleanup(ReqId request) override { core_->table.cleanup(request); }
+
+  Result<PutTicket> put(PutRequest request) override {
+    RETURN_IF_ERROR(millrace::check_put(request, core_->options.pool_bytes));
+    RETURN_IF_ERROR(core_->channel->check_put(request));
+    const std::size_t bytes = total_bytes(request);
+    const int64_t now_ms = relay_now_ms();
+    ASSIGN_OR_RETURN(const RelayOp op, core_->table.open_put(std::move(request), bytes, now_ms));
+    Result<std::string> descriptor = core_->writer.put(op);
+    if (!descriptor.ok()) {
+      core_->table.forget(op);
+      return descriptor.status();
+    }
+    core_->table.unpin(op);
+    wake_by(now_ms + core_->options.lease_ms);
+    return PutTicket{op, std::move(*descriptor)};
+  }
+
+  Result<RelayOp> get(GetRequest request) override {
+    RETURN_IF_ERROR(check_get(request));
+    const std::string name = core_->channel->capabilities().name;
+    ASSIGN_OR_RETURN(const Descriptor descriptor, descriptor_of(request, name));
+    RETURN_IF_ERROR(check_total(request.sizes));
+    GetOrder order;
+    ASSIGN_OR_RETURN(order.writer, core_->channel->target_of(descriptor));
+    if (!order.writer.device.empty() && order.writer.device.size() != request.sizes.size()) {
+      return invalid_argument("the descriptor says of {} parts where they are; wanted {}", order.writer.device.size(),
+                              request.sizes.size());
+    }
+    order.put = descriptor.op.value;
+    order.generation = descriptor.generation;
+    order.sizes_hash = descriptor.sizes_hash;
+    order.total = descriptor.bytes;
+    const int64_t now_ms = relay_now_ms();
+    const int64_t due_ms = now_ms + request.timeout_ms;
+    ASSIGN_OR_RETURN(order.op, core_->table.open_get(std::move(request), now_ms));
+    const RelayOp op = order.op;
+    core_->loop.post([core = core_.get(), order = std::move(order)] { core->reader.start(order); });
+    core_->table.unpin(op);
+    if (ticker_) wake_by(due_ms);
+    return op;
+  }
+
+  void close() override {
+    const std::lock_guard lock(close_mutex_);
+    if (!thread_.joinable()) return;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kRelayCloseMs);
+    core_->stop();
+    core_->table.close();
+    if (ticker_) ticker_->stop();
+    if (ended_.wait_until(until) == std::future_status::ready) {
+      thread_.join();
+      return;
+    }
+    LOG_WARNING("the thread of a {} relay did not end within {} ms; it is abandoned with its transport",
+                core_->channel->capabilities().name, kRelayCloseMs);
+    thread_.detach();
+  }
+
+ private:
+  // The sum that the descriptor has may have gone round.
+  Status check_total(const std::vector<std::size_t>& sizes) const {
+    const std::size_t trait = core_->channel->traits().max_get_bytes;
+    const std::size_t most = trait > 0 ? trait : core_->options.pool_bytes;
+    std::size_t total = 0;
+    for (const std::size_t size : sizes) {
+      if (size > most - total) {
+        return error(StatusCode::kTooLarge, "the put has over {} bytes, the most that this relay receives", most);
+      }
+      total += size;
+    }
+    return ok_status();
+  }
+
+  void wake_by(int64_t due_ms) {
+    if (ticker_) {
+      ticker_->wake();
+    } else {
+      core_->loop.wake_by(due_ms);
+    }
+  }
+
+  const std::shared_ptr<Core> core_;
+  std::mutex close_mutex_;
+  std::thread thread_;
+  std::future<bool> ended_;  // whether nothing was abandoned
+  std::unique_ptr<Ticker> ticker_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Relay>> make_session_relay(const RelayOptions& options, const MakeChannel& make) {
+  RETURN_IF_ERROR(check_options(options));
+  auto core = std::make_shared<Core>(options);
+  RETURN_IF_ERROR(core->loop.open());
+  ASSIGN_OR_RETURN(core->channel, make(*core));
+  return std::unique_ptr<Relay>(std::make_unique<SessionRelay>(std::move(core)));
+}
+
+}  // namespace millrace::session

@@ -1,0 +1,126 @@
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "relay/tcp/sockets.h"
+
+namespace millrace::tcp {
+namespace {
+
+constexpr int kAcceptsPerTurn = 16;
+
+Side side_of(const Core& core, LinkUser& user, bool opener, bool carries_data) {
+  return {user, {}, core.options.connect_timeout_ms, core.options.silent_ms, opener, carries_data};
+}
+
+}  // namespace
+
+Sockets::Sockets(Core& core, LinkUser& writer, LinkUser& reader, bool carries_data)
+    : core_(core),
+      accepted_(core.loop, side_of(core, writer, false, carries_data), [&core] { core.table.count_bad_frame(); }),
+      opened_(core.loop, side_of(core, reader, true, carries_data), [&core] { core.table.count_bad_frame(); }) {}
+
+Sockets::~Sockets() { shut_down(); }
+
+Status Sockets::open(const SocketAddress& listen) {
+  ASSIGN_OR_RETURN(listener_, listen_at(listen, bound_));
+  const Identity self{key_of(core_.instance), address(), core_.options.secret};
+  accepted_.set_self(self);
+  opened_.set_self(self);
+  ASSIGN_OR_RETURN(listener_watch_, core_.loop.add(listener_, EPOLLIN, [this](uint32_t) { on_listener(); }));
+  return ok_status();
+}
+
+Result<Target> Sockets::target_of(const InstanceId& instance, std::string_view endpoint) const {
+  ASSIGN_OR_RETURN(const SocketAddress address, parse_host_port(endpoint));
+  if (address.port() == 0) return invalid_argument("the descriptor names port 0");
+  if (!address.loopback() && core_.options.secret.empty()) {
+    return invalid_argument("the put is beyond this host, and there is no secret; wanted one");
+  }
+  Target target;
+  target.instance = instance;
+  target.endpoint = endpoint;
+  target.loopback = address.loopback();
+  return target;
+}
+
+Result<Link*> Sockets::connect(const Target& target) {
+  if (opened_.size() >= kMaxOutbound) {
+    return error(StatusCode::kUnavailable, "{} connections are open, the most that there may be", kMaxOutbound);
+  }
+  ASSIGN_OR_RETURN(const SocketAddress address, parse_host_port(target.endpoint));
+  ASSIGN_OR_RETURN(const int fd, start_connect(address));
+  const Result<Connection*> connection = opened_.adopt(fd, Phase::kConnecting);
+  if (!connection.ok()) {
+    ::close(fd);
+    return connection.status();
+  }
+  (*connection)->peer.instance = key_of(target.instance);
+  return *connection;
+}
+
+void Sockets::close(const Link& link, const Status& why) {
+  const auto& connection = static_cast<const Connection&>(link);
+  for (ConnectionSet* set : {&accepted_, &opened_}) {
+    if (set->find(connection.id()) == &connection) return set->close(connection.id(), why);
+  }
+}
+
+void Sockets::on_listener() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    const int fd = accept_one(listener_);
+    if (fd < 0) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        accept_again_ms_ = relay_now_ms() + kAcceptPauseMs;
+        core_.loop.modify(listener_watch_, 0);
+      }
+      return;
+    }
+    if (accepted_.size() >= kMaxInbound && !make_room()) {
+      ::close(fd);
+      continue;
+    }
+    if (const Result<Connection*> c = accepted_.adopt(fd, Phase::kHandshake); !c.ok()) ::close(fd);
+  }
+}
+
+// Over the limit: first goes the one that has been in its handshake for longest, then the one that has been idle for
+// longest.
+bool Sockets::make_room() {
+  const Connection* worst = nullptr;
+  accepted_.for_each([&](const Connection& c) {
+    if (c.ready() && c.busy()) return;
+    if (worst == nullptr || (c.ready() != worst->ready() ? worst->ready() : c.used_ms < worst->used_ms)) worst = &c;
+  });
+  if (worst == nullptr) return false;
+  accepted_.close(worst->id(), Status(StatusCode::kResourceExhausted, "too many connections"));
+  return true;
+}
+
+void Sockets::flush() {
+  opened_.flush();
+  accepted_.flush();
+}
+
+int64_t Sockets::check_time(int64_t now_ms) {
+  int64_t due_ms = std::min(accepted_.check_time(now_ms), opened_.check_time(now_ms));
+  if (accept_again_ms_ != 0 && now_ms >= accept_again_ms_) {
+    accept_again_ms_ = 0;
+    core_.loop.modify(listener_watch_, EPOLLIN);
+  }
+  if (accept_again_ms_ != 0) due_ms = std::min(due_ms, accept_again_ms_);
+  return due_ms;
+}
+
+void Sockets::shut_down() {
+  opened_.clear();
+  accepted_.clear();  // releases the frames in flight
+  if (listener_ < 0) return;
+  core_.loop.remove(listener_watch_);
+  ::close(std::exchange(listener_, -1));
+}
+
+}  // namespace millrace::tcp
