@@ -15,8 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     const Result<Descriptor> descriptor = decode_descriptor(bytes, "shm");
     if (descriptor.ok() && encode_descriptor(*descriptor) != bytes) std::abort();
   } else {
-    const Result<PluginMessage> message = decode_plugin_message(bytes);
-    if (message.ok() && encode_plugin_message(*message) != bytes) std::abort();
+    const Result<plugin::Message> message = plugin::decode_message(bytes);
+    if (message.ok() && plugin::encode_message(*message) != bytes) std::abort();
   }
   return 0;
 }

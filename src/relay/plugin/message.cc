@@ -4,82 +4,49 @@
 
 #include <plugins/relay_plugin.h>
 
-namespace millrace {
+namespace millrace::plugin {
 namespace {
 
-constexpr char kMagic[4] = {'M', 'R', 'P', 'M'};
-constexpr uint8_t kVersion = 1;
+using session::FrameType;
+using session::kHeaderBytes;
 
-struct Head {
-  char magic[4];
-  uint8_t version, kind, code, zero;
-  uint8_t from[16], to[16];
-  uint64_t get, put, generation, sizes_hash, offset, span, checksum;
-  uint32_t blob_bytes;
-  uint8_t zeros[12];
-};
-static_assert(sizeof(Head) == 112);
-static_assert(sizeof(Head) + MILLRACE_RELAY_MAX_BLOB <= MILLRACE_RELAY_MAX_MESSAGE);
+constexpr std::size_t kHeadBytes = 2 * sizeof(Instance) + kHeaderBytes;
+static_assert(kHeadBytes + session::kRequestBytes + MILLRACE_RELAY_MAX_BLOB <= MILLRACE_RELAY_MAX_MESSAGE);
+static_assert(kHeadBytes + session::kMaxControlPayload <= MILLRACE_RELAY_MAX_MESSAGE);
 
 }  // namespace
 
-std::string encode_plugin_message(const PluginMessage& message) {
-  CHECK(message.blob.size() <= MILLRACE_RELAY_MAX_BLOB);
-  Head head{};
-  std::memcpy(head.magic, kMagic, sizeof(kMagic));
-  head.version = kVersion;
-  head.kind = static_cast<uint8_t>(message.kind);
-  head.code = static_cast<uint8_t>(message.code);
-  std::memcpy(head.from, message.from.data(), sizeof(head.from));
-  std::memcpy(head.to, message.to.data(), sizeof(head.to));
-  head.get = message.get;
-  head.put = message.put;
-  head.generation = message.generation;
-  head.sizes_hash = message.sizes_hash;
-  head.offset = message.offset;
-  head.span = message.span;
-  head.checksum = message.checksum;
-  head.blob_bytes = static_cast<uint32_t>(message.blob.size());
-  return std::string(reinterpret_cast<const char*>(&head), sizeof(head)) + message.blob;
+bool carries_blob(FrameType type) { return type == FrameType::kRequest || type == FrameType::kRelease; }
+
+std::string encode_message(const Message& message) {
+  CHECK(message.header.length == message.payload.size() && message.blob.size() <= MILLRACE_RELAY_MAX_BLOB);
+  CHECK(carries_blob(message.header.type) != message.blob.empty());
+  const session::HeaderBytes head = session::encode(message.header);
+  std::string bytes(reinterpret_cast<const char*>(message.from.data()), message.from.size());
+  bytes.append(reinterpret_cast<const char*>(message.to.data()), message.to.size());
+  bytes.append(reinterpret_cast<const char*>(head.data()), head.size());
+  return bytes + message.payload + message.blob;
 }
 
-Result<PluginMessage> decode_plugin_message(std::string_view bytes) {
-  Head head;
-  if (bytes.size() < sizeof(head)) {
-    return invalid_argument("the message has {} bytes; wanted {} or more", bytes.size(), sizeof(head));
+Result<Message> decode_message(std::string_view bytes) {
+  if (bytes.size() < kHeadBytes) {
+    return invalid_argument("the message has {} bytes; wanted {} or more", bytes.size(), kHeadBytes);
   }
-  std::memcpy(&head, bytes.data(), sizeof(head));
-  if (std::memcmp(head.magic, kMagic, sizeof(kMagic)) != 0 || head.version != kVersion) {
-    return invalid_argument("the message is not of this version of the protocol");
+  Message message;
+  std::memcpy(message.from.data(), bytes.data(), sizeof(Instance));
+  std::memcpy(message.to.data(), bytes.data() + sizeof(Instance), sizeof(Instance));
+  const auto head = std::as_bytes(std::span(bytes)).subspan(2 * sizeof(Instance)).first<kHeaderBytes>();
+  ASSIGN_OR_RETURN(message.header, session::decode(head));
+  const std::size_t rest = bytes.size() - kHeadBytes;
+  const std::size_t blob = rest - std::min<std::size_t>(rest, message.header.length);
+  const std::size_t most = carries_blob(message.header.type) ? MILLRACE_RELAY_MAX_BLOB : 0;
+  if (rest < message.header.length || blob > most || (most > 0 && blob == 0)) {
+    return invalid_argument("the message has {} bytes behind its header, {} of them payload; wanted a blob of {} to {}",
+                            rest, message.header.length, most > 0 ? 1 : 0, most);
   }
-  for (const uint8_t zero : head.zeros) {
-    if (zero != 0 || head.zero != 0) return invalid_argument("the message's reserved bytes are not 0");
-  }
-  const bool is_ask = head.kind == static_cast<uint8_t>(PluginKind::kAsk);
-  if (head.kind < 1 || head.kind > static_cast<uint8_t>(PluginKind::kPong)) {
-    return invalid_argument("the message's kind is {}", head.kind);
-  }
-  if (head.code > static_cast<uint8_t>(StatusCode::kInternal)) {
-    return invalid_argument("the message's status is {}", head.code);
-  }
-  if (head.blob_bytes != bytes.size() - sizeof(head) || head.blob_bytes > MILLRACE_RELAY_MAX_BLOB ||
-      is_ask != (head.blob_bytes > 0)) {
-    return invalid_argument("the message has {} bytes and says that {} are a blob", bytes.size(), head.blob_bytes);
-  }
-  PluginMessage message;
-  message.kind = static_cast<PluginKind>(head.kind);
-  message.code = static_cast<StatusCode>(head.code);
-  std::memcpy(message.from.data(), head.from, sizeof(head.from));
-  std::memcpy(message.to.data(), head.to, sizeof(head.to));
-  message.get = head.get;
-  message.put = head.put;
-  message.generation = head.generation;
-  message.sizes_hash = head.sizes_hash;
-  message.offset = head.offset;
-  message.span = head.span;
-  message.checksum = head.checksum;
-  message.blob = bytes.substr(sizeof(head));
+  message.payload = bytes.substr(kHeadBytes, message.header.length);
+  message.blob = bytes.substr(kHeadBytes + message.header.length);
   return message;
 }
 
-}  // namespace millrace
+}  // namespace millrace::plugin

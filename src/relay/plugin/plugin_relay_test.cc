@@ -88,24 +88,36 @@ TEST(PluginLibrary, PathsStandBesideTheProgramOrWhereTold) {
 }
 
 TEST(PluginMessage, RoundTripsAndRefusesEveryOtherLength) {
-  PluginMessage message{.kind = PluginKind::kAsk, .get = 1, .put = 2, .generation = 3, .sizes_hash = 4, .blob = "blob"};
+  plugin::Message message;
+  message.header.type = session::FrameType::kRequest;
+  message.header.length = session::kRequestBytes;
+  message.header.ticket = 4;
+  message.payload = std::string(session::kRequestBytes, 'p');
+  message.blob = "blob";
   message.from[3] = 7;
   message.to[15] = 9;
-  const std::string bytes = encode_plugin_message(message);
-  ASSERT_EQ(bytes.size(), 116u);
-  const auto back = decode_plugin_message(bytes);
+  const std::string bytes = plugin::encode_message(message);
+  ASSERT_EQ(bytes.size(), 32u + 64 + 16 + 4);
+  const auto back = plugin::decode_message(bytes);
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->blob, "blob");
+  EXPECT_EQ(back->payload, message.payload);
   EXPECT_EQ(back->from, message.from);
   EXPECT_EQ(back->to, message.to);
-  EXPECT_EQ(back->sizes_hash, 4u);
-  for (std::size_t i = 0; i < bytes.size(); ++i) EXPECT_FALSE(decode_plugin_message(bytes.substr(0, i)).ok());
-  EXPECT_FALSE(decode_plugin_message(bytes + "x").ok());
-  for (const std::size_t i : {0, 4, 5, 7, 96, 105}) {
+  EXPECT_EQ(back->header, message.header);
+  for (std::size_t i = 0; i < bytes.size() - 3; ++i) EXPECT_FALSE(plugin::decode_message(bytes.substr(0, i)).ok());
+  EXPECT_FALSE(plugin::decode_message(bytes + std::string(MILLRACE_RELAY_MAX_BLOB, 'x')).ok());
+  for (std::size_t i = 32; i < 96; ++i) {
     std::string bad = bytes;
     bad[i] = static_cast<char>(bad[i] ^ 0x40);
-    EXPECT_FALSE(decode_plugin_message(bad).ok()) << i;
+    EXPECT_FALSE(plugin::decode_message(bad).ok()) << i;
   }
+  message.header = {};
+  message.payload.clear();
+  message.blob.clear();
+  const std::string ping = plugin::encode_message(message);
+  EXPECT_TRUE(plugin::decode_message(ping).ok());
+  EXPECT_FALSE(plugin::decode_message(ping + "x").ok());
 }
 
 TEST(Extents, RandomTakesNeverOverlapAndAllComesBack) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "relay/descriptor.h"
+#include "relay/op_table.h"
 #include "relay/relay.h"
 #include "relay/session/frame.h"
 #include "relay/session/layout.h"
@@ -102,7 +103,8 @@ class LinkUser {
 // Which writer a descriptor names, taken from its tail.
 struct Target {
   InstanceId instance;
-  std::string endpoint;      // where it listens; with the instance it tells writers apart
+  std::string key;           // equal for gets that share links
+  std::string endpoint;      // where it listens
   std::vector<bool> device;  // nccl: which parts are in device memory
   bool loopback = true;
 };
@@ -127,6 +129,9 @@ struct Fetch {
   Landing* landing = nullptr;
 };
 
+// Copies parts that lie in a block as the layout places them; not where the get has ended meanwhile.
+void copy_block(OpTable& table, const Fetch& fetch, const std::byte* block);
+
 struct Traits {
   FrameRules frames;
   std::size_t range_bytes = SIZE_MAX;  // of one REQUEST; 0: a frame
@@ -136,7 +141,7 @@ struct Traits {
   int farewell_ms = 100;               // for the last frames and transfers, at close()
   bool repeats = false;                // frames may be lost: REQUEST and RELEASE are repeated until they are answered
   bool hold_grants = false;            // what was granted stays until the RELEASE
-  bool ordered = true;                 // DATA frames arrive in the order in which they were sent
+  bool polled = false;                 // frames arrive without waking the loop, whose naps an open put shortens
   bool separate_deadlines = false;     // the transport may hang: deadlines are another thread's
 };
 

@@ -1,6 +1,7 @@
 #include "relay/session/core.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace millrace::session {
 namespace {
@@ -12,6 +13,17 @@ constexpr int64_t kFarewellNapUs = 1'000;
 
 uint64_t key_of(const InstanceId& instance) {
   return load_u64(reinterpret_cast<const std::byte*>(instance.random.data())) | 1;
+}
+
+void copy_block(OpTable& table, const Fetch& fetch, const std::byte* block) {
+  if (fetch.landing->direct && !table.pin(fetch.get)) return;
+  for (std::size_t i = 0; i < fetch.layout->parts(); ++i) {
+    const SharedBytes& part = fetch.landing->parts[i];
+    if (!part.empty()) {
+      std::memcpy(const_cast<std::byte*>(part.data()), block + fetch.layout->place(i), part.size_bytes());
+    }
+  }
+  if (fetch.landing->direct) table.unpin(fetch.get);
 }
 
 Status Channel::check_put(const PutRequest& request) const {

@@ -105,11 +105,10 @@ Result<Landing> Reader::land(const GetRequest& request, const Layout& layout) {
 }
 
 Reader::Remote& Reader::remote_of(const Target& target) {
-  const std::string key = target.endpoint + '#' + to_hex(target.instance);
-  std::unique_ptr<Remote>& remote = remotes_[key];
+  std::unique_ptr<Remote>& remote = remotes_[target.key];
   if (remote == nullptr) {
     remote = std::make_unique<Remote>();
-    remote->key = key;
+    remote->key = target.key;
     remote->target = target;
   }
   return *remote;

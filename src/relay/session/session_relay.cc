@@ -43,6 +43,7 @@ class SessionRelay final : public Relay {
     }
     core_->table.unpin(op);
     wake_by(now_ms + core_->options.lease_ms);
+    if (core_->channel->traits().polled) core_->loop.post([] {});
     return PutTicket{op, std::move(*descriptor)};
   }
 

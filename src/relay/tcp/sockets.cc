@@ -43,6 +43,7 @@ Result<Target> Sockets::target_of(const InstanceId& instance, std::string_view e
   Target target;
   target.instance = instance;
   target.endpoint = endpoint;
+  target.key = format_instance(address, key_of(instance));
   target.loopback = address.loopback();
   return target;
 }

@@ -1,0 +1,352 @@
+#include "relay/plugin/plugin_channel.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/xxh3.h"
+
+namespace millrace::plugin {
+
+using namespace session;  // NOLINT: this folder is a channel of the session
+
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr std::size_t kWhereBytes = 24;  // of a GRANT: offset, span, checksum
+constexpr int64_t kActiveNapUs = 50, kWaitingNapUs = 500, kIdleNapUs = 5'000;
+
+uint64_t checksum_of(const std::byte* block, const Layout& layout, uint64_t generation) {
+  uint64_t sum = generation;
+  for (std::size_t i = 0; i < layout.parts(); ++i) {
+    sum = XXH3_64bits_withSeed(block + layout.place(i), layout.size(i), sum + 1);
+  }
+  return sum;
+}
+
+}  // namespace
+
+Stored::~Stored() {
+  const std::lock_guard lock(memory->mutex);
+  memory->extents.release(offset);
+}
+
+class PluginChannel::PluginLink final : public Link {
+ public:
+  PluginLink(PluginChannel& channel, const Instance& to, bool reads)
+      : Link(relay_now_ms()), channel_(channel), to_(to), reads_(reads) {}
+  bool ready() const override { return true; }
+  Status send(const Header& header, std::span<const std::byte> payload) override {
+    Message message{channel_.core_.instance.random, to_, header, {}, {}};
+    if (!reads_) message.header.flags |= kFlagWriter;
+    message.payload.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
+    if (carries_blob(header.type)) message.blob = channel_.blob_;
+    const std::string bytes = encode_message(message);
+    liveness.sent_ms = relay_now_ms();
+    // What is not taken now is sent again later: every frame is an answer or is repeated.
+    (void)channel_.plugin_.send(channel_.engine_, channel_.peers_.at(to_).handle, bytes.data(), bytes.size());
+    return ok_status();
+  }
+
+ private:
+  PluginChannel& channel_;
+  const Instance to_;
+  const bool reads_;
+};
+
+// ---- the engine -----------------------------------------------------------------------------------------------------
+
+PluginChannel::PluginChannel(Core& core, const millrace_relay_plugin& plugin)
+    : core_(core),
+      plugin_(plugin),
+      half_((core.options.pool_bytes + kSlackBytes + kPageBytes - 1) / kPageBytes * kPageBytes),
+      send_(std::make_shared<SendMemory>(half_)),
+      receive_(half_, half_) {
+  traits_.repeats = traits_.hold_grants = traits_.separate_deadlines = traits_.polled = true;
+  traits_.farewell_ms = 300;
+}
+
+PluginChannel::~PluginChannel() = default;
+
+Status PluginChannel::open() {
+  const std::string name = to_hex(core_.instance);
+  const millrace_relay_config config{.struct_bytes = sizeof(millrace_relay_config),
+                                     .name = name.c_str(),
+                                     .memory_bytes = 2 * half_,
+                                     .listen = core_.options.listen.c_str()};
+  std::array<char, 512> reason{};
+  if (plugin_.open(&config, &engine_, &memory_, reason.data(), reason.size()) != MILLRACE_RELAY_OK) {
+    reason.back() = 0;
+    return error(StatusCode::kUnavailable, "relay plugin '{}' does not open: {}", plugin_.name, reason.data());
+  }
+  blob_.resize(MILLRACE_RELAY_MAX_BLOB);
+  std::size_t size = 0;
+  if (plugin_.blob(engine_, blob_.data(), blob_.size(), &size) != MILLRACE_RELAY_OK || size == 0 ||
+      size > blob_.size()) {
+    plugin_.close(engine_);
+    return error(StatusCode::kUnavailable, "relay plugin '{}' gave a blob of {} bytes; wanted 1 to {}", plugin_.name,
+                 size, blob_.size());
+  }
+  blob_.resize(size);
+  return ok_status();
+}
+
+RelayCapabilities PluginChannel::capabilities() const {
+  return {.name = plugin_.name,
+          .same_process = plugin_.same_process != 0,
+          .same_host = plugin_.same_host != 0,
+          .across_hosts = plugin_.across_hosts != 0,
+          .max_put_bytes = core_.options.pool_bytes};
+}
+
+std::string PluginChannel::address_of(const Instance& instance) const {
+  InstanceId id;
+  id.random = instance;
+  return std::string(plugin_.name) + ":" + to_hex(id);
+}
+
+// Takes the memory away from puts that are being copied last, because the plugin unmaps it.
+bool PluginChannel::shut_down() {
+  const std::unique_lock lock(send_->in_use);
+  send_->open = false;
+  plugin_.close(engine_);
+  reads_.clear();
+  links_.clear();
+  return true;
+}
+
+// ---- puts -----------------------------------------------------------------------------------------------------------
+
+Result<std::string> PluginChannel::store(Put& put) {
+  const std::shared_lock in_use(send_->in_use);
+  if (!send_->open) return Status(StatusCode::kUnavailable, "the relay is closed");
+  std::optional<uint64_t> offset;
+  {
+    const std::lock_guard lock(send_->mutex);
+    offset = send_->extents.take(put.layout.block_bytes());
+  }
+  if (!offset) {
+    return error(StatusCode::kResourceExhausted, "the relay's pool has no {} bytes in one run",
+                 put.layout.block_bytes());
+  }
+  std::byte* block = at(*offset);
+  for (std::size_t i = 0; i < put.layout.parts(); ++i) {
+    const SharedBytes& part = put.request->parts[i];
+    if (!part.empty()) std::memcpy(block + put.layout.place(i), part.data(), part.size_bytes());
+  }
+  const uint64_t checksum = checksum_of(block, put.layout, put.generation);
+  put.stored = std::make_shared<Stored>(send_, *offset, put.layout.block_bytes(), checksum);
+  return blob_;
+}
+
+bool PluginChannel::grant(Link&, Put& put, const Header&, std::string& where) {
+  const auto& stored = *static_cast<const Stored*>(put.stored.get());
+  where.resize(kWhereBytes);
+  auto* to = reinterpret_cast<std::byte*>(where.data());
+  store_u64(to, stored.offset);
+  store_u64(to + 8, stored.span);
+  store_u64(to + 16, stored.checksum);
+  return true;
+}
+
+// ---- links ----------------------------------------------------------------------------------------------------------
+
+LinkUser& PluginChannel::user_of(bool reads) const {
+  return reads ? static_cast<LinkUser&>(core_.reader) : static_cast<LinkUser&>(core_.writer);
+}
+
+Result<Target> PluginChannel::target_of(const Descriptor& descriptor) const {
+  Target target;
+  target.instance = descriptor.instance;
+  target.key = to_hex(descriptor.instance);
+  target.endpoint = descriptor.tail;
+  return target;
+}
+
+Result<PluginChannel::PluginLink*> PluginChannel::add_link(const Instance& instance, bool reads,
+                                                           const std::string& blob) {
+  Peer& peer = peers_[instance];
+  if (peer.uses == 0) {
+    const int code = plugin_.connect(engine_, blob.data(), blob.size(), &peer.handle);
+    if (code != MILLRACE_RELAY_OK) {
+      peers_.erase(instance);
+      if (code == MILLRACE_RELAY_INVALID) {
+        return invalid_argument("the descriptor does not say how its relay is reached");
+      }
+      return error(StatusCode::kUnavailable, "the descriptor's relay cannot be reached: code {}", code);
+    }
+  }
+  ++peer.uses;
+  auto link = std::make_unique<PluginLink>(*this, instance, reads);
+  InstanceId id;
+  id.random = instance;
+  link->peer = {key_of(id), address_of(instance)};
+  link->used_ms = relay_now_ms();
+  return (links_[{instance, reads}] = std::move(link)).get();
+}
+
+Result<Link*> PluginChannel::connect(const Target& target) {
+  ASSIGN_OR_RETURN(PluginLink * link, add_link(target.instance.random, true, target.endpoint));
+  return static_cast<Link*>(link);
+}
+
+void PluginChannel::release_peer(const Instance& instance) {
+  const auto peer = peers_.find(instance);
+  if (--peer->second.uses > 0) return;
+  plugin_.disconnect(engine_, peer->second.handle);
+  peers_.erase(peer);
+}
+
+void PluginChannel::remove_link(Links::iterator at, const Status& why) {
+  const auto [instance, reads] = at->first;
+  const std::unique_ptr<PluginLink> link = std::move(at->second);
+  links_.erase(at);
+  user_of(reads).on_lost(*link, why);
+  release_peer(instance);
+}
+
+int64_t PluginChannel::check_time(int64_t now_ms) {
+  int64_t due_ms = INT64_MAX;
+  const int silent_ms = core_.options.silent_ms;
+  for (auto at = links_.begin(); at != links_.end();) {
+    const auto next = std::next(at);
+    PluginLink& link = *at->second;
+    if (!user_of(at->first.second).busy(link)) {
+      if (now_ms >= link.used_ms + kIdlePeerMs) remove_link(at, Status(StatusCode::kUnavailable, "idle"));
+    } else if (link.liveness.dead(now_ms, silent_ms)) {
+      link.silent = true;
+      remove_link(at, error(StatusCode::kUnavailable, "the peer has been silent for {} ms", silent_ms));
+    } else if (link.liveness.ping_due(now_ms, Liveness::ping_every_ms(silent_ms), due_ms)) {
+      (void)link.send(Header{.type = FrameType::kPing}, {});
+    }
+    at = next;
+  }
+  return due_ms;
+}
+
+void PluginChannel::compensate_pause(int64_t now_ms) {
+  for (auto& [key, link] : links_) link->liveness.seen_ms = now_ms;
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+bool PluginChannel::poll() {
+  active_ = receive_messages();
+  return finish_reads() || active_;
+}
+
+int64_t PluginChannel::nap_us() const {
+  if (active_ || !reads_.empty()) return kActiveNapUs;
+  for (const auto& [key, link] : links_) {
+    if (user_of(key.second).busy(*link)) return kActiveNapUs;
+  }
+  return core_.table.books().puts > 0 ? kWaitingNapUs : kIdleNapUs;
+}
+
+bool PluginChannel::receive_messages() {
+  std::string bytes(MILLRACE_RELAY_MAX_MESSAGE, '\0');
+  for (int i = 0; i < kMessagesAtOnce; ++i) {
+    std::size_t size = 0;
+    if (plugin_.receive(engine_, bytes.data(), bytes.size(), &size) != MILLRACE_RELAY_OK) return i > 0;
+    const Result<Message> message = decode_message(std::string_view(bytes).substr(0, size));
+    if (message.ok() && message->to == core_.instance.random) {
+      on_message(*message);
+    } else {
+      core_.table.count_bad_frame();
+    }
+  }
+  return true;
+}
+
+void PluginChannel::on_message(const Message& message) {
+  const Header& header = message.header;
+  const bool reads = (header.flags & kFlagWriter) != 0;  // the other side writes
+  auto at = links_.find({message.from, reads});
+  if (at == links_.end()) {
+    if (message.blob.empty()) return;  // of a link that has ended
+    if (!add_link(message.from, false, message.blob).ok()) return core_.table.count_bad_frame();
+    at = links_.find({message.from, reads});
+    user_of(reads).on_ready(*at->second);
+  }
+  PluginLink& link = *at->second;
+  link.liveness.seen_ms = relay_now_ms();
+  if (header.type == FrameType::kPong) return;
+  if (header.type == FrameType::kPing) {
+    (void)link.send(Header{.type = FrameType::kPong}, {});
+    return;
+  }
+  const auto payload = std::as_bytes(std::span(message.payload));
+  if (!user_of(reads).on_frame(link, header, payload).ok()) core_.table.count_bad_frame();
+}
+
+// ---- reads ----------------------------------------------------------------------------------------------------------
+
+Status PluginChannel::fetch(Link&, const Header&, std::span<const std::byte> where, const Fetch& fetch) {
+  if (fetch.layout == nullptr) return ok_status();  // its get is over, or this GRANT came twice
+  if (where.size() != kWhereBytes || load_u64(&where[8]) != fetch.layout->block_bytes()) {
+    return internal_error("the writer granted {} bytes; wanted {}", where.size() < 16 ? 0 : load_u64(&where[8]),
+                          fetch.layout->block_bytes());
+  }
+  Read read{.fetch = fetch, .checksum = load_u64(&where[16])};
+  const uint64_t span = fetch.layout->block_bytes();
+  const std::optional<uint64_t> extent = receive_.take(span);
+  if (!extent) {
+    return error(StatusCode::kResourceExhausted, "there are no {} bytes left to receive into", span);
+  }
+  read.extent = *extent;
+  for (const auto& [key, link] : links_) {
+    if (link.get() == fetch.link) read.from = key.first;
+  }
+  Peer& peer = peers_.at(read.from);
+  const int code = span == 0 ? MILLRACE_RELAY_OK
+                             : plugin_.read(engine_, peer.handle, load_u64(&where[0]), *extent, span, &read.transfer);
+  if (code != MILLRACE_RELAY_OK) {
+    receive_.release(*extent);
+    if (code == MILLRACE_RELAY_GONE) return Status(StatusCode::kUnavailable, "the writer cannot be reached any more");
+    return internal_error("the plugin cannot read what was granted: code {}", code);
+  }
+  ++peer.uses;
+  reads_.push_back(read);
+  return ok_status();
+}
+
+void PluginChannel::abandon(RelayOp get) {
+  for (Read& read : reads_) {
+    if (read.fetch.get != get || std::exchange(read.abandoned, true) || read.fetch.size == 0) continue;
+    plugin_.abandon(engine_, read.transfer);
+  }
+}
+
+bool PluginChannel::finish_reads() {
+  bool any = false;
+  for (auto at = reads_.begin(); at != reads_.end();) {
+    const auto next = std::next(at);
+    const int code = at->fetch.layout->block_bytes() == 0 ? MILLRACE_RELAY_OK : plugin_.poll(engine_, at->transfer);
+    if (code != MILLRACE_RELAY_PENDING) {
+      any = true;
+      const Read read = *at;
+      reads_.erase(at);
+      Status status = code == MILLRACE_RELAY_OK ? deliver(read)
+                      : code == MILLRACE_RELAY_GONE
+                          ? Status(StatusCode::kUnavailable, "the writer died during the read")
+                          : internal_error("the plugin's read failed: code {}", code);
+      receive_.release(read.extent);
+      release_peer(read.from);
+      core_.reader.fetched(read.fetch, status);
+    }
+    at = next;
+  }
+  return any;
+}
+
+Status PluginChannel::deliver(const Read& read) const {
+  const std::byte* block = at(read.extent);
+  if (read.abandoned) return ok_status();
+  if (checksum_of(block, *read.fetch.layout, read.fetch.generation) != read.checksum) {
+    return internal_error("the bytes of the put came with a wrong checksum");
+  }
+  copy_block(core_.table, read.fetch, block);
+  return ok_status();
+}
+
+}  // namespace millrace::plugin
