@@ -1,35 +1,33 @@
-// What the UCX relay reads from peers and from its options. The first byte chooses: 0: bytes as a frame's head, with
-// the length of its payload in front; 1: sizes of parts, which both sides cut and lay out; 2: a peer's endpoint; 3: the
-// list of transports.
+// What the session and the UCX relay read from peers and from options. The first byte chooses: 0: bytes as a frame's
+// header; 1: sizes of parts, which both sides cut and lay out; 2: a peer's endpoint; 3: the list of transports.
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "relay/relay.h"
-#include "relay/ucx/frame.h"
-#include "relay/ucx/layout.h"
+#include "relay/session/frame.h"
+#include "relay/session/layout.h"
 #include "relay/ucx/transports.h"
 
 namespace {
 
 using namespace millrace;
+using namespace millrace::session;
 using namespace millrace::ucx;
 
 void frame(std::span<const std::byte> bytes) {
-  uint32_t payload = 0;
-  if (bytes.size() < sizeof payload) return;
-  std::memcpy(&payload, bytes.data(), sizeof payload);
-  const std::span<const std::byte> head = bytes.subspan(sizeof payload);
-  const std::optional<Frame> frame = decode_frame(head, payload);
-  if (!frame) return;
-  CHECK(head.size() == sizeof(Frame) && std::memcmp(&*frame, head.data(), sizeof(Frame)) == 0);
-  CHECK(frame->bytes == payload && payload <= kSegmentBytes);
-  CHECK(frame->code <= static_cast<uint8_t>(StatusCode::kInternal));
-  CHECK(frame->type == FrameType::kData || payload <= std::max(kMaxKeyBytes, kMaxErrorText));
+  if (bytes.size() < kHeaderBytes) return;
+  const auto head = bytes.first<kHeaderBytes>();
+  const Result<Header> header = decode(head);
+  if (!header.ok()) return;
+  const HeaderBytes again = encode(*header);
+  CHECK(std::memcmp(again.data(), head.data(), kHeaderBytes) == 0);
+  CHECK(header->code <= static_cast<uint32_t>(StatusCode::kInternal));
+  CHECK(header->length <= (header->type == FrameType::kData ? kMaxDataBytes : kMaxControlPayload));
 }
 
-// Each byte of each part is in one segment, in order; and no two parts stand in the same place.
+// Each byte of each part is in one frame, in order; and no two parts stand in the same place.
 void sizes(std::span<const std::byte> bytes) {
   std::vector<std::size_t> sizes;
   for (; bytes.size() >= 4 && sizes.size() < kMaxRelayParts; bytes = bytes.subspan(4)) {
@@ -38,29 +36,27 @@ void sizes(std::span<const std::byte> bytes) {
     sizes.push_back(size >> (size % 32));  // small ones as often as large ones
   }
   if (sizes.empty()) return;
-  std::size_t part = 0, at = 0;
-  for (const Segment& segment : cut(sizes)) {
-    CHECK(segment.bytes <= kSegmentBytes && segment.first == part && segment.count >= 1);
-    CHECK(segment.count == 1 || segment.bytes <= kRunBytes);
-    if (segment.count > 1) {
-      CHECK(at == 0 && segment.offset == 0 && segment.first + segment.count <= sizes.size());
-      std::size_t together = 0;
-      for (uint32_t i = 0; i < segment.count; ++i) together += sizes[part++];
-      CHECK(together == segment.bytes);
-      continue;
+  constexpr FrameRules kRules{.frame_bytes = 4u << 20, .packed_bytes = 64u << 10, .alone_bytes = 16u << 10};
+  const Layout layout(sizes, kRules);
+  std::vector<std::size_t> covered(sizes.size());
+  for (std::size_t at = 0; at < layout.total();) {
+    const std::size_t end = layout.frame_end(at);
+    CHECK(end > at && end - at <= kRules.frame_bytes);
+    const auto slices = layout.slices(at, end);
+    CHECK(slices.size() == 1 || end - at <= kRules.packed_bytes);
+    for (const Layout::Slice& slice : slices) {
+      CHECK(slice.offset == covered[slice.part] && (!layout.alone(slice.part) || slices.size() == 1));
+      covered[slice.part] += slice.size;
     }
-    CHECK(segment.offset == at && segment.bytes <= sizes[part] - at);
-    at += segment.bytes;
-    if (at == sizes[part]) ++part, at = 0;
+    at = end;
   }
-  CHECK(part == sizes.size() && at == 0);
-  const Layout layout = lay_out(sizes);
+  CHECK(covered == sizes);
   std::size_t end = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    CHECK(layout.offsets[i] % kAlignment == 0 && layout.offsets[i] >= end);
-    end = layout.offsets[i] + sizes[i];
+    CHECK(layout.place(i) % kBufferAlignment == 0 && layout.place(i) >= end);
+    end = layout.place(i) + sizes[i];
   }
-  CHECK(end <= layout.bytes);
+  CHECK(end <= layout.block_bytes());
 }
 
 void endpoint(const std::string& text) {

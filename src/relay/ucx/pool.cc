@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "base/log.h"
-#include "relay/ucx/layout.h"
 
 namespace millrace::ucx {
 namespace {
@@ -22,26 +21,24 @@ uint64_t slot_generation(const std::byte* slot) {
   return std::atomic_ref<uint64_t>(head->generation).load(std::memory_order_acquire);
 }
 
-Pool::Pool(const UcxApi& api, ucp_context_h context, std::size_t limit_bytes, std::size_t slots)
-    : api_(api),
-      context_(context),
-      limit_bytes_(round_up(limit_bytes + slots * (sizeof(SlotHead) + kAlignment), kPageBytes)) {}
+Pool::Pool(std::shared_ptr<Context> context, std::size_t limit_bytes, std::size_t slots)
+    : context_(std::move(context)),
+      api_(context_->api),
+      limit_bytes_(round_up(limit_bytes + slots * (sizeof(SlotHead) + kBufferAlignment), kPageBytes)) {}
+
+Pool::~Pool() {
+  while (!arenas_.empty()) unmap(arenas_.begin());
+}
 
 std::optional<Pool::Slot> Pool::take(std::size_t bytes) {
   for (auto& [id, arena] : arenas_) {
-    for (auto at = arena.free.begin(); at != arena.free.end(); ++at) {
-      if (at->second < bytes) continue;
-      const auto [offset, room] = *at;
-      arena.free.erase(at);
-      if (room > bytes) arena.free.emplace(offset + bytes, room - bytes);
-      return Slot{id, arena.base + offset, bytes};
-    }
+    if (const auto offset = arena.extents.take(bytes)) return Slot{id, arena.base + *offset};
   }
   return std::nullopt;
 }
 
 std::optional<Pool::Slot> Pool::allocate(std::size_t bytes) {
-  const std::size_t whole = round_up(bytes, kAlignment) + sizeof(SlotHead);
+  const std::size_t whole = session::aligned(bytes) + sizeof(SlotHead);
   std::lock_guard lock(mutex_);
   if (auto slot = take(whole)) return slot;
   // Larger arenas in multiples, so that puts of similar sizes find them again; but no larger than the pool may be.
@@ -49,8 +46,7 @@ std::optional<Pool::Slot> Pool::allocate(std::size_t bytes) {
       std::max(round_up(whole, kPageBytes), std::min(round_up(whole, kArenaBytes), limit_bytes_));
   for (auto at = arenas_.begin(); mapped_bytes_ + wanted > limit_bytes_ && at != arenas_.end();) {
     const auto next = std::next(at);
-    const auto& free = at->second.free;
-    if (free.size() == 1 && free.begin()->second == at->second.bytes) unmap(at);
+    if (at->second.extents.unused()) unmap(at);
     at = next;
   }
   const std::size_t room = limit_bytes_ - std::min(limit_bytes_, mapped_bytes_);
@@ -61,12 +57,12 @@ std::optional<Pool::Slot> Pool::allocate(std::size_t bytes) {
 }
 
 bool Pool::add_arena(std::size_t bytes) {
-  Arena arena;
+  Arena arena{.handle = nullptr, .base = nullptr, .key = {}, .extents = {0, bytes}};
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
   params.length = bytes;
   params.flags = UCP_MEM_MAP_ALLOCATE;
-  ucs_status_t status = api_.ucp_mem_map(context_, &params, &arena.handle);
+  ucs_status_t status = api_.ucp_mem_map(context_->handle, &params, &arena.handle);
   if (status != UCS_OK) {
     LOG_WARNING("ucx: no shared memory of {} bytes: {}", bytes, api_.ucs_status_string(status));
     return false;
@@ -76,15 +72,13 @@ bool Pool::add_arena(std::size_t bytes) {
   void* key = nullptr;
   std::size_t key_bytes = 0;
   if (api_.ucp_mem_query(arena.handle, &attributes) != UCS_OK || attributes.length < bytes ||
-      api_.ucp_rkey_pack(context_, arena.handle, &key, &key_bytes) != UCS_OK) {
-    api_.ucp_mem_unmap(context_, arena.handle);
+      api_.ucp_rkey_pack(context_->handle, arena.handle, &key, &key_bytes) != UCS_OK) {
+    api_.ucp_mem_unmap(context_->handle, arena.handle);
     return false;
   }
   arena.key.assign(static_cast<const char*>(key), key_bytes);
   api_.ucp_rkey_buffer_release(key);
   arena.base = static_cast<std::byte*>(attributes.address);
-  arena.bytes = bytes;
-  arena.free.emplace(0, bytes);
   mapped_bytes_ += bytes;
   arenas_.emplace(next_arena_++, std::move(arena));
   return true;
@@ -102,19 +96,7 @@ void Pool::release(const Slot& slot) {
   std::lock_guard lock(mutex_);
   const auto at = arenas_.find(slot.arena);
   if (at == arenas_.end()) return;
-  auto& free = at->second.free;
-  auto placed = free.emplace(static_cast<std::size_t>(slot.address - at->second.base), slot.bytes).first;
-  if (const auto after = std::next(placed); after != free.end() && placed->first + placed->second == after->first) {
-    placed->second += after->second;
-    free.erase(after);
-  }
-  if (placed != free.begin()) {
-    const auto before = std::prev(placed);
-    if (before->first + before->second == placed->first) {
-      before->second += placed->second;
-      free.erase(placed);
-    }
-  }
+  at->second.extents.release(static_cast<uint64_t>(slot.address - at->second.base));
 }
 
 std::string Pool::key(uint64_t arena) const {
@@ -124,14 +106,9 @@ std::string Pool::key(uint64_t arena) const {
 }
 
 void Pool::unmap(std::map<uint64_t, Arena>::iterator at) {
-  mapped_bytes_ -= at->second.bytes;
-  api_.ucp_mem_unmap(context_, at->second.handle);
+  mapped_bytes_ -= at->second.extents.bytes();
+  api_.ucp_mem_unmap(context_->handle, at->second.handle);
   arenas_.erase(at);
-}
-
-void Pool::clear() {
-  std::lock_guard lock(mutex_);
-  while (!arenas_.empty()) unmap(arenas_.begin());
 }
 
 }  // namespace millrace::ucx

@@ -1,15 +1,15 @@
 // Pool: memory that UCX shares with other processes of the host, in arenas; each open put has a slot in one of them.
 //
-// Arenas are made when they are needed, given back to the system when another size needs the room, and all mapped with
-// every page there (a full /dev/shm is an error here and no SIGBUS later). UCX removes their names at once, so nothing
-// is left over when the process ends, by whatever way.
+// Arenas are made when they are needed, returned to the system when another size needs the room, and all mapped with
+// every page present (a full /dev/shm is an error here and no SIGBUS later). UCX removes their names at once, so
+// nothing is left over when the process ends, by whatever way.
 //
-//   slot:  SlotHead (64 bytes) | the parts, as lay_out() places them
+//   slot:  SlotHead (64 bytes) | the parts, as the session's Layout places them
 //
-// A reader copies the parts and then looks whether the generation is still the one that it was told. release() first
+// A reader copies the parts and then looks whether the generation is still the one that it was granted. release() first
 // wipes it: so a reader that was taken for dead and is not never takes later bytes for earlier ones.
 //
-// Thread safety: all functions from any thread.
+// Owner: the channel and the puts that have slots, together. Thread safety: all functions from any thread.
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 
+#include "relay/session/extents.h"
 #include "relay/ucx/ucx_api.h"
 
 namespace millrace::ucx {
@@ -33,17 +34,28 @@ static_assert(sizeof(SlotHead) == 64 && std::atomic_ref<uint64_t>::is_always_loc
 // The generation as it is now, before anything that was read after it / after anything that was read before it.
 uint64_t slot_generation(const std::byte* slot);
 
+// A UCX context. Who abandons a worker leaks its reference to it.
+struct Context {
+  explicit Context(const UcxApi& functions) : api(functions) {}
+  ~Context() {
+    if (handle != nullptr) api.ucp_cleanup(handle);
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  const UcxApi& api;
+  ucp_context_h handle = nullptr;
+};
+
 class Pool {
  public:
   struct Slot {
     uint64_t arena = 0;
     std::byte* address = nullptr;  // of the SlotHead
-    std::size_t bytes = 0;         // with it
   };
 
   // limit_bytes: of all slots' contents together; `slots`: how many there are at most.
-  Pool(const UcxApi& api, ucp_context_h context, std::size_t limit_bytes, std::size_t slots);
-  ~Pool() { clear(); }
+  Pool(std::shared_ptr<Context> context, std::size_t limit_bytes, std::size_t slots);
+  ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
@@ -53,24 +65,21 @@ class Pool {
   void release(const Slot& slot);
   // With what a peer maps the arena; empty where it cannot be shared.
   std::string key(uint64_t arena) const;
-  // Unmaps all arenas; nothing may be allocated any more.
-  void clear();
 
  private:
   struct Arena {
     ucp_mem_h handle = nullptr;
     std::byte* base = nullptr;
-    std::size_t bytes = 0;
     std::string key;
-    std::map<std::size_t, std::size_t> free;  // offset to bytes, no two adjacent
+    session::Extents extents;
   };
 
   std::optional<Slot> take(std::size_t bytes);  // from an arena that is there
   bool add_arena(std::size_t bytes);
   void unmap(std::map<uint64_t, Arena>::iterator at);
 
+  const std::shared_ptr<Context> context_;
   const UcxApi& api_;
-  ucp_context_h const context_;
   const std::size_t limit_bytes_;
   mutable std::mutex mutex_;
   std::map<uint64_t, Arena> arenas_;

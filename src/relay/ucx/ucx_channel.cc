@@ -1,0 +1,314 @@
+// Set-up, links, time and the end. Messages and bytes: ucx_data.cc.
+#include "relay/ucx/ucx_channel.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "relay/ucx/ucx_link.h"
+#include "wire/limits.h"
+
+namespace millrace::ucx {
+
+using namespace session;  // NOLINT: this folder is a channel of the session
+
+namespace {
+
+constexpr unsigned kMessageId = 1;  // of all our active messages
+constexpr std::size_t kMaxLinks = 2 * wire::kMaxPeers;
+constexpr std::size_t kMaxGetBytes = std::size_t{1} << 40;
+
+std::string address_of(const InstanceId& id) { return "ucx:" + to_hex(id); }
+
+}  // namespace
+
+UcxChannel::UcxChannel(Core& core, const UcxApi& api, Transports transports)
+    : core_(core), api_(api), transports_(std::move(transports)), context_(std::make_shared<Context>(api)) {
+  traits_.frames = {.frame_bytes = kSegmentBytes, .packed_bytes = kPackedBytes, .alone_bytes = kAloneBytes};
+  traits_.max_get_bytes = kMaxGetBytes;
+  traits_.farewell_ms = kGoodbyeMs;
+}
+
+UcxChannel::~UcxChannel() {
+  if (listener_ != nullptr) api_.ucp_listener_destroy(listener_);
+  if (worker_ != nullptr) api_.ucp_worker_destroy(worker_);  // it never ran
+}
+
+Status UcxChannel::open() {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = api_.ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return error(StatusCode::kUnavailable, "ucx: {}", api_.ucs_status_string(status));
+  status = api_.ucp_config_modify(config, "TLS", transports_.tls.c_str());
+  if (status == UCS_OK) status = api_.ucp_config_modify(config, "NET_DEVICES", transports_.devices.c_str());
+  if (status == UCS_OK) {
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;  // not RMA: nobody is to write here
+    params.mt_workers_shared = 1;                           // the pool is used on other threads
+    status = api_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_->handle);
+  }
+  api_.ucp_config_release(config);
+  if (status != UCS_OK) {
+    context_->handle = nullptr;
+    return error(StatusCode::kUnavailable, "ucx: transports {} on devices {}: {}", transports_.tls, transports_.devices,
+                 api_.ucs_status_string(status));
+  }
+  if (transports_.memory) {
+    pool_ = std::make_shared<Pool>(context_, core_.options.pool_bytes, static_cast<std::size_t>(core_.options.credits));
+  }
+  return make_worker();
+}
+
+Status UcxChannel::make_worker() {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = api_.ucp_worker_create(context_->handle, &params, &worker_);
+  if (status == UCS_OK) {
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                         UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = kMessageId;
+    handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+    handler.cb = &UcxChannel::on_message;
+    handler.arg = this;
+    status = api_.ucp_worker_set_am_recv_handler(worker_, &handler);
+  }
+  int fd = -1;
+  if (status == UCS_OK) status = api_.ucp_worker_get_efd(worker_, &fd);
+  if (status != UCS_OK) return error(StatusCode::kUnavailable, "ucx: {}", api_.ucs_status_string(status));
+  RETURN_IF_ERROR(listen());
+  return core_.loop.add_wakeup(fd);
+}
+
+Status UcxChannel::listen() {
+  ASSIGN_OR_RETURN(const sockaddr_storage address, parse_endpoint(transports_.ip));
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&address);
+  params.sockaddr.addrlen = endpoint_bytes(address);
+  params.conn_handler.cb = &UcxChannel::on_connect;
+  params.conn_handler.arg = this;
+  ucs_status_t status = api_.ucp_listener_create(worker_, &params, &listener_);
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  if (status == UCS_OK) status = api_.ucp_listener_query(listener_, &attributes);
+  if (status != UCS_OK) {
+    return error(StatusCode::kUnavailable, "ucx: listening on {}: {}", transports_.ip, api_.ucs_status_string(status));
+  }
+  endpoint_ = endpoint_text(attributes.sockaddr);
+  return ok_status();
+}
+
+RelayCapabilities UcxChannel::capabilities() const {
+  RelayCapabilities capabilities;
+  capabilities.name = "ucx";
+  capabilities.same_process = capabilities.same_host = true;
+  capabilities.across_hosts = transports_.network;
+  capabilities.max_put_bytes = core_.options.pool_bytes;
+  return capabilities;
+}
+
+std::string UcxChannel::address() const { return address_of(core_.instance); }
+
+// ---- links ----------------------------------------------------------------------------------------------------------
+
+LinkUser& UcxChannel::user_of(const UcxLink& link) const {
+  return link.incoming ? static_cast<LinkUser&>(core_.writer) : static_cast<LinkUser&>(core_.reader);
+}
+
+Result<Target> UcxChannel::target_of(const Descriptor& descriptor) const {
+  Target target;
+  target.instance = descriptor.instance;
+  target.key = to_hex(descriptor.instance);
+  target.endpoint = descriptor.tail;
+  return target;
+}
+
+Result<UcxLink*> UcxChannel::add_link(std::unique_ptr<UcxLink> link, ucp_ep_params_t& params) {
+  if (links_.size() + closing_.size() >= kMaxLinks) {
+    return error(StatusCode::kResourceExhausted, "ucx: {} connections, the most that there may be", kMaxLinks);
+  }
+  link->due_ms = relay_now_ms() + core_.options.connect_timeout_ms;
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = &UcxChannel::on_broken;
+  params.err_handler.arg = link.get();
+  const ucs_status_t status = api_.ucp_ep_create(worker_, &params, &link->ep);
+  if (status != UCS_OK) {
+    return error(StatusCode::kUnavailable, "ucx: no connection: {}", api_.ucs_status_string(status));
+  }
+  UcxLink* added = link.get();
+  links_.emplace(added, std::move(link));
+  return added;
+}
+
+Result<Link*> UcxChannel::connect(const Target& target) {
+  if (const auto at = outgoing_.find(target.instance.random); at != outgoing_.end()) return at->second->why;  // gone
+  ASSIGN_OR_RETURN(const sockaddr_storage to, parse_endpoint(target.endpoint));
+  if (!transports_.network && !is_loopback(to)) {
+    return error(StatusCode::kUnavailable, "ucx: {} is on another host; this relay uses devices '{}'", target.endpoint,
+                 transports_.devices);
+  }
+  auto fresh = std::make_unique<UcxLink>(*this, false);
+  fresh->id = target.instance;
+  fresh->peer = {key_of(target.instance), address_of(target.instance)};
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&to);
+  params.sockaddr.addrlen = endpoint_bytes(to);
+  ASSIGN_OR_RETURN(UcxLink * link, add_link(std::move(fresh), params));
+  outgoing_.emplace(target.instance.random, link);
+  send(*link, Header{.type = FrameType::kHello, .extra = core_.instance.boot}, {});
+  return static_cast<Link*>(link);
+}
+
+void UcxChannel::on_connect(ucp_conn_request_h request, void* self) {
+  UcxChannel& channel = *static_cast<UcxChannel*>(self);
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = request;
+  const std::size_t before = channel.links_.size() + channel.closing_.size();
+  const Result<UcxLink*> added = channel.add_link(std::make_unique<UcxLink>(channel, true), params);
+  if (added.ok()) return;
+  LOG_WARNING("{}", added.status().to_string());
+  // A connection that could not be made has used the request up.
+  if (before >= kMaxLinks) (void)channel.api_.ucp_listener_reject(channel.listener_, request);
+}
+
+// The reader introduces itself, over an endpoint that is known only by this message.
+void UcxChannel::greeted(const Head& head, const Header& header, const Payload& payload) {
+  const auto at = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
+    return entry.second->ep == payload.reply && entry.second->incoming && !entry.second->open && !entry.second->gone;
+  });
+  if (payload.reply == nullptr || at == links_.end()) return core_.table.count_bad_frame();
+  UcxLink& link = *at->second;
+  link.id.random = head.from;
+  link.id.boot = header.extra;
+  link.peer = {key_of(link.id), address_of(link.id)};
+  link.open = true;
+  if (const auto [known, fresh] = incoming_.emplace(head.from, &link); !fresh) {
+    fail(*known->second, Status(StatusCode::kUnavailable, "the reader has connected anew"));
+    known->second = &link;
+  }
+  core_.writer.on_ready(link);
+  send(link, Header{.type = FrameType::kWelcome, .extra = core_.instance.boot}, {});
+}
+
+void UcxChannel::on_broken(void* link, ucp_ep_h, ucs_status_t status) {
+  UcxLink& broken = *static_cast<UcxLink*>(link);
+  UcxChannel& channel = broken.channel;
+  channel.fail(broken, error(StatusCode::kUnavailable, "ucx: the connection to {} broke: {}", to_hex(broken.id),
+                             channel.api_.ucs_status_string(status)));
+}
+
+void UcxChannel::fail(UcxLink& link, Status why) {
+  if (std::exchange(link.gone, true)) return;
+  link.why = std::move(why);
+  failed_.push_back(&link);
+}
+
+void UcxChannel::close_failed() {
+  while (!failed_.empty()) {
+    for (UcxLink* link : std::exchange(failed_, {})) {
+      Names& names = link->incoming ? incoming_ : outgoing_;
+      if (const auto at = names.find(link->id.random); at != names.end() && at->second == link) names.erase(at);
+      std::erase(pushing_, link);
+      user_of(*link).on_lost(*link, link->why);
+      std::vector<Copy> over;
+      for (const Copy& copy : copies_) {
+        if (copy.link == link) over.push_back(copy);
+      }
+      std::erase_if(copies_, [&](const Copy& copy) { return copy.link == link; });
+      for (const Copy& copy : over) core_.reader.fetched(copy.fetch, link->why);
+      for (const auto& [id, arena] : link->arenas) api_.ucp_rkey_destroy(arena.key);
+      link->arenas.clear();
+      const auto at = links_.find(link);
+      closing_.push_back(std::move(at->second));
+      links_.erase(at);
+      ucp_request_param_t params{};
+      params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      link->closing = api_.ucp_ep_close_nbx(link->ep, &params);
+    }
+  }
+}
+
+bool UcxChannel::reap() {
+  for (auto at = closing_.begin(); at != closing_.end();) {
+    const ucs_status_ptr_t request = (*at)->closing;
+    const bool waits = UCS_PTR_IS_PTR(request);
+    if (waits && api_.ucp_request_check_status(request) == UCS_INPROGRESS) {
+      ++at;
+      continue;
+    }
+    if (waits) api_.ucp_request_free(request);
+    at = closing_.erase(at);
+  }
+  return closing_.empty();
+}
+
+// ---- time and the end -----------------------------------------------------------------------------------------------
+
+int64_t UcxChannel::check_time(int64_t now_ms) {
+  int64_t due_ms = INT64_MAX;
+  const int silent_ms = core_.options.silent_ms;
+  for (auto& [at, link] : links_) {
+    if (link->gone) continue;
+    if (!link->open) {
+      if (now_ms >= link->due_ms) {
+        fail(*link, error(StatusCode::kUnavailable, "ucx: {} did not answer within {} ms", to_hex(link->id),
+                          core_.options.connect_timeout_ms));
+      }
+      due_ms = std::min(due_ms, link->due_ms);
+    } else if (!user_of(*link).busy(*link)) {
+      continue;
+    } else if (link->liveness.dead(now_ms, silent_ms)) {
+      link->silent = true;
+      fail(*link, error(StatusCode::kUnavailable, "ucx: {} was silent for {} ms", to_hex(link->id), silent_ms));
+    } else if (link->liveness.ping_due(now_ms, Liveness::ping_every_ms(silent_ms), due_ms)) {
+      send(*link, Header{.type = FrameType::kPing}, {});
+    }
+  }
+  close_failed();
+  return due_ms;
+}
+
+void UcxChannel::compensate_pause(int64_t now_ms) {
+  for (auto& [at, link] : links_) link->liveness.seen_ms = now_ms;
+}
+
+// First BYE, then all endpoints are closed by force, which ends what UCX still does with callers' memory. Endpoints
+// that do not end are leaked with everything that UCX may still touch.
+bool UcxChannel::shut_down() {
+  api_.ucp_listener_destroy(listener_);
+  listener_ = nullptr;
+  for (auto& [at, link] : links_) {
+    if (link->ready()) send(*link, Header{.type = FrameType::kBye}, {});
+  }
+  int64_t until_ms = relay_now_ms() + kGoodbyeMs;
+  while (in_flight_ > 0 && relay_now_ms() < until_ms) (void)api_.ucp_worker_progress(worker_);
+  for (auto& [at, link] : links_) fail(*link, Status(StatusCode::kCancelled, "the relay was closed"));
+  close_failed();
+  until_ms = relay_now_ms() + kTeardownMs;
+  while ((!reap() || in_flight_ > 0) && relay_now_ms() < until_ms) {
+    if (api_.ucp_worker_progress(worker_) == 0) usleep(100);
+  }
+  const bool clean = closing_.empty() && in_flight_ == 0;
+  if (clean) {
+    api_.ucp_worker_destroy(worker_);
+  } else {
+    LOG_WARNING("ucx: {} connections with {} requests did not end within {} ms; they are abandoned", closing_.size(),
+                in_flight_, kTeardownMs);
+    for (auto& link : closing_) (void)link.release();
+    closing_.clear();
+    new std::shared_ptr<Context>(context_);  // the worker stays in it
+  }
+  worker_ = nullptr;
+  return clean;
+}
+
+}  // namespace millrace::ucx

@@ -1,0 +1,390 @@
+// Messages, and the bytes of puts: pushed as active messages, or copied out of a shared pool.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/xxh3.h"
+#include "relay/ucx/ucx_channel.h"
+#include "relay/ucx/ucx_link.h"
+
+namespace millrace::ucx {
+
+using namespace session;  // NOLINT: this folder is a channel of the session
+
+namespace {
+
+constexpr unsigned kMessageId = 1;            // of all our active messages
+constexpr int kMaxProgress = 64;              // calls of UCX's in one turn
+constexpr std::size_t kCopyBytes = 4u << 20;  // at once; then the thread reads its messages
+constexpr std::size_t kWhereBytes = 16;       // of a GRANT, before the key: arena, address
+constexpr std::size_t kKeyPadding = 4096;     // zeros behind an arena's key, whose lengths UCX takes as they are
+static_assert(kWhereBytes + kMaxKeyBytes <= kMaxGrantBytes);
+
+// A put's slot; the pool outlives it.
+struct Stored {
+  std::shared_ptr<Pool> pool;
+  Pool::Slot slot;
+  ~Stored() { pool->release(slot); }
+};
+
+}  // namespace
+
+// One send or receive that UCX works on.
+struct UcxChannel::Transfer {
+  UcxChannel* channel = nullptr;
+  Head head;
+  std::string payload;  // of a control frame; or the small parts of a DATA frame
+  std::function<void(bool)> done;
+};
+
+// ---- sending --------------------------------------------------------------------------------------------------------
+
+void UcxChannel::send(UcxLink& link, const Header& header, std::string payload) {
+  auto transfer = std::make_unique<Transfer>();
+  transfer->payload = std::move(payload);
+  const auto bytes = std::as_bytes(std::span(transfer->payload));
+  start_send(link, header, bytes, std::move(transfer));
+}
+
+// The bytes stay as they are until `owned->done`, which comes on this thread, perhaps before this returns.
+void UcxChannel::start_send(UcxLink& link, Header header, std::span<const std::byte> bytes,
+                            std::unique_ptr<Transfer> owned) {
+  if (link.gone) {
+    if (owned->done) owned->done(false);
+    return;
+  }
+  Transfer* transfer = owned.release();
+  transfer->channel = this;
+  header.length = static_cast<uint32_t>(bytes.size());
+  if (link.incoming) header.flags |= kFlagWriter;
+  transfer->head = {core_.instance.random, encode(header)};
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = &UcxChannel::on_sent;
+  params.user_data = transfer;
+  if (header.type == FrameType::kHello) {  // the other side sees over which endpoint it came
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_REPLY;
+  }
+  link.liveness.sent_ms = relay_now_ms();
+  ++in_flight_;
+  ucs_status_ptr_t request =
+      api_.ucp_am_send_nbx(link.ep, kMessageId, &transfer->head, sizeof(Head), bytes.data(), bytes.size(), &params);
+  if (UCS_PTR_IS_PTR(request)) return;
+  if (UCS_PTR_IS_ERR(request)) {
+    fail(link, error(StatusCode::kUnavailable, "ucx: sending to {}: {}", to_hex(link.id),
+                     api_.ucs_status_string(UCS_PTR_STATUS(request))));
+  }
+  finish(transfer, UCS_PTR_STATUS(request));
+}
+
+void UcxChannel::finish(Transfer* transfer, ucs_status_t status) {
+  --in_flight_;
+  const std::unique_ptr<Transfer> owned(transfer);
+  if (owned->done) owned->done(status == UCS_OK);
+}
+
+void UcxChannel::on_sent(void* request, ucs_status_t status, void* transfer) {
+  auto* mine = static_cast<Transfer*>(transfer);
+  UcxChannel& channel = *mine->channel;
+  channel.finish(mine, status);
+  channel.api_.ucp_request_free(request);
+}
+
+void UcxChannel::on_taken(void* request, ucs_status_t status, std::size_t, void* transfer) {
+  on_sent(request, status, transfer);
+}
+
+void UcxChannel::flush() {
+  while (!pushing_.empty()) {
+    for (UcxLink* link : std::exchange(pushing_, {})) push(*link);
+  }
+}
+
+void UcxChannel::push(UcxLink& link) {
+  Outgoing out;
+  while (!link.gone && link.sending < kSegmentsAtOnce && core_.writer.next_data(link, out)) {
+    send_data(link, std::move(out));
+    out = {};
+  }
+}
+
+// Straight from the part where the frame is a range of one, else gathered.
+void UcxChannel::send_data(UcxLink& link, Outgoing out) {
+  auto transfer = std::make_unique<Transfer>();
+  const std::size_t size = out.header.length;
+  std::array<iovec, 64> ranges{};
+  std::span<const std::byte> bytes;
+  if (size > 0 && out.put->map.fill(out.header.offset, size, std::span(ranges).first(1)) == 1 &&
+      ranges[0].iov_len == size) {
+    bytes = {static_cast<const std::byte*>(ranges[0].iov_base), size};
+  } else {
+    transfer->payload.reserve(size);
+    while (transfer->payload.size() < size) {
+      const std::size_t done = transfer->payload.size();
+      const std::size_t count = out.put->map.fill(out.header.offset + done, size - done, ranges);
+      for (std::size_t i = 0; i < count; ++i) {
+        transfer->payload.append(static_cast<const char*>(ranges[i].iov_base), ranges[i].iov_len);
+      }
+    }
+    bytes = {reinterpret_cast<const std::byte*>(transfer->payload.data()), size};
+  }
+  if ((out.header.flags & kFlagChecksum) != 0) out.header.extra = XXH3_64bits(bytes.data(), bytes.size());
+  ++link.sending;
+  // The endpoint may be closed, and the link gone, when the send ends.
+  auto hold = std::make_shared<Hold>(std::move(out.put));
+  transfer->done = [this, to = &link, hold](bool) {
+    hold->release();
+    if (!links_.contains(to)) return;
+    --to->sending;
+    push_soon(*to);
+  };
+  start_send(link, out.header, bytes, std::move(transfer));
+}
+
+// ---- receiving ------------------------------------------------------------------------------------------------------
+
+ucs_status_t UcxChannel::on_message(void* self, const void* head_bytes, std::size_t head_size, void* data,
+                                    std::size_t bytes, const ucp_am_recv_param_t* param) {
+  UcxChannel& channel = *static_cast<UcxChannel*>(self);
+  Head head;
+  if (head_size != sizeof(Head)) {
+    channel.core_.table.count_bad_frame();
+    return UCS_OK;
+  }
+  std::memcpy(&head, head_bytes, sizeof(head));
+  const Result<Header> header = decode(head.header);
+  if (!header.ok() || header->length != bytes) {
+    channel.core_.table.count_bad_frame();
+    return UCS_OK;
+  }
+  Payload payload{static_cast<const std::byte*>(data), bytes};
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) payload.reply = param->reply_ep;
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) payload.rendezvous = data;
+  channel.handle(head, *header, payload);
+  return payload.taken ? UCS_INPROGRESS : UCS_OK;
+}
+
+void UcxChannel::handle(const Head& head, const Header& header, Payload& payload) {
+  if (header.type == FrameType::kHello) return greeted(head, header, payload);
+  const Names& names = (header.flags & kFlagWriter) != 0 ? outgoing_ : incoming_;
+  const auto at = names.find(head.from);
+  if (at == names.end() || at->second->gone) return;
+  UcxLink& link = *at->second;
+  link.liveness.seen_ms = relay_now_ms();
+  switch (header.type) {
+    case FrameType::kWelcome:
+      link.id.boot = header.extra;
+      if (!link.incoming && !std::exchange(link.open, true)) core_.reader.on_ready(link);
+      return;
+    case FrameType::kPing:
+      return send(link, Header{.type = FrameType::kPong}, {});
+    case FrameType::kPong:
+      return;
+    case FrameType::kBye:
+      return fail(link, Status(StatusCode::kUnavailable, "the other relay was closed"));
+    case FrameType::kData:
+      if (!link.incoming) return on_data(link, header, payload);
+      [[fallthrough]];
+    default:
+      if (payload.rendezvous != nullptr || !link.open) return core_.table.count_bad_frame();
+      const Status handled = user_of(link).on_frame(link, header, {payload.data, payload.bytes});
+      if (handled.ok()) return;
+      core_.table.count_bad_frame();
+      fail(link, handled);
+  }
+}
+
+// Into a caller's memory only while it is pinned, so that an end which comes meanwhile waits for the transport.
+void UcxChannel::on_data(UcxLink& link, const Header& header, Payload& payload) {
+  Result<std::optional<Fetch>> begun = core_.reader.begin_fetch(link, header);
+  if (!begun.ok()) {
+    core_.table.count_bad_frame();
+    return fail(link, begun.status());
+  }
+  if (!*begun) return;  // its get is over
+  const Fetch fetch = **begun;
+  const bool pinned = fetch.landing->direct;
+  if (pinned && !core_.table.pin(fetch.get)) {
+    return core_.reader.fetched(fetch, Status(StatusCode::kCancelled, "the get is over"));
+  }
+  iovec range{};
+  std::shared_ptr<Buffer> gathered;
+  std::byte* to = nullptr;
+  if (fetch.size > 0 && fetch.landing->into.fill(fetch.offset, fetch.size, {&range, 1}) == 1 &&
+      range.iov_len == fetch.size) {
+    to = static_cast<std::byte*>(range.iov_base);
+  } else {
+    gathered = std::make_shared<Buffer>(fetch.size);
+    to = gathered->data();
+  }
+  const bool unproved = payload.rendezvous != nullptr && (header.flags & kFlagChecksum) == 0;
+  take(payload, to, [this, fetch, header, pinned, gathered, to, unproved](bool whole) {
+    Status status;
+    if (!whole) {
+      status = Status(StatusCode::kUnavailable, "ucx: the bytes stopped coming");
+    } else if ((header.flags & kFlagChecksum) != 0 && XXH3_64bits(to, fetch.size) != header.extra) {
+      status = internal_error("bytes [{}, +{}) of the put came with a wrong checksum", fetch.offset, fetch.size);
+    } else if (gathered != nullptr) {
+      std::array<iovec, 64> ranges{};
+      for (uint64_t done = 0; done < fetch.size;) {
+        const std::size_t count = fetch.landing->into.fill(fetch.offset + done, fetch.size - done, ranges);
+        for (std::size_t i = 0; i < count; ++i) {
+          std::memcpy(ranges[i].iov_base, to + done, ranges[i].iov_len);
+          done += ranges[i].iov_len;
+        }
+      }
+    }
+    core_.reader.fetched(fetch, status, unproved);
+    if (pinned) core_.table.unpin(fetch.get);
+  });
+}
+
+void UcxChannel::take(Payload& payload, std::byte* to, std::function<void(bool)> done) {
+  if (payload.rendezvous == nullptr) {
+    if (payload.bytes > 0) std::memcpy(to, payload.data, payload.bytes);
+    done(true);
+    return;
+  }
+  payload.taken = true;
+  auto* transfer = new Transfer{this, {}, {}, std::move(done)};
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.recv_am = &UcxChannel::on_taken;
+  params.user_data = transfer;
+  ++in_flight_;
+  ucs_status_ptr_t request = api_.ucp_am_recv_data_nbx(worker_, payload.rendezvous, to, payload.bytes, &params);
+  if (!UCS_PTR_IS_PTR(request)) finish(transfer, UCS_PTR_STATUS(request));
+}
+
+bool UcxChannel::poll() {
+  bool any = false;
+  for (int i = 0; i < kMaxProgress && api_.ucp_worker_progress(worker_) != 0; ++i) any = true;
+  any = copy_some() || any;
+  if (!failed_.empty()) close_failed();
+  (void)reap();
+  return any;
+}
+
+// ---- the pool -------------------------------------------------------------------------------------------------------
+
+// A put whose bytes are few, or for which the pool has no room, is pushed from its parts.
+Result<std::string> UcxChannel::store(Put& put) {
+  if (pool_ == nullptr || put.map.total() < kPoolFromBytes) return endpoint_;
+  const std::optional<Pool::Slot> slot = pool_->allocate(put.layout.block_bytes());
+  if (!slot) return endpoint_;
+  std::byte* content = slot->address + sizeof(SlotHead);
+  for (std::size_t i = 0; i < put.layout.parts(); ++i) {
+    const SharedBytes& part = put.request->parts[i];
+    if (!part.empty()) std::memcpy(content + put.layout.place(i), part.data(), part.size_bytes());
+  }
+  pool_->publish(*slot, put.generation);
+  put.stored = std::make_shared<Stored>(pool_, *slot);
+  return endpoint_;
+}
+
+bool UcxChannel::grant(Link& link, Put& put, const Header&, std::string& where) {
+  const uint64_t boot = static_cast<const UcxLink&>(link).id.boot;
+  if (put.stored == nullptr || boot == 0 || boot != core_.instance.boot) return false;
+  const Pool::Slot& slot = static_cast<const Stored*>(put.stored.get())->slot;
+  where.resize(kWhereBytes);
+  store_u64(reinterpret_cast<std::byte*>(where.data()), slot.arena);
+  store_u64(reinterpret_cast<std::byte*>(where.data()) + 8, reinterpret_cast<uint64_t>(slot.address));
+  where += pool_->key(slot.arena);
+  return where.size() > kWhereBytes && where.size() <= kWhereBytes + kMaxKeyBytes;
+}
+
+Status UcxChannel::fetch(Link& to, const Header&, std::span<const std::byte> where, const Fetch& fetch) {
+  if (fetch.layout == nullptr) return ok_status();  // its get is over
+  auto& link = static_cast<UcxLink&>(to);
+  if (where.size() <= kWhereBytes || fetch.size != fetch.layout->total()) {
+    return internal_error("the writer granted a slot with {} bytes of where it is, for {} bytes of {}", where.size(),
+                          fetch.size, fetch.layout->total());
+  }
+  const uint64_t arena = load_u64(&where[0]);
+  const std::string_view key(reinterpret_cast<const char*>(&where[kWhereBytes]), where.size() - kWhereBytes);
+  const std::byte* slot = map(link, arena, key, load_u64(&where[8]));
+  if (slot == nullptr) return Status(StatusCode::kUnsupported, "the arena cannot be mapped");
+  copies_.push_back({.fetch = fetch, .link = &link, .arena = arena, .slot = slot});
+  return ok_status();
+}
+
+// Where `address` of an arena of the peer's stands here; null where it cannot be mapped, or where kMaxArenaMaps others
+// are all in use.
+const std::byte* UcxChannel::map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address) {
+  auto at = link.arenas.find(arena);
+  if (at == link.arenas.end()) {
+    if (!make_room(link)) return nullptr;
+    std::string padded(key);
+    padded.resize(key.size() + kKeyPadding);
+    ucp_rkey_h mapped = nullptr;
+    if (api_.ucp_ep_rkey_unpack(link.ep, padded.data(), &mapped) != UCS_OK) return nullptr;
+    at = link.arenas.emplace(arena, UcxLink::ArenaMap{.key = mapped}).first;
+  }
+  void* here = nullptr;
+  if (api_.ucp_rkey_ptr(at->second.key, address, &here) != UCS_OK) return nullptr;
+  ++at->second.users;
+  return static_cast<const std::byte*>(here);
+}
+
+// The oldest that nobody copies from: ids only grow.
+bool UcxChannel::make_room(UcxLink& link) {
+  if (link.arenas.size() < kMaxArenaMaps) return true;
+  const auto idle =
+      std::find_if(link.arenas.begin(), link.arenas.end(), [](const auto& entry) { return entry.second.users == 0; });
+  if (idle == link.arenas.end()) return false;
+  api_.ucp_rkey_destroy(idle->second.key);
+  link.arenas.erase(idle);
+  return true;
+}
+
+void UcxChannel::abandon(RelayOp get) {
+  for (Copy& copy : copies_) copy.abandoned = copy.abandoned || copy.fetch.get == get;
+}
+
+bool UcxChannel::copy_some() {
+  if (copies_.empty()) return false;
+  Copy copy = std::move(copies_.front());
+  copies_.pop_front();
+  const bool pinned = copy.fetch.landing->direct;
+  if (copy.abandoned || (pinned && !core_.table.pin(copy.fetch.get))) {
+    finish_copy(copy, Status(StatusCode::kCancelled, "the get is over"));
+    return true;
+  }
+  if (!copy_step(copy)) {
+    copies_.push_back(copy);
+  } else if (slot_generation(copy.slot) != copy.fetch.generation) {
+    finish_copy(copy, Status(StatusCode::kUnavailable, "the put ended while its bytes were copied"));
+  } else {
+    finish_copy(copy, ok_status());
+  }
+  if (pinned) core_.table.unpin(copy.fetch.get);
+  return true;
+}
+
+// kCopyBytes further. True: that was all.
+bool UcxChannel::copy_step(Copy& copy) {
+  const Layout& layout = *copy.fetch.layout;
+  const std::byte* content = copy.slot + sizeof(SlotHead);
+  std::size_t budget = kCopyBytes;
+  while (copy.part < layout.parts() && budget > 0) {
+    const std::size_t bytes = std::min(layout.size(copy.part) - copy.offset, budget);
+    auto* to = const_cast<std::byte*>(copy.fetch.landing->parts[copy.part].data());
+    if (bytes > 0) std::memcpy(to + copy.offset, content + layout.place(copy.part) + copy.offset, bytes);
+    copy.offset += bytes;
+    budget -= bytes;
+    if (copy.offset < layout.size(copy.part)) break;
+    ++copy.part;
+    copy.offset = 0;
+  }
+  return copy.part == layout.parts();
+}
+
+void UcxChannel::finish_copy(const Copy& copy, const Status& status) {
+  const auto arena = copy.link->arenas.find(copy.arena);
+  CHECK(arena != copy.link->arenas.end() && arena->second.users > 0);
+  --arena->second.users;
+  core_.reader.fetched(copy.fetch, status);
+}
+
+}  // namespace millrace::ucx

@@ -1,0 +1,40 @@
+// UcxLink: one UCX endpoint as a link of the session, and the arenas of the peer's pool that are mapped over it.
+//
+// Owner: UcxChannel. Thread safety: the loop's thread.
+#pragma once
+
+#include <map>
+
+#include "relay/ucx/ucx_channel.h"
+
+namespace millrace::ucx {
+
+class UcxLink final : public session::Link {
+ public:
+  UcxLink(UcxChannel& owner, bool is_incoming) : Link(relay_now_ms()), channel(owner), incoming(is_incoming) {}
+  bool ready() const override { return open && !gone; }
+  Status send(const session::Header& header, std::span<const std::byte> payload = {}) override {
+    channel.send(*this, header, {reinterpret_cast<const char*>(payload.data()), payload.size()});
+    return ok_status();
+  }
+  void wake() override { channel.push_soon(*this); }
+
+  struct ArenaMap {
+    ucp_rkey_h key = nullptr;
+    int users = 0;  // gets that copy from it, or are about to
+  };
+
+  UcxChannel& channel;
+  const bool incoming;  // the peer connected to us: it reads, we write
+  InstanceId id;        // all zeros: it has not introduced itself
+  ucp_ep_h ep = nullptr;
+  bool open = false;   // it has answered
+  bool gone = false;   // on its way out; nothing is sent
+  Status why;          // it is gone
+  int64_t due_ms = 0;  // to answer at all
+  int sending = 0;     // DATA frames
+  std::map<uint64_t, ArenaMap> arenas;
+  ucs_status_ptr_t closing = nullptr;
+};
+
+}  // namespace millrace::ucx
