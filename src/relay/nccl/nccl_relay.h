@@ -2,8 +2,8 @@
 // ncclRecv. docs/relay-nccl.md has the protocol, the limits and what was and was not tried.
 //
 // put() keeps the parts where they lie. A reader connects to the writer over TCP, both make a communicator of two ranks
-// once, and the reader pulls piece after piece. One thread for each pair of relays and direction does all of it; NCCL
-// and CUDA are never called on the caller's thread, except to ask where a part lies.
+// once, and the reader asks for frame after frame. One thread a relay does all of it; NCCL and CUDA are never called on
+// the caller's thread, except to ask where a part lies.
 //
 // RelayOptions: listen is a numeric host and a port ("127.0.0.1:0", the default); beyond loopback it needs a secret of
 // at least 32 bytes. The GPU is the current device of the thread that makes the relay.

@@ -11,9 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "relay/nccl/channel.h"
-#include "relay/nccl/control.h"
-#include "relay/nccl/layout.h"
+#include "relay/nccl/communicator.h"
+#include "relay/session/frame.h"
 #include "relay/tcp/address.h"
 #include "relay/testing/conformance.h"
 #include "relay/testing/fixture.h"
@@ -123,15 +122,20 @@ TEST(NcclRelay, BeyondLoopbackItNeedsASecret) {
 }
 
 // What speaks to the writer's port and is no relay is hung up on, and harms nobody.
-TEST(NcclRelay, StrangersOnThePortAreHungUpOn) {
+TEST(NcclRelay, UnregisteredPeersOnThePortAreHungUpOn) {
   RelayOptions options = small_options(setup());
   options.connect_timeout_ms = 300;
   Pair pair = make_pair_of(setup(), options);
   Result<tcp::InstanceAddress> address = tcp::parse_instance(pair.writer->address());
   ASSERT_TRUE(address.ok());
-  nccl::Frame wrong{.type = nccl::FrameType::kAsk, .payload = {}};
-  nccl::Frame other{.type = nccl::FrameType::kHello, .b = address->instance + 1, .payload = std::string(64, 'n')};
-  for (const std::string& bytes : {std::string(100, 'x'), nccl::encode(wrong), nccl::encode(other), std::string()}) {
+  const auto frame = [](const session::Header& header) {
+    const session::HeaderBytes bytes = session::encode(header);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + std::string(header.length, 'n');
+  };
+  const std::string wrong = frame({.type = session::FrameType::kRequest, .length = session::kRequestBytes});
+  const std::string other =
+      frame({.type = session::FrameType::kHello, .length = 64, .generation = address->instance + 1});
+  for (const std::string& bytes : {std::string(100, 'x'), wrong, other, std::string()}) {
     const Result<int> fd = tcp::start_connect(address->socket);
     ASSERT_TRUE(fd.ok());
     pollfd wanted{*fd, POLLOUT, 0};
@@ -181,60 +185,6 @@ TEST(NcclRelay, AHangingDeviceEndsWithTheDeadline) {
     pair.reader->close();
   }
   EXPECT_TRUE(eventually([&] { return threads_of_this_process() == before; }));
-}
-
-TEST(NcclLayout, PiecesCoverAllBytesOnceAndKeepLargeDevicePartsApart) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    const Sizes sizes = random_sizes(seed, 40, 20 * kMib);
-    std::vector<bool> on_device;
-    for (std::size_t i = 0; i < sizes.size(); ++i) on_device.push_back((seed + i) % 3 != 0);
-    const nccl::Layout layout(sizes, on_device);
-    EXPECT_EQ(nccl::Layout::parse_bits(layout.device_bits(), sizes.size()), on_device);
-    std::vector<std::size_t> covered(sizes.size());
-    for (std::size_t at = 0; at < layout.total();) {
-      const std::size_t end = layout.piece_end(at);
-      ASSERT_GT(end, at);
-      ASSERT_LE(end - at, nccl::kPieceBytes);
-      const auto slices = layout.slices(at, end);
-      for (const auto& slice : slices) {
-        ASSERT_EQ(slice.offset, covered[slice.part]);
-        covered[slice.part] += slice.size;
-        const bool large = on_device[slice.part] && sizes[slice.part] >= nccl::kDirectBytes;
-        EXPECT_TRUE(!large || slices.size() == 1);
-      }
-      at = end;
-    }
-    EXPECT_EQ(covered, sizes);
-  }
-}
-
-TEST(NcclControl, FramesComeBackAndOthersAreRefused) {
-  const nccl::Frame frame{nccl::FrameType::kAsk, 513, 0x0102030405060708, 9, UINT64_MAX, "payload"};
-  const std::string bytes = nccl::encode(frame);
-  // Byte by byte, as docs/relay-nccl.md says.
-  EXPECT_EQ(bytes, std::string("MRNC\x01\x05\x01\x02\x07\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0"
-                               "\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFFpayload",
-                               43));
-  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
-    std::string part = bytes.substr(0, cut);
-    const auto none = nccl::take_frame(part);
-    ASSERT_TRUE(none.ok());
-    EXPECT_FALSE(none->has_value());
-  }
-  std::string two = bytes + bytes;
-  for (int i = 0; i < 2; ++i) {
-    const auto taken = nccl::take_frame(two);
-    ASSERT_TRUE(taken.ok() && taken->has_value());
-    EXPECT_EQ((*taken)->payload, "payload");
-    EXPECT_EQ((*taken)->ticket, frame.ticket);
-    EXPECT_EQ((*taken)->b, frame.b);
-  }
-  EXPECT_TRUE(two.empty());
-  for (const std::size_t at : {0, 4, 5, 9}) {
-    std::string bad = bytes;
-    bad[at] = static_cast<char>(bad[at] ^ 0x40);
-    EXPECT_EQ(nccl::take_frame(bad).status().code(), StatusCode::kInvalidArgument) << at;
-  }
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ class Layout {
   }
   // Only these parts may stand alone.
   void set_alone(std::vector<bool> candidates) { candidates_ = std::move(candidates); }
+  const std::vector<bool>& candidates() const { return candidates_; }
 
   std::size_t total() const { return starts_.back(); }
   std::size_t parts() const { return places_.size(); }

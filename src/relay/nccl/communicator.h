@@ -1,10 +1,10 @@
-// Channel: the device's side of one pair of relays: a communicator of two ranks, a stream, an event and a staging
-// buffer of kPieceBytes in device memory.
+// Communicator: the device's side of one link: an NCCL communicator of two ranks, a stream, an event and a staging
+// buffer of kStagingBytes in device memory.
 //
-// Nothing here waits: one operation is begun, and poll() says when it is over. A peer that dies is not noticed here (a
-// kernel then waits for ever): the owner watches the control connection, and destroys the channel, which aborts.
+// Nothing here waits: one operation is begun, and poll() reports when it is over. A peer that dies is not noticed here
+// (a kernel then waits for ever): the owner watches the connection, and destroys the communicator, which aborts.
 //
-// Thread safety: one thread, for which cudaSetDevice is called. Owner: a Link.
+// Owner: a Pair of NcclChannel. Thread safety: the loop's thread, for which cudaSetDevice is called.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,14 @@
 
 namespace millrace::nccl {
 
-class Channel {
+inline constexpr std::size_t kStagingBytes = std::size_t{8} << 20;  // also the largest frame
+
+class Communicator {
  public:
-  static Result<std::unique_ptr<Channel>> open(const Api& api, int device);
-  ~Channel();  // aborts what runs
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
+  static Result<std::unique_ptr<Communicator>> open(const Api& api, int device);
+  ~Communicator();  // aborts what runs
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   std::byte* staging() const { return static_cast<std::byte*>(staging_); }
 
@@ -35,7 +37,7 @@ class Channel {
   Result<bool> poll();
 
  private:
-  Channel(const Api& api, int rank) : api_(api), rank_(rank) {}
+  Communicator(const Api& api, int rank) : api_(api), rank_(rank) {}
   Status begun(const char* what, int code);
   Status mark();
 

@@ -1,10 +1,8 @@
-#include "relay/nccl/channel.h"
+#include "relay/nccl/communicator.h"
 
 #include <mutex>
 #include <utility>
 #include <vector>
-
-#include "relay/nccl/layout.h"
 
 namespace millrace::nccl {
 namespace {
@@ -20,18 +18,18 @@ Dropped& dropped() {
 
 }  // namespace
 
-Result<std::unique_ptr<Channel>> Channel::open(const Api& api, int device) {
+Result<std::unique_ptr<Communicator>> Communicator::open(const Api& api, int device) {
   RETURN_IF_ERROR(api.cuda("cudaSetDevice", api.cudaSetDevice(device)));
-  std::unique_ptr<Channel> c(new Channel(api, 0));
+  std::unique_ptr<Communicator> c(new Communicator(api, 0));
   RETURN_IF_ERROR(
       api.cuda("cudaStreamCreateWithFlags", api.cudaStreamCreateWithFlags(&c->stream_, kCudaStreamNonBlocking)));
   RETURN_IF_ERROR(
       api.cuda("cudaEventCreateWithFlags", api.cudaEventCreateWithFlags(&c->event_, kCudaEventDisableTiming)));
-  RETURN_IF_ERROR(api.cuda("cudaMalloc", api.cudaMalloc(&c->staging_, kPieceBytes)));
+  RETURN_IF_ERROR(api.cuda("cudaMalloc", api.cudaMalloc(&c->staging_, kStagingBytes)));
   return c;
 }
 
-Channel::~Channel() {
+Communicator::~Communicator() {
   // Abort also where all is well: it is the one way down that waits for no peer.
   if (comm_ != nullptr) api_.ncclCommAbort(comm_);
   if (event_ != nullptr) api_.cudaEventDestroy(event_);
@@ -39,7 +37,7 @@ Channel::~Channel() {
   if (staging_ != nullptr) api_.cudaFree(staging_);
 }
 
-Status Channel::join(const UniqueId& id, int rank) {
+Status Communicator::join(const UniqueId& id, int rank) {
   rank_ = rank;
   Config config;
   RETURN_IF_ERROR(api_.nccl("ncclCommInitRankConfig", api_.ncclCommInitRankConfig(&comm_, 2, id, rank, &config)));
@@ -47,32 +45,32 @@ Status Channel::join(const UniqueId& id, int rank) {
   return ok_status();
 }
 
-Status Channel::begun(const char* what, int code) {
+Status Communicator::begun(const char* what, int code) {
   RETURN_IF_ERROR(api_.nccl(what, code));
   if (code == kSuccess) return mark();
   step_ = Step::kEnqueuing;  // on the stream only later: an event recorded now would come too early
   return ok_status();
 }
 
-Status Channel::mark() {
+Status Communicator::mark() {
   RETURN_IF_ERROR(api_.cuda("cudaEventRecord", api_.cudaEventRecord(event_, stream_)));
   step_ = Step::kRunning;
   return ok_status();
 }
 
-Status Channel::send(const std::byte* from, std::size_t bytes) {
+Status Communicator::send(const std::byte* from, std::size_t bytes) {
   return begun("ncclSend", api_.ncclSend(from, bytes, kNcclUint8, 1 - rank_, comm_, stream_));
 }
 
-Status Channel::receive(std::byte* to, std::size_t bytes) {
+Status Communicator::receive(std::byte* to, std::size_t bytes) {
   return begun("ncclRecv", api_.ncclRecv(to, bytes, kNcclUint8, 1 - rank_, comm_, stream_));
 }
 
-Status Channel::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+Status Communicator::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   return api_.cuda("cudaMemcpyAsync", api_.cudaMemcpyAsync(to, from, bytes, kCudaMemcpyDefault, stream_));
 }
 
-Result<bool> Channel::poll() {
+Result<bool> Communicator::poll() {
   if (step_ == Step::kIdle) return true;
   int state = kSuccess;
   RETURN_IF_ERROR(api_.nccl("ncclCommGetAsyncError", api_.ncclCommGetAsyncError(comm_, &state)));
