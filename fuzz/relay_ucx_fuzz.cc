@@ -1,5 +1,5 @@
 // What the session and the UCX relay read from peers and from options. The first byte chooses: 0: bytes as a frame's
-// header; 1: sizes of parts, which both sides cut and lay out; 2: a peer's endpoint; 3: the list of transports.
+// header; 1: sizes of parts, which both sides cut and lay out; else: the list of transports.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -8,6 +8,7 @@
 #include "relay/relay.h"
 #include "relay/session/frame.h"
 #include "relay/session/layout.h"
+#include "relay/tcp/address.h"
 #include "relay/ucx/transports.h"
 
 namespace {
@@ -59,20 +60,11 @@ void sizes(std::span<const std::byte> bytes) {
   CHECK(end <= layout.block_bytes());
 }
 
-void endpoint(const std::string& text) {
-  const Result<sockaddr_storage> address = parse_endpoint(text);
-  if (!address.ok()) return;
-  CHECK(text.size() <= kMaxEndpointBytes && text.find('\0') == std::string::npos);
-  const Result<sockaddr_storage> again = parse_endpoint(endpoint_text(*address));
-  CHECK(again.ok() && std::memcmp(&*again, &*address, sizeof *address) == 0);
-  CHECK(endpoint_bytes(*address) <= sizeof *address);
-}
-
 void transports(const std::string& listen) {
   const Result<Transports> chosen = choose_transports(listen, nullptr, nullptr);
   if (!chosen.ok()) return;
   CHECK(chosen->tls.size() <= kMaxTransportsBytes + 4 && chosen->devices.size() <= kMaxTransportsBytes);
-  CHECK(!chosen->tls.empty() && parse_endpoint(chosen->ip).ok());
+  CHECK(!chosen->tls.empty() && tcp::parse_host_port(chosen->ip).ok());
 }
 
 }  // namespace
@@ -81,15 +73,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const auto bytes = std::as_bytes(std::span(data + 1, size - 1));
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  switch (data[0] % 4) {
+  switch (data[0] % 3) {
     case 0:
       frame(bytes);
       break;
     case 1:
       sizes(bytes);
-      break;
-    case 2:
-      endpoint(text);
       break;
     default:
       transports(text);

@@ -12,7 +12,7 @@ struct Dropped {
   std::vector<std::pair<const Api*, void*>> blocks;
 };
 Dropped& dropped() {
-  static auto* const instance = new Dropped;  // holders may let go while the program ends
+  static auto* const instance = new Dropped;  // holders may release parts while the program ends
   return *instance;
 }
 

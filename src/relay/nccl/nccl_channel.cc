@@ -144,7 +144,7 @@ bool NcclChannel::SideUser::busy(const Link& link) const {
   return user_.busy(link) || (pair != channel_.pairs_.end() && pair->second.step == Step::kJoining);
 }
 
-// The communicator first: then nothing reads or writes any bytes, and the session may hear of the end.
+// The communicator first: then nothing reads or writes any bytes, and the session may end gets and puts.
 void NcclChannel::SideUser::on_lost(Link& link, const Status& why) {
   std::erase_if(channel_.broken_, [&](const auto& entry) { return entry.first == &link; });
   const auto at = channel_.pairs_.find(&link);

@@ -2,8 +2,8 @@
 //
 // Each connection has a communicator of two ranks. After the handshake the writer sends JOIN with NCCL's unique id, and
 // both join. A frame of a put is announced by a GRANT; then the writer posts ncclSend and the reader ncclRecv, so that
-// nothing is under way on the device unless both sides have said so. One frame at a time travels on a link: straight
-// from and to a part that stands alone in device memory, else by way of the staging buffers.
+// nothing is under way on the device unless both sides have agreed to it. One frame at a time travels on a link:
+// straight from and to a part that stands alone in device memory, else by way of the staging buffers.
 //
 // Owner: the session's core. Thread safety: as channel.h says; CUDA and NCCL are called on the loop's thread, except to
 // ask where a part lies. Invariant: what a communicator reads or writes stays until it is over or aborted.

@@ -1,4 +1,4 @@
-// A message between two hosts of a plugin: who sends it to whom, then a frame of the session, and, behind a frame of
+// A message between two hosts of a plugin: its sender and receiver, then a frame of the session, and, behind a frame of
 // the reading side, the sender's blob: how it is reached.
 //
 //      0 16 sender   16 16 receiver   32 64 header   96 payload (header.length)   then the blob

@@ -1,6 +1,6 @@
 // Channel: a transport under the session protocol. It connects two relays, carries their frames, and moves the bytes of
-// a put in one of three ways; everything else (who may read what, credits, deadlines, repetition, what ends how) is the
-// session's: Writer and Reader.
+// a put in one of three ways; everything else (what a reader may have, credits, deadlines, repetition, what ends how)
+// is the session's: Writer and Reader.
 //
 //   push      the channel asks the writer for its next DATA frame when it has room, and sends it    (tcp, ucx)
 //   pull      grant() offers the reader where the bytes lie, fetch() reads them from there          (plugins, ucx)
@@ -34,7 +34,7 @@ namespace millrace::session {
 
 struct Core;
 
-// Who is at the other end.
+// The relay at the other end.
 struct PeerName {
   uint64_t instance = 0;  // key_of() its instance
   std::string label;      // its Relay::address(), as it introduced itself

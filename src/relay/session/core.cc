@@ -57,7 +57,8 @@ void Core::stop() {
   loop.post([] {});
 }
 
-// After stop() the loop goes on until what close() has ended is told to the peers and no transfer is under way.
+// After stop() the loop goes on until the ends that close() made have been sent to the peers and no transfer is under
+// way.
 bool Core::running() {
   if (!stopping_.load(std::memory_order_relaxed)) return true;
   const int64_t now_ms = relay_now_ms();

@@ -1,7 +1,7 @@
 // Extents: which ranges of a block of memory are free. First fit, in steps of kBufferAlignment, neighbours merged.
 //
-// Owner: who has the block. Thread safety: none; the owner locks. Invariant: taken and free ranges cover the block, and
-// no two free ranges touch.
+// Owner: the owner of the block. Thread safety: none; the owner locks. Invariant: taken and free ranges cover the
+// block, and no two free ranges touch.
 #pragma once
 
 #include <cstdint>

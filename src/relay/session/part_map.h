@@ -1,7 +1,7 @@
 // PartMap: several parts as one run of bytes, for scattered sends and receives.
 //
-// Byte `offset` of the run lies in one of the parts; fill() says where the next bytes are, piece by piece. Empty parts
-// take no place. The map does not keep the parts alive.
+// Byte `offset` of the run lies in one of the parts; fill() returns where the next bytes are, range by range. Empty
+// parts take no place. The map does not keep the parts alive.
 //
 // Thread safety: const functions from any thread.
 #pragma once
@@ -25,16 +25,16 @@ class PartMap {
   void add(const SharedBytes& part) { add(const_cast<std::byte*>(part.data()), part.size_bytes()); }
 
   uint64_t total() const { return total_; }
-  // Where [offset, offset + size) lies, as far as `out` has room. The range must be inside. Returns the pieces filled.
+  // Where [offset, offset + size) lies, as far as `out` has room. The range must be inside. Returns the entries filled.
   std::size_t fill(uint64_t offset, uint64_t size, std::span<iovec> out) const;
 
  private:
-  struct Piece {
+  struct Run {
     uint64_t start = 0;  // in the run
     std::byte* data = nullptr;
     std::size_t size = 0;
   };
-  std::vector<Piece> pieces_;
+  std::vector<Run> runs_;
   uint64_t total_ = 0;
 };
 

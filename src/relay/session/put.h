@@ -1,4 +1,4 @@
-// Put: what the writer keeps of an open put, and Hold: that somebody still reads its bytes.
+// Put: what the writer keeps of an open put, and Hold: that its bytes are still being read.
 //
 // The op table owns the put; the record here lives as long as it is open or held. An end of the put does not wait for
 // its holds: credit and bytes come back when the last one is gone.

@@ -191,6 +191,14 @@ bool Reader::assign_one(Get& get) {
 }
 
 Status Reader::ask(Link& link, Get& get, const Range& range) {
+  const int64_t now_ms = relay_now_ms();
+  link.begin_use(busy(link), now_ms);
+  RETURN_IF_ERROR(send_request(link, get, range));
+  routes_.at(&link).flights.push_back({get.order.op.value, range, Gaps(range.offset, range.end), now_ms, false});
+  return ok_status();
+}
+
+Status Reader::send_request(Link& link, const Get& get, const Range& range) {
   Header header;
   header.type = FrameType::kRequest;
   header.flags = static_cast<uint8_t>((core_.options.checksum ? kFlagChecksum : 0) | (get.by_frames ? kFlagInline : 0));
@@ -200,11 +208,7 @@ Status Reader::ask(Link& link, Get& get, const Range& range) {
   header.ticket = get.order.op.value;
   header.offset = range.offset;
   header.extra = range.end - range.offset;
-  const int64_t now_ms = relay_now_ms();
-  link.begin_use(busy(link), now_ms);
-  RETURN_IF_ERROR(link.send(header, encode(RequestBody{get.order.total, get.order.sizes_hash})));
-  routes_.at(&link).flights.push_back({get.order.op.value, range, Gaps(range.offset, range.end), now_ms, false});
-  return ok_status();
+  return link.send(header, encode(RequestBody{get.order.total, get.order.sizes_hash}));
 }
 
 bool Reader::busy(const Link& link) const {
@@ -234,7 +238,7 @@ void Reader::send_release(const Get& get, StatusCode code, bool answer) {
   ++routes_.at(link).expected;
 }
 
-// The get is over here. Its writer is told how it ended, at once or when the channel no longer fetches for it.
+// The get is over here. The RELEASE with its code goes out at once, or when the channel no longer fetches for it.
 void Reader::drop(uint64_t ticket, StatusCode code) {
   const auto at = gets_.find(ticket);
   if (at == gets_.end() || at->second->over) return;
@@ -332,18 +336,8 @@ void Reader::repeat(int64_t now_ms, int64_t& due_ms) {
       Get* get = find(flight.ticket);
       if (get == nullptr || flight.answered) continue;
       if (now_ms >= flight.asked_ms + every_ms) {
-        const Flight lost = flight;
         flight.asked_ms = now_ms;
-        Header header;
-        header.type = FrameType::kRequest;
-        header.flags = core_.options.checksum ? kFlagChecksum : 0;
-        header.length = kRequestBytes;
-        header.op = get->order.put;
-        header.generation = get->order.generation;
-        header.ticket = lost.ticket;
-        header.offset = lost.range.offset;
-        header.extra = lost.range.end - lost.range.offset;
-        (void)link->send(header, encode(RequestBody{get->order.total, get->order.sizes_hash}));
+        (void)send_request(*link, *get, flight.range);
       }
       due_ms = std::min(due_ms, flight.asked_ms + every_ms);
     }
@@ -373,7 +367,7 @@ int64_t Reader::check_time(int64_t now_ms) {
   return due_ms;
 }
 
-// Writers that nobody reads from are forgotten when their last link is closed.
+// A writer without gets is erased when its last link is closed.
 void Reader::tidy(Remote& remote) {
   if (remote.gets.empty() && remote.links.empty()) remotes_.erase(std::string(remote.key));
 }

@@ -8,7 +8,7 @@
 // silent, cannot be reached or is another instance ends all its gets with kUnavailable. The memory of all gets that
 // brought none is limited to pool_bytes together; a get that does not fit waits its turn.
 //
-// A get whose end arrives while the channel still fetches for it stays here, without a caller, until fetched() said
+// A get whose end arrives while the channel still fetches for it stays here, without a caller, until fetched() reports
 // that nothing more is written; only then the writer gets the RELEASE, because it may use the bytes' memory again.
 //
 // Owner: Core. Thread safety: the loop's thread alone.
@@ -65,7 +65,7 @@ class Reader : public LinkUser {
   Status data_end(Link& link, uint64_t sum) override;
 
   // A DATA frame of a message transport: takes its range out of what is missing and returns where it goes; nullopt:
-  // nobody wants it. Each Fetch ends with one fetched().
+  // its get is over. Each Fetch ends with one fetched().
   Result<std::optional<Fetch>> begin_fetch(Link& link, const Header& header);
   // `unproved`: the bytes may have been read later than the writer thinks, without a checksum.
   void fetched(const Fetch& fetch, const Status& status, bool unproved = false);
@@ -132,12 +132,12 @@ class Reader : public LinkUser {
   bool assign_one(Get& get);
   std::optional<Range> next_range(Get& get);
   Status ask(Link& link, Get& get, const Range& range);
+  Status send_request(Link& link, const Get& get, const Range& range);
   Status on_refuse(Link& link, const Header& header, std::span<const std::byte> payload);
   Status on_grant(Link& link, const Header& header, std::span<const std::byte> payload);
   void on_released(Link& link, const Header& header);
   Flight* flight_of(Route& route, const Header& header);
   Fetch start_fetch(Link& link, Get& get, uint64_t offset, uint64_t size);
-  void ask_for_frames(Link& link, Get& get, const Header& header);
   Status broken(Get& get, const Status& why);
   void check_complete(Get& get, bool empty);
   void complete(Get& get);

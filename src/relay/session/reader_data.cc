@@ -123,8 +123,9 @@ Status Reader::data_end(Link& link, uint64_t sum) {
   if (flight == nullptr) return ok_status();
   const bool empty = flight->range.offset == flight->range.end;
   if (!empty) flight->gaps.fill(frame.offset, frame.length);
-  if (flight->gaps.none()) route.flights.erase(route.flights.begin() + (flight - route.flights.data()));
   get->received += frame.length;
+  if (!flight->gaps.none()) return ok_status();
+  route.flights.erase(route.flights.begin() + (flight - route.flights.data()));
   check_complete(*get, empty);
   return ok_status();
 }

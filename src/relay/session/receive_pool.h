@@ -1,4 +1,4 @@
-// ReceivePool: the memory that gets receive into. A large block that its last holder has let go of is kept for a while
+// ReceivePool: the memory that gets receive into. A large block that its last holder has released is kept for a while
 // and used again: fresh memory costs the kernel about as much time as the bytes themselves (it clears every page).
 //
 // Kept: at most max_kept_bytes, the oldest go first, none longer than kKeepMs. A block is handed out as it was left,
@@ -22,7 +22,7 @@ class ReceivePool {
     std::byte* data = nullptr;    // aligned to kBufferAlignment; null: there is no memory
   };
   Block take(std::size_t bytes);
-  // Frees what nobody has used for kKeepMs. Returns when it wants to be asked again; INT64_MAX: nothing is kept.
+  // Frees what was not used for kKeepMs. Returns when it wants to be asked again; INT64_MAX: nothing is kept.
   int64_t trim(int64_t now_ms);
   std::size_t kept_bytes() const;
 

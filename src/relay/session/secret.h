@@ -3,7 +3,7 @@
 //   proof = HMAC-SHA256(secret, label | reader's nonce | writer's nonce | reader's instance | writer's instance |
 //                               reader's address)
 //
-// The label tells the two directions apart, so that nobody's proof can be sent back to its maker; the nonces are new
+// The label tells the two directions apart, so that no proof can be sent back to its maker; the nonces are new
 // for each connection, so that none can be played again. Only the handshake is authenticated so: the bytes that follow
 // are checksummed, not encrypted.
 //

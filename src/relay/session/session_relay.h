@@ -4,7 +4,7 @@
 // transport (which ends what it still does with callers' memory) and is joined. A transport that hangs is abandoned
 // with its thread after kRelayCloseMs, and a warning says so.
 //
-// Owner: who made it. Thread safety: as relay.h says.
+// Owner: the caller of make_session_relay(). Thread safety: as relay.h says.
 #pragma once
 
 #include <functional>

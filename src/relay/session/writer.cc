@@ -22,7 +22,7 @@ Writer::Writer(Core& core) : core_(core) {
   key_.assign(reinterpret_cast<const char*>(key.data()), key.size());
 }
 
-// A capability for one put of this instance: only who was given the descriptor knows it. Never 0, which is no put's.
+// A capability for one put of this instance: only a holder of the descriptor knows it. Never 0, which is no put's.
 uint64_t Writer::generation_of(RelayOp op) const {
   Transcript transcript;  // the proof as a keyed hash of the op
   transcript.writer_instance = op.value;
@@ -86,7 +86,7 @@ bool Writer::ended(RelayOp op, const Status& status) {
     free = put->holds == 0;
     if (free) puts_.erase(at);
   }
-  // From here on another put may take the same memory: nobody holds this one, and no further hold is given out.
+  // From here on another put may take the same memory: nothing holds this one, and it gets no further hold.
   if (free) put->stored.reset();
   core_.loop.post([this, put, status] { put_ended(put, status); });
   return free;
@@ -240,7 +240,7 @@ void Writer::finish_reader(const std::shared_ptr<Put>& put, const ReaderKey& key
   if (put->complete >= put->request->readers) (void)core_.table.end_put(put->op, put->worst);
 }
 
-// The readers that were in the middle are told so. What the channel still has on its way it copies, where it can.
+// The readers that were in the middle get a REFUSE. What the channel still has on its way it copies, where it can.
 void Writer::put_ended(const std::shared_ptr<Put>& put, const Status& status) {
   const StatusCode code = status.ok() ? StatusCode::kInvalidArgument : status.code();
   for (auto& [link, serving] : serving_) {
@@ -252,7 +252,7 @@ void Writer::put_ended(const std::shared_ptr<Put>& put, const Status& status) {
       // A queue that is full belongs to a peer that reads nothing; time ends it.
       (void)refuse(*link, put->op.value, it->second, error(code, "put {} ended: {}", put->op.value, status.message()));
     }
-    // Who may fetch by itself holds the put until it releases it.
+    // A reader that fetches by itself holds the put until its RELEASE.
     if (!core_.channel->traits().hold_grants) serving.asked.erase(first, last);
   }
 }

@@ -36,7 +36,7 @@ class Writer : public LinkUser, public HoldOwner {
 
   // Of an op that is open and pinned: its descriptor.
   Result<std::string> put(RelayOp op);
-  // The op table's: the put has ended. True: nobody reads its bytes.
+  // The op table's: the put has ended. True: its bytes are no longer read.
   bool ended(RelayOp op, const Status& status);
   int64_t check_time(int64_t now_ms);
   void clear();  // when the channel is shut down

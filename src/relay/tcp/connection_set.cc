@@ -50,7 +50,7 @@ void ConnectionSet::close(uint64_t id, const Status& why) {
 
 void ConnectionSet::fail(Connection& c, const Status& why) {
   if (peers_fault(why)) bad_frame_();
-  // A peer of another version, or one that did not prove the secret, is told so.
+  // A peer of another version, or one that did not prove the secret, gets a REFUSE that says so.
   const bool tell = why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated ||
                     why.code() == StatusCode::kNotFound;
   if (tell && !side_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), relay_now_ms()).ok()) {
@@ -85,7 +85,7 @@ void ConnectionSet::on_events(uint64_t id, uint32_t events) {
 }
 
 void ConnectionSet::flush() {
-  // What fails tells its user, who may touch others: until nothing is left.
+  // A failure calls the user, which may queue output on others: until nothing is left.
   while (!touched_.empty()) {
     std::vector<uint64_t> ids = std::exchange(touched_, {});
     std::sort(ids.begin(), ids.end());

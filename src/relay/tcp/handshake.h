@@ -29,7 +29,7 @@ Result<bool> reader_step(Connection& c, const Identity& self, const Header& head
 // The writer's side. Fills peer: instance, label (its address).
 Result<bool> writer_step(Connection& c, const Identity& self, const Header& header, std::span<const std::byte> payload);
 
-// What a REFUSE of the whole connection means to whoever gets it.
+// What a REFUSE of the whole connection means to the reader that gets it.
 Status refusal(const Header& header);
 
 }  // namespace millrace::tcp

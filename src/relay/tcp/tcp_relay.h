@@ -2,7 +2,7 @@
 // byte, the handshake and the limits.
 //
 // put() copies nothing: the parts are sent from where they lie when a reader asks. The reader receives them straight
-// into its own memory, checks the XXH3-64 of each frame and lets go; then the put is over. One I/O thread for each
+// into its own memory, checks the XXH3-64 of each frame and releases the put, which is over then. One thread for each
 // instance does all of it.
 //
 // RelayOptions: listen is a numeric host and a port ("127.0.0.1:0", which is the default, or "[::1]:7000"); beyond

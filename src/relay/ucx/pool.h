@@ -34,7 +34,7 @@ static_assert(sizeof(SlotHead) == 64 && std::atomic_ref<uint64_t>::is_always_loc
 // The generation as it is now, before anything that was read after it / after anything that was read before it.
 uint64_t slot_generation(const std::byte* slot);
 
-// A UCX context. Who abandons a worker leaks its reference to it.
+// A UCX context. An abandoned worker keeps a leaked reference to it.
 struct Context {
   explicit Context(const UcxApi& functions) : api(functions) {}
   ~Context() {
@@ -59,7 +59,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Room for `bytes` of content. nullopt: no memory, or none in one piece.
+  // Room for `bytes` of content. nullopt: no memory, or none in one run.
   std::optional<Slot> allocate(std::size_t bytes);
   void publish(const Slot& slot, uint64_t generation);  // after the content was written
   void release(const Slot& slot);

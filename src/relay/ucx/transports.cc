@@ -1,18 +1,17 @@
 #include "relay/ucx/transports.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
 
+#include "relay/tcp/address.h"
 #include "relay/ucx/ucx_relay.h"
 
 namespace millrace::ucx {
@@ -53,24 +52,12 @@ bool allows(std::string_view tls, std::initializer_list<std::string_view> names)
   return named != negative;
 }
 
-template <typename T>
-sockaddr_storage stored(const T& address) {
-  sockaddr_storage out{};
-  static_assert(sizeof(address) <= sizeof(out));
-  std::memcpy(&out, &address, sizeof(address));
-  return out;
-}
-
-// Of an interface, with any port.
+// Of an interface, with any port: getifaddrs() gives 0.
 std::string text_of(const sockaddr* address) {
-  if (address->sa_family == AF_INET6) {
-    sockaddr_in6 v6 = *reinterpret_cast<const sockaddr_in6*>(address);
-    v6.sin6_port = 0;
-    return endpoint_text(stored(v6));
-  }
-  sockaddr_in v4 = *reinterpret_cast<const sockaddr_in*>(address);
-  v4.sin_port = 0;
-  return endpoint_text(stored(v4));
+  tcp::SocketAddress copy;
+  copy.size = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::memcpy(&copy.storage, address, copy.size);
+  return copy.to_string();
 }
 
 // The first address of the first of the devices that has one; of any that is no loopback, where the list names none
@@ -96,51 +83,6 @@ std::string first_address(std::string_view devices) {
 }
 
 }  // namespace
-
-std::string endpoint_text(const sockaddr_storage& address) {
-  char ip[INET6_ADDRSTRLEN] = {};
-  if (address.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    inet_ntop(AF_INET6, &v6.sin6_addr, ip, sizeof(ip));
-    return fmt::format("[{}]:{}", ip, ntohs(v6.sin6_port));
-  }
-  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-  inet_ntop(AF_INET, &v4.sin_addr, ip, sizeof(ip));
-  return fmt::format("{}:{}", ip, ntohs(v4.sin_port));
-}
-
-Result<sockaddr_storage> parse_endpoint(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  const Status wrong = invalid_argument("a UCX relay's endpoint is {} bytes that are no \"IP:PORT\"", text.size());
-  if (text.size() > kMaxEndpointBytes || colon == std::string::npos || colon + 1 == text.size()) return wrong;
-  if (text.find('\0') != std::string::npos) return wrong;  // inet_pton() would not look beyond it
-  uint16_t port = 0;
-  const auto [end, fault] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
-  if (fault != std::errc() || end != text.data() + text.size()) return wrong;
-  sockaddr_in v4{};
-  sockaddr_in6 v6{};
-  if (text.front() == '[' && colon > 1 && text[colon - 1] == ']') {
-    v6.sin6_family = AF_INET6;
-    if (inet_pton(AF_INET6, text.substr(1, colon - 2).c_str(), &v6.sin6_addr) != 1) return wrong;
-    v6.sin6_port = htons(port);
-    return stored(v6);
-  }
-  v4.sin_family = AF_INET;
-  if (inet_pton(AF_INET, text.substr(0, colon).c_str(), &v4.sin_addr) != 1) return wrong;
-  v4.sin_port = htons(port);
-  return stored(v4);
-}
-
-socklen_t endpoint_bytes(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-}
-
-bool is_loopback(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET6) {
-    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-  }
-  return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
-}
 
 Result<Transports> choose_transports(const std::string& listen, const char* env_tls, const char* env_devices) {
   Transports chosen;

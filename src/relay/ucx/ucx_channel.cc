@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "relay/tcp/address.h"
 #include "relay/ucx/ucx_link.h"
 #include "wire/limits.h"
 
@@ -45,7 +46,7 @@ Status UcxChannel::open() {
   if (status == UCS_OK) {
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
-    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;  // not RMA: nobody is to write here
+    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;  // not RMA: no peer is to write here
     params.mt_workers_shared = 1;                           // the pool is used on other threads
     status = api_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_->handle);
   }
@@ -84,11 +85,11 @@ Status UcxChannel::make_worker() {
 }
 
 Status UcxChannel::listen() {
-  ASSIGN_OR_RETURN(const sockaddr_storage address, parse_endpoint(transports_.ip));
+  ASSIGN_OR_RETURN(const tcp::SocketAddress address, tcp::parse_host_port(transports_.ip));
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&address);
-  params.sockaddr.addrlen = endpoint_bytes(address);
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&address.storage);
+  params.sockaddr.addrlen = address.size;
   params.conn_handler.cb = &UcxChannel::on_connect;
   params.conn_handler.arg = this;
   ucs_status_t status = api_.ucp_listener_create(worker_, &params, &listener_);
@@ -98,7 +99,7 @@ Status UcxChannel::listen() {
   if (status != UCS_OK) {
     return error(StatusCode::kUnavailable, "ucx: listening on {}: {}", transports_.ip, api_.ucs_status_string(status));
   }
-  endpoint_ = endpoint_text(attributes.sockaddr);
+  endpoint_ = tcp::SocketAddress{attributes.sockaddr, sizeof(attributes.sockaddr)}.to_string();
   return ok_status();
 }
 
@@ -147,8 +148,8 @@ Result<UcxLink*> UcxChannel::add_link(std::unique_ptr<UcxLink> link, ucp_ep_para
 
 Result<Link*> UcxChannel::connect(const Target& target) {
   if (const auto at = outgoing_.find(target.instance.random); at != outgoing_.end()) return at->second->why;  // gone
-  ASSIGN_OR_RETURN(const sockaddr_storage to, parse_endpoint(target.endpoint));
-  if (!transports_.network && !is_loopback(to)) {
+  ASSIGN_OR_RETURN(const tcp::SocketAddress to, tcp::parse_host_port(target.endpoint));
+  if (!transports_.network && !to.loopback()) {
     return error(StatusCode::kUnavailable, "ucx: {} is on another host; this relay uses devices '{}'", target.endpoint,
                  transports_.devices);
   }
@@ -158,8 +159,8 @@ Result<Link*> UcxChannel::connect(const Target& target) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&to);
-  params.sockaddr.addrlen = endpoint_bytes(to);
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&to.storage);
+  params.sockaddr.addrlen = to.size;
   ASSIGN_OR_RETURN(UcxLink * link, add_link(std::move(fresh), params));
   outgoing_.emplace(target.instance.random, link);
   send(*link, Header{.type = FrameType::kHello, .extra = core_.instance.boot}, {});

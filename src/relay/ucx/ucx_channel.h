@@ -3,9 +3,10 @@
 //   push   a DATA frame is one active message; UCX sends small ones at once and large ones by rendezvous
 //   pull   a put in the pool is granted to readers of the same host, which map the arena and copy the parts out
 //
-// Who reads connects to who writes, with UCX's connection manager, whose socket breaks when a process dies. (Connecting
-// by a worker's address is not safe: UCX 1.13 aborts the process when a peer dies in the middle of it.) An endpoint
-// that fails is closed by force, which ends what UCX still does for it; a peer that returns introduces itself again.
+// The reader connects to the writer, with UCX's connection manager, whose socket breaks when a process dies.
+// (Connecting by a worker's address is not safe: UCX 1.13 aborts the process when a peer dies in the middle of it.) An
+// endpoint that fails is closed by force, which ends what UCX still does for it; a peer that returns introduces itself
+// again.
 //
 // Owner: the session's core. Thread safety: as channel.h says; UCX's worker belongs to the loop's thread.
 #pragma once
@@ -36,7 +37,7 @@ inline constexpr int kSegmentsAtOnce = 4;         // on their way to one reader
 inline constexpr int kGoodbyeMs = 50;             // to get the last frames out
 inline constexpr int kTeardownMs = 1'000;         // for closed endpoints to end; then they are abandoned
 
-// In front of every message: who sends it, then the session's header.
+// In front of every message: the sender's instance, then the session's header.
 struct Head {
   std::array<uint8_t, 16> from{};
   session::HeaderBytes header{};

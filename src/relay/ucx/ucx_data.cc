@@ -327,7 +327,7 @@ const std::byte* UcxChannel::map(UcxLink& link, uint64_t arena, std::string_view
   return static_cast<const std::byte*>(here);
 }
 
-// The oldest that nobody copies from: ids only grow.
+// Unmaps the oldest that is not being copied from: ids only grow.
 bool UcxChannel::make_room(UcxLink& link) {
   if (link.arenas.size() < kMaxArenaMaps) return true;
   const auto idle =

@@ -1,4 +1,4 @@
-// The UCX road: libucp 1.13 or later, opened at run time, so that one binary serves machines with and without it.
+// The UCX relay: libucp 1.13 or later, opened at run time, so that one binary serves machines with and without it.
 //
 // Which transports: options.listen "ucx:TRANSPORTS[@DEVICES]" ("ucx:tcp,self@eth0"); else UCX_TLS and UCX_NET_DEVICES
 // where they are set; else kUcxTransports on the loopback device. A listen without "ucx:" is another relay's and does
