@@ -6,6 +6,9 @@
 # that defines main() or replaces operator new stays a program of its own, NAME_foo_test.
 include(${CMAKE_CURRENT_LIST_DIR}/precompiled.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/unity.cmake)
+if(MILLRACE_TESTS)
+  include(${CMAKE_CURRENT_LIST_DIR}/test_data.cmake)
+endif()
 set(MILLRACE_TEST_MAIN ${CMAKE_CURRENT_LIST_DIR}/test_main.cc)
 
 function(millrace_folder name)
@@ -105,7 +108,8 @@ endfunction()
 # a build translates, and the libraries under test keep their -O2.
 function(millrace_test_program program folder)
   target_link_libraries(${program} PRIVATE millrace_${folder} ${ARGN})
-  target_compile_definitions(${program} PRIVATE MILLRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(${program} PRIVATE MILLRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             MILLRACE_TEST_DATA="${MILLRACE_TEST_DATA}" MILLRACE_EXTRA_TEST_DATA="${MILLRACE_EXTRA_TEST_DATA}")
   millrace_test_options(${program})
 endfunction()
 

@@ -1,18 +1,18 @@
-// The trained story models beside the checkout, through the runner: greedy continuations of twenty prompts equal those
-// of transformers (tests/golden/models/real_*.safetensors), one by one and as one batch.
+// The trained story models of tests/data/README.md, through the runner: greedy continuations of twenty prompts equal
+// those of transformers (tests/golden/models/real_*.safetensors), one by one and as one batch.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
+#include "base/testing/test_data.h"
 #include "runner/runner_testing.h"
 
 namespace millrace {
 namespace {
 
 void check_model(const std::string& name) {
-  const std::string dir = std::string(MILLRACE_SOURCE_DIR) + "/../shared/models/" + name;
-  if (!std::filesystem::exists(dir))
-    GTEST_SKIP() << dir << " does not exist: the trained models are not in the repository";
+  const std::string dir = test_data("models/" + name);
+  if (!std::filesystem::exists(dir)) GTEST_SKIP() << no_test_data("models/" + name);
   auto model = load_model_dir(dir);
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   auto golden = open_safetensors_file(MILLRACE_SOURCE_DIR "/tests/golden/models/real_" + name + ".safetensors");

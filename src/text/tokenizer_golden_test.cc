@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/testing/test_data.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -20,7 +21,6 @@ namespace fs = std::filesystem;
 constexpr uint32_t kBlocks = 64;
 
 const fs::path kGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/tokenizer";
-const fs::path kShared = fs::path(MILLRACE_SOURCE_DIR) / "../shared";
 
 // As in tokenizer_golden.py (Steele, Lea, Flood 2014).
 class SplitMix {
@@ -79,15 +79,15 @@ struct Source {
 const std::vector<Source> kSources = {
     {"stories260k", kGolden / "stories260k"},
     {"bytes500", kGolden / "bytes500"},
-    {"qwen3", kShared / "tokenizers/qwen3"},
-    {"qwen2_5", kShared / "tokenizers/qwen2_5"},
-    {"llama3", kShared / "tokenizers/llama3"},
-    {"gpt2", kShared / "tokenizers/gpt2"},
-    {"gpt4o", kShared / "tokenizers/gpt4o"},
-    {"deepseek_v3", kShared / "tokenizers/deepseek_v3"},
-    {"mistral_nemo", kShared / "tokenizers/mistral_nemo"},
-    {"stories15m", kShared / "models/stories15M"},
-    {"tinystories_656k", kShared / "models/tinystories-656k"},
+    {"qwen3", test_data("tokenizers/qwen3")},
+    {"qwen2_5", test_data("tokenizers/qwen2_5")},
+    {"llama3", test_data("tokenizers/llama3")},
+    {"gpt2", test_data("tokenizers/gpt2")},
+    {"gpt4o", test_data("tokenizers/gpt4o")},
+    {"deepseek_v3", test_data("tokenizers/deepseek_v3")},
+    {"mistral_nemo", test_data("tokenizers/mistral_nemo")},
+    {"stories15m", test_data("models/stories15M")},
+    {"tinystories_656k", test_data("models/tinystories-656k")},
 };
 
 class GoldenTest : public testing::TestWithParam<Source> {
@@ -97,7 +97,7 @@ class GoldenTest : public testing::TestWithParam<Source> {
   void SetUp() override {
     const Source& source = GetParam();
     if (!fs::exists(source.folder / "tokenizer.json")) {
-      GTEST_SKIP() << "no " << source.folder << " beside the checkout";
+      GTEST_SKIP() << no_test_data(source.name);
     }
     golden_ = read_json(kGolden / (source.name + ".json"));
     // Without the configuration: the oracle reads tokenizer.json alone.

@@ -10,13 +10,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/testing/test_data.h"
+
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
 
 const fs::path kGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/tokenizer";
-const fs::path kShared = fs::path(MILLRACE_SOURCE_DIR) / "../shared";
 constexpr int64_t kSpareRows = 64;  // an embedding may have more rows than there are tokens
 
 std::string read(const fs::path& path) {
@@ -34,21 +35,21 @@ struct Source {
 
 const std::vector<Source> kSources = {
     {"stories260k", kGolden / "stories260k", "llama", "default"},
-    {"qwen3", kShared / "tokenizers/qwen3", "gpt2", "qwen2"},
-    {"qwen2_5", kShared / "tokenizers/qwen2_5", "gpt2", "qwen2"},
-    {"llama3", kShared / "tokenizers/llama3", "gpt2", "llama-bpe"},
-    {"gpt2", kShared / "tokenizers/gpt2", "gpt2", "gpt-2"},
-    {"gpt4o", kShared / "tokenizers/gpt4o", "gpt2", "gpt-4o"},
-    {"deepseek_v3", kShared / "tokenizers/deepseek_v3", "gpt2", "deepseek-v3"},
-    {"mistral_nemo", kShared / "tokenizers/mistral_nemo", "gpt2", "tekken"},
-    {"stories15m", kShared / "models/stories15M", "llama", "default"},
+    {"qwen3", test_data("tokenizers/qwen3"), "gpt2", "qwen2"},
+    {"qwen2_5", test_data("tokenizers/qwen2_5"), "gpt2", "qwen2"},
+    {"llama3", test_data("tokenizers/llama3"), "gpt2", "llama-bpe"},
+    {"gpt2", test_data("tokenizers/gpt2"), "gpt2", "gpt-2"},
+    {"gpt4o", test_data("tokenizers/gpt4o"), "gpt2", "gpt-4o"},
+    {"deepseek_v3", test_data("tokenizers/deepseek_v3"), "gpt2", "deepseek-v3"},
+    {"mistral_nemo", test_data("tokenizers/mistral_nemo"), "gpt2", "tekken"},
+    {"stories15m", test_data("models/stories15M"), "llama", "default"},
 };
 
 class TablesTest : public testing::TestWithParam<Source> {};
 
 TEST_P(TablesTest, KeepTheIdsOfHuggingFace) {
   const Source& source = GetParam();
-  if (!fs::exists(source.folder / "tokenizer.json")) GTEST_SKIP() << "no " << source.folder << " beside the checkout";
+  if (!fs::exists(source.folder / "tokenizer.json")) GTEST_SKIP() << no_test_data(source.name);
   const std::string json = read(source.folder / "tokenizer.json");
   const auto golden = nlohmann::json::parse(read(kGolden / (source.name + ".json")));
   const std::vector<std::string> corpus = nlohmann::json::parse(read(kGolden / "corpus.json"));

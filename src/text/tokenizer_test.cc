@@ -10,6 +10,8 @@
 #include <random>
 #include <sstream>
 
+#include "base/testing/test_data.h"
+
 namespace millrace {
 namespace {
 
@@ -17,7 +19,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 const fs::path kGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/tokenizer";
-const fs::path kShared = fs::path(MILLRACE_SOURCE_DIR) / "../shared";
 
 std::string read_text(const fs::path& path) {
   std::ifstream file(path);
@@ -121,10 +122,9 @@ TEST(TokenizerTrustTest, BordersDoNotMatterForSentencePiece) {
   expect_borders_do_not_matter(*load(kGolden / "stories260k"), 2);
 }
 TEST(TokenizerTrustTest, BordersDoNotMatterForRealTokenizers) {
-  if (!fs::exists(kShared / "tokenizers")) GTEST_SKIP() << "no " << kShared << " beside the checkout";
   unsigned seed = 3;
   for (const char* name : {"tokenizers/mistral_nemo", "tokenizers/deepseek_v3", "models/tinystories-656k"}) {
-    expect_borders_do_not_matter(*load(kShared / name), seed++);
+    expect_borders_do_not_matter(*load(test_data(name)), seed++);
   }
 }
 
@@ -352,32 +352,31 @@ TEST(TokenizerTest, ReadsTheConfiguration) {
   EXPECT_FALSE(Tokenizer::from_json(file, R"({"eos_token": 3})").ok());
 }
 
-TEST(TokenizerTest, LlamaCppVectors) {
-  const fs::path vectors = kShared / "tokenizers/vectors";
-  if (!fs::exists(vectors)) GTEST_SKIP() << "no " << vectors << " beside the checkout";
-  const std::vector<std::pair<std::string, std::string>> pairs = {{"gpt-2", "tokenizers/gpt2"},
-                                                                  {"llama-bpe", "tokenizers/llama3"},
-                                                                  {"qwen2", "tokenizers/qwen2_5"},
-                                                                  {"llama-spm", "models/stories15M"}};
+void expect_llama_cpp_vectors(const std::string& name, const std::string& folder) {
+  if (!fs::exists(test_data(folder))) GTEST_SKIP() << no_test_data(folder);
+  const fs::path vectors = test_data("tokenizers/vectors");
   const std::string separator = "\n__ggml_vocab_test__\n";
-  for (const auto& [name, folder] : pairs) {
-    const auto tokenizer = load(kShared / folder);
-    const std::string texts = read_text(vectors / ("ggml-vocab-" + name + ".gguf.inp"));
-    std::istringstream lines(read_text(vectors / ("ggml-vocab-" + name + ".gguf.out")));
-    size_t cases = 0;
-    for (size_t at = 0; at <= texts.size(); ++cases) {
-      const size_t end = std::min(texts.find(separator, at), texts.size());
-      std::string line;
-      std::getline(lines, line);
-      std::istringstream numbers(line);
-      std::vector<int32_t> wanted;
-      for (int32_t id; numbers >> id;) wanted.push_back(id);
-      EXPECT_EQ(ids_of(*tokenizer, {{texts.substr(at, end - at), true}}), wanted) << name << " case " << cases;
-      at = end + separator.size();
-    }
-    EXPECT_GT(cases, 40u);
+  const auto tokenizer = load(test_data(folder));
+  const std::string texts = read_text(vectors / ("ggml-vocab-" + name + ".gguf.inp"));
+  std::istringstream lines(read_text(vectors / ("ggml-vocab-" + name + ".gguf.out")));
+  size_t cases = 0;
+  for (size_t at = 0; at <= texts.size(); ++cases) {
+    const size_t end = std::min(texts.find(separator, at), texts.size());
+    std::string line;
+    std::getline(lines, line);
+    std::istringstream numbers(line);
+    std::vector<int32_t> wanted;
+    for (int32_t id; numbers >> id;) wanted.push_back(id);
+    EXPECT_EQ(ids_of(*tokenizer, {{texts.substr(at, end - at), true}}), wanted) << name << " case " << cases;
+    at = end + separator.size();
   }
+  EXPECT_GT(cases, 40u);
 }
+
+TEST(LlamaCppVectors, Gpt2) { expect_llama_cpp_vectors("gpt-2", "tokenizers/gpt2"); }
+TEST(LlamaCppVectors, Qwen2) { expect_llama_cpp_vectors("qwen2", "tokenizers/qwen2_5"); }
+TEST(LlamaCppVectors, Llama3) { expect_llama_cpp_vectors("llama-bpe", "tokenizers/llama3"); }
+TEST(LlamaCppVectors, Llama2) { expect_llama_cpp_vectors("llama-spm", "models/stories15M"); }
 
 }  // namespace
 }  // namespace millrace

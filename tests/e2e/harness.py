@@ -21,7 +21,9 @@ START_TIMEOUT_S = 60
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 HEARTBEAT_S = 0.25  # how old the news of a stage may be
-STORIES = ROOT.parent / "shared" / "models" / "stories15M"  # larger, but not in the repository
+DATA = ROOT / "tests" / "data" / "models"
+EXTRA_DATA = pathlib.Path(os.environ.get("MILLRACE_EXTRA_TEST_DATA", ROOT.parent / "shared"))
+STORIES = EXTRA_DATA / "models" / "stories15M"  # larger, but not in the repository (tests/data/README.md)
 URL = re.compile(r"(?:serves (?P<model>\S+)|runs the pipeline '\S+') at http://(?P<host>[\d.]+):(?P<port>\d+)")
 
 

@@ -83,7 +83,7 @@ def demo():
 @pytest.fixture(scope="module")
 def stories():
     if not STORIES.is_dir():
-        pytest.skip("the story model is not on this machine")
+        pytest.skip("stories15M is not in the repository; MILLRACE_EXTRA_TEST_DATA can name a folder that holds models/stories15M")
     return Reference(STORIES, "Once upon a time there was {}. One day")
 
 

@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, ROOT, STORIES, Server, placement, program
+from harness import DATA, DEMO, ROOT, Server, placement, program
 
-SMALL_STORIES = STORIES.parent / "stories260K"  # of architecture llama, whose rows stand in another order in GGUF
-TINYSTORIES = STORIES.parent / "tinystories-656k"
+SMALL_STORIES = DATA / "stories260K"  # of architecture llama, whose rows stand in another order in GGUF
+TINYSTORIES = DATA / "tinystories-656k"
 K_QUANTS = ROOT / "tests" / "golden" / "e2e"  # made by tests/oracles/e2e_kquants.py
 TYPES = ["f32", "bf16", "f16", "q8_0", "q4_0"]
 
@@ -65,8 +65,6 @@ def test_other_types_are_served(files, kind):
 
 
 def test_llama_rows_and_sentencepiece(tmp_path):
-    if not (SMALL_STORIES / "model.safetensors").exists():
-        pytest.skip(f"no {SMALL_STORIES} beside the checkout")
     target = tmp_path / "stories.gguf"
     result = quantize(SMALL_STORIES, target, "f32")
     assert result.returncode == 0, result.stderr
@@ -141,11 +139,11 @@ def test_quantize_refuses(files, tmp_path):
     result = quantize(DEMO, files["bf16"], "bf16")
     assert result.returncode == 2 and "--overwrite" in result.stderr
     assert quantize(DEMO, files["bf16"], "bf16", "--overwrite").returncode == 0
-    if TINYSTORIES.exists():  # SentencePiece merges in another order than its pieces
-        result = quantize(TINYSTORIES, tmp_path / "a.gguf", "bf16")
-        assert result.returncode == 2 and not (tmp_path / "a.gguf").exists()
-        for part in ("merge 10 is", "wanted", "serve the folder itself"):
-            assert part in result.stderr, result.stderr
+    # SentencePiece merges in another order than its pieces.
+    result = quantize(TINYSTORIES, tmp_path / "a.gguf", "bf16")
+    assert result.returncode == 2 and not (tmp_path / "a.gguf").exists()
+    for part in ("merge 10 is", "wanted", "serve the folder itself"):
+        assert part in result.stderr, result.stderr
     result = quantize(DEMO, tmp_path / "model.bin", "bf16")
     assert result.returncode == 2 and ".gguf" in result.stderr
     result = quantize(tmp_path / "nothing", tmp_path / "a.gguf", "bf16")

@@ -1,0 +1,12 @@
+# The packed tokenizers of tests/data become folders of ${CMAKE_BINARY_DIR}/test_data/tokenizers, again whenever one changes.
+set(MILLRACE_TEST_DATA ${CMAKE_BINARY_DIR}/test_data)
+set(MILLRACE_EXTRA_TEST_DATA ${PROJECT_SOURCE_DIR}/../shared CACHE PATH "tokenizers/ and models/ that tests/data may not hold")
+file(GLOB packed_tokenizers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/data/tokenizers/*.tar.xz)
+foreach(packed ${packed_tokenizers})
+  get_filename_component(name ${packed} NAME_WE)
+  set(folder ${MILLRACE_TEST_DATA}/tokenizers/${name})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${packed})
+  if(NOT EXISTS ${folder}/tokenizer.json OR ${packed} IS_NEWER_THAN ${folder}/tokenizer.json)
+    file(ARCHIVE_EXTRACT INPUT ${packed} DESTINATION ${folder} TOUCH)
+  endif()
+endforeach()
