@@ -63,11 +63,12 @@ int64_t ThreadWorkerHost::standing_ms(int64_t now_ms) {
 void ThreadWorkerHost::describe(wire::StageStatus& status) const {
   std::lock_guard lock(mutex_);
   if (!described_) return;
-  const wire::StageStatus& own = *described_;
-  status.steps = own.steps, status.running = own.running, status.waiting = own.waiting;
-  status.pages_total = own.pages_total, status.pages_free = own.pages_free, status.pages_cached = own.pages_cached;
-  status.page_size = own.page_size, status.weight_version = own.weight_version;
-  status.metrics.insert(status.metrics.end(), own.metrics.begin(), own.metrics.end());
+  const wire::StageStatus& worker = *described_;
+  status.steps = worker.steps, status.running = worker.running, status.waiting = worker.waiting;
+  status.pages_total = worker.pages_total, status.pages_free = worker.pages_free,
+  status.pages_cached = worker.pages_cached;
+  status.page_size = worker.page_size, status.weight_version = worker.weight_version;
+  status.metrics.insert(status.metrics.end(), worker.metrics.begin(), worker.metrics.end());
 }
 
 WorkerHost::Loading ThreadWorkerHost::loading() const {
