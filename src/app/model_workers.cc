@@ -160,7 +160,12 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat) {
   ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = options}));
   return make_generate_worker(
       {.options = scheduler_options(options, side.eos_token_ids),
-       .load = make_load_runner(options),
+       .load = [load = make_load_runner(options),
+                stage = seat.stage](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
+         Result<std::unique_ptr<Runner>> runner = load(progress);
+         if (runner.ok()) return runner;
+         return runner.status().with_prefix(fmt::format("stage '{}'", stage));
+       },
        .tokenizer = side.tokenizer,
        .read_request = [facts = side.facts](const Value& payload) { return read_request(payload, facts); },
        .streams = seat.streams});

@@ -43,7 +43,7 @@ def test_help_goes_to_stdout(arguments, words):
 
 def test_version():
     code, out, _ = run("--version")
-    assert code == 0 and re.fullmatch(r"millrace \d+\.\d+\.\d+\n", out)
+    assert code == 0 and re.fullmatch(r"millrace \d+\.\d+\.\d+(-\d+)?(-g[0-9a-f]+)?(-dirty)?\n", out), out
 
 
 @pytest.mark.parametrize("arguments,word", [
