@@ -83,7 +83,7 @@ class PipelineBackend : public PipelineEngine {
   std::unique_ptr<Supervisor> supervisor_;
   std::thread thread_;
   mutable std::mutex ready_mutex_;
-  std::set<std::pair<std::string, uint32_t>> were_ready_;  // seats that were lost after they had been ready
+  std::set<std::pair<std::string, uint32_t>> were_ready_;  // replicas that were lost after they had been ready
   std::mutex writer_mutex_;
   std::thread profile_writer_;  // one at a time, as there is one profile
   std::atomic<bool> failed_{false};
