@@ -71,9 +71,9 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
     const int64_t limit_ms = spec_.request_timeout_s * 1000;
     request->timeout_ms = options.timeout_ms > 0 ? std::min(options.timeout_ms, limit_ms) : limit_ms;
     request->deadline_ms = now_ms + request->timeout_ms;
-    if (Status status = prepare(*request, inputs, terminals); !status.ok()) {
+    if (Status status = prepare(*request, inputs, options, terminals); !status.ok()) {
       payloads_.forget(id);
-      placement_.end(request->route);
+      placement_.end(request->route, request->hinted_tokens);
       return status;
     }
     request->sink = sink;
@@ -91,7 +91,7 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
   return id;
 }
 
-Status Coordinator::prepare(LiveRequest& request, const Value& inputs, StageSet terminals) {
+Status Coordinator::prepare(LiveRequest& request, const Value& inputs, SubmitOptions& options, StageSet terminals) {
   wire::Submit submit{.id = request.id, .from = members_.self()};
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     if ((terminals & stage_bit(stage)) == 0) continue;
@@ -100,10 +100,13 @@ Status Coordinator::prepare(LiveRequest& request, const Value& inputs, StageSet 
   }
   request.open = terminals;
   request.gathered.resize(stages_.size());
-  request.route = placement_.begin(graph_.may_need(terminals), [this](std::size_t stage, uint32_t replica) {
+  const auto serves = [this](std::size_t stage, uint32_t replica) {
     return members_.seats()[stages_[stage].first_seat + replica].serves();
-  });
+  };
+  request.route = placement_.begin(graph_.may_need(terminals), serves, options.hint);
+  request.hinted_tokens = options.hint.tokens;
   submit.route = hops(request.route);
+  submit.generate = std::move(options.generate);
   const std::size_t entry = *seat_of(request.route, graph_.entry());
   ASSIGN_OR_RETURN(submit.payload, payloads_.give(request.id, inputs, members_.seats()[entry].peer));
   request.submit = std::move(submit);
@@ -141,7 +144,7 @@ void Coordinator::end(ReqId id, PipelineNews news, bool tell, int64_t now_ms) {
   counts_.queued_chunks -= request->queued_chunks;
   counts_.queued_bytes -= request->queued_bytes;
   payloads_.forget(id);
-  placement_.end(request->route);
+  placement_.end(request->route, request->hinted_tokens);
   if (news.state == RequestState::kCompleted) ++counts_.completed;
   if (news.state == RequestState::kFailed) ++counts_.failed;
   if (news.state == RequestState::kAborted) ++counts_.aborted;

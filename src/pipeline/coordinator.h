@@ -124,7 +124,7 @@ class Coordinator {
   using Table = std::unordered_map<ReqId, std::unique_ptr<LiveRequest>>;
 
   // coordinator.cc
-  Status prepare(LiveRequest& request, const Value& inputs, StageSet terminals);
+  Status prepare(LiveRequest& request, const Value& inputs, SubmitOptions& options, StageSet terminals);
   void try_start(ReqId id, int64_t now_ms);
   void end(ReqId id, PipelineNews news, bool tell, int64_t now_ms);
   void fail(ReqId id, const Status& status, int64_t now_ms);

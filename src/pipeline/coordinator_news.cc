@@ -42,7 +42,9 @@ void give_back(Feed& feed) {
   }
 }
 
-std::size_t bytes_of(const wire::Payload& payload) {
+std::size_t bytes_of(const wire::StreamOut& news) {
+  if (news.text) return news.text->text.size() + sizeof(int32_t) * news.text->tokens.size();
+  const wire::Payload& payload = *news.payload;
   return std::accumulate(payload.part_bytes.begin(), payload.part_bytes.end(), payload.tree.bytes.size());
 }
 
@@ -65,11 +67,15 @@ void Coordinator::hear(wire::StreamOut& news, int64_t now_ms) {
   const auto seat = members_.admit(news.from);
   if (!seat) return;
   LiveRequest* request = find(news.id);
-  if (request == nullptr) return late_news(news.id, &news.payload);
+  const wire::Payload* payload = news.payload ? &*news.payload : nullptr;
+  if (request == nullptr) return late_news(news.id, payload);
+  if (Status status = wire::validate(news); !status.ok()) {
+    return fail(news.id, of_stage(news.from.stage, internal_error("{}", status.message())), now_ms);
+  }
   Feed* feed = feed_of(*request, *seat);
   if (feed == nullptr) {
     ++counts_.ignored;
-    return discard(news.id, news.payload);
+    return payload ? discard(news.id, *payload) : void();
   }
   if (news.chunk_id < feed->next_chunk) {
     ++counts_.repeated;
@@ -91,14 +97,18 @@ Status Coordinator::add_chunk(LiveRequest& request, std::size_t stage, Feed& fee
   }
   ++feed.next_chunk;
   Piece& piece = feed.pieces.emplace_back();
-  piece = {.modality = std::move(news.modality), .chunk_id = news.chunk_id, .bytes = bytes_of(news.payload)};
+  piece = {.modality = std::move(news.modality), .chunk_id = news.chunk_id, .bytes = bytes_of(news)};
   ++request.queued_chunks, ++counts_.queued_chunks;
   request.queued_bytes += piece.bytes, counts_.queued_bytes += piece.bytes;
-  if (!news.payload.part_bytes.empty()) {
-    fetch(request, stage, news.chunk_id, news.payload, now_ms);
+  if (news.text) {
+    piece.text = std::move(news.text);
     return ok_status();
   }
-  ASSIGN_OR_RETURN(piece.value, restore(news.payload.tree.bytes, news.payload.tensors, {}));
+  if (!news.payload->part_bytes.empty()) {
+    fetch(request, stage, news.chunk_id, *news.payload, now_ms);
+    return ok_status();
+  }
+  ASSIGN_OR_RETURN(piece.value, restore(news.payload->tree.bytes, news.payload->tensors, {}));
   return ok_status();
 }
 
@@ -233,14 +243,16 @@ void Coordinator::flush(ReqId id, int64_t now_ms) {
 
 // False: the sink takes no more.
 bool Coordinator::flush_feed(LiveRequest& request, std::size_t stage, Feed& feed) {
-  while (!feed.pieces.empty() && feed.pieces.front().value) {
+  while (!feed.pieces.empty() && feed.pieces.front().here()) {
     Piece& piece = feed.pieces.front();
     PipelineNews news{.kind = PipelineNews::Kind::kChunk, .id = request.id, .stage = spec_.stages[stage].name};
     news.modality = piece.modality;
     news.chunk_id = piece.chunk_id;
-    news.value = std::move(*piece.value);
+    if (piece.value) news.value = std::move(*piece.value);
+    news.text = std::move(piece.text);
     if (request.sink(news) == SinkAnswer::kFull) {
-      piece.value = std::move(news.value);
+      if (piece.value) piece.value = std::move(news.value);
+      piece.text = std::move(news.text);
       return false;
     }
     --request.queued_chunks, --counts_.queued_chunks;

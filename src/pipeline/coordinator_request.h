@@ -34,6 +34,7 @@ struct PipelineNews {
   std::string modality;  // chunk
   uint64_t chunk_id = 0;
   Value value;  // chunk; end that is OK: the result, of several terminals a map {stage: result}
+  std::optional<wire::TextDelta> text;  // chunk: instead of the value
   RequestState state = RequestState::kRunning;
   Status status;  // end
 };
@@ -45,6 +46,9 @@ using PipelineSink = std::function<SinkAnswer(PipelineNews& news)>;
 struct SubmitOptions {
   std::optional<std::vector<std::string>> terminals;  // that complete it; none: the spec's rule says, or all
   int64_t timeout_ms = 0;                             // 0: the spec's; never more than that
+  // Instead of inputs, where the entry stage generates.
+  std::optional<wire::TokenizedRequest> generate;
+  PlacementHint hint;
 };
 
 struct PipelineHealth {
@@ -85,6 +89,8 @@ struct Piece {
   uint64_t chunk_id = 0;
   std::size_t bytes = 0;
   std::optional<Value> value;  // once it is here
+  std::optional<wire::TextDelta> text;  // instead of the value
+  bool here() const { return value || text; }
   bool lent = false;           // its bytes are a relay's
 };
 
@@ -103,7 +109,7 @@ struct Feed {
   bool settled() const {
     if (!chunks || !result || next_chunk != *chunks) return false;
     for (const Piece& piece : pieces) {
-      if (!piece.value) return false;
+      if (!piece.here()) return false;
     }
     return true;
   }
@@ -117,6 +123,7 @@ struct LiveRequest {
   int64_t deadline_ms = 0;
   int64_t timeout_ms = 0;
   Placement::Route route;             // its replicas
+  int64_t hinted_tokens = 0;          // that count in their loads
   StageSet open = 0;                  // its terminals that are not settled
   std::vector<StageSet> gathered;     // by stage: the sources from which it has everything
   std::map<std::size_t, Feed> feeds;  // by stage

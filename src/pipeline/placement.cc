@@ -13,7 +13,7 @@ Placement::Placement(const std::vector<StageSpec>& stages) : routers_(stages.siz
   }
 }
 
-Placement::Route Placement::begin(StageSet stages, const Serves& serves) {
+Placement::Route Placement::begin(StageSet stages, const Serves& serves, const PlacementHint& hint) {
   Route route(replicas_.size(), kNone);
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
     if ((stages & stage_bit(stage)) == 0) continue;
@@ -21,16 +21,17 @@ Placement::Route Placement::begin(StageSet stages, const Serves& serves) {
     if (!routers_[stage]) continue;
     std::vector<bool> usable(replicas_[stage]);
     for (uint32_t replica = 0; replica < replicas_[stage]; ++replica) usable[replica] = serves(stage, replica);
-    route[stage] = routers_[stage]->choose({}, usable).value_or(0);
-    routers_[stage]->begin(route[stage], {}, 0);
+    const bool given = hint.replica && *hint.replica >= 0 && static_cast<uint32_t>(*hint.replica) < replicas_[stage];
+    route[stage] = given ? *hint.replica : routers_[stage]->choose(hint.prefix, usable).value_or(0);
+    routers_[stage]->begin(route[stage], hint.prefix, hint.tokens);
   }
   return route;
 }
 
-void Placement::end(const Route& route) {
+void Placement::end(const Route& route, int64_t tokens) {
   CHECK(route.size() == routers_.size());
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
-    if (route[stage] != kNone && routers_[stage]) routers_[stage]->end(route[stage], 0);
+    if (route[stage] != kNone && routers_[stage]) routers_[stage]->end(route[stage], tokens);
   }
 }
 

@@ -2,7 +2,7 @@
 // decision travels with it (wire::RouteHop), so that all senders of a fan-in agree without asking.
 //
 // A stage with several replicas has a ReplicaRouter of its own, with the policy that its spec names, fed with the live
-// requests that were placed there.
+// requests that were placed there. What is known of a prompt is a hint for the policies that look at it.
 //
 // Owner: the coordinator. Thread safety: none.
 #pragma once
@@ -18,6 +18,13 @@
 
 namespace millrace {
 
+// What is known of a request when it is placed.
+struct PlacementHint {
+  ReplicaRouter::Prefix prefix;    // the hashes of the prompt's pages; empty: not known
+  int64_t tokens = 0;              // of the prompt
+  std::optional<int32_t> replica;  // of every stage that has so many: the client wants this one
+};
+
 class Placement {
  public:
   static constexpr int32_t kNone = -1;
@@ -29,8 +36,9 @@ class Placement {
 
   // A replica that serves, for each stage of `stages`; of a stage that has none, replica 0, which may come back before
   // the request needs it. The request counts in the loads until end() of the same route.
-  Route begin(StageSet stages, const Serves& serves);
-  void end(const Route& route);
+  Route begin(StageSet stages, const Serves& serves, const PlacementHint& hint = {});
+  // `tokens`: of the request's hint.
+  void end(const Route& route, int64_t tokens = 0);
   // The replica lost what it had cached.
   void forget(std::size_t stage, uint32_t replica);
 

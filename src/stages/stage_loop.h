@@ -241,6 +241,7 @@ class StageLoop {
   Status check_sources(const Request& request) const;
   void maybe_merge(Request& request);
   void start(Request& request, Value payload);
+  void start(Request& request, wire::TokenizedRequest generate);
 
   // loop/stream.cc: streams into the stage.
   void on_chunk_header(Request& request, wire::DataReady& message);

@@ -8,6 +8,14 @@ void Worker::chunk(ReqId id, const std::string& from, Value, Emit& emit) {
   emit.fail(id, error(StatusCode::kUnsupported, "a chunk of '{}' came to a worker that takes none", from));
 }
 
+void Worker::generate(ReqId id, wire::TokenizedRequest, Emit& emit) {
+  emit.fail(id, error(StatusCode::kUnsupported, "a tokenized prompt came to a worker that does not generate"));
+}
+
+void Worker::tokens(ReqId id, const std::string& from, wire::TokenDelta, Emit& emit) {
+  emit.fail(id, error(StatusCode::kUnsupported, "tokens of '{}' came to a worker that takes none", from));
+}
+
 void Worker::chunks_done(ReqId, const std::string&, Emit&) {}
 
 Status Worker::load(const LoadProgress&) { return ok_status(); }

@@ -8,6 +8,9 @@
 // or its abort: the last call for this request. A request that only ever streamed in and was aborted gets drop() as
 // well.
 //
+// Text has typed calls beside these: a prompt that is tokenized already comes by generate() instead of start(), the
+// deltas of a stage that generates by tokens() instead of chunk().
+//
 // Outputs go to Emit, from inside any of these calls, at once or in a later one: chunks, then exactly one result or
 // failure. Outputs for a request that has ended are ignored.
 #pragma once
@@ -38,6 +41,10 @@ class Emit {
   virtual void chunk(ReqId id, Value chunk) = 0;
   // To one of stream_to, or to the client where `target` is empty; `modality` is for the client ("text", "audio").
   virtual void chunk_to(ReqId id, const std::string& target, Value chunk, const std::string& modality) = 0;
+  // A chunk for all of stream_to.
+  virtual void tokens(ReqId id, wire::TokenDelta delta) = 0;
+  // A chunk for the client: of a terminal alone.
+  virtual void text(ReqId id, wire::TextDelta delta) = 0;
   // So many chunks of the request wait for their receivers that the worker should let it rest, and ask again after
   // kRestMs. A worker that cannot pause it may go on; over the loop's limits the request fails.
   virtual bool congested(ReqId id) const = 0;
@@ -61,6 +68,9 @@ class Worker {
   virtual Status load(const LoadProgress& progress);
   virtual void start(ReqId id, Value payload, Emit& emit) = 0;
   virtual void chunk(ReqId id, const std::string& from, Value chunk, Emit& emit);
+  // Both fail the request by default: this worker is not made for them.
+  virtual void generate(ReqId id, wire::TokenizedRequest request, Emit& emit);
+  virtual void tokens(ReqId id, const std::string& from, wire::TokenDelta delta, Emit& emit);
   virtual void chunks_done(ReqId id, const std::string& from, Emit& emit);
   virtual void drop(ReqId id) = 0;
   // Called after every event and when it asked to be: does what is due and returns in how many ms it wants to be called

@@ -11,6 +11,8 @@ namespace {
 struct Said : Emit {
   void chunk(ReqId, Value) override {}
   void chunk_to(ReqId, const std::string&, Value, const std::string&) override {}
+  void tokens(ReqId, wire::TokenDelta) override {}
+  void text(ReqId, wire::TextDelta) override {}
   bool congested(ReqId) const override { return false; }
   void result(ReqId id, Value value) override { results.emplace_back(id.value, *value.get<int64_t>()); }
   void fail(ReqId id, Status status) override { failures.emplace_back(id.value, status.code()); }

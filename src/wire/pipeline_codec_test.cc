@@ -319,7 +319,7 @@ TEST(PipelineCodec, PayloadsAreWhole) {
     refused<DataReady>(
         payload_ready(), [&](DataReady& m) { what(*m.payload); }, part, code);
     refused<StreamOut>(
-        sample_stream_out(), [&](StreamOut& m) { what(m.payload); }, part, code);
+        sample_stream_out(), [&](StreamOut& m) { what(*m.payload); }, part, code);
   };
   change([](Payload& p) { p.tree.bytes.clear(); }, "tree has 0 bytes");
   change([](Payload& p) { p.relay.clear(); }, "relay is \"\"");

@@ -140,7 +140,16 @@ Status validate(const DataReady& m) {
                             has ? "has a" : "lacks its", field, has ? "have none" : "have one");
   };
   RETURN_IF_ERROR(check("chunk_id", m.chunk_id.has_value(), chunk_id));
-  RETURN_IF_ERROR(check("payload", m.payload.has_value(), payload));
+  const int bodies = int{m.payload.has_value()} + int{m.tokens.has_value()} + int{m.text.has_value()};
+  if (m.kind == DataKind::kChunk && bodies > 1) {
+    return invalid_argument("a chunk has {} of payload, tokens and text; wanted one", bodies);
+  }
+  const bool typed = m.tokens || m.text;
+  if (typed && m.kind != DataKind::kChunk) {
+    return invalid_argument("a message of kind {} has tokens or text; wanted them in a chunk alone",
+                            static_cast<int>(m.kind));
+  }
+  RETURN_IF_ERROR(check("payload", m.payload.has_value() || typed, payload));
   RETURN_IF_ERROR(check("failure", m.failure.has_value(), failure));
   RETURN_IF_ERROR(check_origin(m.from, false));
   RETURN_IF_ERROR(check_name("to", m.to));
@@ -158,7 +167,10 @@ Status validate(const DataAck& m) {
 Status validate(const StreamOut& m) {
   RETURN_IF_ERROR(check_origin(m.from, false));
   RETURN_IF_ERROR(check_text("modality", m.modality));
-  return validate(m.payload).with_prefix("payload");
+  if (m.payload.has_value() == m.text.has_value()) {
+    return invalid_argument("a piece of the answer has {}; wanted a payload or text", m.text ? "both" : "neither");
+  }
+  return m.payload ? validate(*m.payload).with_prefix("payload") : ok_status();
 }
 
 Status validate(const Complete& m) {

@@ -17,6 +17,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "wire/generation.h"
 #include "wire/limits.h"
 
 namespace millrace::wire {
@@ -111,10 +112,13 @@ struct Submit {
   std::vector<std::string> terminals;  // of this request: who will complete it
   int64_t timeout_ms = 0;              // from now on; every stage lets go of the request when it is over
   std::vector<RouteHop> route;         // one hop for each stage that the request may need
+  // A prompt that is tokenized already, for a stage that generates; the payload is then null.
+  std::optional<TokenizedRequest> generate;
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, from), v(3, payload), v(4, terminals, kMaxTerminals), v(5, timeout_ms), v(6, route, kMaxRouteHops);
+    v(7, generate);
   }
 };
 
@@ -137,12 +141,14 @@ struct DataReady {
   std::vector<std::string> terminals;  // as in Submit, in the first message of an edge; else empty
   int64_t timeout_ms = 0;              // what is left of it
   std::vector<RouteHop> route;         // as `terminals`
+  std::optional<TokenDelta> tokens;    // a chunk has one of payload, tokens and text
+  std::optional<TextDelta> text;
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, from), v(3, to, kMaxStageNameBytes), v(4, kind), v(5, chunk_id), v(6, payload), v(7, failure);
     v(8, terminals, kMaxTerminals);
-    v(9, timeout_ms), v(10, route, kMaxRouteHops);
+    v(9, timeout_ms), v(10, route, kMaxRouteHops), v(11, tokens), v(12, text);
   }
 };
 
@@ -167,11 +173,13 @@ struct StreamOut {
   Origin from;
   uint64_t chunk_id = 0;
   std::string modality;  // "text", "audio"
-  Payload payload;
+  // One of the two.
+  std::optional<Payload> payload;
+  std::optional<TextDelta> text;
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, from), v(3, chunk_id), v(4, modality, kMaxModalityBytes), v(5, payload);
+    v(1, id), v(2, from), v(3, chunk_id), v(4, modality, kMaxModalityBytes), v(5, payload), v(6, text);
   }
 };
 

@@ -28,7 +28,7 @@ class SaboteursOutbox : public Outbox {
 
  private:
   Status send_chunk(wire::Message& message, wire::StreamOut& chunk) {
-    if (sabotage_ == Sabotage::kFlipByte && chunk.payload.part_bytes.empty()) chunk.payload.tree.bytes.back() ^= 1;
+    if (sabotage_ == Sabotage::kFlipByte && chunk.payload->part_bytes.empty()) chunk.payload->tree.bytes.back() ^= 1;
     if (sabotage_ == Sabotage::kLoseOneChunk && chunk.chunk_id > 0 && chunk.chunk_id-- == 1) return ok_status();
     if (sabotage_ != Sabotage::kSwapChunks) return inner_->send(message);
     const auto first = held_.find(chunk.id);

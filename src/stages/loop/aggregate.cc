@@ -128,8 +128,18 @@ void StageLoop::start(Request& request, Value payload) {
   request.stream_targets = std::move(targets).value();
   request.started = true;
   if (!config_.stream_from.empty()) loop::detach(payload);  // the worker holds it while it waits for the stream
-  to_worker(request, {.kind = loop::WorkEvent::Kind::kStart, .id = request.id, .value = std::move(payload)});
+  to_worker(request, {.kind = loop::WorkEvent::Kind::kStart, .id = request.id, .body = std::move(payload)});
   if (request.phase == Request::Phase::kLive) deliver(request);
+}
+
+// With a prompt that is tokenized already, which is no value that a rule could look at.
+void StageLoop::start(Request& request, wire::TokenizedRequest generate) {
+  request.stream_targets = config_.spec.stream_to;
+  request.started = true;
+  generate.id = request.id;
+  to_worker(request, {.kind = loop::WorkEvent::Kind::kGenerate,
+                      .id = request.id,
+                      .request = std::make_shared<wire::TokenizedRequest>(std::move(generate))});
 }
 
 // The answer of a rule, held to `all`, each name once.

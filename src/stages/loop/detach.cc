@@ -30,6 +30,11 @@ void detach(Value& value) {
   });
 }
 
+std::shared_ptr<void> DetachBudget::detach(Body& body) {
+  Value* value = std::get_if<Value>(&body);
+  return value ? detach(*value) : nullptr;
+}
+
 std::shared_ptr<void> DetachBudget::detach(Value& value) {
   std::size_t bytes = 0;
   each_tensor(value, 0, [&bytes](const SharedTensor& tensor) { bytes += tensor.bytes.size_bytes(); });

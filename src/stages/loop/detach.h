@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "payload/value.h"
+#include "stages/body.h"
 
 namespace millrace::loop {
 
@@ -29,6 +30,8 @@ class DetachBudget {
   // Where the tensors fit, they are copied, and are counted until the place is destroyed. nullptr: there was nothing to
   // copy, or no room.
   std::shared_ptr<void> detach(Value& value);
+  // Deltas hold nothing of a relay.
+  std::shared_ptr<void> detach(Body& body);
   std::size_t held_bytes() const { return held_->load(std::memory_order_relaxed); }
 
  private:

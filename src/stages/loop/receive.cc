@@ -89,6 +89,10 @@ void StageLoop::on(wire::Submit&& message) {
   }
   loop::InPayload& payload = request->payloads[""];
   payload.source = {};
+  if (message.generate) {
+    payload.here = true;
+    return start(*request, std::move(*message.generate));
+  }
   fetch(*request, {.kind = CallPurpose::Kind::kGetPayload, .request = message.id}, std::move(message.payload));
 }
 

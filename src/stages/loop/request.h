@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "payload/packing.h"
@@ -30,7 +31,7 @@ struct InStream {
   uint64_t delivered = 0;                         // given to the worker's host
   uint64_t acked = 0;                             // told the sender
   int64_t delivered_ms = 0;                       // when `delivered` last grew
-  std::map<uint64_t, std::optional<Value>> held;  // by chunk_id: being fetched, or waiting for its turn
+  std::map<uint64_t, std::optional<Body>> held;  // by chunk_id: being fetched, or waiting for its turn
   std::optional<uint64_t> total;                  // the sender's count, when it is done
   bool end_queued = false;                        // chunks_done() is on its way to the worker
 };
@@ -44,10 +45,11 @@ struct InPayload {
 struct OutItem {
   enum class Kind : uint8_t { kPayload, kChunk, kDone, kStreamOut, kComplete };
   Kind kind = Kind::kPayload;
+  std::string modality;  // of a kStreamOut
   uint64_t chunk_id = 0;
   Lifted lifted;
+  std::variant<std::monostate, wire::TokenDelta, wire::TextDelta> delta;  // instead of `lifted`, of a chunk
   std::size_t size_bytes = 0;
-  std::string modality;                  // of a kStreamOut
   std::optional<wire::Message> message;  // from the put on: a refused send is repeated with the same descriptor
 };
 

@@ -25,6 +25,16 @@ bool window_is_full(const OutEdge& edge, const OutItem& item) {
   return edge.client_bytes_sum > 0 && edge.client_bytes_sum + item.size_bytes > wire::kMaxUnackedClientBytes;
 }
 
+wire::Message stream_out(ReqId id, wire::Origin from, OutItem& item, wire::Payload payload) {
+  wire::StreamOut out{.id = id, .from = std::move(from), .chunk_id = item.chunk_id, .modality = item.modality};
+  if (auto* text = std::get_if<wire::TextDelta>(&item.delta)) {
+    out.text = std::move(*text);
+  } else {
+    out.payload = std::move(payload);
+  }
+  return out;
+}
+
 }  // namespace
 
 // What goes to a stage from which no terminal of the request can be reached is of no use to anybody.
@@ -161,6 +171,10 @@ Result<const wire::Peer*> StageLoop::receiver(const Request& request, OutEdge& e
 
 // The put, where there is something to put, and the message that tells of it.
 Status StageLoop::prepare(Request& request, OutEdge& edge, OutItem& item, const wire::Peer& to) {
+  if (!std::holds_alternative<std::monostate>(item.delta)) {
+    item.message = build(request, edge, item, {});
+    return ok_status();
+  }
   wire::Payload payload;
   payload.tree.bytes = std::move(item.lifted.tree);
   payload.tensors = std::move(item.lifted.tensors);
@@ -199,11 +213,7 @@ Status StageLoop::prepare(Request& request, OutEdge& edge, OutItem& item, const 
 wire::Message StageLoop::build(const Request& request, OutEdge& edge, OutItem& item, wire::Payload payload) {
   switch (item.kind) {
     case OutItem::Kind::kStreamOut:
-      return wire::StreamOut{.id = request.id,
-                             .from = origin(),
-                             .chunk_id = item.chunk_id,
-                             .modality = item.modality,
-                             .payload = std::move(payload)};
+      return stream_out(request.id, origin(), item, std::move(payload));
     case OutItem::Kind::kComplete:
       return wire::Complete{
           .id = request.id, .from = origin(), .result = std::move(payload), .chunks = request.client_chunks};
@@ -216,7 +226,13 @@ wire::Message StageLoop::build(const Request& request, OutEdge& edge, OutItem& i
                  : item.kind == OutItem::Kind::kChunk ? wire::DataKind::kChunk
                                                       : wire::DataKind::kDone;
   if (item.kind != OutItem::Kind::kPayload) message.chunk_id = item.chunk_id;
-  if (item.kind != OutItem::Kind::kDone) message.payload = std::move(payload);
+  if (auto* tokens = std::get_if<wire::TokenDelta>(&item.delta)) {
+    message.tokens = std::move(*tokens);
+  } else if (auto* text = std::get_if<wire::TextDelta>(&item.delta)) {
+    message.text = std::move(*text);
+  } else if (item.kind != OutItem::Kind::kDone) {
+    message.payload = std::move(payload);
+  }
   return message;
 }
 

@@ -44,6 +44,11 @@ void StageLoop::on_chunk_header(Request& request, wire::DataReady& message) {
   }
   ++stream->headers;
   stream->held[id] = std::nullopt;
+  if (message.tokens || message.text) {
+    stream->held[id] = message.tokens ? Body(std::move(*message.tokens)) : Body(std::move(*message.text));
+    deliver(request);
+    return watch_early(request);
+  }
   fetch(request, {.kind = loop::CallPurpose::Kind::kGetChunk, .request = request.id, .edge = from, .chunk_id = id},
         std::move(*message.payload));
   watch_early(request);
@@ -113,14 +118,14 @@ void StageLoop::deliver(Request& request) {
 // All that is here and whose turn it is. What a worker with a result does not want any more counts as taken.
 void StageLoop::deliver(Request& request, const std::string& from, InStream& stream) {
   while (!stream.held.empty() && stream.held.begin()->second) {
-    Value chunk = std::move(*stream.held.begin()->second);
+    Body chunk = std::move(*stream.held.begin()->second);
     stream.held.erase(stream.held.begin());
     if (request.resulted) {
       ++stream.delivered;
       continue;
     }
     to_worker(request,
-              {.kind = loop::WorkEvent::Kind::kChunk, .id = request.id, .from = from, .value = std::move(chunk)});
+              {.kind = loop::WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(chunk)});
     if (request.phase != Request::Phase::kLive) return;
   }
   const bool whole = stream.total && stream.held.empty();

@@ -10,7 +10,7 @@ namespace millrace::loop {
 namespace {
 
 const char* span_name(WorkEvent::Kind kind) {
-  static constexpr const char* kNames[] = {"start", "chunk", "chunks_done", "drop", "admin"};
+  static constexpr const char* kNames[] = {"start", "generate", "chunk", "chunks_done", "drop", "admin"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -9,7 +9,7 @@ using loop::WorkOutput;
 
 // Its senders get their credits back before it has its turn: they need them for other requests.
 void StageLoop::let_wait(WorkEvent& event) {
-  if (!event.place) event.place = detached_.detach(event.value);
+  if (!event.place) event.place = detached_.detach(event.body);
 }
 
 void StageLoop::to_worker(Request& request, WorkEvent event) {
@@ -91,7 +91,7 @@ void StageLoop::on_output(Request& request, WorkOutput& output) {
     case WorkOutput::Kind::kChunk:
       return on_chunk(request, output);
     case WorkOutput::Kind::kResult:
-      return on_result(request, std::move(output.value));
+      return on_result(request, std::get<Value>(std::move(output.body)));
     default:
       return fail(request, output.status);
   }
@@ -105,6 +105,30 @@ std::size_t size_of(const Lifted& lifted) {
   return bytes;
 }
 
+// About what a delta holds: for limits, not for the wire.
+std::size_t size_of(const wire::TokenDelta& delta) {
+  return sizeof(int32_t) * delta.tokens.size() +
+         sizeof(wire::TokenLogprobs) * (delta.logprobs.size() + delta.prompt_logprobs.size());
+}
+std::size_t size_of(const wire::TextDelta& delta) {
+  return delta.text.size() + sizeof(int32_t) * delta.tokens.size() +
+         sizeof(wire::TokenLogprobs) * (delta.logprobs.size() + delta.prompt_logprobs.size());
+}
+
+Status fill(loop::OutItem& item, Body& body) {
+  if (auto* value = std::get_if<Value>(&body)) {
+    ASSIGN_OR_RETURN(item.lifted, lift(*value));
+    item.size_bytes = size_of(item.lifted);
+  } else if (auto* tokens = std::get_if<wire::TokenDelta>(&body)) {
+    item.size_bytes = size_of(*tokens);
+    item.delta = std::move(*tokens);
+  } else {
+    item.size_bytes = size_of(std::get<wire::TextDelta>(body));
+    item.delta = std::get<wire::TextDelta>(std::move(body));
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 void StageLoop::on_chunk(Request& request, WorkOutput& output) {
@@ -114,12 +138,10 @@ void StageLoop::on_chunk(Request& request, WorkOutput& output) {
     return fail(request,
                 internal_error("the worker streams to the client; only a terminal may, or one with stream_to"));
   }
-  Result<Lifted> lifted = lift(output.value);
-  if (!lifted.ok()) return fail(request, lifted.status().with_prefix("a chunk"));
-  const std::size_t size_bytes = size_of(*lifted);
+  loop::OutItem item{.kind = loop::OutItem::Kind::kChunk, .modality = output.modality};
+  if (Status status = fill(item, output.body); !status.ok()) return fail(request, status.with_prefix("a chunk"));
   if (to_client) {
-    loop::OutItem item{.kind = loop::OutItem::Kind::kStreamOut, .lifted = std::move(*lifted), .size_bytes = size_bytes};
-    item.modality = output.modality;
+    item.kind = loop::OutItem::Kind::kStreamOut;
     return queue(request, "", std::move(item));
   }
   if (!request.stream_targets && rules_.stream_done_to) {
@@ -132,7 +154,7 @@ void StageLoop::on_chunk(Request& request, WorkOutput& output) {
     if (!output.to_all && target != output.target) continue;
     any = true;
     if (!wanted(request, target)) continue;
-    queue(request, target, {.kind = loop::OutItem::Kind::kChunk, .lifted = *lifted, .size_bytes = size_bytes});
+    queue(request, target, item);
     if (request.phase != Request::Phase::kLive) return;
   }
   if (!any)

@@ -17,12 +17,24 @@ class VectorEmit : public OutputEmit {
   std::vector<WorkOutput>& outputs_;
 };
 
+void deliver_chunk(Worker& worker, WorkEvent& event, Emit& emit) {
+  if (auto* tokens = std::get_if<wire::TokenDelta>(&event.body)) {
+    return worker.tokens(event.id, event.from, std::move(*tokens), emit);
+  }
+  if (auto* value = std::get_if<Value>(&event.body)) {
+    return worker.chunk(event.id, event.from, std::move(*value), emit);
+  }
+  emit.fail(event.id, error(StatusCode::kUnsupported, "a stage takes no text deltas; '{}' sent one", event.from));
+}
+
 void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
   switch (event.kind) {
     case WorkEvent::Kind::kStart:
-      return worker.start(event.id, std::move(event.value), emit);
+      return worker.start(event.id, std::get<Value>(std::move(event.body)), emit);
+    case WorkEvent::Kind::kGenerate:
+      return worker.generate(event.id, std::move(*event.request), emit);
     case WorkEvent::Kind::kChunk:
-      return worker.chunk(event.id, event.from, std::move(event.value), emit);
+      return deliver_chunk(worker, event, emit);
     case WorkEvent::Kind::kChunksDone:
       return worker.chunks_done(event.id, event.from, emit);
     case WorkEvent::Kind::kDrop:
@@ -35,15 +47,23 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
 }  // namespace
 
 void OutputEmit::chunk(ReqId id, Value value) {
-  push({.kind = WorkOutput::Kind::kChunk, .id = id, .to_all = true, .value = std::move(value)});
+  push({.kind = WorkOutput::Kind::kChunk, .id = id, .to_all = true, .body = std::move(value)});
 }
 
 void OutputEmit::chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) {
-  push({.kind = WorkOutput::Kind::kChunk, .id = id, .target = target, .modality = modality, .value = std::move(value)});
+  push({.kind = WorkOutput::Kind::kChunk, .id = id, .target = target, .modality = modality, .body = std::move(value)});
+}
+
+void OutputEmit::tokens(ReqId id, wire::TokenDelta delta) {
+  push({.kind = WorkOutput::Kind::kChunk, .id = id, .to_all = true, .body = std::move(delta)});
+}
+
+void OutputEmit::text(ReqId id, wire::TextDelta delta) {
+  push({.kind = WorkOutput::Kind::kChunk, .id = id, .modality = "text", .body = std::move(delta)});
 }
 
 void OutputEmit::result(ReqId id, Value value) {
-  push({.kind = WorkOutput::Kind::kResult, .id = id, .value = std::move(value)});
+  push({.kind = WorkOutput::Kind::kResult, .id = id, .body = std::move(value)});
 }
 
 void OutputEmit::fail(ReqId id, Status status) {

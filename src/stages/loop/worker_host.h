@@ -20,19 +20,21 @@
 #include <string>
 #include <vector>
 
+#include "stages/body.h"
 #include "stages/loop/limits.h"
 #include "stages/worker.h"
 
 namespace millrace::loop {
 
 struct WorkEvent {
-  enum class Kind : uint8_t { kStart, kChunk, kChunksDone, kDrop, kAdmin };
+  enum class Kind : uint8_t { kStart, kGenerate, kChunk, kChunksDone, kDrop, kAdmin };
   Kind kind = Kind::kStart;
   ReqId id;
   std::string from;  // of a chunk, or of the end of a stream
-  Value value;
+  Body body;                    // of a kStart, which has a value, and of a chunk
+  std::shared_ptr<wire::TokenizedRequest> request;  // of a kGenerate
   wire::AdminRequest command;   // of a kAdmin, which belongs to no request
-  std::shared_ptr<void> place;  // in the loop's DetachBudget, where `value` was copied for the wait
+  std::shared_ptr<void> place;  // in the loop's DetachBudget, where the body was copied for the wait
 };
 
 struct WorkOutput {
@@ -42,7 +44,7 @@ struct WorkOutput {
   bool to_all = false;  // a chunk for all stages that the request streams to; else for `target`
   std::string target;   // empty: the client
   std::string modality;
-  Value value;
+  Body body;  // of a chunk, and of a result, which has a value
   Status status;
   uint64_t command = 0;  // of a kReply: the admin command's id; `status`, or else `text`
   std::string text;
@@ -67,6 +69,8 @@ class OutputEmit : public Emit {
   void chunk(ReqId id, Value value) override;
   void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override;
   bool congested(ReqId id) const override { return congestion_.has(id); }
+  void tokens(ReqId id, wire::TokenDelta delta) override;
+  void text(ReqId id, wire::TextDelta delta) override;
   void result(ReqId id, Value value) override;
   void fail(ReqId id, Status status) override;
   void reply(uint64_t command, const Result<std::string>& reply) override;

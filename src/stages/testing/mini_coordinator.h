@@ -186,7 +186,7 @@ class MiniCoordinator {
     const uint64_t taken = live->second.of[m.from.stage].seen.size();
     send_(m.from.stage, m.from.replica,
           wire::DataAck{.id = m.id, .from = {.session = m.from.session}, .to = m.from.stage, .chunks = taken});
-    fetch(m.id.value, m.from.stage, m.chunk_id, m.payload);
+    fetch(m.id.value, m.from.stage, m.chunk_id, *m.payload);
   }
   void hear(const wire::Complete& m) {
     const auto live = live_.find(m.id.value);

@@ -16,6 +16,8 @@ struct SaidEmit : Emit {
   struct Said {
     std::vector<Value> chunks;
     std::vector<std::pair<std::string, std::string>> addresses;  // target and modality of each; "*": to all
+    std::vector<wire::TokenDelta> tokens;
+    std::vector<wire::TextDelta> texts;
     std::vector<Value> results;
     std::vector<Status> failures;
   };
@@ -23,6 +25,8 @@ struct SaidEmit : Emit {
   void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override {
     add(id, target, std::move(value), modality);
   }
+  void tokens(ReqId id, wire::TokenDelta delta) override { of[id.value].tokens.push_back(std::move(delta)); }
+  void text(ReqId id, wire::TextDelta delta) override { of[id.value].texts.push_back(std::move(delta)); }
   bool congested(ReqId id) const override { return full.contains(id.value); }
   void result(ReqId id, Value value) override { of[id.value].results.push_back(std::move(value)); }
   void fail(ReqId id, Status status) override { of[id.value].failures.push_back(std::move(status)); }

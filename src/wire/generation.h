@@ -1,0 +1,176 @@
+// What travels of generating: a request with its prompt as ids and its sampling, and what it becomes: ids, then text.
+// They are the typed bodies of messages (wire/pipeline_messages.h), so that a token costs no payload tree.
+//
+// Field numbers in the visit() functions are the wire format: append only.
+// Thread safety: values; a message belongs to whoever holds it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace millrace::wire {
+
+// Added to the logit of one token before it is drawn.
+struct LogitBias {
+  int32_t token = 0;
+  double bias = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, token), v(2, bias);
+  }
+  friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
+
+// How the tokens of one request are drawn and when it stops. Validated by the api before it goes on the wire.
+struct SamplingParams {
+  int32_t max_tokens = 0;    // new tokens at most; the tokenizer stage has resolved "to the end of the context"
+  double temperature = 1.0;  // 0 = greedy
+  double top_p = 1.0;        // (0, 1]
+  double min_p = 0.0;        // [0, 1]
+  int32_t top_k = -1;        // -1 = all
+  uint64_t seed = 0;         // always set: the front draws one where the client gave none
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;  // the model's end tokens are not in here: the scheduler knows them
+  bool ignore_eos = false;              // the model's end tokens do not stop; stop_token_ids still do
+  bool skip_special_tokens = true;
+  bool include_stop_str_in_output = false;
+  // Penalties look at the generated tokens alone, never at the prompt.
+  double frequency_penalty = 0;         // [-2, 2]: subtracted for each time a token was generated
+  double presence_penalty = 0;          // [-2, 2]: subtracted once for a token that was generated
+  double repetition_penalty = 1;        // (0, 2]: divides a generated token's positive logit, multiplies a negative one
+  int32_t min_tokens = 0;               // before so many, end and stop tokens are not drawn
+  std::vector<LogitBias> logit_bias;    // at most kMaxLogitBiases, each token once
+  std::vector<std::string> stop_regex;  // as many and as long as stop strings may be
+  int32_t top_logprobs = -1;            // -1: no logprobs; n: of the drawn token and of the n likeliest
+  std::vector<int32_t> logprob_token_ids;  // with logprobs: of these ids too, at every place
+  int32_t prompt_logprobs_from = -1;       // -1: none; else the first prompt position whose own logprob is wanted
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, max_tokens), v(2, temperature), v(3, top_p), v(4, min_p), v(5, top_k), v(6, seed), v(7, stop);
+    v(8, stop_token_ids), v(9, ignore_eos), v(10, skip_special_tokens), v(11, include_stop_str_in_output);
+    v(12, frequency_penalty), v(13, presence_penalty), v(14, repetition_penalty), v(15, min_tokens);
+    v(16, logit_bias), v(17, stop_regex), v(18, top_logprobs), v(19, logprob_token_ids), v(20, prompt_logprobs_from);
+  }
+};
+
+enum class FinishReason : uint8_t { kStop = 0, kLength = 1, kAborted = 2, kError = 3 };
+
+// The one end of a request.
+struct Finish {
+  FinishReason reason = FinishReason::kStop;
+  std::optional<int32_t> matched_token;     // the stop or end token, when one stopped it
+  std::optional<std::string> matched_text;  // the stop string, when one stopped it
+  StatusCode code = StatusCode::kOk;        // with kError: what happened
+  std::string message;                      // with kError: for the client
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, reason), v(2, matched_token), v(3, matched_text), v(4, code), v(5, message);
+  }
+};
+
+struct Usage {
+  int32_t prompt_tokens = 0;
+  int32_t completion_tokens = 0;
+  int32_t cached_tokens = 0;  // prompt tokens whose KV came from the prefix cache, the host tier included
+  int32_t host_tokens = 0;    // of those, from the host tier
+  int32_t retractions = 0;
+  double queue_seconds = 0;  // from acceptance to the first admission
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, prompt_tokens), v(2, completion_tokens), v(3, cached_tokens), v(4, host_tokens), v(5, retractions);
+    v(6, queue_seconds);
+  }
+};
+
+// How likely the model held one token of a text at its place, and its rivals there. Natural logarithms of the softmax
+// of the model's own logits, in f32: before penalties, biases and temperature, so they do not depend on how tokens are
+// drawn.
+struct TokenLogprobs {
+  int32_t token = 0;
+  std::optional<double> logprob;  // nullopt: the first token of a prompt, which nothing foretells
+  std::vector<int32_t> top_ids;   // the likeliest first, the lower id first among equals
+  std::vector<double> top;        // theirs
+  std::vector<double> of_ids;     // of SamplingParams::logprob_token_ids, in that order
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, token), v(2, logprob), v(3, top_ids), v(4, top), v(5, of_ids);
+  }
+};
+
+struct TokenizedRequest {
+  ReqId id;
+  std::vector<int32_t> prompt;  // at least one id, each inside the vocabulary
+  SamplingParams sampling;
+  std::string extra_key;         // requests with different keys (cache salt, adapter, media) never share KV pages
+  int32_t priority = 0;          // larger = sooner, where the policy looks at it
+  int64_t timeout_ms = 0;        // from acceptance to the end; 0: none
+  int64_t queue_timeout_ms = 0;  // from acceptance to the first admission; 0: none
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, prompt), v(3, sampling), v(4, extra_key), v(5, priority), v(6, timeout_ms), v(7, queue_timeout_ms);
+  }
+};
+
+// What the detokenizer must know of a request; rides on the request's first delta.
+struct DetokenizeStart {
+  std::vector<std::string> stop;
+  bool skip_special_tokens = true;
+  bool include_stop_str_in_output = false;
+  std::vector<std::string> stop_regex;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, stop), v(2, skip_special_tokens), v(3, include_stop_str_in_output), v(4, stop_regex);
+  }
+};
+
+// News of one request. The first one (accepted) has `start` and no tokens: it says that the request was admitted to the
+// queue. A stop or end token is not in `tokens`; it is in finish.matched_token, and usage.completion_tokens counts it.
+struct TokenDelta {
+  ReqId id;
+  std::optional<DetokenizeStart> start;
+  std::vector<int32_t> tokens;
+  std::optional<Finish> finish;
+  Usage usage;                                 // so far
+  std::vector<TokenLogprobs> logprobs;         // where asked for: of `tokens`, then of the stop or end token
+  std::vector<TokenLogprobs> prompt_logprobs;  // the next part of the prompt's; all come before the first token
+  uint64_t weight_version = 0;                 // that computed these tokens; 0: nothing was computed yet
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, start), v(3, tokens), v(4, finish), v(5, usage), v(6, logprobs), v(7, prompt_logprobs);
+    v(8, weight_version);
+  }
+};
+
+struct TextDelta {
+  ReqId id;
+  bool accepted = false;  // the first delta of a request: admitted to the scheduler's queue
+  std::string text;       // whole UTF-8 characters, never part of a stop string that may still complete
+  std::optional<Finish> finish;
+  Usage usage;
+  // As in TokenDelta. All tokens come, in order, once; `text` may lag behind them.
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;
+  uint64_t weight_version = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id), v(2, accepted), v(3, text), v(4, finish), v(5, usage), v(6, tokens), v(7, logprobs);
+    v(8, prompt_logprobs), v(9, weight_version);
+  }
+};
+
+}  // namespace millrace::wire
