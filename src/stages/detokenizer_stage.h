@@ -22,13 +22,14 @@
 #include <unordered_map>
 
 #include "stages/generating/token_text.h"
+#include "stages/generating/workers.h"
 #include "stages/stage.h"
 #include "text/tokenizer.h"
 
 namespace millrace {
 
 inline constexpr std::size_t kMaxDetokenizerStates = 65536;
-inline constexpr std::size_t kMaxHeldTokens = 64;   // of one request, waiting for their text
+
 inline constexpr std::size_t kMaxSchedulers = 256;  // that feed one detokenizer
 
 class DetokenizerStage : public Stage {

@@ -28,12 +28,18 @@ class DetokenizeWorkerTest : public ::testing::Test {
     out.set("ids", ids_tensor(ids));
     return out;
   }
-  // One id a chunk, then the end, then the payload, as a generating stage says it.
+  static wire::TokenDelta tokens(uint64_t id, const std::vector<int32_t>& ids) {
+    return {.id = {id}, .tokens = ids, .weight_version = 1};
+  }
+  // One id a delta, then the end, then the payload, as a generating stage says it.
   void stream(uint64_t id, const std::vector<int32_t>& all, Value options = {}) {
+    Value first;
+    if (options.is<ValueMap>()) first.set("detokenize", options);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      Value chunk = with_ids({all[i]});
-      if (i == 0 && options.is<ValueMap>()) chunk.set("detokenize", options);
-      worker_->chunk({id}, "generate", std::move(chunk), emit_);
+      wire::TokenDelta delta = tokens(id, {all[i]});
+      if (i == 0) delta.start = read_detokenize_options(first).value();
+      if (i + 1 == all.size()) delta.finish = wire::Finish{.reason = wire::FinishReason::kLength};
+      worker_->tokens({id}, "generate", std::move(delta), emit_);
     }
     worker_->chunks_done({id}, "generate", emit_);
     Value payload = with_ids(all);
@@ -45,9 +51,12 @@ class DetokenizeWorkerTest : public ::testing::Test {
     std::string out;
     for (const Value& chunk : emit_.of[id].chunks) {
       const std::string& text = *chunk.find("text")->get<std::string>();
-      EXPECT_TRUE(wire::is_utf8(text)) << "a chunk holds a part of a character";
       EXPECT_FALSE(text.empty());
       out += text;
+    }
+    for (const wire::TextDelta& delta : emit_.of[id].texts) {
+      EXPECT_TRUE(wire::is_utf8(delta.text)) << "a delta holds a part of a character";
+      out += delta.text;
     }
     return out;
   }
@@ -69,9 +78,13 @@ TEST_F(DetokenizeWorkerTest, AStreamIsWholeCharactersInOrder) {
   stream(1, ids(kText));
   EXPECT_EQ(joined(1), kText);
   EXPECT_EQ(text(1), kText);
-  EXPECT_GT(emit_.of[1].chunks.size(), 5u);
-  for (const auto& address : emit_.of[1].addresses)
-    EXPECT_EQ(address, std::make_pair(std::string(), std::string("text")));
+  const auto& deltas = emit_.of[1].texts;
+  EXPECT_GT(deltas.size(), 5u);
+  EXPECT_TRUE(deltas.front().accepted);
+  ASSERT_TRUE(deltas.back().finish);
+  std::vector<int32_t> said;
+  for (const wire::TextDelta& delta : deltas) said.insert(said.end(), delta.tokens.begin(), delta.tokens.end());
+  EXPECT_EQ(said, ids(kText));
   const Value& result = emit_.of[1].results[0];
   EXPECT_EQ(*result.find("finish_reason")->get<std::string>(), "length");
   EXPECT_EQ(*ids_of(result), ids(kText));
@@ -80,9 +93,9 @@ TEST_F(DetokenizeWorkerTest, AStreamIsWholeCharactersInOrder) {
 TEST_F(DetokenizeWorkerTest, RequestsDoNotMixAndADroppedOneIsForgotten) {
   const std::vector<int32_t> one = ids("a red ball"), two = ids("東京 blue");
   for (std::size_t i = 0; i < std::max(one.size(), two.size()); ++i) {
-    if (i < one.size()) worker_->chunk({1}, "generate", with_ids({one[i]}), emit_);
-    if (i < two.size()) worker_->chunk({2}, "generate", with_ids({two[i]}), emit_);
-    worker_->chunk({3}, "generate", with_ids({one[0]}), emit_);
+    if (i < one.size()) worker_->tokens({1}, "generate", tokens(1, {one[i]}), emit_);
+    if (i < two.size()) worker_->tokens({2}, "generate", tokens(2, {two[i]}), emit_);
+    worker_->tokens({3}, "generate", tokens(3, {one[0]}), emit_);
   }
   worker_->drop({3});
   for (uint64_t id : {1, 2}) {
@@ -125,18 +138,40 @@ TEST_F(DetokenizeWorkerTest, ChunksGoWhereTheStageStreams) {
   for (const auto& address : emit_.of[1].addresses) EXPECT_EQ(address.first, "*");
   make({});
   stream(2, ids(kText));
-  EXPECT_TRUE(emit_.of[2].chunks.empty());
+  EXPECT_TRUE(emit_.of[2].chunks.empty() && emit_.of[2].texts.empty());
   EXPECT_EQ(text(2), kText);
+}
+
+TEST_F(DetokenizeWorkerTest, TheDeltasOfATokenizedPromptAreAllThereIs) {
+  const std::vector<int32_t> all = ids(kText);
+  wire::TokenDelta first = tokens(1, {});
+  first.start.emplace();
+  first.weight_version = 0;
+  worker_->tokens({1}, "generate", first, emit_);
+  for (const int32_t id : all) worker_->tokens({1}, "generate", tokens(1, {id}), emit_);
+  wire::TokenDelta last = tokens(1, {});
+  last.finish = wire::Finish{.reason = wire::FinishReason::kStop, .matched_token = 2};
+  last.usage.completion_tokens = 99;
+  worker_->tokens({1}, "generate", last, emit_);
+  worker_->chunks_done({1}, "generate", emit_);
+  worker_->start({1}, Value(), emit_);
+  EXPECT_EQ(joined(1), kText);
+  EXPECT_EQ(emit_.of[1].texts.back().finish->matched_token, 2);
+  EXPECT_EQ(emit_.of[1].texts.back().usage.completion_tokens, 99);
+  ASSERT_EQ(emit_.of[1].results.size(), 1u);
+  EXPECT_TRUE(emit_.of[1].results[0].is<std::monostate>());
 }
 
 TEST_F(DetokenizeWorkerTest, WhatDoesNotFitFailsItsRequest) {
   const std::vector<int32_t> all = ids(kText);
-  for (const int32_t id : all) worker_->chunk({1}, "generate", with_ids({id}), emit_);
+  for (const int32_t id : all) worker_->tokens({1}, "generate", tokens(1, {id}), emit_);
   worker_->chunks_done({1}, "generate", emit_);
   worker_->start({1}, with_ids({all[0]}), emit_);
   EXPECT_EQ(emit_.of[1].failures.at(0).code(), StatusCode::kInternal);
   worker_->chunk({2}, "generate", Value("x"), emit_);
-  EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kUnsupported);
+  worker_->start({4}, Value(), emit_);
+  EXPECT_EQ(emit_.of[4].failures.at(0).code(), StatusCode::kInvalidArgument);
   Value wrong = with_ids(all);
   wrong.set("detokenize", Value(7));
   worker_->start({3}, wrong, emit_);

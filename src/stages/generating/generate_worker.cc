@@ -1,6 +1,7 @@
 // generate: a GeneratingEngine as the worker of a stage.
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -34,21 +35,29 @@ class GenerateWorker : public Worker {
         load_(std::move(parts.load)),
         tokenizer_(std::move(parts.tokenizer)),
         read_request_(std::move(parts.read_request)),
+        make_feed_(std::move(parts.make_feed)),
         streams_(parts.streams) {}
 
   Status load(const LoadProgress& progress) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
     engine_.emplace(options_, std::move(runner));
     model_ = engine_->model();
+    if (make_feed_) {
+      ASSIGN_OR_RETURN(feed_, make_feed_());
+    }
     return ok_status();
   }
 
   void start(ReqId id, Value payload, Emit& emit) override {
     fresh_ = true;
-    if (Status status = receive(id, payload, emit); !status.ok()) {
-      lives_.erase(id);
-      emit.fail(id, status);
-    }
+    if (Status status = receive(id, payload, emit); !status.ok()) refuse(id, status, emit);
+  }
+
+  void generate(ReqId id, wire::TokenizedRequest request, Emit& emit) override {
+    fresh_ = true;
+    request.id = id;
+    Life life{.typed = streams_};
+    if (Status status = begin(std::move(request), std::move(life), emit); !status.ok()) refuse(id, status, emit);
   }
 
   void drop(ReqId id) override {
@@ -65,6 +74,10 @@ class GenerateWorker : public Worker {
 
   bool describe(wire::StageStatus& status) const override {
     engine_->describe(status);
+    if (feed_) {
+      status.metrics.push_back({"kv_events_published_total", static_cast<double>(feed_->published())});
+      status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(feed_->dropped())});
+    }
     return true;
   }
 
@@ -82,6 +95,7 @@ class GenerateWorker : public Worker {
     emit_deltas(out, emit);
     emit_held(emit);
     engine_->settle_flushes(now_ms, [&emit](uint64_t command, const auto& done) { emit.reply(command, done); });
+    if (feed_) feed_->publish(engine_->scheduler().take_events());
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
@@ -92,13 +106,19 @@ class GenerateWorker : public Worker {
   using Deltas = GeneratingEngine::Deltas;
 
   struct Life {
-    Value rest;                      // of the payload
-    Value options;                   // of its text, for who makes text of the ids; null: the defaults
-    std::optional<TokenText> stops;  // where its text may end it
-    std::vector<int32_t> ids;        // all so far
-    std::size_t sent = 0;            // of these, in chunks
-    bool introduced = false;         // its first chunk was sent
+    Value rest;                              // of the payload
+    Value options;                           // of its text, for who makes text of the ids; null: the defaults
+    bool typed = false;                      // it came as tokens, and goes as deltas alone: no result tells them again
+    std::optional<TokenText> stops;          // where its text may end it
+    std::vector<int32_t> ids;                // all so far, for the result
+    std::vector<wire::TokenDelta> unsent;    // while the receiver is behind: joined, but for changes of the weights
   };
+
+  void refuse(ReqId id, const Status& status, Emit& emit) {
+    lives_.erase(id);
+    held_.erase(id);
+    emit.fail(id, status);
+  }
 
   Status receive(ReqId id, const Value& payload, Emit& emit) {
     wire::TokenizedRequest request{.id = id};
@@ -111,18 +131,21 @@ class GenerateWorker : public Worker {
     request.priority = wanted.priority;
     request.timeout_ms = wanted.timeout_ms;
     request.queue_timeout_ms = wanted.queue_timeout_ms;
+    return begin(std::move(request), {.rest = without(payload, {kIdsKey, "sampling"})}, emit);
+  }
 
+  Status begin(wire::TokenizedRequest request, Life life, Emit& emit) {
     const wire::SamplingParams& sampling = request.sampling;
     const wire::DetokenizeStart text{sampling.stop, sampling.skip_special_tokens, sampling.include_stop_str_in_output,
                                      sampling.stop_regex};
-    Life& life = lives_[id];
-    life = {.rest = without(payload, {kIdsKey, "sampling"}), .options = detokenize_options(text)};
+    if (!life.typed) life.options = detokenize_options(text);
     if (!text.stop.empty() || !text.stop_regex.empty()) {
       if (!tokenizer_) {
         return error(StatusCode::kUnsupported, "stop strings need a tokenizer, and the model has none");
       }
       ASSIGN_OR_RETURN(life.stops, TokenText::create(tokenizer_, text));
     }
+    lives_.insert_or_assign(request.id, std::move(life));
     Deltas out;
     engine_->scheduler().receive(std::move(request), out);
     emit_deltas(out, emit);
@@ -137,25 +160,42 @@ class GenerateWorker : public Worker {
   }
 
   void emit_delta(Life& life, wire::TokenDelta& delta, Emit& emit) {
-    std::size_t count = delta.tokens.size();
-    if (life.stops) {
-      TokenText::Piece piece = life.stops->feed(delta.tokens, delta.finish.has_value());
-      count = piece.fed;
-      if (piece.finish) {
-        if (!delta.finish) abort_in_engine(delta.id);
-        delta.finish = std::move(piece.finish);
-        delta.usage.completion_tokens = life.stops->ids_fed();
-      }
-    }
-    life.ids.insert(life.ids.end(), delta.tokens.begin(), delta.tokens.begin() + static_cast<std::ptrdiff_t>(count));
+    if (life.stops) stop_by_text(*life.stops, delta);
+    if (!life.typed) life.ids.insert(life.ids.end(), delta.tokens.begin(), delta.tokens.end());
     if (delta.finish) return finish(life, delta, emit);
-    if (life.sent == life.ids.size()) return;
+    if (!streams_) return;
     // A receiver that is behind gets more at once, later.
-    if (emit.congested(delta.id)) {
+    if (held_.contains(delta.id) || emit.congested(delta.id)) {
       held_.insert(delta.id);
-    } else if (!held_.contains(delta.id)) {
-      emit_chunk(delta.id, life, emit);
+      join(life.unsent, std::move(delta));
+    } else {
+      emit.tokens(delta.id, std::move(delta));
     }
+  }
+
+  // Where the text of its ids ends the request, what is behind the end was never said.
+  void stop_by_text(TokenText& stops, wire::TokenDelta& delta) {
+    TokenText::Piece piece = stops.feed(delta.tokens, delta.finish.has_value());
+    delta.tokens.resize(piece.fed);
+    if (!piece.finish) return;
+    if (!delta.finish) abort_in_engine(delta.id);
+    delta.finish = std::move(piece.finish);
+    delta.logprobs.resize(std::min(delta.logprobs.size(), piece.fed));
+    delta.usage.completion_tokens = stops.ids_fed();
+  }
+
+  // One delta holds tokens of one weight version.
+  static void join(std::vector<wire::TokenDelta>& list, wire::TokenDelta delta) {
+    const bool same = !list.empty() && (list.back().weight_version == 0 || delta.weight_version == 0 ||
+                                        list.back().weight_version == delta.weight_version);
+    if (!same) return list.push_back(std::move(delta));
+    wire::TokenDelta& last = list.back();
+    last.tokens.insert(last.tokens.end(), delta.tokens.begin(), delta.tokens.end());
+    std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(last.logprobs));
+    std::move(delta.prompt_logprobs.begin(), delta.prompt_logprobs.end(), std::back_inserter(last.prompt_logprobs));
+    last.finish = std::move(delta.finish);
+    last.usage = delta.usage;
+    last.weight_version = std::max(last.weight_version, delta.weight_version);
   }
 
   void abort_in_engine(ReqId id) {
@@ -163,18 +203,8 @@ class GenerateWorker : public Worker {
     engine_->scheduler().abort(id, ignored);
   }
 
-  void emit_chunk(ReqId id, Life& life, Emit& emit) {
-    const std::span<const int32_t> news = std::span<const int32_t>(life.ids).subspan(life.sent);
-    life.sent = life.ids.size();
-    if (!streams_) return;
-    Value chunk;
-    chunk.set(std::string(kIdsKey), ids_tensor(news));
-    if (!std::exchange(life.introduced, true)) add_options(life, chunk);
-    emit.chunk(id, std::move(chunk));
-  }
-
-  static void add_options(const Life& life, Value& value) {
-    if (life.options.is<ValueMap>()) value.set(std::string(kDetokenizeKey), life.options);
+  static void emit_unsent(ReqId id, Life& life, Emit& emit) {
+    for (wire::TokenDelta& delta : std::exchange(life.unsent, {})) emit.tokens(id, std::move(delta));
   }
 
   void emit_held(Emit& emit) {
@@ -183,33 +213,36 @@ class GenerateWorker : public Worker {
         ++it;
         continue;
       }
-      if (const auto life = lives_.find(*it); life != lives_.end()) emit_chunk(*it, life->second, emit);
+      if (const auto life = lives_.find(*it); life != lives_.end()) emit_unsent(*it, life->second, emit);
       it = held_.erase(it);
     }
   }
 
   void finish(Life& life, wire::TokenDelta& delta, Emit& emit) {
-    const wire::Finish& end = *delta.finish;
     const ReqId id = delta.id;
-    held_.erase(id);
+    const wire::Finish end = *delta.finish;
     if (end.reason >= wire::FinishReason::kAborted) {
       const StatusCode code = end.reason == wire::FinishReason::kAborted ? StatusCode::kCancelled : end.code;
-      emit.fail(id, Status(code, end.message));
-    } else {
-      if (life.sent < life.ids.size()) emit_chunk(id, life, emit);
-      emit.result(id, result(life, delta));
+      return refuse(id, Status(code, end.message), emit);
     }
+    held_.erase(id);
+    Value said = life.typed ? Value() : result(life, delta);
+    if (streams_) {
+      join(life.unsent, std::move(delta));
+      emit_unsent(id, life, emit);
+    }
+    emit.result(id, std::move(said));
     lives_.erase(id);
   }
 
-  Value result(Life& life, const wire::TokenDelta& delta) const {
-    Value out = std::move(life.rest);
+  static Value result(Life& life, const wire::TokenDelta& delta) {
+    Value out = life.rest.is<ValueMap>() ? std::move(life.rest) : Value(ValueMap{});
     out.set(std::string(kIdsKey), ids_tensor(life.ids));
     out.set("finish_reason", reason_name(delta.finish->reason));
     if (delta.finish->matched_token) out.set("matched_stop", int64_t{*delta.finish->matched_token});
     if (delta.finish->matched_text) out.set("matched_stop", *delta.finish->matched_text);
     out.set("usage", usage_value(delta.usage));
-    add_options(life, out);
+    if (life.options.is<ValueMap>()) out.set(std::string(kDetokenizeKey), life.options);
     return out;
   }
 
@@ -219,6 +252,8 @@ class GenerateWorker : public Worker {
   RunnerFacts model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ReadRequest read_request_;
+  const MakeFeed make_feed_;
+  std::unique_ptr<KvEventFeed> feed_;
   const bool streams_;
   std::map<ReqId, Life> lives_;
   std::set<ReqId> held_;           // whose ids wait for a receiver that is behind

@@ -69,11 +69,8 @@ class GenerateWorkerTest : public ::testing::Test {
   }
   std::vector<int32_t> streamed(uint64_t id) {
     std::vector<int32_t> out;
-    for (const Value& chunk : emit_.of[id].chunks) {
-      const auto ids = ids_of(chunk);
-      EXPECT_TRUE(ids.ok());
-      EXPECT_FALSE(ids->empty());
-      out.insert(out.end(), ids->begin(), ids->end());
+    for (const wire::TokenDelta& delta : emit_.of[id].tokens) {
+      out.insert(out.end(), delta.tokens.begin(), delta.tokens.end());
     }
     return out;
   }
@@ -142,11 +139,11 @@ TEST_F(GenerateWorkerTest, ADroppedRequestFreesItsPagesAndSaysNothingMore) {
   for (int i = 0; i < 60; ++i) worker_->tick(0, emit_);
   EXPECT_GT(streamed(1).size(), 30u);
   worker_->drop({1});
-  const std::size_t before = emit_.of[1].chunks.size();
+  const std::size_t before = emit_.of[1].tokens.size();
   start(2, {4, 5, 6}, 76);
   run();
   expect_answer(2, {4, 5, 6}, 76);
-  EXPECT_EQ(emit_.of[1].chunks.size(), before);
+  EXPECT_EQ(emit_.of[1].tokens.size(), before);
   EXPECT_TRUE(emit_.of[1].results.empty() && emit_.of[1].failures.empty());
   worker_->drop({2});  // as the loop does after a result
   worker_->drop({99});
@@ -164,14 +161,14 @@ TEST_F(GenerateWorkerTest, ASlowReceiverGetsMoreAtOnceAndNobodyElseWaits) {
   start(2, {4, 5, 6}, 40);
   for (int i = 0; i < 10; ++i) worker_->tick(0, emit_);
   emit_.full = {1};
-  const std::size_t before = emit_.of[1].chunks.size();
+  const std::size_t before = emit_.of[1].tokens.size();
   for (int i = 0; i < 10; ++i) worker_->tick(0, emit_);
-  EXPECT_EQ(emit_.of[1].chunks.size(), before);
-  EXPECT_GT(emit_.of[2].chunks.size(), before + 5);
+  EXPECT_EQ(emit_.of[1].tokens.size(), before);
+  EXPECT_GT(emit_.of[2].tokens.size(), before + 5);
   emit_.full.clear();
   worker_->tick(0, emit_);
-  ASSERT_GT(emit_.of[1].chunks.size(), before);
-  EXPECT_GT(ids_of(emit_.of[1].chunks[before])->size(), 5u);
+  ASSERT_GT(emit_.of[1].tokens.size(), before);
+  EXPECT_GT(emit_.of[1].tokens[before].tokens.size(), 5u);
   run();
   expect_answer(1, {1, 2, 3}, 40);
   expect_answer(2, {4, 5, 6}, 40);
@@ -184,15 +181,29 @@ TEST_F(GenerateWorkerTest, AnEndIsSaidEvenToOneWhoIsBehind) {
   start(1, {1, 2, 3}, 20);
   run();
   expect_answer(1, {1, 2, 3}, 20);
-  EXPECT_EQ(emit_.of[1].chunks.size(), 1u);
+  EXPECT_EQ(emit_.of[1].tokens.size(), 1u);
+  EXPECT_TRUE(emit_.of[1].tokens[0].start && emit_.of[1].tokens[0].finish);
 }
 
 TEST_F(GenerateWorkerTest, NobodyHearsChunksWhereTheStageStreamsToNobody) {
   make({.streams = false});
   start(1, {1, 2, 3}, 20);
   run();
-  EXPECT_TRUE(emit_.of[1].chunks.empty());
+  EXPECT_TRUE(emit_.of[1].tokens.empty());
   EXPECT_EQ(*ids_of(result(1)), expected({1, 2, 3}, 20));
+}
+
+TEST_F(GenerateWorkerTest, ATokenizedPromptGivesTheSameIdsAndANullResult) {
+  make();
+  worker_->generate({1}, {.prompt = {1, 2, 3}, .sampling = {.max_tokens = 20, .temperature = 0}}, emit_);
+  run();
+  EXPECT_EQ(streamed(1), expected({1, 2, 3}, 20));
+  EXPECT_TRUE(result(1).is<std::monostate>());
+  const wire::TokenDelta& last = emit_.of[1].tokens.back();
+  ASSERT_TRUE(last.finish);
+  EXPECT_EQ(last.usage.prompt_tokens, 3);
+  EXPECT_TRUE(emit_.of[1].tokens.front().start);
+  for (const wire::TokenDelta& delta : emit_.of[1].tokens) EXPECT_EQ(delta.id.value, 1u);
 }
 
 TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
@@ -364,10 +375,10 @@ TEST_F(GenerateWorkerTest, AStopStringEndsARequestAtTheIdThatCompletesIt) {
   EXPECT_EQ(*said.find("finish_reason")->get<std::string>(), "stop");
   EXPECT_EQ(*said.find("matched_stop")->get<std::string>(), stop_[0]);
   EXPECT_EQ(*said.find("usage")->find("completion_tokens")->get<int64_t>(), static_cast<int64_t>(count));
-  const Value* options = emit_.of[1].chunks[0].find("detokenize");
-  ASSERT_NE(options, nullptr);
-  EXPECT_EQ(*(*options->find("stop")->get<ValueList>())[0].get<std::string>(), stop_[0]);
-  EXPECT_EQ(emit_.of[1].chunks[1].find("detokenize"), nullptr);
+  ASSERT_TRUE(emit_.of[1].tokens[0].start);
+  EXPECT_EQ(emit_.of[1].tokens[0].start->stop, stop_);
+  EXPECT_FALSE(emit_.of[1].tokens[1].start);
+  EXPECT_EQ(emit_.of[1].tokens.back().finish->matched_text, stop_[0]);
   make();  // without a tokenizer it is said
   start(2, prompt, 60);
   EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kUnsupported);

@@ -1,15 +1,19 @@
 // The workers of generating stages, for pipelines of any shape (docs/pipelines.md tells users of them):
 //
 //   tokenize    {"text"} or {"messages"}            -> the same with {"ids"} instead
-//   generate    {"ids", "sampling"}                 ~> {"ids"} as they come, -> {"ids", "finish_reason", "usage", ...}
-//   detokenize  ~> {"ids"}, -> {"ids", ...}         ~> {"text"} as it comes, -> the same with {"text"}
+//   generate    {"ids", "sampling"}        ~> token deltas, -> {"ids", "finish_reason", "usage", ...}
+//   detokenize  ~> token deltas, -> {"ids", ...}    ~> text deltas, -> the same with {"text"}
 //
-// What else stands in a payload goes on untouched: routes and merges may need it.
+// What else stands in a payload goes on untouched: routes and merges may need it. A prompt that the server has tokenized
+// comes to `generate` as a wire::TokenizedRequest instead; its deltas then tell all, and both results are null.
 //
-// `generate` is a GeneratingEngine, as the scheduler of text serving is: continuous batching over all its requests, and
-// the same tokens for the same request. What it cannot say because a receiver is slow, it keeps and says in larger
-// chunks. Stop strings end a request here, at the id that completes one, and again in `detokenize`, which cuts the
-// text: its options travel under "detokenize" in the first chunk and in the result, where they are not the defaults.
+// `generate` is a GeneratingEngine: continuous batching over all its requests, and the same tokens for the same request.
+// What it cannot say because a receiver is slow, it keeps and says in larger deltas. Stop strings end a request here, at
+// the id that completes one, and again in `detokenize`, which cuts the text: its options travel in the first delta, and
+// under "detokenize" in the result, where they are not the defaults.
+//
+// `detokenize` sends few deltas: tokens that make no text yet wait for the next one with text, logprobs or the end, or
+// until they are kMaxHeldTokens. A delta's tokens are all of one weight version.
 //
 // What reads payloads in the words of the api comes from outside (app/model_workers.h): the fields, their ranges and
 // their defaults are those of the HTTP endpoints.
@@ -22,6 +26,7 @@
 
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
+#include "stages/kv_event_feed.h"
 #include "stages/library.h"
 #include "stages/prompt_encoder.h"
 #include "text/tokenizer.h"
@@ -33,12 +38,18 @@ using ReadPrompt = std::function<Result<Prompt>(const Value& payload)>;
 // All of a request but its prompt.
 using ReadRequest = std::function<Result<GenerateRequest>(const Value& payload)>;
 
+// A stage's KV events, where somebody listens.
+using MakeFeed = std::function<Result<std::unique_ptr<KvEventFeed>>()>;
+
+inline constexpr std::size_t kMaxHeldTokens = 64;  // of one request, waiting for their text
+
 struct GenerateParts {
   SchedulerOptions options;
   LoadRunner load;
   std::shared_ptr<const Tokenizer> tokenizer;  // for stop strings; null: requests with some are refused
   ReadRequest read_request;
   bool streams = true;  // its chunks have receivers
+  MakeFeed make_feed;   // empty: nobody listens
 };
 
 std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt);
