@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -35,6 +36,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
  private:
   bool hear(const PipelineEvent& news) {
     if (news.end && !news.status.ok()) return fail(news.status), true;
+    if (news.text && news.text->text.empty()) return true;  // ids without text so far
     if (!stream_) {
       if (news.end) responder_->send({.body = result(news)});
       return true;  // the result says all that the pieces do
@@ -50,13 +52,20 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     return true;
   }
 
-  static std::string piece(const PipelineEvent& news) {
+  // Numbered as they are said, from 0 for each stage.
+  std::string piece(const PipelineEvent& news) {
     std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", news.id.value);
     json_append_string(out, news.stage);
     out += ",\"modality\":";
     json_append_string(out, news.modality);
-    fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", news.chunk_id);
-    append_value(out, news.value);
+    fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", next_[news.stage]++);
+    if (news.text) {
+      out += "{\"text\":";
+      json_append_string(out, news.text->text);
+      out += '}';
+    } else {
+      append_value(out, news.value);
+    }
     return out += "}\n\n";
   }
 
@@ -86,6 +95,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   const http::ResponderPtr responder_;
   const bool stream_;
   bool started_ = false;
+  std::map<std::string, uint64_t> next_;
   std::string waiting_;  // one event that the client has no room for
 };
 

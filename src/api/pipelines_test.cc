@@ -95,7 +95,10 @@ class EchoPipeline : public PipelineEngine {
           .status = fail ? Status(StatusCode::kUnavailable, "stage 'x': gone") : ok_status()});
     return id;
   }
+  void begin(ReqId, Result<wire::TokenizedRequest>, PlacementHint) override {}
+  bool is_live(ReqId) const override { return false; }
   void cancel(ReqId) override {}
+  void end(ReqId) override {}
   void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
     orders.emplace_back(action, timeout_ms);

@@ -193,6 +193,7 @@ void add_model_workers(Library& library) {
   add(library, "tokenize", make_tokenize, tokenize_args);
   add(library, "generate", make_generate, generate_args);
   add(library, "detokenize", make_detokenize, detokenize_args);
+  library.short_calls.insert({"generate", "detokenize"});
 }
 
 }  // namespace millrace

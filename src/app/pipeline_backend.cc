@@ -197,7 +197,7 @@ void PipelineBackend::stop() {
 std::string PipelineBackend::awaited_hosts() const { return join_commands(spec_, file_); }
 
 ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
-  SubmitOptions options{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms};
+  SubmitOptions options{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};
   return coordinator_->submit(std::move(request.inputs), std::move(options),
                               [sink = std::move(sink)](PipelineNews& news) {
                                 if (news.kind == PipelineNews::Kind::kAccepted) return SinkAnswer::kTaken;
@@ -207,9 +207,11 @@ ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
                                                     .modality = news.modality,
                                                     .chunk_id = news.chunk_id,
                                                     .value = std::move(news.value),
+                                                    .text = std::move(news.text),
                                                     .status = news.status};
                                 if (sink(event)) return SinkAnswer::kTaken;
                                 news.value = std::move(event.value);
+                                news.text = std::move(event.text);
                                 return SinkAnswer::kFull;
                               });
 }

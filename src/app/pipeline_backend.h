@@ -45,7 +45,12 @@ class PipelineBackend : public PipelineEngine {
   std::string awaited_hosts() const;
 
   ReqId submit(PipelineRequest request, Sink sink) override;
+  void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
+    coordinator_->begin(id, std::move(request), hint);
+  }
+  bool is_live(ReqId id) const override { return coordinator_->is_live(id); }
   void cancel(ReqId id) override { coordinator_->abort(id); }
+  void end(ReqId id) override { coordinator_->cancel(id); }
   void admin(wire::AdminAction action, int64_t timeout_ms, OrderDone done) override;
   Health health() const override;
   std::vector<MetricSample> samples() const override;

@@ -71,42 +71,58 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
     const int64_t limit_ms = spec_.request_timeout_s * 1000;
     request->timeout_ms = options.timeout_ms > 0 ? std::min(options.timeout_ms, limit_ms) : limit_ms;
     request->deadline_ms = now_ms + request->timeout_ms;
-    if (Status status = prepare(*request, inputs, options, terminals); !status.ok()) {
-      payloads_.forget(id);
-      placement_.end(request->route, request->hinted_tokens);
-      return status;
+    request->terminals = request->open = terminals;
+    request->gathered.resize(stages_.size());
+    request->route.assign(stages_.size(), Placement::kNone);
+    if (!options.later) {
+      if (Status status = place(*request, inputs, std::nullopt, {}); !status.ok()) {
+        payloads_.forget(id);
+        placement_.end(request->route, request->hinted_tokens);
+        return status;
+      }
+      unsent_.insert(id);
     }
     request->sink = sink;
     trace::async_begin("request", "coordinator", id.value);
     deadlines_.emplace(request->deadline_ms, id.value);
-    unsent_.insert(id);
     table_.emplace(id, std::move(request));
     return ok_status();
   };
   if (Status status = begin(); !status.ok()) {
     refuse(id, sink, status);
-  } else {
+  } else if (unsent_.contains(id)) {
     try_start(id, now_ms);
   }
   return id;
 }
 
-Status Coordinator::prepare(LiveRequest& request, const Value& inputs, SubmitOptions& options, StageSet terminals) {
+void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
+  LiveRequest* live = find(id);
+  if (live == nullptr || live->state != RequestState::kPending || unsent_.contains(id)) return;
+  if (const std::string missing = who_is_missing(live->terminals); !missing.empty()) {
+    return fail(id, Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing), now_ms);
+  }
+  if (Status status = place(*live, Value(), std::move(request), hint); !status.ok()) return fail(id, status, now_ms);
+  unsent_.insert(id);
+  try_start(id, now_ms);
+}
+
+// Chooses the replicas and makes the message to the entry stage.
+Status Coordinator::place(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
+                          const PlacementHint& hint) {
   wire::Submit submit{.id = request.id, .from = members_.self()};
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    if ((terminals & stage_bit(stage)) == 0) continue;
+    if ((request.terminals & stage_bit(stage)) == 0) continue;
     request.feeds[stage];
     submit.terminals.push_back(spec_.stages[stage].name);
   }
-  request.open = terminals;
-  request.gathered.resize(stages_.size());
   const auto serves = [this](std::size_t stage, uint32_t replica) {
     return members_.seats()[stages_[stage].first_seat + replica].serves();
   };
-  request.route = placement_.begin(graph_.may_need(terminals), serves, options.hint);
-  request.hinted_tokens = options.hint.tokens;
+  request.route = placement_.begin(graph_.may_need(request.terminals), serves, hint);
+  request.hinted_tokens = hint.tokens;
   submit.route = hops(request.route);
-  submit.generate = std::move(options.generate);
+  submit.generate = std::move(generate);
   const std::size_t entry = *seat_of(request.route, graph_.entry());
   ASSIGN_OR_RETURN(submit.payload, payloads_.give(request.id, inputs, members_.seats()[entry].peer));
   request.submit = std::move(submit);

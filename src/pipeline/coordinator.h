@@ -82,6 +82,12 @@ class Coordinator {
   // cannot be completed, or it drains,
   // kResourceExhausted over a limit, kInvalidArgument for the terminals.
   ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms);
+  // The prompt of a request that was submitted without inputs; it is placed now, by what the hint says. Ignored where the
+  // request has ended meanwhile.
+  void begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms);
+  bool is_live(ReqId id) const { return table_.contains(id); }
+  // Ends it with this status. Unknown and ended ids are ignored.
+  void fail(ReqId id, const Status& status, int64_t now_ms);
   // Ends it with kCancelled. Unknown and ended ids are ignored.
   void cancel(ReqId id, int64_t now_ms);
   // The same without a word to its sink.
@@ -124,10 +130,10 @@ class Coordinator {
   using Table = std::unordered_map<ReqId, std::unique_ptr<LiveRequest>>;
 
   // coordinator.cc
-  Status prepare(LiveRequest& request, const Value& inputs, SubmitOptions& options, StageSet terminals);
+  Status place(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
+               const PlacementHint& hint);
   void try_start(ReqId id, int64_t now_ms);
   void end(ReqId id, PipelineNews news, bool tell, int64_t now_ms);
-  void fail(ReqId id, const Status& status, int64_t now_ms);
   void refuse(ReqId id, const PipelineSink& sink, const Status& status);
   LiveRequest* find(ReqId id);
   void end_late(int64_t now_ms);

@@ -46,9 +46,7 @@ using PipelineSink = std::function<SinkAnswer(PipelineNews& news)>;
 struct SubmitOptions {
   std::optional<std::vector<std::string>> terminals;  // that complete it; none: the spec's rule says, or all
   int64_t timeout_ms = 0;                             // 0: the spec's; never more than that
-  // Instead of inputs, where the entry stage generates.
-  std::optional<wire::TokenizedRequest> generate;
-  PlacementHint hint;
+  bool later = false;  // the inputs come by begin()
 };
 
 struct PipelineHealth {
@@ -124,6 +122,7 @@ struct LiveRequest {
   int64_t timeout_ms = 0;
   Placement::Route route;             // its replicas
   int64_t hinted_tokens = 0;          // that count in their loads
+  StageSet terminals = 0;
   StageSet open = 0;                  // its terminals that are not settled
   std::vector<StageSet> gathered;     // by stage: the sources from which it has everything
   std::map<std::size_t, Feed> feeds;  // by stage

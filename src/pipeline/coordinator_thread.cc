@@ -41,6 +41,23 @@ ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, PipelineSin
   return id;
 }
 
+void CoordinatorThread::begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint) {
+  {
+    std::lock_guard lock(mutex_);
+    if (request.ok()) {
+      core_.begin(id, std::move(request).value(), hint, monotonic_ms());
+    } else {
+      core_.fail(id, request.status(), monotonic_ms());
+    }
+  }
+  waker_->wake();
+}
+
+bool CoordinatorThread::is_live(ReqId id) const {
+  std::lock_guard lock(mutex_);
+  return core_.is_live(id);
+}
+
 void CoordinatorThread::cancel(ReqId id) {
   {
     std::lock_guard lock(mutex_);

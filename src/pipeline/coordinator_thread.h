@@ -6,7 +6,7 @@
 // says so.
 //
 // Owned by app/. Thread safety: run() on the coordinator's thread; everything else from any thread. A sink must not
-// block and must not call back into this. After abort() has returned, one piece of news that was under way may arrive.
+// block, and may call abort() alone of all this. After abort() has returned, one piece of news that was under way may arrive.
 #pragma once
 
 #include <atomic>
@@ -35,6 +35,9 @@ class CoordinatorThread : public Stage {
 
   // The sink hears of a refusal, as of all news, on the coordinator's thread.
   ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink);
+  // As in Coordinator; the status of a prompt that could not be made ends the request.
+  void begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);
+  bool is_live(ReqId id) const;
   void cancel(ReqId id);
   void abort(ReqId id);
   // `done` is called once, on the coordinator's thread.

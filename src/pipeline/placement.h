@@ -18,13 +18,6 @@
 
 namespace millrace {
 
-// What is known of a request when it is placed.
-struct PlacementHint {
-  ReplicaRouter::Prefix prefix;    // the hashes of the prompt's pages; empty: not known
-  int64_t tokens = 0;              // of the prompt
-  std::optional<int32_t> replica;  // of every stage that has so many: the client wants this one
-};
-
 class Placement {
  public:
   static constexpr int32_t kNone = -1;

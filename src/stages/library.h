@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct Library {
   using CheckArgs = std::function<Status(const Value& args)>;
 
   std::map<std::string, MakeWorker> workers;
+  std::set<std::string> short_calls;             // workers whose calls never take longer than a step: they need no thread
   std::map<std::string, CheckArgs> args_checks;  // by worker
   std::map<std::string, Route> routes;
   std::map<std::string, WaitRule> wait_rules;

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "payload/value.h"
 #include "stages/engine.h"
+#include "stages/replica_router.h"
 
 namespace millrace {
 
@@ -25,6 +26,8 @@ struct PipelineRequest {
   Value inputs;
   std::optional<std::vector<std::string>> terminals;  // who shall complete it; nullopt: as the pipeline's rule says
   int64_t timeout_ms = 0;                             // 0: the pipeline's limit alone
+  // Its inputs come later, by begin().
+  bool later = false;
 };
 
 struct PipelineEvent {
@@ -36,6 +39,7 @@ struct PipelineEvent {
   uint64_t chunk_id = 0;  // from 0 without a gap, for each stage
   // The piece; at the end the result: of the one terminal, or a map of theirs by name.
   Value value;
+  std::optional<wire::TextDelta> text;  // instead of the value, of a terminal that makes text
   Status status;  // at the end: why there is no result
 };
 
@@ -47,8 +51,14 @@ class PipelineEngine {
 
   virtual ~PipelineEngine() = default;
   virtual ReqId submit(PipelineRequest request, Sink sink) = 0;
-  // Ends the request without further news. Unknown or ended ids are ignored.
+  // The prompt of a request that was submitted without inputs, for an entry stage that generates; or why there is none.
+  // Ignored where the request has ended meanwhile.
+  virtual void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) = 0;
+  virtual bool is_live(ReqId id) const = 0;
+  // Ends the request without further news; a sink may call this. Unknown or ended ids are ignored.
   virtual void cancel(ReqId id) = 0;
+  // Ends it with the news of a status kCancelled.
+  virtual void end(ReqId id) = 0;
   // An order to every stage; `done` is called once, on another thread, with one reply of each replica, in the order of
   // the pipeline. One that does not answer within timeout_ms gives a reply with kDeadline; one that is not there,
   // kUnavailable; one to which the order means nothing, kUnsupported. Before those stands one of the stage "front"

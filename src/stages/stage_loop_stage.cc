@@ -62,9 +62,13 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .to_client = spec.terminal && spec.stream_to.empty()};
   std::shared_ptr<Waker> waker = doors.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
-  auto host = std::make_unique<loop::ThreadWorkerHost>(
-      [make = maker->second, args = spec.args, seat] { return make(args, seat); }, wake,
-      for_ever(spec.name + " worker"));
+  const auto make_worker = [make = maker->second, args = spec.args, seat] { return make(args, seat); };
+  std::unique_ptr<loop::WorkerHost> host;
+  if (library.short_calls.contains(spec.worker)) {
+    host = std::make_unique<loop::InlineWorkerHost>(make_worker, wake);
+  } else {
+    host = std::make_unique<loop::ThreadWorkerHost>(make_worker, wake, for_ever(spec.name + " worker"));
+  }
   const loop::WorkerHost* host_view = host.get();
   StageLoopDoors loop_doors{.coordinator = std::move(doors.coordinator),
                             .connect = std::move(doors.connect),

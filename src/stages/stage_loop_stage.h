@@ -1,7 +1,8 @@
 // StageLoopStage: a StageLoop on a thread. The thread that calls run() receives and sends; the worker has another one,
-// made here, with a bounded queue each way; relays call back on threads of their own. All of them wake the inbox.
+// made here, with a bounded queue each way, unless the library says that its calls are short; relays call back on
+// threads of their own. All of them wake the inbox.
 //
-// The worker is made by the library on its own thread; until it is there the heartbeat says "loading", and what comes
+// The worker is made by the library on a thread of its own; until it is there the heartbeat says "loading", and what comes
 // waits. One that cannot be made fails the stage: it says so in a heartbeat and run() returns.
 //
 // Owner: whoever composes the pipeline (app/). Thread safety: see stages/stage.h.

@@ -127,8 +127,65 @@ int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput
 
 InlineWorkerHost::InlineWorkerHost(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
 
+InlineWorkerHost::InlineWorkerHost(Make make, std::function<void()> wake) : state_(State::kLoading) {
+  loader_ = std::thread([this, make = std::move(make), wake = std::move(wake)] { load(make, wake); });
+}
+
+Status InlineWorkerHost::make_and_load(const Make& make) {
+  ASSIGN_OR_RETURN(worker_, make());
+  if (!worker_) return internal_error("there is no worker");
+  return worker_->load([this](const std::string& action, double fraction) {
+    std::lock_guard lock(mutex_);
+    loading_ = {action, fraction};
+  });
+}
+
+void InlineWorkerHost::load(const Make& make, const std::function<void()>& wake) {
+  Status status;
+  try {
+    status = make_and_load(make);
+  } catch (const std::exception& e) {
+    status = internal_error("loading the worker threw: {}", e.what());
+  }
+  {
+    std::lock_guard lock(mutex_);
+    failure_ = status;
+  }
+  state_.store(status.ok() ? State::kReady : State::kFailed, std::memory_order_release);
+  wake();
+}
+
+WorkerHost::Loading InlineWorkerHost::loading() const {
+  std::lock_guard lock(mutex_);
+  return loading_;
+}
+
+Status InlineWorkerHost::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void InlineWorkerHost::close() {
+  closed_ = true;
+  if (loader_.joinable()) loader_.join();
+}
+
+void InlineWorkerHost::describe(wire::StageStatus& status) const {
+  if (state() == State::kReady) worker_->describe(status);
+}
+
+// A call that does not return is seen by whoever misses the loop's heartbeats.
+int64_t InlineWorkerHost::standing_ms(int64_t now_ms) {
+  const std::optional<Pulse> pulse = state() == State::kReady ? worker_->pulse() : std::nullopt;
+  if (!pulse) return 0;
+  if (!pulse->busy || pulse->progress != last_progress_) moved_ms_ = now_ms;
+  last_progress_ = pulse->progress;
+  return now_ms - moved_ms_;
+}
+
 bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   if (closed_) return true;
+  if (state() != State::kReady) return state() == State::kFailed;  // of no use any more
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
   VectorEmit emit(outputs_, congestion_);
@@ -156,7 +213,7 @@ void InlineWorkerHost::collect(std::vector<WorkOutput>& out) {
 }
 
 int64_t InlineWorkerHost::run(int64_t now_ms) {
-  if (!closed_ && now_ms >= due_ms_) tick(now_ms);
+  if (!closed_ && state() == State::kReady && now_ms >= due_ms_) tick(now_ms);
   return due_ms_;
 }
 

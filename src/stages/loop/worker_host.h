@@ -6,7 +6,8 @@
 // Each kDrop event is answered by a kDropped output of that request: the worker has released it. An exception of a
 // worker becomes a failure of the request that it was called for; one thrown by tick() becomes a kCrash, which fails
 // all requests of the worker. InlineWorkerHost runs the worker inside post() and run(), on the caller's thread: for
-// simulations and for workers that never take long. ThreadWorkerHost (thread_worker_host.h) has a thread.
+// simulations and for workers whose calls are short (a hop to another thread costs 20 to 45 us); it makes and loads
+// the worker on a thread of its own where it is asked to. ThreadWorkerHost (thread_worker_host.h) has a thread.
 //
 // Thread safety: all functions from the loop's thread.
 #pragma once
@@ -14,10 +15,12 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "stages/body.h"
@@ -126,24 +129,40 @@ int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput
 
 class InlineWorkerHost : public WorkerHost {
  public:
+  using Make = std::function<Result<std::unique_ptr<Worker>>()>;
   explicit InlineWorkerHost(std::unique_ptr<Worker> worker);  // loaded
+  // Makes and loads the worker on a thread of its own; `wake` is called there at the end.
+  InlineWorkerHost(Make make, std::function<void()> wake);
+  ~InlineWorkerHost() override { close(); }
+  State state() const override { return state_.load(std::memory_order_acquire); }
+  Loading loading() const override;
+  Status failure() const override;
   bool post(WorkEvent& event, int64_t now_ms) override;
   void collect(std::vector<WorkOutput>& out) override;
   int64_t run(int64_t now_ms) override;
-  int64_t standing_ms(int64_t) override { return 0; }
-  void describe(wire::StageStatus& status) const override { worker_->describe(status); }
+  int64_t standing_ms(int64_t now_ms) override;
+  void describe(wire::StageStatus& status) const override;
   std::size_t waiting() const override { return 0; }
   uint64_t calls() const override { return calls_; }
-  void close() override { closed_ = true; }
+  void close() override;
 
  private:
   void tick(int64_t now_ms);
+  Status make_and_load(const Make& make);
+  void load(const Make& make, const std::function<void()>& wake);
 
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<Worker> worker_;  // the loader's until it is ready
+  std::atomic<State> state_{State::kReady};
+  mutable std::mutex mutex_;  // guards the next two
+  Loading loading_;
+  Status failure_;
+  int64_t moved_ms_ = 0;
+  uint64_t last_progress_ = 0;
   std::vector<WorkOutput> outputs_;
   int64_t due_ms_ = kNoWake;
   uint64_t calls_ = 0;
   bool closed_ = false;
+  std::thread loader_;  // last: it uses the others
 };
 
 }  // namespace millrace::loop

@@ -1,0 +1,127 @@
+#include "stages/text_engine.h"
+
+#include <algorithm>
+
+#include "stages/generating/lengths.h"
+
+namespace millrace {
+namespace {
+
+// The shorter of two limits, where 0 is none.
+int64_t shorter(int64_t a, int64_t b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
+
+wire::TextDelta ended(ReqId id, const Status& status) {
+  wire::TextDelta delta{.id = id};
+  const bool aborted = status.code() == StatusCode::kCancelled;
+  delta.finish = aborted ? wire::Finish{.reason = wire::FinishReason::kAborted}
+                         : wire::Finish{.reason = wire::FinishReason::kError,
+                                        .code = status.code(),
+                                        .message = status.message()};
+  return delta;
+}
+
+}  // namespace
+
+// What the pipeline says of one request, for its sink: text deltas up to the one with `finish`. What comes behind that,
+// the pipeline's own end, says nothing new.
+class TextEngine::Answer {
+ public:
+  Answer(Sink sink, PipelineEngine& pipeline, int32_t vocabulary)
+      : sink_(std::move(sink)), pipeline_(pipeline), vocabulary_(vocabulary) {}
+
+  void hear(const PipelineEvent& event) {
+    if (ended_) return;
+    if (event.text) return hear_text(event.id, *event.text);
+    if (!event.end) return;
+    ended_ = true;
+    const Status none = internal_error("the pipeline ended the request without saying how");
+    sink_(ended(event.id, event.status.ok() ? none : event.status));
+  }
+
+ private:
+  void hear_text(ReqId id, const wire::TextDelta& delta) {
+    // An id that the model does not have is damage on its way: an answer without it would look whole.
+    const auto strange = std::find_if(delta.tokens.begin(), delta.tokens.end(), [this](int32_t token) {
+      return token < 0 || (vocabulary_ > 0 && token >= vocabulary_);
+    });
+    if (strange != delta.tokens.end()) {
+      ended_ = true;
+      sink_(ended(id, internal_error("the engine sent token id {}; wanted 0 to {}", *strange, vocabulary_ - 1)));
+      return pipeline_.cancel(id);
+    }
+    ended_ = delta.finish.has_value();
+    sink_(delta);
+  }
+
+  const Sink sink_;
+  PipelineEngine& pipeline_;
+  const int32_t vocabulary_;
+  bool ended_ = false;
+};
+
+TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer,
+                       PipelineEngine& pipeline)
+    : options_(options), model_(std::move(model)), tokenizer_(tokenizer), pipeline_(pipeline) {}
+
+ReqId TextEngine::submit(GenerateRequest request, Sink sink) {
+  auto answer = std::make_shared<Answer>(std::move(sink), pipeline_, model_.vocab_size);
+  const ReqId id = pipeline_.submit({.timeout_ms = request.timeout_ms, .later = true},
+                                    [answer](const PipelineEvent& event) { return answer->hear(event), true; });
+  if (request.replica && (*request.replica < 0 || *request.replica >= options_.replicas)) {
+    pipeline_.begin(id, invalid_argument("the data-parallel rank is {}; wanted 0 to {}", *request.replica,
+                                         options_.replicas - 1),
+                    {});
+    return id;
+  }
+  const SharedPrompt prompt = std::exchange(request.prompt, {});
+  Status posted = tokenizer_.post(
+      prompt,
+      [this, id, request = std::move(request)](auto ids) mutable { tokenized(id, std::move(request), std::move(ids)); },
+      [this, id] { return pipeline_.is_live(id); });
+  if (!posted.ok()) pipeline_.begin(id, posted, {});
+  return id;
+}
+
+Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, std::vector<int32_t> ids) const {
+  wire::TokenizedRequest out{.prompt = std::move(ids), .sampling = std::move(request.sampling)};
+  ASSIGN_OR_RETURN(out.sampling.max_tokens, resolve_max_tokens(static_cast<int64_t>(out.prompt.size()),
+                                                               request.max_tokens, model_.context_length));
+  out.extra_key = std::move(request.extra_key);
+  out.priority = request.priority;
+  out.timeout_ms = request.timeout_ms;
+  out.queue_timeout_ms = shorter(options_.queue_timeout_ms, request.queue_timeout_ms);
+  return out;
+}
+
+// On a thread of the tokenizer.
+void TextEngine::tokenized(ReqId id, GenerateRequest request, Result<std::vector<int32_t>> ids) {
+  if (!ids.ok()) return pipeline_.begin(id, ids.status(), {});
+  Result<wire::TokenizedRequest> out = make(request, std::move(ids).value());
+  PlacementHint hint{.replica = request.replica};
+  if (out.ok()) {
+    hint.tokens = static_cast<int64_t>(out->prompt.size());
+    if (options_.wants_prefix) hint.prefix = ReplicaRouter::prefix_of(out->prompt, out->extra_key);
+  }
+  pipeline_.begin(id, std::move(out), std::move(hint));
+}
+
+void TextEngine::admin(wire::AdminAction action, std::string, int64_t timeout_ms,
+                       std::function<void(std::vector<wire::AdminReply>)> done) {
+  pipeline_.admin(action, timeout_ms, std::move(done));
+}
+
+void TextEngine::tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) {
+  Status posted = tokenizer_.post(std::move(prompt), [done](Result<std::vector<int32_t>> ids) {
+    if (!ids.ok()) return done(ids.status());
+    done(TokenizeReply{std::move(ids).value()});
+  });
+  if (!posted.ok()) done(posted);
+}
+
+void TextEngine::detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
+                            std::function<void(Result<std::string>)> done) {
+  Status posted = tokenizer_.post_decode(std::move(ids), skip_special_tokens, done);
+  if (!posted.ok()) done(posted);
+}
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+// TextEngine: the Engine of a pipeline whose entry stage generates and whose terminal makes text of the tokens.
+//
+// Way of a request: submit() -> accepted by the pipeline, which keeps its deadline and its one end -> tokenizer stage ->
+// begin() with the ids and what is known for its placement -> token deltas and text deltas, stage by stage -> the
+// request's sink. It keeps no table of its own: what is live, the pipeline knows.
+//
+// Owner: app/. Both references must outlive it. Thread safety: everything from any thread, as stages/engine.h says.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stages/engine.h"
+#include "stages/pipeline_engine.h"
+#include "stages/tokenizer_stage.h"
+
+namespace millrace {
+
+struct TextEngineOptions {
+  int64_t queue_timeout_ms = 0;  // from the scheduler's acceptance to the first step; 0: none but the request's own
+  int replicas = 1;              // of the generating stage
+  bool wants_prefix = false;     // its placement looks at prefixes
+};
+
+class TextEngine : public Engine {
+ public:
+  TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer, PipelineEngine& pipeline);
+
+  ReqId submit(GenerateRequest request, Sink sink) override;
+  void abort(ReqId id) override { pipeline_.cancel(id); }
+  void cancel(ReqId id) override { pipeline_.end(id); }
+  void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
+             std::function<void(std::vector<wire::AdminReply>)> done) override;
+  std::string token_bytes(int32_t id) const override { return tokenizer_.token_bytes(id); }
+  void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) override;
+  void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
+                  std::function<void(Result<std::string>)> done) override;
+  const ModelFacts& model() const override { return model_; }
+  Health health() const override { return pipeline_.health(); }
+
+ private:
+  class Answer;
+  void tokenized(ReqId id, GenerateRequest request, Result<std::vector<int32_t>> ids);
+  Result<wire::TokenizedRequest> make(GenerateRequest& request, std::vector<int32_t> ids) const;
+
+  const TextEngineOptions options_;
+  const ModelFacts model_;
+  TokenizerStage& tokenizer_;
+  PipelineEngine& pipeline_;
+};
+
+}  // namespace millrace
