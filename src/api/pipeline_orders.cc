@@ -51,43 +51,41 @@ void answer(const http::ResponderPtr& responder, const std::vector<wire::AdminRe
   responder->send(std::move(response));
 }
 
-void order(PipelineContext& context, wire::AdminAction action, int64_t timeout_ms,
-           const http::ResponderPtr& responder) {
-  context.engine.admin(action, timeout_ms,
-                       [responder](std::vector<wire::AdminReply> replies) { answer(responder, replies); });
+void order(const GiveOrder& give, wire::AdminAction action, int64_t timeout_ms, const http::ResponderPtr& responder) {
+  give(action, timeout_ms, [responder](std::vector<wire::AdminReply> replies) { answer(responder, replies); });
 }
 
-Status flush_cache(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+Status flush_cache(const GiveOrder& give, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const int64_t timeout_ms, read_flush_timeout_ms(request));
-  order(context, wire::AdminAction::kFlushCache, timeout_ms, responder);
+  order(give, wire::AdminAction::kFlushCache, timeout_ms, responder);
   return ok_status();
 }
 
-Status start_profile(PipelineContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+Status start_profile(const GiveOrder& give, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_order(request));
   RETURN_IF_ERROR(check_profile_fields(body));
-  order(context, wire::AdminAction::kStartProfile, kProfileTimeoutMs, responder);
+  order(give, wire::AdminAction::kStartProfile, kProfileTimeoutMs, responder);
   return ok_status();
 }
 
-Status stop_profile(PipelineContext& context, const http::Request& /*request*/, const http::ResponderPtr& responder) {
-  order(context, wire::AdminAction::kStopProfile, kProfileTimeoutMs, responder);
+Status stop_profile(const GiveOrder& give, const http::Request& /*request*/, const http::ResponderPtr& responder) {
+  order(give, wire::AdminAction::kStopProfile, kProfileTimeoutMs, responder);
   return ok_status();
 }
 
 }  // namespace
 
-void add_pipeline_order_routes(PipelineContext& context) {
-  using Order = Status (*)(PipelineContext&, const http::Request&, const http::ResponderPtr&);
-  const auto add = [&context](const char* pattern, Order give) {
+void add_order_routes(http::Server& server, GiveOrder give) {
+  using Order = Status (*)(const GiveOrder&, const http::Request&, const http::ResponderPtr&);
+  const auto add = [&server, &give](const char* pattern, Order order) {
     for (const char* method : {"GET", "POST"}) {
-      context.server.add_route({.method = method,
-                                .pattern = pattern,
-                                .access = http::Access::kAdmin,
-                                .handler = [&context, give](auto request, auto responder) {
-                                  const Status status = give(context, *request, responder);
-                                  if (!status.ok()) responder->send(error_response(field_error(status)));
-                                }});
+      server.add_route({.method = method,
+                        .pattern = pattern,
+                        .access = http::Access::kAdmin,
+                        .handler = [give, order](auto request, auto responder) {
+                          const Status status = order(give, *request, responder);
+                          if (!status.ok()) responder->send(error_response(field_error(status)));
+                        }});
     }
   };
   add("/flush_cache", flush_cache);

@@ -1,13 +1,21 @@
-// Orders of the operator to a pipeline of any shape: /flush_cache, /start_profile, /stop_profile. Each stage answers
-// for itself; the HTTP answer has all of their words. docs/api.md tells users.
+// The operator's commands to all stages: /flush_cache, /start_profile, /stop_profile. Each stage answers for itself; the
+// HTTP answer has all of their words. docs/api.md tells users.
 //
 // Thread safety: before the server starts.
 #pragma once
 
-#include "api/pipelines.h"
+#include <functional>
+#include <vector>
+
+#include "http/server.h"
+#include "wire/messages.h"
 
 namespace millrace::api {
 
-void add_pipeline_order_routes(PipelineContext& context);
+// Gives one to the engine; `done` is called once, with the replies of the stages.
+using GiveOrder = std::function<void(wire::AdminAction action, int64_t timeout_ms,
+                                     std::function<void(std::vector<wire::AdminReply>)> done)>;
+
+void add_order_routes(http::Server& server, GiveOrder give);
 
 }  // namespace millrace::api

@@ -156,7 +156,9 @@ void metrics(PipelineContext& context, const http::ResponderPtr& responder) {
 }  // namespace
 
 void add_pipeline_routes(PipelineContext& context) {
-  add_pipeline_order_routes(context);
+  add_order_routes(context.server, [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
+    engine.admin(action, timeout_ms, std::move(done));
+  });
   using Answer = void (*)(PipelineContext&, const http::ResponderPtr&);
   const auto get = [&context](const char* pattern, http::Access access, Answer answer) {
     context.server.add_route(

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "app/backend.h"
 #include "app/bench.h"
 #include "app/loading.h"
 #include "app/output.h"

@@ -4,7 +4,6 @@
 
 #include <cstdio>
 
-#include "app/backend.h"
 #include "app/bench.h"
 #include "app/output.h"
 #include "base/json.h"

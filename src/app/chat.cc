@@ -9,8 +9,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "app/backend.h"
 #include "app/commands.h"
+#include "app/output.h"
 #include "base/json.h"
 #include "http/client.h"
 #include "pipeline/supervisor.h"

@@ -9,8 +9,7 @@ namespace millrace {
 extern const char* const kVersion;  // of git, or the project's: cmake/version.cmake
 
 int run_serve(const ServeOptions& options);
-int run_stage(const StageOptions& options);           // a child of serve, or the next
-int run_pipeline_stage(const StageOptions& options);  // stages of a pipeline that is not the text engine's
+int run_stage(const StageOptions& options);  // a child of serve, or stages that a person started
 int run_chat(const ChatOptions& options);
 int run_pipeline(const PipelineOptions& options);
 int run_inspect(const InspectOptions& options);

@@ -1,8 +1,9 @@
 // millrace inspect: what a model directory holds, without loading it.
 #include <cstdio>
 
-#include "app/backend.h"
 #include "app/commands.h"
+#include "app/loading.h"
+#include "app/output.h"
 #include "base/log.h"
 #include "formats/model_config.h"
 #include "formats/weights.h"

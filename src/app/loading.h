@@ -14,7 +14,7 @@
 #include "models/model.h"
 #include "scheduler/scheduler.h"
 #include "stages/engine.h"
-#include "stages/scheduler_stage.h"
+#include "stages/generating/generating_engine.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

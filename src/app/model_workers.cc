@@ -76,8 +76,23 @@ Result<TokenizeArgs> tokenize_args(const Value& args) {
   return out;
 }
 
-Result<ModelOptions> generate_args(const Value& args) { return model_options(args, {}); }
-Result<ModelOptions> detokenize_args(const Value& args) { return model_options(args, {"model"}); }
+// nullopt: there are no args, and the command line's are taken.
+using OwnOptions = std::optional<ModelOptions>;
+
+Result<OwnOptions> own_options(const Value& args, const Names& allowed) {
+  if (!args.is<ValueMap>()) return OwnOptions();
+  ASSIGN_OR_RETURN(ModelOptions options, model_options(args, allowed));
+  return OwnOptions(std::move(options));
+}
+
+Result<OwnOptions> generate_args(const Value& args) { return own_options(args, {}); }
+Result<OwnOptions> detokenize_args(const Value& args) { return own_options(args, {"model"}); }
+
+Result<ModelOptions> or_command_line(OwnOptions own, const ModelOptions& command_line) {
+  if (own) return std::move(*own);
+  if (!command_line.model.empty()) return command_line;
+  return invalid_argument("its args name no model, and --model is missing; wanted one of them");
+}
 
 // ---- payloads in the words of the api
 
@@ -144,19 +159,33 @@ Result<GenerateRequest> read_request(const Value& payload, const ModelFacts& fac
 
 using Made = Result<std::unique_ptr<Worker>>;
 
-Made make_tokenize(const Value& args, const Library::WorkerSeat&) {
+Made make_tokenize(const Value& args, const Library::WorkerSeat&, const ModelOptions&) {
   ASSIGN_OR_RETURN(const TokenizeArgs own, tokenize_args(args));
   ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = own.options}));
   return make_tokenize_worker(PromptEncoder(side.tokenizer, side.chat_template, side.max_prompt_bytes),
                               [chat = own.chat](const Value& payload) { return read_prompt(payload, chat); });
 }
 
-Made make_generate(const Value& args, const Library::WorkerSeat& seat) {
-  ASSIGN_OR_RETURN(ModelOptions options, generate_args(args));
-  // What the file says of the stage's resources, where its args do not say it.
-  if (args.find("threads") == nullptr) options.threads = seat.threads;
-  if (args.find("kv_gib") == nullptr) options.kv_gib = static_cast<double>(seat.memory_mib) / 1024;
-  options = share_of(options, static_cast<int>(seat.replica), seat.replicas);
+// A socket of its own context: the stage's sockets are another matter.
+MakeFeed make_feed(const ModelOptions& options, uint32_t replica) {
+  if (options.kv_events.empty()) return {};
+  return [options, replica]() -> Result<std::unique_ptr<KvEventFeed>> {
+    auto zmq = std::make_shared<ZmqContext>();
+    ASSIGN_OR_RETURN(auto socket, EventSocket::bind(*zmq, options.kv_events, options.kv_events_anywhere));
+    return std::unique_ptr<KvEventFeed>(new KvEventFeed(std::move(socket), replica, std::move(zmq)));
+  };
+}
+
+Made make_generate(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
+  ASSIGN_OR_RETURN(OwnOptions own, generate_args(args));
+  // What the file says of the stage's resources, where nothing else does.
+  const bool has_own = own.has_value();
+  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(own), command_line));
+  const bool threads = has_own ? args.find("threads") != nullptr : options.threads != 0;
+  const bool kv_gib = has_own ? args.find("kv_gib") != nullptr : options.kv_gib != 0;
+  if (!threads) options.threads = seat.threads;
+  if (!kv_gib) options.kv_gib = static_cast<double>(seat.memory_mib) / 1024;
+  options = share_of(options, static_cast<int>(seat.nth), seat.of);
   ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = options}));
   return make_generate_worker(
       {.options = scheduler_options(options, side.eos_token_ids),
@@ -168,19 +197,23 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat) {
        },
        .tokenizer = side.tokenizer,
        .read_request = [facts = side.facts](const Value& payload) { return read_request(payload, facts); },
-       .streams = seat.streams});
+       .streams = seat.streams,
+       .make_feed = make_feed(options, seat.replica)});
 }
 
-Made make_detokenize(const Value& args, const Library::WorkerSeat& seat) {
-  ASSIGN_OR_RETURN(const ModelOptions options, detokenize_args(args));
+Made make_detokenize(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
+  ASSIGN_OR_RETURN(OwnOptions own, detokenize_args(args));
+  ASSIGN_OR_RETURN(const ModelOptions options, or_command_line(std::move(own), command_line));
   ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.model));
   return make_detokenize_worker(std::move(tokenizer), seat);
 }
 
+using Make = Made (*)(const Value&, const Library::WorkerSeat&, const ModelOptions&);
+
 template <typename Parse>
-void add(Library& library, const char* name, Made (*make)(const Value&, const Library::WorkerSeat&), Parse parse) {
-  library.workers[name] = [make](const Value& args, const Library::WorkerSeat& seat) -> Made {
-    Made made = make(args, seat);
+void add(Library& library, const char* name, const ModelOptions& command_line, Make make, Parse parse) {
+  library.workers[name] = [make, command_line](const Value& args, const Library::WorkerSeat& seat) -> Made {
+    Made made = make(args, seat, command_line);
     if (made.ok()) return made;
     return made.status().with_prefix(fmt::format("stage '{}'", seat.stage));
   };
@@ -189,10 +222,10 @@ void add(Library& library, const char* name, Made (*make)(const Value&, const Li
 
 }  // namespace
 
-void add_model_workers(Library& library) {
-  add(library, "tokenize", make_tokenize, tokenize_args);
-  add(library, "generate", make_generate, generate_args);
-  add(library, "detokenize", make_detokenize, detokenize_args);
+void add_model_workers(Library& library, const ModelOptions& command_line) {
+  add(library, "tokenize", command_line, make_tokenize, tokenize_args);
+  add(library, "generate", command_line, make_generate, generate_args);
+  add(library, "detokenize", command_line, make_detokenize, detokenize_args);
   library.short_calls.insert({"generate", "detokenize"});
 }
 

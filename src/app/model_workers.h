@@ -8,13 +8,17 @@
 // `model` is a Hugging Face model directory, relative to where the process was started. Replicas of a stage share the
 // threads and the memory, as --dp does.
 //
+// `generate` and `detokenize` without args take the model of the command line (app/text_pipeline.h).
+//
 // Thread safety: add_model_workers() on one thread; each worker is made on its own.
 #pragma once
 
+#include "app/options.h"
 #include "stages/library.h"
 
 namespace millrace {
 
-void add_model_workers(Library& library);
+// `command_line`: what stages without args take.
+void add_model_workers(Library& library, const ModelOptions& command_line);
 
 }  // namespace millrace

@@ -319,7 +319,6 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
   for (CLI::Option* option :
        {command.add_option("process", o.process), command.add_option("--run-dir", o.run_dir),
         command.add_option("--incarnation", o.incarnation), command.add_option("--parent", o.parent),
-        command.add_option("--eos-token-ids", o.eos_token_ids)->delimiter(','),
         command.add_option("--replicas", o.replicas)}) {
     option->group("");
   }
@@ -341,7 +340,6 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add_if("key-file", o.key_file);
   add("incarnation", o.incarnation);
   add("parent", o.parent);
-  for (int32_t id : o.eos_token_ids) add("eos-token-ids", id);
   for (const std::string& seat : o.seats) add("seat", seat);
   add("replicas", o.replicas);
   visit_model_options(o.model, [&](const char* name, const auto& value) {

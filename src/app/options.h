@@ -79,8 +79,7 @@ struct StageOptions {
   std::string run_dir;
   uint64_t incarnation = 0;
   int parent = 0;  // the leader's process; 0: a person started this one
-  std::vector<int32_t> eos_token_ids;
-  int replicas = 1;  // schedulers in all
+  int replicas = 0;  // schedulers of a text pipeline in all; 0: as its file says
   ModelOptions model;
   // Of pipelines of any shape, and of text over several hosts.
   std::string pipeline;  // its file

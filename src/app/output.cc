@@ -3,7 +3,29 @@
 #include <cstdio>
 #include <fstream>
 
+#include "pipeline/supervisor.h"
+
 namespace millrace {
+
+int exit_code_of(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+      return 0;
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kNotFound:
+    case StatusCode::kTooLarge:
+    case StatusCode::kUnsupported:
+    case StatusCode::kPermissionDenied:
+      return kExitBadInput;
+    default:
+      return 1;
+  }
+}
+
+void print_error(const Status& status) {
+  std::fprintf(stderr, "millrace: error: %s\n", status.message().c_str());
+  std::fflush(stderr);
+}
 
 Status write_text(const std::string& path, const std::string& text) {
   if (path == "-") {

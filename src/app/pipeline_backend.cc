@@ -6,7 +6,7 @@
 #include <random>
 
 #include "app/library.h"
-#include "app/text_plan.h"
+#include "app/output.h"
 #include "base/log.h"
 
 namespace millrace {
@@ -51,29 +51,33 @@ class PipelineBackend::Doors : public CoordinatorDoors {
   std::unique_ptr<AbortPublisher> aborts_;
 };
 
-PipelineBackend::PipelineBackend(PipelineSpec spec, std::string file, std::string log_level, std::string profile_folder)
+PipelineBackend::PipelineBackend(PipelineSpec spec, PipelineBackendOptions options)
     : spec_(std::move(spec)),
-      file_(std::move(file)),
-      log_level_(std::move(log_level)),
+      options_(std::move(options)),
       picture_(to_svg(spec_)),
-      library_(make_library()),
-      profile_(std::move(profile_folder)) {}
+      library_(make_library(options_.model)),
+      profile_(options_.profile_folder) {}
 
-Result<std::unique_ptr<PipelineBackend>> PipelineBackend::make(PipelineSpec spec, std::string file, bool single,
-                                                               std::string log_level, std::string profile_folder) {
-  std::unique_ptr<PipelineBackend> backend(
-      new PipelineBackend(std::move(spec), std::move(file), std::move(log_level), std::move(profile_folder)));
-  RETURN_IF_ERROR(backend->open(single));
+Result<std::unique_ptr<PipelineBackend>> PipelineBackend::make(PipelineSpec spec, PipelineBackendOptions options) {
+  std::unique_ptr<PipelineBackend> backend(new PipelineBackend(std::move(spec), std::move(options)));
+  RETURN_IF_ERROR(backend->open());
   return backend;
 }
 
 PipelineBackend::~PipelineBackend() { stop(); }
 
-Status PipelineBackend::open(bool single) {
+bool PipelineBackend::failed() {
+  if (failed_.load() || !here_ || !here_->ended() || here_->status().ok()) return failed_.load();
+  print_error(here_->status());
+  failed_.store(true);
+  return true;
+}
+
+Status PipelineBackend::open() {
   for (const StageSpec& stage : spec_.stages) {
     if (!stage.host.empty()) continue;
     for (int i = 0; i < stage.replicas; ++i) {
-      std::string process = single ? std::string(kFrontProcess) : stage.process;
+      std::string process = options_.single ? std::string(kFrontProcess) : stage.process;
       if (stage.replicas > 1 && process != kFrontProcess) process += fmt::format("-{}", i);
       processes_[process].push_back({stage.name, static_cast<uint32_t>(i)});
     }
@@ -87,7 +91,9 @@ Status PipelineBackend::open(bool single) {
   ASSIGN_OR_RETURN(relays_, place_->relays(spec_.relay));
   doors_ = std::make_unique<Doors>(*this, std::move(aborts));
 
-  CoordinatorOptions options{.session = random_session()};
+  CoordinatorOptions options = options_.coordinator;
+  options.session = random_session();
+  if (options.spec_hash == 0) options.spec_hash = spec_.hash();
   options.self = place_->self(kCoordinatorStage, 0, 1);
   options.self.endpoint = inbox->endpoint();
   for (const auto& [name, relay] : relays_) options.self.relays.push_back({name, {relay->address()}});
@@ -100,8 +106,8 @@ Status PipelineBackend::open(bool single) {
     if (process != kFrontProcess) children.push_back(child(process));
   }
   if (!seats_of(std::string(kFrontProcess)).empty()) {
-    ASSIGN_OR_RETURN(here_, PipelineHost::make(spec_, library_, *place_, zmq_, seats_of(std::string(kFrontProcess)),
-                                               uint64_t{1} << kIncarnationBits));
+    ASSIGN_OR_RETURN(here_, PipelineHost::make(spec_, options.spec_hash, library_, *place_, zmq_,
+                                               seats_of(std::string(kFrontProcess)), uint64_t{1} << kIncarnationBits));
   }
   if (children.empty()) return ok_status();
   supervisor_ = std::make_unique<Supervisor>(
@@ -123,20 +129,19 @@ ChildSpec PipelineBackend::child(const std::string& process) {
   std::vector<std::string> stages;
   for (const PipelineSeat& seat : seats_of(process)) stages.push_back(seat.stage);
   const auto arguments = [this, process](uint64_t incarnation) {
-    std::vector<std::string> out = {"stage", process, "--pipeline", file_, "--run-dir", run_dir_->path()};
-    const auto add = [&out](const char* name, const std::string& value) {
-      out.push_back(name);
-      out.push_back(value);
-    };
-    add("--incarnation", std::to_string(incarnation));
-    add("--parent", std::to_string(::getpid()));
-    add("--log-level", log_level_);
-    if (!spec_.control.empty()) add("--join", spec_.control);
-    if (!spec_.key_file.empty()) add("--key-file", spec_.key_file);
+    StageOptions stage{.process = process,
+                       .run_dir = run_dir_->path(),
+                       .incarnation = incarnation,
+                       .parent = ::getpid(),
+                       .replicas = options_.replicas,
+                       .model = options_.model,
+                       .pipeline = options_.file,
+                       .join = spec_.control,
+                       .key_file = spec_.key_file};
     for (const PipelineSeat& seat : seats_of(process)) {
-      add("--seat", fmt::format("{}:{}", seat.stage, seat.replica));
+      stage.seats.push_back(fmt::format("{}:{}", seat.stage, seat.replica));
     }
-    return out;
+    return stage_arguments(stage);
   };
   return {.name = process, .arguments = arguments, .env = spec_.env_of(stages), .env_defaults = spec_.env_defaults};
 }
@@ -194,7 +199,9 @@ void PipelineBackend::stop() {
   for (auto& [name, relay] : relays_) relay->close();
 }
 
-std::string PipelineBackend::awaited_hosts() const { return join_commands(spec_, file_); }
+std::string PipelineBackend::awaited_hosts() const {
+  return join_commands(spec_, options_.file, options_.model.model.empty() ? "" : " --model DIR");
+}
 
 ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
   SubmitOptions options{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};

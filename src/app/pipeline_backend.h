@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "app/options.h"
 #include "app/pipeline_host.h"
 #include "app/pipeline_place.h"
 #include "pipeline/coordinator_payloads.h"
@@ -23,14 +24,20 @@
 
 namespace millrace {
 
+struct PipelineBackendOptions {
+  std::string file;             // given to the child processes, which read it again; empty: the one that is built in
+  bool single = false;          // all stages of this host in this process
+  ModelOptions model;           // of stages that take the command line's, and the log level
+  int replicas = 0;             // of a text pipeline's scheduler, for the child processes; 0: as the file says
+  std::string profile_folder;   // of traces; empty: the user's own
+  CoordinatorOptions coordinator;  // but for who it is
+};
+
 class PipelineBackend : public PipelineEngine {
  public:
   using OrderDone = std::function<void(std::vector<wire::AdminReply>)>;
 
-  // `file` is given to the child processes, which read it again. `single`: all stages of this host in this process.
-  // `profile_folder`: of traces; empty: the user's own.
-  static Result<std::unique_ptr<PipelineBackend>> make(PipelineSpec spec, std::string file, bool single,
-                                                       std::string log_level, std::string profile_folder);
+  static Result<std::unique_ptr<PipelineBackend>> make(PipelineSpec spec, PipelineBackendOptions options);
   ~PipelineBackend() override;
 
   void start();
@@ -39,7 +46,7 @@ class PipelineBackend : public PipelineEngine {
   // Ends what is left of the requests, then the stages.
   void stop();
   // A stage's process cannot work with what it was given: its error was printed, and nothing will ever be served.
-  bool failed() const { return failed_.load(); }
+  bool failed();
   const std::string& run_dir() const { return run_dir_->path(); }  // of this instance
   // What a person should start elsewhere; empty: nothing.
   std::string awaited_hosts() const;
@@ -60,8 +67,8 @@ class PipelineBackend : public PipelineEngine {
 
  private:
   class Doors;
-  PipelineBackend(PipelineSpec spec, std::string file, std::string log_level, std::string profile_folder);
-  Status open(bool single);
+  PipelineBackend(PipelineSpec spec, PipelineBackendOptions options);
+  Status open();
   void child_starts(const std::string& process, uint64_t incarnation);
   void child_died(const std::string& process, uint64_t incarnation, const std::string& how);
   void note_ready(const SeatView& lost);
@@ -72,7 +79,8 @@ class PipelineBackend : public PipelineEngine {
   void end_profile(std::vector<wire::AdminReply> replies, OrderDone done);
 
   const PipelineSpec spec_;
-  const std::string file_, log_level_, picture_;
+  const PipelineBackendOptions options_;
+  const std::string picture_;
   const Library library_;
   ProfileRecorder profile_;
   ZmqContext zmq_;  // outlives the sockets of everything below

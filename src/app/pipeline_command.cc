@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "app/backend.h"
 #include "app/commands.h"
 #include "app/library.h"
 #include "app/output.h"
-#include "app/text_plan.h"
+#include "app/text_pipeline.h"
 #include "control/endpoint.h"
 #include "pipeline/spec.h"
 #include "pipeline/supervisor.h"
@@ -41,7 +40,7 @@ void describe(const PipelineSpec& spec, const std::string& file) {
 
 // What `serve` would say of the file, but for what its options may still mend.
 Status check(const PipelineSpec& spec, const std::string& file) {
-  return is_text_pipeline(spec) ? plan_text(spec, file, 0, false).status() : ok_status();
+  return is_text_pipeline(spec) ? check_text_pipeline(spec, file, 0) : ok_status();
 }
 
 // What options must mend.

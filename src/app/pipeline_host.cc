@@ -37,19 +37,38 @@ Result<std::vector<PipelineSeat>> parse_seats(const std::vector<std::string>& te
   return seats;
 }
 
-Result<std::unique_ptr<PipelineHost>> PipelineHost::make(const PipelineSpec& spec, const Library& library,
-                                                         const PipelinePlace& place, ZmqContext& zmq,
-                                                         const std::vector<PipelineSeat>& seats, uint64_t incarnation) {
+// Which of how many replicas of its stage that share this machine.
+struct PipelineHost::Share {
+  uint32_t nth = 0;
+  int of = 1;
+};
+
+Result<std::unique_ptr<PipelineHost>> PipelineHost::make(const PipelineSpec& spec, uint64_t spec_hash,
+                                                         const Library& library, const PipelinePlace& place,
+                                                         ZmqContext& zmq, const std::vector<PipelineSeat>& seats,
+                                                         uint64_t incarnation) {
   std::unique_ptr<PipelineHost> host(new PipelineHost());
   for (const PipelineSeat& seat : seats) {
-    RETURN_IF_ERROR(
-        host->add(spec, library, place, zmq, seat, incarnation).with_prefix(fmt::format("stage '{}'", seat.stage)));
+    // Those of the server's host are all there; of others, a process that joined knows its own.
+    const StageSpec& stage = *spec.find(seat.stage);
+    Share share{.nth = seat.replica, .of = stage.replicas};
+    if (!stage.host.empty()) {
+      share = {.nth = 0, .of = 0};
+      for (const PipelineSeat& other : seats) {
+        if (other.stage != seat.stage) continue;
+        if (other.replica == seat.replica) share.nth = static_cast<uint32_t>(share.of);
+        ++share.of;
+      }
+    }
+    RETURN_IF_ERROR(host->add(spec, spec_hash, library, place, zmq, seat, share, incarnation)
+                        .with_prefix(fmt::format("stage '{}'", seat.stage)));
   }
   return host;
 }
 
-Status PipelineHost::add(const PipelineSpec& spec, const Library& library, const PipelinePlace& place, ZmqContext& zmq,
-                         const PipelineSeat& seat, uint64_t incarnation) {
+Status PipelineHost::add(const PipelineSpec& spec, uint64_t spec_hash, const Library& library,
+                         const PipelinePlace& place, ZmqContext& zmq, const PipelineSeat& seat, const Share& share,
+                         uint64_t incarnation) {
   ASSIGN_OR_RETURN(StageLoopConfig config, make_loop_config(spec.stages, spec.entry, seat.stage));
   StageLoopStageDoors doors;
   ASSIGN_OR_RETURN(doors.inbox, bind_inbox(zmq, place.inbox(seat.stage, seat.replica, incarnation), place.key()));
@@ -63,7 +82,8 @@ Status PipelineHost::add(const PipelineSpec& spec, const Library& library, const
   config.self.endpoint = doors.inbox->endpoint();
   config.reply_to = config.self.endpoint;
   config.coordinator.stage = kCoordinatorStage;  // the table of peers says the rest
-  config.spec_hash = spec.hash();
+  config.spec_hash = spec_hash;
+  config.nth = share.nth, config.of = share.of;
   relays_.push_back(doors.relays);
   ASSIGN_OR_RETURN(auto stage, StageLoopStage::make(std::move(config), library, std::move(doors)));
   stages_.push_back(std::move(stage));

@@ -30,9 +30,11 @@ Result<std::vector<PipelineSeat>> parse_seats(const std::vector<std::string>& te
 class PipelineHost {
  public:
   // spec, library, place and zmq must outlive it.
-  static Result<std::unique_ptr<PipelineHost>> make(const PipelineSpec& spec, const Library& library,
-                                                    const PipelinePlace& place, ZmqContext& zmq,
-                                                    const std::vector<PipelineSeat>& seats, uint64_t incarnation);
+  // `spec_hash`: what the stages register with.
+  static Result<std::unique_ptr<PipelineHost>> make(const PipelineSpec& spec, uint64_t spec_hash,
+                                                    const Library& library, const PipelinePlace& place,
+                                                    ZmqContext& zmq, const std::vector<PipelineSeat>& seats,
+                                                    uint64_t incarnation);
   ~PipelineHost();  // stop()
 
   void start();
@@ -45,8 +47,9 @@ class PipelineHost {
 
  private:
   PipelineHost() = default;
-  Status add(const PipelineSpec& spec, const Library& library, const PipelinePlace& place, ZmqContext& zmq,
-             const PipelineSeat& seat, uint64_t incarnation);
+  struct Share;
+  Status add(const PipelineSpec& spec, uint64_t spec_hash, const Library& library, const PipelinePlace& place,
+             ZmqContext& zmq, const PipelineSeat& seat, const Share& share, uint64_t incarnation);
 
   std::vector<loop::Relays> relays_;
   std::vector<std::unique_ptr<StageLoopStage>> stages_;

@@ -1,18 +1,19 @@
-// Stages of a pipeline in a process of their own: a child of `serve --pipeline`, or one that a person started on
-// another host with `millrace stage --join`. Those of text pipelines are in text_host.cc.
+// Stages of a pipeline in a process of their own: a child of `serve`, or one that a person started on another host with
+// `millrace stage --join`.
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 
-#include "app/backend.h"
 #include "app/commands.h"
 #include "app/end_watch.h"
 #include "app/library.h"
+#include "app/output.h"
 #include "app/pipeline_host.h"
 #include "app/signals.h"
-#include "app/text_host.h"
-#include "app/text_plan.h"
+#include "app/text_identity.h"
+#include "app/text_pipeline.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "pipeline/run_dir.h"
@@ -50,9 +51,28 @@ Status may_join(const PipelineSpec& spec, const std::vector<PipelineSeat>& seats
   return ok_status();
 }
 
+// What the stages of a text pipeline register with: where there are several hosts, the model's checksums too.
+Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& options, const PipelinePlace& place) {
+  RETURN_IF_ERROR(check_text_pipeline(spec, options.pipeline, 0));
+  if (options.model.model.empty()) {
+    return invalid_argument("--model is missing; wanted this host's copy of the model that the leader serves");
+  }
+  ServeOptions serve{.model = options.model};
+  serve.dp = 1;
+  RETURN_IF_ERROR(validate(serve));
+  if (!place.over_hosts()) return spec.hash();
+  const std::string& stage = generating_stage(spec).name;
+  const bool generates =
+      std::any_of(options.seats.begin(), options.seats.end(), [&](const std::string& seat) {
+        return seat == stage || seat.starts_with(stage + ":");
+      });
+  ASSIGN_OR_RETURN(const TextIdentity identity, identify(spec, options.model, generates));
+  return identity.packed();
+}
+
 Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch& end) {
-  const Library library = make_library();
-  ASSIGN_OR_RETURN(PipelineSpec spec, load_pipeline(options.pipeline, library));
+  const Library library = make_library(options.model);
+  ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, library));
   const bool child = options.parent != 0;
   if (!child && options.join.empty()) return invalid_argument("--join is missing; wanted ADDRESS:PORT of the leader");
   override_hosts(spec, options.join, options.key_file);
@@ -60,12 +80,16 @@ Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch&
   if (!child && !place.over_hosts()) {
     return invalid_argument("{}: no stage has a host; wanted one that says where else stages run", options.pipeline);
   }
-  if (is_text_pipeline(spec)) return run_text_host(spec, options, place, signals, end);
+  uint64_t spec_hash = spec.hash();
+  if (is_text_pipeline(spec)) {
+    ASSIGN_OR_RETURN(spec_hash, text_identity(spec, options, place));
+    override_replicas(spec, child ? options.replicas : 0, "");
+  }
   ASSIGN_OR_RETURN(const auto seats, parse_seats(options.seats, spec));
   if (!child) RETURN_IF_ERROR(may_join(spec, seats, options.pipeline));
   const uint64_t incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
   ZmqContext zmq;
-  ASSIGN_OR_RETURN(auto host, PipelineHost::make(spec, library, place, zmq, seats, incarnation));
+  ASSIGN_OR_RETURN(auto host, PipelineHost::make(spec, spec_hash, library, place, zmq, seats, incarnation));
   if (!child) {
     std::printf("Millrace %s joins %s with %zu stages of '%s'. Ctrl-C leaves.\n", kVersion, spec.control.c_str(),
                 seats.size(), spec.name.c_str());
@@ -76,7 +100,11 @@ Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch&
 
 }  // namespace
 
-int run_pipeline_stage(const StageOptions& options) {
+int run_stage(const StageOptions& options) {
+  if (options.pipeline.empty() && options.run_dir.empty()) {
+    print_error(invalid_argument("--pipeline is missing; wanted --join ADDRESS:PORT --pipeline FILE --stages a,b"));
+    return kExitBadInput;
+  }
   const std::string name = options.process.empty() ? "stage" : options.process;
   log_init(name, log_level_of(options.model.log_level));
   trace::name_process(name);

@@ -1,3 +1,4 @@
+#include "app/output.h"
 #include "app/quantize.h"
 
 #include <sys/stat.h>
@@ -8,7 +9,6 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "app/backend.h"
 #include "app/model_text.h"
 #include "base/log.h"
 #include "formats/gguf_writer.h"

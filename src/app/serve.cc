@@ -1,30 +1,38 @@
 // millrace serve: the HTTP server in front of a backend, from the first check of the model to the last drained request.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
+#include <thread>
 
 #include "api/error.h"
 #include "api/pipelines.h"
 #include "api/routes.h"
 #include "app/admin_key.h"
-#include "app/backend.h"
 #include "app/commands.h"
 #include "app/end_watch.h"
 #include "app/library.h"
+#include "app/loading.h"
+#include "app/output.h"
 #include "app/pipeline_backend.h"
 #include "app/progress.h"
 #include "app/signals.h"
+#include "app/text_identity.h"
+#include "app/text_pipeline.h"
 #include "app/unused_options.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "http/server.h"
 #include "pipeline/supervisor.h"
+#include "stages/text_engine.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::chrono::milliseconds kLastWordsMs{2000};  // to write what is already answered
+constexpr int kBeforeQueue = 1024;  // requests that may be in the tokenizer or on their way to the scheduler's queue
 
 http::ServerOptions server_options(const ServeOptions& o) {
   http::ServerOptions out;
@@ -79,54 +87,12 @@ void print_stopping(std::size_t live, const ServeOptions& options) {
   }
 }
 
-// Lets what runs go on, up to the limit or a second signal, while everything new gets a 503.
-void drain(const ServeOptions& options, Front& front, http::Server& server, const sigset_t& signals, EndWatch& end) {
-  front.drain();
-  print_stopping(front.live_requests(), options);
-  const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
-  while (front.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
-  }
-  end.begin(kServerGraceMs);
-  front.wait_idle(0);
-  server.drain(kLastWordsMs);
-  server.stop();
-}
-
-// From ready (or not yet) until a signal. Returns the exit code.
-int wait_for_the_end(Backend& backend, const ServeOptions& options, const std::string& url, const sigset_t& signals) {
-  LoadingProgress progress(stderr);
-  bool announced = false;
-  while (!stop_signal(signals)) {
-    if (backend.failed()) return kExitBadInput;
-    if (announced) continue;
-    const Health health = backend.front().health();
-    for (const wire::StageStatus& stage : health.stages) {
-      if (stage.stage.starts_with("scheduler") && stage.incarnation != 0) {  // 0: never there
-        progress.update(stage);                                              // of several, the first that still loads
-        if (stage.state == wire::StageState::kLoading) break;
-      }
-    }
-    if (!health.ready) continue;
-    progress.finish();
-    print_banner(url, options, backend.front().model());
-    announced = true;
-  }
-  return 0;
-}
-
 // A connection is a file descriptor: as many as the system lets this process have.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// The pipeline to run: the file, or text serving as it is built in.
-Result<PipelineSpec> pipeline_of(const ServeOptions& options) {
-  const Library library = make_library();
-  if (!options.pipeline.empty()) return load_pipeline(options.pipeline, library);
-  return parse_pipeline(builtin_text_pipeline(), "pipelines/text.yaml", library);
 }
 
 // Of what a person said: another start will not help.
@@ -136,44 +102,142 @@ void print_awaited(const std::string& awaited) {
   if (!awaited.empty()) std::fprintf(stderr, "millrace: waiting for stages of other hosts:\n%s", awaited.c_str());
 }
 
-int serve_text(ServeOptions options, const PipelineSpec& spec, const sigset_t& signals) {
-  const std::string file = options.pipeline.empty() ? "pipelines/text.yaml" : options.pipeline;
-  if (options.model.model.empty()) {
-    return print_error(invalid_argument("--model is missing; wanted a Hugging Face model directory")), kExitBadInput;
-  }
-  auto plan = plan_text(spec, file, options.dp, options.placement == "single");
-  if (!plan.ok()) return print_error(plan.status()), kExitBadInput;
-  options.dp = plan->schedulers();
-  if (options.placement.empty()) options.placement = plan->children().empty() ? "single" : "processes";
-  if (Status status = validate(options); !status.ok()) return print_error(status), kExitBadInput;
-  auto side = load_text_side(options);
-  if (!side.ok()) return print_error(side.status()), kExitBadInput;
-  std::string run_dir;
-  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
-  auto backend = Backend::make(options, *side, spec, std::move(plan).value());
-  if (!backend.ok()) return print_error(backend.status()), start_error(backend.status());
+void print_pipeline_banner(const std::string& url, const std::string& name) {
+  std::printf("\nMillrace %s runs the pipeline '%s' at %s\n\n", kVersion, name.c_str(), url.c_str());
+  std::printf(
+      "  curl %s/v1/pipeline -H 'Content-Type: application/json' -d '{\"inputs\": {...}, \"stream\": true}'\n\n",
+      url.c_str());
+  std::printf("Ctrl-C stops the server when the running requests are done.\n");
+  std::fflush(stdout);
+}
 
-  run_dir = (*backend)->run_dir();
-  http::Server server(server_options(options));
-  api::ApiContext context{server, (*backend)->front(), kVersion, options_json(options)};
-  api::add_routes(context);
-  if (Status status = server.start(); !status.ok()) return print_error(status), kExitBadInput;
-  (*backend)->start();
-  print_awaited((*backend)->awaited_hosts());
-  const int exit_code = wait_for_the_end(**backend, options, server.url(), signals);
-  if (exit_code == 0) drain(options, (*backend)->front(), server, signals, end);
+// What loads, for whoever started the server: of several stages, the first that still does.
+void show_loading(LoadingProgress& progress, const Health& health) {
+  for (const wire::StageStatus& stage : health.stages) {
+    if (stage.state != wire::StageState::kLoading || stage.incarnation == 0) continue;  // 0: never there
+    return progress.update(stage);
+  }
+}
+
+// From the start until a signal has ended it. Returns the exit code.
+int serve_until_signal(PipelineBackend& backend, http::Server& server, const ServeOptions& options,
+                       const sigset_t& signals, EndWatch& end, const std::function<void()>& announce) {
+  LoadingProgress progress(stderr);
+  int exit_code = 0;
+  for (bool announced = false; !stop_signal(signals) && exit_code == 0;) {
+    if (backend.failed()) exit_code = kExitBadInput;
+    if (announced || exit_code != 0) continue;
+    const Health health = backend.health();
+    show_loading(progress, health);
+    if (!health.ready) continue;
+    progress.finish();
+    announce();
+    announced = true;
+  }
+  // What is running may end within the limit, or until a second signal; everything new gets a 503.
+  backend.drain();
+  if (exit_code == 0) print_stopping(backend.live_requests(), options);
+  const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
+  while (exit_code == 0 && backend.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
+  }
   end.begin(kServerGraceMs, exit_code);
+  backend.stop();
+  server.drain(kLastWordsMs);
   server.stop();
-  (*backend)->stop();
   return exit_code;
 }
 
-// At a signal, what is running may end within the limit, or until a second one.
+PipelineBackendOptions backend_options(const ServeOptions& options) {
+  PipelineBackendOptions out{.file = options.pipeline, .single = options.placement == "single"};
+  out.model.log_level = options.model.log_level;
+  out.profile_folder = options.profile_dir;
+  return out;
+}
+
+// A stage of this host that says nothing is slow or hangs; --stall-restart-s says how long it may. One of another host
+// has a lease as every stage has.
+Result<PipelineBackendOptions> text_backend_options(const ServeOptions& options, const PipelineSpec& spec) {
+  constexpr int64_t kForEverMs = int64_t{1} << 40;
+  PipelineBackendOptions out = backend_options(options);
+  out.model = options.model;
+  out.replicas = options.dp;
+  const bool over_hosts =
+      std::any_of(spec.stages.begin(), spec.stages.end(), [](const auto& stage) { return !stage.host.empty(); });
+  CoordinatorOptions& coordinator = out.coordinator;
+  coordinator.stall_grace_ms = int64_t{options.stall_restart_s} * 1000;
+  if (!over_hosts) {
+    coordinator.spec_hash = spec.hash();
+    coordinator.lease_ms = options.stall_restart_s > 0 ? coordinator.stall_grace_ms : kForEverMs;
+    return out;
+  }
+  const bool generates = generating_stage(spec).host.empty();
+  ASSIGN_OR_RETURN(const TextIdentity identity, identify(spec, options.model, generates));
+  coordinator.spec_hash = identity.packed();
+  // Where this host has no weights, the first that joins says which they are.
+  coordinator.same_spec = [known = identity](uint64_t theirs, uint64_t) mutable {
+    const TextIdentity joiner = TextIdentity::unpack(theirs);
+    RETURN_IF_ERROR(same_identity(joiner, known));
+    if (known.weights == 0) known.weights = joiner.weights;
+    return ok_status();
+  };
+  return out;
+}
+
+int serve_text(ServeOptions options, PipelineSpec spec, const sigset_t& signals) {
+  const std::string file = options.pipeline.empty() ? kBuiltinFile : options.pipeline;
+  if (options.model.model.empty()) {
+    return print_error(invalid_argument("--model is missing; wanted a Hugging Face model directory")), kExitBadInput;
+  }
+  if (Status status = check_text_pipeline(spec, file, options.dp); !status.ok()) {
+    return print_error(status), kExitBadInput;
+  }
+  const bool children = std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) {
+    return stage.host.empty() && stage.process != kFrontProcess;
+  });
+  const int replicas = options.dp > 0 ? options.dp : generating_stage(spec).replicas;
+  if (options.placement.empty()) options.placement = children ? "processes" : "single";
+  ServeOptions checked = options;
+  checked.dp = replicas;
+  if (Status status = validate(checked); !status.ok()) return print_error(status), kExitBadInput;
+  auto side = load_text_side(options);
+  if (!side.ok()) return print_error(side.status()), kExitBadInput;
+  auto backend_options = text_backend_options(options, spec);
+  if (!backend_options.ok()) return print_error(backend_options.status()), kExitBadInput;
+  override_replicas(spec, options.dp, options.dp_policy);
+  spec.request_timeout_s = options.request_timeout_s;
+  spec.max_requests = replicas * (options.model.max_running_requests + options.model.max_queued_requests) + kBeforeQueue;
+
+  std::string run_dir;
+  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
+  TextEngineOptions engine_options{.queue_timeout_ms = int64_t{options.queue_timeout_s} * 1000, .replicas = replicas};
+  engine_options.wants_prefix = replicas > 1 && options.dp_policy == "prefix_aware";
+  auto backend = PipelineBackend::make(std::move(spec), std::move(backend_options).value());
+  if (!backend.ok()) return print_error(backend.status()), start_error(backend.status());
+  run_dir = (*backend)->run_dir();
+  TokenizerStage tokenizer(side->tokenizer, side->chat_template, side->max_prompt_bytes);
+  TextEngine engine(engine_options, side->facts, tokenizer, **backend);
+  http::Server server(server_options(options));
+  api::ApiContext context{server, engine, kVersion, options_json(checked)};
+  api::add_routes(context);
+  if (Status status = server.start(); !status.ok()) {
+    end.begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
+    return print_error(status), kExitBadInput;
+  }
+  std::thread tokenizing([&tokenizer] { tokenizer.run(); });
+  (*backend)->start();
+  print_awaited((*backend)->awaited_hosts());
+  const auto announce = [&] { print_banner(server.url(), options, engine.model()); };
+  const int exit_code = serve_until_signal(**backend, server, options, signals, end, announce);
+  tokenizer.close();
+  tokenizer.request_stop();
+  tokenizing.join();
+  return exit_code;
+}
+
 int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_t& signals) {
   std::string run_dir;
   EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
-  auto backend = PipelineBackend::make(std::move(spec), options.pipeline, options.placement == "single",
-                                       options.model.log_level, options.profile_dir);
+  auto backend = PipelineBackend::make(std::move(spec), backend_options(options));
   if (!backend.ok()) return print_error(backend.status()), kExitBadInput;
   run_dir = (*backend)->run_dir();
   http::Server server(server_options(options));
@@ -185,29 +249,8 @@ int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_
   }
   (*backend)->start();
   print_awaited((*backend)->awaited_hosts());
-  int exit_code = 0;
-  for (bool announced = false; !stop_signal(signals) && exit_code == 0;) {
-    if ((*backend)->failed()) exit_code = kExitBadInput;
-    if (announced || !(*backend)->health().ready) continue;
-    std::printf("\nMillrace %s runs the pipeline '%s' at %s\n\n", kVersion, (*backend)->name().c_str(),
-                server.url().c_str());
-    std::printf(
-        "  curl %s/v1/pipeline -H 'Content-Type: application/json' -d '{\"inputs\": {...}, \"stream\": true}'\n\n",
-        server.url().c_str());
-    std::printf("Ctrl-C stops the server when the running requests are done.\n");
-    std::fflush(stdout);
-    announced = true;
-  }
-  (*backend)->drain();
-  if (exit_code == 0) print_stopping((*backend)->live_requests(), options);
-  const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
-  while (exit_code == 0 && (*backend)->live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
-  }
-  end.begin(kServerGraceMs, exit_code == 0 ? 1 : exit_code);
-  (*backend)->stop();
-  server.drain(kLastWordsMs);
-  server.stop();
-  return exit_code;
+  const auto announce = [&] { print_pipeline_banner(server.url(), (*backend)->name()); };
+  return serve_until_signal(**backend, server, options, signals, end, announce);
 }
 
 }  // namespace
@@ -219,15 +262,15 @@ int run_serve(const ServeOptions& given) {
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
   if (Status status = load_admin_key(options); !status.ok()) return print_error(status), kExitBadInput;
-  auto spec = pipeline_of(options);
+  auto spec = load_text_or_file(options.pipeline, make_library());
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
   if (options.placement == "single") {
     if (Status status = spec->may_be_single(options.pipeline); !status.ok()) return print_error(status), kExitBadInput;
   }
   if (Status status = check_used(options, *spec); !status.ok()) return print_error(status), kExitBadInput;
   override_hosts(*spec, options.listen, options.key_file);
-  if (is_text_pipeline(*spec)) return serve_text(options, *spec, signals);
-  return serve_pipeline(options, *spec, signals);
+  if (is_text_pipeline(*spec)) return serve_text(options, std::move(*spec), signals);
+  return serve_pipeline(options, std::move(*spec), signals);
 }
 
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "app/library.h"
-#include "app/text_plan.h"
+#include "app/text_pipeline.h"
 
 namespace millrace {
 namespace {

@@ -64,6 +64,8 @@ inline constexpr std::size_t kOpenAbortsPerRequest = 4;  // open aborts at most:
 struct CoordinatorOptions {
   uint64_t session = 1;  // another one after each start
   wire::Peer self;       // how stages reach it with tensors; its `stage` names it in the table of peers. Empty: unknown
+  uint64_t spec_hash = 0;  // as MembershipOptions; 0: of the spec
+  std::function<Status(uint64_t theirs, uint64_t ours)> same_spec;  // as MembershipOptions
   int64_t lease_ms = kLeaseMs;
   int64_t stall_grace_ms = kStallGraceMs;
   int max_requests = 0;                      // 0: the spec's

@@ -167,6 +167,7 @@ PipelineHealth Coordinator::health() const {
     if (why.empty()) continue;
     // Ready, but not with all: who is down is said all the same.
     if (health.ready) health.reason += (health.reason.empty() ? "" : "; ") + why;
+    if (seat.silent) status.state = wire::StageState::kStalled, status.message = why;
     if (seat.up) continue;
     status.state = seat.newest == 0 ? wire::StageState::kLoading : wire::StageState::kFailed;
     status.message = seat.lost_why;

@@ -35,6 +35,48 @@ TEST_F(CoordinatorTest, ARequestIsSubmittedAndItsTerminalsMerged) {
   expect_quiet();
 }
 
+TEST_F(CoordinatorTest, APromptThatComesLaterIsPlacedThen) {
+  Client client;
+  const ReqId id = submit(client, {.terminals = kDecodeAlone, .later = true});
+  EXPECT_TRUE(core->is_live(id));
+  EXPECT_TRUE(box("prepare").take<wire::Submit>().empty());
+  EXPECT_EQ(client.accepted, 0);
+  pass(1000);
+  core->begin(id, {.prompt = {1, 2, 3}}, {.tokens = 3, .replica = 1}, now);
+  const auto submits = box("prepare").take<wire::Submit>();
+  ASSERT_EQ(submits.size(), 1u);
+  ASSERT_TRUE(submits[0].generate);
+  EXPECT_EQ(submits[0].generate->prompt, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(submits[0].timeout_ms, 59'000);  // the time in the tokenizer counts
+  EXPECT_EQ(thinker_of(id), 1u);
+  EXPECT_EQ(client.accepted, 1);
+  core->begin(id, {.prompt = {4}}, {}, now);  // twice changes nothing
+  EXPECT_TRUE(box("prepare").take<wire::Submit>().empty());
+  complete(id, "decode", in_tree(Value()));
+  EXPECT_EQ(client.ends, 1);
+  expect_quiet();
+}
+
+TEST_F(CoordinatorTest, ARequestMayEndBeforeItsPromptComes) {
+  Client aborted, late, bad, lost;
+  const SubmitOptions later{.terminals = kDecodeAlone, .later = true};
+  const ReqId one = submit(aborted, later), three = submit(bad, later), four = submit(lost, later);
+  SubmitOptions hasty = later;
+  hasty.timeout_ms = 100;
+  const ReqId two = submit(late, hasty);
+  core->cancel(one, now);
+  EXPECT_EQ(aborted.end.status.code(), StatusCode::kCancelled);
+  core->fail(three, invalid_argument("no prompt"), now);
+  EXPECT_EQ(bad.end.status.code(), StatusCode::kInvalidArgument);
+  pass(250);
+  EXPECT_EQ(late.end.status.code(), StatusCode::kDeadline);
+  core->down("prepare", 0, 1, "killed", now);
+  for (const ReqId id : {one, two, three, four}) core->begin(id, {.prompt = {1}}, {}, now);
+  EXPECT_EQ(lost.end.status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(hints.empty());  // no stage ever knew of them
+  expect_quiet();
+}
+
 TEST_F(CoordinatorTest, OneTerminalGivesItsResultItself) {
   Client client;
   const ReqId id = submit(client, {.terminals = kDecodeAlone});

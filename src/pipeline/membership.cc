@@ -1,5 +1,6 @@
 #include "pipeline/membership.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -49,7 +50,10 @@ Status Membership::may_register(const wire::Register& message) const {
     return invalid_argument("replica {} of stage '{}' is not in the pipeline; wanted a lower number", self.replica,
                             self.stage);
   }
-  if (message.spec_hash != options_.spec_hash) {
+  if (options_.same_spec) {
+    const Status same = options_.same_spec(message.spec_hash, options_.spec_hash);
+    if (!same.ok()) return same.with_prefix(fmt::format("stage '{}'", self.stage));
+  } else if (message.spec_hash != options_.spec_hash) {
     return error(StatusCode::kConflict,
                  "stage '{}' was started with pipeline {:016x}; the coordinator runs {:016x}: start both with the same "
                  "file",
@@ -79,6 +83,10 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
   const auto index = find(message.self.stage, message.self.replica);
   if (Status status = may_register(message); !status.ok()) {
     ++counters_.refused;
+    if (told_.size() >= kMaxToldRefusals) told_.clear();
+    if (told_.insert(message.reply_to + status.message()).second) {
+      LOG_WARNING("refused stage '{}' from '{}': {}", message.self.stage, message.self.host, status.message());
+    }
     if (!index) ++counters_.unknown;
     const wire::Failure why{.code = status.code(), .message = status.message()};
     wire::Welcome refusal{.from = self(), .stage = message.self.stage, .incarnation = message.self.incarnation};
@@ -91,6 +99,7 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
   // It dropped all that it had when it thought itself out: while this process stood still, say.
   if (seat.up && message.self.incarnation > seat.newest) lose(*index, "it began anew", now_ms, true);
   seat.heard_ms = now_ms;
+  seat.silent = false;
   const bool again = seat.up;
   if (!again) {
     seat.up = true;
@@ -103,6 +112,9 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
     seat.since_ms = now_ms;
     seat.lost_why.clear();
     seat.beaten = false;
+    if (!seat.local) {
+      LOG_INFO("{} joined from '{}', process {}, at {}", seat.name, seat.peer.host, seat.peer.pid, seat.peer.endpoint);
+    }
     events_.push_back({MembershipEvent::Kind::kJoined, *index, seat.newest, ""});
   }
   welcome(*index, seat.reply_to, seat.newest, ok_status());
@@ -136,6 +148,7 @@ void Membership::hear(const wire::StageStatus& status, int64_t now_ms) {
   }
   if (seat.status.state != status.state) seat.since_ms = now_ms;
   seat.heard_ms = now_ms;
+  seat.silent = false;
   seat.beaten = true;
   seat.status = status;
   if (status.state == wire::StageState::kFailed) {
@@ -170,14 +183,16 @@ void Membership::down(const std::string& stage, uint32_t replica, uint64_t incar
 
 void Membership::tick(int64_t now_ms) {
   // Asked every heartbeat or more often; a long gap means that this process itself did not run.
-  if (const int64_t gap_ms = now_ms - ticked_ms_; gap_ms > options_.lease_ms / 2) {
+  if (const int64_t gap_ms = now_ms - ticked_ms_; gap_ms > std::min(options_.lease_ms, kSilentMs) / 2) {
     for (SeatView& seat : seats_) seat.heard_ms += gap_ms, seat.since_ms += gap_ms;
   }
   ticked_ms_ = now_ms;
   for (std::size_t i = 0; i < seats_.size(); ++i) {
-    const SeatView& seat = seats_[i];
+    SeatView& seat = seats_[i];
     if (!seat.up) continue;
-    if (const int64_t silent_ms = now_ms - seat.heard_ms; silent_ms >= options_.lease_ms) {
+    const int64_t silent_ms = now_ms - seat.heard_ms;
+    seat.silent = silent_ms >= kSilentMs;
+    if (silent_ms >= options_.lease_ms) {
       lose(i, fmt::format("silent for {} ms", silent_ms), now_ms);
     } else if (seat.status.state == wire::StageState::kStalled && options_.stall_grace_ms > 0 &&
                now_ms - seat.since_ms >= options_.stall_grace_ms) {
@@ -230,6 +245,7 @@ std::string Membership::why_not_serving(const SeatView& seat) const {
   }
   if (!seat.up) return fmt::format("{}: {}", seat.name, seat.lost_why.empty() ? "starting" : seat.lost_why);
   if (seat.serves()) return "";
+  if (seat.silent) return fmt::format("{}: stalled, silent for {} ms", seat.name, ticked_ms_ - seat.heard_ms);
   if (seat.status.state == wire::StageState::kLoading) {
     return fmt::format("{}: {} {:.0f}%", seat.name, seat.status.message.empty() ? "loading" : seat.status.message,
                        seat.status.progress * 100);

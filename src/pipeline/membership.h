@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,15 +27,18 @@
 namespace millrace {
 
 inline constexpr int64_t kLeaseMs = 2000;
+inline constexpr int64_t kSilentMs = 2000;  // without a heartbeat: the stage serves nothing new, whatever its lease
 // That a stage may call itself stalled before it counts as lost. With its own time of 1500 ms, a heartbeat and a tick
 // that is less than two seconds.
 inline constexpr int64_t kStallGraceMs = 200;
 inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is said again so often: the control plane may lose it
+inline constexpr std::size_t kMaxToldRefusals = 64;
 inline constexpr int64_t kFenceNoticeMs = 250;   // between two words to one zombie
 
 struct MembershipOptions {
   uint64_t session = 0;    // of the coordinator; another one after each start
   uint64_t spec_hash = 0;  // what a stage must have been started with
+  std::function<Status(uint64_t theirs, uint64_t ours)> same_spec;  // kConflict says what differs. Empty: they are equal
   int64_t lease_ms = kLeaseMs;
   int64_t stall_grace_ms = kStallGraceMs;  // 0: a stage may call itself stalled for ever
   wire::Peer self;  // the coordinator as its stages know it; in every table, unless its `stage` is empty
@@ -56,9 +61,10 @@ struct SeatView {
   int64_t fence_told_ms = 0;
   std::string lost_why;     // where it is not up and once was
   uint64_t lost_epoch = 0;  // of the table that first had its last holder as down; 0: none was lost yet
+  bool silent = false;      // no heartbeat for kSilentMs
   bool beaten = false;      // this holder has sent a heartbeat: it knows that it is in
 
-  bool serves() const { return up && status.state == wire::StageState::kReady; }
+  bool serves() const { return up && !silent && status.state == wire::StageState::kReady; }
 };
 
 struct MembershipEvent {
@@ -119,8 +125,9 @@ class Membership {
   void new_table(int64_t now_ms);
   void say_table(std::optional<std::size_t> only = std::nullopt);
 
-  const MembershipOptions options_;
+  MembershipOptions options_;
   std::vector<SeatView> seats_;
+  std::set<std::string> told_;  // refusals that were logged; kMaxToldRefusals at most
   uint64_t epoch_ = 0;
   int64_t ticked_ms_ = 0;
   int64_t table_said_ms_ = 0;

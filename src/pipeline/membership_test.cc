@@ -265,5 +265,40 @@ TEST_F(MembershipTest, OneThatIsStalledForAMomentIsNot) {
   EXPECT_TRUE(members.take_events().empty());
 }
 
+// With a lease that is longer than kSilentMs a stage that stands still keeps its requests, and gets no new ones.
+TEST_F(MembershipTest, OneThatIsSilentServesNothingNewAndIsNotLost) {
+  members = Membership(spec, {.session = 7, .spec_hash = 5, .lease_ms = 60'000}, now);
+  join("a");
+  beat("a", 0, 1);
+  EXPECT_TRUE(members.seats()[0].serves());
+  members.take_events();
+  for (const int64_t end = now + kSilentMs; now < end;) members.tick(now += 100);
+  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_FALSE(members.seats()[0].serves());
+  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "a: stalled, silent for 2000 ms");
+  EXPECT_TRUE(members.take_events().empty());
+  beat("a", 0, 1);
+  EXPECT_TRUE(members.seats()[0].serves());
+  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "");
+}
+
+TEST_F(MembershipTest, WhoComparesSpecsSaysWhatDiffers) {
+  MembershipOptions options{.session = 7, .spec_hash = 5};
+  options.same_spec = [](uint64_t theirs, uint64_t ours) {
+    return theirs / 10 == ours / 10 ? ok_status() : Status(StatusCode::kConflict, "another model");
+  };
+  members = Membership(spec, options, now);
+  wire::Register other = registration("a", 0, 1);
+  other.spec_hash = 15;
+  (void)welcomes();
+  members.hear(other, now);
+  const auto said = welcomes();
+  ASSERT_EQ(said.size(), 1u);
+  ASSERT_TRUE(said[0].refused);
+  EXPECT_EQ(said[0].refused->message, "stage 'a': another model");
+  other.spec_hash = 6;
+  EXPECT_EQ(refusal(other), StatusCode::kOk);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -183,7 +183,7 @@ uint64_t PipelineSpec::hash() const {
     for (const auto& [key, value] : map) add(key), add(value);
   };
   const auto add_relay = [&](const RelaySpec& r) { add(r.backend), add(r.pool_mib), add(r.credits), add(r.lease_ms); };
-  add(name), add(entry), add(terminals_rule), add(request_timeout_s), add(max_requests), add_relay(relay);
+  add(name), add(entry), add(terminals_rule), add_relay(relay);
   add_map(env_defaults);
   for (const StageSpec& s : stages) {
     add(s.name), add(s.worker), add(s.terminal), add(s.route), add(s.wait_for_rule), add(s.merge),

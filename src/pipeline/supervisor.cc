@@ -124,7 +124,10 @@ void Supervisor::run() {
         if (!child.given_up && now_ms() >= child.start_at_ms) launch(child);
         continue;
       }
-      if (child.kill.exchange(0) == child.incarnation) ::kill(child.pid, SIGKILL);
+      if (child.kill.exchange(0) == child.incarnation) {
+        LOG_ERROR("the process '{}' hangs: it is killed", child.spec.name);
+        ::kill(child.pid, SIGKILL);
+      }
       int wait_status = 0;
       if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) bury(child, wait_status);
     }

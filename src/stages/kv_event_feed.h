@@ -31,13 +31,16 @@ std::string encode_kv_events(const KvEvent* events, std::size_t count, double ti
 
 class KvEventFeed {
  public:
-  KvEventFeed(std::unique_ptr<EventSocket> socket, uint32_t dp_rank) : socket_(std::move(socket)), dp_rank_(dp_rank) {}
+  // `context`: of the socket, where nobody else keeps it.
+  KvEventFeed(std::unique_ptr<EventSocket> socket, uint32_t dp_rank, std::shared_ptr<ZmqContext> context = nullptr)
+      : context_(std::move(context)), socket_(std::move(socket)), dp_rank_(dp_rank) {}
 
   void publish(const KvEvents& events);
   uint64_t published() const { return published_; }  // events
   uint64_t dropped() const { return dropped_; }
 
  private:
+  std::shared_ptr<ZmqContext> context_;  // outlives the socket
   std::unique_ptr<EventSocket> socket_;
   const uint32_t dp_rank_;
   uint64_t published_ = 0, dropped_ = 0;

@@ -23,7 +23,8 @@ struct Library {
     uint32_t replica = 0;
     int threads = 0;
     int64_t memory_mib = 0;
-    int replicas = 1;
+    uint32_t nth = 0;        // of so many replicas that share this machine
+    int of = 1;
     bool streams = false;    // its chunks go somewhere
     bool to_client = false;  // namely to the client
   };

@@ -84,6 +84,8 @@ struct StageLoopConfig {
   wire::Peer self;                              // stage, replica, first incarnation, endpoint, host, boot, pid
   std::string reply_to;                         // as in wire::Register
   uint64_t spec_hash = 0;                       // as in wire::Register
+  uint32_t nth = 0;                             // of so many replicas of this stage that share this machine
+  int of = 1;
   wire::Peer coordinator;                       // how results reach it: host, boot, pid, relays
   int64_t stalled_ms = loop::kWorkerStalledMs;  // a call of the worker that lasts longer; 0: it may last for ever
 };

@@ -57,7 +57,8 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .replica = config.self.replica,
                                  .threads = spec.resources.threads,
                                  .memory_mib = spec.resources.memory_mib,
-                                 .replicas = spec.replicas,
+                                 .nth = config.nth,
+                                 .of = config.of,
                                  .streams = spec.terminal || !spec.stream_to.empty(),
                                  .to_client = spec.terminal && spec.stream_to.empty()};
   std::shared_ptr<Waker> waker = doors.inbox->waker();

@@ -1,6 +1,7 @@
 #include "stages/text_engine.h"
 
 #include <algorithm>
+#include <map>
 
 #include "stages/generating/lengths.h"
 
@@ -103,6 +104,16 @@ void TextEngine::tokenized(ReqId id, GenerateRequest request, Result<std::vector
     if (options_.wants_prefix) hint.prefix = ReplicaRouter::prefix_of(out->prompt, out->extra_key);
   }
   pipeline_.begin(id, std::move(out), std::move(hint));
+}
+
+Health TextEngine::health() const {
+  Health health = pipeline_.health();
+  std::map<std::string, int> replicas;
+  for (const wire::StageStatus& stage : health.stages) ++replicas[stage.stage];
+  for (wire::StageStatus& stage : health.stages) {
+    if (replicas[stage.stage] > 1) stage.stage += fmt::format("-{}", stage.replica);
+  }
+  return health;
 }
 
 void TextEngine::admin(wire::AdminAction action, std::string, int64_t timeout_ms,

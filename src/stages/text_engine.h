@@ -37,7 +37,8 @@ class TextEngine : public Engine {
   void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
                   std::function<void(Result<std::string>)> done) override;
   const ModelFacts& model() const override { return model_; }
-  Health health() const override { return pipeline_.health(); }
+  // Of several replicas each has its number in its name: "scheduler-1".
+  Health health() const override;
 
  private:
   class Answer;

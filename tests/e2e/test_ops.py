@@ -143,7 +143,7 @@ def test_a_profile_is_json_with_steps_kernels_and_requests_and_its_spans_nest(tm
                 stack.pop()
             assert not stack or end <= stack[-1] + 0.002  # inside its parent, or after it
             stack.append(end)
-    assert len({event["pid"] for event in spans}) == (2 if placement() == "processes" else 1)
+    assert len({event["pid"] for event in spans}) == (3 if placement() == "processes" else 1)
 
 
 def test_metrics_tell_of_the_scheduler(server):

@@ -30,6 +30,7 @@ void StageLoop::on(wire::Welcome&& message) {
     // Who joins is refused for good, unless its seat is taken just now; who is a member is told that it is none.
     if (standing_ == Membership::kJoining) {
       if (message.refused->code == StatusCode::kUnavailable) {
+        if (unanswered_.empty()) LOG_INFO("{}/{}: waits: {}", config_.self.stage, config_.self.replica, why);
         unanswered_ = std::move(message.refused->message);
         return;
       }
@@ -107,7 +108,7 @@ void StageLoop::watch_lease() {
 }
 
 void StageLoop::lose_lease(const char* why) {
-  LOG_WARNING("{}/{}: lost its lease ({}); {} requests dropped", config_.self.stage, config_.self.replica, why,
+  LOG_WARNING("{}/{}: lost its lease ({}); {} requests dropped, and it joins again", config_.self.stage, config_.self.replica, why,
               requests_.size());
   if (standing_ == Membership::kMember) ++counters_.rejoins;
   standing_ = Membership::kJoining;
