@@ -10,7 +10,9 @@
 namespace millrace::api {
 namespace {
 
-bool is_scheduler(const wire::StageStatus& stage) { return stage.stage.starts_with("scheduler"); }
+bool is_scheduler(const wire::StageStatus& stage) {
+  return stage.pages_total > 0 || stage.stage.starts_with("scheduler");  // that of text, before its model is here
+}
 
 void append_member(std::string& out, std::string_view name, std::string_view text) {
   fmt::format_to(std::back_inserter(out), ",\"{}\":", name);
@@ -92,6 +94,11 @@ void model_info(ApiContext& context, const http::ResponderPtr& responder) {
 
 // Constant cost: it looks at the last heartbeats and at counters.
 void metrics(ApiContext& context, const http::ResponderPtr& responder) {
+  if (context.pipeline) {
+    const std::string text = pipeline_metrics(context.server, *context.pipeline) + context.state->metrics.render({});
+    responder->send({.content_type = std::string(Metrics::kContentType), .body = text});
+    return;
+  }
   const Health health = context.engine.health();
   std::vector<MetricSample> samples = server_samples(context.server, health);
   samples.push_back(

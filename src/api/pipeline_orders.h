@@ -1,5 +1,5 @@
-// The operator's commands to all stages: /flush_cache, /start_profile, /stop_profile. Each stage answers for itself; the
-// HTTP answer has all of their words. docs/api.md tells users.
+// The operator's commands to all stages: /flush_cache, /start_profile, /stop_profile. Each stage answers for itself;
+// the HTTP answer has all of their words. docs/api.md tells users.
 //
 // Thread safety: before the server starts.
 #pragma once

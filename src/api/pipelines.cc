@@ -147,10 +147,8 @@ void hello(PipelineContext& context, const http::ResponderPtr& responder) {
 }
 
 void metrics(PipelineContext& context, const http::ResponderPtr& responder) {
-  auto samples = server_samples(context.server, context.engine.health(), true);
-  for (MetricSample& sample : context.engine.samples()) samples.push_back(std::move(sample));
-  const Metrics none("millrace:", {{"pipeline", context.engine.name()}});
-  responder->send({.content_type = std::string(Metrics::kContentType), .body = none.render(samples)});
+  responder->send(
+      {.content_type = std::string(Metrics::kContentType), .body = pipeline_metrics(context.server, context.engine)});
 }
 
 }  // namespace
@@ -178,9 +176,13 @@ void add_pipeline_routes(PipelineContext& context) {
     responder->send({.body = fmt::format("{{\"version\":\"{}\"}}", c.version)});
   });
   get("/metrics", http::Access::kPublic, metrics);  // scrapers carry no key
-  get("/v1/pipeline", http::Access::kUser, [](PipelineContext& c, const http::ResponderPtr& responder) {
-    responder->send({.content_type = "image/svg+xml", .body = c.engine.picture()});
-  });
+  add_pipeline_run_routes(context);
+}
+
+void add_pipeline_run_routes(PipelineContext& context) {
+  context.server.add_route({.method = "GET", .pattern = "/v1/pipeline", .handler = [&context](auto, auto responder) {
+                              responder->send({.content_type = "image/svg+xml", .body = context.engine.picture()});
+                            }});
   context.server.add_route(
       {.method = "POST", .pattern = "/v1/pipeline", .handler = [&context](auto request, auto responder) {
          const Status status = run_pipeline(context, *request, responder);

@@ -1,4 +1,4 @@
-// The HTTP surface of a pipeline that is not the text engine: POST /v1/pipeline, GET /v1/pipeline (its picture), the
+// The HTTP surface of a pipeline without a text terminal: POST /v1/pipeline, GET /v1/pipeline (its picture), the
 // orders of pipeline_orders.h, and /live, /ready, /health, /version, /metrics as everywhere. docs/api.md tells users.
 //
 // Thread safety: add_pipeline_routes() before the server starts; handlers run on the HTTP thread.
@@ -24,5 +24,7 @@ struct PipelineContext {
 
 // The context outlives the server's io thread.
 void add_pipeline_routes(PipelineContext& context);
+// /v1/pipeline alone, where routes.h has the others.
+void add_pipeline_run_routes(PipelineContext& context);
 
 }  // namespace millrace::api

@@ -13,6 +13,7 @@
 #include "api/request_metrics.h"
 #include "http/server.h"
 #include "stages/engine.h"
+#include "stages/pipeline_engine.h"
 
 namespace millrace::api {
 
@@ -31,6 +32,9 @@ struct ApiContext {
   Engine& engine;
   std::string version;              // of this build
   std::string options_json = "{}";  // what the server was started with, an object for /server_info: no secrets
+  // Of a pipeline from a file: its stages stand in /ready and /metrics as it names them. null: of text as it is built
+  // in.
+  PipelineEngine* pipeline = nullptr;
   std::shared_ptr<ApiState> state = std::make_shared<ApiState>(engine.model().name);
 };
 

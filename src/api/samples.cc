@@ -100,4 +100,10 @@ std::vector<MetricSample> server_samples(const http::Server& server, const Healt
   return samples;
 }
 
+std::string pipeline_metrics(const http::Server& server, const PipelineEngine& pipeline) {
+  auto samples = server_samples(server, pipeline.health(), true);
+  for (MetricSample& sample : pipeline.samples()) samples.push_back(std::move(sample));
+  return Metrics("millrace:", {{"pipeline", pipeline.name()}}).render(samples);
+}
+
 }  // namespace millrace::api

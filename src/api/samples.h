@@ -6,11 +6,14 @@
 
 #include "base/metrics.h"
 #include "http/server.h"
-#include "stages/engine.h"
+#include "stages/pipeline_engine.h"
 
 namespace millrace::api {
 
 // `replicas`: equal stages have one name, and are told apart by a label.
 std::vector<MetricSample> server_samples(const http::Server& server, const Health& health, bool replicas = false);
+
+// All of a pipeline's numbers, as /metrics writes them, under its name.
+std::string pipeline_metrics(const http::Server& server, const PipelineEngine& pipeline);
 
 }  // namespace millrace::api

@@ -40,7 +40,7 @@ void get_model(ApiContext& context, const http::Request& request, const http::Re
 
 // Constant cost: it looks at the last heartbeats.
 void ready(ApiContext& context, const http::ResponderPtr& responder) {
-  responder->send(health_response(context.engine.health()));
+  responder->send(health_response(context.pipeline ? context.pipeline->health() : context.engine.health()));
 }
 
 void version(ApiContext& context, const http::ResponderPtr& responder) {

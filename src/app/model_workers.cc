@@ -11,7 +11,6 @@
 #include "app/options.h"
 #include "base/nearest.h"
 #include "stages/generating/token_values.h"
-#include "stages/generating/workers.h"
 
 namespace millrace {
 namespace {
@@ -221,6 +220,16 @@ void add(Library& library, const char* name, const ModelOptions& command_line, M
 }
 
 }  // namespace
+
+Result<std::optional<ModelOptions>> generate_options(const Value& args) { return generate_args(args); }
+
+ReadPrompt make_read_prompt() {
+  return [](const Value& payload) { return read_prompt(payload, false); };
+}
+
+ReadRequest make_read_request(const ModelFacts& facts) {
+  return [facts](const Value& payload) { return read_request(payload, facts); };
+}
 
 void add_model_workers(Library& library, const ModelOptions& command_line) {
   add(library, "tokenize", command_line, make_tokenize, tokenize_args);

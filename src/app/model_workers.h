@@ -13,12 +13,21 @@
 // Thread safety: add_model_workers() on one thread; each worker is made on its own.
 #pragma once
 
+#include <optional>
+
 #include "app/options.h"
+#include "stages/generating/workers.h"
 #include "stages/library.h"
 
 namespace millrace {
 
 // `command_line`: what stages without args take.
+// The options that the args of a stage `generate` say; nullopt: it has none.
+Result<std::optional<ModelOptions>> generate_options(const Value& args);
+// Payloads in the words of the api: how TextInputs reads what /v1/pipeline was sent.
+ReadPrompt make_read_prompt();
+ReadRequest make_read_request(const ModelFacts& facts);
+
 void add_model_workers(Library& library, const ModelOptions& command_line);
 
 }  // namespace millrace

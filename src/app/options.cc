@@ -316,10 +316,9 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
   // What follows is of text stages: this host's own, the model apart, which must be the leader's.
   add_model_options(command, o.model);
   // What `serve` says to its children; not for people.
-  for (CLI::Option* option :
-       {command.add_option("process", o.process), command.add_option("--run-dir", o.run_dir),
-        command.add_option("--incarnation", o.incarnation), command.add_option("--parent", o.parent),
-        command.add_option("--replicas", o.replicas)}) {
+  for (CLI::Option* option : {command.add_option("process", o.process), command.add_option("--run-dir", o.run_dir),
+                              command.add_option("--incarnation", o.incarnation),
+                              command.add_option("--parent", o.parent), command.add_option("--replicas", o.replicas)}) {
     option->group("");
   }
 }

@@ -78,7 +78,7 @@ struct StageOptions {
   std::vector<std::string> seats;  // "scheduler:0", "detokenizer"
   std::string run_dir;
   uint64_t incarnation = 0;
-  int parent = 0;  // the leader's process; 0: a person started this one
+  int parent = 0;    // the leader's process; 0: a person started this one
   int replicas = 0;  // schedulers of a text pipeline in all; 0: as its file says
   ModelOptions model;
   // Of pipelines of any shape, and of text over several hosts.

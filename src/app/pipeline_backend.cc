@@ -204,7 +204,8 @@ std::string PipelineBackend::awaited_hosts() const {
 }
 
 ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
-  SubmitOptions options{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};
+  SubmitOptions options{
+      .terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};
   return coordinator_->submit(std::move(request.inputs), std::move(options),
                               [sink = std::move(sink)](PipelineNews& news) {
                                 if (news.kind == PipelineNews::Kind::kAccepted) return SinkAnswer::kTaken;

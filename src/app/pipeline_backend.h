@@ -25,11 +25,11 @@
 namespace millrace {
 
 struct PipelineBackendOptions {
-  std::string file;             // given to the child processes, which read it again; empty: the one that is built in
-  bool single = false;          // all stages of this host in this process
-  ModelOptions model;           // of stages that take the command line's, and the log level
-  int replicas = 0;             // of a text pipeline's scheduler, for the child processes; 0: as the file says
-  std::string profile_folder;   // of traces; empty: the user's own
+  std::string file;                // given to the child processes, which read it again; empty: the one that is built in
+  bool single = false;             // all stages of this host in this process
+  ModelOptions model;              // of stages that take the command line's, and the log level
+  int replicas = 0;                // of a text pipeline's scheduler, for the child processes; 0: as the file says
+  std::string profile_folder;      // of traces; empty: the user's own
   CoordinatorOptions coordinator;  // but for who it is
 };
 

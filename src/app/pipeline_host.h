@@ -32,9 +32,8 @@ class PipelineHost {
   // spec, library, place and zmq must outlive it.
   // `spec_hash`: what the stages register with.
   static Result<std::unique_ptr<PipelineHost>> make(const PipelineSpec& spec, uint64_t spec_hash,
-                                                    const Library& library, const PipelinePlace& place,
-                                                    ZmqContext& zmq, const std::vector<PipelineSeat>& seats,
-                                                    uint64_t incarnation);
+                                                    const Library& library, const PipelinePlace& place, ZmqContext& zmq,
+                                                    const std::vector<PipelineSeat>& seats, uint64_t incarnation);
   ~PipelineHost();  // stop()
 
   void start();

@@ -62,10 +62,9 @@ Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& opt
   RETURN_IF_ERROR(validate(serve));
   if (!place.over_hosts()) return spec.hash();
   const std::string& stage = generating_stage(spec).name;
-  const bool generates =
-      std::any_of(options.seats.begin(), options.seats.end(), [&](const std::string& seat) {
-        return seat == stage || seat.starts_with(stage + ":");
-      });
+  const bool generates = std::any_of(options.seats.begin(), options.seats.end(), [&](const std::string& seat) {
+    return seat == stage || seat.starts_with(stage + ":");
+  });
   ASSIGN_OR_RETURN(const TextIdentity identity, identify(spec, options.model, generates));
   return identity.packed();
 }

@@ -1,5 +1,5 @@
-#include "app/output.h"
 #include "app/quantize.h"
+#include "app/output.h"
 
 #include <sys/stat.h>
 

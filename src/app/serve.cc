@@ -15,18 +15,19 @@
 #include "app/end_watch.h"
 #include "app/library.h"
 #include "app/loading.h"
+#include "app/model_workers.h"
 #include "app/output.h"
 #include "app/pipeline_backend.h"
 #include "app/progress.h"
 #include "app/signals.h"
 #include "app/text_identity.h"
 #include "app/text_pipeline.h"
+#include "app/text_service.h"
 #include "app/unused_options.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "http/server.h"
 #include "pipeline/supervisor.h"
-#include "stages/text_engine.h"
 
 namespace millrace {
 namespace {
@@ -183,74 +184,92 @@ Result<PipelineBackendOptions> text_backend_options(const ServeOptions& options,
   return out;
 }
 
-int serve_text(ServeOptions options, PipelineSpec spec, const sigset_t& signals) {
+// What a text pipeline is told by the command line: options are checked, the spec is changed as they say.
+Result<PipelineBackendOptions> fit_text_pipeline(ServeOptions& options, PipelineSpec& spec) {
   const std::string file = options.pipeline.empty() ? kBuiltinFile : options.pipeline;
   if (options.model.model.empty()) {
-    return print_error(invalid_argument("--model is missing; wanted a Hugging Face model directory")), kExitBadInput;
+    return invalid_argument("--model is missing; wanted a Hugging Face model directory");
   }
-  if (Status status = check_text_pipeline(spec, file, options.dp); !status.ok()) {
-    return print_error(status), kExitBadInput;
-  }
+  RETURN_IF_ERROR(check_text_pipeline(spec, file, options.dp));
   const bool children = std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) {
     return stage.host.empty() && stage.process != kFrontProcess;
   });
-  const int replicas = options.dp > 0 ? options.dp : generating_stage(spec).replicas;
   if (options.placement.empty()) options.placement = children ? "processes" : "single";
-  ServeOptions checked = options;
-  checked.dp = replicas;
-  if (Status status = validate(checked); !status.ok()) return print_error(status), kExitBadInput;
-  auto side = load_text_side(options);
-  if (!side.ok()) return print_error(side.status()), kExitBadInput;
-  auto backend_options = text_backend_options(options, spec);
-  if (!backend_options.ok()) return print_error(backend_options.status()), kExitBadInput;
-  override_replicas(spec, options.dp, options.dp_policy);
+  const int dp = options.dp;
+  options.dp = dp > 0 ? dp : generating_stage(spec).replicas;
+  RETURN_IF_ERROR(validate(options));
+  ASSIGN_OR_RETURN(PipelineBackendOptions out, text_backend_options(options, spec));
+  out.replicas = dp;
+  override_replicas(spec, dp, options.dp_policy);
   spec.request_timeout_s = options.request_timeout_s;
-  spec.max_requests = replicas * (options.model.max_running_requests + options.model.max_queued_requests) + kBeforeQueue;
-
-  std::string run_dir;
-  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
-  TextEngineOptions engine_options{.queue_timeout_ms = int64_t{options.queue_timeout_s} * 1000, .replicas = replicas};
-  engine_options.wants_prefix = replicas > 1 && options.dp_policy == "prefix_aware";
-  auto backend = PipelineBackend::make(std::move(spec), std::move(backend_options).value());
-  if (!backend.ok()) return print_error(backend.status()), start_error(backend.status());
-  run_dir = (*backend)->run_dir();
-  TokenizerStage tokenizer(side->tokenizer, side->chat_template, side->max_prompt_bytes);
-  TextEngine engine(engine_options, side->facts, tokenizer, **backend);
-  http::Server server(server_options(options));
-  api::ApiContext context{server, engine, kVersion, options_json(checked)};
-  api::add_routes(context);
-  if (Status status = server.start(); !status.ok()) {
-    end.begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
-    return print_error(status), kExitBadInput;
-  }
-  std::thread tokenizing([&tokenizer] { tokenizer.run(); });
-  (*backend)->start();
-  print_awaited((*backend)->awaited_hosts());
-  const auto announce = [&] { print_banner(server.url(), options, engine.model()); };
-  const int exit_code = serve_until_signal(**backend, server, options, signals, end, announce);
-  tokenizer.close();
-  tokenizer.request_stop();
-  tokenizing.join();
-  return exit_code;
+  const int each = options.model.max_running_requests + options.model.max_queued_requests;
+  spec.max_requests = options.dp * each + kBeforeQueue;
+  return out;
 }
 
-int serve_pipeline(const ServeOptions& options, PipelineSpec spec, const sigset_t& signals) {
+struct TextParts {
+  TextSide side;
+  TextServiceOptions options;
+};
+
+// nullopt: its answers are not text alone.
+Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const PipelineSpec& spec) {
+  const std::optional<TextShape> shape = text_shape(spec);
+  if (!shape) return std::optional<TextParts>();
+  ASSIGN_OR_RETURN(const std::optional<ModelOptions> own, generate_options(shape->generate->args));
+  TextParts out;
+  ServeOptions side = options;
+  if (own) side.model = *own;
+  auto loaded = load_text_side(side);
+  if (!loaded.ok())
+    return own ? loaded.status().with_prefix(fmt::format("stage '{}'", shape->generate->name)) : loaded.status();
+  out.side = std::move(loaded).value();
+  out.options.engine = {.queue_timeout_ms = int64_t{options.queue_timeout_s} * 1000,
+                        .replicas = shape->generate->replicas,
+                        .terminal = shape->detokenize->name};
+  out.options.engine.wants_prefix =
+      shape->generate->replicas > 1 && shape->generate->replica_policy == ReplicaPolicy::kPrefixAware;
+  out.options.from_file = own.has_value();
+  out.options.own_tokenizer = shape->tokenize != nullptr;
+  if (!own) out.options.options_json = options_json(options);
+  return std::optional<TextParts>(std::move(out));
+}
+
+int serve_pipeline(ServeOptions options, PipelineSpec spec, const sigset_t& signals) {
+  Result<PipelineBackendOptions> fit = backend_options(options);
+  if (is_text_pipeline(spec)) fit = fit_text_pipeline(options, spec);
+  if (!fit.ok()) return print_error(fit.status()), kExitBadInput;
+  auto text = text_parts(options, spec);
+  if (!text.ok()) return print_error(text.status()), kExitBadInput;
+  if (*text) fit->coordinator.prompt_stage = text_shape(spec)->generate->name;
   std::string run_dir;
   EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
-  auto backend = PipelineBackend::make(std::move(spec), backend_options(options));
-  if (!backend.ok()) return print_error(backend.status()), kExitBadInput;
+  auto backend = PipelineBackend::make(std::move(spec), std::move(fit).value());
+  if (!backend.ok()) return print_error(backend.status()), start_error(backend.status());
   run_dir = (*backend)->run_dir();
   http::Server server(server_options(options));
+  std::optional<TextService> service;
   api::PipelineContext context{server, **backend, kVersion};
-  api::add_pipeline_routes(context);
+  const bool from_file = !*text || (*text)->options.from_file;
+  if (*text) {
+    service.emplace(std::move((*text)->side), std::move((*text)->options), **backend, server);
+  } else {
+    api::add_pipeline_routes(context);
+  }
   if (Status status = server.start(); !status.ok()) {
     end.begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
     return print_error(status), kExitBadInput;
   }
+  if (service) service->start();
   (*backend)->start();
   print_awaited((*backend)->awaited_hosts());
-  const auto announce = [&] { print_pipeline_banner(server.url(), (*backend)->name()); };
-  return serve_until_signal(**backend, server, options, signals, end, announce);
+  const auto announce = [&] {
+    if (from_file) return print_pipeline_banner(server.url(), (*backend)->name());
+    print_banner(server.url(), options, service->model());
+  };
+  const int exit_code = serve_until_signal(**backend, server, options, signals, end, announce);
+  if (service) service->stop();
+  return exit_code;
 }
 
 }  // namespace
@@ -269,7 +288,6 @@ int run_serve(const ServeOptions& given) {
   }
   if (Status status = check_used(options, *spec); !status.ok()) return print_error(status), kExitBadInput;
   override_hosts(*spec, options.listen, options.key_file);
-  if (is_text_pipeline(*spec)) return serve_text(options, std::move(*spec), signals);
   return serve_pipeline(options, std::move(*spec), signals);
 }
 

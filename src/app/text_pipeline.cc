@@ -61,6 +61,28 @@ void override_replicas(PipelineSpec& spec, int dp, const std::string& policy) {
   }
 }
 
+std::optional<TextShape> text_shape(const PipelineSpec& spec) {
+  TextShape out;
+  for (const StageSpec& stage : spec.stages) {
+    if (stage.worker != kGenerateWorker) continue;
+    if (out.generate != nullptr) return std::nullopt;  // which of them answers is not for us to say
+    out.generate = &stage;
+  }
+  if (out.generate == nullptr || !out.generate->wait_for.empty() || !out.generate->route.empty()) return std::nullopt;
+  if (out.generate->next.size() != 1 || out.generate->stream_to != out.generate->next) return std::nullopt;
+  out.detokenize = spec.find(out.generate->next[0]);
+  const StageSpec& text = *out.detokenize;
+  if (text.worker != kDetokenizeWorker || !text.terminal || !text.stream_to.empty() || !text.wait_for.empty()) {
+    return std::nullopt;
+  }
+  if (!out.generate->stream_done_to.empty() || !out.generate->project_payload.empty()) return std::nullopt;
+  if (spec.entry == out.generate->name) return out;
+  out.tokenize = spec.find(spec.entry);
+  const std::vector<std::string> wanted = {out.generate->name};
+  if (out.tokenize->worker != kTokenizeWorker || out.tokenize->next != wanted) return std::nullopt;
+  return out;
+}
+
 std::string_view builtin_text_pipeline() {
   static constexpr char kText[] =
 #include "app/text_pipeline.inc"

@@ -5,6 +5,7 @@
 // Thread safety: free functions.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,7 @@
 
 namespace millrace {
 
+inline constexpr std::string_view kTokenizeWorker = "tokenize";
 inline constexpr std::string_view kGenerateWorker = "generate";
 inline constexpr std::string_view kDetokenizeWorker = "detokenize";
 
@@ -32,6 +34,16 @@ void override_replicas(PipelineSpec& spec, int dp, const std::string& policy);
 // The pipeline of `millrace serve --model DIR`: pipelines/text.yaml, built in.
 std::string_view builtin_text_pipeline();
 inline constexpr const char* kBuiltinFile = "pipelines/text.yaml";  // in messages
+
+// A pipeline whose prompts the server may tokenize itself and whose answers are text: one stage `generate` that streams
+// to its one next stage, a terminal `detokenize`; before it nothing, or one stage `tokenize`. Of any shape else:
+// nullopt.
+struct TextShape {
+  const StageSpec* tokenize = nullptr;  // null: the server alone does it
+  const StageSpec* generate = nullptr;
+  const StageSpec* detokenize = nullptr;
+};
+std::optional<TextShape> text_shape(const PipelineSpec& spec);
 
 // That of `file`, or the one that is built in where it is empty.
 Result<PipelineSpec> load_text_or_file(const std::string& file, const Library& library);

@@ -24,9 +24,7 @@ PipelineSpec spec_of(const std::string& scheduler, const std::string& detokenize
   return std::move(spec).value();
 }
 
-std::string refusal(const PipelineSpec& spec, int dp) {
-  return check_text_pipeline(spec, "text.yaml", dp).message();
-}
+std::string refusal(const PipelineSpec& spec, int dp) { return check_text_pipeline(spec, "text.yaml", dp).message(); }
 
 TEST(TextPipeline, TheBuiltInOneIsOfTheShape) {
   const auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", make_library());

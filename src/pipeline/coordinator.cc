@@ -78,6 +78,8 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
     request->timeout_ms = options.timeout_ms > 0 ? std::min(options.timeout_ms, limit_ms) : limit_ms;
     request->deadline_ms = now_ms + request->timeout_ms;
     request->terminals = request->open = terminals;
+    request->entry = graph_.entry();
+    if (options.later && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
     request->gathered.resize(stages_.size());
     request->route.assign(stages_.size(), Placement::kNone);
     if (!options.later) {
@@ -108,9 +110,21 @@ void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const Placemen
   if (const std::string missing = who_is_missing(live->terminals); !missing.empty()) {
     return fail(id, Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing), now_ms);
   }
+  if (Status status = may_place(hint); !status.ok()) return fail(id, status, now_ms);
   if (Status status = place(*live, Value(), std::move(request), hint); !status.ok()) return fail(id, status, now_ms);
   unsent_.insert(id);
   try_start(id, now_ms);
+}
+
+// A replica that the client asks for must be there: another one would not do.
+Status Coordinator::may_place(const PlacementHint& hint) const {
+  for (const StageSeats& stage : stages_) {
+    if (!hint.replica || stage.replicas <= static_cast<uint32_t>(*hint.replica) || stage.replicas == 1) continue;
+    const SeatView& seat = members_.seats()[stage.first_seat + static_cast<std::size_t>(*hint.replica)];
+    if (!seat.up)
+      return error(StatusCode::kUnavailable, "the {} is down: {}", seat.name, members_.why_not_serving(seat));
+  }
+  return ok_status();
 }
 
 // Chooses the replicas and makes the message to the entry stage.
@@ -129,7 +143,7 @@ Status Coordinator::place(LiveRequest& request, const Value& inputs, std::option
   request.hinted_tokens = hint.tokens;
   submit.route = hops(request.route);
   submit.generate = std::move(generate);
-  const std::size_t entry = *seat_of(request.route, graph_.entry());
+  const std::size_t entry = *seat_of(request.route, request.entry);
   ASSIGN_OR_RETURN(submit.payload, payloads_.give(request.id, inputs, members_.seats()[entry].peer));
   request.submit = std::move(submit);
   return ok_status();
@@ -140,7 +154,7 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   LiveRequest* request = find(id);
   if (request == nullptr || request->state != RequestState::kPending || !senders_know(*request)) return;
   std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
-  const Status sent = send(*seat_of(request->route, graph_.entry()), request->submit);
+  const Status sent = send(*seat_of(request->route, request->entry), request->submit);
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
   if (!sent.ok()) return fail(id, sent, now_ms);
   unsent_.erase(id);

@@ -64,7 +64,8 @@ inline constexpr std::size_t kOpenAbortsPerRequest = 4;  // open aborts at most:
 struct CoordinatorOptions {
   uint64_t session = 1;  // another one after each start
   wire::Peer self;       // how stages reach it with tensors; its `stage` names it in the table of peers. Empty: unknown
-  uint64_t spec_hash = 0;  // as MembershipOptions; 0: of the spec
+  uint64_t spec_hash = 0;    // as MembershipOptions; 0: of the spec
+  std::string prompt_stage;  // where prompts go that are tokenized already; empty: to the entry stage
   std::function<Status(uint64_t theirs, uint64_t ours)> same_spec;  // as MembershipOptions
   int64_t lease_ms = kLeaseMs;
   int64_t stall_grace_ms = kStallGraceMs;
@@ -84,8 +85,8 @@ class Coordinator {
   // cannot be completed, or it drains,
   // kResourceExhausted over a limit, kInvalidArgument for the terminals.
   ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms);
-  // The prompt of a request that was submitted without inputs; it is placed now, by what the hint says. Ignored where the
-  // request has ended meanwhile.
+  // The prompt of a request that was submitted without inputs; it is placed now, by what the hint says. Ignored where
+  // the request has ended meanwhile.
   void begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms);
   bool is_live(ReqId id) const { return table_.contains(id); }
   // Ends it with this status. Unknown and ended ids are ignored.
@@ -132,6 +133,7 @@ class Coordinator {
   using Table = std::unordered_map<ReqId, std::unique_ptr<LiveRequest>>;
 
   // coordinator.cc
+  Status may_place(const PlacementHint& hint) const;
   Status place(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
                const PlacementHint& hint);
   void try_start(ReqId id, int64_t now_ms);

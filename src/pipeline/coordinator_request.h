@@ -33,7 +33,7 @@ struct PipelineNews {
   std::string stage;     // chunk: of which terminal
   std::string modality;  // chunk
   uint64_t chunk_id = 0;
-  Value value;  // chunk; end that is OK: the result, of several terminals a map {stage: result}
+  Value value;                          // chunk; end that is OK: the result, of several terminals a map {stage: result}
   std::optional<wire::TextDelta> text;  // chunk: instead of the value
   RequestState state = RequestState::kRunning;
   Status status;  // end
@@ -46,7 +46,7 @@ using PipelineSink = std::function<SinkAnswer(PipelineNews& news)>;
 struct SubmitOptions {
   std::optional<std::vector<std::string>> terminals;  // that complete it; none: the spec's rule says, or all
   int64_t timeout_ms = 0;                             // 0: the spec's; never more than that
-  bool later = false;  // the inputs come by begin()
+  bool later = false;                                 // the inputs come by begin()
 };
 
 struct PipelineHealth {
@@ -86,10 +86,10 @@ struct Piece {
   std::string modality;
   uint64_t chunk_id = 0;
   std::size_t bytes = 0;
-  std::optional<Value> value;  // once it is here
+  std::optional<Value> value;           // once it is here
   std::optional<wire::TextDelta> text;  // instead of the value
   bool here() const { return value || text; }
-  bool lent = false;           // its bytes are a relay's
+  bool lent = false;  // its bytes are a relay's
 };
 
 // What one terminal has said about a request.
@@ -120,9 +120,10 @@ struct LiveRequest {
   wire::Message submit;  // while pending
   int64_t deadline_ms = 0;
   int64_t timeout_ms = 0;
-  Placement::Route route;             // its replicas
-  int64_t hinted_tokens = 0;          // that count in their loads
+  Placement::Route route;     // its replicas
+  int64_t hinted_tokens = 0;  // that count in their loads
   StageSet terminals = 0;
+  std::size_t entry = 0;              // the stage that it is submitted to
   StageSet open = 0;                  // its terminals that are not settled
   std::vector<StageSet> gathered;     // by stage: the sources from which it has everything
   std::map<std::size_t, Feed> feeds;  // by stage

@@ -6,7 +6,8 @@
 // says so.
 //
 // Owned by app/. Thread safety: run() on the coordinator's thread; everything else from any thread. A sink must not
-// block, and may call abort() alone of all this. After abort() has returned, one piece of news that was under way may arrive.
+// block, and may call abort() alone of all this. After abort() has returned, one piece of news that was under way may
+// arrive.
 #pragma once
 
 #include <atomic>

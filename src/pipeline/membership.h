@@ -33,12 +33,13 @@ inline constexpr int64_t kSilentMs = 2000;  // without a heartbeat: the stage se
 inline constexpr int64_t kStallGraceMs = 200;
 inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is said again so often: the control plane may lose it
 inline constexpr std::size_t kMaxToldRefusals = 64;
-inline constexpr int64_t kFenceNoticeMs = 250;   // between two words to one zombie
+inline constexpr int64_t kFenceNoticeMs = 250;  // between two words to one zombie
 
 struct MembershipOptions {
   uint64_t session = 0;    // of the coordinator; another one after each start
   uint64_t spec_hash = 0;  // what a stage must have been started with
-  std::function<Status(uint64_t theirs, uint64_t ours)> same_spec;  // kConflict says what differs. Empty: they are equal
+  std::function<Status(uint64_t theirs, uint64_t ours)>
+      same_spec;  // kConflict says what differs. Empty: they are equal
   int64_t lease_ms = kLeaseMs;
   int64_t stall_grace_ms = kStallGraceMs;  // 0: a stage may call itself stalled for ever
   wire::Peer self;  // the coordinator as its stages know it; in every table, unless its `stage` is empty

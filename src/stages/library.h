@@ -23,7 +23,7 @@ struct Library {
     uint32_t replica = 0;
     int threads = 0;
     int64_t memory_mib = 0;
-    uint32_t nth = 0;        // of so many replicas that share this machine
+    uint32_t nth = 0;  // of so many replicas that share this machine
     int of = 1;
     bool streams = false;    // its chunks go somewhere
     bool to_client = false;  // namely to the client
@@ -43,7 +43,7 @@ struct Library {
   using CheckArgs = std::function<Status(const Value& args)>;
 
   std::map<std::string, MakeWorker> workers;
-  std::set<std::string> short_calls;             // workers whose calls never take longer than a step: they need no thread
+  std::set<std::string> short_calls;  // workers whose calls never take longer than a step: they need no thread
   std::map<std::string, CheckArgs> args_checks;  // by worker
   std::map<std::string, Route> routes;
   std::map<std::string, WaitRule> wait_rules;

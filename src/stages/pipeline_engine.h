@@ -40,7 +40,7 @@ struct PipelineEvent {
   // The piece; at the end the result: of the one terminal, or a map of theirs by name.
   Value value;
   std::optional<wire::TextDelta> text;  // instead of the value, of a terminal that makes text
-  Status status;  // at the end: why there is no result
+  Status status;                        // at the end: why there is no result
 };
 
 class PipelineEngine {

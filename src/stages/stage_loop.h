@@ -81,10 +81,10 @@ struct StageLoopConfig {
   std::map<std::string, uint32_t> replicas;  // of every stage of the pipeline
   // Of each target: the terminals that its work may get to. A target that is not here gets everything.
   std::map<std::string, std::vector<std::string>> reaches;
-  wire::Peer self;                              // stage, replica, first incarnation, endpoint, host, boot, pid
-  std::string reply_to;                         // as in wire::Register
-  uint64_t spec_hash = 0;                       // as in wire::Register
-  uint32_t nth = 0;                             // of so many replicas of this stage that share this machine
+  wire::Peer self;         // stage, replica, first incarnation, endpoint, host, boot, pid
+  std::string reply_to;    // as in wire::Register
+  uint64_t spec_hash = 0;  // as in wire::Register
+  uint32_t nth = 0;        // of so many replicas of this stage that share this machine
   int of = 1;
   wire::Peer coordinator;                       // how results reach it: host, boot, pid, relays
   int64_t stalled_ms = loop::kWorkerStalledMs;  // a call of the worker that lasts longer; 0: it may last for ever
@@ -335,6 +335,7 @@ class StageLoop {
   int64_t heard_ms_ = 0;      // the coordinator
   int64_t next_say_ms_ = 0;   // Register or StageStatus
   int64_t next_word_ms_ = 0;  // to a person about a coordinator that is silent; 0: not begun to wait
+  bool told_waits_ = false;   // that its place is taken, to a person
   bool worried_ = false;      // a person was told, and waits for better news
   std::string unanswered_;    // why a registration has no answer, as far as we know; empty: we do not
   int64_t next_ack_ms_ = loop::kNoWake;

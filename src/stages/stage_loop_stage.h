@@ -2,8 +2,8 @@
 // made here, with a bounded queue each way, unless the library says that its calls are short; relays call back on
 // threads of their own. All of them wake the inbox.
 //
-// The worker is made by the library on a thread of its own; until it is there the heartbeat says "loading", and what comes
-// waits. One that cannot be made fails the stage: it says so in a heartbeat and run() returns.
+// The worker is made by the library on a thread of its own; until it is there the heartbeat says "loading", and what
+// comes waits. One that cannot be made fails the stage: it says so in a heartbeat and run() returns.
 //
 // Owner: whoever composes the pipeline (app/). Thread safety: see stages/stage.h.
 #pragma once

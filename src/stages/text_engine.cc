@@ -14,10 +14,9 @@ int64_t shorter(int64_t a, int64_t b) { return a > 0 && b > 0 ? std::min(a, b) :
 wire::TextDelta ended(ReqId id, const Status& status) {
   wire::TextDelta delta{.id = id};
   const bool aborted = status.code() == StatusCode::kCancelled;
-  delta.finish = aborted ? wire::Finish{.reason = wire::FinishReason::kAborted}
-                         : wire::Finish{.reason = wire::FinishReason::kError,
-                                        .code = status.code(),
-                                        .message = status.message()};
+  delta.finish =
+      aborted ? wire::Finish{.reason = wire::FinishReason::kAborted}
+              : wire::Finish{.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()};
   return delta;
 }
 
@@ -60,19 +59,25 @@ class TextEngine::Answer {
   bool ended_ = false;
 };
 
-TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer,
-                       PipelineEngine& pipeline)
+TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer, PipelineEngine& pipeline)
     : options_(options), model_(std::move(model)), tokenizer_(tokenizer), pipeline_(pipeline) {}
 
 ReqId TextEngine::submit(GenerateRequest request, Sink sink) {
   auto answer = std::make_shared<Answer>(std::move(sink), pipeline_, model_.vocab_size);
-  const ReqId id = pipeline_.submit({.timeout_ms = request.timeout_ms, .later = true},
-                                    [answer](const PipelineEvent& event) { return answer->hear(event), true; });
+  PipelineRequest later{.timeout_ms = request.timeout_ms, .later = true};
+  if (!options_.terminal.empty()) later.terminals = {options_.terminal};
+  const ReqId id =
+      pipeline_.submit(std::move(later), [answer](const PipelineEvent& event) { return answer->hear(event), true; });
+  start(id, std::move(request));
+  return id;
+}
+
+void TextEngine::start(ReqId id, GenerateRequest request) {
   if (request.replica && (*request.replica < 0 || *request.replica >= options_.replicas)) {
-    pipeline_.begin(id, invalid_argument("the data-parallel rank is {}; wanted 0 to {}", *request.replica,
-                                         options_.replicas - 1),
-                    {});
-    return id;
+    pipeline_.begin(
+        id, invalid_argument("the data-parallel rank is {}; wanted 0 to {}", *request.replica, options_.replicas - 1),
+        {});
+    return;
   }
   const SharedPrompt prompt = std::exchange(request.prompt, {});
   Status posted = tokenizer_.post(
@@ -80,7 +85,6 @@ ReqId TextEngine::submit(GenerateRequest request, Sink sink) {
       [this, id, request = std::move(request)](auto ids) mutable { tokenized(id, std::move(request), std::move(ids)); },
       [this, id] { return pipeline_.is_live(id); });
   if (!posted.ok()) pipeline_.begin(id, posted, {});
-  return id;
 }
 
 Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, std::vector<int32_t> ids) const {

@@ -1,7 +1,7 @@
 // TextEngine: the Engine of a pipeline whose entry stage generates and whose terminal makes text of the tokens.
 //
-// Way of a request: submit() -> accepted by the pipeline, which keeps its deadline and its one end -> tokenizer stage ->
-// begin() with the ids and what is known for its placement -> token deltas and text deltas, stage by stage -> the
+// Way of a request: submit() -> accepted by the pipeline, which keeps its deadline and its one end -> tokenizer stage
+// -> begin() with the ids and what is known for its placement -> token deltas and text deltas, stage by stage -> the
 // request's sink. It keeps no table of its own: what is live, the pipeline knows.
 //
 // Owner: app/. Both references must outlive it. Thread safety: everything from any thread, as stages/engine.h says.
@@ -21,6 +21,7 @@ struct TextEngineOptions {
   int64_t queue_timeout_ms = 0;  // from the scheduler's acceptance to the first step; 0: none but the request's own
   int replicas = 1;              // of the generating stage
   bool wants_prefix = false;     // its placement looks at prefixes
+  std::string terminal;          // that makes the text; empty: the pipeline has no other
 };
 
 class TextEngine : public Engine {
@@ -28,6 +29,8 @@ class TextEngine : public Engine {
   TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer, PipelineEngine& pipeline);
 
   ReqId submit(GenerateRequest request, Sink sink) override;
+  // The prompt of a request that the pipeline was given without inputs: tokenizes it and begins the request.
+  void start(ReqId id, GenerateRequest request);
   void abort(ReqId id) override { pipeline_.cancel(id); }
   void cancel(ReqId id) override { pipeline_.end(id); }
   void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,

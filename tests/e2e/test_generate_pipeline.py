@@ -113,6 +113,73 @@ def test_a_conversation_goes_through_the_chat_template(server, cases):
     assert body["result"]["text"] == cases[1]
 
 
+def completion(server, case, **more):
+    status, _, body = server.post("/v1/completions", {"prompt": case["prompt"], **case["sampling"], **more})
+    assert status == 200, body
+    return body
+
+
+def test_every_endpoint_of_text_serves_the_pipeline(server, cases):
+    for case in cases[0][:4]:
+        body = completion(server, case)
+        assert body["choices"][0]["text"] == case["text"] and body["choices"][0]["finish_reason"] == case["reason"]
+        assert body["usage"]["completion_tokens"] == case["count"]
+        streamed = [json.loads(event) for event in server.stream("/v1/completions", {"prompt": case["prompt"], **case["sampling"], "stream": True})
+                    if event != "[DONE]"]
+        assert "".join(event["choices"][0]["text"] for event in streamed if event["choices"]) == case["text"]
+    chat = {"messages": [{"role": "user", "content": "Tell me a short story about a dog."}], "temperature": 0, "max_tokens": 20}
+    assert server.post("/v1/chat/completions", chat)[2]["choices"][0]["message"]["content"] == cases[1]
+    native = server.post("/generate", {"input_ids": cases[0][0]["ids"], "sampling_params": {"temperature": 0, "max_new_tokens": 24}})[2]
+    assert native["output_ids"] == cases[0][0]["output_ids"]
+    models = server.get("/v1/models")[2]["data"]
+    assert [model["id"] for model in models] == ["demo"]
+    ids = server.post("/tokenize", {"prompt": PROMPTS[0]})[2]["tokens"]
+    assert ids == cases[0][0]["ids"]
+    assert server.post("/detokenize", {"tokens": ids})[2]["text"] == PROMPTS[0]
+    assert server.get("/model_info")[2]["model_type"] == "Qwen3ForCausalLM" and server.get("/server_info")[2]["status"] == "ready"
+
+
+def test_logprobs_and_several_answers_of_the_pipeline_are_those_of_text(server, cases):
+    asked = {"prompt": PROMPTS[0], "temperature": 0, "max_tokens": 8, "logprobs": 3, "n": 1}
+    with Server() as text:
+        wanted = text.post("/v1/completions", asked)[2]["choices"][0]["logprobs"]
+        several = [choice["text"] for choice in text.post("/v1/completions", {**asked, "n": 3, "temperature": 0.8, "seed": 5, "logprobs": 0})[2]["choices"]]
+    assert server.post("/v1/completions", asked)[2]["choices"][0]["logprobs"] == wanted
+    found = server.post("/v1/completions", {**asked, "n": 3, "temperature": 0.8, "seed": 5, "logprobs": 0})[2]["choices"]
+    assert [choice["text"] for choice in found] == several
+
+
+def test_a_request_is_aborted_by_its_name(server):
+    found = {}
+    body = {"rid": "to be aborted", "input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 900, "ignore_eos": True, "temperature": 0}}
+    thread = threading.Thread(target=lambda: found.update(answer=server.post("/generate", body)))
+    thread.start()
+    wait_until(lambda: any(stage["running"] > 0 for stage in server.get("/ready")[2]["stages"]), 20, "running request")
+    assert server.post("/abort_request", {"rid": "to be aborted"})[2] == {"aborted": 1}
+    thread.join(20)
+    assert found["answer"][0] == 200 and found["answer"][2]["meta_info"]["finish_reason"]["type"] == "abort", found
+    wait_until(lambda: at_rest(server), 20, "rest")
+
+
+def test_text_serving_takes_named_inputs(cases):
+    with Server() as text:
+        for i, case in enumerate(cases[0]):
+            check(text, case, by_ids=i % 2 == 1)
+        case = cases[0][0]
+        events = list(text.stream(RUN, {"inputs": {"text": case["prompt"], "sampling": case["sampling"], "kept": [1, "x"]}, "stream": True}))
+        assert events[-1] == "[DONE]"
+        pieces = [json.loads(event) for event in events[:-1]]
+        assert "".join(piece["value"]["text"] for piece in pieces[:-1]) == case["text"]
+        assert [piece["chunk_id"] for piece in pieces[:-1]] == list(range(len(pieces) - 1))
+        check_result(case, pieces[-1]["result"])
+        assert pieces[-1]["result"]["kept"] == [1, "x"]
+        for body, says in (({"inputs": {}}, "of text, messages and ids"), ({"inputs": {"text": "x", "sampling": {"temperature": 9}}}, "temperature"),
+                           ({"inputs": {"text": "x"}, "terminals": ["scheduler"]}, "scheduler")):
+            status, _, answer = text.post(RUN, body)
+            assert status == 400 and says in answer["error"]["message"], answer
+        assert "<svg" in text.get(RUN)[2]
+
+
 def test_thirty_two_at_once_change_nothing(server, cases):
     wanted = [cases[0][i % len(cases[0])] for i in range(32)]
     random.Random(5).shuffle(wanted)

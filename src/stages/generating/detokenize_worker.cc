@@ -65,10 +65,8 @@ class DetokenizeWorker : public Worker {
       ASSIGN_OR_RETURN(life.text, TokenText::create(tokenizer_, delta.start.value_or(wire::DetokenizeStart())));
     }
     if (life.ended) return ok_status();
-    wire::TextDelta out{.id = id,
-                        .accepted = delta.start.has_value(),
-                        .usage = delta.usage,
-                        .weight_version = delta.weight_version};
+    wire::TextDelta out{
+        .id = id, .accepted = delta.start.has_value(), .usage = delta.usage, .weight_version = delta.weight_version};
     RETURN_IF_ERROR(translate(life, delta, out));
     life.ended = out.finish.has_value();
     join_held(id, life, out, emit);

@@ -18,16 +18,6 @@ namespace {
 
 constexpr int kMaxEventsPerStep = 1024;  // of the loop; then a step, however many wait
 
-const char* reason_name(wire::FinishReason reason) { return reason == wire::FinishReason::kLength ? "length" : "stop"; }
-
-Value usage_value(const wire::Usage& usage) {
-  Value out;
-  out.set("prompt_tokens", int64_t{usage.prompt_tokens});
-  out.set("completion_tokens", int64_t{usage.completion_tokens});
-  out.set("cached_tokens", int64_t{usage.cached_tokens});
-  return out;
-}
-
 class GenerateWorker : public Worker {
  public:
   explicit GenerateWorker(GenerateParts parts)
@@ -106,12 +96,12 @@ class GenerateWorker : public Worker {
   using Deltas = GeneratingEngine::Deltas;
 
   struct Life {
-    Value rest;                              // of the payload
-    Value options;                           // of its text, for who makes text of the ids; null: the defaults
-    bool typed = false;                      // it came as tokens, and goes as deltas alone: no result tells them again
-    std::optional<TokenText> stops;          // where its text may end it
-    std::vector<int32_t> ids;                // all so far, for the result
-    std::vector<wire::TokenDelta> unsent;    // while the receiver is behind: joined, but for changes of the weights
+    Value rest;                            // of the payload
+    Value options;                         // of its text, for who makes text of the ids; null: the defaults
+    bool typed = false;                    // it came as tokens, and goes as deltas alone: no result tells them again
+    std::optional<TokenText> stops;        // where its text may end it
+    std::vector<int32_t> ids;              // all so far, for the result
+    std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
   };
 
   void refuse(ReqId id, const Status& status, Emit& emit) {
@@ -237,11 +227,7 @@ class GenerateWorker : public Worker {
 
   static Value result(Life& life, const wire::TokenDelta& delta) {
     Value out = life.rest.is<ValueMap>() ? std::move(life.rest) : Value(ValueMap{});
-    out.set(std::string(kIdsKey), ids_tensor(life.ids));
-    out.set("finish_reason", reason_name(delta.finish->reason));
-    if (delta.finish->matched_token) out.set("matched_stop", int64_t{*delta.finish->matched_token});
-    if (delta.finish->matched_text) out.set("matched_stop", *delta.finish->matched_text);
-    out.set("usage", usage_value(delta.usage));
+    set_result(out, life.ids, *delta.finish, delta.usage);
     if (life.options.is<ValueMap>()) out.set(std::string(kDetokenizeKey), life.options);
     return out;
   }

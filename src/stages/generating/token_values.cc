@@ -104,4 +104,26 @@ Value without(const Value& map, std::initializer_list<std::string_view> keys) {
   return out;
 }
 
+namespace {
+
+const char* reason_name(wire::FinishReason reason) { return reason == wire::FinishReason::kLength ? "length" : "stop"; }
+
+Value usage_value(const wire::Usage& usage) {
+  Value out;
+  out.set("prompt_tokens", int64_t{usage.prompt_tokens});
+  out.set("completion_tokens", int64_t{usage.completion_tokens});
+  out.set("cached_tokens", int64_t{usage.cached_tokens});
+  return out;
+}
+
+}  // namespace
+
+void set_result(Value& map, std::span<const int32_t> ids, const wire::Finish& finish, const wire::Usage& usage) {
+  map.set(std::string(kIdsKey), ids_tensor(ids));
+  map.set("finish_reason", reason_name(finish.reason));
+  if (finish.matched_token) map.set("matched_stop", int64_t{*finish.matched_token});
+  if (finish.matched_text) map.set("matched_stop", *finish.matched_text);
+  map.set("usage", usage_value(usage));
+}
+
 }  // namespace millrace

@@ -4,13 +4,14 @@
 //   generate    {"ids", "sampling"}        ~> token deltas, -> {"ids", "finish_reason", "usage", ...}
 //   detokenize  ~> token deltas, -> {"ids", ...}    ~> text deltas, -> the same with {"text"}
 //
-// What else stands in a payload goes on untouched: routes and merges may need it. A prompt that the server has tokenized
-// comes to `generate` as a wire::TokenizedRequest instead; its deltas then tell all, and both results are null.
+// What else stands in a payload goes on untouched: routes and merges may need it. A prompt that the server has
+// tokenized comes to `generate` as a wire::TokenizedRequest instead; its deltas then tell all, and both results are
+// null.
 //
-// `generate` is a GeneratingEngine: continuous batching over all its requests, and the same tokens for the same request.
-// What it cannot say because a receiver is slow, it keeps and says in larger deltas. Stop strings end a request here, at
-// the id that completes one, and again in `detokenize`, which cuts the text: its options travel in the first delta, and
-// under "detokenize" in the result, where they are not the defaults.
+// `generate` is a GeneratingEngine: continuous batching over all its requests, and the same tokens for the same
+// request. What it cannot say because a receiver is slow, it keeps and says in larger deltas. Stop strings end a
+// request here, at the id that completes one, and again in `detokenize`, which cuts the text: its options travel in the
+// first delta, and under "detokenize" in the result, where they are not the defaults.
 //
 // `detokenize` sends few deltas: tokens that make no text yet wait for the next one with text, logprobs or the end, or
 // until they are kMaxHeldTokens. A delta's tokens are all of one weight version.

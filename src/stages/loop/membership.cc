@@ -30,7 +30,8 @@ void StageLoop::on(wire::Welcome&& message) {
     // Who joins is refused for good, unless its seat is taken just now; who is a member is told that it is none.
     if (standing_ == Membership::kJoining) {
       if (message.refused->code == StatusCode::kUnavailable) {
-        if (unanswered_.empty()) LOG_INFO("{}/{}: waits: {}", config_.self.stage, config_.self.replica, why);
+        if (!std::exchange(told_waits_, true))
+          LOG_INFO("{}/{}: waits: {}", config_.self.stage, config_.self.replica, why);
         unanswered_ = std::move(message.refused->message);
         return;
       }
@@ -45,6 +46,7 @@ void StageLoop::on(wire::Welcome&& message) {
   session_ = message.from.session;
   lease_ms_ = message.lease_ms > 0 ? message.lease_ms : loop::kDefaultLeaseMs;
   standing_ = Membership::kMember;
+  told_waits_ = false;
   if (std::exchange(worried_, false)) LOG_INFO("{}/{}: joined", config_.self.stage, config_.self.replica);
   beat_left_ms_ = now_ms_;
   next_say_ms_ = now_ms_;
@@ -108,8 +110,8 @@ void StageLoop::watch_lease() {
 }
 
 void StageLoop::lose_lease(const char* why) {
-  LOG_WARNING("{}/{}: lost its lease ({}); {} requests dropped, and it joins again", config_.self.stage, config_.self.replica, why,
-              requests_.size());
+  LOG_WARNING("{}/{}: lost its lease ({}); {} requests dropped, and it joins again", config_.self.stage,
+              config_.self.replica, why, requests_.size());
   if (standing_ == Membership::kMember) ++counters_.rejoins;
   standing_ = Membership::kJoining;
   worried_ = true;

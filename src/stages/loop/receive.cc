@@ -73,7 +73,7 @@ void StageLoop::on(wire::Submit&& message) {
   if (heard == Heard::kIgnore) return;
   const std::size_t size_bytes = message.payload.tree.bytes.size();
   if (heard == Heard::kPark) return static_cast<void>(park(std::move(message), size_bytes));
-  if (!config_.entry) {
+  if (!config_.entry && !message.generate) {
     ++counters_.strangers;
     return;
   }

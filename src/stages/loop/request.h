@@ -27,13 +27,13 @@ struct EdgeEnd {
 // in order.
 struct InStream {
   EdgeEnd source;
-  uint64_t headers = 0;                           // seen so far: the next chunk_id wanted
-  uint64_t delivered = 0;                         // given to the worker's host
-  uint64_t acked = 0;                             // told the sender
-  int64_t delivered_ms = 0;                       // when `delivered` last grew
+  uint64_t headers = 0;                          // seen so far: the next chunk_id wanted
+  uint64_t delivered = 0;                        // given to the worker's host
+  uint64_t acked = 0;                            // told the sender
+  int64_t delivered_ms = 0;                      // when `delivered` last grew
   std::map<uint64_t, std::optional<Body>> held;  // by chunk_id: being fetched, or waiting for its turn
-  std::optional<uint64_t> total;                  // the sender's count, when it is done
-  bool end_queued = false;                        // chunks_done() is on its way to the worker
+  std::optional<uint64_t> total;                 // the sender's count, when it is done
+  bool end_queued = false;                       // chunks_done() is on its way to the worker
 };
 
 struct InPayload {

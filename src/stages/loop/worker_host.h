@@ -33,10 +33,10 @@ struct WorkEvent {
   enum class Kind : uint8_t { kStart, kGenerate, kChunk, kChunksDone, kDrop, kAdmin };
   Kind kind = Kind::kStart;
   ReqId id;
-  std::string from;  // of a chunk, or of the end of a stream
-  Body body;                    // of a kStart, which has a value, and of a chunk
+  std::string from;                                 // of a chunk, or of the end of a stream
+  Body body;                                        // of a kStart, which has a value, and of a chunk
   std::shared_ptr<wire::TokenizedRequest> request;  // of a kGenerate
-  wire::AdminRequest command;   // of a kAdmin, which belongs to no request
+  wire::AdminRequest command;                       // of a kAdmin, which belongs to no request
   std::shared_ptr<void> place;  // in the loop's DetachBudget, where the body was copied for the wait
 };
 

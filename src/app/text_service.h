@@ -1,0 +1,47 @@
+// TextService: the text API of a running pipeline: the tokenizer's threads, the Engine over the pipeline, and the HTTP
+// routes of both.
+//
+// Owned by serve, after the backend and before the server's end. Thread safety: the main thread.
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "api/pipelines.h"
+#include "api/routes.h"
+#include "app/loading.h"
+#include "app/pipeline_backend.h"
+#include "stages/text_engine.h"
+#include "stages/text_inputs.h"
+
+namespace millrace {
+
+struct TextServiceOptions {
+  TextEngineOptions engine;
+  std::string options_json = "{}";  // for /server_info
+  bool from_file = false;           // the pipeline's stages go by their names in its file
+  bool own_tokenizer = false;       // named inputs go to the pipeline's own tokenizer stage
+};
+
+class TextService {
+ public:
+  // Adds the routes, before the server starts. `backend` and `server` must outlive it.
+  TextService(TextSide side, TextServiceOptions options, PipelineBackend& backend, http::Server& server);
+  ~TextService();  // stop()
+
+  void start();
+  // What waits is answered with kUnavailable.
+  void stop();
+  const ModelFacts& model() const { return engine_.model(); }
+
+ private:
+  const TextSide side_;
+  TokenizerStage tokenizer_;
+  TextEngine engine_;
+  TextInputs inputs_;
+  api::ApiContext context_;
+  api::PipelineContext pipeline_context_;
+  std::thread thread_;
+};
+
+}  // namespace millrace

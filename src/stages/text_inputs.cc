@@ -1,0 +1,69 @@
+#include "stages/text_inputs.h"
+
+#include "stages/generating/token_values.h"
+
+namespace millrace {
+namespace {
+
+// The pieces of one answer, put together for its result.
+class Collected {
+ public:
+  Collected(Value rest, PipelineEngine::Sink sink) : rest_(std::move(rest)), sink_(std::move(sink)) {}
+
+  bool hear(const PipelineEvent& event) {
+    if (event.end && event.status.ok()) {
+      PipelineEvent whole = event;
+      whole.value = result();
+      return sink_(whole);
+    }
+    if (!sink_(event)) return false;  // it comes again
+    if (event.text) add(*event.text);
+    return true;
+  }
+
+ private:
+  void add(const wire::TextDelta& delta) {
+    text_ += delta.text;
+    ids_.insert(ids_.end(), delta.tokens.begin(), delta.tokens.end());
+    if (delta.finish) finish_ = *delta.finish, usage_ = delta.usage;
+  }
+
+  Value result() const {
+    Value out = rest_;
+    set_result(out, ids_, finish_, usage_);
+    out.set("text", text_);
+    return out;
+  }
+
+  const Value rest_;
+  const PipelineEngine::Sink sink_;
+  std::string text_;
+  std::vector<int32_t> ids_;
+  wire::Finish finish_;
+  wire::Usage usage_;
+};
+
+}  // namespace
+
+ReqId TextInputs::submit(PipelineRequest request, Sink sink) {
+  const auto read = [&]() -> Result<GenerateRequest> {
+    ASSIGN_OR_RETURN(Prompt prompt, read_prompt_(request.inputs));
+    ASSIGN_OR_RETURN(GenerateRequest out, read_request_(request.inputs));
+    out.prompt = std::move(prompt);
+    return out;
+  };
+  Result<GenerateRequest> generate = read();
+  auto collected = std::make_shared<Collected>(
+      without(request.inputs, {"text", "messages", kIdsKey, "sampling", "add_special_tokens"}), std::move(sink));
+  PipelineRequest later{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = true};
+  const ReqId id =
+      pipeline_.submit(std::move(later), [collected](const PipelineEvent& event) { return collected->hear(event); });
+  if (generate.ok()) {
+    engine_.start(id, std::move(generate).value());
+  } else {
+    pipeline_.begin(id, generate.status(), {});
+  }
+  return id;
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+// TextInputs: named inputs to a text pipeline, whose prompts the server tokenizes: what POST /v1/pipeline runs there. A
+// request is {"text"}, {"messages"} or {"ids"}, and {"sampling"}; its pieces are text, its result is
+// {"text", "ids", "finish_reason", "usage", ...}, as in a pipeline that has a tokenizer stage (generating/workers.h).
+//
+// Owner: app/. All references must outlive it. Thread safety: as stages/pipeline_engine.h says.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "stages/generating/workers.h"
+#include "stages/pipeline_engine.h"
+#include "stages/text_engine.h"
+
+namespace millrace {
+
+class TextInputs : public PipelineEngine {
+ public:
+  TextInputs(PipelineEngine& pipeline, TextEngine& engine, ReadPrompt read_prompt, ReadRequest read_request)
+      : pipeline_(pipeline),
+        engine_(engine),
+        read_prompt_(std::move(read_prompt)),
+        read_request_(std::move(read_request)) {}
+
+  ReqId submit(PipelineRequest request, Sink sink) override;
+  void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
+    pipeline_.begin(id, std::move(request), std::move(hint));
+  }
+  bool is_live(ReqId id) const override { return pipeline_.is_live(id); }
+  void cancel(ReqId id) override { pipeline_.cancel(id); }
+  void end(ReqId id) override { pipeline_.end(id); }
+  void admin(wire::AdminAction action, int64_t timeout_ms,
+             std::function<void(std::vector<wire::AdminReply>)> done) override {
+    pipeline_.admin(action, timeout_ms, std::move(done));
+  }
+  Health health() const override { return pipeline_.health(); }
+  std::vector<MetricSample> samples() const override { return pipeline_.samples(); }
+  int64_t request_timeout_s() const override { return pipeline_.request_timeout_s(); }
+  const std::string& name() const override { return pipeline_.name(); }
+  const std::string& picture() const override { return pipeline_.picture(); }
+
+ private:
+  PipelineEngine& pipeline_;
+  TextEngine& engine_;
+  const ReadPrompt read_prompt_;
+  const ReadRequest read_request_;
+};
+
+}  // namespace millrace
