@@ -1,5 +1,6 @@
 #include "app/pipeline_host.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace millrace {
@@ -84,6 +85,10 @@ Status PipelineHost::add(const PipelineSpec& spec, uint64_t spec_hash, const Lib
   config.coordinator.stage = kCoordinatorStage;  // the table of peers says the rest
   config.spec_hash = spec_hash;
   config.nth = share.nth, config.of = share.of;
+  // One that froze may find that another process has its place, with an incarnation of its own start: it waits then.
+  if (!config.spec.host.empty()) {
+    doors.next_incarnation = [](uint64_t last) { return std::max(last + 1, incarnation_of_now()); };
+  }
   relays_.push_back(doors.relays);
   ASSIGN_OR_RETURN(auto stage, StageLoopStage::make(std::move(config), library, std::move(doors)));
   stages_.push_back(std::move(stage));
