@@ -20,13 +20,12 @@
 #include <thread>
 #include <vector>
 
-#include "api/routes.h"
+#include "app/pipeline_backend.h"
+#include "app/text_pipeline.h"
+#include "app/text_service.h"
 #include "base/log.h"
-#include "control/mailbox.h"
 #include "http/server.h"
-#include "stages/detokenizer_stage.h"
-#include "stages/front.h"
-#include "stages/scheduler_stage.h"
+#include "stages/generating/workers.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -160,6 +159,26 @@ struct Clients {
   }
 };
 
+// The two workers of text, over a runner that takes no time.
+Library instant_library(const std::shared_ptr<const Tokenizer>& text, int streams) {
+  Library library;
+  SchedulerOptions options;
+  options.max_running_requests = streams;
+  library.workers["generate"] = [=](const Value&, const Library::WorkerSeat& seat) -> Result<std::unique_ptr<Worker>> {
+    return make_generate_worker({.options = options,
+                                 .load = [text](const LoadProgress&) -> Result<std::unique_ptr<Runner>> {
+                                   return std::unique_ptr<Runner>(std::make_unique<InstantRunner>(text->vocab_size()));
+                                 },
+                                 .tokenizer = text,
+                                 .streams = seat.streams});
+  };
+  library.workers["detokenize"] = [=](const Value&, const Library::WorkerSeat& seat) {
+    return Result<std::unique_ptr<Worker>>(make_detokenize_worker(text, seat));
+  };
+  library.short_calls = {"generate", "detokenize"};
+  return library;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -177,28 +196,19 @@ int main(int argc, char** argv) {
   facts.name = "instant";
   facts.context_length = kContext;
   facts.vocab_size = vocabulary;
-  TokenizerStage tokenize(text, std::nullopt, 1 << 20);
-  LocalMailbox to_front = make_local_mailbox(), to_detokenizer = make_local_mailbox(),
-               to_scheduler = make_local_mailbox();
-  Front front({}, facts, tokenize, std::move(to_front.inbox));
-  DetokenizerStage detokenize(text, std::move(to_detokenizer.inbox), std::move(to_front.outbox), 1);
-  SchedulerOptions options;
-  options.max_running_requests = streams;
-  SchedulerStage schedule(
-      options,
-      [&](const LoadProgress&) -> Result<std::unique_ptr<Runner>> {
-        return std::unique_ptr<Runner>(std::make_unique<InstantRunner>(vocabulary));
-      },
-      std::move(to_scheduler.inbox), std::move(to_detokenizer.outbox), 1);
-  front.expect_stage("detokenizer", 1);
-  front.connect_scheduler(std::move(to_scheduler.outbox), 1);
+  TextSide side{.tokenizer = text, .facts = facts, .max_prompt_bytes = 1 << 20};
+  PipelineBackendOptions options{.single = true};
+  options.library = instant_library(text, streams);
+  auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", *options.library);
+  if (!spec.ok()) die(spec.status().message());
+  auto backend = PipelineBackend::make(std::move(spec).value(), std::move(options));
+  if (!backend.ok()) die(backend.status().message());
   http::Server server(http::ServerOptions{});
-  api::ApiContext context{server, front, "bench"};
-  api::add_routes(context);
+  TextService service(std::move(side), {}, **backend, server);
   if (!server.start().ok()) die("no server");
-  std::thread threads[] = {std::thread([&] { tokenize.run(); }), std::thread([&] { front.run(); }),
-                           std::thread([&] { detokenize.run(); }), std::thread([&] { schedule.run(); })};
-  while (!front.health().ready) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  service.start();
+  (*backend)->start();
+  while (!(*backend)->health().ready) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   for (int round = 0; round < rounds; ++round) {
     const double begin = now_s(), cpu = cpu_s();
     const int64_t events = clients.load(server.port());
@@ -209,7 +219,7 @@ int main(int argc, char** argv) {
         streams, tokens, all / seconds, all / used, used / all * 1e6, events);
   }
   server.stop();
-  schedule.request_stop(), detokenize.request_stop(), tokenize.close(), tokenize.request_stop(), front.request_stop();
-  for (std::thread& thread : threads) thread.join();
+  (*backend)->stop();
+  service.stop();
   return 0;
 }

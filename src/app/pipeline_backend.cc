@@ -55,7 +55,7 @@ PipelineBackend::PipelineBackend(PipelineSpec spec, PipelineBackendOptions optio
     : spec_(std::move(spec)),
       options_(std::move(options)),
       picture_(to_svg(spec_)),
-      library_(make_library(options_.model)),
+      library_(options_.library ? *options_.library : make_library(options_.model)),
       profile_(options_.profile_folder) {}
 
 Result<std::unique_ptr<PipelineBackend>> PipelineBackend::make(PipelineSpec spec, PipelineBackendOptions options) {

@@ -30,6 +30,7 @@ struct PipelineBackendOptions {
   ModelOptions model;              // of stages that take the command line's, and the log level
   int replicas = 0;                // of a text pipeline's scheduler, for the child processes; 0: as the file says
   std::string profile_folder;      // of traces; empty: the user's own
+  std::optional<Library> library;  // instead of the program's own: for benchmarks
   CoordinatorOptions coordinator;  // but for who it is
 };
 

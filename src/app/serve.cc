@@ -141,7 +141,7 @@ int serve_until_signal(PipelineBackend& backend, http::Server& server, const Ser
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
   while (exit_code == 0 && backend.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
-  end.begin(kServerGraceMs, exit_code);
+  end.begin(kServerGraceMs, exit_code == 0 ? 1 : exit_code);  // where it does not get further than this
   backend.stop();
   server.drain(kLastWordsMs);
   server.stop();

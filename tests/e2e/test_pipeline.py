@@ -562,7 +562,7 @@ def command(*arguments):
 
 
 def test_check_says_what_a_pipeline_is_or_what_is_wrong(tmp_path):
-    for path, parts in ((FANIN, ("8 stages", "entry preprocessing", "terminals decode, code2wav", "~> talker_ar, decode")), (TEXT, ("text.generate",))):
+    for path, parts in ((FANIN, ("8 stages", "entry preprocessing", "terminals decode, code2wav", "~> talker_ar, decode")), (TEXT, ("generate", "detokenize"))):
         found = command("pipeline", "check", str(path))
         assert found.returncode == 0 and all(part in found.stdout for part in parts), found.stdout + found.stderr
     bad = tmp_path / "bad.yaml"
@@ -616,7 +616,7 @@ def test_check_finds_what_serve_would_refuse(tmp_path):
     for old, new, says in (("next: detokenizer\n", "next: detokenizer\n    replicas: 2\n", None),
                            ("    terminal: true\n", "    terminal: true\n    replicas: 2\n", "stage 'detokenizer' has 2 replicas; wanted 1"),
                            ("    stream_to: detokenizer\n", "", "its next and stream_to 'detokenizer'"),
-                           ("text.generate", "toy.decode", "a text pipeline of 2 stages; wanted one of worker text.generate"),
+                           ("worker: generate", "worker: toy.decode", "a text pipeline of 2 stages; wanted one of worker generate"),
                            ("name: text\n", 'name: text\ncontrol: "tcp://*:30100"\n', "stands for every address")):
         assert old in text
         found = checked(text.replace(old, new, 1))
