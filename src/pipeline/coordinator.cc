@@ -177,6 +177,7 @@ void Coordinator::end(ReqId id, PipelineNews news, bool tell, int64_t now_ms) {
   unsent_.erase(id);
   blocked_.erase(id);
   streaming_.erase(id);
+  for (auto& [replica, counts] : acks_) counts.erase(id);
   counts_.queued_chunks -= request->queued_chunks;
   counts_.queued_bytes -= request->queued_bytes;
   payloads_.forget(id);
@@ -226,15 +227,11 @@ void Coordinator::admin(PipelineOrder order, AdminOrders::Done done, int64_t now
 // ---- the clock
 
 void Coordinator::handle(wire::Message message, int64_t now_ms) {
-  if (auto* news = std::get_if<wire::StreamOut>(&message)) {
-    hear(*news, now_ms);
-  } else if (auto* complete = std::get_if<wire::Complete>(&message)) {
-    hear(*complete, now_ms);
+  if (auto* batch = std::get_if<wire::ChunkBatch>(&message)) {
+    on_batch(*batch, now_ms);
   } else if (auto* status = std::get_if<wire::StageStatus>(&message)) {
     members_.hear(*status, now_ms);
     was_ready_ = was_ready_ || why_not_ready().empty();
-  } else if (auto* gathered = std::get_if<wire::Gathered>(&message)) {
-    hear(*gathered);
   } else if (auto* self = std::get_if<wire::Register>(&message)) {
     members_.hear(*self, now_ms);
   } else if (auto* ack = std::get_if<wire::AbortAck>(&message)) {
@@ -243,10 +240,11 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
     if (!orders_.hear(*reply)) ++counts_.late;
   } else {
     ++counts_.unknown;
-    LOG_WARNING("ignored a message of type {}: it is not for a coordinator", message.index());
+    LOG_WARNING("ignored a message of type {}: it is not for a coordinator", wire::message_type(message));
   }
   take_arrivals(now_ms);
   pump_members(now_ms);
+  send_acks();
 }
 
 void Coordinator::tick(int64_t now_ms) {
@@ -263,6 +261,7 @@ void Coordinator::tick(int64_t now_ms) {
   retry_aborts(now_ms);
   orders_.tick(now_ms);
   take_arrivals(now_ms);
+  send_acks();
 }
 
 }  // namespace millrace

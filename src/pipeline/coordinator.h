@@ -9,7 +9,7 @@
 //
 // The coordinator chooses the replicas of a request once, when it takes it (pipeline/placement.h), and the choice
 // travels with the request. A lost seat costs the requests that still depend on it:
-// something may yet come from there to a terminal that is not done; stages say from whom they have gathered everything
+// something may yet come from there to a terminal that is not done; stages report whose inputs are complete
 // (stages/stage_graph.h). A new request begins while a stage is away which it may turn out not to need.
 //
 // Terminals' results and chunks may come through relays. They are fetched aside, and the sink gets them in the order
@@ -151,12 +151,12 @@ class Coordinator {
   std::vector<wire::RouteHop> hops(const Placement::Route& route) const;
 
   // coordinator_news.cc
-  void hear(wire::StreamOut& news, int64_t now_ms);
-  void hear(wire::Complete& news, int64_t now_ms);
-  void hear(const wire::Gathered& news);
+  void on_batch(wire::ChunkBatch& batch, int64_t now_ms);
+  bool on_chunk(std::size_t replica, const std::string& stage, wire::Chunk& chunk, int64_t now_ms);
+  void on_inputs_complete(LiveRequest& request, std::size_t replica, const wire::InputsComplete& complete);
   Feed* feed_of(LiveRequest& request, std::size_t seat);
-  Status add_chunk(LiveRequest& request, std::size_t stage, Feed& feed, wire::StreamOut& news, int64_t now_ms);
-  Status add_result(LiveRequest& request, std::size_t stage, Feed& feed, wire::Complete& news, int64_t now_ms);
+  Status add(LiveRequest& request, std::size_t stage, Feed& feed, wire::Chunk& chunk, int64_t now_ms);
+  Status add_stream_chunk(LiveRequest& request, std::size_t stage, Feed& feed, wire::Chunk& chunk, int64_t now_ms);
   Status over_limit(const LiveRequest& request) const;
   void discard(ReqId id, const wire::Payload& payload);
   void fetch(LiveRequest& request, std::size_t stage, std::optional<uint64_t> chunk, const wire::Payload& payload,
@@ -172,6 +172,7 @@ class Coordinator {
   void watch_acks(LiveRequest& request, int64_t now_ms);
   void acknowledge(LiveRequest& request, std::size_t stage, Feed& feed, int64_t now_ms);
   void acknowledge_due(int64_t now_ms);
+  void send_acks();
 
   // coordinator_stages.cc
   void pump_members(int64_t now_ms);
@@ -211,6 +212,7 @@ class Coordinator {
   std::set<ReqId> blocked_;                           // whose sink could not take more
   std::set<ReqId> streaming_;                         // whose stages wait for acknowledgements of chunks
   int64_t next_acks_ms_ = 0;
+  std::map<std::size_t, std::map<ReqId, uint64_t>> acks_;  // by replica: counts of live requests that have not left
   std::unordered_map<ReqId, OpenAbort> aborts_;
   std::shared_ptr<Arrivals> arrivals_;
   CoordinatorBooks counts_;  // the counting part of it

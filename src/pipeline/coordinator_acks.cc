@@ -16,14 +16,33 @@ void Coordinator::watch_acks(LiveRequest& request, int64_t now_ms) {
   }
 }
 
+// Leaves with the end of the step.
 void Coordinator::acknowledge(LiveRequest& request, std::size_t stage, Feed& feed, int64_t now_ms) {
-  wire::Message ack =
-      wire::DataAck{.id = request.id, .from = members_.self(), .to = spec_.stages[stage].name, .chunks = feed.taken};
-  if (!send(*seat_of(request.route, stage), ack).ok()) return;  // with the next round
+  acks_[*seat_of(request.route, stage)][request.id] = feed.taken;
   feed.ack_gap_ms = feed.acked == feed.taken ? feed.ack_gap_ms * 2 : kAckRepeatMs;
   feed.ack_again_ms = now_ms + feed.ack_gap_ms;
   feed.acked = feed.taken;
   feed.taken_bytes = 0;
+}
+
+// One batch for each replica; what its outbox refuses is tried with the next step.
+void Coordinator::send_acks() {
+  for (auto entry = acks_.begin(); entry != acks_.end();) {
+    auto& [replica, counts] = *entry;
+    wire::AckBatch batch{.from = members_.self(), .to = spec_.stages[stage_of_seat_[replica]].name};
+    auto end = counts.begin();
+    for (; end != counts.end() && batch.acks.size() < wire::kMaxBatchEntries; ++end) {
+      batch.acks.push_back({.id = end->first, .count = end->second});
+    }
+    wire::Message message = std::move(batch);
+    const bool sent = counts.empty() || send(replica, message).ok();
+    if (sent) counts.erase(counts.begin(), end);
+    if (counts.empty()) {
+      entry = acks_.erase(entry);
+    } else if (!sent) {
+      ++entry;
+    }
+  }
 }
 
 void Coordinator::acknowledge_due(int64_t now_ms) {

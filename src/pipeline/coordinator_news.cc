@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <variant>
 
 #include "base/log.h"
-#include "payload/packing.h"
+#include "payload/inline_parts.h"
 #include "pipeline/coordinator.h"
 
 namespace millrace {
@@ -42,10 +43,20 @@ void give_back(Feed& feed) {
   }
 }
 
-std::size_t bytes_of(const wire::StreamOut& news) {
-  if (news.text) return news.text->text.size() + sizeof(int32_t) * news.text->tokens.size();
-  const wire::Payload& payload = *news.payload;
+// Of a value or text for a client.
+std::size_t bytes_of(const wire::ChunkBody& body) {
+  if (const auto* text = std::get_if<wire::TextDelta>(&body)) {
+    return text->text.size() + sizeof(int32_t) * text->tokens.size();
+  }
+  const wire::Payload& payload = *wire::payload_of(body);
   return std::accumulate(payload.part_bytes.begin(), payload.part_bytes.end(), payload.tree.bytes.size());
+}
+
+// A stage may have put its name before the message already.
+Status without_name(const wire::Failure& failure, const std::string& stage) {
+  std::string_view why = failure.message;
+  if (const std::string own = stage + ": "; why.starts_with(own)) why.remove_prefix(own.size());
+  return Status(failure.code, std::string(why));
 }
 
 }  // namespace
@@ -63,111 +74,95 @@ Feed* Coordinator::feed_of(LiveRequest& request, std::size_t seat) {
   return found == request.feeds.end() || seat_of(request.route, stage) != seat ? nullptr : &found->second;
 }
 
-void Coordinator::hear(wire::StreamOut& news, int64_t now_ms) {
-  const auto seat = members_.admit(news.from);
-  if (!seat) return;
-  LiveRequest* request = find(news.id);
-  const wire::Payload* payload = news.payload ? &*news.payload : nullptr;
-  if (request == nullptr) return late_news(news.id, payload);
-  if (Status status = wire::validate(news); !status.ok()) {
-    return fail(news.id, of_stage(news.from.stage, internal_error("{}", status.message())), now_ms);
+// What a replica sends in one step. The sink of each request is called when all of the batch is in.
+void Coordinator::on_batch(wire::ChunkBatch& batch, int64_t now_ms) {
+  const auto replica = members_.admit(batch.from);
+  if (!replica) return;
+  std::vector<ReqId> changed;
+  for (wire::Chunk& chunk : batch.chunks) {
+    if (on_chunk(*replica, batch.from.stage, chunk, now_ms)) changed.push_back(chunk.id);
   }
-  Feed* feed = feed_of(*request, *seat);
-  if (feed == nullptr) {
+  std::sort(changed.begin(), changed.end());
+  changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
+  for (const ReqId id : changed) flush(id, now_ms);
+}
+
+// True: the request's sink may have something to take.
+bool Coordinator::on_chunk(std::size_t replica, const std::string& stage, wire::Chunk& chunk, int64_t now_ms) {
+  LiveRequest* request = find(chunk.id);
+  const wire::Payload* payload = wire::payload_of(chunk.body);
+  if (request == nullptr) return late_news(chunk.id, payload), false;
+  Status status = wire::validate(chunk, true);
+  if (!status.ok()) {
+    status = internal_error("{}", status.message());
+  } else if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
+    status = without_name(*failure, stage);  // of any stage: nothing can become of the request any more
+  } else if (const auto* complete = std::get_if<wire::InputsComplete>(&chunk.body)) {
+    return on_inputs_complete(*request, replica, *complete), false;
+  } else if (Feed* feed = feed_of(*request, replica)) {
+    status = add(*request, stage_of_seat_[replica], *feed, chunk, now_ms);
+  } else {
     ++counts_.ignored;
-    return payload ? discard(news.id, *payload) : void();
+    if (payload) discard(chunk.id, *payload);
+    return false;
   }
-  if (news.chunk_id < feed->next_chunk) {
-    ++counts_.repeated;
-    return;
-  }
-  const Status added = add_chunk(*request, stage_of_seat_[*seat], *feed, news, now_ms);
-  if (!added.ok()) return fail(news.id, of_stage(news.from.stage, added), now_ms);
-  flush(news.id, now_ms);
+  if (status.ok()) return true;
+  flush(chunk.id, now_ms);  // what came before it
+  fail(chunk.id, of_stage(stage, status), now_ms);
+  return false;
 }
 
-Status Coordinator::add_chunk(LiveRequest& request, std::size_t stage, Feed& feed, wire::StreamOut& news,
-                              int64_t now_ms) {
-  if (news.chunk_id > feed.next_chunk) {
-    return internal_error("chunk {} of the answer came; wanted chunk {}", news.chunk_id, feed.next_chunk);
-  }
-  if (feed.chunks && news.chunk_id >= *feed.chunks) {
-    return internal_error("chunk {} of the answer came; the completion said that there are {}", news.chunk_id,
-                          *feed.chunks);
-  }
-  ++feed.next_chunk;
-  Piece& piece = feed.pieces.emplace_back();
-  piece = {.modality = std::move(news.modality), .chunk_id = news.chunk_id, .bytes = bytes_of(news)};
-  ++request.queued_chunks, ++counts_.queued_chunks;
-  request.queued_bytes += piece.bytes, counts_.queued_bytes += piece.bytes;
-  if (news.text) {
-    piece.text = std::move(news.text);
-    return ok_status();
-  }
-  if (!news.payload->part_bytes.empty()) {
-    fetch(request, stage, news.chunk_id, *news.payload, now_ms);
-    return ok_status();
-  }
-  ASSIGN_OR_RETURN(piece.value, restore(news.payload->tree.bytes, news.payload->tensors, {}));
-  return ok_status();
-}
-
-void Coordinator::hear(wire::Complete& news, int64_t now_ms) {
-  const auto seat = members_.admit(news.from);
-  if (!seat) return;
-  const wire::Payload* payload = news.result ? &*news.result : nullptr;
-  LiveRequest* request = find(news.id);
-  if (request == nullptr) return late_news(news.id, payload);
-  if (Status status = wire::validate(news); !status.ok()) {
-    return fail(news.id, of_stage(news.from.stage, internal_error("{}", status.message())), now_ms);
-  }
-  if (news.failure) {
-    // Of any stage: nothing can become of the request any more.
-    const StatusCode code = news.failure->code == StatusCode::kOk ? StatusCode::kInternal : news.failure->code;
-    std::string_view why = news.failure->message;
-    // A stage may have put its name before it already.
-    if (const std::string own = news.from.stage + ": "; why.starts_with(own)) why.remove_prefix(own.size());
-    return fail(news.id, of_stage(news.from.stage, Status(code, std::string(why))), now_ms);
-  }
-  Feed* feed = feed_of(*request, *seat);
-  if (feed == nullptr) {
-    ++counts_.ignored;
-    return discard(news.id, *payload);
-  }
-  if (feed->chunks) {
-    ++counts_.repeated;
-    return;
-  }
-  const Status added = add_result(*request, stage_of_seat_[*seat], *feed, news, now_ms);
-  if (!added.ok()) return fail(news.id, of_stage(news.from.stage, added), now_ms);
-  flush(news.id, now_ms);
-}
-
-void Coordinator::hear(const wire::Gathered& news) {
-  const auto seat = members_.admit(news.from);
-  if (!seat) return;
-  LiveRequest* request = find(news.id);
-  if (request == nullptr) return late_news(news.id, nullptr);
-  const std::size_t stage = stage_of_seat_[*seat];
-  if (seat_of(request->route, stage) == *seat) {
-    request->gathered[stage] |= graph_.known(news.sources);
+void Coordinator::on_inputs_complete(LiveRequest& request, std::size_t replica, const wire::InputsComplete& complete) {
+  const std::size_t stage = stage_of_seat_[replica];
+  if (seat_of(request.route, stage) == replica) {
+    request.gathered[stage] |= graph_.known(complete.sources);
   } else {
     ++counts_.ignored;
   }
 }
 
-// It may come before the last chunks of its stream, which are then waited for.
-Status Coordinator::add_result(LiveRequest& request, std::size_t stage, Feed& feed, wire::Complete& news,
-                               int64_t now_ms) {
-  if (feed.next_chunk > news.chunks) {
-    return internal_error("the completion says that there are {} chunks; {} came", news.chunks, feed.next_chunk);
+Status Coordinator::add(LiveRequest& request, std::size_t stage, Feed& feed, wire::Chunk& chunk, int64_t now_ms) {
+  const auto* result = std::get_if<wire::StageResult>(&chunk.body);
+  if (chunk.seq > feed.next_chunk) {
+    return error(StatusCode::kUnavailable, "chunk {} of the answer came; wanted chunk {}", chunk.seq, feed.next_chunk);
   }
-  feed.chunks = news.chunks;
-  if (!news.result->part_bytes.empty()) {
-    fetch(request, stage, std::nullopt, *news.result, now_ms);
+  if (chunk.seq < feed.next_chunk) {
+    if (result && !feed.chunks) {
+      return internal_error("the result is chunk {} of the answer; {} chunks came before it", chunk.seq,
+                            feed.next_chunk);
+    }
+    ++counts_.repeated;
     return ok_status();
   }
-  ASSIGN_OR_RETURN(feed.result, restore(news.result->tree.bytes, news.result->tensors, {}));
+  if (feed.chunks) return internal_error("chunk {} of the answer came after the result", chunk.seq);
+  ++feed.next_chunk;
+  if (!result) return add_stream_chunk(request, stage, feed, chunk, now_ms);
+  feed.chunks = chunk.seq;
+  if (result->payload.in_relay()) {
+    fetch(request, stage, std::nullopt, result->payload, now_ms);
+    return ok_status();
+  }
+  ASSIGN_OR_RETURN(feed.result, restore_inline(result->payload));
+  return ok_status();
+}
+
+Status Coordinator::add_stream_chunk(LiveRequest& request, std::size_t stage, Feed& feed, wire::Chunk& chunk,
+                                     int64_t now_ms) {
+  auto& waiting = feed.pieces.emplace_back();
+  waiting = {.modality = "text", .chunk_id = chunk.seq, .bytes = bytes_of(chunk.body)};
+  ++request.queued_chunks, ++counts_.queued_chunks;
+  request.queued_bytes += waiting.bytes, counts_.queued_bytes += waiting.bytes;
+  if (auto* text = std::get_if<wire::TextDelta>(&chunk.body)) {
+    waiting.text = std::move(*text);
+    return ok_status();
+  }
+  auto& value = std::get<wire::StreamValue>(chunk.body);
+  waiting.modality = std::move(value.modality);
+  if (value.payload.in_relay()) {
+    fetch(request, stage, chunk.seq, value.payload, now_ms);
+    return ok_status();
+  }
+  ASSIGN_OR_RETURN(waiting.value, restore_inline(value.payload));
   return ok_status();
 }
 
@@ -185,7 +180,7 @@ void Coordinator::fetch(LiveRequest& request, std::size_t stage, std::optional<u
 
 // Nobody wants it, but its sender keeps the bytes until they are taken.
 void Coordinator::discard(ReqId id, const wire::Payload& payload) {
-  if (payload.part_bytes.empty()) return;
+  if (!payload.in_relay()) return;
   ++counts_.fetches;
   payloads_.take(id, payload, static_cast<int>(kFetchTimeoutMs),
                  [arrivals = arrivals_, id](Result<Value>) { arrivals->add({.id = id, .wanted = false}); });
@@ -290,7 +285,9 @@ void Coordinator::finish(LiveRequest& request, int64_t now_ms) {
 }
 
 void Coordinator::client_ready(ReqId id, int64_t now_ms) {
-  if (blocked_.contains(id)) flush(id, now_ms);
+  if (!blocked_.contains(id)) return;
+  flush(id, now_ms);
+  send_acks();
 }
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "payload/inline_parts.h"
 #include "payload/packing.h"
 
 namespace millrace {
@@ -14,8 +15,7 @@ RelayPayloads::~RelayPayloads() = default;
 Result<wire::Payload> RelayPayloads::give(ReqId id, const Value& value, const wire::Peer& to) {
   ASSIGN_OR_RETURN(Lifted lifted, lift(value));
   wire::Payload payload{.tree = {std::move(lifted.tree)}, .tensors = std::move(lifted.tensors)};
-  if (lifted.parts.empty()) return payload;
-  for (const SharedBytes& part : lifted.parts) payload.part_bytes.push_back(part.size_bytes());
+  if (put_inline(lifted.parts, payload)) return payload;
   ASSIGN_OR_RETURN(const loop::ChosenRelay chosen, loop::choose_relay(self_, to, relays_, wanted_, lifted.parts));
   PutRequest put{.parts = std::move(lifted.parts), .request = id, .destination = chosen.address};
   payload.relay = chosen.name;
@@ -38,8 +38,7 @@ Status RelayPayloads::try_get(uint64_t number, Get& get) {
   }
   GetRequest request{.descriptor = get.payload.descriptor.bytes, .request = get.request, .timeout_ms = get.timeout_ms};
   request.sizes.assign(get.payload.part_bytes.begin(), get.payload.part_bytes.end());
-  const loop::CallPurpose purpose{
-      .kind = loop::CallPurpose::Kind::kGetPayload, .request = get.request, .chunk_id = number};
+  const loop::CallPurpose purpose{.kind = loop::CallPurpose::Kind::kGetPayload, .request = get.request, .seq = number};
   Status status = calls_.get(*relay->second, std::move(request), purpose);
   get.waits = status.code() == StatusCode::kResourceExhausted;
   return get.waits ? ok_status() : status;
@@ -64,7 +63,7 @@ void RelayPayloads::tick(int64_t now_ms) {
   std::vector<loop::CallEnd> ends;
   calls_.collect(ends);
   for (loop::CallEnd& end : ends) {
-    const auto get = gets_.find(end.purpose.chunk_id);
+    const auto get = gets_.find(end.purpose.seq);
     // A put that ends badly is its reader's news: the request fails there, or by its deadline.
     if (end.purpose.kind == loop::CallPurpose::Kind::kPut || get == gets_.end()) continue;
     const wire::Payload& payload = get->second.payload;

@@ -73,7 +73,7 @@ struct CoordinatorBooks {
   uint64_t failed = 0;
   uint64_t aborted = 0;
   uint64_t late = 0;      // news of requests that are not live
-  uint64_t repeated = 0;  // chunks and completions that came twice
+  uint64_t repeated = 0;  // chunks that came twice
   uint64_t ignored = 0;   // news from where it is not expected: no terminal of the request, or not its replica
   uint64_t fenced = 0;    // news of zombies
   uint64_t unknown = 0;   // news of stages that are not in the spec, and messages that are not for a coordinator
@@ -94,9 +94,9 @@ struct Piece {
 
 // What one terminal has said about a request.
 struct Feed {
-  uint64_t next_chunk = 0;         // that is expected
+  uint64_t next_chunk = 0;         // the number that is wanted
   std::deque<Piece> pieces;        // that the sink has not taken
-  std::optional<uint64_t> chunks;  // how many there are in all: it has completed
+  std::optional<uint64_t> chunks;  // how many there are before the result, when that has come
   std::optional<Value> result;     // once it is here
   uint64_t taken = 0;              // chunks, by the sink
   uint64_t acked = 0;              // of these, told the stage
@@ -105,7 +105,7 @@ struct Feed {
   int64_t ack_again_ms = 0;
   // Everything of it has come; its stage is not needed any more.
   bool settled() const {
-    if (!chunks || !result || next_chunk != *chunks) return false;
+    if (!chunks || !result) return false;
     for (const Piece& piece : pieces) {
       if (!piece.here()) return false;
     }

@@ -60,6 +60,7 @@ void Coordinator::lost(const MembershipEvent& event, int64_t now_ms) {
   const SeatView& view = members_.seats()[event.seat];
   const std::size_t stage = stage_of_seat_[event.seat];
   outboxes_[event.seat].reset();
+  acks_.erase(event.seat);
   placement_.forget(stage, view.replica);
   std::vector<ReqId> acknowledged_by_death;
   for (const auto& [id, open] : aborts_) acknowledged_by_death.push_back(id);

@@ -106,13 +106,13 @@ TEST_F(CoordinatorStages, AStageThatHasHandedAllOnMayDie) {
   Client client;
   const ReqId id = submit(client);
   const auto gathered = [&](const std::string& stage, std::vector<std::string> sources) {
-    core->handle(wire::Gathered{id, from(stage, stage == "think" ? thinker_of(id) : 0), std::move(sources)}, now);
+    chunk_of(id, from(stage, stage == "think" ? thinker_of(id) : 0), wire::InputsComplete{std::move(sources)});
   };
   gathered("think", {"prepare"});
   core->down("prepare", 0, 1, "killed", now);
   EXPECT_EQ(client.ends, 0);
   gathered("talk", {"think"});
-  core->handle(wire::Gathered{id, from("think", 1 - thinker_of(id)), {"prepare"}}, now);  // is not in it
+  chunk_of(id, from("think", 1 - thinker_of(id)), wire::InputsComplete{{"prepare"}});  // is not in it
   EXPECT_EQ(core->books().ignored, 1u);
   gathered("decode", {"nobody"});
   core->down("think", thinker_of(id), 1, "killed", now);
@@ -189,11 +189,11 @@ TEST_F(CoordinatorStages, ZombiesAreIgnoredAndCounted) {
   fail(id, "decode", StatusCode::kInternal, "stale");
   wire::Origin other_session = from("decode", 0, 2);
   other_session.session = kSession - 1;
-  core->handle(wire::Complete{.id = id, .from = other_session, .result = in_tree(Value("stale"))}, now);
+  chunk_of(id, other_session, wire::StageResult{in_tree(Value("stale"))});
   EXPECT_EQ(client.ends, 0);
   EXPECT_TRUE(client.chunks.empty());
   EXPECT_EQ(core->books().fenced, 4u);
-  core->handle(wire::Complete{.id = id, .from = from("decode", 0, 2), .result = in_tree(Value("fresh"))}, now);
+  chunk_of(id, from("decode", 0, 2), wire::StageResult{in_tree(Value("fresh"))});
   EXPECT_TRUE(same_bits(client.end.value, Value("fresh")));
 }
 
@@ -229,9 +229,7 @@ TEST_F(CoordinatorStages, AResultOfAReplicaThatTheRequestDoesNotHaveIsIgnored) {
   const uint32_t right = replica_of(id, "decode");
   for (const uint32_t replica : {1 - right, right}) {
     EXPECT_EQ(client.ends, 0);
-    core->handle(
-        wire::Complete{.id = id, .from = from("decode", replica), .result = in_tree(Value(static_cast<int>(replica)))},
-        now);
+    chunk_of(id, from("decode", replica), wire::StageResult{in_tree(Value(static_cast<int>(replica)))});
   }
   EXPECT_TRUE(same_bits(client.end.value, Value(static_cast<int>(right))));
   EXPECT_EQ(core->books().ignored, 1u);

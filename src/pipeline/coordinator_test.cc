@@ -176,12 +176,13 @@ TEST_F(CoordinatorTest, ChunksComeInOrderOnceAndWithTheirNumbers) {
   EXPECT_EQ(client.chunks[2].modality, "text");
   EXPECT_EQ(client.chunks[2].chunk_id, 1u);
   EXPECT_EQ(core->books().repeated, 1u);
-  // A completion that overtakes the last chunk waits for it.
   complete(id, "tone", in_tree(Value()), 1);
-  complete(id, "decode", in_tree(Value()), 3);
-  EXPECT_EQ(client.ends, 0);
+  complete(id, "tone", in_tree(Value()), 1);  // repeated
+  EXPECT_EQ(core->books().repeated, 2u);
   chunk(id, "decode", 2, in_tree(Value("c")));
+  EXPECT_EQ(client.ends, 0);
   EXPECT_EQ(client.texts(), "axbc");
+  complete(id, "decode", in_tree(Value()), 3);
   EXPECT_EQ(client.ends, 1);
   expect_quiet();
 }
@@ -192,30 +193,37 @@ TEST_F(CoordinatorTest, AGapFailsTheRequest) {
   chunk(id, "decode", 0, in_tree(Value("a")));
   chunk(id, "decode", 2, in_tree(Value("c")));
   ASSERT_EQ(client.ends, 1);
+  EXPECT_EQ(client.end.status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(client.end.status.message(), "stage 'decode': chunk 2 of the answer came; wanted chunk 1");
+  EXPECT_EQ(client.texts(), "a");  // what came before it
   EXPECT_EQ(hints, std::vector<ReqId>{id});
   acknowledge_aborts();
   expect_quiet();
 }
 
 TEST_F(CoordinatorTest, CountsThatDisagreeFailTheRequest) {
-  Client more, fewer;
-  const ReqId first = submit(more), second = submit(fewer);
-  complete(first, "decode", in_tree(Value()), 1);
+  Client more, fewer, lost;
+  const ReqId first = submit(more), second = submit(fewer), third = submit(lost);
   chunk(first, "decode", 0, in_tree(Value("a")));
-  chunk(first, "decode", 1, in_tree(Value("b")));
+  complete(first, "decode", in_tree(Value()), 1);
+  chunk(first, "decode", 2, in_tree(Value("b")));
   EXPECT_EQ(more.end.status.code(), StatusCode::kInternal);
   chunk(second, "decode", 0, in_tree(Value("a")));
   complete(second, "decode", in_tree(Value()), 0);
   EXPECT_EQ(fewer.end.status.code(), StatusCode::kInternal);
+  // The last chunk before the result is missing.
+  chunk(third, "decode", 0, in_tree(Value("a")));
+  complete(third, "decode", in_tree(Value()), 2);
+  EXPECT_EQ(lost.end.status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(lost.end.status.message(), "stage 'decode': chunk 2 of the answer came; wanted chunk 1");
   acknowledge_aborts();
   expect_quiet();
 }
 
-TEST_F(CoordinatorTest, AMissingLastChunkEndsWithTheDeadline) {
+TEST_F(CoordinatorTest, AMissingResultEndsWithTheDeadline) {
   Client client;
   const ReqId id = submit(client, {.terminals = kDecodeAlone, .timeout_ms = 1000});
-  complete(id, "decode", in_tree(Value()), 1);
+  chunk(id, "decode", 0, in_tree(Value("a")));
   pass(750);
   EXPECT_EQ(client.ends, 0);
   pass(250);
@@ -460,63 +468,11 @@ TEST_F(CoordinatorTest, AnotherSessionHasOtherIds) {
 }
 
 TEST_F(CoordinatorTest, MessagesThatAreNotForACoordinatorAreCounted) {
-  core->handle(wire::DataAck{}, now);
+  core->handle(wire::AckBatch{}, now);
   core->handle(wire::TextBatch{}, now);
   core->handle(wire::AdminReply{.id = 99}, now);
   EXPECT_EQ(core->books().unknown, 2u);
   EXPECT_EQ(core->books().late, 1u);
-}
-
-// ---- the window of what streams to a client
-
-TEST_F(CoordinatorTest, TerminalsHearWhatTheClientHasTaken) {
-  Client client;
-  const ReqId id = submit(client);
-  const auto acks = [this] {
-    std::vector<uint64_t> out;
-    for (const auto& ack : box("decode").take<wire::DataAck>()) {
-      EXPECT_EQ(ack.from, (wire::Origin{.session = kSession}));
-      EXPECT_EQ(ack.to, "decode");
-      out.push_back(ack.chunks.value());
-    }
-    return out;
-  };
-  for (uint64_t i = 0; i < 40; ++i) chunk(id, "decode", i, in_tree(Value("x")));
-  EXPECT_EQ(acks(), std::vector<uint64_t>{32});
-  now += kClientAckMs;
-  core->tick(now);
-  EXPECT_EQ(acks(), std::vector<uint64_t>{40});
-  client.full = true;
-  for (uint64_t i = 40; i < 100; ++i) chunk(id, "decode", i, in_tree(Value("x")));
-  now += kClientAckMs;
-  core->tick(now);
-  EXPECT_EQ(acks(), std::vector<uint64_t>{});
-  client.full = false;
-  core->client_ready(id, now);
-  EXPECT_EQ(acks(), std::vector<uint64_t>{100});
-  // A word that may be lost is repeated, ever more rarely, until the terminal has completed.
-  pass(500 + 1000 + 2000);
-  EXPECT_EQ(acks(), (std::vector<uint64_t>{100, 100, 100}));
-  complete(id, "decode", in_tree(Value("text")), 100);
-  pass(10'000);
-  EXPECT_EQ(acks(), std::vector<uint64_t>{});
-  EXPECT_TRUE(box("tone").take<wire::DataAck>().empty());
-  core->cancel(id, now);
-  acknowledge_aborts();
-  expect_quiet();
-}
-
-TEST_F(CoordinatorTest, ManyBytesAreAcknowledgedSooner) {
-  Client client;
-  const ReqId id = submit(client, {.terminals = kDecodeAlone});
-  const std::string megabyte(1 << 20, 'x');
-  chunk(id, "decode", 0, in_tree(Value(megabyte)));
-  EXPECT_TRUE(box("decode").take<wire::DataAck>().empty());
-  chunk(id, "decode", 1, in_tree(Value(megabyte)));
-  EXPECT_EQ(box("decode").take<wire::DataAck>().size(), 1u);
-  core->cancel(id, now);
-  pass(1000);
-  EXPECT_TRUE(box("decode").take<wire::DataAck>().empty());
 }
 
 }  // namespace

@@ -64,10 +64,12 @@ class EchoStage {
     const Value value = *restore(submit.payload.tree.bytes, {}, {});
     const std::string& word = *value.get<std::string>();
     if (word == "never") return;
+    wire::ChunkBatch batch{.from = origin()};
     for (std::size_t i = 0; i < word.size(); ++i) {
-      say(wire::StreamOut{submit.id, origin(), i, "text", pack(word.substr(i, 1))});
+      batch.chunks.push_back({.id = submit.id, .seq = i, .body = wire::StreamValue{"text", pack(word.substr(i, 1))}});
     }
-    say(wire::Complete{.id = submit.id, .from = origin(), .result = pack(word), .chunks = word.size()});
+    batch.chunks.push_back({.id = submit.id, .seq = word.size(), .body = wire::StageResult{pack(word)}});
+    say(std::move(batch));
   }
   wire::Origin origin() const { return {.session = session_, .stage = "echo", .incarnation = 1}; }
 

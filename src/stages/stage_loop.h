@@ -7,13 +7,14 @@
 // next handle() or tick(), and `wake` says that there is something to hear.
 //
 // What it keeps, for each request:
-//   1. One end. A request that came here leaves by exactly one of: its result sent on (a terminal: Complete), one
-//      Complete with a failure, or an AbortAck. Whatever goes wrong with one request (a worker's error or exception, a
-//      rule's, a relay's, a lost message, a dead peer) fails that request alone.
-//   2. Order. On each edge messages leave in the order in which the worker spoke: chunks, end, payload. A control
-//      message leaves as soon as put() has returned its descriptor, before the put is over. Gets may end in any order;
-//      the worker gets chunks in theirs. Numbers have no gap: a gap, a chunk after the end, a wrong count or a second
-//      source on one edge fails the request; a repeated message is ignored and counted.
+//   1. One end. A request that came here leaves by exactly one of: its result sent on (a terminal: to the coordinator),
+//      one Failure to the coordinator, or an AbortAck. Whatever goes wrong with one request (a worker's error or
+//      exception, a rule's, a relay's, a lost message, a dead peer) fails that request alone.
+//   2. Order. On each edge chunks leave in the order of the worker's outputs: stream, end, result, numbered from 0.
+//      They leave in batches, one for each receiver and step (loop/outgoing.h). A chunk goes into its batch as soon as
+//      put() has returned its descriptor, before the put is over. Gets may end in any order; the worker gets chunks in
+//      theirs. Numbers have no gap: a gap, a chunk after the end or a second source on one edge fails the request; a
+//      repeated chunk is ignored and counted.
 //   3. No waiting for each other. What a relay or an outbox has no room for waits in its own edge's queue, everything
 //      else goes on; it is tried again every kRetryMs in the order of waiting. At most wire::kMaxUnackedChunks chunks
 //      of a stream are unacknowledged; what the worker says beyond waits. From kCongestedChunks on, the request is
@@ -44,8 +45,9 @@
 //      incarnation: a zombie says nothing stale.
 //  11. Books. Every list is bounded by a name in loop/limits.h or by the spec's max_requests; after all requests have
 //      ended, books() is all zeros but for tombstones.
-//  12. Gathered. When all that a source will ever send for a request has come, or its result has, the coordinator hears
-//      so: the loss of that stage costs the request nothing then, as far as it is only needed here.
+//  12. Complete inputs. When all that a source will ever send for a request has come, or its result has, the loop
+//  reports
+//      it to the coordinator: the loss of that stage costs the request nothing then, as far as it is only needed here.
 //
 // Owner: a StageLoopStage or a simulator. Thread safety: one thread calls; see `wake` for the others.
 #pragma once
@@ -57,6 +59,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/hash.h"
@@ -64,6 +67,7 @@
 #include "stages/library.h"
 #include "stages/loop/address_book.h"
 #include "stages/loop/detach.h"
+#include "stages/loop/outgoing.h"
 #include "stages/loop/relay_calls.h"
 #include "stages/loop/relay_choice.h"
 #include "stages/loop/request.h"
@@ -117,7 +121,7 @@ struct StageLoopBooks {
   std::size_t gets = 0;
   std::size_t drains = 0;        // of these gets
   std::size_t held_chunks = 0;   // received, not given to the worker
-  std::size_t queued_items = 0;  // said by the worker, not sent
+  std::size_t queued_items = 0;  // put out by the worker, not sent
   std::size_t queued_bytes = 0;
   std::size_t worker_events = 0;  // not given to the worker's host
   std::size_t parked = 0;
@@ -134,7 +138,7 @@ struct StageLoopCounters {
   uint64_t aborted = 0;          // acknowledged aborts of requests that were here
   uint64_t stale = 0;            // messages of another session or incarnation
   uint64_t strangers = 0;        // of stages that are no predecessors, or for another stage
-  uint64_t repeated = 0;         // messages that were seen before
+  uint64_t repeated = 0;         // submits and chunks that were here before
   uint64_t late = 0;             // of requests that had ended here
   uint64_t unexpected = 0;       // message types that no stage gets, acknowledgements of what was never sent
   uint64_t refusals = 0;         // puts, gets and sends that found no room and were tried again
@@ -188,6 +192,8 @@ class StageLoop {
     loop::CallPurpose purpose;
     wire::Payload payload;
   };
+  // A chunk goes into the coordinator's batch.
+  using Notice = std::variant<wire::Chunk, wire::Message>;
   using Request = loop::LoopRequest;
 
   StageLoop(StageLoopConfig config, Rules rules, StageLoopDoors doors);
@@ -207,7 +213,7 @@ class StageLoop {
   void heartbeat();
   wire::StageStatus status() const;
   void add_process_metrics(wire::StageStatus& status) const;
-  void notify(wire::Message message);
+  void notify(Notice notice);
   void flush_notices();
   void watch_drain();
   void end(Status why);
@@ -217,18 +223,19 @@ class StageLoop {
   template <typename M>
   void on(M&& message);  // types that no stage gets
   void on(wire::Submit&& message);
-  void on(wire::DataReady&& message);
-  void on(wire::DataAck&& message);
+  void on(wire::ChunkBatch&& message);
+  void on(wire::AckBatch&& message);
   void dispatch(wire::Message&& message);
   Heard from_coordinator(const wire::Origin& from);
   Heard from_peer(const wire::Origin& from);
   bool park(wire::Message&& message, std::size_t size_bytes);
   void unpark();
-  bool is_predecessor(const wire::DataReady& message) const;
+  void on_chunk_in(const wire::Origin& from, wire::Chunk& chunk);
+  void on_chunk_in(Request& request, const wire::Origin& from, wire::Chunk& chunk);
+  void on_ack(const wire::Origin& from, const wire::Ack& ack);
   Request* request_for(ReqId id, int64_t timeout_ms, std::vector<std::string> terminals,
                        std::vector<wire::RouteHop> route);
-  void on_header(Request& request, wire::DataReady& message);
-  void ended_before(loop::Ended how, wire::DataReady& message);
+  void ended_before(loop::Ended how, const wire::Origin& from, const wire::Chunk& chunk);
   void fetch(Request& request, loop::CallPurpose purpose, wire::Payload payload);
   Result<bool> try_get(const loop::CallPurpose& purpose, const wire::Payload& payload, int64_t timeout_ms);
   void drain(ReqId id, const wire::Payload& payload);
@@ -237,7 +244,7 @@ class StageLoop {
   void put_ended(Request& request, const loop::CallEnd& end);
 
   // loop/aggregate.cc: from payloads to the start of the work.
-  void on_payload_header(Request& request, wire::DataReady& message);
+  void on_payload_header(Request& request, const wire::Origin& origin, uint64_t seq, wire::Payload& payload);
   void payload_here(Request& request, const std::string& from, Value value);
   Status ask_wait_rule(Request& request, const std::string& from, const Value& value);
   Status check_sources(const Request& request) const;
@@ -246,18 +253,17 @@ class StageLoop {
   void start(Request& request, wire::TokenizedRequest generate);
 
   // loop/stream.cc: streams into the stage.
-  void on_chunk_header(Request& request, wire::DataReady& message);
-  void on_stream_end(Request& request, wire::DataReady& message);
-  loop::InStream* stream_of(Request& request, const wire::DataReady& message);
+  loop::InEdge* next_on_edge(Request& request, const wire::Origin& from, const wire::Chunk& chunk);
+  void on_stream_chunk(Request& request, const wire::Origin& from, wire::Chunk& chunk);
+  void on_stream_end(Request& request, const wire::Origin& from, const wire::Chunk& chunk);
   bool has_all_of(const Request& request, const std::string& source) const;
-  void watch_gathered(Request& request);
+  void report_inputs(Request& request);
   bool is_too_early(const Request& request) const;
   void watch_early(Request& request);
   void deliver(Request& request);
-  void deliver(Request& request, const std::string& from, loop::InStream& stream);
-  void acknowledge(ReqId id, const std::string& from, const loop::EdgeEnd& source, std::optional<uint64_t> chunks,
-                   loop::InStream* stream);
-  void acknowledge_if_due(ReqId id, const std::string& from, loop::InStream& stream);
+  void deliver(Request& request, const std::string& from, loop::InEdge& edge);
+  void acknowledge(ReqId id, const std::string& from, const loop::EdgeEnd& source, uint64_t count, loop::InEdge* edge);
+  void acknowledge_if_due(ReqId id, const std::string& from, loop::InEdge& edge);
   void acknowledge_idle();
 
   // loop/work.cc: to and from the worker.
@@ -278,14 +284,21 @@ class StageLoop {
   void queue(Request& request, const std::string& target, loop::OutItem item);
   void pump(Request& request, loop::OutEdge& edge);
   Status send_front(Request& request, loop::OutEdge& edge);
+  Status later(loop::OutEdge& edge, const Status& refusal);
   Status prepare(Request& request, loop::OutEdge& edge, loop::OutItem& item, const wire::Peer& to);
+  Status put(Request& request, const loop::OutEdge& edge, const loop::OutItem& item, const wire::Peer& to,
+             wire::Payload& payload);
   Result<const wire::Peer*> receiver(const Request& request, loop::OutEdge& edge);
   Result<wire::RouteHop> hop_to(const Request& request, const std::string& target) const;
   Status absent(loop::OutEdge& edge, const std::string& what);
-  wire::Message build(const Request& request, loop::OutEdge& edge, loop::OutItem& item, wire::Payload payload);
+  wire::Chunk build(const Request& request, const loop::OutEdge& edge, loop::OutItem& item,
+                    wire::Payload payload) const;
   void sent(Request& request, loop::OutEdge& edge);
   Status check_waiting(const Request& request) const;
   void watch_congestion(Request& request);
+  Status send_batch(const loop::Outgoing::Receiver& to, wire::Message& message);
+  void flush();
+  void on_sent();
   void retry();
 
   // loop/abort.cc: ends.
@@ -316,6 +329,7 @@ class StageLoop {
   std::set<std::pair<int64_t, ReqId>> deadlines_;       // one for each live request
   loop::Tombstones tombstones_;
   loop::AddressBook book_;
+  loop::Outgoing outgoing_;
   loop::RelayCalls calls_;
   loop::DetachBudget detached_{loop::kMaxDetachedBytes};
   std::size_t drains_ = 0;
@@ -339,7 +353,7 @@ class StageLoop {
   bool worried_ = false;      // a person was told, and waits for better news
   std::string unanswered_;    // why a registration has no answer, as far as we know; empty: we do not
   int64_t next_ack_ms_ = loop::kNoWake;
-  std::deque<wire::Message> notices_;
+  std::deque<Notice> notices_;
   std::deque<Parked> parked_;
   std::size_t parked_bytes_ = 0;
   uint64_t last_calls_ = 0;

@@ -4,15 +4,11 @@
 namespace millrace::testing {
 namespace {
 
-using wire::DataKind;
-
 class StageLoopEnds : public OneStage {
  protected:
   void abort(uint64_t id) { say(wire::AbortRequest{.id = {id}}); }
-  wire::DataReady put_message(uint64_t id, std::function<void(const Status&)> done = {}) {
-    wire::DataReady m = data(id, "a", DataKind::kPayload);
-    m.payload = put_payload(with_tensor(1), "a", std::move(done));
-    return m;
+  Incoming put_message(uint64_t id, std::function<void(const Status&)> done = {}) {
+    return lying_payload(id, "a", put_payload(with_tensor(1), "a", std::move(done)));
   }
 };
 
@@ -21,12 +17,12 @@ TEST_F(StageLoopEnds, AnAbortBeforeThePayloadLeavesATombstone) {
   abort(1);
   EXPECT_EQ(acks(1), 1u);
   bool over = false;
-  say(put_message(1, [&](const Status& status) { over = status.ok(); }));
+  receive(put_message(1, [&](const Status& status) { over = status.ok(); }));
   run(1);
   EXPECT_TRUE(over);  // its sender got its credit back
-  say(chunk(1, "a", 0));
+  receive(chunk(1, "a", 0));
   EXPECT_TRUE(log_->heard.empty());
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  EXPECT_TRUE(ends().empty());
   expect_clean();
   abort(1);
   EXPECT_EQ(acks(1), 2u);  // said again, acknowledged again
@@ -40,16 +36,16 @@ TEST_F(StageLoopEnds, TombstonesExpire) {
   EXPECT_EQ(loop_->books().tombstones, 0u);
   for (uint64_t id = 1; id <= loop::kMaxTombstones + 10; ++id) loop_->handle(wire::AbortRequest{.id = {id}}, now_);
   EXPECT_EQ(loop_->books().tombstones, loop::kMaxTombstones);
-  say(payload(loop::kMaxTombstones + 10, "a", number(1)));
+  receive(payload(loop::kMaxTombstones + 10, "a", number(1)));
   EXPECT_TRUE(log_->heard.empty());  // the newest are kept
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   EXPECT_TRUE(heard("start 1"));
 }
 
 TEST_F(StageLoopEnds, AnAbortWhileThePayloadIsFetchedCancelsTheGet) {
   hub_.holds_gets = true;
   make();
-  say(put_message(1));
+  receive(put_message(1));
   EXPECT_EQ(loop_->books().gets, 1u);
   abort(1);
   EXPECT_EQ(acks(1), 1u);
@@ -63,12 +59,12 @@ TEST_F(StageLoopEnds, AnAbortDuringFanIn) {
   spec_.merge = "m";
   library_.merges["m"] = [](std::map<std::string, Value>) -> Result<Value> { return Value(1); };
   make();
-  say(put_message(1));
+  receive(put_message(1));
   run(1);
   EXPECT_EQ(loop_->books().requests, 1u);
   EXPECT_TRUE(hub_.puts.empty());  // what waits holds no credit of its sender
   abort(1);
-  say(payload(1, "b", number(1)));
+  receive(payload(1, "b", number(1)));
   EXPECT_TRUE(log_->heard.empty());
   EXPECT_EQ(acks(1), 1u);
   expect_clean();
@@ -76,13 +72,13 @@ TEST_F(StageLoopEnds, AnAbortDuringFanIn) {
 
 TEST_F(StageLoopEnds, AnAbortDuringTheWorkDropsIt) {
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   abort(1);
   EXPECT_TRUE(heard("drop 1"));
   EXPECT_EQ(acks(1), 1u);
   log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });  // too late
   run(1);
-  EXPECT_TRUE(out("x")->all<wire::DataReady>().empty());
+  EXPECT_TRUE(out("x")->chunks().empty());
   EXPECT_EQ(loop_->counters().aborted, 1u);
   expect_clean();
 }
@@ -91,10 +87,10 @@ TEST_F(StageLoopEnds, AnAbortDuringTheSendsCancelsThem) {
   spec_.next = {"x"};
   log_->on_start = [](ReqId id, const Value&, Emit& emit) { emit.result(id, with_tensor(1)); };
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   EXPECT_EQ(loop_->books().puts, 1u);
   out("x")->answer = error(StatusCode::kResourceExhausted, "full");
-  say(payload(2, "a", number(1)));
+  receive(payload(2, "a", number(1)));
   abort(1);
   abort(2);
   EXPECT_EQ(acks(1) + acks(2), 2u);
@@ -105,7 +101,7 @@ TEST_F(StageLoopEnds, AnAbortDuringTheSendsCancelsThem) {
 TEST_F(StageLoopEnds, AnAbortOfAStreamOnlyRequestDropsIt) {
   spec_.can_accept_stream_before_payload = true;
   make();
-  say(chunk(1, "a", 0));
+  receive(chunk(1, "a", 0));
   abort(1);
   EXPECT_EQ(log_->heard, (std::vector<std::string>{"chunk 1 a 0", "drop 1"}));
   EXPECT_EQ(acks(1), 1u);
@@ -115,11 +111,11 @@ TEST_F(StageLoopEnds, AnAbortOfAStreamOnlyRequestDropsIt) {
 TEST_F(StageLoopEnds, ARequestThatOutlivesItsTimeFails) {
   make();
   timeout_ms_ = 300;
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   hub_.holds_gets = true;
-  say(put_message(2));
+  receive(put_message(2));
   run(310);
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());  // who has the limit tells it
+  EXPECT_TRUE(ends().empty());  // who has the limit tells it
   run(loop::kDeadlineGraceMs);
   EXPECT_NE(failure(1, StatusCode::kDeadline).find("nobody has ended it"), std::string::npos);
   EXPECT_TRUE(heard("drop 1"));
@@ -128,7 +124,7 @@ TEST_F(StageLoopEnds, ARequestThatOutlivesItsTimeFails) {
 
 TEST_F(StageLoopEnds, OneThatLeavesSaysSo) {
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   loop_->leave("it was stopped");
   EXPECT_TRUE(loop_->ended());
   EXPECT_TRUE(loop_->end_status().ok());
@@ -140,29 +136,31 @@ TEST_F(StageLoopEnds, OneThatLeavesSaysSo) {
 TEST_F(StageLoopEnds, WhatIsLeftOfTheTimeTravelsOn) {
   make();
   timeout_ms_ = 5000;
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   run(1200);
   log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
   run(10);
-  const auto sent = out("x")->all<wire::DataReady>();
+  const auto sent = out("x")->chunks();
   ASSERT_EQ(sent.size(), 1u);
-  EXPECT_LE(sent[0].timeout_ms, 3800);
-  EXPECT_GE(sent[0].timeout_ms, 3700);
+  EXPECT_LE(sent[0].opening->timeout_ms, 3800);
+  EXPECT_GE(sent[0].opening->timeout_ms, 3700);
 }
 
 TEST_F(StageLoopEnds, AFailureIsSaidOnceAndThenLateNewsIsIgnored) {
   spec_.stream_to = {"x"};
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
+  log_->say.push_back([](Emit& emit) { emit.chunk({1}, number(1)); });
+  run(1);
   log_->say.push_back([](Emit& emit) {
-    emit.chunk({1}, number(1));
     emit.fail({1}, error(StatusCode::kTooLarge, "no"));
     emit.fail({1}, error(StatusCode::kInternal, "again"));
   });
   run(1);
   failure(1, StatusCode::kTooLarge);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().back().kind, DataKind::kError);
-  say(chunk(1, "b", 0));
+  ASSERT_EQ(out("x")->chunks().size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<wire::Failure>(out("x")->chunks()[1].body));
+  receive(chunk(1, "b", 0));
   abort(1);
   failure(1, StatusCode::kTooLarge);
   EXPECT_EQ(acks(1), 1u);
@@ -172,15 +170,12 @@ TEST_F(StageLoopEnds, AFailureIsSaidOnceAndThenLateNewsIsIgnored) {
 TEST_F(StageLoopEnds, AStreamThatNobodyWantsAnyMoreIsTakenAndAcknowledged) {
   log_->on_start = [](ReqId id, const Value&, Emit& emit) { emit.result(id, number(1)); };
   make();
-  say(payload(1, "a", number(1)));
-  wire::DataReady m = data(1, "b", DataKind::kChunk);
-  m.chunk_id = 0;
-  m.payload = put_payload(with_tensor(1), "b");
-  say(m);
+  receive(payload(1, "a", number(1)));
+  receive(put_chunk(1, "b", 0, "b"));
   run(1);
   EXPECT_TRUE(hub_.puts.empty());
-  ASSERT_EQ(out("b")->all<wire::DataAck>().size(), 1u);
-  EXPECT_EQ(out("b")->all<wire::DataAck>()[0].chunks, 1u);
+  ASSERT_EQ(out("b")->acks().size(), 1u);
+  EXPECT_EQ(out("b")->acks()[0].count, 1u);
   expect_clean();
 }
 
@@ -229,13 +224,13 @@ TEST_F(StageLoopEnds, OneThatIsRefusedForGoodEnds) {
 TEST_F(StageLoopEnds, OneThatWasStoppedForLongerThanItsLeaseSaysNothingStale) {
   spec_.next = {"x"};
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   hub_.holds_gets = true;
-  say(put_message(2));
+  receive(put_message(2));
   const std::size_t said = coordinator_->said.size();
   log_->say.push_back([](Emit& emit) { emit.result({1}, with_tensor(1)); });
   now_ += 5000;  // SIGSTOP, SIGCONT
-  say(chunk(1, "a", 0));
+  receive(chunk(1, "a", 0));
   EXPECT_FALSE(loop_->member());
   EXPECT_EQ(loop_->incarnation(), 2u);
   EXPECT_TRUE(out("x")->said.empty());
@@ -248,20 +243,20 @@ TEST_F(StageLoopEnds, OneThatWasStoppedForLongerThanItsLeaseSaysNothingStale) {
   welcome();
   EXPECT_TRUE(loop_->member());
   peers();
-  say(payload(3, "a", number(1)));
+  receive(payload(3, "a", number(1)));
   EXPECT_TRUE(heard("start 3"));
 }
 
 TEST_F(StageLoopEnds, AMemberThatIsToldThatItIsNoneRegistersAnew) {
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
   no.refused = wire::Failure{StatusCode::kConflict, "it lost its lease"};
   say(no);
   EXPECT_FALSE(loop_->member());
   EXPECT_EQ(loop_->incarnation(), 2u);
   EXPECT_TRUE(heard("drop 1"));
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  EXPECT_TRUE(ends().empty());
   expect_clean();
 }
 
@@ -277,7 +272,7 @@ TEST_F(StageLoopEnds, ASilentCoordinatorIsGone) {
 TEST_F(StageLoopEnds, AnUnreachableCoordinatorIsGoneAfterTheLease) {
   keep_lease_ = false;
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   coordinator_->answer = error(StatusCode::kUnavailable, "nobody");
   run(2500);
   EXPECT_FALSE(loop_->member());
@@ -324,22 +319,22 @@ TEST_F(StageLoopEnds, NoticesWaitForTheCoordinator) {
 
 TEST_F(StageLoopEnds, AShutdownLetsWhatRunsFinish) {
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   say(wire::Shutdown{.from = from_coordinator(), .grace_ms = 5000});
   EXPECT_FALSE(loop_->ended());
   EXPECT_EQ(coordinator_->all<wire::StageStatus>().back().state, wire::StageState::kDraining);
-  say(payload(2, "a", number(1)));
+  receive(payload(2, "a", number(1)));
   failure(2, StatusCode::kUnavailable);
   log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
   run(10);
   EXPECT_TRUE(loop_->ended());
   EXPECT_TRUE(loop_->end_status().ok());
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  EXPECT_EQ(out("x")->chunks().size(), 1u);
 }
 
 TEST_F(StageLoopEnds, AShutdownsGraceIsBounded) {
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   say(wire::Shutdown{.from = from_coordinator(), .grace_ms = 500});
   run(510);
   EXPECT_TRUE(loop_->ended());

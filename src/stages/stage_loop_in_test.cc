@@ -4,8 +4,6 @@
 namespace millrace::testing {
 namespace {
 
-using wire::DataKind;
-
 class StageLoopIn : public OneStage {
  protected:
   void fan_in() {
@@ -30,23 +28,23 @@ class StageLoopIn : public OneStage {
 
 TEST_F(StageLoopIn, APayloadStartsTheWork) {
   make();
-  say(payload(1, "a", number(5)));
+  receive(payload(1, "a", number(5)));
   EXPECT_TRUE(heard("start 1"));
-  const auto acks = out("a")->all<wire::DataAck>();
+  const auto acks = out("a")->acks();
   ASSERT_EQ(acks.size(), 1u);
-  EXPECT_FALSE(acks[0].chunks);
+  EXPECT_EQ(acks[0].count, 1u);
 }
 
 TEST_F(StageLoopIn, FanInKeepsRequestsApart) {
   fan_in();
   make();
-  say(payload(1, "a", number(1)));
-  say(payload(2, "b", number(20)));
-  say(payload(1, "b", number(10)));
-  say(payload(2, "a", number(2)));
+  receive(payload(1, "a", number(1)));
+  receive(payload(2, "b", number(20)));
+  receive(payload(1, "b", number(10)));
+  receive(payload(2, "a", number(2)));
   EXPECT_FALSE(heard("start 1") || heard("start 2"));
-  say(payload(2, "c", number(200)));
-  say(payload(1, "c", number(100)));
+  receive(payload(2, "c", number(200)));
+  receive(payload(1, "c", number(100)));
   ASSERT_TRUE(heard("start 1") && heard("start 2"));
   EXPECT_EQ(merged(1, "a") + merged(1, "b") + merged(1, "c"), 111);
   EXPECT_EQ(merged(2, "a") + merged(2, "b") + merged(2, "c"), 222);
@@ -56,11 +54,11 @@ TEST_F(StageLoopIn, TheRuleNamesTheSourcesOfEachRequest) {
   fan_in();
   rule({"a", "c"});
   make();
-  say(payload(1, "c", number(3)));
+  receive(payload(1, "c", number(3)));
   EXPECT_FALSE(heard("start 1"));
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   EXPECT_TRUE(heard("start 1"));
-  say(payload(1, "b", number(2)));
+  receive(payload(1, "b", number(2)));
   EXPECT_NE(failure(1, StatusCode::kConflict).find("'b'"), std::string::npos);
   expect_clean();
 }
@@ -69,8 +67,8 @@ TEST_F(StageLoopIn, ASourceOutsideTheRulesAnswerFailsTheRequestHoweverItComes) {
   fan_in();
   rule({"a"});
   make();
-  say(payload(1, "b", number(2)));
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "b", number(2)));
+  receive(payload(1, "a", number(1)));
   failure(1, StatusCode::kConflict);
   EXPECT_FALSE(heard("start 1"));
   expect_clean();
@@ -80,7 +78,7 @@ TEST_F(StageLoopIn, ARuleOrMergeThatIsWrongFailsItsRequestAlone) {
   fan_in();
   rule({"a", "nobody"});
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   EXPECT_NE(failure(1, StatusCode::kInternal).find("'nobody'"), std::string::npos);
   expect_clean();
 }
@@ -93,16 +91,16 @@ TEST_F(StageLoopIn, AThrowingMergeFailsItsRequestAlone) {
   };
   rule({"a"});
   make();
-  say(payload(1, "a", number(13)));
-  say(payload(2, "a", number(14)));
+  receive(payload(1, "a", number(13)));
+  receive(payload(2, "a", number(14)));
   EXPECT_NE(failure(1, StatusCode::kInternal).find("unlucky"), std::string::npos);
   EXPECT_TRUE(heard("start 2"));
 }
 
 TEST_F(StageLoopIn, WithoutFanInASecondSourceIsAnError) {
   make();
-  say(payload(1, "a", number(1)));
-  say(payload(1, "b", number(1)));
+  receive(payload(1, "a", number(1)));
+  receive(payload(1, "b", number(1)));
   failure(1, StatusCode::kConflict);
   EXPECT_TRUE(heard("drop 1"));
   expect_clean();
@@ -110,53 +108,62 @@ TEST_F(StageLoopIn, WithoutFanInASecondSourceIsAnError) {
 
 TEST_F(StageLoopIn, RepeatsAreIgnored) {
   make();
-  for (int i = 0; i < 3; ++i) say(payload(1, "a", number(1)));
-  for (int i = 0; i < 3; ++i) say(chunk(1, "a", 0));
-  for (int i = 0; i < 3; ++i) say(done(1, "a", 1));
-  say(chunk(1, "a", 0));
+  for (int i = 0; i < 3; ++i) receive(payload(1, "c", number(1)));
+  for (int i = 0; i < 3; ++i) receive(chunk(1, "a", 0));
+  for (int i = 0; i < 3; ++i) receive(done(1, "a", 1));
+  receive(chunk(1, "a", 0));
   EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "chunk 1 a 0", "done 1 a"}));
   EXPECT_EQ(loop_->counters().repeated, 7u);
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  EXPECT_TRUE(ends().empty());
 }
 
 TEST_F(StageLoopIn, AGapFails) {
   make();
-  say(payload(1, "a", number(1)));
-  say(chunk(1, "a", 0));
-  say(chunk(1, "a", 2));
-  EXPECT_NE(failure(1, StatusCode::kUnavailable).find("chunk 2"), std::string::npos);
+  receive(payload(1, "c", number(1)));
+  receive(chunk(1, "a", 0));
+  receive(chunk(1, "a", 2));
+  EXPECT_NE(failure(1, StatusCode::kUnavailable).find("chunk 2 of 'a' came; wanted chunk 1"), std::string::npos);
   EXPECT_FALSE(heard("chunk 1 a 2"));
   expect_clean();
 }
 
 TEST_F(StageLoopIn, AChunkAfterTheEndFails) {
   make();
-  say(payload(1, "a", number(1)));
-  say(done(1, "a", 0));
-  say(chunk(1, "a", 0));
+  receive(payload(1, "c", number(1)));
+  receive(done(1, "a", 0));
+  receive(chunk(1, "a", 1));
   failure(1, StatusCode::kConflict);
+  receive(payload(2, "c", number(1)));
+  receive(done(2, "a", 0));
+  receive(in(2, "a", 1, wire::StageResult{inline_payload(number(1))}));  // a second source's
+  failure(2, StatusCode::kConflict);
+  receive(payload(3, "a", number(1)));
+  receive(chunk(3, "a", 1));  // after the result
+  failure(3, StatusCode::kConflict);
   expect_clean();
 }
 
 TEST_F(StageLoopIn, ACountThatDisagreesFails) {
   make();
-  say(payload(1, "a", number(1)));
-  say(chunk(1, "a", 0));
-  say(done(1, "a", 2));
+  receive(payload(1, "c", number(1)));
+  receive(chunk(1, "a", 0));
+  receive(done(1, "a", 2));
   failure(1, StatusCode::kUnavailable);
-  say(payload(2, "a", number(1)));
-  say(done(2, "a", 0));
-  say(done(2, "a", 1));
+  receive(payload(2, "c", number(1)));
+  receive(done(2, "a", 0));
+  receive(done(2, "a", 1));
   failure(2, StatusCode::kUnavailable);
+  receive(payload(3, "c", number(1)));
+  receive(chunk(3, "a", 0));
+  receive(done(3, "a", 0));
+  failure(3, StatusCode::kUnavailable);
   expect_clean();
 }
 
 TEST_F(StageLoopIn, AnErrorInTheStreamFails) {
   make();
-  say(payload(1, "a", number(1)));
-  wire::DataReady m = data(1, "a", DataKind::kError);
-  m.failure = wire::Failure{StatusCode::kTooLarge, "too much"};
-  say(m);
+  receive(payload(1, "c", number(1)));
+  receive(in(1, "a", 0, wire::Failure{StatusCode::kTooLarge, "too much"}));
   EXPECT_NE(failure(1, StatusCode::kTooLarge).find("too much"), std::string::npos);
   expect_clean();
 }
@@ -164,20 +171,20 @@ TEST_F(StageLoopIn, AnErrorInTheStreamFails) {
 TEST_F(StageLoopIn, TwoReplicasOnOneEdgeFail) {
   config_.replicas["a"] = 2;
   make();
-  say(payload(1, "a", number(1)));
-  say(chunk(1, "a", 0));
-  wire::DataReady m = chunk(1, "a", 1);
+  receive(payload(1, "c", number(1)));
+  receive(chunk(1, "a", 0));
+  Incoming m = chunk(1, "a", 1);
   m.from.replica = 1;
-  say(m);
+  receive(m);
   failure(1, StatusCode::kConflict);
   expect_clean();
 }
 
 TEST_F(StageLoopIn, AnEarlyChunkFailsByDefault) {
   make();
-  say(chunk(1, "a", 0));
+  receive(chunk(1, "a", 0));
   EXPECT_NE(failure(1, StatusCode::kConflict).find("can_accept_stream_before_payload"), std::string::npos);
-  say(done(2, "a", 0));
+  receive(done(2, "a", 0));
   failure(2, StatusCode::kConflict);
   EXPECT_TRUE(log_->heard.empty());
   expect_clean();
@@ -186,19 +193,17 @@ TEST_F(StageLoopIn, AnEarlyChunkFailsByDefault) {
 TEST_F(StageLoopIn, AnEarlyChunkGoesToAWorkerThatTakesIt) {
   spec_.can_accept_stream_before_payload = true;
   make();
-  say(chunk(1, "a", 0));
-  say(done(1, "a", 1));
-  say(payload(1, "c", number(1)));
+  receive(chunk(1, "a", 0));
+  receive(done(1, "a", 1));
+  receive(payload(1, "c", number(1)));
   EXPECT_EQ(log_->heard, (std::vector<std::string>{"chunk 1 a 0", "done 1 a", "start 1"}));
 }
 
 TEST_F(StageLoopIn, AChunkWaitsForAPayloadThatIsBeingFetched) {
   hub_.holds_gets = true;
   make();
-  wire::DataReady m = data(1, "a", DataKind::kPayload);
-  m.payload = put_payload(with_tensor(1), "a");
-  say(m);
-  say(chunk(1, "a", 0));
+  receive(lying_payload(1, "c", put_payload(with_tensor(1), "c")));
+  receive(chunk(1, "a", 0));
   EXPECT_TRUE(log_->heard.empty());
   hub_.holds_gets = false;
   run(1);
@@ -208,16 +213,13 @@ TEST_F(StageLoopIn, AChunkWaitsForAPayloadThatIsBeingFetched) {
 TEST_F(StageLoopIn, ChunksThatArriveOutOfOrderAreDeliveredInOrder) {
   hub_.max_delay_ms = 500;
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   std::vector<std::string> wanted = {"start 1"};
   for (uint64_t n = 0; n < 100; ++n) {
-    wire::DataReady m = data(1, "b", DataKind::kChunk);
-    m.chunk_id = n;
-    m.payload = put_payload(with_tensor(static_cast<int64_t>(n)), "b" + std::to_string(n));
-    loop_->handle(m, now_);
+    give(put_chunk(1, "b", n, "b" + std::to_string(n)));
     wanted.push_back(fmt::format("chunk 1 b {}", n));
   }
-  say(done(1, "b", 100));
+  receive(done(1, "b", 100));
   EXPECT_EQ(hub_.gets.size(), 100u);
   run(1000);
   wanted.emplace_back("done 1 b");
@@ -229,61 +231,54 @@ TEST_F(StageLoopIn, ChunksThatArriveOutOfOrderAreDeliveredInOrder) {
 TEST_F(StageLoopIn, AFailedGetFailsItsRequestAlone) {
   make();
   hub_.get_fails = 1;
-  wire::DataReady m = data(1, "a", DataKind::kPayload);
-  m.payload = put_payload(with_tensor(1), "a");
-  say(m);
+  receive(lying_payload(1, "a", put_payload(with_tensor(1), "a")));
   EXPECT_NE(failure(1, StatusCode::kInternal).find("checksum"), std::string::npos);
   // What another stage sent and the relay refuses is no fault of the client, who would get a 400.
   hub_.get_error = invalid_argument("the descriptor names a put that is over");
-  m = data(5, "a", DataKind::kPayload);
-  m.payload = put_payload(with_tensor(1), "a");
-  say(m);
+  receive(lying_payload(5, "a", put_payload(with_tensor(1), "a")));
   EXPECT_NE(failure(5, StatusCode::kUnavailable).find("a put that is over"), std::string::npos);
-  m = data(2, "a", DataKind::kPayload);
-  m.payload = put_payload(with_tensor(1), "a");
-  m.payload->relay = "other";
-  say(m);
+  wire::Payload other = put_payload(with_tensor(1), "a");
+  other.relay = "other";
+  receive(lying_payload(2, "a", other));
   EXPECT_NE(failure(2, StatusCode::kUnavailable).find("'other'"), std::string::npos);
-  m = payload(3, "a", number(3));
-  m.payload->tree.bytes = "\xc1";
-  say(m);
+  other = inline_payload(number(3));
+  other.tree.bytes = "\xc1";
+  receive(lying_payload(3, "a", other));
   failure(3, StatusCode::kInvalidArgument);
-  say(payload(4, "a", number(4)));
+  receive(payload(4, "a", number(4)));
   EXPECT_TRUE(heard("start 4"));
 }
 
 TEST_F(StageLoopIn, ChunksAreAcknowledgedEverySoManyAndAtTheEnd) {
   make();
-  say(payload(1, "c", number(1)));
+  receive(payload(1, "c", number(1)));
   const uint64_t count = wire::kAckEveryChunks * 3 + 5;
-  for (uint64_t n = 0; n < count; ++n) say(chunk(1, "a", n));
+  for (uint64_t n = 0; n < count; ++n) receive(chunk(1, "a", n));
   std::vector<uint64_t> acked;
-  for (const auto& ack : out("a")->all<wire::DataAck>()) acked.push_back(ack.chunks.value_or(999));
+  for (const auto& ack : out("a")->acks()) acked.push_back(ack.count);
   EXPECT_EQ(acked, (std::vector<uint64_t>{32, 64, 96}));
-  say(done(1, "a", count));
-  EXPECT_EQ(out("a")->all<wire::DataAck>().back().chunks, count);
+  receive(done(1, "a", count));
+  EXPECT_EQ(out("a")->acks().back().count, count + 1);  // the end has a number too
 }
 
 TEST_F(StageLoopIn, ATrickleIsAcknowledgedAfterAWhile) {
   make();
-  say(payload(1, "c", number(1)));
-  say(chunk(1, "a", 0));
-  EXPECT_TRUE(out("a")->all<wire::DataAck>().empty());
+  receive(payload(1, "c", number(1)));
+  receive(chunk(1, "a", 0));
+  EXPECT_TRUE(out("a")->acks().empty());
   run(loop::kAckIdleMs + 5);
-  ASSERT_EQ(out("a")->all<wire::DataAck>().size(), 1u);
-  EXPECT_EQ(out("a")->all<wire::DataAck>()[0].chunks, 1u);
+  ASSERT_EQ(out("a")->acks().size(), 1u);
+  EXPECT_EQ(out("a")->acks()[0].count, 1u);
 }
 
 TEST_F(StageLoopIn, ASenderThatDoesNotKeepTheWindowFails) {
   hub_.holds_gets = true;
   make();
-  say(payload(1, "c", number(1)));
+  receive(payload(1, "c", number(1)));
   for (uint64_t n = 0; n <= wire::kMaxUnackedChunks; ++n) {
-    wire::DataReady m = data(1, "b", DataKind::kChunk);
-    m.chunk_id = n;
-    m.payload = put_payload(with_tensor(1), "b" + std::to_string(n));
-    loop_->handle(m, now_);
+    give(put_chunk(1, "b", n, "b" + std::to_string(n)));
   }
+  run(0);
   failure(1, StatusCode::kResourceExhausted);
   hub_.holds_gets = false;
   expect_clean();
@@ -293,30 +288,27 @@ TEST_F(StageLoopIn, ASenderThatDoesNotKeepTheWindowFails) {
 TEST_F(StageLoopIn, TheCoordinatorHearsFromWhomEverythingIsHere) {
   const auto said = [this](uint64_t id) {
     std::vector<std::vector<std::string>> lists;
-    for (const auto& m : coordinator_->all<wire::Gathered>()) {
-      if (m.id.value == id) lists.push_back(m.sources);
+    for (const auto& m : coordinator_->with<wire::InputsComplete>()) {
+      if (m.id.value == id) lists.push_back(std::get<wire::InputsComplete>(m.body).sources);
     }
     return lists;
   };
   using Lists = std::vector<std::vector<std::string>>;
   make();  // payloads come from a, b or c, streams from a and b
-  say(payload(1, "c", number(1)));
+  receive(payload(1, "c", number(1)));
   EXPECT_EQ(said(1), (Lists{{"c"}}));
-  say(chunk(1, "a", 0));
-  say(done(1, "a", 1));
+  receive(chunk(1, "a", 0));
+  receive(done(1, "a", 1));
   EXPECT_EQ(said(1), (Lists{{"c"}, {"a", "c"}}));
-  say(done(1, "a", 1));  // said twice
+  receive(done(1, "a", 1));  // said twice
   log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
   run(1);
   EXPECT_EQ(said(1), (Lists{{"c"}, {"a", "c"}, {"a", "b", "c"}}));  // b never streamed, and need not now
   // A stream whose last chunk is being fetched is not here.
   hub_.holds_gets = true;
-  say(payload(2, "c", number(1)));
-  wire::DataReady held = data(2, "a", DataKind::kChunk);
-  held.chunk_id = 0;
-  held.payload = put_payload(with_tensor(1), "a");
-  say(held);
-  say(done(2, "a", 1));
+  receive(payload(2, "c", number(1)));
+  receive(put_chunk(2, "a", 0, "a"));
+  receive(done(2, "a", 1));
   EXPECT_EQ(said(2), (Lists{{"c"}}));
   say(wire::AbortRequest{.id = {2}});
   EXPECT_EQ(said(2), (Lists{{"c"}}));
@@ -329,30 +321,37 @@ TEST_F(StageLoopIn, WithFanInEverythingIsHereWhenTheWorkStarts) {
   config_.payload_from = {"a", "c"};
   library_.merges["m"] = [](std::map<std::string, Value>) -> Result<Value> { return Value(1); };
   make();
-  say(payload(1, "a", number(1)));
-  EXPECT_TRUE(coordinator_->all<wire::Gathered>().empty());  // what is here is not passed on before the other is
-  say(payload(1, "c", number(1)));
-  ASSERT_EQ(coordinator_->all<wire::Gathered>().size(), 1u);
-  EXPECT_EQ(coordinator_->all<wire::Gathered>()[0].sources, (std::vector<std::string>{"a", "c"}));
+  receive(payload(1, "a", number(1)));
+  EXPECT_TRUE(coordinator_->with<wire::InputsComplete>().empty());  // what is here is not passed on before the other is
+  receive(payload(1, "c", number(1)));
+  const auto complete = coordinator_->with<wire::InputsComplete>();
+  ASSERT_EQ(complete.size(), 1u);
+  EXPECT_EQ(std::get<wire::InputsComplete>(complete[0].body).sources, (std::vector<std::string>{"a", "c"}));
 }
 
 TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
   incarnation_["a"] = 5;
   make();
-  say(payload(1, "x", number(1)));  // no predecessor
-  wire::DataReady m = payload(1, "a", number(1));
+  const uint64_t& ignored = loop_->counters().strangers;
+  receive(payload(1, "x", number(1)));  // no predecessor
+  Incoming m = payload(1, "a", number(1));
   m.to = "other";
-  say(m);
-  EXPECT_EQ(loop_->counters().strangers, 2u);
+  receive(m);
+  EXPECT_EQ(ignored, 2u);
+  receive(chunk(1, "c", 0));  // has no stream here
+  m = payload(1, "a", number(1));
+  m.chunk.opening.reset();  // no chunk that the wire lets through
+  receive(m);
+  EXPECT_EQ(ignored, 4u);
   m = payload(1, "a", number(1));
   m.from.session = 8;
-  say(m);
+  receive(m);
   m = payload(1, "a", number(1));
   m.from.incarnation = 4;
-  say(m);
+  receive(m);
   EXPECT_EQ(loop_->counters().stale, 2u);
   say(wire::Submit{.id = {1}, .from = from_coordinator(), .payload = inline_payload(number(1))});
-  EXPECT_EQ(loop_->counters().strangers, 3u);  // this is no entry
+  EXPECT_EQ(ignored, 5u);  // this is no entry
   say(wire::TokenBatch{});
   EXPECT_EQ(loop_->counters().unexpected, 1u);
   EXPECT_EQ(loop_->books().requests, 0u);
@@ -361,16 +360,16 @@ TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
 
 TEST_F(StageLoopIn, NewsOfAnIncarnationThatIsNotKnownYetWaitsForTheTable) {
   make();
-  wire::DataReady m = payload(1, "a", number(1));
+  Incoming m = payload(1, "a", number(1));
   m.from.incarnation = 7;
-  say(m);
+  receive(m);
   EXPECT_EQ(loop_->books().parked, 1u);
   incarnation_["a"] = 7;
   peers();
   EXPECT_TRUE(heard("start 1"));
   m = payload(2, "a", number(1));
   m.from.incarnation = 8;
-  say(m);
+  receive(m);
   run(loop::kParkMs + 10);
   EXPECT_EQ(loop_->books().parked, 0u);
   EXPECT_EQ(loop_->counters().stale, 1u);
@@ -397,7 +396,7 @@ TEST_F(StageLoopIn, TheEntryTakesEachSubmitOnce) {
 TEST_F(StageLoopIn, MoreRequestsThanTheSpecAllowsAreRefused) {
   spec_.resources.max_requests = 2;
   make();
-  for (uint64_t id = 1; id <= 3; ++id) say(payload(id, "a", number(1)));
+  for (uint64_t id = 1; id <= 3; ++id) receive(payload(id, "a", number(1)));
   failure(3, StatusCode::kResourceExhausted);
   EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "start 2"}));
 }
@@ -408,10 +407,10 @@ TEST_F(StageLoopIn, AWorkerThatThrowsFailsItsRequestAlone) {
     emit.result(id, number(2));
   };
   make();
-  say(payload(1, "a", number(1)));
-  say(payload(2, "a", number(1)));
+  receive(payload(1, "a", number(1)));
+  receive(payload(2, "a", number(1)));
   EXPECT_NE(failure(1, StatusCode::kInternal).find("broken"), std::string::npos);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  EXPECT_EQ(out("x")->chunks().size(), 1u);
   expect_clean();
 }
 

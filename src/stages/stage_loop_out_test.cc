@@ -4,46 +4,45 @@
 namespace millrace::testing {
 namespace {
 
-using wire::DataKind;
-
 class StageLoopOut : public OneStage {
  protected:
   void result(Value value) {
     log_->on_start = [value](ReqId id, const Value&, Emit& emit) { emit.result(id, value); };
   }
   // Request `id` starts, and in it the worker says something.
-  void in(uint64_t id, std::function<void(Emit&)> word) {
-    if (!loop_->books().requests) say(payload(id, "a", number(1)));
+  void work(uint64_t id, std::function<void(Emit&)> word) {
+    if (!loop_->books().requests) receive(payload(id, "a", number(1)));
     log_->say.push_back(std::move(word));
     run(1);
   }
   std::vector<uint64_t> chunk_ids(const std::string& to) {
     std::vector<uint64_t> ids;
-    for (const auto& m : out(to)->all<wire::DataReady>()) {
-      if (m.kind == DataKind::kChunk) ids.push_back(*m.chunk_id);
-    }
+    for (const auto& m : out(to)->with<wire::StreamValue>()) ids.push_back(m.seq);
     return ids;
   }
-  void ack(uint64_t id, const std::string& from, std::optional<uint64_t> chunks) {
-    say(wire::DataAck{.id = {id}, .from = {kSession, from, 0, 0}, .to = "mid", .chunks = chunks});
+  void ack(uint64_t id, const std::string& from, uint64_t count) {
+    say(wire::AckBatch{.from = {kSession, from, 0, 0}, .to = "mid", .acks = {{{id}, count}}});
+  }
+  void client_ack(uint64_t id, uint64_t count, uint64_t session = kSession) {
+    say(wire::AckBatch{.from = {.session = session}, .to = "mid", .acks = {{{id}, count}}});
   }
 };
 
 TEST_F(StageLoopOut, AResultGoesToAllOfNext) {
   result(number(7));
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   for (const char* to : {"x", "y"}) {
-    const auto sent = out(to)->all<wire::DataReady>();
+    const auto sent = out(to)->chunks();
     ASSERT_EQ(sent.size(), 1u);
-    EXPECT_EQ(sent[0].kind, DataKind::kPayload);
-    EXPECT_EQ(sent[0].to, to);
-    EXPECT_EQ(sent[0].terminals, std::vector<std::string>{"end"});
-    EXPECT_TRUE(sent[0].payload->relay.empty());
-    EXPECT_TRUE(same_bits(value_of(*sent[0].payload, hub_), number(7)));
+    EXPECT_TRUE(std::holds_alternative<wire::StageResult>(sent[0].body));
+    EXPECT_EQ(out(to)->all<wire::ChunkBatch>()[0].to, to);
+    EXPECT_EQ(sent[0].opening->terminals, std::vector<std::string>{"end"});
+    EXPECT_FALSE(payload_in(sent[0]).in_relay());
+    EXPECT_TRUE(same_bits(value_of(sent[0], hub_), number(7)));
   }
   EXPECT_EQ(hub_.total_puts, 0u);  // nothing for a relay in it
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  EXPECT_TRUE(ends().empty());
   EXPECT_TRUE(heard("drop 1"));
   EXPECT_EQ(loop_->counters().finished, 1u);
   expect_clean();
@@ -69,9 +68,9 @@ TEST_F(StageLoopOut, ARouteNamesASubset) {
   };
   log_->on_start = [](ReqId id, const Value& v, Emit& emit) { emit.result(id, v); };
   make();
-  for (uint64_t id = 1; id <= 6; ++id) say(payload(id, "a", number(static_cast<int64_t>(id))));
-  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 1u);
-  EXPECT_TRUE(out("x")->all<wire::DataReady>().empty());
+  for (uint64_t id = 1; id <= 6; ++id) receive(payload(id, "a", number(static_cast<int64_t>(id))));
+  EXPECT_EQ(out("y")->chunks().size(), 1u);
+  EXPECT_TRUE(out("x")->chunks().empty());
   failure(2, StatusCode::kInternal);
   EXPECT_NE(failure(3, StatusCode::kInternal).find("'z'"), std::string::npos);
   failure(4, StatusCode::kInternal);
@@ -89,10 +88,10 @@ TEST_F(StageLoopOut, AProjectionSaysWhatATargetGets) {
   };
   log_->on_start = [](ReqId id, const Value& v, Emit& emit) { emit.result(id, v); };
   make();
-  say(payload(1, "a", number(8)));
-  EXPECT_TRUE(same_bits(value_of(*out("x")->all<wire::DataReady>()[0].payload, hub_), number(8)));
-  EXPECT_TRUE(same_bits(value_of(*out("y")->all<wire::DataReady>()[0].payload, hub_), number(4)));
-  say(payload(2, "a", number(9)));
+  receive(payload(1, "a", number(8)));
+  EXPECT_TRUE(same_bits(value_of(out("x")->chunks()[0], hub_), number(8)));
+  EXPECT_TRUE(same_bits(value_of(out("y")->chunks()[0], hub_), number(4)));
+  receive(payload(2, "a", number(9)));
   EXPECT_NE(failure(2, StatusCode::kInvalidArgument).find("9 is odd"), std::string::npos);
   expect_clean();
 }
@@ -101,16 +100,16 @@ TEST_F(StageLoopOut, TheControlMessageDoesNotWaitForThePut) {
   spec_.next = {"x"};
   result(with_tensor(3));
   make();
-  say(payload(1, "a", number(1)));
-  const auto sent = out("x")->all<wire::DataReady>();
+  receive(payload(1, "a", number(1)));
+  const auto sent = out("x")->chunks();
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(hub_.puts.size(), 1u);  // still open
   EXPECT_EQ(loop_->books().puts, 1u);
-  EXPECT_EQ(sent[0].payload->relay, "fake");
-  EXPECT_TRUE(same_bits(value_of(*sent[0].payload, hub_), with_tensor(3)));
+  EXPECT_EQ(payload_in(sent[0]).relay, "fake");
+  EXPECT_TRUE(same_bits(value_of(sent[0], hub_), with_tensor(3)));
   EXPECT_EQ(hub_.puts.begin()->second.request.destination, "x");
   EXPECT_EQ(loop_->counters().finished, 0u);
-  take(*sent[0].payload);
+  take(payload_in(sent[0]));
   EXPECT_EQ(loop_->counters().finished, 1u);
   expect_clean();
 }
@@ -120,22 +119,22 @@ TEST_F(StageLoopOut, OneSlowRequestDoesNotHoldUpAnother) {
   hub_.credits = 1;
   result(with_tensor(3));
   make();
-  say(payload(1, "a", number(1)));
-  say(payload(2, "a", number(1)));  // no credit
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  receive(payload(1, "a", number(1)));
+  receive(payload(2, "a", number(1)));  // no credit
+  EXPECT_EQ(out("x")->chunks().size(), 1u);
   result(number(3));
-  say(payload(3, "a", number(1)));  // needs none
-  auto sent = out("x")->all<wire::DataReady>();
+  receive(payload(3, "a", number(1)));  // needs none
+  auto sent = out("x")->chunks();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_EQ(sent[1].id.value, 3u);
   run(100);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 2u);
-  take(*sent[0].payload);
+  EXPECT_EQ(out("x")->chunks().size(), 2u);
+  take(payload_in(sent[0]));
   run(loop::kRetryMs);
-  sent = out("x")->all<wire::DataReady>();
+  sent = out("x")->chunks();
   ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[2].id.value, 2u);
-  take(*sent[2].payload);
+  take(payload_in(sent[2]));
   expect_clean();
 }
 
@@ -143,13 +142,13 @@ TEST_F(StageLoopOut, AFullOutboxHoldsUpItsOwnEdgeAlone) {
   result(number(3));
   make();
   out("x")->answer = error(StatusCode::kResourceExhausted, "full");
-  say(payload(1, "a", number(1)));
-  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 1u);
+  receive(payload(1, "a", number(1)));
+  EXPECT_EQ(out("y")->chunks().size(), 1u);
   run(50);
   EXPECT_EQ(loop_->books().queued_items, 1u);
   out("x")->answer = ok_status();
   run(loop::kRetryMs);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  EXPECT_EQ(out("x")->chunks().size(), 1u);
   expect_clean();
 }
 
@@ -158,12 +157,12 @@ TEST_F(StageLoopOut, ARefusedSendKeepsItsPut) {
   result(with_tensor(3));
   make();
   out("x")->answer = error(StatusCode::kResourceExhausted, "full");
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   run(50);
   EXPECT_EQ(hub_.total_puts, 1u);
   out("x")->answer = ok_status();
   run(loop::kRetryMs);
-  take(*out("x")->all<wire::DataReady>().at(0).payload);
+  take(payload_in(out("x")->chunks().at(0)));
   EXPECT_EQ(hub_.total_puts, 1u);
   expect_clean();
 }
@@ -172,7 +171,7 @@ TEST_F(StageLoopOut, AMessageThatCannotBeSentFailsItsRequest) {
   result(number(3));
   make();
   out("x")->answer = error(StatusCode::kTooLarge, "a frame too large");
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   EXPECT_NE(failure(1, StatusCode::kTooLarge).find("'x'"), std::string::npos);
   expect_clean();
 }
@@ -181,7 +180,7 @@ TEST_F(StageLoopOut, AnUnreachableEndpointFailsAtOnce) {
   unreachable_ = "y";
   result(number(3));
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   failure(1, StatusCode::kInvalidArgument);
   expect_clean();
 }
@@ -190,18 +189,21 @@ TEST_F(StageLoopOut, StreamsEndBeforeTheResultAndCountFromNought) {
   spec_.next = {"x"};
   spec_.stream_to = {"x", "y"};
   make();
-  in(1, [](Emit& emit) {
+  work(1, [](Emit& emit) {
     for (int64_t n = 0; n < 3; ++n) emit.chunk({1}, number(n));
     emit.chunk_to({1}, "y", number(99), "");
     emit.result({1}, number(7));
   });
-  std::vector<DataKind> kinds;
-  for (const auto& m : out("x")->all<wire::DataReady>()) kinds.push_back(m.kind);
-  EXPECT_EQ(kinds, (std::vector<DataKind>{DataKind::kChunk, DataKind::kChunk, DataKind::kChunk, DataKind::kDone,
-                                          DataKind::kPayload}));
+  const auto sent = out("x")->chunks();
+  ASSERT_EQ(sent.size(), 5u);
+  for (std::size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(sent[i].seq, i);
+  EXPECT_TRUE(std::holds_alternative<wire::StreamEnd>(sent[3].body));
+  EXPECT_TRUE(std::holds_alternative<wire::StageResult>(sent[4].body));
+  EXPECT_EQ(out("x")->all<wire::ChunkBatch>().size(), 1u);  // all of a step in one message
   EXPECT_EQ(chunk_ids("x"), (std::vector<uint64_t>{0, 1, 2}));
   EXPECT_EQ(chunk_ids("y"), (std::vector<uint64_t>{0, 1, 2, 3}));
-  EXPECT_EQ(out("y")->all<wire::DataReady>().back().chunk_id, 4u);  // the end
+  EXPECT_TRUE(std::holds_alternative<wire::StreamEnd>(out("y")->chunks().back().body));
+  EXPECT_EQ(out("y")->chunks().back().seq, 4u);
   expect_clean();
 }
 
@@ -213,21 +215,21 @@ TEST_F(StageLoopOut, TheRuleSaysToWhomARequestStreams) {
     return std::vector<std::string>{"y"};
   };
   make();
-  in(1, [](Emit& emit) {
+  work(1, [](Emit& emit) {
     emit.chunk({1}, number(0));
     emit.result({1}, number(7));
   });
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);  // the payload alone
-  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 3u);
+  EXPECT_EQ(out("x")->chunks().size(), 1u);  // the payload alone
+  EXPECT_EQ(out("y")->chunks().size(), 3u);
   expect_clean();
-  say(payload(2, "a", number(0)));
-  in(2, [](Emit& emit) {
+  receive(payload(2, "a", number(0)));
+  work(2, [](Emit& emit) {
     emit.chunk({2}, number(0));  // to nobody
     emit.result({2}, number(7));
   });
-  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 4u);
+  EXPECT_EQ(out("y")->chunks().size(), 4u);
   expect_clean();
-  in(3, [](Emit& emit) { emit.chunk_to({3}, "x", number(0), ""); });
+  work(3, [](Emit& emit) { emit.chunk_to({3}, "x", number(0), ""); });
   failure(3, StatusCode::kInternal);
   expect_clean();
 }
@@ -238,22 +240,22 @@ TEST_F(StageLoopOut, WhatLeadsToNoTerminalOfTheRequestIsNotSent) {
   spec_.stream_to = {"x", "y"};
   config_.reaches = {{"x", {"end", "other"}}, {"y", {"other"}}};
   make();
-  in(1, [](Emit& emit) {
+  work(1, [](Emit& emit) {
     emit.chunk({1}, number(0));
     emit.chunk_to({1}, "y", number(1), "");
     emit.result({1}, number(7));
   });
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 3u);  // a chunk, the stream's end, the payload
-  EXPECT_TRUE(out("y")->all<wire::DataReady>().empty());
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  EXPECT_EQ(out("x")->chunks().size(), 3u);  // a chunk, the stream's end, the payload
+  EXPECT_TRUE(out("y")->chunks().empty());
+  EXPECT_TRUE(ends().empty());
   expect_clean();
 }
 
 TEST_F(StageLoopOut, OnlyATerminalStreamsToTheClient) {
   make();
-  in(1, [](Emit& emit) { emit.chunk({1}, number(0)); });
+  work(1, [](Emit& emit) { emit.chunk({1}, number(0)); });
   failure(1, StatusCode::kInternal);
-  in(2, [](Emit& emit) { emit.chunk_to({2}, "", number(0), "text"); });
+  work(2, [](Emit& emit) { emit.chunk_to({2}, "", number(0), "text"); });
   failure(2, StatusCode::kInternal);
   expect_clean();
 }
@@ -262,34 +264,33 @@ TEST_F(StageLoopOut, ATerminalStreamsAndCompletes) {
   spec_.next.clear();
   spec_.terminal = true;
   make();
-  in(1, [](Emit& emit) {
+  work(1, [](Emit& emit) {
     emit.chunk_to({1}, "", number(5), "text");
     emit.chunk({1}, number(6));
     emit.result({1}, number(7));
     emit.chunk({1}, number(8));   // after its end: ignored
     emit.result({1}, number(9));  // so is this
   });
-  const auto chunks = coordinator_->all<wire::StreamOut>();
+  const auto chunks = coordinator_->with<wire::StreamValue>();
   ASSERT_EQ(chunks.size(), 2u);
-  EXPECT_EQ(chunks[0].modality, "text");
-  EXPECT_EQ(chunks[0].chunk_id, 0u);
-  EXPECT_EQ(chunks[1].chunk_id, 1u);
-  const auto ends = coordinator_->all<wire::Complete>();
-  ASSERT_EQ(ends.size(), 1u);
-  EXPECT_EQ(ends[0].chunks, 2u);
-  EXPECT_TRUE(same_bits(value_of(*ends[0].result, hub_), number(7)));
+  EXPECT_EQ(std::get<wire::StreamValue>(chunks[0].body).modality, "text");
+  EXPECT_EQ(chunks[0].seq, 0u);
+  EXPECT_EQ(chunks[1].seq, 1u);
+  ASSERT_EQ(ends().size(), 1u);
+  EXPECT_EQ(ends()[0].seq, 2u);
+  EXPECT_TRUE(same_bits(value_of(ends()[0], hub_), number(7)));
   expect_clean();
 }
 
 TEST_F(StageLoopOut, AStreamWaitsForItsReceiversAcknowledgements) {
   spec_.stream_to = {"x"};
   make();
-  in(1, [](Emit& emit) {
+  work(1, [](Emit& emit) {
     for (int64_t n = 0; n < 300; ++n) emit.chunk({1}, number(n));
     emit.result({1}, number(7));
   });
   EXPECT_EQ(chunk_ids("x").size(), wire::kMaxUnackedChunks);
-  EXPECT_EQ(out("y")->all<wire::DataReady>().size(), 1u);  // another edge
+  EXPECT_EQ(out("y")->chunks().size(), 1u);  // another edge
   ack(1, "x", 10);
   EXPECT_EQ(chunk_ids("x").size(), wire::kMaxUnackedChunks + 10);
   ack(1, "x", 5);  // an older one
@@ -299,7 +300,7 @@ TEST_F(StageLoopOut, AStreamWaitsForItsReceiversAcknowledgements) {
   EXPECT_EQ(chunk_ids("x").size(), wire::kMaxUnackedChunks + 10);
   ack(1, "x", 250);
   EXPECT_EQ(chunk_ids("x").size(), 300u);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().back().kind, DataKind::kPayload);
+  EXPECT_TRUE(std::holds_alternative<wire::StageResult>(out("x")->chunks().back().body));
   expect_clean();
 }
 
@@ -307,26 +308,23 @@ TEST_F(StageLoopOut, AStreamToTheClientWaitsUntilTheClientHasTakenIt) {
   spec_.next.clear();
   spec_.terminal = true;
   make();
-  const auto sent = [this] { return coordinator_->all<wire::StreamOut>().size(); };
-  const auto taken = [this](uint64_t id, uint64_t chunks, uint64_t session = kSession) {
-    say(wire::DataAck{.id = {id}, .from = {.session = session}, .to = "mid", .chunks = chunks});
-  };
-  in(1, [](Emit& emit) {
+  const auto sent = [this] { return coordinator_->with<wire::StreamValue>().size(); };
+  work(1, [](Emit& emit) {
     for (int64_t n = 0; n < 300; ++n) emit.chunk_to({1}, "", number(n), "text");
     emit.result({1}, number(7));
   });
   EXPECT_EQ(sent(), wire::kMaxUnackedChunks);
-  taken(1, 10);
+  client_ack(1, 10);
   EXPECT_EQ(sent(), wire::kMaxUnackedChunks + 10);
-  taken(1, 20, kSession + 1);  // of another coordinator
-  taken(1, 5);
+  client_ack(1, 20, kSession + 1);  // of another coordinator
+  client_ack(1, 5);
   EXPECT_EQ(sent(), wire::kMaxUnackedChunks + 10);
-  taken(1, 5000);
+  client_ack(1, 5000);
   EXPECT_EQ(loop_->counters().unexpected, 1u);
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
-  taken(1, 250);
+  EXPECT_TRUE(ends().empty());
+  client_ack(1, 250);
   EXPECT_EQ(sent(), 300u);
-  EXPECT_EQ(coordinator_->all<wire::Complete>().at(0).chunks, 300u);
+  EXPECT_EQ(ends().at(0).seq, 300u);
   expect_clean();
 }
 
@@ -335,21 +333,18 @@ TEST_F(StageLoopOut, TheWindowToTheClientIsOfBytesToo) {
   spec_.terminal = true;
   make();
   const std::string megabytes(3 << 20, 'x'), more(9 << 20, 'y');
-  in(1, [&](Emit& emit) {
+  work(1, [&](Emit& emit) {
     for (int n = 0; n < 5; ++n) emit.chunk_to({1}, "", Value(n == 3 ? more : megabytes), "text");
   });
-  const auto sent = [this] { return coordinator_->all<wire::StreamOut>().size(); };
-  const auto taken = [this](uint64_t chunks) {
-    say(wire::DataAck{.id = {1}, .from = from_coordinator(), .to = "mid", .chunks = chunks});
-  };
+  const auto sent = [this] { return coordinator_->with<wire::StreamValue>().size(); };
   EXPECT_EQ(sent(), 2u);  // 6 of 8 MiB
-  taken(1);
+  client_ack(1, 1);
   EXPECT_EQ(sent(), 3u);
-  taken(2);
+  client_ack(1, 2);
   EXPECT_EQ(sent(), 3u);
-  taken(3);
+  client_ack(1, 3);
   EXPECT_EQ(sent(), 4u);  // the one that no window holds, alone
-  taken(4);
+  client_ack(1, 4);
   EXPECT_EQ(sent(), 5u);
   say(wire::AbortRequest{{1}});
   expect_clean();
@@ -358,11 +353,12 @@ TEST_F(StageLoopOut, TheWindowToTheClientIsOfBytesToo) {
 TEST_F(StageLoopOut, WhatWaitsIsBounded) {
   spec_.stream_to = {"x"};
   make();
-  in(1, [](Emit& emit) {
+  work(1, [](Emit& emit) { emit.chunk({1}, number(0)); });
+  work(1, [](Emit& emit) {
     for (std::size_t n = 0; n <= wire::kMaxUnackedChunks + loop::kMaxWaitingChunks; ++n) emit.chunk({1}, number(0));
   });
   EXPECT_NE(failure(1, StatusCode::kResourceExhausted).find("wait for their receivers"), std::string::npos);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().back().kind, DataKind::kError);
+  EXPECT_TRUE(std::holds_alternative<wire::Failure>(out("x")->chunks().back().body));
   expect_clean();
 }
 
@@ -371,13 +367,13 @@ TEST_F(StageLoopOut, APutThatEndsBadlyFailsUnlessItsReaderHasIt) {
   hub_.lease_ms = 100;
   result(with_tensor(3));
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   run(110);
   failure(1, StatusCode::kDeadline);
-  say(payload(2, "a", number(1)));
-  ack(2, "x", std::nullopt);
+  receive(payload(2, "a", number(1)));
+  ack(2, "x", 1);
   run(110);
-  EXPECT_EQ(coordinator_->all<wire::Complete>().size(), 1u);
+  EXPECT_EQ(ends().size(), 1u);
   EXPECT_EQ(loop_->counters().late_put_errors, 1u);
   expect_clean();
 }
@@ -385,12 +381,12 @@ TEST_F(StageLoopOut, APutThatEndsBadlyFailsUnlessItsReaderHasIt) {
 TEST_F(StageLoopOut, AReceiverThatHasEverythingMayDie) {
   result(with_tensor(1));
   make();
-  say(payload(1, "a", number(1)));
-  ack(1, "y", std::nullopt);
+  receive(payload(1, "a", number(1)));
+  ack(1, "y", 1);
   EXPECT_EQ(loop_->books().requests, 1u);  // x has not said that it has it
   incarnation_["y"] = 5;
   peers();
-  EXPECT_TRUE(coordinator_->all<wire::Complete>().empty());
+  EXPECT_TRUE(ends().empty());
   incarnation_["x"] = 5;
   peers();
   EXPECT_EQ(failure(1, StatusCode::kUnavailable), "mid: stage 'x' died");
@@ -402,7 +398,7 @@ TEST_F(StageLoopOut, AReplicaThatIsDownOrUnknownIsAwaitedAndThenFails) {
   result(number(3));
   make(false);
   welcome();
-  say(payload(1, "a", number(1)));  // parked: nobody is known
+  receive(payload(1, "a", number(1)));  // parked: nobody is known
   wire::Peers first = table();
   std::erase_if(first.peers, [](const auto& peer) { return peer.stage == "x"; });
   keep_lease_ = false;
@@ -410,11 +406,11 @@ TEST_F(StageLoopOut, AReplicaThatIsDownOrUnknownIsAwaitedAndThenFails) {
   EXPECT_EQ(loop_->books().queued_items, 1u);
   run(500);
   peers();
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
+  EXPECT_EQ(out("x")->chunks().size(), 1u);
   wire::Peers down = table();
   for (auto& peer : down.peers) peer.up = peer.up && peer.stage != "x";
   say(down);
-  say(payload(2, "a", number(1)));
+  receive(payload(2, "a", number(1)));
   run(loop::kPeerWaitMs / 2);
   EXPECT_EQ(loop_->books().queued_items, 1u);  // the table may be old
   run(loop::kPeerWaitMs);
@@ -427,7 +423,7 @@ TEST_F(StageLoopOut, WithoutACommonRelayTensorsCannotGo) {
   spec_.relay.backend = "shm";
   result(with_tensor(3));
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   EXPECT_NE(failure(1, StatusCode::kUnavailable).find("shm"), std::string::npos);
   expect_clean();
 }

@@ -19,20 +19,22 @@ TEST_F(StageLoopRoute, TheRouteNamesTheReplica) {
     return std::vector<wire::RouteHop>{{"y", 9, 9}, {"x", static_cast<uint32_t>(id % 3)}};
   };
   make();
-  for (uint64_t id = 1; id <= 6; ++id) say(payload(id, "a", number(1)));
+  for (uint64_t id = 1; id <= 6; ++id) receive(payload(id, "a", number(1)));
   log_->say.push_back([](Emit& emit) {
     for (uint64_t id = 1; id <= 6; ++id) emit.chunk({id}, number(0)), emit.result({id}, number(3));
   });
   run(1);
   for (uint32_t replica = 0; replica < 3; ++replica) {
-    const auto sent = out("x", replica)->all<wire::DataReady>();
+    const auto sent = out("x", replica)->chunks();
     ASSERT_EQ(sent.size(), 6u);  // of two requests: chunk, end, payload
+    EXPECT_EQ(out("x", replica)->all<wire::ChunkBatch>().size(), 1u);
     for (const auto& m : sent) EXPECT_EQ(m.id.value % 3, replica);
     for (const std::size_t first : {0u, 3u}) {
-      // The first message of an edge brings what the receiver must know; the others need not repeat it.
-      EXPECT_EQ(sent[first].route, route_of_(sent[first].id.value));
-      EXPECT_EQ(sent[first].terminals, std::vector<std::string>{"end"});
-      EXPECT_TRUE(sent[first + 1].route.empty() && sent[first + 1].terminals.empty());
+      // The first chunk of an edge brings what the receiver must know; the others need not repeat it.
+      ASSERT_TRUE(sent[first].opening);
+      EXPECT_EQ(sent[first].opening->route, route_of_(sent[first].id.value));
+      EXPECT_EQ(sent[first].opening->terminals, std::vector<std::string>{"end"});
+      EXPECT_FALSE(sent[first + 1].opening || sent[first + 2].opening);
     }
   }
 }
@@ -42,7 +44,7 @@ TEST_F(StageLoopRoute, ARequestWithoutARouteToReplicasFails) {
   spec_.next = {"x"};
   result(number(3));
   make();
-  say(payload(1, "a", number(1)));
+  receive(payload(1, "a", number(1)));
   EXPECT_EQ(failure(1, StatusCode::kInternal),
             "mid: to 'x': the request's route has no replica of it; wanted one of 3");
 }
@@ -54,18 +56,18 @@ TEST_F(StageLoopRoute, TheRouteNamesTheIncarnation) {
   result(number(3));
   route_of_ = [](uint64_t id) { return std::vector<wire::RouteHop>{{"x", 0, 4 + id}}; };
   make();
-  say(payload(1, "a", number(1)));
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);
-  say(payload(2, "a", number(1)));
+  receive(payload(1, "a", number(1)));
+  EXPECT_EQ(out("x")->chunks().size(), 1u);
+  receive(payload(2, "a", number(1)));
   run(20);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 1u);  // incarnation 6 is not in the table yet
+  EXPECT_EQ(out("x")->chunks().size(), 1u);  // incarnation 6 is not in the table yet
   incarnation_["x"] = 6;
   peers();
   run(20);
-  EXPECT_EQ(out("x")->all<wire::DataReady>().size(), 2u);
+  EXPECT_EQ(out("x")->chunks().size(), 2u);
   incarnation_["x"] = 8;
   peers();
-  say(payload(3, "a", number(1)));
+  receive(payload(3, "a", number(1)));
   EXPECT_EQ(failure(3, StatusCode::kUnavailable), "mid: to 'x': replica 0 has died and come back");
 }
 
@@ -75,7 +77,7 @@ TEST_F(StageLoopRoute, AReplicaThatDiesFailsItsRequestsAlone) {
   spec_.stream_to = {"x"};
   route_of_ = [](uint64_t id) { return std::vector<wire::RouteHop>{{"x", static_cast<uint32_t>(id % 2)}}; };
   make();
-  for (uint64_t id = 1; id <= 20; ++id) say(payload(id, "a", number(1)));
+  for (uint64_t id = 1; id <= 20; ++id) receive(payload(id, "a", number(1)));
   log_->say.push_back([](Emit& emit) {
     for (uint64_t id = 1; id <= 20; ++id) emit.chunk({id}, number(0));
   });
@@ -92,7 +94,7 @@ TEST_F(StageLoopRoute, AReplicaThatDiesFailsItsRequestsAlone) {
     failure(id, StatusCode::kUnavailable);
   }
   EXPECT_GT(failed, 2u);
-  EXPECT_EQ(coordinator_->all<wire::Complete>().size(), failed);
+  EXPECT_EQ(ends().size(), failed);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <variant>
 
 #include "wire/limits.h"
 #include "wire/msgpack.h"
@@ -17,7 +18,6 @@ static_assert(std::endian::native == std::endian::little, "token ids travel as l
 constexpr uint64_t last_value(FinishReason) { return static_cast<uint64_t>(FinishReason::kError); }
 constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }
 constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminAction::kStopProfile); }
-constexpr uint64_t last_value(DataKind) { return static_cast<uint64_t>(DataKind::kError); }
 constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }
 
 // What a visit() may say of a field besides its number: kNoLimit where it says nothing, and its type's own holds.
@@ -39,6 +39,11 @@ template <typename T>
 struct IsVector : std::false_type {};
 template <typename T>
 struct IsVector<std::vector<T>> : std::true_type {};
+
+template <typename T>
+struct IsVariant : std::false_type {};
+template <typename... T>
+struct IsVariant<std::variant<T...>> : std::true_type {};
 
 template <typename T>
 int count_fields(T& value) {
@@ -116,6 +121,11 @@ Status write_value(MsgpackWriter& out, T& value, std::size_t limit) {
     RETURN_IF_ERROR(check_size(value.size(), or_default(limit, max_elements<typename T::value_type>()), "elements"));
     out.array(value.size());
     for (auto& element : value) RETURN_IF_ERROR(write_value(out, element, kMaxStopStringBytes));
+  } else if constexpr (IsVariant<T>::value) {  // a map of one entry: the alternative's number and the alternative
+    out.map(1);
+    out.integer(static_cast<int64_t>(value.index()));
+    const Status status = std::visit([&out](auto& body) { return write_value(out, body); }, value);
+    return status.ok() ? status : status.with_prefix(fmt::format("body {}", value.index()));
   } else if constexpr (std::is_same_v<T, Failure>) {
     return write_failure(out, value);
   } else {
@@ -206,6 +216,25 @@ Status read_number(MsgpackReader& in, T& value) {
   return ok_status();
 }
 
+template <std::size_t Index = 0, typename T>
+Status read_alternative(MsgpackReader& in, uint64_t number, T& value) {
+  if constexpr (Index < std::variant_size_v<T>) {
+    if (number != Index) return read_alternative<Index + 1>(in, number, value);
+    const Status status = read_value(in, value.template emplace<Index>());
+    return status.ok() ? status : status.with_prefix(fmt::format("body {}", number));
+  } else {
+    return invalid_argument("body {} is unknown; wanted one below {}", number, std::variant_size_v<T>);
+  }
+}
+
+template <typename T>
+Status read_variant(MsgpackReader& in, T& value) {
+  ASSIGN_OR_RETURN(const std::size_t entries, in.map(kMaxMapEntries));
+  if (entries != 1) return invalid_argument("{} bodies; wanted 1", entries);
+  ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
+  return read_alternative(in, number, value);
+}
+
 template <typename T>
 Status read_value(MsgpackReader& in, T& value, std::size_t limit) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -232,6 +261,8 @@ Status read_value(MsgpackReader& in, T& value, std::size_t limit) {
     for (std::size_t i = 0; i < count; ++i) {
       RETURN_IF_ERROR(read_value(in, value.emplace_back(), kMaxStopStringBytes));
     }
+  } else if constexpr (IsVariant<T>::value) {
+    return read_variant(in, value);
   } else if constexpr (std::is_same_v<T, Failure>) {
     RETURN_IF_ERROR(read_struct(in, value));
     if (!is_utf8(value.message)) return invalid_argument("a failure's message is no UTF-8");
@@ -244,7 +275,7 @@ Status read_value(MsgpackReader& in, T& value, std::size_t limit) {
 template <std::size_t Index = 0>
 Status read_body(MsgpackReader& in, uint64_t type, Message& message) {
   if constexpr (Index < std::variant_size_v<Message>) {
-    if (type == Index) {
+    if (type == kMessageTypes[Index]) {
       auto& body = message.emplace<Index>();
       RETURN_IF_ERROR(read_struct(in, body));
       if constexpr (HasValidate<std::decay_t<decltype(body)>>) return validate(body);
@@ -252,7 +283,7 @@ Status read_body(MsgpackReader& in, uint64_t type, Message& message) {
     }
     return read_body<Index + 1>(in, type, message);
   } else {
-    return invalid_argument("message type {} is unknown; wanted one below {}", type, std::variant_size_v<Message>);
+    return invalid_argument("message type {} is unknown; the last one is {}", type, kMessageTypes.back());
   }
 }
 
@@ -270,7 +301,7 @@ Result<std::string> encode(const Message& message) {
   out.map(3);
   const auto* welcome = std::get_if<Welcome>(&message);
   out.integer(0), out.unsigned_integer(welcome ? welcome->wire_version : kWireVersion);
-  out.integer(1), out.unsigned_integer(message.index());
+  out.integer(1), out.unsigned_integer(message_type(message));
   out.integer(2);
   // visit() hands out mutable references because decode() fills through it; writing does not change them.
   RETURN_IF_ERROR(std::visit([&](auto& body) { return write_body(out, body); }, const_cast<Message&>(message)));

@@ -10,8 +10,10 @@
 namespace millrace::wire {
 namespace {
 
-constexpr uint64_t kRegisterType = 14;
-static_assert(std::is_same_v<std::variant_alternative_t<kRegisterType, Message>, Register>);
+constexpr uint64_t kRegisterType = 14;  // in every version
+constexpr std::size_t kRegisterIndex = 10;
+static_assert(std::is_same_v<std::variant_alternative_t<kRegisterIndex, Message>, Register>);
+static_assert(kMessageTypes[kRegisterIndex] == kRegisterType);
 
 // Of either sign; a read that fails may have taken some bytes.
 bool skip_integer(MsgpackReader& in) {

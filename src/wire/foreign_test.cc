@@ -40,7 +40,7 @@ TEST(Foreign, SaysWhoItIs) {
     EXPECT_EQ(seen->version, 99u) << name;
     EXPECT_EQ(seen->registration.has_value(), name == "register") << name;
   }
-  EXPECT_EQ(read_foreign(frames.at("data_ready_done"))->stage, "image_encoder");
+  EXPECT_EQ(read_foreign(frames.at("chunk_batch_end"))->stage, "image_encoder");
   EXPECT_EQ(read_foreign(frames.at("stage_status"))->stage, "scheduler");
   EXPECT_EQ(read_foreign(frames.at("abort_request"))->stage, "");
 }

@@ -8,11 +8,11 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 6;
+inline constexpr uint32_t kWireVersion = 7;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
-inline constexpr std::size_t kMaxBatchEntries = 4096;      // requests in one token or text batch
+inline constexpr std::size_t kMaxBatchEntries = 4096;      // chunks, acknowledgements or deltas in one batch
 inline constexpr std::size_t kMaxPromptTokens = 4u << 20;  // ids in one request
 inline constexpr std::size_t kMaxTextBytes = 16u << 20;    // one string: a text delta is the longest
 inline constexpr std::size_t kMaxChunkLogprobs = 64u
@@ -25,11 +25,12 @@ inline constexpr std::size_t kMaxPathBytes = 1024;            // of a tensor in 
 inline constexpr std::size_t kMaxDTypeBytes = 16;             // an element type's name
 inline constexpr std::size_t kMaxRank = 8;                    // extents of a tensor
 inline constexpr std::size_t kMaxDescriptorBytes = 4096;      // of a relay's put
+inline constexpr std::size_t kMaxInlineBytes = 1024;          // parts of a payload that travel in the message
 inline constexpr std::size_t kMaxRelayAddressBytes = 1024;    // of a relay
 inline constexpr std::size_t kMaxRelayNameBytes = 64;         // as a stage's name
 inline constexpr std::size_t kMaxPeerRelays = 16;             // of one stage
 inline constexpr std::size_t kMaxStageNameBytes = 64;         // letters, digits, '-', '_'
-inline constexpr std::size_t kMaxModalityBytes = 64;          // of a piece of an answer: "audio"
+inline constexpr std::size_t kMaxModalityBytes = 64;          // of a chunk of an answer: "audio"
 inline constexpr std::size_t kMaxTerminals = 64;              // of one request
 inline constexpr std::size_t kMaxSources = 64;                // of one stage
 inline constexpr std::size_t kMaxRouteHops = 64;              // of one request: the stages of a pipeline
@@ -37,9 +38,9 @@ inline constexpr std::size_t kMaxEndpointBytes = 512;         // a socket's addr
 inline constexpr std::size_t kMaxHostBytes = 256;             // a host's name; also its boot id
 inline constexpr std::size_t kMaxPeers = 1024;                // stages of one pipeline, replicas counted
 inline constexpr std::size_t kMaxUnackedChunks = 256;         // of one stream, on their way
-inline constexpr std::size_t kAckEveryChunks = 32;            // a DataAck after so many chunks, and at the end
-inline constexpr std::size_t kMaxUnackedClientBytes = 8u << 20;  // of StreamOuts of one stage and request, on their way
-inline constexpr std::size_t kAckEveryClientBytes = 2u << 20;    // a DataAck of the coordinator after so many
+inline constexpr std::size_t kAckEveryChunks = 32;            // an acknowledgement after so many, and at the end
+inline constexpr std::size_t kMaxUnackedClientBytes = 8u << 20;  // of one terminal and request, on their way
+inline constexpr std::size_t kAckEveryClientBytes = 2u << 20;    // the coordinator acknowledges after so many
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

@@ -5,16 +5,16 @@
 // -> front). The scheduler ends every request it was given exactly once, with a TokenDelta that carries `finish`; the
 // detokenizer may end it earlier, when a stop string matches, and the front then sends AbortRequest.
 //
-// Pipelines of any other shape speak the messages of the last part: Submit (coordinator -> entry stage), DataReady
-// (stage
-// -> stage: a payload, a chunk of a stream, its end, an error), Gathered, StreamOut and Complete (stage ->
-// coordinator), AbortRequest and AbortAck, Register, Welcome, Peers and StageStatus (membership). docs/wire-protocol.md
+// Pipelines of any other shape speak the messages of the last part: Submit (coordinator -> entry stage), ChunkBatch
+// (stage -> stage and stage -> coordinator: values, deltas, ends, results, failures of many requests), AckBatch
+// (against it), AbortRequest and AbortAck, Register, Welcome, Peers and StageStatus (membership). docs/wire-protocol.md
 // has them byte by byte.
 //
 // Field numbers in the visit() functions are the wire format: append only.
 // Thread safety: values; a message belongs to whoever holds it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +23,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "wire/chunk.h"
 #include "wire/generation.h"
 #include "wire/pipeline_messages.h"
 
@@ -138,9 +139,14 @@ struct AdminReply {
   }
 };
 
-// The position in this list is the type number on the wire: append only.
-using Message =
-    std::variant<TokenizedRequest, AbortRequest, TokenBatch, TextBatch, StageStatus, AdminRequest, AdminReply, Submit,
-                 DataReady, DataAck, StreamOut, Complete, AbortAck, Shutdown, Register, Welcome, Peers, Gathered>;
+using Message = std::variant<TokenizedRequest, AbortRequest, TokenBatch, TextBatch, StageStatus, AdminRequest,
+                             AdminReply, Submit, AbortAck, Shutdown, Register, Welcome, Peers, ChunkBatch, AckBatch>;
+
+// The number of each type of this list on the wire: append only. 8 to 11 and 17 were types of versions before 7, and
+// are given to no other.
+inline constexpr std::array<uint8_t, std::variant_size_v<Message>> kMessageTypes = {0,  1,  2,  3,  4,  5,  6, 7,
+                                                                                    12, 13, 14, 15, 16, 18, 19};
+
+inline uint8_t message_type(const Message& message) { return kMessageTypes[message.index()]; }
 
 }  // namespace millrace::wire

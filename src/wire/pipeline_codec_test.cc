@@ -46,23 +46,58 @@ Peer other_peer() {
 
 const std::vector<RouteHop> kRoute = {{"decode", 3, 7}, {"code2wav"}};
 
-DataReady data_ready(DataKind kind) {
-  DataReady message{.id = ReqId{9}, .from = kEncoder, .to = "decode", .kind = kind};
-  if (kind == DataKind::kPayload) message.payload = tensors();
-  if (kind == DataKind::kChunk) message.chunk_id = 299, message.payload = no_tensors();
-  if (kind == DataKind::kDone) message.chunk_id = 300, message.terminals = {"decode"}, message.timeout_ms = 1500;
-  if (kind == DataKind::kError) message.failure = kFailure, message.timeout_ms = -5;
-  return message;
+// Two small tensors, whose bytes are in the message.
+Payload in_message() {
+  return {.tree = {"\x92\xd6\x01\0\0\0\0\xd6\x01\0\0\0\1"s},
+          .tensors = {{"[0]", "U8", {3}, 0, 0, 3}, {"[1]", "I32", {1}, 1, 0, 4}},
+          .part_bytes = {3, 4},
+          .inline_bytes = {"\1\2\3\0\0\0\xff"s}};
 }
 
-DataReady payload_ready() {
-  DataReady message = data_ready(DataKind::kPayload);
-  message.to = "aggregate";
-  message.terminals = {"decode"};
-  message.route = kRoute;
-  message.timeout_ms = 1500;
-  return message;
+std::string golden(const std::string& name) {
+  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/" + name + ".msgpack", std::ios::binary);
+  EXPECT_TRUE(file) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
+
+// codec_test.cc holds these to the oracle's bytes.
+TokenizedRequest sample_request() { return std::get<TokenizedRequest>(*decode(golden("tokenized_request"))); }
+TokenDelta sample_tokens() { return std::get<TokenBatch>(*decode(golden("token_batch"))).deltas.at(9); }
+TextDelta sample_text(const char* text) {
+  return {.id = ReqId{9},
+          .text = text,
+          .usage = {.prompt_tokens = 3, .completion_tokens = 2, .cached_tokens = 1},
+          .tokens = {9},
+          .weight_version = 2};
+}
+
+Chunk chunk(uint64_t seq, ChunkBody body, uint64_t id = 9) {
+  return {.id = ReqId{id}, .seq = seq, .body = std::move(body)};
+}
+
+ChunkBatch to_stage() {
+  ChunkBatch batch{.from = kEncoder, .to = "aggregate"};
+  batch.chunks = {chunk(0, StreamValue{.payload = in_message()}),
+                  chunk(1, StreamValue{.payload = tensors()}),
+                  chunk(2, StreamEnd{}),
+                  chunk(3, StageResult{tensors()}),
+                  chunk(0, sample_tokens(), ~uint64_t{0}),
+                  chunk(1, sample_text("zażółć"), 10),
+                  chunk(0, kFailure, 11)};
+  batch.chunks[0].opening = Opening{{"decode"}, 1500, kRoute};
+  batch.chunks[4].opening = Opening{.timeout_ms = -5};
+  return batch;
+}
+
+ChunkBatch to_coordinator() {
+  ChunkBatch batch{.from = kEncoder};
+  batch.chunks = {chunk(4294967296, StreamValue{"audio", tensors()}), chunk(41, sample_text("done")),
+                  chunk(42, StageResult{no_tensors()}), chunk(0, kFailure, 10),
+                  chunk(0, InputsComplete{{"thinker", "mm_aggregate"}}, 11)};
+  return batch;
+}
+
+ChunkBatch stream_end() { return {.from = kEncoder, .to = "decode", .chunks = {chunk(300, StreamEnd{})}}; }
 
 Submit sample_submit() {
   return {.id = ReqId{9},
@@ -73,12 +108,13 @@ Submit sample_submit() {
           .route = kRoute};
 }
 
-StreamOut sample_stream_out() {
-  return {.id = ReqId{9}, .from = kEncoder, .chunk_id = 4294967296, .modality = "audio", .payload = tensors()};
+Submit sample_generate() {
+  return {.id = ReqId{9},
+          .from = kCoordinator,
+          .payload = {.tree = {"\xc0"}},
+          .terminals = {"decode"},
+          .generate = sample_request()};
 }
-
-Complete completed() { return {.id = ReqId{9}, .from = kEncoder, .result = no_tensors(), .chunks = 41}; }
-Complete failed() { return {.id = ReqId{9}, .from = kEncoder, .failure = kFailure}; }
 
 Welcome welcome() { return {.from = kCoordinator, .stage = "image_encoder", .incarnation = 7, .lease_ms = 1500}; }
 Welcome refusal() {
@@ -92,29 +128,19 @@ Welcome refusal() {
 std::vector<std::pair<std::string, Message>> samples() {
   return {
       {"submit", sample_submit()},
-      {"data_ready_payload", payload_ready()},
-      {"data_ready_chunk", data_ready(DataKind::kChunk)},
-      {"data_ready_done", data_ready(DataKind::kDone)},
-      {"data_ready_error", data_ready(DataKind::kError)},
-      {"data_ack_payload", DataAck{.id = ReqId{9}, .from = kEncoder}},
-      {"data_ack_chunks", DataAck{.id = ReqId{9}, .from = kEncoder, .to = "thinker", .chunks = 32}},
-      {"stream_out", sample_stream_out()},
-      {"complete", completed()},
-      {"complete_failure", failed()},
+      {"submit_generate", sample_generate()},
+      {"chunk_batch", to_stage()},
+      {"chunk_batch_end", stream_end()},
+      {"chunk_batch_answer", to_coordinator()},
+      {"ack_batch", AckBatch{.from = kEncoder, .to = "thinker", .acks = {{ReqId{9}, 32}, {ReqId{10}, ~uint64_t{0}}}}},
+      {"ack_batch_client", AckBatch{.from = kCoordinator, .to = "decode", .acks = {{ReqId{9}, 7}}}},
       {"abort_ack", AbortAck{.id = ReqId{~uint64_t{0}}, .from = kEncoder}},
-      {"gathered", Gathered{.id = ReqId{9}, .from = kEncoder, .sources = {"thinker", "mm_aggregate"}}},
       {"shutdown", Shutdown{.from = kCoordinator, .grace_ms = 5000}},
       {"register", Register{.self = sample_peer(), .reply_to = "tcp://127.0.0.1:5000", .spec_hash = ~uint64_t{0}}},
       {"welcome", welcome()},
       {"welcome_refused", refusal()},
       {"peers", Peers{.from = kCoordinator, .epoch = 3, .peers = {sample_peer(), other_peer()}}},
   };
-}
-
-std::string golden(const std::string& name) {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/" + name + ".msgpack", std::ios::binary);
-  EXPECT_TRUE(file) << name;
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::string bytes_of(const Message& message) {
@@ -149,44 +175,47 @@ TEST(PipelineCodec, TheDocumentShowsTheOraclesBytes) {
       shown += static_cast<char>(std::stoi(hex.substr(at, 2), nullptr, 16));
     }
   }
-  EXPECT_EQ(shown, golden("data_ready_done"));
+  EXPECT_EQ(shown, golden("chunk_batch_end"));
 }
 
 TEST(PipelineCodec, FieldsComeBackAsTheyWere) {
-  auto back = decode(golden("data_ready_payload"));
+  auto back = decode(golden("chunk_batch"));
   ASSERT_TRUE(back.ok());
-  const auto& data = std::get<DataReady>(*back);
-  EXPECT_EQ(data.id, ReqId{9});
-  EXPECT_EQ(data.from, kEncoder);
-  EXPECT_EQ(data.to, "aggregate");
-  EXPECT_EQ(*data.payload, tensors());
-  EXPECT_FALSE(data.chunk_id || data.failure);
+  const auto& batch = std::get<ChunkBatch>(*back);
+  EXPECT_EQ(batch.from, kEncoder);
+  EXPECT_EQ(batch.to, "aggregate");
+  ASSERT_EQ(batch.chunks.size(), 7u);
+  EXPECT_EQ(batch.chunks[0].id, ReqId{9});
+  EXPECT_EQ(batch.chunks[0].opening->route, kRoute);
+  EXPECT_EQ(std::get<StreamValue>(batch.chunks[0].body).payload, in_message());
+  EXPECT_EQ(std::get<StageResult>(batch.chunks[3].body).payload, tensors());
+  EXPECT_EQ(std::get<TokenDelta>(batch.chunks[4].body).tokens, (std::vector<int32_t>{9, 10}));
+  EXPECT_EQ(batch.chunks[4].opening->timeout_ms, -5);
+  EXPECT_EQ(std::get<TextDelta>(batch.chunks[5].body).text, "zażółć");
+  EXPECT_EQ(std::get<Failure>(batch.chunks[6].body), kFailure);
   back = decode(golden("peers"));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(std::get<Peers>(*back).peers, (std::vector<Peer>{sample_peer(), other_peer()}));
-  back = decode(golden("data_ready_error"));
-  ASSERT_TRUE(back.ok());
-  EXPECT_EQ(*std::get<DataReady>(*back).failure, kFailure);
-  EXPECT_EQ(std::get<DataReady>(*back).timeout_ms, -5);
 }
 
 TEST(PipelineCodec, FieldsMayComeInAnyOrder) {
-  auto back = decode(golden("data_ready_done_reversed"));
+  auto back = decode(golden("chunk_batch_end_reversed"));
   ASSERT_TRUE(back.ok()) << back.status().to_string();
-  EXPECT_EQ(bytes_of(*back), golden("data_ready_done"));
+  EXPECT_EQ(bytes_of(*back), golden("chunk_batch_end"));
   // A field that stands there twice, once in its order and once late; one that is missing.
-  const std::string ack = golden("data_ack_payload");
-  ASSERT_EQ(ack[6], '\x84');  // the body: a map of 4
+  const std::string ack = golden("abort_ack");
+  ASSERT_EQ(ack[6], '\x82') << "the body: a map of 2";
   std::string twice = ack + "\x01\x09";
-  twice[6] = '\x85';
+  twice[6] = '\x83';
   back = decode(twice);
   ASSERT_FALSE(back.ok());
   EXPECT_NE(back.status().message().find("field 1 is repeated"), std::string::npos) << back.status().message();
-  std::string missing = ack.substr(0, ack.size() - 2);
-  missing[6] = '\x83';
+  const std::string shutdown = golden("shutdown");
+  std::string missing = shutdown.substr(0, shutdown.size() - 4);  // grace_ms
+  missing[6] = '\x81';
   back = decode(missing);
   ASSERT_FALSE(back.ok());
-  EXPECT_NE(back.status().message().find("field 4 is missing"), std::string::npos) << back.status().message();
+  EXPECT_NE(back.status().message().find("field 2 is missing"), std::string::npos) << back.status().message();
 }
 
 TEST(PipelineCodec, TruncatedAndMutatedFramesAreRefusedOrWhole) {
@@ -228,54 +257,79 @@ void refused(M message, const std::function<void(M&)>& change, std::string_view 
   }
 }
 
-TEST(PipelineCodec, KindsHaveWhatTheyHave) {
-  for (const DataKind kind : {DataKind::kPayload, DataKind::kChunk, DataKind::kDone, DataKind::kError}) {
-    const bool has_chunk = kind == DataKind::kChunk || kind == DataKind::kDone;
-    const bool has_payload = kind == DataKind::kPayload || kind == DataKind::kChunk;
-    const auto change = [&](auto what, const char* part) { refused<DataReady>(data_ready(kind), what, part); };
-    if (has_chunk) {
-      change([](DataReady& m) { m.chunk_id.reset(); }, "lacks its chunk_id");
-    } else {
-      change([](DataReady& m) { m.chunk_id = 0; }, "has a chunk_id; wanted it to have none");
-    }
-    if (has_payload) {
-      change([](DataReady& m) { m.payload.reset(); }, "lacks its payload");
-    } else {
-      change([](DataReady& m) { m.payload = no_tensors(); }, "has a payload");
-    }
-    if (kind == DataKind::kError) {
-      change([](DataReady& m) { m.failure.reset(); }, "lacks its failure");
-      change([](DataReady& m) { m.failure->code = StatusCode::kOk; }, "failure has the code 0");
-    } else {
-      change([](DataReady& m) { m.failure = kFailure; }, "has a failure");
-    }
-  }
-  refused<Complete>(
-      completed(), [](Complete& m) { m.failure = kFailure; }, "has both");
-  refused<Complete>(
-      completed(), [](Complete& m) { m.result.reset(); }, "has neither");
-  refused<Complete>(
-      failed(), [](Complete& m) { m.failure->code = StatusCode::kOk; }, "code 0");
+TEST(PipelineCodec, ChunksHaveWhatTheirBodiesNeed) {
+  const auto change = [](const ChunkBatch& batch, std::size_t i, std::function<void(Chunk&)> what, const char* part) {
+    refused<ChunkBatch>(
+        batch, [&](ChunkBatch& m) { what(m.chunks.at(i)); }, part);
+  };
+  change(
+      to_stage(), 0, [](Chunk& c) { c.opening.reset(); }, "chunk 0 of the batch: chunk 0 lacks an opening");
+  change(
+      to_stage(), 1, [](Chunk& c) { c.opening = Opening{}; }, "chunk 1 of the batch: chunk 1 has an opening");
+  change(
+      to_stage(), 6, [](Chunk& c) { c.opening = Opening{}; }, "chunk 0 has an opening");
+  change(
+      to_coordinator(), 0, [](Chunk& c) { c.seq = 0, c.opening = Opening{}; }, "chunk 0 has an opening");
+  change(
+      to_stage(), 6, [](Chunk& c) { c.seq = 1; }, "seq is 1 of a chunk without a number");
+  change(
+      to_coordinator(), 4, [](Chunk& c) { c.seq = 7; }, "seq is 7 of a chunk without a number");
+  change(
+      to_coordinator(), 0, [](Chunk& c) { c.body = StreamEnd{}; }, "the end of a stream is sent to the coordinator");
+  change(
+      to_coordinator(), 0, [](Chunk& c) { c.body = sample_tokens(); }, "token ids are sent to the coordinator");
+  change(
+      to_stage(), 6, [](Chunk& c) { c.body = InputsComplete{}; }, "wanted the coordinator");
+  change(
+      to_stage(), 6, [](Chunk& c) { std::get<Failure>(c.body).code = StatusCode::kOk; }, "failure has the code 0");
+  change(
+      to_coordinator(), 4,
+      [](Chunk& c) {
+        std::get<InputsComplete>(c.body).sources = {"a", "/b"};
+      },
+      "a source is \"/b\"");
+  change(
+      to_coordinator(), 4,
+      [](Chunk& c) {
+        std::get<InputsComplete>(c.body).sources = {"a", "a"};
+      },
+      "\"a\" is named twice");
+  change(
+      to_coordinator(), 0, [](Chunk& c) { std::get<StreamValue>(c.body).modality = "\xff"; }, "modality: byte 0xff");
+  refused<ChunkBatch>(
+      to_coordinator(),
+      [](ChunkBatch& m) { std::get<InputsComplete>(m.chunks[4].body).sources.assign(kMaxSources + 1, "a"); },
+      "65 elements; wanted at most 64", StatusCode::kTooLarge);
+  refused<ChunkBatch>(
+      stream_end(), [](ChunkBatch& m) { m.chunks.assign(kMaxBatchEntries + 1, m.chunks[0]); },
+      "3: 4097 elements; wanted at most 4096", StatusCode::kTooLarge);
+  refused<AckBatch>(
+      {.from = kEncoder, .to = "a"}, [](AckBatch& m) { m.acks.resize(kMaxBatchEntries + 1); },
+      "3: 4097 elements; wanted at most 4096", StatusCode::kTooLarge);
   refused<Welcome>(
       refusal(), [](Welcome& m) { m.refused->code = StatusCode::kOk; }, "refused has the code 0");
 }
 
 TEST(PipelineCodec, NamesOfStages) {
   const std::string longest(kMaxStageNameBytes, 'a');
-  DataReady message = payload_ready();
+  ChunkBatch message = to_stage();
   message.to = longest;
   EXPECT_TRUE(decode(bytes_of(message)).ok());
-  refused<DataReady>(
-      message, [](DataReady& m) { m.to += 'a'; }, "3: 65 bytes of text; wanted at most 64", StatusCode::kTooLarge);
+  refused<ChunkBatch>(
+      message, [](ChunkBatch& m) { m.to += 'a'; }, "2: 65 bytes of text; wanted at most 64", StatusCode::kTooLarge);
   for (const std::string& name : {""s, "a b"s, "a/b"s, "%n"s, "a\0"s, "\xff"s, "ą"s, "a."s}) {
-    refused<DataReady>(
-        message, [&](DataReady& m) { m.to = name; }, "to is \"");
-    refused<DataReady>(
-        message, [&](DataReady& m) { m.from.stage = name; }, "from.stage is \"");
-    refused<DataReady>(
-        message, [&](DataReady& m) { m.terminals = {name}; }, "a terminal is \"");
-    refused<DataReady>(
-        message, [&](DataReady& m) { m.payload->relay = name; }, "relay is \"");
+    refused<AckBatch>(
+        {.from = kEncoder, .to = "a"}, [&](AckBatch& m) { m.to = name; }, "to is \"");
+    if (!name.empty()) {  // the coordinator
+      refused<ChunkBatch>(
+          message, [&](ChunkBatch& m) { m.to = name; }, "to is \"");
+    }
+    refused<ChunkBatch>(
+        message, [&](ChunkBatch& m) { m.from.stage = name; }, "from.stage is \"");
+    refused<ChunkBatch>(
+        message, [&](ChunkBatch& m) { m.chunks[0].opening->terminals = {name}; }, "a terminal is \"");
+    refused<ChunkBatch>(
+        message, [&](ChunkBatch& m) { std::get<StageResult>(m.chunks[3].body).payload.relay = name; }, "relay is \"");
   }
   refused<Submit>(
       sample_submit(),
@@ -288,38 +342,17 @@ TEST(PipelineCodec, NamesOfStages) {
       "4: 65 elements; wanted at most 64", StatusCode::kTooLarge);
   refused<AbortAck>(
       {.from = kEncoder}, [](AbortAck& m) { m.from.stage.clear(); }, "from.stage is \"\"");
-  refused<Gathered>(
-      {.from = kEncoder}, [](Gathered& m) { m.from.stage.clear(); }, "from.stage is \"\"");
-  refused<Gathered>(
-      {.from = kEncoder},
-      [](Gathered& m) {
-        m.sources = {"a", "/b"};
-      },
-      "a source is \"/b\"");
-  refused<Gathered>(
-      {.from = kEncoder},
-      [](Gathered& m) {
-        m.sources = {"a", "a"};
-      },
-      "\"a\" is named twice");
-  refused<Gathered>(
-      {.from = kEncoder}, [](Gathered& m) { m.sources.assign(kMaxSources + 1, "a"); },
-      "3: 65 elements; wanted at most 64", StatusCode::kTooLarge);
-  refused<StreamOut>(
-      sample_stream_out(), [](StreamOut& m) { m.from.stage.clear(); }, "from.stage is \"\"");
   refused<Shutdown>(
       {.from = kCoordinator}, [](Shutdown& m) { m.from.stage = "a b"; }, "from.stage is \"a b\"");
-  refused<DataAck>(
-      {.from = kEncoder}, [](DataAck& m) { m.to = "a:b"; }, "to is \"a:b\"");
 }
 
 TEST(PipelineCodec, PayloadsAreWhole) {
   const auto change = [](std::function<void(Payload&)> what, const char* part,
                          StatusCode code = StatusCode::kInvalidArgument) {
-    refused<DataReady>(
-        payload_ready(), [&](DataReady& m) { what(*m.payload); }, part, code);
-    refused<StreamOut>(
-        sample_stream_out(), [&](StreamOut& m) { what(*m.payload); }, part, code);
+    refused<ChunkBatch>(
+        to_stage(), [&](ChunkBatch& m) { what(std::get<StageResult>(m.chunks[3].body).payload); }, part, code);
+    refused<ChunkBatch>(
+        to_coordinator(), [&](ChunkBatch& m) { what(std::get<StreamValue>(m.chunks[0].body).payload); }, part, code);
   };
   change([](Payload& p) { p.tree.bytes.clear(); }, "tree has 0 bytes");
   change([](Payload& p) { p.relay.clear(); }, "relay is \"\"");
@@ -347,14 +380,32 @@ TEST(PipelineCodec, PayloadsAreWhole) {
          StatusCode::kTooLarge);
   refused<Submit>(
       sample_submit(), [](Submit& m) { m.route[1].stage = "a stage"; }, "a stage of the route is \"a stage\"");
-  refused<DataReady>(
-      payload_ready(), [](DataReady& m) { m.route.assign(kMaxRouteHops + 1, kRoute[0]); },
+  refused<ChunkBatch>(
+      to_stage(), [](ChunkBatch& m) { m.chunks[0].opening->route.assign(kMaxRouteHops + 1, kRoute[0]); },
       fmt::format("{} elements; wanted at most {}", kMaxRouteHops + 1, kMaxRouteHops).c_str(), StatusCode::kTooLarge);
   refused<Submit>(
       sample_submit(), [](Submit& m) { m.payload.relay = "shm"; },
       "relay \"shm\" and a descriptor of 0 bytes without a part");
   refused<Submit>(
       sample_submit(), [](Submit& m) { m.payload.descriptor.bytes = "d"; }, "a descriptor of 1 bytes");
+}
+
+TEST(PipelineCodec, SmallPartsAreInTheMessageOrInARelay) {
+  Submit message = sample_submit();
+  message.payload = in_message();
+  const auto change = [&](std::function<void(Payload&)> what, const char* part,
+                          StatusCode code = StatusCode::kInvalidArgument) {
+    refused<Submit>(
+        message, [&](Submit& m) { what(m.payload); }, part, code);
+  };
+  change([](Payload& p) { p.inline_bytes.bytes.pop_back(); }, "inline_bytes has 6 bytes for parts of 7");
+  change([](Payload& p) { p.inline_bytes.bytes.push_back('x'); }, "inline_bytes has 8 bytes for parts of 7");
+  change([](Payload& p) { p.relay = "shm"; }, "relay \"shm\" and a descriptor of 0 bytes beside inline_bytes");
+  change([](Payload& p) { p.descriptor.bytes = "d"; }, "a descriptor of 1 bytes beside inline_bytes");
+  change([](Payload& p) { p.inline_bytes.bytes.assign(kMaxInlineBytes + 1, 'x'); }, "1025 bytes; wanted at most 1024",
+         StatusCode::kTooLarge);
+  message.payload = no_tensors();
+  change([](Payload& p) { p.inline_bytes.bytes = "x"; }, "inline_bytes has 1 bytes for parts of 0");
 }
 
 TEST(PipelineCodec, PeersAndText) {
@@ -380,8 +431,6 @@ TEST(PipelineCodec, PeersAndText) {
   refused<Peers>(
       {.from = kCoordinator}, [](Peers& m) { m.peers.assign(kMaxPeers + 1, other_peer()); },
       "1025 elements; wanted at most 1024", StatusCode::kTooLarge);
-  refused<StreamOut>(
-      sample_stream_out(), [](StreamOut& m) { m.modality = "\xff"; }, "modality: byte 0xff");
   refused<Shutdown>(
       {.from = kCoordinator}, [](Shutdown& m) { m.grace_ms = -1; }, "grace_ms is -1");
   refused<Welcome>(
@@ -401,45 +450,49 @@ TEST(PipelineCodec, ForeignFramesAreHeldToTheSameLimits) {
     EXPECT_NE(back.status().message().find(part), std::string::npos) << back.status().message();
   };
   const std::string longer = "\xd9\x41" + std::string(65, 'a');
-  changed("data_ready_done",
+  changed("chunk_batch_end",
           "\xad"
           "image_encoder",
-          longer, "type 8: 2: 2: a value of 65 bytes; wanted at most 64");
-  changed("data_ready_done",
+          longer, "type 18: 1: 2: a value of 65 bytes; wanted at most 64");
+  changed("chunk_batch_end",
           "\xad"
           "image_encoder",
           "\xad"
           "image encoder",
           "from.stage is \"image encoder\"");
-  changed("data_ready_done", "\x04\x02", "\x04\x04", "4: 4 is no known value; wanted at most 3");
-  changed("data_ready_done", "\x05\xcd\x01\x2c", "\x05\xc0", "a message of kind 2 lacks its chunk_id");
-  changed("data_ready_error", "no room",
+  changed("chunk_batch_end", "\x81\x03\x80", "\x81\x07\x80", "body 7 is unknown; wanted one below 7");
+  changed("chunk_batch_end", "\x81\x03\x80", "\x82\x03\x80\x03\x80", "2 bodies; wanted 1");
+  changed("chunk_batch_end", "\x81\x03\x80", "\x80", "0 bodies; wanted 1");
+  changed("chunk_batch_end", "\x81\x03\x80", "\x81\x06\x81\x01\x90", "seq is 300 of a chunk without a number");
+  changed("chunk_batch_end", "\x03\x91", "\x03\xdc\x10\x01", "3: 4097 elements; wanted at most 4096");
+  changed("chunk_batch", "no room",
           "no\xff"
           "room",
           "a failure's message is no UTF-8");
-  changed("data_ready_error", "\x07\x82\x01\x05", "\x07\x82\x01\0"s, "failure has the code 0");
-  changed("data_ready_error", "\x07\x82\x01\x05", "\x07\x82\x01\x0d", "13 is no known value; wanted at most 12");
-  changed("data_ready_payload", "\x93\x86", "\xdc\x10\x01\x86", "2: 4097 elements; wanted at most 4096");
-  changed("data_ready_payload", "\x92\x0c\x44", "\x92\x0c\x43", "4 bytes at offset 64 of part 1, which has 67");
-  changed("complete", "\x04\xc0", "\x04\x82\x01\x05\x02\xa1x", "a completion has both");
+  changed("chunk_batch", "\x05\x82\x01\x05", "\x05\x82\x01\0"s, "failure has the code 0");
+  changed("chunk_batch", "\x05\x82\x01\x05", "\x05\x82\x01\x0d", "13 is no known value; wanted at most 12");
+  changed("chunk_batch", "\x93\x86", "\xdc\x10\x01\x86", "2: 4097 elements; wanted at most 4096");
+  changed("chunk_batch", "\x92\x0c\x44", "\x92\x0c\x43", "4 bytes at offset 64 of part 1, which has 67");
   changed("peers", "\x03\x92", "\x03\xdc\x04\x01", "3: 1025 elements; wanted at most 1024");
 }
 
 TEST(PipelineCodec, NewsOfAFailureAlwaysGetsThrough) {
-  Complete message = failed();
-  message.failure->message = std::string(kMaxErrorBytes - 1, 'x') + "ż and more";
-  auto back = decode(bytes_of(message));
+  ChunkBatch batch{.from = kEncoder, .chunks = {chunk(0, kFailure)}};
+  auto& failure = std::get<Failure>(batch.chunks[0].body);
+  const auto read = [](const Result<Message>& m) { return std::get<Failure>(std::get<ChunkBatch>(*m).chunks[0].body); };
+  failure.message = std::string(kMaxErrorBytes - 1, 'x') + "ż and more";
+  auto back = decode(bytes_of(batch));
   ASSERT_TRUE(back.ok()) << back.status().to_string();
-  EXPECT_EQ(std::get<Complete>(*back).failure->message, std::string(kMaxErrorBytes - 1, 'x'));
-  message.failure->message = "read \xff\xfe instead";
-  back = decode(bytes_of(message));
+  EXPECT_EQ(read(back).message, std::string(kMaxErrorBytes - 1, 'x'));
+  failure.message = "read \xff\xfe instead";
+  back = decode(bytes_of(batch));
   ASSERT_TRUE(back.ok()) << back.status().to_string();
-  EXPECT_EQ(*std::get<Complete>(*back).failure, (Failure{kFailure.code, "read ?? instead"}));
-  EXPECT_EQ(message.failure->message, "read \xff\xfe instead");
-  message.failure->message = std::string(kMaxErrorBytes + 1, '\x80');
-  back = decode(bytes_of(message));
+  EXPECT_EQ(read(back), (Failure{kFailure.code, "read ?? instead"}));
+  EXPECT_EQ(failure.message, "read \xff\xfe instead");
+  failure.message = std::string(kMaxErrorBytes + 1, '\x80');
+  back = decode(bytes_of(batch));
   ASSERT_TRUE(back.ok()) << back.status().to_string();
-  EXPECT_EQ(std::get<Complete>(*back).failure->message, std::string(kMaxErrorBytes, '?'));
+  EXPECT_EQ(read(back).message, std::string(kMaxErrorBytes, '?'));
 }
 
 }  // namespace

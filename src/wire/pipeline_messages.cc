@@ -2,51 +2,11 @@
 
 #include <algorithm>
 
+#include "wire/checks.h"
 #include "wire/utf8.h"
 
 namespace millrace::wire {
 namespace {
-
-Status check_name(std::string_view field, const std::string& name) {
-  if (is_stage_name(name)) return ok_status();
-  return invalid_argument("{} is \"{}\"; wanted 1 to {} letters, digits, '-' or '_'", field,
-                          utf8_repair(name.substr(0, kMaxStageNameBytes)), kMaxStageNameBytes);
-}
-
-Status check_text(const char* field, const std::string& text) {
-  const std::size_t fault = utf8_fault(text);
-  if (fault == text.size()) return ok_status();
-  return invalid_argument("{}: byte {:#04x} at offset {}; wanted UTF-8", field, static_cast<uint8_t>(text[fault]),
-                          fault);
-}
-
-Status check_not_negative(const char* field, int64_t value) {
-  if (value >= 0) return ok_status();
-  return invalid_argument("{} is {}; wanted at least 0", field, value);
-}
-
-// Who may be the coordinator has no stage.
-Status check_origin(const Origin& from, bool coordinator) {
-  if (coordinator && from.stage.empty()) return ok_status();
-  return check_name("from.stage", from.stage);
-}
-
-Status check_failure(const char* field, const std::optional<Failure>& failure) {
-  if (!failure || failure->code != StatusCode::kOk) return ok_status();
-  return invalid_argument("{} has the code 0 (ok); wanted an error's", field);
-}
-
-// Of stages, each once; `what` one of them is.
-Status check_names(const char* what, const std::vector<std::string>& names) {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    RETURN_IF_ERROR(check_name(fmt::format("a {}", what), names[i]));
-    const auto end = names.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::find(names.begin(), end, names[i]) != end) {
-      return invalid_argument("{} \"{}\" is named twice; wanted once", what, names[i]);
-    }
-  }
-  return ok_status();
-}
 
 Status check_tensor(const TensorInfo& info, const std::vector<uint64_t>& part_bytes) {
   RETURN_IF_ERROR(check_text("path", info.path));
@@ -65,6 +25,20 @@ Status check_tensor(const TensorInfo& info, const std::vector<uint64_t>& part_by
   const uint64_t part = part_bytes[info.part];
   if (info.offset <= part && info.size <= part - info.offset) return ok_status();
   return invalid_argument("{} bytes at offset {} of part {}, which has {}", info.size, info.offset, info.part, part);
+}
+
+// Of a payload whose bytes are all in the message.
+Status check_inline(const Payload& payload) {
+  uint64_t total = 0;
+  for (const uint64_t bytes : payload.part_bytes) total += bytes;
+  if (total != payload.inline_bytes.bytes.size()) {
+    return invalid_argument("inline_bytes has {} bytes for parts of {}; wanted as many",
+                            payload.inline_bytes.bytes.size(), total);
+  }
+  if (payload.relay.empty() && payload.descriptor.bytes.empty()) return ok_status();
+  return invalid_argument("relay \"{}\" and a descriptor of {} bytes {}; wanted neither", utf8_repair(payload.relay),
+                          payload.descriptor.bytes.size(),
+                          payload.part_bytes.empty() ? "without a part" : "beside inline_bytes");
 }
 
 Status check_peer(const Peer& peer) {
@@ -104,24 +78,11 @@ Status validate(const Payload& payload) {
   if (const auto idle = std::find(used.begin(), used.end(), false); idle != used.end()) {
     return invalid_argument("part {} is no tensor's; wanted each part used", idle - used.begin());
   }
-  if (used.empty()) {
-    if (payload.relay.empty() && payload.descriptor.bytes.empty()) return ok_status();
-    return invalid_argument("relay \"{}\" and a descriptor of {} bytes without a part; wanted neither",
-                            utf8_repair(payload.relay), payload.descriptor.bytes.size());
-  }
+  if (used.empty() || !payload.inline_bytes.bytes.empty()) return check_inline(payload);
   RETURN_IF_ERROR(check_name("relay", payload.relay));
   if (!payload.descriptor.bytes.empty()) return ok_status();
   return invalid_argument("descriptor has 0 bytes; wanted one for {} parts", used.size());
 }
-
-namespace {
-
-Status check_route(const std::vector<RouteHop>& route) {
-  for (const RouteHop& hop : route) RETURN_IF_ERROR(check_name("a stage of the route", hop.stage));
-  return ok_status();
-}
-
-}  // namespace
 
 Status validate(const Submit& m) {
   RETURN_IF_ERROR(check_origin(m.from, true));
@@ -130,64 +91,7 @@ Status validate(const Submit& m) {
   return validate(m.payload).with_prefix("payload");
 }
 
-Status validate(const DataReady& m) {
-  const bool chunk_id = m.kind == DataKind::kChunk || m.kind == DataKind::kDone;
-  const bool payload = m.kind == DataKind::kPayload || m.kind == DataKind::kChunk;
-  const bool failure = m.kind == DataKind::kError;
-  const auto check = [&m](const char* field, bool has, bool wanted) {
-    if (has == wanted) return ok_status();
-    return invalid_argument("a message of kind {} {} {}; wanted it to {}", static_cast<int>(m.kind),
-                            has ? "has a" : "lacks its", field, has ? "have none" : "have one");
-  };
-  RETURN_IF_ERROR(check("chunk_id", m.chunk_id.has_value(), chunk_id));
-  const int bodies = int{m.payload.has_value()} + int{m.tokens.has_value()} + int{m.text.has_value()};
-  if (m.kind == DataKind::kChunk && bodies > 1) {
-    return invalid_argument("a chunk has {} of payload, tokens and text; wanted one", bodies);
-  }
-  const bool typed = m.tokens || m.text;
-  if (typed && m.kind != DataKind::kChunk) {
-    return invalid_argument("a message of kind {} has tokens or text; wanted them in a chunk alone",
-                            static_cast<int>(m.kind));
-  }
-  RETURN_IF_ERROR(check("payload", m.payload.has_value() || typed, payload));
-  RETURN_IF_ERROR(check("failure", m.failure.has_value(), failure));
-  RETURN_IF_ERROR(check_origin(m.from, false));
-  RETURN_IF_ERROR(check_name("to", m.to));
-  RETURN_IF_ERROR(check_names("terminal", m.terminals));
-  RETURN_IF_ERROR(check_route(m.route));
-  RETURN_IF_ERROR(check_failure("failure", m.failure));
-  return m.payload ? validate(*m.payload).with_prefix("payload") : ok_status();
-}
-
-Status validate(const DataAck& m) {
-  RETURN_IF_ERROR(check_origin(m.from, true));
-  return m.to.empty() ? ok_status() : check_name("to", m.to);
-}
-
-Status validate(const StreamOut& m) {
-  RETURN_IF_ERROR(check_origin(m.from, false));
-  RETURN_IF_ERROR(check_text("modality", m.modality));
-  if (m.payload.has_value() == m.text.has_value()) {
-    return invalid_argument("a piece of the answer has {}; wanted a payload or text", m.text ? "both" : "neither");
-  }
-  return m.payload ? validate(*m.payload).with_prefix("payload") : ok_status();
-}
-
-Status validate(const Complete& m) {
-  if (m.result.has_value() == m.failure.has_value()) {
-    return invalid_argument("a completion has {}; wanted a result or a failure", m.result ? "both" : "neither");
-  }
-  RETURN_IF_ERROR(check_origin(m.from, false));
-  RETURN_IF_ERROR(check_failure("failure", m.failure));
-  return m.result ? validate(*m.result).with_prefix("result") : ok_status();
-}
-
 Status validate(const AbortAck& m) { return check_origin(m.from, false); }
-
-Status validate(const Gathered& m) {
-  RETURN_IF_ERROR(check_origin(m.from, false));
-  return check_names("source", m.sources);
-}
 
 Status validate(const Shutdown& m) {
   RETURN_IF_ERROR(check_origin(m.from, true));

@@ -1,12 +1,13 @@
-// The messages of pipelines: between the coordinator and its stages, and from stage to stage. The text engine's own are
-// in wire/messages.h, which says what holds for all.
+// The messages of pipelines between the coordinator and its stages, and the structs that messages share. What stages
+// send for a request is in wire/chunk.h; the text engine's own messages are in wire/messages.h, which says what holds
+// for all.
 //
 // A third argument of v() in a visit() is the limit of that field: bytes of a string or blob, elements of a list. Both
 // encode() and decode() keep it. What the fields must be together, and which strings are names, is for validate(): both
 // sides of the codec ask it too; only threads that pass messages by reference go without. docs/wire-protocol.md tells
 // what a receiver does with repeated, late and unknown ones.
 //
-// Thread safety: values; a message belongs to whoever holds it.
+// Thread safety: values; a message belongs to its holder.
 #pragma once
 
 #include <cstdint>
@@ -59,19 +60,22 @@ struct TensorInfo {
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
 
-// A payload on its way (payload/packing.h). Without bytes in its tensors there is no part, no relay and no descriptor:
-// the tree is all.
+// A value on its way (payload/packing.h). Without bytes in its tensors there is no part, and the tree is all. Parts of
+// at most kMaxInlineBytes together travel in the message; then there is no relay and no descriptor.
 struct Payload {
   Blob tree;                         // never empty: null is one byte
   std::vector<TensorInfo> tensors;   // each inside its part; one without bytes has part 0 and offset 0
   std::vector<uint64_t> part_bytes;  // each > 0 and used by a tensor
   std::string relay;                 // its backend: "shm"
   Blob descriptor;                   // what the backend's get() takes
+  Blob inline_bytes;                 // of all parts, one after the other; empty: the relay has them
+
+  bool in_relay() const { return !relay.empty(); }  // the parts are to be fetched
 
   template <typename V>
   void visit(V&& v) {
     v(1, tree, kMaxTreeBytes), v(2, tensors, kMaxTensors), v(3, part_bytes, kMaxParts), v(4, relay, kMaxRelayNameBytes);
-    v(5, descriptor, kMaxDescriptorBytes);
+    v(5, descriptor, kMaxDescriptorBytes), v(6, inline_bytes, kMaxInlineBytes);
   }
   friend bool operator==(const Payload&, const Payload&) = default;
 };
@@ -119,94 +123,6 @@ struct Submit {
   void visit(V&& v) {
     v(1, id), v(2, from), v(3, payload), v(4, terminals, kMaxTerminals), v(5, timeout_ms), v(6, route, kMaxRouteHops);
     v(7, generate);
-  }
-};
-
-enum class DataKind : uint8_t {
-  kPayload = 0,  // along `next`: has a payload; no chunk_id
-  kChunk = 1,    // along `stream_to`: has a payload and chunk_id, which counts from 0 without a gap
-  kDone = 2,     // of a stream: no payload; chunk_id is how many chunks there were
-  kError = 3,    // of a stream: the request fails; has `failure`
-};
-
-// stage -> stage. validate() holds the kinds to what they have.
-struct DataReady {
-  ReqId id;
-  Origin from;
-  std::string to;  // the stage; the route has its replica
-  DataKind kind = DataKind::kPayload;
-  std::optional<uint64_t> chunk_id;
-  std::optional<Payload> payload;
-  std::optional<Failure> failure;
-  std::vector<std::string> terminals;  // as in Submit, in the first message of an edge; else empty
-  int64_t timeout_ms = 0;              // what is left of it
-  std::vector<RouteHop> route;         // as `terminals`
-  std::optional<TokenDelta> tokens;    // a chunk has one of payload, tokens and text
-  std::optional<TextDelta> text;
-
-  template <typename V>
-  void visit(V&& v) {
-    v(1, id), v(2, from), v(3, to, kMaxStageNameBytes), v(4, kind), v(5, chunk_id), v(6, payload), v(7, failure);
-    v(8, terminals, kMaxTerminals);
-    v(9, timeout_ms), v(10, route, kMaxRouteHops), v(11, tokens), v(12, text);
-  }
-};
-
-// The receiver of a payload or stream tells its sender how far it has come: it has the payload (chunks absent), or so
-// many chunks. The sender keeps at most kMaxUnackedChunks of a stream open. The coordinator (`from.stage` is empty)
-// says how many StreamOuts of `to` the client has taken.
-struct DataAck {
-  ReqId id;
-  Origin from;
-  std::string to;  // the sender's stage; empty: the coordinator
-  std::optional<uint64_t> chunks;
-
-  template <typename V>
-  void visit(V&& v) {
-    v(1, id), v(2, from), v(3, to, kMaxStageNameBytes), v(4, chunks);
-  }
-};
-
-// stage -> coordinator -> client: a piece of the answer while it is made. chunk_id counts from 0 for each stage.
-struct StreamOut {
-  ReqId id;
-  Origin from;
-  uint64_t chunk_id = 0;
-  std::string modality;  // "text", "audio"
-  // One of the two.
-  std::optional<Payload> payload;
-  std::optional<TextDelta> text;
-
-  template <typename V>
-  void visit(V&& v) {
-    v(1, id), v(2, from), v(3, chunk_id), v(4, modality, kMaxModalityBytes), v(5, payload), v(6, text);
-  }
-};
-
-// stage -> coordinator: a terminal has its result, or any stage failed the request. Either, never both: validate().
-struct Complete {
-  ReqId id;
-  Origin from;
-  std::optional<Payload> result;
-  std::optional<Failure> failure;
-  uint64_t chunks = 0;  // StreamOut messages that this stage sent for it
-
-  template <typename V>
-  void visit(V&& v) {
-    v(1, id), v(2, from), v(3, result), v(4, failure), v(5, chunks);
-  }
-};
-
-// stage -> coordinator: nothing more of these stages is needed here for the request: their payloads and streams are
-// here, or the result is. Each list has all of the one before. What only they could send may be lost now.
-struct Gathered {
-  ReqId id;
-  Origin from;
-  std::vector<std::string> sources;
-
-  template <typename V>
-  void visit(V&& v) {
-    v(1, id), v(2, from), v(3, sources, kMaxSources);
   }
 };
 
@@ -311,12 +227,7 @@ bool is_stage_name(std::string_view name);
 // What the fields of one message must be together; kInvalidArgument names the field, the value seen and the one wanted.
 Status validate(const Payload& payload);
 Status validate(const Submit& message);
-Status validate(const DataReady& message);
-Status validate(const DataAck& message);
-Status validate(const StreamOut& message);
-Status validate(const Complete& message);
 Status validate(const AbortAck& message);
-Status validate(const Gathered& message);
 Status validate(const Shutdown& message);
 Status validate(const Register& message);
 Status validate(const Welcome& message);

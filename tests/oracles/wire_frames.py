@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 6, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 7, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -34,6 +34,7 @@ SAMPLING = {
     9: False, 10: True, 11: False, 12: 0.5, 13: -2.0, 14: 1.25, 15: 3,
     16: [{1: 5, 2: -100.0}, {1: 151642, 2: 0.5}], 17: ["a+b"], 18: 2, 19: ids(4), 20: -1,
 }
+TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}
 LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5]}]
 TOKEN_DELTAS = [
     {
@@ -52,24 +53,51 @@ TOKEN_DELTAS = [
 # ---- the messages of pipelines
 COORDINATOR = {1: 0x1122334455667788, 2: "", 3: 0, 4: 0}
 ORIGIN = {1: 0x1122334455667788, 2: "image_encoder", 3: 1, 4: 7}
-NO_TENSORS = {1: msgpack.packb({"text": "zażółć", "n": 3}), 2: [], 3: [], 4: "", 5: b""}
+NO_TENSORS = {1: msgpack.packb({"text": "zażółć", "n": 3}), 2: [], 3: [], 4: "", 5: b"", 6: b""}
 TREE = msgpack.packb({"x": msgpack.ExtType(1, struct.pack(">I", 0)), "rest": [msgpack.ExtType(1, struct.pack(">I", 1)),
                                                                               msgpack.ExtType(1, struct.pack(">I", 2))]})
 PAYLOAD = {
     1: TREE,
     2: [{1: "x", 2: "BF16", 3: [2, 3], 4: 0, 5: 0, 6: 12}, {1: "rest[0]", 2: "F32", 3: [], 4: 1, 5: 64, 6: 4},
         {1: "rest[1]", 2: "I64", 3: [0, 4], 4: 0, 5: 0, 6: 0}],
-    3: [12, 68], 4: "shm", 5: b"\0\xffslot 3",
+    3: [12, 68], 4: "shm", 5: b"\0\xffslot 3", 6: b"",
+}
+# Small tensors, whose bytes are in the message.
+INLINE = {
+    1: msgpack.packb([msgpack.ExtType(1, struct.pack(">I", 0)), msgpack.ExtType(1, struct.pack(">I", 1))]),
+    2: [{1: "[0]", 2: "U8", 3: [3], 4: 0, 5: 0, 6: 3}, {1: "[1]", 2: "I32", 3: [1], 4: 1, 5: 0, 6: 4}],
+    3: [3, 4], 4: "", 5: b"", 6: b"\1\2\3\0\0\0\xff",
 }
 FAILURE = {1: 5, 2: "no room for 2 images; wanted at most 1"}
 PEER = {1: "image_encoder", 2: 1, 3: 7, 4: "ipc:///run/millrace/image_encoder-1", 5: "gpu-host", 6: "3f6a", 7: 4242,
         8: [{1: "shm", 2: b"\0shm"}, {1: "tcp", 2: b"[::1]:4000"}], 9: True}
 ROUTE = [{1: "decode", 2: 3, 3: 7}, {1: "code2wav", 2: 0, 3: 0}]
 SELF = {1: "decode", 2: 0, 3: 1, 4: "tcp://[::1]:5001", 5: "", 6: "", 7: 1, 8: [], 9: False}
-DONE = {1: 9, 2: ORIGIN, 3: "decode", 4: 2, 5: 300, 6: None, 7: None, 8: ["decode"], 9: 1500, 10: []}
+OPENING = {1: ["decode"], 2: 1500, 3: ROUTE}
+
+
+def chunk(seq, body, content, opening=None, request=9):
+    return {1: request, 2: seq, 3: opening, 4: {body: content}}
+
+
+def text_delta(text):
+    return {1: 9, 2: False, 3: text, 4: None, 5: usage(3, 2, 1), 6: ids(9), 7: [], 8: [], 9: 2}
+
+
+# The bodies: 0 token delta, 1 text delta, 2 value, 3 end, 4 result, 5 failure, 6 complete inputs.
+END = {1: ORIGIN, 2: "decode", 3: [chunk(300, 3, {})]}
+TO_STAGE = [
+    chunk(0, 2, {1: "", 2: INLINE}, OPENING), chunk(1, 2, {1: "", 2: PAYLOAD}), chunk(2, 3, {}), chunk(3, 4, {1: PAYLOAD}),
+    chunk(0, 0, TOKEN_DELTAS[9], {1: [], 2: -5, 3: []}, 18446744073709551615), chunk(1, 1, text_delta("zażółć"), None, 10),
+    chunk(0, 5, FAILURE, None, 11),
+]
+TO_COORDINATOR = [
+    chunk(4294967296, 2, {1: "audio", 2: PAYLOAD}), chunk(41, 1, text_delta("done")), chunk(42, 4, {1: NO_TENSORS}),
+    chunk(0, 5, FAILURE, None, 10), chunk(0, 6, {1: ["thinker", "mm_aggregate"]}, None, 11),
+]
 
 FRAMES = {
-    "tokenized_request": frame(0, {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}),
+    "tokenized_request": frame(0, TOKENIZED),
     "abort_request": frame(1, {1: 7}),
     "token_batch": frame(2, {1: TOKEN_DELTAS, 2: 4294967295}),
     "admin_request": frame(5, {1: 3, 2: 1, 3: "/tmp/x", 4: 2500}),
@@ -77,31 +105,28 @@ FRAMES = {
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
                               14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000}),
     "text_batch": frame(3, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}]}),
-    "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE}),
-    "data_ready_payload": frame(8, {1: 9, 2: ORIGIN, 3: "aggregate", 4: 0, 5: None, 6: PAYLOAD, 7: None, 8: ["decode"], 9: 1500, 10: ROUTE}),
-    "data_ready_chunk": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 1, 5: 299, 6: NO_TENSORS, 7: None, 8: [], 9: 0, 10: []}),
-    "data_ready_done": frame(8, DONE),
-    "data_ready_error": frame(8, {1: 9, 2: ORIGIN, 3: "decode", 4: 3, 5: None, 6: None, 7: FAILURE, 8: [], 9: -5, 10: []}),
-    "data_ack_payload": frame(9, {1: 9, 2: ORIGIN, 3: "", 4: None}),
-    "data_ack_chunks": frame(9, {1: 9, 2: ORIGIN, 3: "thinker", 4: 32}),
-    "stream_out": frame(10, {1: 9, 2: ORIGIN, 3: 4294967296, 4: "audio", 5: PAYLOAD}),
-    "complete": frame(11, {1: 9, 2: ORIGIN, 3: NO_TENSORS, 4: None, 5: 41}),
-    "complete_failure": frame(11, {1: 9, 2: ORIGIN, 3: None, 4: FAILURE, 5: 0}),
+    "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None}),
+    "submit_generate": frame(7, {1: 9, 2: COORDINATOR, 3: {1: b"\xc0", 2: [], 3: [], 4: "", 5: b"", 6: b""}, 4: ["decode"], 5: 0,
+                                 6: [], 7: TOKENIZED}),
+    "chunk_batch": frame(18, {1: ORIGIN, 2: "aggregate", 3: TO_STAGE}),
+    "chunk_batch_end": frame(18, END),
+    "chunk_batch_answer": frame(18, {1: ORIGIN, 2: "", 3: TO_COORDINATOR}),
+    "ack_batch": frame(19, {1: ORIGIN, 2: "thinker", 3: [{1: 9, 2: 32}, {1: 10, 2: 18446744073709551615}]}),
+    "ack_batch_client": frame(19, {1: COORDINATOR, 2: "decode", 3: [{1: 9, 2: 7}]}),
     "abort_ack": frame(12, {1: 18446744073709551615, 2: ORIGIN}),
     "shutdown": frame(13, {1: COORDINATOR, 2: 5000}),
     "register": frame(14, {1: PEER, 2: "tcp://127.0.0.1:5000", 3: 18446744073709551615}),
     "welcome": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: None, 5: 1500}),
     "welcome_refused": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: {1: 3, 2: "spec 1; wanted 2"}, 5: 0}),
-    "gathered": frame(17, {1: 9, 2: ORIGIN, 3: ["thinker", "mm_aggregate"]}),
     "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
 }
 # Frames that are not written so, but must be read: fields in another order.
-OTHER_FORMS = {"data_ready_done_reversed": frame(8, dict(reversed(DONE.items())))}
+OTHER_FORMS = {"chunk_batch_end_reversed": frame(18, dict(reversed(END.items())))}
 
 # ---- --dump: what each byte of a frame is
-NAMES = {8: {1: "id", 2: "from", 3: "to", 4: "kind", 5: "chunk_id", 6: "payload", 7: "failure", 8: "terminals",
-             9: "timeout_ms", 10: "route"}}
+CHUNK_NAMES = {1: "id", 2: "seq", 3: "opening", 4: "body", ("in", 4): {3: "end"}}
 ORIGIN_NAMES = {1: "session", 2: "stage", 3: "replica", 4: "incarnation"}
+NAMES = {18: {1: "from", 2: "to", 3: "chunks", ("in", 1): ORIGIN_NAMES, ("in", 3): CHUNK_NAMES}}
 
 
 def head(value, packed):
@@ -135,8 +160,7 @@ def dump(value, label, names, rows, depth=0):
 def print_dump(name):
     data = FRAMES[name]
     message = msgpack.unpackb(data, strict_map_key=False)
-    fields = dict(NAMES.get(message[1], {}))
-    fields[("in", 2)] = ORIGIN_NAMES
+    fields = NAMES.get(message[1], {})
     rows = []
     dump(message, "", {0: "version", 1: "type", 2: "body", ("in", 2): fields}, rows)
     assert b"".join(part for part, _ in rows) == data

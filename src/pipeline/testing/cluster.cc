@@ -19,34 +19,56 @@ class SaboteursOutbox : public Outbox {
   SaboteursOutbox(std::shared_ptr<Outbox> inner, Sabotage sabotage) : inner_(std::move(inner)), sabotage_(sabotage) {}
   Status send(wire::Message& message) override {
     if (sabotage_ == Sabotage::kLoseAbortAcks && std::holds_alternative<wire::AbortAck>(message)) return ok_status();
-    if (auto* complete = std::get_if<wire::Complete>(&message)) {
-      if (sabotage_ == Sabotage::kLoseOneChunk && complete->chunks > 1) --complete->chunks;
+    auto* batch = std::get_if<wire::ChunkBatch>(&message);
+    if (batch && batch->to.empty()) {
+      if (sabotage_ == Sabotage::kLoseOneChunk) std::erase_if(batch->chunks, [this](auto& c) { return is_lost(c); });
+      if (sabotage_ == Sabotage::kFlipByte) flip(*batch);
+      if (sabotage_ == Sabotage::kSwapChunks) swap(*batch);
     }
-    if (auto* chunk = std::get_if<wire::StreamOut>(&message)) return send_chunk(message, *chunk);
     return inner_->send(message);
   }
 
  private:
-  Status send_chunk(wire::Message& message, wire::StreamOut& chunk) {
-    if (sabotage_ == Sabotage::kFlipByte && chunk.payload->part_bytes.empty()) chunk.payload->tree.bytes.back() ^= 1;
-    if (sabotage_ == Sabotage::kLoseOneChunk && chunk.chunk_id > 0 && chunk.chunk_id-- == 1) return ok_status();
-    if (sabotage_ != Sabotage::kSwapChunks) return inner_->send(message);
-    const auto first = held_.find(chunk.id);
-    if (first == held_.end() && chunk.chunk_id == 0) {
-      held_[chunk.id] = chunk;
-      return ok_status();
+  // Chunk 1 of a stream of several; those behind it count as if it had never been.
+  bool is_lost(wire::Chunk& chunk) {
+    const bool is_second = chunk.seq == 1 && std::holds_alternative<wire::StreamValue>(chunk.body);
+    if (is_second) lossy_.insert(chunk.id);
+    if (!is_second && chunk.seq > 1 && lossy_.contains(chunk.id)) --chunk.seq;
+    return is_second;
+  }
+  static void flip(wire::ChunkBatch& batch) {
+    for (wire::Chunk& chunk : batch.chunks) {
+      auto* value = std::get_if<wire::StreamValue>(&chunk.body);
+      if (value && value->payload.part_bytes.empty()) value->payload.tree.bytes.back() ^= 1;
     }
-    if (first == held_.end()) return inner_->send(message);
-    std::swap(first->second.payload, chunk.payload);
-    wire::Message before = std::move(first->second);
-    held_.erase(first);
-    RETURN_IF_ERROR(inner_->send(before));
-    return inner_->send(message);
+  }
+  // The first two of each request, which leave together.
+  void swap(wire::ChunkBatch& batch) {
+    std::vector<wire::Chunk> out;
+    for (wire::Chunk& chunk : batch.chunks) {
+      const bool is_value = std::holds_alternative<wire::StreamValue>(chunk.body);
+      if (!wire::is_numbered(chunk.body)) {
+        out.push_back(std::move(chunk));
+        continue;
+      }
+      if (is_value && chunk.seq == 0) {
+        held_.insert_or_assign(chunk.id, std::move(chunk));
+        continue;
+      }
+      if (const auto first = held_.find(chunk.id); first != held_.end()) {
+        if (is_value && chunk.seq == 1) std::swap(first->second.body, chunk.body);
+        out.push_back(std::move(first->second));
+        held_.erase(first);
+      }
+      out.push_back(std::move(chunk));
+    }
+    batch.chunks = std::move(out);
   }
 
   std::shared_ptr<Outbox> inner_;
   const Sabotage sabotage_;
-  std::map<ReqId, wire::StreamOut> held_;
+  std::set<ReqId> lossy_;
+  std::map<ReqId, wire::Chunk> held_;
 };
 
 // One client: what it asked and heard.
@@ -213,7 +235,7 @@ class Run {
     ToyRequest& r = caller.request;
     r.seed = dice.next() >> 2;
     r.chunks = dice.range(0, 6);
-    r.blob = dice.chance(0.5) ? dice.range(1, 300) : 0;
+    r.blob = dice.chance(0.6) ? dice.range(1, 6000) : 0;  // some in the message, some through a relay
     r.image = dice.chance(0.5), r.sound = dice.chance(0.5);
     r.want_audio = dice.chance(0.6);
     r.want_text = !r.want_audio || dice.chance(0.7);

@@ -27,7 +27,7 @@ class ForgetfulPayloads : public Payloads {
 RelayOptions options_of(Dice& dice) {
   RelayOptions options;
   options.credits = static_cast<int>(dice.chance(0.3) ? dice.range(2, 4) : 64);
-  options.pool_bytes = dice.chance(0.2) ? 4096 : 1 << 20;
+  options.pool_bytes = dice.chance(0.2) ? 65'536 : 1 << 20;
   options.lease_ms = 4000;
   options.silent_ms = 2000;
   return options;

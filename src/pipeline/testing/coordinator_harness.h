@@ -177,14 +177,21 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
   static wire::Origin from(const std::string& stage, uint32_t replica = 0, uint64_t incarnation = 1) {
     return {.session = kSession, .stage = stage, .replica = replica, .incarnation = incarnation};
   }
-  void chunk(ReqId id, const std::string& stage, uint64_t chunk_id, wire::Payload payload) {
-    core->handle(wire::StreamOut{id, from(stage), chunk_id, "text", std::move(payload)}, now);
+  // One chunk in a batch of its own.
+  void chunk_of(ReqId id, wire::Origin origin, wire::ChunkBody body, uint64_t seq = 0) {
+    wire::ChunkBatch batch{.from = std::move(origin)};
+    batch.chunks.push_back({.id = id, .seq = seq, .body = std::move(body)});
+    core->handle(std::move(batch), now);
   }
+  void chunk(ReqId id, const std::string& stage, uint64_t seq, wire::Payload payload) {
+    chunk_of(id, from(stage), wire::StreamValue{.modality = "text", .payload = std::move(payload)}, seq);
+  }
+  // Behind so many chunks.
   void complete(ReqId id, const std::string& stage, wire::Payload result, uint64_t chunks = 0) {
-    core->handle(wire::Complete{.id = id, .from = from(stage), .result = std::move(result), .chunks = chunks}, now);
+    chunk_of(id, from(stage), wire::StageResult{std::move(result)}, chunks);
   }
   void fail(ReqId id, const std::string& stage, StatusCode code, const std::string& message) {
-    core->handle(wire::Complete{.id = id, .from = from(stage), .failure = wire::Failure{code, message}}, now);
+    chunk_of(id, from(stage), wire::Failure{code, message});
   }
   // Every stage that was asked to acknowledges.
   void acknowledge_aborts() {

@@ -16,7 +16,7 @@ void StageLoop::on(wire::AbortRequest&& message) {
   if (found == requests_.end()) {
     // Unknown, not here yet, or over: what may still come of it starts nothing.
     tombstones_.add(message.id, Ended::kAborted, now_ms_);
-    return notify(wire::AbortAck{.id = message.id, .from = origin()});
+    return notify(wire::Message(wire::AbortAck{.id = message.id, .from = origin()}));
   }
   Request& request = *found->second;
   request.aborted = true;  // acknowledged when all is over
@@ -34,29 +34,18 @@ void StageLoop::fail(Request& request, Status why) {
   std::string text = wire::utf8_repair(why.message());
   text = std::string(wire::utf8_clip(text, wire::kMaxErrorBytes));
   LOG_DEBUG("request {} failed: {}", request.id.value, text);
-  notify(wire::Complete{
-      .id = request.id, .from = origin(), .failure = wire::Failure{why.code(), text}, .chunks = request.client_chunks});
+  notify(wire::Chunk{.id = request.id, .body = wire::Failure{why.code(), text}});
   tell_streams(request, Status(why.code(), text));
   let_go(request);
 }
 
-// Those in the middle of a stream hear at once that it has no end; the coordinator's abort tells everybody else.
+// Receivers in the middle of a stream get the failure at once; the coordinator's abort reaches all others.
 void StageLoop::tell_streams(Request& request, const Status& why) {
   for (auto& [target, edge] : request.out) {
-    if (target.empty() || edge.sent == 0 || edge.done_sent || !edge.to) continue;
-    const wire::Peer* peer = book_.find(target, edge.to->replica);
-    if (!peer || !peer->up || peer->incarnation != edge.to->incarnation) continue;
-    const Result<Outbox*> door = book_.door(*peer);
-    if (!door.ok()) continue;
-    wire::Message message = wire::DataReady{.id = request.id,
-                                            .from = origin(),
-                                            .to = target,
-                                            .kind = wire::DataKind::kError,
-                                            .failure = wire::Failure{why.code(), why.message()},
-                                            .terminals = request.terminals,
-                                            .timeout_ms = std::max<int64_t>(request.deadline_ms - now_ms_, 1)};
-    const Status status = (*door)->send(message);
-    if (!status.ok()) LOG_DEBUG("'{}' does not hear of the failure: {}", target, status.to_string());
+    if (target.empty() || edge.flushed == 0 || edge.ended || !edge.to) continue;
+    wire::Chunk chunk{.id = request.id, .body = wire::Failure{why.code(), why.message()}};
+    const Status status = outgoing_.append({target, edge.to->replica, edge.to->incarnation}, chunk, 0);
+    if (!status.ok()) LOG_DEBUG("'{}' does not get the failure: {}", target, status.to_string());
   }
 }
 
@@ -65,6 +54,7 @@ void StageLoop::let_go(Request& request) {
   request.phase = Request::Phase::kEnding;
   deadlines_.erase({request.deadline_ms, request.id});
   for (auto& [target, edge] : request.out) edge.queue.clear();
+  outgoing_.drop(request.id);
   for (auto& [from, stream] : request.in) stream.held.clear();
   request.payloads.clear();
   request.waiting_bytes = request.waiting_chunks = 0;
@@ -79,8 +69,9 @@ bool StageLoop::is_over(const Request& request) const {
   if (request.calls > 0 || !worker_gone || !request.to_worker.empty()) return false;
   if (request.phase == Request::Phase::kEnding) return true;
   if (!request.resulted) return false;
-  return std::all_of(request.out.begin(), request.out.end(),
-                     [](const auto& edge) { return edge.second.queue.empty(); });
+  return std::all_of(request.out.begin(), request.out.end(), [](const auto& edge) {
+    return edge.second.queue.empty() && edge.second.flushed == edge.second.sent;
+  });
 }
 
 void StageLoop::sweep() {
@@ -97,14 +88,14 @@ void StageLoop::bury(Request& request) {
   if (request.phase == Request::Phase::kLive) {
     ++counters_.finished;
     deadlines_.erase({request.deadline_ms, id});
-    // The last chunks were taken without the worker; their sender still counts on hearing of them.
-    for (auto& [from, stream] : request.in) {
-      if (stream.acked < stream.delivered) acknowledge(id, from, stream.source, stream.delivered, &stream);
+    // The last chunks were taken without the worker; their sender still waits for the acknowledgement.
+    for (auto& [from, edge] : request.in) {
+      if (edge.acked < edge.taken()) acknowledge(id, from, edge.source, edge.taken(), &edge);
     }
   }
   if (request.aborted) {
     ++counters_.aborted;
-    notify(wire::AbortAck{.id = id, .from = origin()});
+    notify(wire::Message(wire::AbortAck{.id = id, .from = origin()}));
   }
   const Ended how = request.aborted ? Ended::kAborted : request.failed ? Ended::kFailed : Ended::kFinished;
   tombstones_.add(id, request.phase == Request::Phase::kLive || how != Ended::kFinished ? how : Ended::kFailed,
@@ -132,8 +123,7 @@ namespace {
 
 // The receiver has said that it has all of it.
 bool is_settled(const loop::LoopRequest& request, const loop::OutEdge& edge) {
-  const bool acknowledged = edge.acked == edge.sent && edge.payload_sent == edge.payload_acked;
-  return request.resulted && edge.queue.empty() && acknowledged;
+  return request.resulted && edge.queue.empty() && edge.acked == edge.sent;
 }
 
 }  // namespace
@@ -147,9 +137,9 @@ void StageLoop::watch_peers() {
       if (!edge.to || is_settled(*request, edge)) continue;
       if (book_.standing(target, edge.to->replica, edge.to->incarnation) == loop::Standing::kGone) lost = target;
     }
-    for (const auto& [from, stream] : request->in) {
-      if (stream.total && stream.headers == *stream.total) continue;  // all of it is on its way
-      const loop::EdgeEnd& source = stream.source;
+    for (const auto& [from, edge] : request->in) {
+      if (!edge.streams || edge.total) continue;  // all of it is on its way
+      const loop::EdgeEnd& source = edge.source;
       if (book_.standing(from, source.replica, source.incarnation) == loop::Standing::kGone) lost = from;
     }
     if (!lost.empty()) fail(*request, error(StatusCode::kUnavailable, "stage '{}' died", lost));

@@ -31,15 +31,11 @@ Result<T> ask(const char* what, const Rule& rule) {
 
 }  // namespace
 
-void StageLoop::on_payload_header(Request& request, wire::DataReady& message) {
-  const std::string& from = message.from.stage;
-  const loop::EdgeEnd source{message.from.replica, message.from.incarnation};
-  const auto known = request.payloads.find(from);
-  if (known != request.payloads.end()) {
-    ++counters_.repeated;
-    if (known->second.source == source) return;
-    return fail(request, error(StatusCode::kConflict, "two replicas of '{}' sent a payload: {} and {}", from,
-                               known->second.source.replica, source.replica));
+void StageLoop::on_payload_header(Request& request, const wire::Origin& origin, uint64_t seq, wire::Payload& payload) {
+  const std::string& from = origin.stage;
+  loop::InEdge& edge = request.in.at(from);
+  if (edge.streams && !edge.total) {
+    return fail(request, error(StatusCode::kConflict, "the result of '{}' came before the end of its stream", from));
   }
   const std::vector<std::string>& wait_for = config_.spec.wait_for;
   if (wait_for.empty() && !request.payloads.empty()) {
@@ -54,15 +50,21 @@ void StageLoop::on_payload_header(Request& request, wire::DataReady& message) {
     return fail(request, error(StatusCode::kConflict, "a payload came from '{}'; this request waits for {}", from,
                                listed(*request.expected)));
   }
-  request.payloads[from].source = source;
-  fetch(request, {.kind = loop::CallPurpose::Kind::kGetPayload, .request = request.id, .edge = from},
-        std::move(*message.payload));
+  ++edge.next;
+  edge.has_result = true;
+  request.payloads[from];
+  fetch(request, {.kind = loop::CallPurpose::Kind::kGetPayload, .request = request.id, .edge = from, .seq = seq},
+        std::move(payload));
 }
 
 void StageLoop::payload_here(Request& request, const std::string& from, Value value) {
   loop::InPayload& payload = request.payloads.at(from);
   payload.here = true;
-  if (!from.empty()) acknowledge(request.id, from, payload.source, std::nullopt, nullptr);
+  if (!from.empty()) {
+    loop::InEdge& edge = request.in.at(from);
+    edge.result_here = true;
+    acknowledge_if_due(request.id, from, edge);
+  }
   if (config_.spec.wait_for.empty()) return start(request, std::move(value));
   Status status = ask_wait_rule(request, from, value);
   payload.value = std::move(value);

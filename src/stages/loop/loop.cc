@@ -89,6 +89,7 @@ StageLoop::StageLoop(StageLoopConfig config, Rules rules, StageLoopDoors doors)
       rules_(std::move(rules)),
       doors_(std::move(doors)),
       book_(doors_.connect),
+      outgoing_([this](const loop::Outgoing::Receiver& to, wire::Message& message) { return send_batch(to, message); }),
       calls_(doors_.wake) {}
 
 // Puts and gets are cancelled by calls_; the worker is not called any more.
@@ -114,6 +115,7 @@ int64_t StageLoop::tick(int64_t now_ms) {
   if (now_ms_ >= next_ack_ms_) acknowledge_idle();
   settle();
   flush_notices();
+  flush();
   watch_drain();
   if (ended_) return kNoWake;
   for (const int64_t due_ms : {retry_ms_, next_ack_ms_, next_say_ms_, tombstones_.due_ms()}) {
@@ -159,6 +161,7 @@ StageLoopBooks StageLoop::books() const {
   books.parked = parked_.size();
   books.notices = notices_.size();
   books.lists = waiting_edges_.size() + waiting_gets_.size() + worker_line_.size() + deadlines_.size();
+  books.queued_items = outgoing_.chunks();
   books.tombstones = tombstones_.size();
   for (const auto& [id, request] : requests_) {
     if (request->phase == Request::Phase::kEnding) ++books.ending;

@@ -65,6 +65,9 @@ void StageLoop::on(wire::Peers&& message) {
       break;
   }
   if (!book_.update(message)) return;  // the same again, or an older one
+  outgoing_.drop_if([this](const loop::Outgoing::Receiver& to) {
+    return !to.stage.empty() && book_.standing(to.stage, to.replica, to.incarnation) == loop::Standing::kGone;
+  });
   watch_peers();
   next_say_ms_ = now_ms_;  // the coordinator waits for the table's number before it relies on what is in it
   retry_ms_ = std::min(retry_ms_, now_ms_);
@@ -96,10 +99,10 @@ void StageLoop::on(wire::AdminRequest&& message) {
 
 void StageLoop::reply(uint64_t command, const Result<std::string>& text) {
   const std::string message = wire::utf8_repair(text.ok() ? *text : text.status().message());
-  notify(wire::AdminReply{.id = command,
-                          .stage = config_.self.stage,
-                          .code = text.ok() ? StatusCode::kOk : text.status().code(),
-                          .message = std::string(wire::utf8_clip(message, wire::kMaxErrorBytes))});
+  notify(wire::Message(wire::AdminReply{.id = command,
+                                        .stage = config_.self.stage,
+                                        .code = text.ok() ? StatusCode::kOk : text.status().code(),
+                                        .message = std::string(wire::utf8_clip(message, wire::kMaxErrorBytes))}));
 }
 
 // Called before anything else in every step, so that one that was stopped for long says nothing stale.
@@ -117,6 +120,7 @@ void StageLoop::lose_lease(const char* why) {
   worried_ = true;
   next_word_ms_ = now_ms_ + loop::kNoAnswerMs;
   notices_.clear();
+  outgoing_.clear();
   for (const auto& [id, request] : requests_) {
     request->aborted = false;  // nobody waits for an acknowledgement of this incarnation
     if (request->phase == Request::Phase::kLive) let_go(*request);
@@ -218,19 +222,21 @@ void StageLoop::add_process_metrics(wire::StageStatus& status) const {
   for (wire::Metric& metric : doors_.process_metrics()) status.metrics.push_back(std::move(metric));
 }
 
-void StageLoop::notify(wire::Message message) {
+void StageLoop::notify(Notice notice) {
   if (standing_ != Membership::kMember) return;  // the coordinator has ended the requests of a lost lease itself
   if (notices_.size() >= loop::kMaxNotices) {
     ++counters_.lost_notices;  // the oldest: the coordinator asks again, or its deadline ends the request
     notices_.pop_front();
   }
-  notices_.push_back(std::move(message));
+  notices_.push_back(std::move(notice));
   flush_notices();
 }
 
 void StageLoop::flush_notices() {
   while (!notices_.empty()) {
-    const Status status = doors_.coordinator->send(notices_.front());
+    auto* chunk = std::get_if<wire::Chunk>(&notices_.front());
+    const Status status =
+        chunk ? outgoing_.append({}, *chunk, 0) : doors_.coordinator->send(std::get<wire::Message>(notices_.front()));
     if (status.code() == StatusCode::kResourceExhausted || status.code() == StatusCode::kUnavailable) {
       retry_ms_ = std::min(retry_ms_, now_ms_ + loop::kRetryMs);
       return;
@@ -243,7 +249,7 @@ void StageLoop::flush_notices() {
 // After a Shutdown: until the last request has ended, or the grace is over.
 void StageLoop::watch_drain() {
   if (!drain_until_ms_ || ended_) return;
-  if (requests_.empty() && notices_.empty()) return end(ok_status());
+  if (requests_.empty() && notices_.empty() && outgoing_.chunks() == 0) return end(ok_status());
   if (now_ms_ < *drain_until_ms_) return;
   for (const auto& [id, request] : requests_) {
     if (request->phase != Request::Phase::kLive) continue;
@@ -254,6 +260,7 @@ void StageLoop::watch_drain() {
 
 void StageLoop::fail_stage(const Status& why) {
   if (standing_ == Membership::kMember) {
+    flush();
     heartbeat();
     for (const auto& [id, request] : requests_) {
       if (request->phase == Request::Phase::kLive) fail(*request, why);
@@ -266,6 +273,7 @@ void StageLoop::leave(const std::string& why) {
   if (ended_) return;
   if (standing_ == Membership::kMember) {
     flush_notices();
+    flush();
     wire::StageStatus last = status();
     last.state = wire::StageState::kFailed;
     last.message = why;
@@ -278,6 +286,7 @@ void StageLoop::leave(const std::string& why) {
 
 void StageLoop::end(Status why) {
   flush_notices();
+  flush();
   ended_ = true;
   end_status_ = std::move(why);
 }

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "base/trace.h"
+#include "payload/inline_parts.h"
 #include "payload/packing.h"
 #include "stages/loop/detach.h"
 #include "stages/stage_loop.h"
@@ -88,7 +89,6 @@ void StageLoop::on(wire::Submit&& message) {
     return fail(*request, internal_error("the entry stage waits for other stages' payloads"));
   }
   loop::InPayload& payload = request->payloads[""];
-  payload.source = {};
   if (message.generate) {
     payload.here = true;
     return start(*request, std::move(*message.generate));
@@ -96,44 +96,55 @@ void StageLoop::on(wire::Submit&& message) {
   fetch(*request, {.kind = CallPurpose::Kind::kGetPayload, .request = message.id}, std::move(message.payload));
 }
 
-bool StageLoop::is_predecessor(const wire::DataReady& message) const {
-  const auto& sources = message.kind == wire::DataKind::kPayload ? config_.payload_from : config_.stream_from;
-  return contains(sources, message.from.stage) && message.to == config_.self.stage;
-}
-
-void StageLoop::on(wire::DataReady&& message) {
-  if (!wire::validate(message).ok() || !is_predecessor(message)) {
+void StageLoop::on(wire::ChunkBatch&& message) {
+  if (message.to != config_.self.stage || !contains(sources_, message.from.stage)) {
     ++counters_.strangers;
     return;
   }
   const Heard heard = from_peer(message.from);
   if (heard == Heard::kIgnore) return;
-  const std::size_t size_bytes = message.payload ? message.payload->tree.bytes.size() : 0;
-  if (heard == Heard::kPark) return static_cast<void>(park(std::move(message), size_bytes));
-  if (const std::optional<Ended> how = tombstones_.find(message.id)) return ended_before(*how, message);
-  const auto known = requests_.find(message.id);
-  if (known != requests_.end() && known->second->phase == Request::Phase::kEnding) {
-    return ended_before(Ended::kFailed, message);
+  if (heard == Heard::kPark) {
+    std::size_t size_bytes = 0;
+    for (const wire::Chunk& chunk : message.chunks) {
+      const wire::Payload* payload = wire::payload_of(chunk.body);
+      size_bytes += sizeof(wire::Chunk) + (payload ? payload->tree.bytes.size() : 0);
+    }
+    return static_cast<void>(park(std::move(message), size_bytes));
   }
-  Request* request = known != requests_.end() ? known->second.get()
-                                              : request_for(message.id, message.timeout_ms,
-                                                            std::move(message.terminals), std::move(message.route));
-  if (request) on_header(*request, message);
+  for (wire::Chunk& chunk : message.chunks) on_chunk_in(message.from, chunk);
 }
 
-void StageLoop::on_header(Request& request, wire::DataReady& message) {
-  switch (message.kind) {
-    case wire::DataKind::kPayload:
-      return on_payload_header(request, message);
-    case wire::DataKind::kChunk:
-      return on_chunk_header(request, message);
-    case wire::DataKind::kDone:
-      return on_stream_end(request, message);
-    case wire::DataKind::kError:
-      return fail(request,
-                  Status(message.failure->code == StatusCode::kOk ? StatusCode::kInternal : message.failure->code,
-                         message.failure->message));
+void StageLoop::on_chunk_in(const wire::Origin& from, wire::Chunk& chunk) {
+  const bool is_result = std::holds_alternative<wire::StageResult>(chunk.body);
+  const bool is_predecessor = contains(is_result ? config_.payload_from : config_.stream_from, from.stage);
+  if (!is_predecessor || !wire::validate(chunk, false).ok()) {
+    ++counters_.strangers;
+    return;
   }
+  if (const std::optional<Ended> how = tombstones_.find(chunk.id)) return ended_before(*how, from, chunk);
+  const auto known = requests_.find(chunk.id);
+  if (known != requests_.end() && known->second->phase == Request::Phase::kEnding) {
+    return ended_before(Ended::kFailed, from, chunk);
+  }
+  Request* request = known != requests_.end() ? known->second.get() : nullptr;
+  if (!request) {
+    // Without an opening an earlier chunk is lost, and the request fails below.
+    wire::Opening opening = std::move(chunk.opening).value_or(wire::Opening{});
+    request = request_for(chunk.id, opening.timeout_ms, std::move(opening.terminals), std::move(opening.route));
+  }
+  if (request) on_chunk_in(*request, from, chunk);
+}
+
+void StageLoop::on_chunk_in(Request& request, const wire::Origin& from, wire::Chunk& chunk) {
+  if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
+    return fail(request, Status(failure->code, failure->message));
+  }
+  if (auto* result = std::get_if<wire::StageResult>(&chunk.body)) {
+    if (!next_on_edge(request, from, chunk)) return;
+    return on_payload_header(request, from, chunk.seq, result->payload);
+  }
+  if (std::holds_alternative<wire::StreamEnd>(chunk.body)) return on_stream_end(request, from, chunk);
+  on_stream_chunk(request, from, chunk);
 }
 
 // A new request. nullptr: it was refused, and has failed.
@@ -158,7 +169,7 @@ StageLoop::Request* StageLoop::request_for(ReqId id, int64_t timeout_ms, std::ve
     ++counters_.failed;
     tombstones_.add(id, Ended::kFailed, now_ms_);
     const Status why = refused.with_prefix(config_.self.stage);
-    notify(wire::Complete{.id = id, .from = origin(), .failure = wire::Failure{why.code(), why.message()}});
+    notify(wire::Chunk{.id = id, .body = wire::Failure{why.code(), why.message()}});
     return nullptr;
   }
   Request* request = owned.get();
@@ -168,34 +179,36 @@ StageLoop::Request* StageLoop::request_for(ReqId id, int64_t timeout_ms, std::ve
   return request;
 }
 
-// Nobody wants it, but its sender holds a credit and may wait for acknowledgements until somebody takes it.
-void StageLoop::ended_before(Ended how, wire::DataReady& message) {
+// Of no use here any more, but its sender holds a credit and may wait for acknowledgements until it is taken.
+void StageLoop::ended_before(Ended how, const wire::Origin& from, const wire::Chunk& chunk) {
   ++counters_.late;
-  if (message.payload) drain(message.id, *message.payload);
-  const bool stream = message.kind == wire::DataKind::kChunk || message.kind == wire::DataKind::kDone;
-  if (how != Ended::kFinished || !stream) return;
-  const uint64_t chunks = *message.chunk_id + (message.kind == wire::DataKind::kChunk ? 1 : 0);
-  acknowledge(message.id, message.from.stage, {message.from.replica, message.from.incarnation}, chunks, nullptr);
+  if (const wire::Payload* payload = wire::payload_of(chunk.body)) drain(chunk.id, *payload);
+  if (how != Ended::kFinished || !wire::is_numbered(chunk.body)) return;
+  acknowledge(chunk.id, from.stage, {from.replica, from.incarnation}, chunk.seq + 1, nullptr);
 }
 
 // Of another stage, or of the coordinator for the client.
-void StageLoop::on(wire::DataAck&& message) {
+void StageLoop::on(wire::AckBatch&& message) {
   const bool client = message.from.stage.empty();
   const Heard heard = client ? from_coordinator(message.from) : from_peer(message.from);
   if (heard != Heard::kFine || message.to != config_.self.stage) return;
-  Request* request = live(message.id);
-  if (!request) return;  // said after the end, as the last ones are
-  const auto found = request->out.find(message.from.stage);
-  const EdgeEnd from{message.from.replica, message.from.incarnation};
-  const bool known = found != request->out.end() && (client || found->second.to == from);
-  if (!known || message.chunks.value_or(0) > found->second.sent) {
+  for (const wire::Ack& ack : message.acks) on_ack(message.from, ack);
+}
+
+void StageLoop::on_ack(const wire::Origin& from, const wire::Ack& ack) {
+  Request* request = live(ack.id);
+  if (!request) return;  // after the end, as the last ones come
+  const auto found = request->out.find(from.stage);
+  const bool client = from.stage.empty();
+  const bool known =
+      found != request->out.end() && (client || found->second.to == EdgeEnd{from.replica, from.incarnation});
+  if (!known || ack.count > found->second.sent) {
     ++counters_.unexpected;
     return;
   }
   loop::OutEdge& edge = found->second;
-  if (!message.chunks) edge.payload_acked = true;
-  for (; edge.acked < message.chunks.value_or(0); ++edge.acked) {
-    if (!client) continue;
+  for (; edge.acked < ack.count; ++edge.acked) {
+    if (edge.client_bytes.empty()) continue;
     edge.client_bytes_sum -= edge.client_bytes.front();
     edge.client_bytes.pop_front();
   }
@@ -203,16 +216,6 @@ void StageLoop::on(wire::DataAck&& message) {
 }
 
 // ---- gets ----
-
-namespace {
-
-uint64_t total_bytes(const wire::Payload& payload) {
-  uint64_t total = 0;
-  for (const uint64_t bytes : payload.part_bytes) total = std::max(total, total + bytes);  // stays large on overflow
-  return total;
-}
-
-}  // namespace
 
 // True: it is under way; false: the relay has no room now.
 Result<bool> StageLoop::try_get(const CallPurpose& purpose, const wire::Payload& payload, int64_t timeout_ms) {
@@ -233,10 +236,7 @@ Result<bool> StageLoop::try_get(const CallPurpose& purpose, const wire::Payload&
 
 void StageLoop::fetch(Request& request, CallPurpose purpose, wire::Payload payload) {
   if (purpose.kind == CallPurpose::Kind::kGetPayload) ++request.fetching_payloads;
-  if (total_bytes(payload) == 0) {
-    const std::vector<SharedBytes> parts(std::min(payload.part_bytes.size(), kMaxRelayParts));
-    return fetched(request, purpose, restore(payload.tree.bytes, payload.tensors, parts));
-  }
+  if (!payload.in_relay()) return fetched(request, purpose, restore_inline(payload));
   const Result<bool> under_way = try_get(purpose, payload, request.deadline_ms - now_ms_);
   if (!under_way.ok()) return fetched(request, purpose, under_way.status());
   if (*under_way) {
@@ -249,7 +249,7 @@ void StageLoop::fetch(Request& request, CallPurpose purpose, wire::Payload paylo
 }
 
 void StageLoop::drain(ReqId id, const wire::Payload& payload) {
-  if (total_bytes(payload) == 0 || drains_ >= loop::kMaxDrains) return;  // else the sender's lease frees it
+  if (!payload.in_relay() || drains_ >= loop::kMaxDrains) return;  // else the sender's lease frees it
   const Result<bool> under_way =
       try_get({.kind = CallPurpose::Kind::kDrain, .request = id}, payload, loop::kPeerWaitMs);
   if (under_way.ok() && *under_way) ++drains_;
@@ -283,13 +283,13 @@ void StageLoop::fetched(Request& request, const CallPurpose& purpose, Result<Val
   const bool payload = purpose.kind == CallPurpose::Kind::kGetPayload;
   if (payload) --request.fetching_payloads;
   if (!value.ok()) {
-    const std::string what = payload ? "the payload" : fmt::format("chunk {}", purpose.chunk_id);
+    const std::string what = payload ? "the payload" : fmt::format("chunk {}", purpose.seq);
     const std::string source = purpose.edge.empty() ? "the coordinator" : fmt::format("'{}'", purpose.edge);
     return fail(request, value.status().with_prefix(fmt::format("getting {} of {}", what, source)));
   }
   if (payload) return payload_here(request, purpose.edge, std::move(value).value());
   if (!request.started) loop::detach(*value);  // it waits for the payload, in the loop or in the worker
-  request.in.at(purpose.edge).held[purpose.chunk_id] = std::move(value).value();
+  request.in.at(purpose.edge).held[purpose.seq] = std::move(value).value();
   deliver(request);
 }
 

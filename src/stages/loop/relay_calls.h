@@ -25,9 +25,8 @@ struct CallPurpose {
   enum class Kind : uint8_t { kPut, kGetPayload, kGetChunk, kDrain };
   Kind kind = Kind::kPut;
   ReqId request;
-  std::string edge;    // the stage at the other end; of a put to the client: empty
-  bool chunk = false;  // of a put: a chunk, which has a number; else a payload or result
-  uint64_t chunk_id = 0;
+  std::string edge;                              // the stage at the other end; of a put to the client: empty
+  uint64_t seq = 0;                              // of the chunk on that edge
   std::shared_ptr<const wire::Payload> payload;  // of a get: what the bytes are put together by
 };
 

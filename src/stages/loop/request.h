@@ -23,47 +23,51 @@ struct EdgeEnd {
   friend bool operator==(const EdgeEnd&, const EdgeEnd&) = default;
 };
 
-// A stream into the stage. Headers come in order without a gap; bytes may come in any order; the worker gets the chunks
-// in order.
-struct InStream {
+// What one stage sends here for the request. Chunks come in order without a gap; bytes may come in any order; the
+// worker gets the chunks in order.
+struct InEdge {
   EdgeEnd source;
-  uint64_t headers = 0;                          // seen so far: the next chunk_id wanted
-  uint64_t delivered = 0;                        // given to the worker's host
-  uint64_t acked = 0;                            // told the sender
-  int64_t delivered_ms = 0;                      // when `delivered` last grew
-  std::map<uint64_t, std::optional<Body>> held;  // by chunk_id: being fetched, or waiting for its turn
-  std::optional<uint64_t> total;                 // the sender's count, when it is done
+  uint64_t next = 0;                             // the number that is wanted
+  uint64_t delivered = 0;                        // values and deltas given to the worker's host
+  uint64_t acked = 0;                            // numbers acknowledged
+  std::map<uint64_t, std::optional<Body>> held;  // by number: being fetched, or waiting for its turn
+  bool streams = false;                          // a value, a delta or the end of the stream has come
+  std::optional<uint64_t> total;                 // of values and deltas, when the end has come
   bool end_queued = false;                       // chunks_done() is on its way to the worker
+  bool has_result = false;                       // its header has come: the last chunk of the edge
+  bool result_here = false;                      // and its bytes
+
+  // Numbers from 0 that need nothing of the sender any more.
+  uint64_t taken() const {
+    const bool is_ended = total && delivered == *total;
+    if (streams && !is_ended) return delivered;
+    return delivered + (is_ended ? 1 : 0) + (result_here ? 1 : 0);
+  }
 };
 
 struct InPayload {
-  EdgeEnd source;
   std::optional<Value> value;  // empty while it is fetched, and again when it was merged
   bool here = false;
 };
 
 struct OutItem {
-  enum class Kind : uint8_t { kPayload, kChunk, kDone, kStreamOut, kComplete };
-  Kind kind = Kind::kPayload;
-  std::string modality;  // of a kStreamOut
-  uint64_t chunk_id = 0;
+  enum class Kind : uint8_t { kValue, kEnd, kResult };
+  Kind kind = Kind::kResult;
+  std::string modality;  // of a value to the client
   Lifted lifted;
-  std::variant<std::monostate, wire::TokenDelta, wire::TextDelta> delta;  // instead of `lifted`, of a chunk
+  std::variant<std::monostate, wire::TokenDelta, wire::TextDelta> delta;  // instead of `lifted`, of a value
   std::size_t size_bytes = 0;
-  std::optional<wire::Message> message;  // from the put on: a refused send is repeated with the same descriptor
+  std::optional<wire::Chunk> chunk;  // from the put on: a refused send is repeated with the same descriptor
 };
 
 // Everything that goes to one stage, or to the client, for one request, in order.
 struct OutEdge {
   std::string target;  // empty: the client
   std::optional<EdgeEnd> to;
-  uint64_t chunks = 0;  // numbers given
-  uint64_t sent = 0;
+  uint64_t sent = 0;     // numbers in a batch: the next chunk's
+  uint64_t flushed = 0;  // of these, in a batch that has left
   uint64_t acked = 0;
-  bool opened = false;  // its first message, with terminals and route, was made
-  bool payload_sent = false;
-  bool payload_acked = false;
-  bool done_sent = false;
+  bool ended = false;                      // the end of the stream, or the result, is among those that were sent
   bool waiting = false;                    // in the loop's list of edges to try again
   std::optional<int64_t> absent_since_ms;  // the replica is not in the table, or not connected
   std::deque<std::size_t> client_bytes;    // of each chunk that the client has not taken; kMaxUnackedChunks at most
@@ -86,10 +90,10 @@ struct LoopRequest {
   std::map<std::string, InPayload> payloads;  // by source
   std::optional<std::vector<std::string>> expected;
   int fetching_payloads = 0;
-  bool started = false;      // the payload is whole and on its way to the worker
-  bool resulted = false;     // the worker has no more to say
-  std::size_t gathered = 0;  // sources of which the coordinator was told that they have sent all
-  std::map<std::string, InStream> in;
+  bool started = false;              // the payload is whole and on its way to the worker
+  bool resulted = false;             // the worker has no more to say
+  std::size_t inputs_complete = 0;   // sources that were reported to the coordinator as such
+  std::map<std::string, InEdge> in;  // by source
 
   InWorker in_worker = InWorker::kUntouched;
   std::deque<WorkEvent> to_worker;
@@ -100,8 +104,7 @@ struct LoopRequest {
   std::size_t waiting_chunks = 0;
   std::size_t waiting_bytes = 0;
   bool congested = false;  // and the worker's host was told
-  uint64_t client_chunks = 0;
-  int calls = 0;  // puts and gets that are open
+  int calls = 0;           // puts and gets that are open
 };
 
 }  // namespace millrace::loop

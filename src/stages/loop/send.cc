@@ -2,6 +2,8 @@
 // no other queue waits for it.
 #include <algorithm>
 
+#include "base/log.h"
+#include "payload/inline_parts.h"
 #include "stages/stage_loop.h"
 #include "wire/limits.h"
 
@@ -12,27 +14,19 @@ using loop::OutItem;
 
 namespace {
 
-bool is_chunk(const OutItem& item) {
-  return item.kind == OutItem::Kind::kChunk || item.kind == OutItem::Kind::kStreamOut;
-}
-bool no_room(const Status& status) { return status.code() == StatusCode::kResourceExhausted; }
+bool is_stream_chunk(const OutItem& item) { return item.kind == OutItem::Kind::kValue; }
+bool is_for_later(const Status& status) { return status.code() == StatusCode::kResourceExhausted; }
 
 // The window of a stream: so many chunks, and to the client so many bytes, may be unacknowledged. One chunk that is
 // larger by itself goes alone.
 bool window_is_full(const OutEdge& edge, const OutItem& item) {
-  if (!is_chunk(item)) return false;
+  if (!is_stream_chunk(item)) return false;
   if (edge.sent - edge.acked >= wire::kMaxUnackedChunks) return true;
   return edge.client_bytes_sum > 0 && edge.client_bytes_sum + item.size_bytes > wire::kMaxUnackedClientBytes;
 }
 
-wire::Message stream_out(ReqId id, wire::Origin from, OutItem& item, wire::Payload payload) {
-  wire::StreamOut out{.id = id, .from = std::move(from), .chunk_id = item.chunk_id, .modality = item.modality};
-  if (auto* text = std::get_if<wire::TextDelta>(&item.delta)) {
-    out.text = std::move(*text);
-  } else {
-    out.payload = std::move(payload);
-  }
-  return out;
+std::string receiver_name(const std::string& stage) {
+  return stage.empty() ? "to the coordinator" : fmt::format("to '{}'", stage);
 }
 
 }  // namespace
@@ -48,12 +42,7 @@ bool StageLoop::wanted(const Request& request, const std::string& target) const 
 void StageLoop::queue(Request& request, const std::string& target, OutItem item) {
   OutEdge& edge = request.out[target];
   edge.target = target;
-  if (is_chunk(item)) {
-    item.chunk_id = edge.chunks++;
-    ++request.waiting_chunks;
-  } else if (item.kind == OutItem::Kind::kDone) {
-    item.chunk_id = edge.chunks;
-  }
+  if (is_stream_chunk(item)) ++request.waiting_chunks;
   request.waiting_bytes += item.size_bytes;
   watch_congestion(request);
   edge.queue.push_back(std::move(item));
@@ -87,23 +76,20 @@ Status StageLoop::check_waiting(const Request& request) const {
   return ok_status();
 }
 
-// Sends what can go now.
+// Puts what can go now into the receiver's batch.
 void StageLoop::pump(Request& request, OutEdge& edge) {
   while (!edge.queue.empty()) {
     const OutItem& item = edge.queue.front();
     if (window_is_full(edge, item)) return;  // an acknowledgement goes on
     const Status status = send_front(request, edge);
-    if (no_room(status)) {
+    if (is_for_later(status)) {
       ++counters_.refusals;
       edge.waiting = true;
       waiting_edges_.emplace_back(request.id, edge.target);
       retry_ms_ = std::min(retry_ms_, now_ms_ + loop::kRetryMs);
       return;
     }
-    if (!status.ok()) {
-      const std::string whom = edge.target.empty() ? "to the coordinator" : fmt::format("to '{}'", edge.target);
-      return fail(request, status.with_prefix(whom));
-    }
+    if (!status.ok()) return fail(request, status.with_prefix(receiver_name(edge.target)));
     sent(request, edge);
   }
   maybe_over(request);
@@ -112,23 +98,22 @@ void StageLoop::pump(Request& request, OutEdge& edge) {
 // kResourceExhausted: not now. Any other error is the request's.
 Status StageLoop::send_front(Request& request, OutEdge& edge) {
   ASSIGN_OR_RETURN(const wire::Peer* to, receiver(request, edge));
+  loop::Outgoing::Receiver address;
+  if (edge.to) address = {edge.target, edge.to->replica, edge.to->incarnation};
+  if (const Status held = outgoing_.held(address); !held.ok()) return later(edge, held);
   OutItem& item = edge.queue.front();
-  if (!item.message) RETURN_IF_ERROR(prepare(request, edge, item, *to));
+  if (!item.chunk) RETURN_IF_ERROR(prepare(request, edge, item, *to));
   const int64_t left_ms = request.deadline_ms - now_ms_;
   if (left_ms <= 0) return error(StatusCode::kDeadline, "the request's time was over before the send");
-  if (auto* data = std::get_if<wire::DataReady>(&*item.message)) data->timeout_ms = left_ms;
-  Outbox* door = doors_.coordinator.get();
-  if (!edge.target.empty()) {
-    ASSIGN_OR_RETURN(door, book_.door(*to));
-  }
-  const Status status = door->send(*item.message);
-  if (status.code() != StatusCode::kUnavailable) {
-    edge.absent_since_ms.reset();
-    return status;
-  }
-  // The lease decides how long a coordinator may be away.
-  if (edge.target.empty()) return Status(StatusCode::kResourceExhausted, status.message());
-  return absent(edge, status.message());
+  if (item.chunk->opening) item.chunk->opening->timeout_ms = left_ms;
+  if (!edge.target.empty()) RETURN_IF_ERROR(book_.door(*to).status());
+  const Status status = outgoing_.append(address, *item.chunk, item.size_bytes);
+  return status.ok() ? status : later(edge, status);
+}
+
+// A batch that its outbox refuses for now.
+Status StageLoop::later(OutEdge& edge, const Status& refusal) {
+  return is_for_later(refusal) ? refusal : absent(edge, refusal.message());
 }
 
 // For a while it is waited for.
@@ -169,111 +154,146 @@ Result<const wire::Peer*> StageLoop::receiver(const Request& request, OutEdge& e
   return peer;
 }
 
-// The put, where there is something to put, and the message that tells of it.
+// The put, where there is something to put, and the chunk that describes it.
 Status StageLoop::prepare(Request& request, OutEdge& edge, OutItem& item, const wire::Peer& to) {
-  if (!std::holds_alternative<std::monostate>(item.delta)) {
-    item.message = build(request, edge, item, {});
+  if (item.kind == OutItem::Kind::kEnd || !std::holds_alternative<std::monostate>(item.delta)) {
+    item.chunk = build(request, edge, item, {});
     return ok_status();
   }
   wire::Payload payload;
+  if (!put_inline(item.lifted.parts, payload)) RETURN_IF_ERROR(put(request, edge, item, to, payload));
   payload.tree.bytes = std::move(item.lifted.tree);
   payload.tensors = std::move(item.lifted.tensors);
-  std::size_t total = 0;
-  for (const SharedBytes& part : item.lifted.parts) {
-    payload.part_bytes.push_back(part.size_bytes());
-    total += part.size_bytes();
-  }
-  Status status;
-  if (total > 0) {
-    Result<loop::ChosenRelay> relay =
-        loop::choose_relay(config_.self, to, doors_.relays, config_.spec.relay.backend, item.lifted.parts);
-    RETURN_IF_ERROR(relay.status());
-    PutRequest put{.parts = item.lifted.parts, .request = request.id, .destination = relay->address};
-    loop::CallPurpose purpose{.kind = loop::CallPurpose::Kind::kPut, .request = request.id, .edge = edge.target};
-    purpose.chunk = is_chunk(item);
-    purpose.chunk_id = item.chunk_id;
-    Result<std::string> descriptor = calls_.put(*relay->relay, std::move(put), std::move(purpose));
-    if (descriptor.ok()) {
-      ++request.calls;
-      payload.relay = relay->name;
-      payload.descriptor.bytes = std::move(*descriptor);
-    }
-    status = descriptor.status();
-  }
-  if (!status.ok()) {  // the next try begins anew
-    item.lifted.tree = std::move(payload.tree.bytes);
-    item.lifted.tensors = std::move(payload.tensors);
-    return status;
-  }
-  item.lifted.parts.clear();  // the relay has them
-  item.message = build(request, edge, item, std::move(payload));
+  item.lifted.parts.clear();  // the relay has them, or the payload
+  item.chunk = build(request, edge, item, std::move(payload));
   return ok_status();
 }
 
-wire::Message StageLoop::build(const Request& request, OutEdge& edge, OutItem& item, wire::Payload payload) {
-  switch (item.kind) {
-    case OutItem::Kind::kStreamOut:
-      return stream_out(request.id, origin(), item, std::move(payload));
-    case OutItem::Kind::kComplete:
-      return wire::Complete{
-          .id = request.id, .from = origin(), .result = std::move(payload), .chunks = request.client_chunks};
-    default:
-      break;
-  }
-  wire::DataReady message{.id = request.id, .from = origin(), .to = edge.target};
-  if (!std::exchange(edge.opened, true)) message.terminals = request.terminals, message.route = request.route;
-  message.kind = item.kind == OutItem::Kind::kPayload ? wire::DataKind::kPayload
-                 : item.kind == OutItem::Kind::kChunk ? wire::DataKind::kChunk
-                                                      : wire::DataKind::kDone;
-  if (item.kind != OutItem::Kind::kPayload) message.chunk_id = item.chunk_id;
-  if (auto* tokens = std::get_if<wire::TokenDelta>(&item.delta)) {
-    message.tokens = std::move(*tokens);
-  } else if (auto* text = std::get_if<wire::TextDelta>(&item.delta)) {
-    message.text = std::move(*text);
-  } else if (item.kind != OutItem::Kind::kDone) {
-    message.payload = std::move(payload);
-  }
-  return message;
+Status StageLoop::put(Request& request, const OutEdge& edge, const OutItem& item, const wire::Peer& to,
+                      wire::Payload& payload) {
+  ASSIGN_OR_RETURN(const loop::ChosenRelay relay,
+                   loop::choose_relay(config_.self, to, doors_.relays, config_.spec.relay.backend, item.lifted.parts));
+  PutRequest put{.parts = item.lifted.parts, .request = request.id, .destination = relay.address};
+  loop::CallPurpose purpose{
+      .kind = loop::CallPurpose::Kind::kPut, .request = request.id, .edge = edge.target, .seq = edge.sent};
+  ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.put(*relay.relay, std::move(put), std::move(purpose)));
+  payload.relay = relay.name;
+  ++request.calls;
+  return ok_status();
 }
 
-// The head of the queue has left.
+wire::Chunk StageLoop::build(const Request& request, const OutEdge& edge, OutItem& item, wire::Payload payload) const {
+  wire::Chunk chunk{.id = request.id, .seq = edge.sent};
+  if (chunk.seq == 0 && !edge.target.empty()) {
+    chunk.opening = wire::Opening{.terminals = request.terminals, .route = request.route};
+  }
+  if (auto* tokens = std::get_if<wire::TokenDelta>(&item.delta)) {
+    chunk.body = std::move(*tokens);
+  } else if (auto* text = std::get_if<wire::TextDelta>(&item.delta)) {
+    chunk.body = std::move(*text);
+  } else if (item.kind == OutItem::Kind::kValue) {
+    chunk.body = wire::StreamValue{.modality = item.modality, .payload = std::move(payload)};
+  } else if (item.kind == OutItem::Kind::kEnd) {
+    chunk.body = wire::StreamEnd{};
+  } else {
+    chunk.body = wire::StageResult{.payload = std::move(payload)};
+  }
+  return chunk;
+}
+
+// The head of the queue is in a batch.
 void StageLoop::sent(Request& request, OutEdge& edge) {
   const OutItem& item = edge.queue.front();
   request.waiting_bytes -= item.size_bytes;
-  if (is_chunk(item)) {
+  ++edge.sent;
+  if (is_stream_chunk(item)) {
     --request.waiting_chunks;
-    ++edge.sent;
     ++counters_.chunks_out;
+  } else {
+    edge.ended = true;
   }
-  if (item.kind == OutItem::Kind::kStreamOut) {
-    ++request.client_chunks;
+  if (is_stream_chunk(item) && edge.target.empty()) {
     edge.client_bytes.push_back(item.size_bytes);
     edge.client_bytes_sum += item.size_bytes;
   }
-  if (item.kind == OutItem::Kind::kDone) edge.done_sent = true;
-  if (item.kind == OutItem::Kind::kPayload || item.kind == OutItem::Kind::kComplete) edge.payload_sent = true;
   edge.queue.pop_front();
   watch_congestion(request);
+}
+
+// ---- batches
+
+Status StageLoop::send_batch(const loop::Outgoing::Receiver& to, wire::Message& message) {
+  if (auto* chunks = std::get_if<wire::ChunkBatch>(&message)) chunks->from = origin();
+  if (auto* acks = std::get_if<wire::AckBatch>(&message)) acks->from = origin();
+  Status status;
+  if (to.stage.empty()) {
+    status = doors_.coordinator->send(message);
+    // The lease decides how long a coordinator may be away.
+    if (status.code() == StatusCode::kUnavailable) status = Status(StatusCode::kResourceExhausted, status.message());
+  } else {
+    const wire::Peer* peer = book_.find(to.stage, to.replica);
+    if (!peer || peer->incarnation != to.incarnation) {
+      return error(StatusCode::kUnavailable, "replica {} is not in the table of peers", to.replica);
+    }
+    ASSIGN_OR_RETURN(Outbox * outbox, book_.door(*peer));
+    status = outbox->send(message);
+  }
+  if (is_for_later(status) || status.code() == StatusCode::kUnavailable) ++counters_.refusals;
+  return status;
+}
+
+// At the end of a step: all that it has made leaves, and what follows from that.
+void StageLoop::flush() {
+  for (int round = 0; round < loop::kMaxSettleRounds; ++round) {
+    outgoing_.flush();
+    on_sent();
+    sweep();
+    if (!outgoing_.any_open()) break;
+  }
+  if (outgoing_.any_open()) more_to_settle_ = true;
+  if (outgoing_.any_held()) retry_ms_ = std::min(retry_ms_, now_ms_ + loop::kRetryMs);
+}
+
+void StageLoop::on_sent() {
+  for (const loop::Outgoing::Sent& batch : outgoing_.take_results()) {
+    const std::string& target = batch.receiver.stage;
+    if (batch.ids.empty() && !batch.status.ok() && batch.status.code() != StatusCode::kUnavailable) {
+      LOG_ERROR("{}: a batch {} cannot be sent: {}", config_.self.stage, receiver_name(target),
+                batch.status.to_string());
+    }
+    for (const ReqId id : batch.ids) {
+      Request* request = live(id);
+      const auto edge = request ? request->out.find(target) : decltype(request->out.end())();
+      if (!request || edge == request->out.end()) continue;
+      if (batch.status.ok()) {
+        edge->second.absent_since_ms.reset();
+        ++edge->second.flushed;
+        maybe_over(*request);
+        continue;
+      }
+      const bool is_held = batch.status.code() == StatusCode::kUnavailable;
+      const Status why = is_held ? absent(edge->second, batch.status.message()) : batch.status;
+      if (!is_for_later(why)) fail(*request, why.with_prefix(receiver_name(target)));
+    }
+  }
 }
 
 // A put whose reader has said that it has the bytes did its work, however it ends.
 void StageLoop::put_ended(Request& request, const loop::CallEnd& end) {
   if (end.status.ok()) return;
   const auto edge = request.out.find(end.purpose.edge);
-  const bool known = edge != request.out.end();
-  const bool acked =
-      known && (end.purpose.chunk ? end.purpose.chunk_id < edge->second.acked : edge->second.payload_acked);
-  if (acked) {
+  if (edge != request.out.end() && end.purpose.seq < edge->second.acked) {
     ++counters_.late_put_errors;
     return;
   }
-  const std::string whom = end.purpose.edge.empty() ? "to the coordinator" : fmt::format("to '{}'", end.purpose.edge);
-  fail(request, end.status.with_prefix(whom));
+  fail(request, end.status.with_prefix(receiver_name(end.purpose.edge)));
 }
 
 // Everything that found no room, in the order of waiting; what finds none again waits behind the others.
 void StageLoop::retry() {
   retry_ms_ = loop::kNoWake;
+  outgoing_.retry();
+  on_sent();
   flush_notices();
   std::deque<std::pair<ReqId, std::string>> edges;
   edges.swap(waiting_edges_);

@@ -7,66 +7,81 @@
 
 namespace millrace {
 
-using loop::InStream;
+using loop::InEdge;
 
-// The stream that a message belongs to. nullptr: the request has failed.
-InStream* StageLoop::stream_of(Request& request, const wire::DataReady& message) {
-  const loop::EdgeEnd source{message.from.replica, message.from.incarnation};
-  const auto [entry, is_new] = request.in.try_emplace(message.from.stage);
-  InStream& stream = entry->second;
-  if (is_new) stream.source = source;
-  if (stream.source == source) return &stream;
-  fail(request, error(StatusCode::kConflict, "two replicas of '{}' stream to one request: {} and {}",
-                      message.from.stage, stream.source.replica, source.replica));
+namespace {
+
+// Whether a chunk of this kind can be the repetition of an earlier one.
+bool was_here(const InEdge& edge, const wire::ChunkBody& body) {
+  if (std::holds_alternative<wire::StreamEnd>(body)) return edge.total.has_value();
+  return !std::holds_alternative<wire::StageResult>(body) || edge.has_result;
+}
+
+// An edge whose stream has begun; end(): none.
+auto first_stream(const std::map<std::string, InEdge>& edges) {
+  return std::find_if(edges.begin(), edges.end(), [](const auto& edge) { return edge.second.streams; });
+}
+
+}  // namespace
+
+// The edge of a numbered chunk, where its number is the one that is wanted. nullptr: it came before, or the request has
+// failed.
+InEdge* StageLoop::next_on_edge(Request& request, const wire::Origin& from, const wire::Chunk& chunk) {
+  const loop::EdgeEnd source{from.replica, from.incarnation};
+  const auto [entry, is_new] = request.in.try_emplace(from.stage);
+  InEdge& edge = entry->second;
+  if (is_new) edge.source = source;
+  Status status;
+  if (edge.source != source) {
+    status = error(StatusCode::kConflict, "two replicas of '{}' send to one request: {} and {}", from.stage,
+                   edge.source.replica, source.replica);
+  } else if (chunk.seq > edge.next) {
+    status = error(StatusCode::kUnavailable, "chunk {} of '{}' came; wanted chunk {}: one is lost", chunk.seq,
+                   from.stage, edge.next);
+  } else if (chunk.seq < edge.next && !was_here(edge, chunk.body)) {
+    status =
+        error(StatusCode::kUnavailable, "'{}' ended after {} chunks; {} have come", from.stage, chunk.seq, edge.next);
+  } else if (chunk.seq < edge.next) {
+    ++counters_.repeated;
+    return nullptr;
+  } else if (edge.has_result || (edge.total && !std::holds_alternative<wire::StageResult>(chunk.body))) {
+    // A second end contradicts the first one: the sender counts other chunks than came.
+    const bool is_end = std::holds_alternative<wire::StreamEnd>(chunk.body);
+    status = error(is_end ? StatusCode::kUnavailable : StatusCode::kConflict,
+                   "chunk {} of '{}' came after the end of {} chunks", chunk.seq, from.stage, edge.next);
+  }
+  if (status.ok()) return &edge;
+  fail(request, status);
   return nullptr;
 }
 
-void StageLoop::on_chunk_header(Request& request, wire::DataReady& message) {
-  InStream* stream = stream_of(request, message);
-  if (!stream) return;
-  const std::string& from = message.from.stage;
-  const uint64_t id = *message.chunk_id;
-  if (id < stream->headers) {
-    ++counters_.repeated;
-    return;
-  }
-  if (stream->total) {
-    return fail(request, error(StatusCode::kConflict, "chunk {} of '{}' came after the end of {} chunks", id, from,
-                               *stream->total));
-  }
-  if (id != stream->headers) {
-    return fail(request, error(StatusCode::kUnavailable, "chunk {} of '{}' came; wanted chunk {}: one is lost", id,
-                               from, stream->headers));
-  }
-  if (stream->headers - stream->acked >= wire::kMaxUnackedChunks) {
+void StageLoop::on_stream_chunk(Request& request, const wire::Origin& from, wire::Chunk& chunk) {
+  InEdge* edge = next_on_edge(request, from, chunk);
+  if (!edge) return;
+  edge->streams = true;
+  if (edge->next - edge->acked >= wire::kMaxUnackedChunks) {
     return fail(request, error(StatusCode::kResourceExhausted, "'{}' has {} chunks unacknowledged; wanted at most {}",
-                               from, stream->headers - stream->acked + 1, wire::kMaxUnackedChunks));
+                               from.stage, edge->next - edge->acked + 1, wire::kMaxUnackedChunks));
   }
-  ++stream->headers;
-  stream->held[id] = std::nullopt;
-  if (message.tokens || message.text) {
-    stream->held[id] = message.tokens ? Body(std::move(*message.tokens)) : Body(std::move(*message.text));
-    deliver(request);
+  ++edge->next;
+  std::optional<Body>& held = edge->held[chunk.seq];
+  if (auto* value = std::get_if<wire::StreamValue>(&chunk.body)) {
+    fetch(request,
+          {.kind = loop::CallPurpose::Kind::kGetChunk, .request = request.id, .edge = from.stage, .seq = chunk.seq},
+          std::move(value->payload));
     return watch_early(request);
   }
-  fetch(request, {.kind = loop::CallPurpose::Kind::kGetChunk, .request = request.id, .edge = from, .chunk_id = id},
-        std::move(*message.payload));
+  auto* tokens = std::get_if<wire::TokenDelta>(&chunk.body);
+  held = tokens ? Body(std::move(*tokens)) : Body(std::get<wire::TextDelta>(std::move(chunk.body)));
+  deliver(request);
   watch_early(request);
 }
 
-void StageLoop::on_stream_end(Request& request, wire::DataReady& message) {
-  InStream* stream = stream_of(request, message);
-  if (!stream) return;
-  const uint64_t total = *message.chunk_id;
-  if (stream->total == total) {
-    ++counters_.repeated;
-    return;
-  }
-  if (stream->total || total != stream->headers) {
-    return fail(request, error(StatusCode::kUnavailable, "'{}' ended its stream after {} chunks; {} have come",
-                               message.from.stage, total, stream->total.value_or(stream->headers)));
-  }
-  stream->total = total;
+void StageLoop::on_stream_end(Request& request, const wire::Origin& from, const wire::Chunk& chunk) {
+  InEdge* edge = next_on_edge(request, from, chunk);
+  if (!edge) return;
+  edge->streams = true;
+  edge->total = edge->next++;
   deliver(request);
   watch_early(request);
 }
@@ -81,29 +96,29 @@ bool StageLoop::has_all_of(const Request& request, const std::string& source) co
   return stream != request.in.end() && stream->second.total && stream->second.held.empty();
 }
 
-// Said when the list has grown: at most once for each source.
-void StageLoop::watch_gathered(Request& request) {
-  if (request.phase != Request::Phase::kLive || request.gathered == sources_.size()) return;
+// Reported when the list has grown: at most once for each source.
+void StageLoop::report_inputs(Request& request) {
+  if (request.phase != Request::Phase::kLive || request.inputs_complete == sources_.size()) return;
   const auto is_here = [&](const std::string& source) { return has_all_of(request, source); };
   const auto here = static_cast<std::size_t>(std::count_if(sources_.begin(), sources_.end(), is_here));
-  if (here == request.gathered) return;
-  request.gathered = here;
-  wire::Gathered message{.id = request.id, .from = origin()};
-  std::copy_if(sources_.begin(), sources_.end(), std::back_inserter(message.sources), is_here);
-  notify(std::move(message));
+  if (here == request.inputs_complete) return;
+  request.inputs_complete = here;
+  wire::InputsComplete complete;
+  std::copy_if(sources_.begin(), sources_.end(), std::back_inserter(complete.sources), is_here);
+  notify(wire::Chunk{.id = request.id, .body = std::move(complete)});
 }
 
 // A stream has begun, the worker must not see it before its payload, and no payload is on its way.
 bool StageLoop::is_too_early(const Request& request) const {
   if (config_.spec.can_accept_stream_before_payload || request.started || request.resulted) return false;
-  return !request.in.empty() && request.fetching_payloads == 0;
+  return first_stream(request.in) != request.in.end() && request.fetching_payloads == 0;
 }
 
 void StageLoop::watch_early(Request& request) {
   if (request.phase != Request::Phase::kLive || !is_too_early(request)) return;
   fail(request, error(StatusCode::kConflict,
                       "'{}' began to stream before the payload was here; can_accept_stream_before_payload is false",
-                      request.in.begin()->first));
+                      first_stream(request.in)->first));
 }
 
 void StageLoop::deliver(Request& request) {
@@ -112,11 +127,11 @@ void StageLoop::deliver(Request& request) {
     if (request.phase != Request::Phase::kLive) return;
     deliver(request, from, stream);
   }
-  watch_gathered(request);
+  report_inputs(request);
 }
 
 // All that is here and whose turn it is. What a worker with a result does not want any more counts as taken.
-void StageLoop::deliver(Request& request, const std::string& from, InStream& stream) {
+void StageLoop::deliver(Request& request, const std::string& from, InEdge& stream) {
   while (!stream.held.empty() && stream.held.begin()->second) {
     Body chunk = std::move(*stream.held.begin()->second);
     stream.held.erase(stream.held.begin());
@@ -136,39 +151,38 @@ void StageLoop::deliver(Request& request, const std::string& from, InStream& str
   acknowledge_if_due(request.id, from, stream);
 }
 
-void StageLoop::acknowledge_if_due(ReqId id, const std::string& from, InStream& stream) {
-  const uint64_t open = stream.delivered - stream.acked;
-  if (open == 0) return;
-  if (open < wire::kAckEveryChunks && stream.total != stream.delivered) {
+void StageLoop::acknowledge_if_due(ReqId id, const std::string& from, InEdge& edge) {
+  const uint64_t taken = edge.taken();
+  if (taken == edge.acked) return;
+  // The end and the result are acknowledged at once.
+  if (taken - edge.acked < wire::kAckEveryChunks && taken == edge.delivered) {
     next_ack_ms_ = std::min(next_ack_ms_, now_ms_ + loop::kAckIdleMs);
     return;
   }
-  acknowledge(id, from, stream.source, stream.delivered, &stream);
+  acknowledge(id, from, edge.source, taken, &edge);
 }
 
-// Acknowledgements count from the start, so one that is lost or finds no room is made good by the next.
-void StageLoop::acknowledge(ReqId id, const std::string& from, const loop::EdgeEnd& source,
-                            std::optional<uint64_t> chunks, InStream* stream) {
+// Counts are from the start, so one that is lost or refused is made good by the next.
+void StageLoop::acknowledge(ReqId id, const std::string& from, const loop::EdgeEnd& source, uint64_t count,
+                            InEdge* edge) {
   const wire::Peer* peer = book_.find(from, source.replica);
   if (!peer || !peer->up || peer->incarnation != source.incarnation) return;
-  const Result<Outbox*> door = book_.door(*peer);
-  if (!door.ok()) return;
-  wire::Message ack = wire::DataAck{.id = id, .from = origin(), .to = from, .chunks = chunks};
-  if (!stream) return static_cast<void>((*door)->send(ack).ok());
-  if ((*door)->send(ack).ok()) {
-    stream->acked = *chunks;
+  const Status status = outgoing_.acknowledge({from, source.replica, source.incarnation}, {.id = id, .count = count});
+  if (!edge) return;
+  if (status.ok()) {
+    edge->acked = count;
   } else {
     next_ack_ms_ = std::min(next_ack_ms_, now_ms_ + loop::kAckIdleMs);
   }
 }
 
-// What was delivered since the last acknowledgement: its sender may hold a lease on it.
+// What was taken since the last acknowledgement: its sender may hold a lease on it.
 void StageLoop::acknowledge_idle() {
   next_ack_ms_ = loop::kNoWake;
   for (const auto& [id, request] : requests_) {
     if (request->phase != Request::Phase::kLive) continue;
-    for (auto& [from, stream] : request->in) {
-      if (stream.acked < stream.delivered) acknowledge(id, from, stream.source, stream.delivered, &stream);
+    for (auto& [from, edge] : request->in) {
+      if (edge.acked < edge.taken()) acknowledge(id, from, edge.source, edge.taken(), &edge);
     }
   }
 }

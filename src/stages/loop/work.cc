@@ -138,12 +138,9 @@ void StageLoop::on_chunk(Request& request, WorkOutput& output) {
     return fail(request,
                 internal_error("the worker streams to the client; only a terminal may, or one with stream_to"));
   }
-  loop::OutItem item{.kind = loop::OutItem::Kind::kChunk, .modality = output.modality};
+  loop::OutItem item{.kind = loop::OutItem::Kind::kValue, .modality = output.modality};
   if (Status status = fill(item, output.body); !status.ok()) return fail(request, status.with_prefix("a chunk"));
-  if (to_client) {
-    item.kind = loop::OutItem::Kind::kStreamOut;
-    return queue(request, "", std::move(item));
-  }
+  if (to_client) return queue(request, "", std::move(item));
   if (!request.stream_targets && rules_.stream_done_to) {
     return fail(request,
                 internal_error("the worker streams before its payload; stream_done_to decides by the payload"));
@@ -168,11 +165,11 @@ void StageLoop::on_result(Request& request, Value result) {
   if (!targets.ok()) return fail(request, targets.status());
   request.resulted = true;
   drop_from_worker(request);
-  watch_gathered(request);
+  report_inputs(request);
   const std::vector<std::string> streams = request.stream_targets.value_or(config_.spec.stream_to);
   for (const std::string& target : streams) {
     if (!wanted(request, target)) continue;
-    queue(request, target, {.kind = loop::OutItem::Kind::kDone});
+    queue(request, target, {.kind = loop::OutItem::Kind::kEnd});
     if (request.phase != Request::Phase::kLive) return;
   }
   for (const std::string& target : *targets) {
@@ -181,15 +178,14 @@ void StageLoop::on_result(Request& request, Value result) {
     if (!lifted.ok()) return fail(request, lifted.status().with_prefix(fmt::format("the result for '{}'", target)));
     const std::size_t size_bytes = size_of(*lifted);
     queue(request, target,
-          {.kind = loop::OutItem::Kind::kPayload, .lifted = std::move(*lifted), .size_bytes = size_bytes});
+          {.kind = loop::OutItem::Kind::kResult, .lifted = std::move(*lifted), .size_bytes = size_bytes});
     if (request.phase != Request::Phase::kLive) return;
   }
   if (config_.spec.terminal) {
     Result<Lifted> lifted = lift(result);
     if (!lifted.ok()) return fail(request, lifted.status().with_prefix("the result"));
     const std::size_t size_bytes = size_of(*lifted);
-    queue(request, "",
-          {.kind = loop::OutItem::Kind::kComplete, .lifted = std::move(*lifted), .size_bytes = size_bytes});
+    queue(request, "", {.kind = loop::OutItem::Kind::kResult, .lifted = std::move(*lifted), .size_bytes = size_bytes});
   }
   if (request.phase != Request::Phase::kLive) return;
   deliver(request);  // what is still held counts as taken

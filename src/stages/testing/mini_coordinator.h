@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "payload/inline_parts.h"
 #include "payload/packing.h"
 #include "relay/relay.h"
 #include "stages/stage_spec.h"
@@ -71,8 +72,10 @@ class MiniCoordinator {
     now_ = now;
     if (const auto* m = std::get_if<wire::Register>(&message)) return hear(*m);
     if (const auto* m = std::get_if<wire::StageStatus>(&message)) return hear(*m);
-    if (const auto* m = std::get_if<wire::StreamOut>(&message)) return hear(*m);
-    if (const auto* m = std::get_if<wire::Complete>(&message)) return hear(*m);
+    if (const auto* m = std::get_if<wire::ChunkBatch>(&message)) {
+      for (const wire::Chunk& chunk : m->chunks) on_chunk(m->from, chunk);
+      return;
+    }
     if (const auto* m = std::get_if<wire::AbortAck>(&message)) {
       const auto open = aborts_.find(m->id.value);
       if (open != aborts_.end() && fresh(m->from)) open->second.erase({m->from.stage, m->from.replica});
@@ -178,33 +181,36 @@ class MiniCoordinator {
     no.refused = wire::Failure{StatusCode::kConflict, "the lease is lost"};
     send_(m.stage, m.replica, no);
   }
-  void hear(const wire::StreamOut& m) {
-    const auto live = live_.find(m.id.value);
-    if (live == live_.end() || !fresh(m.from)) return;
-    if (!live->second.of[m.from.stage].seen.insert(m.chunk_id).second) return;
-    // Its client takes everything at once. After a lost chunk nothing more is said: the request has failed anyway.
-    const uint64_t taken = live->second.of[m.from.stage].seen.size();
-    send_(m.from.stage, m.from.replica,
-          wire::DataAck{.id = m.id, .from = {.session = m.from.session}, .to = m.from.stage, .chunks = taken});
-    fetch(m.id.value, m.from.stage, m.chunk_id, *m.payload);
-  }
-  void hear(const wire::Complete& m) {
-    const auto live = live_.find(m.id.value);
-    if (live == live_.end() || !fresh(m.from)) return;
-    if (m.failure) return end(m.id.value, Status(m.failure->code, m.failure->message));
-    Terminal& terminal = live->second.of[m.from.stage];
-    if (terminal.count) return;
-    terminal.count = m.chunks;
-    fetch(m.id.value, m.from.stage, std::nullopt, *m.result);
+  void on_chunk(const wire::Origin& from, const wire::Chunk& chunk) {
+    const auto live = live_.find(chunk.id.value);
+    if (live == live_.end() || !fresh(from)) return;
+    if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
+      return end(chunk.id.value, Status(failure->code, failure->message));
+    }
+    Terminal& terminal = live->second.of[from.stage];
+    if (const auto* result = std::get_if<wire::StageResult>(&chunk.body)) {
+      if (terminal.count) return;
+      terminal.count = chunk.seq;
+      return fetch(chunk.id.value, from.stage, std::nullopt, result->payload);
+    }
+    const auto* value = std::get_if<wire::StreamValue>(&chunk.body);
+    if (!value || !terminal.seen.insert(chunk.seq).second) return;
+    // Its client takes everything at once. After a lost chunk nothing more is sent: the request has failed anyway.
+    wire::AckBatch acks{.from = {.session = from.session}, .to = from.stage};
+    acks.acks = {{.id = chunk.id, .count = terminal.seen.size()}};
+    send_(from.stage, from.replica, std::move(acks));
+    fetch(chunk.id.value, from.stage, chunk.seq, value->payload);
   }
 
   void fetch(uint64_t id, const std::string& stage, std::optional<uint64_t> chunk, const wire::Payload& payload) {
-    auto add = [arrivals = arrivals_, id, stage, chunk, payload](Result<std::vector<SharedBytes>> parts) {
-      Result<Value> value = parts.ok() ? restore(payload.tree.bytes, payload.tensors, *parts) : parts.status();
+    auto add_value = [arrivals = arrivals_, id, stage, chunk](Result<Value> value) {
       std::lock_guard lock(arrivals->mutex);
       arrivals->list.push_back({id, stage, chunk, std::move(value)});
     };
-    if (payload.part_bytes.empty()) return add(std::vector<SharedBytes>());
+    if (!payload.in_relay()) return add_value(restore_inline(payload));
+    auto add = [add_value, payload](Result<std::vector<SharedBytes>> parts) {
+      add_value(parts.ok() ? restore(payload.tree.bytes, payload.tensors, *parts) : parts.status());
+    };
     GetRequest get{.descriptor = payload.descriptor.bytes, .request = {id}};
     get.sizes.assign(payload.part_bytes.begin(), payload.part_bytes.end());
     get.done = add;

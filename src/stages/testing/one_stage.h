@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "payload/inline_parts.h"
 #include "payload/packing.h"
 #include "stages/stage_loop.h"
 #include "stages/testing/fake_relay.h"
@@ -35,8 +36,33 @@ struct RecordingOutbox : Outbox {
     }
     return out;
   }
+  // Those of all batches, in order.
+  std::vector<wire::Chunk> chunks() const {
+    std::vector<wire::Chunk> out;
+    for (const auto& batch : all<wire::ChunkBatch>()) out.insert(out.end(), batch.chunks.begin(), batch.chunks.end());
+    return out;
+  }
+  std::vector<wire::Ack> acks() const {
+    std::vector<wire::Ack> out;
+    for (const auto& batch : all<wire::AckBatch>()) out.insert(out.end(), batch.acks.begin(), batch.acks.end());
+    return out;
+  }
+  // The chunks with one kind of body.
+  template <typename Body>
+  std::vector<wire::Chunk> with() const {
+    std::vector<wire::Chunk> out = chunks();
+    std::erase_if(out, [](const wire::Chunk& chunk) { return !std::holds_alternative<Body>(chunk.body); });
+    return out;
+  }
   std::vector<wire::Message> said;
   Status answer;
+};
+
+// One chunk on its way into the stage, in a batch of its own.
+struct Incoming {
+  wire::Origin from;
+  std::string to = "mid";
+  wire::Chunk chunk;
 };
 
 // Remembers what it was told; says what the test wants.
@@ -143,6 +169,16 @@ class OneStage : public ::testing::Test {
     loop_->handle(std::move(message), now_);
     run(0);
   }
+  void receive(Incoming in) {
+    give(std::move(in));
+    run(0);
+  }
+  // Without a step.
+  void give(Incoming in) {
+    wire::ChunkBatch batch{.from = std::move(in.from), .to = std::move(in.to)};
+    batch.chunks.push_back(std::move(in.chunk));
+    loop_->handle(std::move(batch), now_);
+  }
   // Virtual time goes on by ms, step by step.
   void run(int64_t ms) {
     const int64_t until = now_ + ms;
@@ -170,7 +206,8 @@ class OneStage : public ::testing::Test {
     payload.relay = "fake";
     return payload;
   }
-  static Value with_tensor(int64_t n, int64_t bytes = 64) {
+  // For a relay: larger than what travels in the message.
+  static Value with_tensor(int64_t n, int64_t bytes = 4096) {
     Buffer buffer(static_cast<std::size_t>(bytes));
     std::fill_n(buffer.as<uint8_t>().begin(), bytes, static_cast<uint8_t>(n));
     Value value;
@@ -183,32 +220,32 @@ class OneStage : public ::testing::Test {
     value.set("n", n);
     return value;
   }
-  wire::DataReady data(uint64_t id, const std::string& from, wire::DataKind kind) {
-    wire::DataReady m{.id = {id}, .from = {kSession, from, 0, incarnation_[from]}, .to = "mid", .kind = kind};
-    m.terminals = {"end"};
-    m.timeout_ms = timeout_ms_;
-    m.route = route_of_(id);
+  Incoming in(uint64_t id, const std::string& from, uint64_t seq, wire::ChunkBody body) {
+    Incoming m{.from = {kSession, from, 0, incarnation_[from]}};
+    m.chunk = {.id = {id}, .seq = seq, .body = std::move(body)};
+    if (seq > 0 || !wire::is_numbered(m.chunk.body)) return m;
+    m.chunk.opening = wire::Opening{.terminals = {"end"}, .timeout_ms = timeout_ms_, .route = route_of_(id)};
     return m;
   }
-  wire::DataReady payload(uint64_t id, const std::string& from, const Value& value) {
-    wire::DataReady m = data(id, from, wire::DataKind::kPayload);
-    m.payload = inline_payload(value);
-    return m;
+  // The result of `from`, behind so many chunks.
+  Incoming payload(uint64_t id, const std::string& from, const Value& value, uint64_t seq = 0) {
+    return in(id, from, seq, wire::StageResult{inline_payload(value)});
   }
-  wire::DataReady chunk(uint64_t id, const std::string& from, uint64_t n) {
-    wire::DataReady m = data(id, from, wire::DataKind::kChunk);
-    m.chunk_id = n;
-    m.payload = inline_payload(number(static_cast<int64_t>(n)));
-    return m;
+  Incoming lying_payload(uint64_t id, const std::string& from, wire::Payload payload) {
+    return in(id, from, 0, wire::StageResult{std::move(payload)});
   }
-  wire::DataReady done(uint64_t id, const std::string& from, uint64_t count) {
-    wire::DataReady m = data(id, from, wire::DataKind::kDone);
-    m.chunk_id = count;
-    return m;
+  Incoming chunk(uint64_t id, const std::string& from, uint64_t n) {
+    return in(id, from, n, wire::StreamValue{.payload = inline_payload(number(static_cast<int64_t>(n)))});
   }
+  Incoming put_chunk(uint64_t id, const std::string& from, uint64_t n, const std::string& owner) {
+    return in(id, from, n, wire::StreamValue{.payload = put_payload(with_tensor(static_cast<int64_t>(n)), owner)});
+  }
+  Incoming done(uint64_t id, const std::string& from, uint64_t count) { return in(id, from, count, wire::StreamEnd{}); }
+  static const wire::Payload& payload_in(const wire::Chunk& chunk) { return *wire::payload_of(chunk.body); }
+  static Value value_of(const wire::Chunk& chunk, FakeHub& hub) { return value_of(payload_in(chunk), hub); }
   static Value value_of(const wire::Payload& payload, FakeHub& hub) {
-    std::vector<SharedBytes> parts;
-    if (!payload.part_bytes.empty()) parts = hub.puts.at(std::stoull(payload.descriptor.bytes)).request.parts;
+    if (!payload.in_relay()) return restore_inline(payload).value();
+    const std::vector<SharedBytes>& parts = hub.puts.at(std::stoull(payload.descriptor.bytes)).request.parts;
     return restore(payload.tree.bytes, payload.tensors, parts).value();
   }
   // The receiver of a put takes it and lets go.
@@ -217,16 +254,24 @@ class OneStage : public ::testing::Test {
     run(0);
   }
 
-  // The one Complete of a request, which is a failure.
+  // The one end of a request that the coordinator gets, which is a failure.
   std::string failure(uint64_t id, StatusCode code) {
-    std::vector<wire::Complete> of;
-    for (const auto& complete : coordinator_->all<wire::Complete>()) {
-      if (complete.id.value == id) of.push_back(complete);
-    }
+    std::vector<wire::Chunk> of = ends();
+    std::erase_if(of, [id](const wire::Chunk& chunk) { return chunk.id.value != id; });
     EXPECT_EQ(of.size(), 1u) << "completions of " << id;
-    if (of.size() != 1 || !of[0].failure) return "(no failure)";
-    EXPECT_EQ(of[0].failure->code, code) << of[0].failure->message;
-    return of[0].failure->message;
+    const auto* failure = of.size() == 1 ? std::get_if<wire::Failure>(&of[0].body) : nullptr;
+    if (!failure) return "(no failure)";
+    EXPECT_EQ(failure->code, code) << failure->message;
+    return failure->message;
+  }
+  // Results and failures that the coordinator got.
+  std::vector<wire::Chunk> ends() const {
+    std::vector<wire::Chunk> out = coordinator_->chunks();
+    std::erase_if(out, [](const wire::Chunk& chunk) {
+      return !std::holds_alternative<wire::StageResult>(chunk.body) &&
+             !std::holds_alternative<wire::Failure>(chunk.body);
+    });
+    return out;
   }
   std::size_t acks(uint64_t id) {
     const auto all = coordinator_->all<wire::AbortAck>();

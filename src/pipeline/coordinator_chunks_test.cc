@@ -1,0 +1,118 @@
+// Batches of chunks, and the acknowledgements of what their clients have taken.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "payload/inline_parts.h"
+#include "pipeline/testing/coordinator_harness.h"
+
+namespace millrace::testing {
+namespace {
+
+const std::vector<std::string> kDecodeAlone = {"decode"};
+
+using CoordinatorChunks = CoordinatorHarness;
+
+// One batch has chunks of several requests; each sink gets its own in order, and a bad one costs its request alone.
+TEST_F(CoordinatorChunks, ABatchServesManyRequests) {
+  Client one, two, bad;
+  const ReqId first = submit(one, {.terminals = kDecodeAlone}), second = submit(two, {.terminals = kDecodeAlone});
+  const ReqId third = submit(bad, {.terminals = kDecodeAlone});
+  wire::ChunkBatch batch{.from = from("decode")};
+  const auto add = [&batch](ReqId id, uint64_t seq, wire::ChunkBody body) {
+    batch.chunks.push_back({.id = id, .seq = seq, .body = std::move(body)});
+  };
+  const auto text = [](const char* word) { return wire::StreamValue{"text", in_tree(Value(word))}; };
+  add(first, 0, text("a")), add(second, 0, text("x")), add(third, 0, text("u"));
+  add(first, 1, text("b")), add(third, 1, wire::Failure{StatusCode::kTooLarge, "no"});
+  batch.chunks.back().seq = 0;
+  add(second, 1, wire::StageResult{in_tree(Value("second"))});
+  add(ReqId{77}, 0, text("late"));
+  core->handle(std::move(batch), now);
+  EXPECT_EQ(one.texts(), "ab");
+  EXPECT_EQ(one.ends, 0);
+  EXPECT_EQ(two.texts(), "x");
+  EXPECT_TRUE(same_bits(two.end.value, Value("second")));
+  EXPECT_EQ(bad.texts(), "u");
+  EXPECT_EQ(bad.end.status.code(), StatusCode::kTooLarge);
+  EXPECT_EQ(core->books().late, 1u);
+}
+
+TEST_F(CoordinatorChunks, SmallTensorsAreInTheMessage) {
+  Client client;
+  const ReqId id = submit(client, {.terminals = kDecodeAlone});
+  Buffer buffer(100);
+  std::fill_n(buffer.as<uint8_t>().begin(), 100, uint8_t{7});
+  const SharedTensor tensor{.dtype = DType::kU8, .shape = {100}, .bytes = SharedBytes(std::move(buffer))};
+  const auto small = [&tensor] {
+    Lifted lifted = lift(Value(tensor)).value();
+    wire::Payload payload{.tree = {lifted.tree}, .tensors = lifted.tensors};
+    EXPECT_TRUE(put_inline(lifted.parts, payload));
+    return payload;
+  };
+  chunk(id, "decode", 0, small());
+  complete(id, "decode", small(), 1);
+  EXPECT_TRUE(payloads.open.empty());
+  ASSERT_EQ(client.chunks.size(), 1u);
+  EXPECT_TRUE(same_bits(client.chunks[0].value, Value(tensor)));
+  ASSERT_EQ(client.ends, 1);
+  EXPECT_TRUE(same_bits(client.end.value, Value(tensor)));
+  expect_quiet();
+}
+
+// ---- the window of what streams to a client
+
+TEST_F(CoordinatorChunks, TerminalsHearWhatTheClientHasTaken) {
+  Client client;
+  const ReqId id = submit(client);
+  const auto acks = [this] {
+    std::vector<uint64_t> out;
+    for (const auto& batch : box("decode").take<wire::AckBatch>()) {
+      EXPECT_EQ(batch.from, (wire::Origin{.session = kSession}));
+      EXPECT_EQ(batch.to, "decode");
+      for (const wire::Ack& ack : batch.acks) out.push_back(ack.count);
+    }
+    return out;
+  };
+  for (uint64_t i = 0; i < 40; ++i) chunk(id, "decode", i, in_tree(Value("x")));
+  EXPECT_EQ(acks(), std::vector<uint64_t>{32});
+  now += kClientAckMs;
+  core->tick(now);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{40});
+  client.full = true;
+  for (uint64_t i = 40; i < 100; ++i) chunk(id, "decode", i, in_tree(Value("x")));
+  now += kClientAckMs;
+  core->tick(now);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{});
+  client.full = false;
+  core->client_ready(id, now);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{100});
+  // A word that may be lost is repeated, ever more rarely, until the terminal has completed.
+  pass(500 + 1000 + 2000);
+  EXPECT_EQ(acks(), (std::vector<uint64_t>{100, 100, 100}));
+  complete(id, "decode", in_tree(Value("text")), 100);
+  pass(10'000);
+  EXPECT_EQ(acks(), std::vector<uint64_t>{});
+  EXPECT_TRUE(box("tone").take<wire::AckBatch>().empty());
+  core->cancel(id, now);
+  acknowledge_aborts();
+  expect_quiet();
+}
+
+TEST_F(CoordinatorChunks, ManyBytesAreAcknowledgedSooner) {
+  Client client;
+  const ReqId id = submit(client, {.terminals = kDecodeAlone});
+  const std::string megabyte(1 << 20, 'x');
+  chunk(id, "decode", 0, in_tree(Value(megabyte)));
+  EXPECT_TRUE(box("decode").take<wire::AckBatch>().empty());
+  chunk(id, "decode", 1, in_tree(Value(megabyte)));
+  EXPECT_EQ(box("decode").take<wire::AckBatch>().size(), 1u);
+  core->cancel(id, now);
+  pass(1000);
+  EXPECT_TRUE(box("decode").take<wire::AckBatch>().empty());
+}
+
+}  // namespace
+}  // namespace millrace::testing

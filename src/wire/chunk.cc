@@ -1,0 +1,70 @@
+#include "wire/chunk.h"
+
+#include "wire/checks.h"
+
+namespace millrace::wire {
+namespace {
+
+Status check_opening(const Chunk& chunk, bool to_coordinator) {
+  const bool wanted = !to_coordinator && is_numbered(chunk.body) && chunk.seq == 0;
+  if (chunk.opening.has_value() != wanted) {
+    return invalid_argument("chunk {} {} an opening; wanted one in chunk 0 to a stage, and only there", chunk.seq,
+                            wanted ? "lacks" : "has");
+  }
+  if (!wanted) return ok_status();
+  RETURN_IF_ERROR(check_names("terminal", chunk.opening->terminals));
+  return check_route(chunk.opening->route);
+}
+
+Status check_body(const TokenDelta&, bool to_coordinator) {
+  if (!to_coordinator) return ok_status();
+  return invalid_argument("token ids are sent to the coordinator; wanted text");
+}
+Status check_body(const TextDelta&, bool) { return ok_status(); }
+Status check_body(const StreamValue& body, bool) {
+  RETURN_IF_ERROR(check_text("modality", body.modality));
+  return validate(body.payload).with_prefix("payload");
+}
+Status check_body(const StreamEnd&, bool to_coordinator) {
+  if (!to_coordinator) return ok_status();
+  return invalid_argument("the end of a stream is sent to the coordinator; wanted the result");
+}
+Status check_body(const StageResult& body, bool) { return validate(body.payload).with_prefix("result"); }
+Status check_body(const Failure& body, bool) { return check_failure("failure", body); }
+Status check_body(const InputsComplete& body, bool to_coordinator) {
+  if (!to_coordinator) return invalid_argument("complete inputs are reported to a stage; wanted the coordinator");
+  return check_names("source", body.sources);
+}
+
+}  // namespace
+
+const Payload* payload_of(const ChunkBody& body) {
+  if (const auto* value = std::get_if<StreamValue>(&body)) return &value->payload;
+  if (const auto* result = std::get_if<StageResult>(&body)) return &result->payload;
+  return nullptr;
+}
+
+Status validate(const Chunk& chunk, bool to_coordinator) {
+  if (!is_numbered(chunk.body) && chunk.seq != 0) {
+    return invalid_argument("seq is {} of a chunk without a number; wanted 0", chunk.seq);
+  }
+  RETURN_IF_ERROR(check_opening(chunk, to_coordinator));
+  return std::visit([to_coordinator](const auto& body) { return check_body(body, to_coordinator); }, chunk.body);
+}
+
+Status validate(const ChunkBatch& message) {
+  RETURN_IF_ERROR(check_origin(message.from, false));
+  if (!message.to.empty()) RETURN_IF_ERROR(check_name("to", message.to));
+  for (std::size_t i = 0; i < message.chunks.size(); ++i) {
+    Status status = validate(message.chunks[i], message.to.empty());
+    if (!status.ok()) return status.with_prefix(fmt::format("chunk {} of the batch", i));
+  }
+  return ok_status();
+}
+
+Status validate(const AckBatch& message) {
+  RETURN_IF_ERROR(check_origin(message.from, true));
+  return check_name("to", message.to);
+}
+
+}  // namespace millrace::wire
