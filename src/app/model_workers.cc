@@ -197,6 +197,7 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
        .tokenizer = side.tokenizer,
        .read_request = [facts = side.facts](const Value& payload) { return read_request(payload, facts); },
        .streams = seat.streams,
+       .to_client = seat.to_client,
        .make_feed = make_feed(options, seat.replica)});
 }
 

@@ -195,6 +195,7 @@ void CoordinatorThread::deliver(Client& client, PipelineNews news) {
   // A request that failed has nothing more to say than that.
   if (end && !news.status.ok()) client.held.clear();
   if (end) client.held_until_ms = monotonic_ms() + kSlowClientMs;
+  if (!end && client.held.empty() && client.sink(news) == SinkAnswer::kTaken) return;
   client.held.push_back(std::move(news));
   say_held(client);
 }

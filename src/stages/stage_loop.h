@@ -255,6 +255,7 @@ class StageLoop {
   // loop/stream.cc: streams into the stage.
   loop::InEdge* next_on_edge(Request& request, const wire::Origin& from, const wire::Chunk& chunk);
   void on_stream_chunk(Request& request, const wire::Origin& from, wire::Chunk& chunk);
+  bool hand_over_delta(Request& request, const std::string& from, loop::InEdge& edge, wire::Chunk& chunk);
   void on_stream_end(Request& request, const wire::Origin& from, const wire::Chunk& chunk);
   bool has_all_of(const Request& request, const std::string& source) const;
   void report_inputs(Request& request);
@@ -274,6 +275,7 @@ class StageLoop {
   void on_outputs(std::vector<loop::WorkOutput>& outputs);
   void on_output(Request& request, loop::WorkOutput& output);
   void on_chunk(Request& request, loop::WorkOutput& output);
+  bool send_delta(Request& request, Body& body, bool to_client);
   void on_result(Request& request, Value result);
   Result<Lifted> project(const std::string& target, const Value& result) const;
   Result<std::vector<std::string>> targets_of(const Library::Route& rule, const std::vector<std::string>& all, ReqId id,

@@ -2,6 +2,8 @@
 
 #include <exception>
 
+#include "stages/generating/token_values.h"
+
 namespace millrace {
 
 void Worker::chunk(ReqId id, const std::string& from, Value, Emit& emit) {
@@ -12,8 +14,12 @@ void Worker::generate(ReqId id, wire::TokenizedRequest, Emit& emit) {
   emit.fail(id, error(StatusCode::kUnsupported, "a tokenized prompt came to a worker that does not generate"));
 }
 
-void Worker::tokens(ReqId id, const std::string& from, wire::TokenDelta, Emit& emit) {
-  emit.fail(id, error(StatusCode::kUnsupported, "tokens of '{}' came to a worker that takes none", from));
+void Worker::tokens(ReqId id, const std::string& from, wire::TokenDelta delta, Emit& emit) {
+  // Who does not know of deltas gets what they are to a payload: {"ids"}.
+  if (delta.tokens.empty()) return;
+  Value ids;
+  ids.set(std::string(kIdsKey), ids_tensor(delta.tokens));
+  chunk(id, from, std::move(ids), emit);
 }
 
 void Worker::chunks_done(ReqId, const std::string&, Emit&) {}

@@ -68,8 +68,9 @@ class Worker {
   virtual Status load(const LoadProgress& progress);
   virtual void start(ReqId id, Value payload, Emit& emit) = 0;
   virtual void chunk(ReqId id, const std::string& from, Value chunk, Emit& emit);
-  // Both fail the request by default: this worker is not made for them.
+  // Fails the request by default: this worker does not generate.
   virtual void generate(ReqId id, wire::TokenizedRequest request, Emit& emit);
+  // By default chunk() with {"ids"}, for a delta that has some.
   virtual void tokens(ReqId id, const std::string& from, wire::TokenDelta delta, Emit& emit);
   virtual void chunks_done(ReqId id, const std::string& from, Emit& emit);
   virtual void drop(ReqId id) = 0;

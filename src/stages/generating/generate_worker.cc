@@ -26,7 +26,8 @@ class GenerateWorker : public Worker {
         tokenizer_(std::move(parts.tokenizer)),
         read_request_(std::move(parts.read_request)),
         make_feed_(std::move(parts.make_feed)),
-        streams_(parts.streams) {}
+        streams_(parts.streams),
+        to_client_(parts.to_client) {}
 
   Status load(const LoadProgress& progress) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
@@ -46,7 +47,7 @@ class GenerateWorker : public Worker {
   void generate(ReqId id, wire::TokenizedRequest request, Emit& emit) override {
     fresh_ = true;
     request.id = id;
-    Life life{.typed = streams_};
+    Life life{.typed = streams_ && !to_client_};
     if (Status status = begin(std::move(request), std::move(life), emit); !status.ok()) refuse(id, status, emit);
   }
 
@@ -159,7 +160,7 @@ class GenerateWorker : public Worker {
       held_.insert(delta.id);
       join(life.unsent, std::move(delta));
     } else {
-      emit.tokens(delta.id, std::move(delta));
+      emit_tokens(delta.id, std::move(delta), emit);
     }
   }
 
@@ -193,8 +194,16 @@ class GenerateWorker : public Worker {
     engine_->scheduler().abort(id, ignored);
   }
 
-  static void emit_unsent(ReqId id, Life& life, Emit& emit) {
-    for (wire::TokenDelta& delta : std::exchange(life.unsent, {})) emit.tokens(id, std::move(delta));
+  void emit_tokens(ReqId id, wire::TokenDelta delta, Emit& emit) const {
+    if (!to_client_) return emit.tokens(id, std::move(delta));
+    if (delta.tokens.empty()) return;
+    Value ids;
+    ids.set(std::string(kIdsKey), ids_tensor(delta.tokens));
+    emit.chunk_to(id, "", std::move(ids), "ids");
+  }
+
+  void emit_unsent(ReqId id, Life& life, Emit& emit) const {
+    for (wire::TokenDelta& delta : std::exchange(life.unsent, {})) emit_tokens(id, std::move(delta), emit);
   }
 
   void emit_held(Emit& emit) {
@@ -241,6 +250,7 @@ class GenerateWorker : public Worker {
   const MakeFeed make_feed_;
   std::unique_ptr<KvEventFeed> feed_;
   const bool streams_;
+  const bool to_client_;
   std::map<ReqId, Life> lives_;
   std::set<ReqId> held_;           // whose ids wait for a receiver that is behind
   bool fresh_ = false;             // an event came since the last tick

@@ -49,7 +49,8 @@ struct GenerateParts {
   LoadRunner load;
   std::shared_ptr<const Tokenizer> tokenizer;  // for stop strings; null: requests with some are refused
   ReadRequest read_request;
-  bool streams = true;  // its chunks have receivers
+  bool streams = true;     // its chunks have receivers
+  bool to_client = false;  // namely the client, who gets {"ids"}
   MakeFeed make_feed;   // empty: nobody listens
 };
 

@@ -109,6 +109,7 @@ int64_t StageLoop::tick(int64_t now_ms) {
   watch_lease();
   say_membership();
   int64_t wake_ms = doors_.worker->run(now_ms_);
+  const bool worker_is_due = wake_ms <= now_ms_;
   settle();
   expire();
   if (now_ms_ >= retry_ms_) retry();
@@ -124,7 +125,7 @@ int64_t StageLoop::tick(int64_t now_ms) {
   if (!deadlines_.empty()) wake_ms = std::min(wake_ms, deadlines_.begin()->first + loop::kDeadlineGraceMs);
   if (!parked_.empty()) wake_ms = std::min(wake_ms, parked_.front().until_ms);
   if (drain_until_ms_) wake_ms = std::min(wake_ms, *drain_until_ms_);
-  return more_to_settle_ ? now_ms_ : std::max(wake_ms, now_ms_ + 1);
+  return more_to_settle_ || worker_is_due ? now_ms_ : std::max(wake_ms, now_ms_ + 1);
 }
 
 // Takes what the relays and the worker have, and what follows from it; after kMaxSettleRounds the rest is left to the

@@ -12,6 +12,7 @@
 
 #include "payload/packing.h"
 #include "stages/loop/worker_host.h"
+#include "wire/limits.h"
 #include "wire/messages.h"
 
 namespace millrace::loop {
@@ -73,6 +74,11 @@ struct OutEdge {
   std::deque<std::size_t> client_bytes;    // of each chunk that the client has not taken; kMaxUnackedChunks at most
   std::size_t client_bytes_sum = 0;
   std::deque<OutItem> queue;
+
+  // It has begun, and nothing of it waits: one more chunk of its stream may go into the receiver's batch at once.
+  bool may_append() const {
+    return sent > 0 && !ended && !waiting && queue.empty() && sent - acked < wire::kMaxUnackedChunks;
+  }
 };
 
 struct LoopRequest {

@@ -131,6 +131,44 @@ Status fill(loop::OutItem& item, Body& body) {
 
 }  // namespace
 
+// The short way of what passes for every token: a delta for one receiver that waits for nothing goes straight into the
+// receiver's batch. False: it takes the queue, as all else does.
+bool StageLoop::send_delta(Request& request, Body& body, bool to_client) {
+  if (std::holds_alternative<Value>(body)) return false;
+  const std::vector<std::string>& streams = request.stream_targets ? *request.stream_targets : config_.spec.stream_to;
+  if (!to_client && streams.size() != 1) return false;
+  const auto found = request.out.find(to_client ? std::string() : streams.front());
+  if (found == request.out.end() || !found->second.may_append()) return false;
+  loop::OutEdge& edge = found->second;
+  auto* tokens = std::get_if<wire::TokenDelta>(&body);
+  const std::size_t size_bytes = tokens ? size_of(*tokens) : size_of(std::get<wire::TextDelta>(body));
+  if (to_client && edge.client_bytes_sum + size_bytes > wire::kMaxUnackedClientBytes) return false;
+  loop::Outgoing::Receiver address;
+  if (edge.to) address = {edge.target, edge.to->replica, edge.to->incarnation};
+  if (!outgoing_.held(address).ok()) return false;
+  wire::Chunk chunk{.id = request.id, .seq = edge.sent};
+  if (tokens) {
+    chunk.body = std::move(*tokens);
+  } else {
+    chunk.body = std::get<wire::TextDelta>(std::move(body));
+  }
+  if (!outgoing_.append(address, chunk, size_bytes).ok()) {
+    if (tokens) {
+      body = std::get<wire::TokenDelta>(std::move(chunk.body));
+    } else {
+      body = std::get<wire::TextDelta>(std::move(chunk.body));
+    }
+    return false;
+  }
+  ++edge.sent;
+  ++counters_.chunks_out;
+  if (to_client) {
+    edge.client_bytes.push_back(size_bytes);
+    edge.client_bytes_sum += size_bytes;
+  }
+  return true;
+}
+
 void StageLoop::on_chunk(Request& request, WorkOutput& output) {
   const StageSpec& spec = config_.spec;
   const bool to_client = output.to_all ? spec.stream_to.empty() : output.target.empty();
@@ -138,6 +176,7 @@ void StageLoop::on_chunk(Request& request, WorkOutput& output) {
     return fail(request,
                 internal_error("the worker streams to the client; only a terminal may, or one with stream_to"));
   }
+  if (send_delta(request, output.body, to_client)) return;
   loop::OutItem item{.kind = loop::OutItem::Kind::kValue, .modality = output.modality};
   if (Status status = fill(item, output.body); !status.ok()) return fail(request, status.with_prefix("a chunk"));
   if (to_client) return queue(request, "", std::move(item));

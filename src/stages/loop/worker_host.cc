@@ -208,6 +208,7 @@ void InlineWorkerHost::tick(int64_t now_ms) {
 }
 
 void InlineWorkerHost::collect(std::vector<WorkOutput>& out) {
+  if (out.empty()) return out.swap(outputs_);
   for (WorkOutput& output : outputs_) out.push_back(std::move(output));
   outputs_.clear();
 }
