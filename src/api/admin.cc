@@ -1,8 +1,8 @@
-// POST /abort_request, and the commands of api/pipeline_orders.h.
+// POST /abort_request, and the commands of api/admin_commands.h.
 #include <nlohmann/json.hpp>
 
+#include "api/admin_commands.h"
 #include "api/fields.h"
-#include "api/pipeline_orders.h"
 #include "api/routes.h"
 
 namespace millrace::api {
@@ -24,9 +24,10 @@ Status abort_request(ApiContext& context, const http::Request& request, const ht
 
 void add_admin_routes(ApiContext& context) {
   add_post_route(context, "/abort_request", abort_request);
-  add_order_routes(context.server, [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
-    engine.admin(action, "", timeout_ms, std::move(done));
-  });
+  add_command_routes(context.server,
+                     [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
+                       engine.admin(action, "", timeout_ms, std::move(done));
+                     });
 }
 
 }  // namespace millrace::api

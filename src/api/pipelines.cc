@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/admin_commands.h"
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"
-#include "api/pipeline_orders.h"
 #include "api/samples.h"
 #include "api/value_json.h"
 
@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kMaxWantedTerminals = 16;
 
-// One request's answer: the news of the pipeline as one body or as events. Of a stream, at most kMaxUnreadBytes (or one
-// event) wait for the client here; what it does not read waits in the pipeline, which stops for it.
+// One request's answer: the event of the pipeline as one body or as events. Of a stream, at most kMaxUnreadBytes (or
+// one event) wait for the client here; what it does not read waits in the pipeline, which stops for it.
 class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
  public:
   PipelineReply(PipelineEngine& engine, http::ResponderPtr responder, bool stream)
@@ -28,50 +28,50 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
 
   void run(PipelineRequest request) {
     const ReqId id = engine_.submit(
-        std::move(request), [self = shared_from_this()](const PipelineEvent& news) { return self->hear(news); });
+        std::move(request), [self = shared_from_this()](const PipelineEvent& event) { return self->hear(event); });
     // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
     responder_->on_disconnect([&engine = engine_, id] { engine.cancel(id); });
   }
 
  private:
-  bool hear(const PipelineEvent& news) {
-    if (news.end && !news.status.ok()) return fail(news.status), true;
-    if (news.text && news.text->text.empty()) return true;  // ids without text so far
+  bool hear(const PipelineEvent& event) {
+    if (event.end && !event.status.ok()) return fail(event.status), true;
+    if (event.text && event.text->text.empty()) return true;  // ids without text so far
     if (!stream_) {
-      if (news.end) responder_->send({.body = result(news)});
+      if (event.end) responder_->send({.body = result(event)});
       return true;  // the result says all that the pieces do
     }
     // Kept until the client takes it: the same event comes again.
-    if (waiting_.empty()) waiting_ = news.end ? "data: " + result(news) + "\n\ndata: [DONE]\n\n" : piece(news);
+    if (waiting_.empty()) waiting_ = event.end ? "data: " + result(event) + "\n\ndata: [DONE]\n\n" : piece(event);
     const std::size_t unread = responder_->pending_bytes();
     if (unread > 0 && unread + waiting_.size() > kMaxUnreadBytes && !responder_->disconnected()) return false;
     start();
     responder_->write(waiting_);  // false: the client is gone, and on_disconnect cancels
     std::string().swap(waiting_);
-    if (news.end) responder_->end();
+    if (event.end) responder_->end();
     return true;
   }
 
-  // Numbered as they are said, from 0 for each stage.
-  std::string piece(const PipelineEvent& news) {
-    std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", news.id.value);
-    json_append_string(out, news.stage);
+  // Numbered as they are written, from 0 for each stage.
+  std::string piece(const PipelineEvent& event) {
+    std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", event.id.value);
+    json_append_string(out, event.stage);
     out += ",\"modality\":";
-    json_append_string(out, news.modality);
-    fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", next_[news.stage]++);
-    if (news.text) {
+    json_append_string(out, event.modality);
+    fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", next_[event.stage]++);
+    if (event.text) {
       out += "{\"text\":";
-      json_append_string(out, news.text->text);
+      json_append_string(out, event.text->text);
       out += '}';
     } else {
-      append_value(out, news.value);
+      append_value(out, event.value);
     }
     return out += "}\n\n";
   }
 
-  static std::string result(const PipelineEvent& news) {
-    std::string out = fmt::format("{{\"id\":\"{}\",\"result\":", news.id.value);
-    append_value(out, news.value);
+  static std::string result(const PipelineEvent& event) {
+    std::string out = fmt::format("{{\"id\":\"{}\",\"result\":", event.id.value);
+    append_value(out, event.value);
     return out += '}';
   }
 
@@ -154,9 +154,10 @@ void metrics(PipelineContext& context, const http::ResponderPtr& responder) {
 }  // namespace
 
 void add_pipeline_routes(PipelineContext& context) {
-  add_order_routes(context.server, [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
-    engine.admin(action, timeout_ms, std::move(done));
-  });
+  add_command_routes(context.server,
+                     [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
+                       engine.admin(action, timeout_ms, std::move(done));
+                     });
   using Answer = void (*)(PipelineContext&, const http::ResponderPtr&);
   const auto get = [&context](const char* pattern, http::Access access, Answer answer) {
     context.server.add_route(

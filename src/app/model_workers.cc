@@ -17,7 +17,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// Of a stage's own, not of the server's: these are not among the args of `generate`.
+// Of a stage's from_args, not of the server's: these are not among the args of `generate`.
 constexpr std::string_view kNotOfStages[] = {"kv-events", "kv-events-anywhere", "log-level"};
 
 // The bounds are those of every endpoint; what is absent ends with the context, as in a conversation.
@@ -76,19 +76,19 @@ Result<TokenizeArgs> tokenize_args(const Value& args) {
 }
 
 // nullopt: there are no args, and the command line's are taken.
-using OwnOptions = std::optional<ModelOptions>;
+using ArgsOptions = std::optional<ModelOptions>;
 
-Result<OwnOptions> own_options(const Value& args, const Names& allowed) {
-  if (!args.is<ValueMap>()) return OwnOptions();
+Result<ArgsOptions> options_of_args(const Value& args, const Names& allowed) {
+  if (!args.is<ValueMap>()) return ArgsOptions();
   ASSIGN_OR_RETURN(ModelOptions options, model_options(args, allowed));
-  return OwnOptions(std::move(options));
+  return ArgsOptions(std::move(options));
 }
 
-Result<OwnOptions> generate_args(const Value& args) { return own_options(args, {}); }
-Result<OwnOptions> detokenize_args(const Value& args) { return own_options(args, {"model"}); }
+Result<ArgsOptions> generate_args(const Value& args) { return options_of_args(args, {}); }
+Result<ArgsOptions> detokenize_args(const Value& args) { return options_of_args(args, {"model"}); }
 
-Result<ModelOptions> or_command_line(OwnOptions own, const ModelOptions& command_line) {
-  if (own) return std::move(*own);
+Result<ModelOptions> or_command_line(ArgsOptions from_args, const ModelOptions& command_line) {
+  if (from_args) return std::move(*from_args);
   if (!command_line.model.empty()) return command_line;
   return invalid_argument("its args name no model, and --model is missing; wanted one of them");
 }
@@ -159,29 +159,29 @@ Result<GenerateRequest> read_request(const Value& payload, const ModelFacts& fac
 using Made = Result<std::unique_ptr<Worker>>;
 
 Made make_tokenize(const Value& args, const Library::WorkerSeat&, const ModelOptions&) {
-  ASSIGN_OR_RETURN(const TokenizeArgs own, tokenize_args(args));
-  ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = own.options}));
+  ASSIGN_OR_RETURN(const TokenizeArgs from_args, tokenize_args(args));
+  ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = from_args.options}));
   return make_tokenize_worker(PromptEncoder(side.tokenizer, side.chat_template, side.max_prompt_bytes),
-                              [chat = own.chat](const Value& payload) { return read_prompt(payload, chat); });
+                              [chat = from_args.chat](const Value& payload) { return read_prompt(payload, chat); });
 }
 
-// A socket of its own context: the stage's sockets are another matter.
-MakeFeed make_feed(const ModelOptions& options, uint32_t replica) {
+// A socket of its from_args context: the stage's sockets are another matter.
+MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
   if (options.kv_events.empty()) return {};
-  return [options, replica]() -> Result<std::unique_ptr<KvEventFeed>> {
+  return [options, replica]() -> Result<std::unique_ptr<KvEventStream>> {
     auto zmq = std::make_shared<ZmqContext>();
     ASSIGN_OR_RETURN(auto socket, EventSocket::bind(*zmq, options.kv_events, options.kv_events_anywhere));
-    return std::unique_ptr<KvEventFeed>(new KvEventFeed(std::move(socket), replica, std::move(zmq)));
+    return std::unique_ptr<KvEventStream>(new KvEventStream(std::move(socket), replica, std::move(zmq)));
   };
 }
 
 Made make_generate(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
-  ASSIGN_OR_RETURN(OwnOptions own, generate_args(args));
+  ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
   // What the file says of the stage's resources, where nothing else does.
-  const bool has_own = own.has_value();
-  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(own), command_line));
-  const bool threads = has_own ? args.find("threads") != nullptr : options.threads != 0;
-  const bool kv_gib = has_own ? args.find("kv_gib") != nullptr : options.kv_gib != 0;
+  const bool has_args = from_args.has_value();
+  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
+  const bool threads = has_args ? args.find("threads") != nullptr : options.threads != 0;
+  const bool kv_gib = has_args ? args.find("kv_gib") != nullptr : options.kv_gib != 0;
   if (!threads) options.threads = seat.threads;
   if (!kv_gib) options.kv_gib = static_cast<double>(seat.memory_mib) / 1024;
   options = share_of(options, static_cast<int>(seat.nth), seat.of);
@@ -198,12 +198,12 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
        .read_request = [facts = side.facts](const Value& payload) { return read_request(payload, facts); },
        .streams = seat.streams,
        .to_client = seat.to_client,
-       .make_feed = make_feed(options, seat.replica)});
+       .make_kv_events = make_kv_events(options, seat.replica)});
 }
 
 Made make_detokenize(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
-  ASSIGN_OR_RETURN(OwnOptions own, detokenize_args(args));
-  ASSIGN_OR_RETURN(const ModelOptions options, or_command_line(std::move(own), command_line));
+  ASSIGN_OR_RETURN(ArgsOptions from_args, detokenize_args(args));
+  ASSIGN_OR_RETURN(const ModelOptions options, or_command_line(std::move(from_args), command_line));
   ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.model));
   return make_detokenize_worker(std::move(tokenizer), seat);
 }

@@ -207,19 +207,19 @@ ReqId PipelineBackend::submit(PipelineRequest request, Sink sink) {
   SubmitOptions options{
       .terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};
   return coordinator_->submit(std::move(request.inputs), std::move(options),
-                              [sink = std::move(sink)](PipelineNews& news) {
-                                if (news.kind == PipelineNews::Kind::kAccepted) return SinkAnswer::kTaken;
-                                PipelineEvent event{.id = news.id,
-                                                    .end = news.kind == PipelineNews::Kind::kEnd,
-                                                    .stage = news.stage,
-                                                    .modality = news.modality,
-                                                    .chunk_id = news.chunk_id,
-                                                    .value = std::move(news.value),
-                                                    .text = std::move(news.text),
-                                                    .status = news.status};
-                                if (sink(event)) return SinkAnswer::kTaken;
-                                news.value = std::move(event.value);
-                                news.text = std::move(event.text);
+                              [sink = std::move(sink)](RequestEvent& event) {
+                                if (event.kind == RequestEvent::Kind::kAccepted) return SinkAnswer::kTaken;
+                                PipelineEvent out{.id = event.id,
+                                                  .end = event.kind == RequestEvent::Kind::kEnd,
+                                                  .stage = event.stage,
+                                                  .modality = event.modality,
+                                                  .chunk_id = event.chunk_id,
+                                                  .value = std::move(event.value),
+                                                  .text = std::move(event.text),
+                                                  .status = event.status};
+                                if (sink(out)) return SinkAnswer::kTaken;
+                                event.value = std::move(out.value);
+                                event.text = std::move(out.text);
                                 return SinkAnswer::kFull;
                               });
 }

@@ -216,22 +216,22 @@ struct TextParts {
 Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const PipelineSpec& spec) {
   const std::optional<TextShape> shape = text_shape(spec);
   if (!shape) return std::optional<TextParts>();
-  ASSIGN_OR_RETURN(const std::optional<ModelOptions> own, generate_options(shape->generate->args));
+  ASSIGN_OR_RETURN(const std::optional<ModelOptions> from_args, generate_options(shape->generate->args));
   TextParts out;
   ServeOptions side = options;
-  if (own) side.model = *own;
+  if (from_args) side.model = *from_args;
   auto loaded = load_text_side(side);
   if (!loaded.ok())
-    return own ? loaded.status().with_prefix(fmt::format("stage '{}'", shape->generate->name)) : loaded.status();
+    return from_args ? loaded.status().with_prefix(fmt::format("stage '{}'", shape->generate->name)) : loaded.status();
   out.side = std::move(loaded).value();
   out.options.engine = {.queue_timeout_ms = int64_t{options.queue_timeout_s} * 1000,
                         .replicas = shape->generate->replicas,
                         .terminal = shape->detokenize->name};
   out.options.engine.wants_prefix =
       shape->generate->replicas > 1 && shape->generate->replica_policy == ReplicaPolicy::kPrefixAware;
-  out.options.from_file = own.has_value();
-  out.options.own_tokenizer = shape->tokenize != nullptr;
-  if (!own) out.options.options_json = options_json(options);
+  out.options.from_file = from_args.has_value();
+  out.options.has_tokenize_stage = shape->tokenize != nullptr;
+  if (!from_args) out.options.options_json = options_json(options);
   return std::optional<TextParts>(std::move(out));
 }
 

@@ -6,8 +6,8 @@
 namespace millrace {
 namespace {
 
-PipelineEngine& engine_of_inputs(bool own_tokenizer, PipelineEngine& pipeline, PipelineEngine& inputs) {
-  return own_tokenizer ? pipeline : inputs;
+PipelineEngine& engine_of_inputs(bool has_tokenize_stage, PipelineEngine& pipeline, PipelineEngine& inputs) {
+  return has_tokenize_stage ? pipeline : inputs;
 }
 
 }  // namespace
@@ -18,7 +18,7 @@ TextService::TextService(TextSide side, TextServiceOptions options, PipelineBack
       engine_(std::move(options.engine), side_.facts, tokenizer_, backend),
       inputs_(backend, engine_, make_read_prompt(), make_read_request(side_.facts)),
       context_{server, engine_, kVersion, std::move(options.options_json)},
-      pipeline_context_{server, engine_of_inputs(options.own_tokenizer, backend, inputs_), kVersion} {
+      pipeline_context_{server, engine_of_inputs(options.has_tokenize_stage, backend, inputs_), kVersion} {
   if (options.from_file) context_.pipeline = &backend;
   api::add_routes(context_);
   api::add_pipeline_run_routes(pipeline_context_);

@@ -48,7 +48,7 @@ void AdminOrders::begin(PipelineOrder order, const Membership& members, const Se
   tick(now_ms);  // one that nobody could be asked for ends here
 }
 
-// A seat's one reply is there: the awaited one after it.
+// A replica's one reply is there: the awaited one after it.
 AdminOrders::AskedIt AdminOrders::settle(AskedIt asked, const Status& status) {
   Order& order = orders_.at(asked->second.order);
   order.replies.emplace(asked->second.seat, reply_of(asked->second.order, asked->second.name, status));

@@ -1,9 +1,9 @@
-// AdminOrders: what the operator orders of stages, to all of them or some. Each seat that is asked gives exactly one
+// AdminOrders: what the operator orders of stages, to all of them or some. Each replica that is asked gives exactly one
 // reply: its own, or kUnavailable where it is not there or dies, or kDeadline where it is silent. Then `done` is
-// called, once, with all of them in the order of the seats.
+// called, once, with all of them in the order of the replicas.
 //
-// Each message carries a number of its own, which is never used again. So a reply finds its seat by the number alone,
-// and one that comes too late, twice, or from a zombie finds nothing.
+// Each message carries a number of its own, which is never used again. So a reply finds its replica by the number
+// alone, and one that comes too late, twice, or from a zombie finds nothing.
 //
 // Owner: the coordinator. Thread safety: none. `done` is called from inside begin(), hear(), lost(), tick() and
 // end_all(); it must not call back.
@@ -54,13 +54,13 @@ class AdminOrders {
     int64_t deadline_ms = 0;
     int64_t timeout_ms = 0;
     std::size_t missing = 0;
-    std::map<std::size_t, wire::AdminReply> replies;  // by seat
+    std::map<std::size_t, wire::AdminReply> replies;  // by replica
     Done done;
   };
   struct Asked {
     uint64_t order = 0;
     std::size_t seat = 0;
-    std::string name;  // of the seat
+    std::string name;  // of the replica
   };
   using AskedIt = std::map<uint64_t, Asked>::iterator;
 

@@ -62,8 +62,8 @@ LiveRequest* Coordinator::find(ReqId id) {
 
 void Coordinator::refuse(ReqId id, const PipelineSink& sink, const Status& status) {
   ++counts_.refused;
-  PipelineNews news{.kind = PipelineNews::Kind::kEnd, .id = id, .state = RequestState::kFailed, .status = status};
-  sink(news);
+  RequestEvent event{.kind = RequestEvent::Kind::kEnd, .id = id, .state = RequestState::kFailed, .status = status};
+  sink(event);
 }
 
 ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms) {
@@ -83,7 +83,7 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
     request->gathered.resize(stages_.size());
     request->route.assign(stages_.size(), Placement::kNone);
     if (!options.later) {
-      if (Status status = place(*request, inputs, std::nullopt, {}); !status.ok()) {
+      if (Status status = choose_route(*request, inputs, std::nullopt, {}); !status.ok()) {
         payloads_.forget(id);
         placement_.end(request->route, request->hinted_tokens);
         return status;
@@ -110,14 +110,15 @@ void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const Placemen
   if (const std::string missing = who_is_missing(live->terminals); !missing.empty()) {
     return fail(id, Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing), now_ms);
   }
-  if (Status status = may_place(hint); !status.ok()) return fail(id, status, now_ms);
-  if (Status status = place(*live, Value(), std::move(request), hint); !status.ok()) return fail(id, status, now_ms);
+  if (Status status = may_route(hint); !status.ok()) return fail(id, status, now_ms);
+  if (Status status = choose_route(*live, Value(), std::move(request), hint); !status.ok())
+    return fail(id, status, now_ms);
   unsent_.insert(id);
   try_start(id, now_ms);
 }
 
 // A replica that the client asks for must be there: another one would not do.
-Status Coordinator::may_place(const PlacementHint& hint) const {
+Status Coordinator::may_route(const PlacementHint& hint) const {
   for (const StageSeats& stage : stages_) {
     if (!hint.replica || stage.replicas <= static_cast<uint32_t>(*hint.replica) || stage.replicas == 1) continue;
     const SeatView& seat = members_.seats()[stage.first_seat + static_cast<std::size_t>(*hint.replica)];
@@ -128,8 +129,8 @@ Status Coordinator::may_place(const PlacementHint& hint) const {
 }
 
 // Chooses the replicas and makes the message to the entry stage.
-Status Coordinator::place(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
-                          const PlacementHint& hint) {
+Status Coordinator::choose_route(LiveRequest& request, const Value& inputs,
+                                 std::optional<wire::TokenizedRequest> generate, const PlacementHint& hint) {
   wire::Submit submit{.id = request.id, .from = members_.self()};
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
     if ((request.terminals & stage_bit(stage)) == 0) continue;
@@ -160,14 +161,14 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   unsent_.erase(id);
   request->submit = wire::Submit{};
   request->state = RequestState::kRunning;
-  PipelineNews news{.kind = PipelineNews::Kind::kAccepted, .id = id};
-  request->sink(news);
+  RequestEvent event{.kind = RequestEvent::Kind::kAccepted, .id = id};
+  request->sink(event);
 }
 
 // ---- the end
 
 // Every end of a live request comes through here; it happens once, because the table holds each once.
-void Coordinator::end(ReqId id, PipelineNews news, bool tell, int64_t now_ms) {
+void Coordinator::end(ReqId id, RequestEvent event, bool tell, int64_t now_ms) {
   const auto found = table_.find(id);
   if (found == table_.end()) return;
   const std::unique_ptr<LiveRequest> request = std::move(found->second);
@@ -182,14 +183,14 @@ void Coordinator::end(ReqId id, PipelineNews news, bool tell, int64_t now_ms) {
   counts_.queued_bytes -= request->queued_bytes;
   payloads_.forget(id);
   placement_.end(request->route, request->hinted_tokens);
-  if (news.state == RequestState::kCompleted) ++counts_.completed;
-  if (news.state == RequestState::kFailed) ++counts_.failed;
-  if (news.state == RequestState::kAborted) ++counts_.aborted;
+  if (event.state == RequestState::kCompleted) ++counts_.completed;
+  if (event.state == RequestState::kFailed) ++counts_.failed;
+  if (event.state == RequestState::kAborted) ++counts_.aborted;
   const bool stages_know = request->state == RequestState::kRunning;
-  if (news.state != RequestState::kCompleted && stages_know) open_abort(id, request->route, now_ms);
-  news.kind = PipelineNews::Kind::kEnd;
-  news.id = id;
-  if (tell) request->sink(news);
+  if (event.state != RequestState::kCompleted && stages_know) open_abort(id, request->route, now_ms);
+  event.kind = RequestEvent::Kind::kEnd;
+  event.id = id;
+  if (tell) request->sink(event);
 }
 
 void Coordinator::fail(ReqId id, const Status& status, int64_t now_ms) {

@@ -1,6 +1,6 @@
 // Coordinator: the front of a pipeline. It knows every live request, submits it to the entry stage, and hands what the
 // terminals say to the request's sink. It is where "one request, one end" is kept against the world: a stage that dies
-// or fails ends its requests here, a deadline ends them here, and news of an ended request is ignored.
+// or fails ends its requests here, a deadline ends them here, and event of an ended request is ignored.
 //
 // States: pending (the entry stage cannot take it yet, or a stage has not heard of another's loss yet) -> running ->
 // completed | failed | aborted. Ended ones are forgotten; what stays for a while is an open abort, until every stage
@@ -8,7 +8,7 @@
 // is the truth.
 //
 // The coordinator chooses the replicas of a request once, when it takes it (pipeline/placement.h), and the choice
-// travels with the request. A lost seat costs the requests that still depend on it:
+// travels with the request. A lost replica costs the requests that still depend on it:
 // something may yet come from there to a terminal that is not done; stages report whose inputs are complete
 // (stages/stage_graph.h). A new request begins while a stage is away which it may turn out not to need.
 //
@@ -112,7 +112,7 @@ class Coordinator {
   // Told to every member that is up.
   void shut_down(int64_t grace_ms);
 
-  // The supervisor's news: it starts one, it saw one die.
+  // The supervisor's event: it starts one, it saw one die.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
             int64_t now_ms);
@@ -133,11 +133,11 @@ class Coordinator {
   using Table = std::unordered_map<ReqId, std::unique_ptr<LiveRequest>>;
 
   // coordinator.cc
-  Status may_place(const PlacementHint& hint) const;
-  Status place(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
-               const PlacementHint& hint);
+  Status may_route(const PlacementHint& hint) const;
+  Status choose_route(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
+                      const PlacementHint& hint);
   void try_start(ReqId id, int64_t now_ms);
-  void end(ReqId id, PipelineNews news, bool tell, int64_t now_ms);
+  void end(ReqId id, RequestEvent event, bool tell, int64_t now_ms);
   void refuse(ReqId id, const PipelineSink& sink, const Status& status);
   LiveRequest* find(ReqId id);
   void end_late(int64_t now_ms);
@@ -166,7 +166,7 @@ class Coordinator {
   void flush(ReqId id, int64_t now_ms);
   bool flush_feed(LiveRequest& request, std::size_t stage, Feed& feed);
   void finish(LiveRequest& request, int64_t now_ms);
-  void late_news(ReqId id, const wire::Payload* payload);
+  void on_late_event(ReqId id, const wire::Payload* payload);
 
   // coordinator_acks.cc: the window of what streams to a client.
   void watch_acks(LiveRequest& request, int64_t now_ms);
@@ -200,7 +200,7 @@ class Coordinator {
   AdminOrders orders_;
   std::vector<StageSeats> stages_;                 // as in the spec
   std::vector<std::size_t> stage_of_seat_;         // index of the stage
-  std::vector<std::shared_ptr<Outbox>> outboxes_;  // by seat; of a lost one: empty
+  std::vector<std::shared_ptr<Outbox>> outboxes_;  // by replica; of a lost one: empty
   std::map<std::string, std::shared_ptr<Outbox>> strangers_;
   uint64_t next_id_;
   int max_requests_ = 0;

@@ -23,7 +23,7 @@ class CoordinatorDoors {
   virtual std::shared_ptr<Outbox> open(const std::string& endpoint) = 0;
   // A broadcast to all stages, which may be lost.
   virtual void hint_abort(ReqId) {}
-  // A seat lost its holder: the supervisor restarts what is local.
+  // A replica lost its holder: the supervisor restarts what is local.
   virtual void lost(const SeatView&, const std::string& /*reason*/) {}
 };
 

@@ -61,13 +61,13 @@ Status without_name(const wire::Failure& failure, const std::string& stage) {
 
 }  // namespace
 
-void Coordinator::late_news(ReqId id, const wire::Payload* payload) {
+void Coordinator::on_late_event(ReqId id, const wire::Payload* payload) {
   ++counts_.late;
   // Where an abort is under way, the stage gives up what it offers by itself.
   if (payload != nullptr && !aborts_.contains(id)) discard(id, *payload);
 }
 
-// Null: this seat is no terminal of the request.
+// Null: this replica is no terminal of the request.
 Feed* Coordinator::feed_of(LiveRequest& request, std::size_t seat) {
   const std::size_t stage = stage_of_seat_[seat];
   const auto found = request.feeds.find(stage);
@@ -91,7 +91,7 @@ void Coordinator::on_batch(wire::ChunkBatch& batch, int64_t now_ms) {
 bool Coordinator::on_chunk(std::size_t replica, const std::string& stage, wire::Chunk& chunk, int64_t now_ms) {
   LiveRequest* request = find(chunk.id);
   const wire::Payload* payload = wire::payload_of(chunk.body);
-  if (request == nullptr) return late_news(chunk.id, payload), false;
+  if (request == nullptr) return on_late_event(chunk.id, payload), false;
   Status status = wire::validate(chunk, true);
   if (!status.ok()) {
     status = internal_error("{}", status.message());
@@ -240,14 +240,14 @@ void Coordinator::flush(ReqId id, int64_t now_ms) {
 bool Coordinator::flush_feed(LiveRequest& request, std::size_t stage, Feed& feed) {
   while (!feed.pieces.empty() && feed.pieces.front().here()) {
     Piece& piece = feed.pieces.front();
-    PipelineNews news{.kind = PipelineNews::Kind::kChunk, .id = request.id, .stage = spec_.stages[stage].name};
-    news.modality = piece.modality;
-    news.chunk_id = piece.chunk_id;
-    if (piece.value) news.value = std::move(*piece.value);
-    news.text = std::move(piece.text);
-    if (request.sink(news) == SinkAnswer::kFull) {
-      if (piece.value) piece.value = std::move(news.value);
-      piece.text = std::move(news.text);
+    RequestEvent event{.kind = RequestEvent::Kind::kChunk, .id = request.id, .stage = spec_.stages[stage].name};
+    event.modality = piece.modality;
+    event.chunk_id = piece.chunk_id;
+    if (piece.value) event.value = std::move(*piece.value);
+    event.text = std::move(piece.text);
+    if (request.sink(event) == SinkAnswer::kFull) {
+      if (piece.value) piece.value = std::move(event.value);
+      piece.text = std::move(event.text);
       return false;
     }
     --request.queued_chunks, --counts_.queued_chunks;
@@ -273,15 +273,15 @@ Status Coordinator::over_limit(const LiveRequest& request) const {
 }
 
 void Coordinator::finish(LiveRequest& request, int64_t now_ms) {
-  PipelineNews news{.state = RequestState::kCompleted};
+  RequestEvent event{.state = RequestState::kCompleted};
   if (request.feeds.size() == 1) {
-    news.value = std::move(*request.feeds.begin()->second.result);
+    event.value = std::move(*request.feeds.begin()->second.result);
   } else {
     ValueMap merged;
     for (auto& [stage, feed] : request.feeds) merged.emplace_back(spec_.stages[stage].name, std::move(*feed.result));
-    news.value = std::move(merged);
+    event.value = std::move(merged);
   }
-  end(request.id, std::move(news), true, now_ms);
+  end(request.id, std::move(event), true, now_ms);
 }
 
 void Coordinator::client_ready(ReqId id, int64_t now_ms) {

@@ -26,7 +26,7 @@ enum class RequestState : uint8_t { kPending = 0, kRunning = 1, kCompleted = 2, 
 
 const char* request_state_name(RequestState state);  // "running"
 
-struct PipelineNews {
+struct RequestEvent {
   enum class Kind : uint8_t { kAccepted, kChunk, kEnd };
   Kind kind = Kind::kAccepted;
   ReqId id;
@@ -39,9 +39,9 @@ struct PipelineNews {
   Status status;  // end
 };
 
-// kFull: the news was not taken; it is said again later. Accepted, and an end that is an error, are always taken.
+// kFull: the event was not taken; it is said again later. Accepted, and an end that is an error, are always taken.
 enum class SinkAnswer : uint8_t { kTaken, kFull };
-using PipelineSink = std::function<SinkAnswer(PipelineNews& news)>;
+using PipelineSink = std::function<SinkAnswer(RequestEvent& event)>;
 
 struct SubmitOptions {
   std::optional<std::vector<std::string>> terminals;  // that complete it; none: the spec's rule says, or all
@@ -53,7 +53,7 @@ struct PipelineHealth {
   bool ready = false;                     // requests are accepted now
   bool draining = false;                  // shutting down
   std::string reason;                     // why not ready; or who is missing all the same
-  std::vector<wire::StageStatus> stages;  // one for each seat, in the order of the spec
+  std::vector<wire::StageStatus> stages;  // one for each replica, in the order of the spec
 };
 
 // What is open now: after quiescence, all of the first group are 0. The others count since the start.
@@ -72,11 +72,11 @@ struct CoordinatorBooks {
   uint64_t completed = 0;
   uint64_t failed = 0;
   uint64_t aborted = 0;
-  uint64_t late = 0;      // news of requests that are not live
+  uint64_t late = 0;      // event of requests that are not live
   uint64_t repeated = 0;  // chunks that came twice
-  uint64_t ignored = 0;   // news from where it is not expected: no terminal of the request, or not its replica
-  uint64_t fenced = 0;    // news of zombies
-  uint64_t unknown = 0;   // news of stages that are not in the spec, and messages that are not for a coordinator
+  uint64_t ignored = 0;   // event from where it is not expected: no terminal of the request, or not its replica
+  uint64_t fenced = 0;    // event of zombies
+  uint64_t unknown = 0;   // event of stages that are not in the spec, and messages that are not for a coordinator
   uint64_t aborts_given_up = 0;
 };
 
@@ -115,7 +115,7 @@ struct Feed {
 
 struct LiveRequest {
   ReqId id;
-  std::function<SinkAnswer(PipelineNews&)> sink;
+  std::function<SinkAnswer(RequestEvent&)> sink;
   RequestState state = RequestState::kPending;
   wire::Message submit;  // while pending
   int64_t deadline_ms = 0;
@@ -132,7 +132,7 @@ struct LiveRequest {
   std::size_t queued_bytes = 0;
 };
 
-// The seats of a stage, which follow each other.
+// The replicas of a stage, which follow each other.
 struct StageSeats {
   uint32_t replicas = 1;
   std::size_t first_seat = 0;

@@ -11,7 +11,7 @@ std::optional<std::size_t> Coordinator::seat_of(const Placement::Route& route, s
   return stages_[stage].first_seat + static_cast<std::size_t>(route[stage]);
 }
 
-// A message to a seat that is lost meanwhile would be for its successor: there is no door then.
+// A message to a replica that is lost meanwhile would be for its successor: there is no door then.
 Status Coordinator::send(std::size_t seat, wire::Message& message) {
   if (outboxes_[seat]) return outboxes_[seat]->send(message);
   return error(StatusCode::kUnavailable, "there is no way to {}", members_.seats()[seat].name);

@@ -254,7 +254,7 @@ TEST_F(CoordinatorTest, AnyStagesFailureEndsTheRequestAtOnce) {
   EXPECT_EQ(client.end.status.message(), "stage 'talk': a prompt of 9 tokens; wanted 8");
   EXPECT_EQ(hints, std::vector<ReqId>{id});
   EXPECT_EQ(other.ends, 0);
-  // What the others still say of it is nobody's news.
+  // What the others still say of it is nobody's event.
   chunk(id, "decode", 0, in_tree(Value("a")));
   complete(id, "decode", in_tree(Value("a")), 1);
   fail(id, "think", StatusCode::kInternal, "x");
@@ -460,7 +460,7 @@ TEST_F(CoordinatorTest, AnotherSessionHasOtherIds) {
     Coordinator one(spec, library, {.session = session}, *this, payloads, now);
     for (int i = 0; i < 50; ++i)
       ids.insert(one.submit(
-                        Value("x"), {}, [](PipelineNews&) { return SinkAnswer::kTaken; }, now)
+                        Value("x"), {}, [](RequestEvent&) { return SinkAnswer::kTaken; }, now)
                      .value);
   }
   EXPECT_EQ(ids.size(), 2000u);

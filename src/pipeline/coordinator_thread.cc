@@ -31,10 +31,10 @@ ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, PipelineSin
   {
     std::lock_guard lock(mutex_);
     id = core_.submit(
-        std::move(inputs), std::move(options), [this, client](PipelineNews& news) { return keep(client, news); },
+        std::move(inputs), std::move(options), [this, client](RequestEvent& event) { return keep(client, event); },
         monotonic_ms());
     const bool refused = !deliveries_.empty() && deliveries_.back().client == client &&
-                         deliveries_.back().news.kind == PipelineNews::Kind::kEnd;
+                         deliveries_.back().event.kind == RequestEvent::Kind::kEnd;
     if (!refused) clients_.emplace(id, std::move(client));
   }
   waker_->wake();
@@ -134,10 +134,10 @@ CoordinatorBooks CoordinatorThread::books() const {
 }
 
 // The core's sink, with the lock held: the client's own is called later.
-SinkAnswer CoordinatorThread::keep(const std::shared_ptr<Client>& client, PipelineNews& news) {
-  if (news.kind == PipelineNews::Kind::kChunk && client->full.load()) return SinkAnswer::kFull;
-  if (news.kind == PipelineNews::Kind::kEnd) clients_.erase(news.id);
-  deliveries_.push_back({client, std::move(news)});
+SinkAnswer CoordinatorThread::keep(const std::shared_ptr<Client>& client, RequestEvent& event) {
+  if (event.kind == RequestEvent::Kind::kChunk && client->full.load()) return SinkAnswer::kFull;
+  if (event.kind == RequestEvent::Kind::kEnd) clients_.erase(event.id);
+  deliveries_.push_back({client, std::move(event)});
   return SinkAnswer::kTaken;
 }
 
@@ -182,30 +182,30 @@ void CoordinatorThread::deliver() {
   if (deliveries.empty() && calls.empty()) return;
   trace::Span span("deliver", "coordinator");
   for (Delivery& delivery : deliveries) {
-    const ReqId id = delivery.news.id;
-    deliver(*delivery.client, std::move(delivery.news));
+    const ReqId id = delivery.event.id;
+    deliver(*delivery.client, std::move(delivery.event));
     if (!delivery.client->held.empty()) held_.emplace(id, delivery.client);
   }
   for (const auto& call : calls) call();
 }
 
-void CoordinatorThread::deliver(Client& client, PipelineNews news) {
+void CoordinatorThread::deliver(Client& client, RequestEvent event) {
   if (client.closed.load()) return client.held.clear();
-  const bool end = news.kind == PipelineNews::Kind::kEnd;
+  const bool end = event.kind == RequestEvent::Kind::kEnd;
   // A request that failed has nothing more to say than that.
-  if (end && !news.status.ok()) client.held.clear();
+  if (end && !event.status.ok()) client.held.clear();
   if (end) client.held_until_ms = monotonic_ms() + kSlowClientMs;
-  if (!end && client.held.empty() && client.sink(news) == SinkAnswer::kTaken) return;
-  client.held.push_back(std::move(news));
+  if (!end && client.held.empty() && client.sink(event) == SinkAnswer::kTaken) return;
+  client.held.push_back(std::move(event));
   say_held(client);
 }
 
 // True when all is said.
 bool CoordinatorThread::say_held(Client& client) {
   while (!client.held.empty()) {
-    PipelineNews& news = client.held.front();
-    const bool may_wait = news.kind == PipelineNews::Kind::kChunk || news.status.ok();
-    if (client.sink(news) == SinkAnswer::kFull && may_wait) {
+    RequestEvent& event = client.held.front();
+    const bool may_wait = event.kind == RequestEvent::Kind::kChunk || event.status.ok();
+    if (client.sink(event) == SinkAnswer::kFull && may_wait) {
       client.full.store(true);
       return false;
     }
@@ -225,7 +225,7 @@ void CoordinatorThread::retry_held() {
       std::lock_guard lock(mutex_);
       core_.client_ready(held->first, monotonic_ms());
     } else if (client.held_until_ms != 0 && monotonic_ms() >= client.held_until_ms) {
-      PipelineNews end{.kind = PipelineNews::Kind::kEnd, .id = held->first, .state = RequestState::kFailed};
+      RequestEvent end{.kind = RequestEvent::Kind::kEnd, .id = held->first, .state = RequestState::kFailed};
       end.status = Status(StatusCode::kResourceExhausted, "the client takes its answer too slowly");
       client.held.clear();
       client.sink(end);

@@ -1,12 +1,12 @@
 // CoordinatorThread: a coordinator on a thread of its own, for many client threads.
 //
 // The core is under one lock; sinks, orders' answers and the supervisor are called without it, on the coordinator's
-// thread, in order, so a sink may take locks of its own. A sink that said kFull hears the same news again with the next
-// round; when it takes nothing for kSlowClientMs after its request ended otherwise, the rest is given up, and its end
-// says so.
+// thread, in order, so a sink may take locks of its own. A sink that said kFull hears the same event again with the
+// next round; when it takes nothing for kSlowClientMs after its request ended otherwise, the rest is given up, and its
+// end is an error.
 //
 // Owned by app/. Thread safety: run() on the coordinator's thread; everything else from any thread. A sink must not
-// block, and may call abort() alone of all this. After abort() has returned, one piece of news that was under way may
+// block, and may call abort() alone of all this. After abort() has returned, one event that was under way may
 // arrive.
 #pragma once
 
@@ -34,7 +34,7 @@ class CoordinatorThread : public Stage {
 
   void run() override;
 
-  // The sink hears of a refusal, as of all news, on the coordinator's thread.
+  // The sink hears of a refusal, as of all event, on the coordinator's thread.
   ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink);
   // As in Coordinator; the status of a prompt that could not be made ends the request.
   void begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);
@@ -60,12 +60,12 @@ class CoordinatorThread : public Stage {
     std::atomic<bool> full{false};    // it said so, and `held` waits for it
     std::atomic<bool> closed{false};  // aborted: nothing more is said
     // Of the coordinator's thread:
-    std::deque<PipelineNews> held;
+    std::deque<RequestEvent> held;
     int64_t held_until_ms = 0;  // once the end is among them
   };
   struct Delivery {
     std::shared_ptr<Client> client;
-    PipelineNews news;
+    RequestEvent event;
   };
   // Puts off what must not be called under the lock.
   class Doors : public CoordinatorDoors {
@@ -80,9 +80,9 @@ class CoordinatorThread : public Stage {
     CoordinatorDoors& inner_;
   };
 
-  SinkAnswer keep(const std::shared_ptr<Client>& client, PipelineNews& news);
+  SinkAnswer keep(const std::shared_ptr<Client>& client, RequestEvent& event);
   void deliver();
-  void deliver(Client& client, PipelineNews news);
+  void deliver(Client& client, RequestEvent event);
   void retry_held();
   bool say_held(Client& client);
 

@@ -104,13 +104,13 @@ struct Listener {
   bool takes = true;
 
   PipelineSink sink() {
-    return [this](PipelineNews& news) {
+    return [this](RequestEvent& event) {
       std::lock_guard lock(mutex);
-      if (news.kind == PipelineNews::Kind::kChunk) {
+      if (event.kind == RequestEvent::Kind::kChunk) {
         if (!takes) return SinkAnswer::kFull;
-        text += *news.value.get<std::string>();
+        text += *event.value.get<std::string>();
       }
-      if (news.kind == PipelineNews::Kind::kEnd) ++ends, status = news.status, result = std::move(news.value);
+      if (event.kind == RequestEvent::Kind::kEnd) ++ends, status = event.status, result = std::move(event.value);
       changed.notify_all();
       return SinkAnswer::kTaken;
     };

@@ -83,8 +83,8 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
   const auto index = find(message.self.stage, message.self.replica);
   if (Status status = may_register(message); !status.ok()) {
     ++counters_.refused;
-    if (told_.size() >= kMaxToldRefusals) told_.clear();
-    if (told_.insert(message.reply_to + status.message()).second) {
+    if (logged_refusals_.size() >= kMaxLoggedRefusals) logged_refusals_.clear();
+    if (logged_refusals_.insert(message.reply_to + status.message()).second) {
       LOG_WARNING("refused stage '{}' from '{}': {}", message.self.stage, message.self.host, status.message());
     }
     if (!index) ++counters_.unknown;

@@ -2,9 +2,9 @@
 // renew, and lose it when they are silent; every change makes a new table of peers, numbered by an epoch, for
 // everybody.
 //
-// A seat is a place for one replica of one stage. Who holds it is told apart by an incarnation, which only grows,
+// A replica is a place for one replica of one stage. Who holds it is told apart by an incarnation, which only grows,
 // inside one session of the coordinator. A zombie (one that lost its lease and does not know it yet) is fenced: its
-// news is ignored and counted, and it is told that it must register again with a newer incarnation.
+// event is ignored and counted, and it is told that it must register again with a newer incarnation.
 //
 // Nothing here waits, sends or looks at a clock: hear() and tick() are given the time, and leave events and messages to
 // be taken. The coordinator sends them. A membership that was not asked for long (its process was stopped) blames
@@ -32,14 +32,13 @@ inline constexpr int64_t kSilentMs = 2000;  // without a heartbeat: the stage se
 // that is less than two seconds.
 inline constexpr int64_t kStallGraceMs = 200;
 inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is said again so often: the control plane may lose it
-inline constexpr std::size_t kMaxToldRefusals = 64;
+inline constexpr std::size_t kMaxLoggedRefusals = 64;
 inline constexpr int64_t kFenceNoticeMs = 250;  // between two words to one zombie
 
 struct MembershipOptions {
-  uint64_t session = 0;    // of the coordinator; another one after each start
-  uint64_t spec_hash = 0;  // what a stage must have been started with
-  std::function<Status(uint64_t theirs, uint64_t ours)>
-      same_spec;  // kConflict says what differs. Empty: they are equal
+  uint64_t session = 0;                                             // of the coordinator; another one after each start
+  uint64_t spec_hash = 0;                                           // what a stage must have been started with
+  std::function<Status(uint64_t theirs, uint64_t ours)> same_spec;  // kConflict: what differs. Empty: they are equal
   int64_t lease_ms = kLeaseMs;
   int64_t stall_grace_ms = kStallGraceMs;  // 0: a stage may call itself stalled for ever
   wire::Peer self;  // the coordinator as its stages know it; in every table, unless its `stage` is empty
@@ -77,7 +76,7 @@ struct MembershipEvent {
   bool anew = false;   // lost: its process goes on and joins again, as another incarnation
 };
 
-// A message for whoever listens at `reply_to`; for the holder of a seat where `seat` is set.
+// A message for whoever listens at `reply_to`; for the holder of a replica where `replica` is set.
 struct MembershipMessage {
   std::optional<std::size_t> seat;
   std::string reply_to;
@@ -85,8 +84,8 @@ struct MembershipMessage {
 };
 
 struct MembershipCounters {
-  uint64_t fenced = 0;   // news of a zombie, or of another session
-  uint64_t unknown = 0;  // news of a stage that the spec does not have
+  uint64_t fenced = 0;   // event of a zombie, or of another session
+  uint64_t unknown = 0;  // event of a stage that the spec does not have
   uint64_t refused = 0;  // registrations
 };
 
@@ -99,13 +98,13 @@ class Membership {
   // Leases that ran out, stages that stand still, the table again.
   void tick(int64_t now_ms);
 
-  // The supervisor starts one: nobody else may take the seat now.
+  // The supervisor starts one: nobody else may take the replica now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
-  // The supervisor saw it die. Of another incarnation than the present one, this is old news.
+  // The supervisor saw it die. Of another incarnation than the present one, this is old event.
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
             int64_t now_ms);
 
-  // Whether news comes from a present member; counts what does not. The seat is its index in seats().
+  // Whether event comes from a present member; counts what does not. The replica is its index in replicas().
   std::optional<std::size_t> admit(const wire::Origin& from);
 
   std::vector<MembershipEvent> take_events();
@@ -113,7 +112,7 @@ class Membership {
 
   const std::vector<SeatView>& seats() const { return seats_; }
   std::optional<std::size_t> find(const std::string& stage, uint32_t replica) const;
-  // Why a seat does not serve; empty: it does.
+  // Why a replica does not serve; empty: it does.
   std::string why_not_serving(const SeatView& seat) const;
   wire::Origin self() const { return {.session = options_.session}; }
   uint64_t epoch() const { return epoch_; }
@@ -128,7 +127,7 @@ class Membership {
 
   MembershipOptions options_;
   std::vector<SeatView> seats_;
-  std::set<std::string> told_;  // refusals that were logged; kMaxToldRefusals at most
+  std::set<std::string> logged_refusals_;  // refusals that were logged; kMaxLoggedRefusals at most
   uint64_t epoch_ = 0;
   int64_t ticked_ms_ = 0;
   int64_t table_said_ms_ = 0;

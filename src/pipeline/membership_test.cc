@@ -191,7 +191,7 @@ TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   members.down("a", 0, 1, "killed", now);
   members.down("a", 0, 1, "killed", now);  // said twice
   join("a", 0, 2);
-  members.down("a", 0, 1, "killed", now);  // old news
+  members.down("a", 0, 1, "killed", now);  // old event
   EXPECT_TRUE(members.seats()[0].up);
   EXPECT_TRUE(members.admit(origin("a", 2)));
   EXPECT_FALSE(members.admit(origin("a", 1)));
@@ -282,7 +282,7 @@ TEST_F(MembershipTest, OneThatIsSilentServesNothingNewAndIsNotLost) {
   EXPECT_EQ(members.why_not_serving(members.seats()[0]), "");
 }
 
-TEST_F(MembershipTest, WhoComparesSpecsSaysWhatDiffers) {
+TEST_F(MembershipTest, ADifferenceOfSpecsIsNamed) {
   MembershipOptions options{.session = 7, .spec_hash = 5};
   options.same_spec = [](uint64_t theirs, uint64_t ours) {
     return theirs / 10 == ours / 10 ? ok_status() : Status(StatusCode::kConflict, "another model");

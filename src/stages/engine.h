@@ -1,13 +1,13 @@
-// Engine: what the api asks of everything behind it. One implementation serves (stages/front.h); tests bring a fake
-// one.
+// Engine: what the api asks of everything behind it. One implementation serves (stages/text_engine.h); tests bring a
+// fake one.
 //
-// Every submitted request gets its news through its sink: one delta with `accepted`, then text, then exactly one delta
-// with `finish`. A request that is refused (a bad template, a prompt over the context, a full queue) gets only the
-// finish, with FinishReason::kError, a code and a message, so the api can still answer with a real HTTP status.
+// Every submitted request gets its events through its sink: one delta with `accepted`, then text, then exactly one
+// delta with `finish`. A request that is refused (a bad template, a prompt over the context, a full queue) gets only
+// the finish, with FinishReason::kError, a code and a message, so the api can still answer with a real HTTP status.
 //
-// Thread safety: all functions may be called from any thread. A sink is called by one thread at a time, in order; a
-// request that is refused at once hears it from inside submit(). A sink must not call back into the engine. After
-// abort() returns, one delta that was already under way may still arrive.
+// Thread safety: all functions may be called from any thread. A sink is called by one thread at a time, in order,
+// perhaps from inside submit() where a request is refused. A sink must not call back into the engine. After abort()
+// returns, one delta that was already under way may still arrive.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class Engine {
   // Ends the request with the news of a finish kAborted: for an abort that somebody else than its client asks for.
   virtual void cancel(ReqId id) = 0;
   // An order to every scheduler; `done` is called once, on another thread, with one reply of each. A scheduler that
-  // does not answer within timeout_ms and kAdminGraceMs more gives a reply with kDeadline; one that is not there,
+  // does not answer within timeout_ms gives a reply with kDeadline; one that is not there,
   // kUnavailable. Before those of the schedulers stands one of the stage "front" where the front refused the order, and
   // of profiles always: when one ends, its message is the path of the trace.
   virtual void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,

@@ -255,7 +255,7 @@ class StageLoop {
   // loop/stream.cc: streams into the stage.
   loop::InEdge* next_on_edge(Request& request, const wire::Origin& from, const wire::Chunk& chunk);
   void on_stream_chunk(Request& request, const wire::Origin& from, wire::Chunk& chunk);
-  bool hand_over_delta(Request& request, const std::string& from, loop::InEdge& edge, wire::Chunk& chunk);
+  bool pass_delta(Request& request, const std::string& from, loop::InEdge& edge, wire::Chunk& chunk);
   void on_stream_end(Request& request, const wire::Origin& from, const wire::Chunk& chunk);
   bool has_all_of(const Request& request, const std::string& source) const;
   void report_inputs(Request& request);

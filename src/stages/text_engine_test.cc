@@ -1,4 +1,4 @@
-// TextEngine over a pipeline that a test plays by hand: what it asks for, and what the sink hears of the answer.
+// TextEngine over a pipeline that a test plays: what it asks for, and what the sink hears of the answer.
 #include "stages/text_engine.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 // Keeps what was asked; the test says the events.
-class HandPipeline : public PipelineEngine {
+class ManualPipeline : public PipelineEngine {
  public:
   struct Begun {
     ReqId id;
@@ -117,7 +117,7 @@ class TextEngineTest : public ::testing::Test {
   }
 
   std::shared_ptr<const Tokenizer> text_;
-  HandPipeline pipeline_;
+  ManualPipeline pipeline_;
   TokenizerStage tokenizer_;
   TextEngine engine_;
   std::optional<int32_t> replica_;

@@ -1,14 +1,10 @@
 // Every message between stages, grouped by the stage that receives it. The same structs travel by reference between
 // threads (--placement single) and as versioned msgpack maps between processes (wire/codec.h).
 //
-// A request's way: TokenizedRequest (front -> scheduler), TokenBatch (scheduler -> detokenizer), TextBatch (detokenizer
-// -> front). The scheduler ends every request it was given exactly once, with a TokenDelta that carries `finish`; the
-// detokenizer may end it earlier, when a stop string matches, and the front then sends AbortRequest.
-//
-// Pipelines of any other shape speak the messages of the last part: Submit (coordinator -> entry stage), ChunkBatch
-// (stage -> stage and stage -> coordinator: values, deltas, ends, results, failures of many requests), AckBatch
-// (against it), AbortRequest and AbortAck, Register, Welcome, Peers and StageStatus (membership). docs/wire-protocol.md
-// has them byte by byte.
+// Submit (coordinator -> stage), ChunkBatch and AckBatch (stage -> stage, stage -> coordinator and back), AbortRequest
+// and AbortAck, Register, Welcome, Peers and StageStatus (membership), AdminRequest and AdminReply.
+// docs/wire-protocol.md has them byte by byte. TokenizedRequest, TokenBatch and TextBatch are messages no more: no
+// program sends them.
 //
 // Field numbers in the visit() functions are the wire format: append only.
 // Thread safety: values; a message belongs to whoever holds it.

@@ -244,7 +244,7 @@ class Run {
     if (!probe && dice.chance(0.1)) caller.reads_from_ms = world_.now + dice.range(0, 3000);
     SubmitOptions options{.terminals = r.terminals()};
     if (!probe && dice.chance(0.1)) options.timeout_ms = dice.range(1, 300);
-    const auto sink = [this, &caller](PipelineNews& news) { return hear(caller, news); };
+    const auto sink = [this, &caller](RequestEvent& event) { return hear(caller, event); };
     caller.id = world_.boss->submit(r.inputs(), options, sink, world_.now);
     world_.tell("submit {} ({} chunks, blob {})", caller.id.value, r.chunks, r.blob);
   }
@@ -257,29 +257,29 @@ class Run {
     world_.boss->cancel(caller.id, world_.now);
   }
 
-  SinkAnswer hear(Caller& caller, PipelineNews& news) {
-    if (caller.ends > 0) fault("request {}: news after its end", news.id.value);
-    if (news.kind == PipelineNews::Kind::kAccepted) ++caller.accepted;
-    if (news.kind == PipelineNews::Kind::kChunk) {
+  SinkAnswer hear(Caller& caller, RequestEvent& event) {
+    if (caller.ends > 0) fault("request {}: event after its end", event.id.value);
+    if (event.kind == RequestEvent::Kind::kAccepted) ++caller.accepted;
+    if (event.kind == RequestEvent::Kind::kChunk) {
       if (world_.now < caller.reads_from_ms) return SinkAnswer::kFull;
-      check_chunk(caller, news);
+      check_chunk(caller, event);
     }
-    if (news.kind == PipelineNews::Kind::kEnd) {
+    if (event.kind == RequestEvent::Kind::kEnd) {
       ++caller.ends;
-      caller.state = news.state, caller.status = news.status;
-      if (news.status.ok()) check_result(caller, news.value);
-      world_.tell("end {}: {} {}", news.id.value, request_state_name(news.state), news.status.message());
+      caller.state = event.state, caller.status = event.status;
+      if (event.status.ok()) check_result(caller, event.value);
+      world_.tell("end {}: {} {}", event.id.value, request_state_name(event.state), event.status.message());
     }
     return SinkAnswer::kTaken;
   }
 
   // Compared at once: a value that is kept longer keeps a relay's credit.
-  void check_chunk(Caller& caller, const PipelineNews& news) {
-    const std::vector<Value>& want = caller.want.chunks[news.stage];
-    const std::size_t i = caller.chunks[news.stage]++;
-    if (news.chunk_id != i) fault("request {}: chunk {} is the {}th", news.id.value, news.chunk_id, i);
-    if (i >= want.size() || !same_bits(news.value, want[i])) {
-      fault("request {}: chunk {} of {} differs", news.id.value, i, news.stage);
+  void check_chunk(Caller& caller, const RequestEvent& event) {
+    const std::vector<Value>& want = caller.want.chunks[event.stage];
+    const std::size_t i = caller.chunks[event.stage]++;
+    if (event.chunk_id != i) fault("request {}: chunk {} is the {}th", event.id.value, event.chunk_id, i);
+    if (i >= want.size() || !same_bits(event.value, want[i])) {
+      fault("request {}: chunk {} of {} differs", event.id.value, i, event.stage);
     }
   }
 

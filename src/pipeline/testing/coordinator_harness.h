@@ -92,24 +92,24 @@ inline wire::Payload through_relay(const std::string& descriptor) {
 }
 
 struct Client {
-  std::vector<PipelineNews> chunks;
+  std::vector<RequestEvent> chunks;
   int accepted = 0;
   int ends = 0;
-  PipelineNews end;
+  RequestEvent end;
   bool full = false;
   PipelineSink sink() {
-    return [this](PipelineNews& news) {
-      if (news.kind == PipelineNews::Kind::kChunk && full) return SinkAnswer::kFull;
-      EXPECT_EQ(ends, 0) << "news after the end";
-      if (news.kind == PipelineNews::Kind::kAccepted) ++accepted;
-      if (news.kind == PipelineNews::Kind::kChunk) chunks.push_back(std::move(news));
-      if (news.kind == PipelineNews::Kind::kEnd) ++ends, end = std::move(news);
+    return [this](RequestEvent& event) {
+      if (event.kind == RequestEvent::Kind::kChunk && full) return SinkAnswer::kFull;
+      EXPECT_EQ(ends, 0) << "event after the end";
+      if (event.kind == RequestEvent::Kind::kAccepted) ++accepted;
+      if (event.kind == RequestEvent::Kind::kChunk) chunks.push_back(std::move(event));
+      if (event.kind == RequestEvent::Kind::kEnd) ++ends, end = std::move(event);
       return SinkAnswer::kTaken;
     };
   }
   std::string texts() const {
     std::string out;
-    for (const PipelineNews& chunk : chunks) out += *chunk.value.get<std::string>();
+    for (const RequestEvent& chunk : chunks) out += *chunk.value.get<std::string>();
     return out;
   }
 };

@@ -119,8 +119,8 @@ class ToyWorker : public Worker {
     int64_t next = INT64_MAX;
     for (auto& [id, task] : tasks_) {
       if (!task.started || task.ended) continue;
-      const bool news = !task.said_start || task.said < task.in.size() || task.in_done;
-      if (!news) continue;
+      const bool event = !task.said_start || task.said < task.in.size() || task.in_done;
+      if (!event) continue;
       if (task.due_ms == 0) task.due_ms = now_ms + delay_ms_(id);
       if (now_ms >= task.due_ms) {
         task.due_ms = 0;

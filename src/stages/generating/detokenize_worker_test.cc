@@ -108,7 +108,7 @@ TEST_F(DetokenizeWorkerTest, RequestsDoNotMixAndADroppedOneIsForgotten) {
   EXPECT_EQ(text(3), "東京 blue");
 }
 
-TEST_F(DetokenizeWorkerTest, WithoutAStreamThePayloadIsAllThereIs) {
+TEST_F(DetokenizeWorkerTest, WithoutAStreamThePayloadIsComplete) {
   worker_->start({1}, with_ids(ids(kText)), emit_);
   EXPECT_EQ(text(1), kText);
   worker_->start({2}, with_ids({}), emit_);

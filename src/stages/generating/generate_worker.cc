@@ -25,7 +25,7 @@ class GenerateWorker : public Worker {
         load_(std::move(parts.load)),
         tokenizer_(std::move(parts.tokenizer)),
         read_request_(std::move(parts.read_request)),
-        make_feed_(std::move(parts.make_feed)),
+        make_kv_events_(std::move(parts.make_kv_events)),
         streams_(parts.streams),
         to_client_(parts.to_client) {}
 
@@ -33,8 +33,8 @@ class GenerateWorker : public Worker {
     ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
     engine_.emplace(options_, std::move(runner));
     model_ = engine_->model();
-    if (make_feed_) {
-      ASSIGN_OR_RETURN(feed_, make_feed_());
+    if (make_kv_events_) {
+      ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
     }
     return ok_status();
   }
@@ -47,14 +47,14 @@ class GenerateWorker : public Worker {
   void generate(ReqId id, wire::TokenizedRequest request, Emit& emit) override {
     fresh_ = true;
     request.id = id;
-    Life life{.typed = streams_ && !to_client_};
-    if (Status status = begin(std::move(request), std::move(life), emit); !status.ok()) refuse(id, status, emit);
+    RequestState state{.typed = streams_ && !to_client_};
+    if (Status status = begin(std::move(request), std::move(state), emit); !status.ok()) refuse(id, status, emit);
   }
 
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
-    if (lives_.erase(id) != 0) abort_in_engine(id);
+    if (states_.erase(id) != 0) abort_in_engine(id);
   }
 
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
@@ -65,9 +65,9 @@ class GenerateWorker : public Worker {
 
   bool describe(wire::StageStatus& status) const override {
     engine_->describe(status);
-    if (feed_) {
-      status.metrics.push_back({"kv_events_published_total", static_cast<double>(feed_->published())});
-      status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(feed_->dropped())});
+    if (kv_events_) {
+      status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
+      status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(kv_events_->dropped())});
     }
     return true;
   }
@@ -86,7 +86,7 @@ class GenerateWorker : public Worker {
     emit_deltas(out, emit);
     emit_held(emit);
     engine_->settle_flushes(now_ms, [&emit](uint64_t command, const auto& done) { emit.reply(command, done); });
-    if (feed_) feed_->publish(engine_->scheduler().take_events());
+    if (kv_events_) kv_events_->publish(engine_->scheduler().take_events());
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
@@ -96,7 +96,7 @@ class GenerateWorker : public Worker {
  private:
   using Deltas = GeneratingEngine::Deltas;
 
-  struct Life {
+  struct RequestState {
     Value rest;                            // of the payload
     Value options;                         // of its text, for who makes text of the ids; null: the defaults
     bool typed = false;                    // it came as tokens, and goes as deltas alone: no result tells them again
@@ -106,7 +106,7 @@ class GenerateWorker : public Worker {
   };
 
   void refuse(ReqId id, const Status& status, Emit& emit) {
-    lives_.erase(id);
+    states_.erase(id);
     held_.erase(id);
     emit.fail(id, status);
   }
@@ -125,18 +125,18 @@ class GenerateWorker : public Worker {
     return begin(std::move(request), {.rest = without(payload, {kIdsKey, "sampling"})}, emit);
   }
 
-  Status begin(wire::TokenizedRequest request, Life life, Emit& emit) {
+  Status begin(wire::TokenizedRequest request, RequestState state, Emit& emit) {
     const wire::SamplingParams& sampling = request.sampling;
     const wire::DetokenizeStart text{sampling.stop, sampling.skip_special_tokens, sampling.include_stop_str_in_output,
                                      sampling.stop_regex};
-    if (!life.typed) life.options = detokenize_options(text);
+    if (!state.typed) state.options = detokenize_options(text);
     if (!text.stop.empty() || !text.stop_regex.empty()) {
       if (!tokenizer_) {
         return error(StatusCode::kUnsupported, "stop strings need a tokenizer, and the model has none");
       }
-      ASSIGN_OR_RETURN(life.stops, TokenText::create(tokenizer_, text));
+      ASSIGN_OR_RETURN(state.stops, TokenText::create(tokenizer_, text));
     }
-    lives_.insert_or_assign(request.id, std::move(life));
+    states_.insert_or_assign(request.id, std::move(state));
     Deltas out;
     engine_->scheduler().receive(std::move(request), out);
     emit_deltas(out, emit);
@@ -145,20 +145,20 @@ class GenerateWorker : public Worker {
 
   void emit_deltas(Deltas& deltas, Emit& emit) {
     for (wire::TokenDelta& delta : deltas) {
-      const auto found = lives_.find(delta.id);
-      if (found != lives_.end()) emit_delta(found->second, delta, emit);
+      const auto found = states_.find(delta.id);
+      if (found != states_.end()) emit_delta(found->second, delta, emit);
     }
   }
 
-  void emit_delta(Life& life, wire::TokenDelta& delta, Emit& emit) {
-    if (life.stops) stop_by_text(*life.stops, delta);
-    if (!life.typed) life.ids.insert(life.ids.end(), delta.tokens.begin(), delta.tokens.end());
-    if (delta.finish) return finish(life, delta, emit);
+  void emit_delta(RequestState& state, wire::TokenDelta& delta, Emit& emit) {
+    if (state.stops) stop_by_text(*state.stops, delta);
+    if (!state.typed) state.ids.insert(state.ids.end(), delta.tokens.begin(), delta.tokens.end());
+    if (delta.finish) return finish(state, delta, emit);
     if (!streams_) return;
     // A receiver that is behind gets more at once, later.
     if (held_.contains(delta.id) || emit.congested(delta.id)) {
       held_.insert(delta.id);
-      join(life.unsent, std::move(delta));
+      join(state.unsent, std::move(delta));
     } else {
       emit_tokens(delta.id, std::move(delta), emit);
     }
@@ -202,8 +202,8 @@ class GenerateWorker : public Worker {
     emit.chunk_to(id, "", std::move(ids), "ids");
   }
 
-  void emit_unsent(ReqId id, Life& life, Emit& emit) const {
-    for (wire::TokenDelta& delta : std::exchange(life.unsent, {})) emit_tokens(id, std::move(delta), emit);
+  void emit_unsent(ReqId id, RequestState& state, Emit& emit) const {
+    for (wire::TokenDelta& delta : std::exchange(state.unsent, {})) emit_tokens(id, std::move(delta), emit);
   }
 
   void emit_held(Emit& emit) {
@@ -212,12 +212,12 @@ class GenerateWorker : public Worker {
         ++it;
         continue;
       }
-      if (const auto life = lives_.find(*it); life != lives_.end()) emit_unsent(*it, life->second, emit);
+      if (const auto state = states_.find(*it); state != states_.end()) emit_unsent(*it, state->second, emit);
       it = held_.erase(it);
     }
   }
 
-  void finish(Life& life, wire::TokenDelta& delta, Emit& emit) {
+  void finish(RequestState& state, wire::TokenDelta& delta, Emit& emit) {
     const ReqId id = delta.id;
     const wire::Finish end = *delta.finish;
     if (end.reason >= wire::FinishReason::kAborted) {
@@ -225,19 +225,19 @@ class GenerateWorker : public Worker {
       return refuse(id, Status(code, end.message), emit);
     }
     held_.erase(id);
-    Value said = life.typed ? Value() : result(life, delta);
+    Value said = state.typed ? Value() : result(state, delta);
     if (streams_) {
-      join(life.unsent, std::move(delta));
-      emit_unsent(id, life, emit);
+      join(state.unsent, std::move(delta));
+      emit_unsent(id, state, emit);
     }
     emit.result(id, std::move(said));
-    lives_.erase(id);
+    states_.erase(id);
   }
 
-  static Value result(Life& life, const wire::TokenDelta& delta) {
-    Value out = life.rest.is<ValueMap>() ? std::move(life.rest) : Value(ValueMap{});
-    set_result(out, life.ids, *delta.finish, delta.usage);
-    if (life.options.is<ValueMap>()) out.set(std::string(kDetokenizeKey), life.options);
+  static Value result(RequestState& state, const wire::TokenDelta& delta) {
+    Value out = state.rest.is<ValueMap>() ? std::move(state.rest) : Value(ValueMap{});
+    set_result(out, state.ids, *delta.finish, delta.usage);
+    if (state.options.is<ValueMap>()) out.set(std::string(kDetokenizeKey), state.options);
     return out;
   }
 
@@ -247,11 +247,11 @@ class GenerateWorker : public Worker {
   RunnerFacts model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ReadRequest read_request_;
-  const MakeFeed make_feed_;
-  std::unique_ptr<KvEventFeed> feed_;
+  const MakeKvEvents make_kv_events_;
+  std::unique_ptr<KvEventStream> kv_events_;
   const bool streams_;
   const bool to_client_;
-  std::map<ReqId, Life> lives_;
+  std::map<ReqId, RequestState> states_;
   std::set<ReqId> held_;           // whose ids wait for a receiver that is behind
   bool fresh_ = false;             // an event came since the last tick
   int events_ = 0;                 // since the last step

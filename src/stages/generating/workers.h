@@ -27,7 +27,7 @@
 
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
-#include "stages/kv_event_feed.h"
+#include "stages/kv_event_stream.h"
 #include "stages/library.h"
 #include "stages/prompt_encoder.h"
 #include "text/tokenizer.h"
@@ -40,7 +40,7 @@ using ReadPrompt = std::function<Result<Prompt>(const Value& payload)>;
 using ReadRequest = std::function<Result<GenerateRequest>(const Value& payload)>;
 
 // A stage's KV events, where somebody listens.
-using MakeFeed = std::function<Result<std::unique_ptr<KvEventFeed>>()>;
+using MakeKvEvents = std::function<Result<std::unique_ptr<KvEventStream>>()>;
 
 inline constexpr std::size_t kMaxHeldTokens = 64;  // of one request, waiting for their text
 
@@ -49,9 +49,9 @@ struct GenerateParts {
   LoadRunner load;
   std::shared_ptr<const Tokenizer> tokenizer;  // for stop strings; null: requests with some are refused
   ReadRequest read_request;
-  bool streams = true;     // its chunks have receivers
-  bool to_client = false;  // namely the client, who gets {"ids"}
-  MakeFeed make_feed;   // empty: nobody listens
+  bool streams = true;          // its chunks have receivers
+  bool to_client = false;       // namely the client, who gets {"ids"}
+  MakeKvEvents make_kv_events;  // empty: nobody listens
 };
 
 std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt);

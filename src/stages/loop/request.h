@@ -83,7 +83,7 @@ struct OutEdge {
 
 struct LoopRequest {
   enum class Phase : uint8_t { kLive, kEnding };
-  enum class InWorker : uint8_t { kUntouched, kTouched, kDropping, kGone };
+  enum class InWorker : uint8_t { kUnknown, kKnown, kDropping, kGone };
 
   ReqId id;
   Phase phase = Phase::kLive;
@@ -101,7 +101,7 @@ struct LoopRequest {
   std::size_t inputs_complete = 0;   // sources that were reported to the coordinator as such
   std::map<std::string, InEdge> in;  // by source
 
-  InWorker in_worker = InWorker::kUntouched;
+  InWorker in_worker = InWorker::kUnknown;
   std::deque<WorkEvent> to_worker;
   bool in_worker_line = false;
 

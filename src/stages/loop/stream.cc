@@ -64,7 +64,7 @@ void StageLoop::on_stream_chunk(Request& request, const wire::Origin& from, wire
                                from.stage, edge->next - edge->acked + 1, wire::kMaxUnackedChunks));
   }
   ++edge->next;
-  if (hand_over_delta(request, from.stage, *edge, chunk)) return;
+  if (pass_delta(request, from.stage, *edge, chunk)) return;
   std::optional<Body>& held = edge->held[chunk.seq];
   if (auto* value = std::get_if<wire::StreamValue>(&chunk.body)) {
     fetch(request,
@@ -80,7 +80,7 @@ void StageLoop::on_stream_chunk(Request& request, const wire::Origin& from, wire
 
 // The short way of what passes for every token: a delta whose turn it is goes straight to the worker. False: it waits,
 // as all else does.
-bool StageLoop::hand_over_delta(Request& request, const std::string& from, InEdge& edge, wire::Chunk& chunk) {
+bool StageLoop::pass_delta(Request& request, const std::string& from, InEdge& edge, wire::Chunk& chunk) {
   if (std::holds_alternative<wire::StreamValue>(chunk.body) || !edge.held.empty() || request.resulted) return false;
   if (!request.started && !config_.spec.can_accept_stream_before_payload) return false;
   if (!request.to_worker.empty() || request.in_worker_line || request.congested) return false;
@@ -91,7 +91,7 @@ bool StageLoop::hand_over_delta(Request& request, const std::string& from, InEdg
     to_worker(request, std::move(event));
     return true;
   }
-  if (request.in_worker == Request::InWorker::kUntouched) request.in_worker = Request::InWorker::kTouched;
+  if (request.in_worker == Request::InWorker::kUnknown) request.in_worker = Request::InWorker::kKnown;
   more_to_settle_ = true;
   ++counters_.chunks_in;
   ++edge.delivered;

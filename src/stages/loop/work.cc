@@ -37,8 +37,8 @@ void StageLoop::post_events(Request& request) {
     }
     if (kind == WorkEvent::Kind::kDrop) {
       request.in_worker = Request::InWorker::kDropping;
-    } else if (request.in_worker == Request::InWorker::kUntouched) {
-      request.in_worker = Request::InWorker::kTouched;
+    } else if (request.in_worker == Request::InWorker::kUnknown) {
+      request.in_worker = Request::InWorker::kKnown;
     }
     more_to_settle_ = true;
     if (kind == WorkEvent::Kind::kChunk) {
@@ -56,8 +56,8 @@ void StageLoop::drop_from_worker(Request& request) {
     if (event.kind == WorkEvent::Kind::kChunk) ++request.in.at(event.from).delivered;
   }
   request.to_worker.clear();
-  if (request.in_worker == Request::InWorker::kUntouched) request.in_worker = Request::InWorker::kGone;
-  if (request.in_worker == Request::InWorker::kTouched)
+  if (request.in_worker == Request::InWorker::kUnknown) request.in_worker = Request::InWorker::kGone;
+  if (request.in_worker == Request::InWorker::kKnown)
     to_worker(request, {.kind = WorkEvent::Kind::kDrop, .id = request.id});
   maybe_over(request);
 }
@@ -66,7 +66,7 @@ void StageLoop::on_outputs(std::vector<WorkOutput>& outputs) {
   for (WorkOutput& item : outputs) {
     if (item.kind == WorkOutput::Kind::kCrash) {
       for (const auto& [id, request] : requests_) {
-        const bool with_worker = request->in_worker == Request::InWorker::kTouched;
+        const bool with_worker = request->in_worker == Request::InWorker::kKnown;
         if (request->phase == Request::Phase::kLive && with_worker) fail(*request, item.status);
       }
       continue;

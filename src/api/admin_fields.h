@@ -12,7 +12,7 @@ inline constexpr double kMaxOrderS = 600;             // that a client may wait 
 inline constexpr int64_t kProfileTimeoutMs = 30'000;  // to write the file of a long trace
 
 // The body of an order: an object, or nothing at all.
-Result<Json> parse_order(const http::Request& request);
+Result<Json> parse_command(const http::Request& request);
 
 // `timeout` in seconds, from the body or, before it, from the query. On absence timeout_s is left as it is; the caller
 // checks its range. kInvalidArgument for what is not a number.

@@ -13,9 +13,9 @@
 namespace millrace::api {
 
 // Gives one to the engine; `done` is called once, with the replies of the stages.
-using GiveOrder = std::function<void(wire::AdminAction action, int64_t timeout_ms,
-                                     std::function<void(std::vector<wire::AdminReply>)> done)>;
+using SendCommand = std::function<void(wire::AdminAction action, int64_t timeout_ms,
+                                       std::function<void(std::vector<wire::AdminReply>)> done)>;
 
-void add_order_routes(http::Server& server, GiveOrder give);
+void add_command_routes(http::Server& server, SendCommand give);
 
 }  // namespace millrace::api

@@ -1,4 +1,4 @@
-#include "stages/kv_event_feed.h"
+#include "stages/kv_event_stream.h"
 
 #include <algorithm>
 #include <chrono>
@@ -51,7 +51,7 @@ std::string encode_kv_events(const KvEvent* events, std::size_t count, double ti
   return out.take();
 }
 
-void KvEventFeed::publish(const KvEvents& all) {
+void KvEventStream::publish(const KvEvents& all) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const std::vector<KvEvent>& events = all.events;
   for (std::size_t begin = 0; begin < events.size();) {

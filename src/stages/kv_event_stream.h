@@ -1,5 +1,5 @@
-// KvEventFeed: a scheduler's KvEvents as messages on an EventSocket, in the form that vLLM and SGLang publish and that
-// their routers read.
+// KvEventStream: a scheduler's KvEvents as messages on an EventSocket, in the form that vLLM and SGLang publish and
+// that their routers read.
 //
 // The topic is kKvTopic. The payload is one msgpack array
 //   [timestamp, [event, ...], dp_rank, weight_version]
@@ -29,10 +29,10 @@ inline constexpr std::size_t kMaxEventsPerMessage = 512;
 // One payload of events that share a weight version.
 std::string encode_kv_events(const KvEvent* events, std::size_t count, double timestamp, uint32_t dp_rank);
 
-class KvEventFeed {
+class KvEventStream {
  public:
   // `context`: of the socket, where nobody else keeps it.
-  KvEventFeed(std::unique_ptr<EventSocket> socket, uint32_t dp_rank, std::shared_ptr<ZmqContext> context = nullptr)
+  KvEventStream(std::unique_ptr<EventSocket> socket, uint32_t dp_rank, std::shared_ptr<ZmqContext> context = nullptr)
       : context_(std::move(context)), socket_(std::move(socket)), dp_rank_(dp_rank) {}
 
   void publish(const KvEvents& events);

@@ -1,4 +1,4 @@
-#include "api/order_fields.h"
+#include "api/admin_fields.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 namespace millrace::api {
 
-Result<Json> parse_order(const http::Request& request) {
+Result<Json> parse_command(const http::Request& request) {
   if (request.body.empty()) return Json(Json::object());
   return parse_body(request.body);
 }
@@ -26,7 +26,7 @@ Status read_order_timeout(const http::Request& request, const Json& body, double
 }
 
 Result<int64_t> read_flush_timeout_ms(const http::Request& request) {
-  ASSIGN_OR_RETURN(const Json body, parse_order(request));
+  ASSIGN_OR_RETURN(const Json body, parse_command(request));
   double timeout_s = 0;
   RETURN_IF_ERROR(read_order_timeout(request, body, timeout_s));
   if (!(timeout_s >= 0 && timeout_s <= kMaxOrderS)) {

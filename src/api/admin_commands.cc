@@ -1,12 +1,12 @@
-#include "api/pipeline_orders.h"
+#include "api/admin_commands.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
+#include "api/admin_fields.h"
 #include "api/error.h"
 #include "api/fields.h"
-#include "api/order_fields.h"
 
 namespace millrace::api {
 namespace {
@@ -51,39 +51,40 @@ void answer(const http::ResponderPtr& responder, const std::vector<wire::AdminRe
   responder->send(std::move(response));
 }
 
-void order(const GiveOrder& give, wire::AdminAction action, int64_t timeout_ms, const http::ResponderPtr& responder) {
-  give(action, timeout_ms, [responder](std::vector<wire::AdminReply> replies) { answer(responder, replies); });
+void send_command(const SendCommand& send, wire::AdminAction action, int64_t timeout_ms,
+                  const http::ResponderPtr& responder) {
+  send(action, timeout_ms, [responder](std::vector<wire::AdminReply> replies) { answer(responder, replies); });
 }
 
-Status flush_cache(const GiveOrder& give, const http::Request& request, const http::ResponderPtr& responder) {
+Status flush_cache(const SendCommand& send, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const int64_t timeout_ms, read_flush_timeout_ms(request));
-  order(give, wire::AdminAction::kFlushCache, timeout_ms, responder);
+  send_command(send, wire::AdminAction::kFlushCache, timeout_ms, responder);
   return ok_status();
 }
 
-Status start_profile(const GiveOrder& give, const http::Request& request, const http::ResponderPtr& responder) {
-  ASSIGN_OR_RETURN(const Json body, parse_order(request));
+Status start_profile(const SendCommand& send, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_command(request));
   RETURN_IF_ERROR(check_profile_fields(body));
-  order(give, wire::AdminAction::kStartProfile, kProfileTimeoutMs, responder);
+  send_command(send, wire::AdminAction::kStartProfile, kProfileTimeoutMs, responder);
   return ok_status();
 }
 
-Status stop_profile(const GiveOrder& give, const http::Request& /*request*/, const http::ResponderPtr& responder) {
-  order(give, wire::AdminAction::kStopProfile, kProfileTimeoutMs, responder);
+Status stop_profile(const SendCommand& send, const http::Request& /*request*/, const http::ResponderPtr& responder) {
+  send_command(send, wire::AdminAction::kStopProfile, kProfileTimeoutMs, responder);
   return ok_status();
 }
 
 }  // namespace
 
-void add_order_routes(http::Server& server, GiveOrder give) {
-  using Order = Status (*)(const GiveOrder&, const http::Request&, const http::ResponderPtr&);
-  const auto add = [&server, &give](const char* pattern, Order order) {
+void add_command_routes(http::Server& server, SendCommand send) {
+  using Handler = Status (*)(const SendCommand&, const http::Request&, const http::ResponderPtr&);
+  const auto add = [&server, &send](const char* pattern, Handler handle) {
     for (const char* method : {"GET", "POST"}) {
       server.add_route({.method = method,
                         .pattern = pattern,
                         .access = http::Access::kAdmin,
-                        .handler = [give, order](auto request, auto responder) {
-                          const Status status = order(give, *request, responder);
+                        .handler = [send, handle](auto request, auto responder) {
+                          const Status status = handle(send, *request, responder);
                           if (!status.ok()) responder->send(error_response(field_error(status)));
                         }});
     }
