@@ -7,6 +7,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/log.h"
 #include "relay/local/local_relay.h"
 #include "stages/testing/fanin.h"
 #include "stages/toys/toys.h"
