@@ -222,7 +222,23 @@ void Coordinator::end_late(int64_t now_ms) {
 
 void Coordinator::admin(PipelineOrder order, AdminOrders::Done done, int64_t now_ms) {
   const auto send_to = [this](std::size_t seat, wire::Message& message) { return send(seat, message); };
+  if (order.action == wire::AdminAction::kFlushCache) {
+    done = [this, inner = std::move(done)](std::vector<wire::AdminReply> replies) {
+      forget_flushed(replies);
+      inner(std::move(replies));
+    };
+  }
   orders_.begin(std::move(order), members_, send_to, std::move(done), now_ms);
+}
+
+// A replica that has flushed its cache has nothing of the prompts that were routed there.
+void Coordinator::forget_flushed(const std::vector<wire::AdminReply>& replies) {
+  for (const wire::AdminReply& reply : replies) {
+    for (std::size_t i = 0; reply.code == StatusCode::kOk && i < members_.seats().size(); ++i) {
+      const SeatView& view = members_.seats()[i];
+      if (view.name == reply.stage) placement_.forget(stage_of_seat_[i], view.replica);
+    }
+  }
 }
 
 // ---- the clock

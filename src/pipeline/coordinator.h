@@ -141,6 +141,7 @@ class Coordinator {
   void refuse(ReqId id, const PipelineSink& sink, const Status& status);
   LiveRequest* find(ReqId id);
   void end_late(int64_t now_ms);
+  void forget_flushed(const std::vector<wire::AdminReply>& replies);
 
   // coordinator_admission.cc
   Status may_submit(StageSet terminals);

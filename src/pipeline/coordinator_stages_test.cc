@@ -377,5 +377,33 @@ TEST_F(CoordinatorStages, OneOfAnotherWireVersionIsRefusedInItsOwn) {
   EXPECT_TRUE(core->health().ready);  // who is in stays in
 }
 
+TEST_F(CoordinatorStages, AFlushedReplicaIsNotPreferredForWhatItHad) {
+  spec.stages[1].replica_policy = ReplicaPolicy::kPrefixAware;
+  make();
+  everybody_joins();
+  Client client;
+  const auto replica_for_prompt = [&] {
+    client.ends = 0;
+    const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}, .later = true});
+    core->begin(id, {.prompt = {1}}, {.prefix = {11, 12, 13}, .tokens = 48}, now);
+    const uint32_t replica = thinker_of(id);
+    complete(id, "decode", in_tree(Value()));
+    return replica;
+  };
+  const uint32_t first = replica_for_prompt();
+  EXPECT_EQ(replica_for_prompt(), first);
+  EXPECT_EQ(replica_for_prompt(), first);
+  std::size_t replies = 0;
+  core->admin(
+      {.action = wire::AdminAction::kFlushCache}, [&](auto all) { replies = all.size(); }, now);
+  for (const SeatView& seat : core->members().seats()) {
+    for (const auto& request : box(seat.stage, seat.replica).take<wire::AdminRequest>()) {
+      core->handle(wire::AdminReply{.id = request.id, .stage = seat.stage}, now);
+    }
+  }
+  EXPECT_EQ(replies, core->members().seats().size());
+  EXPECT_NE(replica_for_prompt(), first);  // whose turn it is
+}
+
 }  // namespace
 }  // namespace millrace::testing

@@ -36,6 +36,23 @@ TEST(FunctionWorker, GivesResultsAndErrors) {
   EXPECT_EQ(said.failures.back().second, StatusCode::kUnsupported);
 }
 
+// What `generate` streams to a worker that knows nothing of deltas.
+TEST(Worker, TokensAreIdsToWhoTakesChunks) {
+  struct Chunks : Worker {
+    void start(ReqId, Value, Emit&) override {}
+    void chunk(ReqId, const std::string&, Value chunk, Emit&) override { chunks.push_back(std::move(chunk)); }
+    void drop(ReqId) override {}
+    std::vector<Value> chunks;
+  } worker;
+  Said said;
+  worker.tokens({1}, "generate", {.start = wire::DetokenizeStart()}, said);
+  worker.tokens({1}, "generate", {.tokens = {5, 6}}, said);
+  ASSERT_EQ(worker.chunks.size(), 1u);
+  EXPECT_EQ(worker.chunks[0].find("ids")->get<SharedTensor>()->bytes.size_bytes(), 2 * sizeof(int32_t));
+  worker.generate({2}, {}, said);
+  EXPECT_EQ(said.failures.back(), std::make_pair(uint64_t{2}, StatusCode::kUnsupported));
+}
+
 class BatchWorkerTest : public ::testing::Test {
  protected:
   std::unique_ptr<Worker> make(BatchLimits limits, CostFunction cost = nullptr) {

@@ -206,6 +206,21 @@ TEST_F(GenerateWorkerTest, ATokenizedPromptGivesTheSameIdsAndANullResult) {
   for (const wire::TokenDelta& delta : emit_.of[1].tokens) EXPECT_EQ(delta.id.value, 1u);
 }
 
+TEST_F(GenerateWorkerTest, AClientGetsIdsWhereTheStageIsTheTerminal) {
+  make({.to_client = true});
+  start(1, {1, 2, 3}, 20);
+  run();
+  std::vector<int32_t> all;
+  for (const Value& chunk : emit_.of[1].chunks) {
+    const std::vector<int32_t> ids = ids_of(chunk).value();
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  EXPECT_EQ(all, expected({1, 2, 3}, 20));
+  EXPECT_EQ(emit_.of[1].addresses.at(0), std::make_pair(std::string(), std::string("ids")));
+  EXPECT_TRUE(emit_.of[1].tokens.empty());
+  EXPECT_EQ(*ids_of(result(1)), all);
+}
+
 TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
   make();
   start(1, {1, 2, 3}, 20);
