@@ -28,20 +28,20 @@ void AdminOrders::begin(PipelineOrder order, const Membership& members, const Se
   }
   Order open{.timeout_ms = std::clamp<int64_t>(order.timeout_ms, 0, kMaxOrderMs), .done = std::move(done)};
   open.deadline_ms = now_ms + open.timeout_ms + kReplyGraceMs;
-  for (std::size_t seat = 0; seat < members.seats().size(); ++seat) {
-    const SeatView& view = members.seats()[seat];
+  for (std::size_t replica = 0; replica < members.seats().size(); ++replica) {
+    const SeatView& view = members.seats()[replica];
     const auto& wanted = order.stages;
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), view.stage) == wanted.end()) continue;
     Status sent(StatusCode::kUnavailable, members.why_not_serving(view));
     if (view.up) {
       wire::Message message = wire::AdminRequest{next_, order.action, order.argument, open.timeout_ms};
-      sent = send(seat, message);
+      sent = send(replica, message);
     }
     if (sent.ok()) {
-      awaited_.emplace(next_++, Asked{number, seat, view.name});
+      awaited_.emplace(next_++, Asked{number, replica, view.name});
       ++open.missing;
     } else {
-      open.replies.emplace(seat, reply_of(number, view.name, sent));
+      open.replies.emplace(replica, reply_of(number, view.name, sent));
     }
   }
   orders_.emplace(number, std::move(open));
@@ -51,7 +51,7 @@ void AdminOrders::begin(PipelineOrder order, const Membership& members, const Se
 // A replica's one reply is there: the awaited one after it.
 AdminOrders::AskedIt AdminOrders::settle(AskedIt asked, const Status& status) {
   Order& order = orders_.at(asked->second.order);
-  order.replies.emplace(asked->second.seat, reply_of(asked->second.order, asked->second.name, status));
+  order.replies.emplace(asked->second.replica, reply_of(asked->second.order, asked->second.name, status));
   --order.missing;
   return awaited_.erase(asked);
 }
@@ -64,9 +64,9 @@ bool AdminOrders::hear(const wire::AdminReply& reply) {
   return true;
 }
 
-void AdminOrders::lost(std::size_t seat, const std::string& reason) {
+void AdminOrders::lost(std::size_t replica, const std::string& reason) {
   for (auto asked = awaited_.begin(); asked != awaited_.end();) {
-    if (asked->second.seat != seat) {
+    if (asked->second.replica != replica) {
       ++asked;
       continue;
     }
@@ -97,7 +97,7 @@ void AdminOrders::tick(int64_t now_ms) {
   }
   for (Order& order : ended) {
     std::vector<wire::AdminReply> replies;
-    for (auto& [seat, reply] : order.replies) replies.push_back(std::move(reply));
+    for (auto& [replica, reply] : order.replies) replies.push_back(std::move(reply));
     order.done(std::move(replies));
   }
 }

@@ -1,4 +1,4 @@
-// AdminOrders: what the operator orders of stages, to all of them or some. Each replica that is asked gives exactly one
+// AdminOrders: the operator's commands to all stages or some of them. Each replica that is asked gives exactly one
 // reply: its own, or kUnavailable where it is not there or dies, or kDeadline where it is silent. Then `done` is
 // called, once, with all of them in the order of the replicas.
 //
@@ -34,14 +34,14 @@ struct PipelineOrder {
 class AdminOrders {
  public:
   using Done = std::function<void(std::vector<wire::AdminReply>)>;
-  using Send = std::function<Status(std::size_t seat, wire::Message& message)>;
+  using Send = std::function<Status(std::size_t replica, wire::Message& message)>;
 
   // A refused order (too many are open, an unknown stage) has one reply of the stage "coordinator", and nobody is
   // asked.
   void begin(PipelineOrder order, const Membership& members, const Send& send, Done done, int64_t now_ms);
   // False: nobody waits for it.
   bool hear(const wire::AdminReply& reply);
-  void lost(std::size_t seat, const std::string& reason);
+  void lost(std::size_t replica, const std::string& reason);
   void tick(int64_t now_ms);
   // What is missing is filled in with `status`.
   void end_all(const Status& status);
@@ -59,7 +59,7 @@ class AdminOrders {
   };
   struct Asked {
     uint64_t order = 0;
-    std::size_t seat = 0;
+    std::size_t replica = 0;
     std::string name;  // of the replica
   };
   using AskedIt = std::map<uint64_t, Asked>::iterator;

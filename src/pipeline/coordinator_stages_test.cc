@@ -39,7 +39,7 @@ TEST_F(CoordinatorStages, ItIsReadyWhenEveryStageHasAReplicaThatIs) {
 TEST_F(CoordinatorStages, RequestsArePlacedOnReplicasThatServe) {
   spec.max_requests = 400;
   make();
-  everybody_joins();
+  all_join();
   std::set<uint32_t> seen;
   for (int i = 0; i < 64; ++i) {
     Client client;
@@ -59,7 +59,7 @@ TEST_F(CoordinatorStages, RequestsArePlacedOnReplicasThatServe) {
 TEST_F(CoordinatorStages, ALostReplicaCostsItsOwnRequestsAlone) {
   spec.max_requests = 64;
   make();
-  everybody_joins();
+  all_join();
   std::vector<Client> clients(40);
   std::vector<uint32_t> thinkers;
   for (Client& client : clients) thinkers.push_back(thinker_of(submit(client)));
@@ -199,7 +199,7 @@ TEST_F(CoordinatorStages, ZombiesAreIgnoredAndCounted) {
 
 TEST_F(CoordinatorStages, TheRouteTravelsWithTheRequest) {
   make();
-  everybody_joins();
+  all_join();
   Client both, text;
   const ReqId first = submit(both);
   const ReqId second = submit(text, {.terminals = std::vector<std::string>{"decode"}});
@@ -223,7 +223,7 @@ TEST_F(CoordinatorStages, TheRouteTravelsWithTheRequest) {
 TEST_F(CoordinatorStages, AResultOfAReplicaThatTheRequestDoesNotHaveIsIgnored) {
   spec.stages[2].replicas = 2;
   make();
-  everybody_joins();
+  all_join();
   Client client;
   const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
   const uint32_t right = replica_of(id, "decode");
@@ -380,7 +380,7 @@ TEST_F(CoordinatorStages, OneOfAnotherWireVersionIsRefusedInItsOwn) {
 TEST_F(CoordinatorStages, AFlushedReplicaIsNotPreferredForWhatItHad) {
   spec.stages[1].replica_policy = ReplicaPolicy::kPrefixAware;
   make();
-  everybody_joins();
+  all_join();
   Client client;
   const auto replica_for_prompt = [&] {
     client.ends = 0;
@@ -396,9 +396,9 @@ TEST_F(CoordinatorStages, AFlushedReplicaIsNotPreferredForWhatItHad) {
   std::size_t replies = 0;
   core->admin(
       {.action = wire::AdminAction::kFlushCache}, [&](auto all) { replies = all.size(); }, now);
-  for (const SeatView& seat : core->members().seats()) {
-    for (const auto& request : box(seat.stage, seat.replica).take<wire::AdminRequest>()) {
-      core->handle(wire::AdminReply{.id = request.id, .stage = seat.stage}, now);
+  for (const SeatView& one : core->members().seats()) {
+    for (const auto& request : box(one.stage, one.replica).take<wire::AdminRequest>()) {
+      core->handle(wire::AdminReply{.id = request.id, .stage = one.stage}, now);
     }
   }
   EXPECT_EQ(replies, core->members().seats().size());

@@ -102,7 +102,7 @@ TEST_F(CoordinatorTest, TheRuleChoosesTheTerminals) {
     return invalid_argument("no string");
   };
   make();
-  everybody_joins();
+  all_join();
   Client good, bad;
   submit(good);
   EXPECT_EQ(box("prepare").take<wire::Submit>()[0].terminals, std::vector<std::string>{"tone"});
@@ -383,7 +383,7 @@ TEST_F(CoordinatorTest, WhatNobodyWantsIsFetchedSoThatItsSenderIsRidOfIt) {
 
 TEST_F(CoordinatorTest, ASlowClientWaitsWithinItsLimitsAndLosesNothing) {
   make({.max_client_chunks = 3});
-  everybody_joins();
+  all_join();
   Client slow;
   const ReqId id = submit(slow, {.terminals = kDecodeAlone});
   slow.full = true;
@@ -401,7 +401,7 @@ TEST_F(CoordinatorTest, ASlowClientWaitsWithinItsLimitsAndLosesNothing) {
 
 TEST_F(CoordinatorTest, OverItsLimitsASlowClientFailsAndNobodyElse) {
   make({.max_client_chunks = 3, .max_client_bytes = 10'000});
-  everybody_joins();
+  all_join();
   Client slow, large, other;
   const ReqId first = submit(slow), second = submit(large), third = submit(other);
   slow.full = large.full = true;

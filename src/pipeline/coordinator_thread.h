@@ -1,6 +1,6 @@
 // CoordinatorThread: a coordinator on a thread of its own, for many client threads.
 //
-// The core is under one lock; sinks, orders' answers and the supervisor are called without it, on the coordinator's
+// The core is under one lock; sinks, replies to commands and the supervisor are called without it, on the coordinator's
 // thread, in order, so a sink may take locks of its own. A sink that said kFull hears the same event again with the
 // next round; when it takes nothing for kSlowClientMs after its request ended otherwise, the rest is given up, and its
 // end is an error.

@@ -122,7 +122,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
   }
   void SetUp() override {
     make();
-    everybody_joins();
+    all_join();
   }
 
   std::shared_ptr<Outbox> open(const std::string& endpoint) override {
@@ -155,7 +155,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
     status.peers_epoch = knows_epoch.value_or(core->members().epoch());
     core->handle(status, now);
   }
-  void everybody_joins() {
+  void all_join() {
     for (const StageSpec& stage : spec.stages) {
       for (uint32_t i = 0; i < static_cast<uint32_t>(stage.replicas); ++i) join(stage.name, i);
     }

@@ -16,18 +16,18 @@ class DetokenizeWorker : public Worker {
       : tokenizer_(std::move(tokenizer)), to_client_(seat.to_client), streams_(seat.streams) {}
 
   void tokens(ReqId id, const std::string&, wire::TokenDelta delta, Emit& emit) override {
-    say(id, hear(id, states_[id], delta, emit), emit);
+    report(id, hear(id, states_[id], delta, emit), emit);
   }
 
   void chunks_done(ReqId id, const std::string&, Emit& emit) override {
     RequestState& state = states_[id];
     state.streamed = state.done = true;
-    say(id, conclude(id, state, emit), emit);
+    report(id, conclude(id, state, emit), emit);
   }
 
   // The result of a stage that streams comes behind the end of its stream; without any, its ids are all there is.
   void start(ReqId id, Value payload, Emit& emit) override {
-    say(id, payload_came(id, states_[id], std::move(payload), emit), emit);
+    report(id, payload_came(id, states_[id], std::move(payload), emit), emit);
   }
 
   void drop(ReqId id) override { states_.erase(id); }
@@ -53,7 +53,7 @@ class DetokenizeWorker : public Worker {
     std::optional<Value> payload;
   };
 
-  static void say(ReqId id, const Status& status, Emit& emit) {
+  static void report(ReqId id, const Status& status, Emit& emit) {
     if (!status.ok()) emit.fail(id, status);
   }
 

@@ -225,12 +225,12 @@ class GenerateWorker : public Worker {
       return refuse(id, Status(code, end.message), emit);
     }
     held_.erase(id);
-    Value said = state.typed ? Value() : result(state, delta);
+    Value answer = state.typed ? Value() : result(state, delta);
     if (streams_) {
       join(state.unsent, std::move(delta));
       emit_unsent(id, state, emit);
     }
-    emit.result(id, std::move(said));
+    emit.result(id, std::move(answer));
     states_.erase(id);
   }
 
