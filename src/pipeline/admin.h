@@ -21,7 +21,7 @@
 namespace millrace {
 
 inline constexpr std::size_t kMaxOpenOrders = 16;
-inline constexpr int64_t kMaxOrderMs = 3'600'000;  // that an order may ask for
+inline constexpr int64_t kMaxOrderMs = 3'600'000;  // that a command may ask for
 inline constexpr int64_t kReplyGraceMs = 1'000;    // a stage that waits as long as it may replies within this time more
 
 struct PipelineOrder {
