@@ -36,7 +36,7 @@ class AdminOrders {
   using Done = std::function<void(std::vector<wire::AdminReply>)>;
   using Send = std::function<Status(std::size_t replica, wire::Message& message)>;
 
-  // A refused order (too many are open, an unknown stage) has one reply of the stage "coordinator", and nobody is
+  // A refused command (too many are open, an unknown stage) has one reply of the stage "coordinator", and nobody is
   // asked.
   void begin(PipelineOrder order, const Membership& members, const Send& send, Done done, int64_t now_ms);
   // False: nobody waits for it.
@@ -66,7 +66,7 @@ class AdminOrders {
 
   AskedIt settle(AskedIt asked, const Status& status);
 
-  uint64_t next_ = 1;  // of orders and of messages: one count
+  uint64_t next_ = 1;  // of commands and of messages: one count
   std::map<uint64_t, Order> orders_;
   std::map<uint64_t, Asked> awaited_;  // by the number of the message
 };

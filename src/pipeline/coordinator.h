@@ -107,7 +107,7 @@ class Coordinator {
   void admin(PipelineOrder order, AdminOrders::Done done, int64_t now_ms);
   // Nothing new is accepted; what runs goes on.
   void drain() { draining_ = true; }
-  // Ends every request and order.
+  // Ends every request and admin command.
   void fail_all(const Status& status, int64_t now_ms);
   // Told to every member that is up.
   void shut_down(int64_t grace_ms);

@@ -1,4 +1,4 @@
-// The coordinator and its stages: who is ready, what a lost one costs, replicas, orders.
+// The coordinator and its stages: who is ready, what a lost one costs, replicas, admin commands.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -270,7 +270,7 @@ TEST_F(CoordinatorStages, WhoIsRefusedHearsWhy) {
   EXPECT_EQ(answers[0].refused->code, StatusCode::kNotFound);
 }
 
-// ---- orders
+// ---- admin commands
 
 struct Answer {
   int calls = 0;
