@@ -95,10 +95,10 @@ void AdminOrders::tick(int64_t now_ms) {
     ended.push_back(std::move(order->second));
     order = orders_.erase(order);
   }
-  for (Order& order : ended) {
+  for (Order& done : ended) {
     std::vector<wire::AdminReply> replies;
-    for (auto& [replica, reply] : order.replies) replies.push_back(std::move(reply));
-    order.done(std::move(replies));
+    for (auto& [replica, reply] : done.replies) replies.push_back(std::move(reply));
+    done.done(std::move(replies));
   }
 }
 
