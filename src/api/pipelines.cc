@@ -19,8 +19,9 @@ namespace {
 
 constexpr std::size_t kMaxWantedTerminals = 16;
 
-// One request's answer: the event of the pipeline as one body or as events. Of a stream, at most kMaxUnreadBytes (or
-// one event) wait for the client here; what it does not read waits in the pipeline, which stops for it.
+// One request's answer: the events of the pipeline as one body or as server-sent events. Of a stream, at most
+// kMaxUnreadBytes (or one event) wait for the client here; what it does not read waits in the pipeline, which stops for
+// it.
 class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
  public:
   PipelineReply(PipelineEngine& engine, http::ResponderPtr responder, bool stream)

@@ -1,6 +1,8 @@
 #include "app/model_text.h"
 
 #include <array>
+#include <map>
+#include <mutex>
 
 #include "text/chat_template_files.h"
 
@@ -107,12 +109,27 @@ Result<TokenizerTables> gguf_tokenizer_tables(const GgufModel& model) {
   return tables;
 }
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& model) {
+namespace {
+
+Result<std::shared_ptr<const Tokenizer>> read_tokenizer(const std::string& model) {
   ASSIGN_OR_RETURN(const std::optional<GgufModel> gguf, open_gguf(model));
   if (!gguf) return Tokenizer::load(model);
   ASSIGN_OR_RETURN(const TokenizerTables tables, gguf_tokenizer_tables(*gguf));
   auto tokenizer = tokenizer_from_tables(tables);
   if (!tokenizer.ok()) return tokenizer.status().with_prefix(gguf->path() + ": tokenizer.ggml");
+  return tokenizer;
+}
+
+}  // namespace
+
+// The lock is held while it is read: whoever comes meanwhile gets the same one.
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& model) {
+  static std::mutex mutex;
+  static auto& loaded = *new std::map<std::string, std::weak_ptr<const Tokenizer>>();
+  std::lock_guard lock(mutex);
+  if (auto tokenizer = loaded[model].lock()) return tokenizer;
+  ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, read_tokenizer(model));
+  loaded[model] = tokenizer;
   return tokenizer;
 }
 

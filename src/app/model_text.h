@@ -15,7 +15,8 @@
 
 namespace millrace {
 
-// `model` is a directory or a GGUF file. Errors name the file.
+// `model` is a directory or a GGUF file. Errors name the file. Stages of one process that name the same model share its
+// tokenizer while one of them holds it.
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& model);
 // nullopt: the model has none.
 Result<std::optional<ChatTemplate>> load_chat_template(const std::string& model);

@@ -17,7 +17,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// Of a stage's from_args, not of the server's: these are not among the args of `generate`.
+// Options of the server, not of a stage: these are not among the args of `generate`.
 constexpr std::string_view kNotOfStages[] = {"kv-events", "kv-events-anywhere", "log-level"};
 
 // The bounds are those of every endpoint; what is absent ends with the context, as in a conversation.
@@ -165,7 +165,7 @@ Made make_tokenize(const Value& args, const Library::WorkerSeat&, const ModelOpt
                               [chat = from_args.chat](const Value& payload) { return read_prompt(payload, chat); });
 }
 
-// A socket of its from_args context: the stage's sockets are another matter.
+// The socket has its own context: those of the stage belong to the process.
 MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
   if (options.kv_events.empty()) return {};
   return [options, replica]() -> Result<std::unique_ptr<KvEventStream>> {

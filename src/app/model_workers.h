@@ -10,7 +10,7 @@
 //
 // `generate` and `detokenize` without args take the model of the command line (app/text_pipeline.h).
 //
-// Thread safety: add_model_workers() on one thread; each worker is made on its from_args.
+// Thread safety: add_model_workers() on one thread; each worker is made on its own thread.
 #pragma once
 
 #include <optional>

@@ -45,8 +45,7 @@ Status check(const PipelineSpec& spec, const std::string& file) {
 
 // What options must mend.
 void print_notes(const PipelineSpec& spec, const std::string& file) {
-  const bool over_hosts =
-      std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) { return !stage.host.empty(); });
+  const bool over_hosts = spec.over_hosts();
   const Result<Endpoint> control = parse_endpoint(spec.control);
   if (!over_hosts || !spec.key_file.empty() || !control.ok() || control->local()) return;
   std::fprintf(stderr,

@@ -30,8 +30,7 @@ Result<PipelinePlace> PipelinePlace::make(const PipelineSpec& spec, std::string 
   PipelinePlace place;
   place.run_dir_ = std::move(run_dir);
   place.control_ = spec.control;
-  place.over_hosts_ =
-      std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) { return !stage.host.empty(); });
+  place.over_hosts_ = spec.over_hosts();
   // A reader needs what any writer may choose, the coordinator included, so everybody has all of them.
   place.backends_ = {"local", "shm"};
   if (place.over_hosts_) place.backends_.insert("tcp");

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <thread>
 
 #include "api/error.h"
 #include "api/pipelines.h"
@@ -162,8 +161,7 @@ Result<PipelineBackendOptions> text_backend_options(const ServeOptions& options,
   PipelineBackendOptions out = backend_options(options);
   out.model = options.model;
   out.replicas = options.dp;
-  const bool over_hosts =
-      std::any_of(spec.stages.begin(), spec.stages.end(), [](const auto& stage) { return !stage.host.empty(); });
+  const bool over_hosts = spec.over_hosts();
   CoordinatorOptions& coordinator = out.coordinator;
   coordinator.stall_grace_ms = int64_t{options.stall_restart_s} * 1000;
   if (!over_hosts) {
@@ -210,6 +208,7 @@ Result<PipelineBackendOptions> fit_text_pipeline(ServeOptions& options, Pipeline
 struct TextParts {
   TextSide side;
   TextServiceOptions options;
+  std::string prompt_stage;  // where tokenized prompts go
 };
 
 // nullopt: its answers are not text alone.
@@ -229,6 +228,7 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
                         .terminal = shape->detokenize->name};
   out.options.engine.wants_prefix =
       shape->generate->replicas > 1 && shape->generate->replica_policy == ReplicaPolicy::kPrefixAware;
+  out.prompt_stage = shape->generate->name;
   out.options.from_file = from_args.has_value();
   out.options.has_tokenize_stage = shape->tokenize != nullptr;
   if (!from_args) out.options.options_json = options_json(options);
@@ -241,7 +241,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, const sigset_t& sign
   if (!fit.ok()) return print_error(fit.status()), kExitBadInput;
   auto text = text_parts(options, spec);
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
-  if (*text) fit->coordinator.prompt_stage = text_shape(spec)->generate->name;
+  if (*text) fit->coordinator.prompt_stage = (*text)->prompt_stage;
   std::string run_dir;
   EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
   auto backend = PipelineBackend::make(std::move(spec), std::move(fit).value());

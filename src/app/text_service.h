@@ -20,7 +20,7 @@ struct TextServiceOptions {
   TextEngineOptions engine;
   std::string options_json = "{}";  // for /server_info
   bool from_file = false;           // the pipeline's stages go by their names in its file
-  bool has_tokenize_stage = false;  // named inputs go to the pipeline's from_args tokenizer stage
+  bool has_tokenize_stage = false;  // named inputs go to the pipeline's tokenizer stage
 };
 
 class TextService {

@@ -30,8 +30,7 @@ std::string instead_of(const std::string& name) {
 }  // namespace
 
 Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
-  const bool over_hosts =
-      std::any_of(spec.stages.begin(), spec.stages.end(), [](const auto& s) { return !s.host.empty(); });
+  const bool over_hosts = spec.over_hosts();
   for (const std::string& name : options.given) {
     if (over_hosts || (name != "listen" && name != "key-file")) continue;
     return invalid_argument(

@@ -1,6 +1,6 @@
 // Coordinator: the front of a pipeline. It knows every live request, submits it to the entry stage, and hands what the
 // terminals say to the request's sink. It is where "one request, one end" is kept against the world: a stage that dies
-// or fails ends its requests here, a deadline ends them here, and event of an ended request is ignored.
+// or fails ends its requests here, a deadline ends them here, and chunks of an ended request are ignored.
 //
 // States: pending (the entry stage cannot take it yet, or a stage has not heard of another's loss yet) -> running ->
 // completed | failed | aborted. Ended ones are forgotten; what stays for a while is an open abort, until every stage
@@ -112,7 +112,7 @@ class Coordinator {
   // Told to every member that is up.
   void shut_down(int64_t grace_ms);
 
-  // The supervisor's event: it starts one, it saw one die.
+  // The supervisor reports that it starts a process, or that one died.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
             int64_t now_ms);

@@ -64,7 +64,7 @@ void RelayPayloads::tick(int64_t now_ms) {
   calls_.collect(ends);
   for (loop::CallEnd& end : ends) {
     const auto get = gets_.find(end.purpose.seq);
-    // A put that ends badly is its reader's event: the request fails there, or by its deadline.
+    // A put that ends badly is for its reader to report: the request fails there, or by its deadline.
     if (end.purpose.kind == loop::CallPurpose::Kind::kPut || get == gets_.end()) continue;
     const wire::Payload& payload = get->second.payload;
     Result<Value> value = end.status.ok() ? restore(payload.tree.bytes, payload.tensors, end.parts)

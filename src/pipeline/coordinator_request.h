@@ -72,11 +72,11 @@ struct CoordinatorBooks {
   uint64_t completed = 0;
   uint64_t failed = 0;
   uint64_t aborted = 0;
-  uint64_t late = 0;      // event of requests that are not live
+  uint64_t late = 0;      // chunks of requests that are not live
   uint64_t repeated = 0;  // chunks that came twice
-  uint64_t ignored = 0;   // event from where it is not expected: no terminal of the request, or not its replica
-  uint64_t fenced = 0;    // event of zombies
-  uint64_t unknown = 0;   // event of stages that are not in the spec, and messages that are not for a coordinator
+  uint64_t ignored = 0;   // chunks from an unexpected sender: no terminal of the request, or not its replica
+  uint64_t fenced = 0;    // messages of fenced incarnations
+  uint64_t unknown = 0;   // messages of stages that are not in the spec, and messages that are not for a coordinator
   uint64_t aborts_given_up = 0;
 };
 

@@ -254,7 +254,7 @@ TEST_F(CoordinatorTest, AnyStagesFailureEndsTheRequestAtOnce) {
   EXPECT_EQ(client.end.status.message(), "stage 'talk': a prompt of 9 tokens; wanted 8");
   EXPECT_EQ(hints, std::vector<ReqId>{id});
   EXPECT_EQ(other.ends, 0);
-  // What the others still say of it is nobody's event.
+  // What the others still send of it is ignored.
   chunk(id, "decode", 0, in_tree(Value("a")));
   complete(id, "decode", in_tree(Value("a")), 1);
   fail(id, "think", StatusCode::kInternal, "x");

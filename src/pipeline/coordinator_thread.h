@@ -34,7 +34,7 @@ class CoordinatorThread : public Stage {
 
   void run() override;
 
-  // The sink hears of a refusal, as of all event, on the coordinator's thread.
+  // The sink gets a refusal, as every event, on the coordinator's thread.
   ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink);
   // As in Coordinator; the status of a prompt that could not be made ends the request.
   void begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);

@@ -2,9 +2,9 @@
 // renew, and lose it when they are silent; every change makes a new table of peers, numbered by an epoch, for
 // everybody.
 //
-// A replica is a place for one replica of one stage. Who holds it is told apart by an incarnation, which only grows,
-// inside one session of the coordinator. A zombie (one that lost its lease and does not know it yet) is fenced: its
-// event is ignored and counted, and it is told that it must register again with a newer incarnation.
+// A slot (SeatView) is for one replica of one stage. Its holders are distinguished by an incarnation, which only grows,
+// inside one session of the coordinator. A process that lost its lease and does not know it yet is fenced: its messages
+// are ignored and counted, and the answer is that it must register again with a newer incarnation.
 //
 // Nothing here waits, sends or looks at a clock: hear() and tick() are given the time, and leave events and messages to
 // be taken. The coordinator sends them. A membership that was not asked for long (its process was stopped) blames
@@ -76,7 +76,7 @@ struct MembershipEvent {
   bool anew = false;   // lost: its process goes on and joins again, as another incarnation
 };
 
-// A message for whoever listens at `reply_to`; for the holder of a replica where `replica` is set.
+// A message for whoever listens at `reply_to`; for the holder of a slot where `seat` is set.
 struct MembershipMessage {
   std::optional<std::size_t> seat;
   std::string reply_to;
@@ -84,8 +84,8 @@ struct MembershipMessage {
 };
 
 struct MembershipCounters {
-  uint64_t fenced = 0;   // event of a zombie, or of another session
-  uint64_t unknown = 0;  // event of a stage that the spec does not have
+  uint64_t fenced = 0;   // messages of a fenced incarnation, or of another session
+  uint64_t unknown = 0;  // messages of a stage that the spec does not have
   uint64_t refused = 0;  // registrations
 };
 
@@ -100,11 +100,11 @@ class Membership {
 
   // The supervisor starts one: nobody else may take the replica now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
-  // The supervisor saw it die. Of another incarnation than the present one, this is old event.
+  // The supervisor saw it die. Of another incarnation than the present one, this is an old report.
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
             int64_t now_ms);
 
-  // Whether event comes from a present member; counts what does not. The replica is its index in replicas().
+  // The slot of a present member, as its index in seats(); nullopt: the sender is none, and is counted.
   std::optional<std::size_t> admit(const wire::Origin& from);
 
   std::vector<MembershipEvent> take_events();

@@ -191,7 +191,7 @@ TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   members.down("a", 0, 1, "killed", now);
   members.down("a", 0, 1, "killed", now);  // said twice
   join("a", 0, 2);
-  members.down("a", 0, 1, "killed", now);  // old event
+  members.down("a", 0, 1, "killed", now);  // an old report
   EXPECT_TRUE(members.seats()[0].up);
   EXPECT_TRUE(members.admit(origin("a", 2)));
   EXPECT_FALSE(members.admit(origin("a", 1)));

@@ -37,6 +37,7 @@ struct PipelineSpec {
 
   const StageSpec* find(std::string_view name) const;
   std::vector<std::string> terminals() const;
+  bool over_hosts() const;  // some stage runs elsewhere than the server
   // What the environment of a process with these stages must say: their `env` together.
   std::map<std::string, std::string> env_of(const std::vector<std::string>& stages) const;
   // kInvalidArgument, with `file` and line: a stage has an environment, and the server's process is to run it.

@@ -388,6 +388,10 @@ int PipelineSpec::line_of(std::string_view key) const {
   return found == key_lines.end() ? 1 : found->second;
 }
 
+bool PipelineSpec::over_hosts() const {
+  return std::any_of(stages.begin(), stages.end(), [](const StageSpec& stage) { return !stage.host.empty(); });
+}
+
 std::vector<std::string> PipelineSpec::terminals() const {
   std::vector<std::string> out;
   for (const StageSpec& stage : stages) {

@@ -111,7 +111,7 @@ void Supervisor::stop(int grace_ms) {
 void Supervisor::kill_hung(const std::string& name, uint64_t incarnation) {
   for (Child& child : children_) {
     if (child.spec.name != name) continue;
-    uint64_t named = child.kill.load();  // the newest that was named: late event must not take its place
+    uint64_t named = child.kill.load();  // the newest that was named: a late report must not take its place
     while (named < incarnation && !child.kill.compare_exchange_weak(named, incarnation)) {
     }
   }

@@ -1,7 +1,7 @@
 // Supervisor: starts child processes, notices when one dies, and starts it again with growing pauses.
 //
-// Each start is a new incarnation with its own number, so that late event of a dead one can be told apart. Children get
-// SIGTERM from the kernel when this process dies by whatever way (see become_child); a child that ends with
+// Each start is a new incarnation with its own number, so that a late report of a dead one can be recognized. Children
+// get SIGTERM from the kernel when this process dies by whatever way (see become_child); a child that ends with
 // kExitBadInput cannot work with what it was given, and is not started again, unless it could before: what is missing
 // then was there once, and may come back.
 //
@@ -58,7 +58,7 @@ class Supervisor {
 
   void start();
   // Kills this incarnation of the child with SIGKILL because it hangs; its death is noticed, and it is started again,
-  // as any other. From any thread. Nothing happens where it does not run any more: such event may come late.
+  // as any other. From any thread. Nothing happens where it does not run any more: such a report may come late.
   void kill_hung(const std::string& name, uint64_t incarnation);
   // SIGTERM to all, then SIGKILL to those still there after grace_ms. Idempotent.
   void stop(int grace_ms);

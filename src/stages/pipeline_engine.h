@@ -45,7 +45,7 @@ struct PipelineEvent {
 
 class PipelineEngine {
  public:
-  // False: the client takes no more now. The same event is said again; meanwhile the stages that make the answer wait.
+  // False: the client takes no more now. The same event comes again; meanwhile the stages that make the answer wait.
   // An end that is an error is taken whatever the answer.
   using Sink = std::function<bool(const PipelineEvent&)>;
 

@@ -276,6 +276,9 @@ class StageLoop {
   void on_output(Request& request, loop::WorkOutput& output);
   void on_chunk(Request& request, loop::WorkOutput& output);
   bool send_delta(Request& request, Body& body, bool to_client);
+  static loop::Outgoing::Receiver address_of(const loop::OutEdge& edge);
+  void count_sent(loop::OutEdge& edge, std::size_t size_bytes);
+  void chunk_posted(Request& request, const std::string& from, loop::InEdge& edge);
   void on_result(Request& request, Value result);
   Result<Lifted> project(const std::string& target, const Value& result) const;
   Result<std::vector<std::string>> targets_of(const Library::Route& rule, const std::vector<std::string>& all, ReqId id,

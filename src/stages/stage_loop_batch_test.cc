@@ -4,18 +4,7 @@
 namespace millrace::testing {
 namespace {
 
-class StageLoopBatch : public OneStage {
- protected:
-  void result(Value value) {
-    log_->on_start = [value](ReqId id, const Value&, Emit& emit) { emit.result(id, value); };
-  }
-  // Request `id` starts, and in it the worker puts something out.
-  void work(uint64_t id, std::function<void(Emit&)> word) {
-    if (!loop_->books().requests) receive(payload(id, "a", number(1)));
-    log_->say.push_back(std::move(word));
-    run(1);
-  }
-};
+using StageLoopBatch = OneStage;
 
 // A whole step of many requests is one message, and a small tensor travels in it.
 TEST_F(StageLoopBatch, AStepIsOneMessageForEachReceiver) {

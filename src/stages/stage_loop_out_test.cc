@@ -6,15 +6,6 @@ namespace {
 
 class StageLoopOut : public OneStage {
  protected:
-  void result(Value value) {
-    log_->on_start = [value](ReqId id, const Value&, Emit& emit) { emit.result(id, value); };
-  }
-  // Request `id` starts, and in it the worker says something.
-  void work(uint64_t id, std::function<void(Emit&)> word) {
-    if (!loop_->books().requests) receive(payload(id, "a", number(1)));
-    log_->say.push_back(std::move(word));
-    run(1);
-  }
   std::vector<uint64_t> chunk_ids(const std::string& to) {
     std::vector<uint64_t> ids;
     for (const auto& m : out(to)->with<wire::StreamValue>()) ids.push_back(m.seq);

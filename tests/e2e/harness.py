@@ -39,7 +39,20 @@ def placement():
     return os.environ.get("MILLRACE_PLACEMENT", "processes")
 
 
-class Server:
+class Output:
+    """What a process prints, read by a thread; `process`, `lines` and `reader` are the subclass's."""
+
+    def output(self):
+        return "".join(self.lines)
+
+    def end(self, timeout=30):
+        """Waits for it and for the last of its output; the exit code."""
+        code = self.process.wait(timeout)
+        self.reader.join(5)
+        return code
+
+
+class Server(Output):
     """One running server. stdout and stderr are kept; `tmp` is its private TMPDIR, so that leftovers show. `where`: the
     host of two_hosts.py that it runs on, and whose client it is asked by; None: this one. `deaf`: who reads its output
     leaves at the line that says where it serves. `admin`: it answers admin routes without a key."""
@@ -80,9 +93,6 @@ class Server:
                 if self.deaf:
                     return
         self.url_found.set()
-
-    def output(self):
-        return "".join(self.lines)
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -198,7 +208,7 @@ class Server:
         self.tmp.cleanup()
 
 
-class Joined:
+class Joined(Output):
     """A running `millrace stage --join`."""
 
     def __init__(self, path, stages, leader, model=DEMO, more=(), where=None):
@@ -211,15 +221,6 @@ class Joined:
         self.lines = []
         self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True)
         self.reader.start()
-
-    def output(self):
-        return "".join(self.lines)
-
-    def end(self, timeout=30):
-        """Waits for it; the exit code."""
-        code = self.process.wait(timeout)
-        self.reader.join(5)
-        return code
 
     def __enter__(self):
         return self

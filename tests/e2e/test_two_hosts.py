@@ -272,7 +272,7 @@ def test_without_a_key_or_with_another_nobody_joins_and_both_are_told(hosts, key
             wrong = stack.enter_context(join(path, far, stages, model=model, more=other))
             kinds.append((path, stages, model, server, wrong))
         with lead(without_key(fanin), near) as refused:
-            assert refused.process.wait(20) == 2 and "wanted a shared key" in refused.output(), refused.output()
+            assert refused.end(20) == 2 and "wanted a shared key" in refused.output(), refused.output()
         for path, stages, model, server, wrong in kinds:
             with join(without_key(path), far, stages, model=model) as none:
                 assert none.end() == 2 and "wanted a shared key" in none.output(), none.output()

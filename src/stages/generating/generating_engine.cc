@@ -6,12 +6,11 @@
 
 #include "base/trace.h"
 #include "stages/scheduler_metrics.h"
-#include "stages/stage.h"
 
 namespace millrace {
 
 GeneratingEngine::GeneratingEngine(SchedulerOptions options, std::unique_ptr<Runner> runner)
-    : runner_(std::move(runner)), scheduler_(std::move(options), *runner_), moved_ms_(monotonic_ms()) {}
+    : runner_(std::move(runner)), scheduler_(std::move(options), *runner_) {}
 
 bool GeneratingEngine::step(Deltas& out) {
   if (!scheduler_.busy()) return scheduler_.step(0, out);  // an idle moment is when the books are checked
@@ -20,15 +19,6 @@ bool GeneratingEngine::step(Deltas& out) {
   const bool busy = scheduler_.step(kStepPollMs, out);
   if (trace::recording()) span.note("rows", static_cast<int64_t>(scheduler_.facts().computed_tokens - before));
   return busy;
-}
-
-int64_t GeneratingEngine::stands_ms(int64_t now_ms) {
-  const uint64_t steps = scheduler_.facts().steps;
-  const uint64_t progress = runner_->progress();
-  if (!scheduler_.busy() || steps != last_steps_ || progress != last_progress_) moved_ms_ = now_ms;
-  last_steps_ = steps;
-  last_progress_ = progress;
-  return now_ms - moved_ms_;
 }
 
 void GeneratingEngine::describe(wire::StageStatus& status) const {
@@ -68,17 +58,6 @@ void GeneratingEngine::settle_flushes(int64_t now_ms, const Reply& reply) {
                 facts.running, facts.waiting));
     return true;
   });
-}
-
-void GeneratingEngine::fail_flushes(const Status& why, const Reply& reply) {
-  for (const Flush& flush : flushes_) reply(flush.command, why);
-  flushes_.clear();
-}
-
-void GeneratingEngine::end_all(const std::string& why, Deltas& out) {
-  scheduler_.fail_all(Status(StatusCode::kUnavailable, why), out);
-  const int64_t end_ms = monotonic_ms() + kEngineStopMs;
-  while (scheduler_.busy() && monotonic_ms() < end_ms) scheduler_.step(kStepPollMs, out);
 }
 
 }  // namespace millrace

@@ -1,9 +1,8 @@
-// GeneratingEngine: a Scheduler over its Runner, with what a loop around them needs: receive, abort, step, the stall
-// check, a heartbeat's numbers, cache flushes that wait for idleness, and an end that ends every request. Two loops
-// drive one: SchedulerStage (text serving, typed batches) and the worker `generate` of pipelines (payloads).
+// GeneratingEngine: a Scheduler over its Runner, with what the worker `generate` needs around them: step, progress, a
+// heartbeat's numbers, and cache flushes that wait for idleness.
 //
 // scheduler/scheduler.h specifies what `out` receives for each request.
-// Owner: the loop that drives it. Thread safety: one thread, the loop's.
+// Owner: the worker. Thread safety: the worker's thread, but for runner_progress().
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,6 @@ namespace millrace {
 using LoadRunner = std::function<Result<std::unique_ptr<Runner>>(const LoadProgress&)>;
 
 inline constexpr int kStepPollMs = 50;  // one step waits so long for a batch that computes; then it may be asked again
-inline constexpr int kEngineStopMs = 1500;      // at an end, how long the batch in flight is waited for
 inline constexpr std::size_t kMaxFlushes = 16;  // admin commands that wait for an idle moment
 
 class GeneratingEngine {
@@ -41,12 +39,6 @@ class GeneratingEngine {
   // work.
   bool step(Deltas& out);
 
-  // For how long it has had work while neither a step ended nor the runner's progress() changed, as seen by the calls
-  // of this function: a long prefill moves, a hung batch does not.
-  int64_t stands_ms(int64_t now_ms);
-  // What keeps it waiting is not its own: the clock of stands_ms() starts again.
-  void excuse(int64_t now_ms) { moved_ms_ = now_ms; }
-
   // The numbers of a heartbeat: steps, queues, pages, weights, metrics.
   void describe(wire::StageStatus& status) const;
 
@@ -55,18 +47,10 @@ class GeneratingEngine {
   using Reply = std::function<void(uint64_t command, const Result<std::string>& reply)>;
   Status flush_when_idle(uint64_t command, int64_t deadline_ms);  // kResourceExhausted: kMaxFlushes wait
   void settle_flushes(int64_t now_ms, const Reply& reply);
-  void fail_flushes(const Status& why, const Reply& reply);
-
-  // Ends every request with kUnavailable and `why`. What is in flight is waited for, kEngineStopMs at most; a runner
-  // that never answers is left behind.
-  void end_all(const std::string& why, Deltas& out);
 
  private:
   std::unique_ptr<Runner> runner_;
   Scheduler scheduler_;
-  uint64_t last_steps_ = 0;
-  uint64_t last_progress_ = 0;
-  int64_t moved_ms_ = 0;
 
   struct Flush {
     uint64_t command = 0;

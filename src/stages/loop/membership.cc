@@ -182,7 +182,7 @@ wire::StageStatus StageLoop::status() const {
   status.progress = 1;
   if (drain_until_ms_) status.state = wire::StageState::kDraining;
   if (doors_.worker->state() == loop::WorkerHost::State::kLoading) {
-    const loop::WorkerHost::Loading loading = doors_.worker->loading();
+    const loop::WorkerLoad::Progress loading = doors_.worker->loading();
     status.state = wire::StageState::kLoading;
     status.message = loading.action;
     status.progress = loading.fraction;

@@ -29,12 +29,19 @@ Status Outgoing::held(const Receiver& receiver) const {
   return found == open_.end() ? ok_status() : found->second.refusal;
 }
 
+bool Outgoing::is_full_for(const Batches& batches, std::size_t size_bytes) {
+  const std::size_t count = std::get<wire::ChunkBatch>(batches.chunks).chunks.size();
+  return count >= wire::kMaxBatchEntries || (count > 0 && batches.size_bytes + size_bytes > kMaxBatchBytes);
+}
+
+bool Outgoing::has_room(const Receiver& receiver, std::size_t size_bytes) const {
+  const auto found = open_.find(receiver);
+  return found == open_.end() || (found->second.refusal.ok() && !is_full_for(found->second, size_bytes));
+}
+
 Status Outgoing::append(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes) {
   Batches& batches = open_[receiver];
-  const std::size_t count = chunks_of(batches).size();
-  const bool is_full =
-      count >= wire::kMaxBatchEntries || (count > 0 && batches.size_bytes + size_bytes > kMaxBatchBytes);
-  if (is_full && batches.refusal.ok()) send_chunks(receiver, batches);
+  if (is_full_for(batches, size_bytes) && batches.refusal.ok()) send_chunks(receiver, batches);
   RETURN_IF_ERROR(batches.refusal);
   chunks_of(batches).push_back(std::move(chunk));
   batches.size_bytes += size_bytes;

@@ -53,6 +53,8 @@ class Outgoing {
 
   // OK: taken. kResourceExhausted, kUnavailable: the receiver's batch is held, for that reason; the chunk is untouched.
   Status append(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes);
+  // False: the next append() of so many bytes might send first, and be refused.
+  bool has_room(const Receiver& receiver, std::size_t size_bytes) const;
   Status acknowledge(const Receiver& receiver, const wire::Ack& ack);
   // Why nothing can be appended for the receiver now; OK: something can.
   Status held(const Receiver& receiver) const;
@@ -83,6 +85,7 @@ class Outgoing {
     return std::get<wire::ChunkBatch>(batches.chunks).chunks;
   }
   static std::vector<wire::Ack>& acks_of(Batches& batches) { return std::get<wire::AckBatch>(batches.acks).acks; }
+  static bool is_full_for(const Batches& batches, std::size_t size_bytes);
   void send(const Receiver& receiver, Batches& batches);
   void send_chunks(const Receiver& receiver, Batches& batches);
   void send_one_by_one(const Receiver& receiver, Batches& batches);

@@ -98,8 +98,7 @@ void StageLoop::pump(Request& request, OutEdge& edge) {
 // kResourceExhausted: not now. Any other error is the request's.
 Status StageLoop::send_front(Request& request, OutEdge& edge) {
   ASSIGN_OR_RETURN(const wire::Peer* to, receiver(request, edge));
-  loop::Outgoing::Receiver address;
-  if (edge.to) address = {edge.target, edge.to->replica, edge.to->incarnation};
+  const loop::Outgoing::Receiver address = address_of(edge);
   if (const Status held = outgoing_.held(address); !held.ok()) return later(edge, held);
   OutItem& item = edge.queue.front();
   if (!item.chunk) RETURN_IF_ERROR(prepare(request, edge, item, *to));
@@ -109,6 +108,12 @@ Status StageLoop::send_front(Request& request, OutEdge& edge) {
   if (!edge.target.empty()) RETURN_IF_ERROR(book_.door(*to).status());
   const Status status = outgoing_.append(address, *item.chunk, item.size_bytes);
   return status.ok() ? status : later(edge, status);
+}
+
+// The coordinator, or the replica that the edge is bound to.
+loop::Outgoing::Receiver StageLoop::address_of(const OutEdge& edge) {
+  if (!edge.to) return {};
+  return {edge.target, edge.to->replica, edge.to->incarnation};
 }
 
 // A batch that its outbox refuses for now.
@@ -201,20 +206,25 @@ wire::Chunk StageLoop::build(const Request& request, const OutEdge& edge, OutIte
   return chunk;
 }
 
+// A chunk of the edge's stream is in a batch.
+void StageLoop::count_sent(OutEdge& edge, std::size_t size_bytes) {
+  ++edge.sent;
+  ++counters_.chunks_out;
+  if (!edge.target.empty()) return;
+  edge.client_bytes.push_back(size_bytes);
+  edge.client_bytes_sum += size_bytes;
+}
+
 // The head of the queue is in a batch.
 void StageLoop::sent(Request& request, OutEdge& edge) {
   const OutItem& item = edge.queue.front();
   request.waiting_bytes -= item.size_bytes;
-  ++edge.sent;
   if (is_stream_chunk(item)) {
     --request.waiting_chunks;
-    ++counters_.chunks_out;
+    count_sent(edge, item.size_bytes);
   } else {
+    ++edge.sent;
     edge.ended = true;
-  }
-  if (is_stream_chunk(item) && edge.target.empty()) {
-    edge.client_bytes.push_back(item.size_bytes);
-    edge.client_bytes_sum += item.size_bytes;
   }
   edge.queue.pop_front();
   watch_congestion(request);

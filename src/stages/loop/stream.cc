@@ -91,11 +91,7 @@ bool StageLoop::pass_delta(Request& request, const std::string& from, InEdge& ed
     to_worker(request, std::move(event));
     return true;
   }
-  if (request.in_worker == Request::InWorker::kUnknown) request.in_worker = Request::InWorker::kKnown;
-  more_to_settle_ = true;
-  ++counters_.chunks_in;
-  ++edge.delivered;
-  acknowledge_if_due(request.id, from, edge);
+  chunk_posted(request, from, edge);
   return true;
 }
 

@@ -26,7 +26,7 @@ class ThreadWorkerHost::ThreadEmit : public OutputEmit {
   ThreadWorkerHost& host_;
 };
 
-ThreadWorkerHost::ThreadWorkerHost(Make make, std::function<void()> wake, const char* thread_name)
+ThreadWorkerHost::ThreadWorkerHost(WorkerLoad::Make make, std::function<void()> wake, const char* thread_name)
     : make_(std::move(make)), wake_(std::move(wake)), thread_name_(thread_name), thread_([this] { serve(); }) {}
 
 ThreadWorkerHost::~ThreadWorkerHost() { close(); }
@@ -71,16 +71,6 @@ void ThreadWorkerHost::describe(wire::StageStatus& status) const {
   status.metrics.insert(status.metrics.end(), worker.metrics.begin(), worker.metrics.end());
 }
 
-WorkerHost::Loading ThreadWorkerHost::loading() const {
-  std::lock_guard lock(mutex_);
-  return loading_;
-}
-
-Status ThreadWorkerHost::failure() const {
-  std::lock_guard lock(mutex_);
-  return failure_;
-}
-
 void ThreadWorkerHost::close() {
   events_.close();
   {
@@ -106,35 +96,18 @@ void ThreadWorkerHost::push(WorkOutput output) {
   wake_();
 }
 
-Status ThreadWorkerHost::make_and_load() {
-  ASSIGN_OR_RETURN(worker_, make_());
-  if (!worker_) return internal_error("there is no worker");
-  return worker_->load([this](const std::string& action, double fraction) {
-    std::lock_guard lock(mutex_);
-    loading_ = {action, fraction};
-  });
-}
-
 bool ThreadWorkerHost::load() {
-  Status status;
-  try {
-    status = make_and_load();
-  } catch (const std::exception& e) {
-    status = internal_error("loading the worker threw: {}", e.what());
+  Result<std::unique_ptr<Worker>> worker = load_.run(make_);
+  if (!worker.ok()) {
+    state_.store(State::kFailed, std::memory_order_release);
+    push({.kind = WorkOutput::Kind::kCrash, .status = worker.status()});
+    return false;
   }
-  if (status.ok()) {
-    describe_now();
-    state_.store(State::kReady, std::memory_order_release);
-    wake_();
-    return true;
-  }
-  {
-    std::lock_guard lock(mutex_);
-    failure_ = status;
-  }
-  state_.store(State::kFailed, std::memory_order_release);
-  push({.kind = WorkOutput::Kind::kCrash, .status = status});
-  return false;
+  worker_ = std::move(worker).value();
+  describe_now();
+  state_.store(State::kReady, std::memory_order_release);
+  wake_();
+  return true;
 }
 
 void ThreadWorkerHost::describe_now() {

@@ -21,9 +21,8 @@ inline constexpr int64_t kDescribeMs = 100;  // between two calls of Worker::des
 
 class ThreadWorkerHost : public WorkerHost {
  public:
-  using Make = std::function<Result<std::unique_ptr<Worker>>()>;
   // `thread_name`, for traces, lives as long as the process.
-  ThreadWorkerHost(Make make, std::function<void()> wake, const char* thread_name = "worker");
+  ThreadWorkerHost(WorkerLoad::Make make, std::function<void()> wake, const char* thread_name = "worker");
   ~ThreadWorkerHost() override;
   bool post(WorkEvent& event, int64_t now_ms) override;
   void collect(std::vector<WorkOutput>& out) override;
@@ -34,19 +33,16 @@ class ThreadWorkerHost : public WorkerHost {
   uint64_t calls() const override { return calls_.load(std::memory_order_relaxed); }
   void close() override;
   State state() const override { return state_.load(std::memory_order_acquire); }
-  Loading loading() const override;
-  Status failure() const override;
 
  private:
   class ThreadEmit;
-  Status make_and_load();
   bool load();
   void serve();
   void work(WorkEvent& event, Emit& emit);
   void describe_now();
   void push(WorkOutput output);
 
-  Make make_;
+  WorkerLoad::Make make_;
   std::unique_ptr<Worker> worker_;  // the thread's own; pulse() is for any
   std::function<void()> wake_;
   const char* const thread_name_;
@@ -54,9 +50,7 @@ class ThreadWorkerHost : public WorkerHost {
   mutable std::mutex mutex_;  // guards what follows, down to closed_
   std::condition_variable room_;
   std::vector<WorkOutput> outputs_;
-  Loading loading_;
   std::optional<wire::StageStatus> described_;  // the worker's own numbers, where it has some
-  Status failure_;
   bool closed_ = false;
   std::atomic<State> state_{State::kLoading};
   std::atomic<int64_t> call_began_ms_{0};  // 0: in no call, or blocked until the loop collects

@@ -35,19 +35,24 @@ void StageLoop::post_events(Request& request) {
       retry_ms_ = std::min(retry_ms_, now_ms_ + loop::kRetryMs);
       return;
     }
+    more_to_settle_ = true;
     if (kind == WorkEvent::Kind::kDrop) {
       request.in_worker = Request::InWorker::kDropping;
     } else if (request.in_worker == Request::InWorker::kUnknown) {
       request.in_worker = Request::InWorker::kKnown;
     }
-    more_to_settle_ = true;
-    if (kind == WorkEvent::Kind::kChunk) {
-      ++counters_.chunks_in;
-      ++stream->second.delivered;
-      acknowledge_if_due(request.id, stream->first, stream->second);
-    }
+    if (kind == WorkEvent::Kind::kChunk) chunk_posted(request, stream->first, stream->second);
     request.to_worker.pop_front();
   }
+}
+
+// The worker's host has one more chunk of a stream.
+void StageLoop::chunk_posted(Request& request, const std::string& from, loop::InEdge& edge) {
+  if (request.in_worker == Request::InWorker::kUnknown) request.in_worker = Request::InWorker::kKnown;
+  more_to_settle_ = true;
+  ++counters_.chunks_in;
+  ++edge.delivered;
+  acknowledge_if_due(request.id, from, edge);
 }
 
 // The worker hears of the request for the last time, or never, where it was not told of it.
@@ -115,6 +120,16 @@ std::size_t size_of(const wire::TextDelta& delta) {
          sizeof(wire::TokenLogprobs) * (delta.logprobs.size() + delta.prompt_logprobs.size());
 }
 
+std::size_t size_of_delta(const Body& body) {
+  const auto* tokens = std::get_if<wire::TokenDelta>(&body);
+  return tokens ? size_of(*tokens) : size_of(std::get<wire::TextDelta>(body));
+}
+
+wire::ChunkBody chunk_body(Body&& delta) {
+  if (auto* tokens = std::get_if<wire::TokenDelta>(&delta)) return std::move(*tokens);
+  return std::get<wire::TextDelta>(std::move(delta));
+}
+
 Status fill(loop::OutItem& item, Body& body) {
   if (auto* value = std::get_if<Value>(&body)) {
     ASSIGN_OR_RETURN(item.lifted, lift(*value));
@@ -140,32 +155,13 @@ bool StageLoop::send_delta(Request& request, Body& body, bool to_client) {
   const auto found = request.out.find(to_client ? std::string() : streams.front());
   if (found == request.out.end() || !found->second.may_append()) return false;
   loop::OutEdge& edge = found->second;
-  auto* tokens = std::get_if<wire::TokenDelta>(&body);
-  const std::size_t size_bytes = tokens ? size_of(*tokens) : size_of(std::get<wire::TextDelta>(body));
+  const std::size_t size_bytes = size_of_delta(body);
   if (to_client && edge.client_bytes_sum + size_bytes > wire::kMaxUnackedClientBytes) return false;
-  loop::Outgoing::Receiver address;
-  if (edge.to) address = {edge.target, edge.to->replica, edge.to->incarnation};
-  if (!outgoing_.held(address).ok()) return false;
-  wire::Chunk chunk{.id = request.id, .seq = edge.sent};
-  if (tokens) {
-    chunk.body = std::move(*tokens);
-  } else {
-    chunk.body = std::get<wire::TextDelta>(std::move(body));
-  }
-  if (!outgoing_.append(address, chunk, size_bytes).ok()) {
-    if (tokens) {
-      body = std::get<wire::TokenDelta>(std::move(chunk.body));
-    } else {
-      body = std::get<wire::TextDelta>(std::move(chunk.body));
-    }
-    return false;
-  }
-  ++edge.sent;
-  ++counters_.chunks_out;
-  if (to_client) {
-    edge.client_bytes.push_back(size_bytes);
-    edge.client_bytes_sum += size_bytes;
-  }
+  const loop::Outgoing::Receiver address = address_of(edge);
+  if (!outgoing_.has_room(address, size_bytes)) return false;
+  wire::Chunk chunk{.id = request.id, .seq = edge.sent, .body = chunk_body(std::move(body))};
+  CHECK(outgoing_.append(address, chunk, size_bytes).ok());
+  count_sent(edge, size_bytes);
   return true;
 }
 

@@ -125,44 +125,49 @@ int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput
   return Worker::kNever;
 }
 
-InlineWorkerHost::InlineWorkerHost(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
-
-InlineWorkerHost::InlineWorkerHost(Make make, std::function<void()> wake) : state_(State::kLoading) {
-  loader_ = std::thread([this, make = std::move(make), wake = std::move(wake)] { load(make, wake); });
-}
-
-Status InlineWorkerHost::make_and_load(const Make& make) {
-  ASSIGN_OR_RETURN(worker_, make());
-  if (!worker_) return internal_error("there is no worker");
-  return worker_->load([this](const std::string& action, double fraction) {
+Result<std::unique_ptr<Worker>> WorkerLoad::make_and_load(const Make& make) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, make());
+  if (!worker) return internal_error("there is no worker");
+  RETURN_IF_ERROR(worker->load([this](const std::string& action, double fraction) {
     std::lock_guard lock(mutex_);
-    loading_ = {action, fraction};
-  });
+    progress_ = {action, fraction};
+  }));
+  return worker;
 }
 
-void InlineWorkerHost::load(const Make& make, const std::function<void()>& wake) {
+Result<std::unique_ptr<Worker>> WorkerLoad::run(const Make& make) {
   Status status;
   try {
-    status = make_and_load(make);
+    Result<std::unique_ptr<Worker>> worker = make_and_load(make);
+    if (worker.ok()) return worker;
+    status = worker.status();
   } catch (const std::exception& e) {
     status = internal_error("loading the worker threw: {}", e.what());
   }
-  {
-    std::lock_guard lock(mutex_);
-    failure_ = status;
-  }
-  state_.store(status.ok() ? State::kReady : State::kFailed, std::memory_order_release);
-  wake();
-}
-
-WorkerHost::Loading InlineWorkerHost::loading() const {
   std::lock_guard lock(mutex_);
-  return loading_;
+  failure_ = status;
+  return status;
 }
 
-Status InlineWorkerHost::failure() const {
+WorkerLoad::Progress WorkerLoad::progress() const {
+  std::lock_guard lock(mutex_);
+  return progress_;
+}
+
+Status WorkerLoad::failure() const {
   std::lock_guard lock(mutex_);
   return failure_;
+}
+
+InlineWorkerHost::InlineWorkerHost(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
+
+InlineWorkerHost::InlineWorkerHost(WorkerLoad::Make make, std::function<void()> wake) : state_(State::kLoading) {
+  loader_ = std::thread([this, make = std::move(make), wake = std::move(wake)] {
+    Result<std::unique_ptr<Worker>> worker = load_.run(make);
+    if (worker.ok()) worker_ = std::move(worker).value();
+    state_.store(worker_ ? State::kReady : State::kFailed, std::memory_order_release);
+    wake();
+  });
 }
 
 void InlineWorkerHost::close() {

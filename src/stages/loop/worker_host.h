@@ -85,19 +85,37 @@ class OutputEmit : public Emit {
   const Congestion& congestion_;
 };
 
+// Making and loading a worker on a thread, which takes long; the loop reads how far it is. Thread safety: run() on one
+// thread, the others on any.
+class WorkerLoad {
+ public:
+  using Make = std::function<Result<std::unique_ptr<Worker>>()>;
+  struct Progress {
+    std::string action;
+    double fraction = 0;
+  };
+  // The loaded worker. An error, also of an exception, is kept for failure().
+  Result<std::unique_ptr<Worker>> run(const Make& make);
+  Progress progress() const;
+  Status failure() const;
+
+ private:
+  Result<std::unique_ptr<Worker>> make_and_load(const Make& make);
+
+  mutable std::mutex mutex_;  // guards what follows
+  Progress progress_;
+  Status failure_;
+};
+
 class WorkerHost {
  public:
   // Events wait while it loads; one that failed does nothing any more, and has put out kCrash.
   enum class State : uint8_t { kLoading, kReady, kFailed };
-  struct Loading {
-    std::string action;
-    double fraction = 0;
-  };
 
   virtual ~WorkerHost() = default;
   virtual State state() const { return State::kReady; }
-  virtual Loading loading() const { return {}; }          // in kLoading: how far it is
-  virtual Status failure() const { return ok_status(); }  // why it failed
+  WorkerLoad::Progress loading() const { return load_.progress(); }  // in kLoading: how far it is
+  Status failure() const { return load_.failure(); }                 // why it failed
   // False: there is no room; the event is untouched.
   virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
   // What Emit::congested() returns for a request. The loop resets it before it forgets the request.
@@ -118,6 +136,7 @@ class WorkerHost {
 
  protected:
   Congestion congestion_;
+  WorkerLoad load_;
 };
 
 // Calls the worker for one event of a request, and turns exceptions into failures.
@@ -129,14 +148,11 @@ int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput
 
 class InlineWorkerHost : public WorkerHost {
  public:
-  using Make = std::function<Result<std::unique_ptr<Worker>>()>;
   explicit InlineWorkerHost(std::unique_ptr<Worker> worker);  // loaded
   // Makes and loads the worker on a thread of its own; `wake` is called there at the end.
-  InlineWorkerHost(Make make, std::function<void()> wake);
+  InlineWorkerHost(WorkerLoad::Make make, std::function<void()> wake);
   ~InlineWorkerHost() override { close(); }
   State state() const override { return state_.load(std::memory_order_acquire); }
-  Loading loading() const override;
-  Status failure() const override;
   bool post(WorkEvent& event, int64_t now_ms) override;
   void collect(std::vector<WorkOutput>& out) override;
   int64_t run(int64_t now_ms) override;
@@ -148,14 +164,9 @@ class InlineWorkerHost : public WorkerHost {
 
  private:
   void tick(int64_t now_ms);
-  Status make_and_load(const Make& make);
-  void load(const Make& make, const std::function<void()>& wake);
 
   std::unique_ptr<Worker> worker_;  // the loader's until it is ready
   std::atomic<State> state_{State::kReady};
-  mutable std::mutex mutex_;  // guards the next two
-  Loading loading_;
-  Status failure_;
   int64_t moved_ms_ = 0;
   uint64_t last_progress_ = 0;
   std::vector<WorkOutput> outputs_;

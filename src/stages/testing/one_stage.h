@@ -215,6 +215,16 @@ class OneStage : public ::testing::Test {
     value.set("t", SharedTensor{.dtype = DType::kU8, .shape = {bytes}, .bytes = SharedBytes(std::move(buffer))});
     return value;
   }
+  // The worker's result of every request.
+  void result(Value value) {
+    log_->on_start = [value](ReqId id, const Value&, Emit& emit) { emit.result(id, value); };
+  }
+  // Request `id` starts, and in it the worker emits something.
+  void work(uint64_t id, std::function<void(Emit&)> word) {
+    if (!loop_->books().requests) receive(payload(id, "a", number(1)));
+    log_->say.push_back(std::move(word));
+    run(1);
+  }
   static Value number(int64_t n) {
     Value value;
     value.set("n", n);
