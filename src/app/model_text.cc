@@ -122,7 +122,7 @@ Result<std::shared_ptr<const Tokenizer>> read_tokenizer(const std::string& model
 
 }  // namespace
 
-// The lock is held while it is read: whoever comes meanwhile gets the same one.
+// The lock is held while it is read, so that a second caller gets the same one.
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& model) {
   static std::mutex mutex;
   static auto& loaded = *new std::map<std::string, std::weak_ptr<const Tokenizer>>();

@@ -2,7 +2,7 @@
 // renew, and lose it when they are silent; every change makes a new table of peers, numbered by an epoch, for
 // everybody.
 //
-// A slot (SeatView) is for one replica of one stage. Its holders are distinguished by an incarnation, which only grows,
+// A slot is for one replica of one stage. Its holders are distinguished by an incarnation, which only grows,
 // inside one session of the coordinator. A process that lost its lease and does not know it yet is fenced: its messages
 // are ignored and counted, and the answer is that it must register again with a newer incarnation.
 //
@@ -76,7 +76,7 @@ struct MembershipEvent {
   bool anew = false;   // lost: its process goes on and joins again, as another incarnation
 };
 
-// A message for whoever listens at `reply_to`; for the holder of a slot where `seat` is set.
+// A message for whoever listens at `reply_to`; for the holder of a slot where one is named.
 struct MembershipMessage {
   std::optional<std::size_t> seat;
   std::string reply_to;
@@ -104,7 +104,7 @@ class Membership {
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
             int64_t now_ms);
 
-  // The slot of a present member, as its index in seats(); nullopt: the sender is none, and is counted.
+  // The slot of a present member, as its index; nullopt: the sender is none, and is counted.
   std::optional<std::size_t> admit(const wire::Origin& from);
 
   std::vector<MembershipEvent> take_events();

@@ -34,7 +34,7 @@ bool Outgoing::is_full_for(const Batches& batches, std::size_t size_bytes) {
   return count >= wire::kMaxBatchEntries || (count > 0 && batches.size_bytes + size_bytes > kMaxBatchBytes);
 }
 
-bool Outgoing::has_room(const Receiver& receiver, std::size_t size_bytes) const {
+bool Outgoing::has_capacity(const Receiver& receiver, std::size_t size_bytes) const {
   const auto found = open_.find(receiver);
   return found == open_.end() || (found->second.refusal.ok() && !is_full_for(found->second, size_bytes));
 }

@@ -54,7 +54,7 @@ class Outgoing {
   // OK: taken. kResourceExhausted, kUnavailable: the receiver's batch is held, for that reason; the chunk is untouched.
   Status append(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes);
   // False: the next append() of so many bytes might send first, and be refused.
-  bool has_room(const Receiver& receiver, std::size_t size_bytes) const;
+  bool has_capacity(const Receiver& receiver, std::size_t size_bytes) const;
   Status acknowledge(const Receiver& receiver, const wire::Ack& ack);
   // Why nothing can be appended for the receiver now; OK: something can.
   Status held(const Receiver& receiver) const;

@@ -158,7 +158,7 @@ bool StageLoop::send_delta(Request& request, Body& body, bool to_client) {
   const std::size_t size_bytes = size_of_delta(body);
   if (to_client && edge.client_bytes_sum + size_bytes > wire::kMaxUnackedClientBytes) return false;
   const loop::Outgoing::Receiver address = address_of(edge);
-  if (!outgoing_.has_room(address, size_bytes)) return false;
+  if (!outgoing_.has_capacity(address, size_bytes)) return false;
   wire::Chunk chunk{.id = request.id, .seq = edge.sent, .body = chunk_body(std::move(body))};
   CHECK(outgoing_.append(address, chunk, size_bytes).ok());
   count_sent(edge, size_bytes);
