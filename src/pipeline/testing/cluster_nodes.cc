@@ -152,7 +152,7 @@ void World::start(StageNode& node) {
   config.reply_to = node.name;
   config.spec_hash = spec.hash();
   config.coordinator = peer_of(kBoss, kBossStage, 0);
-  StageLoopDoors doors;
+  StageLoopEnv doors;
   doors.coordinator = sabotaged(bus.outbox(node.name, kBoss), options.sabotage);
   doors.connect = [this, name = node.name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
     std::string endpoint = peer.endpoint;

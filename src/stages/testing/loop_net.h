@@ -127,7 +127,7 @@ class LoopNet {
   void born(const std::string& name) {
     Node& node = nodes_.at(name);
     ++node.config.self.incarnation;
-    StageLoopDoors doors;
+    StageLoopEnv doors;
     doors.coordinator = std::make_shared<Door>(*this, name, "coord");
     doors.connect = [this, name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
       return std::shared_ptr<Outbox>(std::make_shared<Door>(*this, name, node_name(peer.stage, peer.replica)));

@@ -124,7 +124,7 @@ class OneStage : public ::testing::Test {
   void make(bool join = true) {
     config_.spec = spec_;
     relay_ = std::make_shared<FakeRelay>(hub_, "mid");
-    StageLoopDoors doors;
+    StageLoopEnv doors;
     doors.coordinator = coordinator_;
     doors.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
       if (unreachable_ == peer.stage) return error(StatusCode::kInvalidArgument, "no way to {}", peer.stage);
