@@ -23,7 +23,7 @@ struct ChoiceState {
   wire::Usage usage;
   uint64_t weight_version = 0;
   double elapsed_seconds = 0;  // since the HTTP request came
-  std::optional<wire::Finish> finish;
+  Boxed<wire::Finish> finish;
 };
 
 // Fragments are complete JSON texts; events are objects.

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/boxed.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "wire/generation.h"
@@ -79,7 +80,7 @@ using ChunkBody = std::variant<TokenDelta, TextDelta, StreamValue, StreamEnd, St
 struct Chunk {
   ReqId id;
   uint64_t seq = 0;  // of a body that has no number: 0
-  std::optional<Opening> opening;
+  Boxed<Opening> opening;
   ChunkBody body;
 
   template <typename V>

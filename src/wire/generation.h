@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/boxed.h"
 #include "base/ids.h"
 #include "base/status.h"
 
@@ -139,9 +140,9 @@ struct DetokenizeStart {
 // queue. A stop or end token is not in `tokens`; it is in finish.matched_token, and usage.completion_tokens counts it.
 struct TokenDelta {
   ReqId id;
-  std::optional<DetokenizeStart> start;
+  Boxed<DetokenizeStart> start;
   std::vector<int32_t> tokens;
-  std::optional<Finish> finish;
+  Boxed<Finish> finish;
   Usage usage;                                 // so far
   std::vector<TokenLogprobs> logprobs;         // where asked for: of `tokens`, then of the stop or end token
   std::vector<TokenLogprobs> prompt_logprobs;  // the next part of the prompt's; all come before the first token
@@ -158,7 +159,7 @@ struct TextDelta {
   ReqId id;
   bool accepted = false;  // the first delta of a request: admitted to the scheduler's queue
   std::string text;       // whole UTF-8 characters, never part of a stop string that may still complete
-  std::optional<Finish> finish;
+  Boxed<Finish> finish;
   Usage usage;
   // As in TokenDelta. All tokens come, in order, once; `text` may lag behind them.
   std::vector<int32_t> tokens;

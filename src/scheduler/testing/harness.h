@@ -33,7 +33,7 @@ inline HashModel endless() {
 struct Outcome {
   bool accepted = false;
   std::vector<int32_t> tokens;
-  std::optional<wire::Finish> finish;
+  Boxed<wire::Finish> finish;
   wire::Usage usage;
   std::vector<wire::TokenLogprobs> logprobs;
   std::vector<wire::TokenLogprobs> prompt_logprobs;
