@@ -4,13 +4,21 @@
 // Thread safety: values.
 #pragma once
 
+#include <cstddef>
 #include <variant>
 
 #include "payload/value.h"
-#include "wire/generation.h"
+#include "wire/chunk.h"
 
 namespace millrace {
 
 using Body = std::variant<Value, wire::TokenDelta, wire::TextDelta>;
+
+inline bool is_delta(const Body& body) { return !std::holds_alternative<Value>(body); }
+// About the bytes that a delta holds: for limits, not for the wire.
+std::size_t size_of_delta(const Body& delta);
+// Both take the delta out of what they are given, which has one.
+wire::ChunkBody take_delta(Body& body);
+Body take_delta(wire::ChunkBody& body);
 
 }  // namespace millrace

@@ -117,7 +117,7 @@ TEST_F(StageLoopEnds, ARequestThatOutlivesItsTimeFails) {
   run(310);
   EXPECT_TRUE(ends().empty());  // who has the limit tells it
   run(loop::kDeadlineGraceMs);
-  EXPECT_NE(failure(1, StatusCode::kDeadline).find("nobody has ended it"), std::string::npos);
+  EXPECT_NE(failure(1, StatusCode::kDeadline).find("it was not ended"), std::string::npos);
   EXPECT_TRUE(heard("drop 1"));
   expect_clean();
 }
@@ -296,7 +296,7 @@ struct Chatterbox : loop::WorkerHost {
 
 TEST_F(StageLoopEnds, AWorkerThatNeverStopsTalkingDoesNotStopTheHeartbeat) {
   config_.spec = spec_;
-  StageLoopDoors doors;
+  StageLoopEnv doors;
   doors.coordinator = coordinator_;
   doors.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
   doors.worker = std::make_unique<Chatterbox>();
@@ -376,7 +376,7 @@ TEST_F(StageLoopEnds, AdminCommandsAreReplied) {
 TEST_F(StageLoopEnds, ARuleThatTheLibraryLacksIsAnError) {
   spec_.route = "nowhere";
   config_.spec = spec_;
-  StageLoopDoors doors;
+  StageLoopEnv doors;
   doors.coordinator = coordinator_;
   doors.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
   doors.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));

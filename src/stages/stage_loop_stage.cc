@@ -71,13 +71,13 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
     host = std::make_unique<loop::ThreadWorkerHost>(make_worker, wake, for_ever(spec.name + " worker"));
   }
   const loop::WorkerHost* host_view = host.get();
-  StageLoopDoors loop_doors{.coordinator = std::move(doors.coordinator),
-                            .connect = std::move(doors.connect),
-                            .relays = std::move(doors.relays),
-                            .worker = std::move(host),
-                            .wake = wake,
-                            .next_incarnation = std::move(doors.next_incarnation),
-                            .admin = doors.admin ? std::move(doors.admin) : carry_out};
+  StageLoopEnv loop_doors{.coordinator = std::move(doors.coordinator),
+                          .connect = std::move(doors.connect),
+                          .relays = std::move(doors.relays),
+                          .worker = std::move(host),
+                          .wake = wake,
+                          .next_incarnation = std::move(doors.next_incarnation),
+                          .admin = doors.admin ? std::move(doors.admin) : carry_out};
   auto self = std::make_shared<const StageLoopStage*>(nullptr);  // known at the end
   loop_doors.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
     const StageLoopStage* nobody = nullptr;

@@ -31,8 +31,8 @@ struct StageLoopStageDoors {
   loop::Relays relays;
   // Hints of aborts, which wake the inbox; null: there are none, and aborts come through the inbox alone.
   std::unique_ptr<AbortSubscription> aborts;
-  std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopDoors
-  std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopDoors; empty: carry_out()
+  std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopEnv
+  std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopEnv; empty: carry_out()
 };
 
 // Orders about profiles, which are the whole process's. kUnsupported: another order.

@@ -152,21 +152,21 @@ void World::start(StageNode& node) {
   config.reply_to = node.name;
   config.spec_hash = spec.hash();
   config.coordinator = peer_of(kBoss, kBossStage, 0);
-  StageLoopDoors doors;
-  doors.coordinator = sabotaged(bus.outbox(node.name, kBoss), options.sabotage);
-  doors.connect = [this, name = node.name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
+  StageLoopEnv env;
+  env.coordinator = sabotaged(bus.outbox(node.name, kBoss), options.sabotage);
+  env.connect = [this, name = node.name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
     std::string endpoint = peer.endpoint;
     if (options.sabotage == Sabotage::kWrongReplica && peer.stage == "thinker") {
       endpoint = fmt::format("thinker-{}", 1 - peer.replica);
     }
     return sabotaged(bus.outbox(name, endpoint), options.sabotage);
   };
-  doors.relays = {{"sim", node.relay}};
-  doors.wake = [&node] { node.dirty = true; };
-  doors.next_incarnation = [&node](uint64_t) { return ++node.incarnation; };
-  doors.worker =
+  env.relays = {{"sim", node.relay}};
+  env.wake = [&node] { node.dirty = true; };
+  env.next_incarnation = [&node](uint64_t) { return ++node.incarnation; };
+  env.worker =
       std::make_unique<loop::InlineWorkerHost>(make_toy_worker(node.stage, [&node](ReqId) { return node.slow_ms; }));
-  node.loop = std::move(StageLoop::make(std::move(config), library, std::move(doors))).value();
+  node.loop = std::move(StageLoop::make(std::move(config), library, std::move(env))).value();
   node.wake_ms = now;
   tell("start {} incarnation {}", node.name, node.incarnation);
 }

@@ -36,7 +36,7 @@ const wire::Peer* AddressBook::find(const std::string& stage, uint32_t replica) 
   return entry == entries_.end() ? nullptr : &entry->second.peer;
 }
 
-Result<Outbox*> AddressBook::door(const wire::Peer& peer) {
+Result<Outbox*> AddressBook::outbox(const wire::Peer& peer) {
   Entry& entry = entries_.at({peer.stage, peer.replica});
   if (!entry.outbox) {
     ASSIGN_OR_RETURN(entry.outbox, connect_(entry.peer));

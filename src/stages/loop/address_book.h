@@ -1,8 +1,8 @@
-// AddressBook: the replicas of a pipeline as the coordinator's last table of peers has them, and the doors to them.
+// AddressBook: the replicas of a pipeline as the coordinator's last table of peers has them, and the outboxes to them.
 //
-// A door is made when somebody first speaks to that replica, and thrown away when the replica dies or comes back as
+// An outbox is made when something is first sent to that replica, and dropped when the replica dies or comes back as
 // another incarnation. Incarnations of one replica only grow, so an older one than the table's is gone for ever, and
-// one that is newer, or not there at all, is news that has not come yet.
+// one that is newer, or not there at all, is not known yet.
 //
 // Thread safety: the loop's thread.
 #pragma once
@@ -36,7 +36,7 @@ class AddressBook {
   // nullptr: not in the table.
   const wire::Peer* find(const std::string& stage, uint32_t replica) const;
   // Of a peer in the table. Errors are those of Connect.
-  Result<Outbox*> door(const wire::Peer& peer);
+  Result<Outbox*> outbox(const wire::Peer& peer);
   uint64_t epoch() const { return epoch_; }
 
  private:

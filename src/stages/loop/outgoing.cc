@@ -9,10 +9,6 @@
 namespace millrace::loop {
 namespace {
 
-bool is_refused_for_now(const Status& status) {
-  return status.code() == StatusCode::kResourceExhausted || status.code() == StatusCode::kUnavailable;
-}
-
 std::vector<ReqId> ids_of(const std::vector<wire::Chunk>& chunks) {
   std::vector<ReqId> ids;
   ids.reserve(chunks.size());

@@ -32,6 +32,11 @@
 
 namespace millrace::loop {
 
+// The message was not sent, and may be later.
+inline bool is_refused_for_now(const Status& status) {
+  return status.code() == StatusCode::kResourceExhausted || status.code() == StatusCode::kUnavailable;
+}
+
 class Outgoing {
  public:
   struct Receiver {

@@ -59,6 +59,8 @@ struct OutItem {
   std::variant<std::monostate, wire::TokenDelta, wire::TextDelta> delta;  // instead of `lifted`, of a value
   std::size_t size_bytes = 0;
   std::optional<wire::Chunk> chunk;  // from the put on: a refused send is repeated with the same descriptor
+
+  bool has_payload() const { return kind != Kind::kEnd && std::holds_alternative<std::monostate>(delta); }
 };
 
 // Everything that goes to one stage, or to the client, for one request, in order.
@@ -88,7 +90,6 @@ struct LoopRequest {
   ReqId id;
   Phase phase = Phase::kLive;
   bool aborted = false;  // an AbortAck is owed when all is over
-  bool failed = false;
   int64_t deadline_ms = 0;
   std::vector<std::string> terminals;
   std::vector<wire::RouteHop> route;  // the replicas that serve it
@@ -97,7 +98,7 @@ struct LoopRequest {
   std::optional<std::vector<std::string>> expected;
   int fetching_payloads = 0;
   bool started = false;              // the payload is whole and on its way to the worker
-  bool resulted = false;             // the worker has no more to say
+  bool resulted = false;             // the worker has put out its result
   std::size_t inputs_complete = 0;   // sources that were reported to the coordinator as such
   std::map<std::string, InEdge> in;  // by source
 
@@ -109,8 +110,10 @@ struct LoopRequest {
   std::map<std::string, OutEdge> out;
   std::size_t waiting_chunks = 0;
   std::size_t waiting_bytes = 0;
-  bool congested = false;  // and the worker's host was told
+  bool congested = false;  // and the worker's host knows
   int calls = 0;           // puts and gets that are open
+
+  bool is_live() const { return phase == Phase::kLive; }
 };
 
 }  // namespace millrace::loop

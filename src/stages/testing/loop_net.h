@@ -127,17 +127,17 @@ class LoopNet {
   void born(const std::string& name) {
     Node& node = nodes_.at(name);
     ++node.config.self.incarnation;
-    StageLoopDoors doors;
-    doors.coordinator = std::make_shared<Door>(*this, name, "coord");
-    doors.connect = [this, name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
+    StageLoopEnv env;
+    env.coordinator = std::make_shared<Door>(*this, name, "coord");
+    env.connect = [this, name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
       return std::shared_ptr<Outbox>(std::make_shared<Door>(*this, name, node_name(peer.stage, peer.replica)));
     };
-    doors.relays = {{"fake", std::make_shared<FakeRelay>(hub, name)}};
+    env.relays = {{"fake", std::make_shared<FakeRelay>(hub, name)}};
     // A lease that is lost makes a newer incarnation; so does a birth, which must be newer still.
-    doors.next_incarnation = [&node](uint64_t) { return ++node.config.self.incarnation; };
+    env.next_incarnation = [&node](uint64_t) { return ++node.config.self.incarnation; };
     auto worker = library_.workers.at(node.config.spec.worker)(node.config.spec.args, {});
-    doors.worker = std::make_unique<loop::InlineWorkerHost>(std::move(worker).value());
-    node.loop = StageLoop::make(node.config, library_, std::move(doors)).value();
+    env.worker = std::make_unique<loop::InlineWorkerHost>(std::move(worker).value());
+    node.loop = StageLoop::make(node.config, library_, std::move(env)).value();
   }
   void fly(const std::string& from, const std::string& to, wire::Message message) {
     if (uniform() < faults_.drop) return;

@@ -124,16 +124,16 @@ class OneStage : public ::testing::Test {
   void make(bool join = true) {
     config_.spec = spec_;
     relay_ = std::make_shared<FakeRelay>(hub_, "mid");
-    StageLoopDoors doors;
-    doors.coordinator = coordinator_;
-    doors.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
+    StageLoopEnv env;
+    env.coordinator = coordinator_;
+    env.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
       if (unreachable_ == peer.stage) return error(StatusCode::kInvalidArgument, "no way to {}", peer.stage);
       ++connects_;
       return std::shared_ptr<Outbox>(out(peer.stage, peer.replica));
     };
-    doors.relays = {{"fake", relay_}};
-    doors.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
-    auto loop = StageLoop::make(config_, library_, std::move(doors));
+    env.relays = {{"fake", relay_}};
+    env.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
+    auto loop = StageLoop::make(config_, library_, std::move(env));
     ASSERT_TRUE(loop.ok()) << loop.status().to_string();
     loop_ = std::move(loop).value();
     loop_->tick(now_);

@@ -1,0 +1,51 @@
+// LoopContext: what the parts of one stage loop share: its configuration and environment, the step's time, what is due,
+// the counters, and the way to fail one request.
+//
+// Owner: a StageLoop, which outlives its parts. Thread safety: the loop's thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "base/hash.h"
+#include "stages/loop/limits.h"
+#include "stages/loop/request.h"
+#include "stages/stage_loop_config.h"
+
+namespace millrace::loop {
+
+struct LoopContext {
+  LoopContext(StageLoopConfig the_config, StageLoopEnv the_env)
+      : config(std::move(the_config)), env(std::move(the_env)), book(env.connect) {}
+  LoopContext(const LoopContext&) = delete;
+
+  StageLoopConfig config;  // config.self.incarnation grows with each lease that is lost
+  StageLoopEnv env;
+  StageLoopCounters counters;
+  AddressBook book;
+  bool is_member = false;
+  bool is_draining = false;     // no new request
+  uint64_t session = 0;         // of the coordinator that the loop is a member of, or was last
+  int64_t now_ms = 0;           // of this step
+  int64_t retry_ms = kNoWake;   // when what was refused is tried again
+  bool more_to_settle = false;  // this step has made work for one more round
+  // Ends the request with this error; nothing happens to one that is not live. The request stays valid until the step's
+  // next sweep, in its ending phase.
+  std::function<void(LoopRequest&, Status)> fail;
+
+  const std::string& stage() const { return config.self.stage; }
+  void retry_by(int64_t time_ms) { retry_ms = std::min(retry_ms, time_ms); }
+  void retry_soon() { retry_by(now_ms + kRetryMs); }
+  wire::Origin origin() const {
+    return {.session = session,
+            .stage = config.self.stage,
+            .replica = config.self.replica,
+            .incarnation = config.self.incarnation};
+  }
+  // Distinguishes the visits of one request to several stages of one process.
+  uint64_t trace_id(ReqId id) const { return mix_bits(id.value ^ hash_name(config.self.stage)); }
+};
+
+}  // namespace millrace::loop

@@ -1,0 +1,339 @@
+#include "stages/loop/edge_sender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "payload/inline_parts.h"
+#include "wire/limits.h"
+
+namespace millrace::loop {
+namespace {
+
+bool is_stream_chunk(const OutItem& item) { return item.kind == OutItem::Kind::kValue; }
+bool is_for_later(const Status& status) { return status.code() == StatusCode::kResourceExhausted; }
+
+// The window of a stream: so many chunks, and to the client so many bytes, may be unacknowledged. One chunk that is
+// larger by itself goes alone.
+bool window_is_full(const OutEdge& edge, const OutItem& item) {
+  if (!is_stream_chunk(item)) return false;
+  if (edge.sent - edge.acked >= wire::kMaxUnackedChunks) return true;
+  return edge.client_bytes_sum > 0 && edge.client_bytes_sum + item.size_bytes > wire::kMaxUnackedClientBytes;
+}
+
+std::string receiver_name(const std::string& stage) {
+  return stage.empty() ? "to the coordinator" : fmt::format("to '{}'", stage);
+}
+
+// The coordinator, or the replica that the edge is bound to.
+Outgoing::Receiver address_of(const OutEdge& edge) {
+  if (!edge.to) return {};
+  return {edge.target, edge.to->replica, edge.to->incarnation};
+}
+
+wire::ChunkBody body_of(OutItem& item, wire::Payload payload) {
+  if (auto* tokens = std::get_if<wire::TokenDelta>(&item.delta)) return std::move(*tokens);
+  if (auto* text = std::get_if<wire::TextDelta>(&item.delta)) return std::move(*text);
+  if (item.kind == OutItem::Kind::kEnd) return wire::StreamEnd{};
+  if (item.kind == OutItem::Kind::kResult) return wire::StageResult{.payload = std::move(payload)};
+  return wire::StreamValue{.modality = item.modality, .payload = std::move(payload)};
+}
+
+wire::Chunk make_chunk(const LoopRequest& request, const OutEdge& edge, OutItem& item, wire::Payload payload) {
+  wire::Chunk chunk{.id = request.id, .seq = edge.sent};
+  if (chunk.seq == 0 && !edge.target.empty()) {
+    chunk.opening = wire::Opening{.terminals = request.terminals, .route = request.route};
+  }
+  chunk.body = body_of(item, std::move(payload));
+  return chunk;
+}
+
+}  // namespace
+
+void EdgeSender::add(LoopRequest& request, const std::string& target, OutItem item) {
+  OutEdge& edge = request.out[target];
+  edge.target = target;
+  if (is_stream_chunk(item)) ++request.waiting_chunks;
+  request.waiting_bytes += item.size_bytes;
+  update_congestion(request);
+  edge.queue.push_back(std::move(item));
+  if (!edge.waiting) pump(request, edge);
+  if (!request.is_live()) return;
+  if (Status status = check_waiting(request); !status.ok()) context_.fail(request, std::move(status));
+}
+
+bool EdgeSender::add_now(LoopRequest& request, const std::string& target, Body& delta) {
+  const auto found = request.out.find(target);
+  if (found == request.out.end() || !found->second.may_append()) return false;
+  OutEdge& edge = found->second;
+  const std::size_t size_bytes = size_of_delta(delta);
+  if (target.empty() && edge.client_bytes_sum + size_bytes > wire::kMaxUnackedClientBytes) return false;
+  const Outgoing::Receiver address = address_of(edge);
+  if (!outgoing_.has_capacity(address, size_bytes)) return false;
+  wire::Chunk chunk{.id = request.id, .seq = edge.sent, .body = take_delta(delta)};
+  CHECK(outgoing_.append(address, chunk, size_bytes).ok());
+  count_sent(edge, size_bytes);
+  return true;
+}
+
+void EdgeSender::update_congestion(LoopRequest& request) {
+  const std::size_t part = request.congested ? 2 : 1;
+  const bool congested =
+      request.waiting_chunks >= kCongestedChunks / part || request.waiting_bytes >= kCongestedBytes / part;
+  if (congested == request.congested) return;
+  request.congested = congested;
+  context_.env.worker->congest(request.id, congested);
+}
+
+Status EdgeSender::check_waiting(const LoopRequest& request) const {
+  if (request.waiting_chunks > kMaxWaitingChunks) {
+    return error(StatusCode::kResourceExhausted, "{} chunks wait for their receivers; wanted at most {}",
+                 request.waiting_chunks, kMaxWaitingChunks);
+  }
+  // One that is larger by itself may wait alone: the relay decides about it.
+  std::size_t items = 0;
+  for (const auto& [target, edge] : request.out) items += edge.queue.size();
+  if (request.waiting_bytes > kMaxWaitingBytes && items > 1) {
+    return error(StatusCode::kResourceExhausted, "{} bytes wait for their receivers; wanted at most {}",
+                 request.waiting_bytes, kMaxWaitingBytes);
+  }
+  return ok_status();
+}
+
+// Puts what can go now into the receiver's batch.
+void EdgeSender::pump(LoopRequest& request, OutEdge& edge) {
+  while (!edge.queue.empty()) {
+    if (window_is_full(edge, edge.queue.front())) return;  // an acknowledgement goes on
+    const Status status = send_front(request, edge);
+    if (is_for_later(status)) {
+      ++context_.counters.refusals;
+      edge.waiting = true;
+      waiting_edges_.emplace_back(request.id, edge.target);
+      return context_.retry_soon();
+    }
+    if (!status.ok()) return context_.fail(request, status.with_prefix(receiver_name(edge.target)));
+    front_sent(request, edge);
+  }
+  requests_.check(request);
+}
+
+// kResourceExhausted: not now. Any other error is the request's.
+Status EdgeSender::send_front(LoopRequest& request, OutEdge& edge) {
+  ASSIGN_OR_RETURN(const wire::Peer* to, receiver(request, edge));
+  const Outgoing::Receiver address = address_of(edge);
+  if (const Status held = outgoing_.held(address); !held.ok()) return later(edge, held);
+  OutItem& item = edge.queue.front();
+  if (!item.chunk) RETURN_IF_ERROR(prepare(request, edge, item, *to));
+  const int64_t left_ms = request.deadline_ms - context_.now_ms;
+  if (left_ms <= 0) return error(StatusCode::kDeadline, "the request's time was over before the send");
+  if (item.chunk->opening) item.chunk->opening->timeout_ms = left_ms;
+  if (!edge.target.empty()) RETURN_IF_ERROR(context_.book.outbox(*to).status());
+  const Status status = outgoing_.append(address, *item.chunk, item.size_bytes);
+  return status.ok() ? status : later(edge, status);
+}
+
+// A batch that its outbox refuses for now.
+Status EdgeSender::later(OutEdge& edge, const Status& refusal) {
+  return is_for_later(refusal) ? refusal : absent(edge, refusal.message());
+}
+
+// For a while it is waited for.
+Status EdgeSender::absent(OutEdge& edge, const std::string& what) {
+  if (!edge.absent_since_ms) edge.absent_since_ms = context_.now_ms;
+  const int64_t absent_ms = context_.now_ms - *edge.absent_since_ms;
+  if (absent_ms < kPeerWaitMs) return Status(StatusCode::kResourceExhausted, what);
+  return error(StatusCode::kUnavailable, "{}, for {} ms now", what, absent_ms);
+}
+
+// A stage with one replica needs no hop.
+Result<wire::RouteHop> EdgeSender::hop_to(const LoopRequest& request, const std::string& target) const {
+  for (const wire::RouteHop& hop : request.route) {
+    if (hop.stage == target) return hop;
+  }
+  const auto replicas = context_.config.replicas.find(target);
+  if (replicas == context_.config.replicas.end() || replicas->second <= 1) return wire::RouteHop{.stage = target};
+  return internal_error("the request's route has no replica of it; wanted one of {}", replicas->second);
+}
+
+// The replica that this request's edge goes to.
+Result<const wire::Peer*> EdgeSender::receiver(const LoopRequest& request, OutEdge& edge) {
+  const wire::Peer& coordinator = context_.config.coordinator;
+  if (edge.target.empty()) {
+    const wire::Peer* listed = context_.book.find(coordinator.stage, coordinator.replica);
+    return !coordinator.stage.empty() && listed ? listed : &coordinator;
+  }
+  ASSIGN_OR_RETURN(const wire::RouteHop hop, hop_to(request, edge.target));
+  const uint32_t replica = hop.replica;
+  const wire::Peer* peer = context_.book.find(edge.target, replica);
+  if (!peer || peer->incarnation < hop.incarnation) {
+    return absent(edge, fmt::format("replica {} is not in the table of peers", replica));
+  }
+  // The table may be older than the world; the coordinator ends what really waits for the dead.
+  if (!peer->up && !edge.to) return absent(edge, fmt::format("replica {} is down", replica));
+  if (!peer->up) return error(StatusCode::kUnavailable, "replica {} is down", replica);
+  if (!edge.to && hop.incarnation != 0) edge.to = EdgeEnd{replica, hop.incarnation};
+  const EdgeEnd end{replica, peer->incarnation};
+  if (!edge.to) edge.to = end;
+  if (edge.to != end) return error(StatusCode::kUnavailable, "replica {} has died and come back", replica);
+  return peer;
+}
+
+// The put, where there is something to put, and the chunk that describes it.
+Status EdgeSender::prepare(LoopRequest& request, OutEdge& edge, OutItem& item, const wire::Peer& to) {
+  wire::Payload payload;
+  if (item.has_payload()) {
+    if (!put_inline(item.lifted.parts, payload)) RETURN_IF_ERROR(put(request, edge, item, to, payload));
+    payload.tree.bytes = std::move(item.lifted.tree);
+    payload.tensors = std::move(item.lifted.tensors);
+    item.lifted.parts.clear();  // the relay has them, or the payload
+  }
+  item.chunk = make_chunk(request, edge, item, std::move(payload));
+  return ok_status();
+}
+
+Status EdgeSender::put(LoopRequest& request, const OutEdge& edge, const OutItem& item, const wire::Peer& to,
+                       wire::Payload& payload) {
+  const StageLoopConfig& config = context_.config;
+  ASSIGN_OR_RETURN(const ChosenRelay relay,
+                   choose_relay(config.self, to, context_.env.relays, config.spec.relay.backend, item.lifted.parts));
+  PutRequest put{.parts = item.lifted.parts, .request = request.id, .destination = relay.address};
+  CallPurpose purpose{.kind = CallPurpose::Kind::kPut, .request = request.id, .edge = edge.target, .seq = edge.sent};
+  ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.put(*relay.relay, std::move(put), std::move(purpose)));
+  payload.relay = relay.name;
+  ++request.calls;
+  return ok_status();
+}
+
+// A chunk of the edge's stream is in a batch.
+void EdgeSender::count_sent(OutEdge& edge, std::size_t size_bytes) {
+  ++edge.sent;
+  ++context_.counters.chunks_out;
+  if (!edge.target.empty()) return;
+  edge.client_bytes.push_back(size_bytes);
+  edge.client_bytes_sum += size_bytes;
+}
+
+// The head of the queue is in a batch.
+void EdgeSender::front_sent(LoopRequest& request, OutEdge& edge) {
+  const OutItem& item = edge.queue.front();
+  request.waiting_bytes -= item.size_bytes;
+  if (is_stream_chunk(item)) {
+    --request.waiting_chunks;
+    count_sent(edge, item.size_bytes);
+  } else {
+    ++edge.sent;
+    edge.ended = true;
+  }
+  edge.queue.pop_front();
+  update_congestion(request);
+}
+
+void EdgeSender::on_ack(const wire::Origin& from, const wire::Ack& ack) {
+  LoopRequest* request = requests_.live(ack.id);
+  if (!request) return;  // after the end, as the last ones come
+  const auto found = request->out.find(from.stage);
+  const bool client = from.stage.empty();
+  const bool known =
+      found != request->out.end() && (client || found->second.to == EdgeEnd{from.replica, from.incarnation});
+  if (!known || ack.count > found->second.sent) {
+    ++context_.counters.unexpected;
+    return;
+  }
+  OutEdge& edge = found->second;
+  for (; edge.acked < ack.count; ++edge.acked) {
+    if (edge.client_bytes.empty()) continue;
+    edge.client_bytes_sum -= edge.client_bytes.front();
+    edge.client_bytes.pop_front();
+  }
+  if (!edge.waiting) pump(*request, edge);
+}
+
+// A put whose reader has reported that it has the bytes did its work, however it ends.
+void EdgeSender::put_ended(LoopRequest& request, const CallEnd& end) {
+  if (end.status.ok()) return;
+  const auto edge = request.out.find(end.purpose.edge);
+  if (edge != request.out.end() && end.purpose.seq < edge->second.acked) {
+    ++context_.counters.late_put_errors;
+    return;
+  }
+  context_.fail(request, end.status.with_prefix(receiver_name(end.purpose.edge)));
+}
+
+bool EdgeSender::flush() {
+  outgoing_.flush();
+  take_results();
+  if (outgoing_.any_held()) context_.retry_soon();
+  return outgoing_.any_open();
+}
+
+void EdgeSender::take_results() {
+  for (const Outgoing::Sent& batch : outgoing_.take_results()) {
+    const std::string& target = batch.receiver.stage;
+    if (batch.ids.empty() && !batch.status.ok() && batch.status.code() != StatusCode::kUnavailable) {
+      LOG_ERROR("{}: a batch {} cannot be sent: {}", context_.stage(), receiver_name(target), batch.status.to_string());
+    }
+    for (const ReqId id : batch.ids) {
+      LoopRequest* request = requests_.live(id);
+      if (!request) continue;
+      const auto edge = request->out.find(target);
+      if (edge != request->out.end()) on_result(batch, *request, edge->second);
+    }
+  }
+}
+
+void EdgeSender::on_result(const Outgoing::Sent& batch, LoopRequest& request, OutEdge& edge) {
+  if (batch.status.ok()) {
+    edge.absent_since_ms.reset();
+    ++edge.flushed;
+    if (request.resulted) requests_.check(request);
+    return;
+  }
+  const bool is_held = batch.status.code() == StatusCode::kUnavailable;
+  const Status why = is_held ? absent(edge, batch.status.message()) : batch.status;
+  if (!is_for_later(why)) context_.fail(request, why.with_prefix(receiver_name(edge.target)));
+}
+
+void EdgeSender::retry_batches() {
+  outgoing_.retry();
+  take_results();
+}
+
+void EdgeSender::retry_edges() {
+  std::deque<std::pair<ReqId, std::string>> edges;
+  edges.swap(waiting_edges_);
+  for (const auto& [id, target] : edges) {
+    LoopRequest* request = requests_.live(id);
+    if (!request) continue;
+    OutEdge& edge = request->out.at(target);
+    edge.waiting = false;
+    pump(*request, edge);
+  }
+}
+
+void EdgeSender::drop(LoopRequest& request) {
+  for (auto& [target, edge] : request.out) edge.queue.clear();
+  outgoing_.drop(request.id);
+  request.waiting_bytes = request.waiting_chunks = 0;
+  update_congestion(request);
+}
+
+// The coordinator's abort reaches all others.
+void EdgeSender::report_failure(LoopRequest& request, const Status& why) {
+  for (auto& [target, edge] : request.out) {
+    if (target.empty() || edge.flushed == 0 || edge.ended || !edge.to) continue;
+    wire::Chunk chunk{.id = request.id, .body = wire::Failure{why.code(), why.message()}};
+    const Status status = outgoing_.append(address_of(edge), chunk, 0);
+    if (!status.ok()) LOG_DEBUG("'{}' does not get the failure: {}", target, status.to_string());
+  }
+}
+
+std::string EdgeSender::lost_receiver(const LoopRequest& request) const {
+  for (const auto& [target, edge] : request.out) {
+    const bool has_all = request.resulted && edge.queue.empty() && edge.acked == edge.sent;
+    if (!edge.to || has_all) continue;
+    if (context_.book.standing(target, edge.to->replica, edge.to->incarnation) == Standing::kGone) return target;
+  }
+  return {};
+}
+
+}  // namespace millrace::loop

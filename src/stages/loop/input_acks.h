@@ -1,0 +1,44 @@
+// InputAcks: acknowledgements of what a stage loop has taken from its senders, which keep a window of
+// wire::kMaxUnackedChunks. An acknowledgement is a count from the start of an edge, so one that is lost or refused is
+// made good by the next.
+//
+// The end of a stream and a result are acknowledged at once, other chunks every wire::kAckEveryChunks, and what is left
+// after kAckIdleMs: its sender may hold a lease on it.
+//
+// Owner: a StageLoop. Thread safety: the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "stages/loop/context.h"
+#include "stages/loop/outgoing.h"
+#include "stages/loop/request_table.h"
+
+namespace millrace::loop {
+
+class InputAcks {
+ public:
+  InputAcks(LoopContext& context, const RequestTable& requests, Outgoing& outgoing)
+      : context_(context), requests_(requests), outgoing_(outgoing) {}
+
+  void acknowledge_if_due(ReqId id, const std::string& from, InEdge& edge);
+  void acknowledge_all(LoopRequest& request);
+  // Of a request that is not here any more.
+  void acknowledge_ended(ReqId id, const wire::Origin& from, uint64_t count);
+  // What is due by now.
+  void tick();
+  int64_t due_ms() const { return next_ms_; }
+
+ private:
+  void acknowledge(ReqId id, const std::string& from, InEdge& edge);
+  // False: it could not be queued.
+  bool send(ReqId id, const Outgoing::Receiver& to, uint64_t count);
+
+  LoopContext& context_;
+  const RequestTable& requests_;
+  Outgoing& outgoing_;
+  int64_t next_ms_ = kNoWake;
+};
+
+}  // namespace millrace::loop

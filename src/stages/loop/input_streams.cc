@@ -1,0 +1,169 @@
+#include "stages/loop/input_streams.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "stages/loop/detach.h"
+#include "wire/limits.h"
+
+namespace millrace::loop {
+namespace {
+
+// Whether a chunk of this kind can be the repetition of an earlier one.
+bool was_here(const InEdge& edge, const wire::ChunkBody& body) {
+  if (std::holds_alternative<wire::StreamEnd>(body)) return edge.total.has_value();
+  return !std::holds_alternative<wire::StageResult>(body) || edge.has_result;
+}
+
+// An edge whose stream has begun; end(): none.
+auto first_stream(const std::map<std::string, InEdge>& edges) {
+  return std::find_if(edges.begin(), edges.end(), [](const auto& edge) { return edge.second.streams; });
+}
+
+// Why the chunk cannot be the next one of its edge. OK: it is, or it was here before.
+Status check_number(const InEdge& edge, const EdgeEnd& source, const std::string& from, const wire::Chunk& chunk) {
+  if (edge.source != source) {
+    return error(StatusCode::kConflict, "two replicas of '{}' send to one request: {} and {}", from,
+                 edge.source.replica, source.replica);
+  }
+  if (chunk.seq > edge.next) {
+    return error(StatusCode::kUnavailable, "chunk {} of '{}' came; wanted chunk {}: one is lost", chunk.seq, from,
+                 edge.next);
+  }
+  if (chunk.seq < edge.next) {
+    if (was_here(edge, chunk.body)) return ok_status();
+    return error(StatusCode::kUnavailable, "'{}' ended after {} chunks; {} have come", from, chunk.seq, edge.next);
+  }
+  if (!edge.has_result && (!edge.total || std::holds_alternative<wire::StageResult>(chunk.body))) return ok_status();
+  // A second end contradicts the first one: the sender counts other chunks than came.
+  const bool is_end = std::holds_alternative<wire::StreamEnd>(chunk.body);
+  return error(is_end ? StatusCode::kUnavailable : StatusCode::kConflict,
+               "chunk {} of '{}' came after the end of {} chunks", chunk.seq, from, edge.next);
+}
+
+}  // namespace
+
+InEdge* InputStreams::next_on_edge(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk) {
+  const EdgeEnd source{from.replica, from.incarnation};
+  const auto [entry, is_new] = request.in.try_emplace(from.stage);
+  InEdge& edge = entry->second;
+  if (is_new) edge.source = source;
+  if (Status status = check_number(edge, source, from.stage, chunk); !status.ok()) {
+    context_.fail(request, std::move(status));
+    return nullptr;
+  }
+  if (chunk.seq == edge.next) return &edge;
+  ++context_.counters.repeated;
+  return nullptr;
+}
+
+void InputStreams::on_chunk(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
+  InEdge* edge = next_on_edge(request, from, chunk);
+  if (!edge) return;
+  edge->streams = true;
+  if (edge->next - edge->acked >= wire::kMaxUnackedChunks) {
+    return context_.fail(request,
+                         error(StatusCode::kResourceExhausted, "'{}' has {} chunks unacknowledged; wanted at most {}",
+                               from.stage, edge->next - edge->acked + 1, wire::kMaxUnackedChunks));
+  }
+  ++edge->next;
+  if (deliver_now(request, from.stage, *edge, chunk.body)) return;
+  std::optional<Body>& held = edge->held[chunk.seq];
+  if (auto* value = std::get_if<wire::StreamValue>(&chunk.body)) {
+    fetches_.fetch(request,
+                   {.kind = CallPurpose::Kind::kGetChunk, .request = request.id, .edge = from.stage, .seq = chunk.seq},
+                   std::move(value->payload));
+  } else {
+    held = take_delta(chunk.body);
+    deliver(request);
+  }
+  check_payload_first(request);
+}
+
+// The short way of what passes for every token: a delta whose turn it is. False: it waits, as all else does.
+bool InputStreams::deliver_now(LoopRequest& request, const std::string& from, InEdge& edge, wire::ChunkBody& body) {
+  if (std::holds_alternative<wire::StreamValue>(body) || !edge.held.empty() || request.resulted) return false;
+  if (!may_deliver(request)) return false;
+  Body delta = take_delta(body);
+  if (!work_.add_now(request, from, edge, delta)) {
+    work_.add(request, {.kind = WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(delta)});
+  }
+  return true;
+}
+
+void InputStreams::on_end(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk) {
+  InEdge* edge = next_on_edge(request, from, chunk);
+  if (!edge) return;
+  edge->streams = true;
+  edge->total = edge->next++;
+  deliver(request);
+  check_payload_first(request);
+}
+
+void InputStreams::arrived(LoopRequest& request, const std::string& from, uint64_t seq, Value value) {
+  if (!request.started) detach(value);  // it waits for the payload, in the loop or in the worker
+  request.in.at(from).held[seq] = std::move(value);
+  deliver(request);
+}
+
+void InputStreams::deliver(LoopRequest& request) {
+  if (!request.resulted && !may_deliver(request)) return;
+  for (auto& [from, edge] : request.in) {
+    if (!request.is_live()) return;
+    deliver(request, from, edge);
+  }
+  report_complete_inputs(request);
+}
+
+void InputStreams::deliver(LoopRequest& request, const std::string& from, InEdge& edge) {
+  while (!edge.held.empty() && edge.held.begin()->second) {
+    Body chunk = std::move(*edge.held.begin()->second);
+    edge.held.erase(edge.held.begin());
+    if (request.resulted) {
+      ++edge.delivered;
+      continue;
+    }
+    work_.add(request, {.kind = WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(chunk)});
+    if (!request.is_live()) return;
+  }
+  const bool is_complete = edge.total && edge.held.empty();
+  if (is_complete && !edge.end_queued && !request.resulted) {
+    edge.end_queued = true;
+    work_.add(request, {.kind = WorkEvent::Kind::kChunksDone, .id = request.id, .from = from});
+  }
+  acks_.acknowledge_if_due(request.id, from, edge);
+}
+
+void InputStreams::check_payload_first(LoopRequest& request) {
+  if (!request.is_live() || request.resulted || may_deliver(request) || request.fetching_payloads > 0) return;
+  const auto stream = first_stream(request.in);
+  if (stream == request.in.end()) return;
+  context_.fail(request,
+                error(StatusCode::kConflict,
+                      "'{}' began to stream before the payload was here; can_accept_stream_before_payload is false",
+                      stream->first));
+}
+
+// A stream that the spec has and that has not begun may still come: its sender knows whether.
+bool InputStreams::has_all_of(const LoopRequest& request, const std::string& source) const {
+  if (request.resulted) return true;
+  if (contains(context_.config.payload_from, source) && !request.started) return false;
+  if (!contains(context_.config.stream_from, source)) return true;
+  const auto stream = request.in.find(source);
+  return stream != request.in.end() && stream->second.total && stream->second.held.empty();
+}
+
+// Reported when the list has grown: at most once for each source.
+void InputStreams::report_complete_inputs(LoopRequest& request) {
+  if (!request.is_live() || request.inputs_complete == sources_.size()) return;
+  const auto is_here = [&](const std::string& source) { return has_all_of(request, source); };
+  const auto here = static_cast<std::size_t>(std::count_if(sources_.begin(), sources_.end(), is_here));
+  if (here == request.inputs_complete) return;
+  request.inputs_complete = here;
+  wire::InputsComplete complete;
+  std::copy_if(sources_.begin(), sources_.end(), std::back_inserter(complete.sources), is_here);
+  notices_.add(wire::Chunk{.id = request.id, .body = std::move(complete)});
+}
+
+}  // namespace millrace::loop

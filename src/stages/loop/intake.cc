@@ -1,0 +1,108 @@
+#include "stages/loop/intake.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/trace.h"
+#include "wire/limits.h"
+
+namespace millrace::loop {
+
+Intake::Intake(LoopContext& context, RequestTable& requests, InputStreams& streams, FanIn& fan_in, Fetches& fetches,
+               InputAcks& acks, Notices& notices)
+    : context_(context),
+      requests_(requests),
+      streams_(streams),
+      fan_in_(fan_in),
+      fetches_(fetches),
+      acks_(acks),
+      notices_(notices) {
+  fetches_.on_arrival([this](LoopRequest& request, const CallPurpose& purpose, Value value) {
+    if (purpose.kind == CallPurpose::Kind::kGetPayload) {
+      return fan_in_.arrived(request, purpose.edge, std::move(value));
+    }
+    streams_.arrived(request, purpose.edge, purpose.seq, std::move(value));
+  });
+}
+
+void Intake::on_submit(wire::Submit message) {
+  if (!context_.config.entry && !message.generate) {
+    ++context_.counters.strangers;
+    return;
+  }
+  if (requests_.find(message.id) || requests_.tombstones().find(message.id)) {
+    ++context_.counters.repeated;
+    return;
+  }
+  LoopRequest* request = admit(
+      message.id,
+      {.terminals = std::move(message.terminals), .timeout_ms = message.timeout_ms, .route = std::move(message.route)});
+  if (!request) return;
+  if (message.generate) return fan_in_.on_submit(*request, std::move(*message.generate));
+  fan_in_.on_submit(*request, std::move(message.payload));
+}
+
+void Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
+  const StageLoopConfig& config = context_.config;
+  const bool is_result = std::holds_alternative<wire::StageResult>(chunk.body);
+  const bool is_predecessor = contains(is_result ? config.payload_from : config.stream_from, from.stage);
+  if (!is_predecessor || !wire::validate(chunk, false).ok()) {
+    ++context_.counters.strangers;
+    return;
+  }
+  LoopRequest* request = requests_.find(chunk.id);
+  if (request && !request->is_live()) return on_late_chunk(Ended::kFailed, from, chunk);
+  if (!request) {
+    if (const std::optional<Ended> how = requests_.tombstones().find(chunk.id)) return on_late_chunk(*how, from, chunk);
+    // Without an opening an earlier chunk is lost, and the request fails below.
+    request = admit(chunk.id, std::move(chunk.opening).value_or(wire::Opening{}));
+  }
+  if (request) on_chunk_of(*request, from, chunk);
+}
+
+void Intake::on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
+  if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
+    return context_.fail(request, Status(failure->code, failure->message));
+  }
+  if (auto* result = std::get_if<wire::StageResult>(&chunk.body)) {
+    return fan_in_.on_result(request, from, chunk, std::move(result->payload));
+  }
+  if (std::holds_alternative<wire::StreamEnd>(chunk.body)) return streams_.on_end(request, from, chunk);
+  streams_.on_chunk(request, from, chunk);
+}
+
+Status Intake::may_admit(int64_t limit_ms) const {
+  if (limit_ms < 0) return error(StatusCode::kDeadline, "the request came {} ms too late", -limit_ms);
+  const auto most = static_cast<std::size_t>(std::max(context_.config.spec.resources.max_requests, 1));
+  if (requests_.size() >= most) {
+    return error(StatusCode::kResourceExhausted, "{} requests are in the stage; wanted at most {}",
+                 requests_.size() + 1, most);
+  }
+  if (context_.is_draining) return error(StatusCode::kUnavailable, "the stage is shutting down");
+  return ok_status();
+}
+
+LoopRequest* Intake::admit(ReqId id, wire::Opening opening) {
+  const int64_t limit_ms = opening.timeout_ms == 0 ? kDefaultTimeoutMs : std::min(opening.timeout_ms, kMaxTimeoutMs);
+  ++context_.counters.received;
+  if (const Status refused = may_admit(limit_ms).with_prefix(context_.stage()); !refused.ok()) {
+    ++context_.counters.failed;
+    requests_.tombstones().add(id, Ended::kFailed, context_.now_ms);
+    notices_.add(wire::Chunk{.id = id, .body = wire::Failure{refused.code(), refused.message()}});
+    return nullptr;
+  }
+  LoopRequest& request = requests_.add(id, context_.now_ms + limit_ms);
+  request.terminals = std::move(opening.terminals);
+  request.route = std::move(opening.route);
+  trace::async_begin("request in a stage", "stage", context_.trace_id(id));
+  return &request;
+}
+
+void Intake::on_late_chunk(Ended how, const wire::Origin& from, const wire::Chunk& chunk) {
+  ++context_.counters.late;
+  if (const wire::Payload* payload = wire::payload_of(chunk.body)) fetches_.drain(chunk.id, *payload);
+  if (how != Ended::kFinished || !wire::is_numbered(chunk.body)) return;
+  acks_.acknowledge_ended(chunk.id, from, chunk.seq + 1);
+}
+
+}  // namespace millrace::loop

@@ -1,0 +1,51 @@
+// Lease: the membership of a stage loop in the session of a coordinator. It registers every kRegisterMs until a Welcome
+// comes; from then on heartbeats keep the lease. When no heartbeat left for longer than the lease (the process was
+// stopped, or the coordinator is away), or nothing came from the coordinator for kCoordinatorSilentLeases, the lease is
+// lost, and the loop joins again as a new incarnation: a zombie sends nothing stale.
+//
+// Owner: a StageLoop, which drops its requests when the lease is lost. Thread safety: the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "stages/loop/context.h"
+
+namespace millrace::loop {
+
+class Lease {
+ public:
+  explicit Lease(LoopContext& context) : context_(context) {}
+
+  enum class Answer : uint8_t { kNothing, kJoined, kRefused, kLost };
+  // kRefused: for good, for the reason in `why`. kLost: the coordinator wants a new incarnation.
+  Answer on_welcome(wire::Welcome& message, Status& why);
+  void coordinator_seen() { last_seen_ms_ = context_.now_ms; }
+  bool never_joined() const { return context_.session == 0; }
+
+  // Why the lease is lost by now; nullptr: it holds, or there is none.
+  const char* lost() const;
+  // From now on this loop is no member; it registers as the next incarnation.
+  void lose();
+
+  bool is_due() const { return context_.now_ms >= next_ms_; }  // a registration, or a heartbeat
+  int64_t due_ms() const { return next_ms_; }
+  void report_soon() { next_ms_ = context_.now_ms; }
+  void send_registration();
+  void heartbeat_sent(bool taken);  // by the coordinator's outbox
+
+ private:
+  void warn_of_silence();
+
+  LoopContext& context_;
+  int64_t lease_ms_ = kDefaultLeaseMs;
+  int64_t last_sent_ms_ = 0;     // a heartbeat that the outbox took
+  int64_t last_seen_ms_ = 0;     // a message of the coordinator
+  int64_t next_ms_ = 0;          // Register or StageStatus
+  int64_t next_warning_ms_ = 0;  // of a coordinator that does not answer; 0: it was not asked yet
+  bool logged_wait_ = false;     // that another incarnation holds this replica's lease
+  bool warned_ = false;          // so that joining is worth a line of the log
+  std::string last_error_;       // why a registration has no answer, as far as is known
+};
+
+}  // namespace millrace::loop

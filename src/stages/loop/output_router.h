@@ -1,0 +1,45 @@
+// OutputRouter: to which edges an output of the worker goes, by the spec, the rules and the request's route.
+//
+// An untargeted chunk goes to those of stream_to that `stream_done_to` names for the request's payload (all, without
+// that rule); a terminal without stream_to streams to the client, and only a terminal does. On each edge chunks leave
+// in the order of the worker's outputs: stream, end, result. A target from which none of the request's terminals can be
+// reached gets nothing of it, whatever the rules name.
+//
+// Owner: a StageLoop. Thread safety: the loop's thread.
+#pragma once
+
+#include <string>
+
+#include "stages/loop/edge_sender.h"
+#include "stages/loop/input_streams.h"
+#include "stages/loop/rules.h"
+
+namespace millrace::loop {
+
+class OutputRouter {
+ public:
+  OutputRouter(LoopContext& context, const LoopRules& rules, EdgeSender& sender, WorkQueue& work, InputStreams& streams,
+               RequestTable& requests)
+      : context_(context), rules_(rules), sender_(sender), work_(work), streams_(streams), requests_(requests) {}
+
+  // An output for one request. One for a request that has ended, or after its result, is ignored.
+  void on_output(LoopRequest& request, WorkOutput& output);
+
+ private:
+  void on_chunk(LoopRequest& request, WorkOutput& output);
+  void on_result(LoopRequest& request, const Value& result);
+  bool add_now(LoopRequest& request, Body& body, bool to_client);
+  void stream_to_stages(LoopRequest& request, const WorkOutput& output, const OutItem& item);
+  void send_result(LoopRequest& request, const std::string& target, Result<Lifted> lifted);
+  bool is_wanted(const LoopRequest& request, const std::string& target) const;
+  const std::vector<std::string>& stream_targets(const LoopRequest& request) const;
+
+  LoopContext& context_;
+  const LoopRules& rules_;
+  EdgeSender& sender_;
+  WorkQueue& work_;
+  InputStreams& streams_;
+  RequestTable& requests_;
+};
+
+}  // namespace millrace::loop

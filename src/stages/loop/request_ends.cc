@@ -1,0 +1,123 @@
+#include "stages/loop/request_ends.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "wire/limits.h"
+#include "wire/utf8.h"
+
+namespace millrace::loop {
+
+void RequestEnds::fail(LoopRequest& request, Status why) {
+  if (!request.is_live()) return;
+  ++context_.counters.failed;
+  // Every clock shows the same now. The coordinator's message names the limit; ours would name only this stage.
+  const bool is_over = why.code() == StatusCode::kDeadline && context_.now_ms >= request.deadline_ms;
+  if (is_over && context_.now_ms < request.deadline_ms + kDeadlineGraceMs) return cancel(request);
+  why = why.with_prefix(context_.stage());
+  std::string text = wire::utf8_repair(why.message());
+  text = std::string(wire::utf8_clip(text, wire::kMaxErrorBytes));
+  LOG_DEBUG("request {} failed: {}", request.id.value, text);
+  notices_.add(wire::Chunk{.id = request.id, .body = wire::Failure{why.code(), text}});
+  sender_.report_failure(request, Status(why.code(), text));
+  cancel(request);
+}
+
+void RequestEnds::abort(ReqId id) {
+  LoopRequest* request = requests_.find(id);
+  if (!request) {
+    // Unknown, not here yet, or over: what may still come of it starts nothing.
+    requests_.tombstones().add(id, Ended::kAborted, context_.now_ms);
+    return notices_.add(wire::Message(wire::AbortAck{.id = id, .from = context_.origin()}));
+  }
+  request->aborted = true;  // acknowledged when all is over
+  if (request->is_live()) cancel(*request);
+}
+
+// From here on only ends are awaited.
+void RequestEnds::cancel(LoopRequest& request) {
+  requests_.end(request);
+  sender_.drop(request);
+  for (auto& [from, edge] : request.in) edge.held.clear();
+  request.payloads.clear();
+  calls_.cancel(request.id);
+  work_.drop(request);
+  context_.more_to_settle = true;
+}
+
+void RequestEnds::drop_all() {
+  for (const auto& [id, request] : requests_.all()) {
+    request->aborted = false;  // no coordinator waits for an acknowledgement of this incarnation
+    if (request->is_live()) cancel(*request);
+  }
+}
+
+void RequestEnds::fail_all(const Status& why) {
+  for (const auto& [id, request] : requests_.all()) fail(*request, why);
+}
+
+void RequestEnds::fail_worker_requests(const Status& why) {
+  for (const auto& [id, request] : requests_.all()) {
+    if (request->in_worker == LoopRequest::InWorker::kKnown) fail(*request, why);
+  }
+}
+
+void RequestEnds::fail_overdue() {
+  while (LoopRequest* request = requests_.overdue(context_.now_ms - kDeadlineGraceMs)) {
+    fail(*request, error(StatusCode::kDeadline, "the request's time was over {} ms ago, and it was not ended",
+                         context_.now_ms - request->deadline_ms));
+  }
+}
+
+// A sender in the middle of a stream.
+std::string RequestEnds::lost_sender(const LoopRequest& request) const {
+  for (const auto& [from, edge] : request.in) {
+    if (!edge.streams || edge.total) continue;  // all of it is on its way
+    if (context_.book.standing(from, edge.source.replica, edge.source.incarnation) == Standing::kGone) return from;
+  }
+  return {};
+}
+
+void RequestEnds::fail_of_lost_peers() {
+  for (const auto& [id, request] : requests_.all()) {
+    if (!request->is_live()) continue;
+    std::string lost = lost_sender(*request);
+    if (lost.empty()) lost = sender_.lost_receiver(*request);
+    if (!lost.empty()) fail(*request, error(StatusCode::kUnavailable, "stage '{}' died", lost));
+  }
+}
+
+bool RequestEnds::is_over(const LoopRequest& request) const {
+  const bool worker_gone = request.in_worker == LoopRequest::InWorker::kGone;
+  if (request.calls > 0 || !worker_gone || !request.to_worker.empty()) return false;
+  if (!request.is_live()) return true;
+  if (!request.resulted) return false;
+  return std::all_of(request.out.begin(), request.out.end(), [](const auto& edge) {
+    return edge.second.queue.empty() && edge.second.flushed == edge.second.sent;
+  });
+}
+
+void RequestEnds::sweep() {
+  for (const ReqId id : requests_.take_to_check()) {
+    LoopRequest* request = requests_.find(id);
+    if (request && is_over(*request)) erase(*request);
+  }
+}
+
+void RequestEnds::erase(LoopRequest& request) {
+  if (request.is_live()) {
+    ++context_.counters.finished;
+    acks_.acknowledge_all(request);  // of chunks that were taken without the worker
+  }
+  if (request.aborted) {
+    ++context_.counters.aborted;
+    notices_.add(wire::Message(wire::AbortAck{.id = request.id, .from = context_.origin()}));
+  }
+  const Ended how = request.aborted ? Ended::kAborted : request.is_live() ? Ended::kFinished : Ended::kFailed;
+  trace::async_end("request in a stage", "stage", context_.trace_id(request.id));
+  requests_.erase(request, how, context_.now_ms);
+}
+
+}  // namespace millrace::loop

@@ -1,0 +1,87 @@
+#include "stages/loop/work_queue.h"
+
+#include <utility>
+
+namespace millrace::loop {
+
+void WorkQueue::copy_for_wait(WorkEvent& event) {
+  if (!event.place) event.place = detached_.detach(event.body);
+}
+
+void WorkQueue::add(LoopRequest& request, WorkEvent event) {
+  request.to_worker.push_back(std::move(event));
+  if (!request.in_worker_line) post_all(request);
+  if (!request.to_worker.empty()) copy_for_wait(request.to_worker.back());
+}
+
+void WorkQueue::post_all(LoopRequest& request) {
+  WorkerHost& worker = *context_.env.worker;
+  request.in_worker_line = false;
+  while (!request.to_worker.empty()) {
+    WorkEvent& event = request.to_worker.front();
+    const WorkEvent::Kind kind = event.kind;
+    const auto edge = request.in.find(event.from);
+    const bool congested = kind == WorkEvent::Kind::kChunk && request.congested;
+    if (!congested && worker.waiting() >= kUncopiedEvents) copy_for_wait(event);
+    if (congested || !worker.post(event, context_.now_ms)) {
+      if (!congested) ++context_.counters.refusals;
+      request.in_worker_line = true;
+      line_.push_back(request.id);
+      return context_.retry_soon();
+    }
+    context_.more_to_settle = true;
+    if (kind == WorkEvent::Kind::kDrop) {
+      request.in_worker = LoopRequest::InWorker::kDropping;
+    } else if (request.in_worker == LoopRequest::InWorker::kUnknown) {
+      request.in_worker = LoopRequest::InWorker::kKnown;
+    }
+    if (kind == WorkEvent::Kind::kChunk) chunk_posted(request, edge->first, edge->second);
+    request.to_worker.pop_front();
+  }
+}
+
+bool WorkQueue::add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta) {
+  if (!request.to_worker.empty() || request.in_worker_line || request.congested) return false;
+  WorkEvent event{.kind = WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(delta)};
+  if (!context_.env.worker->post(event, context_.now_ms)) {
+    delta = std::move(event.body);
+    return false;
+  }
+  if (request.in_worker == LoopRequest::InWorker::kUnknown) request.in_worker = LoopRequest::InWorker::kKnown;
+  context_.more_to_settle = true;
+  chunk_posted(request, from, edge);
+  return true;
+}
+
+void WorkQueue::chunk_posted(LoopRequest& request, const std::string& from, InEdge& edge) {
+  ++context_.counters.chunks_in;
+  ++edge.delivered;
+  acks_.acknowledge_if_due(request.id, from, edge);
+}
+
+void WorkQueue::drop(LoopRequest& request) {
+  for (const WorkEvent& event : request.to_worker) {
+    if (event.kind == WorkEvent::Kind::kChunk) ++request.in.at(event.from).delivered;
+  }
+  request.to_worker.clear();
+  if (request.in_worker == LoopRequest::InWorker::kUnknown) request.in_worker = LoopRequest::InWorker::kGone;
+  if (request.in_worker == LoopRequest::InWorker::kKnown) {
+    add(request, {.kind = WorkEvent::Kind::kDrop, .id = request.id});
+  }
+  requests_.check(request);
+}
+
+bool WorkQueue::add_command(wire::AdminRequest command) {
+  WorkEvent event{.kind = WorkEvent::Kind::kAdmin, .command = std::move(command)};
+  return context_.env.worker->post(event, context_.now_ms);
+}
+
+void WorkQueue::retry() {
+  std::deque<ReqId> line;
+  line.swap(line_);
+  for (const ReqId id : line) {
+    if (LoopRequest* request = requests_.find(id)) post_all(*request);
+  }
+}
+
+}  // namespace millrace::loop

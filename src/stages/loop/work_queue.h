@@ -1,0 +1,49 @@
+// WorkQueue: the way of events from a stage loop to its worker's host, in order for each request. What the host has no
+// room for waits in the request's own queue, and its request in one line with the others; chunks of a congested request
+// wait too, so that its senders do.
+//
+// Whatever has to wait is copied out of its relay (loop/detach.h): its senders get their credits back before it is
+// taken, since they may need them for other requests.
+//
+// Owner: a StageLoop. Thread safety: the loop's thread.
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "stages/loop/context.h"
+#include "stages/loop/detach.h"
+#include "stages/loop/input_acks.h"
+#include "stages/loop/request_table.h"
+
+namespace millrace::loop {
+
+class WorkQueue {
+ public:
+  WorkQueue(LoopContext& context, RequestTable& requests, InputAcks& acks)
+      : context_(context), requests_(requests), acks_(acks) {}
+
+  void add(LoopRequest& request, WorkEvent event);
+  // A delta for a request of which nothing waits goes straight to the host. False: it has to wait; it is untouched.
+  bool add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta);
+  // The worker gets drop() as its last call for this request, or nothing where it does not know the request.
+  void drop(LoopRequest& request);
+  // One that belongs to no request. False: there is no room.
+  bool add_command(wire::AdminRequest command);
+  // Everything that waits, in the order of waiting.
+  void retry();
+  std::size_t waiting_requests() const { return line_.size(); }
+
+ private:
+  void post_all(LoopRequest& request);
+  void chunk_posted(LoopRequest& request, const std::string& from, InEdge& edge);
+  void copy_for_wait(WorkEvent& event);
+
+  LoopContext& context_;
+  RequestTable& requests_;
+  InputAcks& acks_;
+  DetachBudget detached_{kMaxDetachedBytes};
+  std::deque<ReqId> line_;
+};
+
+}  // namespace millrace::loop

@@ -1,0 +1,208 @@
+#include "stages/stage_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "stages/loop/heartbeat.h"
+#include "stages/loop/parts.h"
+
+namespace millrace {
+
+using loop::kNoWake;
+
+Result<std::unique_ptr<StageLoop>> StageLoop::make(StageLoopConfig config, const Library& library, StageLoopEnv env) {
+  CHECK(env.coordinator && env.connect && env.worker);
+  const StageSpec& spec = config.spec;
+  Result<loop::LoopRules> rules = loop::LoopRules::find(spec, library);
+  RETURN_IF_ERROR(rules.status().with_prefix(spec.name));
+  if (spec.terminal != spec.next.empty()) {
+    return invalid_argument("stage '{}' is {}a terminal and has {} next stages; wanted one or the other", spec.name,
+                            spec.terminal ? "" : "not ", spec.next.size());
+  }
+  if (!env.wake) env.wake = [] {};
+  if (!env.next_incarnation) env.next_incarnation = [](uint64_t last) { return last + 1; };
+  config.self.relays.clear();
+  for (const auto& [name, relay] : env.relays) {
+    config.self.relays.push_back({.relay = name, .address = {relay->address()}});
+  }
+  config.self.up = true;
+  auto parts = std::make_unique<loop::StageLoopParts>(std::move(config), std::move(rules).value(), std::move(env));
+  return std::unique_ptr<StageLoop>(new StageLoop(std::move(parts)));
+}
+
+StageLoop::StageLoop(std::unique_ptr<loop::StageLoopParts> parts) : parts_(std::move(parts)) {}
+
+// Puts and gets are cancelled with the parts; the worker is not called any more.
+StageLoop::~StageLoop() { parts_->context.env.worker->close(); }
+
+bool StageLoop::member() const { return parts_->context.is_member; }
+uint64_t StageLoop::incarnation() const { return parts_->context.config.self.incarnation; }
+const StageLoopCounters& StageLoop::counters() const { return parts_->context.counters; }
+StageLoopBooks StageLoop::books() const { return parts_->books(); }
+
+// ---- steps
+
+void StageLoop::handle(wire::Message message, int64_t now_ms) {
+  parts_->context.now_ms = std::max(parts_->context.now_ms, now_ms);
+  if (ended_) return;
+  check_lease();
+  dispatch(std::move(message));
+  settle();
+}
+
+int64_t StageLoop::tick(int64_t now_ms) {
+  loop::StageLoopParts& p = *parts_;
+  p.context.now_ms = std::max(p.context.now_ms, now_ms);
+  if (ended_) return kNoWake;
+  check_lease();
+  send_membership();
+  const int64_t worker_ms = p.context.env.worker->run(p.context.now_ms);
+  settle();
+  p.ends.fail_overdue();
+  p.requests.tombstones().expire(p.context.now_ms);
+  p.gate.expire();
+  if (p.context.now_ms >= p.context.retry_ms) retry();
+  p.acks.tick();
+  settle();
+  p.notices.flush();
+  flush();
+  check_drain();
+  if (ended_) return kNoWake;
+  if (p.context.more_to_settle || worker_ms <= p.context.now_ms) return p.context.now_ms;
+  return std::max(std::min(worker_ms, next_due_ms()), p.context.now_ms + 1);
+}
+
+int64_t StageLoop::next_due_ms() const {
+  const loop::StageLoopParts& p = *parts_;
+  const int64_t deadline_ms = p.requests.next_deadline_ms();
+  return std::min({p.context.retry_ms, p.acks.due_ms(), p.lease.due_ms(), p.requests.tombstones().due_ms(),
+                   p.gate.due_ms(), drain_until_ms_.value_or(kNoWake),
+                   deadline_ms == kNoWake ? kNoWake : deadline_ms + loop::kDeadlineGraceMs});
+}
+
+// Takes what the relays and the worker have, and what follows from it; after kMaxSettleRounds the rest is left to the
+// next step.
+void StageLoop::settle() {
+  loop::StageLoopParts& p = *parts_;
+  p.context.more_to_settle = true;
+  for (int round = 0; round < loop::kMaxSettleRounds && p.context.more_to_settle; ++round) {
+    p.context.more_to_settle = false;
+    take_relay_ends();
+    take_outputs();
+    p.ends.sweep();
+  }
+}
+
+void StageLoop::take_relay_ends() {
+  loop::StageLoopParts& p = *parts_;
+  p.call_ends.clear();
+  p.calls.collect(p.call_ends);
+  if (p.call_ends.empty()) return;
+  p.context.more_to_settle = true;
+  for (loop::CallEnd& end : p.call_ends) {
+    if (end.purpose.kind == loop::CallPurpose::Kind::kDrain) {
+      p.fetches.drain_ended();
+      continue;
+    }
+    loop::LoopRequest* request = p.requests.find(end.purpose.request);
+    CHECK(request);  // a request stays until its calls have ended
+    --request->calls;
+    if (p.sender.waiting_edges() + p.fetches.waiting() > 0) p.context.retry_ms = p.context.now_ms;  // there is room now
+    p.requests.check(*request);
+    if (!request->is_live()) continue;
+    if (end.purpose.kind == loop::CallPurpose::Kind::kPut) {
+      p.sender.put_ended(*request, end);
+    } else {
+      p.fetches.ended(*request, end);
+    }
+  }
+}
+
+void StageLoop::take_outputs() {
+  loop::StageLoopParts& p = *parts_;
+  using Kind = loop::WorkOutput::Kind;
+  p.outputs.clear();
+  p.context.env.worker->collect(p.outputs);
+  if (p.outputs.empty()) return;
+  p.context.more_to_settle = true;
+  if (p.work.waiting_requests() > 0) p.context.retry_by(p.context.now_ms);
+  for (loop::WorkOutput& output : p.outputs) {
+    if (output.kind == Kind::kCrash) {
+      p.ends.fail_worker_requests(output.status);
+      continue;
+    }
+    if (output.kind == Kind::kReply) {
+      p.notices.reply(output.command, output.status.ok() ? Result<std::string>(std::move(output.text)) : output.status);
+      continue;
+    }
+    loop::LoopRequest* request = p.requests.find(output.id);
+    if (!request) continue;
+    p.router.on_output(*request, output);
+  }
+}
+
+void StageLoop::retry() {
+  loop::StageLoopParts& p = *parts_;
+  p.context.retry_ms = kNoWake;
+  p.sender.retry_batches();
+  p.notices.flush();
+  p.sender.retry_edges();
+  p.fetches.retry();
+  p.work.retry();
+}
+
+// At the end of a step: all that it has made leaves, and what follows from that.
+void StageLoop::flush() {
+  for (int round = 0; round < loop::kMaxSettleRounds; ++round) {
+    const bool more = parts_->sender.flush();
+    parts_->ends.sweep();
+    if (!more) return;
+  }
+  parts_->context.more_to_settle = true;
+}
+
+// ---- the end
+
+// After a Shutdown: until the last request has ended, or the grace is over.
+void StageLoop::check_drain() {
+  loop::StageLoopParts& p = *parts_;
+  if (!drain_until_ms_ || ended_) return;
+  if (p.requests.empty() && p.notices.empty() && p.outgoing.chunks() == 0) return end(ok_status());
+  if (p.context.now_ms < *drain_until_ms_) return;
+  p.ends.fail_all(error(StatusCode::kUnavailable, "the stage was shut down before the request was done"));
+  end(ok_status());
+}
+
+void StageLoop::fail_stage(const Status& why) {
+  if (member()) {
+    flush();
+    send_heartbeat();
+    parts_->ends.fail_all(why);
+  }
+  end(why);
+}
+
+void StageLoop::leave(const std::string& why) {
+  if (ended_) return;
+  if (member()) {
+    parts_->notices.flush();
+    flush();
+    wire::StageStatus last = loop::make_heartbeat(parts_->context, books());
+    last.state = wire::StageState::kFailed;
+    last.message = why;
+    wire::Message message = std::move(last);
+    const Status sent = parts_->context.env.coordinator->send(message);
+    if (!sent.ok()) LOG_DEBUG("{}: the last heartbeat is lost: {}", parts_->context.stage(), sent.to_string());
+  }
+  end(ok_status());
+}
+
+void StageLoop::end(Status why) {
+  parts_->notices.flush();
+  flush();
+  ended_ = true;
+  end_status_ = std::move(why);
+}
+
+}  // namespace millrace

@@ -1,0 +1,37 @@
+#include "stages/stage_loop_config.h"
+
+#include <algorithm>
+
+#include "stages/stage_graph.h"
+
+namespace millrace {
+
+std::vector<std::string> StageLoopConfig::sources() const {
+  std::vector<std::string> out = payload_from;
+  for (const std::string& name : stream_from) {
+    if (!contains(out, name)) out.push_back(name);
+  }
+  return out;
+}
+
+Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, const std::string& entry,
+                                         const std::string& stage) {
+  StageLoopConfig config;
+  bool found = false;
+  for (const StageSpec& spec : stages) {
+    config.replicas[spec.name] = static_cast<uint32_t>(std::max(spec.replicas, 1));
+    if (contains(spec.next, stage)) config.payload_from.push_back(spec.name);
+    if (contains(spec.stream_to, stage)) config.stream_from.push_back(spec.name);
+    if (spec.name == stage) config.spec = spec, config.stalled_ms = spec.stalled_ms, found = true;
+  }
+  if (!found) return error(StatusCode::kNotFound, "no stage '{}' in the pipeline", stage);
+  const StageGraph graph(stages, entry);
+  for (const auto* targets : {&config.spec.next, &config.spec.stream_to}) {
+    for (const std::string& target : *targets) config.reaches[target] = graph.terminals_of(target);
+  }
+  config.entry = stage == entry;
+  config.self.stage = stage;
+  return config;
+}
+
+}  // namespace millrace

@@ -1,0 +1,143 @@
+// What a stage loop does with each message, and its membership.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "stages/loop/heartbeat.h"
+#include "stages/loop/parts.h"
+#include "stages/stage_loop.h"
+
+namespace millrace {
+
+using Sender = loop::PeerGate::Sender;
+
+void StageLoop::dispatch(wire::Message&& message) {
+  std::visit([this](auto&& body) { on(std::forward<decltype(body)>(body)); }, std::move(message));
+}
+
+template <typename M>
+void StageLoop::on(M&&) {
+  ++parts_->context.counters.unexpected;
+}
+
+void StageLoop::unpark() {
+  parts_->gate.unpark([this](wire::Message message) { dispatch(std::move(message)); });
+}
+
+void StageLoop::on(wire::Submit&& message) {
+  const Sender sender = parts_->gate.check_coordinator(message.from);
+  if (sender == Sender::kAccepted) return parts_->intake.on_submit(std::move(message));
+  const std::size_t size_bytes = message.payload.tree.bytes.size();
+  if (sender == Sender::kUnknownYet) parts_->gate.park(std::move(message), size_bytes);
+}
+
+void StageLoop::on(wire::ChunkBatch&& message) {
+  loop::LoopContext& context = parts_->context;
+  if (message.to != context.stage() || !contains(parts_->streams.sources(), message.from.stage)) {
+    ++context.counters.strangers;
+    return;
+  }
+  const Sender sender = parts_->gate.check_peer(message.from);
+  if (sender == Sender::kAccepted) {
+    for (wire::Chunk& chunk : message.chunks) parts_->intake.on_chunk(message.from, chunk);
+  }
+  if (sender != Sender::kUnknownYet) return;
+  const std::size_t size_bytes = loop::parked_size(message);
+  parts_->gate.park(std::move(message), size_bytes);
+}
+
+// Of another stage, or of the coordinator for the client.
+void StageLoop::on(wire::AckBatch&& message) {
+  const bool client = message.from.stage.empty();
+  const Sender sender = client ? parts_->gate.check_coordinator(message.from) : parts_->gate.check_peer(message.from);
+  if (sender != Sender::kAccepted || message.to != parts_->context.stage()) return;
+  for (const wire::Ack& ack : message.acks) parts_->sender.on_ack(message.from, ack);
+}
+
+void StageLoop::on(wire::AbortRequest&& message) { parts_->ends.abort(message.id); }
+
+void StageLoop::on(wire::AdminRequest&& message) {
+  loop::LoopContext& context = parts_->context;
+  const bool is_profile =
+      message.action == wire::AdminAction::kStartProfile || message.action == wire::AdminAction::kStopProfile;
+  if (is_profile && context.env.admin) return parts_->notices.reply(message.id, context.env.admin(message));
+  const uint64_t id = message.id;
+  if (parts_->work.add_command(std::move(message))) return;  // the worker replies
+  parts_->notices.reply(
+      id, error(StatusCode::kResourceExhausted, "{} events wait for the worker, the limit; try again later",
+                context.env.worker->waiting()));
+}
+
+// ---- with the coordinator
+
+void StageLoop::on(wire::Welcome&& message) {
+  Status why;
+  switch (parts_->lease.on_welcome(message, why)) {
+    case loop::Lease::Answer::kNothing:
+      return;
+    case loop::Lease::Answer::kRefused:
+      return end(why.with_prefix("the coordinator refused the stage"));
+    case loop::Lease::Answer::kLost:
+      return lose_lease("it was refused");
+    case loop::Lease::Answer::kJoined:
+      send_membership();
+      unpark();
+  }
+}
+
+void StageLoop::on(wire::Peers&& message) {
+  loop::StageLoopParts& p = *parts_;
+  const Sender sender = parts_->gate.check_coordinator(message.from);
+  if (sender == Sender::kUnknownYet) return p.gate.park(std::move(message), 0);
+  if (sender == Sender::kIgnored || !p.context.book.update(message)) return;  // the same again, or an older one
+  p.outgoing.drop_if([&p](const loop::Outgoing::Receiver& to) {
+    return !to.stage.empty() && p.context.book.standing(to.stage, to.replica, to.incarnation) == loop::Standing::kGone;
+  });
+  p.ends.fail_of_lost_peers();
+  p.lease.report_soon();  // the coordinator waits for the table's number before it relies on what is in it
+  p.context.retry_by(p.context.now_ms);
+  unpark();
+}
+
+void StageLoop::on(wire::Shutdown&& message) {
+  loop::LoopContext& context = parts_->context;
+  if (!parts_->lease.never_joined() && message.from.session != context.session) {
+    ++context.counters.stale;
+    return;
+  }
+  const int64_t until_ms = context.now_ms + std::clamp<int64_t>(message.grace_ms, 0, loop::kMaxGraceMs);
+  drain_until_ms_ = std::min(drain_until_ms_.value_or(until_ms), until_ms);
+  context.is_draining = true;
+  parts_->lease.report_soon();
+}
+
+// Called before anything else in every step, so that one that was stopped for long sends nothing stale.
+void StageLoop::check_lease() {
+  if (const char* why = parts_->lease.lost()) lose_lease(why);
+}
+
+void StageLoop::lose_lease(const char* why) {
+  loop::StageLoopParts& p = *parts_;
+  LOG_WARNING("{}/{}: lost its lease ({}); {} requests dropped, and it joins again", p.context.stage(),
+              p.context.config.self.replica, why, p.requests.size());
+  p.lease.lose();
+  p.notices.clear();
+  p.outgoing.clear();
+  p.ends.drop_all();
+  p.gate.clear();
+}
+
+void StageLoop::send_membership() {
+  parts_->notices.flush();
+  if (!parts_->lease.is_due()) return;
+  if (!member()) return parts_->lease.send_registration();
+  parts_->lease.heartbeat_sent(send_heartbeat());
+}
+
+bool StageLoop::send_heartbeat() {
+  wire::Message message = loop::make_heartbeat(parts_->context, books());
+  return parts_->context.env.coordinator->send(message).ok();
+}
+
+}  // namespace millrace
