@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
   TextSide side{.tokenizer = text, .facts = facts, .max_prompt_bytes = 1 << 20};
   PipelineBackendOptions options{.single = true};
   options.library = instant_library(text, streams);
-  auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", *options.library);
+  auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", options.library);
   if (!spec.ok()) die(spec.status().message());
   auto backend = PipelineBackend::make(std::move(spec).value(), std::move(options));
   if (!backend.ok()) die(backend.status().message());

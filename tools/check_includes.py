@@ -46,7 +46,7 @@ def standard_includes(path):
 
 def main():
     faults = []
-    for path in sorted(SRC.rglob("*.h")):
+    for path in sorted([*SRC.rglob("*.h"), *(ROOT / "examples").rglob("*.h")]):
         code = STRIP.sub("", path.read_text())
         code = re.sub(r"^\s*#.*$", "", code, flags=re.M)
         included = standard_includes(path)

@@ -44,7 +44,7 @@ def long_functions(text):
 
 def main():
     faults = []
-    for folder in ("src", "fuzz", "bench", "tests"):
+    for folder in ("src", "examples", "fuzz", "bench", "tests"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix not in (".h", ".cc"):
                 continue

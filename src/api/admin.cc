@@ -26,7 +26,7 @@ void add_admin_routes(ApiContext& context) {
   add_post_route(context, "/abort_request", abort_request);
   add_command_routes(context.server,
                      [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
-                       engine.admin(action, "", timeout_ms, std::move(done));
+                       engine.admin(action, timeout_ms, std::move(done));
                      });
 }
 

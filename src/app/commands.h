@@ -2,16 +2,18 @@
 // Thread safety: called once, by main.
 #pragma once
 
+#include "app/library.h"
 #include "app/options.h"
 
 namespace millrace {
 
 extern const char* const kVersion;  // of git, or the project's: cmake/version.cmake
 
-int run_serve(const ServeOptions& options);
-int run_stage(const StageOptions& options);  // a child of serve, or stages that a person started
+int run_serve(const ServeOptions& options, AddWorkers add_workers);
+// A child of serve, or stages that a person started.
+int run_stage(const StageOptions& options, AddWorkers add_workers);
 int run_chat(const ChatOptions& options);
-int run_pipeline(const PipelineOptions& options);
+int run_pipeline(const PipelineOptions& options, AddWorkers add_workers);
 int run_inspect(const InspectOptions& options);
 
 }  // namespace millrace

@@ -1,14 +1,13 @@
 #include "app/library.h"
 
 #include "app/model_workers.h"
-#include "stages/toys/toys.h"
 
 namespace millrace {
 
-Library make_library(const ModelOptions& command_line) {
+Library make_library(const ModelOptions& command_line, AddWorkers add_workers) {
   Library library;
-  add_toys(library);
   add_model_workers(library, command_line);
+  if (add_workers != nullptr) add_workers(library);
   return library;
 }
 }  // namespace millrace

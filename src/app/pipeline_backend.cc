@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <random>
 
-#include "app/library.h"
 #include "app/output.h"
 #include "base/log.h"
 
@@ -55,7 +54,6 @@ PipelineBackend::PipelineBackend(PipelineSpec spec, PipelineBackendOptions optio
     : spec_(std::move(spec)),
       options_(std::move(options)),
       picture_(to_svg(spec_)),
-      library_(options_.library ? *options_.library : make_library(options_.model)),
       profile_(options_.profile_folder) {}
 
 Result<std::unique_ptr<PipelineBackend>> PipelineBackend::make(PipelineSpec spec, PipelineBackendOptions options) {
@@ -99,14 +97,15 @@ Status PipelineBackend::open() {
   for (const auto& [name, relay] : relays_) options.self.relays.push_back({name, {relay->address()}});
   payloads_ = std::make_unique<RelayPayloads>(options.self, relays_, spec_.relay.backend,
                                               [waker = inbox->waker()] { waker->wake(); });
-  coordinator_ = std::make_unique<CoordinatorThread>(spec_, library_, options, *doors_, *payloads_, std::move(inbox));
+  coordinator_ =
+      std::make_unique<CoordinatorThread>(spec_, options_.library, options, *doors_, *payloads_, std::move(inbox));
 
   std::vector<ChildSpec> children;
   for (const auto& [process, seats] : processes_) {
     if (process != kFrontProcess) children.push_back(child(process));
   }
   if (!seats_of(std::string(kFrontProcess)).empty()) {
-    ASSIGN_OR_RETURN(here_, PipelineHost::make(spec_, options.spec_hash, library_, *place_, zmq_,
+    ASSIGN_OR_RETURN(here_, PipelineHost::make(spec_, options.spec_hash, options_.library, *place_, zmq_,
                                                seats_of(std::string(kFrontProcess)), uint64_t{1} << kIncarnationBits));
   }
   if (children.empty()) return ok_status();

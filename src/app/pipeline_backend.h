@@ -30,7 +30,7 @@ struct PipelineBackendOptions {
   ModelOptions model;              // of stages that take the command line's, and the log level
   int replicas = 0;                // of a text pipeline's scheduler, for the child processes; 0: as the file says
   std::string profile_folder;      // of traces; empty: the user's own
-  std::optional<Library> library;  // instead of the program's own: for benchmarks
+  Library library;                 // what the spec names
   CoordinatorOptions coordinator;  // but for who it is
 };
 
@@ -82,7 +82,6 @@ class PipelineBackend : public PipelineEngine {
   const PipelineSpec spec_;
   const PipelineBackendOptions options_;
   const std::string picture_;
-  const Library library_;
   ProfileRecorder profile_;
   ZmqContext zmq_;  // outlives the sockets of everything below
   std::unique_ptr<RunDir> run_dir_;

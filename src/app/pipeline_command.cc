@@ -56,8 +56,8 @@ void print_notes(const PipelineSpec& spec, const std::string& file) {
 
 }  // namespace
 
-int run_pipeline(const PipelineOptions& options) {
-  const auto spec = load_pipeline(options.file, make_library());
+int run_pipeline(const PipelineOptions& options, AddWorkers add_workers) {
+  const auto spec = load_pipeline(options.file, make_library({}, add_workers));
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
   if (options.action == "check") {
     if (Status status = check(*spec, options.file); !status.ok()) return print_error(status), kExitBadInput;

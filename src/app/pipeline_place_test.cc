@@ -3,19 +3,25 @@
 
 #include <gtest/gtest.h>
 
-#include "app/library.h"
+#include "stages/library.h"
 
 namespace millrace {
 namespace {
+
+Library library() {
+  Library out;
+  out.workers["work"] = {};  // known by its name
+  return out;
+}
 
 // What clients submit goes through the pipeline's own relay, so whoever reads it needs that one too.
 TEST(PipelinePlace, ThePipelinesRelayIsLoadedWhereEveryStageHasItsOwn) {
   constexpr std::string_view kYaml = R"(relay: tcp
 stages:
-  - {name: a, worker: toy.preprocess, next: b, relay: auto}
-  - {name: b, worker: toy.decode, terminal: true, relay: auto}
+  - {name: a, worker: work, next: b, relay: auto}
+  - {name: b, worker: work, terminal: true, relay: auto}
 )";
-  const auto spec = parse_pipeline(kYaml, "p.yaml", make_library());
+  const auto spec = parse_pipeline(kYaml, "p.yaml", library());
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   const auto place = PipelinePlace::make(*spec, "/tmp", "");
   ASSERT_TRUE(place.ok()) << place.status().message();
@@ -30,10 +36,10 @@ stages:
 TEST(PipelinePlace, OthersMustBeAbleToComeHere) {
   constexpr std::string_view kYaml = R"(control: "tcp://127.0.0.1:30100"
 stages:
-  - {name: a, worker: toy.preprocess, next: b}
-  - {name: b, worker: toy.decode, terminal: true, host: far}
+  - {name: a, worker: work, next: b}
+  - {name: b, worker: work, terminal: true, host: far}
 )";
-  auto spec = parse_pipeline(kYaml, "p.yaml", make_library());
+  auto spec = parse_pipeline(kYaml, "p.yaml", library());
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_TRUE(PipelinePlace::make(*spec, "/tmp", "").ok());
   EXPECT_TRUE(PipelinePlace::make(*spec, "/tmp", "[::1]").ok());

@@ -69,8 +69,8 @@ Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& opt
   return identity.packed();
 }
 
-Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch& end) {
-  const Library library = make_library(options.model);
+Status run_seats(const StageOptions& options, AddWorkers add_workers, const sigset_t& signals, EndWatch& end) {
+  const Library library = make_library(options.model, add_workers);
   ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, library));
   const bool child = options.parent != 0;
   if (!child && options.join.empty()) return invalid_argument("--join is missing; wanted ADDRESS:PORT of the leader");
@@ -99,7 +99,7 @@ Status run_seats(const StageOptions& options, const sigset_t& signals, EndWatch&
 
 }  // namespace
 
-int run_stage(const StageOptions& options) {
+int run_stage(const StageOptions& options, AddWorkers add_workers) {
   if (options.pipeline.empty() && options.run_dir.empty()) {
     print_error(invalid_argument("--pipeline is missing; wanted --join ADDRESS:PORT --pipeline FILE --stages a,b"));
     return kExitBadInput;
@@ -116,7 +116,7 @@ int run_stage(const StageOptions& options) {
   Status status;
   {
     EndWatch end = child ? EndWatch(last_act) : EndWatch(signals, last_act);
-    status = run_seats(options, signals, end);
+    status = run_seats(options, add_workers, signals, end);
   }
   last_act();
   if (status.ok()) return 0;

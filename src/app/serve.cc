@@ -235,13 +235,14 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   return std::optional<TextParts>(std::move(out));
 }
 
-int serve_pipeline(ServeOptions options, PipelineSpec spec, const sigset_t& signals) {
+int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, const sigset_t& signals) {
   Result<PipelineBackendOptions> fit = backend_options(options);
   if (is_text_pipeline(spec)) fit = fit_text_pipeline(options, spec);
   if (!fit.ok()) return print_error(fit.status()), kExitBadInput;
   auto text = text_parts(options, spec);
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
   if (*text) fit->coordinator.prompt_stage = (*text)->prompt_stage;
+  fit->library = std::move(library);
   std::string run_dir;
   EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
   auto backend = PipelineBackend::make(std::move(spec), std::move(fit).value());
@@ -274,21 +275,22 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, const sigset_t& sign
 
 }  // namespace
 
-int run_serve(const ServeOptions& given) {
+int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   raise_descriptor_limit();
   ServeOptions options = given;
   const sigset_t signals = block_stop_signals();
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
   if (Status status = load_admin_key(options); !status.ok()) return print_error(status), kExitBadInput;
-  auto spec = load_text_or_file(options.pipeline, make_library());
+  Library library = make_library(options.model, add_workers);
+  auto spec = load_text_or_file(options.pipeline, library);
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
   if (options.placement == "single") {
     if (Status status = spec->may_be_single(options.pipeline); !status.ok()) return print_error(status), kExitBadInput;
   }
   if (Status status = check_used(options, *spec); !status.ok()) return print_error(status), kExitBadInput;
   override_hosts(*spec, options.listen, options.key_file);
-  return serve_pipeline(options, std::move(*spec), signals);
+  return serve_pipeline(options, std::move(*spec), std::move(library), signals);
 }
 
 }  // namespace millrace

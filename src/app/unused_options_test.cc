@@ -15,9 +15,10 @@ std::string refusal(const std::vector<std::string>& given, const PipelineSpec& s
   return check_used(options, spec).message();
 }
 
+// A pipeline that is not of text.
 PipelineSpec echo(const std::string& more = "") {
-  return *parse_pipeline("stages:\n  - {name: a, worker: toy.echo, terminal: true" + more + "}\n", "p.yaml",
-                         make_library());
+  return *parse_pipeline("stages:\n  - {name: a, worker: work, terminal: true" + more + "}\n", "p.yaml",
+                         make_library({}, [](Library& library) { library.workers["work"] = {}; }));
 }
 
 TEST(UnusedOptions, OfModelsAndText) {

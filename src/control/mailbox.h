@@ -46,9 +46,6 @@ class Outbox {
   // kResourceExhausted: the receiver's queue is full, try again later; kUnavailable: there is no receiver now. The
   // message is left untouched unless the result is OK.
   virtual Status send(wire::Message& message) = 0;
-  // Of one that has a single connection in its life (OutboxOptions::once): it has ended, or never came about; what was
-  // sent last may not have arrived, and every send() is kUnavailable. Always false of others.
-  virtual bool lost() const { return false; }
 };
 
 // An inbox and the outboxes to it inside one process: messages move, nothing is encoded.

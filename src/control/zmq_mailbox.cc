@@ -116,15 +116,13 @@ class ZmqInbox final : public Inbox {
 
 class ZmqOutbox final : public Outbox {
  public:
-  ZmqOutbox(OpenedSocket opened, std::shared_ptr<LinkState> state, bool keyed, bool once)
+  ZmqOutbox(OpenedSocket opened, std::shared_ptr<LinkState> state, bool keyed)
       : socket_(std::move(opened.socket)),
         endpoint_(std::move(opened.endpoint)),
         state_(std::move(state)),
-        keyed_(keyed),
-        once_(once) {}
+        keyed_(keyed) {}
 
   Status send(wire::Message& message) override {
-    if (lost()) return error(StatusCode::kUnavailable, "the connection to {} is lost", endpoint_);
     ASSIGN_OR_RETURN(const std::string frame, wire::encode(message));
     std::lock_guard lock(mutex_);
     while (zmq_send(socket_.get(), frame.data(), frame.size(), ZMQ_DONTWAIT) < 0) {
@@ -141,14 +139,13 @@ class ZmqOutbox final : public Outbox {
     }
     return ok_status();
   }
-  bool lost() const override { return once_ && state_->lost.load(); }
 
  private:
   std::mutex mutex_;  // a ZeroMQ socket may change threads only across a full fence
   Socket socket_;
   std::string endpoint_;
   std::shared_ptr<LinkState> state_;
-  const bool keyed_, once_;
+  const bool keyed_;
 };
 
 // Its receiver may come and go: the box is looked up again when it is closed.
@@ -215,11 +212,9 @@ Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::s
   plan.send_high_water = options.queue_limit;
   plan.refuse_unconnected = options.policy == BeforeConnected::kRefuse;
   plan.state = std::make_shared<LinkState>();
-  const bool tcp = where.transport == Transport::kTcp;
-  plan.once = options.once && tcp;
   ASSIGN_OR_RETURN(OpenedSocket opened, open_socket(context, plan));
-  const bool keyed = options.key != nullptr && tcp;
-  return std::shared_ptr<Outbox>(std::make_shared<ZmqOutbox>(std::move(opened), plan.state, keyed, plan.once));
+  const bool keyed = options.key != nullptr && where.transport == Transport::kTcp;
+  return std::shared_ptr<Outbox>(std::make_shared<ZmqOutbox>(std::move(opened), plan.state, keyed));
 }
 
 Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,

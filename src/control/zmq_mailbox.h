@@ -29,8 +29,6 @@ struct OutboxOptions {
   const SharedKey* key = nullptr;      // for tcp; used during the call
   int queue_limit = kMailboxCapacity;  // messages on their way to this peer on our side; more are refused. (inproc:
                                        // the receiver's queue is all)
-  bool once = false;  // tcp: one connection and no other after it, so that what arrives has no gap: see
-                      // Outbox::lost()
 };
 
 // bind_inbox() replaces a dead socket file of the same name; kUnavailable where somebody has the endpoint.

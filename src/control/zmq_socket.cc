@@ -38,7 +38,7 @@ bool set_limits(void* socket, const SocketPlan& plan) {
   const bool good = set(socket, ZMQ_MAXMSGSIZE, plan.max_frame_bytes) &&
                     set(socket, ZMQ_SNDHWM, plan.send_high_water) && set(socket, ZMQ_RCVHWM, receive) &&
                     set(socket, ZMQ_LINGER, plan.linger_ms) && set(socket, ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) &&
-                    set(socket, ZMQ_RECONNECT_IVL, plan.once ? -1 : kReconnectMs) &&
+                    set(socket, ZMQ_RECONNECT_IVL, kReconnectMs) &&
                     set(socket, ZMQ_RECONNECT_IVL_MAX, kReconnectMaxMs) && set(socket, ZMQ_BACKLOG, kListenBacklog) &&
                     set(socket, ZMQ_IMMEDIATE, plan.refuse_unconnected ? 1 : 0);
   if (!tcp) return good;
@@ -132,20 +132,14 @@ class Listener {
       case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return refused(LinkEvent::kRefusedOther);
       case ZMQ_EVENT_DISCONNECTED:
-        if (state_) {
-          if (!state_->connected.exchange(false)) state_->refused.store(true);
-          state_->lost.store(true);
-        }
+        if (state_ && !state_->connected.exchange(false)) state_->refused.store(true);
         // A refused peer is disconnected next: that is no loss.
         ended(std::exchange(refused_, std::nullopt), value);
-        return;
-      case ZMQ_EVENT_CLOSED:  // a try to connect
-        if (state_) state_->lost.store(true);
         return;
     }
   }
   void refused(LinkEvent event) {
-    if (state_) state_->refused.store(true), state_->lost.store(true);
+    if (state_) state_->refused.store(true);
     refused_ = event;
     count(event);
   }
@@ -168,7 +162,7 @@ Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   const std::string address = fmt::format("inproc://millrace.monitor.{}", g_monitors.fetch_add(1));
   constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                          ZMQ_EVENT_CLOSED | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_MONITOR_STOPPED;
+                          ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_MONITOR_STOPPED;
   void* reader = zmq_socket(context.handle(), ZMQ_PAIR);
   if (reader == nullptr) return zmq_failure("cannot open", address);
   set(reader, ZMQ_LINGER, 0);

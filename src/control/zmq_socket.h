@@ -45,7 +45,6 @@ inline constexpr int kTcpReceiveHighWater = 1024;
 // Is the peer of a connecting socket there? Shared with the thread that hears of it.
 struct LinkState {
   std::atomic<bool> connected{false};
-  std::atomic<bool> lost{false};     // a connection, or a try to make one, has ended
   std::atomic<bool> refused{false};  // the last try found somebody, who hung up in the handshake
 };
 
@@ -61,7 +60,6 @@ struct SocketPlan {
   const SharedKey* key = nullptr;    // for the time of the call
   bool public_without_key = false;   // the operator asked for it
   bool heartbeats = true;            // over tcp; the peer is a program of ours
-  bool once = false;                 // connects a single time
   std::shared_ptr<LinkState> state;  // of a connecting socket; or none
 };
 

@@ -74,7 +74,7 @@ class Engine {
   // does not answer within timeout_ms gives a reply with kDeadline; one that is not there,
   // kUnavailable. Before those of the schedulers stands one of the stage "front" where the front refused the order, and
   // of profiles always: when one ends, its message is the path of the trace.
-  virtual void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
+  virtual void admin(wire::AdminAction action, int64_t timeout_ms,
                      std::function<void(std::vector<wire::AdminReply>)> done) = 0;
   // The bytes of one token by itself, for logprobs: perhaps a part of a character. Empty for an id without a token.
   virtual std::string token_bytes(int32_t id) const = 0;

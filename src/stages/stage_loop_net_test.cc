@@ -4,9 +4,9 @@
 #include <fmt/core.h>
 
 #include "base/log.h"
+#include "examples/workers/workers.h"
 #include "stages/testing/fanin.h"
 #include "stages/testing/loop_net.h"
-#include "stages/toys/toys.h"
 
 namespace millrace::testing {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 class StageLoopNet : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { log_init("test", LogLevel::kOff); }
-  StageLoopNet() { add_toys(library_); }
+  StageLoopNet() { add_example_workers(library_); }
 
   static void expect_books_at_zero(LoopNet& net) {
     for (const std::string& name : net.names()) {

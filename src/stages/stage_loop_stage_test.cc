@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/log.h"
+#include "examples/workers/workers.h"
 #include "relay/local/local_relay.h"
 #include "stages/testing/fanin.h"
-#include "stages/toys/toys.h"
 
 namespace millrace::testing {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 class Threads : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { log_init("test", LogLevel::kOff); }
-  Threads() { add_toys(library_); }
+  Threads() { add_example_workers(library_); }
 
   void begin(std::vector<StageSpec> stages, int64_t stalled_ms = loop::kWorkerStalledMs) {
     stages_ = std::move(stages);

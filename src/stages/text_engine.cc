@@ -120,7 +120,7 @@ Health TextEngine::health() const {
   return health;
 }
 
-void TextEngine::admin(wire::AdminAction action, std::string, int64_t timeout_ms,
+void TextEngine::admin(wire::AdminAction action, int64_t timeout_ms,
                        std::function<void(std::vector<wire::AdminReply>)> done) {
   pipeline_.admin(action, timeout_ms, std::move(done));
 }

@@ -33,7 +33,7 @@ class TextEngine : public Engine {
   void start(ReqId id, GenerateRequest request);
   void abort(ReqId id) override { pipeline_.cancel(id); }
   void cancel(ReqId id) override { pipeline_.end(id); }
-  void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
+  void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override;
   std::string token_bytes(int32_t id) const override { return tokenizer_.token_bytes(id); }
   void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) override;

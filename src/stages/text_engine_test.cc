@@ -209,7 +209,7 @@ TEST_F(TextEngineTest, AbortsAndCommandsGoToThePipeline) {
   EXPECT_EQ(pipeline_.cancelled, std::vector<uint64_t>{4});
   EXPECT_EQ(pipeline_.ended, std::vector<uint64_t>{5});
   std::string message;
-  engine_.admin(wire::AdminAction::kFlushCache, "", 77, [&](auto replies) { message = replies.at(0).message; });
+  engine_.admin(wire::AdminAction::kFlushCache, 77, [&](auto replies) { message = replies.at(0).message; });
   EXPECT_EQ(message, "77");
   pipeline_.state.stages = {{.stage = "scheduler"}, {.stage = "scheduler", .replica = 1}, {.stage = "detokenizer"}};
   const Health health = engine_.health();

@@ -27,8 +27,13 @@ STORIES = EXTRA_DATA / "models" / "stories15M"  # larger, but not in the reposit
 URL = re.compile(r"(?:serves (?P<model>\S+)|runs the pipeline '\S+') at http://(?P<host>[\d.]+):(?P<port>\d+)")
 
 
-def program():
-    return os.environ["MILLRACE_PROGRAM"]
+def program(*arguments):
+    """millrace; millrace-examples where an argument is a pipeline's file that names workers of examples/workers."""
+    product = os.environ["MILLRACE_PROGRAM"]
+    files = [pathlib.Path(a) for a in map(str, arguments) if a.endswith(".yaml")]
+    if any("worker: toy." in file.read_text() for file in files if file.is_file()):
+        return os.environ.get("MILLRACE_EXAMPLES_PROGRAM", str(pathlib.Path(product).with_name("millrace-examples")))
+    return product
 
 
 # A program built with a sanitizer is slow, keeps freed memory for a while, and writes a report before it dies.
@@ -63,7 +68,7 @@ class Server(Output):
         # Tests call admin routes over TCP; test_admin.py says otherwise.
         if admin and not any(a.startswith(("--api-key", "--admin-")) for a in arguments):
             arguments = (*arguments, "--admin-without-key")
-        command = [*(where.prefix if where else []), program(), "serve", *(["--model", str(model)] if model else []), *arguments]
+        command = [*(where.prefix if where else []), program(*arguments), "serve", *(["--model", str(model)] if model else []), *arguments]
         threads = [("--threads", "1")] if model else []  # a pipeline's stages have their own, and `serve` says so
         for option, value in (("--port", "0"), *threads, ("--placement", placement())):
             if option not in arguments:
@@ -212,7 +217,7 @@ class Joined(Output):
     """A running `millrace stage --join`."""
 
     def __init__(self, path, stages, leader, model=DEMO, more=(), where=None):
-        command = [*(where.prefix if where else []), program(), "stage", "--join", leader, "--pipeline", str(path), "--stages", stages, *more]
+        command = [*(where.prefix if where else []), program(path), "stage", "--join", leader, "--pipeline", str(path), "--stages", stages, *more]
         if model:
             command += ["--model", str(model)]
         if "--threads" not in more:

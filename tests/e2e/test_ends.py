@@ -221,7 +221,7 @@ def test_text_children_have_the_environment_of_the_file(tmp_path):
 def test_one_process_has_no_environment_of_a_stages_own(tmp_path, text):
     path = tmp_path / "environment.yaml"
     path.write_text(text or (FANIN.parents[2] / "pipelines" / "text.yaml").read_text().replace("    process: scheduler\n", "    process: scheduler\n    env: {A: b}\n"))
-    found = subprocess.run([program(), "serve", "--pipeline", str(path), "--placement", "single", "--port", "0", *([] if text else ["--model", str(DEMO)])],
+    found = subprocess.run([program(path), "serve", "--pipeline", str(path), "--placement", "single", "--port", "0", *([] if text else ["--model", str(DEMO)])],
                            capture_output=True, text=True, timeout=30)
     assert found.returncode == 2 and "env" in found.stderr and "--placement single" in found.stderr, found.stderr
 

@@ -423,7 +423,7 @@ def two_hosts(tmp_path):
 @contextlib.contextmanager
 def joined(path, *stages):
     control = next(line.split('"')[1] for line in path.read_text().splitlines() if line.startswith("control:"))
-    process = subprocess.Popen([program(), "stage", "--join", control.removeprefix("tcp://"), "--pipeline", str(path), "--stages", ",".join(stages)],
+    process = subprocess.Popen([program(path), "stage", "--join", control.removeprefix("tcp://"), "--pipeline", str(path), "--stages", ",".join(stages)],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         yield process
@@ -558,7 +558,7 @@ def test_a_wrong_key_is_told_once_on_both_sides(two_hosts, tmp_path):
 
 
 def command(*arguments):
-    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([program(*arguments), *arguments], capture_output=True, text=True, timeout=60)
 
 
 def test_check_says_what_a_pipeline_is_or_what_is_wrong(tmp_path):
@@ -674,6 +674,12 @@ def test_a_stage_that_stalls_fails_its_requests_within_two_seconds(tmp_path):
         assert SANITIZED or seconds < 4, seconds  # 2 s, and what a busy machine takes
         check(server, text)  # needs no encoder
         wait_until(lambda: server.children().get("image_encoder") not in (None, pid) and server.ready(), 60, "restart")
+
+
+def test_the_product_has_no_example_workers():
+    for arguments in (("pipeline", "check", str(FANIN)), ("serve", "--pipeline", str(FANIN), "--port", "0")):
+        found = subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=60)
+        assert found.returncode == 2 and "worker of stage 'preprocessing' is 'toy.preprocess'; wanted one of this program's" in found.stderr, found.stderr
 
 
 def test_draw_makes_a_picture(tmp_path):

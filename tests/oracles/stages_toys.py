@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What examples/pipelines/fanin.yaml must answer, by the formulas of src/stages/toys/ written down once more.
+"""What examples/pipelines/fanin.yaml must answer, by the formulas of examples/workers/ written down once more.
 
     python3 tests/oracles/stages_toys.py > tests/golden/stages/fanin.json
 """

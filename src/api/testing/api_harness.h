@@ -72,9 +72,9 @@ class FakeEngine : public Engine {
   void cancel(ReqId id) override {
     say(id.value - 1, {.id = id, .finish = wire::Finish{.reason = wire::FinishReason::kAborted}});
   }
-  void admin(wire::AdminAction action, std::string argument, int64_t timeout_ms,
+  void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
-    orders.push_back({.action = action, .argument = std::move(argument), .timeout_ms = timeout_ms});
+    orders.push_back({.action = action, .timeout_ms = timeout_ms});
     done(replies);
   }
   std::string token_bytes(int32_t id) const override {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/json.h"
+#include "examples/workers/formulas.h"
 #include "stages/stage_spec.h"
 #include "stages/testing/mini_coordinator.h"
-#include "stages/toys/formulas.h"
 
 namespace millrace::testing {
 
@@ -124,13 +124,13 @@ inline void expect_answer(const Outcome& outcome, const FaninCase& wanted) {
     if (chunks != outcome.chunks.end()) {
       for (const Value& chunk : chunks->second) {
         const SharedTensor& pcm = *chunk.find("pcm")->get<SharedTensor>();
-        hash = toys::fnv(pcm.bytes.span(), hash);
+        hash = examples::fnv(pcm.bytes.span(), hash);
         for (const int16_t sample : pcm.view().as<int16_t>()) {
           if (first.size() < 8) first.push_back(sample);
         }
       }
     }
-    EXPECT_EQ(toys::hex(hash), wanted.wanted.at("pcm_hash"));
+    EXPECT_EQ(examples::hex(hash), wanted.wanted.at("pcm_hash"));
     EXPECT_EQ(nlohmann::json(first), wanted.wanted.at("first_samples"));
   }
 }

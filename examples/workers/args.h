@@ -1,4 +1,4 @@
-// Args that all toys take: slowness and failures to order. Thread safety: values.
+// Args that all example workers take: delays, and failures at a given text. Thread safety: values.
 #pragma once
 
 #include <chrono>
@@ -7,18 +7,18 @@
 #include <thread>
 
 #include "base/status.h"
-#include "stages/toys/formulas.h"
+#include "examples/workers/formulas.h"
 
-namespace millrace::toys {
+namespace millrace::examples {
 
-struct ToyArgs {
+struct CommonArgs {
   int64_t sleep_ms = 0;
   int64_t pace_ms = 0;
   std::string fail_on;
   std::string throw_on;
 
-  static Result<ToyArgs> parse(const Value& args) {
-    ToyArgs out;
+  static Result<CommonArgs> parse(const Value& args) {
+    CommonArgs out;
     ASSIGN_OR_RETURN(out.sleep_ms, int_of(args, "sleep_ms", 0, 0, 600'000));
     ASSIGN_OR_RETURN(out.pace_ms, int_of(args, "pace_ms", 0, 0, 600'000));
     if (has(args, "fail_on") && args.find("fail_on")->get<std::string>()) {
@@ -30,8 +30,8 @@ struct ToyArgs {
     return out;
   }
 
-  // Before the work on a payload.
-  Status suffer(const Value& payload) const {
+  // Before the work on a payload: the delay and the failures.
+  Status prepare(const Value& payload) const {
     rest();
     const std::string text = text_of(payload);
     if (!throw_on.empty() && text == throw_on) throw std::runtime_error("told to throw on '" + text + "'");
@@ -43,4 +43,4 @@ struct ToyArgs {
   }
 };
 
-}  // namespace millrace::toys
+}  // namespace millrace::examples

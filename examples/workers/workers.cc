@@ -1,13 +1,13 @@
-// The toys' rules, and their names in the library.
-#include "stages/toys/toys.h"
+// The rules, and the names of workers and rules in the library.
+#include "examples/workers/workers.h"
 
-#include "stages/toys/formulas.h"
-#include "stages/toys/workers.h"
+#include "examples/workers/formulas.h"
+#include "examples/workers/makers.h"
 
 namespace millrace {
 
-using toys::has;
-using toys::wants;
+using examples::has;
+using examples::wants;
 
 namespace {
 
@@ -58,7 +58,7 @@ Library::Projection only(const char* key) {
     const Value* part = result.find(key);
     if (!part) return internal_error("there is no {} to project", key);
     Value out;
-    out.set("text", toys::text_of(result));
+    out.set("text", examples::text_of(result));
     out.set(key, *part);
     return out;
   };
@@ -74,20 +74,20 @@ Result<Names> terminals(const Value& inputs) {
 
 }  // namespace
 
-void add_toys(Library& library) {
-  const auto add = [&library](const char* name, toys::MadeWorker (*make)(const Value&)) {
+void add_example_workers(Library& library) {
+  const auto add = [&library](const char* name, examples::MadeWorker (*make)(const Value&)) {
     library.workers[name] = [make](const Value& args, const Library::WorkerSeat&) { return make(args); };
   };
-  add("toy.echo", toys::make_echo);
-  add("toy.batch_echo", toys::make_batch_echo);
-  add("toy.preprocess", toys::make_preprocess);
-  add("toy.encode_image", toys::make_image_encoder);
-  add("toy.encode_audio", toys::make_audio_encoder);
-  add("toy.aggregate", toys::make_aggregate);
-  add("toy.think", toys::make_think);
-  add("toy.talk", toys::make_talk);
-  add("toy.decode", toys::make_decode);
-  add("toy.tone", toys::make_tone);
+  add("toy.echo", examples::make_echo);
+  add("toy.batch_echo", examples::make_batch_echo);
+  add("toy.preprocess", examples::make_preprocess);
+  add("toy.encode_image", examples::make_image_encoder);
+  add("toy.encode_audio", examples::make_audio_encoder);
+  add("toy.aggregate", examples::make_aggregate);
+  add("toy.think", examples::make_think);
+  add("toy.talk", examples::make_talk);
+  add("toy.decode", examples::make_decode);
+  add("toy.tone", examples::make_tone);
   library.routes["toy.active_encoders"] = active_encoders;
   library.routes["toy.active_generators"] = active_generators;
   library.routes["toy.active_listeners"] = active_listeners;

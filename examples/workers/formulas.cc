@@ -1,8 +1,8 @@
-#include "stages/toys/formulas.h"
+#include "examples/workers/formulas.h"
 
 #include <algorithm>
 
-namespace millrace::toys {
+namespace millrace::examples {
 
 uint64_t fnv(std::span<const std::byte> bytes, uint64_t hash) {
   for (const std::byte b : bytes) hash = (hash ^ static_cast<uint64_t>(b)) * 0x100000001B3u;
@@ -135,4 +135,4 @@ Result<const SharedTensor*> tensor_of(const Value& map, std::string_view key, DT
                           tensor->shape.to_string(), dtype_name(dtype), rank);
 }
 
-}  // namespace millrace::toys
+}  // namespace millrace::examples

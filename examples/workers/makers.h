@@ -1,11 +1,11 @@
-// The toys' makers, one for each worker (toys/toys.h). Thread safety: pure functions.
+// The makers of the workers, one for each (examples/workers/workers.h). Thread safety: pure functions.
 #pragma once
 
 #include <memory>
 
 #include "stages/worker.h"
 
-namespace millrace::toys {
+namespace millrace::examples {
 
 using MadeWorker = Result<std::unique_ptr<Worker>>;
 
@@ -20,4 +20,4 @@ MadeWorker make_talk(const Value& args);
 MadeWorker make_decode(const Value& args);
 MadeWorker make_tone(const Value& args);
 
-}  // namespace millrace::toys
+}  // namespace millrace::examples

@@ -2,24 +2,24 @@
 #include <algorithm>
 #include <map>
 
-#include "stages/toys/toy_args.h"
-#include "stages/toys/toys.h"
-#include "stages/toys/workers.h"
+#include "examples/workers/args.h"
+#include "examples/workers/makers.h"
+#include "examples/workers/workers.h"
 
-namespace millrace::toys {
+namespace millrace::examples {
 namespace {
 
 class Think : public Worker {
  public:
-  Think(ToyArgs toy, int64_t steps, int64_t width) : toy_(std::move(toy)), steps_(steps), width_(width) {}
+  Think(CommonArgs common, int64_t steps, int64_t width) : common_(std::move(common)), steps_(steps), width_(width) {}
 
   void start(ReqId id, Value payload, Emit& emit) override {
-    const Status status = toy_.suffer(payload);
+    const Status status = common_.prepare(payload);
     if (!status.ok()) return emit.fail(id, status);
     const Value* key = payload.find("key");
     const std::string* text = key ? key->get<std::string>() : nullptr;
     if (!text) return emit.fail(id, invalid_argument("there is no key; wanted what toy.aggregate makes"));
-    const Result<int64_t> steps = int_of(payload, "max_tokens", steps_, 0, kMaxToySteps);
+    const Result<int64_t> steps = int_of(payload, "max_tokens", steps_, 0, kMaxSteps);
     if (!steps.ok()) return emit.fail(id, steps.status());
     live_[id] = {.seed = fnv(*text), .steps = static_cast<uint64_t>(*steps), .payload = std::move(payload)};
   }
@@ -28,7 +28,7 @@ class Think : public Worker {
   int tick(int64_t now_ms, Emit& emit) override {
     if (live_.empty()) return kNever;
     if (now_ms < next_ms_) return static_cast<int>(next_ms_ - now_ms);
-    next_ms_ = now_ms + toy_.pace_ms;
+    next_ms_ = now_ms + common_.pace_ms;
     bool resting = false;
     for (auto it = live_.begin(); it != live_.end();) {
       const ReqId id = it->first;
@@ -36,7 +36,7 @@ class Think : public Worker {
       const bool rests = emit.congested(id);
       resting = resting || rests;
       if (thought.done < thought.steps && !rests) {
-        toy_.rest();
+        common_.rest();
         step(id, thought, emit);
       }
       if (thought.done < thought.steps) {
@@ -47,7 +47,7 @@ class Think : public Worker {
       it = live_.erase(it);
     }
     if (live_.empty()) return kNever;
-    return resting ? std::max(kRestMs, static_cast<int>(toy_.pace_ms)) : static_cast<int>(toy_.pace_ms);
+    return resting ? std::max(kRestMs, static_cast<int>(common_.pace_ms)) : static_cast<int>(common_.pace_ms);
   }
 
  private:
@@ -80,7 +80,7 @@ class Think : public Worker {
     return out;
   }
 
-  const ToyArgs toy_;
+  const CommonArgs common_;
   const int64_t steps_;
   const int64_t width_;
   std::map<ReqId, Thought> live_;
@@ -90,10 +90,10 @@ class Think : public Worker {
 }  // namespace
 
 MadeWorker make_think(const Value& args) {
-  ASSIGN_OR_RETURN(ToyArgs toy, ToyArgs::parse(args));
-  ASSIGN_OR_RETURN(const int64_t steps, int_of(args, "steps", 24, 0, kMaxToySteps));
+  ASSIGN_OR_RETURN(CommonArgs common, CommonArgs::parse(args));
+  ASSIGN_OR_RETURN(const int64_t steps, int_of(args, "steps", 24, 0, kMaxSteps));
   ASSIGN_OR_RETURN(const int64_t width, int_of(args, "width", 32, 1, 1 << 20));
-  return std::unique_ptr<Worker>(std::make_unique<Think>(std::move(toy), steps, width));
+  return std::unique_ptr<Worker>(std::make_unique<Think>(std::move(common), steps, width));
 }
 
-}  // namespace millrace::toys
+}  // namespace millrace::examples

@@ -1,4 +1,4 @@
-// Toys: small deterministic workers and rules, with formulas that a page of Python repeats
+// Example workers: small, deterministic workers and rules, with formulas that a page of Python repeats
 // (tests/oracles/stages_toys.py). They make pipelines that run anywhere and whose every byte can be checked:
 // examples/pipelines/fanin.yaml is made of them, in the shape of a model that hears, sees and speaks.
 //
@@ -9,7 +9,7 @@
 // Args of all workers: sleep_ms (computes for so long on each payload or step), fail_on and throw_on (fails, or throws,
 // on a payload with this text). Of those that generate: pace_ms (between two steps; costs no time of the worker's).
 //
-// Thread safety: add_toys() on one thread; the workers as stages/worker.h says; the rules are pure.
+// Thread safety: add_example_workers() on one thread; the workers as stages/worker.h says; the rules are pure.
 #pragma once
 
 #include "stages/library.h"
@@ -20,10 +20,10 @@ namespace millrace {
 // batch's limits}, toy.encode_audio {window}, toy.aggregate, toy.think {steps, width}, toy.talk, toy.decode, toy.tone
 // {samples}. Rules: toy.active_encoders, toy.active_generators, toy.active_listeners, toy.active_sources, toy.merge,
 // toy.only_image, toy.only_audio, toy.terminals.
-void add_toys(Library& library);
+void add_example_workers(Library& library);
 
-inline constexpr int64_t kMaxToyPixels = 4096 * 4096;
-inline constexpr int64_t kMaxToySamples = 16 << 20;
-inline constexpr int64_t kMaxToySteps = 1 << 20;
+inline constexpr int64_t kMaxPixels = 4096 * 4096;
+inline constexpr int64_t kMaxSamples = 16 << 20;
+inline constexpr int64_t kMaxSteps = 1 << 20;
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// What the toys are made of: hashes, a box filter, energies, a tone. Pure functions.
+// The formulas of the example workers: hashes, a box filter, energies, a tone. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "payload/value.h"
 
-namespace millrace::toys {
+namespace millrace::examples {
 
 // FNV-1a with 64 bits; goes on from `hash`.
 uint64_t fnv(std::span<const std::byte> bytes, uint64_t hash = 0xCBF29CE484222325u);
@@ -54,4 +54,4 @@ bool has(const Value& payload, std::string_view key);  // and it is not null
 Result<int64_t> int_of(const Value& map, std::string_view key, int64_t otherwise, int64_t least, int64_t most);
 Result<const SharedTensor*> tensor_of(const Value& map, std::string_view key, DType dtype, int rank);
 
-}  // namespace millrace::toys
+}  // namespace millrace::examples

@@ -1,17 +1,17 @@
-// The toys that make one result of one payload.
-#include "stages/toys/toy_args.h"
-#include "stages/toys/toys.h"
-#include "stages/toys/workers.h"
+// Workers that make one result of one payload.
+#include "examples/workers/args.h"
+#include "examples/workers/makers.h"
+#include "examples/workers/workers.h"
 
-namespace millrace::toys {
+namespace millrace::examples {
 namespace {
 
-// A function worker that suffers as its args say, then works.
+// A function worker with the common args.
 template <typename Work>
-MadeWorker function_toy(const Value& args, Work work) {
-  ASSIGN_OR_RETURN(const ToyArgs toy, ToyArgs::parse(args));
-  return make_function_worker([toy, work](ReqId, Value payload) -> Result<Value> {
-    RETURN_IF_ERROR(toy.suffer(payload));
+MadeWorker function_worker(const Value& args, Work work) {
+  ASSIGN_OR_RETURN(const CommonArgs common, CommonArgs::parse(args));
+  return make_function_worker([common, work](ReqId, Value payload) -> Result<Value> {
+    RETURN_IF_ERROR(common.prepare(payload));
     return work(std::move(payload));
   });
 }
@@ -29,13 +29,13 @@ Result<BatchLimits> batch_limits(const Value& args) {
 
 // Results element by element: what fails or throws on one payload is that one's.
 template <typename Work>
-MadeWorker batch_toy(const Value& args, Work work, CostFunction cost) {
-  ASSIGN_OR_RETURN(const ToyArgs toy, ToyArgs::parse(args));
+MadeWorker batch_worker(const Value& args, Work work, CostFunction cost) {
+  ASSIGN_OR_RETURN(const CommonArgs common, CommonArgs::parse(args));
   ASSIGN_OR_RETURN(const BatchLimits limits, batch_limits(args));
-  const auto run = [toy, work](std::vector<Value> payloads) {
+  const auto run = [common, work](std::vector<Value> payloads) {
     std::vector<Result<Value>> results;
     for (Value& payload : payloads) {
-      const Status status = toy.suffer(payload);
+      const Status status = common.prepare(payload);
       results.push_back(status.ok() ? work(std::move(payload)) : Result<Value>(status));
     }
     return results;
@@ -47,9 +47,9 @@ Result<SharedTensor> image_of(const Value& given) {
   if (const SharedTensor* tensor = given.get<SharedTensor>()) {
     const Shape& shape = tensor->shape;
     const bool fits = tensor->dtype == DType::kU8 && shape.rank() == 3 && shape[2] == 3 && shape[0] > 0 && shape[1] > 0;
-    if (fits && shape[0] <= kMaxToyPixels / shape[1]) return *tensor;
+    if (fits && shape[0] <= kMaxPixels / shape[1]) return *tensor;
     return invalid_argument("image is {} {}; wanted U8 [height, width, 3], at most {} pixels",
-                            dtype_name(tensor->dtype), shape.to_string(), kMaxToyPixels);
+                            dtype_name(tensor->dtype), shape.to_string(), kMaxPixels);
   }
   ASSIGN_OR_RETURN(const int64_t width, int_of(given, "width", 0, 1, 4096));
   ASSIGN_OR_RETURN(const int64_t height, int_of(given, "height", 0, 1, 4096));
@@ -61,11 +61,11 @@ Result<SharedTensor> image_of(const Value& given) {
 Result<SharedTensor> sound_of(const Value& given) {
   if (const SharedTensor* tensor = given.get<SharedTensor>()) {
     const Shape& shape = tensor->shape;
-    if (tensor->dtype == DType::kI16 && shape.rank() == 1 && shape[0] <= kMaxToySamples) return *tensor;
+    if (tensor->dtype == DType::kI16 && shape.rank() == 1 && shape[0] <= kMaxSamples) return *tensor;
     return invalid_argument("audio is {} {}; wanted I16 [samples], at most {}", dtype_name(tensor->dtype),
-                            shape.to_string(), kMaxToySamples);
+                            shape.to_string(), kMaxSamples);
   }
-  ASSIGN_OR_RETURN(const int64_t samples, int_of(given, "samples", 0, 0, kMaxToySamples));
+  ASSIGN_OR_RETURN(const int64_t samples, int_of(given, "samples", 0, 0, kMaxSamples));
   ASSIGN_OR_RETURN(const int64_t seed, int_of(given, "seed", 0, 0, INT64_MAX));
   return make_tensor(DType::kI16, {samples}, make_samples(samples, static_cast<uint64_t>(seed)));
 }
@@ -89,7 +89,7 @@ Result<Value> preprocess(const Value& payload) {
   if (modalities.empty()) return invalid_argument("modalities is empty; wanted 'text', 'audio' or both");
   out.set("modalities", std::move(modalities));
   if (has(payload, "max_tokens")) {
-    ASSIGN_OR_RETURN(const int64_t most, int_of(payload, "max_tokens", 0, 0, kMaxToySteps));
+    ASSIGN_OR_RETURN(const int64_t most, int_of(payload, "max_tokens", 0, 0, kMaxSteps));
     out.set("max_tokens", most);
   }
   if (has(payload, "image")) {
@@ -133,37 +133,37 @@ std::string hash_in(const Value& payload, std::string_view key) {
 }  // namespace
 
 MadeWorker make_echo(const Value& args) {
-  return function_toy(args, [](Value payload) -> Result<Value> { return payload; });
+  return function_worker(args, [](Value payload) -> Result<Value> { return payload; });
 }
 
 MadeWorker make_batch_echo(const Value& args) {
   const CostFunction cost = [](const Value& payload) { return static_cast<double>(text_of(payload).size()); };
-  return batch_toy(
+  return batch_worker(
       args, [](Value payload) -> Result<Value> { return payload; }, cost);
 }
 
 MadeWorker make_preprocess(const Value& args) {
-  return function_toy(args, [](const Value& payload) { return preprocess(payload); });
+  return function_worker(args, [](const Value& payload) { return preprocess(payload); });
 }
 
 MadeWorker make_image_encoder(const Value& args) {
   ASSIGN_OR_RETURN(const int64_t size, int_of(args, "size", 16, 1, 1024));
-  return batch_toy(
+  return batch_worker(
       args, [size](const Value& payload) { return encode_image(payload, size); }, nullptr);
 }
 
 MadeWorker make_audio_encoder(const Value& args) {
   ASSIGN_OR_RETURN(const int64_t window, int_of(args, "window", 160, 1, 1 << 20));
-  return function_toy(args, [window](const Value& payload) { return encode_audio(payload, window); });
+  return function_worker(args, [window](const Value& payload) { return encode_audio(payload, window); });
 }
 
 // The payload with "key": what the answer is drawn from.
 MadeWorker make_aggregate(const Value& args) {
-  return function_toy(args, [](Value payload) -> Result<Value> {
+  return function_worker(args, [](Value payload) -> Result<Value> {
     const std::string all = text_of(payload) + "|" + hash_in(payload, "image") + "|" + hash_in(payload, "audio");
     payload.set("key", hex(fnv(all)));
     return payload;
   });
 }
 
-}  // namespace millrace::toys
+}  // namespace millrace::examples
