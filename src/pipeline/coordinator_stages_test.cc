@@ -74,8 +74,8 @@ TEST_F(CoordinatorStages, ALostReplicaCostsItsOwnRequestsAlone) {
     EXPECT_EQ(clients[i].end.status.message(), "stage 'think': think-1 stopped: silent for 2000 ms");
   }
   EXPECT_EQ(lost_requests, 20);  // each has as many as the other
-  ASSERT_EQ(lost_seats.size(), 1u);
-  EXPECT_EQ(lost_seats[0].first, "think-1");
+  ASSERT_EQ(lost_replicas.size(), 1u);
+  EXPECT_EQ(lost_replicas[0].first, "think-1");
   EXPECT_TRUE(core->health().ready);
   // The dead one need not acknowledge.
   EXPECT_EQ(core->books().awaited_acks, 4u * static_cast<unsigned>(lost_requests));
@@ -275,7 +275,7 @@ TEST_F(CoordinatorStages, WhoIsRefusedHearsWhy) {
 struct Answer {
   int calls = 0;
   std::vector<wire::AdminReply> replies;
-  AdminOrders::Done done() {
+  AdminCommands::Done done() {
     return [this](std::vector<wire::AdminReply> all) { ++calls, replies = std::move(all); };
   }
   const wire::AdminReply& of(const std::string& stage) const {
@@ -289,13 +289,13 @@ struct Answer {
 TEST_F(CoordinatorStages, AnOrderGoesToAllAndEachAnswersOnce) {
   Answer answer;
   core->admin({.argument = "now", .timeout_ms = 1000}, answer.done(), now);
-  for (const SeatView& seat : core->members().seats()) {
+  for (const ReplicaView& replica : core->members().replicas()) {
     EXPECT_EQ(answer.calls, 0);
-    const auto asked = box(seat.stage, seat.replica).take<wire::AdminRequest>();
+    const auto asked = box(replica.stage, replica.replica).take<wire::AdminRequest>();
     ASSERT_EQ(asked.size(), 1u);
     EXPECT_EQ(asked[0].argument, "now");
     EXPECT_EQ(asked[0].timeout_ms, 1000);
-    core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kOk, "done by " + seat.name}, now);
+    core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kOk, "done by " + replica.name}, now);
     core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kInternal, "again"}, now);
   }
   ASSERT_EQ(answer.calls, 1);
@@ -328,7 +328,7 @@ TEST_F(CoordinatorStages, SilentAndDeadStagesAreAnsweredFor) {
 }
 
 TEST_F(CoordinatorStages, OrdersAreBoundedAndUnknownStagesRefused) {
-  std::vector<Answer> answers(kMaxOpenOrders);
+  std::vector<Answer> answers(kMaxOpenCommands);
   for (Answer& answer : answers) core->admin({.timeout_ms = 60'000}, answer.done(), now);
   Answer refused, unknown;
   core->admin({.timeout_ms = 1}, refused.done(), now);
@@ -396,12 +396,12 @@ TEST_F(CoordinatorStages, AFlushedReplicaIsNotPreferredForWhatItHad) {
   std::size_t replies = 0;
   core->admin(
       {.action = wire::AdminAction::kFlushCache}, [&](auto all) { replies = all.size(); }, now);
-  for (const SeatView& one : core->members().seats()) {
+  for (const ReplicaView& one : core->members().replicas()) {
     for (const auto& request : box(one.stage, one.replica).take<wire::AdminRequest>()) {
       core->handle(wire::AdminReply{.id = request.id, .stage = one.stage}, now);
     }
   }
-  EXPECT_EQ(replies, core->members().seats().size());
+  EXPECT_EQ(replies, core->members().replicas().size());
   EXPECT_NE(replica_for_prompt(), first);  // whose turn it is
 }
 

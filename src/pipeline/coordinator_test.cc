@@ -382,7 +382,7 @@ TEST_F(CoordinatorTest, WhatNobodyWantsIsFetchedSoThatItsSenderIsRidOfIt) {
 // ---- slow clients
 
 TEST_F(CoordinatorTest, ASlowClientWaitsWithinItsLimitsAndLosesNothing) {
-  make({.max_client_chunks = 3});
+  make({.client_limits = {.max_chunks = 3}});
   all_join();
   Client slow;
   const ReqId id = submit(slow, {.terminals = kDecodeAlone});
@@ -400,7 +400,7 @@ TEST_F(CoordinatorTest, ASlowClientWaitsWithinItsLimitsAndLosesNothing) {
 }
 
 TEST_F(CoordinatorTest, OverItsLimitsASlowClientFailsAndNobodyElse) {
-  make({.max_client_chunks = 3, .max_client_bytes = 10'000});
+  make({.client_limits = {.max_chunks = 3, .max_bytes = 10'000}});
   all_join();
   Client slow, large, other;
   const ReqId first = submit(slow), second = submit(large), third = submit(other);

@@ -7,7 +7,7 @@
 namespace millrace {
 
 CoordinatorThread::CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options,
-                                     CoordinatorDoors& doors, Payloads& payloads, std::unique_ptr<Inbox> inbox)
+                                     CoordinatorEnv& doors, Payloads& payloads, std::unique_ptr<Inbox> inbox)
     : inbox_(std::move(inbox)),
       waker_(inbox_->waker()),
       doors_(*this, doors),
@@ -18,8 +18,8 @@ CoordinatorThread::CoordinatorThread(const PipelineSpec& spec, const Library& li
 CoordinatorThread::~CoordinatorThread() = default;
 
 // With the lock held, as everything that the core calls.
-void CoordinatorThread::Doors::lost(const SeatView& seat, const std::string& reason) {
-  owner_.calls_.push_back([this, seat, reason] { inner_.lost(seat, reason); });
+void CoordinatorThread::Doors::lost(const ReplicaView& replica, const std::string& reason) {
+  owner_.calls_.push_back([this, replica, reason] { inner_.lost(replica, reason); });
 }
 
 // ---- any thread
@@ -75,7 +75,7 @@ void CoordinatorThread::abort(ReqId id) {
   core_.abort(id, monotonic_ms());
 }
 
-void CoordinatorThread::admin(PipelineOrder order, AdminOrders::Done done) {
+void CoordinatorThread::admin(PipelineCommand order, AdminCommands::Done done) {
   {
     std::lock_guard lock(mutex_);
     const auto later = [this, done = std::move(done)](std::vector<wire::AdminReply> replies) {

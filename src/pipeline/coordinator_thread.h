@@ -28,8 +28,8 @@ inline constexpr int kMaxBatch = 64;  // messages under one lock
 class CoordinatorThread : public Stage {
  public:
   // All but the inbox are the caller's and must outlive it. `payloads` wakes the inbox's waker.
-  CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options,
-                    CoordinatorDoors& doors, Payloads& payloads, std::unique_ptr<Inbox> inbox);
+  CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options, CoordinatorEnv& doors,
+                    Payloads& payloads, std::unique_ptr<Inbox> inbox);
   ~CoordinatorThread() override;
 
   void run() override;
@@ -42,7 +42,7 @@ class CoordinatorThread : public Stage {
   void cancel(ReqId id);
   void abort(ReqId id);
   // `done` is called once, on the coordinator's thread.
-  void admin(PipelineOrder order, AdminOrders::Done done);
+  void admin(PipelineCommand order, AdminCommands::Done done);
 
   void drain();
   // Waits until nothing is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
@@ -68,16 +68,16 @@ class CoordinatorThread : public Stage {
     RequestEvent event;
   };
   // Puts off what must not be called under the lock.
-  class Doors : public CoordinatorDoors {
+  class Doors : public CoordinatorEnv {
    public:
-    Doors(CoordinatorThread& owner, CoordinatorDoors& inner) : owner_(owner), inner_(inner) {}
+    Doors(CoordinatorThread& owner, CoordinatorEnv& inner) : owner_(owner), inner_(inner) {}
     std::shared_ptr<Outbox> open(const std::string& endpoint) override { return inner_.open(endpoint); }
     void hint_abort(ReqId id) override { inner_.hint_abort(id); }
-    void lost(const SeatView& seat, const std::string& reason) override;
+    void lost(const ReplicaView& replica, const std::string& reason) override;
 
    private:
     CoordinatorThread& owner_;
-    CoordinatorDoors& inner_;
+    CoordinatorEnv& inner_;
   };
 
   SinkAnswer keep(const std::shared_ptr<Client>& client, RequestEvent& event);

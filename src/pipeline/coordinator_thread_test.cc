@@ -121,7 +121,7 @@ struct Listener {
   }
 };
 
-class CoordinatorThreadTest : public ::testing::Test, public CoordinatorDoors {
+class CoordinatorThreadTest : public ::testing::Test, public CoordinatorEnv {
  protected:
   void SetUp() override {
     log_init("test", LogLevel::kError);
@@ -145,7 +145,7 @@ class CoordinatorThreadTest : public ::testing::Test, public CoordinatorDoors {
     return what();
   }
   std::shared_ptr<Outbox> open(const std::string&) override { return door_; }
-  void lost(const SeatView&, const std::string&) override { ++lost_seats_; }
+  void lost(const ReplicaView&, const std::string&) override { ++lost_replicas_; }
 
   PipelineSpec spec_ = one_stage();
   Library library_;
@@ -153,7 +153,7 @@ class CoordinatorThreadTest : public ::testing::Test, public CoordinatorDoors {
   std::shared_ptr<Outbox> outbox_, door_;
   std::unique_ptr<EchoStage> stage_;
   std::unique_ptr<CoordinatorThread> core_;
-  std::atomic<int> lost_seats_{0};
+  std::atomic<int> lost_replicas_{0};
   std::thread thread_;
 };
 
@@ -234,7 +234,7 @@ TEST_F(CoordinatorThreadTest, ADeadStageEndsItsRequestsAndTheSupervisorHears) {
   core_->down("echo", 0, 1, "killed");
   ASSERT_TRUE(listener.wait_end());
   EXPECT_EQ(listener.status.code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(wait_for([this] { return lost_seats_.load() == 1; }));
+  EXPECT_TRUE(wait_for([this] { return lost_replicas_.load() == 1; }));
   EXPECT_FALSE(core_->health().ready);
 }
 

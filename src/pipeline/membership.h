@@ -44,21 +44,22 @@ struct MembershipOptions {
   wire::Peer self;  // the coordinator as its stages know it; in every table, unless its `stage` is empty
 };
 
-struct SeatView {
+struct ReplicaView {
   std::string stage;
   uint32_t replica = 0;
-  std::string name;          // "think", or "think-1" where there are several
-  bool local = true;         // restarted by the supervisor when it is lost; a remote one is awaited
-  std::string host;          // the remote one's, as the file calls it
-  bool up = false;           // holds a lease
-  wire::Peer peer;           // of the last holder
-  std::string reply_to;      // where it is reached from here
-  uint64_t newest = 0;       // the largest incarnation that was ever welcome
-  uint64_t expected = 0;     // the only incarnation that may register now; 0: any newer one
-  wire::StageStatus status;  // the last one of this holder
-  int64_t heard_ms = 0;
+  std::size_t stage_index = 0;  // in the spec
+  std::string name;             // "think", or "think-1" where there are several
+  bool local = true;            // restarted by the supervisor when it is lost; a remote one is awaited
+  std::string host;             // the remote one's, as the file calls it
+  bool up = false;              // holds a lease
+  wire::Peer peer;              // of the last holder
+  std::string reply_to;         // where it is reached from here
+  uint64_t newest = 0;          // the largest incarnation that was ever welcome
+  uint64_t expected = 0;        // the only incarnation that may register now; 0: any newer one
+  wire::StageStatus status;     // the last one of this holder
+  int64_t last_seen_ms = 0;
   int64_t since_ms = 0;  // of the present state
-  int64_t fence_told_ms = 0;
+  int64_t fence_sent_ms = 0;
   std::string lost_why;     // where it is not up and once was
   uint64_t lost_epoch = 0;  // of the table that first had its last holder as down; 0: none was lost yet
   bool silent = false;      // no heartbeat for kSilentMs
@@ -70,7 +71,7 @@ struct SeatView {
 struct MembershipEvent {
   enum class Kind : uint8_t { kJoined, kLost };
   Kind kind = Kind::kJoined;
-  std::size_t seat = 0;
+  std::size_t slot = 0;
   uint64_t incarnation = 0;
   std::string reason;  // lost: why
   bool anew = false;   // lost: its process goes on and joins again, as another incarnation
@@ -78,7 +79,7 @@ struct MembershipEvent {
 
 // A message for whoever listens at `reply_to`; for the holder of a slot where one is named.
 struct MembershipMessage {
-  std::optional<std::size_t> seat;
+  std::optional<std::size_t> slot;
   std::string reply_to;
   wire::Message message;
 };
@@ -93,8 +94,8 @@ class Membership {
  public:
   Membership(const PipelineSpec& spec, MembershipOptions options, int64_t now_ms);
 
-  void hear(const wire::Register& message, int64_t now_ms);
-  void hear(const wire::StageStatus& status, int64_t now_ms);
+  void handle(const wire::Register& message, int64_t now_ms);
+  void handle(const wire::StageStatus& status, int64_t now_ms);
   // Leases that ran out, stages that stand still, the table again.
   void tick(int64_t now_ms);
 
@@ -110,27 +111,29 @@ class Membership {
   std::vector<MembershipEvent> take_events();
   std::vector<MembershipMessage> take_messages();
 
-  const std::vector<SeatView>& seats() const { return seats_; }
+  const std::vector<ReplicaView>& replicas() const { return replicas_; }
   std::optional<std::size_t> find(const std::string& stage, uint32_t replica) const;
   // Why a replica does not serve; empty: it does.
-  std::string why_not_serving(const SeatView& seat) const;
+  std::string why_not_serving(const ReplicaView& member) const;
+  // Why no replica of a stage serves, in the words for the first one; empty: one does.
+  std::string why_stage_missing(std::size_t stage_index) const;
   wire::Origin self() const { return {.session = options_.session}; }
   uint64_t epoch() const { return epoch_; }
   const MembershipCounters& counters() const { return counters_; }
 
  private:
   Status may_register(const wire::Register& message) const;
-  void lose(std::size_t seat, const std::string& reason, int64_t now_ms, bool anew = false);
-  void welcome(std::size_t seat, const std::string& reply_to, uint64_t incarnation, const Status& status);
+  void lose(std::size_t slot, const std::string& reason, int64_t now_ms, bool anew = false);
+  void welcome(std::size_t slot, const std::string& reply_to, uint64_t incarnation, const Status& status);
   void new_table(int64_t now_ms);
-  void say_table(std::optional<std::size_t> only = std::nullopt);
+  void send_table(std::optional<std::size_t> only = std::nullopt);
 
   MembershipOptions options_;
-  std::vector<SeatView> seats_;
+  std::vector<ReplicaView> replicas_;
   std::set<std::string> logged_refusals_;  // refusals that were logged; kMaxLoggedRefusals at most
   uint64_t epoch_ = 0;
   int64_t ticked_ms_ = 0;
-  int64_t table_said_ms_ = 0;
+  int64_t table_sent_ms_ = 0;
   MembershipCounters counters_;
   std::vector<MembershipEvent> events_;
   std::vector<MembershipMessage> messages_;

@@ -23,12 +23,12 @@ class MembershipTest : public ::testing::Test {
     return message;
   }
   void join(const std::string& stage, uint32_t replica = 0, uint64_t incarnation = 1) {
-    members.hear(registration(stage, replica, incarnation), now);
+    members.handle(registration(stage, replica, incarnation), now);
   }
   void beat(const std::string& stage, uint32_t replica, uint64_t incarnation,
             wire::StageState state = wire::StageState::kReady) {
-    members.hear(wire::StageStatus{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica},
-                 now);
+    members.handle(wire::StageStatus{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica},
+                   now);
   }
   // The answers to a registration, of what was said since the last call.
   std::vector<wire::Welcome> welcomes() {
@@ -47,7 +47,7 @@ class MembershipTest : public ::testing::Test {
   }
   StatusCode refusal(const wire::Register& message) {
     (void)welcomes();
-    members.hear(message, now);
+    members.handle(message, now);
     const auto said = welcomes();
     EXPECT_EQ(said.size(), 1u);
     return said.empty() || !said[0].refused ? StatusCode::kOk : said[0].refused->code;
@@ -62,11 +62,11 @@ class MembershipTest : public ::testing::Test {
 };
 
 TEST_F(MembershipTest, OneOfAnotherHostIsAwaitedFromThere) {
-  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "a: starting");
-  EXPECT_EQ(members.why_not_serving(members.seats()[1]), "b-0: awaited from host 'far'");
+  EXPECT_EQ(members.why_not_serving(members.replicas()[0]), "a: starting");
+  EXPECT_EQ(members.why_not_serving(members.replicas()[1]), "b-0: awaited from host 'far'");
   join("b");
   members.down("b", 0, 1, "it was stopped", now);
-  EXPECT_EQ(members.why_not_serving(members.seats()[1]), "b-0: it was stopped; awaited from host 'far'");
+  EXPECT_EQ(members.why_not_serving(members.replicas()[1]), "b-0: it was stopped; awaited from host 'far'");
 }
 
 TEST_F(MembershipTest, AStageIsWelcomedAndEverybodyGetsTheTable) {
@@ -90,7 +90,7 @@ TEST_F(MembershipTest, AStageIsWelcomedAndEverybodyGetsTheTable) {
   EXPECT_EQ(after[0].peers.size(), 2u);
   const auto events = members.take_events();
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(members.seats()[events[1].seat].name, "b-1");
+  EXPECT_EQ(members.replicas()[events[1].slot].name, "b-1");
 }
 
 TEST_F(MembershipTest, ARepeatedRegistrationIsAnsweredAndChangesNothing) {
@@ -141,7 +141,7 @@ TEST_F(MembershipTest, HeartbeatsRenewTheLeaseAndSilenceLosesIt) {
     EXPECT_EQ(events.size(), now == 2850 ? 1u : 0u) << now;
     for (const auto& event : events) {
       EXPECT_EQ(event.kind, Kind::kLost);
-      EXPECT_EQ(members.seats()[event.seat].name, "b-0");
+      EXPECT_EQ(members.replicas()[event.slot].name, "b-0");
       EXPECT_EQ(event.reason, "silent for 2000 ms");
     }
   }
@@ -183,7 +183,7 @@ TEST_F(MembershipTest, AZombieIsFencedAndToldOnce) {
   ASSERT_TRUE(said[0].refused);
   EXPECT_NE(said[0].refused->message.find("lost its lease (killed)"), std::string::npos);
   EXPECT_EQ(members.counters().fenced, 3u);
-  EXPECT_FALSE(members.seats()[0].up);
+  EXPECT_FALSE(members.replicas()[0].up);
 }
 
 TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
@@ -192,7 +192,7 @@ TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   members.down("a", 0, 1, "killed", now);  // said twice
   join("a", 0, 2);
   members.down("a", 0, 1, "killed", now);  // an old report
-  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_TRUE(members.replicas()[0].up);
   EXPECT_TRUE(members.admit(origin("a", 2)));
   EXPECT_FALSE(members.admit(origin("a", 1)));
   EXPECT_FALSE(members.admit(origin("a", 2, 6)));  // of another session
@@ -200,7 +200,7 @@ TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   EXPECT_EQ(members.counters().fenced, 2u);
   EXPECT_EQ(members.counters().unknown, 1u);
   beat("a", 0, 1, wire::StageState::kFailed);
-  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_TRUE(members.replicas()[0].up);
   EXPECT_EQ(members.take_events().size(), 3u);
 }
 
@@ -227,9 +227,9 @@ TEST_F(MembershipTest, AStageThatStandsStillOrFailsIsLost) {
   }
   auto events = members.take_events();
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(members.seats()[events[0].seat].name, "a");
-  members.hear(wire::StageStatus{.stage = "b", .incarnation = 1, .state = wire::StageState::kFailed, .message = "oom"},
-               now);
+  EXPECT_EQ(members.replicas()[events[0].slot].name, "a");
+  members.handle(
+      wire::StageStatus{.stage = "b", .incarnation = 1, .state = wire::StageState::kFailed, .message = "oom"}, now);
   events = members.take_events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].reason, "oom");
@@ -240,18 +240,18 @@ TEST_F(MembershipTest, AProcessThatBeganAnewByItselfIsLostAndBackAtOnce) {
   join("a");
   (void)members.take_events();
   wire::Register again = registration("a", 0, 5);
-  again.self.pid = members.seats()[0].peer.pid + 1;
-  members.hear(again, now);
+  again.self.pid = members.replicas()[0].peer.pid + 1;
+  members.handle(again, now);
   EXPECT_TRUE(members.take_events().empty());  // another process: the place is taken
-  again.self.pid = members.seats()[0].peer.pid;
-  members.hear(again, now);
+  again.self.pid = members.replicas()[0].peer.pid;
+  members.handle(again, now);
   const auto events = members.take_events();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].kind, MembershipEvent::Kind::kLost);
   EXPECT_TRUE(events[0].anew);
   EXPECT_EQ(events[1].kind, MembershipEvent::Kind::kJoined);
   EXPECT_EQ(events[1].incarnation, 5u);
-  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_TRUE(members.replicas()[0].up);
 }
 
 TEST_F(MembershipTest, OneThatIsStalledForAMomentIsNot) {
@@ -270,16 +270,16 @@ TEST_F(MembershipTest, OneThatIsSilentServesNothingNewAndIsNotLost) {
   members = Membership(spec, {.session = 7, .spec_hash = 5, .lease_ms = 60'000}, now);
   join("a");
   beat("a", 0, 1);
-  EXPECT_TRUE(members.seats()[0].serves());
+  EXPECT_TRUE(members.replicas()[0].serves());
   members.take_events();
   for (const int64_t end = now + kSilentMs; now < end;) members.tick(now += 100);
-  EXPECT_TRUE(members.seats()[0].up);
-  EXPECT_FALSE(members.seats()[0].serves());
-  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "a: stalled, silent for 2000 ms");
+  EXPECT_TRUE(members.replicas()[0].up);
+  EXPECT_FALSE(members.replicas()[0].serves());
+  EXPECT_EQ(members.why_not_serving(members.replicas()[0]), "a: stalled, silent for 2000 ms");
   EXPECT_TRUE(members.take_events().empty());
   beat("a", 0, 1);
-  EXPECT_TRUE(members.seats()[0].serves());
-  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "");
+  EXPECT_TRUE(members.replicas()[0].serves());
+  EXPECT_EQ(members.why_not_serving(members.replicas()[0]), "");
 }
 
 TEST_F(MembershipTest, ADifferenceOfSpecsIsNamed) {
@@ -291,7 +291,7 @@ TEST_F(MembershipTest, ADifferenceOfSpecsIsNamed) {
   wire::Register other = registration("a", 0, 1);
   other.spec_hash = 15;
   (void)welcomes();
-  members.hear(other, now);
+  members.handle(other, now);
   const auto said = welcomes();
   ASSERT_EQ(said.size(), 1u);
   ASSERT_TRUE(said[0].refused);

@@ -8,6 +8,7 @@ Placement::Placement(const std::vector<StageSpec>& stages) : routers_(stages.siz
   static_assert(kMaxReplicasOfStage <= kMaxReplicas);
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const StageSpec& spec = stages[stage];
+    first_.push_back(stage == 0 ? 0 : first_.back() + replicas_.back());
     replicas_.push_back(static_cast<uint32_t>(spec.replicas));
     if (spec.replicas > 1) routers_[stage].emplace(spec.replicas, spec.replica_policy);
   }
@@ -17,13 +18,14 @@ Placement::Route Placement::begin(StageSet stages, const Serves& serves, const P
   Route route(replicas_.size(), kNone);
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
     if ((stages & stage_bit(stage)) == 0) continue;
-    route[stage] = 0;
+    route[stage] = first_[stage];
     if (!routers_[stage]) continue;
     std::vector<bool> usable(replicas_[stage]);
-    for (uint32_t replica = 0; replica < replicas_[stage]; ++replica) usable[replica] = serves(stage, replica);
+    for (uint32_t replica = 0; replica < replicas_[stage]; ++replica) usable[replica] = serves(first_[stage] + replica);
     const bool given = hint.replica && *hint.replica >= 0 && static_cast<uint32_t>(*hint.replica) < replicas_[stage];
-    route[stage] = given ? *hint.replica : routers_[stage]->choose(hint.prefix, usable).value_or(0);
-    routers_[stage]->begin(route[stage], hint.prefix, hint.tokens);
+    const int replica = given ? *hint.replica : routers_[stage]->choose(hint.prefix, usable).value_or(0);
+    routers_[stage]->begin(replica, hint.prefix, hint.tokens);
+    route[stage] += static_cast<std::size_t>(replica);
   }
   return route;
 }
@@ -31,7 +33,8 @@ Placement::Route Placement::begin(StageSet stages, const Serves& serves, const P
 void Placement::end(const Route& route, int64_t tokens) {
   CHECK(route.size() == routers_.size());
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
-    if (route[stage] != kNone && routers_[stage]) routers_[stage]->end(route[stage], tokens);
+    if (route[stage] == kNone || !routers_[stage]) continue;
+    routers_[stage]->end(static_cast<int>(route[stage] - first_[stage]), tokens);
   }
 }
 

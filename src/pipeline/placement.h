@@ -1,6 +1,8 @@
 // Placement: which replica of each stage serves a request. The coordinator decides once, when it takes the request; the
 // decision travels with it (wire::RouteHop), so that all senders of a fan-in agree without asking.
 //
+// A slot is the number of a replica among those of all stages, in the order of the spec.
+//
 // A stage with several replicas has a ReplicaRouter of its own, with the policy that its spec names, fed with the live
 // requests that were placed there. What is known of a prompt is a hint for the policies that look at it.
 //
@@ -20,10 +22,10 @@ namespace millrace {
 
 class Placement {
  public:
-  static constexpr int32_t kNone = -1;
-  // By stage of the spec: the replica, or kNone where the request has no use for the stage.
-  using Route = std::vector<int32_t>;
-  using Serves = std::function<bool(std::size_t stage, uint32_t replica)>;
+  static constexpr auto kNone = static_cast<std::size_t>(-1);
+  // By stage of the spec: the slot, or kNone where the request has no use for the stage.
+  using Route = std::vector<std::size_t>;
+  using Serves = std::function<bool(std::size_t slot)>;
 
   explicit Placement(const std::vector<StageSpec>& stages);
 
@@ -40,6 +42,7 @@ class Placement {
 
  private:
   std::vector<uint32_t> replicas_;                     // by stage
+  std::vector<std::size_t> first_;                     // by stage: the slot of its replica 0
   std::vector<std::optional<ReplicaRouter>> routers_;  // by stage; none where there is one replica
 };
 

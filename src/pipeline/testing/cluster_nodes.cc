@@ -79,7 +79,7 @@ void World::make_boss() {
   if (options.sabotage == Sabotage::kDropCleanup) payloads = std::make_unique<ForgetfulPayloads>(*real_payloads);
   // A session is drawn at random, as the seeds are not.
   CoordinatorOptions boss_options{.session = mix_bits(options.seed + ++sessions_), .self = self};
-  boss_options.max_client_chunks = 16;
+  boss_options.client_limits.max_chunks = 16;
   boss = std::make_unique<Coordinator>(spec, library, boss_options, *this, payloads ? *payloads : *real_payloads, now);
 }
 
@@ -130,10 +130,10 @@ void World::hint_abort(ReqId id) {
 }
 
 // The supervisor: what is dead is started again; what is only silent is killed first, or awaited as if it were remote.
-void World::lost(const SeatView& seat, const std::string& reason) {
-  StageNode& node = *find(fmt::format("{}-{}", seat.stage, seat.replica));
-  tell("lost {} incarnation {}: {}", node.name, seat.peer.incarnation, reason);
-  if (node.incarnation != seat.peer.incarnation || node.born_ms >= 0) return;
+void World::lost(const ReplicaView& replica, const std::string& reason) {
+  StageNode& node = *find(fmt::format("{}-{}", replica.stage, replica.replica));
+  tell("lost {} incarnation {}: {}", node.name, replica.peer.incarnation, reason);
+  if (node.incarnation != replica.peer.incarnation || node.born_ms >= 0) return;
   if (node.loop && dice.chance(0.5)) return;
   if (node.loop) kill(node);
   node.born_ms = now + dice.range(50, 1000);
@@ -312,7 +312,7 @@ std::string World::open_books() const {
   add(kBoss, "live", b.live), add(kBoss, "pending", b.pending), add(kBoss, "fetches", b.fetches);
   add(kBoss, "queued chunks", b.queued_chunks), add(kBoss, "queued bytes", b.queued_bytes);
   add(kBoss, "open aborts", b.open_aborts), add(kBoss, "awaited acks", b.awaited_acks);
-  add(kBoss, "orders", b.open_orders);
+  add(kBoss, "orders", b.open_commands);
   add(kBoss, "puts", real_payloads->open_puts()), add(kBoss, "gets", real_payloads->open_gets());
   const auto add_relay = [&add](const std::string& who, const Relay& relay) {
     const RelayBooks books = relay.books();

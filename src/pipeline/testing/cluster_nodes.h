@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "control/sim_bus.h"
 #include "pipeline/coordinator.h"
-#include "pipeline/coordinator_payloads.h"
+#include "pipeline/relay_payloads.h"
 #include "pipeline/testing/cluster.h"
 #include "pipeline/testing/toy_pipeline.h"
 #include "relay/sim/sim_network.h"
@@ -54,7 +54,7 @@ struct StageNode {
   bool paused() const { return resume_ms >= 0; }
 };
 
-class World : public CoordinatorDoors {
+class World : public CoordinatorEnv {
  public:
   explicit World(const ClusterOptions& options);
   ~World() override;
@@ -62,7 +62,7 @@ class World : public CoordinatorDoors {
   // The coordinator's doors.
   std::shared_ptr<Outbox> open(const std::string& endpoint) override;
   void hint_abort(ReqId id) override;
-  void lost(const SeatView& seat, const std::string& reason) override;
+  void lost(const ReplicaView& replica, const std::string& reason) override;
 
   void start(StageNode& node);
   void kill(StageNode& node);

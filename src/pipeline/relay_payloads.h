@@ -10,7 +10,7 @@
 #include <functional>
 #include <map>
 
-#include "pipeline/coordinator_doors.h"
+#include "pipeline/coordinator_env.h"
 #include "stages/loop/relay_calls.h"
 #include "stages/loop/relay_choice.h"
 

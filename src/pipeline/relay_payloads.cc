@@ -1,4 +1,4 @@
-#include "pipeline/coordinator_payloads.h"
+#include "pipeline/relay_payloads.h"
 
 #include <algorithm>
 

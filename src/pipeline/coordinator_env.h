@@ -16,15 +16,15 @@
 
 namespace millrace {
 
-class CoordinatorDoors {
+class CoordinatorEnv {
  public:
-  virtual ~CoordinatorDoors() = default;
+  virtual ~CoordinatorEnv() = default;
   // A door to whoever listens there; null: nobody can.
   virtual std::shared_ptr<Outbox> open(const std::string& endpoint) = 0;
   // A broadcast to all stages, which may be lost.
   virtual void hint_abort(ReqId) {}
   // A replica lost its holder: the supervisor restarts what is local.
-  virtual void lost(const SeatView&, const std::string& /*reason*/) {}
+  virtual void lost(const ReplicaView&, const std::string& /*reason*/) {}
 };
 
 // The coordinator's side of the data plane.

@@ -65,7 +65,7 @@ struct CoordinatorBooks {
   std::size_t queued_bytes = 0;
   std::size_t open_aborts = 0;
   std::size_t awaited_acks = 0;
-  std::size_t open_orders = 0;
+  std::size_t open_commands = 0;
 
   uint64_t submitted = 0;
   uint64_t refused = 0;
@@ -78,99 +78,6 @@ struct CoordinatorBooks {
   uint64_t fenced = 0;    // messages of fenced incarnations
   uint64_t unknown = 0;   // messages of stages that are not in the spec, and messages that are not for a coordinator
   uint64_t aborts_given_up = 0;
-};
-
-// ---- what the coordinator keeps
-
-struct Piece {
-  std::string modality;
-  uint64_t chunk_id = 0;
-  std::size_t bytes = 0;
-  std::optional<Value> value;           // once it is here
-  std::optional<wire::TextDelta> text;  // instead of the value
-  bool here() const { return value || text; }
-  bool lent = false;  // its bytes are a relay's
-};
-
-// What one terminal has said about a request.
-struct Feed {
-  uint64_t next_chunk = 0;         // the number that is wanted
-  std::deque<Piece> pieces;        // that the sink has not taken
-  std::optional<uint64_t> chunks;  // how many there are before the result, when that has come
-  std::optional<Value> result;     // once it is here
-  uint64_t taken = 0;              // chunks, by the sink
-  uint64_t acked = 0;              // of these, told the stage
-  std::size_t taken_bytes = 0;     // since then
-  int64_t ack_gap_ms = 0;          // between the last word and its repetition
-  int64_t ack_again_ms = 0;
-  // Everything of it has come; its stage is not needed any more.
-  bool settled() const {
-    if (!chunks || !result) return false;
-    for (const Piece& piece : pieces) {
-      if (!piece.here()) return false;
-    }
-    return true;
-  }
-};
-
-struct LiveRequest {
-  ReqId id;
-  std::function<SinkAnswer(RequestEvent&)> sink;
-  RequestState state = RequestState::kPending;
-  wire::Message submit;  // while pending
-  int64_t deadline_ms = 0;
-  int64_t timeout_ms = 0;
-  Placement::Route route;     // its replicas
-  int64_t hinted_tokens = 0;  // that count in their loads
-  StageSet terminals = 0;
-  std::size_t entry = 0;              // the stage that it is submitted to
-  StageSet open = 0;                  // its terminals that are not settled
-  std::vector<StageSet> gathered;     // by stage: the sources from which it has everything
-  std::map<std::size_t, Feed> feeds;  // by stage
-  std::size_t fetches = 0;
-  std::size_t queued_chunks = 0;
-  std::size_t queued_bytes = 0;
-};
-
-// The replicas of a stage, which follow each other.
-struct StageSeats {
-  uint32_t replicas = 1;
-  std::size_t first_seat = 0;
-};
-
-// What the data plane brought, on whatever thread.
-struct Arrival {
-  ReqId id;
-  std::size_t stage = 0;
-  std::optional<uint64_t> chunk;  // none: the result
-  bool wanted = true;             // false: fetched only so that its sender is rid of it
-  Result<Value> value = Value();
-};
-
-class Arrivals {
- public:
-  void add(Arrival arrival) {
-    std::function<void()> wake;
-    {
-      std::lock_guard lock(mutex_);
-      arrivals_.push_back(std::move(arrival));
-      wake = wake_;
-    }
-    if (wake) wake();
-  }
-  std::vector<Arrival> take() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(arrivals_, {});
-  }
-  void on_arrival(std::function<void()> wake) {
-    std::lock_guard lock(mutex_);
-    wake_ = std::move(wake);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<Arrival> arrivals_;
-  std::function<void()> wake_;
 };
 
 }  // namespace millrace
