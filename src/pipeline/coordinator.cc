@@ -26,7 +26,7 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
                 .self = options_.self},
                now_ms),
       outboxes_(env, members_),
-      routing_(spec, graph_, members_),
+      placement_(spec, graph_, members_),
       requests_(options_.session, options_.max_requests > 0 ? options_.max_requests : spec.max_requests),
       aborts_(requests_.max_requests() * kOpenAbortsPerRequest,
               [this](std::size_t slot, ReqId id) {
@@ -36,7 +36,7 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
       delivery_(spec, graph_, requests_, payloads, options_.client_limits, delivery_callbacks()),
       commands_(
           members_, [this](std::size_t slot, wire::Message& message) { return outboxes_.send(slot, message); },
-          [this](std::size_t slot) { routing_.forget(slot); }) {}
+          [this](std::size_t slot) { placement_.forget(slot); }) {}
 
 // ---- admission
 
@@ -69,7 +69,7 @@ Result<StageSet> Coordinator::terminals_of(const Value& inputs, const SubmitOpti
 // Later only those that no rule leaves out: a request that turns out to need another one fails then, or finds it back.
 Status Coordinator::check_submit(StageSet terminals) const {
   const bool wants_all = draining_ || !was_ready_;
-  const std::string missing = wants_all ? why_not_ready() : routing_.why_missing(graph_.must_have(terminals));
+  const std::string missing = wants_all ? why_not_ready() : placement_.why_missing(graph_.must_have(terminals));
   if (!missing.empty()) return Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing);
   RETURN_IF_ERROR(requests_.check_capacity());
   return aborts_.check_capacity();
@@ -93,7 +93,7 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
     if (!options.later) {
       if (Status status = choose_route(*request, inputs, std::nullopt, {}); !status.ok()) {
         payloads_.forget(id);
-        routing_.end(request->route, request->hinted_tokens);
+        placement_.end(request->route, request->hinted_tokens);
         return status;
       }
     }
@@ -113,10 +113,10 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink
 void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
   LiveRequest* live = requests_.find(id);
   if (live == nullptr || live->state != RequestState::kPending || requests_.is_queued(id)) return;
-  const std::string missing = routing_.why_missing(graph_.must_have(live->terminals));
+  const std::string missing = placement_.why_missing(graph_.must_have(live->terminals));
   Status status;
   if (!missing.empty()) status = Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing);
-  if (status.ok()) status = routing_.check_hint(hint);
+  if (status.ok()) status = placement_.check_hint(hint);
   if (status.ok()) status = choose_route(*live, Value(), std::move(request), hint);
   if (!status.ok()) return fail(id, status, now_ms);
   requests_.queue(*live);
@@ -132,9 +132,9 @@ Status Coordinator::choose_route(LiveRequest& request, const Value& inputs,
     request.answer.streams[stage];
     submit.terminals.push_back(spec_.stages[stage].name);
   }
-  request.route = routing_.begin(request.terminals, hint);
+  request.route = placement_.begin(request.terminals, hint);
   request.hinted_tokens = hint.tokens;
-  submit.route = routing_.hops(request.route);
+  submit.route = placement_.hops(request.route);
   submit.generate = std::move(generate);
   const wire::Peer& entry = members_.replicas()[request.route[request.entry]].peer;
   ASSIGN_OR_RETURN(submit.payload, payloads_.give(request.id, inputs, entry));
@@ -146,7 +146,7 @@ Status Coordinator::choose_route(LiveRequest& request, const Value& inputs,
 void Coordinator::try_start(ReqId id, int64_t now_ms) {
   LiveRequest* request = requests_.find(id);
   if (request == nullptr || !requests_.is_queued(id)) return;
-  if (!routing_.senders_know(request->route, request->answer.open)) return;
+  if (!placement_.senders_know(request->route, request->answer.open)) return;
   std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
   const Status sent = outboxes_.send(request->route[request->entry], request->submit);
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
@@ -164,7 +164,7 @@ void Coordinator::end(ReqId id, RequestEvent event, bool report, int64_t now_ms)
   if (!request) return;
   delivery_.erase(*request);
   payloads_.forget(id);
-  routing_.end(request->route, request->hinted_tokens);
+  placement_.end(request->route, request->hinted_tokens);
   if (event.state != RequestState::kCompleted && request->state == RequestState::kRunning) {
     env_.hint_abort(id);
     aborts_.open(id, request->route, connected(request->route), now_ms);

@@ -2,7 +2,7 @@
 // terminals send. Each part has its state and its rules in a header of its own:
 //
 //   request_table.h   live requests, deadlines; "one request, one end"
-//   routing.h         which replicas a request gets, and whether it can begin
+//   placement.h       which replicas a request gets, and whether it can begin
 //   delivery.h        chunks and results: fetched, ordered, given to sinks, acknowledged
 //   aborts.h          requests that ended early, until their stages have acknowledged it
 //   membership.h      which replicas are members; stage_outboxes.h: how they are reached
@@ -30,9 +30,9 @@
 #include "pipeline/coordinator_env.h"
 #include "pipeline/delivery.h"
 #include "pipeline/membership.h"
+#include "pipeline/placement.h"
 #include "pipeline/request_events.h"
 #include "pipeline/request_table.h"
-#include "pipeline/routing.h"
 #include "pipeline/spec.h"
 #include "pipeline/stage_outboxes.h"
 #include "stages/stage_graph.h"
@@ -123,7 +123,7 @@ class Coordinator {
   const StageGraph graph_;
   Membership members_;
   StageOutboxes outboxes_;
-  Routing routing_;
+  Placement placement_;
   RequestTable requests_;
   Aborts aborts_;
   Delivery delivery_;

@@ -33,7 +33,7 @@ void Coordinator::on_lost(const MembershipEvent& event, int64_t now_ms) {
   const std::size_t stage = view.stage_index;
   outboxes_.disconnect(slot);
   delivery_.on_lost(slot);
-  routing_.forget(slot);
+  placement_.forget(slot);
   aborts_.on_lost(slot);
   commands_.on_lost(slot, event.reason);
   const auto depends = [&](const LiveRequest& request) {
@@ -76,7 +76,7 @@ void Coordinator::shut_down(int64_t grace_ms) {
 
 // Empty: ready, which takes one replica of every stage.
 std::string Coordinator::why_not_ready() const {
-  return draining_ ? "shutting down" : routing_.why_missing(~StageSet{0});
+  return draining_ ? "shutting down" : placement_.why_missing(~StageSet{0});
 }
 
 PipelineHealth Coordinator::health() const {
@@ -115,7 +115,7 @@ CoordinatorBooks Coordinator::books() const {
 
 std::vector<wire::RouteHop> Coordinator::route_of(ReqId id) const {
   const LiveRequest* request = requests_.find(id);
-  return request == nullptr ? std::vector<wire::RouteHop>{} : routing_.hops(request->route);
+  return request == nullptr ? std::vector<wire::RouteHop>{} : placement_.hops(request->route);
 }
 
 }  // namespace millrace

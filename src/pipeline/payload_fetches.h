@@ -5,11 +5,13 @@
 // of this object.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "pipeline/coordinator_env.h"
@@ -29,13 +31,33 @@ class PayloadFetches {
   };
 
   // `payloads` must outlive it.
-  explicit PayloadFetches(Payloads& payloads) : payloads_(payloads), arrivals_(std::make_shared<Arrivals>()) {}
+  explicit PayloadFetches(Payloads& payloads) : payloads_(payloads) {}
 
   // The arrival has the fields of `wanted` and the value.
-  void start(const wire::Payload& payload, Arrival wanted, int64_t time_left_ms);
-  std::vector<Arrival> take();
+  void start(const wire::Payload& payload, const Arrival& wanted, int64_t time_left_ms) {
+    ++open_;
+    const auto timeout_ms = static_cast<int>(std::clamp<int64_t>(time_left_ms, 1, kFetchTimeoutMs));
+    payloads_.take(wanted.id, payload, timeout_ms, [to = arrivals_, wanted](Result<Value> value) {
+      std::function<void()> wake;
+      {
+        std::lock_guard lock(to->mutex);
+        to->arrived.push_back(wanted);
+        if (wanted.wanted) to->arrived.back().value = std::move(value);
+        wake = to->wake;
+      }
+      if (wake) wake();
+    });
+  }
+  std::vector<Arrival> take() {
+    std::lock_guard lock(arrivals_->mutex);
+    open_ -= arrivals_->arrived.size();
+    return std::exchange(arrivals_->arrived, {});
+  }
   // Called on any thread when there is something to take.
-  void on_arrival(std::function<void()> wake);
+  void on_arrival(std::function<void()> wake) {
+    std::lock_guard lock(arrivals_->mutex);
+    arrivals_->wake = std::move(wake);
+  }
   std::size_t open() const { return open_; }
 
  private:
@@ -46,7 +68,7 @@ class PayloadFetches {
   };
 
   Payloads& payloads_;
-  std::shared_ptr<Arrivals> arrivals_;
+  const std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
   std::size_t open_ = 0;
 };
 

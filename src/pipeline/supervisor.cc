@@ -14,16 +14,12 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "stages/stage.h"
 
 extern char** environ;
 
 namespace millrace {
 namespace {
-
-int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string describe(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
@@ -121,7 +117,7 @@ void Supervisor::run() {
   while (!stop_.load()) {
     for (Child& child : children_) {
       if (child.pid < 0) {
-        if (!child.given_up && now_ms() >= child.start_at_ms) launch(child);
+        if (!child.given_up && monotonic_ms() >= child.start_at_ms) launch(child);
         continue;
       }
       if (child.kill.exchange(0) == child.incarnation) {
@@ -138,7 +134,7 @@ void Supervisor::run() {
 
 void Supervisor::launch(Child& child) {
   ++child.incarnation;
-  child.started_ms = now_ms();
+  child.started_ms = monotonic_ms();
   events_.starting(child.spec.name, child.incarnation);
   auto pid = spawn_self(child.spec, child.incarnation);
   if (pid.ok()) {
@@ -146,13 +142,13 @@ void Supervisor::launch(Child& child) {
     return;
   }
   LOG_ERROR("the {} could not be started: {}", child.spec.name, pid.status().message());
-  child.start_at_ms = now_ms() + child.pause_ms;
+  child.start_at_ms = monotonic_ms() + child.pause_ms;
   child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
 }
 
 void Supervisor::bury(Child& child, int wait_status) {
   child.pid = -1;
-  if (now_ms() - child.started_ms >= kLongLifeMs) child.pause_ms = kRestartPauseMs;
+  if (monotonic_ms() - child.started_ms >= kLongLifeMs) child.pause_ms = kRestartPauseMs;
   const std::string how = describe(wait_status);
   events_.died(child.spec.name, how);
   const bool bad_input = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput;
@@ -162,7 +158,7 @@ void Supervisor::bury(Child& child, int wait_status) {
     return;
   }
   LOG_ERROR("the {} stopped: {}; starting it again in {} ms", child.spec.name, how, child.pause_ms);
-  child.start_at_ms = now_ms() + child.pause_ms;
+  child.start_at_ms = monotonic_ms() + child.pause_ms;
   child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
 }
 
@@ -170,14 +166,14 @@ void Supervisor::end_all() {
   for (const Child& child : children_) {
     if (child.pid > 0) ::kill(child.pid, SIGTERM);
   }
-  const int64_t deadline_ms = now_ms() + grace_ms_.load();
+  const int64_t deadline_ms = monotonic_ms() + grace_ms_.load();
   for (Child& child : children_) {
     while (child.pid > 0) {
       int wait_status = 0;
       const pid_t ended = ::waitpid(child.pid, &wait_status, WNOHANG);
       if (ended == child.pid || (ended < 0 && errno != EINTR)) {
         child.pid = -1;
-      } else if (now_ms() >= deadline_ms) {
+      } else if (monotonic_ms() >= deadline_ms) {
         ::kill(child.pid, SIGKILL);
         ::waitpid(child.pid, &wait_status, 0);
         child.pid = -1;
