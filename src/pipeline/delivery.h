@@ -7,7 +7,7 @@
 //
 // Delivery ends requests through a callback: completed, or failed by a stage, by a fetch or over a limit.
 //
-// Owner: the coordinator. Thread safety: none, but for what payload_fetches.h says of the data plane.
+// Owner: the coordinator. Thread safety: none, but for the data plane, see payload_fetches.h.
 #pragma once
 
 #include <cstdint>

@@ -68,7 +68,7 @@ Status Membership::may_register(const wire::Register& message) const {
     return error(StatusCode::kConflict, "{} is expected with incarnation {}; this is {}", member.name, member.expected,
                  self.incarnation);
   }
-  // One whose Welcome was lost never knew that it was in; nobody has sent it anything yet.
+  // One whose Welcome was lost never knew that it was a member; no stage has sent it anything yet.
   const bool never_in = !member.up && !member.beaten && self.incarnation == member.newest && member.newest != 0;
   if (same || (self.incarnation <= member.newest && !never_in)) {
     return error(StatusCode::kConflict, "incarnation {} of {} is not newer than {}", self.incarnation, member.name,
@@ -98,7 +98,7 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
     return;
   }
   ReplicaView& member = replicas_[*index];
-  // It dropped all that it had when it thought itself out: while this process stood still, say.
+  // It dropped its requests when it took itself for lost, for example while this process was stopped.
   if (member.up && message.self.incarnation > member.newest) lose(*index, "it began anew", now_ms, true);
   member.last_seen_ms = now_ms;
   member.silent = false;
@@ -141,7 +141,7 @@ void Membership::handle(const wire::StageStatus& status, int64_t now_ms) {
   ReplicaView& member = replicas_[*index];
   if (!member.up || member.peer.incarnation != status.incarnation) {
     ++counters_.fenced;
-    // It lives and does not know that it is out. Its door is known only while nobody else has come in.
+    // It runs and does not know that it is lost. Its endpoint is known only while no other one has joined.
     if (member.up || member.newest != status.incarnation || now_ms - member.fence_sent_ms < kFenceNoticeMs) return;
     member.fence_sent_ms = now_ms;
     welcome(*index, member.reply_to, status.incarnation,
@@ -213,7 +213,7 @@ void Membership::new_table(int64_t now_ms) {
   send_table();
 }
 
-// To everybody who is up, or to one.
+// To all members, or to one.
 void Membership::send_table(std::optional<std::size_t> only) {
   wire::Peers table{.from = self(), .epoch = epoch_};
   if (!options_.self.stage.empty()) table.peers.push_back(options_.self);

@@ -1,14 +1,14 @@
-// Membership: who is in the pipeline now. Stages register with the coordinator, hold a lease that their heartbeats
-// renew, and lose it when they are silent; every change makes a new table of peers, numbered by an epoch, for
-// everybody.
+// Membership: which replicas are in the pipeline now. Stages register with the coordinator, hold a lease that their
+// heartbeats renew, and lose it when they are silent; every change makes a new table of peers for all, numbered by an
+// epoch.
 //
 // A slot is for one replica of one stage. Its holders are distinguished by an incarnation, which only grows,
 // inside one session of the coordinator. A process that lost its lease and does not know it yet is fenced: its messages
 // are ignored and counted, and the answer is that it must register again with a newer incarnation.
 //
-// Nothing here waits, sends or looks at a clock: hear() and tick() are given the time, and leave events and messages to
-// be taken. The coordinator sends them. A membership that was not asked for long (its process was stopped) blames
-// nobody for the silence: the gap is added to all leases.
+// Nothing here waits, sends or looks at a clock: handle() and tick() are given the time, and leave events and messages
+// for the coordinator to take. After a long gap between two ticks this process itself did not run: the gap is added to
+// all leases.
 //
 // Owner: the coordinator. Thread safety: none.
 #pragma once
@@ -31,9 +31,9 @@ inline constexpr int64_t kSilentMs = 2000;  // without a heartbeat: the stage se
 // That a stage may call itself stalled before it counts as lost. With its own time of 1500 ms, a heartbeat and a tick
 // that is less than two seconds.
 inline constexpr int64_t kStallGraceMs = 200;
-inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is said again so often: the control plane may lose it
+inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is repeated so often: the control plane may lose it
 inline constexpr std::size_t kMaxLoggedRefusals = 64;
-inline constexpr int64_t kFenceNoticeMs = 250;  // between two words to one zombie
+inline constexpr int64_t kFenceNoticeMs = 250;  // between two notices to one fenced process
 
 struct MembershipOptions {
   uint64_t session = 0;                                             // of the coordinator; another one after each start
@@ -77,7 +77,7 @@ struct MembershipEvent {
   bool anew = false;   // lost: its process goes on and joins again, as another incarnation
 };
 
-// A message for whoever listens at `reply_to`; for the holder of a slot where one is named.
+// A message to the endpoint `reply_to`; to the holder of a slot where one is named.
 struct MembershipMessage {
   std::optional<std::size_t> slot;
   std::string reply_to;
@@ -99,7 +99,7 @@ class Membership {
   // Leases that ran out, stages that stand still, the table again.
   void tick(int64_t now_ms);
 
-  // The supervisor starts one: nobody else may take the replica now.
+  // The supervisor starts one: no other process may take the slot now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
   // The supervisor saw it die. Of another incarnation than the present one, this is an old report.
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,

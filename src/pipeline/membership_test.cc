@@ -18,7 +18,7 @@ PipelineSpec two_stages() {
 class MembershipTest : public ::testing::Test {
  protected:
   static wire::Register registration(const std::string& stage, uint32_t replica, uint64_t incarnation) {
-    wire::Register message{.reply_to = stage + "-door", .spec_hash = 5};
+    wire::Register message{.reply_to = stage + "-endpoint", .spec_hash = 5};
     message.self = {.stage = stage, .replica = replica, .incarnation = incarnation, .endpoint = "e", .pid = 9};
     return message;
   }
@@ -30,7 +30,7 @@ class MembershipTest : public ::testing::Test {
     members.handle(wire::StageStatus{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica},
                    now);
   }
-  // The answers to a registration, of what was said since the last call.
+  // The answers to a registration, of the messages since the last call.
   std::vector<wire::Welcome> welcomes() {
     std::vector<wire::Welcome> out;
     for (const auto& message : members.take_messages()) {
@@ -48,9 +48,9 @@ class MembershipTest : public ::testing::Test {
   StatusCode refusal(const wire::Register& message) {
     (void)welcomes();
     members.handle(message, now);
-    const auto said = welcomes();
-    EXPECT_EQ(said.size(), 1u);
-    return said.empty() || !said[0].refused ? StatusCode::kOk : said[0].refused->code;
+    const auto sent = welcomes();
+    EXPECT_EQ(sent.size(), 1u);
+    return sent.empty() || !sent[0].refused ? StatusCode::kOk : sent[0].refused->code;
   }
   wire::Origin origin(const std::string& stage, uint64_t incarnation, uint64_t session = 7) {
     return {.session = session, .stage = stage, .incarnation = incarnation};
@@ -61,7 +61,7 @@ class MembershipTest : public ::testing::Test {
   Membership members{spec, {.session = 7, .spec_hash = 5}, 100};
 };
 
-TEST_F(MembershipTest, OneOfAnotherHostIsAwaitedFromThere) {
+TEST_F(MembershipTest, OneOfAnotherHostIsAwaited) {
   EXPECT_EQ(members.why_not_serving(members.replicas()[0]), "a: starting");
   EXPECT_EQ(members.why_not_serving(members.replicas()[1]), "b-0: awaited from host 'far'");
   join("b");
@@ -69,17 +69,17 @@ TEST_F(MembershipTest, OneOfAnotherHostIsAwaitedFromThere) {
   EXPECT_EQ(members.why_not_serving(members.replicas()[1]), "b-0: it was stopped; awaited from host 'far'");
 }
 
-TEST_F(MembershipTest, AStageIsWelcomedAndEverybodyGetsTheTable) {
+TEST_F(MembershipTest, AStageIsWelcomedAndAllGetTheTable) {
   join("a");
-  const auto said = members.take_messages();
-  ASSERT_EQ(said.size(), 2u);
-  const auto& welcome = std::get<wire::Welcome>(said[0].message);
+  const auto sent = members.take_messages();
+  ASSERT_EQ(sent.size(), 2u);
+  const auto& welcome = std::get<wire::Welcome>(sent[0].message);
   EXPECT_EQ(welcome.stage, "a");
   EXPECT_EQ(welcome.incarnation, 1u);
   EXPECT_EQ(welcome.from.session, 7u);
   EXPECT_EQ(welcome.lease_ms, 2000);
   EXPECT_FALSE(welcome.refused);
-  const auto& table = std::get<wire::Peers>(said[1].message);
+  const auto& table = std::get<wire::Peers>(sent[1].message);
   EXPECT_EQ(table.epoch, 1u);
   ASSERT_EQ(table.peers.size(), 1u);
   EXPECT_TRUE(table.peers[0].up);
@@ -137,7 +137,7 @@ TEST_F(MembershipTest, HeartbeatsRenewTheLeaseAndSilenceLosesIt) {
     if (now < 1000) beat("b", 0, 1);
     members.tick(now);
     const auto events = members.take_events();
-    // b was last heard at 850 and is lost with the first tick that is 2000 ms later.
+    // b was last seen at 850 and is lost with the first tick that is 2000 ms later.
     EXPECT_EQ(events.size(), now == 2850 ? 1u : 0u) << now;
     for (const auto& event : events) {
       EXPECT_EQ(event.kind, Kind::kLost);
@@ -145,13 +145,13 @@ TEST_F(MembershipTest, HeartbeatsRenewTheLeaseAndSilenceLosesIt) {
       EXPECT_EQ(event.reason, "silent for 2000 ms");
     }
   }
-  const auto said = tables();
-  const auto& last = said.back().peers;
+  const auto sent = tables();
+  const auto& last = sent.back().peers;
   ASSERT_EQ(last.size(), 2u);
   EXPECT_FALSE(last[1].up);
 }
 
-TEST_F(MembershipTest, TheTableIsSaidAgain) {
+TEST_F(MembershipTest, TheTableIsSentAgain) {
   join("a");
   (void)members.take_messages();
   for (int i = 0; i < 8; ++i) now += 250, beat("a", 0, 1), members.tick(now);
@@ -159,7 +159,7 @@ TEST_F(MembershipTest, TheTableIsSaidAgain) {
   EXPECT_EQ(members.epoch(), 1u);
 }
 
-TEST_F(MembershipTest, ACoordinatorThatSleptItselfBlamesNobody) {
+TEST_F(MembershipTest, AfterAPauseOfTheCoordinatorNoLeaseIsLost) {
   join("a");
   members.tick(now += 100);
   members.tick(now += 60'000);
@@ -170,7 +170,7 @@ TEST_F(MembershipTest, ACoordinatorThatSleptItselfBlamesNobody) {
   EXPECT_EQ(events[0].kind, Kind::kLost);
 }
 
-TEST_F(MembershipTest, AZombieIsFencedAndToldOnce) {
+TEST_F(MembershipTest, AZombieIsFencedAndNotifiedOnce) {
   join("a");
   beat("a", 0, 1);
   members.down("a", 0, 1, "killed", now);
@@ -178,10 +178,10 @@ TEST_F(MembershipTest, AZombieIsFencedAndToldOnce) {
   EXPECT_FALSE(members.admit(origin("a", 1)));
   beat("a", 0, 1);
   beat("a", 0, 1);
-  const auto said = welcomes();
-  ASSERT_EQ(said.size(), 1u);  // not for each heartbeat
-  ASSERT_TRUE(said[0].refused);
-  EXPECT_NE(said[0].refused->message.find("lost its lease (killed)"), std::string::npos);
+  const auto sent = welcomes();
+  ASSERT_EQ(sent.size(), 1u);  // not for each heartbeat
+  ASSERT_TRUE(sent[0].refused);
+  EXPECT_NE(sent[0].refused->message.find("lost its lease (killed)"), std::string::npos);
   EXPECT_EQ(members.counters().fenced, 3u);
   EXPECT_FALSE(members.replicas()[0].up);
 }
@@ -189,7 +189,7 @@ TEST_F(MembershipTest, AZombieIsFencedAndToldOnce) {
 TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   join("a", 0, 1);
   members.down("a", 0, 1, "killed", now);
-  members.down("a", 0, 1, "killed", now);  // said twice
+  members.down("a", 0, 1, "killed", now);  // reported twice
   join("a", 0, 2);
   members.down("a", 0, 1, "killed", now);  // an old report
   EXPECT_TRUE(members.replicas()[0].up);
@@ -292,10 +292,10 @@ TEST_F(MembershipTest, ADifferenceOfSpecsIsNamed) {
   other.spec_hash = 15;
   (void)welcomes();
   members.handle(other, now);
-  const auto said = welcomes();
-  ASSERT_EQ(said.size(), 1u);
-  ASSERT_TRUE(said[0].refused);
-  EXPECT_EQ(said[0].refused->message, "stage 'a': another model");
+  const auto sent = welcomes();
+  ASSERT_EQ(sent.size(), 1u);
+  ASSERT_TRUE(sent[0].refused);
+  EXPECT_EQ(sent[0].refused->message, "stage 'a': another model");
   other.spec_hash = 6;
   EXPECT_EQ(refusal(other), StatusCode::kOk);
 }

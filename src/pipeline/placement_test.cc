@@ -59,7 +59,7 @@ TEST_F(PlacementTest, RoundRobinTakesTurnsAmongThoseThatServe) {
   EXPECT_EQ(next_of_three(4), (std::vector<std::size_t>{1, 3, 1, 3}));
 }
 
-TEST_F(PlacementTest, TheFewestRequestsWinAndAnEndMakesRoom) {
+TEST_F(PlacementTest, TheFewestRequestsWinAndAnEndFreesItsReplica) {
   make(ReplicaPolicy::kLeastRequests);
   std::vector<Placement::Route> routes;
   for (int i = 0; i < 9; ++i) routes.push_back(placement_->begin(stage_bit(1)));

@@ -1,23 +1,15 @@
-// What the coordinator and its clients say to each other about a request, and what it keeps of one.
-//
-// Thread safety: values; Arrivals locks.
+// What the coordinator and its clients exchange about requests. Thread safety: values.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "payload/value.h"
-#include "pipeline/placement.h"
-#include "stages/stage_graph.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -39,12 +31,13 @@ struct RequestEvent {
   Status status;  // end
 };
 
-// kFull: the event was not taken; it is said again later. Accepted, and an end that is an error, are always taken.
+// kFull: the event was not taken; the sink gets it again later. Accepted, and an end that is an error, are always
+// taken.
 enum class SinkAnswer : uint8_t { kTaken, kFull };
 using PipelineSink = std::function<SinkAnswer(RequestEvent& event)>;
 
 struct SubmitOptions {
-  std::optional<std::vector<std::string>> terminals;  // that complete it; none: the spec's rule says, or all
+  std::optional<std::vector<std::string>> terminals;  // that complete it; none: as the spec's rule decides, or all
   int64_t timeout_ms = 0;                             // 0: the spec's; never more than that
   bool later = false;                                 // the inputs come by begin()
 };
@@ -52,7 +45,7 @@ struct SubmitOptions {
 struct PipelineHealth {
   bool ready = false;                     // requests are accepted now
   bool draining = false;                  // shutting down
-  std::string reason;                     // why not ready; or who is missing all the same
+  std::string reason;                     // why not ready; or what is missing all the same
   std::vector<wire::StageStatus> stages;  // one for each replica, in the order of the spec
 };
 

@@ -35,7 +35,7 @@ TEST_F(RequestTableTest, ARequestEndsOnce) {
   EXPECT_EQ(books().completed + books().aborted + books().live, 0u);
 }
 
-TEST_F(RequestTableTest, DeadlinesPassInTheirOrderAndEndWithTheRequest) {
+TEST_F(RequestTableTest, DeadlinesPassSortedAndEndWithTheRequest) {
   const ReqId late = add(300).id, early = add(200).id;
   EXPECT_EQ(table_.overdue(199), nullptr);
   ASSERT_NE(table_.overdue(300), nullptr);

@@ -90,10 +90,10 @@ Supervisor::Supervisor(std::vector<ChildSpec> children, SupervisorEvents events)
 
 Supervisor::~Supervisor() { stop(0); }
 
-// The children are tied to the life of the thread that starts them (see prctl(2), PR_SET_PDEATHSIG), so all of them are
-// started by this one thread, which lives until they are gone.
+// The children are tied to the thread that starts them (see prctl(2), PR_SET_PDEATHSIG), so all of them are
+// started by this one thread, which runs until they are gone.
 void Supervisor::start() {
-  // An ignored SIGCHLD is inherited from whoever started us; the kernel would then bury our children itself.
+  // An ignored SIGCHLD is inherited; the kernel would then reap the children itself.
   ::signal(SIGCHLD, SIG_DFL);
   thread_ = std::thread([this] { run(); });
 }
@@ -125,7 +125,7 @@ void Supervisor::run() {
         ::kill(child.pid, SIGKILL);
       }
       int wait_status = 0;
-      if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) bury(child, wait_status);
+      if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) reap(child, wait_status);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(kSupervisePollMs));
   }
@@ -146,9 +146,9 @@ void Supervisor::launch(Child& child) {
   child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
 }
 
-void Supervisor::bury(Child& child, int wait_status) {
+void Supervisor::reap(Child& child, int wait_status) {
   child.pid = -1;
-  if (monotonic_ms() - child.started_ms >= kLongLifeMs) child.pause_ms = kRestartPauseMs;
+  if (monotonic_ms() - child.started_ms >= kLongRunMs) child.pause_ms = kRestartPauseMs;
   const std::string how = describe(wait_status);
   events_.died(child.spec.name, how);
   const bool bad_input = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput;
@@ -187,7 +187,7 @@ void Supervisor::end_all() {
 Status become_child(pid_t parent) {
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
-  const sigset_t ignored = terminal_signals();  // no longer blocked: Linux keeps a blocked one for who waits for it
+  const sigset_t ignored = terminal_signals();  // no longer blocked: Linux keeps a blocked one pending
   ::pthread_sigmask(SIG_UNBLOCK, &ignored, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (!parent_alive(parent)) return Status(StatusCode::kUnavailable, "the parent process is gone");

@@ -1,31 +1,13 @@
 #include "pipeline/terminal_stream.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <variant>
 
+#include "stages/loop/detach.h"
+
 namespace millrace {
 namespace {
-
-// The same value in local memory. As deep as restore() allows at most.
-Value copied(const Value& value) {
-  if (const auto* list = value.get<ValueList>()) {
-    ValueList out;
-    for (const Value& element : *list) out.push_back(copied(element));
-    return out;
-  }
-  if (const auto* map = value.get<ValueMap>()) {
-    ValueMap out;
-    for (const auto& [key, element] : *map) out.emplace_back(key, copied(element));
-    return out;
-  }
-  const auto* tensor = value.get<SharedTensor>();
-  if (tensor == nullptr || tensor->bytes.empty() || tensor->bytes.device() != Device::kHost) return value;
-  Buffer buffer(tensor->bytes.size_bytes());
-  std::memcpy(buffer.data(), tensor->bytes.data(), buffer.size_bytes());
-  return SharedTensor{tensor->dtype, tensor->shape, SharedBytes(std::move(buffer))};
-}
 
 std::size_t bytes_of(const wire::Payload& payload) {
   return std::accumulate(payload.part_bytes.begin(), payload.part_bytes.end(), payload.tree.bytes.size());
@@ -72,7 +54,7 @@ void TerminalStream::set_value(uint64_t seq, Value value) {
 void TerminalStream::copy_borrowed() {
   for (QueuedChunk& chunk : queue_) {
     if (!chunk.borrowed || !chunk.value) continue;
-    chunk.value = copied(*chunk.value);
+    loop::detach(*chunk.value);
     chunk.borrowed = false;
   }
 }

@@ -57,8 +57,8 @@ class StageBox : public Outbox {
   bool full = false;
 };
 
-// Values with a part are "fetched" when the test says so; the part's descriptor is a number.
-class HandPayloads : public Payloads {
+// Values with a part are "fetched" when the test calls finish(); the part's descriptor is a number.
+class ManualPayloads : public Payloads {
  public:
   Result<wire::Payload> give(ReqId, const Value& value, const wire::Peer&) override {
     RETURN_IF_ERROR(refusal);
@@ -162,7 +162,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
       for (uint32_t i = 0; i < static_cast<uint32_t>(stage.replicas); ++i) join(stage.name, i);
     }
   }
-  // Time goes on in heartbeats; `silent` says none.
+  // Time goes on in heartbeats; `silent` sends none.
   void pass(int64_t ms, const std::string& silent = "") {
     for (const int64_t end = now + ms; now < end;) {
       now += 250;
@@ -227,9 +227,9 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
   int64_t now = 1000;
   PipelineSpec spec = two_terminals();
   Library library;
-  HandPayloads payloads;
+  ManualPayloads payloads;
   std::map<std::string, std::shared_ptr<StageBox>> boxes;
-  std::optional<uint64_t> knows_epoch;  // that stages say in their heartbeats; empty: the present one
+  std::optional<uint64_t> knows_epoch;  // that stages report in their heartbeats; empty: the present one
   std::vector<ReqId> hints;
   std::vector<std::pair<std::string, std::string>> lost_replicas;
   std::unique_ptr<Coordinator> core;
