@@ -21,7 +21,7 @@ uint64_t random_session() {
 }  // namespace
 
 // The coordinator's way to stages and to the supervisor.
-class PipelineBackend::Doors : public CoordinatorDoors {
+class PipelineBackend::Doors : public CoordinatorEnv {
  public:
   Doors(PipelineBackend& owner, std::unique_ptr<AbortPublisher> aborts) : owner_(owner), aborts_(std::move(aborts)) {}
   std::shared_ptr<Outbox> open(const std::string& endpoint) override {
@@ -33,7 +33,7 @@ class PipelineBackend::Doors : public CoordinatorDoors {
   void hint_abort(ReqId id) override { aborts_->publish(id); }
   // One that died is started again anyway; one that hangs is killed for it. One that says that it failed is about to
   // end by itself, with an exit code that tells whether another start may help.
-  void lost(const SeatView& seat, const std::string&) override {
+  void lost(const ReplicaView& seat, const std::string&) override {
     if (!owner_.supervisor_) return;
     owner_.note_ready(seat);
     if (seat.status.state == wire::StageState::kFailed) return;
@@ -165,7 +165,7 @@ void PipelineBackend::child_died(const std::string& process, uint64_t incarnatio
   }
 }
 
-void PipelineBackend::note_ready(const SeatView& lost) {
+void PipelineBackend::note_ready(const ReplicaView& lost) {
   const wire::StageState last = lost.status.state;
   if (last != wire::StageState::kReady && last != wire::StageState::kStalled) return;
   std::lock_guard lock(ready_mutex_);
@@ -245,7 +245,7 @@ Result<std::string> PipelineBackend::begin_order(wire::AdminAction action) {
 void PipelineBackend::admin(wire::AdminAction action, int64_t timeout_ms, OrderDone done) {
   Result<std::string> argument = begin_order(action);
   if (!argument.ok()) return done({of_front(argument)});
-  PipelineOrder order{.action = action, .argument = std::move(argument).value(), .timeout_ms = timeout_ms};
+  PipelineCommand order{.action = action, .argument = std::move(argument).value(), .timeout_ms = timeout_ms};
   coordinator_->admin(std::move(order), [this, action, done](std::vector<wire::AdminReply> replies) {
     if (action == wire::AdminAction::kStopProfile) return end_profile(std::move(replies), done);
     if (action == wire::AdminAction::kStartProfile) {

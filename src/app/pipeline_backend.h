@@ -15,8 +15,8 @@
 #include "app/options.h"
 #include "app/pipeline_host.h"
 #include "app/pipeline_place.h"
-#include "pipeline/coordinator_payloads.h"
 #include "pipeline/coordinator_thread.h"
+#include "pipeline/relay_payloads.h"
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
 #include "stages/pipeline_engine.h"
@@ -72,7 +72,7 @@ class PipelineBackend : public PipelineEngine {
   Status open();
   void child_starts(const std::string& process, uint64_t incarnation);
   void child_died(const std::string& process, uint64_t incarnation, const std::string& how);
-  void note_ready(const SeatView& lost);
+  void note_ready(const ReplicaView& lost);
   bool had_served(const std::string& process) const;
   std::vector<PipelineSeat> seats_of(const std::string& process) const;
   ChildSpec child(const std::string& process);

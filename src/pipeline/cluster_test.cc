@@ -16,7 +16,7 @@ namespace {
 
 uint64_t first_seed = 1, last_seed = 1000;
 
-void say(const ClusterReport& r, uint64_t seed) {
+void print(const ClusterReport& r, uint64_t seed) {
   fmt::print(
       "seed {}: {} completed, {} failed, {} aborted, {} refused; {} kills, {} pauses, {} cuts, {} delays, "
       "{} successions; {} ms\n",
@@ -37,7 +37,7 @@ TEST(Cluster, EveryWorldEndsWell) {
     all.fenced += one.fenced, all.repeated += one.repeated, all.late += one.late;
     all.virtual_ms += one.virtual_ms;
   }
-  say(all, last_seed);
+  print(all, last_seed);
   fmt::print("{} fenced, {} repeated, {} late messages\n", all.fenced, all.repeated, all.late);
   if (last_seed - first_seed < 500) return;
   // The worlds are worth looking at: all kinds of ends come, and often.
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--seed") == 0) {
     const uint64_t seed = std::strtoull(argv[2], nullptr, 10);
     const auto report = cluster::run_cluster({.seed = seed, .trace = true});
-    cluster::say(report, seed);
+    cluster::print(report, seed);
     for (const std::string& fault : report.faults) fmt::print("FAULT {}\n", fault);
     return report.faults.empty() ? 0 : 1;
   }

@@ -64,7 +64,7 @@ TEST_F(CoordinatorChunks, SmallTensorsAreInTheMessage) {
 
 // ---- the window of what streams to a client
 
-TEST_F(CoordinatorChunks, TerminalsHearWhatTheClientHasTaken) {
+TEST_F(CoordinatorChunks, WhatTheClientHasTakenIsAcknowledged) {
   Client client;
   const ReqId id = submit(client);
   const auto acks = [this] {

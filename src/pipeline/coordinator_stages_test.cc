@@ -56,7 +56,7 @@ TEST_F(CoordinatorStages, RequestsArePlacedOnReplicasThatServe) {
   }
 }
 
-TEST_F(CoordinatorStages, ALostReplicaCostsItsOwnRequestsAlone) {
+TEST_F(CoordinatorStages, ALostReplicaEndsTheRequestsThatItHasAlone) {
   spec.max_requests = 64;
   make();
   all_join();
@@ -74,8 +74,8 @@ TEST_F(CoordinatorStages, ALostReplicaCostsItsOwnRequestsAlone) {
     EXPECT_EQ(clients[i].end.status.message(), "stage 'think': think-1 stopped: silent for 2000 ms");
   }
   EXPECT_EQ(lost_requests, 20);  // each has as many as the other
-  ASSERT_EQ(lost_seats.size(), 1u);
-  EXPECT_EQ(lost_seats[0].first, "think-1");
+  ASSERT_EQ(lost_replicas.size(), 1u);
+  EXPECT_EQ(lost_replicas[0].first, "think-1");
   EXPECT_TRUE(core->health().ready);
   // The dead one need not acknowledge.
   EXPECT_EQ(core->books().awaited_acks, 4u * static_cast<unsigned>(lost_requests));
@@ -101,23 +101,23 @@ TEST_F(CoordinatorStages, AStageThatIsNotNeededAnyMoreMayDie) {
   EXPECT_EQ(both.ends, 1);
 }
 
-// What has passed a stage does not need it any more: `think` says that it has everything of `prepare`, and so on.
+// What has passed a stage does not need it any more: `think` reports that it has everything of `prepare`, and so on.
 TEST_F(CoordinatorStages, AStageThatHasHandedAllOnMayDie) {
   Client client;
   const ReqId id = submit(client);
-  const auto gathered = [&](const std::string& stage, std::vector<std::string> sources) {
+  const auto inputs_complete = [&](const std::string& stage, std::vector<std::string> sources) {
     chunk_of(id, from(stage, stage == "think" ? thinker_of(id) : 0), wire::InputsComplete{std::move(sources)});
   };
-  gathered("think", {"prepare"});
+  inputs_complete("think", {"prepare"});
   core->down("prepare", 0, 1, "killed", now);
   EXPECT_EQ(client.ends, 0);
-  gathered("talk", {"think"});
+  inputs_complete("talk", {"think"});
   chunk_of(id, from("think", 1 - thinker_of(id)), wire::InputsComplete{{"prepare"}});  // is not in it
   EXPECT_EQ(core->books().ignored, 1u);
-  gathered("decode", {"nobody"});
+  inputs_complete("decode", {"unknown"});
   core->down("think", thinker_of(id), 1, "killed", now);
   EXPECT_EQ(client.ends, 1);  // decode still waits for it
-  gathered("decode", {"think"});
+  inputs_complete("decode", {"think"});
   EXPECT_EQ(core->books().late, 1u);
   acknowledge_aborts();
   expect_quiet();
@@ -136,7 +136,7 @@ TEST_F(CoordinatorStages, ARequestBeginsWithoutAStageThatItMayNotNeed) {
   submit(early, {.terminals = std::vector<std::string>{"decode"}});
   EXPECT_EQ(early.end.status.message(), "the pipeline is not ready: left: starting");  // all are waited for at first
   join("left");
-  knows_epoch = core->members().epoch();  // the others hear late of what comes now
+  knows_epoch = core->members().epoch();  // the others get late what comes now
   core->down("left", 0, 1, "killed", now);
   submit(stale, {.terminals = std::vector<std::string>{"decode"}});
   core->tick(now += kCoordinatorTickMs);
@@ -182,7 +182,7 @@ TEST_F(CoordinatorStages, ZombiesAreIgnoredAndCounted) {
   Client client;
   core->down("decode", 0, 1, "silent", now);
   join("decode", 0, 2);
-  for (const uint32_t replica : {0u, 1u}) beat("think", replica);  // who has heard of it
+  for (const uint32_t replica : {0u, 1u}) beat("think", replica);  // which know of it
   const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}});
   complete(id, "decode", in_tree(Value("stale")));  // of incarnation 1
   chunk(id, "decode", 0, in_tree(Value("stale")));
@@ -235,7 +235,7 @@ TEST_F(CoordinatorStages, AResultOfAReplicaThatTheRequestDoesNotHaveIsIgnored) {
   EXPECT_EQ(core->books().ignored, 1u);
 }
 
-TEST_F(CoordinatorStages, TheNewcomerHearsOfOpenAborts) {
+TEST_F(CoordinatorStages, TheNewcomerGetsOpenAborts) {
   Client client;
   const ReqId id = submit(client);
   core->cancel(id, now);
@@ -262,9 +262,9 @@ TEST_F(CoordinatorStages, AnAbortThatIsNeverAcknowledgedIsGivenUp) {
   expect_quiet();
 }
 
-TEST_F(CoordinatorStages, WhoIsRefusedHearsWhy) {
-  core->handle(registration("nobody", 0, 1), now);
-  const auto answers = box("nobody").take<wire::Welcome>();
+TEST_F(CoordinatorStages, ARefusalHasItsReason) {
+  core->handle(registration("unknown", 0, 1), now);
+  const auto answers = box("unknown").take<wire::Welcome>();
   ASSERT_EQ(answers.size(), 1u);
   ASSERT_TRUE(answers[0].refused);
   EXPECT_EQ(answers[0].refused->code, StatusCode::kNotFound);
@@ -275,7 +275,7 @@ TEST_F(CoordinatorStages, WhoIsRefusedHearsWhy) {
 struct Answer {
   int calls = 0;
   std::vector<wire::AdminReply> replies;
-  AdminOrders::Done done() {
+  AdminCommands::Done done() {
     return [this](std::vector<wire::AdminReply> all) { ++calls, replies = std::move(all); };
   }
   const wire::AdminReply& of(const std::string& stage) const {
@@ -286,16 +286,16 @@ struct Answer {
   }
 };
 
-TEST_F(CoordinatorStages, AnOrderGoesToAllAndEachAnswersOnce) {
+TEST_F(CoordinatorStages, ACommandGoesToAllAndEachAnswersOnce) {
   Answer answer;
   core->admin({.argument = "now", .timeout_ms = 1000}, answer.done(), now);
-  for (const SeatView& seat : core->members().seats()) {
+  for (const ReplicaView& replica : core->members().replicas()) {
     EXPECT_EQ(answer.calls, 0);
-    const auto asked = box(seat.stage, seat.replica).take<wire::AdminRequest>();
+    const auto asked = box(replica.stage, replica.replica).take<wire::AdminRequest>();
     ASSERT_EQ(asked.size(), 1u);
     EXPECT_EQ(asked[0].argument, "now");
     EXPECT_EQ(asked[0].timeout_ms, 1000);
-    core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kOk, "done by " + seat.name}, now);
+    core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kOk, "done by " + replica.name}, now);
     core->handle(wire::AdminReply{asked[0].id, "whatever", StatusCode::kInternal, "again"}, now);
   }
   ASSERT_EQ(answer.calls, 1);
@@ -320,15 +320,15 @@ TEST_F(CoordinatorStages, SilentAndDeadStagesAreAnsweredFor) {
   EXPECT_EQ(answer.of("decode").code, StatusCode::kDeadline);
   EXPECT_EQ(answer.of("talk").code, StatusCode::kUnavailable);
   EXPECT_EQ(answer.of("tone").code, StatusCode::kUnavailable);
-  // What comes too late, or of somebody else, changes nothing.
+  // What comes too late, or from another stage, changes nothing.
   const auto asked = box("decode").take<wire::AdminRequest>();
   core->handle(wire::AdminReply{asked[0].id, "decode", StatusCode::kOk, ""}, now);
   EXPECT_EQ(answer.calls, 1);
   expect_quiet();
 }
 
-TEST_F(CoordinatorStages, OrdersAreBoundedAndUnknownStagesRefused) {
-  std::vector<Answer> answers(kMaxOpenOrders);
+TEST_F(CoordinatorStages, CommandsAreBoundedAndUnknownStagesRefused) {
+  std::vector<Answer> answers(kMaxOpenCommands);
   for (Answer& answer : answers) core->admin({.timeout_ms = 60'000}, answer.done(), now);
   Answer refused, unknown;
   core->admin({.timeout_ms = 1}, refused.done(), now);
@@ -339,7 +339,7 @@ TEST_F(CoordinatorStages, OrdersAreBoundedAndUnknownStagesRefused) {
     EXPECT_EQ(answer.replies.size(), 6u);
     EXPECT_EQ(answer.replies[0].message, "shutting down");
   }
-  core->admin({.stages = {"decode", "nobody"}}, unknown.done(), now);
+  core->admin({.stages = {"decode", "unknown"}}, unknown.done(), now);
   EXPECT_EQ(unknown.calls, 1);
   EXPECT_EQ(unknown.of("coordinator").code, StatusCode::kNotFound);
   expect_quiet();
@@ -352,23 +352,23 @@ TEST_F(CoordinatorStages, AFullInboxIsAnAnswerToo) {
   EXPECT_EQ(answer.of("tone").code, StatusCode::kResourceExhausted);
 }
 
-TEST_F(CoordinatorStages, OneOfAnotherWireVersionIsRefusedInItsOwn) {
+TEST_F(CoordinatorStages, AnotherWireVersionIsRefusedInThatVersion) {
   wire::Register message = registration("think", 0, 9);
-  message.reply_to = "its-door";
+  message.reply_to = "its-endpoint";
   message.wire_version = wire::kWireVersion + 1;
   core->handle(message, now);
-  open("its-door");
-  const auto said = dynamic_cast<StageBox&>(*boxes["its-door"]).take<wire::Welcome>();
-  ASSERT_EQ(said.size(), 1u);
-  ASSERT_TRUE(said[0].refused);
-  EXPECT_EQ(said[0].refused->code, StatusCode::kConflict);
+  open("its-endpoint");
+  const auto sent = dynamic_cast<StageBox&>(*boxes["its-endpoint"]).take<wire::Welcome>();
+  ASSERT_EQ(sent.size(), 1u);
+  ASSERT_TRUE(sent[0].refused);
+  EXPECT_EQ(sent[0].refused->code, StatusCode::kConflict);
   EXPECT_EQ(
-      said[0].refused->message,
+      sent[0].refused->message,
       fmt::format("stage 'think' speaks wire version {}; the coordinator speaks {}: start both with the same build",
                   wire::kWireVersion + 1, wire::kWireVersion));
-  EXPECT_EQ(said[0].incarnation, 9u);
+  EXPECT_EQ(sent[0].incarnation, 9u);
   // Its frame has the joiner's version, and is our own but for that.
-  const std::string frame = *wire::encode(said[0]);
+  const std::string frame = *wire::encode(sent[0]);
   EXPECT_EQ(frame[2], static_cast<char>(wire::kWireVersion + 1));
   EXPECT_FALSE(wire::decode(frame).ok());
   std::string ours = frame;
@@ -396,12 +396,12 @@ TEST_F(CoordinatorStages, AFlushedReplicaIsNotPreferredForWhatItHad) {
   std::size_t replies = 0;
   core->admin(
       {.action = wire::AdminAction::kFlushCache}, [&](auto all) { replies = all.size(); }, now);
-  for (const SeatView& one : core->members().seats()) {
+  for (const ReplicaView& one : core->members().replicas()) {
     for (const auto& request : box(one.stage, one.replica).take<wire::AdminRequest>()) {
       core->handle(wire::AdminReply{.id = request.id, .stage = one.stage}, now);
     }
   }
-  EXPECT_EQ(replies, core->members().seats().size());
+  EXPECT_EQ(replies, core->members().replicas().size());
   EXPECT_NE(replica_for_prompt(), first);  // whose turn it is
 }
 

@@ -113,7 +113,7 @@ TEST_F(CoordinatorTest, TheRuleChoosesTheTerminals) {
 }
 
 TEST_F(CoordinatorTest, WrongTerminalsAreRefusedAndNothingIsLeft) {
-  const std::vector<std::vector<std::string>> wrong = {{}, {"nobody"}, {"think"}, {"decode", "decode"}};
+  const std::vector<std::vector<std::string>> wrong = {{}, {"unknown"}, {"think"}, {"decode", "decode"}};
   for (const auto& terminals : wrong) {
     Client client;
     submit(client, {.terminals = terminals});
@@ -149,7 +149,7 @@ TEST_F(CoordinatorTest, TooManyRequestsAreRefused) {
   EXPECT_EQ(next.ends, 0);
 }
 
-TEST_F(CoordinatorTest, AbortsThatNobodyAcknowledgesBoundWhatIsAccepted) {
+TEST_F(CoordinatorTest, OpenAbortsBoundWhatIsAccepted) {
   for (int i = 0; i < 16; ++i) {  // 4 for each of the 4 requests that may be live
     Client client;
     core->cancel(submit(client), now);
@@ -163,7 +163,7 @@ TEST_F(CoordinatorTest, AbortsThatNobodyAcknowledgesBoundWhatIsAccepted) {
   EXPECT_EQ(accepted.ends, 0);
 }
 
-TEST_F(CoordinatorTest, ChunksComeInOrderOnceAndWithTheirNumbers) {
+TEST_F(CoordinatorTest, ChunksComeSortedOnceAndWithTheirNumbers) {
   Client client;
   const ReqId id = submit(client);
   chunk(id, "decode", 0, in_tree(Value("a")));
@@ -277,7 +277,7 @@ TEST_F(CoordinatorTest, CancelIsIdempotentAndAcknowledgedByEveryStageThatMayHold
   EXPECT_EQ(box("talk").take<wire::AbortRequest>().size(), 1u);
   core->tick(now += 400);
   EXPECT_EQ(box("talk").take<wire::AbortRequest>().size(), 0u);
-  core->tick(now += 100);  // said again to those who did not answer
+  core->tick(now += 100);  // sent again to those that did not answer
   for (const std::string stage : {"prepare", "decode", "talk", "tone"}) {
     core->handle(wire::AbortAck{id, from(stage)}, now);
     core->handle(wire::AbortAck{id, from(stage)}, now);
@@ -309,7 +309,7 @@ TEST_F(CoordinatorTest, WhatTheEntryStageCannotTakeYetIsPending) {
   EXPECT_EQ(client.accepted, 0);
   EXPECT_EQ(core->books().pending, 2u);
   core->cancel(gone, now);
-  EXPECT_EQ(core->books().open_aborts, 0u);  // no stage has heard of it
+  EXPECT_EQ(core->books().open_aborts, 0u);  // no stage knows of it
   now += 300;
   box("prepare").full = false;
   core->tick(now);
@@ -322,7 +322,7 @@ TEST_F(CoordinatorTest, WhatTheEntryStageCannotTakeYetIsPending) {
 
 // ---- through relays
 
-TEST_F(CoordinatorTest, FetchedChunksKeepTheirOrder) {
+TEST_F(CoordinatorTest, FetchedChunksKeepTheirSequence) {
   Client client;
   const ReqId id = submit(client, {.terminals = kDecodeAlone});
   chunk(id, "decode", 0, through_relay("zero"));
@@ -358,13 +358,13 @@ TEST_F(CoordinatorTest, AFetchHasADeadlineAndItsFailureIsTheRequests) {
   EXPECT_EQ(client.end.status.message(), "stage 'decode': chunk 0 could not be fetched: the peer is dead");
   core->cancel(soon, now);
   EXPECT_EQ(core->books().fetches, 1u);
-  payloads.finish("b", Value("late"));  // nobody's any more
+  payloads.finish("b", Value("late"));  // of no request any more
   core->tick(now);
   acknowledge_aborts();
   expect_quiet();
 }
 
-TEST_F(CoordinatorTest, WhatNobodyWantsIsFetchedSoThatItsSenderIsRidOfIt) {
+TEST_F(CoordinatorTest, WhatIsNotWantedIsFetchedSoThatItsSenderIsRidOfIt) {
   Client client;
   const ReqId id = submit(client, {.terminals = kDecodeAlone});
   complete(id, "tone", through_relay("other"), 0);  // not of this request
@@ -382,7 +382,7 @@ TEST_F(CoordinatorTest, WhatNobodyWantsIsFetchedSoThatItsSenderIsRidOfIt) {
 // ---- slow clients
 
 TEST_F(CoordinatorTest, ASlowClientWaitsWithinItsLimitsAndLosesNothing) {
-  make({.max_client_chunks = 3});
+  make({.client_limits = {.max_chunks = 3}});
   all_join();
   Client slow;
   const ReqId id = submit(slow, {.terminals = kDecodeAlone});
@@ -399,8 +399,8 @@ TEST_F(CoordinatorTest, ASlowClientWaitsWithinItsLimitsAndLosesNothing) {
   expect_quiet();
 }
 
-TEST_F(CoordinatorTest, OverItsLimitsASlowClientFailsAndNobodyElse) {
-  make({.max_client_chunks = 3, .max_client_bytes = 10'000});
+TEST_F(CoordinatorTest, OverItsLimitsASlowClientFailsAndNoOther) {
+  make({.client_limits = {.max_chunks = 3, .max_bytes = 10'000}});
   all_join();
   Client slow, large, other;
   const ReqId first = submit(slow), second = submit(large), third = submit(other);
@@ -430,10 +430,10 @@ TEST_F(CoordinatorTest, DrainRefusesWhatIsNewAndLetsRunWhatRuns) {
   complete(id, "decode", in_tree(Value("text")));
   EXPECT_TRUE(old.end.status.ok());
   core->shut_down(500);
-  const auto orders = box("tone").take<wire::Shutdown>();
-  ASSERT_EQ(orders.size(), 1u);
-  EXPECT_EQ(orders[0].grace_ms, 500);
-  EXPECT_EQ(orders[0].from.session, kSession);
+  const auto shutdowns = box("tone").take<wire::Shutdown>();
+  ASSERT_EQ(shutdowns.size(), 1u);
+  EXPECT_EQ(shutdowns[0].grace_ms, 500);
+  EXPECT_EQ(shutdowns[0].from.session, kSession);
 }
 
 TEST_F(CoordinatorTest, FailAllEndsEveryRequestOnce) {

@@ -6,20 +6,24 @@
 
 namespace millrace {
 
+namespace {
+
+Status shutting_down() { return Status(StatusCode::kUnavailable, "the server is shutting down"); }
+
+}  // namespace
+
 CoordinatorThread::CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options,
-                                     CoordinatorDoors& doors, Payloads& payloads, std::unique_ptr<Inbox> inbox)
+                                     CoordinatorEnv& env, Payloads& payloads, std::unique_ptr<Inbox> inbox)
     : inbox_(std::move(inbox)),
       waker_(inbox_->waker()),
-      doors_(*this, doors),
-      core_(spec, library, options, doors_, payloads, monotonic_ms()) {
+      env_(*this, env),
+      core_(spec, library, std::move(options), env_, payloads, monotonic_ms()) {
   core_.on_arrival([waker = waker_] { waker->wake(); });
 }
 
-CoordinatorThread::~CoordinatorThread() = default;
-
 // With the lock held, as everything that the core calls.
-void CoordinatorThread::Doors::lost(const SeatView& seat, const std::string& reason) {
-  owner_.calls_.push_back([this, seat, reason] { inner_.lost(seat, reason); });
+void CoordinatorThread::DeferredEnv::lost(const ReplicaView& replica, const std::string& reason) {
+  owner_.calls_.push_back([this, replica, reason] { inner_.lost(replica, reason); });
 }
 
 // ---- any thread
@@ -33,8 +37,8 @@ ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, PipelineSin
     id = core_.submit(
         std::move(inputs), std::move(options), [this, client](RequestEvent& event) { return keep(client, event); },
         monotonic_ms());
-    const bool refused = !deliveries_.empty() && deliveries_.back().client == client &&
-                         deliveries_.back().event.kind == RequestEvent::Kind::kEnd;
+    const bool refused =
+        !events_.empty() && events_.back().client == client && events_.back().event.kind == RequestEvent::Kind::kEnd;
     if (!refused) clients_.emplace(id, std::move(client));
   }
   waker_->wake();
@@ -42,27 +46,16 @@ ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, PipelineSin
 }
 
 void CoordinatorThread::begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint) {
-  {
-    std::lock_guard lock(mutex_);
-    if (request.ok()) {
-      core_.begin(id, std::move(request).value(), hint, monotonic_ms());
-    } else {
-      core_.fail(id, request.status(), monotonic_ms());
-    }
+  if (request.ok()) {
+    locked().core.begin(id, std::move(request).value(), hint, monotonic_ms());
+  } else {
+    locked().core.fail(id, request.status(), monotonic_ms());
   }
   waker_->wake();
 }
 
-bool CoordinatorThread::is_live(ReqId id) const {
-  std::lock_guard lock(mutex_);
-  return core_.is_live(id);
-}
-
 void CoordinatorThread::cancel(ReqId id) {
-  {
-    std::lock_guard lock(mutex_);
-    core_.cancel(id, monotonic_ms());
-  }
+  locked().core.cancel(id, monotonic_ms());
   waker_->wake();
 }
 
@@ -75,20 +68,12 @@ void CoordinatorThread::abort(ReqId id) {
   core_.abort(id, monotonic_ms());
 }
 
-void CoordinatorThread::admin(PipelineOrder order, AdminOrders::Done done) {
-  {
-    std::lock_guard lock(mutex_);
-    const auto later = [this, done = std::move(done)](std::vector<wire::AdminReply> replies) {
-      calls_.push_back([done, replies = std::move(replies)] { done(replies); });
-    };
-    core_.admin(std::move(order), later, monotonic_ms());
-  }
+void CoordinatorThread::admin(PipelineCommand command, AdminCommands::Done done) {
+  const auto later = [this, done = std::move(done)](std::vector<wire::AdminReply> replies) {
+    calls_.push_back([done, replies = std::move(replies)] { done(replies); });
+  };
+  locked().core.admin(std::move(command), later, monotonic_ms());
   waker_->wake();
-}
-
-void CoordinatorThread::drain() {
-  std::lock_guard lock(mutex_);
-  core_.drain();
 }
 
 bool CoordinatorThread::wait_idle(int timeout_ms) {
@@ -98,46 +83,23 @@ bool CoordinatorThread::wait_idle(int timeout_ms) {
   {
     std::lock_guard lock(mutex_);
     idle = core_.books().live == 0;
-    core_.fail_all(Status(StatusCode::kUnavailable, "the server is shutting down"), monotonic_ms());
+    core_.fail_all(shutting_down(), monotonic_ms());
   }
   waker_->wake();
   return idle;
 }
 
-void CoordinatorThread::shut_down(int64_t grace_ms) {
-  std::lock_guard lock(mutex_);
-  core_.shut_down(grace_ms);
-}
-
-void CoordinatorThread::expect(const std::string& stage, uint32_t replica, uint64_t incarnation) {
-  std::lock_guard lock(mutex_);
-  core_.expect(stage, replica, incarnation);
-}
-
 void CoordinatorThread::down(const std::string& stage, uint32_t replica, uint64_t incarnation,
                              const std::string& reason) {
-  {
-    std::lock_guard lock(mutex_);
-    core_.down(stage, replica, incarnation, reason, monotonic_ms());
-  }
+  locked().core.down(stage, replica, incarnation, reason, monotonic_ms());
   waker_->wake();
-}
-
-PipelineHealth CoordinatorThread::health() const {
-  std::lock_guard lock(mutex_);
-  return core_.health();
-}
-
-CoordinatorBooks CoordinatorThread::books() const {
-  std::lock_guard lock(mutex_);
-  return core_.books();
 }
 
 // The core's sink, with the lock held: the client's own is called later.
 SinkAnswer CoordinatorThread::keep(const std::shared_ptr<Client>& client, RequestEvent& event) {
   if (event.kind == RequestEvent::Kind::kChunk && client->full.load()) return SinkAnswer::kFull;
   if (event.kind == RequestEvent::Kind::kEnd) clients_.erase(event.id);
-  deliveries_.push_back({client, std::move(event)});
+  events_.push_back({client, std::move(event)});
   return SinkAnswer::kTaken;
 }
 
@@ -164,27 +126,24 @@ void CoordinatorThread::run() {
     deliver();
     retry_held();
   }
-  {
-    std::lock_guard lock(mutex_);
-    core_.fail_all(Status(StatusCode::kUnavailable, "the server is shutting down"), monotonic_ms());
-  }
+  locked().core.fail_all(shutting_down(), monotonic_ms());
   deliver();
 }
 
 void CoordinatorThread::deliver() {
-  std::deque<Delivery> deliveries;
+  std::deque<PendingEvent> events;
   std::deque<std::function<void()>> calls;
   {
     std::lock_guard lock(mutex_);
-    deliveries.swap(deliveries_);
+    events.swap(events_);
     calls.swap(calls_);
   }
-  if (deliveries.empty() && calls.empty()) return;
+  if (events.empty() && calls.empty()) return;
   trace::Span span("deliver", "coordinator");
-  for (Delivery& delivery : deliveries) {
-    const ReqId id = delivery.event.id;
-    deliver(*delivery.client, std::move(delivery.event));
-    if (!delivery.client->held.empty()) held_.emplace(id, delivery.client);
+  for (PendingEvent& pending : events) {
+    const ReqId id = pending.event.id;
+    deliver(*pending.client, std::move(pending.event));
+    if (!pending.client->held.empty()) held_.emplace(id, pending.client);
   }
   for (const auto& call : calls) call();
 }
@@ -192,16 +151,16 @@ void CoordinatorThread::deliver() {
 void CoordinatorThread::deliver(Client& client, RequestEvent event) {
   if (client.closed.load()) return client.held.clear();
   const bool end = event.kind == RequestEvent::Kind::kEnd;
-  // A request that failed has nothing more to say than that.
+  // Of a request that failed, the client gets no more than that.
   if (end && !event.status.ok()) client.held.clear();
   if (end) client.held_until_ms = monotonic_ms() + kSlowClientMs;
   if (!end && client.held.empty() && client.sink(event) == SinkAnswer::kTaken) return;
   client.held.push_back(std::move(event));
-  say_held(client);
+  deliver_held(client);
 }
 
-// True when all is said.
-bool CoordinatorThread::say_held(Client& client) {
+// True: the sink has taken all.
+bool CoordinatorThread::deliver_held(Client& client) {
   while (!client.held.empty()) {
     RequestEvent& event = client.held.front();
     const bool may_wait = event.kind == RequestEvent::Kind::kChunk || event.status.ok();
@@ -220,10 +179,9 @@ void CoordinatorThread::retry_held() {
   for (auto held = held_.begin(); held != held_.end();) {
     Client& client = *held->second;
     if (client.closed.load()) client.held.clear();
-    bool over = say_held(client);
+    bool over = deliver_held(client);
     if (over) {
-      std::lock_guard lock(mutex_);
-      core_.client_ready(held->first, monotonic_ms());
+      locked().core.client_ready(held->first, monotonic_ms());
     } else if (client.held_until_ms != 0 && monotonic_ms() >= client.held_until_ms) {
       RequestEvent end{.kind = RequestEvent::Kind::kEnd, .id = held->first, .state = RequestState::kFailed};
       end.status = Status(StatusCode::kResourceExhausted, "the client takes its answer too slowly");

@@ -1,13 +1,12 @@
 // CoordinatorThread: a coordinator on a thread of its own, for many client threads.
 //
 // The core is under one lock; sinks, replies to commands and the supervisor are called without it, on the coordinator's
-// thread, in order, so a sink may take locks of its own. A sink that said kFull hears the same event again with the
-// next round; when it takes nothing for kSlowClientMs after its request ended otherwise, the rest is given up, and its
-// end is an error.
+// thread, in sequence, so a sink may take locks of its own. A sink that answered kFull gets the same event again with
+// the next round; when it takes nothing for kSlowClientMs after its request ended otherwise, the rest is dropped, and
+// its end is an error.
 //
 // Owned by app/. Thread safety: run() on the coordinator's thread; everything else from any thread. A sink must not
-// block, and may call abort() alone of all this. After abort() has returned, one event that was under way may
-// arrive.
+// block, and may call abort() alone of all this. After abort() has returned, one event that was under way may arrive.
 #pragma once
 
 #include <atomic>
@@ -28,9 +27,8 @@ inline constexpr int kMaxBatch = 64;  // messages under one lock
 class CoordinatorThread : public Stage {
  public:
   // All but the inbox are the caller's and must outlive it. `payloads` wakes the inbox's waker.
-  CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options,
-                    CoordinatorDoors& doors, Payloads& payloads, std::unique_ptr<Inbox> inbox);
-  ~CoordinatorThread() override;
+  CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options, CoordinatorEnv& env,
+                    Payloads& payloads, std::unique_ptr<Inbox> inbox);
 
   void run() override;
 
@@ -38,62 +36,72 @@ class CoordinatorThread : public Stage {
   ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink);
   // As in Coordinator; the status of a prompt that could not be made ends the request.
   void begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);
-  bool is_live(ReqId id) const;
+  bool is_live(ReqId id) const { return locked().core.is_live(id); }
   void cancel(ReqId id);
   void abort(ReqId id);
   // `done` is called once, on the coordinator's thread.
-  void admin(PipelineOrder order, AdminOrders::Done done);
+  void admin(PipelineCommand command, AdminCommands::Done done);
 
-  void drain();
+  void drain() { locked().core.drain(); }
   // Waits until nothing is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
   bool wait_idle(int timeout_ms);
-  void shut_down(int64_t grace_ms);
-  void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
+  void shut_down(int64_t grace_ms) { locked().core.shut_down(grace_ms); }
+  void expect(const std::string& stage, uint32_t replica, uint64_t incarnation) {
+    locked().core.expect(stage, replica, incarnation);
+  }
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason);
 
-  PipelineHealth health() const;
-  CoordinatorBooks books() const;
+  PipelineHealth health() const { return locked().core.health(); }
+  CoordinatorBooks books() const { return locked().core.books(); }
 
  private:
   struct Client {
     PipelineSink sink;
-    std::atomic<bool> full{false};    // it said so, and `held` waits for it
-    std::atomic<bool> closed{false};  // aborted: nothing more is said
+    std::atomic<bool> full{false};    // its sink answered so, and `held` waits for it
+    std::atomic<bool> closed{false};  // aborted: it gets nothing more
     // Of the coordinator's thread:
     std::deque<RequestEvent> held;
     int64_t held_until_ms = 0;  // once the end is among them
   };
-  struct Delivery {
+  struct PendingEvent {
     std::shared_ptr<Client> client;
     RequestEvent event;
   };
   // Puts off what must not be called under the lock.
-  class Doors : public CoordinatorDoors {
+  class DeferredEnv : public CoordinatorEnv {
    public:
-    Doors(CoordinatorThread& owner, CoordinatorDoors& inner) : owner_(owner), inner_(inner) {}
+    DeferredEnv(CoordinatorThread& owner, CoordinatorEnv& inner) : owner_(owner), inner_(inner) {}
     std::shared_ptr<Outbox> open(const std::string& endpoint) override { return inner_.open(endpoint); }
     void hint_abort(ReqId id) override { inner_.hint_abort(id); }
-    void lost(const SeatView& seat, const std::string& reason) override;
+    void lost(const ReplicaView& replica, const std::string& reason) override;
 
    private:
     CoordinatorThread& owner_;
-    CoordinatorDoors& inner_;
+    CoordinatorEnv& inner_;
   };
+  // The core with the lock held, for one expression.
+  template <typename Core>
+  struct Locked {
+    std::lock_guard<std::mutex> lock;
+    Core& core;
+  };
+  Locked<Coordinator> locked() { return {std::lock_guard(mutex_), core_}; }
+  Locked<const Coordinator> locked() const { return {std::lock_guard(mutex_), core_}; }
 
   SinkAnswer keep(const std::shared_ptr<Client>& client, RequestEvent& event);
   void deliver();
   void deliver(Client& client, RequestEvent event);
   void retry_held();
-  bool say_held(Client& client);
+  bool deliver_held(Client& client);
 
   std::unique_ptr<Inbox> inbox_;
   std::shared_ptr<Waker> waker_;
-  Doors doors_;
+  DeferredEnv env_;
 
   mutable std::mutex mutex_;  // guards what follows
   Coordinator core_;
   std::unordered_map<ReqId, std::shared_ptr<Client>> clients_;
-  std::deque<Delivery> deliveries_;
+  std::deque<PendingEvent> events_;
   std::deque<std::function<void()>> calls_;
 
   std::unordered_map<ReqId, std::shared_ptr<Client>> held_;  // of the coordinator's thread

@@ -31,11 +31,11 @@ class EchoStage {
     stop_.store(true);
     thread_.join();
   }
-  std::shared_ptr<Outbox> door() const { return box_.outbox; }
+  std::shared_ptr<Outbox> outbox() const { return box_.outbox; }
   std::atomic<int> aborts{0};
 
  private:
-  void say(wire::Message message) {
+  void send(wire::Message message) {
     while (coordinator_->send(message).code() == StatusCode::kResourceExhausted) std::this_thread::yield();
   }
   wire::Payload pack(const std::string& text) { return {.tree = {lift(Value(text))->tree}}; }
@@ -43,10 +43,10 @@ class EchoStage {
     int64_t beat_ms = 0;
     wire::Register self{.reply_to = "echo", .spec_hash = spec_hash_};
     self.self = {.stage = "echo", .incarnation = 1, .endpoint = "echo"};
-    say(self);
+    send(self);
     while (!stop_.load()) {
       if (monotonic_ms() - beat_ms >= kHeartbeatMs) {
-        say(wire::StageStatus{.stage = "echo", .incarnation = 1, .state = wire::StageState::kReady});
+        send(wire::StageStatus{.stage = "echo", .incarnation = 1, .state = wire::StageState::kReady});
         beat_ms = monotonic_ms();
       }
       auto message = box_.inbox->receive(20);
@@ -54,9 +54,9 @@ class EchoStage {
       if (auto* welcome = std::get_if<wire::Welcome>(&*message)) session_ = welcome->from.session;
       if (auto* abort = std::get_if<wire::AbortRequest>(&*message)) {
         ++aborts;
-        say(wire::AbortAck{abort->id, origin()});
+        send(wire::AbortAck{abort->id, origin()});
       }
-      if (auto* order = std::get_if<wire::AdminRequest>(&*message)) say(wire::AdminReply{.id = order->id});
+      if (auto* command = std::get_if<wire::AdminRequest>(&*message)) send(wire::AdminReply{.id = command->id});
       if (auto* submit = std::get_if<wire::Submit>(&*message)) answer(*submit);
     }
   }
@@ -69,7 +69,7 @@ class EchoStage {
       batch.chunks.push_back({.id = submit.id, .seq = i, .body = wire::StreamValue{"text", pack(word.substr(i, 1))}});
     }
     batch.chunks.push_back({.id = submit.id, .seq = word.size(), .body = wire::StageResult{pack(word)}});
-    say(std::move(batch));
+    send(std::move(batch));
   }
   wire::Origin origin() const { return {.session = session_, .stage = "echo", .incarnation = 1}; }
 
@@ -93,7 +93,7 @@ class NoTensors : public Payloads {
   void forget(ReqId) override {}
 };
 
-// What one client hears, for whoever waits.
+// What one client gets, for the thread that waits.
 struct Listener {
   std::mutex mutex;
   std::condition_variable changed;
@@ -121,7 +121,7 @@ struct Listener {
   }
 };
 
-class CoordinatorThreadTest : public ::testing::Test, public CoordinatorDoors {
+class CoordinatorThreadTest : public ::testing::Test, public CoordinatorEnv {
  protected:
   void SetUp() override {
     log_init("test", LogLevel::kError);
@@ -130,7 +130,7 @@ class CoordinatorThreadTest : public ::testing::Test, public CoordinatorDoors {
     core_ = std::make_unique<CoordinatorThread>(spec_, library_, CoordinatorOptions{.session = 9}, *this, payloads_,
                                                 std::move(box.inbox));
     stage_ = std::make_unique<EchoStage>(outbox_, spec_.hash());
-    door_ = stage_->door();
+    stage_outbox_ = stage_->outbox();
     thread_ = std::thread([this] { core_->run(); });
     ASSERT_TRUE(wait_for([this] { return core_->health().ready; }));
   }
@@ -144,20 +144,20 @@ class CoordinatorThreadTest : public ::testing::Test, public CoordinatorDoors {
     while (!what() && monotonic_ms() < end_ms) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return what();
   }
-  std::shared_ptr<Outbox> open(const std::string&) override { return door_; }
-  void lost(const SeatView&, const std::string&) override { ++lost_seats_; }
+  std::shared_ptr<Outbox> open(const std::string&) override { return stage_outbox_; }
+  void lost(const ReplicaView&, const std::string&) override { ++lost_replicas_; }
 
   PipelineSpec spec_ = one_stage();
   Library library_;
   NoTensors payloads_;
-  std::shared_ptr<Outbox> outbox_, door_;
+  std::shared_ptr<Outbox> outbox_, stage_outbox_;
   std::unique_ptr<EchoStage> stage_;
   std::unique_ptr<CoordinatorThread> core_;
-  std::atomic<int> lost_seats_{0};
+  std::atomic<int> lost_replicas_{0};
   std::thread thread_;
 };
 
-TEST_F(CoordinatorThreadTest, ManyThreadsGetTheirOwnAnswers) {
+TEST_F(CoordinatorThreadTest, EachOfManyThreadsGetsItsAnswers) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 6; ++t) {
     threads.emplace_back([this, t] {
@@ -194,7 +194,7 @@ TEST_F(CoordinatorThreadTest, CancelAbortAndDeadline) {
   EXPECT_GE(stage_->aborts.load(), 3);
 }
 
-TEST_F(CoordinatorThreadTest, ASlowClientHearsEverythingOnceItReads) {
+TEST_F(CoordinatorThreadTest, ASlowClientGetsEverythingOnceItReads) {
   Listener slow;
   slow.takes = false;
   core_->submit(Value("a slow word"), {}, slow.sink());
@@ -212,7 +212,7 @@ TEST_F(CoordinatorThreadTest, ASlowClientHearsEverythingOnceItReads) {
   EXPECT_TRUE(slow.status.ok());
 }
 
-TEST_F(CoordinatorThreadTest, OrdersAreAnswered) {
+TEST_F(CoordinatorThreadTest, AdminCommandsAreAnswered) {
   std::mutex mutex;
   std::vector<wire::AdminReply> replies;
   core_->admin({.timeout_ms = kWaitMs}, [&](std::vector<wire::AdminReply> all) {
@@ -228,13 +228,13 @@ TEST_F(CoordinatorThreadTest, OrdersAreAnswered) {
   EXPECT_EQ(replies[0].code, StatusCode::kOk);
 }
 
-TEST_F(CoordinatorThreadTest, ADeadStageEndsItsRequestsAndTheSupervisorHears) {
+TEST_F(CoordinatorThreadTest, ADeadStageEndsItsRequestsAndIsReported) {
   Listener listener;
   core_->submit(Value("never"), {}, listener.sink());
   core_->down("echo", 0, 1, "killed");
   ASSERT_TRUE(listener.wait_end());
   EXPECT_EQ(listener.status.code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(wait_for([this] { return lost_seats_.load() == 1; }));
+  EXPECT_TRUE(wait_for([this] { return lost_replicas_.load() == 1; }));
   EXPECT_FALSE(core_->health().ready);
 }
 

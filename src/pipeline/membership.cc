@@ -8,20 +8,22 @@
 namespace millrace {
 
 Membership::Membership(const PipelineSpec& spec, MembershipOptions options, int64_t now_ms)
-    : options_(std::move(options)), ticked_ms_(now_ms), table_said_ms_(now_ms) {
-  for (const StageSpec& stage : spec.stages) {
+    : options_(std::move(options)), ticked_ms_(now_ms), table_sent_ms_(now_ms) {
+  for (std::size_t index = 0; index < spec.stages.size(); ++index) {
+    const StageSpec& stage = spec.stages[index];
     for (uint32_t replica = 0; replica < static_cast<uint32_t>(stage.replicas); ++replica) {
-      SeatView seat{.stage = stage.name, .replica = replica, .local = stage.host.empty(), .since_ms = now_ms};
-      seat.host = stage.host;
-      seat.name = stage.replicas == 1 ? stage.name : fmt::format("{}-{}", stage.name, replica);
-      seats_.push_back(std::move(seat));
+      ReplicaView member{.stage = stage.name, .replica = replica, .local = stage.host.empty(), .since_ms = now_ms};
+      member.stage_index = index;
+      member.host = stage.host;
+      member.name = stage.replicas == 1 ? stage.name : fmt::format("{}-{}", stage.name, replica);
+      replicas_.push_back(std::move(member));
     }
   }
 }
 
 std::optional<std::size_t> Membership::find(const std::string& stage, uint32_t replica) const {
-  for (std::size_t i = 0; i < seats_.size(); ++i) {
-    if (seats_[i].replica == replica && seats_[i].stage == stage) return i;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    if (replicas_[i].replica == replica && replicas_[i].stage == stage) return i;
   }
   return std::nullopt;
 }
@@ -59,27 +61,27 @@ Status Membership::may_register(const wire::Register& message) const {
                  "file",
                  self.stage, message.spec_hash, options_.spec_hash);
   }
-  const SeatView& seat = seats_[*index];
-  const bool same = seat.up && self.incarnation == seat.peer.incarnation;
-  if (same && self.pid == seat.peer.pid && self.endpoint == seat.peer.endpoint) return ok_status();
-  if (seat.expected != 0 && self.incarnation != seat.expected) {
-    return error(StatusCode::kConflict, "{} is expected with incarnation {}; this is {}", seat.name, seat.expected,
+  const ReplicaView& member = replicas_[*index];
+  const bool same = member.up && self.incarnation == member.peer.incarnation;
+  if (same && self.pid == member.peer.pid && self.endpoint == member.peer.endpoint) return ok_status();
+  if (member.expected != 0 && self.incarnation != member.expected) {
+    return error(StatusCode::kConflict, "{} is expected with incarnation {}; this is {}", member.name, member.expected,
                  self.incarnation);
   }
-  // One whose Welcome was lost never knew that it was in; nobody has sent it anything yet.
-  const bool never_in = !seat.up && !seat.beaten && self.incarnation == seat.newest && seat.newest != 0;
-  if (same || (self.incarnation <= seat.newest && !never_in)) {
-    return error(StatusCode::kConflict, "incarnation {} of {} is not newer than {}", self.incarnation, seat.name,
-                 seat.newest);
+  // One whose Welcome was lost never knew that it was a member; no stage has sent it anything yet.
+  const bool never_in = !member.up && !member.beaten && self.incarnation == member.newest && member.newest != 0;
+  if (same || (self.incarnation <= member.newest && !never_in)) {
+    return error(StatusCode::kConflict, "incarnation {} of {} is not newer than {}", self.incarnation, member.name,
+                 member.newest);
   }
-  if (seat.up && !is_same_process(seat.peer, self)) {
+  if (member.up && !is_same_process(member.peer, self)) {
     return error(StatusCode::kUnavailable, "{} is taken by a live other one, incarnation {}, process {} on '{}'",
-                 seat.name, seat.peer.incarnation, seat.peer.pid, seat.peer.host);
+                 member.name, member.peer.incarnation, member.peer.pid, member.peer.host);
   }
   return ok_status();
 }
 
-void Membership::hear(const wire::Register& message, int64_t now_ms) {
+void Membership::handle(const wire::Register& message, int64_t now_ms) {
   const auto index = find(message.self.stage, message.self.replica);
   if (Status status = may_register(message); !status.ok()) {
     ++counters_.refused;
@@ -95,131 +97,132 @@ void Membership::hear(const wire::Register& message, int64_t now_ms) {
     messages_.push_back({.reply_to = message.reply_to, .message = std::move(refusal)});
     return;
   }
-  SeatView& seat = seats_[*index];
-  // It dropped all that it had when it thought itself out: while this process stood still, say.
-  if (seat.up && message.self.incarnation > seat.newest) lose(*index, "it began anew", now_ms, true);
-  seat.heard_ms = now_ms;
-  seat.silent = false;
-  const bool again = seat.up;
+  ReplicaView& member = replicas_[*index];
+  // It dropped its requests when it took itself for lost, for example while this process was stopped.
+  if (member.up && message.self.incarnation > member.newest) lose(*index, "it began anew", now_ms, true);
+  member.last_seen_ms = now_ms;
+  member.silent = false;
+  const bool again = member.up;
   if (!again) {
-    seat.up = true;
-    seat.peer = message.self;
-    seat.peer.up = true;
-    seat.reply_to = message.reply_to;
-    seat.newest = message.self.incarnation;
-    seat.expected = 0;
-    seat.status = {.stage = seat.stage, .incarnation = seat.newest, .replica = seat.replica};
-    seat.since_ms = now_ms;
-    seat.lost_why.clear();
-    seat.beaten = false;
-    if (!seat.local) {
-      LOG_INFO("{} joined from '{}', process {}, at {}", seat.name, seat.peer.host, seat.peer.pid, seat.peer.endpoint);
+    member.up = true;
+    member.peer = message.self;
+    member.peer.up = true;
+    member.reply_to = message.reply_to;
+    member.newest = message.self.incarnation;
+    member.expected = 0;
+    member.status = {.stage = member.stage, .incarnation = member.newest, .replica = member.replica};
+    member.since_ms = now_ms;
+    member.lost_why.clear();
+    member.beaten = false;
+    if (!member.local) {
+      LOG_INFO("{} joined from '{}', process {}, at {}", member.name, member.peer.host, member.peer.pid,
+               member.peer.endpoint);
     }
-    events_.push_back({MembershipEvent::Kind::kJoined, *index, seat.newest, ""});
+    events_.push_back({MembershipEvent::Kind::kJoined, *index, member.newest, ""});
   }
-  welcome(*index, seat.reply_to, seat.newest, ok_status());
-  if (again) return say_table(*index);
+  welcome(*index, member.reply_to, member.newest, ok_status());
+  if (again) return send_table(*index);
   new_table(now_ms);
 }
 
-void Membership::welcome(std::size_t seat, const std::string& reply_to, uint64_t incarnation, const Status& status) {
-  wire::Welcome message{.from = self(), .stage = seats_[seat].stage, .incarnation = incarnation};
+void Membership::welcome(std::size_t slot, const std::string& reply_to, uint64_t incarnation, const Status& status) {
+  wire::Welcome message{.from = self(), .stage = replicas_[slot].stage, .incarnation = incarnation};
   message.lease_ms = options_.lease_ms;
   if (!status.ok()) message.refused = wire::Failure{.code = status.code(), .message = status.message()};
-  messages_.push_back({.seat = seat, .reply_to = reply_to, .message = std::move(message)});
+  messages_.push_back({.slot = slot, .reply_to = reply_to, .message = std::move(message)});
 }
 
-void Membership::hear(const wire::StageStatus& status, int64_t now_ms) {
+void Membership::handle(const wire::StageStatus& status, int64_t now_ms) {
   const auto index = find(status.stage, status.replica);
   if (!index) {
     ++counters_.unknown;
     return;
   }
-  SeatView& seat = seats_[*index];
-  if (!seat.up || seat.peer.incarnation != status.incarnation) {
+  ReplicaView& member = replicas_[*index];
+  if (!member.up || member.peer.incarnation != status.incarnation) {
     ++counters_.fenced;
-    // It lives and does not know that it is out. Its door is known only while nobody else has come in.
-    if (seat.up || seat.newest != status.incarnation || now_ms - seat.fence_told_ms < kFenceNoticeMs) return;
-    seat.fence_told_ms = now_ms;
-    welcome(*index, seat.reply_to, status.incarnation,
+    // It runs and does not know that it is lost. Its endpoint is known only while no other one has joined.
+    if (member.up || member.newest != status.incarnation || now_ms - member.fence_sent_ms < kFenceNoticeMs) return;
+    member.fence_sent_ms = now_ms;
+    welcome(*index, member.reply_to, status.incarnation,
             error(StatusCode::kConflict, "{} lost its lease ({}): register again with a newer incarnation than {}",
-                  seat.name, seat.lost_why, seat.newest));
+                  member.name, member.lost_why, member.newest));
     return;
   }
-  if (seat.status.state != status.state) seat.since_ms = now_ms;
-  seat.heard_ms = now_ms;
-  seat.silent = false;
-  seat.beaten = true;
-  seat.status = status;
+  if (member.status.state != status.state) member.since_ms = now_ms;
+  member.last_seen_ms = now_ms;
+  member.silent = false;
+  member.beaten = true;
+  member.status = status;
   if (status.state == wire::StageState::kFailed) {
     lose(*index, status.message.empty() ? "it failed" : status.message, now_ms);
   }
 }
 
 void Membership::lose(std::size_t index, const std::string& reason, int64_t now_ms, bool anew) {
-  SeatView& seat = seats_[index];
-  if (!seat.up) return;
-  seat.up = false;
-  seat.peer.up = false;
-  seat.since_ms = now_ms;
-  seat.fence_told_ms = now_ms - kFenceNoticeMs;
-  seat.lost_why = reason;
-  LOG_WARNING("{} is lost: {}", seat.name, reason);
-  events_.push_back({MembershipEvent::Kind::kLost, index, seat.peer.incarnation, reason, anew});
+  ReplicaView& member = replicas_[index];
+  if (!member.up) return;
+  member.up = false;
+  member.peer.up = false;
+  member.since_ms = now_ms;
+  member.fence_sent_ms = now_ms - kFenceNoticeMs;
+  member.lost_why = reason;
+  LOG_WARNING("{} is lost: {}", member.name, reason);
+  events_.push_back({MembershipEvent::Kind::kLost, index, member.peer.incarnation, reason, anew});
   new_table(now_ms);
-  seat.lost_epoch = epoch_;
+  member.lost_epoch = epoch_;
 }
 
 void Membership::expect(const std::string& stage, uint32_t replica, uint64_t incarnation) {
-  if (const auto index = find(stage, replica)) seats_[*index].expected = incarnation;
+  if (const auto index = find(stage, replica)) replicas_[*index].expected = incarnation;
 }
 
 void Membership::down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
                       int64_t now_ms) {
   const auto index = find(stage, replica);
-  if (!index || seats_[*index].peer.incarnation != incarnation) return;
+  if (!index || replicas_[*index].peer.incarnation != incarnation) return;
   lose(*index, reason, now_ms);
 }
 
 void Membership::tick(int64_t now_ms) {
   // Asked every heartbeat or more often; a long gap means that this process itself did not run.
   if (const int64_t gap_ms = now_ms - ticked_ms_; gap_ms > std::min(options_.lease_ms, kSilentMs) / 2) {
-    for (SeatView& seat : seats_) seat.heard_ms += gap_ms, seat.since_ms += gap_ms;
+    for (ReplicaView& member : replicas_) member.last_seen_ms += gap_ms, member.since_ms += gap_ms;
   }
   ticked_ms_ = now_ms;
-  for (std::size_t i = 0; i < seats_.size(); ++i) {
-    SeatView& seat = seats_[i];
-    if (!seat.up) continue;
-    const int64_t silent_ms = now_ms - seat.heard_ms;
-    seat.silent = silent_ms >= kSilentMs;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    ReplicaView& member = replicas_[i];
+    if (!member.up) continue;
+    const int64_t silent_ms = now_ms - member.last_seen_ms;
+    member.silent = silent_ms >= kSilentMs;
     if (silent_ms >= options_.lease_ms) {
       lose(i, fmt::format("silent for {} ms", silent_ms), now_ms);
-    } else if (seat.status.state == wire::StageState::kStalled && options_.stall_grace_ms > 0 &&
-               now_ms - seat.since_ms >= options_.stall_grace_ms) {
-      lose(i, seat.status.message.empty() ? "it stands still" : seat.status.message, now_ms);
+    } else if (member.status.state == wire::StageState::kStalled && options_.stall_grace_ms > 0 &&
+               now_ms - member.since_ms >= options_.stall_grace_ms) {
+      lose(i, member.status.message.empty() ? "it stands still" : member.status.message, now_ms);
     }
   }
-  if (now_ms - table_said_ms_ < kPeersRepeatMs || epoch_ == 0) return;
-  table_said_ms_ = now_ms;
-  say_table();
+  if (now_ms - table_sent_ms_ < kPeersRepeatMs || epoch_ == 0) return;
+  table_sent_ms_ = now_ms;
+  send_table();
 }
 
 void Membership::new_table(int64_t now_ms) {
   ++epoch_;
-  table_said_ms_ = now_ms;
-  say_table();
+  table_sent_ms_ = now_ms;
+  send_table();
 }
 
-// To everybody who is up, or to one.
-void Membership::say_table(std::optional<std::size_t> only) {
+// To all members, or to one.
+void Membership::send_table(std::optional<std::size_t> only) {
   wire::Peers table{.from = self(), .epoch = epoch_};
   if (!options_.self.stage.empty()) table.peers.push_back(options_.self);
-  for (const SeatView& seat : seats_) {
-    if (seat.newest != 0) table.peers.push_back(seat.peer);
+  for (const ReplicaView& member : replicas_) {
+    if (member.newest != 0) table.peers.push_back(member.peer);
   }
-  for (std::size_t i = 0; i < seats_.size(); ++i) {
-    if (!seats_[i].up || (only && *only != i)) continue;
-    messages_.push_back({.seat = i, .reply_to = seats_[i].reply_to, .message = table});
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    if (!replicas_[i].up || (only && *only != i)) continue;
+    messages_.push_back({.slot = i, .reply_to = replicas_[i].reply_to, .message = table});
   }
 }
 
@@ -229,8 +232,8 @@ std::optional<std::size_t> Membership::admit(const wire::Origin& from) {
     ++counters_.unknown;
     return std::nullopt;
   }
-  const SeatView& seat = seats_[*index];
-  if (from.session == options_.session && seat.up && seat.peer.incarnation == from.incarnation) return index;
+  const ReplicaView& member = replicas_[*index];
+  if (from.session == options_.session && member.up && member.peer.incarnation == from.incarnation) return index;
   ++counters_.fenced;
   return std::nullopt;
 }
@@ -238,20 +241,31 @@ std::optional<std::size_t> Membership::admit(const wire::Origin& from) {
 std::vector<MembershipEvent> Membership::take_events() { return std::exchange(events_, {}); }
 std::vector<MembershipMessage> Membership::take_messages() { return std::exchange(messages_, {}); }
 
-std::string Membership::why_not_serving(const SeatView& seat) const {
-  if (!seat.up && !seat.local) {
-    const char* then = seat.lost_why.empty() ? "" : "; ";
-    return fmt::format("{}: {}{}awaited from host '{}'", seat.name, seat.lost_why, then, seat.host);
+std::string Membership::why_not_serving(const ReplicaView& member) const {
+  if (!member.up && !member.local) {
+    const char* then = member.lost_why.empty() ? "" : "; ";
+    return fmt::format("{}: {}{}awaited from host '{}'", member.name, member.lost_why, then, member.host);
   }
-  if (!seat.up) return fmt::format("{}: {}", seat.name, seat.lost_why.empty() ? "starting" : seat.lost_why);
-  if (seat.serves()) return "";
-  if (seat.silent) return fmt::format("{}: stalled, silent for {} ms", seat.name, ticked_ms_ - seat.heard_ms);
-  if (seat.status.state == wire::StageState::kLoading) {
-    return fmt::format("{}: {} {:.0f}%", seat.name, seat.status.message.empty() ? "loading" : seat.status.message,
-                       seat.status.progress * 100);
+  if (!member.up) return fmt::format("{}: {}", member.name, member.lost_why.empty() ? "starting" : member.lost_why);
+  if (member.serves()) return "";
+  if (member.silent) return fmt::format("{}: stalled, silent for {} ms", member.name, ticked_ms_ - member.last_seen_ms);
+  if (member.status.state == wire::StageState::kLoading) {
+    return fmt::format("{}: {} {:.0f}%", member.name, member.status.message.empty() ? "loading" : member.status.message,
+                       member.status.progress * 100);
   }
-  const char* more = seat.status.message.empty() ? "" : ", ";
-  return fmt::format("{}: {}{}{}", seat.name, wire::stage_state_name(seat.status.state), more, seat.status.message);
+  const char* more = member.status.message.empty() ? "" : ", ";
+  return fmt::format("{}: {}{}{}", member.name, wire::stage_state_name(member.status.state), more,
+                     member.status.message);
+}
+
+std::string Membership::why_stage_missing(std::size_t stage_index) const {
+  const ReplicaView* first = nullptr;
+  for (const ReplicaView& member : replicas_) {
+    if (member.stage_index != stage_index) continue;
+    if (member.serves()) return "";
+    if (first == nullptr) first = &member;
+  }
+  return why_not_serving(*first);
 }
 
 }  // namespace millrace

@@ -1,14 +1,14 @@
-// Membership: who is in the pipeline now. Stages register with the coordinator, hold a lease that their heartbeats
-// renew, and lose it when they are silent; every change makes a new table of peers, numbered by an epoch, for
-// everybody.
+// Membership: which replicas are in the pipeline now. Stages register with the coordinator, hold a lease that their
+// heartbeats renew, and lose it when they are silent; every change makes a new table of peers for all, numbered by an
+// epoch.
 //
 // A slot is for one replica of one stage. Its holders are distinguished by an incarnation, which only grows,
 // inside one session of the coordinator. A process that lost its lease and does not know it yet is fenced: its messages
 // are ignored and counted, and the answer is that it must register again with a newer incarnation.
 //
-// Nothing here waits, sends or looks at a clock: hear() and tick() are given the time, and leave events and messages to
-// be taken. The coordinator sends them. A membership that was not asked for long (its process was stopped) blames
-// nobody for the silence: the gap is added to all leases.
+// Nothing here waits, sends or looks at a clock: handle() and tick() are given the time, and leave events and messages
+// for the coordinator to take. After a long gap between two ticks this process itself did not run: the gap is added to
+// all leases.
 //
 // Owner: the coordinator. Thread safety: none.
 #pragma once
@@ -31,9 +31,9 @@ inline constexpr int64_t kSilentMs = 2000;  // without a heartbeat: the stage se
 // That a stage may call itself stalled before it counts as lost. With its own time of 1500 ms, a heartbeat and a tick
 // that is less than two seconds.
 inline constexpr int64_t kStallGraceMs = 200;
-inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is said again so often: the control plane may lose it
+inline constexpr int64_t kPeersRepeatMs = 1000;  // the table is repeated so often: the control plane may lose it
 inline constexpr std::size_t kMaxLoggedRefusals = 64;
-inline constexpr int64_t kFenceNoticeMs = 250;  // between two words to one zombie
+inline constexpr int64_t kFenceNoticeMs = 250;  // between two notices to one fenced process
 
 struct MembershipOptions {
   uint64_t session = 0;                                             // of the coordinator; another one after each start
@@ -44,21 +44,22 @@ struct MembershipOptions {
   wire::Peer self;  // the coordinator as its stages know it; in every table, unless its `stage` is empty
 };
 
-struct SeatView {
+struct ReplicaView {
   std::string stage;
   uint32_t replica = 0;
-  std::string name;          // "think", or "think-1" where there are several
-  bool local = true;         // restarted by the supervisor when it is lost; a remote one is awaited
-  std::string host;          // the remote one's, as the file calls it
-  bool up = false;           // holds a lease
-  wire::Peer peer;           // of the last holder
-  std::string reply_to;      // where it is reached from here
-  uint64_t newest = 0;       // the largest incarnation that was ever welcome
-  uint64_t expected = 0;     // the only incarnation that may register now; 0: any newer one
-  wire::StageStatus status;  // the last one of this holder
-  int64_t heard_ms = 0;
+  std::size_t stage_index = 0;  // in the spec
+  std::string name;             // "think", or "think-1" where there are several
+  bool local = true;            // restarted by the supervisor when it is lost; a remote one is awaited
+  std::string host;             // the remote one's, as the file calls it
+  bool up = false;              // holds a lease
+  wire::Peer peer;              // of the last holder
+  std::string reply_to;         // where it is reached from here
+  uint64_t newest = 0;          // the largest incarnation that was ever welcome
+  uint64_t expected = 0;        // the only incarnation that may register now; 0: any newer one
+  wire::StageStatus status;     // the last one of this holder
+  int64_t last_seen_ms = 0;
   int64_t since_ms = 0;  // of the present state
-  int64_t fence_told_ms = 0;
+  int64_t fence_sent_ms = 0;
   std::string lost_why;     // where it is not up and once was
   uint64_t lost_epoch = 0;  // of the table that first had its last holder as down; 0: none was lost yet
   bool silent = false;      // no heartbeat for kSilentMs
@@ -70,15 +71,15 @@ struct SeatView {
 struct MembershipEvent {
   enum class Kind : uint8_t { kJoined, kLost };
   Kind kind = Kind::kJoined;
-  std::size_t seat = 0;
+  std::size_t slot = 0;
   uint64_t incarnation = 0;
   std::string reason;  // lost: why
   bool anew = false;   // lost: its process goes on and joins again, as another incarnation
 };
 
-// A message for whoever listens at `reply_to`; for the holder of a slot where one is named.
+// A message to the endpoint `reply_to`; to the holder of a slot where one is named.
 struct MembershipMessage {
-  std::optional<std::size_t> seat;
+  std::optional<std::size_t> slot;
   std::string reply_to;
   wire::Message message;
 };
@@ -93,12 +94,12 @@ class Membership {
  public:
   Membership(const PipelineSpec& spec, MembershipOptions options, int64_t now_ms);
 
-  void hear(const wire::Register& message, int64_t now_ms);
-  void hear(const wire::StageStatus& status, int64_t now_ms);
+  void handle(const wire::Register& message, int64_t now_ms);
+  void handle(const wire::StageStatus& status, int64_t now_ms);
   // Leases that ran out, stages that stand still, the table again.
   void tick(int64_t now_ms);
 
-  // The supervisor starts one: nobody else may take the replica now.
+  // The supervisor starts one: no other process may take the slot now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
   // The supervisor saw it die. Of another incarnation than the present one, this is an old report.
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
@@ -110,27 +111,29 @@ class Membership {
   std::vector<MembershipEvent> take_events();
   std::vector<MembershipMessage> take_messages();
 
-  const std::vector<SeatView>& seats() const { return seats_; }
+  const std::vector<ReplicaView>& replicas() const { return replicas_; }
   std::optional<std::size_t> find(const std::string& stage, uint32_t replica) const;
   // Why a replica does not serve; empty: it does.
-  std::string why_not_serving(const SeatView& seat) const;
+  std::string why_not_serving(const ReplicaView& member) const;
+  // Why no replica of a stage serves, in the words for the first one; empty: one does.
+  std::string why_stage_missing(std::size_t stage_index) const;
   wire::Origin self() const { return {.session = options_.session}; }
   uint64_t epoch() const { return epoch_; }
   const MembershipCounters& counters() const { return counters_; }
 
  private:
   Status may_register(const wire::Register& message) const;
-  void lose(std::size_t seat, const std::string& reason, int64_t now_ms, bool anew = false);
-  void welcome(std::size_t seat, const std::string& reply_to, uint64_t incarnation, const Status& status);
+  void lose(std::size_t slot, const std::string& reason, int64_t now_ms, bool anew = false);
+  void welcome(std::size_t slot, const std::string& reply_to, uint64_t incarnation, const Status& status);
   void new_table(int64_t now_ms);
-  void say_table(std::optional<std::size_t> only = std::nullopt);
+  void send_table(std::optional<std::size_t> only = std::nullopt);
 
   MembershipOptions options_;
-  std::vector<SeatView> seats_;
+  std::vector<ReplicaView> replicas_;
   std::set<std::string> logged_refusals_;  // refusals that were logged; kMaxLoggedRefusals at most
   uint64_t epoch_ = 0;
   int64_t ticked_ms_ = 0;
-  int64_t table_said_ms_ = 0;
+  int64_t table_sent_ms_ = 0;
   MembershipCounters counters_;
   std::vector<MembershipEvent> events_;
   std::vector<MembershipMessage> messages_;

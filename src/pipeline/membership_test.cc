@@ -18,19 +18,19 @@ PipelineSpec two_stages() {
 class MembershipTest : public ::testing::Test {
  protected:
   static wire::Register registration(const std::string& stage, uint32_t replica, uint64_t incarnation) {
-    wire::Register message{.reply_to = stage + "-door", .spec_hash = 5};
+    wire::Register message{.reply_to = stage + "-endpoint", .spec_hash = 5};
     message.self = {.stage = stage, .replica = replica, .incarnation = incarnation, .endpoint = "e", .pid = 9};
     return message;
   }
   void join(const std::string& stage, uint32_t replica = 0, uint64_t incarnation = 1) {
-    members.hear(registration(stage, replica, incarnation), now);
+    members.handle(registration(stage, replica, incarnation), now);
   }
   void beat(const std::string& stage, uint32_t replica, uint64_t incarnation,
             wire::StageState state = wire::StageState::kReady) {
-    members.hear(wire::StageStatus{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica},
-                 now);
+    members.handle(wire::StageStatus{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica},
+                   now);
   }
-  // The answers to a registration, of what was said since the last call.
+  // The answers to a registration, of the messages since the last call.
   std::vector<wire::Welcome> welcomes() {
     std::vector<wire::Welcome> out;
     for (const auto& message : members.take_messages()) {
@@ -47,10 +47,10 @@ class MembershipTest : public ::testing::Test {
   }
   StatusCode refusal(const wire::Register& message) {
     (void)welcomes();
-    members.hear(message, now);
-    const auto said = welcomes();
-    EXPECT_EQ(said.size(), 1u);
-    return said.empty() || !said[0].refused ? StatusCode::kOk : said[0].refused->code;
+    members.handle(message, now);
+    const auto sent = welcomes();
+    EXPECT_EQ(sent.size(), 1u);
+    return sent.empty() || !sent[0].refused ? StatusCode::kOk : sent[0].refused->code;
   }
   wire::Origin origin(const std::string& stage, uint64_t incarnation, uint64_t session = 7) {
     return {.session = session, .stage = stage, .incarnation = incarnation};
@@ -61,25 +61,25 @@ class MembershipTest : public ::testing::Test {
   Membership members{spec, {.session = 7, .spec_hash = 5}, 100};
 };
 
-TEST_F(MembershipTest, OneOfAnotherHostIsAwaitedFromThere) {
-  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "a: starting");
-  EXPECT_EQ(members.why_not_serving(members.seats()[1]), "b-0: awaited from host 'far'");
+TEST_F(MembershipTest, OneOfAnotherHostIsAwaited) {
+  EXPECT_EQ(members.why_not_serving(members.replicas()[0]), "a: starting");
+  EXPECT_EQ(members.why_not_serving(members.replicas()[1]), "b-0: awaited from host 'far'");
   join("b");
   members.down("b", 0, 1, "it was stopped", now);
-  EXPECT_EQ(members.why_not_serving(members.seats()[1]), "b-0: it was stopped; awaited from host 'far'");
+  EXPECT_EQ(members.why_not_serving(members.replicas()[1]), "b-0: it was stopped; awaited from host 'far'");
 }
 
-TEST_F(MembershipTest, AStageIsWelcomedAndEverybodyGetsTheTable) {
+TEST_F(MembershipTest, AStageIsWelcomedAndAllGetTheTable) {
   join("a");
-  const auto said = members.take_messages();
-  ASSERT_EQ(said.size(), 2u);
-  const auto& welcome = std::get<wire::Welcome>(said[0].message);
+  const auto sent = members.take_messages();
+  ASSERT_EQ(sent.size(), 2u);
+  const auto& welcome = std::get<wire::Welcome>(sent[0].message);
   EXPECT_EQ(welcome.stage, "a");
   EXPECT_EQ(welcome.incarnation, 1u);
   EXPECT_EQ(welcome.from.session, 7u);
   EXPECT_EQ(welcome.lease_ms, 2000);
   EXPECT_FALSE(welcome.refused);
-  const auto& table = std::get<wire::Peers>(said[1].message);
+  const auto& table = std::get<wire::Peers>(sent[1].message);
   EXPECT_EQ(table.epoch, 1u);
   ASSERT_EQ(table.peers.size(), 1u);
   EXPECT_TRUE(table.peers[0].up);
@@ -90,7 +90,7 @@ TEST_F(MembershipTest, AStageIsWelcomedAndEverybodyGetsTheTable) {
   EXPECT_EQ(after[0].peers.size(), 2u);
   const auto events = members.take_events();
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(members.seats()[events[1].seat].name, "b-1");
+  EXPECT_EQ(members.replicas()[events[1].slot].name, "b-1");
 }
 
 TEST_F(MembershipTest, ARepeatedRegistrationIsAnsweredAndChangesNothing) {
@@ -137,21 +137,21 @@ TEST_F(MembershipTest, HeartbeatsRenewTheLeaseAndSilenceLosesIt) {
     if (now < 1000) beat("b", 0, 1);
     members.tick(now);
     const auto events = members.take_events();
-    // b was last heard at 850 and is lost with the first tick that is 2000 ms later.
+    // b was last seen at 850 and is lost with the first tick that is 2000 ms later.
     EXPECT_EQ(events.size(), now == 2850 ? 1u : 0u) << now;
     for (const auto& event : events) {
       EXPECT_EQ(event.kind, Kind::kLost);
-      EXPECT_EQ(members.seats()[event.seat].name, "b-0");
+      EXPECT_EQ(members.replicas()[event.slot].name, "b-0");
       EXPECT_EQ(event.reason, "silent for 2000 ms");
     }
   }
-  const auto said = tables();
-  const auto& last = said.back().peers;
+  const auto sent = tables();
+  const auto& last = sent.back().peers;
   ASSERT_EQ(last.size(), 2u);
   EXPECT_FALSE(last[1].up);
 }
 
-TEST_F(MembershipTest, TheTableIsSaidAgain) {
+TEST_F(MembershipTest, TheTableIsSentAgain) {
   join("a");
   (void)members.take_messages();
   for (int i = 0; i < 8; ++i) now += 250, beat("a", 0, 1), members.tick(now);
@@ -159,7 +159,7 @@ TEST_F(MembershipTest, TheTableIsSaidAgain) {
   EXPECT_EQ(members.epoch(), 1u);
 }
 
-TEST_F(MembershipTest, ACoordinatorThatSleptItselfBlamesNobody) {
+TEST_F(MembershipTest, AfterAPauseOfTheCoordinatorNoLeaseIsLost) {
   join("a");
   members.tick(now += 100);
   members.tick(now += 60'000);
@@ -170,7 +170,7 @@ TEST_F(MembershipTest, ACoordinatorThatSleptItselfBlamesNobody) {
   EXPECT_EQ(events[0].kind, Kind::kLost);
 }
 
-TEST_F(MembershipTest, AZombieIsFencedAndToldOnce) {
+TEST_F(MembershipTest, AZombieIsFencedAndNotifiedOnce) {
   join("a");
   beat("a", 0, 1);
   members.down("a", 0, 1, "killed", now);
@@ -178,21 +178,21 @@ TEST_F(MembershipTest, AZombieIsFencedAndToldOnce) {
   EXPECT_FALSE(members.admit(origin("a", 1)));
   beat("a", 0, 1);
   beat("a", 0, 1);
-  const auto said = welcomes();
-  ASSERT_EQ(said.size(), 1u);  // not for each heartbeat
-  ASSERT_TRUE(said[0].refused);
-  EXPECT_NE(said[0].refused->message.find("lost its lease (killed)"), std::string::npos);
+  const auto sent = welcomes();
+  ASSERT_EQ(sent.size(), 1u);  // not for each heartbeat
+  ASSERT_TRUE(sent[0].refused);
+  EXPECT_NE(sent[0].refused->message.find("lost its lease (killed)"), std::string::npos);
   EXPECT_EQ(members.counters().fenced, 3u);
-  EXPECT_FALSE(members.seats()[0].up);
+  EXPECT_FALSE(members.replicas()[0].up);
 }
 
 TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   join("a", 0, 1);
   members.down("a", 0, 1, "killed", now);
-  members.down("a", 0, 1, "killed", now);  // said twice
+  members.down("a", 0, 1, "killed", now);  // reported twice
   join("a", 0, 2);
   members.down("a", 0, 1, "killed", now);  // an old report
-  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_TRUE(members.replicas()[0].up);
   EXPECT_TRUE(members.admit(origin("a", 2)));
   EXPECT_FALSE(members.admit(origin("a", 1)));
   EXPECT_FALSE(members.admit(origin("a", 2, 6)));  // of another session
@@ -200,7 +200,7 @@ TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   EXPECT_EQ(members.counters().fenced, 2u);
   EXPECT_EQ(members.counters().unknown, 1u);
   beat("a", 0, 1, wire::StageState::kFailed);
-  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_TRUE(members.replicas()[0].up);
   EXPECT_EQ(members.take_events().size(), 3u);
 }
 
@@ -227,9 +227,9 @@ TEST_F(MembershipTest, AStageThatStandsStillOrFailsIsLost) {
   }
   auto events = members.take_events();
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(members.seats()[events[0].seat].name, "a");
-  members.hear(wire::StageStatus{.stage = "b", .incarnation = 1, .state = wire::StageState::kFailed, .message = "oom"},
-               now);
+  EXPECT_EQ(members.replicas()[events[0].slot].name, "a");
+  members.handle(
+      wire::StageStatus{.stage = "b", .incarnation = 1, .state = wire::StageState::kFailed, .message = "oom"}, now);
   events = members.take_events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].reason, "oom");
@@ -240,18 +240,18 @@ TEST_F(MembershipTest, AProcessThatBeganAnewByItselfIsLostAndBackAtOnce) {
   join("a");
   (void)members.take_events();
   wire::Register again = registration("a", 0, 5);
-  again.self.pid = members.seats()[0].peer.pid + 1;
-  members.hear(again, now);
+  again.self.pid = members.replicas()[0].peer.pid + 1;
+  members.handle(again, now);
   EXPECT_TRUE(members.take_events().empty());  // another process: the place is taken
-  again.self.pid = members.seats()[0].peer.pid;
-  members.hear(again, now);
+  again.self.pid = members.replicas()[0].peer.pid;
+  members.handle(again, now);
   const auto events = members.take_events();
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0].kind, MembershipEvent::Kind::kLost);
   EXPECT_TRUE(events[0].anew);
   EXPECT_EQ(events[1].kind, MembershipEvent::Kind::kJoined);
   EXPECT_EQ(events[1].incarnation, 5u);
-  EXPECT_TRUE(members.seats()[0].up);
+  EXPECT_TRUE(members.replicas()[0].up);
 }
 
 TEST_F(MembershipTest, OneThatIsStalledForAMomentIsNot) {
@@ -270,16 +270,16 @@ TEST_F(MembershipTest, OneThatIsSilentServesNothingNewAndIsNotLost) {
   members = Membership(spec, {.session = 7, .spec_hash = 5, .lease_ms = 60'000}, now);
   join("a");
   beat("a", 0, 1);
-  EXPECT_TRUE(members.seats()[0].serves());
+  EXPECT_TRUE(members.replicas()[0].serves());
   members.take_events();
   for (const int64_t end = now + kSilentMs; now < end;) members.tick(now += 100);
-  EXPECT_TRUE(members.seats()[0].up);
-  EXPECT_FALSE(members.seats()[0].serves());
-  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "a: stalled, silent for 2000 ms");
+  EXPECT_TRUE(members.replicas()[0].up);
+  EXPECT_FALSE(members.replicas()[0].serves());
+  EXPECT_EQ(members.why_not_serving(members.replicas()[0]), "a: stalled, silent for 2000 ms");
   EXPECT_TRUE(members.take_events().empty());
   beat("a", 0, 1);
-  EXPECT_TRUE(members.seats()[0].serves());
-  EXPECT_EQ(members.why_not_serving(members.seats()[0]), "");
+  EXPECT_TRUE(members.replicas()[0].serves());
+  EXPECT_EQ(members.why_not_serving(members.replicas()[0]), "");
 }
 
 TEST_F(MembershipTest, ADifferenceOfSpecsIsNamed) {
@@ -291,11 +291,11 @@ TEST_F(MembershipTest, ADifferenceOfSpecsIsNamed) {
   wire::Register other = registration("a", 0, 1);
   other.spec_hash = 15;
   (void)welcomes();
-  members.hear(other, now);
-  const auto said = welcomes();
-  ASSERT_EQ(said.size(), 1u);
-  ASSERT_TRUE(said[0].refused);
-  EXPECT_EQ(said[0].refused->message, "stage 'a': another model");
+  members.handle(other, now);
+  const auto sent = welcomes();
+  ASSERT_EQ(sent.size(), 1u);
+  ASSERT_TRUE(sent[0].refused);
+  EXPECT_EQ(sent[0].refused->message, "stage 'a': another model");
   other.spec_hash = 6;
   EXPECT_EQ(refusal(other), StatusCode::kOk);
 }

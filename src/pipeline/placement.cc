@@ -1,29 +1,51 @@
 #include "pipeline/placement.h"
 
-#include "base/status.h"
-
 namespace millrace {
 
-Placement::Placement(const std::vector<StageSpec>& stages) : routers_(stages.size()) {
+Placement::Placement(const PipelineSpec& spec, const StageGraph& graph, const Membership& members)
+    : spec_(spec), graph_(graph), members_(members), routers_(spec.stages.size()) {
   static_assert(kMaxReplicasOfStage <= kMaxReplicas);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const StageSpec& spec = stages[stage];
-    replicas_.push_back(static_cast<uint32_t>(spec.replicas));
-    if (spec.replicas > 1) routers_[stage].emplace(spec.replicas, spec.replica_policy);
+  std::size_t first = 0;
+  for (std::size_t stage = 0; stage < spec.stages.size(); ++stage) {
+    const StageSpec& one = spec.stages[stage];
+    first_.push_back(first);
+    first += static_cast<std::size_t>(one.replicas);
+    if (one.replicas > 1) routers_[stage].emplace(one.replicas, one.replica_policy);
   }
 }
 
-Placement::Route Placement::begin(StageSet stages, const Serves& serves, const PlacementHint& hint) {
-  Route route(replicas_.size(), kNone);
+std::string Placement::why_missing(StageSet stages) const {
+  for (std::size_t stage = 0; stage < graph_.size(); ++stage) {
+    if ((stages & stage_bit(stage)) == 0) continue;
+    if (std::string why = members_.why_stage_missing(stage); !why.empty()) return why;
+  }
+  return "";
+}
+
+Status Placement::check_hint(const PlacementHint& hint) const {
+  if (!hint.replica) return ok_status();
+  for (const ReplicaView& view : members_.replicas()) {
+    const bool asked = view.replica == static_cast<uint32_t>(*hint.replica);
+    if (!asked || view.up || !routers_[view.stage_index]) continue;
+    return error(StatusCode::kUnavailable, "the {} is down: {}", view.name, members_.why_not_serving(view));
+  }
+  return ok_status();
+}
+
+Placement::Route Placement::begin(StageSet terminals, const PlacementHint& hint) {
+  const StageSet stages = graph_.may_need(terminals);
+  Route route(routers_.size(), kNone);
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
     if ((stages & stage_bit(stage)) == 0) continue;
-    route[stage] = 0;
+    route[stage] = first_[stage];
     if (!routers_[stage]) continue;
-    std::vector<bool> usable(replicas_[stage]);
-    for (uint32_t replica = 0; replica < replicas_[stage]; ++replica) usable[replica] = serves(stage, replica);
-    const bool given = hint.replica && *hint.replica >= 0 && static_cast<uint32_t>(*hint.replica) < replicas_[stage];
-    route[stage] = given ? *hint.replica : routers_[stage]->choose(hint.prefix, usable).value_or(0);
-    routers_[stage]->begin(route[stage], hint.prefix, hint.tokens);
+    const int replicas = spec_.stages[stage].replicas;
+    std::vector<bool> serves;
+    for (int i = 0; i < replicas; ++i) serves.push_back(members_.replicas()[first_[stage] + serves.size()].serves());
+    const bool given = hint.replica && *hint.replica >= 0 && *hint.replica < replicas;
+    const int replica = given ? *hint.replica : routers_[stage]->choose(hint.prefix, serves).value_or(0);
+    routers_[stage]->begin(replica, hint.prefix, hint.tokens);
+    route[stage] += static_cast<std::size_t>(replica);
   }
   return route;
 }
@@ -31,18 +53,44 @@ Placement::Route Placement::begin(StageSet stages, const Serves& serves, const P
 void Placement::end(const Route& route, int64_t tokens) {
   CHECK(route.size() == routers_.size());
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
-    if (route[stage] != kNone && routers_[stage]) routers_[stage]->end(route[stage], tokens);
+    if (route[stage] == kNone || !routers_[stage]) continue;
+    routers_[stage]->end(static_cast<int>(route[stage] - first_[stage]), tokens);
   }
 }
 
-void Placement::forget(std::size_t stage, uint32_t replica) {
-  CHECK(stage < routers_.size() && replica < replicas_[stage]);
-  if (routers_[stage]) routers_[stage]->forget(static_cast<int>(replica));
+void Placement::forget(std::size_t slot) {
+  const ReplicaView& view = members_.replicas().at(slot);
+  if (routers_[view.stage_index]) routers_[view.stage_index]->forget(static_cast<int>(view.replica));
 }
 
-int64_t Placement::requests(std::size_t stage, uint32_t replica) const {
-  CHECK(stage < routers_.size() && replica < replicas_[stage]);
-  return routers_[stage] ? routers_[stage]->load(static_cast<int>(replica)).requests : 0;
+std::vector<wire::RouteHop> Placement::hops(const Route& route) const {
+  std::vector<wire::RouteHop> out;
+  for (const std::size_t slot : route) {
+    if (slot == kNone) continue;
+    const ReplicaView& view = members_.replicas()[slot];
+    out.push_back({view.stage, view.replica, view.serves() ? view.peer.incarnation : 0});
+  }
+  return out;
+}
+
+bool Placement::senders_know(const Route& route, StageSet open) const {
+  const StageSet may = graph_.may_need(open);
+  for (std::size_t stage = 0; stage < route.size(); ++stage) {
+    if ((may & stage_bit(stage)) == 0) continue;
+    const uint64_t lost_epoch = members_.replicas()[route[stage]].lost_epoch;
+    for (std::size_t sender = 0; lost_epoch > 0 && sender < route.size(); ++sender) {
+      if ((graph_.senders(stage) & may & stage_bit(sender)) == 0) continue;
+      const ReplicaView& from = members_.replicas()[route[sender]];
+      if (from.up && from.status.peers_epoch < lost_epoch) return false;
+    }
+  }
+  return true;
+}
+
+int64_t Placement::requests(std::size_t slot) const {
+  const ReplicaView& view = members_.replicas().at(slot);
+  const auto& router = routers_[view.stage_index];
+  return router ? router->load(static_cast<int>(view.replica)).requests : 0;
 }
 
 }  // namespace millrace

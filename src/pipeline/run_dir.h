@@ -1,4 +1,5 @@
-// The run folder of one instance: its ipc:// sockets, and a lock file that tells a live instance from a dead one.
+// The run folder of one instance: its ipc:// sockets, and a lock file that distinguishes a live instance from a dead
+// one.
 //
 // Run folders live under one folder of this user (root_folder()): "$XDG_RUNTIME_DIR/millrace", else
 // "$TMPDIR/millrace-UID"; mode 0700. A run folder is "run-XXXXXX" in it, and holds
@@ -32,8 +33,8 @@ class RunDir {
     return "ipc://" + run_dir + "/" + name + ".sock";
   }
   static std::string root_folder();
-  // For a child whose parent was killed, and for a forced exit: removes the run folder at `path`, whoever holds its
-  // lock. Does nothing for an empty path or a folder without the marker.
+  // For a child whose parent was killed, and for a forced exit: removes the run folder at `path`, whether or not its
+  // lock is held. Does nothing for an empty path or a folder without the marker.
   static void remove(const std::string& path);
 
  private:

@@ -1,6 +1,6 @@
 // PipelineSpec: a pipeline as data. parse_pipeline() reads YAML, checks everything that can be known without running
 // it, and names the line, the value seen and the value wanted (for an unknown key or name: the nearest one).
-// docs/pipelines.md tells users of each key.
+// docs/pipelines.md describes each key.
 //
 // Thread safety: values; free functions without state. yaml-cpp is included by spec.cc alone.
 #pragma once
@@ -18,15 +18,15 @@
 namespace millrace {
 
 inline constexpr const char* kCoordinatorStage = "coordinator";  // as a peer; no stage may have this name
-inline constexpr std::string_view kFrontProcess = "front";       // the process that serves HTTP and leads
+inline constexpr std::string_view kFrontProcess = "front";       // the process that serves HTTP and coordinates
 inline constexpr std::size_t kMaxSpecBytes = 1u << 20;
 
 struct PipelineSpec {
   std::string name;
-  std::string entry;  // who gets what is submitted; default: the first stage
+  std::string entry;  // gets what is submitted; default: the first stage
   std::vector<StageSpec> stages;
   std::string terminals_rule;  // Library::terminal_rules; empty: every terminal completes every request
-  RelaySpec relay;             // where a stage says nothing
+  RelaySpec relay;             // where a stage has none
   std::map<std::string, std::string> env_defaults;  // of every child process; never over what is set
   int64_t request_timeout_s = 600;
   int max_requests = 4096;  // live in the pipeline
@@ -38,13 +38,13 @@ struct PipelineSpec {
   const StageSpec* find(std::string_view name) const;
   std::vector<std::string> terminals() const;
   bool over_hosts() const;  // some stage runs elsewhere than the server
-  // What the environment of a process with these stages must say: their `env` together.
+  // What the environment of a process with these stages must have: their `env` together.
   std::map<std::string, std::string> env_of(const std::vector<std::string>& stages) const;
   // kInvalidArgument, with `file` and line: a stage has an environment, and the server's process is to run it.
   Status may_be_single(const std::string& file) const;
   // 1 where the file does not have the key.
   int line_of(std::string_view key) const;
-  // Equal for equal pipelines: who joins must have been started with the same one.
+  // Equal for equal pipelines: a process that joins must have been started with the same one.
   uint64_t hash() const;
 };
 

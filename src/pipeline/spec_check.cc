@@ -1,6 +1,6 @@
 // What the parts of a pipeline must be together: names that exist, a graph without cycles where everything is reached,
-// processes and hosts that can be. What may only follow from an error that is told already is left out: of a stage that
-// cannot be read nothing is said, and of names nothing where two stages have one.
+// processes and hosts that can be. What may only follow from a reported error is left out: a stage that cannot be read
+// is not checked, and names are not where two stages have one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,10 +34,10 @@ class Checker {
       placement(stage);
       if (!named_) continue;
       edges(stage);
-      roads(stage);
+      transports(stage);
     }
     pipeline();
-    seats();
+    replicas();
     processes();
     environments();
     if (named_) graph();
@@ -54,7 +54,7 @@ class Checker {
         errors_.add(stage.line_of("name"), "the name of a stage is '{}'; wanted 1 to {} letters, digits, '-' and '_'",
                     stage.name.substr(0, wire::kMaxStageNameBytes), wire::kMaxStageNameBytes);
       } else if (stage.name == kCoordinatorStage) {
-        errors_.add(stage.line_of("name"), "a stage is called '{}', the name of who leads the pipeline; wanted another",
+        errors_.add(stage.line_of("name"), "a stage is called '{}', the name of the coordinator; wanted another",
                     stage.name);
       } else if (!fresh) {
         errors_.add(stage.line_of("name"), "there are two stages '{}'; wanted one", stage.name);
@@ -62,7 +62,7 @@ class Checker {
     }
   }
 
-  // What the keys outside the stages say.
+  // The keys outside the stages.
   void pipeline() {
     const int line = spec_.line_of("relay");
     backend(line, "the pipeline", spec_.relay.backend);
@@ -74,10 +74,10 @@ class Checker {
     if (!named_ || !spec_.readable) return;
     const StageSpec* entry = spec_.find(spec_.entry);
     if (entry == nullptr) return no_stage(spec_.line_of("entry"), "entry of the pipeline", spec_.entry);
-    // What clients submit goes from the front to the entry through the pipeline's own relay.
+    // What clients submit goes from the coordinator to the entry through the pipeline's own relay.
     if (!entry->readable) return;
-    road(line, "the pipeline", spec_.relay, front(), *entry,
-         fmt::format("the entry '{}', which gets what clients submit, is", entry->name));
+    transport(line, "the pipeline", spec_.relay, coordinator(), *entry,
+              fmt::format("the entry '{}', which gets what clients submit, is", entry->name));
   }
 
   void no_stage(int line, std::string_view where, const std::string& name) {
@@ -126,7 +126,7 @@ class Checker {
     }
   }
 
-  bool says_next(const StageSpec& stage) const {
+  bool has_known_next(const StageSpec& stage) const {
     return stage.readable && std::all_of(stage.next.begin(), stage.next.end(),
                                          [this](const std::string& next) { return contains(names_, next); });
   }
@@ -135,7 +135,7 @@ class Checker {
     const int line = stage.line_of("wait_for");
     for (const std::string& source : stage.wait_for) {
       const StageSpec* from = spec_.find(source);
-      if (from == nullptr || from == &stage || !says_next(*from) || contains(from->next, stage.name)) continue;
+      if (from == nullptr || from == &stage || !has_known_next(*from) || contains(from->next, stage.name)) continue;
       errors_.add(line, "stage '{}' waits for '{}', whose next is [{}]; wanted it to name '{}'", stage.name, source,
                   fmt::join(from->next, ", "), stage.name);
     }
@@ -155,9 +155,10 @@ class Checker {
         errors_.add(stage.line_of("args"), "args of {}: {}", what, status.message());
       }
     }
-    const auto named = [&](const char* key, const std::string& value, const auto& map, bool there, const char* wanted) {
+    const auto named = [&](const char* key, const std::string& value, const auto& map, bool usable,
+                           const char* wanted) {
       known(key, stage.line_of(key), what, value, map);
-      if (!value.empty() && !there) errors_.add(stage.line_of(key), "{} has {} without {}", what, key, wanted);
+      if (!value.empty() && !usable) errors_.add(stage.line_of(key), "{} has {} without {}", what, key, wanted);
     };
     named("route", stage.route, library_.routes, !stage.next.empty(), "next");
     named("stream_done_to", stage.stream_done_to, library_.routes, !stage.stream_to.empty(), "stream_to");
@@ -181,9 +182,10 @@ class Checker {
                   stage.process, wire::kMaxStageNameBytes);
     }
     if (!stage.host.empty() && stage.process == kFrontProcess) {
-      errors_.add(stage.line_of("host"),
-                  "stage '{}' is on host '{}' and in the process '{}', which is the leader's; wanted another process",
-                  stage.name, stage.host, kFrontProcess);
+      errors_.add(
+          stage.line_of("host"),
+          "stage '{}' is on host '{}' and in the process '{}', which is the coordinator's; wanted another process",
+          stage.name, stage.host, kFrontProcess);
     }
     if (!stage.host.empty() && spec_.control.empty() && spec_.readable) {
       errors_.add(stage.line_of("host"),
@@ -193,49 +195,49 @@ class Checker {
     }
   }
 
-  void roads(const StageSpec& stage) {
+  void transports(const StageSpec& stage) {
     const std::string what = fmt::format("stage '{}'", stage.name);
     const int line = stage.line_of("relay");
     for (const auto* list : {&stage.next, &stage.stream_to}) {
       for (const std::string& target : *list) {
         const StageSpec* to = spec_.find(target);
         if (to != nullptr && to->readable) {
-          road(line, what, stage.relay, stage, *to, fmt::format("its target '{}' is", target));
+          transport(line, what, stage.relay, stage, *to, fmt::format("its target '{}' is", target));
         }
       }
     }
     if (!stage.terminal) return;
-    road(line, what, stage.relay, stage, front(), "the front, which gets its result, is");
+    transport(line, what, stage.relay, stage, coordinator(), "the coordinator, which gets its result, is");
   }
 
-  // Where the coordinator is: a place, not a stage.
-  static StageSpec front() {
+  // The process of the coordinator, as if it were a stage.
+  static StageSpec coordinator() {
     StageSpec out;
     out.process = kFrontProcess;
     return out;
   }
 
-  // Replicas are processes of their own, but for those in the front.
+  // Each replica is a process, but for those in the coordinator's.
   static bool same_process(const StageSpec& from, const StageSpec& to) {
     if (from.host != to.host || from.process != to.process) return false;
     return from.process == kFrontProcess || (from.replicas == 1 && to.replicas == 1);
   }
 
-  void road(int line, const std::string& what, const RelaySpec& relay, const StageSpec& from, const StageSpec& to,
-            const std::string& whom) {
+  void transport(int line, const std::string& what, const RelaySpec& relay, const StageSpec& from, const StageSpec& to,
+                 const std::string& whom) {
     const bool shm = relay.backend == "shm";
     if (shm ? from.host == to.host : relay.backend != "local" || same_process(from, to)) return;
     errors_.add(line, "relay of {} is '{}', and {} in another {}; wanted 'auto' or one that goes there", what,
                 relay.backend, whom, shm ? "host" : "process");
   }
 
-  // Each has a line in the table that tells everybody of everybody, and the coordinator has one.
-  void seats() {
+  // Each has an entry in the table of peers, and the coordinator has one.
+  void replicas() {
     std::size_t count = 0;
     for (const StageSpec& stage : spec_.stages) count += static_cast<std::size_t>(stage.replicas);
     if (count < wire::kMaxPeers) return;
     errors_.add(spec_.line_of("stages"),
-                "stages are {}, replicas counted; wanted at most {}, so that a table of all has room for them", count,
+                "stages are {}, replicas counted; wanted at most {}, so that a table of peers holds them", count,
                 wire::kMaxPeers - 1);
   }
 
@@ -282,8 +284,8 @@ class Checker {
       }
       if (!stage.env.empty() && !stage.host.empty()) {
         errors_.add(stage.line_of("env"),
-                    "stage '{}' has env and runs on host '{}', where who joins sets the environment", stage.name,
-                    stage.host);
+                    "stage '{}' has env and runs on host '{}', where the joining process sets the environment",
+                    stage.name, stage.host);
       }
       for (const auto& [name, value] : stage.env) {
         const StageSpec& other = *first.emplace(std::pair(stage.process, name), &stage).first->second;
@@ -333,7 +335,7 @@ class Checker {
       for (const auto* list : {&stage.next, &stage.stream_to}) {
         for (const std::string& target : *list) {
           const StageSpec* to = spec_.find(target);
-          if (to != nullptr && to != &stage && !visit(*to)) return false;  // itself: told already
+          if (to != nullptr && to != &stage && !visit(*to)) return false;  // itself: reported already
         }
       }
       state[stage.name] = kDone;

@@ -42,15 +42,15 @@ std::string escaped(std::string_view text) {
 }
 
 // Where a stage runs: its process, and its host where that is another.
-std::string place(const StageSpec& stage) {
+std::string location(const StageSpec& stage) {
   return stage.host.empty() ? stage.process : fmt::format("{} on {}", stage.process, stage.host);
 }
 
 // The same, and how long a call of its worker may take where that is not as usual.
 std::string third_line(const StageSpec& stage) {
-  if (stage.stalled_ms == loop::kWorkerStalledMs) return place(stage);
-  if (stage.stalled_ms == 0) return place(stage) + ", never stalls";
-  return fmt::format("{}, stalls at {:g} s", place(stage), static_cast<double>(stage.stalled_ms) / 1000);
+  if (stage.stalled_ms == loop::kWorkerStalledMs) return location(stage);
+  if (stage.stalled_ms == 0) return location(stage) + ", never stalls";
+  return fmt::format("{}, stalls at {:g} s", location(stage), static_cast<double>(stage.stalled_ms) / 1000);
 }
 
 std::string second_line(const StageSpec& stage) {
@@ -117,7 +117,7 @@ std::string to_dot(const PipelineSpec& spec) {
   std::string out = fmt::format("digraph {} {{\n  rankdir=LR;\n  node [shape=box, style=\"rounded,filled\"];\n",
                                 quoted(spec.name.empty() ? "pipeline" : spec.name));
   std::map<std::string, std::vector<const StageSpec*>> groups;
-  for (const StageSpec& stage : spec.stages) groups[place(stage)].push_back(&stage);
+  for (const StageSpec& stage : spec.stages) groups[location(stage)].push_back(&stage);
   int number = 0;
   for (const auto& [where, stages] : groups) {
     out += fmt::format("  subgraph cluster_{} {{\n    label={};\n", number, quoted(where));
@@ -152,7 +152,7 @@ std::string to_svg(const PipelineSpec& spec) {
     boxes[stage.name] = at;
     width = std::max(width, at.x + kBoxWidth + kMargin);
     height = std::max(height, at.y + kBoxHeight + kMargin);
-    fills.emplace(place(stage), fills.size());
+    fills.emplace(location(stage), fills.size());
   }
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
@@ -165,7 +165,7 @@ std::string to_svg(const PipelineSpec& spec) {
     for (const std::string& target : stage.stream_to) out += edge(boxes[stage.name], boxes[target], true);
   }
   for (const StageSpec& stage : spec.stages) {
-    out += box(stage, boxes[stage.name], stage.name == spec.entry, kFills[fills[place(stage)] % std::size(kFills)]);
+    out += box(stage, boxes[stage.name], stage.name == spec.entry, kFills[fills[location(stage)] % std::size(kFills)]);
   }
   return out + "</svg>\n";
 }

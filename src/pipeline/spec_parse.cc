@@ -35,7 +35,7 @@ std::optional<T> scalar_as(const YAML::Node& node) {
   return out;
 }
 
-// One map of the file: each key is asked for by name, and finish() complains of those that nobody asked for.
+// One map of the file: each key is asked for by name, and finish() reports those that were not asked for.
 class MapReader {
  public:
   MapReader(const YAML::Node& node, std::string what, SpecErrors& errors)
@@ -55,7 +55,6 @@ class MapReader {
 
   int line() const { return line_of(node_); }
   const KeyLines& lines() const { return lines_; }
-  bool has(const std::string& key) const { return entries_.contains(key); }
   std::optional<YAML::Node> take(const char* key) {
     known_.push_back(key);
     const auto found = entries_.find(key);
@@ -235,8 +234,9 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
     stage.args = to_value(*args, 0, budget);
     if (budget == 0) errors.add(line_of(*args), "args of {} unfold to over {} values", what, kMaxValueNodes);
   }
-  if (const auto own = map.take("relay")) read_relay(*own, "relay of " + what, stage.relay, errors);
-  if (const auto own = map.take("resources")) read_resources(*own, "resources of " + what, stage.resources, errors);
+  if (const auto relay_map = map.take("relay")) read_relay(*relay_map, "relay of " + what, stage.relay, errors);
+  if (const auto resources = map.take("resources"))
+    read_resources(*resources, "resources of " + what, stage.resources, errors);
   map.finish();
   stage.key_lines = map.lines();
   stage.readable = errors.count() == errors_before;
@@ -300,7 +300,7 @@ Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& fi
 Result<PipelineSpec> load_pipeline(const std::string& path, const Library& library) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  // Of an empty file, `<<` says that it failed.
+  // Of an empty file, `<<` reports a failure.
   const bool empty = file && file.peek() == std::ifstream::traits_type::eof() && !file.bad();
   if (empty && std::filesystem::is_regular_file(path)) {
     return invalid_argument("{}: the file is empty; wanted a pipeline in YAML", path);

@@ -1,4 +1,4 @@
-// PipelineSpec: what a file may say, and the line, the value and the wish in every complaint.
+// PipelineSpec: what a file may have, and the line, the value and the wish in every complaint.
 #include "pipeline/spec.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +118,7 @@ TEST(PipelineSpec, ValuesAndDefaults) {
   EXPECT_EQ(spec->find("b")->next, std::vector<std::string>{"c"});
 }
 
-TEST(PipelineSpec, AStageMayHaveItsOwnTimeToStall) {
+TEST(PipelineSpec, AStageMayHaveAnotherTimeToStall) {
   const auto usual = parse(kGood);
   ASSERT_TRUE(usual.ok());
   EXPECT_EQ(usual->find("b")->stalled_ms, 1500);
@@ -127,12 +127,13 @@ TEST(PipelineSpec, AStageMayHaveItsOwnTimeToStall) {
   for (const auto& [ms, drawn] : cases) {
     std::string text(kGood);
     text.replace(text.find("replicas: 3"), 11, fmt::format("stalled_ms: {}", ms));
-    const auto own = parse(text);
-    ASSERT_TRUE(own.ok()) << own.status().message();
-    EXPECT_EQ(fmt::format("{}", own->find("b")->stalled_ms), ms);
-    EXPECT_NE(own->hash(), usual->hash());
-    EXPECT_NE(to_svg(*own).find(drawn), std::string::npos);
-    EXPECT_EQ(make_loop_config(own->stages, own->entry, "b").value().stalled_ms, own->find("b")->stalled_ms);
+    const auto changed = parse(text);
+    ASSERT_TRUE(changed.ok()) << changed.status().message();
+    EXPECT_EQ(fmt::format("{}", changed->find("b")->stalled_ms), ms);
+    EXPECT_NE(changed->hash(), usual->hash());
+    EXPECT_NE(to_svg(*changed).find(drawn), std::string::npos);
+    EXPECT_EQ(make_loop_config(changed->stages, changed->entry, "b").value().stalled_ms,
+              changed->find("b")->stalled_ms);
   }
 }
 
@@ -171,7 +172,7 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
       {"{b: part}", "[b]", "project_payload of stage 'a' is a list; wanted a map of texts"},
       {"backend: tcp", "backend: udp", "relay of stage 'a' is 'udp'; wanted one of auto, local"},
       {"backend: tcp", "backend: local", "relay of stage 'a' is 'local', and its target 'b' is in another process"},
-      {"name: c", "name: coordinator", "a stage is called 'coordinator', the name of who leads"},
+      {"name: c", "name: coordinator", "a stage is called 'coordinator', the name of the coordinator"},
       {"name: c", "name: a", "there are two stages 'a'"},
       {"name: c", "name: \"c c\"", "the name of a stage is 'c c'; wanted 1 to 64 letters"},
       {"name: good", "entry: x", "p.yaml:1: entry of the pipeline is 'x'; wanted the name of a stage"},
@@ -190,7 +191,7 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
       {"wait_for_rule: those", "wait_for_rule: those\n    process: front\n    env: {a: b}",
        "p.yaml:18: stage 'c' has env and is in the process 'front', whose environment is the server's"},
       {"wait_for_rule: those", "wait_for_rule: those\n    host: far\n    env: {a: b}",
-       "p.yaml:18: stage 'c' has env and runs on host 'far', where who joins sets the environment"},
+       "p.yaml:18: stage 'c' has env and runs on host 'far', where the joining process sets the environment"},
       {"stages:", "stages: 3\nother:", "stages is '3' of 0; wanted a list of 1 to 64 stages"},
       {"name: good", "\tname: good", "p.yaml:1: not YAML"},
   };
@@ -227,7 +228,7 @@ TEST(PipelineSpec, AProcessHasOneEnvironment) {
             "p.yaml:3: stages 'a' and 'b' share the process 'p', and their env gives 'Y' two values");
 }
 
-TEST(PipelineSpec, CyclesAreToldAsAPath) {
+TEST(PipelineSpec, CyclesAreReportedAsAPath) {
   const auto spec = parse(R"(stages:
   - {name: a, worker: work, next: b}
   - {name: b, worker: work, next: c}
@@ -247,7 +248,7 @@ TEST(PipelineSpec, HostileFilesEndWell) {
     EXPECT_FALSE(parse(yaml).ok()) << yaml.substr(0, 40);
   }
   EXPECT_EQ(parse(std::string(kMaxSpecBytes + 1, ' ')).status().code(), StatusCode::kTooLarge);
-  // Nine lists of nine aliases each: 9^9 values if somebody unfolds them.
+  // Nine lists of nine aliases each: 9^9 values if all are unfolded.
   std::string bomb = "stages:\n  - name: a\n    worker: sink\n    terminal: true\n    args:\n      l0: &l0 [0]\n";
   for (int i = 1; i <= 9; ++i) {
     bomb += "      l" + std::to_string(i) + ": &l" + std::to_string(i) + " [";
@@ -259,7 +260,7 @@ TEST(PipelineSpec, HostileFilesEndWell) {
   EXPECT_NE(spec.status().message().find("unfold to over"), std::string::npos) << spec.status().message();
 }
 
-// Where each key stands on a line of its own, its errors stand there; and no error hides one of another kind.
+// Where each key stands on a separate line, its errors stand there; and no error hides one of another kind.
 TEST(PipelineSpec, AllErrorsComeAtOnceEachWithTheLineOfItsKey) {
   const auto spec = parse(R"(name: many
 entry: first
@@ -304,8 +305,8 @@ stages:
   EXPECT_EQ(seen, wanted);
 }
 
-// What follows from an error is no error of its own.
-TEST(PipelineSpec, OneErrorIsToldOnce) {
+// What follows from an error is not reported as another one.
+TEST(PipelineSpec, OneErrorIsReportedOnce) {
   const struct {
     std::string_view old_text, new_text;
   } cases[] = {

@@ -14,16 +14,12 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "stages/stage.h"
 
 extern char** environ;
 
 namespace millrace {
 namespace {
-
-int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string describe(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
@@ -94,10 +90,10 @@ Supervisor::Supervisor(std::vector<ChildSpec> children, SupervisorEvents events)
 
 Supervisor::~Supervisor() { stop(0); }
 
-// The children are tied to the life of the thread that starts them (see prctl(2), PR_SET_PDEATHSIG), so all of them are
-// started by this one thread, which lives until they are gone.
+// The children are tied to the thread that starts them (see prctl(2), PR_SET_PDEATHSIG), so all of them are
+// started by this one thread, which runs until they are gone.
 void Supervisor::start() {
-  // An ignored SIGCHLD is inherited from whoever started us; the kernel would then bury our children itself.
+  // An ignored SIGCHLD is inherited; the kernel would then reap the children itself.
   ::signal(SIGCHLD, SIG_DFL);
   thread_ = std::thread([this] { run(); });
 }
@@ -121,7 +117,7 @@ void Supervisor::run() {
   while (!stop_.load()) {
     for (Child& child : children_) {
       if (child.pid < 0) {
-        if (!child.given_up && now_ms() >= child.start_at_ms) launch(child);
+        if (!child.given_up && monotonic_ms() >= child.start_at_ms) launch(child);
         continue;
       }
       if (child.kill.exchange(0) == child.incarnation) {
@@ -129,7 +125,7 @@ void Supervisor::run() {
         ::kill(child.pid, SIGKILL);
       }
       int wait_status = 0;
-      if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) bury(child, wait_status);
+      if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) reap(child, wait_status);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(kSupervisePollMs));
   }
@@ -138,7 +134,7 @@ void Supervisor::run() {
 
 void Supervisor::launch(Child& child) {
   ++child.incarnation;
-  child.started_ms = now_ms();
+  child.started_ms = monotonic_ms();
   events_.starting(child.spec.name, child.incarnation);
   auto pid = spawn_self(child.spec, child.incarnation);
   if (pid.ok()) {
@@ -146,13 +142,13 @@ void Supervisor::launch(Child& child) {
     return;
   }
   LOG_ERROR("the {} could not be started: {}", child.spec.name, pid.status().message());
-  child.start_at_ms = now_ms() + child.pause_ms;
+  child.start_at_ms = monotonic_ms() + child.pause_ms;
   child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
 }
 
-void Supervisor::bury(Child& child, int wait_status) {
+void Supervisor::reap(Child& child, int wait_status) {
   child.pid = -1;
-  if (now_ms() - child.started_ms >= kLongLifeMs) child.pause_ms = kRestartPauseMs;
+  if (monotonic_ms() - child.started_ms >= kLongRunMs) child.pause_ms = kRestartPauseMs;
   const std::string how = describe(wait_status);
   events_.died(child.spec.name, how);
   const bool bad_input = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput;
@@ -162,7 +158,7 @@ void Supervisor::bury(Child& child, int wait_status) {
     return;
   }
   LOG_ERROR("the {} stopped: {}; starting it again in {} ms", child.spec.name, how, child.pause_ms);
-  child.start_at_ms = now_ms() + child.pause_ms;
+  child.start_at_ms = monotonic_ms() + child.pause_ms;
   child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
 }
 
@@ -170,14 +166,14 @@ void Supervisor::end_all() {
   for (const Child& child : children_) {
     if (child.pid > 0) ::kill(child.pid, SIGTERM);
   }
-  const int64_t deadline_ms = now_ms() + grace_ms_.load();
+  const int64_t deadline_ms = monotonic_ms() + grace_ms_.load();
   for (Child& child : children_) {
     while (child.pid > 0) {
       int wait_status = 0;
       const pid_t ended = ::waitpid(child.pid, &wait_status, WNOHANG);
       if (ended == child.pid || (ended < 0 && errno != EINTR)) {
         child.pid = -1;
-      } else if (now_ms() >= deadline_ms) {
+      } else if (monotonic_ms() >= deadline_ms) {
         ::kill(child.pid, SIGKILL);
         ::waitpid(child.pid, &wait_status, 0);
         child.pid = -1;
@@ -191,7 +187,7 @@ void Supervisor::end_all() {
 Status become_child(pid_t parent) {
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
-  const sigset_t ignored = terminal_signals();  // no longer blocked: Linux keeps a blocked one for who waits for it
+  const sigset_t ignored = terminal_signals();  // no longer blocked: Linux keeps a blocked one pending
   ::pthread_sigmask(SIG_UNBLOCK, &ignored, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (!parent_alive(parent)) return Status(StatusCode::kUnavailable, "the parent process is gone");

@@ -24,11 +24,11 @@
 namespace millrace {
 
 inline constexpr int kExitBadInput = 2;            // of every Millrace program: the user's input is at fault
-inline constexpr int kChildGraceMs = 2000;         // from SIGTERM to SIGKILL, where nobody says otherwise
+inline constexpr int kChildGraceMs = 2000;         // from SIGTERM to SIGKILL, by default
 inline constexpr int kSupervisePollMs = 20;        // how late a death may be noticed
 inline constexpr int kRestartPauseMs = 200;        // before the first restart; doubled at each quick death
 inline constexpr int kMaxRestartPauseMs = 10'000;  // the longest pause
-inline constexpr int kLongLifeMs = 30'000;         // a child that lived so long starts with the short pause again
+inline constexpr int kLongRunMs = 30'000;          // a child that ran so long starts with the short pause again
 
 struct ChildSpec {
   std::string name;  // "scheduler"
@@ -77,10 +77,10 @@ class Supervisor {
 
   void run();
   void launch(Child& child);
-  void bury(Child& child, int wait_status);
+  void reap(Child& child, int wait_status);
   void end_all();
 
-  std::deque<Child> children_;  // their places stay: kill_hung() may look while the thread works
+  std::deque<Child> children_;  // their addresses stay: kill_hung() may look while the thread works
   const SupervisorEvents events_;
   std::thread thread_;
   std::atomic<bool> stop_{false};

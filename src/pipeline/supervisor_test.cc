@@ -57,7 +57,7 @@ void write_pid(const std::string& file) {
 // ---- the children
 // ----------------------------------------------------------------------------------------------------
 
-// stage KIND FILE PARENT: writes its pid to FILE, then behaves as KIND says.
+// stage KIND FILE PARENT: writes its pid to FILE, then behaves as KIND.
 int child_main(const std::string& kind, const std::string& file, pid_t parent) {
   if (kind.starts_with("exit")) return std::atoi(kind.c_str() + 4);
   if (kind == "abort") ::abort();
@@ -147,7 +147,7 @@ TEST_F(SupervisorTest, AChildThatHangsIsKilledAndStartedAgain) {
   start({child("a", "stubborn"), child("b", "sleep")});
   const pid_t hung = wait_for_pid("a"), other = wait_for_pid("b");
   ASSERT_EQ(::kill(hung, SIGSTOP), 0);  // stands still, and would not look at SIGTERM
-  supervisor_->kill_hung("nobody", 1);
+  supervisor_->kill_hung("unknown", 1);
   supervisor_->kill_hung("a", 1);
   ASSERT_TRUE(eventually([&] { return is_dead(hung) && read_pid(file("a")) != hung; }));
   EXPECT_TRUE(eventually([&] { return events("a").size() >= 3; }));
@@ -186,7 +186,7 @@ TEST_F(SupervisorTest, WhatATerminalSendsToItsGroupDoesNotEndAChild) {
   EXPECT_EQ(events("a").size(), 1u);
 }
 
-TEST_F(SupervisorTest, AChildHasItsOwnEnvironmentThenOursThenTheDefaults) {
+TEST_F(SupervisorTest, AChildHasItsEnvironmentThenOursThenTheDefaults) {
   ::setenv("SV_SET", "ours", 1);
   ::setenv("SV_OVER", "ours", 1);
   ChildSpec spec = child("a", "env");
@@ -201,7 +201,7 @@ TEST_F(SupervisorTest, AChildHasItsOwnEnvironmentThenOursThenTheDefaults) {
   EXPECT_EQ(seen, "ours own=1 own default ");
 }
 
-TEST_F(SupervisorTest, LateNewsOfADeadIncarnationDoNotEndTheNext) {
+TEST_F(SupervisorTest, ALateReportOfADeadIncarnationDoesNotEndTheNext) {
   start({child("a", "sleep")});
   const pid_t first = wait_for_pid("a");
   fs::remove(file("a"));
@@ -238,12 +238,13 @@ TEST_F(SupervisorTest, BadInputIsNotTriedAgain) {
 
 TEST_F(SupervisorTest, WhoHadServedIsTriedAgain) {
   const std::string kind = "exit" + std::to_string(kExitBadInput);
-  SupervisorEvents heard{[this](const std::string& name, uint64_t n) { note(name, "starting " + std::to_string(n)); },
-                         [this](const std::string& name, const std::string& how) { note(name, "died " + how); },
-                         [this](const std::string& name) { note(name, "gave up"); }};
-  heard.had_served = [](const std::string& name) { return name == "a"; };
+  SupervisorEvents recorded{
+      [this](const std::string& name, uint64_t n) { note(name, "starting " + std::to_string(n)); },
+      [this](const std::string& name, const std::string& how) { note(name, "died " + how); },
+      [this](const std::string& name) { note(name, "gave up"); }};
+  recorded.had_served = [](const std::string& name) { return name == "a"; };
   supervisor_ =
-      std::make_unique<Supervisor>(std::vector<ChildSpec>{child("a", kind), child("b", kind)}, std::move(heard));
+      std::make_unique<Supervisor>(std::vector<ChildSpec>{child("a", kind), child("b", kind)}, std::move(recorded));
   supervisor_->start();
   ASSERT_TRUE(eventually([&] { return events("a").size() >= 5 && events("b").size() == 3; }));
   EXPECT_EQ(events("a")[1].what, "died exit code 2");
@@ -278,7 +279,7 @@ TEST_F(SupervisorTest, StopBeforeAnythingStartedReturns) {
   supervisor_->stop(0);
 }
 
-// Whoever started us may have ignored SIGCHLD, and that is inherited: the kernel would then bury our children itself.
+// An ignored SIGCHLD is inherited from the parent: the kernel would then reap the children itself.
 TEST_F(SupervisorTest, DeathsAreNoticedUnderAnInheritedIgnoreOfSigchld) {
   ::signal(SIGCHLD, SIG_IGN);
   start({child("a", "exit3")});
@@ -303,7 +304,7 @@ TEST_F(SupervisorTest, ChildrenDieWithAParentThatIsKilled) {
   EXPECT_TRUE(eventually([&] { return is_dead(grandchild); }, 2000));
 }
 
-TEST_F(SupervisorTest, AChildWithoutItsParentIsTold) {
+TEST_F(SupervisorTest, AChildWithoutItsParentIsReported) {
   const pid_t pid = ::fork();
   if (pid == 0) ::_exit(become_child(1 << 22).code() == StatusCode::kUnavailable ? 0 : 1);
   int status = 0;

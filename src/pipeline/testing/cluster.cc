@@ -71,7 +71,7 @@ class SaboteursOutbox : public Outbox {
   std::map<ReqId, wire::Chunk> held_;
 };
 
-// One client: what it asked and heard.
+// One client: what it asked and got.
 struct Caller {
   ToyRequest request;
   ReqId id;
@@ -79,7 +79,7 @@ struct Caller {
   bool probe = false;
   int64_t reads_from_ms = 0;
   ToyAnswer want;
-  std::map<std::string, std::size_t> chunks;  // heard
+  std::map<std::string, std::size_t> chunks;  // received
   RequestState state = RequestState::kPending;
   Status status;
 };
@@ -89,7 +89,7 @@ class Run {
   explicit Run(const ClusterOptions& options) : world_(options) {}
 
   ClusterReport go() {
-    world_.run_until(600);  // everybody joins, or most
+    world_.run_until(600);  // all join, or most
     storm();
     settle();
     probe();
@@ -99,7 +99,7 @@ class Run {
     const CoordinatorBooks books = world_.boss->books();
     report.fenced += books.fenced, report.repeated += books.repeated, report.late += books.late;
     report.virtual_ms = world_.now;
-    for (const auto& caller : callers_) judge(*caller);
+    for (const auto& caller : callers_) check(*caller);
     return report;
   }
 
@@ -107,7 +107,7 @@ class Run {
   template <typename... Args>
   void fault(fmt::format_string<Args...> format, Args&&... args) {
     world_.report.faults.push_back(fmt::format(format, std::forward<Args>(args)...));
-    world_.tell("FAULT {}", world_.report.faults.back());
+    world_.record("FAULT {}", world_.report.faults.back());
   }
 
   // ---- the story
@@ -152,7 +152,7 @@ class Run {
         cuts_.emplace_back(who, other);
         return world_.cut(who, other, false);
       }
-      case 3:  // what it says comes after its lease is over: it is a zombie and does not know it
+      case 3:  // its messages come after its lease is over: it is a zombie and does not know it
         ++world_.report.delays;
         return world_.delay(node, dice.range(1500, 3500));
       default:
@@ -160,7 +160,7 @@ class Run {
     }
   }
 
-  // With it its clients' connections; what the stages still have of their requests is nobody's.
+  // With it its clients' connections; what the stages still have of their requests belongs to none.
   void coordinator_dies() {
     ++world_.report.successions;
     world_.replace_boss();
@@ -182,7 +182,7 @@ class Run {
 
   void settle() {
     if (world_.dice.chance(0.3)) end_all();
-    world_.tell("the storm is over");
+    world_.record("the storm is over");
     world_.heal_all();
     // What was kept on the way still arrives, and its senders are zombies until then.
     if (!world_.delayed.empty()) world_.run_until(world_.now + 4000);
@@ -205,7 +205,7 @@ class Run {
     for (int i = 0; i < 20 && !world_.open_books().empty(); ++i) world_.run_until(world_.now + 250);
   }
 
-  // Every stage lets go at once, not when the time of the requests is over.
+  // Every stage releases them at once, not when the time of the requests is over.
   void cancel_in_calm() {
     const std::size_t first = callers_.size();
     for (int i = 0; i < 3; ++i) call(false);
@@ -244,20 +244,20 @@ class Run {
     if (!probe && dice.chance(0.1)) caller.reads_from_ms = world_.now + dice.range(0, 3000);
     SubmitOptions options{.terminals = r.terminals()};
     if (!probe && dice.chance(0.1)) options.timeout_ms = dice.range(1, 300);
-    const auto sink = [this, &caller](RequestEvent& event) { return hear(caller, event); };
+    const auto sink = [this, &caller](RequestEvent& event) { return on_event(caller, event); };
     caller.id = world_.boss->submit(r.inputs(), options, sink, world_.now);
-    world_.tell("submit {} ({} chunks, blob {})", caller.id.value, r.chunks, r.blob);
+    world_.record("submit {} ({} chunks, blob {})", caller.id.value, r.chunks, r.blob);
   }
 
   void cancel_one() {
     if (callers_.empty()) return;
     const auto i = world_.dice.range(0, static_cast<int64_t>(callers_.size()) - 1);
     Caller& caller = *callers_[static_cast<std::size_t>(i)];
-    world_.tell("cancel {}", caller.id.value);
+    world_.record("cancel {}", caller.id.value);
     world_.boss->cancel(caller.id, world_.now);
   }
 
-  SinkAnswer hear(Caller& caller, RequestEvent& event) {
+  SinkAnswer on_event(Caller& caller, RequestEvent& event) {
     if (caller.ends > 0) fault("request {}: event after its end", event.id.value);
     if (event.kind == RequestEvent::Kind::kAccepted) ++caller.accepted;
     if (event.kind == RequestEvent::Kind::kChunk) {
@@ -268,7 +268,7 @@ class Run {
       ++caller.ends;
       caller.state = event.state, caller.status = event.status;
       if (event.status.ok()) check_result(caller, event.value);
-      world_.tell("end {}: {} {}", event.id.value, request_state_name(event.state), event.status.message());
+      world_.record("end {}: {} {}", event.id.value, request_state_name(event.state), event.status.message());
     }
     return SinkAnswer::kTaken;
   }
@@ -291,7 +291,7 @@ class Run {
     }
   }
 
-  void judge(const Caller& caller) {
+  void check(const Caller& caller) {
     ClusterReport& report = world_.report;
     if (caller.ends != 1) fault("request {}: {} ends", caller.id.value, caller.ends);
     if (caller.accepted > 1) fault("request {}: accepted {} times", caller.id.value, caller.accepted);

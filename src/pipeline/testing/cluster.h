@@ -23,7 +23,7 @@ enum class Sabotage : uint8_t {
   kLoseAborts,     // no AbortRequest arrives
   kDropCleanup,    // the coordinator does not forget what an ended request was fetching
   kSwapChunks,     // two chunks of an answer change places
-  kLoseOneChunk,   // a chunk of an answer is lost, and nobody can tell by the numbers
+  kLoseOneChunk,   // a chunk of an answer is lost, which the numbers do not show
   kWrongReplica,   // one replica gets what is another's
   kFlipByte,       // one byte of a payload without tensors changes on the way
 };
@@ -31,7 +31,7 @@ enum class Sabotage : uint8_t {
 struct ClusterOptions {
   uint64_t seed = 1;
   int requests = 14;
-  bool trace = false;  // tells on stderr what happens
+  bool trace = false;  // writes what happens to stderr
   Sabotage sabotage = Sabotage::kNone;
 };
 

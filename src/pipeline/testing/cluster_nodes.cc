@@ -79,12 +79,12 @@ void World::make_boss() {
   if (options.sabotage == Sabotage::kDropCleanup) payloads = std::make_unique<ForgetfulPayloads>(*real_payloads);
   // A session is drawn at random, as the seeds are not.
   CoordinatorOptions boss_options{.session = mix_bits(options.seed + ++sessions_), .self = self};
-  boss_options.max_client_chunks = 16;
+  boss_options.client_limits.max_chunks = 16;
   boss = std::make_unique<Coordinator>(spec, library, boss_options, *this, payloads ? *payloads : *real_payloads, now);
 }
 
 void World::replace_boss() {
-  tell("the coordinator dies");
+  record("the coordinator dies");
   const CoordinatorBooks books = boss->books();
   report.fenced += books.fenced, report.repeated += books.repeated, report.late += books.late;
   boss.reset();
@@ -121,7 +121,7 @@ std::shared_ptr<Outbox> World::open(const std::string& endpoint) {
 }
 
 void World::hint_abort(ReqId id) {
-  tell("hint: request {} is aborted", id.value);
+  record("hint: request {} is aborted", id.value);
   for (auto& node : nodes) {
     if (!dice.chance(0.5) || options.sabotage == Sabotage::kLoseAborts) continue;
     wire::Message message = wire::AbortRequest{id};
@@ -130,10 +130,10 @@ void World::hint_abort(ReqId id) {
 }
 
 // The supervisor: what is dead is started again; what is only silent is killed first, or awaited as if it were remote.
-void World::lost(const SeatView& seat, const std::string& reason) {
-  StageNode& node = *find(fmt::format("{}-{}", seat.stage, seat.replica));
-  tell("lost {} incarnation {}: {}", node.name, seat.peer.incarnation, reason);
-  if (node.incarnation != seat.peer.incarnation || node.born_ms >= 0) return;
+void World::lost(const ReplicaView& replica, const std::string& reason) {
+  StageNode& node = *find(fmt::format("{}-{}", replica.stage, replica.replica));
+  record("lost {} incarnation {}: {}", node.name, replica.peer.incarnation, reason);
+  if (node.incarnation != replica.peer.incarnation || node.born_ms >= 0) return;
   if (node.loop && dice.chance(0.5)) return;
   if (node.loop) kill(node);
   node.born_ms = now + dice.range(50, 1000);
@@ -168,12 +168,12 @@ void World::start(StageNode& node) {
       std::make_unique<loop::InlineWorkerHost>(make_toy_worker(node.stage, [&node](ReqId) { return node.slow_ms; }));
   node.loop = std::move(StageLoop::make(std::move(config), library, std::move(env))).value();
   node.wake_ms = now;
-  tell("start {} incarnation {}", node.name, node.incarnation);
+  record("start {} incarnation {}", node.name, node.incarnation);
 }
 
 void World::kill(StageNode& node) {
   if (!node.loop) return;
-  tell("kill {} incarnation {}", node.name, node.incarnation);
+  record("kill {} incarnation {}", node.name, node.incarnation);
   const uint64_t incarnation = node.loop->incarnation();
   node.resume_ms = -1;
   bus.kill(node.name);
@@ -193,7 +193,7 @@ void World::kill(StageNode& node) {
 
 void World::pause(StageNode& node, int64_t ms) {
   if (!node.loop || node.paused()) return;
-  tell("pause {} for {} ms", node.name, ms);
+  record("pause {} for {} ms", node.name, ms);
   node.resume_ms = now + ms;
   bus.pause(node.name);
   network.pause(node.relay->address());
@@ -202,15 +202,15 @@ void World::pause(StageNode& node, int64_t ms) {
 void World::resume(StageNode& node) {
   node.resume_ms = -1;
   if (!node.loop) return;
-  tell("resume {}", node.name);
+  record("resume {}", node.name);
   bus.resume(node.name);
   network.carry_on(node.relay->address());
   node.dirty = true;
 }
 
-// What it says to the coordinator is kept somewhere on the way, and then arrives.
+// Its messages to the coordinator are held up on the way, and then arrive.
 void World::delay(StageNode& node, int64_t ms) {
-  tell("{} is heard {} ms late", node.name, ms);
+  record("{} arrives {} ms late", node.name, ms);
   bus.set_link(node.name, kBoss, {.min_delay_ms = ms, .max_delay_ms = ms});
   delayed.insert(node.name);
 }
@@ -218,7 +218,7 @@ void World::delay(StageNode& node, int64_t ms) {
 void World::cut(std::size_t a, std::size_t b, bool heal) {
   const auto name = [this](std::size_t i) { return i == nodes.size() ? kBoss : nodes[i]->name; };
   const auto relay = [this](std::size_t i) { return i == nodes.size() ? boss_relay : nodes[i]->relay; };
-  tell("{} {} and {}", heal ? "heal" : "cut", name(a), name(b));
+  record("{} {} and {}", heal ? "heal" : "cut", name(a), name(b));
   if (heal) {
     bus.heal_both(name(a), name(b));
   } else {
@@ -289,7 +289,7 @@ void World::run_node(StageNode& node) {
   if (!due) return;
   node.wake_ms = node.loop->tick(now);
   if (!node.loop->ended()) return;
-  tell("{} ended: {}", node.name, node.loop->end_status().to_string());
+  record("{} ended: {}", node.name, node.loop->end_status().to_string());
   kill(node);
 }
 
@@ -312,7 +312,7 @@ std::string World::open_books() const {
   add(kBoss, "live", b.live), add(kBoss, "pending", b.pending), add(kBoss, "fetches", b.fetches);
   add(kBoss, "queued chunks", b.queued_chunks), add(kBoss, "queued bytes", b.queued_bytes);
   add(kBoss, "open aborts", b.open_aborts), add(kBoss, "awaited acks", b.awaited_acks);
-  add(kBoss, "orders", b.open_orders);
+  add(kBoss, "orders", b.open_commands);
   add(kBoss, "puts", real_payloads->open_puts()), add(kBoss, "gets", real_payloads->open_gets());
   const auto add_relay = [&add](const std::string& who, const Relay& relay) {
     const RelayBooks books = relay.books();

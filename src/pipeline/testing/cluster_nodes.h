@@ -1,4 +1,5 @@
-// The nodes of a simulated cluster: who runs where, and the coordinator's doors. Included by cluster*.cc alone.
+// The nodes of a simulated cluster: what runs where, and the environment of the coordinator. Included by cluster*.cc
+// alone.
 //
 // Thread safety: none.
 #pragma once
@@ -14,7 +15,7 @@
 #include "base/hash.h"
 #include "control/sim_bus.h"
 #include "pipeline/coordinator.h"
-#include "pipeline/coordinator_payloads.h"
+#include "pipeline/relay_payloads.h"
 #include "pipeline/testing/cluster.h"
 #include "pipeline/testing/toy_pipeline.h"
 #include "relay/sim/sim_network.h"
@@ -54,15 +55,15 @@ struct StageNode {
   bool paused() const { return resume_ms >= 0; }
 };
 
-class World : public CoordinatorDoors {
+class World : public CoordinatorEnv {
  public:
   explicit World(const ClusterOptions& options);
   ~World() override;
 
-  // The coordinator's doors.
+  // The environment of the coordinator.
   std::shared_ptr<Outbox> open(const std::string& endpoint) override;
   void hint_abort(ReqId id) override;
-  void lost(const SeatView& seat, const std::string& reason) override;
+  void lost(const ReplicaView& replica, const std::string& reason) override;
 
   void start(StageNode& node);
   void kill(StageNode& node);
@@ -81,7 +82,7 @@ class World : public CoordinatorDoors {
   void set_weather(bool fair);
   std::string open_books() const;
   template <typename... Args>
-  void tell(fmt::format_string<Args...> format, Args&&... args) {
+  void record(fmt::format_string<Args...> format, Args&&... args) {
     if (options.trace) fmt::print(stderr, "{:6} {}\n", now, fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -116,7 +117,7 @@ class World : public CoordinatorDoors {
   uint64_t sessions_ = 0;
 };
 
-// An outbox that does to some messages what the sabotage says.
+// An outbox that does the sabotage to some messages.
 std::shared_ptr<Outbox> sabotaged(std::shared_ptr<Outbox> outbox, Sabotage sabotage);
 
 }  // namespace millrace::testing

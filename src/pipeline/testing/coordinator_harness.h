@@ -57,8 +57,8 @@ class StageBox : public Outbox {
   bool full = false;
 };
 
-// Values with a part are "fetched" when the test says so; the part's descriptor is a number.
-class HandPayloads : public Payloads {
+// Values with a part are "fetched" when the test calls finish(); the part's descriptor is a number.
+class ManualPayloads : public Payloads {
  public:
   Result<wire::Payload> give(ReqId, const Value& value, const wire::Peer&) override {
     RETURN_IF_ERROR(refusal);
@@ -114,7 +114,7 @@ struct Client {
   }
 };
 
-class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
+class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
  protected:
   void make(CoordinatorOptions options = {}) {
     options.session = kSession;
@@ -131,16 +131,18 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
     return box;
   }
   void hint_abort(ReqId id) override { hints.push_back(id); }
-  void lost(const SeatView& seat, const std::string& reason) override { lost_seats.emplace_back(seat.name, reason); }
+  void lost(const ReplicaView& replica, const std::string& reason) override {
+    lost_replicas.emplace_back(replica.name, reason);
+  }
 
-  static std::string seat_name(const std::string& stage, uint32_t replica) {
+  static std::string replica_name(const std::string& stage, uint32_t replica) {
     return stage + "/" + std::to_string(replica);
   }
   StageBox& box(const std::string& stage, uint32_t replica = 0) {
-    return dynamic_cast<StageBox&>(*open(seat_name(stage, replica)));
+    return dynamic_cast<StageBox&>(*open(replica_name(stage, replica)));
   }
   wire::Register registration(const std::string& stage, uint32_t replica, uint64_t incarnation) {
-    wire::Register message{.reply_to = seat_name(stage, replica), .spec_hash = spec.hash()};
+    wire::Register message{.reply_to = replica_name(stage, replica), .spec_hash = spec.hash()};
     message.self = {.stage = stage, .replica = replica, .incarnation = incarnation, .endpoint = message.reply_to};
     message.self.pid = static_cast<int64_t>(incarnation);
     return message;
@@ -160,12 +162,12 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
       for (uint32_t i = 0; i < static_cast<uint32_t>(stage.replicas); ++i) join(stage.name, i);
     }
   }
-  // Time goes on in heartbeats; `silent` says none.
+  // Time goes on in heartbeats; `silent` sends none.
   void pass(int64_t ms, const std::string& silent = "") {
     for (const int64_t end = now + ms; now < end;) {
       now += 250;
-      for (const SeatView& seat : core->members().seats()) {
-        if (seat.up && seat.name != silent) beat(seat.stage, seat.replica, seat.peer.incarnation);
+      for (const ReplicaView& replica : core->members().replicas()) {
+        if (replica.up && replica.name != silent) beat(replica.stage, replica.replica, replica.peer.incarnation);
       }
       core->tick(now);
     }
@@ -195,9 +197,9 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
   }
   // Every stage that was asked to acknowledges.
   void acknowledge_aborts() {
-    for (const SeatView& seat : core->members().seats()) {
-      for (const auto& abort : box(seat.stage, seat.replica).take<wire::AbortRequest>()) {
-        core->handle(wire::AbortAck{abort.id, from(seat.stage, seat.replica, seat.peer.incarnation)}, now);
+    for (const ReplicaView& replica : core->members().replicas()) {
+      for (const auto& abort : box(replica.stage, replica.replica).take<wire::AbortRequest>()) {
+        core->handle(wire::AbortAck{abort.id, from(replica.stage, replica.replica, replica.peer.incarnation)}, now);
       }
     }
   }
@@ -218,18 +220,18 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorDoors {
     EXPECT_EQ(books.queued_bytes, 0u);
     EXPECT_EQ(books.open_aborts, 0u);
     EXPECT_EQ(books.awaited_acks, 0u);
-    EXPECT_EQ(books.open_orders, 0u);
+    EXPECT_EQ(books.open_commands, 0u);
     EXPECT_EQ(books.submitted, books.refused + books.completed + books.failed + books.aborted);
   }
 
   int64_t now = 1000;
   PipelineSpec spec = two_terminals();
   Library library;
-  HandPayloads payloads;
+  ManualPayloads payloads;
   std::map<std::string, std::shared_ptr<StageBox>> boxes;
-  std::optional<uint64_t> knows_epoch;  // that stages say in their heartbeats; empty: the present one
+  std::optional<uint64_t> knows_epoch;  // that stages report in their heartbeats; empty: the present one
   std::vector<ReqId> hints;
-  std::vector<std::pair<std::string, std::string>> lost_seats;
+  std::vector<std::pair<std::string, std::string>> lost_replicas;
   std::unique_ptr<Coordinator> core;
 };
 

@@ -79,23 +79,23 @@ std::vector<Value> thoughts(const Value& in) {
 }
 
 // What a stage must know of a chunk: not its bytes, which are a relay's.
-struct Heard {
+struct Received {
   uint64_t digest = 0;
   uint64_t blob = 0;
 };
-Heard hear(const Value& chunk) { return {digest(chunk), number(chunk, "blob")}; }
+Received receive(const Value& chunk) { return {digest(chunk), number(chunk, "blob")}; }
 
-Value of_chunk(const std::string& stage, const Heard& in) { return work(stage, in.digest, in.blob); }
+Value of_chunk(const std::string& stage, const Received& in) { return work(stage, in.digest, in.blob); }
 
-Value of_all(const std::string& stage, const Value& payload, const std::vector<Heard>& chunks) {
+Value of_all(const std::string& stage, const Value& payload, const std::vector<Received>& chunks) {
   uint64_t all = digest(payload);
-  for (const Heard& chunk : chunks) all = mix_bits(all ^ chunk.digest);
+  for (const Received& chunk : chunks) all = mix_bits(all ^ chunk.digest);
   return with_wishes(work(stage, all, number(payload, "blob")), payload);
 }
 
-std::vector<Heard> hear(const std::vector<Value>& chunks) {
-  std::vector<Heard> out;
-  for (const Value& chunk : chunks) out.push_back(hear(chunk));
+std::vector<Received> receive(const std::vector<Value>& chunks) {
+  std::vector<Received> out;
+  for (const Value& chunk : chunks) out.push_back(receive(chunk));
   return out;
 }
 
@@ -111,7 +111,7 @@ class ToyWorker : public Worker {
     task.payload = std::move(payload);
     task.started = true;
   }
-  void chunk(ReqId id, const std::string&, Value chunk, Emit&) override { tasks_[id].in.push_back(hear(chunk)); }
+  void chunk(ReqId id, const std::string&, Value chunk, Emit&) override { tasks_[id].in.push_back(receive(chunk)); }
   void chunks_done(ReqId id, const std::string&, Emit&) override { tasks_[id].in_done = true; }
   void drop(ReqId id) override { tasks_.erase(id); }
 
@@ -119,13 +119,13 @@ class ToyWorker : public Worker {
     int64_t next = INT64_MAX;
     for (auto& [id, task] : tasks_) {
       if (!task.started || task.ended) continue;
-      const bool event = !task.said_start || task.said < task.in.size() || task.in_done;
+      const bool event = !task.sent_start || task.sent < task.in.size() || task.in_done;
       if (!event) continue;
       if (task.due_ms == 0) task.due_ms = now_ms + delay_ms_(id);
       if (now_ms >= task.due_ms) {
         task.due_ms = 0;
         step(id, task, emit);
-        if (!task.ended && (task.said < task.in.size() || task.in_done)) next = std::min(next, now_ms + 1);
+        if (!task.ended && (task.sent < task.in.size() || task.in_done)) next = std::min(next, now_ms + 1);
       } else {
         next = std::min(next, task.due_ms);
       }
@@ -136,21 +136,21 @@ class ToyWorker : public Worker {
  private:
   struct Task {
     Value payload;
-    bool started = false, said_start = false, in_done = false, ended = false;
-    std::vector<Heard> in;
-    std::size_t said = 0;  // of `in`; of the thinker: of its thoughts
+    bool started = false, sent_start = false, in_done = false, ended = false;
+    std::vector<Received> in;
+    std::size_t sent = 0;  // of `in`; of the thinker: of its thoughts
     int64_t due_ms = 0;
   };
 
   void step(ReqId id, Task& task, Emit& emit) {
-    task.said_start = true;
+    task.sent_start = true;
     if (stage_ == "thinker") {
       for (Value& thought : thoughts(task.payload)) emit.chunk(id, std::move(thought));
       end(id, task, emit, of_all(stage_, task.payload, {}));
     } else if (!streams()) {
       end(id, task, emit, one_to_one(stage_, task.payload));
     } else {
-      for (; task.said < task.in.size(); ++task.said) emit.chunk(id, of_chunk(stage_, task.in[task.said]));
+      for (; task.sent < task.in.size(); ++task.sent) emit.chunk(id, of_chunk(stage_, task.in[task.sent]));
       if (task.in_done) end(id, task, emit, of_all(stage_, task.payload, task.in));
     }
   }
@@ -192,14 +192,14 @@ ToyAnswer evaluate(const ToyRequest& request) {
   ToyAnswer answer;
   ValueMap results;
   if (request.want_text) {
-    for (const Heard& chunk : hear(thought)) answer.chunks["decode"].push_back(of_chunk("decode", chunk));
-    results.emplace_back("decode", of_all("decode", of_all("thinker", all, {}), hear(thought)));
+    for (const Received& chunk : receive(thought)) answer.chunks["decode"].push_back(of_chunk("decode", chunk));
+    results.emplace_back("decode", of_all("decode", of_all("thinker", all, {}), receive(thought)));
   }
   if (request.want_audio) {
     std::vector<Value> talk;
-    for (const Heard& chunk : hear(thought)) talk.push_back(of_chunk("talker_ar", chunk));
-    for (const Heard& chunk : hear(talk)) answer.chunks["code2wav"].push_back(of_chunk("code2wav", chunk));
-    results.emplace_back("code2wav", of_all("code2wav", of_all("talker_ar", all, hear(thought)), hear(talk)));
+    for (const Received& chunk : receive(thought)) talk.push_back(of_chunk("talker_ar", chunk));
+    for (const Received& chunk : receive(talk)) answer.chunks["code2wav"].push_back(of_chunk("code2wav", chunk));
+    results.emplace_back("code2wav", of_all("code2wav", of_all("talker_ar", all, receive(thought)), receive(talk)));
   }
   answer.result = results.size() == 1 ? results[0].second : Value(results);
   return answer;

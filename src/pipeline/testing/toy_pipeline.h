@@ -2,7 +2,7 @@
 // encoders and an aggregate that waits for exactly them, two generating stages joined by a stream, two terminals), with
 // hashes for work. evaluate() computes the same by plain function calls, one after the other.
 //
-// For tests only. Thread safety: free functions without state; workers as stages/worker.h says.
+// For tests only. Thread safety: free functions without state; workers as in stages/worker.h.
 #pragma once
 
 #include <cstdint>

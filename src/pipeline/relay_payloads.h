@@ -1,16 +1,16 @@
 // RelayPayloads: the coordinator's side of the data plane over real relays.
 //
-// A get that a relay has no room for waits, in order, and is tried again with each tick until its time is over.
+// A get that a relay has no capacity for waits and is tried again with each tick, the oldest first, until its deadline.
 //
 // Thread safety: the coordinator's thread. The relays may answer on any; `wake` is called there, and the answer is
-// heard with the next tick().
+// taken with the next tick().
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 
-#include "pipeline/coordinator_doors.h"
+#include "pipeline/coordinator_env.h"
 #include "stages/loop/relay_calls.h"
 #include "stages/loop/relay_choice.h"
 
@@ -36,7 +36,7 @@ class RelayPayloads : public Payloads {
     wire::Payload payload;
     int64_t until_ms = 0;  // 0: not known before the next tick
     int timeout_ms = 0;
-    bool waits = true;  // for room at the relay
+    bool waits = true;  // for capacity of the relay
     Taken done;
   };
   using GetIt = std::map<uint64_t, Get>::iterator;

@@ -1,7 +1,7 @@
-// What the coordinator needs of the world, injected: doors to stages, the data plane, the supervisor. Production code
-// has sockets and relays behind these, the simulated cluster its own.
+// What the coordinator needs of its environment: outboxes to stages, the data plane, the supervisor. Production code
+// has sockets and relays behind these interfaces, the simulated cluster simulated ones.
 //
-// Thread safety: called on the coordinator's thread. What is said of `done` holds besides.
+// Thread safety: called on the coordinator's thread; see take() for its `done`.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace millrace {
 
-class CoordinatorDoors {
+class CoordinatorEnv {
  public:
-  virtual ~CoordinatorDoors() = default;
-  // A door to whoever listens there; null: nobody can.
+  virtual ~CoordinatorEnv() = default;
+  // An outbox to the process that listens there; null: the endpoint is not usable.
   virtual std::shared_ptr<Outbox> open(const std::string& endpoint) = 0;
   // A broadcast to all stages, which may be lost.
   virtual void hint_abort(ReqId) {}
   // A replica lost its holder: the supervisor restarts what is local.
-  virtual void lost(const SeatView&, const std::string& /*reason*/) {}
+  virtual void lost(const ReplicaView&, const std::string& /*reason*/) {}
 };
 
 // The coordinator's side of the data plane.

@@ -1,4 +1,4 @@
-#include "pipeline/coordinator_payloads.h"
+#include "pipeline/relay_payloads.h"
 
 #include <algorithm>
 
@@ -79,7 +79,7 @@ void RelayPayloads::tick(int64_t now_ms) {
       waiting.timeout_ms = static_cast<int>(std::max<int64_t>(waiting.until_ms - now_ms, 0));
       status = waiting.timeout_ms > 0
                    ? try_get(get->first, waiting)
-                   : Status(StatusCode::kDeadline, "the relay had no room for it before its time was over");
+                   : Status(StatusCode::kDeadline, "the relay had no capacity for it before its deadline");
     }
     get = status.ok() ? std::next(get) : finish(get, status);
   }

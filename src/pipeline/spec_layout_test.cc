@@ -1,4 +1,4 @@
-// Pipelines over processes and hosts: what cannot work there is told when the file is read.
+// Pipelines over processes and hosts: what cannot work there is reported when the file is read.
 #include <gtest/gtest.h>
 
 #include "pipeline/spec.h"
@@ -28,62 +28,66 @@ std::string two(const std::string& pipeline, const std::string& a, const std::st
 
 constexpr const char* kControl = "control: \"tcp://127.0.0.1:30100\"\n";
 
-TEST(PipelinePlaces, ATerminalsRelayMustReachTheFront) {
+TEST(PipelineLayout, ATerminalsRelayMustReachTheCoordinator) {
   const std::string local = ", process: p, relay: local";
-  EXPECT_EQ(complaint(two("", local, ", process: p, relay: local")),
-            "p.yaml:3: relay of stage 'b' is 'local', and the front, which gets its result, is in another process; "
-            "wanted 'auto' or one that goes there");
+  EXPECT_EQ(
+      complaint(two("", local, ", process: p, relay: local")),
+      "p.yaml:3: relay of stage 'b' is 'local', and the coordinator, which gets its result, is in another process; "
+      "wanted 'auto' or one that goes there");
   EXPECT_EQ(complaint(two("", local, ", process: p")), "");
   EXPECT_EQ(complaint(two("", "", ", process: front, relay: local")), "");
   EXPECT_EQ(complaint(two("", "", ", process: front, replicas: 2, relay: local")), "");  // threads of one process
   EXPECT_NE(complaint(two(kControl, "", ", host: far, relay: shm"))
-                .find("and the front, which gets its result, is in "
+                .find("and the coordinator, which gets its result, is in "
                       "another host"),
             std::string::npos);
   EXPECT_EQ(complaint(two(kControl, "", ", host: far, relay: tcp")), "");
   EXPECT_EQ(complaint(two("", "", ", relay: shm")), "");
 }
 
-TEST(PipelinePlaces, ThePipelinesRelayMustReachTheEntry) {
-  const std::string own = ", relay: auto";
-  EXPECT_EQ(complaint(two("relay: local\n", own, own)),
+TEST(PipelineLayout, ThePipelinesRelayMustReachTheEntry) {
+  const std::string relay_auto = ", relay: auto";
+  EXPECT_EQ(complaint(two("relay: local\n", relay_auto, relay_auto)),
             "p.yaml:1: relay of the pipeline is 'local', and the entry 'a', which gets what clients submit, is in "
             "another process; wanted 'auto' or one that goes there");
-  EXPECT_EQ(complaint(two("relay: local\n", ", process: front" + own, own)), "");
-  EXPECT_NE(complaint(two(std::string(kControl) + "relay: shm\n", ", host: far" + own, own)).find("is in another host"),
+  EXPECT_EQ(complaint(two("relay: local\n", ", process: front" + relay_auto, relay_auto)), "");
+  EXPECT_NE(complaint(two(std::string(kControl) + "relay: shm\n", ", host: far" + relay_auto, relay_auto))
+                .find("is in another host"),
             std::string::npos);
-  EXPECT_EQ(complaint(two("relay: shm\n", own, own)), "");
+  EXPECT_EQ(complaint(two("relay: shm\n", relay_auto, relay_auto)), "");
 }
 
-TEST(PipelinePlaces, ThePipelinesRelayIsARelayEvenWhereNoStageTakesIt) {
-  const std::string own = ", relay: auto";
-  EXPECT_EQ(
-      complaint(two("relay: udp\n", own, own)).find("p.yaml:1: relay of the pipeline is 'udp'; wanted one of auto, "),
-      0u);
+TEST(PipelineLayout, ThePipelinesRelayIsARelayEvenWhereNoStageTakesIt) {
+  const std::string relay_auto = ", relay: auto";
+  EXPECT_EQ(complaint(two("relay: udp\n", relay_auto, relay_auto))
+                .find("p.yaml:1: relay of the pipeline is 'udp'; wanted one of auto, "),
+            0u);
 }
 
-TEST(PipelinePlaces, ControlIsWhereOtherHostsCanCome) {
+TEST(PipelineLayout, ControlIsWhereOtherHostsCanCome) {
   for (const char* where : {"banana", "10.0.0.1:30100", "ipc:///tmp/x.sock", "tcp://*:30100", "tcp://0.0.0.0:30100",
                             "tcp://[::]:30100", "tcp://10.0.0.1:0", "tcp://10.0.0.1:65535"}) {
     for (const char* host : {"", ", host: far"}) {
-      const std::string said = complaint(two("name: n\ncontrol: \"" + std::string(where) + "\"\n", "", host));
-      EXPECT_EQ(said.find("p.yaml:2: control of the pipeline: endpoint '" + std::string(where) + "': "), 0u) << said;
-      EXPECT_NE(said.find("; wanted "), std::string::npos) << said;
-      EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+      const std::string message = complaint(two("name: n\ncontrol: \"" + std::string(where) + "\"\n", "", host));
+      EXPECT_EQ(message.find("p.yaml:2: control of the pipeline: endpoint '" + std::string(where) + "': "), 0u)
+          << message;
+      EXPECT_NE(message.find("; wanted "), std::string::npos) << message;
+      EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     }
   }
-  // Beyond loopback it takes a key, which an option of the command line may say.
+  // Beyond loopback it takes a key, which may be an option of the command line.
   EXPECT_EQ(complaint(two("control: \"tcp://10.0.0.1:30100\"\n", "", ", host: far")), "");
 }
 
-TEST(PipelinePlaces, TheFrontIsOfThisHost) {
-  EXPECT_EQ(complaint(two(kControl, "", ", host: far, process: front")),
-            "p.yaml:4: stage 'b' is on host 'far' and in the process 'front', which is the leader's; wanted another "
-            "process");
+TEST(PipelineLayout, TheCoordinatorIsOnThisHost) {
+  EXPECT_EQ(
+      complaint(two(kControl, "", ", host: far, process: front")),
+      "p.yaml:4: stage 'b' is on host 'far' and in the process 'front', which is the coordinator's; wanted another "
+      "process");
 }
 
 // Every stage gets a table of all.
-TEST(PipelinePlaces, ThereAreNotMoreStagesThanATableHolds) {
+TEST(PipelineLayout, ThereAreNotMoreStagesThanATableHolds) {
   const auto many = [](int stages, int replicas) {
     std::string yaml = "stages:\n  - {name: a, worker: work, next: [";
     for (int i = 0; i < stages; ++i) yaml += (i == 0 ? "s" : ", s") + std::to_string(i);
@@ -96,9 +100,8 @@ TEST(PipelinePlaces, ThereAreNotMoreStagesThanATableHolds) {
   };
   EXPECT_EQ(many(16, 63), "");
   EXPECT_EQ(many(62, 16), "");
-  EXPECT_EQ(
-      many(16, 64),
-      "p.yaml:1: stages are 1025, replicas counted; wanted at most 1023, so that a table of all has room for them");
+  EXPECT_EQ(many(16, 64),
+            "p.yaml:1: stages are 1025, replicas counted; wanted at most 1023, so that a table of peers holds them");
 }
 
 }  // namespace

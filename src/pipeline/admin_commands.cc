@@ -1,0 +1,120 @@
+#include "pipeline/admin_commands.h"
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+wire::AdminReply reply_of(uint64_t id, const std::string& stage, const Status& status) {
+  return {.id = id, .stage = stage, .code = status.code(), .message = status.message()};
+}
+
+}  // namespace
+
+AdminCommands::AdminCommands(const Membership& members, Send send, Flushed flushed)
+    : members_(members), send_(std::move(send)), flushed_(std::move(flushed)) {}
+
+Status AdminCommands::check(const PipelineCommand& command) const {
+  if (commands_.size() >= kMaxOpenCommands) {
+    return error(StatusCode::kResourceExhausted, "{} commands are open, the limit; try again later", commands_.size());
+  }
+  for (const std::string& stage : command.stages) {
+    if (!members_.find(stage, 0)) return error(StatusCode::kNotFound, "the pipeline has no stage '{}'", stage);
+  }
+  return ok_status();
+}
+
+void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
+  const uint64_t number = next_++;
+  if (Status status = check(command); !status.ok()) return done({reply_of(number, "coordinator", status)});
+  Command open{.action = command.action, .timeout_ms = std::clamp<int64_t>(command.timeout_ms, 0, kMaxCommandMs)};
+  open.deadline_ms = now_ms + open.timeout_ms + kReplyGraceMs;
+  open.done = std::move(done);
+  for (std::size_t slot = 0; slot < members_.replicas().size(); ++slot) {
+    const ReplicaView& view = members_.replicas()[slot];
+    const auto& wanted = command.stages;
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), view.stage) == wanted.end()) continue;
+    Status sent(StatusCode::kUnavailable, members_.why_not_serving(view));
+    if (view.up) {
+      wire::Message message = wire::AdminRequest{next_, command.action, command.argument, open.timeout_ms};
+      sent = send_(slot, message);
+    }
+    if (sent.ok()) {
+      awaited_.emplace(next_++, Asked{number, slot});
+      ++open.missing;
+    } else {
+      open.replies.emplace(slot, reply_of(number, view.name, sent));
+    }
+  }
+  commands_.emplace(number, std::move(open));
+  finish();  // where no replica could be asked
+}
+
+// A replica's one reply has come: the awaited one after it.
+AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const Status& status) {
+  const auto [number, slot] = asked->second;
+  Command& command = commands_.at(number);
+  command.replies.emplace(slot, reply_of(number, members_.replicas()[slot].name, status));
+  --command.missing;
+  if (status.ok() && command.action == wire::AdminAction::kFlushCache) flushed_(slot);
+  return awaited_.erase(asked);
+}
+
+void AdminCommands::on_reply(const wire::AdminReply& reply) {
+  const auto asked = awaited_.find(reply.id);
+  if (asked == awaited_.end()) {
+    ++late_;
+    return;
+  }
+  settle(asked, Status(reply.code, reply.message));
+  finish();
+}
+
+// Settles those for which `status_of` gives an error.
+void AdminCommands::settle_if(const std::function<Status(const Asked& asked)>& status_of) {
+  for (auto asked = awaited_.begin(); asked != awaited_.end();) {
+    const Status status = status_of(asked->second);
+    asked = status.ok() ? std::next(asked) : settle(asked, status);
+  }
+  finish();
+}
+
+void AdminCommands::on_lost(std::size_t slot, const std::string& reason) {
+  settle_if([&](const Asked& asked) {
+    if (asked.slot != slot) return ok_status();
+    return error(StatusCode::kUnavailable, "{} stopped: {}", members_.replicas()[slot].name, reason);
+  });
+}
+
+void AdminCommands::tick(int64_t now_ms) {
+  settle_if([&](const Asked& asked) {
+    const Command& command = commands_.at(asked.command);
+    if (now_ms < command.deadline_ms) return ok_status();
+    const std::string& name = members_.replicas()[asked.slot].name;
+    return error(StatusCode::kDeadline, "{} did not answer within {} ms", name, command.timeout_ms);
+  });
+}
+
+void AdminCommands::end_all(const Status& status) {
+  settle_if([&](const Asked&) { return status; });
+}
+
+// Calls `done` of the commands that wait for no reply.
+void AdminCommands::finish() {
+  std::vector<Command> ended;
+  for (auto command = commands_.begin(); command != commands_.end();) {
+    if (command->second.missing > 0) {
+      ++command;
+      continue;
+    }
+    ended.push_back(std::move(command->second));
+    command = commands_.erase(command);
+  }
+  for (Command& command : ended) {
+    std::vector<wire::AdminReply> replies;
+    for (auto& [slot, reply] : command.replies) replies.push_back(std::move(reply));
+    command.done(std::move(replies));
+  }
+}
+
+}  // namespace millrace

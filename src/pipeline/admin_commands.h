@@ -1,0 +1,83 @@
+// AdminCommands: the operator's commands to all stages or some of them. Each replica that is asked gives exactly one
+// reply: its own, or kUnavailable where it is not a member or is lost, or kDeadline where it is silent. Then `done` is
+// called, once, with all of them in the order of the replicas.
+//
+// Each message carries a number of its own, which is never used again. So a reply finds its replica by the number
+// alone, and one that comes too late, twice, or from a fenced process finds nothing.
+//
+// Owner: the coordinator. Thread safety: none. `done` is called from inside begin(), on_reply(), on_lost(), tick() and
+// end_all(); it must not call back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "pipeline/membership.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+inline constexpr std::size_t kMaxOpenCommands = 16;
+inline constexpr int64_t kMaxCommandMs = 3'600'000;  // that a command may ask for
+inline constexpr int64_t kReplyGraceMs = 1'000;      // a stage that uses all of its time replies within this time more
+
+struct PipelineCommand {
+  wire::AdminAction action = wire::AdminAction::kFlushCache;
+  std::string argument;
+  std::vector<std::string> stages;  // all replicas of these; empty: of all stages
+  int64_t timeout_ms = 0;
+};
+
+class AdminCommands {
+ public:
+  using Done = std::function<void(std::vector<wire::AdminReply>)>;
+  using Send = std::function<Status(std::size_t slot, wire::Message& message)>;
+  using Flushed = std::function<void(std::size_t slot)>;  // the replica has flushed its cache
+
+  AdminCommands(const Membership& members, Send send, Flushed flushed);
+
+  // A refused command (too many are open, an unknown stage) has one reply of the stage "coordinator", and no stage is
+  // asked.
+  void begin(PipelineCommand command, Done done, int64_t now_ms);
+  void on_reply(const wire::AdminReply& reply);
+  void on_lost(std::size_t slot, const std::string& reason);
+  void tick(int64_t now_ms);
+  // What is missing is filled in with `status`.
+  void end_all(const Status& status);
+
+  std::size_t open() const { return commands_.size(); }
+  uint64_t late() const { return late_; }  // replies that were not awaited
+
+ private:
+  struct Command {
+    wire::AdminAction action = wire::AdminAction::kFlushCache;
+    int64_t deadline_ms = 0;
+    int64_t timeout_ms = 0;
+    std::size_t missing = 0;
+    std::map<std::size_t, wire::AdminReply> replies;  // by slot
+    Done done;
+  };
+  struct Asked {
+    uint64_t command = 0;
+    std::size_t slot = 0;
+  };
+  using AskedIt = std::map<uint64_t, Asked>::iterator;
+
+  Status check(const PipelineCommand& command) const;
+  AskedIt settle(AskedIt asked, const Status& status);
+  void settle_if(const std::function<Status(const Asked& asked)>& status_of);
+  void finish();
+
+  const Membership& members_;
+  const Send send_;
+  const Flushed flushed_;
+  uint64_t next_ = 1;  // of commands and of messages: one count
+  uint64_t late_ = 0;
+  std::map<uint64_t, Command> commands_;
+  std::map<uint64_t, Asked> awaited_;  // by the number of the message
+};
+
+}  // namespace millrace

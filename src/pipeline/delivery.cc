@@ -1,0 +1,247 @@
+#include "pipeline/delivery.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "payload/inline_parts.h"
+
+namespace millrace {
+namespace {
+
+// A stage may have put its name before the message already.
+Status without_name(const wire::Failure& failure, const std::string& stage) {
+  std::string_view why = failure.message;
+  if (const std::string prefix = stage + ": "; why.starts_with(prefix)) why.remove_prefix(prefix.size());
+  return Status(failure.code, std::string(why));
+}
+
+}  // namespace
+
+Delivery::Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, Payloads& payloads,
+                   DeliveryLimits limits, Callbacks callbacks)
+    : spec_(spec),
+      graph_(graph),
+      requests_(requests),
+      limits_(limits),
+      callbacks_(std::move(callbacks)),
+      fetches_(payloads),
+      window_(callbacks_.acknowledge) {}
+
+// ---- from the terminals
+
+void Delivery::on_batch(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms) {
+  std::vector<ReqId> changed;
+  for (wire::Chunk& chunk : batch.chunks) {
+    if (on_chunk(stage, slot, chunk, now_ms)) changed.push_back(chunk.id);
+  }
+  std::sort(changed.begin(), changed.end());
+  changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
+  for (const ReqId id : changed) flush(id, now_ms);
+}
+
+// True: the sink of its request may have something to take.
+bool Delivery::on_chunk(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms) {
+  LiveRequest* request = requests_.find(chunk.id);
+  const wire::Payload* payload = wire::payload_of(chunk.body);
+  if (request == nullptr) {
+    ++late_;
+    if (!callbacks_.is_aborting(chunk.id)) discard(chunk.id, payload);
+    return false;
+  }
+  const bool expected = request->route[stage] == slot;
+  const auto stream = request->answer.streams.find(stage);
+  Status status = wire::validate(chunk, true);
+  if (!status.ok()) {
+    status = internal_error("{}", status.message());
+  } else if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
+    // Of any stage and replica: the request cannot complete any more.
+    status = without_name(*failure, spec_.stages[stage].name);
+  } else if (const auto* inputs = std::get_if<wire::InputsComplete>(&chunk.body); inputs && expected) {
+    request->complete_inputs[stage] |= graph_.known(inputs->sources);
+    return false;
+  } else if (expected && stream != request->answer.streams.end()) {
+    status = add(*request, stage, stream->second, chunk, now_ms);
+  } else {
+    ++ignored_;
+    discard(chunk.id, payload);
+    return false;
+  }
+  if (status.ok()) return true;
+  flush(chunk.id, now_ms);  // what came before it
+  fail(chunk.id, stage, status, now_ms);
+  return false;
+}
+
+Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk,
+                     int64_t now_ms) {
+  const auto* result = std::get_if<wire::StageResult>(&chunk.body);
+  ASSIGN_OR_RETURN(const bool is_new, stream.accept(chunk.seq, result != nullptr));
+  if (!is_new) {
+    ++repeated_;
+    return ok_status();
+  }
+  QueuedChunk* queued = nullptr;
+  if (result) {
+    window_.close(request.id, request.route[stage]);
+  } else {
+    queued = &stream.push(chunk);
+    ++request.answer.queued_chunks, ++queued_chunks_;
+    request.answer.queued_bytes += queued->bytes, queued_bytes_ += queued->bytes;
+    if (queued->text) return ok_status();
+  }
+  const wire::Payload& payload = *wire::payload_of(chunk.body);
+  if (payload.in_relay()) {
+    PayloadFetches::Arrival wanted{.id = request.id, .stage = stage};
+    if (queued) wanted.chunk = chunk.seq;
+    fetches_.start(payload, std::move(wanted), request.deadline_ms - now_ms);
+    return ok_status();
+  }
+  ASSIGN_OR_RETURN(Value value, restore_inline(payload));
+  if (queued) {
+    queued->value = std::move(value);
+  } else {
+    stream.set_result(std::move(value));
+  }
+  return ok_status();
+}
+
+// ---- through relays
+
+// The payload is not wanted, but its sender keeps the bytes until they are taken.
+void Delivery::discard(ReqId id, const wire::Payload* payload) {
+  if (payload && payload->in_relay()) fetches_.start(*payload, {.id = id, .wanted = false}, kFetchTimeoutMs);
+}
+
+void Delivery::take_arrivals(int64_t now_ms) {
+  for (auto arrivals = fetches_.take(); !arrivals.empty(); arrivals = fetches_.take()) {
+    for (PayloadFetches::Arrival& arrival : arrivals) on_fetched(arrival, now_ms);
+  }
+}
+
+void Delivery::on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms) {
+  LiveRequest* request = arrival.wanted ? requests_.find(arrival.id) : nullptr;
+  if (request == nullptr) return;
+  if (!arrival.value.ok()) {
+    const std::string what = arrival.chunk ? fmt::format("chunk {}", *arrival.chunk) : std::string("the result");
+    const Status why = arrival.value.status().with_prefix(what + " could not be fetched");
+    return fail(arrival.id, arrival.stage, why, now_ms);
+  }
+  TerminalStream& stream = request->answer.streams.at(arrival.stage);
+  if (arrival.chunk) {
+    stream.set_value(*arrival.chunk, std::move(arrival.value).value());
+  } else {
+    stream.set_result(std::move(arrival.value).value());
+  }
+  flush(arrival.id, now_ms);
+}
+
+// ---- to the sink
+
+// Gives the sink what has come; ends the request when that is all, or when too much waits.
+void Delivery::flush(ReqId id, int64_t now_ms) {
+  LiveRequest* request = requests_.find(id);
+  if (request == nullptr) return;
+  Answer& answer = request->answer;
+  bool full = false;
+  for (auto& [stage, stream] : answer.streams) {
+    full = full || !flush_stream(*request, stage, stream, now_ms);
+    if (full) stream.copy_borrowed();
+    if (stream.is_settled()) answer.open &= ~stage_bit(stage);
+  }
+  if (full) {
+    blocked_.insert(id);
+  } else {
+    blocked_.erase(id);
+  }
+  if (Status status = check_limits(answer); !status.ok()) {
+    return callbacks_.end(id, {.state = RequestState::kFailed, .status = status}, now_ms);
+  }
+  if (answer.open == 0 && answer.queued_chunks == 0) complete(*request, now_ms);
+}
+
+// False: the sink takes no more.
+bool Delivery::flush_stream(LiveRequest& request, std::size_t stage, TerminalStream& stream, int64_t now_ms) {
+  uint64_t chunks = 0;
+  std::size_t bytes = 0;
+  bool full = false;
+  while (QueuedChunk* chunk = stream.next()) {
+    RequestEvent event{.kind = RequestEvent::Kind::kChunk, .id = request.id, .stage = spec_.stages[stage].name};
+    event.modality = chunk->modality;
+    event.chunk_id = chunk->seq;
+    if (chunk->value) event.value = std::move(*chunk->value);
+    event.text = std::move(chunk->text);
+    full = request.sink(event) == SinkAnswer::kFull;
+    if (full) {
+      if (chunk->value) chunk->value = std::move(event.value);
+      chunk->text = std::move(event.text);
+      break;
+    }
+    ++chunks, bytes += chunk->bytes;
+    stream.pop();
+  }
+  request.answer.queued_chunks -= chunks, queued_chunks_ -= chunks;
+  request.answer.queued_bytes -= bytes, queued_bytes_ -= bytes;
+  if (chunks > 0 && !stream.has_ended()) window_.on_taken(request.id, request.route[stage], chunks, bytes, now_ms);
+  return !full;
+}
+
+Status Delivery::check_limits(const Answer& answer) const {
+  constexpr auto kMessage = "the client takes its answer too slowly: {} {} wait for it, the limit is {}";
+  if (answer.queued_chunks > limits_.max_chunks) {
+    return error(StatusCode::kResourceExhausted, kMessage, answer.queued_chunks, "chunks", limits_.max_chunks);
+  }
+  if (answer.queued_bytes > limits_.max_bytes) {
+    return error(StatusCode::kResourceExhausted, kMessage, answer.queued_bytes, "bytes", limits_.max_bytes);
+  }
+  return ok_status();
+}
+
+void Delivery::complete(LiveRequest& request, int64_t now_ms) {
+  RequestEvent event{.state = RequestState::kCompleted};
+  auto& streams = request.answer.streams;
+  if (streams.size() == 1) {
+    event.value = streams.begin()->second.take_result();
+  } else {
+    ValueMap merged;
+    for (auto& [stage, stream] : streams) merged.emplace_back(spec_.stages[stage].name, stream.take_result());
+    event.value = std::move(merged);
+  }
+  callbacks_.end(request.id, std::move(event), now_ms);
+}
+
+void Delivery::fail(ReqId id, std::size_t stage, const Status& status, int64_t now_ms) {
+  const Status why = status.with_prefix(fmt::format("stage '{}'", spec_.stages[stage].name));
+  callbacks_.end(id, {.state = RequestState::kFailed, .status = why}, now_ms);
+}
+
+void Delivery::on_client_ready(ReqId id, int64_t now_ms) {
+  if (!blocked_.contains(id)) return;
+  flush(id, now_ms);
+  window_.send();
+}
+
+void Delivery::tick(int64_t now_ms) {
+  const std::vector<ReqId> blocked(blocked_.begin(), blocked_.end());
+  for (const ReqId id : blocked) flush(id, now_ms);
+  window_.tick(now_ms);
+}
+
+void Delivery::erase(const LiveRequest& request) {
+  blocked_.erase(request.id);
+  window_.erase(request.id);
+  queued_chunks_ -= request.answer.queued_chunks;
+  queued_bytes_ -= request.answer.queued_bytes;
+}
+
+void Delivery::add_to(CoordinatorBooks& books) const {
+  books.fetches = fetches_.open();
+  books.queued_chunks = queued_chunks_;
+  books.queued_bytes = queued_bytes_;
+  books.late += late_;
+  books.repeated = repeated_;
+  books.ignored = ignored_;
+}
+
+}  // namespace millrace

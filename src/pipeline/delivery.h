@@ -1,0 +1,83 @@
+// Delivery: brings what the terminals send to the sinks of the requests. Payloads that came through relays are fetched
+// aside; a sink gets the chunks of each terminal in their order, then one result.
+//
+// A sink that cannot take more answers kFull and gets the same chunk again with the next tick, or when its client is
+// ready. The terminals keep a window of what is under way (client_window.h). What waits here is bounded all the same:
+// over the limits its request, and no other, fails with kResourceExhausted.
+//
+// Delivery ends requests through a callback: completed, or failed by a stage, by a fetch or over a limit.
+//
+// Owner: the coordinator. Thread safety: none, but for the data plane, see payload_fetches.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "pipeline/client_window.h"
+#include "pipeline/payload_fetches.h"
+#include "pipeline/request_table.h"
+#include "pipeline/spec.h"
+#include "stages/stage_graph.h"
+
+namespace millrace {
+
+// Of one request, that wait for its sink.
+struct DeliveryLimits {
+  std::size_t max_chunks = 1024;
+  std::size_t max_bytes = 64u << 20;
+};
+
+class Delivery {
+ public:
+  struct Callbacks {
+    std::function<void(ReqId id, RequestEvent event, int64_t now_ms)> end;
+    std::function<bool(ReqId id)> is_aborting;  // then its stages release what they offer by themselves
+    ClientWindow::Send acknowledge;
+  };
+
+  // All must outlive it.
+  Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, Payloads& payloads,
+           DeliveryLimits limits, Callbacks callbacks);
+
+  // What a replica of `stage` sends in one step. Each sink is called when all of the batch is in.
+  void on_batch(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms);
+  // The client can take more.
+  void on_client_ready(ReqId id, int64_t now_ms);
+  void on_lost(std::size_t slot) { window_.on_lost(slot); }
+  // The request has ended.
+  void erase(const LiveRequest& request);
+
+  void take_arrivals(int64_t now_ms);
+  void tick(int64_t now_ms);
+  // At the end of each step.
+  void send_acks() { window_.send(); }
+
+  void on_arrival(std::function<void()> wake) { fetches_.on_arrival(std::move(wake)); }
+  void add_to(CoordinatorBooks& books) const;
+
+ private:
+  bool on_chunk(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms);
+  Status add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk, int64_t now_ms);
+  void discard(ReqId id, const wire::Payload* payload);
+  void on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms);
+  void flush(ReqId id, int64_t now_ms);
+  bool flush_stream(LiveRequest& request, std::size_t stage, TerminalStream& stream, int64_t now_ms);
+  Status check_limits(const Answer& answer) const;
+  void complete(LiveRequest& request, int64_t now_ms);
+  void fail(ReqId id, std::size_t stage, const Status& status, int64_t now_ms);
+
+  const PipelineSpec& spec_;
+  const StageGraph& graph_;
+  RequestTable& requests_;
+  const DeliveryLimits limits_;
+  const Callbacks callbacks_;
+  PayloadFetches fetches_;
+  ClientWindow window_;
+  std::set<ReqId> blocked_;  // whose sink could not take more
+  std::size_t queued_chunks_ = 0, queued_bytes_ = 0;
+  uint64_t late_ = 0, repeated_ = 0, ignored_ = 0;
+};
+
+}  // namespace millrace

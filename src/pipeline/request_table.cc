@@ -1,0 +1,96 @@
+#include "pipeline/request_table.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/trace.h"
+
+namespace millrace {
+namespace {
+
+// One of 2^20 ranges of 2^32 ids. All are small enough to be exact in a double.
+uint64_t first_id(uint64_t session) { return ((mix_bits(session) >> 44) << 32) + 1; }
+
+}  // namespace
+
+const char* request_state_name(RequestState state) {
+  static constexpr const char* kNames[] = {"pending", "running", "completed", "failed", "aborted"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+RequestTable::RequestTable(uint64_t session, int max_requests)
+    : max_requests_(static_cast<std::size_t>(max_requests)), next_id_(first_id(session)) {}
+
+ReqId RequestTable::new_id() {
+  ++submitted_;
+  return ReqId{next_id_++};
+}
+
+Status RequestTable::check_capacity() const {
+  if (requests_.size() < max_requests_) return ok_status();
+  return error(StatusCode::kResourceExhausted, "{} requests are live, the limit; try again later", requests_.size());
+}
+
+LiveRequest& RequestTable::add(std::unique_ptr<LiveRequest> request) {
+  LiveRequest& live = *request;
+  trace::async_begin("request", "coordinator", live.id.value);
+  deadlines_.emplace(live.deadline_ms, live.id);
+  CHECK(requests_.emplace(live.id, std::move(request)).second);
+  return live;
+}
+
+void RequestTable::refuse(ReqId id, const PipelineSink& sink, const Status& status) {
+  ++refused_;
+  RequestEvent event{.kind = RequestEvent::Kind::kEnd, .id = id, .state = RequestState::kFailed, .status = status};
+  sink(event);
+}
+
+LiveRequest* RequestTable::find(ReqId id) const {
+  const auto found = requests_.find(id);
+  return found == requests_.end() ? nullptr : found->second.get();
+}
+
+std::unique_ptr<LiveRequest> RequestTable::end(ReqId id, RequestState state) {
+  CHECK(state >= RequestState::kCompleted);
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return nullptr;
+  std::unique_ptr<LiveRequest> request = std::move(found->second);
+  trace::async_end("request", "coordinator", id.value);
+  requests_.erase(found);
+  deadlines_.erase({request->deadline_ms, id});
+  unsent_.erase(id);
+  ++(state == RequestState::kCompleted ? completed_ : state == RequestState::kFailed ? failed_ : aborted_);
+  return request;
+}
+
+const LiveRequest* RequestTable::overdue(int64_t now_ms) const {
+  if (deadlines_.empty() || deadlines_.begin()->first > now_ms) return nullptr;
+  return find(deadlines_.begin()->second);
+}
+
+std::vector<ReqId> RequestTable::select(const std::function<bool(const LiveRequest&)>& which) const {
+  std::vector<ReqId> ids;
+  for (const auto& [id, request] : requests_) {
+    if (which(*request)) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+void RequestTable::set_running(LiveRequest& request) {
+  unsent_.erase(request.id);
+  request.submit = wire::Submit{};
+  request.state = RequestState::kRunning;
+}
+
+void RequestTable::add_to(CoordinatorBooks& books) const {
+  books.live = requests_.size();
+  books.pending = unsent_.size();
+  books.submitted = submitted_;
+  books.refused = refused_;
+  books.completed = completed_;
+  books.failed = failed_;
+  books.aborted = aborted_;
+}
+
+}  // namespace millrace

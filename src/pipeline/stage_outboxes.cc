@@ -1,0 +1,38 @@
+#include "pipeline/stage_outboxes.h"
+
+#include "base/log.h"
+
+namespace millrace {
+
+StageOutboxes::StageOutboxes(CoordinatorEnv& env, const Membership& members)
+    : env_(env), members_(members), outboxes_(members.replicas().size()) {}
+
+void StageOutboxes::connect(std::size_t slot) {
+  const ReplicaView& replica = members_.replicas()[slot];
+  outboxes_[slot] = env_.open(replica.reply_to);
+  if (!outboxes_[slot]) LOG_ERROR("{} has no usable endpoint: '{}'", replica.name, replica.reply_to);
+}
+
+Status StageOutboxes::send(std::size_t slot, wire::Message& message) {
+  if (outboxes_[slot]) return outboxes_[slot]->send(message);
+  return error(StatusCode::kUnavailable, "{} is not connected", members_.replicas()[slot].name);
+}
+
+void StageOutboxes::send(MembershipMessage& message) {
+  if (!message.slot || !outboxes_[*message.slot]) return send_refusal(message);
+  if (Status sent = outboxes_[*message.slot]->send(message.message); !sent.ok()) {
+    LOG_WARNING("{}: {}", members_.replicas()[*message.slot].name, sent.to_string());
+  }
+}
+
+void StageOutboxes::send_refusal(MembershipMessage& message) {
+  auto found = refused_.find(message.reply_to);
+  if (found == refused_.end()) {
+    if (refused_.size() >= kMaxRefusedOutboxes) refused_.clear();
+    found = refused_.emplace(message.reply_to, env_.open(message.reply_to)).first;
+  }
+  if (found->second && found->second->send(message.message).ok()) return;
+  LOG_WARNING("could not answer a registration from '{}'", message.reply_to);
+}
+
+}  // namespace millrace

@@ -1,0 +1,66 @@
+#include "pipeline/terminal_stream.h"
+
+#include <algorithm>
+#include <numeric>
+#include <variant>
+
+#include "stages/loop/detach.h"
+
+namespace millrace {
+namespace {
+
+std::size_t bytes_of(const wire::Payload& payload) {
+  return std::accumulate(payload.part_bytes.begin(), payload.part_bytes.end(), payload.tree.bytes.size());
+}
+
+}  // namespace
+
+Result<bool> TerminalStream::accept(uint64_t seq, bool is_result) {
+  if (seq > next_seq_) {
+    return error(StatusCode::kUnavailable, "chunk {} of the answer came; wanted chunk {}", seq, next_seq_);
+  }
+  if (seq < next_seq_) {
+    if (!is_result || result_seq_) return false;
+    return internal_error("the result is chunk {} of the answer; {} chunks came before it", seq, next_seq_);
+  }
+  if (result_seq_) return internal_error("chunk {} of the answer came after the result", seq);
+  ++next_seq_;
+  if (is_result) result_seq_ = seq;
+  return true;
+}
+
+QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
+  QueuedChunk& queued = queue_.emplace_back();
+  queued.seq = chunk.seq;
+  if (auto* text = std::get_if<wire::TextDelta>(&chunk.body)) {
+    queued.modality = "text";
+    queued.bytes = text->text.size() + sizeof(int32_t) * text->tokens.size();
+    queued.text = std::move(*text);
+  } else {
+    auto& value = std::get<wire::StreamValue>(chunk.body);
+    queued.modality = std::move(value.modality);
+    queued.bytes = bytes_of(value.payload);
+  }
+  return queued;
+}
+
+void TerminalStream::set_value(uint64_t seq, Value value) {
+  const auto found = std::find_if(queue_.begin(), queue_.end(), [seq](auto& chunk) { return chunk.seq == seq; });
+  if (found == queue_.end()) return;
+  found->value = std::move(value);
+  found->borrowed = true;
+}
+
+void TerminalStream::copy_borrowed() {
+  for (QueuedChunk& chunk : queue_) {
+    if (!chunk.borrowed || !chunk.value) continue;
+    loop::detach(*chunk.value);
+    chunk.borrowed = false;
+  }
+}
+
+bool TerminalStream::is_settled() const {
+  return result_ && std::all_of(queue_.begin(), queue_.end(), [](auto& chunk) { return chunk.is_complete(); });
+}
+
+}  // namespace millrace
