@@ -1,7 +1,7 @@
 // ProfileRecorder: one profile at a time of a pipeline: in this process, and by order in those of its stages
 // (stages/loop/profile_order.h). Each writes its part into the session's folder; the end makes one file of them.
 //
-// Owner: the front of text serving, or whoever composes another pipeline. Thread safety: all functions from any thread.
+// Owner: the process that composes the pipeline. Thread safety: all functions from any thread.
 #pragma once
 
 #include <mutex>

@@ -12,7 +12,7 @@
 // loaded replica gets the request whatever it knows. Among equals the one with fewer requests is taken, then fewer
 // tokens, then the next in turn.
 //
-// Owner: the front. Thread safety: none; the front's lock guards it.
+// Owner: the coordinator. Thread safety: none; the coordinator's lock guards it.
 #pragma once
 
 #include <cstdint>

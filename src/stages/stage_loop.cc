@@ -108,7 +108,7 @@ void StageLoop::take_relay_ends() {
     loop::LoopRequest* request = p.requests.find(end.purpose.request);
     CHECK(request);  // a request stays until its calls have ended
     --request->calls;
-    if (p.sender.waiting_edges() + p.fetches.waiting() > 0) p.context.retry_ms = p.context.now_ms;  // there is room now
+    if (p.sender.waiting_edges() + p.fetches.waiting() > 0) p.context.retry_ms = p.context.now_ms;
     p.requests.check(*request);
     if (!request->is_live()) continue;
     if (end.purpose.kind == loop::CallPurpose::Kind::kPut) {

@@ -87,7 +87,7 @@ struct StageLoopCounters {
   uint64_t repeated = 0;         // submits and chunks that were here before
   uint64_t late = 0;             // of requests that had ended here
   uint64_t unexpected = 0;       // message types that no stage gets, acknowledgements of what was never sent
-  uint64_t refusals = 0;         // puts, gets and sends that found no room and were tried again
+  uint64_t refusals = 0;         // puts, gets and sends that were refused and tried again
   uint64_t late_put_errors = 0;  // puts that ended badly after their reader had acknowledged them
   uint64_t lost_notices = 0;     // over kMaxNotices
   uint64_t rejoins = 0;          // leases lost

@@ -1,7 +1,7 @@
 // The tokenizer stage: prompts to ids on threads of its own, so that one huge prompt holds up neither the HTTP thread
 // nor the prompts behind it.
 //
-// It lives in the front's process and takes its work by reference (prompt_encoder.h). Jobs begin in the order of
+// It lives in the coordinator's process and takes its work by reference (prompt_encoder.h). Jobs begin in the order of
 // arrival and run on up to `threads` threads, so a short one may overtake a long one; the requests of one prompt get
 // their ids in order (prompt_encoding.h). Each request's callback is called exactly once, on one of these threads: what
 // is still queued at a stop gets kUnavailable before run() returns, so that the owner of the callbacks may be destroyed

@@ -104,7 +104,7 @@ Status EdgeSender::check_waiting(const LoopRequest& request) const {
 void EdgeSender::pump(LoopRequest& request, OutEdge& edge) {
   while (!edge.queue.empty()) {
     if (window_is_full(edge, edge.queue.front())) return;  // an acknowledgement goes on
-    const Status status = send_front(request, edge);
+    const Status status = send_head(request, edge);
     if (is_for_later(status)) {
       ++context_.counters.refusals;
       edge.waiting = true;
@@ -112,13 +112,13 @@ void EdgeSender::pump(LoopRequest& request, OutEdge& edge) {
       return context_.retry_soon();
     }
     if (!status.ok()) return context_.fail(request, status.with_prefix(receiver_name(edge.target)));
-    front_sent(request, edge);
+    head_sent(request, edge);
   }
   requests_.check(request);
 }
 
 // kResourceExhausted: not now. Any other error is the request's.
-Status EdgeSender::send_front(LoopRequest& request, OutEdge& edge) {
+Status EdgeSender::send_head(LoopRequest& request, OutEdge& edge) {
   ASSIGN_OR_RETURN(const wire::Peer* to, receiver(request, edge));
   const Outgoing::Receiver address = address_of(edge);
   if (const Status held = outgoing_.held(address); !held.ok()) return later(edge, held);
@@ -214,7 +214,7 @@ void EdgeSender::count_sent(OutEdge& edge, std::size_t size_bytes) {
 }
 
 // The head of the queue is in a batch.
-void EdgeSender::front_sent(LoopRequest& request, OutEdge& edge) {
+void EdgeSender::head_sent(LoopRequest& request, OutEdge& edge) {
   const OutItem& item = edge.queue.front();
   request.waiting_bytes -= item.size_bytes;
   if (is_stream_chunk(item)) {

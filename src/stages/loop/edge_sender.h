@@ -1,5 +1,5 @@
 // EdgeSender: the edges out of a stage: one queue for each request and receiver, from which chunks go into the
-// receiver's batch (loop/outgoing.h). What finds no room in a relay or an outbox stays at the head of its queue and is
+// receiver's batch (loop/outgoing.h). What a relay or an outbox refuses for now stays at the head of its queue and is
 // tried again every kRetryMs; no other queue waits for it. A chunk goes into its batch as soon as put() has returned
 // its descriptor, before the put is over: credits come back only when the receiver has read.
 //
@@ -39,7 +39,7 @@ class EdgeSender {
 
   // Sends the batches of this step. False: there is something for one more call.
   bool flush();
-  // Everything that found no room, in the order of waiting.
+  // Everything that was refused, in the order of waiting.
   void retry_batches();
   void retry_edges();
 
@@ -52,7 +52,7 @@ class EdgeSender {
 
  private:
   void pump(LoopRequest& request, OutEdge& edge);
-  Status send_front(LoopRequest& request, OutEdge& edge);
+  Status send_head(LoopRequest& request, OutEdge& edge);
   Status later(OutEdge& edge, const Status& refusal);
   Status absent(OutEdge& edge, const std::string& what);
   Result<const wire::Peer*> receiver(const LoopRequest& request, OutEdge& edge);
@@ -60,7 +60,7 @@ class EdgeSender {
   Status prepare(LoopRequest& request, OutEdge& edge, OutItem& item, const wire::Peer& to);
   Status put(LoopRequest& request, const OutEdge& edge, const OutItem& item, const wire::Peer& to,
              wire::Payload& payload);
-  void front_sent(LoopRequest& request, OutEdge& edge);
+  void head_sent(LoopRequest& request, OutEdge& edge);
   void count_sent(OutEdge& edge, std::size_t size_bytes);
   Status check_waiting(const LoopRequest& request) const;
   void update_congestion(LoopRequest& request);

@@ -1,5 +1,5 @@
 // Fetches: the gets of a stage loop: payloads and chunks whose tensors lie in a relay, and of what has ended here,
-// whose sender still holds a credit (drains). Where the relay has no room a get waits and is tried again.
+// whose sender still holds a credit (drains). A get that the relay refuses for now waits and is tried again.
 //
 // Owner: a StageLoop. Thread safety: the loop's thread.
 #pragma once
@@ -37,7 +37,7 @@ class Fetches {
     CallPurpose purpose;
     wire::Payload payload;
   };
-  // True: it is under way; false: the relay has no room now.
+  // True: it is under way; false: the relay refuses it for now.
   Result<bool> try_get(const CallPurpose& purpose, const wire::Payload& payload, int64_t timeout_ms);
   void arrive(LoopRequest& request, const CallPurpose& purpose, Result<Value> value);
 

@@ -1,6 +1,6 @@
 // Notices: what a stage loop reports to the coordinator besides its outputs: failures, complete inputs, acknowledged
-// aborts, replies to admin commands. Those that find no room wait, in order, at most kMaxNotices; over that the oldest
-// are lost and counted: the coordinator asks again, or its deadline ends the request.
+// aborts, replies to admin commands. Those that are refused for now wait, in order, at most kMaxNotices; over that the
+// oldest are lost and counted: the coordinator asks again, or its deadline ends the request.
 //
 // Owner: a StageLoop. Thread safety: the loop's thread.
 #pragma once

@@ -2,7 +2,7 @@
 
 namespace millrace::loop {
 
-// The lease decides how long a coordinator may be away: for a batch, one that is away has no room.
+// The lease decides how long a coordinator may be away: for a batch, one that is unavailable has no capacity.
 Status send_batch(LoopContext& context, const Outgoing::Receiver& to, wire::Message& message) {
   if (auto* chunks = std::get_if<wire::ChunkBatch>(&message)) chunks->from = context.origin();
   if (auto* acks = std::get_if<wire::AckBatch>(&message)) acks->from = context.origin();

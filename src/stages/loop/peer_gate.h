@@ -3,7 +3,7 @@
 // that the table does not have yet are parked: a table that lists it usually follows within milliseconds; after kParkMs
 // they are dropped.
 //
-// Bounded by kMaxParked and kMaxParkedBytes: the oldest make room. Owner: a StageLoop. Thread safety: the loop's
+// Bounded by kMaxParked and kMaxParkedBytes: the oldest are dropped. Owner: a StageLoop. Thread safety: the loop's
 // thread.
 #pragma once
 

@@ -1,6 +1,6 @@
-// WorkQueue: the way of events from a stage loop to its worker's host, in order for each request. What the host has no
-// room for waits in the request's own queue, and its request in one line with the others; chunks of a congested request
-// wait too, so that its senders do.
+// WorkQueue: the way of events from a stage loop to its worker's host, in order for each request. What the host
+// refuses for now waits in the request's own queue, and its request in one line with the others; chunks of a congested
+// request wait too, so that its senders do.
 //
 // Whatever has to wait is copied out of its relay (loop/detach.h): its senders get their credits back before it is
 // taken, since they may need them for other requests.
@@ -28,7 +28,7 @@ class WorkQueue {
   bool add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta);
   // The worker gets drop() as its last call for this request, or nothing where it does not know the request.
   void drop(LoopRequest& request);
-  // One that belongs to no request. False: there is no room.
+  // One that belongs to no request. False: it is refused.
   bool add_command(wire::AdminRequest command);
   // Everything that waits, in the order of waiting.
   void retry();
