@@ -1,5 +1,5 @@
-// Boxed<T>: an optional T on the heap, for members of small structs that are moved often and have the member rarely: one
-// pointer where there is none. Copies are deep.
+// Boxed<T>: an optional T on the heap, for members of small structs that are moved often and have the member rarely:
+// one pointer where there is none. Copies are deep.
 //
 // Thread safety: as T.
 #pragma once
