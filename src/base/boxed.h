@@ -26,7 +26,11 @@ class Boxed {
   Boxed(const Boxed& other) : box_(other.box_ ? std::make_unique<T>(*other.box_) : nullptr) {}
   Boxed(Boxed&&) noexcept = default;
   Boxed& operator=(Boxed&&) noexcept = default;
-  Boxed& operator=(const Boxed& other) { return *this = Boxed(other); }
+  Boxed& operator=(const Boxed& other) {
+    Boxed copy(other);
+    box_.swap(copy.box_);
+    return *this;
+  }
 
   template <typename... Args>
   T& emplace(Args&&... args) {

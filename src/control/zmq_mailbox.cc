@@ -61,7 +61,7 @@ class ZmqInbox final : public Inbox {
   }
 
   bool try_receive() {
-    int got;
+    int got = 0;
     do {
       got = zmq_msg_recv(&frame_, socket_.get(), ZMQ_DONTWAIT);
     } while (got < 0 && zmq_errno() == EINTR);

@@ -95,7 +95,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
   if (payload.in_relay()) {
     PayloadFetches::Arrival wanted{.id = request.id, .stage = stage};
     if (queued) wanted.chunk = chunk.seq;
-    fetches_.start(payload, std::move(wanted), request.deadline_ms - now_ms);
+    fetches_.start(payload, wanted, request.deadline_ms - now_ms);
     return ok_status();
   }
   ASSIGN_OR_RETURN(Value value, restore_inline(payload));

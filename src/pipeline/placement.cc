@@ -41,6 +41,7 @@ Placement::Route Placement::begin(StageSet terminals, const PlacementHint& hint)
     if (!routers_[stage]) continue;
     const int replicas = spec_.stages[stage].replicas;
     std::vector<bool> serves;
+    serves.reserve(static_cast<std::size_t>(replicas));
     for (int i = 0; i < replicas; ++i) serves.push_back(members_.replicas()[first_[stage] + serves.size()].serves());
     const bool given = hint.replica && *hint.replica >= 0 && *hint.replica < replicas;
     const int replica = given ? *hint.replica : routers_[stage]->choose(hint.prefix, serves).value_or(0);

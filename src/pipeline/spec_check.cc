@@ -90,6 +90,7 @@ class Checker {
   void known(const char* key, int line, std::string_view what, const std::string& name, const Map& map) {
     if (name.empty() || map.contains(name)) return;
     std::vector<std::string_view> keys;
+    keys.reserve(map.size());
     for (const auto& [key_name, value] : map) keys.push_back(key_name);
     const std::string_view nearest = keys.empty() ? "" : nearest_name(name, keys);
     errors_.add(line, "{} of {} is '{}'; wanted one of this program's{}", key, what, name,

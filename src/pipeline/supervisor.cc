@@ -54,6 +54,7 @@ std::vector<std::string> environment_of(const ChildSpec& spec) {
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> out;
+  out.reserve(texts.size() + 1);
   for (std::string& text : texts) out.push_back(text.data());
   out.push_back(nullptr);
   return out;
