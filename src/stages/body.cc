@@ -11,6 +11,12 @@ std::size_t bytes_of(const Delta& delta) {
          sizeof(wire::TokenLogprobs) * (delta.logprobs.size() + delta.prompt_logprobs.size());
 }
 
+template <typename To, typename From>
+To move_delta(From& from) {
+  if (auto* tokens = std::get_if<wire::TokenDelta>(&from)) return std::move(*tokens);
+  return std::get<wire::TextDelta>(std::move(from));
+}
+
 }  // namespace
 
 std::size_t size_of_delta(const Body& delta) {
@@ -19,14 +25,7 @@ std::size_t size_of_delta(const Body& delta) {
   return text.text.size() + bytes_of(text);
 }
 
-wire::ChunkBody take_delta(Body& body) {
-  if (auto* tokens = std::get_if<wire::TokenDelta>(&body)) return std::move(*tokens);
-  return std::get<wire::TextDelta>(std::move(body));
-}
-
-Body take_delta(wire::ChunkBody& body) {
-  if (auto* tokens = std::get_if<wire::TokenDelta>(&body)) return std::move(*tokens);
-  return std::get<wire::TextDelta>(std::move(body));
-}
+wire::ChunkBody take_delta(Body& body) { return move_delta<wire::ChunkBody>(body); }
+Body take_delta(wire::ChunkBody& body) { return move_delta<Body>(body); }
 
 }  // namespace millrace

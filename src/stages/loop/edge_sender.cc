@@ -32,8 +32,7 @@ Outgoing::Receiver address_of(const OutEdge& edge) {
 }
 
 wire::ChunkBody body_of(OutItem& item, wire::Payload payload) {
-  if (auto* tokens = std::get_if<wire::TokenDelta>(&item.delta)) return std::move(*tokens);
-  if (auto* text = std::get_if<wire::TextDelta>(&item.delta)) return std::move(*text);
+  if (item.delta) return std::move(*item.delta);
   if (item.kind == OutItem::Kind::kEnd) return wire::StreamEnd{};
   if (item.kind == OutItem::Kind::kResult) return wire::StageResult{.payload = std::move(payload)};
   return wire::StreamValue{.modality = item.modality, .payload = std::move(payload)};

@@ -54,11 +54,7 @@ Status FanIn::check(const LoopRequest& request, const InEdge& edge, const std::s
   if (!wait_for.empty() && !contains(wait_for, from)) {
     return error(StatusCode::kConflict, "a payload came from '{}'; wanted one of {}", from, listed(wait_for));
   }
-  if (request.expected && !contains(*request.expected, from)) {
-    return error(StatusCode::kConflict, "a payload came from '{}'; this request waits for {}", from,
-                 listed(*request.expected));
-  }
-  return ok_status();
+  return check_source(request, from);
 }
 
 void FanIn::arrived(LoopRequest& request, const std::string& from, Value value) {
@@ -72,7 +68,6 @@ void FanIn::arrived(LoopRequest& request, const std::string& from, Value value) 
   if (context_.config.spec.wait_for.empty()) return start(request, std::move(value));
   Status status = set_expected(request, from, value);
   payload.value = std::move(value);
-  if (status.ok()) status = check_sources(request);
   if (!status.ok()) return context_.fail(request, std::move(status));
   merge_if_complete(request);
   if (!request.is_live()) return;  // a merge that failed: no payload is kept any more
@@ -80,21 +75,18 @@ void FanIn::arrived(LoopRequest& request, const std::string& from, Value value) 
   streams_.check_payload_first(request);
 }
 
-// The rule is asked with each payload until it answers.
+// The rule is asked with each payload until it answers; those that came before must be some of its answer.
 Status FanIn::set_expected(LoopRequest& request, const std::string& from, const Value& value) {
   if (request.expected) return ok_status();
   ASSIGN_OR_RETURN(request.expected, rules_.wait_for(request.id, from, value));
+  for (const auto& [source, payload] : request.payloads) RETURN_IF_ERROR(check_source(request, source));
   return ok_status();
 }
 
-Status FanIn::check_sources(const LoopRequest& request) const {
-  if (!request.expected) return ok_status();
-  for (const auto& [from, payload] : request.payloads) {
-    if (contains(*request.expected, from)) continue;
-    return error(StatusCode::kConflict, "a payload came from '{}'; this request waits for {}", from,
-                 listed(*request.expected));
-  }
-  return ok_status();
+Status FanIn::check_source(const LoopRequest& request, const std::string& from) {
+  if (!request.expected || contains(*request.expected, from)) return ok_status();
+  return error(StatusCode::kConflict, "a payload came from '{}'; this request waits for {}", from,
+               listed(*request.expected));
 }
 
 void FanIn::merge_if_complete(LoopRequest& request) {

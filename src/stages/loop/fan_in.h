@@ -31,7 +31,7 @@ class FanIn {
  private:
   Status check(const LoopRequest& request, const InEdge& edge, const std::string& from) const;
   Status set_expected(LoopRequest& request, const std::string& from, const Value& value);
-  Status check_sources(const LoopRequest& request) const;
+  static Status check_source(const LoopRequest& request, const std::string& from);
   void merge_if_complete(LoopRequest& request);
   void start(LoopRequest& request, Value payload);
 

@@ -18,19 +18,14 @@ void InputAcks::acknowledge_if_due(ReqId id, const std::string& from, InEdge& ed
 }
 
 void InputAcks::acknowledge(ReqId id, const std::string& from, InEdge& edge) {
+  const auto [replica, incarnation] = edge.source;
+  if (context_.book.standing(from, replica, incarnation) != Standing::kMember) return;
   const uint64_t count = edge.taken();
-  if (send(id, {from, edge.source.replica, edge.source.incarnation}, count)) {
+  if (outgoing_.acknowledge({from, replica, incarnation}, {.id = id, .count = count}).ok()) {
     edge.acked = count;
   } else {
     next_ms_ = std::min(next_ms_, context_.now_ms + kAckIdleMs);
   }
-}
-
-// One to a sender that is gone needs no second try.
-bool InputAcks::send(ReqId id, const Outgoing::Receiver& to, uint64_t count) {
-  const wire::Peer* peer = context_.book.find(to.stage, to.replica);
-  if (!peer || !peer->up || peer->incarnation != to.incarnation) return true;
-  return outgoing_.acknowledge(to, {.id = id, .count = count}).ok();
 }
 
 void InputAcks::acknowledge_all(LoopRequest& request) {
@@ -40,8 +35,9 @@ void InputAcks::acknowledge_all(LoopRequest& request) {
 }
 
 void InputAcks::acknowledge_ended(ReqId id, const wire::Origin& from, uint64_t count) {
-  static_cast<void>(
-      send(id, {from.stage, from.replica, from.incarnation}, count));  // repeated with the next late chunk
+  if (context_.book.standing(from.stage, from.replica, from.incarnation) != Standing::kMember) return;
+  // One that is refused is made good by that of the next late chunk.
+  static_cast<void>(outgoing_.acknowledge({from.stage, from.replica, from.incarnation}, {.id = id, .count = count}));
 }
 
 void InputAcks::tick() {

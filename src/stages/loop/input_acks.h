@@ -32,8 +32,6 @@ class InputAcks {
 
  private:
   void acknowledge(ReqId id, const std::string& from, InEdge& edge);
-  // False: it could not be queued.
-  bool send(ReqId id, const Outgoing::Receiver& to, uint64_t count);
 
   LoopContext& context_;
   const RequestTable& requests_;

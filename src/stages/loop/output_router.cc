@@ -21,11 +21,7 @@ Status fill(OutItem& item, Body& body) {
     return ok_status();
   }
   item.size_bytes = size_of_delta(body);
-  if (auto* tokens = std::get_if<wire::TokenDelta>(&body)) {
-    item.delta = std::move(*tokens);
-  } else {
-    item.delta = std::get<wire::TextDelta>(std::move(body));
-  }
+  item.delta = take_delta(body);
   return ok_status();
 }
 

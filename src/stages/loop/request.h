@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "payload/packing.h"
@@ -56,11 +55,11 @@ struct OutItem {
   Kind kind = Kind::kResult;
   std::string modality;  // of a value to the client
   Lifted lifted;
-  std::variant<std::monostate, wire::TokenDelta, wire::TextDelta> delta;  // instead of `lifted`, of a value
+  std::optional<wire::ChunkBody> delta;  // instead of `lifted`, of a value
   std::size_t size_bytes = 0;
   std::optional<wire::Chunk> chunk;  // from the put on: a refused send is repeated with the same descriptor
 
-  bool has_payload() const { return kind != Kind::kEnd && std::holds_alternative<std::monostate>(delta); }
+  bool has_payload() const { return kind != Kind::kEnd && !delta; }
 };
 
 // Everything that goes to one stage, or to the client, for one request, in order.

@@ -29,12 +29,8 @@ void WorkQueue::post_all(LoopRequest& request) {
       line_.push_back(request.id);
       return context_.retry_soon();
     }
-    context_.more_to_settle = true;
-    if (kind == WorkEvent::Kind::kDrop) {
-      request.in_worker = LoopRequest::InWorker::kDropping;
-    } else if (request.in_worker == LoopRequest::InWorker::kUnknown) {
-      request.in_worker = LoopRequest::InWorker::kKnown;
-    }
+    posted(request);
+    if (kind == WorkEvent::Kind::kDrop) request.in_worker = LoopRequest::InWorker::kDropping;
     if (kind == WorkEvent::Kind::kChunk) chunk_posted(request, edge->first, edge->second);
     request.to_worker.pop_front();
   }
@@ -47,10 +43,15 @@ bool WorkQueue::add_now(LoopRequest& request, const std::string& from, InEdge& e
     delta = std::move(event.body);
     return false;
   }
-  if (request.in_worker == LoopRequest::InWorker::kUnknown) request.in_worker = LoopRequest::InWorker::kKnown;
-  context_.more_to_settle = true;
+  posted(request);
   chunk_posted(request, from, edge);
   return true;
+}
+
+// The worker's host has taken an event.
+void WorkQueue::posted(LoopRequest& request) {
+  context_.more_to_settle = true;
+  if (request.in_worker == LoopRequest::InWorker::kUnknown) request.in_worker = LoopRequest::InWorker::kKnown;
 }
 
 void WorkQueue::chunk_posted(LoopRequest& request, const std::string& from, InEdge& edge) {

@@ -36,6 +36,7 @@ class WorkQueue {
 
  private:
   void post_all(LoopRequest& request);
+  void posted(LoopRequest& request);
   void chunk_posted(LoopRequest& request, const std::string& from, InEdge& edge);
   void copy_for_wait(WorkEvent& event);
 
