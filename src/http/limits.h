@@ -8,6 +8,10 @@
 
 namespace millrace::http {
 
+// Of one connection, accepted by the kernel and not sent (TCP_NOTSENT_LOWAT). Without it a send buffer grows to
+// megabytes and counts as full until a third of it is free.
+inline constexpr int kUnsentBytesInKernel = 128 << 10;
+
 struct Limits {
   std::size_t head_bytes = 32 << 10;        // request line and header fields: 431
   std::size_t header_count = 100;           // 431
@@ -15,7 +19,7 @@ struct Limits {
   std::size_t body_bytes = 32 << 20;        // 413
   std::size_t bodies_bytes = 512 << 20;     // of all requests whose handler has not returned: 503 above
   std::size_t read_ahead_bytes = 64 << 10;  // received but not yet consumed (pipelined requests, body), per connection
-  std::size_t max_pending_bytes = 1 << 20;  // unsent stream bytes of one slow reader: aborted above
+  std::size_t max_pending_bytes = 4 << 20;  // unsent stream bytes of one slow reader: aborted above
   std::size_t discard_bytes = 64 << 10;     // body of a refused request read away to keep the connection; else close
   std::size_t connections = 8192;           // the oldest idle one makes room; else accepting pauses
   std::chrono::milliseconds header_timeout{10'000};       // first byte of a request to the end of its head: 408

@@ -17,6 +17,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 
 #include <condition_variable>
@@ -234,6 +235,8 @@ void Server::Impl::adopt(tcp::socket socket) {
   error_code ec;
   socket.non_blocking(true, ec);
   if (!ec) socket.set_option(tcp::no_delay(true), ec);
+  using UnsentLimit = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>;
+  if (!ec) socket.set_option(UnsentLimit(kUnsentBytesInKernel), ec);
   if (ec) return;  // gone already
   const tcp::endpoint peer = socket.remote_endpoint(ec);
   serve(std::make_shared<Session>(context, std::move(socket), ec ? "" : format_endpoint(peer), false));

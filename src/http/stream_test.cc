@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "http/limits.h"
 #include "http/server.h"
 #include "http/test_client.h"
 
@@ -246,6 +247,24 @@ TEST_F(StreamTest, SlowReaderIsAbortedWhileItsSocketIsFull) {
   EXPECT_LT(refused_after, 10'000);
   EXPECT_TRUE(eventually([&] { return gone_ == 1; }, 2000));
   EXPECT_EQ(server_->stats().slow_readers, 1u);
+}
+
+// pending_bytes() does not count what the kernel holds, and a full send buffer is writable again only when a third of
+// it is free: with megabytes there, a reader of 100 kB/s seems to take nothing for 13 s.
+TEST_F(StreamTest, WhatASlowReaderLeavesWaitsInTheStreamNotInTheKernel) {
+  start({.limits = {.max_pending_bytes = 32u << 20}});
+  Client client(port(), 4096);
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  out->start_sse();
+  const std::string event = "data: " + std::string(10'000, 'x') + "\n\n";
+  size_t written = 0;
+  while (written < (8u << 20)) {
+    ASSERT_TRUE(out->write(event));
+    written += event.size();
+    for (int i = 0; i < 5 && out->pending_bytes() > 0; ++i) std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_GT(out->pending_bytes(), written - 2 * static_cast<size_t>(kUnsentBytesInKernel));
 }
 
 TEST_F(StreamTest, ClientThatTakesNothingIsAbortedInTime) {

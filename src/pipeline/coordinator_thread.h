@@ -21,7 +21,7 @@
 
 namespace millrace {
 
-inline constexpr int64_t kSlowClientMs = 10'000;
+inline constexpr int64_t kSlowClientMs = 60'000;
 inline constexpr int kMaxBatch = 64;  // messages under one lock
 
 class CoordinatorThread : public Stage {
