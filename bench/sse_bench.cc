@@ -20,11 +20,11 @@
 #include <thread>
 #include <vector>
 
-#include "app/pipeline_backend.h"
-#include "app/text_pipeline.h"
+#include "app/instance.h"
 #include "app/text_service.h"
 #include "base/log.h"
 #include "http/server.h"
+#include "pipeline/text_pipeline.h"
 #include "stages/generating/workers.h"
 #include "text/tokenizer.h"
 
@@ -196,19 +196,18 @@ int main(int argc, char** argv) {
   facts.name = "instant";
   facts.context_length = kContext;
   facts.vocab_size = vocabulary;
-  TextSide side{.tokenizer = text, .facts = facts, .max_prompt_bytes = 1 << 20};
-  PipelineBackendOptions options{.single = true};
-  options.library = instant_library(text, streams);
-  auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", options.library);
+  TextComponents components{.tokenizer = text, .facts = facts, .max_prompt_bytes = 1 << 20};
+  Library library = instant_library(text, streams);
+  auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", library);
   if (!spec.ok()) die(spec.status().message());
-  auto backend = PipelineBackend::make(std::move(spec).value(), std::move(options));
-  if (!backend.ok()) die(backend.status().message());
+  auto instance = Instance::lead(std::move(spec).value(), std::move(library), {.single = true});
+  if (!instance.ok()) die(instance.status().message());
   http::Server server(http::ServerOptions{});
-  TextService service(std::move(side), {}, **backend, server);
+  TextService service(std::move(components), {}, (*instance)->engine(), server);
   if (!server.start().ok()) die("no server");
   service.start();
-  (*backend)->start();
-  while (!(*backend)->health().ready) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  (*instance)->start();
+  while (!(*instance)->engine().health().ready) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   for (int round = 0; round < rounds; ++round) {
     const double begin = now_s(), cpu = cpu_s();
     const int64_t events = clients.load(server.port());
@@ -219,7 +218,7 @@ int main(int argc, char** argv) {
         streams, tokens, all / seconds, all / used, used / all * 1e6, events);
   }
   server.stop();
-  (*backend)->stop();
+  (*instance)->stop();
   service.stop();
   return 0;
 }

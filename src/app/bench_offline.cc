@@ -9,12 +9,12 @@
 #include <numeric>
 
 #include "app/bench.h"
-#include "app/loading.h"
 #include "app/output.h"
 #include "base/cpu_info.h"
 #include "models/model.h"
 #include "pipeline/supervisor.h"
 #include "runner/model_runner.h"
+#include "stages/generating/loading.h"
 
 namespace millrace {
 namespace {

@@ -2,7 +2,6 @@
 #include <cstdio>
 
 #include "app/commands.h"
-#include "app/loading.h"
 #include "app/output.h"
 #include "base/log.h"
 #include "formats/model_config.h"
@@ -11,6 +10,7 @@
 #include "pipeline/supervisor.h"
 #include "relay/registry.h"
 #include "runner/kv_pages.h"
+#include "stages/generating/loading.h"
 
 namespace millrace {
 namespace {
@@ -78,11 +78,11 @@ Status inspect(const InspectOptions& options) {
   // Checks every tensor's name and shape against the config.
   ASSIGN_OR_RETURN(const auto model, load_model(dir.config, store));
   print_model(dir, *store);
-  ServeOptions serve;
-  serve.model.model = options.model;
-  ASSIGN_OR_RETURN(const TextSide side, load_text_side(serve));
-  print_row("tokenizer", fmt::format("{} ids", side.tokenizer->vocab_size()));
-  print_row("chat template", side.chat_template ? "yes" : "no");
+  ModelOptions of_model;
+  of_model.model = options.model;
+  ASSIGN_OR_RETURN(const TextComponents components, load_text_components(of_model));
+  print_row("tokenizer", fmt::format("{} ids", components.tokenizer->vocab_size()));
+  print_row("chat template", components.chat_template ? "yes" : "no");
   if (!options.tensors) return ok_status();
   std::printf("\n");
   for (const std::string& name : store->names()) {

@@ -1,15 +1,10 @@
 #include "app/model_workers.h"
 
-#include <nlohmann/json.hpp>
-
-#include "api/chat_prompt.h"
-#include "api/choices.h"
-#include "api/fields.h"
-#include "api/value_json.h"
-#include "app/loading.h"
-#include "app/model_text.h"
+#include "api/prompt_values.h"
 #include "app/options.h"
 #include "base/nearest.h"
+#include "models/model_text.h"
+#include "stages/generating/loading.h"
 #include "stages/generating/token_values.h"
 
 namespace millrace {
@@ -19,9 +14,6 @@ using Names = std::vector<std::string_view>;
 
 // Options of the server, not of a stage: these are not among the args of `generate`.
 constexpr std::string_view kNotOfStages[] = {"kv-events", "kv-events-anywhere", "log-level"};
-
-// The bounds are those of every endpoint; what is absent ends with the context, as in a conversation.
-const api::SamplingDialect& dialect() { return api::kOpenAiDialect; }
 
 Result<std::string> option_text(std::string_view key, const Value& value) {
   if (const auto* text = value.get<std::string>()) return *text;
@@ -93,76 +85,16 @@ Result<ModelOptions> or_command_line(ArgsOptions from_args, const ModelOptions& 
   return invalid_argument("its args name no model, and --model is missing; wanted one of them");
 }
 
-// ---- payloads in the words of the api
-
-Result<Prompt> chat_prompt(const Value& conversation) {
-  std::string text;
-  api::append_value(text, conversation);
-  ASSIGN_OR_RETURN(const Json body, parse_json(text));
-  ASSIGN_OR_RETURN(ChatPrompt prompt, api::read_chat_prompt(body, text));
-  return Prompt(std::move(prompt));
-}
-
-Result<Prompt> read_prompt(const Value& payload, bool chat) {
-  const Value* text = payload.find("text");
-  const Value* messages = payload.find("messages");
-  const Value* ids = payload.find(kIdsKey);
-  if ((text != nullptr) + (messages != nullptr) + (ids != nullptr) != 1) {
-    return invalid_argument("the payload has {} of text, messages and ids; wanted one of them",
-                            (text != nullptr) + (messages != nullptr) + (ids != nullptr));
-  }
-  if (messages != nullptr) return chat_prompt(payload);
-  if (ids != nullptr) {
-    ASSIGN_OR_RETURN(std::vector<int32_t> list, ids_of(payload));
-    return Prompt(TokenPrompt{std::move(list)});
-  }
-  if (!text->is<std::string>()) return invalid_argument("text is a {}; wanted a string", kind_name(*text));
-  if (chat) {
-    Value message;
-    message.set("role", "user");
-    message.set("content", *text);
-    Value conversation = without(payload, {"text"});
-    conversation.set("messages", ValueList{std::move(message)});
-    return chat_prompt(conversation);
-  }
-  TextPrompt prompt{*text->get<std::string>()};
-  if (const Value* special = payload.find("add_special_tokens")) {
-    if (!special->is<bool>()) {
-      return invalid_argument("add_special_tokens is a {}; wanted a boolean", kind_name(*special));
-    }
-    prompt.add_special_tokens = *special->get<bool>();
-  }
-  return Prompt(std::move(prompt));
-}
-
-// `sampling` has the fields of a request to /v1/completions that say how tokens are drawn and when it ends.
-Result<GenerateRequest> read_request(const Value& payload, const ModelFacts& facts) {
-  std::string text = "{}";
-  if (const Value* sampling = payload.find("sampling")) {
-    if (!sampling->is<ValueMap>()) return invalid_argument("sampling is a {}; wanted a map", kind_name(*sampling));
-    text.clear();
-    api::append_value(text, *sampling);
-  }
-  ASSIGN_OR_RETURN(const Json body, parse_json(text));
-  auto fields = api::read_common(body, facts, dialect());
-  if (!fields.ok()) return fields.status().with_prefix("sampling");
-  if (fields->sampling.n != 1) {
-    return invalid_argument("sampling: n is {}; wanted 1, for a request of a pipeline has one answer",
-                            fields->sampling.n);
-  }
-  std::vector<GenerateRequest> made = api::make_requests({TokenPrompt{}}, {&fields->sampling, 1}, fields->request, 1);
-  return std::move(made.front());
-}
-
 // ---- the workers
 
 using Made = Result<std::unique_ptr<Worker>>;
 
 Made make_tokenize(const Value& args, const Library::WorkerSeat&, const ModelOptions&) {
   ASSIGN_OR_RETURN(const TokenizeArgs from_args, tokenize_args(args));
-  ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = from_args.options}));
-  return make_tokenize_worker(PromptEncoder(side.tokenizer, side.chat_template, side.max_prompt_bytes),
-                              [chat = from_args.chat](const Value& payload) { return read_prompt(payload, chat); });
+  ASSIGN_OR_RETURN(TextComponents components, load_text_components(from_args.options));
+  return make_tokenize_worker(
+      PromptEncoder(components.tokenizer, components.chat_template, components.max_prompt_bytes),
+      [chat = from_args.chat](const Value& payload) { return api::read_prompt(payload, chat); });
 }
 
 // The socket has its own context: those of the stage belong to the process.
@@ -185,17 +117,17 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
   if (!threads) options.threads = seat.threads;
   if (!kv_gib) options.kv_gib = static_cast<double>(seat.memory_mib) / 1024;
   options = share_of(options, static_cast<int>(seat.nth), seat.of);
-  ASSIGN_OR_RETURN(TextSide side, load_text_side({.model = options}));
+  ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
   return make_generate_worker(
-      {.options = scheduler_options(options, side.eos_token_ids),
+      {.options = scheduler_options(options, components.eos_token_ids),
        .load = [load = make_load_runner(options),
                 stage = seat.stage](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
          Result<std::unique_ptr<Runner>> runner = load(progress);
          if (runner.ok()) return runner;
          return runner.status().with_prefix(fmt::format("stage '{}'", stage));
        },
-       .tokenizer = side.tokenizer,
-       .read_request = [facts = side.facts](const Value& payload) { return read_request(payload, facts); },
+       .tokenizer = components.tokenizer,
+       .read_request = [facts = components.facts](const Value& payload) { return api::read_request(payload, facts); },
        .streams = seat.streams,
        .to_client = seat.to_client,
        .make_kv_events = make_kv_events(options, seat.replica)});
@@ -223,14 +155,6 @@ void add(Library& library, const char* name, const ModelOptions& command_line, M
 }  // namespace
 
 Result<std::optional<ModelOptions>> generate_options(const Value& args) { return generate_args(args); }
-
-ReadPrompt make_read_prompt() {
-  return [](const Value& payload) { return read_prompt(payload, false); };
-}
-
-ReadRequest make_read_request(const ModelFacts& facts) {
-  return [facts](const Value& payload) { return read_request(payload, facts); };
-}
 
 void add_model_workers(Library& library, const ModelOptions& command_line) {
   add(library, "tokenize", command_line, make_tokenize, tokenize_args);

@@ -8,7 +8,7 @@
 // `model` is a Hugging Face model directory, relative to where the process was started. Replicas of a stage share the
 // threads and the memory, as --dp does.
 //
-// `generate` and `detokenize` without args take the model of the command line (app/text_pipeline.h).
+// `generate` and `detokenize` without args take the model of the command line (pipeline/text_pipeline.h).
 //
 // Thread safety: add_model_workers() on one thread; each worker is made on its own thread.
 #pragma once
@@ -21,13 +21,9 @@
 
 namespace millrace {
 
-// `command_line`: what stages without args take.
 // The options that the args of a stage `generate` say; nullopt: it has none.
 Result<std::optional<ModelOptions>> generate_options(const Value& args);
-// Payloads in the words of the api: how TextInputs reads what /v1/pipeline was sent.
-ReadPrompt make_read_prompt();
-ReadRequest make_read_request(const ModelFacts& facts);
-
+// `command_line`: what stages without args take.
 void add_model_workers(Library& library, const ModelOptions& command_line);
 
 }  // namespace millrace

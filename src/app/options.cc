@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "app/loading.h"
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "control/event_socket.h"
+#include "stages/generating/loading.h"
 #include "stages/replica_router.h"
 
 namespace millrace {
@@ -304,7 +304,7 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
       ->group(group);
   command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the leader's")->group(group);
   command
-      .add_option("--stages,--seat", o.seats, "Stages to run here: a,b; of one with replicas: a:0,a:1 or some of them")
+      .add_option("--stages,--seat", o.stages, "Stages to run here: a,b; of one with replicas: a:0,a:1 or some of them")
       ->delimiter(',')
       ->group(group);
   command
@@ -339,7 +339,7 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add_if("key-file", o.key_file);
   add("incarnation", o.incarnation);
   add("parent", o.parent);
-  for (const std::string& seat : o.seats) add("seat", seat);
+  for (const std::string& seat : o.stages) add("seat", seat);
   add("replicas", o.replicas);
   visit_model_options(o.model, [&](const char* name, const auto& value) {
     if constexpr (std::is_same_v<decltype(value), const bool&>) {
@@ -419,19 +419,6 @@ Status validate(const ServeOptions& o) {
     }
   }
   return Scheduler::validate(scheduler_options(o.model, {}));
-}
-
-ModelOptions share_of(const ModelOptions& options, int replica, int replicas) {
-  ModelOptions out = options;
-  if (replicas == 1) return out;
-  const int threads = options.threads > 0 ? options.threads : cpu_info().usable_cpus;
-  // The first ones get what does not divide.
-  out.threads = std::max(1, threads / replicas + (replica < threads % replicas ? 1 : 0));
-  out.kv_gib = options.kv_gib / replicas;
-  out.kv_host_gib = options.kv_host_gib / replicas;
-  out.replicas = replicas;
-  if (!options.kv_events.empty()) out.kv_events = nth_endpoint(options.kv_events, replica);
-  return out;
 }
 
 void add_chat_options(CLI::App& command, ChatOptions& o) {

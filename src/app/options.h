@@ -8,42 +8,13 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "stages/generating/model_options.h"
 
 namespace CLI {
 class App;
 }
 
 namespace millrace {
-
-// What every process that touches the model needs to know.
-struct ModelOptions {
-  std::string model;  // a Hugging Face model directory
-  int threads = 0;    // compute threads; 0: all CPUs of this process
-  int page_size = 16;
-  double kv_gib = 0;              // memory for KV pages; 0: a quarter of what is available, no more than can be used
-  int replicas = 1;               // processes or threads that divide what is available
-  std::string quantize = "none";  // or "q8_0", "q4_0": of the weights, at load
-  std::string packed_cache_dir;   // where packed weights are kept from one start to the next; empty: nowhere
-  std::string kv_dtype = "f32";
-  double kv_host_gib = 0;  // memory for KV pages that were evicted; 0: none
-  std::string kv_host_write_policy = "write_through";
-  int context_length = 0;  // 0: the model's own
-  int max_running_requests = 64;
-  int max_queued_requests = 1024;
-  int chunked_prefill_tokens = 512;
-  std::string schedule_policy = "fcfs";
-  int priority_preemption_gap = 10;
-  int max_skips = 16;
-  double schedule_conservativeness = 1.0;
-  int max_decode_gap_ms = 0;
-  std::string overlap = "on";
-  bool prefix_cache = true;
-  std::string eviction_policy = "lru";
-  std::string kv_events;  // a ZeroMQ endpoint; empty: none are published
-  bool kv_events_anywhere = false;
-  bool check_weights = false;
-  std::string log_level = "info";
-};
 
 struct ServeOptions {
   ModelOptions model;
@@ -74,8 +45,8 @@ struct ServeOptions {
 
 // A child process of `serve`, or one that a person started to join it: some stages of a pipeline, each on a thread.
 struct StageOptions {
-  std::string process;             // its name, for messages
-  std::vector<std::string> seats;  // "scheduler:0", "detokenizer"
+  std::string process;              // its name, for messages
+  std::vector<std::string> stages;  // "scheduler:0", "detokenizer"
   std::string run_dir;
   uint64_t incarnation = 0;
   int parent = 0;    // the leader's process; 0: a person started this one
@@ -130,9 +101,6 @@ Status validate(const ServeOptions& options);
 
 // What the server was started with, as a JSON object for /server_info. No key is in it.
 std::string options_json(const ServeOptions& options);
-
-// The share of one of several schedulers: threads and memory are divided, and each has its own endpoint for KV events.
-ModelOptions share_of(const ModelOptions& options, int replica, int replicas);
 
 LogLevel log_level_of(const std::string& name);
 

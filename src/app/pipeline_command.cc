@@ -5,10 +5,10 @@
 #include "app/commands.h"
 #include "app/library.h"
 #include "app/output.h"
-#include "app/text_pipeline.h"
 #include "control/endpoint.h"
 #include "pipeline/spec.h"
 #include "pipeline/supervisor.h"
+#include "pipeline/text_pipeline.h"
 
 namespace millrace {
 namespace {

@@ -8,42 +8,42 @@
 
 #include "app/commands.h"
 #include "app/end_watch.h"
+#include "app/instance.h"
 #include "app/library.h"
 #include "app/output.h"
-#include "app/pipeline_host.h"
 #include "app/signals.h"
-#include "app/text_identity.h"
-#include "app/text_pipeline.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "pipeline/model_identity.h"
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
+#include "pipeline/text_pipeline.h"
 
 namespace millrace {
 namespace {
 
 // Until somebody wants the end. OK: an end that was asked for.
-Status run_host(PipelineHost& host, const StageOptions& options, const sigset_t& signals, EndWatch& end) {
-  host.start();
+Status run_until_end(Instance& instance, const StageOptions& options, const sigset_t& signals, EndWatch& end) {
+  instance.start();
   const bool child = options.parent != 0;
-  while (!host.ended() && !stop_signal(signals) && (!child || parent_alive(options.parent))) {
+  while (!instance.ended() && !stop_signal(signals) && (!child || parent_alive(options.parent))) {
   }
-  const bool by_itself = host.ended();
+  const bool by_itself = instance.ended();
   end.begin(kStopGraceMs);
-  if (!child && !by_itself) host.leave();  // its leader did not ask for it
-  host.stop();
-  return by_itself ? host.status() : ok_status();
+  if (!child && !by_itself) instance.leave();  // its leader did not ask for it
+  instance.stop();
+  return by_itself ? instance.status() : ok_status();
 }
 
 // A stage without a host is the server's own, which starts it again when it dies: who took its place would never leave
 // it.
-Status may_join(const PipelineSpec& spec, const std::vector<PipelineSeat>& seats, const std::string& file) {
+Status may_join(const PipelineSpec& spec, const std::vector<StageReplica>& replicas, const std::string& file) {
   std::vector<std::string> elsewhere;
   for (const StageSpec& stage : spec.stages) {
     if (!stage.host.empty()) elsewhere.push_back(stage.name);
   }
-  for (const PipelineSeat& seat : seats) {
-    const StageSpec& stage = *spec.find(seat.stage);
+  for (const StageReplica& replica : replicas) {
+    const StageSpec& stage = *spec.find(replica.stage);
     if (!stage.host.empty()) continue;
     return invalid_argument("{}:{}: stage '{}' has no host, so the server runs it; wanted some of: {}", file,
                             stage.line, stage.name, fmt::join(elsewhere, ", "));
@@ -52,7 +52,7 @@ Status may_join(const PipelineSpec& spec, const std::vector<PipelineSeat>& seats
 }
 
 // What the stages of a text pipeline register with: where there are several hosts, the model's checksums too.
-Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& options, const PipelinePlace& place) {
+Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& options) {
   RETURN_IF_ERROR(check_text_pipeline(spec, options.pipeline, 0));
   if (options.model.model.empty()) {
     return invalid_argument("--model is missing; wanted this host's copy of the model that the leader serves");
@@ -60,41 +60,41 @@ Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& opt
   ServeOptions serve{.model = options.model};
   serve.dp = 1;
   RETURN_IF_ERROR(validate(serve));
-  if (!place.over_hosts()) return spec.hash();
+  if (!spec.over_hosts()) return spec.hash();
   const std::string& stage = generating_stage(spec).name;
-  const bool generates = std::any_of(options.seats.begin(), options.seats.end(), [&](const std::string& seat) {
-    return seat == stage || seat.starts_with(stage + ":");
+  const bool generates = std::any_of(options.stages.begin(), options.stages.end(), [&](const std::string& one) {
+    return one == stage || one.starts_with(stage + ":");
   });
-  ASSIGN_OR_RETURN(const TextIdentity identity, identify(spec, options.model, generates));
+  ASSIGN_OR_RETURN(const ModelIdentity identity, identify(spec, options.model, generates));
   return identity.packed();
 }
 
-Status run_seats(const StageOptions& options, AddWorkers add_workers, const sigset_t& signals, EndWatch& end) {
-  const Library library = make_library(options.model, add_workers);
+Status run_stages(const StageOptions& options, AddWorkers add_workers, const sigset_t& signals, EndWatch& end) {
+  Library library = make_library(options.model, add_workers);
   ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, library));
   const bool child = options.parent != 0;
   if (!child && options.join.empty()) return invalid_argument("--join is missing; wanted ADDRESS:PORT of the leader");
   override_hosts(spec, options.join, options.key_file);
-  ASSIGN_OR_RETURN(const PipelinePlace place, PipelinePlace::make(spec, options.run_dir, options.listen));
-  if (!child && !place.over_hosts()) {
+  if (!child && !spec.over_hosts()) {
     return invalid_argument("{}: no stage has a host; wanted one that says where else stages run", options.pipeline);
   }
-  uint64_t spec_hash = spec.hash();
+  JoinOptions join{.run_dir = options.run_dir, .listen = options.listen, .spec_hash = spec.hash()};
   if (is_text_pipeline(spec)) {
-    ASSIGN_OR_RETURN(spec_hash, text_identity(spec, options, place));
+    ASSIGN_OR_RETURN(join.spec_hash, text_identity(spec, options));
     override_replicas(spec, child ? options.replicas : 0, "");
   }
-  ASSIGN_OR_RETURN(const auto seats, parse_seats(options.seats, spec));
-  if (!child) RETURN_IF_ERROR(may_join(spec, seats, options.pipeline));
-  const uint64_t incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
-  ZmqContext zmq;
-  ASSIGN_OR_RETURN(auto host, PipelineHost::make(spec, spec_hash, library, place, zmq, seats, incarnation));
+  ASSIGN_OR_RETURN(join.replicas, parse_replicas(options.stages, spec));
+  if (!child) RETURN_IF_ERROR(may_join(spec, join.replicas, options.pipeline));
+  join.incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
+  const std::string name = spec.name, leader = spec.control;
+  const std::size_t count = join.replicas.size();
+  ASSIGN_OR_RETURN(auto instance, Instance::join(std::move(spec), std::move(library), std::move(join)));
   if (!child) {
-    std::printf("Millrace %s joins %s with %zu stages of '%s'. Ctrl-C leaves.\n", kVersion, spec.control.c_str(),
-                seats.size(), spec.name.c_str());
+    std::printf("Millrace %s joins %s with %zu stages of '%s'. Ctrl-C leaves.\n", kVersion, leader.c_str(), count,
+                name.c_str());
     std::fflush(stdout);
   }
-  return run_host(*host, options, signals, end);
+  return run_until_end(*instance, options, signals, end);
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ int run_stage(const StageOptions& options, AddWorkers add_workers) {
   Status status;
   {
     EndWatch end = child ? EndWatch(last_act) : EndWatch(signals, last_act);
-    status = run_seats(options, add_workers, signals, end);
+    status = run_stages(options, add_workers, signals, end);
   }
   last_act();
   if (status.ok()) return 0;

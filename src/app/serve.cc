@@ -12,21 +12,21 @@
 #include "app/admin_key.h"
 #include "app/commands.h"
 #include "app/end_watch.h"
+#include "app/instance.h"
 #include "app/library.h"
-#include "app/loading.h"
 #include "app/model_workers.h"
 #include "app/output.h"
-#include "app/pipeline_backend.h"
 #include "app/progress.h"
 #include "app/signals.h"
-#include "app/text_identity.h"
-#include "app/text_pipeline.h"
 #include "app/text_service.h"
 #include "app/unused_options.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "http/server.h"
+#include "pipeline/model_identity.h"
 #include "pipeline/supervisor.h"
+#include "pipeline/text_pipeline.h"
+#include "stages/generating/loading.h"
 
 namespace millrace {
 namespace {
@@ -120,14 +120,17 @@ void show_loading(LoadingProgress& progress, const Health& health) {
 }
 
 // From the start until a signal has ended it. Returns the exit code.
-int serve_until_signal(PipelineBackend& backend, http::Server& server, const ServeOptions& options,
-                       const sigset_t& signals, EndWatch& end, const std::function<void()>& announce) {
+int serve_until_signal(Instance& instance, http::Server& server, const ServeOptions& options, const sigset_t& signals,
+                       EndWatch& end, const std::function<void()>& announce) {
   LoadingProgress progress(stderr);
   int exit_code = 0;
   for (bool announced = false; !stop_signal(signals) && exit_code == 0;) {
-    if (backend.failed()) exit_code = kExitBadInput;
+    if (instance.failed()) {
+      if (!instance.status().ok()) print_error(instance.status());
+      exit_code = kExitBadInput;
+    }
     if (announced || exit_code != 0) continue;
-    const Health health = backend.health();
+    const Health health = instance.engine().health();
     show_loading(progress, health);
     if (!health.ready) continue;
     progress.finish();
@@ -135,46 +138,41 @@ int serve_until_signal(PipelineBackend& backend, http::Server& server, const Ser
     announced = true;
   }
   // What is running may end within the limit, or until a second signal; everything new gets a 503.
-  backend.drain();
-  if (exit_code == 0) print_stopping(backend.live_requests(), options);
+  instance.drain();
+  if (exit_code == 0) print_stopping(instance.live_requests(), options);
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
-  while (exit_code == 0 && backend.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
+  while (exit_code == 0 && instance.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
   end.begin(kServerGraceMs, exit_code == 0 ? 1 : exit_code);  // where it does not get further than this
-  backend.stop();
+  instance.stop();
   server.drain(kLastWordsMs);
   server.stop();
   return exit_code;
 }
 
-PipelineBackendOptions backend_options(const ServeOptions& options) {
-  PipelineBackendOptions out{.file = options.pipeline, .single = options.placement == "single"};
-  out.model.log_level = options.model.log_level;
-  out.profile_folder = options.profile_dir;
+LeadOptions lead_options(const ServeOptions& options) {
+  LeadOptions out{.single = options.placement == "single", .profile_folder = options.profile_dir};
+  out.child.pipeline = options.pipeline;
+  out.child.model.log_level = options.model.log_level;
   return out;
 }
 
 // A stage of this host that says nothing is slow or hangs; --stall-restart-s says how long it may. One of another host
 // has a lease as every stage has.
-Result<PipelineBackendOptions> text_backend_options(const ServeOptions& options, const PipelineSpec& spec) {
+Result<CoordinatorOptions> text_coordinator_options(const ServeOptions& options, const PipelineSpec& spec) {
   constexpr int64_t kForEverMs = int64_t{1} << 40;
-  PipelineBackendOptions out = backend_options(options);
-  out.model = options.model;
-  out.replicas = options.dp;
-  const bool over_hosts = spec.over_hosts();
-  CoordinatorOptions& coordinator = out.coordinator;
-  coordinator.stall_grace_ms = int64_t{options.stall_restart_s} * 1000;
-  if (!over_hosts) {
-    coordinator.spec_hash = spec.hash();
-    coordinator.lease_ms = options.stall_restart_s > 0 ? coordinator.stall_grace_ms : kForEverMs;
+  CoordinatorOptions out{.stall_grace_ms = int64_t{options.stall_restart_s} * 1000};
+  if (!spec.over_hosts()) {
+    out.spec_hash = spec.hash();
+    out.lease_ms = options.stall_restart_s > 0 ? out.stall_grace_ms : kForEverMs;
     return out;
   }
   const bool generates = generating_stage(spec).host.empty();
-  ASSIGN_OR_RETURN(const TextIdentity identity, identify(spec, options.model, generates));
-  coordinator.spec_hash = identity.packed();
+  ASSIGN_OR_RETURN(const ModelIdentity identity, identify(spec, options.model, generates));
+  out.spec_hash = identity.packed();
   // Where this host has no weights, the first that joins says which they are.
-  coordinator.same_spec = [known = identity](uint64_t theirs, uint64_t) mutable {
-    const TextIdentity joiner = TextIdentity::unpack(theirs);
+  out.same_spec = [known = identity](uint64_t theirs, uint64_t) mutable {
+    const ModelIdentity joiner = ModelIdentity::unpack(theirs);
     RETURN_IF_ERROR(same_identity(joiner, known));
     if (known.weights == 0) known.weights = joiner.weights;
     return ok_status();
@@ -183,30 +181,31 @@ Result<PipelineBackendOptions> text_backend_options(const ServeOptions& options,
 }
 
 // What a text pipeline is told by the command line: options are checked, the spec is changed as they say.
-Result<PipelineBackendOptions> fit_text_pipeline(ServeOptions& options, PipelineSpec& spec) {
+Status fit_text_pipeline(ServeOptions& options, PipelineSpec& spec, LeadOptions& lead) {
   const std::string file = options.pipeline.empty() ? kBuiltinFile : options.pipeline;
   if (options.model.model.empty()) {
     return invalid_argument("--model is missing; wanted a Hugging Face model directory");
   }
   RETURN_IF_ERROR(check_text_pipeline(spec, file, options.dp));
   const bool children = std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) {
-    return stage.host.empty() && stage.process != kFrontProcess;
+    return stage.host.empty() && stage.process != kServerProcess;
   });
   if (options.placement.empty()) options.placement = children ? "processes" : "single";
-  const int dp = options.dp;
-  options.dp = dp > 0 ? dp : generating_stage(spec).replicas;
+  lead.single = options.placement == "single";
+  lead.child.model = options.model;
+  lead.child.replicas = options.dp;
+  if (options.dp == 0) options.dp = generating_stage(spec).replicas;
   RETURN_IF_ERROR(validate(options));
-  ASSIGN_OR_RETURN(PipelineBackendOptions out, text_backend_options(options, spec));
-  out.replicas = dp;
-  override_replicas(spec, dp, options.dp_policy);
+  ASSIGN_OR_RETURN(lead.coordinator, text_coordinator_options(options, spec));
+  override_replicas(spec, lead.child.replicas, options.dp_policy);
   spec.request_timeout_s = options.request_timeout_s;
   const int each = options.model.max_running_requests + options.model.max_queued_requests;
   spec.max_requests = options.dp * each + kBeforeQueue;
-  return out;
+  return ok_status();
 }
 
 struct TextParts {
-  TextSide side;
+  TextComponents components;
   TextServiceOptions options;
   std::string prompt_stage;  // where tokenized prompts go
 };
@@ -217,12 +216,10 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   if (!shape) return std::optional<TextParts>();
   ASSIGN_OR_RETURN(const std::optional<ModelOptions> from_args, generate_options(shape->generate->args));
   TextParts out;
-  ServeOptions side = options;
-  if (from_args) side.model = *from_args;
-  auto loaded = load_text_side(side);
+  auto loaded = load_text_components(from_args ? *from_args : options.model, options.served_model_name);
   if (!loaded.ok())
     return from_args ? loaded.status().with_prefix(fmt::format("stage '{}'", shape->generate->name)) : loaded.status();
-  out.side = std::move(loaded).value();
+  out.components = std::move(loaded).value();
   out.options.engine = {.queue_timeout_ms = int64_t{options.queue_timeout_s} * 1000,
                         .replicas = shape->generate->replicas,
                         .terminal = shape->detokenize->name};
@@ -236,24 +233,27 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
 }
 
 int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, const sigset_t& signals) {
-  Result<PipelineBackendOptions> fit = backend_options(options);
-  if (is_text_pipeline(spec)) fit = fit_text_pipeline(options, spec);
-  if (!fit.ok()) return print_error(fit.status()), kExitBadInput;
+  LeadOptions lead = lead_options(options);
+  if (is_text_pipeline(spec)) {
+    if (Status fit = fit_text_pipeline(options, spec, lead); !fit.ok()) return print_error(fit), kExitBadInput;
+  }
   auto text = text_parts(options, spec);
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
-  if (*text) fit->coordinator.prompt_stage = (*text)->prompt_stage;
-  fit->library = std::move(library);
+  if (*text) lead.coordinator.prompt_stage = (*text)->prompt_stage;
+  const std::string awaited =
+      join_commands(spec, options.pipeline, lead.child.model.model.empty() ? "" : " --model DIR");
   std::string run_dir;
   EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
-  auto backend = PipelineBackend::make(std::move(spec), std::move(fit).value());
-  if (!backend.ok()) return print_error(backend.status()), start_error(backend.status());
-  run_dir = (*backend)->run_dir();
+  auto made = Instance::lead(std::move(spec), std::move(library), std::move(lead));
+  if (!made.ok()) return print_error(made.status()), start_error(made.status());
+  Instance& instance = **made;
+  run_dir = instance.run_dir();
   http::Server server(server_options(options));
   std::optional<TextService> service;
-  api::PipelineContext context{server, **backend, kVersion};
+  api::PipelineContext context{server, instance.engine(), kVersion};
   const bool from_file = !*text || (*text)->options.from_file;
   if (*text) {
-    service.emplace(std::move((*text)->side), std::move((*text)->options), **backend, server);
+    service.emplace(std::move((*text)->components), std::move((*text)->options), instance.engine(), server);
   } else {
     api::add_pipeline_routes(context);
   }
@@ -262,13 +262,13 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
     return print_error(status), kExitBadInput;
   }
   if (service) service->start();
-  (*backend)->start();
-  print_awaited((*backend)->awaited_hosts());
+  instance.start();
+  print_awaited(awaited);
   const auto announce = [&] {
-    if (from_file) return print_pipeline_banner(server.url(), (*backend)->name());
+    if (from_file) return print_pipeline_banner(server.url(), instance.engine().name());
     print_banner(server.url(), options, service->model());
   };
-  const int exit_code = serve_until_signal(**backend, server, options, signals, end, announce);
+  const int exit_code = serve_until_signal(instance, server, options, signals, end, announce);
   if (service) service->stop();
   return exit_code;
 }

@@ -1,7 +1,7 @@
 #include "app/text_service.h"
 
+#include "api/prompt_values.h"
 #include "app/commands.h"
-#include "app/model_workers.h"
 
 namespace millrace {
 namespace {
@@ -12,14 +12,17 @@ PipelineEngine& engine_of_inputs(bool has_tokenize_stage, PipelineEngine& pipeli
 
 }  // namespace
 
-TextService::TextService(TextSide side, TextServiceOptions options, PipelineBackend& backend, http::Server& server)
-    : side_(std::move(side)),
-      tokenizer_(side_.tokenizer, side_.chat_template, side_.max_prompt_bytes),
-      engine_(std::move(options.engine), side_.facts, tokenizer_, backend),
-      inputs_(backend, engine_, make_read_prompt(), make_read_request(side_.facts)),
+TextService::TextService(TextComponents components, TextServiceOptions options, PipelineEngine& pipeline,
+                         http::Server& server)
+    : components_(std::move(components)),
+      tokenizer_(components_.tokenizer, components_.chat_template, components_.max_prompt_bytes),
+      engine_(std::move(options.engine), components_.facts, tokenizer_, pipeline),
+      inputs_(
+          pipeline, engine_, [](const Value& payload) { return api::read_prompt(payload, false); },
+          [this](const Value& payload) { return api::read_request(payload, components_.facts); }),
       context_{server, engine_, kVersion, std::move(options.options_json)},
-      pipeline_context_{server, engine_of_inputs(options.has_tokenize_stage, backend, inputs_), kVersion} {
-  if (options.from_file) context_.pipeline = &backend;
+      pipeline_context_{server, engine_of_inputs(options.has_tokenize_stage, pipeline, inputs_), kVersion} {
+  if (options.from_file) context_.pipeline = &pipeline;
   api::add_routes(context_);
   api::add_pipeline_run_routes(pipeline_context_);
 }

@@ -9,8 +9,8 @@
 
 #include "api/pipelines.h"
 #include "api/routes.h"
-#include "app/loading.h"
-#include "app/pipeline_backend.h"
+#include "stages/generating/loading.h"
+#include "stages/pipeline_engine.h"
 #include "stages/text_engine.h"
 #include "stages/text_inputs.h"
 
@@ -25,8 +25,8 @@ struct TextServiceOptions {
 
 class TextService {
  public:
-  // Adds the routes, before the server starts. `backend` and `server` must outlive it.
-  TextService(TextSide side, TextServiceOptions options, PipelineBackend& backend, http::Server& server);
+  // Adds the routes, before the server starts. `pipeline` and `server` must outlive it.
+  TextService(TextComponents components, TextServiceOptions options, PipelineEngine& pipeline, http::Server& server);
   ~TextService();  // stop()
 
   void start();
@@ -35,7 +35,7 @@ class TextService {
   const ModelFacts& model() const { return engine_.model(); }
 
  private:
-  const TextSide side_;
+  const TextComponents components_;
   TokenizerStage tokenizer_;
   TextEngine engine_;
   TextInputs inputs_;

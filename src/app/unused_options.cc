@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "app/text_pipeline.h"
+#include "pipeline/text_pipeline.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "app/library.h"
-#include "app/text_pipeline.h"
+#include "pipeline/text_pipeline.h"
 
 namespace millrace {
 namespace {

@@ -57,7 +57,7 @@ inline float load_weight(const void* data, DType type, int64_t index) {
     std::memcpy(&value, static_cast<const char*>(data) + index * 4, 4);
     return value;
   }
-  uint16_t bits;
+  uint16_t bits = 0;
   std::memcpy(&bits, static_cast<const char*>(data) + index * 2, 2);
   return type == DType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }

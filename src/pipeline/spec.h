@@ -18,7 +18,7 @@
 namespace millrace {
 
 inline constexpr const char* kCoordinatorStage = "coordinator";  // as a peer; no stage may have this name
-inline constexpr std::string_view kFrontProcess = "front";       // the process that serves HTTP and coordinates
+inline constexpr std::string_view kServerProcess = "front";      // the process that serves HTTP and coordinates
 inline constexpr std::size_t kMaxSpecBytes = 1u << 20;
 
 struct PipelineSpec {

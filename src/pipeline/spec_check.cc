@@ -182,11 +182,11 @@ class Checker {
                   "process of stage '{}' is '{}'; wanted 1 to {} letters, digits, '-' and '_'", stage.name,
                   stage.process, wire::kMaxStageNameBytes);
     }
-    if (!stage.host.empty() && stage.process == kFrontProcess) {
+    if (!stage.host.empty() && stage.process == kServerProcess) {
       errors_.add(
           stage.line_of("host"),
           "stage '{}' is on host '{}' and in the process '{}', which is the coordinator's; wanted another process",
-          stage.name, stage.host, kFrontProcess);
+          stage.name, stage.host, kServerProcess);
     }
     if (!stage.host.empty() && spec_.control.empty() && spec_.readable) {
       errors_.add(stage.line_of("host"),
@@ -214,14 +214,14 @@ class Checker {
   // The process of the coordinator, as if it were a stage.
   static StageSpec coordinator() {
     StageSpec out;
-    out.process = kFrontProcess;
+    out.process = kServerProcess;
     return out;
   }
 
   // Each replica is a process, but for those in the coordinator's.
   static bool same_process(const StageSpec& from, const StageSpec& to) {
     if (from.host != to.host || from.process != to.process) return false;
-    return from.process == kFrontProcess || (from.replicas == 1 && to.replicas == 1);
+    return from.process == kServerProcess || (from.replicas == 1 && to.replicas == 1);
   }
 
   void transport(int line, const std::string& what, const RelaySpec& relay, const StageSpec& from, const StageSpec& to,
@@ -278,10 +278,10 @@ class Checker {
     for (const StageSpec& stage : spec_.stages) {
       if (!stage.readable) continue;
       variables(stage.line_of("env"), fmt::format("env of stage '{}'", stage.name), stage.env);
-      if (!stage.env.empty() && stage.process == kFrontProcess) {
+      if (!stage.env.empty() && stage.process == kServerProcess) {
         errors_.add(stage.line_of("env"),
                     "stage '{}' has env and is in the process '{}', whose environment is the server's", stage.name,
-                    kFrontProcess);
+                    kServerProcess);
       }
       if (!stage.env.empty() && !stage.host.empty()) {
         errors_.add(stage.line_of("env"),

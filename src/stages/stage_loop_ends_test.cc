@@ -296,11 +296,11 @@ struct Chatterbox : loop::WorkerHost {
 
 TEST_F(StageLoopEnds, AWorkerThatNeverStopsTalkingDoesNotStopTheHeartbeat) {
   config_.spec = spec_;
-  StageLoopEnv doors;
-  doors.coordinator = coordinator_;
-  doors.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
-  doors.worker = std::make_unique<Chatterbox>();
-  loop_ = StageLoop::make(config_, library_, std::move(doors)).value();
+  StageLoopEnv env;
+  env.coordinator = coordinator_;
+  env.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
+  env.worker = std::make_unique<Chatterbox>();
+  loop_ = StageLoop::make(config_, library_, std::move(env)).value();
   welcome();
   run(1000);
   EXPECT_TRUE(loop_->member());
@@ -376,11 +376,11 @@ TEST_F(StageLoopEnds, AdminCommandsAreReplied) {
 TEST_F(StageLoopEnds, ARuleThatTheLibraryLacksIsAnError) {
   spec_.route = "nowhere";
   config_.spec = spec_;
-  StageLoopEnv doors;
-  doors.coordinator = coordinator_;
-  doors.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
-  doors.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
-  const auto loop = StageLoop::make(config_, library_, std::move(doors));
+  StageLoopEnv env;
+  env.coordinator = coordinator_;
+  env.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
+  env.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
+  const auto loop = StageLoop::make(config_, library_, std::move(env));
   EXPECT_EQ(loop.status().code(), StatusCode::kNotFound);
 }
 

@@ -46,8 +46,8 @@ Result<std::string> carry_out(const wire::AdminRequest& order) {
 }
 
 Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig config, const Library& library,
-                                                             StageLoopStageDoors doors) {
-  CHECK(doors.inbox);
+                                                             StageLoopStageEnv env) {
+  CHECK(env.inbox);
   const StageSpec& spec = config.spec;
   const auto maker = library.workers.find(spec.worker);
   if (maker == library.workers.end()) {
@@ -61,7 +61,7 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .of = config.of,
                                  .streams = spec.terminal || !spec.stream_to.empty(),
                                  .to_client = spec.terminal && spec.stream_to.empty()};
-  std::shared_ptr<Waker> waker = doors.inbox->waker();
+  std::shared_ptr<Waker> waker = env.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
   const auto make_worker = [make = maker->second, args = spec.args, seat] { return make(args, seat); };
   std::unique_ptr<loop::WorkerHost> host;
@@ -71,23 +71,23 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
     host = std::make_unique<loop::ThreadWorkerHost>(make_worker, wake, for_ever(spec.name + " worker"));
   }
   const loop::WorkerHost* host_view = host.get();
-  StageLoopEnv loop_doors{.coordinator = std::move(doors.coordinator),
-                          .connect = std::move(doors.connect),
-                          .relays = std::move(doors.relays),
-                          .worker = std::move(host),
-                          .wake = wake,
-                          .next_incarnation = std::move(doors.next_incarnation),
-                          .admin = doors.admin ? std::move(doors.admin) : carry_out};
+  StageLoopEnv loop_env{.coordinator = std::move(env.coordinator),
+                        .connect = std::move(env.connect),
+                        .relays = std::move(env.relays),
+                        .worker = std::move(host),
+                        .wake = wake,
+                        .next_incarnation = std::move(env.next_incarnation),
+                        .admin = env.admin ? std::move(env.admin) : carry_out};
   auto self = std::make_shared<const StageLoopStage*>(nullptr);  // known at the end
-  loop_doors.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
+  loop_env.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
     const StageLoopStage* nobody = nullptr;
     const bool mine = teller.compare_exchange_strong(nobody, *self) || nobody == *self;
     return mine ? process_metrics(process) : std::vector<wire::Metric>{};
   };
   const std::string name = spec.name;  // the next line takes the config
-  ASSIGN_OR_RETURN(std::unique_ptr<StageLoop> loop, StageLoop::make(std::move(config), library, std::move(loop_doors)));
+  ASSIGN_OR_RETURN(std::unique_ptr<StageLoop> loop, StageLoop::make(std::move(config), library, std::move(loop_env)));
   std::unique_ptr<StageLoopStage> stage(
-      new StageLoopStage(name, std::move(doors.inbox), std::move(doors.aborts), std::move(loop), host_view));
+      new StageLoopStage(name, std::move(env.inbox), std::move(env.aborts), std::move(loop), host_view));
   *self = stage.get();
   return stage;
 }

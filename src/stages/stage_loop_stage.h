@@ -22,7 +22,7 @@ inline constexpr int kMaxMessagesPerTick = 256;  // heard before the next tick
 inline constexpr int kMaxHearMs = 20;            // or for so long
 inline constexpr int kStopPollMs = 50;           // request_stop() is noticed within this time
 
-struct StageLoopStageDoors {
+struct StageLoopStageEnv {
   std::unique_ptr<Inbox> inbox;
   std::shared_ptr<Outbox> coordinator;
   loop::Connect connect;
@@ -42,7 +42,7 @@ class StageLoopStage : public Stage {
  public:
   // The library must outlive it. Errors: a worker or rule that it does not have, and those of StageLoop::make().
   static Result<std::unique_ptr<StageLoopStage>> make(StageLoopConfig config, const Library& library,
-                                                      StageLoopStageDoors doors);
+                                                      StageLoopStageEnv env);
   ~StageLoopStage() override;
   void run() override;
   // request_stop() with a word to the coordinator, which else hears of it when the lease runs out. Any thread.

@@ -37,16 +37,16 @@ class Threads : public ::testing::Test {
       config.self.incarnation = 1;
       config.coordinator = coordinator_->self();
       config.stalled_ms = stalled_ms;
-      StageLoopStageDoors doors;
-      doors.inbox = std::move(boxes_.at(spec.name).inbox);
-      doors.coordinator = to_coordinator_.outbox;
-      doors.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
+      StageLoopStageEnv env;
+      env.inbox = std::move(boxes_.at(spec.name).inbox);
+      env.coordinator = to_coordinator_.outbox;
+      env.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
         return boxes_.at(peer.stage).outbox;
       };
-      doors.aborts = aborts_.subscribe(doors.inbox->waker());
+      env.aborts = aborts_.subscribe(env.inbox->waker());
       relays_.emplace_back(make_local_relay({.credits = 4}).value());
-      doors.relays = {{"local", relays_.back()}};
-      auto stage = StageLoopStage::make(config, library_, std::move(doors));
+      env.relays = {{"local", relays_.back()}};
+      auto stage = StageLoopStage::make(config, library_, std::move(env));
       ASSERT_TRUE(stage.ok()) << stage.status().to_string();
       loops_.push_back(std::move(stage).value());
       threads_.emplace_back([loop = loops_.back().get()] { loop->run(); });
@@ -233,11 +233,11 @@ TEST_F(Threads, AHintAloneEndsTheWork) {
 }
 
 TEST_F(Threads, AnUnknownWorkerIsAnError) {
-  StageLoopStageDoors doors;
-  doors.inbox = std::move(make_local_mailbox().inbox);
+  StageLoopStageEnv env;
+  env.inbox = std::move(make_local_mailbox().inbox);
   StageLoopConfig config;
   config.spec = terminal("nobody");
-  EXPECT_EQ(StageLoopStage::make(config, library_, std::move(doors)).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(StageLoopStage::make(config, library_, std::move(env)).status().code(), StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -342,7 +342,8 @@ def test_an_order_to_a_frozen_stage_ends_at_its_deadline(server):
 @pytest.mark.parametrize("victim", ["preprocessing", "image_encoder", "mm_aggregate", "thinker", "code2wav"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 def test_a_stage_that_dies_costs_its_own_requests(paced, victim, how):
-    with Server("--pipeline", str(paced), model=None) as server:
+    # A request that goes on is not waited for at the end.
+    with Server("--pipeline", str(paced), "--drain-timeout-s", "1", model=None) as server:
         pid = wait_until(lambda: server.children().get(victim), 20, victim)
         found = {}
 

@@ -16,7 +16,7 @@
 // `detokenize` sends few deltas: tokens that make no text yet wait for the next one with text, logprobs or the end, or
 // until they are kMaxHeldTokens. A delta's tokens are all of one weight version.
 //
-// What reads payloads in the words of the api comes from outside (app/model_workers.h): the fields, their ranges and
+// What reads payloads in the words of the api comes from outside (api/prompt_values.h): the fields, their ranges and
 // their defaults are those of the HTTP endpoints.
 //
 // Thread safety: free functions; the workers as stages/worker.h says.

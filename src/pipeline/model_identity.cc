@@ -1,4 +1,4 @@
-#include "app/text_identity.h"
+#include "pipeline/model_identity.h"
 
 #include <xxhash.h>
 
@@ -64,16 +64,16 @@ Result<uint64_t> weights_sum(const ModelOptions& options) {
 
 }  // namespace
 
-uint64_t TextIdentity::packed() const { return file << (kTextBits + kWeightsBits) | text << kWeightsBits | weights; }
+uint64_t ModelIdentity::packed() const { return file << (kTextBits + kWeightsBits) | text << kWeightsBits | weights; }
 
-TextIdentity TextIdentity::unpack(uint64_t packed) {
+ModelIdentity ModelIdentity::unpack(uint64_t packed) {
   return {.file = packed >> (kTextBits + kWeightsBits),
           .text = bits(packed >> kWeightsBits, kTextBits),
           .weights = bits(packed, kWeightsBits)};
 }
 
-Result<TextIdentity> identify(const PipelineSpec& spec, const ModelOptions& options, bool weights_needed) {
-  TextIdentity out{.file = bits(spec.hash(), kFileBits)};
+Result<ModelIdentity> identify(const PipelineSpec& spec, const ModelOptions& options, bool weights_needed) {
+  ModelIdentity out{.file = bits(spec.hash(), kFileBits)};
   ASSIGN_OR_RETURN(const uint64_t text, text_sum(options.model));
   out.text = bits(text, kTextBits);
   const auto weights = weights_sum(options);
@@ -85,7 +85,7 @@ Result<TextIdentity> identify(const PipelineSpec& spec, const ModelOptions& opti
   return out;
 }
 
-Status same_identity(const TextIdentity& theirs, const TextIdentity& ours) {
+Status same_identity(const ModelIdentity& theirs, const ModelIdentity& ours) {
   const char* what = nullptr;
   if (theirs.file != ours.file) {
     what = "pipeline: start both with the same file";

@@ -1,16 +1,16 @@
-#include "app/loading.h"
+#include "stages/generating/loading.h"
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
-#include "api/reply.h"
-#include "app/model_text.h"
 #include "base/cpu_info.h"
 #include "base/log.h"
 #include "formats/weights.h"
 #include "models/model.h"
+#include "models/model_text.h"
 #include "models/packed_cache.h"
 #include "runner/model_runner.h"
 
@@ -112,16 +112,16 @@ Result<std::unique_ptr<Runner>> load_runner(const ModelOptions& options, const L
   return std::unique_ptr<Runner>(std::move(runner));
 }
 
-ModelFacts make_facts(const ServeOptions& options, const TextSide& side) {
+ModelFacts make_facts(const ModelOptions& options, const std::string& served_name, const TextComponents& components) {
   ModelFacts facts;
-  facts.name = options.served_model_name.empty() ? directory_name(options.model.model) : options.served_model_name;
-  facts.path = options.model.model;
-  facts.architecture = architecture_name(side.dir.config.architecture);
-  facts.context_length = context_length(side.dir.config, options.model.context_length);
-  facts.vocab_size = side.dir.config.vocab_size;
-  facts.created = api::unix_seconds();
-  facts.has_chat_template = side.chat_template.has_value();
-  const GenerationDefaults& generation = side.dir.generation;
+  facts.name = served_name.empty() ? directory_name(options.model) : served_name;
+  facts.path = options.model;
+  facts.architecture = architecture_name(components.dir.config.architecture);
+  facts.context_length = context_length(components.dir.config, options.context_length);
+  facts.vocab_size = components.dir.config.vocab_size;
+  facts.created = std::time(nullptr);
+  facts.has_chat_template = components.chat_template.has_value();
+  const GenerationDefaults& generation = components.dir.generation;
   facts.temperature = generation.temperature;
   facts.top_p = generation.top_p;
   facts.min_p = generation.min_p;
@@ -158,41 +158,42 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
   return model;
 }
 
-Result<TextSide> load_text_side(const ServeOptions& options) {
-  TextSide side;
-  const std::string& path = options.model.model;
-  ASSIGN_OR_RETURN(side.dir, open_model_dir(path));
-  if (options.model.context_length > side.dir.config.max_position_embeddings) {
-    return invalid_argument("--context-length is {}; wanted at most {}, the model's own", options.model.context_length,
-                            side.dir.config.max_position_embeddings);
+Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name) {
+  TextComponents components;
+  const std::string& path = options.model;
+  ASSIGN_OR_RETURN(components.dir, open_model_dir(path));
+  if (options.context_length > components.dir.config.max_position_embeddings) {
+    return invalid_argument("--context-length is {}; wanted at most {}, the model's own", options.context_length,
+                            components.dir.config.max_position_embeddings);
   }
-  ASSIGN_OR_RETURN(side.tokenizer, load_tokenizer(path));
+  ASSIGN_OR_RETURN(components.tokenizer, load_tokenizer(path));
   // A template that does not parse costs the chat endpoint alone.
   auto chat_template = load_chat_template(path);
   if (chat_template.ok()) {
-    side.chat_template = std::move(chat_template).value();
+    components.chat_template = std::move(chat_template).value();
   } else {
     LOG_WARNING("no chat: {}", chat_template.status().message());
   }
-  if (side.tokenizer->vocab_size() > side.dir.config.vocab_size) {
+  if (components.tokenizer->vocab_size() > components.dir.config.vocab_size) {
     LOG_WARNING("the tokenizer has ids up to {}, the model's embedding {} rows: the ids above it are refused",
-                side.tokenizer->vocab_size() - 1, side.dir.config.vocab_size);
+                components.tokenizer->vocab_size() - 1, components.dir.config.vocab_size);
   }
-  if (side.dir.generation.repetition_penalty.value_or(1.0) != 1.0) {
+  if (components.dir.generation.repetition_penalty.value_or(1.0) != 1.0) {
     LOG_WARNING("generation_config.json asks for repetition_penalty {}, which is not supported yet: texts will differ",
-                *side.dir.generation.repetition_penalty);
+                *components.dir.generation.repetition_penalty);
   }
-  side.eos_token_ids = side.dir.generation.eos_token_ids;
-  if (const auto eos = side.tokenizer->eos_id()) side.eos_token_ids.push_back(*eos);
-  if (!side.dir.gguf.empty()) {
-    for (const int32_t id : end_tokens_by_name(*side.tokenizer)) side.eos_token_ids.push_back(id);
+  components.eos_token_ids = components.dir.generation.eos_token_ids;
+  if (const auto eos = components.tokenizer->eos_id()) components.eos_token_ids.push_back(*eos);
+  if (!components.dir.gguf.empty()) {
+    for (const int32_t id : end_tokens_by_name(*components.tokenizer)) components.eos_token_ids.push_back(id);
   }
-  std::sort(side.eos_token_ids.begin(), side.eos_token_ids.end());
-  side.eos_token_ids.erase(std::unique(side.eos_token_ids.begin(), side.eos_token_ids.end()), side.eos_token_ids.end());
-  side.facts = make_facts(options, side);
-  side.max_prompt_bytes = std::max(
-      kMinPromptBytes, static_cast<std::size_t>(side.facts.context_length) * longest_token_bytes(*side.tokenizer));
-  return side;
+  std::sort(components.eos_token_ids.begin(), components.eos_token_ids.end());
+  components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
+                                 components.eos_token_ids.end());
+  components.facts = make_facts(options, served_name, components);
+  components.max_prompt_bytes = std::max(kMinPromptBytes, static_cast<std::size_t>(components.facts.context_length) *
+                                                              longest_token_bytes(*components.tokenizer));
+  return components;
 }
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids) {

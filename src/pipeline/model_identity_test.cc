@@ -1,5 +1,5 @@
-// What hosts of one text pipeline compare: each part tells its own differences.
-#include "app/text_identity.h"
+// What hosts of one text pipeline compare: each part shows its own differences.
+#include "pipeline/model_identity.h"
 
 #include <gtest/gtest.h>
 
@@ -7,29 +7,31 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/library.h"
-#include "app/text_pipeline.h"
+#include "pipeline/testing/text_library.h"
+#include "pipeline/text_pipeline.h"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
 
-class TextIdentityTest : public ::testing::Test {
+class ModelIdentityTest : public ::testing::Test {
  protected:
-  TextIdentityTest() {
+  ModelIdentityTest() {
     std::string folder = (fs::temp_directory_path() / "identity-XXXXXX").string();
     EXPECT_NE(::mkdtemp(folder.data()), nullptr);
     folder_ = folder;
     fs::copy(fs::path(MILLRACE_SOURCE_DIR) / "models/demo", folder_, fs::copy_options::recursive);
   }
-  ~TextIdentityTest() override { fs::remove_all(folder_); }
+  ~ModelIdentityTest() override { fs::remove_all(folder_); }
 
-  static PipelineSpec spec() { return parse_pipeline(builtin_text_pipeline(), "text.yaml", make_library()).value(); }
-  TextIdentity now(const PipelineSpec& of = spec()) {
+  static PipelineSpec spec() {
+    return parse_pipeline(builtin_text_pipeline(), "text.yaml", testing::text_library()).value();
+  }
+  ModelIdentity now(const PipelineSpec& of = spec()) {
     auto found = identify(of, {.model = folder_, .quantize = quantize_, .kv_dtype = kv_dtype_}, false);
     EXPECT_TRUE(found.ok()) << found.status().to_string();
-    return found.ok() ? *found : TextIdentity{};
+    return found.ok() ? *found : ModelIdentity{};
   }
   void change(const std::string& file, int64_t at) {
     std::fstream stream(folder_ / file, std::ios::in | std::ios::out | std::ios::binary);
@@ -41,18 +43,18 @@ class TextIdentityTest : public ::testing::Test {
   std::string kv_dtype_ = "f32", quantize_ = "none";
 };
 
-TEST_F(TextIdentityTest, PackedAndBackIsTheSame) {
-  const TextIdentity one = now();
+TEST_F(ModelIdentityTest, PackedAndBackIsTheSame) {
+  const ModelIdentity one = now();
   EXPECT_NE(one.file, 0u);
   EXPECT_NE(one.text, 0u);
   EXPECT_NE(one.weights, 0u);
-  EXPECT_EQ(TextIdentity::unpack(one.packed()), one);
+  EXPECT_EQ(ModelIdentity::unpack(one.packed()), one);
   EXPECT_EQ(now(), one);
   EXPECT_TRUE(same_identity(one, one).ok());
 }
 
-TEST_F(TextIdentityTest, EachPartTellsItsDifference) {
-  const TextIdentity one = now();
+TEST_F(ModelIdentityTest, EachPartThatDiffersIsNamed) {
+  const ModelIdentity one = now();
   PipelineSpec other = spec();
   other.stages[0].replicas = 2;
   EXPECT_NE(same_identity(now(other), one).message().find("another pipeline"), std::string::npos);
@@ -61,16 +63,16 @@ TEST_F(TextIdentityTest, EachPartTellsItsDifference) {
   EXPECT_EQ(now().weights, one.weights);
 }
 
-TEST_F(TextIdentityTest, WeightsOfTheSameShapeAreTold) {
-  const TextIdentity one = now();
+TEST_F(ModelIdentityTest, OtherWeightsOfTheSameShapeAreFound) {
+  const ModelIdentity one = now();
   change("model.safetensors", -1);  // the last byte of the last tensor
   EXPECT_EQ(now().text, one.text);
   EXPECT_EQ(same_identity(now(), one).code(), StatusCode::kConflict);
   EXPECT_NE(same_identity(now(), one).message().find("weights"), std::string::npos);
 }
 
-TEST_F(TextIdentityTest, WhatChangesTheBitsCounts) {
-  const TextIdentity one = now();
+TEST_F(ModelIdentityTest, WhatChangesTheBitsCounts) {
+  const ModelIdentity one = now();
   kv_dtype_ = "int8";
   EXPECT_FALSE(same_identity(now(), one).ok());
   kv_dtype_ = "f32";
@@ -79,8 +81,8 @@ TEST_F(TextIdentityTest, WhatChangesTheBitsCounts) {
   EXPECT_NE(now().weights, one.weights);
 }
 
-TEST_F(TextIdentityTest, WhoHasNoWeightsDiffersFromNobody) {
-  const TextIdentity one = now();
+TEST_F(ModelIdentityTest, AHostWithoutWeightsDiffersFromNoOther) {
+  const ModelIdentity one = now();
   fs::remove(folder_ / "model.safetensors");
   EXPECT_EQ(now().weights, 0u);
   EXPECT_TRUE(same_identity(now(), one).ok());

@@ -25,10 +25,10 @@ bool is_text_pipeline(const PipelineSpec& spec);
 const StageSpec& generating_stage(const PipelineSpec& spec);
 
 // kInvalidArgument, with file and line, where the shape is another, or where `dp` is given for a stage that joins from
-// another host. 0: as the file says.
+// another host. 0: as in the file.
 Status check_text_pipeline(const PipelineSpec& spec, const std::string& file, int dp);
 
-// --dp and --dp-policy over what the file says. After hash(): who joins reads the file alone.
+// --dp and --dp-policy replace what the file has. After hash(): a process that joins reads the file alone.
 void override_replicas(PipelineSpec& spec, int dp, const std::string& policy);
 
 // The pipeline of `millrace serve --model DIR`: pipelines/text.yaml, built in.

@@ -1,9 +1,8 @@
-#include "app/pipeline_place.h"
+#include "pipeline/network.h"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "control/endpoint.h"
@@ -26,58 +25,82 @@ std::string host_text(const Endpoint& endpoint) {
 
 }  // namespace
 
-Result<PipelinePlace> PipelinePlace::make(const PipelineSpec& spec, std::string run_dir, std::string listen) {
-  PipelinePlace place;
-  place.run_dir_ = std::move(run_dir);
-  place.control_ = spec.control;
-  place.over_hosts_ = spec.over_hosts();
-  // A reader needs what any writer may choose, the coordinator included, so everybody has all of them.
-  place.backends_ = {"local", "shm"};
-  if (place.over_hosts_) place.backends_.insert("tcp");
-  place.backends_.insert(spec.relay.backend);
-  for (const StageSpec& stage : spec.stages) place.backends_.insert(stage.relay.backend);
-  place.backends_.erase("auto");
+Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpec& spec, std::string run_dir,
+                                                               std::string listen) {
+  std::unique_ptr<PipelineNetwork> network(new PipelineNetwork());
+  network->run_dir_ = std::move(run_dir);
+  network->control_ = spec.control;
+  network->over_hosts_ = spec.over_hosts();
+  // A reader needs what any writer may choose, the coordinator included, so every process has all of them.
+  network->backends_ = {"local", "shm"};
+  if (network->over_hosts_) network->backends_.insert("tcp");
+  network->backends_.insert(spec.relay.backend);
+  for (const StageSpec& stage : spec.stages) network->backends_.insert(stage.relay.backend);
+  network->backends_.erase("auto");
   if (!spec.key_file.empty()) {
-    ASSIGN_OR_RETURN(place.key_, SharedKey::load(spec.key_file));
+    ASSIGN_OR_RETURN(network->key_, SharedKey::load(spec.key_file));
   }
-  if (!place.over_hosts_) return place;
+  if (!network->over_hosts_) return network;
   if (Status status = check_reachable(spec.control); !status.ok()) return status.with_prefix("control");
   if (Status status = listen.empty() ? ok_status() : check_reachable(fmt::format("tcp://{}:1", listen)); !status.ok()) {
     return status.with_prefix("--listen");
   }
   ASSIGN_OR_RETURN(const Endpoint control, parse_endpoint(spec.control));
   const bool far = !control.local() || (!listen.empty() && !parse_endpoint(fmt::format("tcp://{}:1", listen))->local());
-  if (far && !place.key_) {
+  if (far && !network->key_) {
     return invalid_argument(
         "{} is reached by other machines; wanted a shared key with it, by --key-file or the file's "
         "key_file, or a loopback address",
         control.local() ? listen : spec.control);
   }
-  place.listen_ = listen.empty() ? host_text(control) : std::move(listen);
-  return place;
+  network->listen_ = listen.empty() ? host_text(control) : std::move(listen);
+  return network;
 }
 
-std::string PipelinePlace::coordinator() const {
+std::string PipelineNetwork::coordinator_endpoint() const {
   return over_hosts_ ? control_ : RunDir::ipc_endpoint(run_dir_, kCoordinatorStage);
 }
 
-std::string PipelinePlace::aborts() const {
+std::string PipelineNetwork::aborts_endpoint() const {
   return over_hosts_ ? nth_endpoint(control_, 1) : RunDir::ipc_endpoint(run_dir_, "aborts");
 }
 
-std::string PipelinePlace::inbox(const std::string& stage, uint32_t replica, uint64_t incarnation) const {
-  if (over_hosts_) return fmt::format("tcp://{}:0", listen_);
-  return RunDir::ipc_endpoint(run_dir_, fmt::format("{}-{}-{}", stage, replica, incarnation));
+Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_coordinator() {
+  return bind_inbox(zmq_, coordinator_endpoint(), key());
 }
 
-wire::Peer PipelinePlace::self(const std::string& stage, uint32_t replica, uint64_t incarnation) const {
+Result<std::unique_ptr<AbortPublisher>> PipelineNetwork::bind_aborts() {
+  return bind_abort_publisher(zmq_, aborts_endpoint(), key());
+}
+
+Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_stage(const std::string& stage, uint32_t replica,
+                                                           uint64_t incarnation) {
+  if (over_hosts_) return bind_inbox(zmq_, fmt::format("tcp://{}:0", listen_), key());
+  return bind_inbox(zmq_, RunDir::ipc_endpoint(run_dir_, fmt::format("{}-{}-{}", stage, replica, incarnation)), key());
+}
+
+// A message that waited for an absent coordinator would be old when it arrives; over ipc it is never absent.
+Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_coordinator() {
+  const auto policy = over_hosts_ ? BeforeConnected::kRefuse : BeforeConnected::kKeep;
+  return connect_outbox(zmq_, coordinator_endpoint(), {.policy = policy, .key = key()});
+}
+
+Result<std::unique_ptr<AbortSubscription>> PipelineNetwork::subscribe_aborts(std::shared_ptr<Waker> waker) {
+  return millrace::subscribe_aborts(zmq_, aborts_endpoint(), std::move(waker), key());
+}
+
+Result<std::shared_ptr<Outbox>> PipelineNetwork::connect(const std::string& endpoint) {
+  return connect_outbox(zmq_, endpoint, {.policy = BeforeConnected::kKeep, .key = key()});
+}
+
+wire::Peer PipelineNetwork::self(const std::string& stage, uint32_t replica, uint64_t incarnation) const {
   wire::Peer peer{.stage = stage, .replica = replica, .incarnation = incarnation, .host = host_name()};
   peer.boot = host_id();
   peer.pid = ::getpid();
   return peer;
 }
 
-Result<loop::Relays> PipelinePlace::relays(const RelaySpec& spec) const {
+Result<loop::Relays> PipelineNetwork::relays(const RelaySpec& spec) const {
   RelayOptions options;
   if (spec.pool_mib > 0) options.pool_bytes = static_cast<std::size_t>(spec.pool_mib) << 20;
   if (spec.credits > 0) options.credits = spec.credits;
@@ -90,18 +113,6 @@ Result<loop::Relays> PipelinePlace::relays(const RelaySpec& spec) const {
     out.emplace(name, std::move(relay));
   }
   return out;
-}
-
-Result<std::shared_ptr<Outbox>> PipelinePlace::connect(ZmqContext& zmq, const std::string& endpoint,
-                                                       OutboxOptions options) const {
-  options.key = key();
-  return connect_outbox(zmq, endpoint, options);
-}
-
-uint64_t incarnation_of_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
-  return (us / 1'000'000) << kIncarnationBits | us % 1'000'000;
 }
 
 void override_hosts(PipelineSpec& spec, const std::string& control, const std::string& key_file) {

@@ -1,4 +1,4 @@
-#include "app/model_text.h"
+#include "models/model_text.h"
 
 #include <array>
 #include <map>
@@ -26,7 +26,7 @@ Status read_strings(const GgufHeader& header, std::string_view name, std::vector
   return ok_status();
 }
 
-// Absent is no error: the tables say what they need.
+// Absent is no error: the tables check what they need.
 Status read_kinds(const GgufHeader& header, std::vector<int32_t>& out) {
   const GgufValue* value = header.find(key("token_type"));
   if (value == nullptr) return ok_status();
@@ -80,7 +80,7 @@ Status read_tables(const GgufHeader& header, TokenizerTables& out) {
   RETURN_IF_ERROR(read_id(header, "padding_token_id", out.pad));
   RETURN_IF_ERROR(read_id(header, "unknown_token_id", out.unk));
   if (out.model == "llama") {
-    // SentencePiece's own ids, where the file says nothing.
+    // SentencePiece's ids, where the file has none.
     if (!out.bos) out.bos = 1;
     if (!out.eos) out.eos = 2;
     if (!out.unk) out.unk = 0;

@@ -1,4 +1,4 @@
-#include "app/text_pipeline.h"
+#include "pipeline/text_pipeline.h"
 
 #include <algorithm>
 
@@ -65,7 +65,7 @@ std::optional<TextShape> text_shape(const PipelineSpec& spec) {
   TextShape out;
   for (const StageSpec& stage : spec.stages) {
     if (stage.worker != kGenerateWorker) continue;
-    if (out.generate != nullptr) return std::nullopt;  // which of them answers is not for us to say
+    if (out.generate != nullptr) return std::nullopt;  // which of them answers is not known
     out.generate = &stage;
   }
   if (out.generate == nullptr || !out.generate->wait_for.empty() || !out.generate->route.empty()) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<TextShape> text_shape(const PipelineSpec& spec) {
 
 std::string_view builtin_text_pipeline() {
   static constexpr char kText[] =
-#include "app/text_pipeline.inc"
+#include "pipeline/text_pipeline.inc"
       ;
   return {kText, sizeof kText - 1};
 }

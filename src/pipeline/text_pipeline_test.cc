@@ -1,9 +1,9 @@
-// Which pipelines are text pipelines, what of them is refused, and what the command line says over the file.
-#include "app/text_pipeline.h"
+// Which pipelines are text pipelines, what of them is refused, and what the command line replaces.
+#include "pipeline/text_pipeline.h"
 
 #include <gtest/gtest.h>
 
-#include "app/library.h"
+#include "pipeline/testing/text_library.h"
 
 namespace millrace {
 namespace {
@@ -19,7 +19,7 @@ PipelineSpec spec_of(const std::string& scheduler, const std::string& detokenize
   put("    process: scheduler\n", scheduler);
   put("    process: detokenizer\n", detokenizer);
   put("name: text\n", "name: text\ncontrol: \"tcp://127.0.0.1:30100\"\n");
-  auto spec = parse_pipeline(text, "text.yaml", make_library());
+  auto spec = parse_pipeline(text, "text.yaml", testing::text_library());
   EXPECT_TRUE(spec.ok()) << spec.status().to_string();
   return std::move(spec).value();
 }
@@ -27,7 +27,7 @@ PipelineSpec spec_of(const std::string& scheduler, const std::string& detokenize
 std::string refusal(const PipelineSpec& spec, int dp) { return check_text_pipeline(spec, "text.yaml", dp).message(); }
 
 TEST(TextPipeline, TheBuiltInOneIsOfTheShape) {
-  const auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", make_library());
+  const auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", testing::text_library());
   ASSERT_TRUE(spec.ok()) << spec.status().to_string();
   EXPECT_TRUE(is_text_pipeline(*spec));
   EXPECT_EQ(refusal(*spec, 0), "");

@@ -1,5 +1,5 @@
 // Which relays every process of a pipeline has.
-#include "app/pipeline_place.h"
+#include "pipeline/network.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ Library library() {
   return out;
 }
 
-// What clients submit goes through the pipeline's own relay, so whoever reads it needs that one too.
-TEST(PipelinePlace, ThePipelinesRelayIsLoadedWhereEveryStageHasItsOwn) {
+// What clients submit goes through the pipeline's relay, so the stage that reads it needs that one too.
+TEST(PipelineNetwork, ThePipelinesRelayIsLoadedWhereEveryStageNamesAnother) {
   constexpr std::string_view kYaml = R"(relay: tcp
 stages:
   - {name: a, worker: work, next: b, relay: auto}
@@ -23,17 +23,17 @@ stages:
 )";
   const auto spec = parse_pipeline(kYaml, "p.yaml", library());
   ASSERT_TRUE(spec.ok()) << spec.status().message();
-  const auto place = PipelinePlace::make(*spec, "/tmp", "");
-  ASSERT_TRUE(place.ok()) << place.status().message();
+  const auto network = PipelineNetwork::make(*spec, "/tmp", "");
+  ASSERT_TRUE(network.ok()) << network.status().message();
   for (const RelaySpec& who : {spec->relay, spec->stages[0].relay}) {
-    const auto relays = place->relays(who);
+    const auto relays = (*network)->relays(who);
     ASSERT_TRUE(relays.ok()) << relays.status().message();
     EXPECT_TRUE(relays->contains("tcp"));
   }
 }
 
 // --listen and --join stand instead of the file's control: they are held to the same.
-TEST(PipelinePlace, OthersMustBeAbleToComeHere) {
+TEST(PipelineNetwork, OthersMustBeAbleToComeHere) {
   constexpr std::string_view kYaml = R"(control: "tcp://127.0.0.1:30100"
 stages:
   - {name: a, worker: work, next: b}
@@ -41,13 +41,13 @@ stages:
 )";
   auto spec = parse_pipeline(kYaml, "p.yaml", library());
   ASSERT_TRUE(spec.ok()) << spec.status().message();
-  EXPECT_TRUE(PipelinePlace::make(*spec, "/tmp", "").ok());
-  EXPECT_TRUE(PipelinePlace::make(*spec, "/tmp", "[::1]").ok());
+  EXPECT_TRUE(PipelineNetwork::make(*spec, "/tmp", "").ok());
+  EXPECT_TRUE(PipelineNetwork::make(*spec, "/tmp", "[::1]").ok());
   const auto refused = [&spec](const std::string& control, const std::string& listen) {
     PipelineSpec other = *spec;
     override_hosts(other, control, "");
-    const auto place = PipelinePlace::make(other, "/tmp", listen);
-    return place.ok() ? "" : place.status().message();
+    const auto network = PipelineNetwork::make(other, "/tmp", listen);
+    return network.ok() ? "" : network.status().message();
   };
   for (const char* control : {"0.0.0.0:30100", "*:30100", "[::]:30100", "127.0.0.1:0", "ipc:///tmp/x.sock"}) {
     EXPECT_EQ(refused(control, "").find("control: endpoint '"), 0u) << control << ": " << refused(control, "");

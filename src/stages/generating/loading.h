@@ -1,4 +1,5 @@
-// From a model directory to the parts that serve it: what both placements and the child processes share.
+// From a model directory to the parts that serve it.
+//
 // Thread safety: free functions.
 #pragma once
 
@@ -8,29 +9,30 @@
 #include <string>
 #include <vector>
 
-#include "app/options.h"
 #include "base/status.h"
 #include "formats/model_config.h"
 #include "models/model.h"
 #include "scheduler/scheduler.h"
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
+#include "stages/generating/model_options.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace millrace {
 
 // All of a model but its weights.
-struct TextSide {
+struct TextComponents {
   ModelDir dir;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat_template;
   ModelFacts facts;
   std::vector<int32_t> eos_token_ids;  // of the model's files and its tokenizer together
-  std::size_t max_prompt_bytes = 0;    // a longer text cannot fit the context whatever it says
+  std::size_t max_prompt_bytes = 0;    // a longer text cannot fit the context whatever it is
 };
 
-Result<TextSide> load_text_side(const ServeOptions& options);
+// `served_name`: how clients know the model; empty: as its directory is called.
+Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name = "");
 
 // The weights in memory as this processor reads them best, and the model over them.
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress);

@@ -1,0 +1,112 @@
+#include "pipeline/coordinator_engine.h"
+
+#include <fmt/format.h>
+
+namespace millrace {
+
+CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, CoordinatorThread& coordinator,
+                                     const loop::Relays& relays, std::string profile_folder)
+    : spec_(spec),
+      picture_(to_svg(spec)),
+      coordinator_(coordinator),
+      relays_(relays),
+      profile_(std::move(profile_folder)) {}
+
+void CoordinatorEngine::stop() {
+  std::lock_guard lock(writer_mutex_);
+  if (profile_writer_.joinable()) profile_writer_.join();
+}
+
+ReqId CoordinatorEngine::submit(PipelineRequest request, Sink sink) {
+  SubmitOptions options{
+      .terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};
+  return coordinator_.submit(std::move(request.inputs), std::move(options),
+                             [sink = std::move(sink)](RequestEvent& event) {
+                               if (event.kind == RequestEvent::Kind::kAccepted) return SinkAnswer::kTaken;
+                               PipelineEvent out{.id = event.id,
+                                                 .end = event.kind == RequestEvent::Kind::kEnd,
+                                                 .stage = event.stage,
+                                                 .modality = event.modality,
+                                                 .chunk_id = event.chunk_id,
+                                                 .value = std::move(event.value),
+                                                 .text = std::move(event.text),
+                                                 .status = event.status};
+                               if (sink(out)) return SinkAnswer::kTaken;
+                               event.value = std::move(out.value);
+                               event.text = std::move(out.text);
+                               return SinkAnswer::kFull;
+                             });
+}
+
+// ---- admin commands
+
+namespace {
+
+wire::AdminReply of_server(const Result<std::string>& answer) {
+  return {.stage = std::string(kServerProcess),
+          .code = answer.ok() ? StatusCode::kOk : answer.status().code(),
+          .message = answer.ok() ? *answer : answer.status().message()};
+}
+
+}  // namespace
+
+void CoordinatorEngine::admin(wire::AdminAction action, int64_t timeout_ms, AdminCommands::Done done) {
+  const bool starts = action == wire::AdminAction::kStartProfile, stops = action == wire::AdminAction::kStopProfile;
+  Result<std::string> argument = starts ? profile_.start() : stops ? profile_.begin_stop() : std::string();
+  if (!argument.ok()) return done({of_server(argument)});
+  PipelineCommand command{.action = action, .argument = std::move(argument).value(), .timeout_ms = timeout_ms};
+  coordinator_.admin(std::move(command), [this, starts, stops, done](std::vector<wire::AdminReply> replies) {
+    if (stops) return end_profile(std::move(replies), done);
+    if (starts) replies.insert(replies.begin(), of_server(std::string("recording")));
+    done(std::move(replies));
+  });
+}
+
+// Files are written aside: the pipeline goes on meanwhile.
+void CoordinatorEngine::end_profile(std::vector<wire::AdminReply> replies, AdminCommands::Done done) {
+  std::lock_guard lock(writer_mutex_);
+  if (profile_writer_.joinable()) profile_writer_.join();
+  profile_writer_ = std::thread([this, replies = std::move(replies), done = std::move(done)]() mutable {
+    replies.insert(replies.begin(), of_server(profile_.finish()));
+    done(std::move(replies));
+  });
+}
+
+Health CoordinatorEngine::health() const {
+  PipelineHealth health = coordinator_.health();
+  return {.ready = health.ready,
+          .draining = health.draining,
+          .reason = std::move(health.reason),
+          .stages = std::move(health.stages)};
+}
+
+std::vector<MetricSample> CoordinatorEngine::samples() const {
+  const CoordinatorBooks books = coordinator_.books();
+  std::vector<MetricSample> out;
+  const auto add = [&out](const char* name, const char* help, auto value, MetricLabels labels = {}) {
+    out.push_back({name, help, std::move(labels), static_cast<double>(value)});
+  };
+  const auto ended = [&add](const char* state, uint64_t count) {
+    add("pipeline_requests_total", "Requests that have ended, by how.", count, {{"state", state}});
+  };
+  ended("completed", books.completed), ended("failed", books.failed), ended("aborted", books.aborted);
+  ended("refused", books.refused);
+  add("live_requests", "Requests under way.", books.live);
+  add("pipeline_open_aborts", "Aborts that some stage has not acknowledged.", books.open_aborts);
+  add("pipeline_client_chunks", "Chunks of answers that wait for their clients.", books.queued_chunks);
+  add("pipeline_client_bytes", "Their bytes.", books.queued_bytes);
+  add("pipeline_fetches", "Payloads on their way to the coordinator.", books.fetches);
+  const auto ignored = [&add](const char* why, uint64_t count) {
+    add("pipeline_messages_ignored_total", "Messages to the coordinator that changed nothing.", count, {{"why", why}});
+  };
+  ignored("late", books.late), ignored("repeated", books.repeated), ignored("unexpected", books.ignored);
+  ignored("fenced", books.fenced), ignored("unknown", books.unknown);
+  for (const auto& [name, relay] : relays_) {
+    const RelayBooks of = relay->books();
+    add("pipeline_relay_puts", "Payloads that the coordinator offers.", of.puts, {{"relay", name}});
+    add("pipeline_relay_held_bytes", "Bytes that the coordinator's relays hold.", of.held_bytes, {{"relay", name}});
+  }
+  return out;
+}
+
+}  // namespace millrace

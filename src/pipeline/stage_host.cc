@@ -1,0 +1,132 @@
+#include "pipeline/stage_host.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+namespace millrace {
+namespace {
+
+Result<StageReplica> parse_replica(const std::string& text, const PipelineSpec& spec) {
+  const std::size_t colon = text.find(':');
+  StageReplica out{.stage = text.substr(0, colon)};
+  const StageSpec* stage = spec.find(out.stage);
+  if (stage == nullptr) {
+    return invalid_argument("there is no stage '{}'; wanted one of the pipeline '{}'", out.stage.substr(0, 64),
+                            spec.name);
+  }
+  if (colon == std::string::npos) return out;
+  const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(begin, end, out.replica);
+  if (code != std::errc() || rest != end || out.replica >= static_cast<uint32_t>(stage->replicas)) {
+    return invalid_argument("replica '{}' of stage '{}'; wanted 0 to {}", std::string(begin, end).substr(0, 64),
+                            out.stage, stage->replicas - 1);
+  }
+  return out;
+}
+
+// Which of how many replicas of its stage that share this machine. Those of the server's host are all there; of others,
+// a process that joined knows its own.
+void set_share(StageLoopConfig& config, const StageReplica& replica, const std::vector<StageReplica>& here) {
+  config.nth = replica.replica, config.of = config.spec.replicas;
+  if (config.spec.host.empty()) return;
+  config.nth = 0, config.of = 0;
+  for (const StageReplica& other : here) {
+    if (other.stage != replica.stage) continue;
+    if (other.replica == replica.replica) config.nth = static_cast<uint32_t>(config.of);
+    ++config.of;
+  }
+}
+
+}  // namespace
+
+uint64_t incarnation_of_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  return (us / 1'000'000) << kIncarnationBits | us % 1'000'000;
+}
+
+Result<std::vector<StageReplica>> parse_replicas(const std::vector<std::string>& texts, const PipelineSpec& spec) {
+  std::vector<StageReplica> replicas;
+  for (const std::string& text : texts) {
+    ASSIGN_OR_RETURN(StageReplica replica, parse_replica(text, spec));
+    for (const StageReplica& other : replicas) {
+      if (other.stage == replica.stage && other.replica == replica.replica) {
+        return invalid_argument("--stages names '{}' twice; wanted it once", text.substr(0, 64));
+      }
+    }
+    replicas.push_back(std::move(replica));
+  }
+  if (replicas.empty()) return invalid_argument("--stages is empty; wanted names of stages, with commas between");
+  return replicas;
+}
+
+Result<std::unique_ptr<StageHost>> StageHost::make(const PipelineSpec& spec, uint64_t spec_hash, const Library& library,
+                                                   PipelineNetwork& network, const std::vector<StageReplica>& replicas,
+                                                   uint64_t incarnation) {
+  std::unique_ptr<StageHost> host(new StageHost());
+  for (const StageReplica& replica : replicas) {
+    const std::string prefix = fmt::format("stage '{}'", replica.stage);
+    auto config = make_loop_config(spec.stages, spec.entry, replica.stage);
+    if (!config.ok()) return config.status().with_prefix(prefix);
+    config->self = network.self(replica.stage, replica.replica, incarnation);
+    config->spec_hash = spec_hash;
+    set_share(*config, replica, replicas);
+    RETURN_IF_ERROR(host->add(std::move(config).value(), library, network).with_prefix(prefix));
+  }
+  return host;
+}
+
+Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNetwork& network) {
+  StageLoopStageEnv env;
+  ASSIGN_OR_RETURN(env.inbox, network.bind_stage(config.self.stage, config.self.replica, config.self.incarnation));
+  ASSIGN_OR_RETURN(env.coordinator, network.connect_coordinator());
+  ASSIGN_OR_RETURN(env.relays, network.relays(config.spec.relay));
+  ASSIGN_OR_RETURN(env.aborts, network.subscribe_aborts(env.inbox->waker()));
+  env.connect = [&network](const wire::Peer& peer) { return network.connect(peer.endpoint); };
+  config.self.endpoint = env.inbox->endpoint();
+  config.reply_to = config.self.endpoint;
+  config.coordinator.stage = kCoordinatorStage;  // the rest is in the table of peers
+  // One that froze may find that another process has its place, with an incarnation of its own start: it waits then.
+  if (!config.spec.host.empty()) {
+    env.next_incarnation = [](uint64_t last) { return std::max(last + 1, incarnation_of_now()); };
+  }
+  relays_.push_back(env.relays);
+  ASSIGN_OR_RETURN(auto stage, StageLoopStage::make(std::move(config), library, std::move(env)));
+  stages_.push_back(std::move(stage));
+  return ok_status();
+}
+
+StageHost::~StageHost() { stop(); }
+
+void StageHost::start() {
+  for (auto& stage : stages_) {
+    threads_.emplace_back([this, stage = stage.get()] {
+      stage->run();
+      ended_.store(true);
+    });
+  }
+}
+
+Status StageHost::status() const {
+  for (const auto& stage : stages_) {
+    if (!stage->end_status().ok()) return stage->end_status();
+  }
+  return ok_status();
+}
+
+void StageHost::leave() {
+  for (auto& stage : stages_) stage->request_leave();
+}
+
+void StageHost::stop() {
+  for (auto& stage : stages_) stage->request_stop();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+  for (loop::Relays& relays : relays_) {
+    for (auto& [name, relay] : relays) relay->close();
+  }
+}
+
+}  // namespace millrace

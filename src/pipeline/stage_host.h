@@ -1,0 +1,63 @@
+// StageHost: the stages of a pipeline that one process runs, each a StageLoopStage on a thread of its own.
+//
+// Owner: app/instance.h, in the server, a child process, or one that joined from another host. ended() is true when a
+// stage has ended by itself, after a Shutdown or a failure; the whole process then ends, and its supervisor starts it
+// again.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pipeline/network.h"
+#include "stages/stage_loop_stage.h"
+
+namespace millrace {
+
+// Of a stage, for each start of its process: so many leases can be lost and taken again.
+inline constexpr int kIncarnationBits = 20;
+
+// The first incarnation of a stage that a person started, newer than that of any process that had the stage before
+// without a supervisor that counts.
+uint64_t incarnation_of_now();
+
+struct StageReplica {
+  std::string stage;
+  uint32_t replica = 0;
+};
+
+// Of --stages: "think", or "think:1" of a stage with replicas; at least one, none twice. kInvalidArgument names what is
+// wrong.
+Result<std::vector<StageReplica>> parse_replicas(const std::vector<std::string>& texts, const PipelineSpec& spec);
+
+class StageHost {
+ public:
+  // spec, library and network must outlive it. `spec_hash`: what the stages register with.
+  static Result<std::unique_ptr<StageHost>> make(const PipelineSpec& spec, uint64_t spec_hash, const Library& library,
+                                                 PipelineNetwork& network, const std::vector<StageReplica>& replicas,
+                                                 uint64_t incarnation);
+  ~StageHost();  // stop()
+
+  void start();
+  // True once a stage has ended; `status()` is then why: OK after a Shutdown.
+  bool ended() const { return ended_.load(); }
+  Status status() const;
+  void stop();
+  // Reports to the coordinator that these stages end, and asks them to; before stop().
+  void leave();
+
+ private:
+  StageHost() = default;
+  Status add(StageLoopConfig config, const Library& library, PipelineNetwork& network);
+
+  std::vector<loop::Relays> relays_;
+  std::vector<std::unique_ptr<StageLoopStage>> stages_;
+  std::vector<std::thread> threads_;
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace millrace

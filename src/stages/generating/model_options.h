@@ -1,0 +1,43 @@
+// ModelOptions: which model a generating stage runs, and how: set by the command line or the args of a stage.
+//
+// Thread safety: values; share_of() from any thread.
+#pragma once
+
+#include <string>
+
+namespace millrace {
+
+// What every process that touches the model needs to know.
+struct ModelOptions {
+  std::string model;  // a Hugging Face model directory
+  int threads = 0;    // compute threads; 0: all CPUs of this process
+  int page_size = 16;
+  double kv_gib = 0;              // memory for KV pages; 0: a quarter of what is available, no more than can be used
+  int replicas = 1;               // processes or threads that divide what is available
+  std::string quantize = "none";  // or "q8_0", "q4_0": of the weights, at load
+  std::string packed_cache_dir;   // where packed weights are kept from one start to the next; empty: nowhere
+  std::string kv_dtype = "f32";
+  double kv_host_gib = 0;  // memory for KV pages that were evicted; 0: none
+  std::string kv_host_write_policy = "write_through";
+  int context_length = 0;  // 0: the model's own
+  int max_running_requests = 64;
+  int max_queued_requests = 1024;
+  int chunked_prefill_tokens = 512;
+  std::string schedule_policy = "fcfs";
+  int priority_preemption_gap = 10;
+  int max_skips = 16;
+  double schedule_conservativeness = 1.0;
+  int max_decode_gap_ms = 0;
+  std::string overlap = "on";
+  bool prefix_cache = true;
+  std::string eviction_policy = "lru";
+  std::string kv_events;  // a ZeroMQ endpoint; empty: none are published
+  bool kv_events_anywhere = false;
+  bool check_weights = false;
+  std::string log_level = "info";
+};
+
+// The share of one of several schedulers: threads and memory are divided, and each has its own endpoint for KV events.
+ModelOptions share_of(const ModelOptions& options, int replica, int replicas);
+
+}  // namespace millrace
