@@ -6,9 +6,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Ceilings. The target is 12 files and 2,500 lines; lower them as the code gets there, never raise them.
-MAX_FILES = 18
-MAX_LINES = 3177
+MAX_FILES = 12
+MAX_LINES = 2500
 HEADING = "## The way of a request"
 FILE = re.compile(r"`(src/[\w/]+\.(?:cc|h))`")
 
