@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "models/model_testing.h"
+#include "models/testing/model_testing.h"
 
 using namespace millrace;
 

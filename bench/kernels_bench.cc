@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/packed.h"
 #include "kernels/cpu/panel_linear.h"
-#include "kernels/test_data.h"
+#include "kernels/testing/test_data.h"
 #include "peaks.h"
 
 namespace millrace::kernels::testing {
@@ -69,8 +69,9 @@ void quantized_linear(benchmark::State& state, const PanelTable* table, DType dt
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint8_t>(i * 2654435761u >> 13 & 0x3f);
   const Result<Weight> weight = pack_panels({.data = blocks.data(), .dtype = dtype, .shape = {n, k}}, pool);
   CHECK(weight.ok());
+  const CpuProduct product{.weight = &*weight, .y = y.rows()};
   for (auto _ : state) {
-    linear.linear(x.rows(), *weight, nullptr, y.rows(), false);
+    linear.run(ConstRows(x.rows()), {&product, 1});
     benchmark::ClobberMemory();
   }
   const double runs = static_cast<double>(state.iterations());

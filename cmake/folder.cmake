@@ -1,5 +1,6 @@
 # millrace_folder(NAME [DEPS folder...] [LIBS library...] [TEST_LIBS library...]): one folder of src/ becomes the static
-# library millrace_NAME. Every *.cc below it is a source, except foo_test.cc, which becomes the ctest NAME.foo.
+# library millrace_NAME. Every *.cc below it is a source, except foo_test.cc, which becomes the ctest NAME.foo, and what
+# lies in testing/, which becomes the library millrace_NAME_testing that tests link.
 #
 # The test files of a folder are linked into one program, NAME_tests. The ctest NAME.foo runs that program in a process
 # of its own with the suites of foo_test.cc selected; the suites are read from the file when CMake configures. A file
@@ -19,6 +20,9 @@ function(millrace_folder name)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  set(testing ${sources})
+  list(FILTER testing INCLUDE REGEX "/${name}/testing/")
+  list(FILTER sources EXCLUDE REGEX "/testing/")
   list(TRANSFORM ARG_DEPS PREPEND millrace_)
   if(sources)
     add_library(millrace_${name} STATIC ${sources})
@@ -35,6 +39,19 @@ function(millrace_folder name)
   endif()
   if(NOT MILLRACE_TESTS)
     return()
+  endif()
+
+  # testing/ is for the tests of this folder and of those above it.
+  foreach(dep ${ARG_DEPS})
+    if(TARGET ${dep}_testing)
+      list(APPEND ARG_TEST_LIBS ${dep}_testing)
+    endif()
+  endforeach()
+  if(testing)
+    add_library(millrace_${name}_testing STATIC ${testing})
+    target_link_libraries(millrace_${name}_testing PUBLIC millrace_${name} ${ARG_TEST_LIBS} GTest::gtest)
+    millrace_test_options(millrace_${name}_testing)
+    list(APPEND ARG_TEST_LIBS millrace_${name}_testing)
   endif()
 
   set(shared_sources)

@@ -1,6 +1,6 @@
 // SimBus against simple models: a perfect link is a queue with a delay, an imperfect one loses and repeats as often as
 // it says and keeps its books, and the same seed gives the same run.
-#include "control/sim_bus.h"
+#include "control/testing/sim_bus.h"
 
 #include <gtest/gtest.h>
 

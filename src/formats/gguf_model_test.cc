@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "formats/gguf_writer.h"
-#include "formats/test_files.h"
+#include "formats/testing/test_files.h"
 #include "formats/weights.h"
 
 namespace millrace {

@@ -9,7 +9,7 @@
 
 #include "formats/gguf_writer.h"
 #include "formats/mapped_file.h"
-#include "formats/test_files.h"
+#include "formats/testing/test_files.h"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "formats/test_files.h"
+#include "formats/testing/test_files.h"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "formats/mapped_file.h"
-#include "formats/test_files.h"
+#include "formats/testing/test_files.h"
 
 namespace millrace {
 namespace {

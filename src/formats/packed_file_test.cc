@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "formats/safetensors.h"
-#include "formats/test_files.h"
+#include "formats/testing/test_files.h"
 
 namespace millrace {
 namespace {

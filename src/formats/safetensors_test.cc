@@ -11,7 +11,7 @@
 #include <set>
 
 #include "formats/mapped_file.h"
-#include "formats/test_files.h"
+#include "formats/testing/test_files.h"
 
 namespace {
 std::size_t allocated_bytes = 0;

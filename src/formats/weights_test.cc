@@ -8,7 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "formats/test_files.h"
+#include "formats/testing/test_files.h"
 
 namespace millrace {
 namespace {

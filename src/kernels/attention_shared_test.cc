@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/attention_cases.h"
+#include "kernels/testing/attention_cases.h"
 
 namespace millrace::kernels::testing {
 namespace {

@@ -2,7 +2,7 @@
 // size, at any place in it, with any number of threads, at any address and stride. (Attention: attention_test.cc.)
 #include <gtest/gtest.h>
 
-#include "kernels/test_data.h"
+#include "kernels/testing/test_data.h"
 
 namespace millrace::kernels::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/test_data.h"
+#include "kernels/testing/test_data.h"
 
 namespace millrace::kernels::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "kernels/test_data.h"
+#include "kernels/testing/test_data.h"
 
 namespace millrace::kernels::testing {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "kernels/test_data.h"
+#include "kernels/testing/test_data.h"
 
 namespace millrace::kernels::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include "kernels/cpu/packed.h"
 #include "kernels/cpu/panel_linear.h"
 #include "kernels/quantized.h"
-#include "kernels/test_data.h"
+#include "kernels/testing/test_data.h"
 
 namespace millrace::kernels::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "models/model_testing.h"
+#include "models/testing/model_testing.h"
 
 namespace millrace {
 namespace {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "models/model_testing.h"
+#include "models/testing/model_testing.h"
 
 namespace millrace {
 namespace {

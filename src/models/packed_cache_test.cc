@@ -11,8 +11,8 @@
 #include <functional>
 #include <thread>
 
-#include "formats/test_files.h"
-#include "models/model_testing.h"
+#include "formats/testing/test_files.h"
+#include "models/testing/model_testing.h"
 
 namespace millrace {
 namespace {

@@ -6,8 +6,8 @@
 #include <future>
 #include <thread>
 
-#include "runner/logprobs_testing.h"
-#include "runner/runner_testing.h"
+#include "runner/testing/logprobs_testing.h"
+#include "runner/testing/runner_testing.h"
 
 namespace millrace {
 namespace {

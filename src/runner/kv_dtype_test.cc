@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "runner/kv_pages.h"
-#include "runner/runner_testing.h"
+#include "runner/testing/runner_testing.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "runner/runner_testing.h"
+#include "runner/testing/runner_testing.h"
 
 namespace millrace {
 namespace {

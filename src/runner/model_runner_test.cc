@@ -10,7 +10,7 @@
 #include <limits>
 #include <thread>
 
-#include "runner/runner_testing.h"
+#include "runner/testing/runner_testing.h"
 
 namespace millrace {
 namespace {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "runner/logprobs_testing.h"
-#include "runner/runner_testing.h"
+#include "runner/testing/logprobs_testing.h"
+#include "runner/testing/runner_testing.h"
 #include "wire/limits.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/testing/test_data.h"
-#include "runner/runner_testing.h"
+#include "runner/testing/runner_testing.h"
 
 namespace millrace {
 namespace {

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "runner/logprobs.h"
-#include "runner/sampling_testing.h"
+#include "runner/testing/sampling_testing.h"
 #include "wire/limits.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "runner/runner_testing.h"
+#include "runner/testing/runner_testing.h"
 
 namespace millrace {
 namespace {

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "base/rng.h"
-#include "runner/sampling_testing.h"
+#include "runner/testing/sampling_testing.h"
 #include "wire/limits.h"
 
 namespace millrace {

@@ -9,8 +9,8 @@
 #include "payload/packing.h"
 #include "payload/testing/random_value.h"
 #include "relay/registry.h"
-#include "relay/sim/sim_network.h"
 #include "relay/testing/await.h"
+#include "relay/testing/sim/sim_network.h"
 
 namespace millrace {
 namespace {

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "control/sim_bus.h"
+#include "control/testing/sim_bus.h"
 #include "pipeline/coordinator.h"
 #include "pipeline/relay_payloads.h"
 #include "pipeline/testing/cluster.h"
 #include "pipeline/testing/toy_pipeline.h"
-#include "relay/sim/sim_network.h"
+#include "relay/testing/sim/sim_network.h"
 #include "stages/stage_loop.h"
 
 namespace millrace::testing {

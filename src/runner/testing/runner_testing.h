@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "models/model_testing.h"
+#include "models/testing/model_testing.h"
 #include "runner/model_runner.h"
 
 namespace millrace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "kernels/test_data.h"
+#include "kernels/testing/test_data.h"
 
 namespace millrace::kernels::testing {
 

@@ -1,11 +1,11 @@
-#include "relay/sim/sim_network.h"
+#include "relay/testing/sim/sim_network.h"
 
 #include <xxhash.h>
 
 #include <cstring>
 
 #include "base/rng.h"
-#include "relay/sim/sim_core.h"
+#include "relay/testing/sim/sim_core.h"
 
 namespace millrace {
 

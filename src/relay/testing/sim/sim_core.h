@@ -13,7 +13,7 @@
 
 #include "relay/descriptor.h"
 #include "relay/op_table.h"
-#include "relay/sim/sim_network.h"
+#include "relay/testing/sim/sim_network.h"
 
 namespace millrace {
 

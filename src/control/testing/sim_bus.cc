@@ -1,4 +1,4 @@
-#include "control/sim_bus.h"
+#include "control/testing/sim_bus.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,6 +1,6 @@
 // One node's relay of the simulated network.
 #include "base/rng.h"
-#include "relay/sim/sim_core.h"
+#include "relay/testing/sim/sim_core.h"
 
 namespace millrace {
 namespace {

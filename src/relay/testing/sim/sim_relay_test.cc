@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "base/rng.h"
-#include "relay/sim/sim_network.h"
 #include "relay/testing/conformance.h"
 #include "relay/testing/fixture.h"
+#include "relay/testing/sim/sim_network.h"
 
 namespace millrace {
 namespace {
