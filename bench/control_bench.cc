@@ -39,7 +39,7 @@ using namespace millrace;
 constexpr int kPauseUs = 200;
 constexpr int kRoads = 6;  // three ways, two messages
 const char* const kWays[] = {"libzmq", "mailbox", "mailbox with a waker"};
-const char* const kMessages[] = {"AbortRequest", "TokenBatch of one delta"};
+const char* const kMessages[] = {"AbortRequest", "ChunkBatch of one delta"};
 
 struct Shared {  // between the two processes
   std::atomic<uint64_t> received[kRoads];
@@ -60,8 +60,9 @@ void die_unless(bool good, const std::string& what) {
 
 wire::Message message_of(int kind) {
   if (kind == 0) return wire::AbortRequest{ReqId{123456}};
-  wire::TokenBatch batch;
-  batch.deltas.push_back({.id = ReqId{123456}, .tokens = {4711}, .usage = {100, 7, 64}});
+  wire::ChunkBatch batch{.from = {.session = 1, .stage = "a"}};
+  batch.chunks.push_back(
+      {.id = ReqId{123456}, .body = wire::TokenDelta{.id = ReqId{123456}, .tokens = {4711}, .usage = {100, 7, 64}}});
   return batch;
 }
 

@@ -8,14 +8,9 @@
 namespace millrace {
 namespace {
 
-wire::Message request(uint64_t id) {
-  wire::TokenizedRequest request;
-  request.id = ReqId{id};
-  request.prompt = {1, 2, 3};
-  return request;
-}
+wire::Message request(uint64_t id) { return wire::Submit{.id = ReqId{id}, .terminals = {"a", "b", "c"}}; }
 
-uint64_t id_of(const wire::Message& message) { return std::get<wire::TokenizedRequest>(message).id.value; }
+uint64_t id_of(const wire::Message& message) { return std::get<wire::Submit>(message).id.value; }
 
 TEST(LocalMailbox, KeepsTheOrder) {
   LocalMailbox box = make_local_mailbox();
@@ -27,7 +22,7 @@ TEST(LocalMailbox, KeepsTheOrder) {
     const auto message = box.inbox->receive(0);
     ASSERT_TRUE(message.has_value());
     EXPECT_EQ(id_of(*message), id);
-    EXPECT_EQ(std::get<wire::TokenizedRequest>(*message).prompt, (std::vector<int32_t>{1, 2, 3}));
+    EXPECT_EQ(std::get<wire::Submit>(*message).terminals, (std::vector<std::string>{"a", "b", "c"}));
   }
   EXPECT_FALSE(box.inbox->receive(0).has_value());
 }
@@ -40,7 +35,7 @@ TEST(LocalMailbox, FullMeansTryAgainAndNothingIsLost) {
   }
   wire::Message kept = request(kMailboxCapacity + 1);
   EXPECT_EQ(box.outbox->send(kept).code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(std::get<wire::TokenizedRequest>(kept).prompt.size(), 3u);
+  EXPECT_EQ(std::get<wire::Submit>(kept).terminals.size(), 3u);
   EXPECT_EQ(id_of(*box.inbox->receive(0)), 1u);
   EXPECT_TRUE(box.outbox->send(kept).ok());
   for (uint64_t id = 2; id <= kMailboxCapacity + 1; ++id) ASSERT_EQ(id_of(*box.inbox->receive(0)), id);
@@ -51,7 +46,7 @@ TEST(LocalMailbox, NoReceiverIsSaidAtOnce) {
   box.inbox.reset();
   wire::Message kept = request(7);
   EXPECT_EQ(box.outbox->send(kept).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(std::get<wire::TokenizedRequest>(kept).prompt.size(), 3u);
+  EXPECT_EQ(std::get<wire::Submit>(kept).terminals.size(), 3u);
 }
 
 TEST(LocalMailbox, AWaitingReceiverIsWoken) {

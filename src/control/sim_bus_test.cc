@@ -241,10 +241,9 @@ TEST(SimBus, IsBoundedAndKeepsRefusedMessages) {
   EXPECT_TRUE(in->receive(0).has_value());
   EXPECT_TRUE(out->send(message).ok());
   EXPECT_TRUE(in->receive(0).has_value());
-  wire::TokenizedRequest request;
-  request.prompt = {1};
-  request.sampling.stop.assign(wire::kMaxStopStrings + 1, "x");
-  message = request;
+  wire::ChunkBatch large;
+  large.chunks.resize(wire::kMaxBatchEntries + 1);
+  message = large;
   EXPECT_EQ(out->send(message).code(), StatusCode::kTooLarge) << "what the codec refuses is refused here, too";
   EXPECT_EQ(bus.next_arrival_ms(), 2);
   EXPECT_EQ(bus.counters().refused, 3u);

@@ -112,13 +112,13 @@ TEST_F(ZmqTcp, WithTheKeyFromAnywhere) {
   auto in = inbox("tcp://0.0.0.0:0", &ours);
   auto out = outbox(at_loopback(*in), &ours);
   exchange(*in, *out, 2000);
-  wire::TextBatch batch;
-  batch.deltas.push_back({.id = ReqId{3}, .text = std::string(3'000'000, 'x')});
+  wire::ChunkBatch batch{.from = {.session = 1, .stage = "a"}};
+  batch.chunks.push_back({.body = wire::TextDelta{.text = std::string(3'000'000, 'x')}});
   wire::Message message = batch;
   ASSERT_TRUE(out->send(message).ok());
   const auto back = in->receive(20'000);
   ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(std::get<wire::TextBatch>(*back).deltas.at(0).text, batch.deltas[0].text);
+  EXPECT_EQ(std::get<wire::TextDelta>(std::get<wire::ChunkBatch>(*back).chunks.at(0).body).text.size(), 3'000'000u);
 }
 
 TEST_F(ZmqTcp, AWrongKeyIsNeverConnectedAndCounted) {
@@ -216,8 +216,8 @@ TEST_F(ZmqTcp, AReaderThatStopsForAMomentLosesNothing) {
 // messages are of 4 KiB, so that the kernel's buffers are soon full.
 TEST_F(ZmqTcp, AReaderThatHangsIsCutOffAndFoundAgain) {
   const auto bulky = [](uint64_t id) -> wire::Message {
-    wire::TextBatch batch;
-    batch.deltas.push_back({.id = ReqId{id}, .text = std::string(4096, 'x')});
+    wire::ChunkBatch batch{.from = {.session = 1, .stage = "a"}};
+    batch.chunks.push_back({.id = ReqId{id}, .body = wire::TextDelta{.text = std::string(4096, 'x')}});
     return batch;
   };
   auto in = inbox("tcp://127.0.0.1:0");
@@ -240,7 +240,7 @@ TEST_F(ZmqTcp, AReaderThatHangsIsCutOffAndFoundAgain) {
     wire::Message message = bulky(++id);
     const bool taken = out->send(message).ok();
     while (const auto got = in->receive(taken ? 5 : 0)) {
-      const uint64_t number = std::get<wire::TextBatch>(*got).deltas.at(0).id.value;
+      const uint64_t number = std::get<wire::ChunkBatch>(*got).chunks.at(0).id.value;
       EXPECT_GT(number, last);
       last = number;
     }

@@ -469,7 +469,7 @@ TEST_F(CoordinatorTest, AnotherSessionHasOtherIds) {
 
 TEST_F(CoordinatorTest, MessagesThatAreNotForACoordinatorAreCounted) {
   core->handle(wire::AckBatch{}, now);
-  core->handle(wire::TextBatch{}, now);
+  core->handle(wire::AbortRequest{}, now);
   core->handle(wire::AdminReply{.id = 99}, now);
   EXPECT_EQ(core->books().unknown, 2u);
   EXPECT_EQ(core->books().late, 1u);

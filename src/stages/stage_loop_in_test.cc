@@ -352,7 +352,7 @@ TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
   EXPECT_EQ(loop_->counters().stale, 2u);
   say(wire::Submit{.id = {1}, .from = from_coordinator(), .payload = inline_payload(number(1))});
   EXPECT_EQ(ignored, 5u);  // this is no entry
-  say(wire::TokenBatch{});
+  say(wire::AbortAck{});
   EXPECT_EQ(loop_->counters().unexpected, 1u);
   EXPECT_EQ(loop_->books().requests, 0u);
   EXPECT_TRUE(log_->heard.empty());

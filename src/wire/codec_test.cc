@@ -8,36 +8,26 @@
 #include <random>
 
 #include "wire/limits.h"
+#include "wire/testing/samples.h"
 
 namespace millrace::wire {
 namespace {
 
-TokenizedRequest sample_request() {
-  TokenizedRequest request;
-  request.id = ReqId{0x1122334455667788};
-  request.prompt = {0, 1, -1, 2147483647, 151643};
-  request.sampling = {.max_tokens = 64, .temperature = 0.7, .top_p = 0.9, .top_k = 40, .seed = 18446744073709551615ull};
-  request.sampling.stop = {"\n\n", "é", std::string(300, 'x')};
-  request.sampling.stop_token_ids = {2, 3};
-  request.sampling.frequency_penalty = 0.5;
-  request.sampling.presence_penalty = -2;
-  request.sampling.repetition_penalty = 1.25;
-  request.sampling.min_tokens = 3;
-  request.sampling.logit_bias = {{5, -100}, {151642, 0.5}};
-  request.sampling.stop_regex = {"a+b"};
-  request.sampling.top_logprobs = 2;
-  request.sampling.logprob_token_ids = {4};
-  request.extra_key = "tenant";
-  request.priority = -3;
-  request.timeout_ms = 1500;
-  return request;
+using testing::sample_request;
+using testing::sample_tokens;
+
+const Origin kScheduler = {.session = 1, .stage = "scheduler", .incarnation = 3};
+
+Submit with(TokenizedRequest request) {
+  return {.id = ReqId{9}, .from = {.session = 1}, .payload = {.tree = {"\xc0"}}, .generate = std::move(request)};
 }
 
-std::vector<TokenLogprobs> sample_logprobs() {
-  return {{.token = 7, .logprob = -0.5, .top_ids = {7, 8}, .top = {-0.5, -1.25}}, {.token = 8, .of_ids = {-3.5}}};
+ChunkBatch sample_text() {
+  ChunkBatch batch{.from = kScheduler};
+  batch.chunks.push_back(
+      {.id = ReqId{1}, .body = TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć", .tokens = {9}}});
+  return batch;
 }
-
-TextBatch sample_text() { return {{TextDelta{.id = ReqId{1}, .accepted = true, .text = "zażółć", .tokens = {9}}}}; }
 
 StageStatus sample_status() {
   return {.stage = "scheduler",
@@ -57,26 +47,17 @@ AdminRequest sample_order() {
 
 AdminReply sample_reply() { return {.id = 3, .stage = "scheduler", .message = "done"}; }
 
-TokenBatch sample_batch() {
-  TokenBatch batch;
-  batch.source = 4294967295u;
+ChunkBatch sample_batch() {
+  ChunkBatch batch{.from = kScheduler, .to = "detokenizer"};
   for (int i = 0; i < 40; ++i) {
-    TokenDelta delta{.id = ReqId{static_cast<uint64_t>(i)}};
-    if (i % 2) delta.start = DetokenizeStart{.stop = {"stop"}};
-    if (i % 3 == 0) delta.tokens = {i, i + 1};
-    if (i % 5 == 0) delta.finish = Finish{.reason = FinishReason::kStop, .matched_token = 7};
-    delta.usage = {.prompt_tokens = i, .completion_tokens = 2, .cached_tokens = 1};
-    if (i == 9) delta.logprobs = sample_logprobs();
-    if (i == 1) delta.prompt_logprobs = sample_logprobs();
-    delta.weight_version = 2;
-    batch.deltas.push_back(delta);
+    batch.chunks.push_back({.id = ReqId{static_cast<uint64_t>(i)}, .seq = 4294967295, .body = sample_tokens(i)});
   }
   return batch;
 }
 
 std::vector<Message> all_kinds() {
-  return {sample_request(), AbortRequest{ReqId{7}}, sample_batch(), sample_text(),
-          sample_status(),  sample_order(),         sample_reply()};
+  return {with(sample_request()), AbortRequest{ReqId{7}}, sample_batch(), sample_text(),
+          sample_status(),        sample_order(),         sample_reply()};
 }
 
 // Equality through the wire form: two messages are the same when they encode to the same bytes.
@@ -94,8 +75,8 @@ TEST(Codec, EveryMessageComesBackAsItWas) {
     EXPECT_EQ(back->index(), message.index());
     EXPECT_EQ(bytes_of(*back), frame);
   }
-  auto back = decode(bytes_of(sample_request()));
-  const auto& request = std::get<TokenizedRequest>(*back);
+  auto back = decode(bytes_of(with(sample_request())));
+  const TokenizedRequest& request = *std::get<Submit>(*back).generate;
   EXPECT_EQ(request.prompt, sample_request().prompt);
   EXPECT_EQ(request.sampling.seed, 18446744073709551615ull);
   EXPECT_EQ(request.sampling.stop, sample_request().sampling.stop);
@@ -146,12 +127,14 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   std::string unknown_field = frame;
   unknown_field[7] = 33;
   expect_message(unknown_field, "field 33 is unknown");
-  // A batch without deltas from a replica that has no number of 32 bits.
-  expect_message(std::string("\x83\x00\x07\x01\x02\x02\x82\x01\x90\x02\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 19),
+  // An acknowledgement of a replica that has no number of 32 bits.
+  expect_message(std::string("\x83\x00\x07\x01\x0c\x02\x82\x01\x01\x02\x84\x01\x01\x02\xa0\x03\xcf\x00\x00\x00\x01"
+                             "\x00\x00\x00\x00\x04\x01",
+                             27),
                  "4294967296 is out of range");
-  // An array that declares 4 billion deltas in a ten-byte frame.
-  expect_message(std::string("\x83\x00\x07\x01\x02\x02\x81\x01\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
-  expect_message(std::string("\x83\x00\x07\x01\x02\x02\x81\x01\xdd\x00\x00\x0f\xff", 13), "bytes are left");
+  // An array that declares 4 billion chunks in a ten-byte frame.
+  expect_message(std::string("\x83\x00\x07\x01\x12\x02\x81\x03\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
+  expect_message(std::string("\x83\x00\x07\x01\x12\x02\x81\x03\xdd\x00\x00\x0f\xff", 13), "bytes are left");
 }
 
 TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
@@ -163,22 +146,23 @@ TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
   };
   TokenizedRequest request = sample_request();
   request.prompt.assign(kMaxPromptTokens, 1);
-  EXPECT_TRUE(decode(bytes_of(request)).ok());
+  EXPECT_TRUE(decode(bytes_of(with(request))).ok());
   request.prompt.push_back(1);
-  refused(request, "2: 4194305 token ids; wanted at most 4194304");
+  refused(with(request), "2: 4194305 token ids; wanted at most 4194304");
   request = sample_request();
   request.sampling.stop.assign(kMaxStopStrings, std::string(kMaxStopStringBytes, 's'));
-  EXPECT_TRUE(decode(bytes_of(request)).ok());
+  EXPECT_TRUE(decode(bytes_of(with(request))).ok());
   request.sampling.stop.push_back("s");
-  refused(request, "3: 7: 17 elements; wanted at most 16");
+  refused(with(request), "3: 7: 17 elements; wanted at most 16");
   request.sampling.stop = {std::string(kMaxStopStringBytes + 1, 's')};
-  refused(request, "3: 7: 1025 bytes of text; wanted at most 1024");
-  TextBatch batch;
-  batch.deltas.resize(kMaxBatchEntries);
+  refused(with(request), "3: 7: 1025 bytes of text; wanted at most 1024");
+  ChunkBatch batch = sample_text();
+  batch.chunks.resize(kMaxBatchEntries, sample_text().chunks[0]);
   EXPECT_TRUE(decode(bytes_of(batch)).ok());
-  batch.deltas.emplace_back();
-  refused(batch, "1: 4097 elements; wanted at most 4096");
-  batch.deltas = {TextDelta{.text = std::string(kMaxTextBytes + 1, 't')}};
+  batch.chunks.push_back(batch.chunks[0]);
+  refused(batch, "3: 4097 elements; wanted at most 4096");
+  batch.chunks.resize(1);
+  batch.chunks[0].body = TextDelta{.text = std::string(kMaxTextBytes + 1, 't')};
   refused(batch, "bytes of text; wanted at most 16777216");
 }
 
@@ -186,10 +170,9 @@ TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
 TEST(Codec, FramesEqualTheOraclesBytes) {
   const std::string folder = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/";
   const std::vector<std::pair<std::string, Message>> cases = {
-      {"tokenized_request", sample_request()}, {"abort_request", AbortRequest{ReqId{7}}},
-      {"token_batch", sample_batch()},         {"text_batch", sample_text()},
-      {"stage_status", sample_status()},       {"admin_request", sample_order()},
-      {"admin_reply", sample_reply()},
+      {"abort_request", AbortRequest{ReqId{7}}}, {"chunk_batch_tokens", sample_batch()},
+      {"chunk_batch_text", sample_text()},       {"stage_status", sample_status()},
+      {"admin_request", sample_order()},         {"admin_reply", sample_reply()},
   };
   for (const auto& [name, message] : cases) {
     std::ifstream file(folder + name + ".msgpack", std::ios::binary);

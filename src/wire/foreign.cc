@@ -11,7 +11,7 @@ namespace millrace::wire {
 namespace {
 
 constexpr uint64_t kRegisterType = 14;  // in every version
-constexpr std::size_t kRegisterIndex = 10;
+constexpr std::size_t kRegisterIndex = 7;
 static_assert(std::is_same_v<std::variant_alternative_t<kRegisterIndex, Message>, Register>);
 static_assert(kMessageTypes[kRegisterIndex] == kRegisterType);
 

@@ -3,8 +3,7 @@
 //
 // Submit (coordinator -> stage), ChunkBatch and AckBatch (stage -> stage, stage -> coordinator and back), AbortRequest
 // and AbortAck, Register, Welcome, Peers and StageStatus (membership), AdminRequest and AdminReply.
-// docs/wire-protocol.md has them byte by byte. TokenizedRequest, TokenBatch and TextBatch are messages no more: no
-// program sends them.
+// docs/wire-protocol.md has them byte by byte.
 //
 // Field numbers in the visit() functions are the wire format: append only.
 // Thread safety: values; a message belongs to whoever holds it.
@@ -44,8 +43,7 @@ enum class AdminAction : uint8_t {
   kStopProfile = 2,   // write it; the reply's message is its path
 };
 
-// An order of the operator to one scheduler. Answered by exactly one AdminReply, which travels through the detokenizer
-// as all news does.
+// An order of the operator to one scheduler. Answered by exactly one AdminReply, sent to the coordinator.
 struct AdminRequest {
   uint64_t id = 0;
   AdminAction action = AdminAction::kFlushCache;
@@ -58,28 +56,7 @@ struct AdminRequest {
   }
 };
 
-// ---- to the detokenizer ---------------------------------------------------------------------------------------------
-
-struct TokenBatch {
-  std::vector<TokenDelta> deltas;
-  uint32_t source = 0;  // StageStatus::replica of the scheduler that sends it
-
-  template <typename V>
-  void visit(V&& v) {
-    v(1, deltas), v(2, source);
-  }
-};
-
-// ---- to the front ---------------------------------------------------------------------------------------------------
-
-struct TextBatch {
-  std::vector<TextDelta> deltas;
-
-  template <typename V>
-  void visit(V&& v) {
-    v(1, deltas);
-  }
-};
+// ---- to the coordinator --------------------------------------------------------------------------------------------
 
 enum class StageState : uint8_t { kLoading = 0, kReady = 1, kStalled = 2, kFailed = 3, kDraining = 4 };
 
@@ -135,13 +112,13 @@ struct AdminReply {
   }
 };
 
-using Message = std::variant<TokenizedRequest, AbortRequest, TokenBatch, TextBatch, StageStatus, AdminRequest,
-                             AdminReply, Submit, AbortAck, Shutdown, Register, Welcome, Peers, ChunkBatch, AckBatch>;
+using Message = std::variant<AbortRequest, StageStatus, AdminRequest, AdminReply, Submit, AbortAck, Shutdown, Register,
+                             Welcome, Peers, ChunkBatch, AckBatch>;
 
-// The number of each type of this list on the wire: append only. 8 to 11 and 17 were types of versions before 7, and
-// are given to no other.
-inline constexpr std::array<uint8_t, std::variant_size_v<Message>> kMessageTypes = {0,  1,  2,  3,  4,  5,  6, 7,
-                                                                                    12, 13, 14, 15, 16, 18, 19};
+// The number of each type of this list on the wire: append only. 0, 2, 3, 8 to 11 and 17 were types of versions up to
+// 7, and are given to no other.
+inline constexpr std::array<uint8_t, std::variant_size_v<Message>> kMessageTypes = {1,  4,  5,  6,  7,  12,
+                                                                                    13, 14, 15, 16, 18, 19};
 
 inline uint8_t message_type(const Message& message) { return kMessageTypes[message.index()]; }
 

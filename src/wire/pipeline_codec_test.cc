@@ -8,6 +8,7 @@
 
 #include "wire/codec.h"
 #include "wire/limits.h"
+#include "wire/testing/samples.h"
 #include "wire/utf8.h"
 
 namespace millrace::wire {
@@ -60,9 +61,8 @@ std::string golden(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// codec_test.cc holds these to the oracle's bytes.
-TokenizedRequest sample_request() { return std::get<TokenizedRequest>(*decode(golden("tokenized_request"))); }
-TokenDelta sample_tokens() { return std::get<TokenBatch>(*decode(golden("token_batch"))).deltas.at(9); }
+using testing::sample_request;
+TokenDelta sample_tokens() { return testing::sample_tokens(9); }
 TextDelta sample_text(const char* text) {
   return {.id = ReqId{9},
           .text = text,

@@ -52,6 +52,7 @@ TOKEN_DELTAS = [
 
 # ---- the messages of pipelines
 COORDINATOR = {1: 0x1122334455667788, 2: "", 3: 0, 4: 0}
+SCHEDULER = {1: 1, 2: "scheduler", 3: 0, 4: 3}
 ORIGIN = {1: 0x1122334455667788, 2: "image_encoder", 3: 1, 4: 7}
 NO_TENSORS = {1: msgpack.packb({"text": "zażółć", "n": 3}), 2: [], 3: [], 4: "", 5: b"", 6: b""}
 TREE = msgpack.packb({"x": msgpack.ExtType(1, struct.pack(">I", 0)), "rest": [msgpack.ExtType(1, struct.pack(">I", 1)),
@@ -97,14 +98,14 @@ TO_COORDINATOR = [
 ]
 
 FRAMES = {
-    "tokenized_request": frame(0, TOKENIZED),
     "abort_request": frame(1, {1: 7}),
-    "token_batch": frame(2, {1: TOKEN_DELTAS, 2: 4294967295}),
+    "chunk_batch_tokens": frame(18, {1: SCHEDULER, 2: "detokenizer", 3: [chunk(4294967295, 0, delta, None, i) for i, delta in enumerate(TOKEN_DELTAS)]}),
     "admin_request": frame(5, {1: 3, 2: 1, 3: "/tmp/x", 4: 2500}),
     "admin_reply": frame(6, {1: 3, 2: "scheduler", 3: 0, 4: "done"}),
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
                               14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000}),
-    "text_batch": frame(3, {1: [{1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}]}),
+    "chunk_batch_text": frame(18, {1: SCHEDULER, 2: "", 3: [
+        chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}, None, 1)]}),
     "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None}),
     "submit_generate": frame(7, {1: 9, 2: COORDINATOR, 3: {1: b"\xc0", 2: [], 3: [], 4: "", 5: b"", 6: b""}, 4: ["decode"], 5: 0,
                                  6: [], 7: TOKENIZED}),
