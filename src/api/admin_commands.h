@@ -1,7 +1,7 @@
 // The operator's commands to all stages: /flush_cache, /start_profile, /stop_profile. Each stage answers for itself;
 // the HTTP answer has all of their words. docs/api.md tells users.
 //
-// Thread safety: before the server starts.
+// Thread safety: before the server starts; `send` is called by handlers, any thread.
 #pragma once
 
 #include <functional>
@@ -16,6 +16,6 @@ namespace millrace::api {
 using SendCommand = std::function<void(wire::AdminAction action, int64_t timeout_ms,
                                        std::function<void(std::vector<wire::AdminReply>)> done)>;
 
-void add_command_routes(http::Server& server, SendCommand give);
+void add_command_routes(http::Server& server, SendCommand send);
 
 }  // namespace millrace::api

@@ -1,6 +1,6 @@
 // The prompt's text before the generated one: a prompt of token ids is first turned into text, by the engine's
 // tokenizer stage, before the request starts.
-// Thread safety: on the HTTP thread.
+// Thread safety: any thread.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@ namespace millrace::api {
 namespace {
 
 // What a body costs as a tree goes by its values, not by its bytes: 32 MiB of "{}," would take gigabytes, and hold up
-// the HTTP thread for half a minute. Counted here in one cheap pass, before there is a tree.
+// the bodies behind it for half a minute. Counted here in one cheap pass, before there is a tree.
 Status check_values(std::string_view text) {
   std::size_t values = 1, containers = 0;
   bool in_string = false;

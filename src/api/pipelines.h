@@ -1,7 +1,7 @@
 // The HTTP surface of a pipeline without a text terminal: POST /v1/pipeline, GET /v1/pipeline (its picture), the
 // orders of admin_commands.h, and /live, /ready, /health, /version, /metrics as everywhere. docs/api.md tells users.
 //
-// Thread safety: add_pipeline_routes() before the server starts; handlers run on the HTTP thread.
+// Thread safety: add_pipeline_routes() before the server starts; handlers run on the threads that routes.h names.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct PipelineContext {
   std::string version;  // of this build
 };
 
-// The context outlives the server's io thread.
+// The context outlives the server's threads.
 void add_pipeline_routes(PipelineContext& context);
 // /v1/pipeline alone, where routes.h has the others.
 void add_pipeline_run_routes(PipelineContext& context);

@@ -22,6 +22,7 @@ Reply::~Reply() { leave(); }
 void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
                   std::vector<std::string> echo) {
   auto self = shared_from_this();
+  std::lock_guard submitting(submit_mutex_);
   choices_ = std::vector<Choice>(requests.size());
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].state.index = static_cast<int>(i);
@@ -60,6 +61,7 @@ void Reply::client_left() {
 }
 
 std::size_t Reply::cancel(std::size_t first, std::size_t count) {
+  std::lock_guard submitted(submit_mutex_);
   const std::vector<ReqId> ids = running(first, count);
   state_->requests.cancelled(ids.size());
   for (ReqId id : ids) engine_.cancel(id);

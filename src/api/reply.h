@@ -8,8 +8,8 @@
 // Choices are prompt-major: those of one prompt stand together, and their order is that of the requests given to
 // start().
 //
-// Shared by the sinks (shared_ptr). Thread safety: on_delta(), on_disconnect() and cancel() from any thread; lock
-// order: the Reply's, then LiveRequests'.
+// Shared by the sinks (shared_ptr). Thread safety: start(), on_delta(), on_disconnect() and cancel() from any thread;
+// locks are taken in this sequence: submit_mutex_, mutex_, LiveRequests'.
 #pragma once
 
 #include <chrono>
@@ -45,9 +45,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
   Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<ReplyFormat> format, ReplyOptions options);
   ~Reply();
 
-  // Submits one engine request for each choice and watches the client. Call once, on the HTTP thread. `names`: what
-  // /abort_request may call its choices; a name in use answers 409. `echo`: what stands before each choice's text;
-  // empty: nothing.
+  // Submits one engine request for each choice and watches the client. Call once. `names`: what /abort_request may call
+  // its choices; a name in use answers 409. `echo`: what stands before each choice's text; empty: nothing.
   void start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
              std::vector<std::string> echo = {});
 
@@ -89,6 +88,9 @@ class Reply : public std::enable_shared_from_this<Reply> {
   const std::unique_ptr<ReplyFormat> format_;
   const ReplyOptions options_;
   const Clock::time_point begin_ = Clock::now();
+
+  // Held by start(). cancel() waits for it, since it must reach the choices that are about to be submitted.
+  std::mutex submit_mutex_;
 
   std::mutex mutex_;  // guards what follows
   std::vector<Choice> choices_;

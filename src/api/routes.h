@@ -2,8 +2,11 @@
 //
 // Endpoint families: chat.cc (/v1/chat/completions), completions.cc (/v1/completions), generate.cc (/generate),
 // tokens.cc (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, /), info.cc
-// (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile). Thread
-// safety: add_routes() before the server starts; handlers run on the HTTP thread.
+// (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile).
+//
+// Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
+// (http/server.h): what they share is the ApiContext, which is constant then, and behind it the Engine, the
+// PipelineEngine, the Server and ApiState's members, which any thread may use.
 #pragma once
 
 #include <memory>
@@ -41,7 +44,7 @@ struct ApiContext {
 inline constexpr std::size_t kMaxMessages = 4096;  // of one conversation
 inline constexpr std::size_t kMaxPrompts = 64;     // of one completions or generate request
 
-// The context outlives the server's io thread.
+// The context outlives the server's threads.
 void add_routes(ApiContext& context);
 
 // A POST route whose handler either takes the responder along or says why not, which becomes the error response.

@@ -53,6 +53,7 @@ Response render_error(const ServerOptions& options, int status, std::string_view
     json_append_string(response.body, message);
     response.body += fmt::format(",\"code\":{}}}}}", status);
   }
+  if (status == 503) response.headers.add("Retry-After", "1");
   if (status == 401) response.headers.add("WWW-Authenticate", "Bearer");
   return response;
 }

@@ -379,7 +379,9 @@ TEST_F(HostileTest, BodiesOfAllRequestsTogetherAreBounded) {
   ASSERT_TRUE(slow.send(request.substr(0, request.size() - 1)));
   std::this_thread::sleep_for(100ms);
   Client refused(port());
-  EXPECT_EQ(refused.request(post("/echo", std::string(500, 'b'))).status, 503);
+  const Reply reply = refused.request(post("/echo", std::string(500, 'b')));
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.header("retry-after"), "1");
   ASSERT_TRUE(slow.send("a"));
   EXPECT_EQ(slow.read_reply().body, half);
   // What was counted is given back, also for the refused one.

@@ -3,7 +3,7 @@
 // Matching works on decoded segments, so an escaped slash never changes which route a path selects. A literal segment
 // wins over a {parameter}; among equals the first added wins.
 //
-// Thread safety: built before the server starts, then read by the io thread alone.
+// Thread safety: built before the server starts, then immutable.
 #pragma once
 
 #include <string>

@@ -76,6 +76,7 @@ class Server::Impl {
   template <typename Acceptor>
   asio::awaitable<void> accept_loop(Acceptor& acceptor, asio::steady_timer& pause);
   asio::awaitable<void> sleep(asio::steady_timer& pause, std::chrono::milliseconds delay);
+  void check_called_from_outside();
   bool evict_one_idle();
   void adopt(tcp::socket socket);
   void adopt(UnixStream::socket socket);
@@ -178,6 +179,7 @@ Status Server::Impl::start() {
   if (unix_acceptor_.is_open()) {
     asio::co_spawn(io_, accept_loop(unix_acceptor_, unix_accept_pause_), asio::detached);
   }
+  context.dispatcher.start();
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "http");
     io_.run();
@@ -267,6 +269,12 @@ void Server::Impl::close_acceptors() {
   for (const auto& session : context.sessions) session->notify();
 }
 
+// Waiting there for the threads' own work would never end.
+void Server::Impl::check_called_from_outside() {
+  CHECK(std::this_thread::get_id() != thread_.get_id());
+  CHECK(!context.dispatcher.on_bodies_thread());
+}
+
 void Server::Impl::stop_accepting() {
   if (!thread_.joinable() || context.draining.exchange(true)) return;
   asio::post(io_, [this] { close_acceptors(); });
@@ -274,7 +282,7 @@ void Server::Impl::stop_accepting() {
 
 bool Server::Impl::drain(std::chrono::milliseconds timeout) {
   if (!thread_.joinable()) return true;
-  CHECK(std::this_thread::get_id() != thread_.get_id());
+  check_called_from_outside();
   stop_accepting();
   auto deadline = std::chrono::steady_clock::now() + timeout;
   while (context.counters.open.load(std::memory_order_acquire) > 0) {
@@ -289,8 +297,10 @@ void Server::Impl::stop() {
     context.hub->close();
     return;
   }
-  CHECK(std::this_thread::get_id() != thread_.get_id());
+  check_called_from_outside();
   context.draining = true;
+  // The io thread still runs then: a handler may just have submitted a request, and its on_disconnect must cancel it.
+  context.dispatcher.stop();
   asio::post(io_, [this] {
     stopping_ = true;
     close_acceptors();
@@ -299,6 +309,7 @@ void Server::Impl::stop() {
     work_.reset();
   });
   thread_.join();
+  context.dispatcher.clear();
   context.hub->close();
 }
 

@@ -1,9 +1,11 @@
 // An HTTP/1.1 server with server-sent events. It knows routes, limits and sockets; what the bytes mean is the handlers'
 // job.
 //
-// One io thread owns every socket and runs every handler and callback; handlers must not block. A handler keeps the
-// Responder and answers now or later, from any thread. Per connection, requests run one at a time and in order
-// (pipelined ones wait), so responses never overtake each other.
+// The io thread owns every socket and runs every callback. It runs the handlers too, except those of bodies over
+// Limits::inline_body_bytes: parsing megabytes would hold up all streams, so these run on the bodies thread, one at a
+// time in order of arrival. So a handler may run while one other handler does, and a handler on the io thread must not
+// block. It keeps the Responder and answers now or later, from any thread. Per connection, requests run one at a time
+// and in order (pipelined ones wait), so responses never overtake each other.
 //
 //   Server server(options);
 //   server.add_route({.method = "GET", .pattern = "/health", .access = Access::kPublic, .handler = [](auto, auto
@@ -79,7 +81,9 @@ class Responder {
 
 using RequestPtr = std::shared_ptr<Request>;
 using ResponderPtr = std::shared_ptr<Responder>;
-// Runs on the io thread. An exception that escapes is logged and becomes a 500.
+// Runs on the io thread, or on the bodies thread where the body is over Limits::inline_body_bytes. Not at all where the
+// client has left or the server was stopped while a large body waited. An exception that escapes is logged and becomes
+// a 500.
 using Handler = std::function<void(RequestPtr, ResponderPtr)>;
 
 struct Route {
@@ -134,7 +138,7 @@ class Server {
   // Before start() only. CHECK-fails on a malformed pattern or a duplicate of (method, pattern).
   void add_route(Route route);
 
-  // Binds, listens and starts the io thread. kUnavailable when the address or the Unix socket is in use,
+  // Binds, listens and starts the threads. kUnavailable when the address or the Unix socket is in use,
   // kInvalidArgument when it cannot be resolved or bound; the message names address and port, or the path.
   Status start();
   // The bound port; valid after start().
@@ -145,10 +149,10 @@ class Server {
   // Closes the listening socket and idle connections; busy ones close after their response. Any thread, idempotent.
   void stop_accepting();
   // stop_accepting(), then waits until every request has ended and been written, or `timeout` passed. True when all
-  // have. Not from the io thread.
+  // have. Not from a handler or a callback.
   bool drain(std::chrono::milliseconds timeout);
-  // Aborts what is left (on_disconnect fires), joins the io thread. Responders that outlive it do nothing. Idempotent.
-  // Not from the io thread.
+  // Waits for the handler that the bodies thread runs, aborts what is left (on_disconnect fires), joins both threads.
+  // No handler runs after it. Responders that outlive it do nothing. Idempotent. Not from a handler or a callback.
   void stop();
 
   // Runs `function` on the io thread soon. Dropped after stop().

@@ -257,12 +257,7 @@ void Session::call_handler(const Route& route) {
   end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = false;
   context_.counters.active.fetch_add(1, std::memory_order_relaxed);
   exchange_ = std::make_shared<Exchange>(context_.hub, context_.options.limits.max_pending_bytes, [this] { pump(); });
-  try {
-    route.handler(std::move(request_), std::make_shared<Responder>(exchange_));
-  } catch (const std::exception& problem) {
-    LOG_ERROR("the handler of {} {} failed: {}", route.method, route.pattern, problem.what());
-    if (!exchange_->send({.status = 500, .content_type = ""})) exchange_->abort();
-  }
+  context_.dispatcher.dispatch(route, std::move(request_), exchange_);
   pump();
 }
 

@@ -26,6 +26,7 @@
 #include <unordered_set>
 
 #include "http/body.h"
+#include "http/dispatcher.h"
 #include "http/exchange.h"
 #include "http/gate.h"
 #include "http/request_head.h"
@@ -70,6 +71,7 @@ struct Context {
   std::shared_ptr<Hub> hub;
   Counters counters;
   const std::shared_ptr<std::atomic<std::size_t>> bodies_bytes = std::make_shared<std::atomic<std::size_t>>(0);
+  Dispatcher dispatcher{options.limits.inline_body_bytes};
   std::atomic<bool> draining{false};
   DateCache date;
   uint64_t next_request = 1;

@@ -485,6 +485,22 @@ def test_huge_bodies_are_refused_while_others_stream(server):
     assert memory_kib(server) - before < kept_mib(200), took
 
 
+def test_a_stream_goes_on_while_a_large_body_is_parsed(server):
+    """Its longest wait for an event is far below the time that the body takes; the best of three, for machines that do other work."""
+    body = post_bytes(b'{"messages":[{"role":"user","content":"%s"}]}' % (b"\\u00e9" * (20 * MIB // 6)))
+    shares = []
+    with Listener(server) as listener:
+        while len(shares) < 3 and min(shares, default=1) > 0.4:
+            with contextlib.closing(Wire(server)) as wire:
+                assert wire.send(body)
+                begin, before, listener.longest = time.monotonic(), listener.events, 0.0
+                assert check_error(wire.response(), 400)["code"] == "context_length_exceeded"
+                took = time.monotonic() - begin
+                assert listener.events > before
+                shares.append(listener.longest / took)
+    assert min(shares) < 0.4, shares
+
+
 LONG_TEXTS = {
     "a word of 4 MB": "a" * 4_000_000, "a word of mixed letters": "".join(chr(97 + i * 7919 % 26) for i in range(4_000_000)), "a million combining marks": "e" + "\u0301" * 1_000_000,
     "mixed combining marks": "e" + "".join(chr(0x300 + i * 31 % 0x60) for i in range(1_000_000)), "a megabyte of spaces": " " * 1_000_000, "spaces and line ends": " \n" * 500_000,

@@ -74,7 +74,10 @@ class FakeEngine : public Engine {
   }
   void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
-    orders.push_back({.action = action, .timeout_ms = timeout_ms});
+    {
+      std::lock_guard lock(mutex_);
+      orders.push_back({.action = action, .timeout_ms = timeout_ms});
+    }
     done(replies);
   }
   std::string token_bytes(int32_t id) const override {
