@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "http/client.h"
-#include "http/test_client.h"
+#include "http/testing/test_client.h"
 #include "payload/value.h"
 
 namespace millrace::api {

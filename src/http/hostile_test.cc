@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "http/server.h"
-#include "http/test_client.h"
+#include "http/testing/test_client.h"
 
 namespace millrace::http {
 namespace {

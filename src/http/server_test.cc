@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "http/test_client.h"
+#include "http/testing/test_client.h"
 
 namespace millrace::http {
 namespace {
