@@ -44,13 +44,14 @@ Instance::Instance(PipelineSpec spec, Library library) : spec_(std::move(spec)),
 Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library library, LeadOptions options) {
   std::unique_ptr<Instance> instance(new Instance(std::move(spec), std::move(library)));
   ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
-  ASSIGN_OR_RETURN(instance->network_, PipelineNetwork::make(instance->spec_, run_dir.path(), ""));
+  ReplicasOfProcesses processes = replicas_of_processes(instance->spec_, options.single);
+  const bool has_children = processes.size() > processes.count(std::string(kServerProcess));
+  ASSIGN_OR_RETURN(instance->network_, PipelineNetwork::make(instance->spec_, run_dir.path(), "", !has_children));
   Lead& lead = instance->lead_.emplace(std::move(run_dir));
   if (options.coordinator.spec_hash == 0) options.coordinator.spec_hash = instance->spec_.hash();
   RETURN_IF_ERROR(instance->add_coordinator(options.coordinator));
   lead.engine = std::make_unique<CoordinatorEngine>(instance->spec_, *lead.coordinator, lead.relays,
                                                     std::move(options.profile_folder));
-  ReplicasOfProcesses processes = replicas_of_processes(instance->spec_, options.single);
   if (const auto here = processes.extract(std::string(kServerProcess)); !here.empty()) {
     ASSIGN_OR_RETURN(instance->host_,
                      StageHost::make(instance->spec_, options.coordinator.spec_hash, instance->library_,

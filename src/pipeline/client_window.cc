@@ -1,21 +1,33 @@
 #include "pipeline/client_window.h"
 
+#include <algorithm>
+
 #include "wire/limits.h"
 
 namespace millrace {
 
 void ClientWindow::on_taken(ReqId id, std::size_t slot, uint64_t chunks, std::size_t bytes, int64_t now_ms) {
-  const Key key{id, slot};
-  Stream& stream = streams_[key];
+  Stream& stream = stream_of(id, slot);
   stream.taken += chunks;
   stream.unacked_bytes += bytes;
   const bool half_used =
       stream.taken - stream.acked >= wire::kAckEveryChunks || stream.unacked_bytes >= wire::kAckEveryClientBytes;
-  if (half_used) acknowledge(key, stream, now_ms);
+  if (half_used) acknowledge(id, stream, now_ms);
 }
 
-void ClientWindow::acknowledge(const Key& key, Stream& stream, int64_t now_ms) {
-  unsent_[key.second][key.first] = stream.taken;
+ClientWindow::Stream& ClientWindow::stream_of(ReqId id, std::size_t slot) {
+  std::vector<Stream>& streams = streams_[id];
+  const auto found = std::find_if(streams.begin(), streams.end(), [slot](auto& stream) { return stream.slot == slot; });
+  return found != streams.end() ? *found : streams.emplace_back(Stream{.slot = slot});
+}
+
+void ClientWindow::close(ReqId id, std::size_t slot) {
+  const auto found = streams_.find(id);
+  if (found != streams_.end()) std::erase_if(found->second, [slot](auto& stream) { return stream.slot == slot; });
+}
+
+void ClientWindow::acknowledge(ReqId id, Stream& stream, int64_t now_ms) {
+  unsent_[stream.slot][id] = stream.taken;
   stream.repeat_after_ms = stream.acked == stream.taken ? stream.repeat_after_ms * 2 : kAckRepeatMs;
   stream.repeat_at_ms = now_ms + stream.repeat_after_ms;
   stream.acked = stream.taken;
@@ -23,15 +35,17 @@ void ClientWindow::acknowledge(const Key& key, Stream& stream, int64_t now_ms) {
 }
 
 void ClientWindow::erase(ReqId id) {
-  streams_.erase(streams_.lower_bound({id, 0}), streams_.lower_bound({ReqId{id.value + 1}, 0}));
+  streams_.erase(id);
   for (auto& [slot, counts] : unsent_) counts.erase(id);
 }
 
 void ClientWindow::tick(int64_t now_ms) {
   if (now_ms < next_round_ms_) return;
   next_round_ms_ = now_ms + kClientAckMs;
-  for (auto& [key, stream] : streams_) {
-    if (stream.taken > stream.acked || now_ms >= stream.repeat_at_ms) acknowledge(key, stream, now_ms);
+  for (auto& [id, streams] : streams_) {
+    for (Stream& stream : streams) {
+      if (stream.taken > stream.acked || now_ms >= stream.repeat_at_ms) acknowledge(id, stream, now_ms);
+    }
   }
 }
 

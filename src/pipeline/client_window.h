@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,7 @@ class ClientWindow {
   // The client has taken so much more of what this replica streams.
   void on_taken(ReqId id, std::size_t slot, uint64_t chunks, std::size_t bytes, int64_t now_ms);
   // The stream has ended: it needs no acknowledgement any more.
-  void close(ReqId id, std::size_t slot) { streams_.erase({id, slot}); }
+  void close(ReqId id, std::size_t slot);
   void erase(ReqId id);
   void on_lost(std::size_t slot) { unsent_.erase(slot); }
   void tick(int64_t now_ms);
@@ -42,18 +43,19 @@ class ClientWindow {
 
  private:
   struct Stream {
+    std::size_t slot = 0;
     uint64_t taken = 0;
     uint64_t acked = 0;
     std::size_t unacked_bytes = 0;
     int64_t repeat_after_ms = 0;
     int64_t repeat_at_ms = 0;
   };
-  using Key = std::pair<ReqId, std::size_t>;
 
-  void acknowledge(const Key& key, Stream& stream, int64_t now_ms);
+  Stream& stream_of(ReqId id, std::size_t slot);
+  void acknowledge(ReqId id, Stream& stream, int64_t now_ms);
 
   const Send send_;
-  std::map<Key, Stream> streams_;
+  std::unordered_map<ReqId, std::vector<Stream>> streams_;   // one for each terminal, nearly always one
   std::map<std::size_t, std::map<ReqId, uint64_t>> unsent_;  // by slot: counts of taken chunks
   int64_t next_round_ms_ = 0;
 };

@@ -62,6 +62,42 @@ TEST_F(CoordinatorChunks, SmallTensorsAreInTheMessage) {
   expect_quiet();
 }
 
+// Text passes to its sink at once, unless something of its request waits: then it keeps its place.
+TEST_F(CoordinatorChunks, TextPassesAtOnceUnlessSomethingWaits) {
+  Client client;
+  const ReqId id = submit(client, {.terminals = kDecodeAlone});
+  const auto text = [&](uint64_t seq, const char* word) {
+    chunk_of(id, from("decode"), wire::TextDelta{.id = id, .text = word, .tokens = {7}}, seq);
+  };
+  const auto words = [&client] {
+    std::string out;
+    for (const RequestEvent& event : client.chunks) out += event.text ? event.text->text : "*";
+    return out;
+  };
+  text(0, "a");
+  EXPECT_EQ(words(), "a");
+  EXPECT_EQ(client.chunks[0].stage, "decode");
+  EXPECT_EQ(client.chunks[0].modality, "text");
+  EXPECT_EQ(core->books().queued_chunks, 0u);
+  client.full = true;
+  text(1, "b"), text(2, "c");
+  EXPECT_EQ(core->books().queued_chunks, 2u);
+  client.full = false;
+  text(2, "repeated");
+  text(3, "d");
+  EXPECT_EQ(words(), "abcd");
+  chunk(id, "decode", 4, through_relay("late"));
+  text(5, "f");
+  EXPECT_EQ(words(), "abcd");
+  complete(id, "decode", in_tree(Value("end")), 6);
+  EXPECT_EQ(client.ends, 0);
+  payloads.finish("late", Value("e"));
+  core->tick(now);
+  EXPECT_EQ(words(), "abcd*f");
+  EXPECT_EQ(client.ends, 1);
+  expect_quiet();
+}
+
 // ---- the window of what streams to a client
 
 TEST_F(CoordinatorChunks, WhatTheClientHasTakenIsAcknowledged) {

@@ -25,15 +25,14 @@ ReqId CoordinatorEngine::submit(PipelineRequest request, Sink sink) {
                                if (event.kind == RequestEvent::Kind::kAccepted) return SinkAnswer::kTaken;
                                PipelineEvent out{.id = event.id,
                                                  .end = event.kind == RequestEvent::Kind::kEnd,
-                                                 .stage = event.stage,
+                                                 .stage = std::string(event.stage),
                                                  .modality = event.modality,
                                                  .chunk_id = event.chunk_id,
                                                  .value = std::move(event.value),
-                                                 .text = std::move(event.text),
+                                                 .text = event.text ? &*event.text : nullptr,
                                                  .status = event.status};
                                if (sink(out)) return SinkAnswer::kTaken;
                                event.value = std::move(out.value);
-                               event.text = std::move(out.text);
                                return SinkAnswer::kFull;
                              });
 }

@@ -131,24 +131,24 @@ void CoordinatorThread::run() {
 }
 
 void CoordinatorThread::deliver() {
-  std::deque<PendingEvent> events;
-  std::deque<std::function<void()>> calls;
+  std::vector<std::function<void()>> calls;
   {
     std::lock_guard lock(mutex_);
-    events.swap(events_);
+    delivering_.swap(events_);
     calls.swap(calls_);
   }
-  if (events.empty() && calls.empty()) return;
+  if (delivering_.empty() && calls.empty()) return;
   trace::Span span("deliver", "coordinator");
-  for (PendingEvent& pending : events) {
+  for (PendingEvent& pending : delivering_) {
     const ReqId id = pending.event.id;
-    deliver(*pending.client, std::move(pending.event));
+    deliver(*pending.client, pending.event);
     if (!pending.client->held.empty()) held_.emplace(id, pending.client);
   }
+  delivering_.clear();
   for (const auto& call : calls) call();
 }
 
-void CoordinatorThread::deliver(Client& client, RequestEvent event) {
+void CoordinatorThread::deliver(Client& client, RequestEvent& event) {
   if (client.closed.load()) return client.held.clear();
   const bool end = event.kind == RequestEvent::Kind::kEnd;
   // Of a request that failed, the client gets no more than that.

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "control/mailbox.h"
 #include "pipeline/coordinator.h"
@@ -90,7 +91,7 @@ class CoordinatorThread : public Stage {
 
   SinkAnswer keep(const std::shared_ptr<Client>& client, RequestEvent& event);
   void deliver();
-  void deliver(Client& client, RequestEvent event);
+  void deliver(Client& client, RequestEvent& event);
   void retry_held();
   bool deliver_held(Client& client);
 
@@ -101,10 +102,12 @@ class CoordinatorThread : public Stage {
   mutable std::mutex mutex_;  // guards what follows
   Coordinator core_;
   std::unordered_map<ReqId, std::shared_ptr<Client>> clients_;
-  std::deque<PendingEvent> events_;
-  std::deque<std::function<void()>> calls_;
+  std::vector<PendingEvent> events_;
+  std::vector<std::function<void()>> calls_;
 
-  std::unordered_map<ReqId, std::shared_ptr<Client>> held_;  // of the coordinator's thread
+  // Of the coordinator's thread:
+  std::vector<PendingEvent> delivering_;  // empty between two rounds; kept for its capacity
+  std::unordered_map<ReqId, std::shared_ptr<Client>> held_;
 };
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 // Delivery: brings what the terminals send to the sinks of the requests. Payloads that came through relays are fetched
-// aside; a sink gets the chunks of each terminal in their order, then one result.
+// aside; a sink gets the chunks of each terminal in their order, then one result. Text for a request of which nothing
+// waits passes to its sink at once.
 //
 // A sink that cannot take more answers kFull and gets the same chunk again with the next tick, or when its client is
 // ready. The terminals keep a window of what is under way (client_window.h). What waits here is bounded all the same:
@@ -41,7 +42,7 @@ class Delivery {
   Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, Payloads& payloads,
            DeliveryLimits limits, Callbacks callbacks);
 
-  // What a replica of `stage` sends in one step. Each sink is called when all of the batch is in.
+  // What a replica of `stage` sends in one step.
   void on_batch(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms);
   // The client can take more.
   void on_client_ready(ReqId id, int64_t now_ms);
@@ -60,9 +61,11 @@ class Delivery {
  private:
   bool on_chunk(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms);
   Status add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk, int64_t now_ms);
+  bool give_now(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms);
   void discard(ReqId id, const wire::Payload* payload);
   void on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms);
   void flush(ReqId id, int64_t now_ms);
+  RequestEvent chunk_event(const LiveRequest& request, std::size_t stage, uint64_t seq) const;
   bool flush_stream(LiveRequest& request, std::size_t stage, TerminalStream& stream, int64_t now_ms);
   Status check_limits(const Answer& answer) const;
   void complete(LiveRequest& request, int64_t now_ms);

@@ -26,11 +26,12 @@ std::string host_text(const Endpoint& endpoint) {
 }  // namespace
 
 Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpec& spec, std::string run_dir,
-                                                               std::string listen) {
+                                                               std::string listen, bool one_process) {
   std::unique_ptr<PipelineNetwork> network(new PipelineNetwork());
   network->run_dir_ = std::move(run_dir);
   network->control_ = spec.control;
   network->over_hosts_ = spec.over_hosts();
+  network->one_process_ = one_process;
   // A reader needs what any writer may choose, the coordinator included, so every process has all of them.
   network->backends_ = {"local", "shm"};
   if (network->over_hosts_) network->backends_.insert("tcp");
@@ -57,8 +58,13 @@ Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpe
   return network;
 }
 
+// Of an inbox that only this host reaches.
+std::string PipelineNetwork::inbox_endpoint(const std::string& name) const {
+  return one_process_ ? "inproc://" + name : RunDir::ipc_endpoint(run_dir_, name);
+}
+
 std::string PipelineNetwork::coordinator_endpoint() const {
-  return over_hosts_ ? control_ : RunDir::ipc_endpoint(run_dir_, kCoordinatorStage);
+  return over_hosts_ ? control_ : inbox_endpoint(kCoordinatorStage);
 }
 
 std::string PipelineNetwork::aborts_endpoint() const {
@@ -76,10 +82,10 @@ Result<std::unique_ptr<AbortPublisher>> PipelineNetwork::bind_aborts() {
 Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_stage(const std::string& stage, uint32_t replica,
                                                            uint64_t incarnation) {
   if (over_hosts_) return bind_inbox(zmq_, fmt::format("tcp://{}:0", listen_), key());
-  return bind_inbox(zmq_, RunDir::ipc_endpoint(run_dir_, fmt::format("{}-{}-{}", stage, replica, incarnation)), key());
+  return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}", stage, replica, incarnation)), key());
 }
 
-// A message that waited for an absent coordinator would be old when it arrives; over ipc it is never absent.
+// A message that waited for an absent coordinator would be old when it arrives; on one host it is never absent.
 Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_coordinator() {
   const auto policy = over_hosts_ ? BeforeConnected::kRefuse : BeforeConnected::kKeep;
   return connect_outbox(zmq_, coordinator_endpoint(), {.policy = policy, .key = key()});

@@ -2,11 +2,11 @@
 // relays, and who this process is. The same for the server, for its child processes and for those that join from
 // another host.
 //
-// A pipeline whose stages are all here speaks ipc:// in the instance's private folder. One with stages on other hosts
-// speaks tcp://, encrypted with the shared key where it leaves the machine.
+// A pipeline whose stages are all threads of this process speaks inproc://: messages move and nothing is encoded. One
+// with child processes speaks ipc:// in the instance's private folder. One with stages on other hosts speaks tcp://,
+// encrypted with the shared key where it leaves the machine.
 //
-// Owner: app/instance.h; it outlives all that it has opened. Thread safety: after
-// make(), functions from any thread.
+// Owner: app/instance.h; it outlives all that it has opened. Thread safety: after make(), functions from any thread.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,10 @@ namespace millrace {
 class PipelineNetwork {
  public:
   // `run_dir`: of ipc sockets. `listen`: the address of this host that others reach, for a pipeline over several;
-  // empty: that of the spec's control. kInvalidArgument: others cannot come there, or the key file, as
-  // kPermissionDenied.
+  // empty: that of the spec's control. `one_process`: this host has no child process. kInvalidArgument: others cannot
+  // come there, or the key file, as kPermissionDenied.
   static Result<std::unique_ptr<PipelineNetwork>> make(const PipelineSpec& spec, std::string run_dir,
-                                                       std::string listen);
+                                                       std::string listen, bool one_process = false);
 
   bool over_hosts() const { return over_hosts_; }
   // The coordinator's side.
@@ -50,12 +50,13 @@ class PipelineNetwork {
  private:
   PipelineNetwork() = default;
   const SharedKey* key() const { return key_ ? &*key_ : nullptr; }
+  std::string inbox_endpoint(const std::string& name) const;
   std::string coordinator_endpoint() const;
   std::string aborts_endpoint() const;
 
   ZmqContext zmq_;
   std::string run_dir_, control_, listen_;
-  bool over_hosts_ = false;
+  bool over_hosts_ = false, one_process_ = false;
   std::set<std::string> backends_;  // of relays
   std::optional<SharedKey> key_;
 };

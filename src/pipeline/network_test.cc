@@ -1,4 +1,4 @@
-// Which relays every process of a pipeline has.
+// How the processes of a pipeline reach each other: relays, endpoints, what others must be able to reach.
 #include "pipeline/network.h"
 
 #include <gtest/gtest.h>
@@ -60,6 +60,27 @@ stages:
   for (const char* listen : {"0.0.0.0", "*", "[::]", "127.0.0.1:5"}) {
     EXPECT_EQ(refused("", listen).find("--listen: endpoint '"), 0u) << listen << ": " << refused("", listen);
   }
+}
+
+// Where there are no child processes, messages between the coordinator and the stages move and are not encoded.
+TEST(PipelineNetwork, MessagesOfOneProcessMove) {
+  constexpr std::string_view kYaml = "stages:\n  - {name: a, worker: work, terminal: true}\n";
+  const auto spec = parse_pipeline(kYaml, "p.yaml", library());
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  const auto network = std::move(PipelineNetwork::make(*spec, "/nowhere", "", true)).value();
+  const auto coordinator = std::move(network->bind_coordinator()).value();
+  const auto stage = std::move(network->bind_stage("a", 0, 1)).value();
+  EXPECT_EQ(coordinator->endpoint().find("inproc://"), 0u);
+  EXPECT_EQ(stage->endpoint().find("inproc://"), 0u);
+  wire::ChunkBatch batch;
+  batch.chunks.push_back({.id = ReqId{1}, .body = wire::TextDelta{.text = "word"}});
+  const wire::Chunk* chunks = batch.chunks.data();
+  wire::Message message = std::move(batch);
+  ASSERT_TRUE((*network->connect_coordinator())->send(message).ok());
+  EXPECT_EQ(std::get<wire::ChunkBatch>(*coordinator->receive(0)).chunks.data(), chunks);
+  message = wire::AbortRequest{ReqId{1}};
+  ASSERT_TRUE((*network->connect(stage->endpoint()))->send(message).ok());
+  EXPECT_TRUE(stage->receive(0).has_value());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -22,8 +23,8 @@ struct RequestEvent {
   enum class Kind : uint8_t { kAccepted, kChunk, kEnd };
   Kind kind = Kind::kAccepted;
   ReqId id;
-  std::string stage;     // chunk: of which terminal
-  std::string modality;  // chunk
+  std::string_view stage;  // chunk: of which terminal; the spec's name
+  std::string modality;    // chunk
   uint64_t chunk_id = 0;
   Value value;                          // chunk; end that is OK: the result, of several terminals a map {stage: result}
   std::optional<wire::TextDelta> text;  // chunk: instead of the value

@@ -15,6 +15,8 @@ std::size_t bytes_of(const wire::Payload& payload) {
 
 }  // namespace
 
+std::size_t bytes_of(const wire::TextDelta& text) { return text.text.size() + sizeof(int32_t) * text.tokens.size(); }
+
 Result<bool> TerminalStream::accept(uint64_t seq, bool is_result) {
   if (seq > next_seq_) {
     return error(StatusCode::kUnavailable, "chunk {} of the answer came; wanted chunk {}", seq, next_seq_);
@@ -33,8 +35,8 @@ QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
   QueuedChunk& queued = queue_.emplace_back();
   queued.seq = chunk.seq;
   if (auto* text = std::get_if<wire::TextDelta>(&chunk.body)) {
-    queued.modality = "text";
-    queued.bytes = text->text.size() + sizeof(int32_t) * text->tokens.size();
+    queued.modality = kTextModality;
+    queued.bytes = bytes_of(*text);
     queued.text = std::move(*text);
   } else {
     auto& value = std::get<wire::StreamValue>(chunk.body);

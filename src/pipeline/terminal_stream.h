@@ -17,6 +17,11 @@
 
 namespace millrace {
 
+inline constexpr const char* kTextModality = "text";
+
+// Of a chunk that waits, for limits and windows.
+std::size_t bytes_of(const wire::TextDelta& text);
+
 struct QueuedChunk {
   std::string modality;
   uint64_t seq = 0;

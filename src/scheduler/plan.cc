@@ -22,6 +22,8 @@ Scheduler::Plan Scheduler::plan(Deltas& out) {
   if (room == Room::kMade) admit(out);
   if (hold_back_) return plan;
 
+  plan.batch.sequences.reserve(running_.size());
+  plan.rows.reserve(running_.size());
   std::vector<Sequence*> prefilling;
   std::vector<int32_t> remaining;
   for (Sequence* sequence : running_) {

@@ -39,8 +39,8 @@ struct PipelineEvent {
   uint64_t chunk_id = 0;  // from 0 without a gap, for each stage
   // The piece; at the end the result: of the one terminal, or a map of theirs by name.
   Value value;
-  std::optional<wire::TextDelta> text;  // instead of the value, of a terminal that makes text
-  Status status;                        // at the end: why there is no result
+  const wire::TextDelta* text = nullptr;  // instead of the value, of a terminal that makes text; until the sink returns
+  Status status;                          // at the end: why there is no result
 };
 
 class PipelineEngine {

@@ -129,11 +129,11 @@ void StageLoop::take_outputs() {
   if (p.work.waiting_requests() > 0) p.context.retry_by(p.context.now_ms);
   for (loop::WorkOutput& output : p.outputs) {
     if (output.kind == Kind::kCrash) {
-      p.ends.fail_worker_requests(output.status);
+      p.ends.fail_worker_requests(*output.error);
       continue;
     }
     if (output.kind == Kind::kReply) {
-      p.notices.reply(output.command, output.status.ok() ? Result<std::string>(std::move(output.text)) : output.status);
+      p.notices.reply(output.reply->command, output.reply->text);
       continue;
     }
     loop::LoopRequest* request = p.requests.find(output.id);

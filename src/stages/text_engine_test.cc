@@ -66,7 +66,7 @@ class ManualPipeline : public PipelineEngine {
   void say(ReqId id, wire::TextDelta delta) {
     const Sink sink = sinks.at(id.value);
     delta.id = id;
-    EXPECT_TRUE(sink({.id = id, .stage = "detokenizer", .modality = "text", .text = std::move(delta)}));
+    EXPECT_TRUE(sink({.id = id, .stage = "detokenizer", .modality = "text", .text = &delta}));
   }
   void finish(ReqId id, const Status& status) { sinks.at(id.value)({.id = id, .end = true, .status = status}); }
 
@@ -195,11 +195,12 @@ TEST_F(TextEngineTest, AnIdOutsideTheVocabularyFailsItsRequestAndStopsIt) {
   const ReqId id = submit("Once");
   pipeline_.wait_begun();
   const auto sink = pipeline_.sinks.at(id.value);
-  sink({.id = id, .text = wire::TextDelta{.tokens = {7, 3000}}});
+  const wire::TextDelta strange{.tokens = {7, 3000}}, more{.text = "more"};
+  sink({.id = id, .text = &strange});
   EXPECT_EQ(finish().code, StatusCode::kInternal);
   EXPECT_NE(finish().message.find("token id 3000; wanted 0 to 2999"), std::string::npos);
   EXPECT_EQ(pipeline_.cancelled, std::vector<uint64_t>{id.value});
-  sink({.id = id, .text = wire::TextDelta{.text = "more"}});
+  sink({.id = id, .text = &more});
   EXPECT_EQ(heard_.size(), 1u);
 }
 

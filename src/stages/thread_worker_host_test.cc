@@ -136,7 +136,7 @@ TEST_F(ThreadWorkerHostTest, ItsNumbersAreThoseOfItsLastRest) {
 
 TEST_F(ThreadWorkerHostTest, AdminCommandsAreRepliedByTheWorker) {
   load();
-  WorkEvent event{.kind = WorkEvent::Kind::kAdmin, .command = {.id = 7}};
+  WorkEvent event{.kind = WorkEvent::Kind::kAdmin, .command = wire::AdminRequest{.id = 7}};
   ASSERT_TRUE(host_->post(event, 0));
   std::vector<WorkOutput> outputs;
   ASSERT_TRUE(wait_for([&] {
@@ -144,8 +144,8 @@ TEST_F(ThreadWorkerHostTest, AdminCommandsAreRepliedByTheWorker) {
     return !outputs.empty();
   }));
   EXPECT_EQ(outputs[0].kind, WorkOutput::Kind::kReply);
-  EXPECT_EQ(outputs[0].command, 7u);
-  EXPECT_EQ(outputs[0].status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(outputs[0].reply->command, 7u);
+  EXPECT_EQ(outputs[0].reply->text.status().code(), StatusCode::kUnsupported);
 }
 
 }  // namespace

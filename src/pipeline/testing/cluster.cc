@@ -275,8 +275,9 @@ class Run {
 
   // Compared at once: a value that is kept longer keeps a relay's credit.
   void check_chunk(Caller& caller, const RequestEvent& event) {
-    const std::vector<Value>& want = caller.want.chunks[event.stage];
-    const std::size_t i = caller.chunks[event.stage]++;
+    const std::string stage(event.stage);
+    const std::vector<Value>& want = caller.want.chunks[stage];
+    const std::size_t i = caller.chunks[stage]++;
     if (event.chunk_id != i) fault("request {}: chunk {} is the {}th", event.id.value, event.chunk_id, i);
     if (i >= want.size() || !same_bits(event.value, want[i])) {
       fault("request {}: chunk {} of {} differs", event.id.value, i, event.stage);

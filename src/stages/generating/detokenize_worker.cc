@@ -1,6 +1,6 @@
 // detokenize: token deltas to text deltas, or the ids of a payload to their text.
-#include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "stages/generating/token_text.h"
@@ -106,8 +106,8 @@ class DetokenizeWorker : public Worker {
 
   // What was held goes before `out`, in it where the weights are the same.
   void join_held(ReqId id, RequestState& state, wire::TextDelta& out, Emit& emit) {
+    if (state.held.tokens.empty()) return;
     wire::TextDelta held = std::exchange(state.held, {});
-    if (held.tokens.empty()) return;
     if (out.weight_version != held.weight_version && out.weight_version != 0) {
       return emit_text(id, std::move(held), emit);
     }
@@ -168,7 +168,7 @@ class DetokenizeWorker : public Worker {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const bool to_client_;
   const bool streams_;
-  std::map<ReqId, RequestState> states_;
+  std::unordered_map<ReqId, RequestState> states_;
   uint64_t deltas_ = 0, tokens_ = 0, text_stops_ = 0;
 };
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "stages/generating/lengths.h"
@@ -251,7 +251,7 @@ class GenerateWorker : public Worker {
   std::unique_ptr<KvEventStream> kv_events_;
   const bool streams_;
   const bool to_client_;
-  std::map<ReqId, RequestState> states_;
+  std::unordered_map<ReqId, RequestState> states_;
   std::set<ReqId> held_;           // whose ids wait for a receiver that is behind
   bool fresh_ = false;             // an event came since the last tick
   int events_ = 0;                 // since the last step

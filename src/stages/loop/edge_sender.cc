@@ -67,10 +67,11 @@ bool EdgeSender::add_now(LoopRequest& request, const std::string& target, Body& 
   OutEdge& edge = found->second;
   const std::size_t size_bytes = size_of_delta(delta);
   if (target.empty() && edge.client_bytes_sum + size_bytes > wire::kMaxUnackedClientBytes) return false;
-  const Outgoing::Receiver address = address_of(edge);
-  if (!outgoing_.has_capacity(address, size_bytes)) return false;
   wire::Chunk chunk{.id = request.id, .seq = edge.sent, .body = take_delta(delta)};
-  CHECK(outgoing_.append(address, chunk, size_bytes).ok());
+  if (!outgoing_.append_now(address_of(edge), chunk, size_bytes)) {
+    delta = take_delta(chunk.body);
+    return false;
+  }
   count_sent(edge, size_bytes);
   return true;
 }

@@ -23,9 +23,7 @@ void FanIn::on_submit(LoopRequest& request, wire::TokenizedRequest generate) {
   request.stream_targets = context_.config.spec.stream_to;
   request.started = true;
   generate.id = request.id;
-  work_.add(request, {.kind = WorkEvent::Kind::kGenerate,
-                      .id = request.id,
-                      .request = std::make_shared<wire::TokenizedRequest>(std::move(generate))});
+  work_.add(request, {.kind = WorkEvent::Kind::kGenerate, .id = request.id, .request = std::move(generate)});
 }
 
 void FanIn::on_result(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk, wire::Payload payload) {

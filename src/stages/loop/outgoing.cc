@@ -30,18 +30,24 @@ bool Outgoing::is_full_for(const Batches& batches, std::size_t size_bytes) {
   return count >= wire::kMaxBatchEntries || (count > 0 && batches.size_bytes + size_bytes > kMaxBatchBytes);
 }
 
-bool Outgoing::has_capacity(const Receiver& receiver, std::size_t size_bytes) const {
-  const auto found = open_.find(receiver);
-  return found == open_.end() || (found->second.refusal.ok() && !is_full_for(found->second, size_bytes));
+void Outgoing::add(Batches& batches, wire::Chunk& chunk, std::size_t size_bytes) {
+  chunks_of(batches).push_back(std::move(chunk));
+  batches.size_bytes += size_bytes;
+  ++chunks_;
+}
+
+bool Outgoing::append_now(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes) {
+  Batches& batches = open_[receiver];
+  if (!batches.refusal.ok() || is_full_for(batches, size_bytes)) return false;
+  add(batches, chunk, size_bytes);
+  return true;
 }
 
 Status Outgoing::append(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes) {
   Batches& batches = open_[receiver];
   if (is_full_for(batches, size_bytes) && batches.refusal.ok()) send_chunks(receiver, batches);
   RETURN_IF_ERROR(batches.refusal);
-  chunks_of(batches).push_back(std::move(chunk));
-  batches.size_bytes += size_bytes;
-  ++chunks_;
+  add(batches, chunk, size_bytes);
   return ok_status();
 }
 
@@ -100,6 +106,7 @@ void Outgoing::send_chunks(const Receiver& receiver, Batches& batches) {
   results_.push_back({receiver, std::move(ids), status});
   // A message that was sent has been moved from; one that was not still has its chunks.
   batches.chunks = wire::ChunkBatch{};
+  chunks_of(batches).reserve(count);  // the next step sends about as many
   batches.size_bytes = 0;
 }
 

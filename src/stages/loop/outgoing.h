@@ -58,8 +58,8 @@ class Outgoing {
 
   // OK: taken. kResourceExhausted, kUnavailable: the receiver's batch is held, for that reason; the chunk is untouched.
   Status append(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes);
-  // False: the next append() of so many bytes might send first, and be refused.
-  bool has_capacity(const Receiver& receiver, std::size_t size_bytes) const;
+  // The same where nothing has to be sent first. False: it is held or full; the chunk is untouched.
+  bool append_now(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes);
   Status acknowledge(const Receiver& receiver, const wire::Ack& ack);
   // Why nothing can be appended for the receiver now; OK: something can.
   Status held(const Receiver& receiver) const;
@@ -91,6 +91,7 @@ class Outgoing {
   }
   static std::vector<wire::Ack>& acks_of(Batches& batches) { return std::get<wire::AckBatch>(batches.acks).acks; }
   static bool is_full_for(const Batches& batches, std::size_t size_bytes);
+  void add(Batches& batches, wire::Chunk& chunk, std::size_t size_bytes);
   void send(const Receiver& receiver, Batches& batches);
   void send_chunks(const Receiver& receiver, Batches& batches);
   void send_one_by_one(const Receiver& receiver, Batches& batches);

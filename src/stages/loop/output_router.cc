@@ -48,18 +48,19 @@ void OutputRouter::on_output(LoopRequest& request, WorkOutput& output) {
   if (!request.is_live() || request.resulted) return;
   if (output.kind == WorkOutput::Kind::kChunk) return on_chunk(request, output);
   if (output.kind == WorkOutput::Kind::kResult) return on_result(request, std::get<Value>(output.body));
-  context_.fail(request, output.status);
+  context_.fail(request, *output.error);
 }
 
 void OutputRouter::on_chunk(LoopRequest& request, WorkOutput& output) {
   const StageSpec& spec = context_.config.spec;
-  const bool to_client = output.to_all ? spec.stream_to.empty() : output.target.empty();
+  const bool to_client = output.to_all ? spec.stream_to.empty() : output.to_client();
   if (to_client && !spec.terminal) {
     return context_.fail(
         request, internal_error("the worker streams to the client; only a terminal may, or one with stream_to"));
   }
   if (add_now(request, output.body, to_client)) return;
-  OutItem item{.kind = OutItem::Kind::kValue, .modality = output.modality};
+  OutItem item{.kind = OutItem::Kind::kValue};
+  if (output.target) item.modality = output.target->modality;
   if (Status status = fill(item, output.body); !status.ok()) {
     return context_.fail(request, status.with_prefix("a chunk"));
   }
@@ -74,15 +75,15 @@ void OutputRouter::on_chunk(LoopRequest& request, WorkOutput& output) {
 void OutputRouter::stream_to_stages(LoopRequest& request, const WorkOutput& output, const OutItem& item) {
   bool any = output.to_all;
   for (const std::string& target : stream_targets(request)) {
-    if (!output.to_all && target != output.target) continue;
+    if (!output.to_all && target != output.target->stage) continue;
     any = true;
     if (!is_wanted(request, target)) continue;
     sender_.add(request, target, item);
     if (!request.is_live()) return;
   }
   if (any) return;
-  context_.fail(request,
-                internal_error("the worker streams to '{}'; wanted one to whom this request streams", output.target));
+  context_.fail(request, internal_error("the worker streams to '{}'; wanted one to whom this request streams",
+                                        output.target->stage));
 }
 
 // The ends of the streams, then the result, each in its edge's order.

@@ -21,7 +21,7 @@ class ThreadWorkerHost::ThreadEmit : public OutputEmit {
   explicit ThreadEmit(ThreadWorkerHost& host) : OutputEmit(host.congestion_), host_(host) {}
 
  private:
-  void push(WorkOutput output) override { host_.push(std::move(output)); }
+  void push(WorkOutput&& output) override { host_.push(std::move(output)); }
 
   ThreadWorkerHost& host_;
 };
@@ -83,7 +83,7 @@ void ThreadWorkerHost::close() {
 
 // ---- the worker's thread
 
-void ThreadWorkerHost::push(WorkOutput output) {
+void ThreadWorkerHost::push(WorkOutput&& output) {
   {
     std::unique_lock lock(mutex_);
     // A worker that blocks here is not stalled: the loop does not collect.
@@ -100,7 +100,7 @@ bool ThreadWorkerHost::load() {
   Result<std::unique_ptr<Worker>> worker = load_.run(make_);
   if (!worker.ok()) {
     state_.store(State::kFailed, std::memory_order_release);
-    push({.kind = WorkOutput::Kind::kCrash, .status = worker.status()});
+    push({.kind = WorkOutput::Kind::kCrash, .error = worker.status()});
     return false;
   }
   worker_ = std::move(worker).value();
@@ -121,7 +121,7 @@ void ThreadWorkerHost::describe_now() {
 void ThreadWorkerHost::work(WorkEvent& event, Emit& emit) {
   trace::Span span(span_name(event.kind), "worker");
   span.note("request", static_cast<int64_t>(event.id.value));
-  if (event.kind == WorkEvent::Kind::kAdmin) return call_admin(*worker_, event.command, monotonic_ms(), emit);
+  if (event.kind == WorkEvent::Kind::kAdmin) return call_admin(*worker_, *event.command, monotonic_ms(), emit);
   const bool drop = event.kind == WorkEvent::Kind::kDrop;
   const ReqId id = event.id;
   call_worker(*worker_, event, emit);

@@ -40,7 +40,7 @@ class ThreadWorkerHost : public WorkerHost {
   void serve();
   void work(WorkEvent& event, Emit& emit);
   void describe_now();
-  void push(WorkOutput output);
+  void push(WorkOutput&& output);
 
   WorkerLoad::Make make_;
   std::unique_ptr<Worker> worker_;  // the thread's own; pulse() is for any

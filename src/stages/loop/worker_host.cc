@@ -12,7 +12,7 @@ class VectorEmit : public OutputEmit {
       : OutputEmit(congestion), outputs_(outputs) {}
 
  private:
-  void push(WorkOutput output) override { outputs_.push_back(std::move(output)); }
+  void push(WorkOutput&& output) override { outputs_.push_back(std::move(output)); }
 
   std::vector<WorkOutput>& outputs_;
 };
@@ -47,19 +47,22 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
 }  // namespace
 
 void OutputEmit::chunk(ReqId id, Value value) {
-  push({.kind = WorkOutput::Kind::kChunk, .id = id, .to_all = true, .body = std::move(value)});
+  push({.kind = WorkOutput::Kind::kChunk, .to_all = true, .id = id, .body = std::move(value)});
 }
 
 void OutputEmit::chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) {
-  push({.kind = WorkOutput::Kind::kChunk, .id = id, .target = target, .modality = modality, .body = std::move(value)});
+  push({.kind = WorkOutput::Kind::kChunk,
+        .id = id,
+        .body = std::move(value),
+        .target = WorkOutput::Target{target, modality}});
 }
 
 void OutputEmit::tokens(ReqId id, wire::TokenDelta delta) {
-  push({.kind = WorkOutput::Kind::kChunk, .id = id, .to_all = true, .body = std::move(delta)});
+  push({.kind = WorkOutput::Kind::kChunk, .to_all = true, .id = id, .body = std::move(delta)});
 }
 
 void OutputEmit::text(ReqId id, wire::TextDelta delta) {
-  push({.kind = WorkOutput::Kind::kChunk, .id = id, .modality = "text", .body = std::move(delta)});
+  push({.kind = WorkOutput::Kind::kChunk, .id = id, .body = std::move(delta)});
 }
 
 void OutputEmit::result(ReqId id, Value value) {
@@ -68,14 +71,11 @@ void OutputEmit::result(ReqId id, Value value) {
 
 void OutputEmit::fail(ReqId id, Status status) {
   if (status.ok()) status = internal_error("the worker failed the request without saying why");
-  push({.kind = WorkOutput::Kind::kFailure, .id = id, .status = std::move(status)});
+  push({.kind = WorkOutput::Kind::kFailure, .id = id, .error = std::move(status)});
 }
 
 void OutputEmit::reply(uint64_t command, const Result<std::string>& reply) {
-  push({.kind = WorkOutput::Kind::kReply,
-        .status = reply.status(),
-        .command = command,
-        .text = reply.ok() ? *reply : std::string()});
+  push({.kind = WorkOutput::Kind::kReply, .reply = WorkOutput::Reply{command, reply}});
 }
 
 void Congestion::set(ReqId id, bool congested) {
@@ -118,9 +118,9 @@ int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput
   try {
     return worker.tick(now_ms, emit);
   } catch (const std::exception& e) {
-    crash.push_back({.kind = WorkOutput::Kind::kCrash, .status = internal_error("the worker threw: {}", e.what())});
+    crash.push_back({.kind = WorkOutput::Kind::kCrash, .error = internal_error("the worker threw: {}", e.what())});
   } catch (...) {
-    crash.push_back({.kind = WorkOutput::Kind::kCrash, .status = internal_error("the worker threw no exception")});
+    crash.push_back({.kind = WorkOutput::Kind::kCrash, .error = internal_error("the worker threw no exception")});
   }
   return Worker::kNever;
 }
@@ -195,7 +195,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   const ReqId id = event.id;
   VectorEmit emit(outputs_, congestion_);
   if (kind == WorkEvent::Kind::kAdmin) {
-    call_admin(*worker_, event.command, now_ms, emit);
+    call_admin(*worker_, *event.command, now_ms, emit);
   } else {
     call_worker(*worker_, event, emit);
   }

@@ -23,34 +23,45 @@
 #include <thread>
 #include <vector>
 
+#include "base/boxed.h"
 #include "stages/body.h"
 #include "stages/loop/limits.h"
 #include "stages/worker.h"
 
 namespace millrace::loop {
 
+// Both are moved several times for each token, so what a token does not have is boxed.
 struct WorkEvent {
   enum class Kind : uint8_t { kStart, kGenerate, kChunk, kChunksDone, kDrop, kAdmin };
   Kind kind = Kind::kStart;
   ReqId id;
-  std::string from;                                 // of a chunk, or of the end of a stream
-  Body body;                                        // of a kStart, which has a value, and of a chunk
-  std::shared_ptr<wire::TokenizedRequest> request;  // of a kGenerate
-  wire::AdminRequest command;                       // of a kAdmin, which belongs to no request
-  std::shared_ptr<void> place;  // in the loop's DetachBudget, where the body was copied for the wait
+  std::string from;                       // of a chunk, or of the end of a stream
+  Body body;                              // of a kStart, which has a value, and of a chunk
+  Boxed<wire::TokenizedRequest> request;  // of a kGenerate
+  Boxed<wire::AdminRequest> command;      // of a kAdmin, which belongs to no request
+  std::shared_ptr<void> place;            // in the loop's DetachBudget, where the body was copied for the wait
 };
 
 struct WorkOutput {
   enum class Kind : uint8_t { kChunk, kResult, kFailure, kDropped, kCrash, kReply };
+  struct Target {
+    std::string stage;  // empty: the client
+    std::string modality;
+  };
+  struct Reply {
+    uint64_t command = 0;  // its id
+    Result<std::string> text;
+  };
+
   Kind kind = Kind::kChunk;
-  ReqId id;
   bool to_all = false;  // a chunk for all stages that the request streams to; else for `target`
-  std::string target;   // empty: the client
-  std::string modality;
-  Body body;  // of a chunk, and of a result, which has a value
-  Status status;
-  uint64_t command = 0;  // of a kReply: the admin command's id; `status`, or else `text`
-  std::string text;
+  ReqId id;
+  Body body;             // of a chunk, and of a result, which has a value
+  Boxed<Target> target;  // none: the client, of a text delta
+  Boxed<Status> error;   // of a kFailure and of a kCrash
+  Boxed<Reply> reply;    // of a kReply, to an admin command
+
+  bool to_client() const { return !to_all && (!target || target->stage.empty()); }
 };
 
 // The requests whose chunks wait for their receivers. The loop sets it, the worker reads it; any thread.
@@ -79,7 +90,7 @@ class OutputEmit : public Emit {
   void reply(uint64_t command, const Result<std::string>& reply) override;
 
  protected:
-  virtual void push(WorkOutput output) = 0;
+  virtual void push(WorkOutput&& output) = 0;
 
  private:
   const Congestion& congestion_;
