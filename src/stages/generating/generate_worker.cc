@@ -156,11 +156,12 @@ class GenerateWorker : public Worker {
     if (delta.finish) return finish(state, delta, emit);
     if (!streams_) return;
     // A receiver that is behind gets more at once, later.
-    if (held_.contains(delta.id) || emit.congested(delta.id)) {
-      held_.insert(delta.id);
+    const ReqId id = delta.id;
+    if (held_.contains(id) || emit.congested(id)) {
+      held_.insert(id);
       join(state.unsent, std::move(delta));
     } else {
-      emit_tokens(delta.id, std::move(delta), emit);
+      emit_tokens(id, std::move(delta), emit);
     }
   }
 
