@@ -89,6 +89,7 @@ class StageLoop {
 
   std::unique_ptr<loop::StageLoopParts> parts_;
   std::optional<int64_t> drain_until_ms_;
+  bool is_loading_ = false;  // the worker, when last looked at
   bool ended_ = false;
   Status end_status_;
 };

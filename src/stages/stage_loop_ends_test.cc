@@ -307,6 +307,29 @@ TEST_F(StageLoopEnds, AWorkerThatNeverStopsTalkingDoesNotStopTheHeartbeat) {
   EXPECT_GE(coordinator_->all<wire::StageStatus>().size(), 4u);
 }
 
+struct SlowLoader : Chatterbox {
+  explicit SlowLoader(const State& state) : state_(state) {}
+  State state() const override { return state_; }
+  void collect(std::vector<loop::WorkOutput>&) override {}
+  const State& state_;
+};
+
+TEST_F(StageLoopEnds, AWorkerThatHasLoadedIsReportedAtOnce) {
+  loop::WorkerHost::State state = loop::WorkerHost::State::kLoading;
+  config_.spec = spec_;
+  StageLoopEnv env;
+  env.coordinator = coordinator_;
+  env.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
+  env.worker = std::make_unique<SlowLoader>(state);
+  loop_ = StageLoop::make(config_, library_, std::move(env)).value();
+  welcome();
+  run(10);
+  ASSERT_EQ(coordinator_->all<wire::StageStatus>().back().state, wire::StageState::kLoading);
+  state = loop::WorkerHost::State::kReady;
+  run(2);
+  EXPECT_EQ(coordinator_->all<wire::StageStatus>().back().state, wire::StageState::kReady);
+}
+
 TEST_F(StageLoopEnds, NoticesWaitForTheCoordinator) {
   make();
   coordinator_->answer = error(StatusCode::kResourceExhausted, "full");

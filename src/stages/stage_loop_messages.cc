@@ -130,6 +130,8 @@ void StageLoop::lose_lease(const char* why) {
 
 void StageLoop::send_membership() {
   parts_->notices.flush();
+  const bool loading = parts_->context.env.worker->state() == loop::WorkerHost::State::kLoading;
+  if (std::exchange(is_loading_, loading) && !loading) parts_->lease.report_soon();  // requests wait for it
   if (!parts_->lease.is_due()) return;
   if (!member()) return parts_->lease.send_registration();
   parts_->lease.heartbeat_sent(send_heartbeat());
