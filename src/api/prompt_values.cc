@@ -11,9 +11,6 @@
 namespace millrace::api {
 namespace {
 
-// The bounds are those of every endpoint; what is absent ends with the context, as in a conversation.
-const SamplingDialect& dialect() { return kOpenAiDialect; }
-
 Result<Prompt> chat_prompt(const Value& conversation) {
   std::string text;
   append_value(text, conversation);
@@ -64,7 +61,8 @@ Result<GenerateRequest> read_request(const Value& payload, const ModelFacts& fac
     append_value(text, *sampling);
   }
   ASSIGN_OR_RETURN(const Json body, parse_json(text));
-  auto fields = read_common(body, facts, dialect());
+  // The bounds are those of every endpoint; what is absent ends with the context, as in a conversation.
+  auto fields = read_common(body, facts, kOpenAiDialect);
   if (!fields.ok()) return fields.status().with_prefix("sampling");
   if (fields->sampling.n != 1) {
     return invalid_argument("sampling: n is {}; wanted 1, for a request of a pipeline has one answer",

@@ -93,7 +93,7 @@ class Coordinator {
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
             int64_t now_ms);
 
-  PipelineHealth health() const;
+  Health health() const;
   CoordinatorBooks books() const;
   const Membership& members() const { return members_; }
   // The replicas of a live request, for people and tests; empty: it is not live.

@@ -71,14 +71,6 @@ void CoordinatorEngine::end_profile(std::vector<wire::AdminReply> replies, Admin
   });
 }
 
-Health CoordinatorEngine::health() const {
-  PipelineHealth health = coordinator_.health();
-  return {.ready = health.ready,
-          .draining = health.draining,
-          .reason = std::move(health.reason),
-          .stages = std::move(health.stages)};
-}
-
 std::vector<MetricSample> CoordinatorEngine::samples() const {
   const CoordinatorBooks books = coordinator_.books();
   std::vector<MetricSample> out;

@@ -35,7 +35,7 @@ class CoordinatorEngine : public PipelineEngine {
   void cancel(ReqId id) override { coordinator_.abort(id); }
   void end(ReqId id) override { coordinator_.cancel(id); }
   void admin(wire::AdminAction action, int64_t timeout_ms, AdminCommands::Done done) override;
-  Health health() const override;
+  Health health() const override { return coordinator_.health(); }
   std::vector<MetricSample> samples() const override;
   int64_t request_timeout_s() const override { return spec_.request_timeout_s; }
   const std::string& name() const override { return spec_.name; }

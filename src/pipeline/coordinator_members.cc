@@ -79,8 +79,8 @@ std::string Coordinator::why_not_ready() const {
   return draining_ ? "shutting down" : placement_.why_missing(~StageSet{0});
 }
 
-PipelineHealth Coordinator::health() const {
-  PipelineHealth health{.reason = why_not_ready(), .stages = {}};
+Health Coordinator::health() const {
+  Health health{.reason = why_not_ready(), .stages = {}};
   health.ready = health.reason.empty();
   health.draining = draining_;
   for (const ReplicaView& replica : members_.replicas()) {

@@ -26,7 +26,7 @@ TEST_F(CoordinatorStages, ItIsReadyWhenEveryStageHasAReplicaThatIs) {
   core->handle(loading, now);
   EXPECT_FALSE(core->health().ready);
   beat("think", 1);
-  const PipelineHealth health = core->health();
+  const Health health = core->health();
   EXPECT_TRUE(health.ready);
   EXPECT_EQ(health.reason, "think-0: starting");  // ready, but not with all
   ASSERT_EQ(health.stages.size(), 6u);

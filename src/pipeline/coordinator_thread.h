@@ -52,7 +52,7 @@ class CoordinatorThread : public Stage {
   }
   void down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason);
 
-  PipelineHealth health() const { return locked().core.health(); }
+  Health health() const { return locked().core.health(); }
   CoordinatorBooks books() const { return locked().core.books(); }
 
  private:

@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "payload/value.h"
+#include "stages/engine.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -41,13 +42,6 @@ struct SubmitOptions {
   std::optional<std::vector<std::string>> terminals;  // that complete it; none: as the spec's rule decides, or all
   int64_t timeout_ms = 0;                             // 0: the spec's; never more than that
   bool later = false;                                 // the inputs come by begin()
-};
-
-struct PipelineHealth {
-  bool ready = false;                     // requests are accepted now
-  bool draining = false;                  // shutting down
-  std::string reason;                     // why not ready; or what is missing all the same
-  std::vector<wire::StageStatus> stages;  // one for each replica, in the order of the spec
 };
 
 // What is open now: after quiescence, all of the first group are 0. The others count since the start.

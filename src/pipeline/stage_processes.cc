@@ -53,7 +53,7 @@ void StageProcesses::on_start(const std::string& process, uint64_t number) {
 // It may have lost its lease and taken another since it was started: what counts is the start that a number belongs to.
 void StageProcesses::on_death(const std::string& process, const std::string& how) {
   const uint64_t start = incarnations_[process] >> kIncarnationBits;
-  const PipelineHealth health = coordinator_.health();
+  const Health health = coordinator_.health();
   for (const StageReplica& replica : children_.at(process)) {
     for (const wire::StageStatus& status : health.stages) {
       const bool same = status.stage == replica.stage && status.replica == replica.replica;
