@@ -24,24 +24,28 @@ class ChatFormat : public ReplyFormat {
     head_ += ",\"choices\":[";
   }
 
-  std::string opening(int index) override {
-    return chunk(index, "\"role\":\"assistant\",\"content\":\"\"", "null", nullptr);
+  void opening(int index, EventWriter& out) override {
+    append_chunk(out, index, [](std::string& delta) { delta += "\"role\":\"assistant\",\"content\":\"\""; });
   }
-  void events(const ChoiceState& choice, std::vector<std::string>& out) override {
+  void events(const ChoiceState& choice, EventWriter& out) override {
     if (!choice.text.empty() || (logprobs_ && !choice.logprobs.empty())) {
-      std::string content = "\"content\":";
-      json_append_string(content, choice.text);
-      out.push_back(chunk(choice.index, content, logprobs(choice), nullptr));
+      const auto content = [&](std::string& delta) {
+        delta += "\"content\":";
+        json_append_string(delta, choice.text);
+      };
+      append_chunk(out, choice.index, content, &choice);
     }
-    if (choice.finish) out.push_back(chunk(choice.index, "", "null", &*choice.finish));
+    if (choice.finish)
+      append_chunk(
+          out, choice.index, [](std::string&) {}, nullptr, &*choice.finish);
   }
 
   std::string choice(const ChoiceState& choice) override {
     std::string out = fmt::format("{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", choice.index);
     json_append_string(out, choice.text);
-    out += fmt::format(",\"refusal\":null}},\"logprobs\":{},\"finish_reason\":\"{}\",", logprobs(choice),
-                       finish_reason(*choice.finish));
-    append_matched_stop(out, *choice.finish);
+    out += ",\"refusal\":null},\"logprobs\":";
+    append_logprobs(out, &choice);
+    append_end(out, &*choice.finish);
     return out + "}";
   }
   std::string body(std::string_view choices, const wire::Usage& usage) override {
@@ -53,23 +57,28 @@ class ChatFormat : public ReplyFormat {
   }
 
  private:
-  std::string logprobs(const ChoiceState& choice) const {
-    if (!logprobs_) return "null";
-    std::string out;
-    append_chat_logprobs(out, engine_, choice.logprobs);
-    return out;
-  }
-  std::string chunk(int index, std::string_view delta, std::string_view logprobs, const wire::Finish* finish) const {
-    std::string out = head_;
-    fmt::format_to(std::back_inserter(out), "{{\"index\":{},\"delta\":{{{}}},\"logprobs\":{},\"finish_reason\":", index,
-                   delta, logprobs);
-    if (finish) {
-      fmt::format_to(std::back_inserter(out), "\"{}\",", finish_reason(*finish));
-      append_matched_stop(out, *finish);
+  // Without a choice: none.
+  void append_logprobs(std::string& out, const ChoiceState* choice) const {
+    if (logprobs_ && choice) {
+      append_chat_logprobs(out, engine_, choice->logprobs);
     } else {
       out += "null";
     }
-    return out + "}]}";
+  }
+  template <typename Delta>
+  void append_chunk(EventWriter& writer, int index, const Delta& delta, const ChoiceState* with_logprobs = nullptr,
+                    const wire::Finish* finish = nullptr) const {
+    std::string& out = writer.begin();
+    out += head_;
+    out += "{\"index\":";
+    append_integer(out, index);
+    out += ",\"delta\":{";
+    delta(out);
+    out += "},\"logprobs\":";
+    append_logprobs(out, with_logprobs);
+    append_end(out, finish);
+    out += "}]}";
+    writer.end();
   }
 
   const Engine& engine_;

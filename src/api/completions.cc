@@ -26,14 +26,16 @@ class TextFormat : public ReplyFormat {
     head_ += ",\"choices\":[";
   }
 
-  void events(const ChoiceState& choice, std::vector<std::string>& out) override {
+  void events(const ChoiceState& choice, EventWriter& out) override {
     const bool places = logprobs_ && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
-    if (!choice.text.empty() || places) out.push_back(chunk(choice.index, choice.text, logprobs(choice), nullptr));
-    if (choice.finish) out.push_back(chunk(choice.index, "", "null", &*choice.finish));
+    if (!choice.text.empty() || places) append_chunk(out, choice, true, false);
+    if (choice.finish) append_chunk(out, choice, false, true);
   }
 
   std::string choice(const ChoiceState& choice) override {
-    return one_choice(choice.index, choice.text, logprobs(choice), &*choice.finish);
+    std::string out;
+    append_choice(out, choice, true, true);
+    return out;
   }
   std::string body(std::string_view choices, const wire::Usage& usage) override {
     std::string out = head_;
@@ -44,29 +46,29 @@ class TextFormat : public ReplyFormat {
   }
 
  private:
-  std::string logprobs(const ChoiceState& choice) {
-    if (!logprobs_) return "null";
-    std::string out;
-    TextOffset& offset = offsets_[choice.index];
-    offset.text += choice.text;
-    append_text_logprobs(out, engine_, choice.prompt_logprobs, choice.logprobs, offset);
-    return out;
-  }
-  static std::string one_choice(int index, std::string_view text, std::string_view logprobs,
-                                const wire::Finish* finish) {
-    std::string out = fmt::format("{{\"index\":{},\"text\":", index);
-    json_append_string(out, text);
-    out += fmt::format(",\"logprobs\":{},\"finish_reason\":", logprobs);
-    if (finish) {
-      fmt::format_to(std::back_inserter(out), "\"{}\",", finish_reason(*finish));
-      append_matched_stop(out, *finish);
+  // The parts of a choice: a stream has what is new in one chunk and its end in another.
+  void append_choice(std::string& out, const ChoiceState& choice, bool content, bool end) {
+    out += "{\"index\":";
+    append_integer(out, choice.index);
+    out += ",\"text\":";
+    json_append_string(out, content ? std::string_view(choice.text) : "");
+    out += ",\"logprobs\":";
+    if (content && logprobs_) {
+      TextOffset& offset = offsets_[choice.index];
+      offset.text += choice.text;
+      append_text_logprobs(out, engine_, choice.prompt_logprobs, choice.logprobs, offset);
     } else {
       out += "null";
     }
-    return out + "}";
+    append_end(out, end ? &*choice.finish : nullptr);
+    out += '}';
   }
-  std::string chunk(int index, std::string_view text, std::string_view logprobs, const wire::Finish* finish) const {
-    return head_ + one_choice(index, text, logprobs, finish) + "]}";
+  void append_chunk(EventWriter& writer, const ChoiceState& choice, bool content, bool end) {
+    std::string& out = writer.begin();
+    out += head_;
+    append_choice(out, choice, content, end);
+    out += "]}";
+    writer.end();
   }
 
   const Engine& engine_;

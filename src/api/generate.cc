@@ -32,17 +32,30 @@ class GenerateFormat : public ReplyFormat {
     }
   }
 
-  void events(const ChoiceState& choice, std::vector<std::string>& out) override {
-    std::string event = this->choice(choice);
+  void events(const ChoiceState& choice, EventWriter& writer) override {
+    std::string& out = writer.begin();
+    append_choice(out, choice);
     if (list_) {
-      event.pop_back();
-      fmt::format_to(std::back_inserter(event), ",\"index\":{}}}", choice.index);
+      out.pop_back();
+      out += ",\"index\":";
+      append_integer(out, choice.index);
+      out += '}';
     }
-    out.push_back(std::move(event));
+    writer.end();
   }
 
   std::string choice(const ChoiceState& choice) override {
-    std::string out = "{\"text\":";
+    std::string out;
+    append_choice(out, choice);
+    return out;
+  }
+  std::string body(std::string_view choices, const wire::Usage& /*usage*/) override {
+    return list_ ? fmt::format("[{}]", choices) : std::string(choices);
+  }
+
+ private:
+  void append_choice(std::string& out, const ChoiceState& choice) const {
+    out += "{\"text\":";
     json_append_string(out, choice.text);
     fmt::format_to(std::back_inserter(out),
                    ",\"output_ids\":[{}],\"meta_info\":{{\"id\":", fmt::join(choice.tokens, ","));
@@ -58,13 +71,8 @@ class GenerateFormat : public ReplyFormat {
                    usage.cached_tokens - usage.host_tokens, usage.host_tokens, choice.weight_version, usage.retractions,
                    usage.queue_seconds, choice.elapsed_seconds);
     append_logprobs(out, choice);
-    return out + "}}";
+    out += "}}";
   }
-  std::string body(std::string_view choices, const wire::Usage& /*usage*/) override {
-    return list_ ? fmt::format("[{}]", choices) : std::string(choices);
-  }
-
- private:
   static void append_finish(std::string& out, const ChoiceState& choice) {
     if (!choice.finish) {
       out += "null";

@@ -135,7 +135,10 @@ Status Reply::stream_news(std::string& out) {
     }
     started_ = true;
     responder_->start_sse();
-    for (const Choice& choice : choices_) append_event(out, format_->opening(choice.state.index), &choice);
+    for (const Choice& choice : choices_) {
+      EventWriter events(out, usage_member(choice));
+      format_->opening(choice.state.index, events);
+    }
   }
   for (Choice& choice : choices_) RETURN_IF_ERROR(stream_choice(choice, out));
   return ok_status();
@@ -149,15 +152,12 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
   choice.closed = state.finish.has_value();
   state.elapsed_seconds = elapsed_seconds();
   measure(choice);
-  std::vector<std::string> events;
+  EventWriter events(out, usage_member(choice));
   format_->events(state, events);
-  for (const std::string& event : events) {
-    if (options_.cumulative && event.size() > kMaxEventBytes) {
-      return error(StatusCode::kUnsupported,
-                   "a cumulative event has {} bytes; wanted at most {}: set stream_output to get each piece once",
-                   event.size(), kMaxEventBytes);
-    }
-    append_event(out, event, &choice);
+  if (options_.cumulative && events.largest() > kMaxEventBytes) {
+    return error(StatusCode::kUnsupported,
+                 "a cumulative event has {} bytes; wanted at most {}: set stream_output to get each piece once",
+                 events.largest(), kMaxEventBytes);
   }
   if (!options_.cumulative) {
     state.text.clear();
@@ -186,30 +186,19 @@ void Reply::measure(Choice& choice) {
   if (state.finish) state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
 }
 
-// The formats end their objects with '}': the usage member is put before it, where the client asked for one.
-void Reply::append_event(std::string& out, std::string_view json, const Choice* choice) const {
-  if (json.empty()) return;
-  out += "data: ";
-  if (choice && (options_.include_usage || options_.continuous_usage)) {
-    out += json.substr(0, json.size() - 1);
-    out += ",\"usage\":";
-    if (options_.continuous_usage) {
-      append_usage(out, choice->state.usage);
-    } else {
-      out += "null";
-    }
-    out += '}';
-  } else {
-    out += json;
-  }
-  out += "\n\n";
+// What the client asked to see of the usage in each event.
+std::string Reply::usage_member(const Choice& choice) const {
+  if (!options_.continuous_usage) return options_.include_usage ? ",\"usage\":null" : "";
+  std::string out = ",\"usage\":";
+  append_usage(out, choice.state.usage);
+  return out;
 }
 
 void Reply::complete(std::string& out) {
   ended_ = true;
   leave();
   if (options_.stream) {
-    if (options_.include_usage) append_event(out, format_->usage(total_usage()), nullptr);
+    if (options_.include_usage) out += "data: " + format_->usage(total_usage()) + "\n\n";
     out += "data: [DONE]\n\n";
     responder_->write(out);
     responder_->end();

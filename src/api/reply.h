@@ -71,7 +71,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   Status stream_news(std::string& out);
   Status stream_choice(Choice& choice, std::string& out);
   void measure(Choice& choice);
-  void append_event(std::string& out, std::string_view json, const Choice* choice) const;
+  std::string usage_member(const Choice& choice) const;
   void complete(std::string& out);
   std::string best_choices();
   void fail(const Choice& choice, const wire::Finish& finish);

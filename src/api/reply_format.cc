@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 
@@ -9,23 +10,41 @@
 
 namespace millrace::api {
 
-std::string_view finish_reason(const wire::Finish& finish) {
-  switch (finish.reason) {
-    case wire::FinishReason::kLength:
-      return "length";
-    case wire::FinishReason::kAborted:
-      return "abort";
-    default:
-      return "stop";
-  }
+std::string& EventWriter::begin() {
+  out_ += "data: ";
+  begin_ = out_.size();
+  return out_;
 }
 
-void append_matched_stop(std::string& out, const wire::Finish& finish) {
-  out += "\"matched_stop\":";
-  if (finish.matched_token) {
-    out += std::to_string(*finish.matched_token);
-  } else if (finish.matched_text) {
-    json_append_string(out, *finish.matched_text);
+void EventWriter::end() {
+  largest_ = std::max(largest_, out_.size() - begin_);
+  if (!member_.empty()) {
+    out_.pop_back();  // the object's '}'
+    out_ += member_;
+    out_ += '}';
+  }
+  out_ += "\n\n";
+}
+
+void append_integer(std::string& out, int64_t value) {
+  const fmt::format_int digits(value);
+  out.append(digits.data(), digits.size());
+}
+
+void append_end(std::string& out, const wire::Finish* finish) {
+  out += ",\"finish_reason\":";
+  if (!finish) {
+    out += "null";
+    return;
+  }
+  out += finish->reason == wire::FinishReason::kLength    ? "\"length\""
+         : finish->reason == wire::FinishReason::kAborted ? "\"abort\""
+                                                          : "\"stop\"";
+  out += ",\"matched_stop\":";
+  if (finish->matched_token) {
+    append_integer(out, *finish->matched_token);
+  } else if (finish->matched_text) {
+    json_append_string(out, *finish->matched_text);
   } else {
     out += "null";
   }

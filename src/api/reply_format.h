@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "wire/messages.h"
@@ -26,13 +27,28 @@ struct ChoiceState {
   Boxed<wire::Finish> finish;
 };
 
+// Server-sent events, written in place: begin() gives the text to append one JSON object to, end() completes its event.
+class EventWriter {
+ public:
+  // `member` (",\"usage\":null") is put into each object, last; empty: none.
+  EventWriter(std::string& out, std::string member) : out_(out), member_(std::move(member)) {}
+  std::string& begin();
+  void end();
+  std::size_t largest() const { return largest_; }  // bytes of an object, without the member
+
+ private:
+  std::string& out_;
+  const std::string member_;
+  std::size_t begin_ = 0, largest_ = 0;
+};
+
 // Fragments are complete JSON texts; events are objects.
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
-  // Streaming: the first chunk of a choice (empty: none), and the chunks that tell its news.
-  virtual std::string opening(int /*index*/) { return ""; }
-  virtual void events(const ChoiceState& choice, std::vector<std::string>& out) = 0;
+  // Streaming: the first chunk of a choice, where there is one, and the chunks that tell its news.
+  virtual void opening(int /*index*/, EventWriter& /*out*/) {}
+  virtual void events(const ChoiceState& choice, EventWriter& out) = 0;
   // Streaming: the chunk that carries the usage alone.
   virtual std::string usage(const wire::Usage& usage) { return body("", usage); }
   // Not streaming: one choice, and the whole body around the choices, which are joined by commas.
@@ -41,9 +57,9 @@ class ReplyFormat {
 };
 
 // The pieces that the OpenAI formats share.
-std::string_view finish_reason(const wire::Finish& finish);              // "stop", "length" or "abort"
-void append_matched_stop(std::string& out, const wire::Finish& finish);  // "matched_stop": 7, "text" or null
-void append_usage(std::string& out, const wire::Usage& usage);           // {"prompt_tokens": ...}
+void append_end(std::string& out, const wire::Finish* finish);  // ,"finish_reason": ... and its "matched_stop"; or null
+void append_usage(std::string& out, const wire::Usage& usage);  // {"prompt_tokens": ...}
+void append_integer(std::string& out, int64_t value);
 // `prefix` and 24 random hex digits.
 std::string make_id(std::string_view prefix);
 int64_t unix_seconds();

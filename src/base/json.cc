@@ -157,7 +157,12 @@ void json_append_string(std::string& out, std::string_view text) {
   auto continuation = [&](std::size_t i) {
     return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
   };
+  const auto plain = [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; };
   for (std::size_t i = 0; i < text.size();) {
+    const std::size_t run = i;
+    while (i < text.size() && plain(text[i])) ++i;
+    out.append(text.substr(run, i - run));
+    if (i == text.size()) break;
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte < 0x80) {
       switch (byte) {
@@ -177,13 +182,9 @@ void json_append_string(std::string& out, std::string_view text) {
           out += "\\t";
           break;
         default:
-          if (byte < 0x20 || byte == 0x7F) {
-            out += "\\u00";
-            out.push_back(kHex[byte >> 4]);
-            out.push_back(kHex[byte & 15]);
-          } else {
-            out.push_back(static_cast<char>(byte));
-          }
+          out += "\\u00";
+          out.push_back(kHex[byte >> 4]);
+          out.push_back(kHex[byte & 15]);
       }
       ++i;
       continue;
