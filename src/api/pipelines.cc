@@ -28,51 +28,59 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
       : engine_(engine), responder_(std::move(responder)), stream_(stream) {}
 
   void run(PipelineRequest request) {
-    const ReqId id = engine_.submit(
-        std::move(request), [self = shared_from_this()](const PipelineEvent& event) { return self->hear(event); });
+    const ReqId id = engine_.submit(std::move(request),
+                                    [self = shared_from_this()](RequestEvent& event) { return self->hear(event); });
     // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
     responder_->on_disconnect([&engine = engine_, id] { engine.cancel(id); });
   }
 
  private:
-  bool hear(const PipelineEvent& event) {
-    if (event.end && !event.status.ok()) return fail(event.status), true;
-    if (event.text && event.text->text.empty()) return true;  // ids without text so far
+  SinkAnswer hear(const RequestEvent& event) {
+    const RequestEvent::End* const end = event.end();
+    if (end && !end->status.ok()) return fail(end->status), SinkAnswer::kTaken;
+    const bool news = end || event.piece() || (event.text() && !event.text()->text.empty());
+    if (!news) return SinkAnswer::kTaken;  // accepted, or ids without text so far
     if (!stream_) {
-      if (event.end) responder_->send({.body = result(event)});
-      return true;  // the result says all that the pieces do
+      if (end) responder_->send({.body = result(event.id, end->result)});
+      return SinkAnswer::kTaken;  // the result says all that the pieces do
     }
     // Kept until the client takes it: the same event comes again.
-    if (waiting_.empty()) waiting_ = event.end ? "data: " + result(event) + "\n\ndata: [DONE]\n\n" : piece(event);
+    if (waiting_.empty()) {
+      waiting_ = end ? "data: " + result(event.id, end->result) + "\n\ndata: [DONE]\n\n" : piece(event);
+    }
     const std::size_t unread = responder_->pending_bytes();
-    if (unread > 0 && unread + waiting_.size() > kMaxUnreadBytes && !responder_->disconnected()) return false;
+    if (unread > 0 && unread + waiting_.size() > kMaxUnreadBytes && !responder_->disconnected()) {
+      return SinkAnswer::kFull;
+    }
     start();
     responder_->write(waiting_);  // false: the client is gone, and on_disconnect cancels
     std::string().swap(waiting_);
-    if (event.end) responder_->end();
-    return true;
+    if (end) responder_->end();
+    return SinkAnswer::kTaken;
   }
 
   // Numbered as they are written, from 0 for each stage.
-  std::string piece(const PipelineEvent& event) {
+  std::string piece(const RequestEvent& event) {
+    const wire::TextDelta* const text = event.text();
+    const std::string stage(event.stage);
     std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", event.id.value);
-    json_append_string(out, event.stage);
+    json_append_string(out, stage);
     out += ",\"modality\":";
-    json_append_string(out, event.modality);
-    fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", next_[event.stage]++);
-    if (event.text) {
+    json_append_string(out, text ? kTextModality : event.piece()->modality);
+    fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", next_[stage]++);
+    if (text) {
       out += "{\"text\":";
-      json_append_string(out, event.text->text);
+      json_append_string(out, text->text);
       out += '}';
     } else {
-      append_value(out, event.value);
+      append_value(out, event.piece()->value);
     }
     return out += "}\n\n";
   }
 
-  static std::string result(const PipelineEvent& event) {
-    std::string out = fmt::format("{{\"id\":\"{}\",\"result\":", event.id.value);
-    append_value(out, event.value);
+  static std::string result(ReqId id, const Value& value) {
+    std::string out = fmt::format("{{\"id\":\"{}\",\"result\":", id.value);
+    append_value(out, value);
     return out += '}';
   }
 

@@ -81,18 +81,24 @@ class EchoPipeline : public PipelineEngine {
     const ReqId id{7};
     last = request;
     const auto* how = request.inputs.get<std::string>();
+    const auto end = [&](RequestEvent::End how_it_ends) {
+      RequestEvent event{.id = id, .body = std::move(how_it_ends)};
+      sink(event);
+    };
     if (how != nullptr && *how == "refuse") {
-      sink({.id = id, .end = true, .status = Status(StatusCode::kResourceExhausted, "4096 requests are live")});
+      end({.status = Status(StatusCode::kResourceExhausted, "4096 requests are live")});
       return id;
     }
     for (uint64_t i = 0; i < 2; ++i) {
-      sink({.id = id, .stage = "decode", .modality = "text", .chunk_id = i, .value = Value("piece")});
+      RequestEvent piece{.id = id, .stage = "decode", .chunk_id = i};
+      piece.body = RequestEvent::Piece{.modality = "text", .value = Value("piece")};
+      sink(piece);
     }
-    const bool fail = how != nullptr && *how == "fail";
-    sink({.id = id,
-          .end = true,
-          .value = request.inputs,
-          .status = fail ? Status(StatusCode::kUnavailable, "stage 'x': gone") : ok_status()});
+    if (how != nullptr && *how == "fail") {
+      end({.status = Status(StatusCode::kUnavailable, "stage 'x': gone")});
+    } else {
+      end({.state = RequestState::kCompleted, .result = request.inputs});
+    }
     return id;
   }
   void begin(ReqId, Result<wire::TokenizedRequest>, PlacementHint) override {}
@@ -243,9 +249,14 @@ class FloodPipeline : public EchoPipeline {
  private:
   void flood(const Sink& sink) {
     for (uint64_t i = 0; i <= kEvents; ++i) {
-      PipelineEvent event{.id = ReqId{7}, .end = i == kEvents, .stage = "x", .chunk_id = i};
-      event.value = Value(event.end ? "all" : std::string(64 << 10, static_cast<char>('a' + i % 26)));
-      while (!stop_.load() && !cancelled.load() && !sink(event)) {
+      RequestEvent event{.id = ReqId{7}, .stage = "x", .chunk_id = i};
+      if (i == kEvents) {
+        event.body = RequestEvent::End{.state = RequestState::kCompleted, .result = Value("all")};
+      } else {
+        const Value letters(std::string(64 << 10, static_cast<char>('a' + i % 26)));
+        event.body = RequestEvent::Piece{.modality = "text", .value = letters};
+      }
+      while (!stop_.load() && !cancelled.load() && sink(event) == SinkAnswer::kFull) {
         ++refused;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }

@@ -75,7 +75,7 @@ Status Coordinator::check_submit(StageSet terminals) const {
   return aborts_.check_capacity();
 }
 
-ReqId Coordinator::submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms) {
+ReqId Coordinator::submit(Value inputs, SubmitOptions options, RequestSink sink, int64_t now_ms) {
   const ReqId id = requests_.new_id();
   const auto add = [&]() -> Status {
     ASSIGN_OR_RETURN(const StageSet terminals, terminals_of(inputs, options));
@@ -152,26 +152,26 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
   if (!sent.ok()) return fail(id, sent, now_ms);
   requests_.set_running(*request);
-  RequestEvent event{.kind = RequestEvent::Kind::kAccepted, .id = id};
+  RequestEvent event{.id = id};
   request->sink(event);
 }
 
 // ---- the end
 
 // Every end of a live request comes through here; the table lets each end once.
-void Coordinator::end(ReqId id, RequestEvent event, bool report, int64_t now_ms) {
-  const auto request = requests_.end(id, event.state);
+void Coordinator::end(ReqId id, RequestEvent::End how, bool report, int64_t now_ms) {
+  const auto request = requests_.end(id, how.state);
   if (!request) return;
   delivery_.erase(*request);
   payloads_.forget(id);
   placement_.end(request->route, request->hinted_tokens);
-  if (event.state != RequestState::kCompleted && request->state == RequestState::kRunning) {
+  if (how.state != RequestState::kCompleted && request->state == RequestState::kRunning) {
     env_.hint_abort(id);
     aborts_.open(id, request->route, connected(request->route), now_ms);
   }
-  event.kind = RequestEvent::Kind::kEnd;
-  event.id = id;
-  if (report) request->sink(event);
+  if (!report) return;
+  RequestEvent event{.id = id, .body = std::move(how)};
+  request->sink(event);
 }
 
 void Coordinator::fail(ReqId id, const Status& status, int64_t now_ms) {

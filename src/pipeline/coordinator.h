@@ -35,6 +35,7 @@
 #include "pipeline/request_table.h"
 #include "pipeline/spec.h"
 #include "pipeline/stage_outboxes.h"
+#include "stages/engine.h"
 #include "stages/stage_graph.h"
 
 namespace millrace {
@@ -61,7 +62,7 @@ class Coordinator {
 
   // The sink gets a refusal before this returns: kUnavailable while it drains or where a stage is missing without which
   // this request cannot be completed, kResourceExhausted over a limit, kInvalidArgument for the terminals.
-  ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink, int64_t now_ms);
+  ReqId submit(Value inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
   // The prompt of a request that was submitted without inputs; it is placed now, by the hint. Ignored where the request
   // has ended.
   void begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms);
@@ -106,7 +107,7 @@ class Coordinator {
   Status choose_route(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
                       const PlacementHint& hint);
   void try_start(ReqId id, int64_t now_ms);
-  void end(ReqId id, RequestEvent event, bool report, int64_t now_ms);
+  void end(ReqId id, RequestEvent::End how, bool report, int64_t now_ms);
 
   // coordinator_members.cc
   Delivery::Callbacks delivery_callbacks();

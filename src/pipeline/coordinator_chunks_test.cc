@@ -34,7 +34,7 @@ TEST_F(CoordinatorChunks, ABatchServesManyRequests) {
   EXPECT_EQ(one.texts(), "ab");
   EXPECT_EQ(one.ends, 0);
   EXPECT_EQ(two.texts(), "x");
-  EXPECT_TRUE(same_bits(two.end.value, Value("second")));
+  EXPECT_TRUE(same_bits(two.end.result, Value("second")));
   EXPECT_EQ(bad.texts(), "u");
   EXPECT_EQ(bad.end.status.code(), StatusCode::kTooLarge);
   EXPECT_EQ(core->books().late, 1u);
@@ -56,9 +56,9 @@ TEST_F(CoordinatorChunks, SmallTensorsAreInTheMessage) {
   complete(id, "decode", small(), 1);
   EXPECT_TRUE(payloads.open.empty());
   ASSERT_EQ(client.chunks.size(), 1u);
-  EXPECT_TRUE(same_bits(client.chunks[0].value, Value(tensor)));
+  EXPECT_TRUE(same_bits(client.chunks[0].piece()->value, Value(tensor)));
   ASSERT_EQ(client.ends, 1);
-  EXPECT_TRUE(same_bits(client.end.value, Value(tensor)));
+  EXPECT_TRUE(same_bits(client.end.result, Value(tensor)));
   expect_quiet();
 }
 
@@ -71,13 +71,12 @@ TEST_F(CoordinatorChunks, TextPassesAtOnceUnlessSomethingWaits) {
   };
   const auto words = [&client] {
     std::string out;
-    for (const RequestEvent& event : client.chunks) out += event.text ? event.text->text : "*";
+    for (const RequestEvent& event : client.chunks) out += event.text() ? event.text()->text : "*";
     return out;
   };
   text(0, "a");
   EXPECT_EQ(words(), "a");
   EXPECT_EQ(client.chunks[0].stage, "decode");
-  EXPECT_EQ(client.chunks[0].modality, "text");
   EXPECT_EQ(core->books().queued_chunks, 0u);
   client.full = true;
   text(1, "b"), text(2, "c");

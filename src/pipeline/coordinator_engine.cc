@@ -20,21 +20,7 @@ void CoordinatorEngine::stop() {
 ReqId CoordinatorEngine::submit(PipelineRequest request, Sink sink) {
   SubmitOptions options{
       .terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};
-  return coordinator_.submit(std::move(request.inputs), std::move(options),
-                             [sink = std::move(sink)](RequestEvent& event) {
-                               if (event.kind == RequestEvent::Kind::kAccepted) return SinkAnswer::kTaken;
-                               PipelineEvent out{.id = event.id,
-                                                 .end = event.kind == RequestEvent::Kind::kEnd,
-                                                 .stage = std::string(event.stage),
-                                                 .modality = event.modality,
-                                                 .chunk_id = event.chunk_id,
-                                                 .value = std::move(event.value),
-                                                 .text = event.text ? &*event.text : nullptr,
-                                                 .status = event.status};
-                               if (sink(out)) return SinkAnswer::kTaken;
-                               event.value = std::move(out.value);
-                               return SinkAnswer::kFull;
-                             });
+  return coordinator_.submit(std::move(request.inputs), std::move(options), std::move(sink));
 }
 
 // ---- admin commands

@@ -6,7 +6,7 @@ namespace millrace {
 
 Delivery::Callbacks Coordinator::delivery_callbacks() {
   return {
-      .end = [this](ReqId id, RequestEvent event, int64_t now_ms) { end(id, std::move(event), true, now_ms); },
+      .end = [this](ReqId id, RequestEvent::End how, int64_t now_ms) { end(id, std::move(how), true, now_ms); },
       .is_aborting = [this](ReqId id) { return aborts_.is_open(id); },
       .acknowledge =
           [this](std::size_t slot, std::vector<wire::Ack> acks) {

@@ -96,7 +96,7 @@ TEST_F(CoordinatorStages, AStageThatIsNotNeededAnyMoreMayDie) {
   for (const ReqId id : {first, third}) complete(id, "decode", in_tree(Value("text")));
   EXPECT_TRUE(text.end.status.ok());
   EXPECT_TRUE(past.end.status.ok());
-  EXPECT_TRUE(same_bits(past.end.value, Value(ValueMap{{"decode", "text"}, {"tone", "beep"}})));
+  EXPECT_TRUE(same_bits(past.end.result, Value(ValueMap{{"decode", "text"}, {"tone", "beep"}})));
   complete(second, "decode", in_tree(Value("text")));
   EXPECT_EQ(both.ends, 1);
 }
@@ -194,7 +194,7 @@ TEST_F(CoordinatorStages, ZombiesAreIgnoredAndCounted) {
   EXPECT_TRUE(client.chunks.empty());
   EXPECT_EQ(core->books().fenced, 4u);
   chunk_of(id, from("decode", 0, 2), wire::StageResult{in_tree(Value("fresh"))});
-  EXPECT_TRUE(same_bits(client.end.value, Value("fresh")));
+  EXPECT_TRUE(same_bits(client.end.result, Value("fresh")));
 }
 
 TEST_F(CoordinatorStages, TheRouteTravelsWithTheRequest) {
@@ -231,7 +231,7 @@ TEST_F(CoordinatorStages, AResultOfAReplicaThatTheRequestDoesNotHaveIsIgnored) {
     EXPECT_EQ(client.ends, 0);
     chunk_of(id, from("decode", replica), wire::StageResult{in_tree(Value(static_cast<int>(replica)))});
   }
-  EXPECT_TRUE(same_bits(client.end.value, Value(static_cast<int>(right))));
+  EXPECT_TRUE(same_bits(client.end.result, Value(static_cast<int>(right))));
   EXPECT_EQ(core->books().ignored, 1u);
 }
 

@@ -29,7 +29,7 @@ TEST_F(CoordinatorTest, ARequestIsSubmittedAndItsTerminalsMerged) {
   ASSERT_EQ(client.ends, 1);
   EXPECT_TRUE(client.end.status.ok());
   EXPECT_EQ(client.end.state, RequestState::kCompleted);
-  EXPECT_TRUE(same_bits(client.end.value, Value(ValueMap{{"decode", "text"}, {"tone", "beep"}})));
+  EXPECT_TRUE(same_bits(client.end.result, Value(ValueMap{{"decode", "text"}, {"tone", "beep"}})));
   EXPECT_EQ(payloads.forgotten, std::vector<ReqId>{id});
   EXPECT_TRUE(hints.empty());
   expect_quiet();
@@ -87,7 +87,7 @@ TEST_F(CoordinatorTest, OneTerminalGivesItsResultItself) {
   EXPECT_EQ(client.ends, 0);
   complete(id, "decode", in_tree(Value("text")));
   ASSERT_EQ(client.ends, 1);
-  EXPECT_TRUE(same_bits(client.end.value, Value("text")));
+  EXPECT_TRUE(same_bits(client.end.result, Value("text")));
   EXPECT_TRUE(client.chunks.empty());
   EXPECT_EQ(core->books().ignored, 2u);
   complete(id, "decode", in_tree(Value("text")));
@@ -173,7 +173,7 @@ TEST_F(CoordinatorTest, ChunksComeSortedOnceAndWithTheirNumbers) {
   ASSERT_EQ(client.chunks.size(), 3u);
   EXPECT_EQ(client.texts(), "axb");
   EXPECT_EQ(client.chunks[2].stage, "decode");
-  EXPECT_EQ(client.chunks[2].modality, "text");
+  EXPECT_EQ(client.chunks[2].piece()->modality, "text");
   EXPECT_EQ(client.chunks[2].chunk_id, 1u);
   EXPECT_EQ(core->books().repeated, 1u);
   complete(id, "tone", in_tree(Value()), 1);
@@ -339,7 +339,7 @@ TEST_F(CoordinatorTest, FetchedChunksKeepTheirSequence) {
   core->tick(now);
   EXPECT_EQ(client.texts(), "abc");
   ASSERT_EQ(client.ends, 1);
-  EXPECT_TRUE(same_bits(client.end.value, Value("all")));
+  EXPECT_TRUE(same_bits(client.end.result, Value("all")));
   expect_quiet();
 }
 

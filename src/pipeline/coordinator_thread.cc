@@ -28,7 +28,7 @@ void CoordinatorThread::DeferredEnv::lost(const ReplicaView& replica, const std:
 
 // ---- any thread
 
-ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, PipelineSink sink) {
+ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, RequestSink sink) {
   auto client = std::make_shared<Client>();
   client->sink = std::move(sink);
   ReqId id;
@@ -37,8 +37,7 @@ ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, PipelineSin
     id = core_.submit(
         std::move(inputs), std::move(options), [this, client](RequestEvent& event) { return keep(client, event); },
         monotonic_ms());
-    const bool refused =
-        !events_.empty() && events_.back().client == client && events_.back().event.kind == RequestEvent::Kind::kEnd;
+    const bool refused = !events_.empty() && events_.back().client == client && events_.back().event.end();
     if (!refused) clients_.emplace(id, std::move(client));
   }
   waker_->wake();
@@ -97,8 +96,8 @@ void CoordinatorThread::down(const std::string& stage, uint32_t replica, uint64_
 
 // The core's sink, with the lock held: the client's own is called later.
 SinkAnswer CoordinatorThread::keep(const std::shared_ptr<Client>& client, RequestEvent& event) {
-  if (event.kind == RequestEvent::Kind::kChunk && client->full.load()) return SinkAnswer::kFull;
-  if (event.kind == RequestEvent::Kind::kEnd) clients_.erase(event.id);
+  if (event.is_chunk() && client->full.load()) return SinkAnswer::kFull;
+  if (event.end()) clients_.erase(event.id);
   events_.push_back({client, std::move(event)});
   return SinkAnswer::kTaken;
 }
@@ -150,9 +149,9 @@ void CoordinatorThread::deliver() {
 
 void CoordinatorThread::deliver(Client& client, RequestEvent& event) {
   if (client.closed.load()) return client.held.clear();
-  const bool end = event.kind == RequestEvent::Kind::kEnd;
+  const RequestEvent::End* const end = event.end();
   // Of a request that failed, the client gets no more than that.
-  if (end && !event.status.ok()) client.held.clear();
+  if (end && !end->status.ok()) client.held.clear();
   if (end) client.held_until_ms = monotonic_ms() + kSlowClientMs;
   if (!end && client.held.empty() && client.sink(event) == SinkAnswer::kTaken) return;
   client.held.push_back(std::move(event));
@@ -163,7 +162,7 @@ void CoordinatorThread::deliver(Client& client, RequestEvent& event) {
 bool CoordinatorThread::deliver_held(Client& client) {
   while (!client.held.empty()) {
     RequestEvent& event = client.held.front();
-    const bool may_wait = event.kind == RequestEvent::Kind::kChunk || event.status.ok();
+    const bool may_wait = !event.end() || event.end()->status.ok();
     if (client.sink(event) == SinkAnswer::kFull && may_wait) {
       client.full.store(true);
       return false;
@@ -183,8 +182,8 @@ void CoordinatorThread::retry_held() {
     if (over) {
       locked().core.client_ready(held->first, monotonic_ms());
     } else if (client.held_until_ms != 0 && monotonic_ms() >= client.held_until_ms) {
-      RequestEvent end{.kind = RequestEvent::Kind::kEnd, .id = held->first, .state = RequestState::kFailed};
-      end.status = Status(StatusCode::kResourceExhausted, "the client takes its answer too slowly");
+      const Status why(StatusCode::kResourceExhausted, "the client takes its answer too slowly");
+      RequestEvent end{.id = held->first, .body = RequestEvent::End{.status = why}};
       client.held.clear();
       client.sink(end);
       over = true;

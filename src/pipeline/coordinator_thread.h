@@ -34,7 +34,7 @@ class CoordinatorThread : public Stage {
   void run() override;
 
   // The sink gets a refusal, as every event, on the coordinator's thread.
-  ReqId submit(Value inputs, SubmitOptions options, PipelineSink sink);
+  ReqId submit(Value inputs, SubmitOptions options, RequestSink sink);
   // As in Coordinator; the status of a prompt that could not be made ends the request.
   void begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);
   bool is_live(ReqId id) const { return locked().core.is_live(id); }
@@ -57,7 +57,7 @@ class CoordinatorThread : public Stage {
 
  private:
   struct Client {
-    PipelineSink sink;
+    RequestSink sink;
     std::atomic<bool> full{false};    // its sink answered so, and `held` waits for it
     std::atomic<bool> closed{false};  // aborted: it gets nothing more
     // Of the coordinator's thread:

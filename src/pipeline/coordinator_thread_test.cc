@@ -103,14 +103,14 @@ struct Listener {
   Value result;
   bool takes = true;
 
-  PipelineSink sink() {
+  RequestSink sink() {
     return [this](RequestEvent& event) {
       std::lock_guard lock(mutex);
-      if (event.kind == RequestEvent::Kind::kChunk) {
+      if (event.is_chunk()) {
         if (!takes) return SinkAnswer::kFull;
-        text += *event.value.get<std::string>();
+        text += *event.piece()->value.get<std::string>();
       }
-      if (event.kind == RequestEvent::Kind::kEnd) ++ends, status = event.status, result = std::move(event.value);
+      if (const auto* end = event.end()) ++ends, status = end->status, result = end->result;
       changed.notify_all();
       return SinkAnswer::kTaken;
     };

@@ -91,7 +91,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
     queued = &stream.push(chunk);
     ++request.answer.queued_chunks, ++queued_chunks_;
     request.answer.queued_bytes += queued->bytes, queued_bytes_ += queued->bytes;
-    if (queued->text) return ok_status();
+    if (queued->is_complete) return ok_status();
   }
   const wire::Payload& payload = *wire::payload_of(chunk.body);
   if (payload.in_relay()) {
@@ -102,7 +102,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
   }
   ASSIGN_OR_RETURN(Value value, restore_inline(payload));
   if (queued) {
-    queued->value = std::move(value);
+    stream.set_value(chunk.seq, std::move(value));
   } else {
     stream.set_result(std::move(value));
   }
@@ -116,10 +116,9 @@ bool Delivery::give_now(LiveRequest& request, std::size_t stage, wire::Chunk& ch
   if (text == nullptr || request.answer.queued_chunks > 0) return false;
   const std::size_t bytes = bytes_of(*text);
   RequestEvent event = chunk_event(request, stage, chunk.seq);
-  event.modality = kTextModality;
-  event.text = std::move(*text);
+  auto& moved = event.body.emplace<wire::TextDelta>(std::move(*text));
   if (request.sink(event) == SinkAnswer::kFull) {
-    *text = std::move(*event.text);
+    *text = std::move(moved);
     return false;
   }
   window_.on_taken(request.id, request.route[stage], 1, bytes, now_ms);
@@ -181,7 +180,7 @@ void Delivery::flush(ReqId id, int64_t now_ms) {
 }
 
 RequestEvent Delivery::chunk_event(const LiveRequest& request, std::size_t stage, uint64_t seq) const {
-  return {.kind = RequestEvent::Kind::kChunk, .id = request.id, .stage = spec_.stages[stage].name, .chunk_id = seq};
+  return {.id = request.id, .stage = spec_.stages[stage].name, .chunk_id = seq};
 }
 
 // False: the sink takes no more.
@@ -191,13 +190,10 @@ bool Delivery::flush_stream(LiveRequest& request, std::size_t stage, TerminalStr
   bool full = false;
   while (QueuedChunk* chunk = stream.next()) {
     RequestEvent event = chunk_event(request, stage, chunk->seq);
-    event.modality = chunk->modality;
-    if (chunk->value) event.value = std::move(*chunk->value);
-    event.text = std::move(chunk->text);
+    event.body = std::move(chunk->body);
     full = request.sink(event) == SinkAnswer::kFull;
     if (full) {
-      if (chunk->value) chunk->value = std::move(event.value);
-      chunk->text = std::move(event.text);
+      chunk->body = std::move(event.body);
       break;
     }
     ++chunks, bytes += chunk->bytes;
@@ -221,16 +217,16 @@ Status Delivery::check_limits(const Answer& answer) const {
 }
 
 void Delivery::complete(LiveRequest& request, int64_t now_ms) {
-  RequestEvent event{.state = RequestState::kCompleted};
+  RequestEvent::End end{.state = RequestState::kCompleted};
   auto& streams = request.answer.streams;
   if (streams.size() == 1) {
-    event.value = streams.begin()->second.take_result();
+    end.result = streams.begin()->second.take_result();
   } else {
     ValueMap merged;
     for (auto& [stage, stream] : streams) merged.emplace_back(spec_.stages[stage].name, stream.take_result());
-    event.value = std::move(merged);
+    end.result = std::move(merged);
   }
-  callbacks_.end(request.id, std::move(event), now_ms);
+  callbacks_.end(request.id, std::move(end), now_ms);
 }
 
 void Delivery::fail(ReqId id, std::size_t stage, const Status& status, int64_t now_ms) {

@@ -33,7 +33,7 @@ struct DeliveryLimits {
 class Delivery {
  public:
   struct Callbacks {
-    std::function<void(ReqId id, RequestEvent event, int64_t now_ms)> end;
+    std::function<void(ReqId id, RequestEvent::End how, int64_t now_ms)> end;
     std::function<bool(ReqId id)> is_aborting;  // then its stages release what they offer by themselves
     ClientWindow::Send acknowledge;
   };

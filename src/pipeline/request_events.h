@@ -2,41 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "payload/value.h"
-#include "stages/engine.h"
-#include "wire/messages.h"
+#include "stages/request_event.h"
 
 namespace millrace {
-
-enum class RequestState : uint8_t { kPending = 0, kRunning = 1, kCompleted = 2, kFailed = 3, kAborted = 4 };
-
-const char* request_state_name(RequestState state);  // "running"
-
-struct RequestEvent {
-  enum class Kind : uint8_t { kAccepted, kChunk, kEnd };
-  Kind kind = Kind::kAccepted;
-  ReqId id;
-  std::string_view stage;  // chunk: of which terminal; the spec's name
-  std::string modality;    // chunk
-  uint64_t chunk_id = 0;
-  Value value;                          // chunk; end that is OK: the result, of several terminals a map {stage: result}
-  std::optional<wire::TextDelta> text;  // chunk: instead of the value
-  RequestState state = RequestState::kRunning;
-  Status status;  // end
-};
-
-// kFull: the event was not taken; the sink gets it again later. Accepted, and an end that is an error, are always
-// taken.
-enum class SinkAnswer : uint8_t { kTaken, kFull };
-using PipelineSink = std::function<SinkAnswer(RequestEvent& event)>;
 
 struct SubmitOptions {
   std::optional<std::vector<std::string>> terminals;  // that complete it; none: as the spec's rule decides, or all

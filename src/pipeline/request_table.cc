@@ -39,9 +39,9 @@ LiveRequest& RequestTable::add(std::unique_ptr<LiveRequest> request) {
   return live;
 }
 
-void RequestTable::refuse(ReqId id, const PipelineSink& sink, const Status& status) {
+void RequestTable::refuse(ReqId id, const RequestSink& sink, const Status& status) {
   ++refused_;
-  RequestEvent event{.kind = RequestEvent::Kind::kEnd, .id = id, .state = RequestState::kFailed, .status = status};
+  RequestEvent event{.id = id, .body = RequestEvent::End{.status = status}};
   sink(event);
 }
 

@@ -25,7 +25,7 @@ namespace millrace {
 
 struct LiveRequest {
   ReqId id;
-  PipelineSink sink;
+  RequestSink sink;
   RequestState state = RequestState::kPending;
   wire::Message submit;  // while pending
   int64_t timeout_ms = 0;
@@ -47,7 +47,7 @@ class RequestTable {
   Status check_capacity() const;
   LiveRequest& add(std::unique_ptr<LiveRequest> request);
   // Reports the end of a request that never was in the table.
-  void refuse(ReqId id, const PipelineSink& sink, const Status& status);
+  void refuse(ReqId id, const RequestSink& sink, const Status& status);
   // Null: unknown or ended.
   LiveRequest* find(ReqId id) const;
   // Takes the request out, with the state that it ended in; null: unknown or ended already.

@@ -53,8 +53,8 @@ TEST_F(RequestTableTest, ItIsFullAtTheLimitAndARefusalIsAnEnd) {
   const ReqId second = add(1).id;
   EXPECT_EQ(table_.check_capacity().message(), "2 requests are live, the limit; try again later");
   int ends = 0;
-  const PipelineSink sink = [&ends](RequestEvent& event) {
-    ends += event.kind == RequestEvent::Kind::kEnd && event.state == RequestState::kFailed;
+  const RequestSink sink = [&ends](RequestEvent& event) {
+    ends += event.end() && event.end()->state == RequestState::kFailed;
     return SinkAnswer::kTaken;
   };
   table_.refuse(table_.new_id(), sink, table_.check_capacity());

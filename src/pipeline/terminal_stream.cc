@@ -35,13 +35,13 @@ QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
   QueuedChunk& queued = queue_.emplace_back();
   queued.seq = chunk.seq;
   if (auto* text = std::get_if<wire::TextDelta>(&chunk.body)) {
-    queued.modality = kTextModality;
     queued.bytes = bytes_of(*text);
-    queued.text = std::move(*text);
+    queued.body = std::move(*text);
+    queued.is_complete = true;
   } else {
     auto& value = std::get<wire::StreamValue>(chunk.body);
-    queued.modality = std::move(value.modality);
     queued.bytes = bytes_of(value.payload);
+    queued.body = RequestEvent::Piece{.modality = std::move(value.modality)};
   }
   return queued;
 }
@@ -49,20 +49,21 @@ QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
 void TerminalStream::set_value(uint64_t seq, Value value) {
   const auto found = std::find_if(queue_.begin(), queue_.end(), [seq](auto& chunk) { return chunk.seq == seq; });
   if (found == queue_.end()) return;
-  found->value = std::move(value);
+  std::get<RequestEvent::Piece>(found->body).value = std::move(value);
+  found->is_complete = true;
   found->borrowed = true;
 }
 
 void TerminalStream::copy_borrowed() {
   for (QueuedChunk& chunk : queue_) {
-    if (!chunk.borrowed || !chunk.value) continue;
-    loop::detach(*chunk.value);
+    if (!chunk.borrowed) continue;
+    loop::detach(std::get<RequestEvent::Piece>(chunk.body).value);
     chunk.borrowed = false;
   }
 }
 
 bool TerminalStream::is_settled() const {
-  return result_ && std::all_of(queue_.begin(), queue_.end(), [](auto& chunk) { return chunk.is_complete(); });
+  return result_ && std::all_of(queue_.begin(), queue_.end(), [](auto& chunk) { return chunk.is_complete; });
 }
 
 }  // namespace millrace

@@ -8,28 +8,24 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <string>
 
 #include "base/status.h"
 #include "payload/value.h"
+#include "stages/request_event.h"
 #include "stages/stage_graph.h"
 #include "wire/messages.h"
 
 namespace millrace {
 
-inline constexpr const char* kTextModality = "text";
-
 // Of a chunk that waits, for limits and windows.
 std::size_t bytes_of(const wire::TextDelta& text);
 
 struct QueuedChunk {
-  std::string modality;
   uint64_t seq = 0;
   std::size_t bytes = 0;
-  std::optional<Value> value;           // once it is fetched
-  std::optional<wire::TextDelta> text;  // instead of the value
-  bool borrowed = false;                // its bytes are a relay's
-  bool is_complete() const { return value || text; }
+  RequestEvent::Body body;
+  bool is_complete = false;  // else its value has yet to be fetched
+  bool borrowed = false;     // its bytes are a relay's
 };
 
 class TerminalStream {
@@ -45,7 +41,7 @@ class TerminalStream {
   void copy_borrowed();
 
   // The next one for the sink; null: it has not come, or has yet to be fetched.
-  QueuedChunk* next() { return !queue_.empty() && queue_.front().is_complete() ? &queue_.front() : nullptr; }
+  QueuedChunk* next() { return !queue_.empty() && queue_.front().is_complete ? &queue_.front() : nullptr; }
   void pop() { queue_.pop_front(); }
   Value take_result() { return std::move(*result_); }
 

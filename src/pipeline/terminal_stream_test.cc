@@ -36,9 +36,9 @@ TEST(TerminalStream, AChunkThatIsBeingFetchedHoldsBackThoseBehindIt) {
   stream.set_value(0, Value("sound"));
   EXPECT_TRUE(stream.is_settled());
   ASSERT_NE(stream.next(), nullptr);
-  EXPECT_EQ(stream.next()->modality, "audio");
+  EXPECT_EQ(std::get<RequestEvent::Piece>(stream.next()->body).modality, "audio");
   stream.pop();
-  EXPECT_EQ(stream.next()->text->text, "ab");
+  EXPECT_EQ(std::get<wire::TextDelta>(stream.next()->body).text, "ab");
   stream.pop();
   EXPECT_EQ(stream.next(), nullptr);
 }
@@ -52,13 +52,16 @@ TEST(TerminalStream, WhatBelongsToARelayIsCopiedOnce) {
   stream.push(chunk);
   stream.set_value(0, Value(ValueList{tensor, "word"}));
   stream.copy_borrowed();
-  const auto& list = *stream.next()->value->get<ValueList>();
+  const auto list_of = [&stream]() -> const ValueList& {
+    return *std::get<RequestEvent::Piece>(stream.next()->body).value.get<ValueList>();
+  };
+  const ValueList& list = list_of();
   const auto* copy = list[0].get<SharedTensor>();
   EXPECT_NE(copy->bytes.data(), tensor.bytes.data());
   EXPECT_TRUE(same_bits(list[0], Value(tensor)));
   const void* before = copy->bytes.data();
   stream.copy_borrowed();
-  EXPECT_EQ((*stream.next()->value->get<ValueList>())[0].get<SharedTensor>()->bytes.data(), before);
+  EXPECT_EQ(list_of()[0].get<SharedTensor>()->bytes.data(), before);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "payload/value.h"
 #include "stages/engine.h"
 #include "stages/replica_router.h"
+#include "stages/request_event.h"
 
 namespace millrace {
 
@@ -30,24 +31,9 @@ struct PipelineRequest {
   bool later = false;
 };
 
-struct PipelineEvent {
-  ReqId id;
-  bool end = false;
-  // A piece of the answer.
-  std::string stage;
-  std::string modality;
-  uint64_t chunk_id = 0;  // from 0 without a gap, for each stage
-  // The piece; at the end the result: of the one terminal, or a map of theirs by name.
-  Value value;
-  const wire::TextDelta* text = nullptr;  // instead of the value, of a terminal that makes text; until the sink returns
-  Status status;                          // at the end: why there is no result
-};
-
 class PipelineEngine {
  public:
-  // False: the client takes no more now. The same event comes again; meanwhile the stages that make the answer wait.
-  // An end that is an error is taken whatever the answer.
-  using Sink = std::function<bool(const PipelineEvent&)>;
+  using Sink = RequestSink;
 
   virtual ~PipelineEngine() = default;
   virtual ReqId submit(PipelineRequest request, Sink sink) = 0;

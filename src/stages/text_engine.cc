@@ -29,13 +29,13 @@ class TextEngine::Answer {
   Answer(Sink sink, PipelineEngine& pipeline, int32_t vocabulary)
       : sink_(std::move(sink)), pipeline_(pipeline), vocabulary_(vocabulary) {}
 
-  void hear(const PipelineEvent& event) {
+  void hear(const RequestEvent& event) {
     if (ended_) return;
-    if (event.text) return hear_text(event.id, *event.text);
-    if (!event.end) return;
+    if (event.text()) return hear_text(event.id, *event.text());
+    if (!event.end()) return;
     ended_ = true;
     const Status none = internal_error("the pipeline ended the request without saying how");
-    sink_(ended(event.id, event.status.ok() ? none : event.status));
+    sink_(ended(event.id, event.end()->status.ok() ? none : event.end()->status));
   }
 
  private:
@@ -66,8 +66,8 @@ ReqId TextEngine::submit(GenerateRequest request, Sink sink) {
   auto answer = std::make_shared<Answer>(std::move(sink), pipeline_, model_.vocab_size);
   PipelineRequest later{.timeout_ms = request.timeout_ms, .later = true};
   if (!options_.terminal.empty()) later.terminals = {options_.terminal};
-  const ReqId id =
-      pipeline_.submit(std::move(later), [answer](const PipelineEvent& event) { return answer->hear(event), true; });
+  const ReqId id = pipeline_.submit(std::move(later),
+                                    [answer](RequestEvent& event) { return answer->hear(event), SinkAnswer::kTaken; });
   start(id, std::move(request));
   return id;
 }

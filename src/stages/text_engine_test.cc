@@ -18,12 +18,16 @@ class ManualPipeline : public PipelineEngine {
     Result<wire::TokenizedRequest> request = wire::TokenizedRequest();
     PlacementHint hint;
   };
+  static void end(const Sink& sink, ReqId id, const Status& status) {
+    RequestEvent event{.id = id, .body = RequestEvent::End{.status = status}};
+    sink(event);
+  }
   ReqId submit(PipelineRequest request, Sink sink) override {
     std::lock_guard lock(mutex_);
     const ReqId id{++last_};
     requests.push_back(request);
     if (!refusal.ok()) {
-      sink({.id = id, .end = true, .status = refusal});
+      end(sink, id, refusal);
     } else {
       sinks[id.value] = std::move(sink);
     }
@@ -35,7 +39,7 @@ class ManualPipeline : public PipelineEngine {
     if (!request.ok() && sinks.contains(id.value)) {
       const Sink sink = std::move(sinks[id.value]);
       sinks.erase(id.value);
-      sink({.id = id, .end = true, .status = request.status()});
+      end(sink, id, request.status());
     }
     begun.push_back({id, std::move(request), std::move(hint)});
     changed_.notify_all();
@@ -66,9 +70,10 @@ class ManualPipeline : public PipelineEngine {
   void say(ReqId id, wire::TextDelta delta) {
     const Sink sink = sinks.at(id.value);
     delta.id = id;
-    EXPECT_TRUE(sink({.id = id, .stage = "detokenizer", .modality = "text", .text = &delta}));
+    RequestEvent event{.id = id, .stage = "detokenizer", .body = std::move(delta)};
+    EXPECT_EQ(sink(event), SinkAnswer::kTaken);
   }
-  void finish(ReqId id, const Status& status) { sinks.at(id.value)({.id = id, .end = true, .status = status}); }
+  void finish(ReqId id, const Status& status) { end(sinks.at(id.value), id, status); }
 
   Status refusal;
   Health state;
@@ -195,12 +200,13 @@ TEST_F(TextEngineTest, AnIdOutsideTheVocabularyFailsItsRequestAndStopsIt) {
   const ReqId id = submit("Once");
   pipeline_.wait_begun();
   const auto sink = pipeline_.sinks.at(id.value);
-  const wire::TextDelta strange{.tokens = {7, 3000}}, more{.text = "more"};
-  sink({.id = id, .text = &strange});
+  RequestEvent strange{.id = id, .body = wire::TextDelta{.tokens = {7, 3000}}};
+  RequestEvent more{.id = id, .body = wire::TextDelta{.text = "more"}};
+  sink(strange);
   EXPECT_EQ(finish().code, StatusCode::kInternal);
   EXPECT_NE(finish().message.find("token id 3000; wanted 0 to 2999"), std::string::npos);
   EXPECT_EQ(pipeline_.cancelled, std::vector<uint64_t>{id.value});
-  sink({.id = id, .text = &more});
+  sink(more);
   EXPECT_EQ(heard_.size(), 1u);
 }
 

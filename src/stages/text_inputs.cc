@@ -10,15 +10,11 @@ class Collected {
  public:
   Collected(Value rest, PipelineEngine::Sink sink) : rest_(std::move(rest)), sink_(std::move(sink)) {}
 
-  bool hear(const PipelineEvent& event) {
-    if (event.end && event.status.ok()) {
-      PipelineEvent whole = event;
-      whole.value = result();
-      return sink_(whole);
-    }
-    if (!sink_(event)) return false;  // it comes again
-    if (event.text) add(*event.text);
-    return true;
+  SinkAnswer hear(RequestEvent& event) {
+    if (auto* end = std::get_if<RequestEvent::End>(&event.body); end && end->status.ok()) end->result = result();
+    const SinkAnswer answer = sink_(event);
+    if (answer == SinkAnswer::kTaken && event.text()) add(*event.text());
+    return answer;
   }
 
  private:
@@ -57,7 +53,7 @@ ReqId TextInputs::submit(PipelineRequest request, Sink sink) {
       without(request.inputs, {"text", "messages", kIdsKey, "sampling", "add_special_tokens"}), std::move(sink));
   PipelineRequest later{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = true};
   const ReqId id =
-      pipeline_.submit(std::move(later), [collected](const PipelineEvent& event) { return collected->hear(event); });
+      pipeline_.submit(std::move(later), [collected](RequestEvent& event) { return collected->hear(event); });
   if (generate.ok()) {
     engine_.start(id, std::move(generate).value());
   } else {

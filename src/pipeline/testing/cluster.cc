@@ -259,16 +259,17 @@ class Run {
 
   SinkAnswer on_event(Caller& caller, RequestEvent& event) {
     if (caller.ends > 0) fault("request {}: event after its end", event.id.value);
-    if (event.kind == RequestEvent::Kind::kAccepted) ++caller.accepted;
-    if (event.kind == RequestEvent::Kind::kChunk) {
+    const RequestEvent::End* const end = event.end();
+    if (!end && !event.is_chunk()) ++caller.accepted;
+    if (event.is_chunk()) {
       if (world_.now < caller.reads_from_ms) return SinkAnswer::kFull;
       check_chunk(caller, event);
     }
-    if (event.kind == RequestEvent::Kind::kEnd) {
+    if (end) {
       ++caller.ends;
-      caller.state = event.state, caller.status = event.status;
-      if (event.status.ok()) check_result(caller, event.value);
-      world_.record("end {}: {} {}", event.id.value, request_state_name(event.state), event.status.message());
+      caller.state = end->state, caller.status = end->status;
+      if (end->status.ok()) check_result(caller, end->result);
+      world_.record("end {}: {} {}", event.id.value, request_state_name(end->state), end->status.message());
     }
     return SinkAnswer::kTaken;
   }
@@ -279,7 +280,7 @@ class Run {
     const std::vector<Value>& want = caller.want.chunks[stage];
     const std::size_t i = caller.chunks[stage]++;
     if (event.chunk_id != i) fault("request {}: chunk {} is the {}th", event.id.value, event.chunk_id, i);
-    if (i >= want.size() || !same_bits(event.value, want[i])) {
+    if (i >= want.size() || !same_bits(event.piece()->value, want[i])) {
       fault("request {}: chunk {} of {} differs", event.id.value, i, event.stage);
     }
   }

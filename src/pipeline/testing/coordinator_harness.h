@@ -95,21 +95,25 @@ struct Client {
   std::vector<RequestEvent> chunks;
   int accepted = 0;
   int ends = 0;
-  RequestEvent end;
+  RequestEvent::End end;
   bool full = false;
-  PipelineSink sink() {
+  RequestSink sink() {
     return [this](RequestEvent& event) {
-      if (event.kind == RequestEvent::Kind::kChunk && full) return SinkAnswer::kFull;
+      if (event.is_chunk() && full) return SinkAnswer::kFull;
       EXPECT_EQ(ends, 0) << "event after the end";
-      if (event.kind == RequestEvent::Kind::kAccepted) ++accepted;
-      if (event.kind == RequestEvent::Kind::kChunk) chunks.push_back(std::move(event));
-      if (event.kind == RequestEvent::Kind::kEnd) ++ends, end = std::move(event);
+      if (event.is_chunk()) {
+        chunks.push_back(std::move(event));
+      } else if (event.end()) {
+        ++ends, end = std::get<RequestEvent::End>(std::move(event.body));
+      } else {
+        ++accepted;
+      }
       return SinkAnswer::kTaken;
     };
   }
   std::string texts() const {
     std::string out;
-    for (const RequestEvent& chunk : chunks) out += *chunk.value.get<std::string>();
+    for (const RequestEvent& chunk : chunks) out += *chunk.piece()->value.get<std::string>();
     return out;
   }
 };

@@ -1,0 +1,57 @@
+// RequestEvent: what a pipeline says of one request, in order: accepted, then texts and pieces of its answer, then
+// exactly one end. A request that is refused gets only its end.
+//
+// Thread safety: values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "payload/value.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+inline constexpr const char* kTextModality = "text";
+
+enum class RequestState : uint8_t { kPending = 0, kRunning = 1, kCompleted = 2, kFailed = 3, kAborted = 4 };
+
+const char* request_state_name(RequestState state);  // "running"
+
+struct RequestEvent {
+  struct Accepted {};  // it has left for its entry stage
+  struct Piece {
+    std::string modality;
+    Value value;
+  };
+  struct End {
+    RequestState state = RequestState::kFailed;
+    Status status;  // why there is no result
+    Value result;   // of the one terminal, or a map of theirs by name
+  };
+
+  using Body = std::variant<Accepted, wire::TextDelta, Piece, End>;
+
+  ReqId id;
+  std::string_view stage;  // of a text or a piece: the terminal's name, the spec's
+  uint64_t chunk_id = 0;   // of a text or a piece: from 0 without a gap, for each terminal
+  Body body;
+
+  // nullptr: it is something else.
+  const wire::TextDelta* text() const { return std::get_if<wire::TextDelta>(&body); }
+  const Piece* piece() const { return std::get_if<Piece>(&body); }
+  const End* end() const { return std::get_if<End>(&body); }
+  bool is_chunk() const { return text() || piece(); }
+};
+
+// kFull: the client takes no more now, and the event was not taken; the sink gets it again later, and meanwhile the
+// stages that make the answer wait. Accepted, and an end that is an error, count as taken whatever the answer.
+enum class SinkAnswer : uint8_t { kTaken, kFull };
+using RequestSink = std::function<SinkAnswer(RequestEvent& event)>;
+
+}  // namespace millrace
