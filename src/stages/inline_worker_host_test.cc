@@ -75,6 +75,41 @@ TEST_F(InlineWorkerHostTest, EventsWaitForTheLoadAndCallsAreOnTheCallersThread) 
   EXPECT_EQ(out[0].kind, WorkOutput::Kind::kResult);
 }
 
+// Deltas reach the loop inside the worker's call, in order with what it does not take at once.
+TEST_F(InlineWorkerHostTest, ADeltaIsOfferedAtOnceUnlessSomethingWaitsBeforeIt) {
+  class Repeater : public Worker {
+    void start(ReqId id, Value payload, Emit& emit) override { emit.result(id, std::move(payload)); }
+    void tokens(ReqId id, const std::string&, wire::TokenDelta delta, Emit& emit) override {
+      emit.tokens(id, std::move(delta));
+    }
+    void drop(ReqId) override {}
+  };
+  InlineWorkerHost host(std::make_unique<Repeater>());
+  std::vector<int32_t> taken;
+  bool takes = true;
+  host.on_delta([&](ReqId, Body& delta, bool to_all) {
+    if (takes && to_all) taken.push_back(std::get<wire::TokenDelta>(delta).tokens.at(0));
+    return takes;
+  });
+  const auto post = [&](int32_t token) {
+    Body delta = wire::TokenDelta{.tokens = {token}};
+    EXPECT_TRUE(host.post_delta({1}, "generate", delta, 0));
+  };
+  std::vector<WorkOutput> out;
+  post(1);
+  takes = false;
+  post(2);
+  takes = true;
+  post(3);  // 2 waits before it
+  EXPECT_EQ(taken, std::vector<int32_t>{1});
+  host.collect(out);
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(std::get<wire::TokenDelta>(out[0].body).tokens, std::vector<int32_t>{2});
+  EXPECT_EQ(std::get<wire::TokenDelta>(out[1].body).tokens, std::vector<int32_t>{3});
+  post(4);
+  EXPECT_EQ(taken, (std::vector<int32_t>{1, 4}));
+}
+
 TEST_F(InlineWorkerHostTest, ALoadThatFailsIsReportedAndNothingIsCalled) {
   script_->load = invalid_argument("no weights");
   script_->may_load = true;

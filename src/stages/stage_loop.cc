@@ -122,7 +122,6 @@ void StageLoop::take_relay_ends() {
 void StageLoop::take_outputs() {
   loop::StageLoopParts& p = *parts_;
   using Kind = loop::WorkOutput::Kind;
-  p.outputs.clear();
   p.context.env.worker->collect(p.outputs);
   if (p.outputs.empty()) return;
   p.context.more_to_settle = true;
@@ -140,6 +139,7 @@ void StageLoop::take_outputs() {
     if (!request) continue;
     p.router.on_output(*request, output);
   }
+  p.outputs.clear();
 }
 
 void StageLoop::retry() {

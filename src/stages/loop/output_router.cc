@@ -40,6 +40,14 @@ bool OutputRouter::add_now(LoopRequest& request, Body& body, bool to_client) {
   return targets.size() == 1 && sender_.add_now(request, targets.front(), body);
 }
 
+bool OutputRouter::take_now(ReqId id, Body& delta, bool to_all) {
+  const StageSpec& spec = context_.config.spec;
+  const bool to_client = !to_all || spec.stream_to.empty();
+  if (to_client && !spec.terminal) return false;
+  LoopRequest* request = requests_.live(id);
+  return request && !request->resulted && add_now(*request, delta, to_client);
+}
+
 void OutputRouter::on_output(LoopRequest& request, WorkOutput& output) {
   if (output.kind == WorkOutput::Kind::kDropped) {
     request.in_worker = LoopRequest::InWorker::kGone;

@@ -23,6 +23,8 @@ class OutputRouter {
       : context_(context), rules_(rules), sender_(sender), work_(work), streams_(streams), requests_(requests) {}
 
   // An output for one request. One for a request that has ended, or after its result, is ignored.
+  // A delta of the worker, inside its call; `to_all`: to the stages that it streams to. False: it is untouched.
+  bool take_now(ReqId id, Body& delta, bool to_all);
   void on_output(LoopRequest& request, WorkOutput& output);
 
  private:

@@ -22,6 +22,9 @@ struct StageLoopParts {
   StageLoopParts(StageLoopConfig config, LoopRules the_rules, StageLoopEnv env)
       : rules(std::move(the_rules)), context(std::move(config), std::move(env)) {
     context.fail = [this](LoopRequest& request, Status why) { ends.fail(request, std::move(why)); };
+    // Not before an output that take_outputs() has yet to come to.
+    context.env.worker->on_delta(
+        [this](ReqId id, Body& delta, bool to_all) { return outputs.empty() && router.take_now(id, delta, to_all); });
   }
   StageLoopBooks books() const;
 

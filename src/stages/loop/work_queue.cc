@@ -38,11 +38,7 @@ void WorkQueue::post_all(LoopRequest& request) {
 
 bool WorkQueue::add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta) {
   if (!request.to_worker.empty() || request.in_worker_line || request.congested) return false;
-  WorkEvent event{.kind = WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(delta)};
-  if (!context_.env.worker->post(event, context_.now_ms)) {
-    delta = std::move(event.body);
-    return false;
-  }
+  if (!context_.env.worker->post_delta(request.id, from, delta, context_.now_ms)) return false;
   posted(request);
   chunk_posted(request, from, edge);
   return true;

@@ -5,26 +5,23 @@
 namespace millrace::loop {
 namespace {
 
-// Collects into a vector.
-class VectorEmit : public OutputEmit {
- public:
-  VectorEmit(std::vector<WorkOutput>& outputs, const Congestion& congestion)
-      : OutputEmit(congestion), outputs_(outputs) {}
-
- private:
-  void push(WorkOutput&& output) override { outputs_.push_back(std::move(output)); }
-
-  std::vector<WorkOutput>& outputs_;
-};
-
-void deliver_chunk(Worker& worker, WorkEvent& event, Emit& emit) {
-  if (auto* tokens = std::get_if<wire::TokenDelta>(&event.body)) {
-    return worker.tokens(event.id, event.from, std::move(*tokens), emit);
+// What a worker throws, as a status.
+template <typename Call>
+Status caught(const Call& call) {
+  try {
+    call();
+    return ok_status();
+  } catch (const std::exception& e) {
+    return internal_error("the worker threw: {}", e.what());
+  } catch (...) {
+    return internal_error("the worker threw something that is no exception");
   }
-  if (auto* value = std::get_if<Value>(&event.body)) {
-    return worker.chunk(event.id, event.from, std::move(*value), emit);
-  }
-  emit.fail(event.id, error(StatusCode::kUnsupported, "a stage takes no text deltas; '{}' sent one", event.from));
+}
+
+void deliver_chunk(Worker& worker, ReqId id, const std::string& from, Body& body, Emit& emit) {
+  if (auto* tokens = std::get_if<wire::TokenDelta>(&body)) return worker.tokens(id, from, std::move(*tokens), emit);
+  if (auto* value = std::get_if<Value>(&body)) return worker.chunk(id, from, std::move(*value), emit);
+  emit.fail(id, error(StatusCode::kUnsupported, "a stage takes no text deltas; '{}' sent one", from));
 }
 
 void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
@@ -34,7 +31,7 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
     case WorkEvent::Kind::kGenerate:
       return worker.generate(event.id, std::move(*event.request), emit);
     case WorkEvent::Kind::kChunk:
-      return deliver_chunk(worker, event, emit);
+      return deliver_chunk(worker, event.id, event.from, event.body, emit);
     case WorkEvent::Kind::kChunksDone:
       return worker.chunks_done(event.id, event.from, emit);
     case WorkEvent::Kind::kDrop:
@@ -95,34 +92,26 @@ bool Congestion::has(ReqId id) const {
 }
 
 void call_worker(Worker& worker, WorkEvent& event, Emit& emit) {
-  try {
-    deliver(worker, event, emit);
-  } catch (const std::exception& e) {
-    emit.fail(event.id, internal_error("the worker threw: {}", e.what()));
-  } catch (...) {
-    emit.fail(event.id, internal_error("the worker threw something that is no exception"));
-  }
+  if (Status status = caught([&] { deliver(worker, event, emit); }); !status.ok()) emit.fail(event.id, status);
 }
 
 void call_admin(Worker& worker, const wire::AdminRequest& command, int64_t now_ms, Emit& emit) {
-  try {
-    worker.admin(command, now_ms, emit);
-  } catch (const std::exception& e) {
-    emit.reply(command.id, internal_error("the worker threw: {}", e.what()));
-  } catch (...) {
-    emit.reply(command.id, internal_error("the worker threw something that is no exception"));
-  }
+  const Status status = caught([&] { worker.admin(command, now_ms, emit); });
+  if (!status.ok()) emit.reply(command.id, status);
 }
 
 int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput>& crash) {
-  try {
-    return worker.tick(now_ms, emit);
-  } catch (const std::exception& e) {
-    crash.push_back({.kind = WorkOutput::Kind::kCrash, .error = internal_error("the worker threw: {}", e.what())});
-  } catch (...) {
-    crash.push_back({.kind = WorkOutput::Kind::kCrash, .error = internal_error("the worker threw no exception")});
-  }
-  return Worker::kNever;
+  int wait_ms = Worker::kNever;
+  Status status = caught([&] { wait_ms = worker.tick(now_ms, emit); });
+  if (!status.ok()) crash.push_back({.kind = WorkOutput::Kind::kCrash, .error = std::move(status)});
+  return wait_ms;
+}
+
+bool WorkerHost::post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms) {
+  WorkEvent event{.kind = WorkEvent::Kind::kChunk, .id = id, .from = from, .body = std::move(delta)};
+  if (post(event, now_ms)) return true;
+  delta = std::move(event.body);
+  return false;
 }
 
 Result<std::unique_ptr<Worker>> WorkerLoad::make_and_load(const Make& make) {
@@ -159,6 +148,23 @@ Status WorkerLoad::failure() const {
   return failure_;
 }
 
+// Gives deltas to the loop at once, where nothing waits before them, and collects the rest.
+class InlineWorkerHost::DirectEmit : public OutputEmit {
+ public:
+  explicit DirectEmit(InlineWorkerHost& host) : OutputEmit(host.congestion_), host_(host) {}
+  void tokens(ReqId id, wire::TokenDelta delta) override { give(id, std::move(delta), true); }
+  void text(ReqId id, wire::TextDelta delta) override { give(id, std::move(delta), false); }
+
+ private:
+  void give(ReqId id, Body delta, bool to_all) {
+    if (host_.outputs_.empty() && host_.take_delta_(id, delta, to_all)) return;
+    push({.kind = WorkOutput::Kind::kChunk, .to_all = to_all, .id = id, .body = std::move(delta)});
+  }
+  void push(WorkOutput&& output) override { host_.outputs_.push_back(std::move(output)); }
+
+  InlineWorkerHost& host_;
+};
+
 InlineWorkerHost::InlineWorkerHost(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
 
 InlineWorkerHost::InlineWorkerHost(WorkerLoad::Make make, std::function<void()> wake) : state_(State::kLoading) {
@@ -193,7 +199,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   if (state() != State::kReady) return state() == State::kFailed;  // of no use any more
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
-  VectorEmit emit(outputs_, congestion_);
+  DirectEmit emit(*this);
   if (kind == WorkEvent::Kind::kAdmin) {
     call_admin(*worker_, *event.command, now_ms, emit);
   } else {
@@ -205,8 +211,19 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   return true;
 }
 
+bool InlineWorkerHost::post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms) {
+  if (closed_) return true;
+  if (state() != State::kReady) return state() == State::kFailed;
+  DirectEmit emit(*this);
+  const Status status = caught([&] { deliver_chunk(*worker_, id, from, delta, emit); });
+  if (!status.ok()) emit.fail(id, status);
+  ++calls_;
+  tick(now_ms);
+  return true;
+}
+
 void InlineWorkerHost::tick(int64_t now_ms) {
-  VectorEmit emit(outputs_, congestion_);
+  DirectEmit emit(*this);
   const int wait_ms = call_tick(*worker_, now_ms, emit, outputs_);
   ++calls_;
   due_ms_ = wait_ms == Worker::kNever ? kNoWake : now_ms + wait_ms;

@@ -129,6 +129,12 @@ class WorkerHost {
   Status failure() const { return load_.failure(); }                 // why it failed
   // False: there is no room; the event is untouched.
   virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
+  // The same for a kChunk of one delta.
+  virtual bool post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms);
+  // Takes a delta of the worker to its receiver, inside the worker's call. False: it has to wait; it is untouched.
+  using TakeDelta = std::function<bool(ReqId id, Body& delta, bool to_all)>;
+  // Asked by a host without a thread, for deltas before which nothing waits.
+  void on_delta(TakeDelta take) { take_delta_ = std::move(take); }
   // What Emit::congested() returns for a request. The loop resets it before it forgets the request.
   void congest(ReqId id, bool congested) { congestion_.set(id, congested); }
   // Appends the worker's outputs since the last call.
@@ -148,6 +154,7 @@ class WorkerHost {
  protected:
   Congestion congestion_;
   WorkerLoad load_;
+  TakeDelta take_delta_ = [](ReqId, Body&, bool) { return false; };
 };
 
 // Calls the worker for one event of a request, and turns exceptions into failures.
@@ -165,6 +172,7 @@ class InlineWorkerHost : public WorkerHost {
   ~InlineWorkerHost() override { close(); }
   State state() const override { return state_.load(std::memory_order_acquire); }
   bool post(WorkEvent& event, int64_t now_ms) override;
+  bool post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms) override;
   void collect(std::vector<WorkOutput>& out) override;
   int64_t run(int64_t now_ms) override;
   int64_t standing_ms(int64_t now_ms) override;
@@ -174,6 +182,7 @@ class InlineWorkerHost : public WorkerHost {
   void close() override;
 
  private:
+  class DirectEmit;
   void tick(int64_t now_ms);
 
   std::unique_ptr<Worker> worker_;  // the loader's until it is ready
