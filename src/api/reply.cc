@@ -99,6 +99,7 @@ void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
   absorb(choice, delta);
   std::string out;
   if (options_.stream) {
+    out.reserve(kUsualEventBytes);
     if (Status status = stream_news(out); !status.ok()) {
       return fail(choice, {.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()});
     }
@@ -173,14 +174,13 @@ void Reply::measure(Choice& choice) {
   const ChoiceState& state = choice.state;
   const int32_t tokens = state.usage.completion_tokens - choice.told_tokens;
   if (tokens > 0) {
-    const auto now = Clock::now();
     if (choice.told_tokens == 0) {
       state_->requests.first_piece(state.elapsed_seconds);
       if (tokens > 1) state_->requests.next_piece(0, tokens - 1);
     } else {
-      state_->requests.next_piece(std::chrono::duration<double>(now - choice.told_at).count(), tokens);
+      state_->requests.next_piece(state.elapsed_seconds - choice.told_at_s, tokens);
     }
-    choice.told_at = now;
+    choice.told_at_s = state.elapsed_seconds;
     choice.told_tokens = state.usage.completion_tokens;
   }
   if (state.finish) state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);

@@ -28,6 +28,7 @@
 namespace millrace::api {
 
 inline constexpr std::size_t kMaxEventBytes = 512u << 10;  // of a cumulative stream: repeating more is no service
+inline constexpr std::size_t kUsualEventBytes = 512;
 
 struct ReplyOptions {
   bool stream = false;
@@ -62,7 +63,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
     bool closed = false;  // streaming: the finish is out
     ChoiceState state;
     int32_t told_tokens = 0;  // streaming: generated tokens that the client knows of
-    Clock::time_point told_at;
+    double told_at_s = 0;     // streaming: since the HTTP request came
   };
 
   void on_delta(std::size_t index, const wire::TextDelta& delta);
