@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/fields.h"
+#include "api/unserved_fields.h"
 
 namespace millrace::api {
 

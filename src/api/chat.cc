@@ -7,6 +7,7 @@
 #include "api/logprobs.h"
 #include "api/reply.h"
 #include "api/routes.h"
+#include "api/unserved_fields.h"
 
 namespace millrace::api {
 namespace {

@@ -23,7 +23,8 @@ Status check_role(const Json& message, const std::string& where) {
                           name.substr(0, 64));
 }
 
-// An array of parts becomes one text: templates of text models know strings only.
+// An array of parts becomes one text, each on a line, as in vLLM and llama.cpp: templates of text models know strings
+// only.
 Result<std::string> join_parts(const Json& parts, const std::string& where) {
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -39,6 +40,7 @@ Result<std::string> join_parts(const Json& parts, const std::string& where) {
     }
     const Json* value = json_find(part, "text");
     if (!value || !value->is_string()) return invalid_argument("{}.text is no string; wanted one", part_name);
+    if (i > 0) text += '\n';
     text += value->get_ref<const std::string&>();
   }
   return text;
@@ -51,8 +53,11 @@ Status normalize_message(Json& message, const std::string& where, bool& changed)
   RETURN_IF_ERROR(check_role(message, where));
   const Json* content = json_find(message, "content");
   if (!content) {
-    const bool assistant = message["role"] == "assistant";
-    return assistant ? ok_status() : invalid_argument("{}.content is missing; wanted a string", where);
+    if (message["role"] != "assistant") return invalid_argument("{}.content is missing; wanted a string", where);
+    // Every SDK sends null beside tool calls, and templates add and trim what they find.
+    message["content"] = "";
+    changed = true;
+    return ok_status();
   }
   if (content->is_string()) return ok_status();
   if (!content->is_array()) {
@@ -83,6 +88,10 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
   prompt.source_bytes = text.size();
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
   prompt.messages = changed ? ChatValue(messages) : original.get("messages");
+  if (const Json* tools = json_find(body, "tools")) {
+    if (!tools->is_array()) return invalid_argument("tools is of type {}; wanted an array", json_type_name(*tools));
+    if (!tools->empty()) prompt.tools = original.get("tools");
+  }
   if (const Json* extra = json_find(body, "chat_template_kwargs")) {
     if (!extra->is_object()) {
       return invalid_argument("chat_template_kwargs is of type {}; wanted an object", json_type_name(*extra));

@@ -9,6 +9,7 @@
 #include "api/prompts.h"
 #include "api/reply.h"
 #include "api/routes.h"
+#include "api/unserved_fields.h"
 
 namespace millrace::api {
 namespace {

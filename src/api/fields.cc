@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "api/unserved_fields.h"
 #include "kv/extra_key.h"
 #include "wire/limits.h"
 
@@ -60,21 +61,6 @@ Status read_seconds(const Json& body, std::string_view key, int64_t& out_ms) {
   return ok_status();
 }
 
-// Fields that change the answer and are not served yet: their neutral value passes, anything else is refused.
-Status refuse_unsupported(const Json& body) {
-  static const std::pair<const char*, Json> kNeutral[] = {
-      {"suffix", ""},
-      {"tools", Json::array()},
-      {"response_format", {{"type", "text"}}},
-      {"regex", nullptr},
-      {"ebnf", nullptr},
-      {"json_schema", nullptr},
-      {"structural_tag", nullptr},
-  };
-  for (const auto& [key, value] : kNeutral) RETURN_IF_ERROR(refuse_unless(body, key, value));
-  return ok_status();
-}
-
 }  // namespace
 
 Result<Json> parse_body(const std::string& body) {
@@ -90,13 +76,6 @@ Status check_model(const Json& body, const ModelFacts& model) {
   if (name == model.name) return ok_status();
   return error(StatusCode::kNotFound, "The model '{}' does not exist; this server has '{}'", name.substr(0, 200),
                model.name);
-}
-
-Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
-  const Json* seen = json_find(body, key);
-  if (!seen || *seen == neutral) return ok_status();
-  if (neutral.is_null()) return error(StatusCode::kUnsupported, "{} is not supported; leave it out", key);
-  return error(StatusCode::kUnsupported, "{} is not supported; wanted {} or nothing", key, neutral.dump());
 }
 
 Status read_name(const Json& body, std::string_view key, std::string& out) {
@@ -145,7 +124,7 @@ Status read_rank(const http::Request& request, RequestFields& out) {
 
 Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect) {
   CommonFields out;
-  RETURN_IF_ERROR(refuse_unsupported(body));
+  RETURN_IF_ERROR(refuse_unserved(body));
   ASSIGN_OR_RETURN(out.sampling, read_sampling(body, model, dialect));
   ASSIGN_OR_RETURN(out.request, read_request_fields(body));
   RETURN_IF_ERROR(read_name(body, "rid", out.rid));

@@ -52,9 +52,6 @@ Result<RequestFields> read_request_fields(const Json& body);
 // The header X-Data-Parallel-Rank. Whether there is such a scheduler, the engine knows.
 Status read_rank(const http::Request& request, RequestFields& out);
 
-// `neutral` is what may stand in a field that is not served; null and absent pass too.
-Status refuse_unless(const Json& body, const char* key, const Json& neutral);
-
 // `key` of `body`, a name of 1 to kMaxNameBytes bytes; absent leaves `out` as it is.
 Status read_name(const Json& body, std::string_view key, std::string& out);
 

@@ -135,6 +135,53 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
   }
 }
 
+// What another server would answer otherwise: each field of theirs that is not served is refused by its name, and its
+// neutral value passes.
+TEST(Fields, WhatIsNotServedIsRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"functions", R"([{"name":"f"}])"},
+      {"function_call", R"({"name":"f"})"},
+      {"tool_choice", R"("required")"},
+      {"tool_choice", R"({"type":"function","function":{"name":"f"}})"},
+      {"modalities", R"(["text","audio"])"},
+      {"audio", R"({"voice":"alloy","format":"wav"})"},
+      {"web_search_options", "{}"},
+      {"guided_json", "{}"},
+      {"guided_regex", R"("a")"},
+      {"guided_choice", R"(["a"])"},
+      {"guided_grammar", R"("root ::= 'a'")"},
+      {"structured_outputs", R"({"regex":"a"})"},
+      {"grammar", R"("root ::= 'a'")"},
+      {"lora_path", R"("adapter")"},
+      {"lora", R"([{"id":0,"scale":1}])"},
+      {"bad_words", R"(["a"])"},
+      {"allowed_token_ids", "[1]"},
+      {"use_beam_search", "true"},
+      {"chat_template", R"("{{ messages }}")"},
+      {"kv_transfer_params", "{}"},
+      {"n_predict", "5"},
+      {"mirostat", "2"},
+      {"repeat_penalty", "1.1"},
+      {"typical_p", "0.5"},
+      {"n_probs", "3"},
+  };
+  for (const auto& [key, value] : cases) {
+    const auto out = read(fmt::format(R"({{"{}":{}}})", key, value));
+    ASSERT_FALSE(out.ok()) << key;
+    const ApiError error = field_error(out.status());
+    EXPECT_EQ(error.http_status, 400) << key;
+    EXPECT_EQ(error.param, key) << error.message;
+    EXPECT_NE(error.message.find("not supported"), std::string::npos) << error.message;
+    EXPECT_TRUE(read(fmt::format(R"({{"{}":null}})", key)).ok()) << key;
+  }
+  const char* neutral[] = {
+      R"({"tool_choice":"auto","modalities":["text"],"functions":[],"function_call":"none","bad_words":[],"lora":[]})",
+      R"({"use_beam_search":false,"mirostat":0,"typical_p":1.0,"repeat_penalty":1,"n_probs":0,"grammar":""})",
+      R"({"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"})",
+  };
+  for (const char* body : neutral) EXPECT_TRUE(read(body).ok()) << body;
+}
+
 TEST(Fields, TheModelsName) {
   const auto check = [](const std::string& text) { return check_model(*parse_body(text), model()); };
   EXPECT_TRUE(check("{}").ok());

@@ -7,6 +7,7 @@
 #include "api/prompts.h"
 #include "api/reply_format.h"
 #include "api/routes.h"
+#include "api/unserved_fields.h"
 #include "base/nearest.h"
 #include "wire/limits.h"
 
@@ -39,31 +40,6 @@ constexpr std::string_view kSamplingKeys[] = {"max_new_tokens",
                                               "sampling_seed",
                                               "stream_interval",
                                               "custom_params"};
-
-// Fields that would change the answer and are not served: their neutral value passes.
-Status refuse_unsupported(const Json& body) {
-  static const std::pair<const char*, Json> kNeutral[] = {
-      {"input_embeds", nullptr},
-      {"image_data", nullptr},
-      {"video_data", nullptr},
-      {"audio_data", nullptr},
-      {"session_params", nullptr},
-      {"session_id", nullptr},
-      {"lora_path", nullptr},
-      {"custom_logit_processor", nullptr},
-      {"return_hidden_states", false},
-      {"return_routed_experts", false},
-      {"return_sampling_mask", false},
-      {"return_entropy", false},
-      {"return_prompt_token_ids", false},
-      {"background", false},
-      {"bootstrap_host", nullptr},
-      {"bootstrap_port", nullptr},
-      {"bootstrap_room", nullptr},
-  };
-  for (const auto& [key, value] : kNeutral) RETURN_IF_ERROR(refuse_unless(body, key, value));
-  return ok_status();
-}
 
 // {key: what `key` says of prompt i}, or {} where it says nothing: a list has one entry for each prompt of a batch.
 Result<Json> of_prompt(const Json& body, const char* key, const GenerateFields& fields, std::size_t i) {
@@ -124,10 +100,7 @@ Status check_sampling_keys(const Json& params) {
 
 Result<SamplingFields> read_params(const Json& params, const ModelFacts& model) {
   RETURN_IF_ERROR(check_sampling_keys(params));
-  for (const char* key : {"json_schema", "regex", "ebnf", "structural_tag", "stream_interval", "custom_params"}) {
-    RETURN_IF_ERROR(refuse_unless(params, key, nullptr));
-  }
-  RETURN_IF_ERROR(refuse_unless(params, "spaces_between_special_tokens", true));
+  RETURN_IF_ERROR(refuse_unserved_sampling(params));
   return read_sampling(params, model, kNativeDialect);
 }
 
@@ -196,7 +169,7 @@ Status read_rids(const Json& body, GenerateFields& out) {
 
 Result<GenerateFields> read_generate_fields(const Json& body, const ModelFacts& model) {
   GenerateFields out;
-  RETURN_IF_ERROR(refuse_unsupported(body));
+  RETURN_IF_ERROR(refuse_unserved_native(body));
   RETURN_IF_ERROR(read_generate_prompts(body, model, out));
   RETURN_IF_ERROR(read_sampling_params(body, model, out));
   RETURN_IF_ERROR(check_choice_count(out.prompts.size(), out.n(), "sampling_params.n"));

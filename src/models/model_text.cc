@@ -138,7 +138,7 @@ Result<std::optional<ChatTemplate>> load_chat_template(const std::string& model)
   if (!gguf) return ChatTemplate::load(model);
   ASSIGN_OR_RETURN(const TokenizerTables tables, gguf_tokenizer_tables(*gguf));
   ChatTemplateFiles files;
-  const std::string name = gguf->path() + ": tokenizer.chat_template";
+  const std::string name = "tokenizer.chat_template";
   if (!tables.chat_template.empty()) files.main = {name, tables.chat_template};
   std::string_view tool_use;
   RETURN_IF_ERROR(
@@ -151,7 +151,9 @@ Result<std::optional<ChatTemplate>> load_chat_template(const std::string& model)
     if (!id || static_cast<std::size_t>(*id) >= tables.tokens.size()) continue;
     files.special_tokens.emplace_back(token, tables.tokens[static_cast<std::size_t>(*id)]);
   }
-  return ChatTemplate::make(std::move(files));
+  Result<std::optional<ChatTemplate>> made = ChatTemplate::make(std::move(files));
+  if (!made.ok()) return made.status().with_prefix(gguf->path());
+  return made;
 }
 
 std::vector<int32_t> end_tokens_by_name(const Tokenizer& tokenizer) {

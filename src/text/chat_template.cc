@@ -182,7 +182,9 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string_view na
 
 Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::string& model_dir) {
   ASSIGN_OR_RETURN(ChatTemplateFiles files, read_chat_template_files(model_dir));
-  return make(std::move(files));
+  Result<std::optional<ChatTemplate>> made = make(std::move(files));
+  if (!made.ok()) return made.status().with_prefix(model_dir);
+  return made;
 }
 
 Result<std::optional<ChatTemplate>> ChatTemplate::make(ChatTemplateFiles files) {

@@ -41,10 +41,10 @@ Result<std::optional<Json>> read_json(const std::string& path) {
 }
 
 // "chat_template" of a JSON file: a string, or a list of {name, template}.
-Status take_template(const Json& config, const std::string& path, ChatTemplateFiles& out) {
+Status take_template(const Json& config, const std::string& file_name, ChatTemplateFiles& out) {
   const Json* value = json_find(config, "chat_template");
   if (value == nullptr) return ok_status();
-  std::string name = path + ": chat_template";
+  std::string name = file_name + ": chat_template";
   if (value->is_string()) {
     out.main = ChatTemplateFile{name, value->get<std::string>()};
     return ok_status();
@@ -86,15 +86,17 @@ Result<ChatTemplateFiles> read_chat_template_files(const std::string& model_dir)
   std::string path = model_dir + "/chat_template.jinja";
   ASSIGN_OR_RETURN(std::optional<std::string> text, read_file(path, kMaxChatTemplateBytes));
   if (text) {
-    out.main = ChatTemplateFile{path, std::move(*text)};
+    out.main = ChatTemplateFile{"chat_template.jinja", std::move(*text)};
     std::string tools_path = model_dir + "/chat_templates/tool_use.jinja";
     ASSIGN_OR_RETURN(std::optional<std::string> tools, read_file(tools_path, kMaxChatTemplateBytes));
-    if (tools) out.tool_use = ChatTemplateFile{tools_path, std::move(*tools)};
+    if (tools) out.tool_use = ChatTemplateFile{"chat_templates/tool_use.jinja", std::move(*tools)};
     return out;
   }
   ASSIGN_OR_RETURN(std::optional<Json> own, read_json(model_dir + "/chat_template.json"));
-  if (own) RETURN_IF_ERROR(take_template(*own, model_dir + "/chat_template.json", out));
-  if (!out.main && config) RETURN_IF_ERROR(take_template(*config, model_dir + "/tokenizer_config.json", out));
+  if (own) RETURN_IF_ERROR(take_template(*own, "chat_template.json", out).with_prefix(model_dir));
+  if (!out.main && config) {
+    RETURN_IF_ERROR(take_template(*config, "tokenizer_config.json", out).with_prefix(model_dir));
+  }
   return out;
 }
 

@@ -161,6 +161,20 @@ TEST(ChatTemplate, LoadsFromAModelFolder) {
   ASSERT_FALSE(broken.ok());
   EXPECT_NE(broken.status().message().find("chat_template.jinja, line 1: unexpected"), std::string::npos)
       << broken.status().message();
+  EXPECT_EQ(broken.status().message().find(folder.path()), 0u) << broken.status().message();
+}
+
+// What a client sees of a template's error is no place on the server's disk.
+TEST(ChatTemplate, AnErrorOfRenderingNamesTheFileWithoutItsFolder) {
+  Folder folder("render_error");
+  folder.write("chat_template.jinja", "{{ raise_exception('roles must alternate') }}");
+  auto loaded = ChatTemplate::load(folder.path());
+  ASSERT_TRUE(loaded.ok() && *loaded) << loaded.status().message();
+  const auto messages = ChatValue::parse(R"([{"role":"user","content":"x"}])");
+  const auto rendered = (*loaded)->render(*messages, {});
+  ASSERT_FALSE(rendered.ok());
+  EXPECT_NE(rendered.status().message().find("roles must alternate"), std::string::npos);
+  EXPECT_EQ(rendered.status().message().find(folder.path()), std::string::npos) << rendered.status().message();
 }
 
 TEST(ChatTemplate, MalformedConfigNamesTheFile) {

@@ -1,0 +1,140 @@
+#include "api/unserved_fields.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace millrace::api {
+namespace {
+
+struct UnservedField {
+  const char* key;
+  std::vector<Json> neutral;  // the first one is named in the error; none: only null
+};
+using UnservedFields = std::vector<UnservedField>;
+
+Status refuse(const Json& body, const UnservedField& field) {
+  const Json* seen = json_find(body, field.key);
+  if (!seen || std::find(field.neutral.begin(), field.neutral.end(), *seen) != field.neutral.end()) return ok_status();
+  if (field.neutral.empty()) return error(StatusCode::kUnsupported, "{} is not supported; leave it out", field.key);
+  return error(StatusCode::kUnsupported, "{} is not supported; wanted {} or nothing", field.key,
+               field.neutral.front().dump());
+}
+
+Status refuse_all(const Json& body, const UnservedFields& fields) {
+  for (const UnservedField& field : fields) RETURN_IF_ERROR(refuse(body, field));
+  return ok_status();
+}
+
+const Json kEmptyList = Json::array();
+const Json kEmptyObject = Json::object();
+
+}  // namespace
+
+Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
+  if (neutral.is_null()) return refuse(body, {key, {}});
+  return refuse(body, {key, {neutral}});
+}
+
+Status refuse_unserved(const Json& body) {
+  static const UnservedFields kFields = {
+      // OpenAI. Tools may be named where the model shall call none: they stand in the prompt then.
+      {"suffix", {""}},
+      {"functions", {kEmptyList}},
+      {"function_call", {"none", "auto"}},
+      {"tool_choice", {"none", "auto"}},
+      {"response_format", {{{"type", "text"}}}},
+      {"modalities", {Json::array({"text"})}},
+      {"audio", {}},
+      {"web_search_options", {}},
+      // Structured output, in everybody's spelling.
+      {"regex", {}},
+      {"ebnf", {}},
+      {"json_schema", {}},
+      {"structural_tag", {}},
+      {"structured_outputs", {}},
+      {"guided_json", {}},
+      {"guided_regex", {}},
+      {"guided_choice", {}},
+      {"guided_grammar", {}},
+      {"guided_whitespace_pattern", {}},
+      {"grammar", {""}},
+      // vLLM
+      {"use_beam_search", {false}},
+      {"allowed_token_ids", {}},
+      {"bad_words", {kEmptyList}},
+      {"logits_processors", {}},
+      {"vllm_xargs", {}},
+      {"kv_transfer_params", {}},
+      {"prompt_embeds", {}},
+      {"mm_processor_kwargs", {}},
+      {"chat_template", {}},
+      {"documents", {kEmptyList}},
+      {"spaces_between_special_tokens", {true}},
+      // SGLang
+      {"lora_path", {}},
+      {"session_params", {}},
+      {"custom_logit_processor", {}},
+      {"custom_params", {}},
+      {"return_hidden_states", {false}},
+      {"bootstrap_host", {}},
+      {"bootstrap_port", {}},
+      {"bootstrap_room", {}},
+      // llama.cpp
+      {"lora", {kEmptyList}},
+      {"n_predict", {}},
+      {"t_max_predict_ms", {0, -1}},
+      {"n_indent", {0}},
+      {"n_probs", {0}},
+      {"samplers", {}},
+      {"mirostat", {0}},
+      {"typical_p", {1}},
+      {"top_n_sigma", {-1}},
+      {"dynatemp_range", {0}},
+      {"xtc_probability", {0}},
+      {"dry_multiplier", {0}},
+      {"repeat_penalty", {1}},
+      {"response_fields", {kEmptyList}},
+  };
+  RETURN_IF_ERROR(refuse_all(body, kFields));
+  const Json* choice = json_find(body, "tool_choice");
+  return choice && *choice == "none" ? ok_status() : refuse(body, {"tools", {kEmptyList}});
+}
+
+Status refuse_unserved_native(const Json& body) {
+  static const UnservedFields kFields = {
+      {"input_embeds", {}},
+      {"image_data", {}},
+      {"video_data", {}},
+      {"audio_data", {}},
+      {"session_params", {}},
+      {"session_id", {}},
+      {"lora_path", {}},
+      {"custom_logit_processor", {}},
+      {"return_hidden_states", {false}},
+      {"return_routed_experts", {false}},
+      {"return_sampling_mask", {false}},
+      {"return_entropy", {false}},
+      {"return_prompt_token_ids", {false}},
+      {"background", {false}},
+      {"bootstrap_host", {}},
+      {"bootstrap_port", {}},
+      {"bootstrap_room", {}},
+  };
+  return refuse_all(body, kFields);
+}
+
+Status refuse_unserved_sampling(const Json& params) {
+  static const UnservedFields kFields = {
+      {"json_schema", {}},
+      {"regex", {}},
+      {"ebnf", {}},
+      {"structural_tag", {}},
+      {"stream_interval", {}},
+      {"custom_params", {kEmptyObject}},
+      {"spaces_between_special_tokens", {true}},
+  };
+  return refuse_all(params, kFields);
+}
+
+}  // namespace millrace::api
