@@ -129,6 +129,8 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
 
 }  // namespace
 
-void add_chat_routes(ApiContext& context) { add_post_route(context, "/v1/chat/completions", handle); }
+void add_chat_routes(ApiContext& context) {
+  for (const char* path : {"/v1/chat/completions", "/chat/completions"}) add_post_route(context, path, handle);
+}
 
 }  // namespace millrace::api

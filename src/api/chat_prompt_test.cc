@@ -25,14 +25,14 @@ std::string contents(const std::string& messages) {
   return out;
 }
 
-TEST(ChatPrompt, AnAssistantWithoutContentSaysNothing) {
+TEST(ChatPrompt, AnAssistantWithoutContentHasAnEmptyText) {
   EXPECT_EQ(contents(R"([{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[]}])"),
             "[hi][]");
   EXPECT_EQ(contents(R"([{"role":"assistant"},{"role":"user","content":"hi"}])"), "[][hi]");
   EXPECT_NE(contents(R"([{"role":"user","content":null}])").find("messages[0].content is missing"), std::string::npos);
 }
 
-TEST(ChatPrompt, PartsOfAMessageStandOnLinesOfTheirOwn) {
+TEST(ChatPrompt, PartsOfAMessageAreJoinedByNewlines) {
   EXPECT_EQ(contents(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])"),
             "[a\nb]");
   EXPECT_EQ(contents(R"([{"role":"user","content":[{"type":"text","text":"a"}]}])"), "[a]");

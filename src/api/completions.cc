@@ -29,13 +29,18 @@ class TextFormat : public ReplyFormat {
 
   void events(const ChoiceState& choice, EventWriter& out) override {
     const bool places = logprobs_ && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
-    if (!choice.text.empty() || places) append_chunk(out, choice, true, false);
-    if (choice.finish) append_chunk(out, choice, false, true);
+    if (choice.text.empty() && !places && !choice.finish) return;
+    // The end stands on the last chunk of text, where clients read it.
+    std::string& event = out.begin();
+    event += head_;
+    append_choice(event, choice, choice.finish.has_value());
+    event += "]}";
+    out.end();
   }
 
   std::string choice(const ChoiceState& choice) override {
     std::string out;
-    append_choice(out, choice, true, true);
+    append_choice(out, choice, true);
     return out;
   }
   std::string body(std::string_view choices, const wire::Usage& usage) override {
@@ -47,14 +52,13 @@ class TextFormat : public ReplyFormat {
   }
 
  private:
-  // The parts of a choice: a stream has what is new in one chunk and its end in another.
-  void append_choice(std::string& out, const ChoiceState& choice, bool content, bool end) {
+  void append_choice(std::string& out, const ChoiceState& choice, bool end) {
     out += "{\"index\":";
     append_integer(out, choice.index);
     out += ",\"text\":";
-    json_append_string(out, content ? std::string_view(choice.text) : "");
+    json_append_string(out, choice.text);
     out += ",\"logprobs\":";
-    if (content && logprobs_) {
+    if (logprobs_) {
       TextOffset& offset = offsets_[choice.index];
       offset.text += choice.text;
       append_text_logprobs(out, engine_, choice.prompt_logprobs, choice.logprobs, offset);
@@ -63,13 +67,6 @@ class TextFormat : public ReplyFormat {
     }
     append_end(out, end ? &*choice.finish : nullptr);
     out += '}';
-  }
-  void append_chunk(EventWriter& writer, const ChoiceState& choice, bool content, bool end) {
-    std::string& out = writer.begin();
-    out += head_;
-    append_choice(out, choice, content, end);
-    out += "]}";
-    writer.end();
   }
 
   const Engine& engine_;
@@ -163,6 +160,8 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
 
 }  // namespace
 
-void add_completions_routes(ApiContext& context) { add_post_route(context, "/v1/completions", handle); }
+void add_completions_routes(ApiContext& context) {
+  for (const char* path : {"/v1/completions", "/completions"}) add_post_route(context, path, handle);
+}
 
 }  // namespace millrace::api

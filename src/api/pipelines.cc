@@ -38,8 +38,8 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   SinkAnswer hear(const RequestEvent& event) {
     const RequestEvent::End* const end = event.end();
     if (end && !end->status.ok()) return fail(end->status), SinkAnswer::kTaken;
-    const bool news = end || event.piece() || (event.text() && !event.text()->text.empty());
-    if (!news) return SinkAnswer::kTaken;  // accepted, or ids without text so far
+    const bool is_output = end || event.value_chunk() || (event.text() && !event.text()->text.empty());
+    if (!is_output) return SinkAnswer::kTaken;  // accepted, or ids without text so far
     if (!stream_) {
       if (end) responder_->send({.body = result(event.id, end->result)});
       return SinkAnswer::kTaken;  // the result says all that the pieces do
@@ -66,14 +66,14 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", event.id.value);
     json_append_string(out, stage);
     out += ",\"modality\":";
-    json_append_string(out, text ? kTextModality : event.piece()->modality);
+    json_append_string(out, text ? kTextModality : event.value_chunk()->modality);
     fmt::format_to(std::back_inserter(out), ",\"chunk_id\":{},\"value\":", next_[stage]++);
     if (text) {
       out += "{\"text\":";
       json_append_string(out, text->text);
       out += '}';
     } else {
-      append_value(out, event.piece()->value);
+      append_value(out, event.value_chunk()->value);
     }
     return out += "}\n\n";
   }

@@ -90,9 +90,9 @@ class EchoPipeline : public PipelineEngine {
       return id;
     }
     for (uint64_t i = 0; i < 2; ++i) {
-      RequestEvent piece{.id = id, .stage = "decode", .chunk_id = i};
-      piece.body = RequestEvent::Piece{.modality = "text", .value = Value("piece")};
-      sink(piece);
+      RequestEvent chunk{.id = id, .stage = "decode", .chunk_id = i};
+      chunk.body = RequestEvent::ValueChunk{.modality = "text", .value = Value("piece")};
+      sink(chunk);
     }
     if (how != nullptr && *how == "fail") {
       end({.status = Status(StatusCode::kUnavailable, "stage 'x': gone")});
@@ -254,7 +254,7 @@ class FloodPipeline : public EchoPipeline {
         event.body = RequestEvent::End{.state = RequestState::kCompleted, .result = Value("all")};
       } else {
         const Value letters(std::string(64 << 10, static_cast<char>('a' + i % 26)));
-        event.body = RequestEvent::Piece{.modality = "text", .value = letters};
+        event.body = RequestEvent::ValueChunk{.modality = "text", .value = letters};
       }
       while (!stop_.load() && !cancelled.load() && sink(event) == SinkAnswer::kFull) {
         ++refused;

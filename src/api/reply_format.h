@@ -46,7 +46,7 @@ class EventWriter {
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
-  // Streaming: the first chunk of a choice, where there is one, and the chunks that tell its news.
+  // Streaming: the first chunk of a choice, where there is one, and the chunks with what is new.
   virtual void opening(int /*index*/, EventWriter& /*out*/) {}
   virtual void events(const ChoiceState& choice, EventWriter& out) = 0;
   // Streaming: the chunk that carries the usage alone.

@@ -149,6 +149,19 @@ Status read_stops(const Json& object, const ModelFacts& model, wire::SamplingPar
   return ok_status();
 }
 
+// Any 64 bits, with a sign or without.
+Status read_seed(const Json& object, std::string_view key, SamplingFields& out) {
+  const Json* seed = json_find(object, key);
+  out.seeded = seed != nullptr;
+  if (!seed) return ok_status();
+  if (!seed->is_number_integer()) {
+    const std::string seen = seed->is_number() ? seed->dump() : fmt::format("of type {}", json_type_name(*seed));
+    return invalid_argument("{} is {}; wanted an integer in [-2^63, 2^64)", key, seen);
+  }
+  out.params.seed = seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>());
+  return ok_status();
+}
+
 Status read_lengths(const Json& object, const ModelFacts& model, const SamplingDialect& dialect, SamplingFields& out) {
   if (!dialect.null_is_unbounded || !object.contains(dialect.max_tokens)) out.max_tokens = dialect.default_max_tokens;
   for (std::string_view key : {dialect.max_tokens, dialect.max_tokens_also}) {
@@ -202,10 +215,7 @@ Result<SamplingFields> read_sampling(const Json& object, const ModelFacts& model
   RETURN_IF_ERROR(read_logit_bias(object, model, out.params));
   RETURN_IF_ERROR(read_stops(object, model, out.params));
   RETURN_IF_ERROR(read_lengths(object, model, dialect, out));
-  int64_t seed = 0;
-  RETURN_IF_ERROR(json_read(object, dialect.seed, seed));
-  out.seeded = json_find(object, dialect.seed) != nullptr;
-  out.params.seed = static_cast<uint64_t>(seed);
+  RETURN_IF_ERROR(read_seed(object, dialect.seed, out));
   std::optional<int64_t> n;
   RETURN_IF_ERROR(read_integer(object, "n", 1, kMaxChoicesPerPrompt, n));
   out.n = static_cast<int32_t>(n.value_or(1));

@@ -71,11 +71,14 @@ void add_service_routes(ApiContext& context) {
   get("/ready", http::Access::kPublic, ready);
   get("/health", http::Access::kPublic, ready);
   get("/version", http::Access::kPublic, version);
-  get("/v1/models", http::Access::kUser, list_models);
-  context.server.add_route(
-      {.method = "GET", .pattern = "/v1/models/{id...}", .handler = [&context](auto request, auto responder) {
-         get_model(context, *request, responder);
-       }});
+  get("/v1/health", http::Access::kPublic, ready);
+  for (const char* path : {"/v1/models", "/models"}) {
+    get(path, http::Access::kUser, list_models);
+    const std::string one = std::string(path) + "/{id...}";
+    context.server.add_route({.method = "GET", .pattern = one, .handler = [&context](auto request, auto responder) {
+                                get_model(context, *request, responder);
+                              }});
+  }
 }
 
 void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,

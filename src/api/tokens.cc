@@ -58,7 +58,10 @@ Status detokenize(ApiContext& context, const http::Request& request, const http:
   RETURN_IF_ERROR(check_model(body, model));
   const Json* tokens = json_find(body, "tokens");
   if (!tokens) return invalid_argument("tokens is missing; wanted an array of token ids");
-  ASSIGN_OR_RETURN(std::vector<int32_t> ids, read_ids(*tokens, "tokens", model.vocab_size));
+  std::vector<int32_t> ids;  // none: an empty text
+  if (!tokens->is_array() || !tokens->empty()) {
+    ASSIGN_OR_RETURN(ids, read_ids(*tokens, "tokens", model.vocab_size));
+  }
   bool skip_special_tokens = true;
   RETURN_IF_ERROR(json_read(body, "skip_special_tokens", skip_special_tokens));
   context.engine.detokenize(std::move(ids), skip_special_tokens, [responder](Result<std::string> text) {

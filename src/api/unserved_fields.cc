@@ -47,7 +47,7 @@ Status refuse_unserved(const Json& body) {
       {"modalities", {Json::array({"text"})}},
       {"audio", {}},
       {"web_search_options", {}},
-      // Structured output, in everybody's spelling.
+      // Structured output, in the spelling of each dialect.
       {"regex", {}},
       {"ebnf", {}},
       {"json_schema", {}},

@@ -2,12 +2,16 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/json.h"
+#include "http/target.h"
 
 namespace millrace::http {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxShownBytes = 100;  // of what a client sent, in an error
 constexpr std::string_view kCorsHeaders = "authorization, content-type, x-request-id, traceparent";
 
 bool is_json(const std::string* content_type) {
@@ -18,10 +22,19 @@ bool is_json(const std::string* content_type) {
   return equals_ignore_case(text, "application/json");
 }
 
-Response preflight(const std::string& allow) {
+// The names that the page asks for, where they are a list of field names: an SDK sends headers of its own.
+std::string allowed_headers(const std::string* wanted) {
+  const auto in_list = [](char c) { return c == ',' || c == ' ' || is_token_char(c); };
+  const bool list = wanted != nullptr && !wanted->empty() && std::all_of(wanted->begin(), wanted->end(), in_list);
+  return list ? *wanted : std::string(kCorsHeaders);
+}
+
+// For an origin that is allowed.
+Response preflight(const RequestHead& head, const std::string& allow) {
   Response response{.status = 204, .content_type = ""};
   response.headers.add("Access-Control-Allow-Methods", allow);
-  response.headers.add("Access-Control-Allow-Headers", std::string(kCorsHeaders));
+  response.headers.add("Access-Control-Allow-Headers",
+                       allowed_headers(head.headers.find("access-control-request-headers")));
   response.headers.add("Access-Control-Max-Age", "600");
   return response;
 }
@@ -36,8 +49,9 @@ HttpError check_body(const ServerOptions& options, const Route& route, const Req
   if (coding != nullptr && !equals_ignore_case(*coding, "identity")) {
     return {415, "Content-Encoding is not 'identity'; compressed bodies are not accepted"};
   }
-  if (route.require_json && !is_json(head.headers.find("content-type"))) {
-    return {415, "Content-Type is not 'application/json'"};
+  if (const std::string* type = head.headers.find("content-type"); route.require_json && !is_json(type)) {
+    const std::string seen = type ? fmt::format("is '{}'", type->substr(0, kMaxShownBytes)) : "is missing";
+    return {415, fmt::format("the header Content-Type {}; wanted 'Content-Type: application/json'", seen)};
   }
   return {};
 }
@@ -69,7 +83,9 @@ std::optional<Response> admit(const ServerOptions& options, const Gate& gate, co
   // A web page, against which the Host is checked, cannot reach a Unix socket.
   if (HttpError error = gate.check_host(head); error && !over_unix_socket) return refuse(error);
   // A preflight carries no credentials by design and runs no handler.
-  if (Gate::is_preflight(head) && match.path_known && !gate.cors_origin(head).empty()) return preflight(match.allow);
+  if (Gate::is_preflight(head) && match.path_known && !gate.cors_origin(head).empty()) {
+    return preflight(head, match.allow);
+  }
   if (HttpError error = gate.check_access(head, match.route, over_unix_socket)) return refuse(error);
   if (head.method == "OPTIONS" && match.route == nullptr && (match.path_known || head.path == "*")) {
     Response response{.status = 204, .content_type = ""};

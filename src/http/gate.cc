@@ -3,6 +3,8 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "http/target.h"
@@ -44,7 +46,9 @@ Gate::Gate(const ServerOptions& options, bool loopback_bound)
 HttpError Gate::check_host(const RequestHead& head) const {
   if (!check_host_ || head.host.empty() || is_loopback_name(head.host)) return {};
   if (std::find(allowed_hosts_.begin(), allowed_hosts_.end(), head.host) != allowed_hosts_.end()) return {};
-  return {421, "this Host is not served on a loopback address; wanted localhost or a name from the allowed hosts"};
+  return {421, fmt::format("the Host '{}' is not served on a loopback address; wanted localhost, or a name that the "
+                           "server was started with: --allowed-host {}",
+                           head.host, head.host)};
 }
 
 HttpError Gate::check_access(const RequestHead& head, const Route* route, bool over_unix_socket) const {
@@ -60,6 +64,7 @@ HttpError Gate::check_access(const RequestHead& head, const Route* route, bool o
     return {};
   }
   std::string_view token = bearer_token(head.headers.find("authorization"));
+  if (const std::string* key = head.headers.find("x-api-key"); token.empty() && key != nullptr) token = *key;
   Digest given = digest(token);
   // Both compared always, without a shortcut.
   bool is_user = user_key_ && CRYPTO_memcmp(given.data(), user_key_->data(), given.size()) == 0;
@@ -70,7 +75,8 @@ HttpError Gate::check_access(const RequestHead& head, const Route* route, bool o
     if (!admin_key_) return {};
     return {403, "this route needs the admin key"};
   }
-  if (token.empty()) return {401, "missing API key; wanted the header 'Authorization: Bearer <key>'"};
+  if (token.empty())
+    return {401, "missing API key; wanted the header 'Authorization: Bearer <key>' or 'x-api-key: <key>'"};
   return {401, "incorrect API key"};
 }
 

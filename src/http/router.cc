@@ -76,6 +76,9 @@ Router::Match Router::match(std::string_view method, const std::vector<std::stri
       best_is_exact = exact;
     }
   }
+  if (!result.path_known && segments.size() > 1 && segments.back().empty() && !segments[segments.size() - 2].empty()) {
+    return match(method, {segments.begin(), segments.end() - 1});  // "/v1/models/" is "/v1/models"
+  }
   if (result.path_known) add_method(result.allow, "OPTIONS");
   if (best == nullptr) return result;
   result.route = &best->route;

@@ -1,7 +1,8 @@
 // The table of routes: method and pattern to handler and access.
 //
 // Matching works on decoded segments, so an escaped slash never changes which route a path selects. A literal segment
-// wins over a {parameter}; among equals the first added wins.
+// wins over a {parameter}; among equals the first added wins. A slash at the end of a path that has no route of its own
+// counts for nothing.
 //
 // Thread safety: built before the server starts, then immutable.
 #pragma once

@@ -56,7 +56,7 @@ TEST_F(CoordinatorChunks, SmallTensorsAreInTheMessage) {
   complete(id, "decode", small(), 1);
   EXPECT_TRUE(payloads.open.empty());
   ASSERT_EQ(client.chunks.size(), 1u);
-  EXPECT_TRUE(same_bits(client.chunks[0].piece()->value, Value(tensor)));
+  EXPECT_TRUE(same_bits(client.chunks[0].value_chunk()->value, Value(tensor)));
   ASSERT_EQ(client.ends, 1);
   EXPECT_TRUE(same_bits(client.end.result, Value(tensor)));
   expect_quiet();

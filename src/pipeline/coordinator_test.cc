@@ -173,7 +173,7 @@ TEST_F(CoordinatorTest, ChunksComeSortedOnceAndWithTheirNumbers) {
   ASSERT_EQ(client.chunks.size(), 3u);
   EXPECT_EQ(client.texts(), "axb");
   EXPECT_EQ(client.chunks[2].stage, "decode");
-  EXPECT_EQ(client.chunks[2].piece()->modality, "text");
+  EXPECT_EQ(client.chunks[2].value_chunk()->modality, "text");
   EXPECT_EQ(client.chunks[2].chunk_id, 1u);
   EXPECT_EQ(core->books().repeated, 1u);
   complete(id, "tone", in_tree(Value()), 1);

@@ -108,7 +108,7 @@ struct Listener {
       std::lock_guard lock(mutex);
       if (event.is_chunk()) {
         if (!takes) return SinkAnswer::kFull;
-        text += *event.piece()->value.get<std::string>();
+        text += *event.value_chunk()->value.get<std::string>();
       }
       if (const auto* end = event.end()) ++ends, status = end->status, result = end->result;
       changed.notify_all();

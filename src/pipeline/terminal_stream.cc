@@ -41,7 +41,7 @@ QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
   } else {
     auto& value = std::get<wire::StreamValue>(chunk.body);
     queued.bytes = bytes_of(value.payload);
-    queued.body = RequestEvent::Piece{.modality = std::move(value.modality)};
+    queued.body = RequestEvent::ValueChunk{.modality = std::move(value.modality)};
   }
   return queued;
 }
@@ -49,7 +49,7 @@ QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
 void TerminalStream::set_value(uint64_t seq, Value value) {
   const auto found = std::find_if(queue_.begin(), queue_.end(), [seq](auto& chunk) { return chunk.seq == seq; });
   if (found == queue_.end()) return;
-  std::get<RequestEvent::Piece>(found->body).value = std::move(value);
+  std::get<RequestEvent::ValueChunk>(found->body).value = std::move(value);
   found->is_complete = true;
   found->borrowed = true;
 }
@@ -57,7 +57,7 @@ void TerminalStream::set_value(uint64_t seq, Value value) {
 void TerminalStream::copy_borrowed() {
   for (QueuedChunk& chunk : queue_) {
     if (!chunk.borrowed) continue;
-    loop::detach(std::get<RequestEvent::Piece>(chunk.body).value);
+    loop::detach(std::get<RequestEvent::ValueChunk>(chunk.body).value);
     chunk.borrowed = false;
   }
 }

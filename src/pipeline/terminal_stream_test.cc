@@ -36,7 +36,7 @@ TEST(TerminalStream, AChunkThatIsBeingFetchedHoldsBackThoseBehindIt) {
   stream.set_value(0, Value("sound"));
   EXPECT_TRUE(stream.is_settled());
   ASSERT_NE(stream.next(), nullptr);
-  EXPECT_EQ(std::get<RequestEvent::Piece>(stream.next()->body).modality, "audio");
+  EXPECT_EQ(std::get<RequestEvent::ValueChunk>(stream.next()->body).modality, "audio");
   stream.pop();
   EXPECT_EQ(std::get<wire::TextDelta>(stream.next()->body).text, "ab");
   stream.pop();
@@ -53,7 +53,7 @@ TEST(TerminalStream, WhatBelongsToARelayIsCopiedOnce) {
   stream.set_value(0, Value(ValueList{tensor, "word"}));
   stream.copy_borrowed();
   const auto list_of = [&stream]() -> const ValueList& {
-    return *std::get<RequestEvent::Piece>(stream.next()->body).value.get<ValueList>();
+    return *std::get<RequestEvent::ValueChunk>(stream.next()->body).value.get<ValueList>();
   };
   const ValueList& list = list_of();
   const auto* copy = list[0].get<SharedTensor>();

@@ -1,4 +1,4 @@
-// RequestEvent: what a pipeline says of one request, in order: accepted, then texts and pieces of its answer, then
+// RequestEvent: what a pipeline reports of one request, in order: accepted, then texts and values of its answer, then
 // exactly one end. A request that is refused gets only its end.
 //
 // Thread safety: values.
@@ -25,7 +25,7 @@ const char* request_state_name(RequestState state);  // "running"
 
 struct RequestEvent {
   struct Accepted {};  // it has left for its entry stage
-  struct Piece {
+  struct ValueChunk {
     std::string modality;
     Value value;
   };
@@ -35,18 +35,18 @@ struct RequestEvent {
     Value result;   // of the one terminal, or a map of theirs by name
   };
 
-  using Body = std::variant<Accepted, wire::TextDelta, Piece, End>;
+  using Body = std::variant<Accepted, wire::TextDelta, ValueChunk, End>;
 
   ReqId id;
-  std::string_view stage;  // of a text or a piece: the terminal's name, the spec's
-  uint64_t chunk_id = 0;   // of a text or a piece: from 0 without a gap, for each terminal
+  std::string_view stage;  // of a text or a value: the terminal's name, the spec's
+  uint64_t chunk_id = 0;   // of a text or a value: from 0 without a gap, for each terminal
   Body body;
 
   // nullptr: it is something else.
   const wire::TextDelta* text() const { return std::get_if<wire::TextDelta>(&body); }
-  const Piece* piece() const { return std::get_if<Piece>(&body); }
+  const ValueChunk* value_chunk() const { return std::get_if<ValueChunk>(&body); }
   const End* end() const { return std::get_if<End>(&body); }
-  bool is_chunk() const { return text() || piece(); }
+  bool is_chunk() const { return text() || value_chunk(); }
 };
 
 // kFull: the client takes no more now, and the event was not taken; the sink gets it again later, and meanwhile the

@@ -150,7 +150,10 @@ std::string DecoderChain::token_bytes(std::string_view token) const {
   return text;
 }
 
-DecoderState::DecoderState(const DecoderChain& chain) : chain_(&chain), memory_(chain.steps_.size()) {}
+DecoderState::DecoderState(const DecoderChain& chain, bool continues_text)
+    : chain_(&chain),
+      memory_(chain.steps_.size(), Memory{.count = continues_text ? 1u : 0u, .done = continues_text}),
+      first_(!continues_text) {}
 
 void DecoderState::push(std::string_view token, std::string& out) {
   if (chain_->join_with_spaces_ && !first_) out += ' ';

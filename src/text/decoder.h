@@ -57,7 +57,8 @@ class DecoderChain {
 
 class DecoderState {
  public:
-  explicit DecoderState(const DecoderChain& chain);
+  // `continues_text`: what is fed stands behind other text, so the steps that touch a text's start do nothing.
+  explicit DecoderState(const DecoderChain& chain, bool continues_text = false);
 
   // Appends to `out` what the token makes ready.
   void push(std::string_view token, std::string& out);

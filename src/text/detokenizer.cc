@@ -4,9 +4,10 @@
 
 namespace millrace {
 
-IncrementalDetokenizer::IncrementalDetokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens)
+IncrementalDetokenizer::IncrementalDetokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens,
+                                               bool continues_text)
     : tokenizer_(std::move(tokenizer)),
-      state_(std::make_unique<DecoderState>(tokenizer_->decoder())),
+      state_(std::make_unique<DecoderState>(tokenizer_->decoder(), continues_text)),
       skip_special_tokens_(skip_special_tokens) {}
 IncrementalDetokenizer::~IncrementalDetokenizer() = default;
 IncrementalDetokenizer::IncrementalDetokenizer(IncrementalDetokenizer&&) noexcept = default;

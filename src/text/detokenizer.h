@@ -2,8 +2,9 @@
 //
 // Owned by the request that it belongs to and used by one thread at a time; it shares the immutable Tokenizer.
 // Invariants: each piece is valid UTF-8; no piece holds a part of a character, nor U+FFFD for a character that a later
-// id completes; the pieces joined equal tokenizer.decode(all ids). Byte-fallback tokens (<0xE4>) are therefore held
-// until the run of such tokens ends, because the decoder judges a run as a whole.
+// id completes; the pieces joined equal tokenizer.decode(all ids), or where text stands before them, what they add to
+// it. Byte-fallback tokens (<0xE4>) are therefore held until the run of such tokens ends, because the decoder judges a
+// run as a whole.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,10 @@ class DecoderState;
 
 class IncrementalDetokenizer {
  public:
-  IncrementalDetokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens);
+  // `continues_text`: other text stands before, such as a prompt's, so that a decoder which takes a space from the
+  // start of a text takes none here.
+  IncrementalDetokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens,
+                         bool continues_text = false);
   ~IncrementalDetokenizer();
   IncrementalDetokenizer(IncrementalDetokenizer&&) noexcept;
   IncrementalDetokenizer& operator=(IncrementalDetokenizer&&) noexcept;

@@ -234,6 +234,32 @@ TEST_P(GoldenTest, StreamsWhatItDecodes) {
   }
 }
 
+// A text and what continues it join to the text of all ids, wherever the first holds nothing back.
+TEST_P(GoldenTest, ATextIsContinuedAsIfItWereOne) {
+  const auto lists = random_ids();
+  int compared = 0;
+  for (size_t i = 0; i < lists.size(); i += 4) {
+    const auto& ids = lists[i];
+    for (const bool skip : {false, true}) {
+      const size_t cut = ids.size() / 2;
+      const std::vector<int32_t> head(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(cut));
+      IncrementalDetokenizer before(tokenizer_, skip);
+      std::string joined;
+      for (const int32_t id : head) joined += before.push(id);
+      const bool has_text = std::any_of(head.begin(), head.end(), [&](int32_t id) {
+        return tokenizer_->has_token(id) && !(skip && tokenizer_->is_special(id));
+      });
+      if (!has_text || joined != tokenizer_->decode(head, skip)) continue;
+      IncrementalDetokenizer behind(tokenizer_, skip, true);
+      for (size_t k = cut; k < ids.size(); ++k) joined += behind.push(ids[k]);
+      joined += behind.finish();
+      EXPECT_EQ(joined, tokenizer_->decode(ids, skip));
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
 TEST_P(GoldenTest, EncodesEveryCodePoint) {
   for (uint32_t block = 0; block < kBlocks; ++block) {
     EXPECT_EQ(hash_block(block, "", ""), golden_["alone"][block].get<std::string>()) << "block " << block;

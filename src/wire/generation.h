@@ -129,10 +129,11 @@ struct DetokenizeStart {
   bool skip_special_tokens = true;
   bool include_stop_str_in_output = false;
   std::vector<std::string> stop_regex;
+  bool continues_text = false;  // the prompt has text: what a decoder does at the start of a text, it did there
 
   template <typename V>
   void visit(V&& v) {
-    v(1, stop), v(2, skip_special_tokens), v(3, include_stop_str_in_output), v(4, stop_regex);
+    v(1, stop), v(2, skip_special_tokens), v(3, include_stop_str_in_output), v(4, stop_regex), v(5, continues_text);
   }
 };
 

@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 7, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 8, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -39,7 +39,7 @@ LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: No
 TOKEN_DELTAS = [
     {
         1: i,
-        2: {1: ["stop"], 2: True, 3: False, 4: []} if i % 2 else None,
+        2: {1: ["stop"], 2: True, 3: False, 4: [], 5: False} if i % 2 else None,
         3: ids(i, i + 1) if i % 3 == 0 else b"",
         4: {1: 0, 2: 7, 3: None, 4: 0, 5: ""} if i % 5 == 0 else None,
         5: usage(i, 2, 1),

@@ -280,7 +280,7 @@ class Run {
     const std::vector<Value>& want = caller.want.chunks[stage];
     const std::size_t i = caller.chunks[stage]++;
     if (event.chunk_id != i) fault("request {}: chunk {} is the {}th", event.id.value, event.chunk_id, i);
-    if (i >= want.size() || !same_bits(event.piece()->value, want[i])) {
+    if (i >= want.size() || !same_bits(event.value_chunk()->value, want[i])) {
       fault("request {}: chunk {} of {} differs", event.id.value, i, event.stage);
     }
   }

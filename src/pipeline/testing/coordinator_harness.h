@@ -113,7 +113,7 @@ struct Client {
   }
   std::string texts() const {
     std::string out;
-    for (const RequestEvent& chunk : chunks) out += *chunk.piece()->value.get<std::string>();
+    for (const RequestEvent& chunk : chunks) out += *chunk.value_chunk()->value.get<std::string>();
     return out;
   }
 };

@@ -101,6 +101,7 @@ class GenerateWorker : public Worker {
     Value options;                         // of its text, for who makes text of the ids; null: the defaults
     bool typed = false;                    // it came as tokens, and goes as deltas alone: no result tells them again
     std::optional<TokenText> stops;        // where its text may end it
+    bool continues_text = false;           // the prompt has some
     std::vector<int32_t> ids;              // all so far, for the result
     std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
   };
@@ -128,7 +129,8 @@ class GenerateWorker : public Worker {
   Status begin(wire::TokenizedRequest request, RequestState state, Emit& emit) {
     const wire::SamplingParams& sampling = request.sampling;
     const wire::DetokenizeStart text{sampling.stop, sampling.skip_special_tokens, sampling.include_stop_str_in_output,
-                                     sampling.stop_regex};
+                                     sampling.stop_regex, has_text(request.prompt, sampling.skip_special_tokens)};
+    state.continues_text = text.continues_text;
     if (!state.typed) state.options = detokenize_options(text);
     if (!text.stop.empty() || !text.stop_regex.empty()) {
       if (!tokenizer_) {
@@ -143,10 +145,18 @@ class GenerateWorker : public Worker {
     return ok_status();
   }
 
+  bool has_text(const std::vector<int32_t>& prompt, bool skip_special_tokens) const {
+    return tokenizer_ && std::any_of(prompt.begin(), prompt.end(), [&](int32_t id) {
+             return tokenizer_->has_token(id) && !(skip_special_tokens && tokenizer_->is_special(id));
+           });
+  }
+
   void emit_deltas(Deltas& deltas, Emit& emit) {
     for (wire::TokenDelta& delta : deltas) {
       const auto found = states_.find(delta.id);
-      if (found != states_.end()) emit_delta(found->second, delta, emit);
+      if (found == states_.end()) continue;
+      if (delta.start) delta.start->continues_text = found->second.continues_text;
+      emit_delta(found->second, delta, emit);
     }
   }
 

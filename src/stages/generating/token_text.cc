@@ -7,7 +7,8 @@ namespace millrace {
 Result<TokenText> TokenText::create(std::shared_ptr<const Tokenizer> tokenizer, const wire::DetokenizeStart& start) {
   ASSIGN_OR_RETURN(StopMatcher stops,
                    StopMatcher::create(start.stop, start.stop_regex, start.include_stop_str_in_output));
-  return TokenText(IncrementalDetokenizer(std::move(tokenizer), start.skip_special_tokens), std::move(stops));
+  return TokenText(IncrementalDetokenizer(std::move(tokenizer), start.skip_special_tokens, start.continues_text),
+                   std::move(stops));
 }
 
 void TokenText::append(Piece& piece, StopMatcher::Output output) {

@@ -79,6 +79,7 @@ Value detokenize_options(const wire::DetokenizeStart& start) {
   if (!start.stop_regex.empty()) out.set("stop_regex", strings(start.stop_regex));
   if (!start.skip_special_tokens) out.set("skip_special_tokens", false);
   if (start.include_stop_str_in_output) out.set("include_stop_str_in_output", true);
+  if (start.continues_text) out.set("continues_text", true);
   return out;
 }
 
@@ -91,6 +92,7 @@ Result<wire::DetokenizeStart> read_detokenize_options(const Value& map) {
   RETURN_IF_ERROR(read(*given, "stop_regex", out.stop_regex));
   RETURN_IF_ERROR(read(*given, "skip_special_tokens", out.skip_special_tokens));
   RETURN_IF_ERROR(read(*given, "include_stop_str_in_output", out.include_stop_str_in_output));
+  RETURN_IF_ERROR(read(*given, "continues_text", out.continues_text));
   return out;
 }
 
