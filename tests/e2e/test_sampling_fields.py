@@ -153,7 +153,7 @@ def test_deadlines(server):
     ("temperature", 2.1), ("top_p", 0), ("min_p", 1.1), ("top_k", -2), ("frequency_penalty", -2.1), ("presence_penalty", 3),
     ("repetition_penalty", 0), ("min_tokens", 17), ("n", 129), ("n", 0), ("best_of", 129), ("logprobs", 21),
     ("logit_bias", {"x": 1}), ("logit_bias", {"99999999": 1}), ("stop_regex", "("), ("stop", [""]), ("timeout_s", 0),
-    ("priority", "high"), ("seed", 2**63), ("max_tokens", 2**31),
+    ("priority", "high"), ("seed", 2**64), ("seed", -2**63 - 1), ("max_tokens", 2**31),
 ])
 def test_what_is_out_of_range_is_refused(server, field, value):
     status, _, body = server.post("/v1/completions", {**BASE, field: value})
