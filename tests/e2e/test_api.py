@@ -88,7 +88,21 @@ def test_seed_gives_the_same_text_and_sampling_varies(server):
     assert len({run() for _ in range(6)}) > 1
 
 
+def test_other_spellings_of_paths(server):
+    for path in ("/models", "/v1/models/", "/models/"):
+        assert server.get(path)[2] == server.get("/v1/models")[2]
+    assert server.get("/v1/health")[0] == server.get("/health/")[0] == 200
+    body = {"prompt": "a", "temperature": 0, "max_tokens": 2}
+    whole = server.post("/v1/completions", body)[2]["choices"]
+    for path in ("/completions", "/v1/completions/"):
+        assert server.post(path, body)[2]["choices"] == whole
+    for path in ("/chat/completions", "/v1/chat/completions/"):
+        assert server.post(path, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})[0] == 200
+    assert server.get("/v1/models//")[0] == 404
+
+
 def test_tokenize_and_detokenize(server):
+    assert server.post("/detokenize", {"tokens": []})[2] == {"text": ""}
     text = "Hello, wörld! 你好 🙂 <|im_end|>"
     body = server.post("/tokenize", {"prompt": text})[2]
     assert body["count"] == len(body["tokens"]) and body["max_model_len"] > 0
@@ -158,7 +172,8 @@ def test_unknown_model_route_method_and_type(server):
     assert server.get("/v2/nothing")[0] == 404
     status, headers, _ = server.get(CHAT)
     assert status == 405 and "POST" in headers["Allow"]
-    assert server.post(CHAT, "{}", headers={"Content-Type": "text/plain"})[0] == 415
+    status, _, answer = server.post(CHAT, "{}", headers={"Content-Type": "text/plain"})
+    assert status == 415 and "'text/plain'" in answer["error"]["message"] and "application/json" in answer["error"]["message"]
 
 
 def test_unknown_fields_and_text_parts_are_accepted(server):

@@ -151,10 +151,13 @@ def test_a_request_over_its_time_is_a_504():
 
 def test_api_key_guards_everything_but_the_probes():
     with Server("--api-key", "secret") as server:
-        for path in ("/v1/models",):
+        for path in ("/v1/models", "/models"):
             assert server.get(path)[0] == 401
             assert server.get(path, headers={"Authorization": "Bearer wrong"})[0] == 401
             assert server.get(path, headers={"Authorization": "Bearer secret"})[0] == 200
+            assert server.get(path, headers={"x-api-key": "wrong"})[0] == 401
+            assert server.get(path, headers={"x-api-key": "secret"})[0] == 200
+            assert server.get(path, headers={"Authorization": "Bearer wrong", "x-api-key": "secret"})[0] == 401
         for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
             status, _, body = server.post(path, {})
             assert status == 401 and body["error"]["code"] == "invalid_api_key"
@@ -168,6 +171,10 @@ def test_cors_answers_the_allowed_origin_only():
         assert headers["Access-Control-Allow-Origin"] == "https://ui.example"
         _, headers, _ = server.request("OPTIONS", "/v1/chat/completions", headers={**ask, "Origin": "https://evil.example"})
         assert headers["Access-Control-Allow-Origin"] is None
+        # The official SDK asks for a dozen headers of its own in a browser.
+        wanted = "authorization,content-type,x-stainless-arch,x-stainless-retry-count"
+        _, headers, _ = server.request("OPTIONS", "/v1/chat/completions", headers={**ask, "Access-Control-Request-Headers": wanted})
+        assert headers["Access-Control-Allow-Headers"] == wanted
 
 
 def test_a_taken_port_is_one_clear_line():
