@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails when a header uses a name of the standard library without an include that provides it.
 
-The include may stand in the header or in a header of this project that it includes. tools/check compiles each header with the
+The include may stand in the header or in a header of this project that it includes. check_headers.py compiles each header with the
 common headers of the standard library included before it, which is several times as fast as without and hides one
 kind of fault: a missing include of those. This check finds that kind."""
 import functools
