@@ -1,0 +1,35 @@
+# How ctest packs the tests. scripts/test gives it two slots for each core. A test takes two of them (PROCESSORS), so
+# that one runs on each core, unless most of its time goes into waiting for leases, for silent peers or for processes to
+# start and to die: those take one. The longest start first (COST), so that no core idles at the end while the other
+# has a long test left.
+#
+# Patterns of names, of which the first that matches counts, and the seconds that the test takes on two busy cores.
+set(MILLRACE_TEST_SECONDS
+    "^e2e\\.bits\\.processes$=190" "^e2e\\.pipeline\\.processes$=120" "^e2e\\.bits\\.=95" "^e2e\\.pipeline\\.=70"
+    "^e2e\\.hostile\\.=65" "^relay\\.(ucx|plugin)_relay$=65" "^text\\.tokenizer_golden$=45"
+    "^e2e\\.(two_hosts|text_hosts)\\.=40" "^e2e\\.ends\\.=30" "^relay\\.nccl_relay$=26"
+    "^(relay\\.tcp_relay|kernels\\.attention_shared)$=20" "^relay\\.(shm|sim)_relay$=15" "^kernels\\.attention$=14"
+    "^stages\\.stage_loop_net$=12" "^e2e\\.=10" "^(relay|control|pipeline)\\.=4")
+# Less than six tenths of their time is work.
+set(MILLRACE_TESTS_THAT_WAIT
+    "^(relay|control)\\.|^pipeline\\.cluster$|^e2e\\.(pipeline|two_hosts|text_hosts|hostile|ends|life|terminal)\\.")
+
+function(millrace_schedule test)
+  set(seconds 1)
+  foreach(entry ${MILLRACE_TEST_SECONDS})
+    string(REGEX MATCH "^(.*)=([0-9]+)$" matched "${entry}")
+    set(pattern "${CMAKE_MATCH_1}")
+    set(known ${CMAKE_MATCH_2})
+    if(test MATCHES "${pattern}")
+      set(seconds ${known})
+      break()
+    endif()
+  endforeach()
+  # A sanitizer makes work of what was waiting.
+  if(test MATCHES "${MILLRACE_TESTS_THAT_WAIT}" AND NOT MILLRACE_SANITIZE)
+    set(slots 1)
+  else()
+    set(slots 2)
+  endif()
+  set_tests_properties(${test} PROPERTIES COST ${seconds} PROCESSORS ${slots})
+endfunction()
