@@ -29,7 +29,7 @@ static inline void fetch_row(const Walk& walk, int64_t i) {
   for (int64_t b = 0; b < walk.row_bytes; b += 64) fetch_line(row + b);
 }
 
-// Adds the terms of the `count` elements that lie in the units of P panels of keys, the first of them element d.
+// Adds the term of element `index` of unit u of P panels of keys; score_units those of all elements of the units.
 template <KvKind kind, int M, int P, int index>
 static inline void score_element(const float* q, const V (&units)[P][4], int u, V (&acc)[M][P]) {
   V k[P];
@@ -41,18 +41,32 @@ static inline void score_element(const float* q, const V (&units)[P][4], int u, 
 }
 
 template <KvKind kind, int M, int P>
-static inline void score_units(const float* q, const V (&units)[P][4], int64_t count, V (&acc)[M][P]) {
+static inline void score_units(const float* q, const V (&units)[P][4], V (&acc)[M][P]) {
   constexpr int kPerUnit = kind == KvKind::kF32 ? 1 : kind == KvKind::kI8 ? 4 : 2;
   UNROLL for (int u = 0; u < 4; ++u) {
-    const int64_t left = count - u * kPerUnit;
     const float* at = q + u * kPerUnit * M;
-    if (left > 0) score_element<kind, M, P, 0>(at, units, u, acc);
-    if constexpr (kPerUnit > 1) {
-      if (left > 1) score_element<kind, M, P, 1>(at + M, units, u, acc);
-    }
+    score_element<kind, M, P, 0>(at, units, u, acc);
+    if constexpr (kPerUnit > 1) score_element<kind, M, P, 1>(at + M, units, u, acc);
     if constexpr (kPerUnit > 2) {
-      if (left > 2) score_element<kind, M, P, 2>(at + 2 * M, units, u, acc);
-      if (left > 3) score_element<kind, M, P, 3>(at + 3 * M, units, u, acc);
+      score_element<kind, M, P, 2>(at + 2 * M, units, u, acc);
+      score_element<kind, M, P, 3>(at + 3 * M, units, u, acc);
+    }
+  }
+}
+
+// Adds the terms of the elements from d on, less than 16 bytes of each key. Few head dimensions have any, so this
+// exists once for all tiles: acc is [M][P].
+template <KvKind kind>
+static __attribute__((noinline)) void score_edge(const char* const* rows, const float* q, int64_t d, int64_t dim, int M,
+                                                 int P, V* acc) {
+  float keys[16 * kWidth];
+  for (int p = 0; p < P; ++p) {
+    V units[4];
+    transpose_tail<kind>(rows + p * kWidth, d, dim, units);
+    store_units<kind>(units, dim - d, keys);
+    for (int64_t i = 0; i < dim - d; ++i) {
+      const V k = load(keys + i * kWidth);
+      for (int m = 0; m < M; ++m) acc[m * P + p] = fma(set1(q[i * M + m]), k, acc[m * P + p]);
     }
   }
 }
@@ -72,11 +86,13 @@ static inline void score_panels(const Walk& walk, int64_t j, const float* q, int
   for (; d + kStep <= dim; d += kStep) {
     for (owed += P * kWidth * kStep; owed >= dim && ahead < ahead_end; owed -= dim) fetch_row(walk, ahead++);
     UNROLL for (int p = 0; p < P; ++p) transpose_rows(rows + p * kWidth, kv_bytes<kind>(d), units[p]);
-    score_units<kind, M, P>(q + d * M, units, kStep, acc);
+    score_units<kind, M, P>(q + d * M, units, acc);
   }
   if (d < dim) {
-    UNROLL for (int p = 0; p < P; ++p) transpose_tail<kind>(rows + p * kWidth, d, dim, units[p]);
-    score_units<kind, M, P>(q + d * M, units, dim - d, acc);
+    V sums[M * P];  // a copy, so that acc itself has no address
+    UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int p = 0; p < P; ++p) sums[m * P + p] = acc[m][p]; }
+    score_edge<kind>(rows, q + d * M, d, dim, M, P, sums);
+    UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int p = 0; p < P; ++p) acc[m][p] = sums[m * P + p]; }
   }
   UNROLL for (int m = 0; m < M; ++m) {
     UNROLL for (int p = 0; p < P; ++p) {
@@ -97,10 +113,10 @@ static void score_direct(const Walk& walk, const Queries& w, const float* q, con
   for (; j < sight.last; j += kWidth) score_panels<kind, M, 1>(walk, j, q, w.dim, scale, w.scores);
 }
 
-// As add_columns, over rows where they lie. `left` elements of the last vector exist, kWidth where it is whole.
-template <KvKind kind, int M, int N, bool partial>
-static inline void add_rows_direct(const Walk& walk, const float* p, int64_t d, int64_t left, int64_t padded,
-                                   int64_t begin, int64_t end, const float* correction, float* acc) {
+// As add_columns, over rows where they lie.
+template <KvKind kind, int M, int N>
+static inline void add_rows_direct(const Walk& walk, const float* p, int64_t d, int64_t padded, int64_t begin,
+                                   int64_t end, const float* correction, float* acc) {
   V sums[M][N];
   UNROLL for (int m = 0; m < M; ++m) {
     const V factor = set1(correction[m]);
@@ -110,11 +126,7 @@ static inline void add_rows_direct(const Walk& walk, const float* p, int64_t d, 
     if (d == 0) fetch_row(walk, kBlock + j + kRowsAhead);
     const char* row = walk.block->v[j] + kv_bytes<kind>(d);
     V v[N];
-    if constexpr (partial) {
-      v[0] = load_kv_partial<kind>(row, left);
-    } else {
-      UNROLL for (int n = 0; n < N; ++n) v[n] = load_kv<kind>(row + kv_bytes<kind>(n * kWidth));
-    }
+    UNROLL for (int n = 0; n < N; ++n) v[n] = load_kv<kind>(row + kv_bytes<kind>(n * kWidth));
     UNROLL for (int m = 0; m < M; ++m) {
       const V weight = set1(p[m * kBlock + j]);
       UNROLL for (int n = 0; n < N; ++n) sums[m][n] = fma(weight, v[n], sums[m][n]);
@@ -125,19 +137,39 @@ static inline void add_rows_direct(const Walk& walk, const float* p, int64_t d, 
   }
 }
 
+// The same for the last vector where it is not whole, of which `left` elements exist. Once for all tiles, as
+// score_edge.
+template <KvKind kind>
+static __attribute__((noinline)) void add_edge_direct(const Walk& walk, const float* p, int64_t d, int64_t left, int M,
+                                                      int64_t padded, int64_t begin, int64_t end,
+                                                      const float* correction, float* acc) {
+  for (int m = 0; m < M; ++m) {
+    float* sums = acc + m * padded + d;
+    store(sums, mul(load(sums), set1(correction[m])));
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    if (d == 0) fetch_row(walk, kBlock + j + kRowsAhead);
+    const V v = load_kv_partial<kind>(walk.block->v[j] + kv_bytes<kind>(d), left);
+    for (int m = 0; m < M; ++m) {
+      float* sums = acc + m * padded + d;
+      store(sums, fma(set1(p[m * kBlock + j]), v, load(sums)));
+    }
+  }
+}
+
 template <KvKind kind, int M>
 static void add_direct(const Walk& walk, const Queries& w, const float* p, int64_t begin, int64_t end,
                        const float* correction, float* acc) {
   constexpr int N = 6 * M <= kTile ? 8 : 2 * M <= kTile ? 4 : 2;
   int64_t d = 0;
   for (; d + N * kWidth <= w.dim; d += N * kWidth) {
-    add_rows_direct<kind, M, N, false>(walk, p, d, kWidth, w.padded, begin, end, correction, acc);
+    add_rows_direct<kind, M, N>(walk, p, d, w.padded, begin, end, correction, acc);
   }
   for (; d + kWidth <= w.dim; d += kWidth) {
-    add_rows_direct<kind, M, 1, false>(walk, p, d, kWidth, w.padded, begin, end, correction, acc);
+    add_rows_direct<kind, M, 1>(walk, p, d, w.padded, begin, end, correction, acc);
   }
   if (d < w.dim) {
-    add_rows_direct<kind, M, 1, true>(walk, p, d, w.dim - d, w.padded, begin, end, correction, acc);
+    add_edge_direct<kind>(walk, p, d, w.dim - d, M, w.padded, begin, end, correction, acc);
   }
 }
 

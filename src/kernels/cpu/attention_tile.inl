@@ -26,7 +26,8 @@ struct Sight {
   int64_t common_first, common_last;  // what all of them see
 };
 
-static inline Sight see(const AttentionPart& part, const Block& block, const int64_t* position, int64_t count) {
+static __attribute__((noinline)) Sight see(const AttentionPart& part, const Block& block, const int64_t* position,
+                                           int64_t count) {
   Sight sight;
   sight.first = kBlock;
   sight.last = 0;
@@ -89,8 +90,8 @@ static void score_tile(const Queries& w, const float* q, const Sight& sight, con
 // ---- softmax --------------------------------------------------------------------------------------------------------
 
 // Scores to probabilities below the raised maximum, times the values' scales; correction[m] = e^(old - new maximum).
-static inline void soften(const Queries& w, int64_t query, int64_t count, const Sight& sight, const float* v_scale,
-                          float* correction) {
+static __attribute__((noinline)) void soften(const Queries& w, int64_t query, int64_t count, const Sight& sight,
+                                             const float* v_scale, float* correction) {
   const int64_t first = sight.first / kWidth * kWidth;
   float raised[kTile + kWidth];
   for (int64_t m = 0; m < count; ++m) {

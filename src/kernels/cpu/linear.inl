@@ -38,6 +38,18 @@ struct Target {
   bool first, last;
 };
 
+// The first `left` of a row's columns, at the right edge of y. Once, and not in each tile: vectors and unrolled copies
+// of this loop would be most of the code of a tile.
+static __attribute__((noinline)) void write_edge(const LinearPart& part, int64_t column, const float* values,
+                                                 int64_t left, float* y) {
+  for (int64_t i = 0; i < left; ++i) {
+    float value = values[i];
+    if (part.bias != nullptr) value = value + part.bias[column + i];
+    if (part.accumulate) value = value + y[i];
+    y[i] = value;
+  }
+}
+
 template <int V>
 static inline __attribute__((always_inline)) void write_row(const Target& target, int64_t m, LV (&values)[V]) {
   const LinearPart& part = *target.part;
@@ -54,12 +66,7 @@ static inline __attribute__((always_inline)) void write_row(const Target& target
   }
   float row[V * kLanes];
   UNROLL for (int v = 0; v < V; ++v) lv_store(row + v * kLanes, values[v]);
-  for (int64_t i = 0; i < left; ++i) {
-    float value = row[i];
-    if (part.bias != nullptr) value = value + part.bias[target.column + i];
-    if (part.accumulate) value = value + y[i];
-    y[i] = value;
-  }
+  write_edge(part, target.column, row, left, y);
 }
 
 template <int M, int V>
