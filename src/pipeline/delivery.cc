@@ -102,7 +102,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
   }
   ASSIGN_OR_RETURN(Value value, restore_inline(payload));
   if (queued) {
-    stream.set_value(chunk.seq, std::move(value));
+    stream.set_value(chunk.seq, std::move(value), false);
   } else {
     stream.set_result(std::move(value));
   }
@@ -148,7 +148,7 @@ void Delivery::on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms) {
   }
   TerminalStream& stream = request->answer.streams.at(arrival.stage);
   if (arrival.chunk) {
-    stream.set_value(*arrival.chunk, std::move(arrival.value).value());
+    stream.set_value(*arrival.chunk, std::move(arrival.value).value(), true);
   } else {
     stream.set_result(std::move(arrival.value).value());
   }

@@ -31,7 +31,6 @@ class PipelineNetwork {
   static Result<std::unique_ptr<PipelineNetwork>> make(const PipelineSpec& spec, std::string run_dir,
                                                        std::string listen, bool one_process = false);
 
-  bool over_hosts() const { return over_hosts_; }
   // The coordinator's side.
   Result<std::unique_ptr<Inbox>> bind_coordinator();
   Result<std::unique_ptr<AbortPublisher>> bind_aborts();

@@ -13,11 +13,6 @@ uint64_t first_id(uint64_t session) { return ((mix_bits(session) >> 44) << 32) +
 
 }  // namespace
 
-const char* request_state_name(RequestState state) {
-  static constexpr const char* kNames[] = {"pending", "running", "completed", "failed", "aborted"};
-  return kNames[static_cast<std::size_t>(state)];
-}
-
 RequestTable::RequestTable(uint64_t session, int max_requests)
     : max_requests_(static_cast<std::size_t>(max_requests)), next_id_(first_id(session)) {}
 

@@ -46,12 +46,12 @@ QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
   return queued;
 }
 
-void TerminalStream::set_value(uint64_t seq, Value value) {
+void TerminalStream::set_value(uint64_t seq, Value value, bool borrowed) {
   const auto found = std::find_if(queue_.begin(), queue_.end(), [seq](auto& chunk) { return chunk.seq == seq; });
   if (found == queue_.end()) return;
   std::get<RequestEvent::ValueChunk>(found->body).value = std::move(value);
   found->is_complete = true;
-  found->borrowed = true;
+  found->borrowed = borrowed;
 }
 
 void TerminalStream::copy_borrowed() {

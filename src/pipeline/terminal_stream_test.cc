@@ -33,7 +33,7 @@ TEST(TerminalStream, AChunkThatIsBeingFetchedHoldsBackThoseBehindIt) {
   stream.set_result(Value("end"));
   EXPECT_EQ(stream.next(), nullptr);
   EXPECT_FALSE(stream.is_settled());
-  stream.set_value(0, Value("sound"));
+  stream.set_value(0, Value("sound"), true);
   EXPECT_TRUE(stream.is_settled());
   ASSERT_NE(stream.next(), nullptr);
   EXPECT_EQ(std::get<RequestEvent::ValueChunk>(stream.next()->body).modality, "audio");
@@ -50,7 +50,7 @@ TEST(TerminalStream, WhatBelongsToARelayIsCopiedOnce) {
   TerminalStream stream;
   wire::Chunk chunk = value_chunk(0);
   stream.push(chunk);
-  stream.set_value(0, Value(ValueList{tensor, "word"}));
+  stream.set_value(0, Value(ValueList{tensor, "word"}), true);
   stream.copy_borrowed();
   const auto list_of = [&stream]() -> const ValueList& {
     return *std::get<RequestEvent::ValueChunk>(stream.next()->body).value.get<ValueList>();

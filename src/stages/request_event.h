@@ -21,8 +21,6 @@ inline constexpr const char* kTextModality = "text";
 
 enum class RequestState : uint8_t { kPending = 0, kRunning = 1, kCompleted = 2, kFailed = 3, kAborted = 4 };
 
-const char* request_state_name(RequestState state);  // "running"
-
 struct RequestEvent {
   struct Accepted {};  // it has left for its entry stage
   struct ValueChunk {

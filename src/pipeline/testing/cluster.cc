@@ -269,7 +269,7 @@ class Run {
       ++caller.ends;
       caller.state = end->state, caller.status = end->status;
       if (end->status.ok()) check_result(caller, end->result);
-      world_.record("end {}: {} {}", event.id.value, request_state_name(end->state), end->status.message());
+      world_.record("end {}: {} {}", event.id.value, static_cast<int>(end->state), end->status.message());
     }
     return SinkAnswer::kTaken;
   }
