@@ -14,16 +14,8 @@ namespace {
 
 class ChatFormat : public ReplyFormat {
  public:
-  ChatFormat(const Engine& engine, const std::string& id, bool stream, bool logprobs)
-      : engine_(engine), logprobs_(logprobs) {
-    head_ = "{\"id\":";
-    json_append_string(head_, id);
-    fmt::format_to(std::back_inserter(head_),
-                   ",\"object\":\"{}\",\"created\":{},\"model\":", stream ? "chat.completion.chunk" : "chat.completion",
-                   unix_seconds());
-    json_append_string(head_, engine.model().name);
-    head_ += ",\"choices\":[";
-  }
+  ChatFormat(const Engine& engine, std::string head, bool logprobs)
+      : engine_(engine), logprobs_(logprobs), head_(std::move(head)) {}
 
   void opening(int index, EventWriter& out) override {
     append_chunk(out, index, [](std::string& delta) { delta += "\"role\":\"assistant\",\"content\":\"\""; });
@@ -84,7 +76,7 @@ class ChatFormat : public ReplyFormat {
 
   const Engine& engine_;
   const bool logprobs_;
-  std::string head_;  // everything up to the choices is the same in every chunk
+  const std::string head_;  // everything up to the choices is the same in every chunk
 };
 
 // `logprobs` is a switch here, and `top_logprobs` a count that needs it.
@@ -103,7 +95,7 @@ Status read_chat_logprobs(const Json& body, wire::SamplingParams& out) {
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
-  RETURN_IF_ERROR(check_model(body, model));
+  ASSIGN_OR_RETURN(const std::string name, context.names.read(body));
   ASSIGN_OR_RETURN(CommonFields fields, read_common(body, model, kOpenAiDialect));
   RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
@@ -121,8 +113,10 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   options.choices_per_prompt = n;
   std::vector<Prompt> prompts;
   prompts.emplace_back(std::move(prompt));
+  std::string head =
+      openai_head(fields.stream ? "chat.completion.chunk" : "chat.completion", id, name, context.version);
   auto reply = std::make_shared<Reply>(
-      context, responder, std::make_unique<ChatFormat>(context.engine, id, fields.stream, logprobs), options);
+      context, responder, std::make_unique<ChatFormat>(context.engine, std::move(head), logprobs), options);
   reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, n), {{id, 0, n}});
   return ok_status();
 }

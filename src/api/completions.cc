@@ -18,14 +18,8 @@ constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's default for this endpoint
 
 class TextFormat : public ReplyFormat {
  public:
-  TextFormat(const Engine& engine, const std::string& id, bool logprobs) : engine_(engine), logprobs_(logprobs) {
-    head_ = "{\"id\":";
-    json_append_string(head_, id);
-    fmt::format_to(std::back_inserter(head_),
-                   ",\"object\":\"text_completion\",\"created\":{},\"model\":", unix_seconds());
-    json_append_string(head_, engine.model().name);
-    head_ += ",\"choices\":[";
-  }
+  TextFormat(const Engine& engine, std::string head, bool logprobs)
+      : engine_(engine), logprobs_(logprobs), head_(std::move(head)) {}
 
   void events(const ChoiceState& choice, EventWriter& out) override {
     const bool places = logprobs_ && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
@@ -72,7 +66,7 @@ class TextFormat : public ReplyFormat {
   const Engine& engine_;
   const bool logprobs_;
   std::map<int, TextOffset> offsets_;  // of each choice: streams continue where their last chunk ended
-  std::string head_;
+  const std::string head_;
 };
 
 struct TextFields {
@@ -128,7 +122,7 @@ Result<TextFields> read_fields(const Json& body, const ModelFacts& model) {
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
-  RETURN_IF_ERROR(check_model(body, model));
+  ASSIGN_OR_RETURN(const std::string name, context.names.read(body));
   ASSIGN_OR_RETURN(TextFields fields, read_fields(body, model));
   RETURN_IF_ERROR(read_rank(request, fields.common.request));
   const SamplingFields& sampling = fields.common.sampling;
@@ -145,8 +139,9 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   options.prompt_first = fields.logprobs && fields.echo;
   options.choices_per_prompt = fields.best_of;
   options.best = static_cast<std::size_t>(sampling.n);
-  auto reply = std::make_shared<Reply>(context, responder,
-                                       std::make_unique<TextFormat>(context.engine, id, fields.logprobs), options);
+  std::string head = openai_head("text_completion", id, name, context.version);
+  auto reply = std::make_shared<Reply>(
+      context, responder, std::make_unique<TextFormat>(context.engine, std::move(head), fields.logprobs), options);
   std::vector<LiveRequests::Name> names = {{id, 0, choices}};
   if (!fields.echo) {
     reply->start(make_requests(std::move(prompts), {&sampling, 1}, fields.common.request, fields.best_of),

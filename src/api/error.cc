@@ -6,6 +6,9 @@ namespace millrace::api {
 namespace {
 
 constexpr std::string_view kRetryAfterSeconds = "1";
+// OpenAI's clients look for this code, llama.cpp's for this type.
+constexpr const char* kContextExceeded = "context_length_exceeded";
+constexpr std::string_view kContextExceededType = "exceed_context_size_error";
 
 std::string_view type_of(int http_status) {
   switch (http_status) {
@@ -77,7 +80,7 @@ ApiError bad_request(std::string message, std::string param) {
 
 ApiError from_status(const Status& status) {
   ApiError error{.http_status = http_status_of(status.code()), .message = status.message()};
-  if (status.code() == StatusCode::kTooLarge) error.code = "context_length_exceeded";
+  if (status.code() == StatusCode::kTooLarge) error.code = kContextExceeded;
   return error;
 }
 
@@ -85,7 +88,7 @@ std::string render_error(const ApiError& error) {
   std::string out = "{\"error\":{\"message\":";
   json_append_string(out, error.message);
   out += ",\"type\":\"";
-  out += type_of(error.http_status);
+  out += error.code == kContextExceeded ? kContextExceededType : type_of(error.http_status);
   out += '"';
   append_nullable(out, "param", error.param);
   append_nullable(out, "code", error.code);

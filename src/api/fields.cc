@@ -70,14 +70,6 @@ Result<Json> parse_body(const std::string& body) {
   return json;
 }
 
-Status check_model(const Json& body, const ModelFacts& model) {
-  std::string name = model.name;
-  RETURN_IF_ERROR(json_read(body, "model", name));
-  if (name == model.name) return ok_status();
-  return error(StatusCode::kNotFound, "The model '{}' does not exist; this server has '{}'", name.substr(0, 200),
-               model.name);
-}
-
 Status read_name(const Json& body, std::string_view key, std::string& out) {
   if (!json_find(body, key)) return ok_status();
   RETURN_IF_ERROR(json_read(body, key, out));

@@ -43,9 +43,6 @@ struct CommonFields {
 // A body that parses to an object of bounded size, or the reason why not.
 Result<Json> parse_body(const std::string& body);
 
-// kNotFound when `model` is given and is not the served one; absent means the served one.
-Status check_model(const Json& body, const ModelFacts& model);
-
 // kInvalidArgument or kUnsupported with the field's name first in the message.
 Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect);
 Result<RequestFields> read_request_fields(const Json& body);

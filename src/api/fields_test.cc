@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/model_names.h"
 #include "kv/extra_key.h"
 #include "wire/limits.h"
 
@@ -183,7 +184,7 @@ TEST(Fields, WhatIsNotServedIsRefusedByName) {
 }
 
 TEST(Fields, TheModelsName) {
-  const auto check = [](const std::string& text) { return check_model(*parse_body(text), model()); };
+  const auto check = [](const std::string& text) { return ModelNames{{"demo"}}.read(*parse_body(text)).status(); };
   EXPECT_TRUE(check("{}").ok());
   EXPECT_TRUE(check(R"({"model":"demo"})").ok());
   EXPECT_TRUE(check(R"({"model":null})").ok());
@@ -195,6 +196,11 @@ TEST(Fields, TheModelsName) {
   EXPECT_NE(missing.message.find("'demo'"), std::string::npos);
   EXPECT_EQ(field_error(check(R"({"model":5})")).http_status, 400);
   EXPECT_LT(check(R"({"model":")" + std::string(5000, 'x') + "\"}").message().size(), 400u);
+  const ModelNames any{{"demo", "two"}, true};
+  EXPECT_EQ(*any.read(*parse_body("{}")), "demo");
+  EXPECT_EQ(*any.read(*parse_body(R"({"model":"gpt-4"})")), "gpt-4");
+  EXPECT_FALSE(any.check("").ok());
+  EXPECT_TRUE(ModelNames({{"demo", "two"}}).check("two").ok());
 }
 
 }  // namespace

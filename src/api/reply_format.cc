@@ -31,6 +31,17 @@ void append_integer(std::string& out, int64_t value) {
   out.append(digits.data(), digits.size());
 }
 
+std::string openai_head(std::string_view object, std::string_view id, std::string_view model,
+                        std::string_view version) {
+  std::string out = "{\"id\":";
+  json_append_string(out, id);
+  fmt::format_to(std::back_inserter(out),
+                 ",\"object\":\"{}\",\"created\":{},\"system_fingerprint\":\"millrace-{}\",\"model\":", object,
+                 unix_seconds(), version);
+  json_append_string(out, model);
+  return out + ",\"choices\":[";
+}
+
 void append_end(std::string& out, const wire::Finish* finish) {
   out += ",\"finish_reason\":";
   if (!finish) {

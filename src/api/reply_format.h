@@ -60,6 +60,8 @@ class ReplyFormat {
 void append_end(std::string& out, const wire::Finish* finish);  // ,"finish_reason": ... and its "matched_stop"; or null
 void append_usage(std::string& out, const wire::Usage& usage);  // {"prompt_tokens": ...}
 void append_integer(std::string& out, int64_t value);
+// Of a body or chunk with the request's id, from {"id": to "choices":[. `model`: the name that the client asked for.
+std::string openai_head(std::string_view object, std::string_view id, std::string_view model, std::string_view version);
 // `prefix` and 24 random hex digits.
 std::string make_id(std::string_view prefix);
 int64_t unix_seconds();

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "api/live_requests.h"
+#include "api/model_names.h"
 #include "api/request_metrics.h"
 #include "http/server.h"
 #include "stages/engine.h"
@@ -38,6 +39,8 @@ struct ApiContext {
   // Of a pipeline from a file: its stages stand in /ready and /metrics as it names them. null: of text as it is built
   // in.
   PipelineEngine* pipeline = nullptr;
+  ModelNames names = {{engine.model().name}};
+  bool public_models = false;  // /v1/models needs no key
   std::shared_ptr<ApiState> state = std::make_shared<ApiState>(engine.model().name);
 };
 

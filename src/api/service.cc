@@ -8,9 +8,9 @@
 namespace millrace::api {
 namespace {
 
-void append_model(std::string& out, const ModelFacts& model) {
+void append_model(std::string& out, const std::string& name, const ModelFacts& model) {
   out += "{\"id\":";
-  json_append_string(out, model.name);
+  json_append_string(out, name);
   out += fmt::format(",\"object\":\"model\",\"created\":{},\"owned_by\":\"millrace\",\"root\":", model.created);
   json_append_string(out, model.name);
   out += fmt::format(",\"parent\":null,\"max_model_len\":{}}}", model.context_length);
@@ -18,23 +18,20 @@ void append_model(std::string& out, const ModelFacts& model) {
 
 void list_models(ApiContext& context, const http::ResponderPtr& responder) {
   std::string out = "{\"object\":\"list\",\"data\":[";
-  append_model(out, context.engine.model());
+  for (const std::string& name : context.names.names) {
+    if (out.back() == '}') out += ',';
+    append_model(out, name, context.engine.model());
+  }
   responder->send({.body = out + "]}"});
 }
 
 void get_model(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
-  const ModelFacts& model = context.engine.model();
   const std::string wanted(request.param("id"));
-  if (wanted != model.name) {
-    responder->send(error_response({.http_status = 404,
-                                    .message = fmt::format("The model '{}' does not exist; this server has '{}'",
-                                                           wanted.substr(0, 200), model.name),
-                                    .param = "model",
-                                    .code = "model_not_found"}));
-    return;
+  if (const Status known = context.names.check(wanted); !known.ok()) {
+    return static_cast<void>(responder->send(error_response(field_error(known))));
   }
   std::string out;
-  append_model(out, model);
+  append_model(out, wanted, context.engine.model());
   responder->send({.body = std::move(out)});
 }
 
@@ -72,12 +69,14 @@ void add_service_routes(ApiContext& context) {
   get("/health", http::Access::kPublic, ready);
   get("/version", http::Access::kPublic, version);
   get("/v1/health", http::Access::kPublic, ready);
+  const http::Access models = context.public_models ? http::Access::kPublic : http::Access::kUser;
   for (const char* path : {"/v1/models", "/models"}) {
-    get(path, http::Access::kUser, list_models);
+    get(path, models, list_models);
     const std::string one = std::string(path) + "/{id...}";
-    context.server.add_route({.method = "GET", .pattern = one, .handler = [&context](auto request, auto responder) {
-                                get_model(context, *request, responder);
-                              }});
+    context.server.add_route(
+        {.method = "GET", .pattern = one, .access = models, .handler = [&context](auto request, auto responder) {
+           get_model(context, *request, responder);
+         }});
   }
 }
 

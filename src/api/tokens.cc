@@ -39,7 +39,7 @@ Result<Prompt> read_tokenize_prompt(const Json& body, const std::string& text) {
 Status tokenize(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
-  RETURN_IF_ERROR(check_model(body, model));
+  RETURN_IF_ERROR(context.names.read(body).status());
   ASSIGN_OR_RETURN(Prompt prompt, read_tokenize_prompt(body, request.body));
   context.engine.tokenize(
       std::move(prompt), [responder, context_length = model.context_length](Result<TokenizeReply> reply) {
@@ -55,7 +55,7 @@ Status tokenize(ApiContext& context, const http::Request& request, const http::R
 Status detokenize(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
-  RETURN_IF_ERROR(check_model(body, model));
+  RETURN_IF_ERROR(context.names.read(body).status());
   const Json* tokens = json_find(body, "tokens");
   if (!tokens) return invalid_argument("tokens is missing; wanted an array of token ids");
   std::vector<int32_t> ids;  // none: an empty text

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 namespace millrace::api {
@@ -13,16 +14,15 @@ struct UnservedField {
 };
 using UnservedFields = std::vector<UnservedField>;
 
-Status refuse(const Json& body, const UnservedField& field) {
-  const Json* seen = json_find(body, field.key);
-  if (!seen || std::find(field.neutral.begin(), field.neutral.end(), *seen) != field.neutral.end()) return ok_status();
-  if (field.neutral.empty()) return error(StatusCode::kUnsupported, "{} is not supported; leave it out", field.key);
-  return error(StatusCode::kUnsupported, "{} is not supported; wanted {} or nothing", field.key,
-               field.neutral.front().dump());
+Status refuse(const Json& body, const char* key, std::span<const Json> neutral) {
+  const Json* seen = json_find(body, key);
+  if (!seen || std::find(neutral.begin(), neutral.end(), *seen) != neutral.end()) return ok_status();
+  if (neutral.empty()) return error(StatusCode::kUnsupported, "{} is not supported; leave it out", key);
+  return error(StatusCode::kUnsupported, "{} is not supported; wanted {} or nothing", key, neutral.front().dump());
 }
 
 Status refuse_all(const Json& body, const UnservedFields& fields) {
-  for (const UnservedField& field : fields) RETURN_IF_ERROR(refuse(body, field));
+  for (const UnservedField& field : fields) RETURN_IF_ERROR(refuse(body, field.key, field.neutral));
   return ok_status();
 }
 
@@ -32,8 +32,7 @@ const Json kEmptyObject = Json::object();
 }  // namespace
 
 Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
-  if (neutral.is_null()) return refuse(body, {key, {}});
-  return refuse(body, {key, {neutral}});
+  return refuse(body, key, std::span(&neutral, neutral.is_null() ? 0 : 1));
 }
 
 Status refuse_unserved(const Json& body) {
@@ -98,7 +97,7 @@ Status refuse_unserved(const Json& body) {
   };
   RETURN_IF_ERROR(refuse_all(body, kFields));
   const Json* choice = json_find(body, "tool_choice");
-  return choice && *choice == "none" ? ok_status() : refuse(body, {"tools", {kEmptyList}});
+  return choice && *choice == "none" ? ok_status() : refuse_unless(body, "tools", kEmptyList);
 }
 
 Status refuse_unserved_native(const Json& body) {

@@ -284,8 +284,12 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--served-model-name", o.served_model_name, "The model's name for clients; default: its directory's")
+      .add_option("--served-model-name", o.served_model_names,
+                  "The model's name for clients; default: its directory's; may repeat: further names")
+      ->check([](const std::string& name) { return name.empty() ? "the name is empty" : ""; })
       ->group(group);
+  command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
+  command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
   add_running_options(command, o);
 }
 

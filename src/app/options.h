@@ -18,7 +18,9 @@ namespace millrace {
 
 struct ServeOptions {
   ModelOptions model;
-  std::string served_model_name;  // empty: the directory's name
+  std::vector<std::string> served_model_names;  // none: the directory's name
+  bool any_model_name = false;
+  bool public_models = false;
   std::string host = "127.0.0.1";
   int port = 30000;
   std::string api_key;             // also from MILLRACE_API_KEY

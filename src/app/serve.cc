@@ -216,7 +216,8 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   if (!shape) return std::optional<TextParts>();
   ASSIGN_OR_RETURN(const std::optional<ModelOptions> from_args, generate_options(shape->generate->args));
   TextParts out;
-  auto loaded = load_text_components(from_args ? *from_args : options.model, options.served_model_name);
+  auto loaded = load_text_components(from_args ? *from_args : options.model,
+                                     options.served_model_names.empty() ? "" : options.served_model_names.front());
   if (!loaded.ok())
     return from_args ? loaded.status().with_prefix(fmt::format("stage '{}'", shape->generate->name)) : loaded.status();
   out.components = std::move(loaded).value();
@@ -226,6 +227,8 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.options.engine.wants_prefix =
       shape->generate->replicas > 1 && shape->generate->replica_policy == ReplicaPolicy::kPrefixAware;
   out.prompt_stage = shape->generate->name;
+  out.options.names = {options.served_model_names, options.any_model_name};
+  out.options.public_models = options.public_models;
   out.options.from_file = from_args.has_value();
   out.options.has_tokenize_stage = shape->tokenize != nullptr;
   if (!from_args) out.options.options_json = options_json(options);

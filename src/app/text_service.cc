@@ -23,6 +23,9 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
       context_{server, engine_, kVersion, std::move(options.options_json)},
       pipeline_context_{server, engine_of_inputs(options.has_tokenize_stage, pipeline, inputs_), kVersion} {
   if (options.from_file) context_.pipeline = &pipeline;
+  if (!options.names.names.empty()) context_.names.names = std::move(options.names.names);
+  context_.names.any = options.names.any;
+  context_.public_models = options.public_models;
   api::add_routes(context_);
   api::add_pipeline_run_routes(pipeline_context_);
 }

@@ -19,6 +19,8 @@ namespace millrace {
 struct TextServiceOptions {
   TextEngineOptions engine;
   std::string options_json = "{}";  // for /server_info
+  api::ModelNames names;            // none: the model's own
+  bool public_models = false;
   bool from_file = false;           // the pipeline's stages go by their names in its file
   bool has_tokenize_stage = false;  // named inputs go to the pipeline's tokenizer stage
 };

@@ -17,9 +17,11 @@
 
 namespace millrace {
 
-const std::vector<double> kTtftSeconds = {.1, .2, .4, .6, .8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400};
-const std::vector<double> kInterTokenSeconds = {.002, .004, .006, .008, .01, .015, .02, .025, .03, .035, .04, .06,
-                                                .08,  .1,   .2,   .4,   .6,  .8,   1,   2,    4,   6,    8};
+const std::vector<double> kTtftSeconds = {.001, .002, .005, .01, .02, .04, .06, .08, .1, .2, .4,  .6,  .8,
+                                          1,    2,    4,    6,   8,   10,  20,  40,  60, 80, 100, 200, 400};
+const std::vector<double> kInterTokenSeconds = {.0005, .001, .002, .004, .006, .008, .01, .015, .02,
+                                                .025,  .03,  .035, .04,  .06,  .08,  .1,  .2,   .4,
+                                                .6,    .8,   1,    2,    4,    6,    8};
 const std::vector<double> kRequestSeconds = {.1, .2, .4, .6, .8,  1,   2,   4,   6,    8,    10,
                                              20, 40, 60, 80, 100, 200, 400, 600, 1200, 1800, 2400};
 const std::vector<double> kQueueSeconds = {0,  .001, .005, .01, .05, .1, .2, .5, 1,  2,   3,   4,   5,  10,

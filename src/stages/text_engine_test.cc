@@ -177,20 +177,25 @@ TEST_F(TextEngineTest, AnEndWithoutAFinishIsAnError) {
   }
 }
 
+TEST_F(TextEngineTest, MaxTokensIsBoundedByTheContext) {
+  submit("Once", 1000);
+  const auto begun = pipeline_.wait_begun(0);
+  ASSERT_TRUE(begun.request.ok());
+  EXPECT_EQ(begun.request->sampling.max_tokens, 100 - static_cast<int32_t>(begun.request->prompt.size()));
+}
+
 TEST_F(TextEngineTest, WhatCannotBeServedEndsWithItsReason) {
   submit(std::string(2000, 'x'));
   EXPECT_EQ(pipeline_.wait_begun(0).request.status().code(), StatusCode::kTooLarge);
-  submit("Once", 1000);
-  EXPECT_EQ(pipeline_.wait_begun(1).request.status().code(), StatusCode::kTooLarge);
   replica_ = 2;
   submit("Once");
-  const auto begun = pipeline_.wait_begun(2);
+  const auto begun = pipeline_.wait_begun(1);
   EXPECT_EQ(begun.request.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(begun.request.status().message().find("rank is 2; wanted 0 to 1"), std::string::npos);
   EXPECT_EQ(finish().code, StatusCode::kInvalidArgument);
   replica_ = 1;
   submit("Once");
-  EXPECT_EQ(pipeline_.wait_begun(3).hint.replica, 1);
+  EXPECT_EQ(pipeline_.wait_begun(2).hint.replica, 1);
   pipeline_.refusal = error(StatusCode::kResourceExhausted, "4096 requests are live");
   submit("Once");
   EXPECT_EQ(finish().code, StatusCode::kResourceExhausted);

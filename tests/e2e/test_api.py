@@ -29,6 +29,8 @@ def test_chat_stream_is_role_deltas_finish_usage_done(server):
     chunks = [json.loads(event) for event in events[:-1]]
     assert len({chunk["id"] for chunk in chunks}) == 1
     assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
+    version = server.get("/version")[2]["version"]
+    assert all(chunk["system_fingerprint"] == f"millrace-{version}" for chunk in chunks)
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert chunks[-2]["choices"][0]["delta"] == {} and chunks[-2]["choices"][0]["finish_reason"] == "length"
     assert all(chunk["choices"][0]["finish_reason"] is None and chunk["usage"] is None for chunk in chunks[:-2])
@@ -161,9 +163,25 @@ def test_malformed_bodies_are_400(server, body):
 def test_context_length_says_both_numbers(server):
     limit = server.get("/v1/models")[2]["data"][0]["max_model_len"]
     status, _, body = server.post(CHAT, {"messages": [{"role": "user", "content": "dog " * (limit + 10)}]})
-    assert status == 400 and body["error"]["code"] == "context_length_exceeded" and str(limit) in body["error"]["message"]
-    status, _, body = server.post(CHAT, {"messages": STORY, "max_tokens": limit})
-    assert status == 400 and body["error"]["code"] == "context_length_exceeded"
+    error = body["error"]
+    assert status == 400 and error["code"] == "context_length_exceeded" and error["type"] == "exceed_context_size_error"
+    assert f"maximum context length is {limit}" in error["message"]
+
+
+def test_max_tokens_is_an_upper_bound(server):
+    """Agents ask for 4096 to 32000 tokens whatever the context is: such a text ends with the context."""
+    limit = server.get("/v1/models")[2]["data"][0]["max_model_len"]
+    prompt = [5] * (limit - 8)
+    for wanted in (8, 9, limit, 32000, 2**31 - 1, None):
+        body = server.post("/v1/completions", {"prompt": prompt, "max_tokens": wanted or 16, "ignore_eos": True, "temperature": 0})[2]
+        assert (body["usage"]["completion_tokens"], body["choices"][0]["finish_reason"]) == (8, "length"), body
+        native = server.post("/generate", {"input_ids": prompt, "sampling_params": {"max_new_tokens": wanted, "ignore_eos": True, "temperature": 0}})[2]
+        assert native["meta_info"]["completion_tokens"] == 8 and native["meta_info"]["finish_reason"]["type"] == "length", native
+    whole = server.post(CHAT, {"messages": STORY, "max_tokens": 32000, "ignore_eos": True})[2]
+    assert whole["usage"]["total_tokens"] == limit and whole["choices"][0]["finish_reason"] == "length"
+    # More than there can be is no bound but a demand.
+    status, _, body = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 32, "min_tokens": 9})
+    assert status == 400 and "min_tokens is 9" in body["error"]["message"], body
 
 
 def test_unknown_model_route_method_and_type(server):

@@ -164,6 +164,30 @@ def test_api_key_guards_everything_but_the_probes():
         assert server.get("/live")[0] == 200 and server.get("/ready")[0] == 200
 
 
+def test_a_model_of_several_names():
+    with Server("--served-model-name", "first", "--served-model-name", "org/second", "--api-key", "k", "--public-models") as server:
+        assert [model["id"] for model in server.get("/v1/models")[2]["data"]] == ["first", "org/second"]
+        assert server.get("/v1/models/org/second")[2]["id"] == "org/second"
+        assert server.get("/v1/models/third")[0] == 404
+        key = {"Authorization": "Bearer k"}
+        for name in ("first", "org/second", None):
+            status, _, body = server.post("/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1}, headers=key)
+            assert status == 200 and body["model"] == (name or "first")
+        status, _, body = server.post("/v1/completions", {"model": "third", "prompt": "a"}, headers=key)
+        assert status == 404 and "'first', 'org/second'" in body["error"]["message"]
+        assert server.post("/tokenize", {"model": "third", "prompt": "a"}, headers=key)[0] == 404
+        assert server.post("/tokenize", {"model": "third", "prompt": "a"})[0] == 401
+
+
+def test_a_model_of_any_name():
+    with Server("--any-model-name") as server:
+        status, _, body = server.post("/v1/chat/completions", {"model": "gpt-4o", "messages": [{"role": "user", "content": "a"}], "max_tokens": 1})
+        assert status == 200 and body["model"] == "gpt-4o"
+        assert len(server.get("/v1/models")[2]["data"]) == 1 and server.get("/v1/models/gpt-4o")[2]["id"] == "gpt-4o"
+        status, _, body = server.post("/v1/completions", {"model": "x" * 300, "prompt": "a"})
+        assert status == 400 and body["error"]["param"] == "model"
+
+
 def test_cors_answers_the_allowed_origin_only():
     with Server("--cors-origin", "https://ui.example") as server:
         ask = {"Origin": "https://ui.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}

@@ -1,5 +1,7 @@
 #include "stages/generating/lengths.h"
 
+#include <algorithm>
+
 namespace millrace {
 
 Result<int32_t> resolve_max_tokens(int64_t prompt, std::optional<int32_t> max_tokens, int64_t context) {
@@ -9,14 +11,8 @@ Result<int32_t> resolve_max_tokens(int64_t prompt, std::optional<int32_t> max_to
                  "This model's maximum context length is {} tokens. However, the prompt has {} tokens.", context,
                  prompt);
   }
-  if (max_tokens && prompt + *max_tokens > context) {
-    return error(
-        StatusCode::kTooLarge,
-        "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} "
-        "for the completion).",
-        context, prompt + *max_tokens, prompt, *max_tokens);
-  }
-  return max_tokens.value_or(static_cast<int32_t>(context - prompt));
+  const int64_t left = context - prompt;
+  return static_cast<int32_t>(max_tokens ? std::min<int64_t>(*max_tokens, left) : left);
 }
 
 }  // namespace millrace

@@ -1,0 +1,25 @@
+// ModelNames: the names under which clients may ask for the served model. An answer has the name that was asked for.
+//
+// Thread safety: a constant value.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace millrace::api {
+
+struct ModelNames {
+  std::vector<std::string> names;  // at least one; the first is that of a request without a name
+  bool any = false;                // every other name is taken too
+
+  // kNotFound: it is none of them. kInvalidArgument: it is taken, but longer than a name may be.
+  Status check(std::string_view name) const;
+  // The field `model` of a request, or the first name.
+  Result<std::string> read(const Json& body) const;
+};
+
+}  // namespace millrace::api
