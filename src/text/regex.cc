@@ -18,6 +18,22 @@ constexpr size_t kMatchLimitBase = 10'000'000;  // PCRE2's own default
 constexpr size_t kMatchLimitPerByte = 16;       // a greedy class over a long word steps back once a character
 constexpr uint32_t kHeapLimitKib = 256 << 10;   // without JIT
 
+struct StepCount {
+  uint64_t left = 0;
+  size_t at = 0;
+};
+
+// PCRE2 calls it before each item of a pattern that was compiled with PCRE2_AUTO_CALLOUT.
+int count_step(pcre2_callout_block* block, void* data) {
+  auto& count = *static_cast<StepCount*>(data);
+  const size_t at = block->current_position;
+  const uint64_t steps = 1 + (at > count.at ? at - count.at : count.at - at) / kRegexStepBytes;
+  count.at = at;
+  if (steps > count.left) return PCRE2_ERROR_MATCHLIMIT;
+  count.left -= steps;
+  return 0;
+}
+
 }  // namespace
 
 RegexScratch::RegexScratch()
@@ -70,7 +86,7 @@ Result<Regex> Regex::compile_perl(std::string_view pattern) {
   if (pattern.size() > kMaxRegexBytes) {
     return error(StatusCode::kTooLarge, "the pattern has {} bytes; wanted at most {}", pattern.size(), kMaxRegexBytes);
   }
-  return compile_with(pattern, 0, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  return compile_with(pattern, PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
 }
 
 Result<Regex> Regex::compile_with(std::string_view pattern, uint32_t options, uint32_t jit_options) {
@@ -109,8 +125,12 @@ int Regex::run(RegexScratch& scratch, std::string_view text, size_t from, uint32
 }
 
 Regex::Found Regex::find(RegexScratch& scratch, std::string_view text, size_t from, bool may_continue,
-                         uint32_t match_limit) const {
-  const int rc = run(scratch, text, from, PCRE2_NOTEMPTY | (may_continue ? PCRE2_PARTIAL_HARD : 0), match_limit);
+                         uint64_t& steps) const {
+  StepCount count{.left = steps, .at = from};
+  pcre2_set_callout(scratch.context_, count_step, &count);
+  const int rc = run(scratch, text, from, PCRE2_NOTEMPTY | (may_continue ? PCRE2_PARTIAL_HARD : 0), kMatchLimitBase);
+  pcre2_set_callout(scratch.context_, nullptr, nullptr);
+  steps = count.left;
   if (rc == PCRE2_ERROR_NOMATCH) return {};
   if (rc < 0 && rc != PCRE2_ERROR_PARTIAL) return {.verdict = Verdict::kGaveUp};
   const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(scratch.match_data_);

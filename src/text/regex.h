@@ -23,6 +23,8 @@ struct pcre2_real_jit_stack_8;
 namespace millrace {
 
 inline constexpr size_t kMaxRegexBytes = size_t{64} << 10;
+// A step of a search: an item of the pattern is tried, or so many bytes of the text are passed, forward or back.
+inline constexpr size_t kRegexStepBytes = 8;
 
 class RegexScratch {
  public:
@@ -58,8 +60,9 @@ class Regex {
   };
   // The leftmost match in `text` (valid UTF-8) that starts at `from` or later and is not empty. `may_continue`: the
   // text may grow, and kPartial says from where on a longer text might match or match otherwise; a place before that
-  // never will. kGaveUp: a start needed more than `match_limit` steps back. Only for a pattern of compile_perl().
-  Found find(RegexScratch& scratch, std::string_view text, size_t from, bool may_continue, uint32_t match_limit) const;
+  // never will. `steps`: how much the search may do, less what it did; see kRegexStepBytes. kGaveUp: that was too
+  // little. The count is the same on every machine. Only for a pattern of compile_perl().
+  Found find(RegexScratch& scratch, std::string_view text, size_t from, bool may_continue, uint64_t& steps) const;
 
   size_t code_bytes() const;
   // The most characters that a look-behind steps back, as PCRE2 knows them: those of nested ones are not added up.

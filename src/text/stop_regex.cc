@@ -95,6 +95,7 @@ Result<std::optional<StopRegexes::Match>> StopRegexes::push_character(std::strin
   } else {
     window_.append(character.size(), kStandIn);
   }
+  steps_ = std::min(steps_ + kStopRegexStepsPerCharacter, kMaxSavedStopRegexSteps);
   std::optional<Match> first;
   lowest_ = window_.size();
   for (size_t i = 0; i < patterns_.size(); ++i) {
@@ -113,8 +114,7 @@ Result<std::optional<StopRegexes::Match>> StopRegexes::search(size_t index) {
     while (utf8_is_continuation(window_[pattern.from])) ++pattern.from;
   }
   const auto find = [&](bool may_continue) {
-    const size_t limit = kMaxStopRegexSteps / (window_.size() - pattern.from);
-    return pattern.regex.find(scratch(), window_, pattern.from, may_continue, static_cast<uint32_t>(limit));
+    return pattern.regex.find(scratch(), window_, pattern.from, may_continue, steps_);
   };
   // First as a text that goes on: all starts before the place that it names are settled, now and for ever. Only where
   // some start is open does it matter what a text that ends here gives.
@@ -127,8 +127,8 @@ Result<std::optional<StopRegexes::Match>> StopRegexes::search(size_t index) {
     pattern.from = window_.size();
   }
   if (found.verdict == Regex::Verdict::kGaveUp) {
-    return invalid_argument("the stop_regex '{}' steps back too often in the output before byte {}", pattern.text,
-                            base_ + window_.size());
+    return invalid_argument("the stop_regex '{}' needs more than {} steps a character in the output before byte {}",
+                            pattern.text, kStopRegexStepsPerCharacter, base_ + window_.size());
   }
   if (found.verdict != Regex::Verdict::kMatch) return std::optional<Match>();
   return std::optional(Match{base_ + found.begin, base_ + found.end, index});

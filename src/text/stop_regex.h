@@ -14,9 +14,9 @@
 // open_from() tells from where on the text may still become part of a match; the text before never will.
 //
 // Cost. A character costs each pattern a search from open_from() on, not from the beginning of the output; a place that
-// cannot start a match any more is never tried again. The steps of a search are bounded: each start may step back
-// kMaxStopRegexSteps / (characters from open_from() on) times. A pattern that needs more, such as (a+)+[bc] on a long
-// run of a, gives up: push_character() says so, and the request ends with that error.
+// cannot start a match any more is never tried again. The steps (text/regex.h) of all patterns together are bounded for
+// each character of the output; what one does not use, later ones may, up to a limit. Patterns that need more, such as
+// (a+)+[bc] on a long run of a, give up: push_character() reports it, and the request ends with that error.
 //
 // Owned by one request, used by one thread at a time.
 #pragma once
@@ -35,10 +35,11 @@ namespace millrace {
 
 inline constexpr size_t kMaxStopRegexes = wire::kMaxStopStrings;
 inline constexpr size_t kMaxStopRegexBytes = wire::kMaxStopStringBytes;  // of one pattern
-inline constexpr size_t kMaxStopRegexCodeBytes = size_t{256} << 10;      // of one pattern, compiled
+inline constexpr size_t kMaxStopRegexCodeBytes = size_t{512} << 10;      // of one pattern, compiled
 inline constexpr size_t kMaxStopRegexLookbehindChars = 255;              // of one look-behind
 inline constexpr size_t kMaxStopRegexMatchBytes = 2048;                  // of the output, from a match's start on
-inline constexpr size_t kMaxStopRegexSteps = size_t{4} << 20;            // of one search
+inline constexpr uint64_t kStopRegexStepsPerCharacter = 16384;           // a tenth of a millisecond
+inline constexpr uint64_t kMaxSavedStopRegexSteps = uint64_t{1} << 20;
 
 // Whether `pattern` can be a stop_regex: its length, its syntax (PCRE2's reason and the byte where), what it compiles
 // to, and no \K, \G or verb like (*COMMIT), which have no meaning in a text that grows. Errors: kInvalidArgument.
@@ -79,6 +80,7 @@ class StopRegexes {
   std::string window_;  // the end of the output: what look-behinds may see, and what is open
   size_t base_ = 0;     // where in the output the window begins
   size_t lowest_ = 0;   // the lowest `from`
+  uint64_t steps_ = kMaxSavedStopRegexSteps;
 };
 
 }  // namespace millrace

@@ -21,7 +21,8 @@ std::optional<Match> model(const std::string& pattern, const std::string& text, 
     if (size < text.size() && utf8_is_continuation(text[size])) continue;
     size_t from = size > kMaxStopRegexMatchBytes ? size - kMaxStopRegexMatchBytes : 0;
     while (from < size && utf8_is_continuation(text[from])) ++from;
-    const Regex::Found found = regex->find(scratch, std::string_view(text).substr(0, size), from, false, 100'000'000);
+    uint64_t steps = 1'000'000'000;
+    const Regex::Found found = regex->find(scratch, std::string_view(text).substr(0, size), from, false, steps);
     EXPECT_NE(found.verdict, Regex::Verdict::kGaveUp) << pattern;
     if (found.verdict == Regex::Verdict::kMatch) return Match{found.begin, found.end, 0};
   }
@@ -99,7 +100,28 @@ TEST(StopRegexTest, AMatchStartsWithinTheWindow) {
 // One open place for the whole output: the text is released once it is a window old, and nothing fails.
 TEST(StopRegexTest, AnEndlessPartialMatchIsLetGo) {
   EXPECT_FALSE(stream("<[^>]*>", "<" + std::string(20000, 'x') + ">"));
-  EXPECT_FALSE(stream("x*[yz]", std::string(3 * kMaxStopRegexMatchBytes, 'x')));
+  EXPECT_FALSE(stream("(?s)X.*?[yz]", "X" + std::string(3 * kMaxStopRegexMatchBytes, 'x')));
+}
+
+// Whatever the patterns, the work for a character is bounded: those that need more end the request, and soon.
+TEST(StopRegexTest, PatternsThatNeedTooManyStepsGiveUp) {
+  struct Case {
+    const char* pattern;
+    std::string unit;
+  };
+  const Case cases[] = {{"(a+)+[bc]", "a"},         {"x*[yz]", "x"},          {"(?s)(?:[^~^]|q)*[~^]{1}", "xq"},
+                        {"[^~^]++[~^]", "x\n"},     {"(?:x?){60}y", "x"},     {"(?=(x+x+)+[yz])x", "x"},
+                        {"(?s)(x.*){3,}[~^]", "x"}, {"(.)(?=.*\\1\\1y)", "x"}};
+  for (const auto& [pattern, unit] : cases) {
+    auto regexes = StopRegexes::create(std::vector<std::string>(kMaxStopRegexes, pattern));
+    ASSERT_TRUE(regexes.ok()) << pattern << ": " << regexes.status().message();
+    Status status;
+    for (int i = 0; status.ok() && i < 4000; ++i) {
+      status = regexes->push_character(std::string_view(unit).substr(static_cast<size_t>(i) % unit.size(), 1)).status();
+    }
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << pattern;
+    EXPECT_NE(status.message().find("steps a character"), std::string::npos) << status.message();
+  }
 }
 
 TEST(StopRegexTest, RefusalsSayWhatAndWhere) {

@@ -555,6 +555,17 @@ def test_bad_values_are_400_and_tell_no_secrets(server, path, body):
 
 # ---- slowness: A8, A9 ----------------------------------------------------------------------------------------------
 
+def test_patterns_that_need_too_much_work_end_their_request_alone(server):
+    patterns = [r"(?s)(?:[^~^]|q)*[~^]{%d}" % count for count in range(1, 17)]
+    long = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True}
+    status, _, body = server.post("/v1/completions", {**long, "stop_regex": patterns})
+    assert status == 400 and "steps a character" in body["error"]["message"], body
+    events = [json.loads(event) for event in server.stream("/v1/completions", {**long, "stop_regex": patterns}) if event != "[DONE]"]
+    assert "steps a character" in events[-1]["error"]["message"]
+    assert server.post("/v1/completions", {**long, "max_tokens": 10, "stop_regex": patterns[:1]})[0] == 200
+    wait_until(lambda: pages_back(server), 5, "pages back")
+
+
 def test_readers_that_stop_reading_lose_their_pages_soon():
     """A model name of 20 kB makes each event that long, so that few tokens fill the unread buffers."""
     with Server("--served-model-name", "m" * 20_000) as server:
