@@ -64,6 +64,9 @@ Status read_seconds(const Json& body, std::string_view key, int64_t& out_ms) {
 }  // namespace
 
 Result<Json> parse_body(const std::string& body) {
+  if (body.starts_with("\xEF\xBB\xBF")) {  // which the parser would take for nothing
+    return invalid_argument("the body begins with a byte order mark; wanted JSON in UTF-8 without one");
+  }
   RETURN_IF_ERROR(check_values(body));
   ASSIGN_OR_RETURN(Json json, parse_json(body));
   if (!json.is_object()) return invalid_argument("the body is of type {}; wanted an object", json_type_name(json));

@@ -51,7 +51,7 @@ Status may_join(const PipelineSpec& spec, const std::vector<StageReplica>& repli
   return ok_status();
 }
 
-// What the stages of a text pipeline register with: where there are several hosts, the model's checksums too.
+// What the stages of a text pipeline register with: the checksums of the file and of the model.
 Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& options) {
   RETURN_IF_ERROR(check_text_pipeline(spec, options.pipeline, 0));
   if (options.model.model.empty()) {
@@ -60,7 +60,6 @@ Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& opt
   ServeOptions serve{.model = options.model};
   serve.dp = 1;
   RETURN_IF_ERROR(validate(serve));
-  if (!spec.over_hosts()) return spec.hash();
   const std::string& stage = generating_stage(spec).name;
   const bool generates = std::any_of(options.stages.begin(), options.stages.end(), [&](const std::string& one) {
     return one == stage || one.starts_with(stage + ":");

@@ -162,15 +162,16 @@ LeadOptions lead_options(const ServeOptions& options) {
 Result<CoordinatorOptions> text_coordinator_options(const ServeOptions& options, const PipelineSpec& spec) {
   constexpr int64_t kForEverMs = int64_t{1} << 40;
   CoordinatorOptions out{.stall_grace_ms = int64_t{options.stall_restart_s} * 1000};
-  if (!spec.over_hosts()) {
+  if (!spec.over_hosts()) out.lease_ms = options.stall_restart_s > 0 ? out.stall_grace_ms : kForEverMs;
+  if (options.placement == "single" && !spec.over_hosts()) {  // no process ever joins
     out.spec_hash = spec.hash();
-    out.lease_ms = options.stall_restart_s > 0 ? out.stall_grace_ms : kForEverMs;
     return out;
   }
   const bool generates = generating_stage(spec).host.empty();
   ASSIGN_OR_RETURN(const ModelIdentity identity, identify(spec, options.model, generates));
   out.spec_hash = identity.packed();
-  // Where this host has no weights, the first that joins says which they are.
+  // A process that was started again must not serve what has replaced the model's files meanwhile. Where this host has
+  // no weights, those of the first that joins count.
   out.same_spec = [known = identity](uint64_t theirs, uint64_t) mutable {
     const ModelIdentity joiner = ModelIdentity::unpack(theirs);
     RETURN_IF_ERROR(same_identity(joiner, known));
@@ -279,6 +280,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
 }  // namespace
 
 int run_serve(const ServeOptions& given, AddWorkers add_workers) {
+  ::unsetenv("MILLRACE_API_KEY");  // the options have it; child processes need it not
   raise_descriptor_limit();
   ServeOptions options = given;
   const sigset_t signals = block_stop_signals();

@@ -40,8 +40,23 @@ void log_init(std::string_view name, LogLevel level) {
 
 bool log_enabled(LogLevel level) { return static_cast<int>(level) >= g_level.load(std::memory_order_relaxed); }
 
+std::string log_line(std::string_view message) {
+  std::string out;
+  out.reserve(message.size());
+  for (const char c : message) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      out += c;
+    } else {
+      out += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return out;
+}
+
 void log_write(LogLevel level, std::string_view message) {
-  spdlog::default_logger_raw()->log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  const std::string line = log_line(message);
+  spdlog::default_logger_raw()->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace millrace

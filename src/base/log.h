@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include <string>
 #include <string_view>
 
 namespace millrace {
@@ -17,7 +18,11 @@ enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kOff = 4 
 // `name` stands in every line: the stage or the process ("front", "scheduler"). Call once, before other threads start.
 void log_init(std::string_view name, LogLevel level);
 bool log_enabled(LogLevel level);
+// `message` becomes one line: what clients sent stands in some of them.
 void log_write(LogLevel level, std::string_view message);
+// With \x0a for a newline, and so for every control character: neither a second line nor an escape sequence of a
+// terminal is in it.
+std::string log_line(std::string_view message);
 
 }  // namespace millrace
 

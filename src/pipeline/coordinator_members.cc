@@ -24,7 +24,10 @@ void Coordinator::take_membership(int64_t now_ms) {
       on_lost(event, now_ms);
     }
   }
-  for (MembershipMessage& message : members_.take_messages()) outboxes_.send(message);
+  for (MembershipMessage& message : members_.take_messages()) {
+    outboxes_.send(message);
+    if (message.slot) members_.set_reachable(*message.slot, outboxes_.is_connected(*message.slot));
+  }
 }
 
 void Coordinator::on_lost(const MembershipEvent& event, int64_t now_ms) {

@@ -36,6 +36,44 @@ TEST_F(CoordinatorStages, ItIsReadyWhenEveryStageHasAReplicaThatIs) {
   EXPECT_EQ(health.stages[2].state, wire::StageState::kReady);
 }
 
+// As when the process has no file descriptor left: the stage registers until it is welcome, and each time is tried
+// anew.
+TEST_F(CoordinatorStages, AStageThatCannotBeReachedIsTriedAgain) {
+  make();
+  all_join();
+  core->down("tone", 0, 1, "killed", now);
+  unreachable = "tone/0";
+  join("tone", 0, 2);
+  EXPECT_FALSE(core->health().ready);
+  EXPECT_NE(core->health().reason.find("tone: no socket to it could be opened"), std::string::npos);
+  join("tone", 0, 2);
+  EXPECT_FALSE(core->health().ready);
+  unreachable.clear();
+  const std::size_t before = box("tone").messages.size();
+  join("tone", 0, 2);
+  ASSERT_GT(box("tone").messages.size(), before);
+  const auto* const welcome = std::get_if<wire::Welcome>(&box("tone").messages[before]);
+  ASSERT_NE(welcome, nullptr);
+  EXPECT_FALSE(welcome->refused);
+  EXPECT_TRUE(core->health().ready);
+  Client client;
+  submit(client);
+  EXPECT_EQ(client.ends, 0);
+}
+
+// A process that was refused is the reason why its slot is empty.
+TEST_F(CoordinatorStages, ARefusalIsShownWhileItsSlotIsEmpty) {
+  make();
+  all_join();
+  core->down("tone", 0, 1, "killed", now);
+  wire::Register other = registration("tone", 0, 2);
+  other.spec_hash ^= 1;
+  core->handle(other, now);
+  EXPECT_NE(core->health().reason.find("refused: stage 'tone' was started with pipeline"), std::string::npos);
+  join("tone", 0, 3);
+  EXPECT_TRUE(core->health().ready);
+}
+
 TEST_F(CoordinatorStages, RequestsArePlacedOnReplicasThatServe) {
   spec.max_requests = 400;
   make();

@@ -343,6 +343,18 @@ TEST_F(CoordinatorTest, FetchedChunksKeepTheirSequence) {
   expect_quiet();
 }
 
+// The stage that put it has died, and the relay takes its descriptor for an invalid one: a 400 would be wrong.
+TEST_F(CoordinatorTest, ADescriptorThatTheRelayRefusesIsNoFaultOfTheClient) {
+  Client client;
+  const ReqId id = submit(client);
+  chunk(id, "decode", 0, through_relay("a"));
+  payloads.finish("a", invalid_argument("the descriptor names a put that is over"));
+  core->tick(now);
+  ASSERT_EQ(client.ends, 1);
+  EXPECT_EQ(client.end.status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(client.end.status.message().find("a put that is over"), std::string::npos);
+}
+
 TEST_F(CoordinatorTest, AFetchHasADeadlineAndItsFailureIsTheRequests) {
   Client client, hurried;
   const ReqId id = submit(client);

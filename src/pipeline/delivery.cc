@@ -17,6 +17,14 @@ Status without_name(const wire::Failure& failure, const std::string& stage) {
   return Status(failure.code, std::string(why));
 }
 
+// A relay refuses a descriptor as invalid when its put is over or its writer is gone: the loss of a stage, and no fault
+// of the client.
+Status of_fetch(const Status& status, const std::optional<uint64_t>& chunk) {
+  const Status why = status.with_prefix(chunk ? fmt::format("chunk {} could not be fetched", *chunk)
+                                              : std::string("the result could not be fetched"));
+  return why.code() == StatusCode::kInvalidArgument ? Status(StatusCode::kUnavailable, why.message()) : why;
+}
+
 }  // namespace
 
 Delivery::Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, Payloads& payloads,
@@ -142,9 +150,7 @@ void Delivery::on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms) {
   LiveRequest* request = arrival.wanted ? requests_.find(arrival.id) : nullptr;
   if (request == nullptr) return;
   if (!arrival.value.ok()) {
-    const std::string what = arrival.chunk ? fmt::format("chunk {}", *arrival.chunk) : std::string("the result");
-    const Status why = arrival.value.status().with_prefix(what + " could not be fetched");
-    return fail(arrival.id, arrival.stage, why, now_ms);
+    return fail(arrival.id, arrival.stage, of_fetch(arrival.value.status(), arrival.chunk), now_ms);
   }
   TerminalStream& stream = request->answer.streams.at(arrival.stage);
   if (arrival.chunk) {

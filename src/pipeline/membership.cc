@@ -90,6 +90,7 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
       LOG_WARNING("refused stage '{}' from '{}': {}", message.self.stage, message.self.host, status.message());
     }
     if (!index) ++counters_.unknown;
+    if (index && !replicas_[*index].up) replicas_[*index].lost_why = fmt::format("refused: {}", status.message());
     const wire::Failure why{.code = status.code(), .message = status.message()};
     wire::Welcome refusal{.from = self(), .stage = message.self.stage, .incarnation = message.self.incarnation};
     refusal.refused = why;
@@ -104,7 +105,7 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
   member.silent = false;
   const bool again = member.up;
   if (!again) {
-    member.up = true;
+    member.up = member.reachable = true;
     member.peer = message.self;
     member.peer.up = true;
     member.reply_to = message.reply_to;
@@ -248,6 +249,9 @@ std::string Membership::why_not_serving(const ReplicaView& member) const {
   }
   if (!member.up) return fmt::format("{}: {}", member.name, member.lost_why.empty() ? "starting" : member.lost_why);
   if (member.serves()) return "";
+  if (!member.reachable) {
+    return fmt::format("{}: no socket to it could be opened; trying again (see the log)", member.name);
+  }
   if (member.silent) return fmt::format("{}: stalled, silent for {} ms", member.name, ticked_ms_ - member.last_seen_ms);
   if (member.status.state == wire::StageState::kLoading) {
     return fmt::format("{}: {} {:.0f}%", member.name, member.status.message.empty() ? "loading" : member.status.message,

@@ -63,9 +63,10 @@ struct ReplicaView {
   std::string lost_why;     // where it is not up and once was
   uint64_t lost_epoch = 0;  // of the table that first had its last holder as down; 0: none was lost yet
   bool silent = false;      // no heartbeat for kSilentMs
+  bool reachable = true;    // a socket to it could be opened
   bool beaten = false;      // this holder has sent a heartbeat: it knows that it is in
 
-  bool serves() const { return up && !silent && status.state == wire::StageState::kReady; }
+  bool serves() const { return up && reachable && !silent && status.state == wire::StageState::kReady; }
 };
 
 struct MembershipEvent {
@@ -99,6 +100,7 @@ class Membership {
   // Leases that ran out, stages that stand still, the table again.
   void tick(int64_t now_ms);
 
+  void set_reachable(std::size_t slot, bool reachable) { replicas_[slot].reachable = reachable; }
   // The supervisor starts one: no other process may take the slot now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
   // The supervisor saw it die. Of another incarnation than the present one, this is an old report.

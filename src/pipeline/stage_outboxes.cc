@@ -10,7 +10,9 @@ StageOutboxes::StageOutboxes(CoordinatorEnv& env, const Membership& members)
 void StageOutboxes::connect(std::size_t slot) {
   const ReplicaView& replica = members_.replicas()[slot];
   outboxes_[slot] = env_.open(replica.reply_to);
-  if (!outboxes_[slot]) LOG_ERROR("{} has no usable endpoint: '{}'", replica.name, replica.reply_to);
+  if (!outboxes_[slot] && replica.reachable) {
+    LOG_ERROR("{} cannot be reached at '{}'; trying again whenever it registers", replica.name, replica.reply_to);
+  }
 }
 
 Status StageOutboxes::send(std::size_t slot, wire::Message& message) {
@@ -19,6 +21,8 @@ Status StageOutboxes::send(std::size_t slot, wire::Message& message) {
 }
 
 void StageOutboxes::send(MembershipMessage& message) {
+  // Its first connect failed, perhaps for want of descriptors; it registers again until it is welcome.
+  if (message.slot && !outboxes_[*message.slot] && members_.replicas()[*message.slot].up) connect(*message.slot);
   if (!message.slot || !outboxes_[*message.slot]) return send_refusal(message);
   if (Status sent = outboxes_[*message.slot]->send(message.message); !sent.ok()) {
     LOG_WARNING("{}: {}", members_.replicas()[*message.slot].name, sent.to_string());
@@ -32,6 +36,7 @@ void StageOutboxes::send_refusal(MembershipMessage& message) {
     found = refused_.emplace(message.reply_to, env_.open(message.reply_to)).first;
   }
   if (found->second && found->second->send(message.message).ok()) return;
+  if (!found->second) refused_.erase(found);
   LOG_WARNING("could not answer a registration from '{}'", message.reply_to);
 }
 

@@ -22,6 +22,7 @@ class StageOutboxes {
   // Both must outlive it.
   StageOutboxes(CoordinatorEnv& env, const Membership& members);
 
+  // A failure is logged; the next membership message to the slot tries again.
   void connect(std::size_t slot);
   void disconnect(std::size_t slot) { outboxes_[slot].reset(); }
   bool is_connected(std::size_t slot) const { return outboxes_[slot] != nullptr; }

@@ -35,8 +35,8 @@ class TerminalStream {
   // The accepted one, but for the value that has yet to be fetched.
   QueuedChunk& push(wire::Chunk& chunk);
   void set_result(Value result) { result_ = std::move(result); }
-  // A value that came inside its message or was fetched (`borrowed`: its bytes are a relay's); nothing where the sink has
-  // been given that chunk.
+  // A value that came inside its message or was fetched (`borrowed`: its bytes are a relay's); nothing where the sink
+  // has been given that chunk.
   void set_value(uint64_t seq, Value value, bool borrowed);
   // Copies what belongs to a relay: a client that does not read must not keep the credits of a stage's relay.
   void copy_borrowed();

@@ -217,6 +217,15 @@ def test_text_children_have_the_environment_of_the_file(tmp_path):
         assert environment(children["detokenizer"]) == {"E2E_FREE": "default"}
 
 
+@processes_only
+def test_children_do_not_have_the_key():
+    with Server(env={"MILLRACE_API_KEY": "sk-secret"}, admin=False) as server:
+        assert server.get("/v1/models")[0] == 401
+        for pid in server.children().values():
+            assert b"sk-secret" not in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+            assert b"sk-secret" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 @pytest.mark.parametrize("text", [ENVIRONMENT, None], ids=["pipeline", "text"])
 def test_one_process_has_no_environment_of_a_stages_own(tmp_path, text):
     path = tmp_path / "environment.yaml"

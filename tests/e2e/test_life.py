@@ -1,6 +1,7 @@
 """Disconnects, deaths, signals and leftovers: a crash is local, and nothing stays behind."""
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -91,6 +92,29 @@ def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
 
 
 @processes_only
+@processes_only
+def test_weights_that_changed_on_disk_are_never_served(tmp_path):
+    model = tmp_path / "demo"
+    shutil.copytree(DEMO, model)
+    weights = model / "model.safetensors"
+    original = weights.read_bytes()
+    with Server(model=model) as server:
+        before = server.chat("Tell me a story.", max_tokens=8, temperature=0)
+        changed = bytearray(original)
+        for at in range(len(original) // 2, len(original), 2):  # of the same types and shapes
+            changed[at] ^= 1
+        (model / "new").write_bytes(changed)
+        (model / "new").rename(weights)  # the running server keeps the old file mapped
+        os.kill(server.children()["scheduler"], signal.SIGKILL)
+        wait_until(lambda: "weights" in json.dumps(server.get("/ready")[2]), 20, "the reason in /ready")
+        assert server.get("/ready")[0] == 503
+        assert server.post("/v1/chat/completions", {**STORY, "max_tokens": 2})[0] == 503
+        (model / "new").write_bytes(original)
+        (model / "new").rename(weights)
+        wait_until(server.ready, 60, "ready again with the weights of before")
+        assert server.chat("Tell me a story.", max_tokens=8, temperature=0) == before
+
+
 def test_killing_the_parent_leaves_no_process_and_no_file():
     with Server() as server:
         children = server.children()

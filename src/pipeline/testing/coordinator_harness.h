@@ -130,6 +130,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
   }
 
   std::shared_ptr<Outbox> open(const std::string& endpoint) override {
+    if (endpoint == unreachable) return nullptr;
     auto& box = boxes[endpoint];
     if (!box) box = std::make_shared<StageBox>();
     return box;
@@ -236,6 +237,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
   std::optional<uint64_t> knows_epoch;  // that stages report in their heartbeats; empty: the present one
   std::vector<ReqId> hints;
   std::vector<std::pair<std::string, std::string>> lost_replicas;
+  std::string unreachable;  // no socket to this endpoint can be opened
   std::unique_ptr<Coordinator> core;
 };
 
