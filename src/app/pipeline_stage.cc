@@ -11,6 +11,7 @@
 #include "app/instance.h"
 #include "app/library.h"
 #include "app/output.h"
+#include "app/process_limits.h"
 #include "app/signals.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -84,6 +85,7 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   }
   ASSIGN_OR_RETURN(join.replicas, parse_replicas(options.stages, spec));
   if (!child) RETURN_IF_ERROR(may_join(spec, join.replicas, options.pipeline));
+  RETURN_IF_ERROR(check_process_limits(join.replicas.size()).status());
   join.incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
   const std::string name = spec.name, leader = spec.control;
   const std::size_t count = join.replicas.size();

@@ -1,10 +1,10 @@
 // millrace serve: the HTTP server in front of a backend, from the first check of the model to the last drained request.
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <numeric>
 
 #include "api/error.h"
 #include "api/pipelines.h"
@@ -16,6 +16,7 @@
 #include "app/library.h"
 #include "app/model_workers.h"
 #include "app/output.h"
+#include "app/process_limits.h"
 #include "app/progress.h"
 #include "app/signals.h"
 #include "app/text_service.h"
@@ -34,8 +35,9 @@ namespace {
 constexpr std::chrono::milliseconds kLastWordsMs{2000};  // to write what is already answered
 constexpr int kBeforeQueue = 1024;  // requests that may be in the tokenizer or on their way to the scheduler's queue
 
-http::ServerOptions server_options(const ServeOptions& o) {
+http::ServerOptions server_options(const ServeOptions& o, std::size_t connections) {
   http::ServerOptions out;
+  out.limits.connections = connections;
   out.host = o.host;
   out.port = static_cast<uint16_t>(o.port);
   out.api_key = o.api_key;
@@ -85,14 +87,6 @@ void print_stopping(std::size_t live, const ServeOptions& options) {
   } else {
     std::fprintf(stderr, "millrace: stopping\n");
   }
-}
-
-// A connection is a file descriptor: as many as the system lets this process have.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Of what a person said: another start will not help.
@@ -236,11 +230,19 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   return std::optional<TextParts>(std::move(out));
 }
 
+std::size_t replicas_of(const PipelineSpec& spec) {
+  return std::accumulate(
+      spec.stages.begin(), spec.stages.end(), std::size_t{0},
+      [](std::size_t sum, const StageSpec& stage) { return sum + static_cast<std::size_t>(stage.replicas); });
+}
+
 int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, const sigset_t& signals) {
   LeadOptions lead = lead_options(options);
   if (is_text_pipeline(spec)) {
     if (Status fit = fit_text_pipeline(options, spec, lead); !fit.ok()) return print_error(fit), kExitBadInput;
   }
+  const auto connections = check_process_limits(replicas_of(spec));
+  if (!connections.ok()) return print_error(connections.status()), kExitBadInput;
   auto text = text_parts(options, spec);
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
   if (*text) lead.coordinator.prompt_stage = (*text)->prompt_stage;
@@ -252,7 +254,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
   if (!made.ok()) return print_error(made.status()), start_error(made.status());
   Instance& instance = **made;
   run_dir = instance.run_dir();
-  http::Server server(server_options(options));
+  http::Server server(server_options(options, *connections));
   std::optional<TextService> service;
   api::PipelineContext context{server, instance.engine(), kVersion};
   const bool from_file = !*text || (*text)->options.from_file;
@@ -281,7 +283,6 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
 
 int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   ::unsetenv("MILLRACE_API_KEY");  // the options have it; child processes need it not
-  raise_descriptor_limit();
   ServeOptions options = given;
   const sigset_t signals = block_stop_signals();
   log_init("front", log_level_of(options.model.log_level));

@@ -27,7 +27,7 @@ inline constexpr int32_t kMaxDeferredPasses = 256;  // that a request waits for 
 
 struct SchedulerOptions {
   int32_t max_running_requests = kMaxRunningRequests;
-  int32_t max_queued_requests = kMaxQueuedRequests;        // waiting, not counting those that run
+  int32_t max_queued_requests = kMaxQueuedRequests;        // waiting, beyond those that may run at once
   int32_t chunked_prefill_tokens = kChunkedPrefillTokens;  // rows of one step, decode rows included
   int32_t max_decode_gap_ms = 0;  // while anybody decodes, a step is planned to take no longer; 0: no such target
   int32_t max_skips = kMaxSkips;  // see waiting_queue.h

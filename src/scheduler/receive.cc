@@ -65,10 +65,11 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out) {
     return reject(request, error(StatusCode::kUnavailable, "the server is draining and takes no new requests"), out);
   }
   if (!make_room_in_queue(request, out)) {
-    return reject(request,
-                  error(StatusCode::kResourceExhausted, "{} requests are waiting; the limit is {}; try again later",
-                        waiting_.size(), options_.max_queued_requests),
-                  out);
+    return reject(
+        request,
+        error(StatusCode::kResourceExhausted, "{} requests run and {} wait; the limits are {} and {}; try again later",
+              running_.size(), waiting_.size(), options_.max_running_requests, options_.max_queued_requests),
+        out);
   }
   accept(std::move(request), out);
 }
@@ -76,7 +77,9 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out) {
 // With the priority policy the worst of a full queue gives way to a strictly better one. Those that came back from
 // running are not touched: they have been promised to go on.
 bool Scheduler::make_room_in_queue(const wire::TokenizedRequest& request, Deltas& out) {
-  if (waiting_.size() < options_.max_queued_requests) return true;
+  // The next step takes as many as may still run: of a burst that fits, none is refused.
+  const int32_t may_run = std::max(0, options_.max_running_requests - static_cast<int32_t>(running_.size()));
+  if (waiting_.size() - may_run < options_.max_queued_requests) return true;
   if (options_.policy != Policy::kPriority) return false;
   Sequence* worst = waiting_.worst();
   if (worst == nullptr || worst->priority >= request.priority) return false;

@@ -60,12 +60,18 @@ TEST(Receive, AFullQueueSaysSoAndIsNotTheEnd) {
   options.max_queued_requests = 2;
   options.max_running_requests = 1;
   Harness h(kRoomy, options, endless());
-  for (uint64_t id = 1; id <= 3; ++id) h.receive(Harness::request(id, prompt(4), 3));
-  EXPECT_EQ(rejection(h, 3, StatusCode::kResourceExhausted), "2 requests are waiting; the limit is 2; try again later");
+  for (uint64_t id = 1; id <= 4; ++id) h.receive(Harness::request(id, prompt(4), 3));  // one runs with the next step
+  EXPECT_EQ(rejection(h, 4, StatusCode::kResourceExhausted),
+            "0 requests run and 3 wait; the limits are 1 and 2; try again later");
+  h.step();
+  h.receive(Harness::request(5, prompt(4), 3));
+  EXPECT_EQ(rejection(h, 5, StatusCode::kResourceExhausted),
+            "1 requests run and 2 wait; the limits are 1 and 2; try again later");
   h.run();
-  h.receive(Harness::request(4, prompt(4), 3));
+  for (uint64_t id : {1, 2, 3}) EXPECT_EQ(h.outcomes.at(id).tokens.size(), 3u);
+  h.receive(Harness::request(6, prompt(4), 3));
   h.run();
-  EXPECT_EQ(h.outcomes.at(4).tokens.size(), 3u);
+  EXPECT_EQ(h.outcomes.at(6).tokens.size(), 3u);
   h.expect_clean_end();
 }
 

@@ -60,15 +60,15 @@ class Output:
 class Server(Output):
     """One running server. stdout and stderr are kept; `tmp` is its private TMPDIR, so that leftovers show. `where`: the
     host of two_hosts.py that it runs on, and whose client it is asked by; None: this one. `deaf`: who reads its output
-    leaves at the line that says where it serves. `admin`: it answers admin routes without a key."""
+    leaves at the line that says where it serves. `admin`: it answers admin routes without a key. `prefix`: what starts the program."""
 
-    def __init__(self, *arguments, model=DEMO, env=None, wait=True, where=None, deaf=False, admin=True):
+    def __init__(self, *arguments, model=DEMO, env=None, wait=True, where=None, deaf=False, admin=True, prefix=()):
         self.tmp = tempfile.TemporaryDirectory(prefix="e2e-")
         self.where = where
         # Tests call admin routes over TCP; test_admin.py says otherwise.
         if admin and not any(a.startswith(("--api-key", "--admin-")) for a in arguments):
             arguments = (*arguments, "--admin-without-key")
-        command = [*(where.prefix if where else []), program(*arguments), "serve", *(["--model", str(model)] if model else []), *arguments]
+        command = [*(where.prefix if where else []), *prefix, program(*arguments), "serve", *(["--model", str(model)] if model else []), *arguments]
         threads = [("--threads", "1")] if model else []  # a pipeline's stages have their own, and `serve` says so
         for option, value in (("--port", "0"), *threads, ("--placement", placement())):
             if option not in arguments:

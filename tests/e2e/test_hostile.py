@@ -7,8 +7,10 @@ import pathlib
 import random
 import re
 import resource
+import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 import unicodedata
@@ -601,6 +603,32 @@ def test_out_of_file_descriptors_others_wait_and_then_are_served():
         wait_until(server.ready, 10, "an answer")
         assert server.chat("Tell me a story.", max_tokens=2)
         wait_until(lambda: pages_back(server), 5, "pages back")
+
+
+def test_clients_cannot_take_the_descriptors_of_the_server_itself():
+    """All connections that fit are taken, and more wait; a process that dies then can be started again."""
+    with Server(prefix=("prlimit", "--nofile=200", "--")) as server:
+        crowd = []
+        for _ in range(400):
+            with contextlib.suppress(OSError):
+                crowd.append(Wire(server, timeout=5))
+        assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 160
+        for pid in server.children().values():
+            os.kill(pid, signal.SIGKILL)
+        if server.children():
+            wait_until(lambda: "killed" in server.output(), 10, "the deaths")
+        for wire in crowd:
+            wire.close()
+        wait_until(server.ready, 30, "200 from /ready")
+        assert server.chat("Tell me a story.", max_tokens=2)
+
+
+@pytest.mark.parametrize("limit, wanted", [(["--nofile=7"], "may open 7 files; wanted at least"), (["--nofile=25"], "may open 25 files"),
+                                           pytest.param(["--as=60000000"], "57 MiB of address space; wanted at least 1024",
+                                                        marks=pytest.mark.skipif(SANITIZED, reason="a sanitizer maps terabytes before main"))])
+def test_a_start_with_tiny_limits_is_one_line(limit, wanted):
+    found = subprocess.run(["prlimit", *limit, "--", program(), "serve", "--model", str(DEMO), "--port", "0"], capture_output=True, text=True, timeout=30)
+    assert found.returncode == 2 and wanted in found.stderr and len(found.stderr.splitlines()) == 1, found
 
 
 def test_slow_heads_and_bodies_do_not_hold_up_others(server):

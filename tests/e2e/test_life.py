@@ -164,6 +164,19 @@ def test_a_full_queue_is_a_429_and_the_others_go_on():
         assert all(headers["Retry-After"] for status, headers, _ in results if status == 429)
 
 
+def test_a_burst_that_fits_is_served():
+    with Server("--max-running-requests", "2", "--max-queued-requests", "3") as server:
+        for _ in range(5):
+            results = []
+            threads = [threading.Thread(target=lambda: results.append(server.post("/v1/chat/completions", {**LONG, "max_tokens": 20})[0])) for _ in range(5)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert results == [200] * 5
+            wait_until(lambda: all_pages_back(server), 5, "an idle server")
+
+
 def test_a_request_over_its_time_is_a_504():
     with Server("--request-timeout-s", "1", "--max-running-requests", "1") as server:
         blockers = [open_stream(server, LONG) for _ in range(60)]
