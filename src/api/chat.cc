@@ -5,6 +5,7 @@
 #include "api/choices.h"
 #include "api/fields.h"
 #include "api/logprobs.h"
+#include "api/prompt_forms.h"
 #include "api/reply.h"
 #include "api/routes.h"
 #include "api/unserved_fields.h"
@@ -14,23 +15,15 @@ namespace {
 
 class ChatFormat : public ReplyFormat {
  public:
-  ChatFormat(const Engine& engine, std::string head, bool logprobs)
-      : engine_(engine), logprobs_(logprobs), head_(std::move(head)) {}
+  ChatFormat(const Engine& engine, std::string head, ShownDetails shown)
+      : names_{engine, shown.tokens_as_ids}, shown_(std::move(shown)), head_(std::move(head)) {}
 
-  void opening(int index, EventWriter& out) override {
-    append_chunk(out, index, [](std::string& delta) { delta += "\"role\":\"assistant\",\"content\":\"\""; });
-  }
+  void opening(int index, EventWriter& out) override { append_chunk(out, {.index = index, .opening = true}); }
   void events(const ChoiceState& choice, EventWriter& out) override {
-    if (!choice.text.empty() || (logprobs_ && !choice.logprobs.empty())) {
-      const auto content = [&](std::string& delta) {
-        delta += "\"content\":";
-        json_append_string(delta, choice.text);
-      };
-      append_chunk(out, choice.index, content, &choice);
-    }
-    if (choice.finish)
-      append_chunk(
-          out, choice.index, [](std::string&) {}, nullptr, &*choice.finish);
+    const bool content = !choice.text.empty() || (shown_.logprobs && !choice.logprobs.empty()) ||
+                         (shown_.token_ids && !choice.tokens.empty());
+    if (content) append_chunk(out, {.index = choice.index, .content = &choice});
+    if (choice.finish) append_chunk(out, {.index = choice.index, .finish = &*choice.finish});
   }
 
   std::string choice(const ChoiceState& choice) override {
@@ -39,43 +32,67 @@ class ChatFormat : public ReplyFormat {
     out += ",\"refusal\":null},\"logprobs\":";
     append_logprobs(out, &choice);
     append_end(out, &*choice.finish);
+    if (shown_.token_ids) append_token_ids(out, choice);
     return out + "}";
   }
   std::string body(std::string_view choices, const wire::Usage& usage) override {
     std::string out = head_;
     out += choices;
-    out += "],\"usage\":";
+    out += ']';
+    append_prompt_ids(out);
+    out += ",\"usage\":";
     append_usage(out, usage);
     return out + "}";
   }
 
  private:
+  struct Chunk {
+    int index = 0;
+    bool opening = false;
+    const ChoiceState* content = nullptr;
+    const wire::Finish* finish = nullptr;
+  };
+
   // Without a choice: none.
   void append_logprobs(std::string& out, const ChoiceState* choice) const {
-    if (logprobs_ && choice) {
-      append_chat_logprobs(out, engine_, choice->logprobs);
+    if (shown_.logprobs && choice) {
+      append_chat_logprobs(out, names_, choice->logprobs);
     } else {
       out += "null";
     }
   }
-  template <typename Delta>
-  void append_chunk(EventWriter& writer, int index, const Delta& delta, const ChoiceState* with_logprobs = nullptr,
-                    const wire::Finish* finish = nullptr) const {
+  static void append_token_ids(std::string& out, const ChoiceState& choice) {
+    out += ",\"token_ids\":";
+    append_ids(out, choice.tokens);
+  }
+  void append_prompt_ids(std::string& out) const {
+    if (!shown_.token_ids) return;
+    out += ",\"prompt_token_ids\":";
+    append_ids(out, shown_.prompt_ids.front());
+  }
+  void append_chunk(EventWriter& writer, const Chunk& chunk) const {
     std::string& out = writer.begin();
     out += head_;
     out += "{\"index\":";
-    append_integer(out, index);
+    append_integer(out, chunk.index);
     out += ",\"delta\":{";
-    delta(out);
+    if (chunk.opening) out += "\"role\":\"assistant\",\"content\":\"\"";
+    if (chunk.content) {
+      out += "\"content\":";
+      json_append_string(out, chunk.content->text);
+    }
     out += "},\"logprobs\":";
-    append_logprobs(out, with_logprobs);
-    append_end(out, finish);
-    out += "}]}";
+    append_logprobs(out, chunk.content);
+    append_end(out, chunk.finish);
+    if (shown_.token_ids && chunk.content) append_token_ids(out, *chunk.content);
+    out += "}]";
+    if (chunk.opening) append_prompt_ids(out);
+    out += '}';
     writer.end();
   }
 
-  const Engine& engine_;
-  const bool logprobs_;
+  const TokenNames names_;
+  const ShownDetails shown_;
   const std::string head_;  // everything up to the choices is the same in every chunk
 };
 
@@ -92,11 +109,35 @@ Status read_chat_logprobs(const Json& body, wire::SamplingParams& out) {
   return ok_status();
 }
 
+struct ChatJob {
+  CommonFields fields;
+  std::string name, id;  // of the model, as the client calls it, and of the answer
+};
+
+// `ids`: of the prompt, where they are shown.
+void start(ApiContext& context, const http::ResponderPtr& responder, const ChatJob& job, std::vector<Prompt> prompts,
+           PromptIds ids) {
+  const CommonFields& fields = job.fields;
+  const auto n = static_cast<std::size_t>(fields.sampling.n);
+  ShownDetails shown{fields.sampling.params.top_logprobs >= 0, fields.tokens_as_ids, fields.token_ids, std::move(ids),
+                     n};
+  ReplyOptions options{fields.stream, fields.include_usage, fields.continuous_usage};
+  options.token_events = shown.logprobs || shown.token_ids;
+  options.choices_per_prompt = n;
+  std::string head =
+      openai_head(fields.stream ? "chat.completion.chunk" : "chat.completion", job.id, job.name, context.version);
+  auto format = std::make_unique<ChatFormat>(context.engine, std::move(head), std::move(shown));
+  auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
+  reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, n), {{job.id, 0, n}});
+}
+
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
-  ASSIGN_OR_RETURN(const std::string name, context.names.read(body));
-  ASSIGN_OR_RETURN(CommonFields fields, read_common(body, model, kOpenAiDialect));
+  auto job = std::make_shared<ChatJob>();
+  ASSIGN_OR_RETURN(job->name, context.names.read(body));
+  ASSIGN_OR_RETURN(job->fields, read_common(body, model, kOpenAiDialect));
+  CommonFields& fields = job->fields;
   RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
   RETURN_IF_ERROR(refuse_unless(body, "echo", false));
@@ -105,19 +146,14 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
   ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body));
-
-  const bool logprobs = fields.sampling.params.top_logprobs >= 0;
-  const std::string id = fields.rid.empty() ? make_id("chatcmpl-") : fields.rid;
-  ReplyOptions options{fields.stream, fields.include_usage, fields.continuous_usage};
-  options.token_events = logprobs;
-  options.choices_per_prompt = n;
+  job->id = fields.rid.empty() ? make_id("chatcmpl-") : fields.rid;
   std::vector<Prompt> prompts;
   prompts.emplace_back(std::move(prompt));
-  std::string head =
-      openai_head(fields.stream ? "chat.completion.chunk" : "chat.completion", id, name, context.version);
-  auto reply = std::make_shared<Reply>(
-      context, responder, std::make_unique<ChatFormat>(context.engine, std::move(head), logprobs), options);
-  reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, n), {{id, 0, n}});
+  if (!fields.wants_ids()) return start(context, responder, *job, std::move(prompts), {}), ok_status();
+  with_prompt_ids(context, responder, std::move(prompts), fields.truncate, [&context, responder, job](PromptIds ids) {
+    std::vector<Prompt> computed = prompts_of(ids);
+    start(context, responder, *job, std::move(computed), std::move(ids));
+  });
   return ok_status();
 }
 

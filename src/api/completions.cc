@@ -1,11 +1,12 @@
 // POST /v1/completions.
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/choices.h"
-#include "api/echo.h"
 #include "api/fields.h"
 #include "api/logprobs.h"
+#include "api/prompt_forms.h"
 #include "api/prompts.h"
 #include "api/reply.h"
 #include "api/routes.h"
@@ -18,12 +19,13 @@ constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's default for this endpoint
 
 class TextFormat : public ReplyFormat {
  public:
-  TextFormat(const Engine& engine, std::string head, bool logprobs)
-      : engine_(engine), logprobs_(logprobs), head_(std::move(head)) {}
+  TextFormat(const Engine& engine, std::string head, ShownDetails shown)
+      : names_{engine, shown.tokens_as_ids}, shown_(std::move(shown)), head_(std::move(head)) {}
 
   void events(const ChoiceState& choice, EventWriter& out) override {
-    const bool places = logprobs_ && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
-    if (choice.text.empty() && !places && !choice.finish) return;
+    const bool places = shown_.logprobs && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
+    const bool ids = shown_.token_ids && !choice.tokens.empty();
+    if (choice.text.empty() && !places && !ids && !choice.finish) return;
     // The end stands on the last chunk of text, where clients read it.
     std::string& event = out.begin();
     event += head_;
@@ -52,19 +54,30 @@ class TextFormat : public ReplyFormat {
     out += ",\"text\":";
     json_append_string(out, choice.text);
     out += ",\"logprobs\":";
-    if (logprobs_) {
+    if (shown_.logprobs) {
       TextOffset& offset = offsets_[choice.index];
       offset.text += choice.text;
-      append_text_logprobs(out, engine_, choice.prompt_logprobs, choice.logprobs, offset);
+      append_text_logprobs(out, names_, choice.prompt_logprobs, choice.logprobs, offset);
     } else {
       out += "null";
     }
     append_end(out, end ? &*choice.finish : nullptr);
+    if (shown_.token_ids) append_token_ids(out, choice);
     out += '}';
   }
 
-  const Engine& engine_;
-  const bool logprobs_;
+  // Those of the prompt stand in the choice's first chunk alone.
+  void append_token_ids(std::string& out, const ChoiceState& choice) {
+    out += ",\"token_ids\":";
+    append_ids(out, choice.tokens);
+    if (!with_prompt_.insert(choice.index).second) return;
+    out += ",\"prompt_token_ids\":";
+    append_ids(out, shown_.prompt_ids[static_cast<std::size_t>(choice.index) / shown_.choices_per_prompt]);
+  }
+
+  const TokenNames names_;
+  const ShownDetails shown_;
+  std::set<int> with_prompt_;          // the choices that have shown the ids of their prompt
   std::map<int, TextOffset> offsets_;  // of each choice: streams continue where their last chunk ended
   const std::string head_;
 };
@@ -119,37 +132,63 @@ Result<TextFields> read_fields(const Json& body, const ModelFacts& model) {
   return out;
 }
 
+struct TextJob {
+  TextFields fields;
+  std::string name, id;           // of the model, as the client calls it, and of the answer
+  std::vector<Prompt> originals;  // for echo
+};
+
+// The prompts as they are computed; `ids`: theirs, where they are shown.
+void start(ApiContext& context, const http::ResponderPtr& responder, const TextJob& job, std::vector<Prompt> prompts,
+           PromptIds ids) {
+  const TextFields& fields = job.fields;
+  const SamplingFields& sampling = fields.common.sampling;
+  ReplyOptions options{fields.common.stream, fields.common.include_usage, fields.common.continuous_usage};
+  options.token_events = fields.logprobs || fields.common.token_ids;
+  options.prompt_first = fields.logprobs && fields.echo;
+  options.choices_per_prompt = fields.best_of;
+  options.best = static_cast<std::size_t>(sampling.n);
+  ShownDetails shown{fields.logprobs, fields.common.tokens_as_ids, fields.common.token_ids, std::move(ids),
+                     options.best};
+  std::string head = openai_head("text_completion", job.id, job.name, context.version);
+  auto format = std::make_unique<TextFormat>(context.engine, std::move(head), std::move(shown));
+  auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
+  std::vector<LiveRequests::Name> names = {{job.id, 0, prompts.size() * fields.best_of}};
+  const bool truncated = fields.common.truncate.has_value();
+  const std::vector<Prompt> echoed = fields.echo ? (truncated ? prompts : job.originals) : std::vector<Prompt>();
+  auto requests = make_requests(std::move(prompts), {&sampling, 1}, fields.common.request, fields.best_of);
+  if (!fields.echo) return reply->start(std::move(requests), std::move(names));
+  with_prompt_texts(context, responder, echoed, sampling.params.skip_special_tokens,
+                    [reply, requests = std::move(requests), names = std::move(names),
+                     each = fields.best_of](const std::vector<std::string>& texts) {
+                      std::vector<std::string> echo;
+                      for (const std::string& text : texts) echo.insert(echo.end(), each, text);
+                      reply->start(requests, names, std::move(echo));
+                    });
+}
+
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
-  ASSIGN_OR_RETURN(const std::string name, context.names.read(body));
-  ASSIGN_OR_RETURN(TextFields fields, read_fields(body, model));
+  auto job = std::make_shared<TextJob>();
+  ASSIGN_OR_RETURN(job->name, context.names.read(body));
+  ASSIGN_OR_RETURN(job->fields, read_fields(body, model));
+  TextFields& fields = job->fields;
   RETURN_IF_ERROR(read_rank(request, fields.common.request));
   const SamplingFields& sampling = fields.common.sampling;
   const char* const field = sampling.n > 1 ? "n" : "best_of";
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), fields.best_of, field));
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, model.vocab_size));
-  const std::size_t choices = prompts.size() * fields.best_of;
   RETURN_IF_ERROR(check_choice_count(prompts.size(), fields.best_of, field));
-  RETURN_IF_ERROR(check_logprob_volume(sampling.params, sampling.max_tokens, choices, model));
-
-  const std::string id = fields.common.rid.empty() ? make_id("cmpl-") : fields.common.rid;
-  ReplyOptions options{fields.common.stream, fields.common.include_usage, fields.common.continuous_usage};
-  options.token_events = fields.logprobs;
-  options.prompt_first = fields.logprobs && fields.echo;
-  options.choices_per_prompt = fields.best_of;
-  options.best = static_cast<std::size_t>(sampling.n);
-  std::string head = openai_head("text_completion", id, name, context.version);
-  auto reply = std::make_shared<Reply>(
-      context, responder, std::make_unique<TextFormat>(context.engine, std::move(head), fields.logprobs), options);
-  std::vector<LiveRequests::Name> names = {{id, 0, choices}};
-  if (!fields.echo) {
-    reply->start(make_requests(std::move(prompts), {&sampling, 1}, fields.common.request, fields.best_of),
-                 std::move(names));
-    return ok_status();
-  }
-  start_with_echo(context, responder, std::move(reply), fields.best_of, sampling.params.skip_special_tokens, prompts,
-                  make_requests(prompts, {&sampling, 1}, fields.common.request, fields.best_of), std::move(names));
+  RETURN_IF_ERROR(check_logprob_volume(sampling.params, sampling.max_tokens, prompts.size() * fields.best_of, model));
+  job->id = fields.common.rid.empty() ? make_id("cmpl-") : fields.common.rid;
+  if (fields.echo) job->originals = prompts;
+  if (!fields.common.wants_ids()) return start(context, responder, *job, std::move(prompts), {}), ok_status();
+  with_prompt_ids(context, responder, std::move(prompts), fields.common.truncate,
+                  [&context, responder, job](PromptIds ids) {
+                    std::vector<Prompt> computed = prompts_of(ids);
+                    start(context, responder, *job, std::move(computed), std::move(ids));
+                  });
   return ok_status();
 }
 

@@ -125,6 +125,11 @@ Result<CommonFields> read_common(const Json& body, const ModelFacts& model, cons
   RETURN_IF_ERROR(read_name(body, "rid", out.rid));
   RETURN_IF_ERROR(json_read(body, "stream", out.stream));
   RETURN_IF_ERROR(read_stream_options(body, out));
+  RETURN_IF_ERROR(json_read(body, "return_token_ids", out.token_ids));
+  RETURN_IF_ERROR(json_read(body, "return_tokens_as_token_ids", out.tokens_as_ids));
+  RETURN_IF_ERROR(read_integer(body, "truncate_prompt_tokens", -1, model.context_length - 1, out.truncate));
+  if (out.truncate == 0) return invalid_argument("truncate_prompt_tokens is 0; wanted -1 or at least 1");
+  if (out.truncate == -1) out.truncate = model.context_length - 1;
   return out;
 }
 

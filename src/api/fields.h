@@ -38,6 +38,10 @@ struct CommonFields {
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
+  bool token_ids = false;           // return_token_ids: of the prompts and of the choices
+  bool tokens_as_ids = false;       // return_tokens_as_token_ids: in logprobs
+  std::optional<int64_t> truncate;  // truncate_prompt_tokens: so many of the last tokens of a prompt
+  bool wants_ids() const { return token_ids || truncate; }
 };
 
 // A body that parses to an object of bounded size, or the reason why not.

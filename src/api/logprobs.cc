@@ -23,11 +23,13 @@ void append_optional(std::string& out, const std::optional<double>& logprob) {
   }
 }
 
+std::string name_of_id(int32_t id) { return fmt::format("token_id:{}", id); }
+
 // "token":"...","logprob":-1.5,"bytes":[104,105]
-void append_chat_token(std::string& out, const Engine& engine, int32_t id, const std::optional<double>& logprob) {
-  const std::string bytes = engine.token_bytes(id);
+void append_chat_token(std::string& out, const TokenNames& names, int32_t id, const std::optional<double>& logprob) {
+  const std::string bytes = names.engine.token_bytes(id);
   out += "\"token\":";
-  json_append_string(out, bytes);
+  json_append_string(out, names.as_ids ? name_of_id(id) : bytes);
   out += ",\"logprob\":";
   append_optional(out, logprob);
   out += ",\"bytes\":[";
@@ -37,7 +39,9 @@ void append_chat_token(std::string& out, const Engine& engine, int32_t id, const
   out += ']';
 }
 
-std::string token_key(const std::string& bytes) {
+std::string token_key(const TokenNames& names, int32_t id) {
+  if (names.as_ids) return name_of_id(id);
+  std::string bytes = names.engine.token_bytes(id);
   if (utf8_find_invalid(bytes) == std::string::npos) return bytes;
   std::string key = "bytes:";
   for (char byte : bytes) fmt::format_to(std::back_inserter(key), "\\x{:02x}", static_cast<unsigned char>(byte));
@@ -45,14 +49,14 @@ std::string token_key(const std::string& bytes) {
 }
 
 // The likeliest tokens, and the drawn one where it is not among them; of two tokens with one text the likelier.
-void append_text_top(std::string& out, const Engine& engine, const wire::TokenLogprobs& place) {
+void append_text_top(std::string& out, const TokenNames& names, const wire::TokenLogprobs& place) {
   if (!place.logprob) {
     out += "null";
     return;
   }
   std::vector<std::string> keys;
   const auto append = [&](int32_t id, double logprob) {
-    std::string key = token_key(engine.token_bytes(id));
+    std::string key = token_key(names, id);
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) return;
     if (!keys.empty()) out += ',';
     json_append_string(out, key);
@@ -136,15 +140,15 @@ void append_native_row(std::string& out, const Engine& engine, std::span<const i
 
 }  // namespace
 
-void append_chat_logprobs(std::string& out, const Engine& engine, LogprobSpan tokens) {
+void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens) {
   out += "{\"content\":";
   append_list(out, tokens, {}, [&](const wire::TokenLogprobs& place) {
     out += '{';
-    append_chat_token(out, engine, place.token, place.logprob);
+    append_chat_token(out, names, place.token, place.logprob);
     out += ",\"top_logprobs\":[";
     for (std::size_t i = 0; i < place.top_ids.size(); ++i) {
       out += i ? ",{" : "{";
-      append_chat_token(out, engine, place.top_ids[i], place.top[i]);
+      append_chat_token(out, names, place.top_ids[i], place.top[i]);
       out += '}';
     }
     out += "]}";
@@ -152,18 +156,17 @@ void append_chat_logprobs(std::string& out, const Engine& engine, LogprobSpan to
   out += ",\"refusal\":null}";
 }
 
-void append_text_logprobs(std::string& out, const Engine& engine, LogprobSpan prompt, LogprobSpan tokens,
+void append_text_logprobs(std::string& out, const TokenNames& names, LogprobSpan prompt, LogprobSpan tokens,
                           TextOffset& offset) {
   out += "{\"tokens\":";
-  append_list(out, prompt, tokens,
-              [&](const auto& place) { json_append_string(out, token_key(engine.token_bytes(place.token))); });
+  append_list(out, prompt, tokens, [&](const auto& place) { json_append_string(out, token_key(names, place.token)); });
   out += ",\"token_logprobs\":";
   append_list(out, prompt, tokens, [&](const auto& place) { append_optional(out, place.logprob); });
   out += ",\"top_logprobs\":";
-  append_list(out, prompt, tokens, [&](const auto& place) { append_text_top(out, engine, place); });
+  append_list(out, prompt, tokens, [&](const auto& place) { append_text_top(out, names, place); });
   out += ",\"text_offset\":";
   append_list(out, prompt, tokens, [&](const auto& place) {
-    fmt::format_to(std::back_inserter(out), "{}", advance(offset, engine.token_bytes(place.token)));
+    fmt::format_to(std::back_inserter(out), "{}", advance(offset, names.engine.token_bytes(place.token)));
   });
   out += '}';
 }

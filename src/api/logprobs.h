@@ -23,7 +23,13 @@ inline constexpr double kLeastLogprob = -9999.0;
 
 using LogprobSpan = std::span<const wire::TokenLogprobs>;
 
-void append_chat_logprobs(std::string& out, const Engine& engine, LogprobSpan tokens);
+// How the OpenAI formats write a token where its text stands otherwise.
+struct TokenNames {
+  const Engine& engine;
+  bool as_ids = false;  // "token_id:5", as vLLM's return_tokens_as_token_ids
+};
+
+void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens);
 
 // Where the next token of a completions text begins. Tokens are laid along the text as far as it is known; one whose
 // bytes are not there (a special token that is left out) has no length.
@@ -33,7 +39,7 @@ struct TextOffset {
   int64_t code_points = 0;  // of those bytes
 };
 // `prompt`, then `tokens`; `offset` moves on, so that the chunks of a stream continue each other.
-void append_text_logprobs(std::string& out, const Engine& engine, LogprobSpan prompt, LogprobSpan tokens,
+void append_text_logprobs(std::string& out, const TokenNames& names, LogprobSpan prompt, LogprobSpan tokens,
                           TextOffset& offset);
 
 // One entry a place.

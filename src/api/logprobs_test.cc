@@ -20,7 +20,7 @@ TEST_F(LogprobsTest, Chat) {
   const std::vector<wire::TokenLogprobs> tokens = {FakeEngine::place(1, -0.5, {{1, -0.5}, {2, -1.25}}),
                                                    FakeEngine::place(2, -INFINITY)};
   std::string out;
-  append_chat_logprobs(out, engine_, tokens);
+  append_chat_logprobs(out, {engine_}, tokens);
   const Json wanted = Json::parse(R"({"content":[
     {"token":" cat","logprob":-0.5,"bytes":[32,99,97,116],"top_logprobs":[
       {"token":" cat","logprob":-0.5,"bytes":[32,99,97,116]},{"token":"\ufffd","logprob":-1.25,"bytes":[195]}]},
@@ -38,7 +38,7 @@ TEST_F(LogprobsTest, CompletionsAlignWithTheText) {
                                                    FakeEngine::place(3, -3.0, {{5, -0.125}}),
                                                    FakeEngine::place(5, -4.0), FakeEngine::place(4, 0.0)};
   std::string out;
-  append_text_logprobs(out, engine_, prompt, tokens, offset);
+  append_text_logprobs(out, {engine_}, prompt, tokens, offset);
   const Json wanted = Json::parse(R"({"tokens":["<s>"," cat","bytes:\\xc3","bytes:\\xa9","dog",""],
     "token_logprobs":[null,-1.0,-2.0,-3.0,-4.0,0.0],
     "top_logprobs":[null,{" cat":-1.0},{"bytes:\\xe2":-0.25,"bytes:\\xc3":-2.0},{"dog":-0.125,"bytes:\\xa9":-3.0},
@@ -46,7 +46,7 @@ TEST_F(LogprobsTest, CompletionsAlignWithTheText) {
   EXPECT_EQ(parsed(out), wanted);
   // The next chunk of a stream goes on where this one ended; its text may lag behind its tokens.
   out.clear();
-  append_text_logprobs(out, engine_, {}, tokens, offset);
+  append_text_logprobs(out, {engine_}, {}, tokens, offset);
   EXPECT_EQ(parsed(out)["text_offset"], Json({7, 7, 8, 11}));
 }
 

@@ -31,6 +31,15 @@ void append_integer(std::string& out, int64_t value) {
   out.append(digits.data(), digits.size());
 }
 
+void append_ids(std::string& out, const std::vector<int32_t>& ids) {
+  out += '[';
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i) out += ',';
+    append_integer(out, ids[i]);
+  }
+  out += ']';
+}
+
 std::string openai_head(std::string_view object, std::string_view id, std::string_view model,
                         std::string_view version) {
   std::string out = "{\"id\":";

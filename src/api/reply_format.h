@@ -56,10 +56,20 @@ class ReplyFormat {
   virtual std::string body(std::string_view choices, const wire::Usage& usage) = 0;
 };
 
+// What an OpenAI answer shows besides texts.
+struct ShownDetails {
+  bool logprobs = false;
+  bool tokens_as_ids = false;
+  bool token_ids = false;
+  std::vector<std::vector<int32_t>> prompt_ids;  // with token_ids: of each prompt
+  std::size_t choices_per_prompt = 1;            // that the client gets
+};
+
 // The pieces that the OpenAI formats share.
 void append_end(std::string& out, const wire::Finish* finish);  // ,"finish_reason": ... and its "matched_stop"; or null
 void append_usage(std::string& out, const wire::Usage& usage);  // {"prompt_tokens": ...}
 void append_integer(std::string& out, int64_t value);
+void append_ids(std::string& out, const std::vector<int32_t>& ids);  // [1,2]
 // Of a body or chunk with the request's id, from {"id": to "choices":[. `model`: the name that the client asked for.
 std::string openai_head(std::string_view object, std::string_view id, std::string_view model, std::string_view version);
 // `prefix` and 24 random hex digits.

@@ -105,6 +105,13 @@ def test_other_spellings_of_paths(server):
 
 def test_tokenize_and_detokenize(server):
     assert server.post("/detokenize", {"tokens": []})[2] == {"text": ""}
+    texts = ["Once upon a time", "", "The cat"]
+    alone = [server.post("/tokenize", {"prompt": text})[2] for text in texts]
+    together = server.post("/tokenize", {"prompt": texts})[2]
+    assert together["tokens"] == [one["tokens"] for one in alone] and together["count"] == [one["count"] for one in alone]
+    for wrong in ([], ["a"] * 65, ["a", 1], [[1]], 5):
+        status, _, body = server.post("/tokenize", {"prompt": wrong})
+        assert status == 400 and body["error"]["message"].startswith("prompt"), body
     text = "Hello, wörld! 你好 🙂 <|im_end|>"
     body = server.post("/tokenize", {"prompt": text})[2]
     assert body["count"] == len(body["tokens"]) and body["max_model_len"] > 0
