@@ -29,7 +29,7 @@ class Bound {
   // A written None counts as has(), but not as given().
   bool has(size_t i) const { return values_[i] != nullptr; }
   const Value& get(size_t i) const { return *values_[i]; }
-  Value get_or(size_t i, Value fallback) const { return has(i) ? get(i) : std::move(fallback); }
+  Value get_or(size_t i, const Value& fallback) const { return has(i) ? get(i) : fallback; }
 
   // Typed getters: absent or None gives the fallback, a wrong type fails with the parameter's name.
   Int integer(size_t i, Int fallback) const;

@@ -1,7 +1,9 @@
-// object.name and object[key], as Jinja's sandbox resolves them.
+#include "text/jinja/attributes.h"
+
 #include "text/jinja/builtins.h"
 #include "text/jinja/evaluator.h"
 #include "text/jinja/loop.h"
+#include "text/jinja/macro.h"
 #include "text/jinja/slice.h"
 
 namespace millrace::jinja {
@@ -12,7 +14,7 @@ Value no_attribute(const Value& object, std::string_view name) {
 }
 
 // What Python's getattr finds, before any item is looked at.
-std::optional<Value> own_attribute(Evaluator& evaluator, const Value& object, std::string_view name) {
+std::optional<Value> object_attribute(Evaluator& evaluator, const Value& object, std::string_view name) {
   if (is_withheld_method(object, name)) {
     return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(object)));
   }
@@ -42,16 +44,16 @@ std::optional<Value> own_attribute(Evaluator& evaluator, const Value& object, st
 
 }  // namespace
 
-Value Evaluator::attribute(const Value& object, std::string_view name) {
+Value get_attribute(Evaluator& evaluator, const Value& object, std::string_view name) {
   require_defined(object);
-  if (std::optional<Value> own = own_attribute(*this, object, name)) return *own;
+  if (std::optional<Value> found = object_attribute(evaluator, object, name)) return *found;
   if (object.is(Kind::kDict)) {
     if (const Value* value = object.as<DictObject>().find(name)) return *value;
   }
   return no_attribute(object, name);
 }
 
-Value Evaluator::item(const Value& object, const Value& key) {
+Value get_item(Evaluator& evaluator, const Value& object, const Value& key) {
   require_defined(object);
   if (object.is(Kind::kDict)) {
     bool hashable = !key.is(Kind::kList) && !key.is(Kind::kDict);
@@ -62,9 +64,9 @@ Value Evaluator::item(const Value& object, const Value& key) {
   }
   if (!key.is_string()) {
     return Value::undefined(
-        fmt::format("'{} object' has no element {}", type_name(object), to_repr(key, budget_).text()));
+        fmt::format("'{} object' has no element {}", type_name(object), to_repr(key, evaluator.budget()).text()));
   }
-  if (std::optional<Value> own = own_attribute(*this, object, key.as_text())) return *own;
+  if (std::optional<Value> found = object_attribute(evaluator, object, key.as_text())) return *found;
   return no_attribute(object, key.as_text());
 }
 

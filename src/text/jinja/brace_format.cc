@@ -1,5 +1,6 @@
 #include "text/jinja/brace_format.h"
 
+#include "text/jinja/attributes.h"
 #include "text/jinja/percent_format.h"
 #include "text/jinja/text_functions.h"
 #include "text/jinja/unicode.h"
@@ -151,7 +152,7 @@ class BraceFormat {
     while (!rest.empty()) {
       if (rest[0] == '.') {
         size_t stop = rest.find_first_of(".[", 1);
-        value = evaluator_.attribute(value, rest.substr(1, stop - 1));
+        value = get_attribute(evaluator_, value, rest.substr(1, stop - 1));
         rest = stop == std::string_view::npos ? std::string_view() : rest.substr(stop);
       } else {
         size_t stop = rest.find(']');
@@ -159,7 +160,7 @@ class BraceFormat {
         std::string key(rest.substr(1, stop - 1));
         bool digits =
             !key.empty() && key.size() < kMaxFormatDigits && key.find_first_not_of("0123456789") == std::string::npos;
-        value = evaluator_.item(value, digits ? Value::integer(std::stol(key)) : Value::string(key, true));
+        value = get_item(evaluator_, value, digits ? Value::integer(std::stol(key)) : Value::string(key, true));
         require_defined(value);
         rest.remove_prefix(stop + 1);
       }
@@ -233,7 +234,7 @@ class BraceFormat {
     if (value.is_integral() && type == "d" && !spec.precision.empty())
       fail("Precision not allowed in integer format specifier");
     std::string pattern = "%" + spec.sign + (spec.alternate ? "#" : "") + spec.precision + type;
-    std::string text = percent_format(evaluator_, MarkedString(pattern, true), make_tuple({shown})).text();
+    std::string text = percent_format(MarkedString(pattern, true), make_tuple({shown}), evaluator_.budget()).text();
     return spec.comma ? with_commas(text) : text;
   }
 

@@ -29,6 +29,9 @@ struct NamedMethod {
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 const Value* find_global(std::string_view name);
+// `value | name` and `value is name`; fail where there is no such name.
+Value apply_filter(Evaluator& evaluator, std::string_view name, const Value& value, Arguments& arguments);
+bool apply_test(Evaluator& evaluator, std::string_view name, const Value& value, Arguments& arguments);
 Method find_method(const Value& self, std::string_view name);
 // Methods that would change a value, which Jinja's immutable sandbox withholds.
 bool is_withheld_method(const Value& self, std::string_view name);

@@ -4,6 +4,7 @@
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/format.h"
+#include "text/jinja/operators.h"
 
 namespace millrace::jinja {
 namespace {
@@ -45,7 +46,7 @@ Value abs_filter(Evaluator& evaluator, const Value& value, Arguments& arguments)
   if (value.is(Kind::kFloat)) return Value::real(std::fabs(value.as_float()));
   if (!value.is_integral()) fail("bad operand type for abs(): '{}'", type_name(value));
   Value number = Value::integer(value.as_int());
-  return value.as_int() < 0 ? evaluator.binary("-", Value::integer(0), number) : number;
+  return value.as_int() < 0 ? binary_operation("-", Value::integer(0), number, evaluator.budget()) : number;
 }
 
 // Python's round(): to even on ties of the exact binary value, which printf does too.
@@ -88,12 +89,12 @@ Value round_filter(Evaluator& evaluator, const Value& value, Arguments& argument
     if (value.is_integral()) return Value::integer(round_int(value.as_int(), precision));
     return Value::real(round_float(value.as_float(), precision));
   }
-  Value scale = evaluator.binary("**", Value::integer(10), Value::integer(precision));
-  Value scaled = evaluator.binary("*", value, scale);
+  Value scale = binary_operation("**", Value::integer(10), Value::integer(precision), evaluator.budget());
+  Value scaled = binary_operation("*", value, scale, evaluator.budget());
   double number = scaled.as_float();
   Int whole =
       scaled.is_integral() ? scaled.as_int() : float_to_int(method == "ceil" ? std::ceil(number) : std::floor(number));
-  return evaluator.binary("/", Value::integer(whole), scale);
+  return binary_operation("/", Value::integer(whole), scale, evaluator.budget());
 }
 
 constexpr NamedFilter kNumberFilters[] = {

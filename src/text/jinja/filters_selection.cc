@@ -1,4 +1,5 @@
 // default, attr, map, select, reject, selectattr, rejectattr; and the lookup of all filters.
+#include "text/jinja/attributes.h"
 #include "text/jinja/builtins.h"
 
 namespace millrace::jinja {
@@ -18,7 +19,7 @@ Value attr_filter(Evaluator& evaluator, const Value& value, Arguments& arguments
   if (value.is(Kind::kDict) && find_method(value, name) == nullptr) {
     return Value::undefined(fmt::format("'dict object' has no attribute '{}'", name));
   }
-  return evaluator.attribute(value, name);
+  return get_attribute(evaluator, value, name);
 }
 
 Value map_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
@@ -37,7 +38,7 @@ Value map_filter(Evaluator& evaluator, const Value& value, Arguments& arguments)
   std::string filter = evaluator.str(arguments.positional[0]).text();
   for (const Value& item : iterate(value, evaluator.budget())) {
     Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
-    out.push_back(evaluator.apply_filter(filter, item, rest));
+    out.push_back(apply_filter(evaluator, filter, item, rest));
   }
   return make_generator(std::move(out));
 }
@@ -53,12 +54,12 @@ Value choose(Evaluator& evaluator, const Value& value, Arguments& arguments, boo
   std::string test = has_test ? evaluator.str(arguments.positional[first]).text() : "";
   for (const Value& item : items) {
     Value subject = by_attribute ? attribute_path(evaluator, item, arguments.positional[0]) : item;
-    bool passes;
+    bool passes = false;
     if (has_test) {
       Arguments rest{
           {arguments.positional.begin() + static_cast<std::ptrdiff_t>(first) + 1, arguments.positional.end()},
           arguments.named};
-      passes = evaluator.apply_test(test, subject, rest);
+      passes = apply_test(evaluator, test, subject, rest);
     } else {
       passes = truthy(subject);
     }
@@ -96,6 +97,13 @@ Filter find_filter(std::string_view name) {
     if (Filter filter = find(name)) return filter;
   }
   return nullptr;
+}
+
+Value apply_filter(Evaluator& evaluator, std::string_view name, const Value& value, Arguments& arguments) {
+  Filter filter = find_filter(name);
+  if (filter == nullptr) fail("no filter named '{}'", name);
+  evaluator.budget().steps();
+  return filter(evaluator, value, arguments);
 }
 
 }  // namespace millrace::jinja

@@ -1,8 +1,10 @@
 // Filters on sequences and dicts: length, first, sort, unique, groupby, dictsort, batch, ...
 #include <algorithm>
 
+#include "text/jinja/attributes.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/format.h"
+#include "text/jinja/operators.h"
 #include "text/jinja/text_functions.h"
 #include "text/jinja/unicode.h"
 
@@ -39,6 +41,7 @@ std::vector<Value> sorted_by(Evaluator& evaluator, std::vector<Value> items, con
     return compare(keys[reverse ? b : a], keys[reverse ? a : b], "<", evaluator.budget()) == -1;
   });
   std::vector<Value> out;
+  out.reserve(order.size());
   for (size_t i : order) out.push_back(items[i]);
   return out;
 }
@@ -125,7 +128,8 @@ Value sum_filter(Evaluator& evaluator, const Value& value, Arguments& arguments)
   Value total = bound.get_or(1, Value::integer(0));
   if (total.is_string()) fail("sum: the start is a string, wanted a number or a list");
   for (const Value& item : iterate(value, evaluator.budget())) {
-    total = evaluator.binary("+", total, bound.given(0) ? attribute_path(evaluator, item, bound.get(0)) : item);
+    Value term = bound.given(0) ? attribute_path(evaluator, item, bound.get(0)) : item;
+    total = binary_operation("+", total, term, evaluator.budget());
   }
   return total;
 }
@@ -231,7 +235,7 @@ constexpr NamedFilter kSequenceFilters[] = {
 
 Value attribute_path(Evaluator& evaluator, const Value& item, const Value& path, const Value* fallback) {
   auto step = [&](const Value& value, const Value& key) {
-    Value next = evaluator.item(value, key);
+    Value next = get_item(evaluator, value, key);
     return next.is_undefined() && fallback != nullptr ? *fallback : next;
   };
   if (!path.is_string()) return step(item, path);

@@ -168,7 +168,7 @@ Value format_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
     for (auto& [name, item] : arguments.named) dict->set(Value::string(name, true), item);
     values = make_dict(std::move(dict));
   }
-  return Value::string(percent_format(evaluator, evaluator.str(value), values));
+  return Value::string(percent_format(evaluator.str(value), values, evaluator.budget()));
 }
 
 Value tojson_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {

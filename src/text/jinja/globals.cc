@@ -45,7 +45,27 @@ Value dict(Evaluator& evaluator, Arguments& arguments) {
   return make_dict(std::move(out));
 }
 
-Value make_namespace(Evaluator& evaluator, Arguments& arguments) { return evaluator.make_namespace(arguments); }
+Value make_namespace(Evaluator& evaluator, Arguments& arguments) {
+  Budget& budget = evaluator.budget();
+  auto space = std::make_shared<NamespaceObject>();
+  budget.items(4);
+  for (const Value& source : arguments.positional) {
+    // As dict(): a mapping or pairs.
+    if (source.is(Kind::kDict)) {
+      for (const auto& [key, value] : source.as<DictObject>().items()) space->set(evaluator.str(key).text(), value);
+      continue;
+    }
+    for (const Value& pair : iterate(source, budget)) {
+      std::vector<Value> both = iterate(pair, budget);
+      if (both.size() != 2) fail("namespace(): an item of {} values, wanted 2", both.size());
+      space->set(evaluator.str(both[0]).text(), both[1]);
+    }
+  }
+  for (const auto& [name, value] : arguments.named) space->set(name, value);
+  budget.items(space->members.size());
+  evaluator.state().namespaces.push_back(space);
+  return Value::object(Kind::kNamespace, std::move(space));
+}
 
 Value cycler(Evaluator&, Arguments& arguments) {
   if (arguments.positional.empty()) fail("cycler() wants at least one item");
@@ -71,9 +91,10 @@ Value raise_exception(Evaluator& evaluator, Arguments& arguments) {
 Value strftime_now(Evaluator& evaluator, Arguments& arguments) {
   Bound bound("strftime_now", arguments, {"format"}, 1);
   MarkedString format = bound.text(0, "");
-  std::time_t now = static_cast<std::time_t>(evaluator.now_unix_s());
+  std::time_t now = static_cast<std::time_t>(evaluator.state().now_unix_s);
   std::tm parts{};
-  if (localtime_r(&now, &parts) == nullptr) fail("strftime_now(): the time {} is out of range", evaluator.now_unix_s());
+  if (localtime_r(&now, &parts) == nullptr)
+    fail("strftime_now(): the time {} is out of range", evaluator.state().now_unix_s);
   if (format.empty()) return Value::string("", true);
   // strftime returns 0 both for an empty text and for a full buffer; the space tells them apart.
   std::string padded = format.text().substr(0, format.text().find('\0')) + " ";

@@ -15,7 +15,7 @@ int64_t loop_size(Evaluator& evaluator, LoopObject& loop) {
   std::vector<Value> rest;
   int64_t ahead = loop.after ? 1 : 0;
   std::optional<Value> kept = std::exchange(loop.after, std::nullopt);
-  while (std::optional<Value> item = evaluator.next_loop_item(loop)) rest.push_back(*item);
+  while (std::optional<Value> item = next_loop_item(evaluator, loop)) rest.push_back(*item);
   loop.size = loop.index0 + 1 + ahead + static_cast<int64_t>(rest.size());
   loop.filtered = true;
   loop.items = std::move(rest);
@@ -25,7 +25,7 @@ int64_t loop_size(Evaluator& evaluator, LoopObject& loop) {
 }
 
 const std::optional<Value>& peek(Evaluator& evaluator, LoopObject& loop) {
-  if (!loop.after) loop.after = evaluator.next_loop_item(loop);
+  if (!loop.after) loop.after = next_loop_item(evaluator, loop);
   return loop.after;
 }
 
@@ -54,6 +54,20 @@ Value bind(const Value& self, std::string_view name, Method method) {
 }
 
 }  // namespace
+
+std::optional<Value> next_loop_item(Evaluator& evaluator, LoopObject& loop) {
+  if (loop.after) return std::exchange(loop.after, std::nullopt);
+  const Expr* filter = loop.filtered ? nullptr : loop.stmt->expressions[1].get();
+  while (loop.position < loop.items.size()) {
+    evaluator.budget().steps();
+    Value item = loop.items[loop.position++];
+    if (filter == nullptr) return item;
+    ScopeChain::Open inner(evaluator.state().scopes, loop.outer);
+    evaluator.state().scopes.assign(loop.stmt->target, item, evaluator.budget());
+    if (truthy(evaluator.eval(*filter))) return item;
+  }
+  return std::nullopt;
+}
 
 std::optional<Value> loop_attribute(Evaluator& evaluator, const Value& value, std::string_view name) {
   auto& loop = value.as<LoopObject>();

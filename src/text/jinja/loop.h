@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja/evaluator.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/scope.h"
+#include "text/jinja/value.h"
 
 namespace millrace::jinja {
 
@@ -27,6 +29,8 @@ struct LoopObject : Object {
   int depth0 = 0;
 };
 
+// The next item that passes the loop's filter; nullopt at the end.
+std::optional<Value> next_loop_item(Evaluator& evaluator, LoopObject& loop);
 // `loop.name`; nullopt where there is no such attribute.
 std::optional<Value> loop_attribute(Evaluator& evaluator, const Value& loop, std::string_view name);
 

@@ -1,7 +1,7 @@
-// Binary operators: + - * / // % **.
+#include "text/jinja/operators.h"
+
 #include <cmath>
 
-#include "text/jinja/evaluator.h"
 #include "text/jinja/percent_format.h"
 
 namespace millrace::jinja {
@@ -124,19 +124,38 @@ Value concatenate(const Value& left, const Value& right, Budget& budget) {
 
 }  // namespace
 
-Value Evaluator::binary(std::string_view op, const Value& left, const Value& right) {
+Value binary_operation(std::string_view op, const Value& left, const Value& right, Budget& budget) {
   if (op == "%" && left.is_string()) {
-    return Value::string(percent_format(*this, left.as_marked(), right));
+    return Value::string(percent_format(left.as_marked(), right, budget));
   }
   require_defined(left);
   require_defined(right);
   if (left.is_integral() && right.is_integral()) return integer_operation(op, left.as_int(), right.as_int());
   if (left.is_number() && right.is_number()) return float_operation(op, left.as_float(), right.as_float());
-  if (op == "+" && left.kind() == right.kind() && is_repeatable(left)) return concatenate(left, right, budget_);
-  if (op == "*" && is_repeatable(left) && right.is_integral()) return repeat(left, right.as_int(), budget_);
-  if (op == "*" && left.is_integral() && is_repeatable(right)) return repeat(right, left.as_int(), budget_);
+  if (op == "+" && left.kind() == right.kind() && is_repeatable(left)) return concatenate(left, right, budget);
+  if (op == "*" && is_repeatable(left) && right.is_integral()) return repeat(left, right.as_int(), budget);
+  if (op == "*" && left.is_integral() && is_repeatable(right)) return repeat(right, left.as_int(), budget);
   if (op == "+" && left.is_string()) fail("can only concatenate str (not \"{}\") to str", type_name(right));
   fail("unsupported operand types for {}: '{}' and '{}'", op, type_name(left), type_name(right));
+}
+
+Value signed_value(bool negate, const Value& value, Budget& budget) {
+  require_defined(value);
+  if (value.is(Kind::kFloat)) return Value::real(negate ? -value.as_float() : value.as_float());
+  if (!value.is_integral()) fail("bad operand type for unary {}: '{}'", negate ? '-' : '+', type_name(value));
+  return negate ? binary_operation("-", Value::integer(0), value, budget) : Value::integer(value.as_int());
+}
+
+bool compare_operation(std::string_view op, const Value& left, const Value& right, Budget& budget) {
+  if (op == "==") return equal(left, right, budget);
+  if (op == "!=") return !equal(left, right, budget);
+  if (op == "in") return contains(right, left, budget);
+  if (op == "not in") return !contains(right, left, budget);
+  int result = compare(left, right, op, budget);
+  if (op == "<") return result == -1;
+  if (op == "<=") return result == -1 || result == 0;
+  if (op == ">") return result == 1;
+  return result == 1 || result == 0;
 }
 
 }  // namespace millrace::jinja

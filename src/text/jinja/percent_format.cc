@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "text/jinja/format.h"
 #include "text/jinja/text_functions.h"
 #include "text/jinja/unicode.h"
 
@@ -14,8 +15,8 @@ constexpr int64_t kMaxPrecision = 500;  // of a number; a width is bounded by th
 
 class PercentFormat {
  public:
-  PercentFormat(Evaluator& evaluator, const MarkedString& pattern, const Value& values)
-      : evaluator_(evaluator), pattern_(pattern), text_(pattern.text()), values_(values) {}
+  PercentFormat(const MarkedString& pattern, const Value& values, Budget& budget)
+      : pattern_(pattern), text_(pattern.text()), values_(values), budget_(budget) {}
 
   MarkedString run() {
     while (at_ < text_.size()) {
@@ -24,14 +25,13 @@ class PercentFormat {
       out_.append_range(pattern_, at_, percent);
       at_ = percent;
       if (at_ < text_.size()) conversion();
-      evaluator_.budget().steps();
-      if (out_.size() > evaluator_.budget().limits().max_string_bytes)
-        fail_limit("a formatted string is over the limit");
+      budget_.steps();
+      if (out_.size() > budget_.limits().max_string_bytes) fail_limit("a formatted string is over the limit");
     }
     bool all_used = !values_.is(Kind::kTuple) ? (used_ > 0 || values_.is(Kind::kDict) || is_indexable())
                                               : used_ == values_.as<SequenceObject>().items.size();
     if (!all_used) fail("not all arguments converted during string formatting");
-    evaluator_.budget().string(out_.size());
+    budget_.string(out_.size());
     return std::move(out_);
   }
 
@@ -108,7 +108,7 @@ class PercentFormat {
     MarkedString body;
     bool numeric = type != 0 && std::strchr("diuoxXeEfFgG", type) != nullptr;
     if (type == 's' || type == 'r' || type == 'a') {
-      body = type == 's' ? evaluator_.str(value) : to_repr(value, evaluator_.budget());
+      body = type == 's' ? to_str(value, budget_) : to_repr(value, budget_);
       if (precision >= 0) body = body.range(0, byte_offset(body.text(), static_cast<size_t>(precision)));
     } else if (type == 'c') {
       body = character(value);
@@ -121,13 +121,13 @@ class PercentFormat {
     }
     auto columns = static_cast<size_t>(width);
     if (numeric && zero_ && !left_ && body.size() < columns) {
-      evaluator_.budget().string(columns);
+      budget_.string(columns);
       size_t digits = body.text()[0] == '-' || body.text()[0] == '+' || body.text()[0] == ' ' ? 1 : 0;
       std::string padded = body.text();
       padded.insert(digits, columns - body.size(), '0');
       body = MarkedString(padded, true);
     }
-    out_.append(pad(body, columns, left_ ? Side::kRight : Side::kLeft, MarkedString(" ", true), evaluator_.budget()));
+    out_.append(pad(body, columns, left_ ? Side::kRight : Side::kLeft, MarkedString(" ", true), budget_));
   }
 
   MarkedString character(const Value& value) {
@@ -181,10 +181,10 @@ class PercentFormat {
     return sign(std::signbit(number) && !std::isnan(number)) + std::string(buffer, static_cast<size_t>(size));
   }
 
-  Evaluator& evaluator_;
   const MarkedString& pattern_;
   const std::string& text_;
   const Value& values_;
+  Budget& budget_;
   size_t at_ = 0;
   size_t used_ = 0;
   bool left_ = false, zero_ = false, plus_ = false, space_ = false, alternate_ = false;
@@ -193,8 +193,8 @@ class PercentFormat {
 
 }  // namespace
 
-MarkedString percent_format(Evaluator& evaluator, const MarkedString& pattern, const Value& values) {
-  return PercentFormat(evaluator, pattern, values).run();
+MarkedString percent_format(const MarkedString& pattern, const Value& values, Budget& budget) {
+  return PercentFormat(pattern, values, budget).run();
 }
 
 }  // namespace millrace::jinja

@@ -4,11 +4,11 @@
 // Thread safety: a free function.
 #pragma once
 
-#include "text/jinja/evaluator.h"
+#include "text/jinja/value.h"
 
 namespace millrace::jinja {
 
 // `values`: a tuple, a dict for %(name)s, or one value. Strings keep their marks, the pattern its own.
-MarkedString percent_format(Evaluator& evaluator, const MarkedString& pattern, const Value& values);
+MarkedString percent_format(const MarkedString& pattern, const Value& values, Budget& budget);
 
 }  // namespace millrace::jinja

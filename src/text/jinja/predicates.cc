@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "text/jinja/builtins.h"
+#include "text/jinja/operators.h"
 #include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
@@ -73,7 +74,7 @@ bool is_iterable(Evaluator& evaluator, const Value& value, Arguments& arguments)
 }
 
 bool remainder_is(Evaluator& evaluator, const Value& value, const Value& divisor, Int wanted) {
-  Value rest = evaluator.binary("%", value, divisor);
+  Value rest = binary_operation("%", value, divisor, evaluator.budget());
   return equal(rest, Value::integer(wanted), evaluator.budget());
 }
 bool is_odd(Evaluator& evaluator, const Value& value, Arguments& arguments) {
@@ -206,6 +207,13 @@ constexpr NamedTest kTests[] = {
 Test find_test(std::string_view name) {
   const NamedTest* entry = find_named(kTests, name);
   return entry != nullptr ? entry->test : nullptr;
+}
+
+bool apply_test(Evaluator& evaluator, std::string_view name, const Value& value, Arguments& arguments) {
+  Test test = find_test(name);
+  if (test == nullptr) fail("no test named '{}'", name);
+  evaluator.budget().steps();
+  return test(evaluator, value, arguments);
 }
 
 }  // namespace millrace::jinja

@@ -4,8 +4,9 @@
 
 #include "text/jinja/ast.h"
 #include "text/jinja/error.h"
-#include "text/jinja/evaluator.h"
 #include "text/jinja/parser.h"
+#include "text/jinja/render_state.h"
+#include "text/jinja/statements.h"
 #include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
@@ -52,13 +53,13 @@ Result<Template> Template::parse(std::string source, std::string_view name, cons
 
 Result<MarkedString> Template::render(const std::vector<std::pair<std::string, Value>>& variables,
                                       int64_t now_unix_s) const {
-  Evaluator evaluator(parsed_->limits, now_unix_s);
+  RenderState state(parsed_->limits, now_unix_s);
   try {
-    return evaluator.run(parsed_->body, variables);
+    return StatementRunner(state).run(parsed_->body, variables);
   } catch (const TemplateError& error) {
-    return to_status(error, parsed_->name, evaluator.line());
+    return to_status(error, parsed_->name, state.line);
   } catch (const std::bad_alloc&) {
-    return error(StatusCode::kTooLarge, "{}, line {}: out of memory", parsed_->name, evaluator.line());
+    return error(StatusCode::kTooLarge, "{}, line {}: out of memory", parsed_->name, state.line);
   }
 }
 

@@ -1,0 +1,200 @@
+#include "text/jinja/statements.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "text/jinja/loop.h"
+#include "text/jinja/macro.h"
+
+namespace millrace::jinja {
+namespace {
+
+// The macro as a value that keeps the current scope.
+Value make_macro(const Macro& macro, ScopeChain& scopes) {
+  auto object = std::make_shared<MacroObject>();
+  object->macro = &macro;
+  object->closure = scopes.capture();
+  return Value::object(Kind::kMacro, std::move(object));
+}
+
+}  // namespace
+
+MarkedString StatementRunner::run(const Block& body, const Variables& variables) {
+  for (const auto& [name, value] : variables) state_.scopes.set(name, value);
+  ScopeChain::Open template_scope(state_.scopes);
+  MarkedString out;
+  Output::Capture capture(state_.output, out);
+  run_block(body);
+  return out;
+}
+
+StatementRunner::Flow StatementRunner::run_block(const Block& block) {
+  for (const auto& stmt : block) {
+    Flow flow = run_statement(*stmt);
+    if (flow != Flow::kNormal) return flow;
+  }
+  return Flow::kNormal;
+}
+
+StatementRunner::Flow StatementRunner::run_statement(const Stmt& stmt) {
+  Nesting nesting(state_);
+  state_.budget.steps();
+  state_.line = stmt.line;
+  switch (stmt.kind) {
+    case StmtKind::kText:
+      state_.output.append(stmt.constant.as_marked(), state_.budget);
+      return Flow::kNormal;
+    case StmtKind::kOutput:
+      for (const ExprPtr& expr : stmt.expressions) print(evaluator_.eval(*expr));
+      return Flow::kNormal;
+    case StmtKind::kIf:
+      return run_if(stmt);
+    case StmtKind::kFor:
+      return run_for(stmt, evaluator_.eval(*stmt.expressions[0]), 0);
+    case StmtKind::kSet:
+      assign(stmt.target, evaluator_.eval(*stmt.expressions[0]));
+      return Flow::kNormal;
+    case StmtKind::kSetBlock:
+      run_set_block(stmt);
+      return Flow::kNormal;
+    case StmtKind::kMacro:
+      define_macro(stmt);
+      return Flow::kNormal;
+    case StmtKind::kCall:
+      run_call_block(stmt);
+      return Flow::kNormal;
+    case StmtKind::kFilter:
+      return run_filter_block(stmt);
+    case StmtKind::kWith:
+      return run_with(stmt);
+    case StmtKind::kScope: {
+      ScopeChain::Open inner(state_.scopes);
+      return run_block(stmt.blocks[0]);
+    }
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
+  }
+  return Flow::kNormal;
+}
+
+void StatementRunner::print(const Value& value) {
+  if (value.is_string()) {
+    state_.output.append(value.as_marked(), state_.budget);
+  } else {
+    state_.output.append(to_str(value, state_.budget), state_.budget);
+  }
+}
+
+StatementRunner::Flow StatementRunner::run_if(const Stmt& stmt) {
+  for (size_t i = 0; i < stmt.expressions.size(); ++i) {
+    if (truthy(evaluator_.eval(*stmt.expressions[i]))) return run_block(stmt.blocks[i]);
+  }
+  if (stmt.blocks.size() > stmt.expressions.size()) return run_block(stmt.blocks.back());
+  return Flow::kNormal;
+}
+
+StatementRunner::Flow StatementRunner::run_for(const Stmt& stmt, const Value& iterable, int depth0) {
+  auto loop = std::make_shared<LoopObject>();
+  loop->stmt = &stmt;
+  loop->outer = state_.scopes.current();
+  loop->depth0 = depth0;
+  loop->items = iterate(iterable, state_.budget);
+  loop->depth = depth_over(loop->items);
+  Value loop_value = Value::object(Kind::kLoop, loop);
+  struct Forget {  // loop.changed(loop) would keep the loop alive by itself
+    LoopObject& loop;
+    ~Forget() { loop.changed.reset(); }
+  } forget{*loop};
+  bool any = false;
+  while (std::optional<Value> item = next_loop_item(evaluator_, *loop)) {
+    any = true;
+    ++loop->index0;
+    loop->before = std::exchange(loop->current, *item);
+    ScopeChain::Open iteration(state_.scopes);
+    state_.scopes.set("loop", loop_value);
+    assign(stmt.target, *item);
+    Flow flow = run_block(stmt.blocks[0]);
+    if (flow == Flow::kBreak) break;
+  }
+  if (!any && !stmt.blocks[1].empty()) {
+    ScopeChain::Open inner(state_.scopes);
+    return run_block(stmt.blocks[1]);
+  }
+  return Flow::kNormal;
+}
+
+Value StatementRunner::call_loop(const LoopObject& loop, const Value& iterable) {
+  if (!loop.stmt->flag) fail("the loop must have the 'recursive' marker to be called");
+  Nesting nesting(state_);
+  MarkedString out;
+  {
+    Output::Capture capture(state_.output, out);
+    ScopeChain::Open inner(state_.scopes, loop.outer);
+    run_for(*loop.stmt, iterable, loop.depth0 + 1);
+  }
+  return Value::string(std::move(out));
+}
+
+StatementRunner::Flow StatementRunner::run_with(const Stmt& stmt) {
+  // All values are computed in the outer scope, then bound.
+  std::vector<Value> values;
+  for (const ExprPtr& expr : stmt.expressions) values.push_back(evaluator_.eval(*expr));
+  ScopeChain::Open inner(state_.scopes);
+  for (size_t i = 0; i < values.size(); ++i) assign(stmt.targets[i], values[i]);
+  return run_block(stmt.blocks[0]);
+}
+
+StatementRunner::Flow StatementRunner::run_filter_block(const Stmt& stmt) {
+  MarkedString text;
+  Flow flow = Flow::kNormal;
+  {
+    Output::Capture capture(state_.output, text);
+    ScopeChain::Open inner(state_.scopes);
+    flow = run_block(stmt.blocks[0]);
+  }
+  Value input = Value::string(std::move(text));
+  print(evaluator_.eval_filter(*stmt.expressions[0], &input));
+  return flow;
+}
+
+void StatementRunner::run_set_block(const Stmt& stmt) {
+  MarkedString text;
+  {
+    Output::Capture capture(state_.output, text);
+    ScopeChain::Open inner(state_.scopes);
+    run_block(stmt.blocks[0]);
+  }
+  Value value = Value::string(std::move(text));
+  if (stmt.expressions[0]) value = evaluator_.eval_filter(*stmt.expressions[0], &value);
+  assign(stmt.target, value);
+}
+
+// --- Macros ---
+
+void StatementRunner::define_macro(const Stmt& stmt) {
+  Value macro = make_macro(*stmt.macro, state_.scopes);
+  state_.budget.items(1);
+  state_.scopes.set(stmt.macro->name, std::move(macro));
+}
+
+void StatementRunner::run_call_block(const Stmt& stmt) {
+  Value caller = make_macro(*stmt.macro, state_.scopes);
+  print(evaluator_.eval_call(*stmt.expressions[0], &caller));
+}
+
+Value StatementRunner::call_macro(const MacroObject& object, Arguments& arguments) {
+  Nesting nesting(state_);
+  MarkedString out;
+  {
+    Output::Capture capture(state_.output, out);
+    ScopeChain::Open inner(state_.scopes, object.closure);
+    bind_macro(evaluator_, *object.macro, arguments);
+    run_block(object.macro->body);
+  }
+  return Value::string(std::move(out));
+}
+
+}  // namespace millrace::jinja
