@@ -29,13 +29,13 @@ class ChoicesTest : public ApiHarness {
     if (engine_.request(index).sampling.prompt_logprobs_from == 0) {
       wire::TextDelta prompt{.id = ReqId{index + 1}, .usage = {5, 0, cached}};
       prompt.prompt_logprobs = {FakeEngine::place(50, std::nullopt), FakeEngine::place(51, -3.0)};
-      engine_.say(index, prompt);
+      engine_.deliver(index, prompt);
     }
     engine_.token(index, 10, " w" + std::to_string(index), {5, 1, cached}, logprob, {{10, logprob}});
     engine_.token(index, 11, " x", {5, 2, cached}, logprob, {{12, -0.1}});
     wire::TextDelta last{.id = ReqId{index + 1}, .usage = {5, 2, cached}};
     last.finish = wire::Finish{.reason = FinishReason::kLength};
-    engine_.say(index, last);
+    engine_.deliver(index, last);
   }
   static void take(Seen& seen, const Json& choice) {
     if (choice.contains("text")) seen.text += choice["text"].get<std::string>();
@@ -176,7 +176,7 @@ TEST_F(ChoicesTest, EchoOfIdsAsksTheTokenizer) {
   wire::TextDelta last{.id = ReqId{1}, .usage = {2, 0, 0}};
   last.prompt_logprobs = {FakeEngine::place(1, std::nullopt), FakeEngine::place(2, -0.5)};
   last.finish = wire::Finish{.reason = FinishReason::kLength};
-  engine_.say(0, last);
+  engine_.deliver(0, last);
   const Json choice = answer.get().json()["choices"][0];
   EXPECT_EQ(choice["text"], "text");
   EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::parse("[null,-0.5]"));
@@ -192,7 +192,7 @@ TEST_F(ChoicesTest, TheStopTokensPlaceIsAmongTheLogprobs) {
   wire::TextDelta last{.id = ReqId{1}, .usage = {5, 2, 0}};
   last.finish = wire::Finish{.reason = FinishReason::kStop, .matched_token = 3};
   last.logprobs = {FakeEngine::place(3, -0.5)};
-  engine_.say(0, last);
+  engine_.deliver(0, last);
   const Json body = answer.get().json();
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"].size(), body["usage"]["completion_tokens"].get<std::size_t>());
 }

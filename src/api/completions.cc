@@ -23,9 +23,9 @@ class TextFormat : public ReplyFormat {
       : names_{engine, shown.tokens_as_ids}, shown_(std::move(shown)), head_(std::move(head)) {}
 
   void events(const ChoiceState& choice, EventWriter& out) override {
-    const bool places = shown_.logprobs && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
+    const bool scored = shown_.logprobs && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
     const bool ids = shown_.token_ids && !choice.tokens.empty();
-    if (choice.text.empty() && !places && !ids && !choice.finish) return;
+    if (choice.text.empty() && !scored && !ids && !choice.finish) return;
     // The end stands on the last chunk of text, where clients read it.
     std::string& event = out.begin();
     event += head_;

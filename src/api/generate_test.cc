@@ -21,7 +21,7 @@ class GenerateTest : public ApiHarness {
     wire::TextDelta last{.id = ReqId{index + 1}, .usage = {5, 3, 2, 1, 4, 0.25}, .weight_version = 6};
     last.finish = wire::Finish{.reason = FinishReason::kStop, .matched_token = 3};
     last.logprobs = {FakeEngine::place(3, -2.5, {{3, -2.5}}, {-8.0})};
-    engine_.say(index, last);
+    engine_.deliver(index, last);
   }
 };
 
@@ -70,7 +70,7 @@ TEST_F(GenerateTest, LogprobsOfThePromptAndTheText) {
   engine_.accept(0);
   wire::TextDelta prompt{.id = ReqId{1}, .usage = {5, 0, 2}};
   prompt.prompt_logprobs = {FakeEngine::place(1, std::nullopt), FakeEngine::place(2, -4.0, {{5, -0.5}}, {-9.0})};
-  engine_.say(0, prompt);
+  engine_.deliver(0, prompt);
   play(0, false);
   const Json meta = answer.get().json()["meta_info"];
   EXPECT_EQ(meta["input_token_logprobs"], Json::parse(R"([[null,1,"t1"],[-4.0,2,"t2"]])"));
@@ -193,7 +193,7 @@ TEST_F(GenerateTest, RefusalsNameTheFieldAndReachNoEngine) {
 TEST_F(GenerateTest, AnErrorOfTheEngineBeforeTheFirstEventIsARealStatus) {
   auto answer = post(kGenerate, R"({"text":"x","stream":true})");
   wait_submitted(1);
-  engine_.say(0, FakeEngine::error_of(0, Status(StatusCode::kResourceExhausted, "the queue is full")));
+  engine_.deliver(0, FakeEngine::error_of(0, Status(StatusCode::kResourceExhausted, "the queue is full")));
   const Answer got = answer.get();
   EXPECT_EQ(got.status, 429);
   EXPECT_EQ(got.json()["error"]["message"], "the queue is full");

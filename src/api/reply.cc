@@ -17,7 +17,10 @@ Reply::Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<
       format_(std::move(format)),
       options_(options) {}
 
-Reply::~Reply() { leave(); }
+Reply::~Reply() {
+  leave();
+  state_->answers.release(held_);
+}
 
 void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
                   std::vector<std::string> echo) {
@@ -96,7 +99,9 @@ void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
   if (delta.finish) choice.state.finish = delta.finish;
   if (ended_) return;
   if (delta.finish && delta.finish->reason == wire::FinishReason::kError) return fail(choice, *delta.finish);
-  absorb(choice, delta);
+  if (Status status = absorb(choice, delta); !status.ok()) {
+    return fail(choice, {.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()});
+  }
   std::string out;
   if (options_.stream) {
     out.reserve(kUsualEventBytes);
@@ -110,8 +115,9 @@ void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
   if (!out.empty()) responder_->write(out);
 }
 
-void Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
+Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   ChoiceState& state = choice.state;
+  RETURN_IF_ERROR(state_->answers.add(held_, bytes_of(delta)));
   // A finish that the front makes by itself knows no counts.
   if (delta.usage.prompt_tokens > 0) {
     state_->requests.generated(std::max(0, delta.usage.completion_tokens - state.usage.completion_tokens));
@@ -126,6 +132,7 @@ void Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   if (delta.finish) state.elapsed_seconds = elapsed_seconds();
   const bool more_tokens = options_.token_events && !(delta.tokens.empty() && delta.prompt_logprobs.empty());
   choice.fresh |= delta.finish || more_tokens || !delta.text.empty();
+  return ok_status();
 }
 
 // Headers and what waited go out once every choice was accepted; from then on news goes out as it comes.
@@ -141,7 +148,12 @@ Status Reply::stream_news(std::string& out) {
       format_->opening(choice.state.index, events);
     }
   }
-  for (Choice& choice : choices_) RETURN_IF_ERROR(stream_choice(choice, out));
+  bool waits = options_.cumulative;  // some choice keeps what it has
+  for (Choice& choice : choices_) {
+    RETURN_IF_ERROR(stream_choice(choice, out));
+    waits |= choice.fresh;
+  }
+  if (!waits) state_->answers.release(held_);
   return ok_status();
 }
 
@@ -208,8 +220,12 @@ void Reply::complete(std::string& out) {
     const ChoiceState& state = choice.state;
     state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
   }
-  responder_->send({.body = format_->body(best_choices(), total_usage())});
+  // Nothing changes any more. Megabytes take long to write, and this thread serves all requests.
+  if (held_ <= kInlineAnswerBytes) return send_body();
+  server_.post_aside([self = shared_from_this()] { self->send_body(); });
 }
+
+void Reply::send_body() { responder_->send({.body = format_->body(best_choices(), total_usage())}); }
 
 // The choices that the client gets, joined by commas: all, or of each prompt the likeliest, best first.
 std::string Reply::best_choices() {

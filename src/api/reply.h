@@ -67,13 +67,14 @@ class Reply : public std::enable_shared_from_this<Reply> {
   };
 
   void on_delta(std::size_t index, const wire::TextDelta& delta);
-  void absorb(Choice& choice, const wire::TextDelta& delta);
+  Status absorb(Choice& choice, const wire::TextDelta& delta);
   void client_left();
   Status stream_news(std::string& out);
   Status stream_choice(Choice& choice, std::string& out);
   void measure(Choice& choice);
   std::string usage_member(const Choice& choice) const;
   void complete(std::string& out);
+  void send_body();
   std::string best_choices();
   void fail(const Choice& choice, const wire::Finish& finish);
   void abort_all();
@@ -96,6 +97,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   std::mutex mutex_;  // guards what follows
   std::vector<Choice> choices_;
   std::vector<LiveRequests::Name> names_;
+  std::size_t held_ = 0;  // of state_->answers
   bool started_ = false;  // SSE headers are out
   bool ended_ = false;
 };

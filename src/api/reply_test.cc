@@ -160,7 +160,7 @@ TEST_F(ReplyTest, AnErrorBeforeTheStreamIsARealStatus) {
     auto answer = post(
         kChat, std::string(R"({"messages":[{"role":"user","content":"x"}],"stream":)") + (stream ? "true}" : "false}"));
     wait_submitted(index + 1);
-    engine_.say(index, FakeEngine::error_of(index, Status(StatusCode::kTooLarge, "This model's maximum is 64")));
+    engine_.deliver(index, FakeEngine::error_of(index, Status(StatusCode::kTooLarge, "This model's maximum is 64")));
     const Answer got = answer.get();
     EXPECT_EQ(got.status, 400);
     EXPECT_EQ(got.json()["error"]["code"], "context_length_exceeded");
@@ -186,7 +186,7 @@ TEST_F(ReplyTest, AnErrorInsideTheStreamIsAnEventAndNoDone) {
   engine_.accept(0);
   engine_.accept(1);
   engine_.text(0, "x", 1);
-  engine_.say(1, FakeEngine::error_of(1, Status(StatusCode::kUnavailable, "the scheduler stopped")));
+  engine_.deliver(1, FakeEngine::error_of(1, Status(StatusCode::kUnavailable, "the scheduler stopped")));
   const Answer got = answer.get();
   EXPECT_EQ(got.status, 200);
   ASSERT_EQ(got.events.size(), 2u);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "api/answer_memory.h"
 #include "api/live_requests.h"
 #include "api/model_names.h"
 #include "api/request_metrics.h"
@@ -29,6 +30,7 @@ struct ApiState {
   Metrics metrics;
   RequestMetrics requests;
   LiveRequests live;
+  AnswerMemory answers;
 };
 
 struct ApiContext {

@@ -34,6 +34,8 @@ void Dispatcher::dispatch(const Route& route, RequestPtr request, std::shared_pt
   });
 }
 
+void Dispatcher::run_aside(std::function<void()> work) { boost::asio::post(*bodies_thread_, std::move(work)); }
+
 void Dispatcher::stop() {
   bodies_thread_->stop();
   bodies_thread_->join();

@@ -335,6 +335,10 @@ void Server::stop_accepting() { impl_->stop_accepting(); }
 bool Server::drain(std::chrono::milliseconds timeout) { return impl_->drain(timeout); }
 void Server::stop() { impl_->stop(); }
 void Server::post(std::function<void()> function) { impl_->context.hub->post(std::move(function)); }
+void Server::post_aside(std::function<void()> function) {
+  impl_->context.hub->post(
+      [this, function = std::move(function)]() mutable { impl_->context.dispatcher.run_aside(std::move(function)); });
+}
 void Server::post_after(std::chrono::milliseconds delay, std::function<void()> function) {
   impl_->post_after(delay, std::move(function));
 }

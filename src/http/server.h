@@ -155,6 +155,9 @@ class Server {
   // No handler runs after it. Responders that outlive it do nothing. Idempotent. Not from a handler or a callback.
   void stop();
 
+  // Runs `function` on the bodies thread, after what waits there: work that would hold up the io thread. Dropped after
+  // stop().
+  void post_aside(std::function<void()> function);
   // Runs `function` on the io thread soon. Dropped after stop().
   void post(std::function<void()> function);
   // The same after `delay`. Dropped after stop().

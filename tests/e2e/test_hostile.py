@@ -568,6 +568,21 @@ def test_patterns_that_need_too_much_work_end_their_request_alone(server):
     wait_until(lambda: pages_back(server), 5, "pages back")
 
 
+def test_an_answer_of_hundreds_of_megabytes_is_refused(server):
+    """A body of 150 KB: 32 prompts, with the logprobs of 500 ids at each place; it took a gigabyte."""
+    limit = server.get("/v1/models")[2]["data"][0]["max_model_len"]
+    before = settled_kib(server)
+    body = {"input_ids": [[5 + index] * (limit - 2) for index in range(32)], "return_logprob": True, "logprob_start_len": 0,
+            "token_ids_logprob": list(range(500)), "sampling_params": {"max_new_tokens": 1}}
+    status, _, answer = server.post("/generate", body)
+    assert status == 400 and "the answer holds" in answer["error"]["message"], answer
+    assert memory_kib(server) - before < kept_mib(450)  # of that the KV pages are a half
+    body.update(input_ids=body["input_ids"][:8], token_ids_logprob=list(range(20)))
+    status, _, answer = server.post("/generate", body)  # megabytes, written aside
+    assert status == 200 and len(answer) == 8 and len(answer[7]["meta_info"]["input_token_ids_logprobs"]) == limit - 2
+    wait_until(lambda: pages_back(server), 5, "pages back")
+
+
 def test_readers_that_stop_reading_lose_their_pages_soon():
     """A model name of 20 kB makes each event that long, so that few tokens fill the unread buffers."""
     with Server("--served-model-name", "m" * 20_000) as server:

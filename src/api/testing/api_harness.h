@@ -60,7 +60,7 @@ class FakeEngine : public Engine {
       sinks_.push_back(sink);
     }
     if (refuse) {
-      if (Status status = refuse(index); !status.ok()) say(index, error_of(index, status));
+      if (Status status = refuse(index); !status.ok()) deliver(index, error_of(index, status));
     }
     return ReqId{index + 1};
   }
@@ -70,7 +70,7 @@ class FakeEngine : public Engine {
     sinks_[id.value - 1] = nullptr;
   }
   void cancel(ReqId id) override {
-    say(id.value - 1, {.id = id, .finish = wire::Finish{.reason = wire::FinishReason::kAborted}});
+    deliver(id.value - 1, {.id = id, .finish = wire::Finish{.reason = wire::FinishReason::kAborted}});
   }
   void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
@@ -92,7 +92,7 @@ class FakeEngine : public Engine {
   const ModelFacts& model() const override { return facts; }
   Health health() const override { return state; }
 
-  void say(std::size_t index, const wire::TextDelta& delta) {
+  void deliver(std::size_t index, const wire::TextDelta& delta) {
     Sink sink;
     {
       std::lock_guard lock(mutex_);
@@ -100,16 +100,16 @@ class FakeEngine : public Engine {
     }
     if (sink) sink(delta);
   }
-  void accept(std::size_t index) { say(index, {.id = ReqId{index + 1}, .accepted = true, .usage = {5, 0, 2}}); }
+  void accept(std::size_t index) { deliver(index, {.id = ReqId{index + 1}, .accepted = true, .usage = {5, 0, 2}}); }
   void text(std::size_t index, std::string text, int32_t tokens) {
-    say(index, {.id = ReqId{index + 1}, .text = std::move(text), .usage = {5, tokens, 2}});
+    deliver(index, {.id = ReqId{index + 1}, .text = std::move(text), .usage = {5, tokens, 2}});
   }
   // One token with its text and its logprob, and the rivals.
   void token(std::size_t index, int32_t id, std::string text, wire::Usage usage, double logprob,
              std::vector<std::pair<int32_t, double>> top = {}, std::vector<double> of_ids = {}) {
     wire::TextDelta delta{.id = ReqId{index + 1}, .text = std::move(text), .usage = usage, .tokens = {id}};
     delta.logprobs = {place(id, logprob, top, std::move(of_ids))};
-    say(index, delta);
+    deliver(index, delta);
   }
   static wire::TokenLogprobs place(int32_t id, std::optional<double> logprob,
                                    const std::vector<std::pair<int32_t, double>>& top = {},
@@ -120,7 +120,8 @@ class FakeEngine : public Engine {
     return out;
   }
   void end(std::size_t index, wire::Finish finish, int32_t tokens, std::string text = "") {
-    say(index, {.id = ReqId{index + 1}, .text = std::move(text), .finish = std::move(finish), .usage = {5, tokens, 2}});
+    deliver(index,
+            {.id = ReqId{index + 1}, .text = std::move(text), .finish = std::move(finish), .usage = {5, tokens, 2}});
   }
   static wire::TextDelta error_of(std::size_t index, const Status& status) {
     wire::TextDelta delta{.id = ReqId{index + 1}};
