@@ -1,4 +1,4 @@
-// What a request asks for: match, peek, insert, load, lock.
+// What a request asks for: match, peek, insert, lock. Pages that come and go are in radix_tiers.cc.
 #include "kv/radix_cache.h"
 
 #include <algorithm>
@@ -7,39 +7,42 @@
 namespace millrace {
 
 RadixCache::RadixCache(PagePool& pool, int32_t page_size, CacheOptions options, PagePool* host, BlockHash hash)
-    : pool_(pool), host_(host), page_size_(page_size), options_(options), hash_(hash) {
+    : options_(options),
+      tree_(page_size, hash),
+      pool_(&pool, options.eviction),
+      host_(host, options.eviction),
+      events_(options.events, page_size) {
   CHECK(page_size > 0 && validate(options).ok());
 }
 
 // Whole pages, and never the last token.
 std::span<const int32_t> RadixCache::matchable(std::span<const int32_t> tokens) const {
   if (tokens.empty()) return {};
-  const auto page = static_cast<std::size_t>(page_size_);
+  const auto page = static_cast<std::size_t>(page_size());
   return tokens.first((tokens.size() - 1) / page * page);
 }
 
 MatchResult RadixCache::match_prefix(const CacheNamespace& space, std::span<const int32_t> tokens) {
   MatchResult result;
   tokens = matchable(tokens);
-  const auto root = roots_.find(space);
-  if (root == roots_.end() || tokens.empty()) return result;
+  RadixNode* node = tree_.find_root(space);
+  if (node == nullptr || tokens.empty()) return result;
   ++tick_;
-  RadixNode* node = root->second;
-  touch(node);
+  mark_used(node);
   while (!tokens.empty()) {
-    RadixNode* child = find_child(*node, tokens);
+    RadixNode* child = tree_.find_child(*node, tokens);
     if (child == nullptr) break;
-    const int32_t common = common_pages(*child, tokens);
-    if (common < length(*child)) child = split(child, common);
+    const int32_t common = tree_.common_pages(*child, tokens);
+    if (common < tree_.length(*child)) child = split(child, common);
     // A node that is in the pool in part becomes two, so that a lock on the first covers just the pages found there.
     const auto in_pool = static_cast<int32_t>(child->pages.size());
-    if (in_pool > 0 && in_pool < length(*child)) child = split(child, in_pool);
-    touch(child);
+    if (in_pool > 0 && in_pool < tree_.length(*child)) child = split(child, in_pool);
+    mark_used(child);
     if (child->in_pool()) {
       result.pages.insert(result.pages.end(), child->pages.begin(), child->pages.end());
       result.node = child;
     } else {
-      result.host_pages += length(*child);
+      result.host_pages += tree_.length(*child);
       result.host_node = child;
     }
     tokens = tokens.subspan(child->tokens.size());
@@ -51,16 +54,16 @@ MatchResult RadixCache::match_prefix(const CacheNamespace& space, std::span<cons
 PeekResult RadixCache::peek(const CacheNamespace& space, std::span<const int32_t> tokens) const {
   PeekResult result;
   tokens = matchable(tokens);
-  const auto root = roots_.find(space);
-  if (root == roots_.end()) return result;
-  for (const RadixNode* node = root->second; !tokens.empty();) {
-    node = find_child(*node, tokens);
+  const RadixNode* node = tree_.find_root(space);
+  if (node == nullptr) return result;
+  while (!tokens.empty()) {
+    node = tree_.find_child(*node, tokens);
     if (node == nullptr) break;
-    const int32_t common = common_pages(*node, tokens);
+    const int32_t common = tree_.common_pages(*node, tokens);
     const int32_t in_pool = std::min(common, static_cast<int32_t>(node->pages.size()));
     result.pages += in_pool;
     result.host_pages += common - in_pool;
-    if (common < length(*node)) break;
+    if (common < tree_.length(*node)) break;
     tokens = tokens.subspan(node->tokens.size());
   }
   return result;
@@ -68,7 +71,7 @@ PeekResult RadixCache::peek(const CacheNamespace& space, std::span<const int32_t
 
 InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int32_t> tokens,
                                 std::span<const PageId> pages, InsertOptions options) {
-  CHECK(tokens.size() == pages.size() * static_cast<std::size_t>(page_size_));
+  CHECK(tokens.size() == pages.size() * static_cast<std::size_t>(page_size()));
   CHECK(options.below == nullptr || options.below->locks > 0);
   InsertResult result;
   result.node = options.below;
@@ -77,19 +80,19 @@ InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int
   RadixNode* node = options.below == nullptr ? root_of(space) : options.below;
   use(node, options.priority, 0);
   while (!pages.empty()) {
-    RadixNode* child = find_child(*node, tokens);
+    RadixNode* child = tree_.find_child(*node, tokens);
     const bool known = child != nullptr;
     if (known) {
-      const int32_t common = common_pages(*child, tokens);
-      if (common < length(*child)) child = split(child, common);
+      const int32_t common = tree_.common_pages(*child, tokens);
+      if (common < tree_.length(*child)) child = split(child, common);
     } else {
       child = new_child(node, tokens);
     }
-    const auto count = static_cast<std::size_t>(length(*child));
+    const auto count = static_cast<std::size_t>(tree_.length(*child));
     adopt_known(*child, pages.first(count), result);
     ++child->hits;
     child->priority = known ? std::max(child->priority, options.priority) : options.priority;
-    touch(child);
+    mark_used(child);
     tokens = tokens.subspan(child->tokens.size());
     pages = pages.subspan(count);
     node = child;
@@ -111,23 +114,45 @@ void RadixCache::adopt_known(RadixNode& child, std::span<const PageId> pages, In
 }
 
 RadixNode* RadixCache::root_of(const CacheNamespace& space) {
-  const auto [root, is_new] = roots_.try_emplace(space);
-  if (is_new) {
-    root->second = &add_node(nullptr);
-    root->second->space = &root->first;
-    if (options_.events && !space.extra_key.empty()) root->second->digests = {text_digest(space.extra_key)};
-  }
-  return root->second;
+  if (RadixNode* root = tree_.find_root(space)) return root;
+  RadixNode* root = tree_.add_root(space, tick_);
+  events_.add_digests(root);
+  return root;
 }
 
-// Touches the whole path of `node`, and counts it.
+RadixNode* RadixCache::new_child(RadixNode* parent, std::span<const int32_t> tokens) {
+  RadixNode* child = tree_.add_child(parent, tokens, tick_);
+  events_.add_digests(child);
+  return child;
+}
+
+RadixNode* RadixCache::split(RadixNode* node, int32_t pages) {
+  RadixNode* upper = tree_.split(node, pages);
+  update_queues(node);
+  update_queues(upper);
+  return upper;
+}
+
+void RadixCache::mark_used(RadixNode* node) {
+  node->last_access = tick_;
+  pool_.queue().requeue(node);
+  host_.queue().requeue(node);
+}
+
+// After a change of the node's locks, pages or children.
+void RadixCache::update_queues(RadixNode* node) {
+  pool_.queue().update(node);
+  host_.queue().update(node);
+}
+
+// Marks the complete path of `node` as used, and counts it.
 void RadixCache::use(RadixNode* node, int32_t priority, int32_t uses) {
   for (; node != nullptr; node = node->parent) {
     if (!node->is_root()) {
       node->hits += uses;
       node->priority = std::max(node->priority, priority);
     }
-    touch(node);
+    mark_used(node);
   }
 }
 
@@ -139,33 +164,11 @@ void RadixCache::count_use(RadixNode* node, int32_t priority) {
   back_up_path(node);
 }
 
-void RadixCache::load(RadixNode* node, std::span<const PageId> pages) {
-  CHECK(node->locks > 0);
-  std::vector<RadixNode*> lacking;
-  for (; !node->is_root() && static_cast<int32_t>(node->pages.size()) < length(*node); node = node->parent) {
-    lacking.push_back(node);
-  }
-  while (!lacking.empty()) {
-    RadixNode* next = lacking.back();
-    lacking.pop_back();
-    const std::size_t first = next->pages.size();
-    const std::size_t count = next->host_pages.size() - first;
-    CHECK(count <= pages.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      copies_.push_back({CopyDirection::kFromHost, pages[i], next->host_pages[first + i]});
-    }
-    counters_.loaded += count;
-    add_pool_pages(next, pages.first(count));
-    pages = pages.subspan(count);
-  }
-  CHECK(pages.empty());
-}
-
 void RadixCache::lock(RadixNode* node) {
   for (; node != nullptr; node = node->parent) {
     if (node->locks++ > 0) continue;
     locked_pages_ += static_cast<int32_t>(node->pages.size());
-    update_orders(node);
+    update_queues(node);
   }
 }
 
@@ -174,15 +177,8 @@ void RadixCache::unlock(RadixNode* node) {
     CHECK(node->locks > 0);
     if (--node->locks > 0) continue;
     locked_pages_ -= static_cast<int32_t>(node->pages.size());
-    update_orders(node);
+    update_queues(node);
   }
-}
-
-std::vector<PageCopy> RadixCache::take_copies() { return std::exchange(copies_, {}); }
-
-void RadixCache::return_copies(std::vector<PageCopy> copies) {
-  copies.insert(copies.end(), copies_.begin(), copies_.end());
-  copies_ = std::move(copies);
 }
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
 // RadixCache: which KV pages hold which token sequences, so that requests with a common prefix compute it once.
 //
-// A radix tree for each namespace (extra key, weight version). An edge is a run of whole pages: page_size tokens each.
-// Children are found by a keyed hash of their first page and then compared token by token: two prompts share a page
-// only if their tokens are equal, whatever the hash says.
+// It joins four objects and keeps them consistent: the nodes by tokens (kv/radix_tree.h), the pages of each of the two
+// tiers with their eviction queue (kv/cache_tier.h), and the events for routers (kv/kv_event_log.h). Locks, uses and
+// copies between the tiers are its concern.
 //
 // With a host tier, a page may lie in the pool, in the host tier, or in both. A match goes through the pool first and
 // then into what lies in the host tier alone; load() brings that back. Both ways the cache only decides: the copies are
@@ -10,16 +10,12 @@
 // and after everything that was submitted before. That is why a page of either tier may be reused as soon as the copy
 // that reads it is noted: whatever writes it anew, a later copy or a row, is carried out later.
 //
-// Invariants (verify() checks them; the property test checks them against a plain map):
+// Invariants, beside those of its objects (verify() checks them; the property test checks them against a plain map):
 //   - a node other than a root has at least one page; its pages are as kv/radix_node.h says
-//   - no two children of a node begin with the same page of tokens
 //   - pool: a node with pages in the pool has a parent that is wholly in the pool, or a root
 //   - host: a node with pages in the host tier has a parent that is wholly in the host tier, or a root
 //   - a node's lock count is at least the sum of its children's; so whatever is unlocked can be evicted, leaves first
 //   - a node was last used no earlier, by no fewer requests and at no lower priority than each of its children
-//   - pages in the tree = pages of the pool in state kCached; the same for the host tier
-//   - the eviction order of a tier holds exactly the unlocked nodes with pages there that have no child with pages
-//   there
 //
 // The result of a match or insert stays good only while its node is locked: lock it before the next call that changes
 // the tree. Cost: match and insert O(tokens), lock and unlock O(nodes of the path), evict O(log leaves) a node; never a
@@ -28,9 +24,7 @@
 // Owner: one scheduler, beside its PagePool. Thread safety: none.
 #pragma once
 
-#include <compare>
 #include <cstdint>
-#include <list>
 #include <map>
 #include <optional>
 #include <span>
@@ -39,11 +33,13 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "kv/cache_options.h"
-#include "kv/indexed_heap.h"
+#include "kv/cache_tier.h"
 #include "kv/kv_event.h"
+#include "kv/kv_event_log.h"
 #include "kv/page_copy.h"
 #include "kv/page_pool.h"
 #include "kv/radix_node.h"
+#include "kv/radix_tree.h"
 
 namespace millrace {
 
@@ -93,7 +89,7 @@ struct InsertResult {
 
 class RadixCache {
  public:
-  using BlockHash = uint64_t (*)(std::span<const int32_t> block);
+  using BlockHash = RadixTree::BlockHash;
 
   // The pools outlive the cache; `host` is nullptr where there is no host tier. `hash` is replaced in tests that force
   // collisions.
@@ -137,100 +133,56 @@ class RadixCache {
   std::vector<PageCopy> take_copies();
   // Puts copies that were taken and not carried out in front of those noted since.
   void return_copies(std::vector<PageCopy> copies);
-  KvEvents take_events();
+  KvEvents take_events() { return events_.take(); }
   // For a cache that replaces another: the events that nobody took from the old one, then kCleared.
   void continue_events(KvEvents before);
 
   const CacheOptions& options() const { return options_; }
-  int32_t page_size() const { return page_size_; }
-  int32_t cached_pages() const { return cached_pages_; }
+  int32_t page_size() const { return tree_.page_size(); }
+  int32_t cached_pages() const { return pool_.page_count(); }
   int32_t locked_pages() const { return locked_pages_; }
-  int32_t evictable_pages() const { return cached_pages_ - locked_pages_; }
-  int32_t host_pages() const { return host_pages_; }
+  int32_t evictable_pages() const { return pool_.page_count() - locked_pages_; }
+  int32_t host_pages() const { return host_.page_count(); }
   const CacheCounters& counters() const { return counters_; }
-  int32_t node_count() const { return static_cast<int32_t>(nodes_.size() - roots_.size()); }
-  // How often the eviction orders compared two nodes: what eviction costs, for the tests.
-  uint64_t order_comparisons() const { return pool_order_.comparisons() + host_order_.comparisons(); }
+  int32_t node_count() const { return static_cast<int32_t>(tree_.nodes().size() - tree_.roots().size()); }
+  // How often the eviction queues compared two nodes: what eviction costs, for the tests.
+  uint64_t order_comparisons() const { return pool_.queue().comparisons() + host_.queue().comparisons(); }
 
   Status verify() const;  // the invariants above; O(tokens)
 
   // For tests and debugging: the roots by namespace.
-  const std::map<CacheNamespace, RadixNode*>& roots() const { return roots_; }
+  const std::map<CacheNamespace, RadixNode*>& roots() const { return tree_.roots(); }
 
  private:
-  struct EvictKey {
-    uint64_t major = 0;
-    uint64_t minor = 0;
-    uint64_t serial = 0;
-    friend auto operator<=>(const EvictKey&, const EvictKey&) = default;
-  };
-  struct PoolPlace {
-    int32_t& operator()(RadixNode* node) const { return node->pool_place; }
-  };
-  struct HostPlace {
-    int32_t& operator()(RadixNode* node) const { return node->host_place; }
-  };
-
   // ---- radix_cache.cc: what a request asks for ----
   std::span<const int32_t> matchable(std::span<const int32_t> tokens) const;
   RadixNode* root_of(const CacheNamespace& space);
-  void adopt_known(RadixNode& child, std::span<const PageId> pages, InsertResult& result);
-  void use(RadixNode* node, int32_t priority, int32_t uses);
-
-  // ---- radix_tree.cc: nodes ----
-  int32_t length(const RadixNode& node) const { return static_cast<int32_t>(node.tokens.size()) / page_size_; }
-  std::span<const int32_t> block(const RadixNode& node, int32_t index) const;
-  RadixNode* find_child(const RadixNode& node, std::span<const int32_t> tokens) const;
-  int32_t common_pages(const RadixNode& node, std::span<const int32_t> tokens) const;
-  RadixNode& add_node(RadixNode* parent);
   RadixNode* new_child(RadixNode* parent, std::span<const int32_t> tokens);
   RadixNode* split(RadixNode* node, int32_t pages);
-  void trim(RadixNode* node);
-  void remove(RadixNode* leaf);
-  EvictKey key_of(const RadixNode& node) const;
-  void touch(RadixNode* node);
-  void reorder(RadixNode* node);
-  void update_orders(RadixNode* node);
+  void adopt_known(RadixNode& child, std::span<const PageId> pages, InsertResult& result);
+  void use(RadixNode* node, int32_t priority, int32_t uses);
+  void mark_used(RadixNode* node);
+  void update_queues(RadixNode* node);
 
   // ---- radix_tiers.cc: pages come and go ----
   void add_pool_pages(RadixNode* node, std::span<const PageId> pages);
-  void drop_pool_pages(RadixNode* node, int32_t count);
-  void drop_host_pages(RadixNode* node, int32_t count);
+  template <KvMedium medium>
+  void drop_pages(CacheTier<medium>& tier, RadixNode* node, int32_t count);
   int32_t evict_host(int32_t count);
   bool wants_backup(const RadixNode& node) const;
   void back_up_path(RadixNode* node);
   bool back_up(RadixNode* node);
+  bool back_up_node(RadixNode* node);
 
-  // ---- radix_events.cc ----
-  void hash_pages(RadixNode* node);
-  void note_stored(const RadixNode& node, KvMedium medium, int32_t first);
-  void note_removed(const RadixNode& node, KvMedium medium, int32_t first);
-  void note_cleared();
-  void note(KvEvent event);
-
-  // ---- radix_verify.cc ----
-  Status verify_node(const RadixNode& node) const;
-  Status verify_orders() const;
-  Status verify_pages(const PagePool& pool, std::vector<PageId> RadixNode::*pages, int32_t cached) const;
-
-  PagePool& pool_;
-  PagePool* host_;
-  int32_t page_size_;
-  CacheOptions options_;
-  BlockHash hash_;
-  std::list<RadixNode> nodes_;  // owns every node, roots included: tearing down needs no recursion
-  std::map<CacheNamespace, RadixNode*> roots_;
-  IndexedHeap<EvictKey, RadixNode*, PoolPlace> pool_order_;
-  IndexedHeap<EvictKey, RadixNode*, HostPlace> host_order_;
+  const CacheOptions options_;
+  RadixTree tree_;
+  PoolTier pool_;
+  HostTier host_;
+  KvEventLog events_;
   std::vector<PageCopy> copies_;
-  KvEvents events_;
-  bool muted_ = false;  // one kCleared will say what the removals would
   CacheCounters counters_;
-  int32_t cached_pages_ = 0;
-  int32_t locked_pages_ = 0;
-  int32_t host_pages_ = 0;
-  uint64_t tick_ = 0;
-  uint64_t next_serial_ = 0;
+  int32_t locked_pages_ = 0;  // of the pool
+  uint64_t tick_ = 0;         // grows with each use of the cache
 };
 
 }  // namespace millrace

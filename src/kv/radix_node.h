@@ -1,18 +1,22 @@
-// RadixNode: one edge of the radix tree, a run of whole pages. A plain record; RadixCache alone changes it.
+// RadixNode: one edge of the radix tree, a run of whole pages. A plain record. RadixTree changes its tokens
+// and links, CacheTier its pages, RadixCache its locks and uses.
 //
 // A node's pages may lie in two tiers, the pool and the host. Each tier has a run from the node's beginning, and the
 // longer of the two runs is the node: max(pages.size(), host_pages.size()) * page_size == tokens.size().
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <list>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "kv/block_hash.h"
 #include "kv/child_map.h"
+#include "kv/kv_event.h"
 
 namespace millrace {
 
@@ -48,8 +52,17 @@ struct RadixNode {
   std::list<RadixNode>::iterator self;
 
   bool is_root() const { return parent == nullptr; }
+  std::vector<PageId>& pages_in(KvMedium medium) { return medium == KvMedium::kPool ? pages : host_pages; }
+  const std::vector<PageId>& pages_in(KvMedium medium) const { return medium == KvMedium::kPool ? pages : host_pages; }
+  int32_t& children_in(KvMedium medium) { return medium == KvMedium::kPool ? pool_children : host_children; }
   bool in_pool() const { return !pages.empty(); }
   bool in_host() const { return !host_pages.empty(); }
 };
+
+// The tokens of one page of a node.
+inline std::span<const int32_t> page_tokens(const RadixNode& node, int32_t page, int32_t page_size) {
+  const auto size = static_cast<std::size_t>(page_size);
+  return std::span(node.tokens).subspan(static_cast<std::size_t>(page) * size, size);
+}
 
 }  // namespace millrace

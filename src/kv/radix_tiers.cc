@@ -1,8 +1,9 @@
-// Pages come into the two tiers and go: eviction, backup to the host, dropping.
+// Pages come into the two tiers and go: eviction, backup to the host, loading, dropping.
 #include <algorithm>
+#include <utility>
 
-#include "base/log.h"
 #include "kv/radix_cache.h"
+#include "kv/radix_verify.h"
 
 namespace millrace {
 
@@ -10,71 +11,39 @@ namespace {
 
 constexpr int32_t kSelectiveHits = 2;  // uses from which write_through_selective copies a node
 
-// A page that is not cached is a bug; it is logged here and found again by verify().
-void free_last(PagePool& pool, std::vector<PageId>& pages, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const Status released = pool.release(pages.back(), PageState::kCached);
-    if (!released.ok()) LOG_ERROR("radix cache: {}", released.to_string());
-    pages.pop_back();
-  }
-}
-
 }  // namespace
 
 // `pages`, held by the caller, go on where the node's run in the pool ends.
 void RadixCache::add_pool_pages(RadixNode* node, std::span<const PageId> pages) {
   const std::size_t first = node->pages.size();
-  for (PageId page : pages) {
-    const Status moved = pool_.move(page, PageState::kHeld, PageState::kCached);
-    CHECK(moved.ok());  // the caller inserted a page that it does not hold
-    node->pages.push_back(page);
-  }
-  const auto count = static_cast<int32_t>(pages.size());
-  cached_pages_ += count;
-  if (node->locks > 0) locked_pages_ += count;
-  if (first == 0) {
-    ++node->parent->pool_children;
-    update_orders(node->parent);
-  }
-  update_orders(node);
-  note_stored(*node, KvMedium::kPool, static_cast<int32_t>(first));
+  pool_.append(node, pages);
+  if (node->locks > 0) locked_pages_ += static_cast<int32_t>(pages.size());
+  if (first == 0) update_queues(node->parent);
+  update_queues(node);
+  events_.note_stored(*node, KvMedium::kPool, static_cast<int32_t>(first));
 }
 
-// The last `count` pages of an unlocked node that no child in the pool continues.
-void RadixCache::drop_pool_pages(RadixNode* node, int32_t count) {
-  CHECK(node->locks == 0 && node->pool_children == 0);
-  const auto first = static_cast<int32_t>(node->pages.size()) - count;
-  note_removed(*node, KvMedium::kPool, first);
-  free_last(pool_, node->pages, static_cast<std::size_t>(count));
-  cached_pages_ -= count;
+// The last `count` pages of an unlocked node that no child in the tier continues. The node may be removed with them.
+template <KvMedium medium>
+void RadixCache::drop_pages(CacheTier<medium>& tier, RadixNode* node, int32_t count) {
+  events_.note_removed(*node, medium, static_cast<int32_t>(node->pages_in(medium).size()) - count);
+  tier.drop_last(node, count);
+  update_queues(node);
   RadixNode* parent = node->parent;
-  if (first == 0) --parent->pool_children;
   const bool inner = !parent->is_root();  // a root leaves with its last child
-  trim(node);
-  if (inner) update_orders(parent);
-}
-
-void RadixCache::drop_host_pages(RadixNode* node, int32_t count) {
-  CHECK(node->locks == 0 && node->host_children == 0);
-  const auto first = static_cast<int32_t>(node->host_pages.size()) - count;
-  note_removed(*node, KvMedium::kHost, first);
-  free_last(*host_, node->host_pages, static_cast<std::size_t>(count));
-  host_pages_ -= count;
-  RadixNode* parent = node->parent;
-  if (first == 0) --parent->host_children;
-  const bool inner = !parent->is_root();
-  trim(node);
-  if (inner) update_orders(parent);
+  tree_.trim(node);
+  if (inner) update_queues(parent);
 }
 
 int32_t RadixCache::evict(int32_t count) {
   int32_t freed = 0;
-  while (freed < count && !pool_order_.empty()) {
-    RadixNode* leaf = pool_order_.top();
-    if (host_ != nullptr && options_.write_policy == WritePolicy::kWriteBack) back_up(leaf);
+  while (freed < count) {
+    RadixNode* leaf = pool_.queue().first();
+    if (leaf == nullptr) break;
+    if (host_.exists() && options_.write_policy == WritePolicy::kWriteBack) back_up(leaf);
     // Only as much of the path's end as is needed: what remains is still a valid prefix.
     const int32_t from_leaf = std::min(count - freed, static_cast<int32_t>(leaf->pages.size()));
-    drop_pool_pages(leaf, from_leaf);
+    drop_pages(pool_, leaf, from_leaf);
     freed += from_leaf;
   }
   counters_.evicted += static_cast<uint64_t>(freed);
@@ -83,10 +52,11 @@ int32_t RadixCache::evict(int32_t count) {
 
 int32_t RadixCache::evict_host(int32_t count) {
   int32_t freed = 0;
-  while (freed < count && !host_order_.empty()) {
-    RadixNode* leaf = host_order_.top();
+  while (freed < count) {
+    RadixNode* leaf = host_.queue().first();
+    if (leaf == nullptr) break;
     const int32_t from_leaf = std::min(count - freed, static_cast<int32_t>(leaf->host_pages.size()));
-    drop_host_pages(leaf, from_leaf);
+    drop_pages(host_, leaf, from_leaf);
     freed += from_leaf;
   }
   counters_.host_evicted += static_cast<uint64_t>(freed);
@@ -108,49 +78,81 @@ bool RadixCache::wants_backup(const RadixNode& node) const {
 // Copies what the write policy wants of the path to `node`. A node was used no more often than its parent, so what is
 // wanted is the upper part of the path.
 void RadixCache::back_up_path(RadixNode* node) {
-  if (host_ == nullptr) return;
+  if (!host_.exists()) return;
   while (!node->is_root() && !wants_backup(*node)) node = node->parent;
   if (!node->is_root()) back_up(node);
 }
 
 // Copies to the host tier what of the path to `node` is not there yet, from the top on, so that what is in the host
-// tier always hangs together with the root. Makes room by evicting others from the host tier. False: there was not
-// enough room, and the end of the path is not copied.
+// tier always hangs together with the root. False: the host tier has not enough capacity, and the end of the path is
+// not copied.
 bool RadixCache::back_up(RadixNode* node) {
   std::vector<RadixNode*> lacking;
-  for (RadixNode* n = node; !n->is_root() && static_cast<int32_t>(n->host_pages.size()) < length(*n); n = n->parent) {
+  for (RadixNode* n = node; !n->is_root() && static_cast<int32_t>(n->host_pages.size()) < tree_.length(*n);
+       n = n->parent) {
     lacking.push_back(n);
   }
   if (lacking.empty()) return true;
-  lock(node);  // so that the path does not make room for itself
+  lock(node);  // so that no node of the path is evicted for another
   bool all = true;
   while (all && !lacking.empty()) {
-    RadixNode* next = lacking.back();
+    all = back_up_node(lacking.back());
     lacking.pop_back();
-    const std::size_t first = next->host_pages.size();
-    const int32_t wanted = length(*next) - static_cast<int32_t>(first);
-    if (wanted > host_->free_count()) evict_host(wanted - host_->free_count());
-    const int32_t count = std::min(wanted, host_->free_count());
-    all = count == wanted;
-    if (count == 0) break;
-    CHECK(host_->allocate(count, next->host_pages));
-    for (std::size_t i = first; i < next->host_pages.size(); ++i) {
-      CHECK(host_->move(next->host_pages[i], PageState::kHeld, PageState::kCached).ok());
-      copies_.push_back({CopyDirection::kToHost, next->pages[i], next->host_pages[i]});
-    }
-    host_pages_ += count;
-    counters_.backed_up += static_cast<uint64_t>(count);
-    if (first == 0) ++next->parent->host_children;
-    note_stored(*next, KvMedium::kHost, static_cast<int32_t>(first));
   }
   unlock(node);
   return all;
 }
 
+// One node of a locked path, whose parent is in the host tier already. Evicts others from there where pages are short.
+// False: not all of its pages could be copied.
+bool RadixCache::back_up_node(RadixNode* node) {
+  const std::size_t first = node->host_pages.size();
+  const int32_t wanted = tree_.length(*node) - static_cast<int32_t>(first);
+  if (wanted > host_.pool().free_count()) evict_host(wanted - host_.pool().free_count());
+  const int32_t count = std::min(wanted, host_.pool().free_count());
+  if (count == 0) return false;
+  host_.allocate(node, count);
+  for (std::size_t i = first; i < node->host_pages.size(); ++i) {
+    copies_.push_back({CopyDirection::kToHost, node->pages[i], node->host_pages[i]});
+  }
+  counters_.backed_up += static_cast<uint64_t>(count);
+  events_.note_stored(*node, KvMedium::kHost, static_cast<int32_t>(first));
+  return count == wanted;
+}
+
+void RadixCache::load(RadixNode* node, std::span<const PageId> pages) {
+  CHECK(node->locks > 0);
+  std::vector<RadixNode*> lacking;
+  for (; !node->is_root() && static_cast<int32_t>(node->pages.size()) < tree_.length(*node); node = node->parent) {
+    lacking.push_back(node);
+  }
+  while (!lacking.empty()) {
+    RadixNode* next = lacking.back();
+    lacking.pop_back();
+    const std::size_t first = next->pages.size();
+    const std::size_t count = next->host_pages.size() - first;
+    CHECK(count <= pages.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      copies_.push_back({CopyDirection::kFromHost, pages[i], next->host_pages[first + i]});
+    }
+    counters_.loaded += count;
+    add_pool_pages(next, pages.first(count));
+    pages = pages.subspan(count);
+  }
+  CHECK(pages.empty());
+}
+
+std::vector<PageCopy> RadixCache::take_copies() { return std::exchange(copies_, {}); }
+
+void RadixCache::return_copies(std::vector<PageCopy> copies) {
+  copies.insert(copies.end(), copies_.begin(), copies_.end());
+  copies_ = std::move(copies);
+}
+
 int32_t RadixCache::drop_unlocked(std::optional<uint64_t> keep) {
   std::vector<RadixNode*> doomed;  // every node behind its parent
   bool everything = !keep;
-  for (const auto& [space, root] : roots_) {
+  for (const auto& [space, root] : tree_.roots()) {
     if (keep && space.weight_version == *keep) continue;
     everything &= root->locks == 0;
     std::size_t next = doomed.size();
@@ -162,21 +164,28 @@ int32_t RadixCache::drop_unlocked(std::optional<uint64_t> keep) {
       if (next == doomed.size()) break;
     }
   }
-  // One event says it all where nothing stays.
-  muted_ = everything;
+  // One event stands for all of them where nothing stays.
+  events_.mute_removals(everything);
   int32_t freed = 0;
   for (auto it = doomed.rbegin(); it != doomed.rend(); ++it) {
     RadixNode* node = *it;
     if (node->locks > 0 || !node->children.empty()) continue;
     const auto in_pool = static_cast<int32_t>(node->pages.size());
     const auto in_host = static_cast<int32_t>(node->host_pages.size());
-    if (in_host > 0) drop_host_pages(node, in_host);
-    if (in_pool > 0) drop_pool_pages(node, in_pool);
+    if (in_host > 0) drop_pages(host_, node, in_host);
+    if (in_pool > 0) drop_pages(pool_, node, in_pool);
     freed += in_pool;
   }
-  muted_ = false;
-  if (everything) note_cleared();
+  events_.mute_removals(false);
+  if (everything) events_.note_cleared();
   return freed;
 }
+
+void RadixCache::continue_events(KvEvents before) {
+  CHECK(node_count() == 0);
+  events_.continue_from(std::move(before));
+}
+
+Status RadixCache::verify() const { return verify_radix_cache({tree_, pool_, host_, locked_pages_, options_.events}); }
 
 }  // namespace millrace

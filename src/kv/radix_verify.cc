@@ -1,7 +1,8 @@
-// RadixCache::verify: every invariant of the header, recounted from the nodes.
-#include <algorithm>
+#include "kv/radix_verify.h"
 
-#include "kv/radix_cache.h"
+#include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace millrace {
 
@@ -38,75 +39,54 @@ Status verify_children(const RadixNode& node, bool in_pool, bool in_host) {
   return ok_status();
 }
 
-}  // namespace
-
-Status RadixCache::verify() const {
-  int32_t cached = 0;
-  int32_t locked = 0;
-  int32_t on_host = 0;
-  for (const RadixNode& node : nodes_) {
-    RETURN_IF_ERROR(verify_node(node));
-    cached += static_cast<int32_t>(node.pages.size());
-    on_host += static_cast<int32_t>(node.host_pages.size());
-    if (node.locks > 0) locked += static_cast<int32_t>(node.pages.size());
-  }
-  if (cached != cached_pages_ || locked != locked_pages_ || on_host != host_pages_) {
-    return internal_error("the tree says {} pages, {} locked, {} on the host; counted {}, {}, {}", cached_pages_,
-                          locked_pages_, host_pages_, cached, locked, on_host);
-  }
-  RETURN_IF_ERROR(verify_orders());
-  RETURN_IF_ERROR(verify_pages(pool_, &RadixNode::pages, cached));
-  if (host_ != nullptr) return verify_pages(*host_, &RadixNode::host_pages, on_host).with_prefix("host tier");
-  return ok_status();
-}
-
 // A node's own tokens and pages, its children, and its place among its siblings.
-Status RadixCache::verify_node(const RadixNode& node) const {
+Status verify_node(const RadixCacheParts& parts, const RadixNode& node) {
   if (node.is_root()) {
     if (node.in_pool() || node.in_host()) return internal_error("root {} has pages", node.serial);
     return verify_children(node, true, true);
   }
   const std::size_t pages = std::max(node.pages.size(), node.host_pages.size());
-  if (pages == 0 || node.tokens.size() != pages * static_cast<std::size_t>(page_size_)) {
+  if (pages == 0 || node.tokens.size() != pages * static_cast<std::size_t>(parts.tree.page_size())) {
     return internal_error("node {} has {} pages and {} tokens; wanted {} tokens a page", node.serial, pages,
-                          node.tokens.size(), page_size_);
+                          node.tokens.size(), parts.tree.page_size());
   }
-  if (node.digests.size() != (options_.events ? pages : 0)) {
+  if (node.digests.size() != (parts.with_digests ? pages : 0)) {
     return internal_error("node {} has {} digests for {} pages", node.serial, node.digests.size(), pages);
   }
-  if (find_child(*node.parent, node.tokens) != &node) {
+  if (parts.tree.find_child(*node.parent, node.tokens) != &node) {
     return internal_error("node {} is not what its parent finds under its first page", node.serial);
   }
   return verify_children(node, node.pages.size() == pages, node.host_pages.size() == pages);
 }
 
-Status RadixCache::verify_orders() const {
-  std::size_t in_pool_order = 0;
-  std::size_t in_host_order = 0;
-  for (const RadixNode& node : nodes_) {
+Status verify_queues(const RadixCacheParts& parts) {
+  std::size_t in_pool_queue = 0;
+  std::size_t in_host_queue = 0;
+  for (const RadixNode& node : parts.tree.nodes()) {
     const bool free = !node.is_root() && node.locks == 0;
     const bool pool = free && node.in_pool() && node.pool_children == 0;
     const bool host = free && node.in_host() && node.host_children == 0;
-    if (pool != (node.pool_place != kNotInHeap) || host != (node.host_place != kNotInHeap)) {
+    if (pool != parts.pool.queue().contains(node) || host != parts.host.queue().contains(node)) {
       return internal_error("node {} is wrong in an eviction order", node.serial);
     }
-    in_pool_order += pool;
-    in_host_order += host;
+    in_pool_queue += pool;
+    in_host_queue += host;
   }
-  if (pool_order_.size() != in_pool_order || host_order_.size() != in_host_order) {
-    return internal_error("the eviction orders hold {} and {} nodes; wanted {} and {}", pool_order_.size(),
-                          host_order_.size(), in_pool_order, in_host_order);
+  if (parts.pool.queue().size() != in_pool_queue || parts.host.queue().size() != in_host_queue) {
+    return internal_error("the eviction orders hold {} and {} nodes; wanted {} and {}", parts.pool.queue().size(),
+                          parts.host.queue().size(), in_pool_queue, in_host_queue);
   }
-  const auto key = [this](const RadixNode* node) { return key_of(*node); };
-  RETURN_IF_ERROR(pool_order_.verify(key));
-  return host_order_.verify(key);
+  RETURN_IF_ERROR(parts.pool.queue().verify());
+  return parts.host.queue().verify();
 }
 
 // The pages of one tier: each cached, none named twice, and no others cached.
-Status RadixCache::verify_pages(const PagePool& pool, std::vector<PageId> RadixNode::*pages, int32_t cached) const {
+template <KvMedium medium>
+Status verify_pages(const RadixTree& tree, const CacheTier<medium>& tier, int32_t cached) {
+  const PagePool& pool = tier.pool();
   std::vector<bool> seen(static_cast<std::size_t>(pool.page_count()), false);
-  for (const RadixNode& node : nodes_) {
-    for (PageId page : node.*pages) {
+  for (const RadixNode& node : tree.nodes()) {
+    for (PageId page : node.pages_in(medium)) {
       if (!pool.contains(page) || pool.state(page) != PageState::kCached) {
         return internal_error("page {} of node {} is not a cached page", page.value, node.serial);
       }
@@ -117,6 +97,29 @@ Status RadixCache::verify_pages(const PagePool& pool, std::vector<PageId> RadixN
   if (cached != pool.books().cached()) {
     return internal_error("the tree has {} pages; the pool says {} are cached", cached, pool.books().cached());
   }
+  return ok_status();
+}
+
+}  // namespace
+
+Status verify_radix_cache(const RadixCacheParts& parts) {
+  int32_t cached = 0;
+  int32_t locked = 0;
+  int32_t on_host = 0;
+  for (const RadixNode& node : parts.tree.nodes()) {
+    RETURN_IF_ERROR(verify_node(parts, node));
+    cached += static_cast<int32_t>(node.pages.size());
+    on_host += static_cast<int32_t>(node.host_pages.size());
+    if (node.locks > 0) locked += static_cast<int32_t>(node.pages.size());
+  }
+  if (cached != parts.pool.page_count() || locked != parts.locked_pages || on_host != parts.host.page_count()) {
+    return internal_error("the tree says {} pages, {} locked, {} on the host; counted {}, {}, {}",
+                          parts.pool.page_count(), parts.locked_pages, parts.host.page_count(), cached, locked,
+                          on_host);
+  }
+  RETURN_IF_ERROR(verify_queues(parts));
+  RETURN_IF_ERROR(verify_pages(parts.tree, parts.pool, cached));
+  if (parts.host.exists()) return verify_pages(parts.tree, parts.host, on_host).with_prefix("host tier");
   return ok_status();
 }
 

@@ -1,7 +1,9 @@
-// What the cache tells routers: the digests of its pages, and the events.
+#include "kv/kv_event_log.h"
+
 #include <utility>
 
-#include "kv/radix_cache.h"
+#include "base/status.h"
+#include "kv/block_hash.h"
 
 namespace millrace {
 
@@ -15,20 +17,25 @@ const CacheNamespace& space_of(const RadixNode& node) {
 
 }  // namespace
 
-// The digests of a new node's pages. Those of the path above are there: events are on from the beginning or never.
-void RadixCache::hash_pages(RadixNode* node) {
+// The digests of the path above are there: events are on from the beginning or never.
+void KvEventLog::add_digests(RadixNode* node) const {
+  if (!enabled_) return;
+  if (node->is_root()) {
+    if (!node->space->extra_key.empty()) node->digests = {text_digest(node->space->extra_key)};
+    return;
+  }
   const BlockDigest* parent = node->parent->digests.empty() ? nullptr : &node->parent->digests.back();
-  node->digests.reserve(static_cast<std::size_t>(length(*node)));
-  for (int32_t page = 0; page < length(*node); ++page) {
-    node->digests.push_back(chain_digest(parent, block(*node, page)));
+  const auto pages = static_cast<int32_t>(node->tokens.size()) / page_size_;
+  node->digests.reserve(static_cast<std::size_t>(pages));
+  for (int32_t page = 0; page < pages; ++page) {
+    node->digests.push_back(chain_digest(parent, page_tokens(*node, page, page_size_)));
     parent = &node->digests.back();
   }
 }
 
-// The pages of `node` from `first` on are in `medium` now: one event each.
-void RadixCache::note_stored(const RadixNode& node, KvMedium medium, int32_t first) {
-  if (!options_.events) return;
-  const auto count = static_cast<int32_t>((medium == KvMedium::kPool ? node.pages : node.host_pages).size());
+void KvEventLog::note_stored(const RadixNode& node, KvMedium medium, int32_t first) {
+  if (!enabled_) return;
+  const auto count = static_cast<int32_t>(node.pages_in(medium).size());
   const CacheNamespace& space = space_of(node);
   for (int32_t page = first; page < count; ++page) {
     KvEvent event;
@@ -40,7 +47,7 @@ void RadixCache::note_stored(const RadixNode& node, KvMedium medium, int32_t fir
     } else if (!node.parent->is_root()) {
       event.parent = short_hash(node.parent->digests.back());
     }
-    const auto tokens = block(node, page);
+    const auto tokens = page_tokens(node, page, page_size_);
     event.tokens.assign(tokens.begin(), tokens.end());
     event.block_size = page_size_;
     event.extra_key = space.extra_key;
@@ -49,10 +56,9 @@ void RadixCache::note_stored(const RadixNode& node, KvMedium medium, int32_t fir
   }
 }
 
-// The pages of `node` from `first` on are about to leave `medium`.
-void RadixCache::note_removed(const RadixNode& node, KvMedium medium, int32_t first) {
-  if (!options_.events || muted_) return;
-  const auto count = static_cast<int32_t>((medium == KvMedium::kPool ? node.pages : node.host_pages).size());
+void KvEventLog::note_removed(const RadixNode& node, KvMedium medium, int32_t first) {
+  if (!enabled_ || muted_) return;
+  const auto count = static_cast<int32_t>(node.pages_in(medium).size());
   const CacheNamespace& space = space_of(node);
   KvEvent event;
   event.kind = KvEventKind::kRemoved;
@@ -66,15 +72,14 @@ void RadixCache::note_removed(const RadixNode& node, KvMedium medium, int32_t fi
   note(std::move(event));
 }
 
-void RadixCache::note_cleared() {
-  if (!options_.events) return;
+void KvEventLog::note_cleared() {
+  if (!enabled_) return;
   KvEvent event;
   event.kind = KvEventKind::kCleared;
   note(std::move(event));
 }
 
-// Once one was dropped, all that follow are, until somebody takes them: what was kept has no hole in it.
-void RadixCache::note(KvEvent event) {
+void KvEventLog::note(KvEvent event) {
   if (events_.dropped > 0 || events_.events.size() >= kMaxKvEvents) {
     ++events_.dropped;
     return;
@@ -82,10 +87,10 @@ void RadixCache::note(KvEvent event) {
   events_.events.push_back(std::move(event));
 }
 
-KvEvents RadixCache::take_events() { return std::exchange(events_, {}); }
+KvEvents KvEventLog::take() { return std::exchange(events_, {}); }
 
-void RadixCache::continue_events(KvEvents before) {
-  CHECK(events_.events.empty() && node_count() == 0);
+void KvEventLog::continue_from(KvEvents before) {
+  CHECK(events_.events.empty());
   events_ = std::move(before);
   note_cleared();
 }
