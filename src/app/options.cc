@@ -19,7 +19,9 @@ void add_scheduling_options(CLI::App& command, ModelOptions& o) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--max-queued-requests", o.max_queued_requests, "Requests waiting at most, beyond those that may run; more get a 429")
+  command
+      .add_option("--max-queued-requests", o.max_queued_requests,
+                  "Requests waiting at most, beyond those that may run; more get a 429")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str()
       ->group(group);
