@@ -92,7 +92,6 @@ def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
 
 
 @processes_only
-@processes_only
 def test_weights_that_changed_on_disk_are_never_served(tmp_path):
     model = tmp_path / "demo"
     shutil.copytree(DEMO, model)
@@ -115,6 +114,7 @@ def test_weights_that_changed_on_disk_are_never_served(tmp_path):
         assert server.chat("Tell me a story.", max_tokens=8, temperature=0) == before
 
 
+@processes_only
 def test_killing_the_parent_leaves_no_process_and_no_file():
     with Server() as server:
         children = server.children()
@@ -128,7 +128,7 @@ def test_killing_the_parent_leaves_no_process_and_no_file():
 def test_stopping_finishes_what_runs_and_refuses_what_is_new(sig):
     with Server() as server:
         children = server.children()
-        events = server.stream("/v1/chat/completions", {**LONG, "max_tokens": 200})
+        events = server.stream("/v1/chat/completions", {**LONG, "max_tokens": 900})
         next(events)
         server.process.send_signal(sig)
         wait_until(lambda: server.get("/ready")[0] == 503, 2, "503 from /ready")
