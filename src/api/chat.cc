@@ -16,7 +16,7 @@ namespace {
 class ChatFormat : public ReplyFormat {
  public:
   ChatFormat(const Engine& engine, std::string head, ShownDetails shown)
-      : names_{engine, shown.tokens_as_ids}, shown_(std::move(shown)), head_(std::move(head)) {}
+      : names_{engine, shown.tokens_as_ids, shown.top_logprobs}, shown_(std::move(shown)), head_(std::move(head)) {}
 
   void opening(int index, EventWriter& out) override { append_chunk(out, {.index = index, .opening = true}); }
   void events(const ChoiceState& choice, EventWriter& out) override {
@@ -33,6 +33,10 @@ class ChatFormat : public ReplyFormat {
     append_logprobs(out, &choice);
     append_end(out, &*choice.finish);
     if (shown_.token_ids) append_token_ids(out, choice);
+    if (shown_.prompt_logprobs && prompt_logprobs_.empty()) {  // those of all choices are the same
+      prompt_logprobs_ = ",\"prompt_logprobs\":";
+      append_prompt_logprobs(prompt_logprobs_, names_.engine, choice.prompt_logprobs);
+    }
     return out + "}";
   }
   std::string body(std::string_view choices, const wire::Usage& usage) override {
@@ -40,6 +44,7 @@ class ChatFormat : public ReplyFormat {
     out += choices;
     out += ']';
     append_prompt_ids(out);
+    out += prompt_logprobs_;
     out += ",\"usage\":";
     append_usage(out, usage);
     return out + "}";
@@ -93,6 +98,7 @@ class ChatFormat : public ReplyFormat {
 
   const TokenNames names_;
   const ShownDetails shown_;
+  std::string prompt_logprobs_;
   const std::string head_;  // everything up to the choices is the same in every chunk
 };
 
@@ -112,6 +118,7 @@ Status read_chat_logprobs(const Json& body, wire::SamplingParams& out) {
 struct ChatJob {
   CommonFields fields;
   std::string name, id;  // of the model, as the client calls it, and of the answer
+  bool logprobs = false;
 };
 
 // `ids`: of the prompt, where they are shown.
@@ -119,7 +126,12 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const ChatJ
            PromptIds ids) {
   const CommonFields& fields = job.fields;
   const auto n = static_cast<std::size_t>(fields.sampling.n);
-  ShownDetails shown{fields.sampling.params.top_logprobs >= 0, fields.tokens_as_ids, fields.token_ids, std::move(ids),
+  ShownDetails shown{job.logprobs,
+                     fields.tokens_as_ids,
+                     fields.token_ids,
+                     fields.prompt_logprobs,
+                     fields.top_logprobs,
+                     std::move(ids),
                      n};
   ReplyOptions options{fields.stream, fields.include_usage, fields.continuous_usage};
   options.token_events = shown.logprobs || shown.token_ids;
@@ -142,6 +154,8 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
   RETURN_IF_ERROR(refuse_unless(body, "echo", false));
   RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));
+  job->logprobs = fields.sampling.params.top_logprobs >= 0;
+  RETURN_IF_ERROR(read_prompt_logprobs(body, fields));
   const auto n = static_cast<std::size_t>(fields.sampling.n);
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));

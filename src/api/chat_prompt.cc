@@ -70,6 +70,21 @@ Status normalize_message(Json& message, const std::string& where, bool& changed)
   return ok_status();
 }
 
+// A variable of the template, as in vLLM; chat_template_kwargs may have it already.
+Status read_reasoning_effort(const Json& body, ChatPrompt& prompt) {
+  constexpr const char* kName = "reasoning_effort";
+  const Json* effort = json_find(body, kName);
+  if (!effort) return ok_status();
+  if (!effort->is_string())
+    return invalid_argument("{} is of type {}; wanted a string", kName, json_type_name(*effort));
+  const Json* extra = json_find(body, "chat_template_kwargs");
+  if (extra && extra->contains(kName)) return ok_status();
+  Json variables = extra ? *extra : Json::object();
+  variables[kName] = *effort;
+  prompt.template_kwargs = ChatValue(variables);
+  return ok_status();
+}
+
 }  // namespace
 
 Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
@@ -103,6 +118,7 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
     }
     prompt.template_kwargs = original.get("chat_template_kwargs");
   }
+  RETURN_IF_ERROR(read_reasoning_effort(body, prompt));
   RETURN_IF_ERROR(json_read(body, "continue_final_message", prompt.continue_final_message));
   prompt.add_generation_prompt = !prompt.continue_final_message;
   RETURN_IF_ERROR(json_read(body, "add_generation_prompt", prompt.add_generation_prompt));

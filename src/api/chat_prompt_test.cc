@@ -49,5 +49,21 @@ TEST(ChatPrompt, ToolsReachTheTemplate) {
   EXPECT_FALSE(read(R"({"messages":[{"role":"user","content":"x"}],"tools":{}})").ok());
 }
 
+TEST(ChatPrompt, TheReasoningEffortIsAVariableOfTheTemplate) {
+  const auto chat = ChatTemplate::parse("{{ reasoning_effort }} {{ enable_thinking }}", "test");
+  const auto rendered = [&](const std::string& more) {
+    const auto prompt = read(R"({"messages":[{"role":"user","content":"x"}])" + more + "}");
+    EXPECT_TRUE(prompt.ok()) << more;
+    std::string text;
+    const auto segments = chat->render(prompt->messages, {.extra = prompt->template_kwargs});
+    for (const auto& segment : *segments) text += segment.text;
+    return text;
+  };
+  EXPECT_EQ(rendered(R"(,"reasoning_effort":"low")"), "low ");
+  EXPECT_EQ(rendered(R"(,"reasoning_effort":"low","chat_template_kwargs":{"enable_thinking":1})"), "low 1");
+  EXPECT_EQ(rendered(R"(,"reasoning_effort":"low","chat_template_kwargs":{"reasoning_effort":"high"})"), "high ");
+  EXPECT_FALSE(read(R"({"messages":[{"role":"user","content":"x"}],"reasoning_effort":3})").ok());
+}
+
 }  // namespace
 }  // namespace millrace::api

@@ -20,7 +20,7 @@ constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's default for this endpoint
 class TextFormat : public ReplyFormat {
  public:
   TextFormat(const Engine& engine, std::string head, ShownDetails shown)
-      : names_{engine, shown.tokens_as_ids}, shown_(std::move(shown)), head_(std::move(head)) {}
+      : names_{engine, shown.tokens_as_ids, shown.top_logprobs}, shown_(std::move(shown)), head_(std::move(head)) {}
 
   void events(const ChoiceState& choice, EventWriter& out) override {
     const bool scored = shown_.logprobs && !(choice.logprobs.empty() && choice.prompt_logprobs.empty());
@@ -57,12 +57,17 @@ class TextFormat : public ReplyFormat {
     if (shown_.logprobs) {
       TextOffset& offset = offsets_[choice.index];
       offset.text += choice.text;
-      append_text_logprobs(out, names_, choice.prompt_logprobs, choice.logprobs, offset);
+      const LogprobSpan prompt = shown_.echo ? LogprobSpan(choice.prompt_logprobs) : LogprobSpan();
+      append_text_logprobs(out, names_, prompt, choice.logprobs, offset);
     } else {
       out += "null";
     }
     append_end(out, end ? &*choice.finish : nullptr);
     if (shown_.token_ids) append_token_ids(out, choice);
+    if (shown_.prompt_logprobs) {
+      out += ",\"prompt_logprobs\":";
+      append_prompt_logprobs(out, names_.engine, choice.prompt_logprobs);
+    }
     out += '}';
   }
 
@@ -128,6 +133,7 @@ Result<TextFields> read_fields(const Json& body, const ModelFacts& model) {
   ASSIGN_OR_RETURN(out.common, read_common(body, model, dialect));
   RETURN_IF_ERROR(refuse_unless(body, "top_logprobs", 0));
   RETURN_IF_ERROR(read_text_logprobs(body, out));
+  RETURN_IF_ERROR(read_prompt_logprobs(body, out.common));
   RETURN_IF_ERROR(read_best_of(body, out));
   return out;
 }
@@ -148,8 +154,14 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const TextJ
   options.prompt_first = fields.logprobs && fields.echo;
   options.choices_per_prompt = fields.best_of;
   options.best = static_cast<std::size_t>(sampling.n);
-  ShownDetails shown{fields.logprobs, fields.common.tokens_as_ids, fields.common.token_ids, std::move(ids),
-                     options.best};
+  ShownDetails shown{fields.logprobs,
+                     fields.common.tokens_as_ids,
+                     fields.common.token_ids,
+                     fields.common.prompt_logprobs,
+                     fields.common.top_logprobs,
+                     std::move(ids),
+                     options.best,
+                     fields.echo};
   std::string head = openai_head("text_completion", job.id, job.name, context.version);
   auto format = std::make_unique<TextFormat>(context.engine, std::move(head), std::move(shown));
   auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);

@@ -1,5 +1,6 @@
 #include "api/fields.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -103,6 +104,19 @@ Result<RequestFields> read_request_fields(const Json& body) {
   RETURN_IF_ERROR(read_seconds(body, "timeout_s", out.timeout_ms));
   RETURN_IF_ERROR(read_seconds(body, "queue_timeout_s", out.queue_timeout_ms));
   return out;
+}
+
+Status read_prompt_logprobs(const Json& body, CommonFields& out) {
+  wire::SamplingParams& params = out.sampling.params;
+  out.top_logprobs = static_cast<std::size_t>(std::max(params.top_logprobs, 0));
+  std::optional<int64_t> count;
+  RETURN_IF_ERROR(read_integer(body, "prompt_logprobs", 0, kMaxClientTopLogprobs, count));
+  if (!count) return ok_status();
+  if (out.stream) return invalid_argument("prompt_logprobs is {} in a stream; wanted no stream", *count);
+  out.prompt_logprobs = true;
+  params.prompt_logprobs_from = 0;
+  params.top_logprobs = std::max(params.top_logprobs, static_cast<int32_t>(*count));
+  return ok_status();
 }
 
 Status read_rank(const http::Request& request, RequestFields& out) {

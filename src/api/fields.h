@@ -40,6 +40,8 @@ struct CommonFields {
   bool continuous_usage = false;
   bool token_ids = false;           // return_token_ids: of the prompts and of the choices
   bool tokens_as_ids = false;       // return_tokens_as_token_ids: in logprobs
+  bool prompt_logprobs = false;     // their number is sampling.params.top_logprobs, or less than it
+  std::size_t top_logprobs = 0;     // that logprobs of generated tokens show
   std::optional<int64_t> truncate;  // truncate_prompt_tokens: so many of the last tokens of a prompt
   bool wants_ids() const { return token_ids || truncate; }
 };
@@ -50,6 +52,9 @@ Result<Json> parse_body(const std::string& body);
 // kInvalidArgument or kUnsupported with the field's name first in the message.
 Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect);
 Result<RequestFields> read_request_fields(const Json& body);
+// `prompt_logprobs`, after `logprobs` was read: how many of the likeliest tokens are shown at each position of the
+// prompt. Not in a stream.
+Status read_prompt_logprobs(const Json& body, CommonFields& out);
 // The header X-Data-Parallel-Rank. Whether there is such a scheduler, the engine knows.
 Status read_rank(const http::Request& request, RequestFields& out);
 

@@ -49,8 +49,8 @@ std::string token_key(const TokenNames& names, int32_t id) {
 }
 
 // The likeliest tokens, and the drawn one where it is not among them; of two tokens with one text the likelier.
-void append_text_top(std::string& out, const TokenNames& names, const wire::TokenLogprobs& place) {
-  if (!place.logprob) {
+void append_text_top(std::string& out, const TokenNames& names, const wire::TokenLogprobs& position) {
+  if (!position.logprob) {
     out += "null";
     return;
   }
@@ -65,8 +65,9 @@ void append_text_top(std::string& out, const TokenNames& names, const wire::Toke
     keys.push_back(std::move(key));
   };
   out += '{';
-  for (std::size_t i = 0; i < place.top_ids.size(); ++i) append(place.top_ids[i], place.top[i]);
-  append(place.token, *place.logprob);
+  for (std::size_t i = 0; i < std::min(position.top_ids.size(), names.top); ++i)
+    append(position.top_ids[i], position.top[i]);
+  append(position.token, *position.logprob);
   out += '}';
 }
 
@@ -96,16 +97,16 @@ int64_t advance(TextOffset& offset, const std::string& bytes) {
   return begin;
 }
 
-// Appends a list with one entry for each place of both spans.
+// Appends a list with one entry for each position of both spans.
 template <typename Entry>
 void append_list(std::string& out, LogprobSpan first, LogprobSpan second, Entry entry) {
   out += '[';
   bool comma = false;
   for (LogprobSpan span : {first, second}) {
-    for (const wire::TokenLogprobs& place : span) {
+    for (const wire::TokenLogprobs& position : span) {
       if (comma) out += ',';
       comma = true;
-      entry(place);
+      entry(position);
     }
   }
   out += ']';
@@ -142,13 +143,13 @@ void append_native_row(std::string& out, const Engine& engine, std::span<const i
 
 void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens) {
   out += "{\"content\":";
-  append_list(out, tokens, {}, [&](const wire::TokenLogprobs& place) {
+  append_list(out, tokens, {}, [&](const wire::TokenLogprobs& position) {
     out += '{';
-    append_chat_token(out, names, place.token, place.logprob);
+    append_chat_token(out, names, position.token, position.logprob);
     out += ",\"top_logprobs\":[";
-    for (std::size_t i = 0; i < place.top_ids.size(); ++i) {
+    for (std::size_t i = 0; i < std::min(position.top_ids.size(), names.top); ++i) {
       out += i ? ",{" : "{";
-      append_chat_token(out, names, place.top_ids[i], place.top[i]);
+      append_chat_token(out, names, position.top_ids[i], position.top[i]);
       out += '}';
     }
     out += "]}";
@@ -159,37 +160,60 @@ void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan
 void append_text_logprobs(std::string& out, const TokenNames& names, LogprobSpan prompt, LogprobSpan tokens,
                           TextOffset& offset) {
   out += "{\"tokens\":";
-  append_list(out, prompt, tokens, [&](const auto& place) { json_append_string(out, token_key(names, place.token)); });
+  append_list(out, prompt, tokens,
+              [&](const auto& position) { json_append_string(out, token_key(names, position.token)); });
   out += ",\"token_logprobs\":";
-  append_list(out, prompt, tokens, [&](const auto& place) { append_optional(out, place.logprob); });
+  append_list(out, prompt, tokens, [&](const auto& position) { append_optional(out, position.logprob); });
   out += ",\"top_logprobs\":";
-  append_list(out, prompt, tokens, [&](const auto& place) { append_text_top(out, names, place); });
+  append_list(out, prompt, tokens, [&](const auto& position) { append_text_top(out, names, position); });
   out += ",\"text_offset\":";
-  append_list(out, prompt, tokens, [&](const auto& place) {
-    fmt::format_to(std::back_inserter(out), "{}", advance(offset, names.engine.token_bytes(place.token)));
+  append_list(out, prompt, tokens, [&](const auto& position) {
+    fmt::format_to(std::back_inserter(out), "{}", advance(offset, names.engine.token_bytes(position.token)));
   });
   out += '}';
 }
 
+void append_prompt_logprobs(std::string& out, const Engine& engine, LogprobSpan prompt) {
+  append_list(out, prompt, {}, [&](const wire::TokenLogprobs& position) {
+    if (!position.logprob) return static_cast<void>(out += "null");
+    bool comma = false;
+    const auto append = [&](int32_t id, double logprob, const std::string& rank) {
+      fmt::format_to(std::back_inserter(out), "{}\"{}\":{{\"logprob\":", comma ? "," : "", id);
+      append_number(out, logprob);
+      out += ",\"rank\":" + rank + ",\"decoded_token\":";
+      json_append_string(out, engine.token_bytes(id));
+      out += '}';
+      comma = true;
+    };
+    out += '{';
+    const auto at = std::find(position.top_ids.begin(), position.top_ids.end(), position.token);
+    if (at == position.top_ids.end()) append(position.token, *position.logprob, "null");
+    for (std::size_t i = 0; i < position.top_ids.size(); ++i)
+      append(position.top_ids[i], position.top[i], std::to_string(i + 1));
+    out += '}';
+  });
+}
+
 void append_native_logprobs(std::string& out, const Engine& engine, LogprobSpan tokens, bool with_text) {
-  append_list(out, tokens, {},
-              [&](const auto& place) { append_native_token(out, engine, place.token, place.logprob, with_text); });
+  append_list(out, tokens, {}, [&](const auto& position) {
+    append_native_token(out, engine, position.token, position.logprob, with_text);
+  });
 }
 
 void append_native_top(std::string& out, const Engine& engine, LogprobSpan tokens, bool with_text) {
   append_list(out, tokens, {},
-              [&](const auto& place) { append_native_row(out, engine, place.top_ids, place.top, with_text); });
+              [&](const auto& position) { append_native_row(out, engine, position.top_ids, position.top, with_text); });
 }
 
 void append_native_of_ids(std::string& out, const Engine& engine, LogprobSpan tokens, std::span<const int32_t> ids,
                           bool with_text) {
   append_list(out, tokens, {},
-              [&](const auto& place) { append_native_row(out, engine, ids, place.of_ids, with_text); });
+              [&](const auto& position) { append_native_row(out, engine, ids, position.of_ids, with_text); });
 }
 
 double mean_logprob(LogprobSpan tokens) {
   double sum = 0;
-  for (const wire::TokenLogprobs& place : tokens) sum += std::max(place.logprob.value_or(0), kLeastLogprob);
+  for (const wire::TokenLogprobs& position : tokens) sum += std::max(position.logprob.value_or(0), kLeastLogprob);
   return tokens.empty() ? -std::numeric_limits<double>::infinity() : sum / static_cast<double>(tokens.size());
 }
 

@@ -11,6 +11,7 @@
 // Thread safety: free functions; they call Engine::token_bytes alone, which may be called from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -26,7 +27,8 @@ using LogprobSpan = std::span<const wire::TokenLogprobs>;
 // How the OpenAI formats write a token where its text stands otherwise.
 struct TokenNames {
   const Engine& engine;
-  bool as_ids = false;  // "token_id:5", as vLLM's return_tokens_as_token_ids
+  bool as_ids = false;         // "token_id:5", as vLLM's return_tokens_as_token_ids
+  std::size_t top = SIZE_MAX;  // so many of the likeliest are written: the engine may have given more
 };
 
 void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens);
@@ -41,6 +43,10 @@ struct TextOffset {
 // `prompt`, then `tokens`; `offset` moves on, so that the chunks of a stream continue each other.
 void append_text_logprobs(std::string& out, const TokenNames& names, LogprobSpan prompt, LogprobSpan tokens,
                           TextOffset& offset);
+
+// As vLLM's prompt_logprobs: null for the first token, then {"5": {"logprob", "rank", "decoded_token"}, ...} of the
+// token and the likeliest. The rank is 1 for the likeliest, null where the token is not among them.
+void append_prompt_logprobs(std::string& out, const Engine& engine, LogprobSpan prompt);
 
 // One entry a place.
 void append_native_logprobs(std::string& out, const Engine& engine, LogprobSpan tokens, bool with_text);

@@ -61,8 +61,11 @@ struct ShownDetails {
   bool logprobs = false;
   bool tokens_as_ids = false;
   bool token_ids = false;
+  bool prompt_logprobs = false;
+  std::size_t top_logprobs = 0;                  // of generated tokens
   std::vector<std::vector<int32_t>> prompt_ids;  // with token_ids: of each prompt
   std::size_t choices_per_prompt = 1;            // that the client gets
+  bool echo = false;                             // logprobs begin with those of the prompt
 };
 
 // The pieces that the OpenAI formats share.

@@ -59,7 +59,6 @@ Status refuse_unserved(const Json& body) {
       {"guided_whitespace_pattern", {}},
       {"grammar", {""}},
       // vLLM
-      {"prompt_logprobs", {}},
       {"use_beam_search", {false}},
       {"allowed_token_ids", {}},
       {"bad_words", {kEmptyList}},

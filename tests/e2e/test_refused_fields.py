@@ -1,4 +1,5 @@
-"""The tables of docs/api.md, "Fields that are refused": every field of them is sent, with values that pass and one that does not."""
+"""The tables of docs/api.md about fields that are not served: every field is sent. Those of "Fields that are refused" with values that
+pass and one that does not; those of "Fields without effect" change no answer."""
 import json
 import pathlib
 import re
@@ -29,6 +30,13 @@ def rows():
 ROWS = list(rows())
 
 
+def fields_without_effect():
+    section = DOCUMENT.read_text().split("## Fields without effect\n")[1].split("\n## ")[0]
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            yield from re.findall(r"`(\w+)`", line.split("|")[1])
+
+
 def requests(table, field, value):
     if table == "on the OpenAI endpoints":
         return [("/v1/chat/completions", {**CHAT, field: value}), ("/v1/completions", {"prompt": "a", "max_tokens": 1, field: value})]
@@ -51,6 +59,18 @@ def test_a_field_that_is_not_served_is_refused_by_name(server, table, field, neu
         for path, body in requests(table, field, value):
             status, _, answer = server.post(path, body)
             assert status == 200, (path, value, answer)
+
+
+def test_fields_without_effect_have_none(server):
+    fields = list(fields_without_effect())
+    assert len(fields) > 30 and not set(fields) & {field for _, field, _ in ROWS}
+    chat, text = {**CHAT, "max_tokens": 4, "temperature": 0}, {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
+    for path, body in (("/v1/chat/completions", chat), ("/v1/completions", text)):
+        plain = server.post(path, body)[2]["choices"]
+        for field in fields:
+            for value in (1, UNLIKELY):
+                status, _, answer = server.post(path, {**body, field: value})
+                assert status == 200 and answer["choices"] == plain, (field, answer)
 
 
 def test_tools_that_must_not_be_called_are_served(server):

@@ -76,6 +76,28 @@ def test_prompts_are_cut_to_their_last_tokens(server):
         assert status == 400 and body["error"]["param"] == "truncate_prompt_tokens", body
 
 
+def test_prompt_logprobs(server):
+    """The same numbers as those of echo; the drawn tokens' own logprobs are as without them."""
+    ids = ids_of(server, prompt="Once upon a time")
+    echo = server.post("/v1/completions", {**TEXT, "echo": True, "logprobs": 3})[2]["choices"][0]["logprobs"]
+    plain = server.post("/v1/completions", {**TEXT, "logprobs": 1})[2]["choices"][0]
+    scored = server.post("/v1/completions", {**TEXT, "logprobs": 1, "prompt_logprobs": 3})[2]["choices"][0]
+    assert {**scored, "prompt_logprobs": None} == {**plain, "prompt_logprobs": None}
+    assert scored["prompt_logprobs"][0] is None and len(scored["prompt_logprobs"]) == len(ids)
+    for place, (id, entry) in enumerate(zip(ids[1:], scored["prompt_logprobs"][1:]), 1):
+        assert entry[str(id)]["logprob"] == echo["token_logprobs"][place] and entry[str(id)]["decoded_token"] == echo["tokens"][place]
+        ranked = sorted((one for one in entry.values() if one["rank"]), key=lambda one: one["rank"])
+        assert [one["rank"] for one in ranked] == [1, 2, 3] and {one["decoded_token"]: one["logprob"] for one in ranked}.items() <= echo["top_logprobs"][place].items()
+        assert 3 <= len(entry) <= 4
+    alone = server.post("/v1/completions", {**TEXT, "prompt_logprobs": 0})[2]["choices"][0]
+    assert alone["logprobs"] is None and [len(entry) for entry in alone["prompt_logprobs"][1:]] == [1] * (len(ids) - 1)
+    talk = server.post(CHAT, {**TALK, "max_tokens": 3, "prompt_logprobs": 1, "n": 2})[2]
+    assert len(talk["prompt_logprobs"]) == talk["usage"]["prompt_tokens"] and talk["choices"][0]["logprobs"] is None
+    for wrong in ({"stream": True, "prompt_logprobs": 1}, {"prompt_logprobs": 21}, {"prompt_logprobs": "x"}):
+        status, _, body = server.post("/v1/completions", {**TEXT, **wrong})
+        assert status == 400 and body["error"]["param"] == "prompt_logprobs", body
+
+
 def test_errors_of_prompts_come_as_without_the_fields(server):
     for body in ({**TEXT, "prompt": "dog " * 5000}, {**TEXT, "prompt": [[5] * 5000]}):
         status, _, plain = server.post("/v1/completions", body)
