@@ -431,6 +431,8 @@ TEST_F(ServerTest, OutOfFileDescriptorsPausesAndRecovers) {
   start();
   rlimit old{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+  EXPECT_EQ(Client(port()).request(get("/health")).status, 200);  // so that the server has all its descriptors
+  ASSERT_TRUE(eventually([&] { return server_->stats().connections_open == 0; }));
   const int lowest_free = ::open("/dev/null", O_RDONLY);
   ::close(lowest_free);
   {

@@ -112,7 +112,7 @@ def test_a_scheduler_that_dies_takes_its_own_requests_and_comes_back():
         stop, results, lock = threading.Event(), [], threading.Lock()
 
         def client(number):
-            body = {"prompt": f"Story {number}. Once upon a time", "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+            body = {"prompt": f"Story {number}. Once upon a time", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
             while not stop.is_set():
                 began = time.time()
                 status, _, answer = server.post(COMPLETIONS, body)
