@@ -1,8 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when the members of a class are defined in more than two .cc files, or when tools/classes_to_split.txt is out of date.
-
-That file lists the classes that do so today, each with its number of files. The list can only shrink: a class that needs its
-line no longer, or fewer files than the line says, fails the check until the line is removed or the number lowered."""
+"""Fails when the members of a class are defined in more than two .cc files: such a class is several classes."""
 import collections
 import pathlib
 import re
@@ -10,7 +7,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
-ALLOWED = ROOT / "tools" / "classes_to_split.txt"
 MAX_FILES = 2
 STRIP = re.compile(r'//[^\n]*|/\*.*?\*/|R"\w*\(.*?\)\w*"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
 TEMPLATE_ARGUMENTS = re.compile(r"<[^<>;{}]*>")
@@ -54,31 +50,12 @@ def files_of_classes():
     return files
 
 
-def read_allowed():
-    allowed = {}
-    for line in ALLOWED.read_text().splitlines():
-        if line and not line.startswith("#"):
-            name, count, reason = line.split(None, 2)
-            allowed[name] = int(count)
-            if not reason.startswith("to be split"):
-                raise SystemExit(f"{ALLOWED.name}: '{line}' gives no reason; wanted 'to be split: ...'")
-    return allowed
-
-
 def main():
-    files, allowed = files_of_classes(), read_allowed()
     faults = []
-    for name, paths in sorted(files.items()):
-        limit = allowed.get(name, MAX_FILES)
-        if len(paths) > limit:
+    for name, paths in sorted(files_of_classes().items()):
+        if len(paths) > MAX_FILES:
             faults.append(f"{name}: its members are defined in {len(paths)} files ({', '.join(map(str, paths))}); wanted at most "
-                          f"{limit}. Make it several objects, each with a header and state of its own.")
-    for name, limit in sorted(allowed.items()):
-        count = len(files.get(name, []))
-        if count <= MAX_FILES:
-            faults.append(f"{ALLOWED.name}: {name} has {count} files and needs no line any more. Remove the line.")
-        elif count < limit:
-            faults.append(f"{ALLOWED.name}: {name} has {count} files, the line says {limit}. Lower the number.")
+                          f"{MAX_FILES}. Make it several objects, each with a header and state of its own.")
     if faults:
         print("\n".join(faults), file=sys.stderr)
     return 1 if faults else 0

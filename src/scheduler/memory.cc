@@ -27,21 +27,23 @@ SequenceMemory::SequenceMemory(int32_t page_count, int32_t page_size, MemoryOpti
   rebuild();
 }
 
-bool SequenceMemory::attach(Sequence& sequence, uint64_t weight_version, int64_t reserve) {
+bool SequenceMemory::attach(Sequence& sequence, int64_t reserve) {
   CHECK(sequence.pages.empty() && sequence.lock == nullptr && sequence.computed == 0);
   MatchResult match;
   if (options_.prefix_cache) {
-    match = cache_->match_prefix({sequence.extra_key, weight_version}, matchable(sequence));
+    match = cache_->match_prefix({sequence.extra_key, weight_version_}, matchable(sequence));
   }
   const int32_t loaded = worth_loading(match.host_pages) ? match.host_pages : 0;
   RadixNode* last = loaded > 0 ? match.host_node : match.node;
   // The lock comes before the count of what is available: the matched pages themselves must not be evicted, and those
   // of the host tier must not make room for what is evicted here.
+  const TreeMark before = mark_tree();
   cache_->lock(last);
   const auto in_pool = static_cast<int32_t>(match.pages.size());
   const int32_t lacking = pages_for(sequence.length()) - in_pool;
   if (available() < lacking + reserve || !allocate(lacking, match.pages)) {
     cache_->unlock(last);
+    note_tree(before);
     return false;
   }
   if (loaded > 0) {
@@ -54,8 +56,9 @@ bool SequenceMemory::attach(Sequence& sequence, uint64_t weight_version, int64_t
   sequence.shared_pages = in_pool + loaded;
   sequence.computed = sequence.shared_pages * page_size_;
   sequence.host_tokens = loaded * page_size_;
-  sequence.weight_version = weight_version;
+  sequence.weight_version = weight_version_;
   sequence.publishable = true;
+  note_tree(before);
   return true;
 }
 
@@ -63,17 +66,19 @@ bool SequenceMemory::worth_loading(int32_t host_pages) const {
   return int64_t{host_pages} * page_size_ >= options_.cache.min_load_tokens;
 }
 
-int32_t SequenceMemory::cached_tokens(const Sequence& sequence, uint64_t weight_version) const {
+int32_t SequenceMemory::cached_tokens(const Sequence& sequence) const {
   if (!options_.prefix_cache) return 0;
-  const PeekResult found = cache_->peek({sequence.extra_key, weight_version}, matchable(sequence));
+  const PeekResult found = cache_->peek({sequence.extra_key, weight_version_}, matchable(sequence));
   return (found.pages + (worth_loading(found.host_pages) ? found.host_pages : 0)) * page_size_;
 }
 
 bool SequenceMemory::grow(Sequence& sequence) {
   std::vector<PageId> fresh;
-  if (!allocate(pages_lacking(sequence), fresh)) return false;
-  sequence.pages.append(fresh);
-  return true;
+  const TreeMark before = mark_tree();
+  const bool enough = allocate(pages_lacking(sequence), fresh);
+  note_tree(before);
+  if (enough) sequence.pages.append(fresh);
+  return enough;
 }
 
 void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates) {
@@ -83,6 +88,7 @@ void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates
   const std::vector<PageId> own = sequence.pages.pages(sequence.shared_pages, whole);
   const auto first = static_cast<std::size_t>(sequence.shared_pages), count = own.size();
   const auto page = static_cast<std::size_t>(page_size_);
+  const TreeMark before = mark_tree();
   InsertResult inserted = cache_->insert({sequence.extra_key, sequence.weight_version},
                                          std::span(sequence.tokens).subspan(first * page, count * page), own,
                                          {.priority = sequence.priority, .below = sequence.lock});
@@ -92,6 +98,7 @@ void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates
   sequence.pages.replace(sequence.shared_pages, inserted.pages);
   sequence.shared_pages = whole;
   duplicates.insert(duplicates.end(), inserted.duplicates.begin(), inserted.duplicates.end());
+  note_tree(before);
 }
 
 void SequenceMemory::release(Sequence& sequence, Publish publish_first) {
@@ -126,11 +133,51 @@ void SequenceMemory::return_copies(std::vector<PageCopy> copies) { cache_->retur
 
 KvEvents SequenceMemory::take_events() { return cache_->take_events(); }
 
-int32_t SequenceMemory::flush(std::optional<uint64_t> keep) { return cache_->drop_unlocked(keep); }
+int32_t SequenceMemory::flush(std::optional<uint64_t> keep) {
+  ++changes_;
+  return cache_->drop_unlocked(keep);
+}
+
+void SequenceMemory::set_weight_version(uint64_t version) {
+  weight_version_ = version;
+  ++changes_;
+}
+
+SequenceMemory::TreeMark SequenceMemory::mark_tree() const { return {cache_->cached_pages(), counters().evicted}; }
+
+// After anything that may have changed the tree since `before`.
+void SequenceMemory::note_tree(TreeMark before) {
+  const TreeMark now = mark_tree();
+  if (now == before) return;
+  ++changes_;
+  published_pages_ += static_cast<uint64_t>(now.cached - before.cached) + (now.evicted - before.evicted);
+}
 
 CacheCounters SequenceMemory::counters() const {
   CacheCounters sum = counters_before_;
   return sum += cache_->counters();
+}
+
+void SequenceMemory::describe(SchedulerFacts& facts) const {
+  const PageBooks books = pool_->books();
+  facts.pages_total = books.all;
+  facts.pages_free = books.free();
+  facts.pages_cached = books.cached();
+  facts.pages_held = books.held();
+  facts.pages_locked = cache_->locked_pages();
+  facts.page_size = page_size_;
+  if (host_pool_) {
+    facts.host_pages_total = host_pool_->page_count();
+    facts.host_pages_used = host_pool_->page_count() - host_pool_->free_count();
+  }
+  const CacheCounters counted = counters();
+  const auto tokens = [&](uint64_t pages) { return pages * static_cast<uint64_t>(page_size_); };
+  facts.evicted_tokens = tokens(counted.evicted);
+  facts.host_evicted_tokens = tokens(counted.host_evicted);
+  facts.backed_up_tokens = tokens(counted.backed_up);
+  facts.loaded_tokens = tokens(counted.loaded);
+  facts.used_tokens = int64_t{facts.pages_held + facts.pages_locked} * page_size_;
+  facts.weight_version = weight_version_;
 }
 
 Status SequenceMemory::verify(bool idle) const {
@@ -149,6 +196,7 @@ Status SequenceMemory::verify(bool idle) const {
 }
 
 void SequenceMemory::rebuild() {
+  ++changes_;
   KvEvents before;
   const bool again = cache_ != nullptr;
   if (again) {

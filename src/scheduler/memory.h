@@ -5,6 +5,7 @@
 //   books: free + cached + held = all, after every call
 //   a sequence's page table is [shared: the tree's, locked] [own: held by it alone]; rows are only ever written to own
 //   pages, because shared pages lie below `computed`
+//   changes() grows whenever a lookup may find something else than before
 //
 // Batches in flight. The books run ahead of the bytes: attach() may hand out a page whose bytes are still on the host,
 // or one whose old bytes are still to be copied there. take_copies() gives those copies; they belong into the next
@@ -29,6 +30,7 @@
 #include "kv/page_copy.h"
 #include "kv/page_pool.h"
 #include "kv/radix_cache.h"
+#include "scheduler/options.h"
 #include "scheduler/sequence.h"
 
 namespace millrace {
@@ -56,10 +58,14 @@ class SequenceMemory {
   // Finds the longest cached prefix of the sequence's tokens (at most sequence.match_limit of them, and never the
   // last), locks it, and allocates pages for all the other tokens; sets computed, pages, shared_pages, lock,
   // weight_version, host_tokens. False, and nothing is attached, when fewer than `reserve` pages would stay available.
-  bool attach(Sequence& sequence, uint64_t weight_version, int64_t reserve);
+  bool attach(Sequence& sequence, int64_t reserve);
 
   // How many tokens attach() would find in the cache now, the host tier included. Nothing is touched or locked.
-  int32_t cached_tokens(const Sequence& sequence, uint64_t weight_version) const;
+  int32_t cached_tokens(const Sequence& sequence) const;
+
+  // Of the model that computes now; 0 until it is known. Only pages computed with it are found.
+  uint64_t weight_version() const { return weight_version_; }
+  void set_weight_version(uint64_t version);
 
   // Pages that the sequence lacks to compute all its tokens: 0 or 1 for one that decodes.
   int32_t pages_lacking(const Sequence& sequence) const {
@@ -89,8 +95,14 @@ class SequenceMemory {
   KvEvents take_events();
 
   PageBooks books() const { return pool_->books(); }
+  // Starts at 1 and grows with what was published, evicted or dropped, and with another weight version.
+  uint64_t changes() const { return changes_; }
+  // Pages that came into the cache since the beginning.
+  uint64_t published_pages() const { return published_pages_; }
   // Since the beginning; rebuild() does not set them back.
   CacheCounters counters() const;
+  // Pages, cached and evicted tokens, weight version.
+  void describe(SchedulerFacts& facts) const;
   const RadixCache& cache() const { return *cache_; }
   const PagePool* host_pool() const { return host_pool_.get(); }  // nullptr: there is no host tier
   PagePool& pool() { return *pool_; }
@@ -105,6 +117,15 @@ class SequenceMemory {
   int32_t flush(std::optional<uint64_t> keep = std::nullopt);
 
  private:
+  // What tells whether the tree has changed: its pages, and those that ever left it for want of room.
+  struct TreeMark {
+    int32_t cached = 0;
+    uint64_t evicted = 0;
+    friend bool operator==(TreeMark, TreeMark) = default;
+  };
+  TreeMark mark_tree() const;
+  void note_tree(TreeMark before);
+
   bool worth_loading(int32_t host_pages) const;
   bool allocate(int32_t count, std::vector<PageId>& out);
 
@@ -115,6 +136,9 @@ class SequenceMemory {
   std::unique_ptr<PagePool> host_pool_;
   std::unique_ptr<RadixCache> cache_;
   CacheCounters counters_before_;  // of the caches that rebuild() replaced
+  uint64_t weight_version_ = 0;
+  uint64_t changes_ = 0;  // the constructor's rebuild() makes it 1
+  uint64_t published_pages_ = 0;
 };
 
 }  // namespace millrace

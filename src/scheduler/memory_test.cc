@@ -30,7 +30,7 @@ class SequenceMemoryTest : public ::testing::Test {
   // A sequence that computed all of `length` tokens, published them and left.
   static void run_through(SequenceMemory& memory, int32_t length, int32_t first = 1) {
     Sequence sequence = sequence_of(length, first);
-    ASSERT_TRUE(memory.attach(sequence, 0, 0));
+    ASSERT_TRUE(memory.attach(sequence, 0));
     sequence.computed = length;
     memory.release(sequence, Publish::kYes);
     EXPECT_TRUE(memory.verify(false).ok()) << memory.verify(false).to_string();
@@ -44,7 +44,7 @@ TEST_F(SequenceMemoryTest, DuplicatesStayHeldUntilTheyAreGivenBack) {
   SequenceMemory memory(16, kPageSize, MemoryOptions{});
   Sequence a = sequence_of(10);
   Sequence b = sequence_of(10);
-  ASSERT_TRUE(memory.attach(a, 0, 0) && memory.attach(b, 0, 0));
+  ASSERT_TRUE(memory.attach(a, 0) && memory.attach(b, 0));
   const std::vector<PageId> own = b.pages.pages();
   std::vector<PageId> duplicates;
   a.computed = b.computed = 10;
@@ -68,7 +68,7 @@ TEST_F(SequenceMemoryTest, DuplicatesStayHeldUntilTheyAreGivenBack) {
 TEST_F(SequenceMemoryTest, PublishingGoesOnFromWhatIsShared) {
   SequenceMemory memory(32, kPageSize, MemoryOptions{});
   Sequence slow = sequence_of(40);
-  ASSERT_TRUE(memory.attach(slow, 0, 0));
+  ASSERT_TRUE(memory.attach(slow, 0));
   std::vector<PageId> duplicates;
   slow.computed = 9;
   memory.publish(slow, duplicates);
@@ -91,9 +91,11 @@ TEST_F(SequenceMemoryTest, MatchLimitAndPeek) {
   for (const auto& [limit, cached] : table) {
     Sequence sequence = sequence_of(40);
     sequence.match_limit = limit;
-    EXPECT_EQ(memory.cached_tokens(sequence, 0), cached) << limit;
-    EXPECT_EQ(memory.cached_tokens(sequence, 1), 0);
-    ASSERT_TRUE(memory.attach(sequence, 0, 0));
+    EXPECT_EQ(memory.cached_tokens(sequence), cached) << limit;
+    memory.set_weight_version(1);
+    EXPECT_EQ(memory.cached_tokens(sequence), 0);
+    memory.set_weight_version(0);
+    ASSERT_TRUE(memory.attach(sequence, 0));
     EXPECT_EQ(sequence.computed, cached) << limit;
     memory.release(sequence, Publish::kNo);
   }
@@ -108,8 +110,8 @@ TEST_F(SequenceMemoryTest, WhatWasEvictedComesBackFromTheHost) {
     const auto to_host = memory.take_copies();
     EXPECT_FALSE(to_host.empty());
     Sequence sequence = sequence_of(40);
-    EXPECT_EQ(memory.cached_tokens(sequence, 0), 36);
-    ASSERT_TRUE(memory.attach(sequence, 0, 0));
+    EXPECT_EQ(memory.cached_tokens(sequence), 36);
+    ASSERT_TRUE(memory.attach(sequence, 0));
     EXPECT_EQ(sequence.computed, 36);
     EXPECT_EQ(sequence.host_tokens, 36);
     EXPECT_EQ(sequence.shared_pages, 9);
@@ -132,13 +134,13 @@ TEST_F(SequenceMemoryTest, FewHostTokensAreComputedAgain) {
   run_through(memory, 13);  // three pages, 12 tokens
   run_through(memory, 40, 1000);
   Sequence sequence = sequence_of(13);
-  EXPECT_EQ(memory.cached_tokens(sequence, 0), 0);
-  ASSERT_TRUE(memory.attach(sequence, 0, 0));
+  EXPECT_EQ(memory.cached_tokens(sequence), 0);
+  ASSERT_TRUE(memory.attach(sequence, 0));
   EXPECT_EQ(sequence.host_tokens, 0);
   EXPECT_EQ(sequence.computed, 0);
   sequence.computed = 13;
   memory.release(sequence, Publish::kYes);
-  EXPECT_EQ(memory.cached_tokens(sequence_of(14), 0), 12);
+  EXPECT_EQ(memory.cached_tokens(sequence_of(14)), 12);
   expect_idle(memory);
 }
 
@@ -147,15 +149,15 @@ TEST_F(SequenceMemoryTest, AnAttachThatDoesNotFitChangesNothing) {
   SequenceMemory memory(10, kPageSize, with_host(20));
   run_through(memory, 20);
   Sequence other = sequence_of(30, 500);
-  ASSERT_TRUE(memory.attach(other, 0, 0));
+  ASSERT_TRUE(memory.attach(other, 0));
   memory.take_copies();
   Sequence sequence = sequence_of(20);
-  EXPECT_FALSE(memory.attach(sequence, 0, 0));
+  EXPECT_FALSE(memory.attach(sequence, 0));
   EXPECT_TRUE(sequence.pages.empty() && sequence.lock == nullptr && sequence.computed == 0);
   EXPECT_TRUE(memory.take_copies().empty());
   EXPECT_EQ(memory.cache().locked_pages(), 0);
   memory.release(other, Publish::kNo);
-  ASSERT_TRUE(memory.attach(sequence, 0, 0));
+  ASSERT_TRUE(memory.attach(sequence, 0));
   memory.release(sequence, Publish::kNo);
   expect_idle(memory);
 }
@@ -167,7 +169,7 @@ TEST_F(SequenceMemoryTest, FlushDropsOldWeightsAndRebuildTellsRouters) {
   run_through(memory, 16);
   EXPECT_EQ(memory.flush(0), 0);
   EXPECT_EQ(memory.flush(1), 4);
-  EXPECT_EQ(memory.cached_tokens(sequence_of(16), 0), 0);
+  EXPECT_EQ(memory.cached_tokens(sequence_of(16)), 0);
   run_through(memory, 16);
   memory.take_events();
   EXPECT_EQ(memory.counters().backed_up, 8u);
@@ -198,7 +200,7 @@ TEST_F(SequenceMemoryTest, OffMeansOff) {
   EXPECT_EQ(memory.host_pool(), nullptr);
   run_through(memory, 16);
   EXPECT_EQ(memory.books().free(), 8);
-  EXPECT_EQ(memory.cached_tokens(sequence_of(16), 0), 0);
+  EXPECT_EQ(memory.cached_tokens(sequence_of(16)), 0);
 }
 
 }  // namespace

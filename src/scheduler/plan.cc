@@ -1,32 +1,46 @@
-// Planning one step: every decode gets its row, then waiting requests are admitted, then the rest of the token budget
-// goes to prefills. While a batch is in flight, the plan is for the one after it: a sequence then stands where it will
-// stand when that batch was settled, and the token that it samples is kTokenInFlight.
+#include "scheduler/plan.h"
+
 #include <algorithm>
 
 #include "base/trace.h"
-#include "scheduler/scheduler.h"
 #include "scheduler/share.h"
 #include "scheduler/stop.h"
 
 namespace millrace {
 
-Scheduler::Plan Scheduler::plan(Deltas& out) {
+BatchPlanner::BatchPlanner(const SchedulerOptions& options, const RunnerFacts& model, SequenceMemory& memory,
+                           Requests& requests, const StepCost& cost, SchedulerFacts& counters)
+    : options_(options),
+      model_(model),
+      memory_(memory),
+      requests_(requests),
+      cost_(cost),
+      counters_(counters),
+      ratio_(options.conservativeness),
+      admission_(options, model, memory, requests, ratio_, counters) {}
+
+BatchPlan BatchPlanner::plan(bool in_flight, Deltas& out) {
   trace::Span span("plan", "scheduler");
-  Plan plan;
-  const Room room = make_room_for_decodes(out);
-  if (room == Room::kWaitForSettle) {
+  BatchPlan plan;
+  const DecodePages pages = allocate_for_decodes(in_flight, out);
+  if (pages == DecodePages::kWaitForSettle) {
     ++counters_.bubbles;
     return plan;
   }
   // Who was just sent away must not come back in the same breath.
-  if (room == Room::kMade) admit(out);
+  if (pages == DecodePages::kReady) {
+    const auto [refused, hold_back] = admission_.admit(in_flight);
+    hold_back_ = hold_back;
+    // Nothing runs, nothing keeps pages, and it does not fit: it grew, was retracted, and no longer fits even alone.
+    if (refused != nullptr && requests_.running_count() == 0 && !in_flight) end_too_long(*refused, out);
+  }
   if (hold_back_) return plan;
 
-  plan.batch.sequences.reserve(running_.size());
-  plan.rows.reserve(running_.size());
+  plan.batch.sequences.reserve(requests_.running().size());
+  plan.rows.reserve(requests_.running().size());
   std::vector<Sequence*> prefilling;
   std::vector<int32_t> remaining;
-  for (Sequence* sequence : running_) {
+  for (Sequence* sequence : requests_.running()) {
     if (!needs_row(*sequence)) continue;
     if (sequence->remaining() == 1) {
       add_rows(*sequence, 1, plan);
@@ -43,9 +57,14 @@ Scheduler::Plan Scheduler::plan(Deltas& out) {
   return plan;
 }
 
+// Whether there is anything to compute for it in the next batch.
+bool BatchPlanner::needs_row(const Sequence& sequence) const {
+  return sequence.remaining() > 0 && !ends_in_flight(sequence, model_.context_length);
+}
+
 // Rows for prefills beside `decodes` rows of decodes. Never less than kMinPrefillTokens, so that prefills do not starve
 // either; above that, no more than keeps the step within the gap that those who decode were promised.
-int32_t Scheduler::prefill_budget(int32_t decodes) const {
+int32_t BatchPlanner::prefill_budget(int32_t decodes) const {
   const int32_t least = std::min(kMinPrefillTokens, options_.chunked_prefill_tokens);
   int32_t rows = options_.chunked_prefill_tokens;
   if (options_.max_decode_gap_ms > 0 && decodes > 0) {
@@ -54,24 +73,10 @@ int32_t Scheduler::prefill_budget(int32_t decodes) const {
   return std::max(least, rows - decodes);
 }
 
-// Milliseconds until it is time to plan another batch; 0: now. The batch in flight should not end before the next is
-// there, but who arrives while it runs would have to wait for that one too: so it is planned late, a part of the
-// expected time before the end, which is how wrong the expectation may be.
-int Scheduler::plan_in_ms() const {
-  if (in_flight_.empty()) return 0;
-  const InFlight& newest = in_flight_.back();
-  int32_t rows = 0;
-  for (const Rows& one : newest.rows) rows += one.count;
-  const auto expected_us = static_cast<int64_t>(cost_.predict_us(rows));
-  const int64_t lead_us = std::max(kPlanLeadUs, expected_us / kPlanLeadPart);
-  const int64_t early_us = newest.begun_us + expected_us - lead_us - options_.now_us();
-  return early_us > 0 ? static_cast<int>((early_us + 999) / 1000) : 0;
-}
-
 // What grows with a text is shared with the runner, not copied: page table, generated tokens, lists of ids. The runner
 // reads them while the sequence goes on; base/shared_span.h says why that is no race.
-void Scheduler::add_rows(Sequence& sequence, int32_t count, Plan& plan) const {
-  Rows rows{&sequence, count};
+void BatchPlanner::add_rows(Sequence& sequence, int32_t count, BatchPlan& plan) const {
+  PlannedRows rows{&sequence, count};
   SequenceStep& step = plan.batch.sequences.emplace_back();
   const int32_t position = sequence.scheduled;
   const auto first = sequence.tokens.begin() + position;
@@ -94,7 +99,7 @@ void Scheduler::add_rows(Sequence& sequence, int32_t count, Plan& plan) const {
   plan.rows.push_back(rows);
 }
 
-void Scheduler::fill_sampling(Sequence& sequence, SequenceStep& step) const {
+void BatchPlanner::fill_sampling(Sequence& sequence, SequenceStep& step) const {
   SamplingSpec& to = step.sampling;
   if (!step.answers()) return;
   if (step.sample) {

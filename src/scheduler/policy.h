@@ -6,7 +6,7 @@
 //               longer prefixes before shorter: those who share pages run together
 //   lof         the longest permitted output first
 //   random      by a hash of the arrival number, the same in every run with the same seed
-//   priority    the largest priority first; may preempt running requests (preempt.cc)
+//   priority    the largest priority first; may preempt running requests (preemption.cc)
 // Ties go to the earlier arrival. With all of them the oldest waiting request is overtaken a bounded number of times
 // (waiting_queue.h). Without a prefix cache, lpm and dfs-weight are fcfs.
 //

@@ -17,34 +17,31 @@
 // batches that name its pages are in flight; after that its id may come again. docs/scheduler.md is the contract and
 // names the test of each invariant.
 //
-// Owner: the scheduler stage. Thread safety: none; every call comes from the one thread that made it.
+// The work is done by objects with states of their own: Requests (who waits, runs, ends), AdmissionControl and
+// BatchPlanner (what the next batch computes), BatchesInFlight, Settlement (what becomes of a result), SequenceMemory.
+//
+// Owner: the worker `generate`. Thread safety: none; every call comes from the one thread that made it.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <memory>
-#include <optional>
-#include <string>
-#include <unordered_map>
-#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "runner/runner.h"
-#include "scheduler/deadlines.h"
+#include "scheduler/in_flight.h"
 #include "scheduler/memory.h"
-#include "scheduler/new_token_ratio.h"
 #include "scheduler/options.h"
-#include "scheduler/sequence.h"
+#include "scheduler/plan.h"
+#include "scheduler/requests.h"
+#include "scheduler/settle.h"
 #include "scheduler/step_cost.h"
-#include "scheduler/waiting_queue.h"
 #include "wire/messages.h"
 
 namespace millrace {
 
 class Scheduler {
  public:
-  using Deltas = std::vector<wire::TokenDelta>;
+  using Deltas = Requests::Deltas;
 
   // `runner` outlives the scheduler. Wrong options are a programmer error: validate user input first with validate().
   Scheduler(SchedulerOptions options, Runner& runner);
@@ -74,7 +71,7 @@ class Scheduler {
   bool step(int poll_timeout_ms, Deltas& out);
 
   // Something waits, runs or is in flight.
-  bool busy() const { return !sequences_.empty() || !in_flight_.empty(); }
+  bool busy() const { return !requests_.empty() || !in_flight_.empty(); }
 
   // Forgets everything cached, in the host tier too. kConflict unless idle.
   Status flush_cache();
@@ -83,7 +80,7 @@ class Scheduler {
   // shared with new requests. The first version is what the runner tells, or the first result; a result that names
   // another version than this one is believed too, but one step late: what was computed across the change is then not
   // shared.
-  void set_weight_version(uint64_t version);
+  void set_weight_version(uint64_t version) { memory_.set_weight_version(version); }
 
   // O(1).
   SchedulerFacts facts() const;
@@ -95,110 +92,24 @@ class Scheduler {
   SequenceMemory& memory_for_test() { return memory_; }
 
  private:
-  // One row group of a batch: what is needed to settle it. A sequence lives until the last batch that names it was
-  // settled (sequences_ or leaving_ own it), so this points at it: its id may be another's by then.
-  struct Rows {
-    Sequence* sequence = nullptr;
-    int32_t count = 0;
-    bool sample = false;
-    int32_t score_begin = 0;  // the first prompt position that is scored
-    int32_t scores = 0;       // how many are
-  };
-  struct InFlight {
-    uint64_t step = 0;
-    std::vector<Rows> rows;
-    int64_t begun_us = 0;            // when the runner came to it
-    std::vector<PageId> duplicates;  // held pages that this batch may name, and that nobody needs after it
-  };
-  struct Plan {
-    Batch batch;
-    std::vector<Rows> rows;
-    bool empty() const { return rows.empty(); }
-  };
-
-  // What tells whether the tree has changed: its pages, and those that ever left it for want of room.
-  struct TreeMark {
-    int32_t cached = 0;
-    uint64_t evicted = 0;
-    friend bool operator==(TreeMark, TreeMark) = default;
-  };
-
-  // ---- receive.cc ----
-  bool make_room_in_queue(const wire::TokenizedRequest& request, Deltas& out);
   void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
   void accept(wire::TokenizedRequest request, Deltas& out);
-
-  // ---- plan.cc ----
-  Plan plan(Deltas& out);
-  int32_t prefill_budget(int32_t decodes) const;
-  int plan_in_ms() const;
-  void add_rows(Sequence& sequence, int32_t count, Plan& plan) const;
-  void fill_sampling(Sequence& sequence, SequenceStep& step) const;
-
-  // ---- room.cc ----
-  enum class Room { kMade, kRetracted, kWaitForSettle };
-  Room make_room_for_decodes(Deltas& out);
-  bool needs_row(const Sequence& sequence) const;
-  Sequence* retraction_victim() const;
-  void retract(Sequence& sequence);
-  void end_too_long(Sequence& sequence, Deltas& out);
-
-  // ---- admit.cc ----
-  void admit(Deltas& out);
-  Admission try_admit(Sequence& sequence, int64_t& reserved);
-  void start(Sequence& sequence);
-  void look_up(Sequence& sequence);
-  bool is_being_computed(const Sequence& sequence) const;
-  int32_t growth_estimate(const Sequence& sequence) const;
-  int64_t room_for(const Sequence& sequence, int64_t reserved) const;
-
-  // ---- preempt.cc ----
-  std::vector<Sequence*> preemption_victims(const Sequence& sequence) const;
-  bool preempt_for(Sequence& sequence);
-
-  // ---- settle.cc ----
-  bool submit(Plan plan, Deltas& out);
-  void settle(BatchResult result, Deltas& out);
-  void settle_rows(const Rows& rows, SampledToken* answer, const BatchResult& result, Deltas& out);
-  Status judge(const Rows& rows, const SampledToken* answer) const;
-  void take_scores(Sequence& sequence, const Rows& rows, SampledToken* answer, wire::TokenDelta& delta);
-  std::optional<wire::Finish> take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
-                                         wire::TokenDelta& delta);
-  void fail_batch(const InFlight& batch, const Status& status, Deltas& out);
-  void publish(Sequence& sequence);
-
-  // ---- finish.cc ----
-  void finish(Sequence& sequence, wire::Finish end, Deltas& out, wire::TokenDelta last = {});
-  void let_go(Sequence& sequence);
-  void leave(Sequence& sequence);
-  void expire(Deltas& out);
+  bool submit(BatchPlan plan, Deltas& out);
   void check_books_when_idle();
-  TreeMark mark_tree() const;
-  void note_tree(TreeMark before);
 
   SchedulerOptions options_;
   Runner& runner_;
   RunnerFacts model_;
+  SchedulerFacts counters_;  // only its counters; the objects below count in it
   SequenceMemory memory_;
-  NewTokenRatio ratio_;
   StepCost cost_;
-  Deadlines deadlines_;
-  std::unordered_map<ReqId, std::unique_ptr<Sequence>> sequences_;  // all whose end was not told
-  std::vector<std::unique_ptr<Sequence>>
-      leaving_;  // ended, named by a batch in flight; at most kMaxInFlight batches' worth
-  WaitingQueue waiting_;
-  std::vector<Sequence*> running_;          // admitted, prefilling or decoding; by arrival
-  std::deque<InFlight> in_flight_;          // the oldest first; at most kMaxInFlight
-  std::optional<uint64_t> weight_version_;  // unknown until the runner or the first result tells
-  Sequence* refused_ = nullptr;             // the first that this pass did not admit
-  bool hold_back_ = false;                  // nothing is planned until nothing is in flight
-  uint64_t tree_changes_ = 1;               // grows whenever what is cached may have changed
-  uint64_t published_pages_ = 0;            // that came into the tree, ever
+  Requests requests_;
+  BatchesInFlight in_flight_;
+  BatchPlanner planner_;
+  Settlement settlement_;
   uint64_t next_arrival_ = 0;
-  uint64_t next_step_ = 0;
   bool draining_ = false;
   bool checked_idle_ = true;  // the books were checked since the last step
-  SchedulerFacts counters_;
 };
 
 }  // namespace millrace

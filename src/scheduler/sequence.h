@@ -1,4 +1,4 @@
-// Sequence: what the scheduler knows of one live request. A plain record; scheduler.cc and its siblings change it.
+// Sequence: what the scheduler knows of one live request. A plain record; the objects of this folder change it.
 //
 // Invariants, between two calls into the scheduler:
 //   tokens = prompt, then what was generated (retraction keeps both), then `pending` times kTokenInFlight: places of
@@ -54,12 +54,12 @@ struct Sequence {
   int64_t rank = 0;       // the place that the policy gives it, the smallest first; ties by arrival
   int32_t skips = 0;      // others admitted after it was offered its place and did not fit
   int32_t overtaken = 0;  // others admitted while it was the oldest of all that wait
-  // What the last look at it found, so that it is not matched anew before something changed for it (admit.cc).
+  // What the last look at it found, so that it is not matched anew before something changed for it (admission.cc).
   int32_t matched = -1;            // tokens that the cache had, under `matched_tree`; -1: never looked
-  uint64_t matched_tree = 0;       // Scheduler::tree_changes_ then
+  uint64_t matched_tree = 0;       // SequenceMemory::changes() then
   int32_t deficit = 0;             // pages that it lacked; 0: it was not refused
-  int64_t refused_room = 0;        // pages available beyond those reserved, when it was refused
-  uint64_t refused_published = 0;  // Scheduler::published_pages_ then
+  int64_t refused_pages = 0;       // pages available beyond those reserved, when it was refused
+  uint64_t refused_published = 0;  // SequenceMemory::published_pages() then
   bool ever_deferred = false;
   int32_t deferred = 0;  // passes in which it waited for another to compute its next page, since its match grew
 

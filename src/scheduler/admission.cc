@@ -1,41 +1,40 @@
-// Admission: who of the waiting gets pages now.
+#include "scheduler/admission.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "scheduler/scheduler.h"
-
 namespace millrace {
 
-void Scheduler::admit(Deltas& out) {
-  if (waiting_.empty()) return;
-  // Everybody needs a place and at least one page. (With the priority policy a place can be made.)
-  const bool full = static_cast<int32_t>(running_.size()) >= options_.max_running_requests ||
-                    (memory_.available() < 1 && !running_.empty());
-  if (full && options_.policy != Policy::kPriority) return;
+AdmissionControl::Outcome AdmissionControl::admit(bool in_flight) {
+  Outcome outcome;
+  if (requests_.waiting().empty()) return outcome;
+  // A request needs one of max_running_requests and a page at least. (With the priority policy others may give way.)
+  const bool full = requests_.running_count() >= options_.max_running_requests ||
+                    (memory_.available() < 1 && requests_.running_count() > 0);
+  if (full && options_.policy != Policy::kPriority) return outcome;
   refused_ = nullptr;
-  int64_t reserved = 0;  // pages that the running requests are expected to take yet
-  for (const Sequence* sequence : running_) reserved += growth_estimate(*sequence);
-  waiting_.offer([&](Sequence& sequence) { return try_admit(sequence, reserved); },
-                 [this](Sequence& sequence) { look_up(sequence); });
-  if (refused_ == nullptr) return;
-  if (preempt_for(*refused_)) return;
-  // Nothing runs, nothing keeps pages, and it does not fit: it grew, was retracted, and no longer fits even alone.
-  if (running_.empty() && in_flight_.empty()) end_too_long(*refused_, out);
+  int64_t reserved = growth_of_running();
+  requests_.waiting().offer([&](Sequence& sequence) { return try_admit(sequence, reserved); },
+                            [this](Sequence& sequence) { look_up(sequence); });
+  outcome.refused = refused_;
+  if (refused_ != nullptr && preempt_for(*refused_, in_flight, outcome)) outcome.refused = nullptr;
+  return outcome;
 }
 
-Admission Scheduler::try_admit(Sequence& sequence, int64_t& reserved) {
+Admission AdmissionControl::try_admit(Sequence& sequence, int64_t& reserved) {
   const auto refuse = [&](Admission answer) {
     if (refused_ == nullptr) refused_ = &sequence;
     return answer;
   };
-  if (static_cast<int32_t>(running_.size()) >= options_.max_running_requests) return refuse(Admission::kStop);
-  const int64_t room = room_for(sequence, reserved);
+  if (requests_.running_count() >= options_.max_running_requests) return refuse(Admission::kStop);
+  const bool alone = requests_.running_count() == 0;
+  const int64_t within_reach = pages_within_reach(sequence, reserved);
   // It is not matched anew before what has come free, or into the tree, might suffice. (A page that was published since
   // is one that it may no longer lack.)
-  const int64_t gained =
-      room - sequence.refused_room + static_cast<int64_t>(published_pages_ - sequence.refused_published);
-  if (sequence.deficit > 0 && gained < sequence.deficit && !running_.empty()) return refuse(Admission::kNoRoom);
+  const int64_t gained = within_reach - sequence.refused_pages +
+                         static_cast<int64_t>(memory_.published_pages() - sequence.refused_published);
+  if (sequence.deficit > 0 && gained < sequence.deficit && !alone) return refuse(Admission::kNoRoom);
 
   look_up(sequence);
   if (is_being_computed(sequence)) {
@@ -43,15 +42,12 @@ Admission Scheduler::try_admit(Sequence& sequence, int64_t& reserved) {
     if (!std::exchange(sequence.ever_deferred, true)) ++counters_.deferred;
     return Admission::kDeferred;
   }
-  const TreeMark before = mark_tree();
-  const int64_t reserve = running_.empty() ? 0 : reserved + growth_estimate(sequence);
-  const bool attached = memory_.attach(sequence, weight_version_.value_or(0), reserve);
-  note_tree(before);
-  if (!attached) {
+  const int64_t reserve = alone ? 0 : reserved + growth_estimate(sequence);
+  if (!memory_.attach(sequence, reserve)) {
     const int64_t lacking = memory_.pages_for(sequence.length()) - sequence.matched / memory_.page_size();
-    sequence.deficit = static_cast<int32_t>(std::max<int64_t>(1, lacking - room));
-    sequence.refused_room = room;
-    sequence.refused_published = published_pages_;
+    sequence.deficit = static_cast<int32_t>(std::max<int64_t>(1, lacking - within_reach));
+    sequence.refused_pages = within_reach;
+    sequence.refused_published = memory_.published_pages();
     return refuse(Admission::kNoRoom);
   }
   reserved += growth_estimate(sequence);
@@ -61,19 +57,18 @@ Admission Scheduler::try_admit(Sequence& sequence, int64_t& reserved) {
 
 // Pages that it could have now. Whoever runs alone may use the whole pool, whatever the estimate says: so the queue
 // always moves.
-int64_t Scheduler::room_for(const Sequence& sequence, int64_t reserved) const {
-  return memory_.available() - (running_.empty() ? 0 : reserved + growth_estimate(sequence));
+int64_t AdmissionControl::pages_within_reach(const Sequence& sequence, int64_t reserved) const {
+  const bool alone = requests_.running_count() == 0;
+  return memory_.available() - (alone ? 0 : reserved + growth_estimate(sequence));
 }
 
 // It has its pages: from now on it runs.
-void Scheduler::start(Sequence& sequence) {
+void AdmissionControl::start(Sequence& sequence) {
   sequence.scheduled = sequence.computed;
   sequence.prefill_end = sequence.length();
   sequence.deficit = 0;
   sequence.deferred = 0;
-  const auto place = std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival);
-  running_.insert(place, &sequence);
-  deadlines_.admitted(sequence);
+  requests_.start(sequence);
   if (sequence.cached) return;  // it was here before
   sequence.cached = std::min(sequence.computed, sequence.prompt_length);
   sequence.cached_from_host = std::min(sequence.host_tokens, *sequence.cached);
@@ -85,23 +80,23 @@ void Scheduler::start(Sequence& sequence) {
   counters_.host_tokens += static_cast<uint64_t>(sequence.cached_from_host);
 }
 
-void Scheduler::look_up(Sequence& sequence) {
-  if (sequence.matched_tree == tree_changes_) return;
+void AdmissionControl::look_up(Sequence& sequence) {
+  if (sequence.matched_tree == memory_.changes()) return;
   ++counters_.look_ups;
-  const int32_t matched = memory_.cached_tokens(sequence, weight_version_.value_or(0));
+  const int32_t matched = memory_.cached_tokens(sequence);
   if (matched > sequence.matched) sequence.deferred = 0;
   sequence.matched = matched;
-  sequence.matched_tree = tree_changes_;
+  sequence.matched_tree = memory_.changes();
 }
 
 // Whether a running request is about to publish the very page that this one would have to compute next.
-bool Scheduler::is_being_computed(const Sequence& sequence) const {
+bool AdmissionControl::is_being_computed(const Sequence& sequence) const {
   const int32_t begin = sequence.matched;
   const int32_t end = begin + memory_.page_size();
   if (!options_.prefix_cache || end > std::min(sequence.match_limit, sequence.length() - 1)) return false;
   if (sequence.deferred >= kMaxDeferredPasses) return false;
-  return std::ranges::any_of(running_, [&](const Sequence* other) {
-    const bool other_weights = other->computed > 0 && other->weight_version != weight_version_.value_or(0);
+  return std::ranges::any_of(requests_.running(), [&](const Sequence* other) {
+    const bool other_weights = other->computed > 0 && other->weight_version != memory_.weight_version();
     if (!other->publishable || other_weights) return false;
     if (other->prefill_end < end || other->shared_pages * memory_.page_size() >= end) return false;
     // The page itself first: that is where two prompts with a common prefix differ.
@@ -112,8 +107,15 @@ bool Scheduler::is_being_computed(const Sequence& sequence) const {
   });
 }
 
+// Pages that the running requests are expected to take yet.
+int64_t AdmissionControl::growth_of_running() const {
+  int64_t pages = 0;
+  for (const Sequence* sequence : requests_.running()) pages += growth_estimate(*sequence);
+  return pages;
+}
+
 // Pages that a request is expected to need beyond those for its tokens of now.
-int32_t Scheduler::growth_estimate(const Sequence& sequence) const {
+int32_t AdmissionControl::growth_estimate(const Sequence& sequence) const {
   const int32_t left = std::max(0, std::min({sequence.sampling.max_tokens - sequence.drawn(),
                                              model_.context_length - sequence.length(), kMaxNewTokensEstimate}));
   const auto expected = static_cast<int32_t>(std::ceil(left * ratio_.value()));

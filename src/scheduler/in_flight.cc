@@ -1,0 +1,63 @@
+#include "scheduler/in_flight.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "scheduler/options.h"
+
+namespace millrace {
+
+Status BatchesInFlight::submit(Batch batch, const std::vector<PlannedRows>& rows) {
+  batch.step = next_step_++;
+  batch.copies = memory_.take_copies();
+  std::vector<PageCopy> copies = batch.copies;
+  const uint64_t step = batch.step;
+  if (Status status = runner_.submit(std::move(batch)); !status.ok()) {
+    memory_.return_copies(std::move(copies));
+    status = status.with_prefix("the step was refused");
+    LOG_ERROR("scheduler: step {} with {} requests: {}", step, rows.size(), status.to_string());
+    return status;
+  }
+  for (const PlannedRows& row : rows) {
+    Sequence& sequence = *row.sequence;
+    ++sequence.batches;
+    sequence.scheduled += row.count;
+    if (row.sample) {
+      sequence.tokens.push_back(kTokenInFlight);
+      ++sequence.pending;
+    }
+  }
+  batches_.push_back({step, rows, now_us_(), {}});
+  return ok_status();
+}
+
+BatchInFlight BatchesInFlight::take_oldest() {
+  BatchInFlight batch = std::move(batches_.front());
+  batches_.pop_front();
+  if (!batches_.empty()) batches_.front().begun_us = now_us_();
+  memory_.give_back(batch.duplicates);
+  return batch;
+}
+
+void BatchesInFlight::release_later(std::span<const PageId> pages) {
+  if (batches_.empty()) return memory_.give_back(pages);
+  std::vector<PageId>& later = batches_.back().duplicates;
+  later.insert(later.end(), pages.begin(), pages.end());
+}
+
+// The batch in flight should not end before the next is there, but who arrives while it runs would have to wait for
+// that one too: so it is planned late, a part of the expected time before the end, which is how wrong the expectation
+// may be.
+int BatchesInFlight::plan_in_ms(const StepCost& cost) const {
+  if (batches_.empty()) return 0;
+  const BatchInFlight& newest = batches_.back();
+  int32_t rows = 0;
+  for (const PlannedRows& row : newest.rows) rows += row.count;
+  const auto expected_us = static_cast<int64_t>(cost.predict_us(rows));
+  const int64_t lead_us = std::max(kPlanLeadUs, expected_us / kPlanLeadPart);
+  const int64_t early_us = newest.begun_us + expected_us - lead_us - now_us_();
+  return early_us > 0 ? static_cast<int>((early_us + 999) / 1000) : 0;
+}
+
+}  // namespace millrace

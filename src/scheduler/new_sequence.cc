@@ -1,0 +1,66 @@
+#include "scheduler/new_sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/stop.h"
+
+namespace millrace {
+namespace {
+
+// `limit_ms` after `from_us`; 0: never. A limit beyond the end of time is none.
+int64_t deadline(int64_t from_us, int64_t limit_ms) {
+  const int64_t most_ms = (kNoDeadline - from_us) / 1000 - 1;
+  return limit_ms <= 0 || limit_ms > most_ms ? kNoDeadline : from_us + limit_ms * 1000;
+}
+
+// The runner's view of `params`, with the lists moved out of it. `banned` is empty.
+SamplingSpec take_spec(wire::SamplingParams& params) {
+  SamplingSpec spec;
+  spec.temperature = params.temperature;
+  spec.top_p = params.top_p;
+  spec.min_p = params.min_p;
+  spec.top_k = params.top_k;
+  spec.seed = params.seed;
+  spec.frequency_penalty = params.frequency_penalty;
+  spec.presence_penalty = params.presence_penalty;
+  spec.repetition_penalty = params.repetition_penalty;
+  spec.logit_bias = std::exchange(params.logit_bias, {});
+  spec.top_logprobs = params.top_logprobs;
+  spec.logprob_token_ids = std::exchange(params.logprob_token_ids, {});
+  return spec;
+}
+
+// The row before a position scores it; so that row is computed, whatever is cached.
+void begin_scores(Sequence& sequence) {
+  const int32_t from = sequence.sampling.prompt_logprobs_from;
+  if (from < 0 || from >= sequence.prompt_length) return;
+  sequence.tell_first_prompt_logprob = from == 0;
+  sequence.score_next = std::max(from, 1);
+  if (sequence.score_next < sequence.prompt_length) sequence.match_limit = sequence.score_next - 1;
+}
+
+}  // namespace
+
+std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, uint64_t arrival, int64_t now_us,
+                                        std::span<const int32_t> eos_token_ids, int32_t vocab_size) {
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = request.id;
+  sequence->prompt_length = static_cast<int32_t>(request.prompt.size());
+  sequence->tokens = std::move(request.prompt);
+  sequence->sampling = std::move(request.sampling);
+  sequence->spec = take_spec(sequence->sampling);
+  if (sequence->sampling.min_tokens > 0) {
+    sequence->spec.banned = stopping_tokens(sequence->sampling, eos_token_ids, vocab_size);
+  }
+  sequence->extra_key = std::move(request.extra_key);
+  sequence->priority = request.priority;
+  sequence->arrival = arrival;
+  sequence->accepted_us = now_us;
+  sequence->deadline_us = deadline(now_us, request.timeout_ms);
+  sequence->queue_deadline_us = deadline(now_us, request.queue_timeout_ms);
+  begin_scores(*sequence);
+  return sequence;
+}
+
+}  // namespace millrace

@@ -1,0 +1,78 @@
+// BatchPlanner: what the next step computes: every decode gets its row, then waiting requests are admitted, then the
+// rest of the token budget goes to prefills. While a batch is in flight, the plan is for the one after it: a sequence
+// then stands where it will stand when that batch was settled, and the token that it samples is kTokenInFlight.
+//
+// Owner: the scheduler. Thread safety: none.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runner/runner.h"
+#include "scheduler/admission.h"
+#include "scheduler/memory.h"
+#include "scheduler/new_token_ratio.h"
+#include "scheduler/options.h"
+#include "scheduler/requests.h"
+#include "scheduler/step_cost.h"
+
+namespace millrace {
+
+// The rows of one sequence in a batch: what is needed to settle them. A sequence lives until the last batch that names
+// it was settled (Requests owns it), so this points at it: its id may be another's by then.
+struct PlannedRows {
+  Sequence* sequence = nullptr;
+  int32_t count = 0;
+  bool sample = false;
+  int32_t score_begin = 0;  // the first prompt position that is scored
+  int32_t scores = 0;       // how many are
+};
+
+struct BatchPlan {
+  Batch batch;
+  std::vector<PlannedRows> rows;
+  bool empty() const { return rows.empty(); }
+};
+
+class BatchPlanner {
+ public:
+  using Deltas = Requests::Deltas;
+
+  // What is passed outlives it.
+  BatchPlanner(const SchedulerOptions& options, const RunnerFacts& model, SequenceMemory& memory, Requests& requests,
+               const StepCost& cost, SchedulerFacts& counters);
+
+  // Empty: there is nothing to compute, or not before the batch in flight was settled. Requests that no longer fit the
+  // pool even alone end here.
+  BatchPlan plan(bool in_flight, Deltas& out);
+
+  // Admission starts from its careful estimate again.
+  void reset_estimate() { ratio_.reset(); }
+  double new_token_ratio() const { return ratio_.value(); }
+
+ private:
+  bool needs_row(const Sequence& sequence) const;
+  int32_t prefill_budget(int32_t decodes) const;
+  void add_rows(Sequence& sequence, int32_t count, BatchPlan& plan) const;
+  void fill_sampling(Sequence& sequence, SequenceStep& step) const;
+
+  // ---- retraction.cc ----
+  enum class DecodePages { kReady, kRetracted, kWaitForSettle };
+  DecodePages allocate_for_decodes(bool in_flight, Deltas& out);
+  int32_t pages_lacking() const;
+  void update_ratio(bool retracted);
+  Sequence& retraction_victim() const;
+  void end_too_long(Sequence& sequence, Deltas& out);
+
+  const SchedulerOptions& options_;
+  const RunnerFacts& model_;
+  SequenceMemory& memory_;
+  Requests& requests_;
+  const StepCost& cost_;
+  SchedulerFacts& counters_;
+  NewTokenRatio ratio_;
+  AdmissionControl admission_;
+  bool hold_back_ = false;  // nothing is planned until nothing is in flight
+};
+
+}  // namespace millrace

@@ -1,0 +1,74 @@
+// Pages for decodes, and what happens when there are none: retraction.
+#include <algorithm>
+
+#include "base/log.h"
+#include "scheduler/plan.h"
+#include "scheduler/stop.h"
+
+namespace millrace {
+
+// Each decode needs KV memory for one more token. Where cached pages do not suffice, requests are retracted; but not
+// while a batch is in flight: it may end some, and no sequence can be taken out of it.
+BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(bool in_flight, Deltas& out) {
+  if (hold_back_ && in_flight) return DecodePages::kWaitForSettle;
+  hold_back_ = false;
+  bool retracted = false;
+  while (pages_lacking() > memory_.available()) {
+    if (in_flight) return DecodePages::kWaitForSettle;
+    if (requests_.running_count() == 1) {
+      end_too_long(*requests_.running().front(), out);
+      break;
+    }
+    requests_.retract(retraction_victim());
+    retracted = true;
+  }
+  update_ratio(retracted);
+  for (Sequence* sequence : requests_.running()) {
+    if (needs_row(*sequence)) CHECK(memory_.grow(*sequence));
+  }
+  return retracted ? DecodePages::kRetracted : DecodePages::kReady;
+}
+
+int32_t BatchPlanner::pages_lacking() const {
+  int32_t pages = 0;
+  for (const Sequence* sequence : requests_.running()) {
+    if (needs_row(*sequence)) pages += memory_.pages_lacking(*sequence);
+  }
+  return pages;
+}
+
+void BatchPlanner::update_ratio(bool retracted) {
+  int64_t generated = 0;
+  int64_t allowed = 0;
+  bool decoded = false;
+  for (const Sequence* sequence : requests_.running()) {
+    generated += sequence->generated();
+    allowed += sequence->sampling.max_tokens;
+    decoded |= needs_row(*sequence) && sequence->remaining() == 1;
+  }
+  if (retracted) {
+    ratio_.retracted(generated, allowed, requests_.running_count());
+  } else if (decoded) {
+    ratio_.step_went_well();
+  }
+}
+
+// The one that loses least: the fewest generated tokens, then the longest prompt (it frees most), then the latest. The
+// request that has generated most always stays, so one of them always gets to its end.
+Sequence& BatchPlanner::retraction_victim() const {
+  return **std::ranges::min_element(requests_.running(), [](const Sequence* a, const Sequence* b) {
+    if (a->generated() != b->generated()) return a->generated() < b->generated();
+    if (a->length() != b->length()) return a->length() > b->length();
+    return a->arrival > b->arrival;
+  });
+}
+
+// Not kResourceExhausted: to try again later would be in vain.
+void BatchPlanner::end_too_long(Sequence& sequence, Deltas& out) {
+  const Status status = error(
+      StatusCode::kTooLarge, "the request has {} tokens and needs {} KV pages of {} tokens to go on; the pool has {}",
+      sequence.length(), memory_.pages_for(sequence.length()), memory_.page_size(), model_.page_count);
+  requests_.end(sequence, error_finish(status), out);
+}
+
+}  // namespace millrace

@@ -1,0 +1,161 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "scheduler/new_sequence.h"
+#include "scheduler/request_check.h"
+#include "scheduler/stop.h"
+
+namespace millrace {
+namespace {
+
+int64_t steady_now_us() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+SchedulerOptions with_clock(SchedulerOptions options) {
+  if (!options.now_us) options.now_us = steady_now_us;
+  return options;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
+    : options_(with_clock(std::move(options))),
+      runner_(runner),
+      model_(runner.facts()),
+      memory_(model_.page_count, model_.page_size,
+              MemoryOptions{options_.prefix_cache, options_.cache, model_.host_page_count}),
+      requests_(options_, memory_, counters_),
+      in_flight_(runner, memory_, options_.now_us),
+      planner_(options_, model_, memory_, requests_, cost_, counters_),
+      settlement_(options_, model_, memory_, requests_, in_flight_, cost_, counters_) {
+  CHECK(validate(options_).ok());
+  CHECK(model_.vocab_size > 0 && model_.context_length > 0);
+  if (model_.weight_version != 0) memory_.set_weight_version(model_.weight_version);
+}
+
+void Scheduler::receive(wire::TokenizedRequest request, Deltas& out) {
+  if (Sequence* live = requests_.find(request.id)) {
+    const Status twice = error(StatusCode::kConflict, "request id {} came twice; both requests end", request.id.value);
+    return requests_.end(*live, error_finish(twice), out);
+  }
+  // What can never run comes before what cannot run now, so that a client does not retry in vain.
+  if (const Status status = check_request(request, model_); !status.ok()) return reject(request, status, out);
+  if (draining_) {
+    return reject(request, error(StatusCode::kUnavailable, "the server is draining and takes no new requests"), out);
+  }
+  if (!requests_.make_space(request.priority, out)) {
+    return reject(
+        request,
+        error(StatusCode::kResourceExhausted, "{} requests run and {} wait; the limits are {} and {}; try again later",
+              requests_.running_count(), requests_.waiting().size(), options_.max_running_requests,
+              options_.max_queued_requests),
+        out);
+  }
+  accept(std::move(request), out);
+}
+
+void Scheduler::reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out) {
+  wire::TokenDelta& rejected = out.emplace_back();
+  rejected.id = request.id;
+  rejected.finish = error_finish(status);
+  rejected.usage.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  ++counters_.rejected;
+}
+
+void Scheduler::accept(wire::TokenizedRequest request, Deltas& out) {
+  auto sequence =
+      make_sequence(std::move(request), next_arrival_++, options_.now_us(), options_.eos_token_ids, model_.vocab_size);
+  const wire::SamplingParams& sampling = sequence->sampling;
+  wire::TokenDelta& accepted = out.emplace_back();
+  accepted.id = sequence->id;
+  accepted.start = wire::DetokenizeStart{sampling.stop, sampling.skip_special_tokens,
+                                         sampling.include_stop_str_in_output, sampling.stop_regex};
+  accepted.usage = sequence->usage();
+  ++counters_.accepted;
+  requests_.add(std::move(sequence));
+}
+
+void Scheduler::abort(ReqId id, Deltas& out) {
+  Sequence* live = requests_.find(id);
+  if (live == nullptr) return;
+  wire::Finish aborted;
+  aborted.reason = wire::FinishReason::kAborted;
+  requests_.end(*live, std::move(aborted), out);
+}
+
+void Scheduler::fail_all(const Status& status, Deltas& out) { requests_.end_all(status, out); }
+
+bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
+  if (requests_.has_deadlines()) requests_.end_expired(options_.now_us(), out);
+  const std::size_t depth = options_.overlap ? kMaxInFlight : 1;
+  int wait_ms = poll_timeout_ms;
+  while (in_flight_.size() < depth && !requests_.empty()) {
+    if (const int early_ms = in_flight_.plan_in_ms(cost_); early_ms > 0) {
+      wait_ms = std::min(wait_ms, early_ms);
+      break;
+    }
+    BatchPlan next = planner_.plan(!in_flight_.empty(), out);
+    if (next.empty() || !submit(std::move(next), out)) break;
+  }
+  if (!in_flight_.empty()) {
+    std::optional<BatchResult> result = runner_.poll(wait_ms);
+    if (result) settlement_.settle(std::move(*result), out);
+  }
+  if (!busy()) check_books_when_idle();
+  return busy();
+}
+
+// False: the runner refused it, and those that it names ended.
+bool Scheduler::submit(BatchPlan plan, Deltas& out) {
+  checked_idle_ = false;
+  const Status status = in_flight_.submit(std::move(plan.batch), plan.rows);
+  if (status.ok()) return true;
+  for (const PlannedRows& rows : plan.rows) requests_.end(*rows.sequence, error_finish(status), out);
+  return false;
+}
+
+Status Scheduler::flush_cache() {
+  if (busy()) {
+    return error(StatusCode::kConflict, "the cache is only flushed while idle; {} requests run and {} wait",
+                 requests_.running_count(), requests_.waiting().size());
+  }
+  memory_.flush();
+  return ok_status();
+}
+
+// When no sequence holds a page, the books must agree. If they do not, that is a bug, but no reason to stop serving:
+// count it, log it, and start again from empty books.
+void Scheduler::check_books_when_idle() {
+  if (checked_idle_) return;
+  checked_idle_ = true;
+  planner_.reset_estimate();
+  Status status = memory_.verify(true);
+  if (status.ok() && requests_.leaving_count() > 0) {
+    status = internal_error("idle, but {} ended requests keep pages; wanted none", requests_.leaving_count());
+  }
+  if (status.ok()) return;
+  ++counters_.book_rebuilds;
+  LOG_ERROR("scheduler: the page books are wrong and are rebuilt: {}", status.to_string());
+  requests_.forget_leaving();
+  memory_.rebuild();
+}
+
+SchedulerFacts Scheduler::facts() const {
+  SchedulerFacts facts = counters_;
+  memory_.describe(facts);
+  facts.running = requests_.running_count();
+  facts.waiting = requests_.waiting().size();
+  facts.in_flight = static_cast<int32_t>(in_flight_.size());
+  facts.new_token_ratio = planner_.new_token_ratio();
+  facts.step_fixed_us = cost_.fixed_us();
+  facts.step_row_us = cost_.per_row_us();
+  return facts;
+}
+
+}  // namespace millrace
