@@ -46,7 +46,7 @@ def test_a_stage_that_hangs_is_killed_and_started_again():
     with Server("--stall-restart-s", "3") as server:
         pid = server.children()["scheduler"]
         found = {}
-        client = threading.Thread(target=lambda: found.update(status=server.post(COMPLETIONS, LONG)[0]))
+        client = threading.Thread(target=lambda: found.update(status=server.post(COMPLETIONS, {**LONG, "max_tokens": 900, "n": 16})[0]))
         client.start()
         wait_until(lambda: server.stage("scheduler")["running"] > 0, 20, "running request")
         os.kill(pid, signal.SIGSTOP)
