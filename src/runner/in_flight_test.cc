@@ -336,7 +336,9 @@ TEST_F(InFlightTest, TheClocksTellComputingFromWaiting) {
 TEST_F(InFlightTest, FactsTellTheWeightsInPlace) {
   auto runner = make();
   EXPECT_EQ(runner->facts().weight_version, 3u);
-  ASSERT_TRUE(runner->set_model(load_model_dir(dir_, 4).value()).ok());
+  ASSERT_TRUE(runner->stage(load_model_dir(dir_, 4).value()).ok());
+  EXPECT_EQ(runner->facts().weight_version, 3u);
+  ASSERT_TRUE(runner->serve_staged().ok());
   EXPECT_EQ(runner->facts().weight_version, 4u);
 }
 

@@ -2,8 +2,8 @@
 // takes long enough that neither a step nor the thread that switches weights should wait for it.
 //
 // Owner: the model runner. Threads: full() and release() from any thread. The destructor frees what is left and waits
-// for it. Invariant: at most 2 * kMaxRetiredModels references wait (the runner gives up to two for one switch: its own,
-// and that of the step which still ran).
+// for it. Invariant: at most 2 * kMaxRetiredModels references wait (the runner asks full() before it stages a model;
+// one that is staged and one that serves may follow those).
 #pragma once
 
 #include <atomic>

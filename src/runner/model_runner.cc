@@ -142,18 +142,50 @@ std::optional<BatchResult> ModelRunner::poll(int timeout_ms) {
   return result;
 }
 
-Status ModelRunner::set_model(std::shared_ptr<const Model> model) {
+Status ModelRunner::stage(std::shared_ptr<const Model> model) {
   RETURN_IF_ERROR(owns_all_layers(*model));
   const std::lock_guard lock(mutex_);
   if (!same_shapes(model->config(), model_->config())) {
     return invalid_argument("the new model is {} with other shapes than the one that serves; wanted the same shapes",
                             architecture_name(model->config().architecture));
   }
+  if (model->weight_version() == 0 || model->weight_version() == model_->weight_version()) {
+    return invalid_argument("the new model has the weight version {} and {} serves; wanted another than both it and 0",
+                            model->weight_version(), model_->weight_version());
+  }
+  const uint64_t staged = staged_ ? staged_->weight_version() : 0;
+  if (staged != 0 && std::ranges::any_of(queued_, [&](const Batch& b) { return b.weight_version == staged; })) {
+    return error(StatusCode::kConflict, "a batch in flight switches to the weight version {}; try again later", staged);
+  }
   if (reaper_.full()) {
     return error(StatusCode::kResourceExhausted, "{} old models wait to be freed; try again later", kMaxRetiredModels);
   }
-  reaper_.release(std::exchange(model_, std::move(model)));
+  reaper_.release(std::exchange(staged_, std::move(model)));
   return ok_status();
+}
+
+void ModelRunner::drop_staged() {
+  const std::lock_guard lock(mutex_);
+  reaper_.release(std::exchange(staged_, nullptr));
+}
+
+uint64_t ModelRunner::staged_version() const {
+  const std::lock_guard lock(mutex_);
+  return staged_ ? staged_->weight_version() : 0;
+}
+
+Status ModelRunner::serve_staged() {
+  const std::lock_guard lock(mutex_);
+  if (in_flight_ > 0) return error(StatusCode::kConflict, "{} batches are in flight; wanted none", in_flight_);
+  if (!staged_) return Runner::serve_staged();
+  switch_model();
+  return ok_status();
+}
+
+// Under the lock.
+void ModelRunner::switch_model() {
+  reaper_.release(std::exchange(model_, std::move(staged_)));
+  staged_.reset();
 }
 
 void ModelRunner::compute_main() {
@@ -168,11 +200,11 @@ void ModelRunner::compute_main() {
 // Hands over the result of the job before, if there was one, and takes the oldest batch under the same lock: a batch
 // that is queued already is on its way before anybody is woken. False when the runner ends.
 //
-// The job's reference to its weights must never be the last one here: freeing gigabytes would delay the next step.
-// Under the lock, model_ is another reference; where set_model has replaced it meanwhile, the reaper takes the job's.
+// The job's reference to its weights must never be the last one: freeing gigabytes would delay the next step. It is
+// dropped under the lock while model_ is another, before a switch gives that one to the reaper.
 bool ModelRunner::next_job(BatchResult* result, Job& job) {
   std::unique_lock lock(mutex_);
-  if (job.model != model_) reaper_.release(std::move(job.model));
+  CHECK(job.model == nullptr || job.model == model_);
   job.model.reset();
   if (result != nullptr) finished_.push_back(std::move(*result));
   const bool at_once = !queued_.empty();
@@ -183,6 +215,7 @@ bool ModelRunner::next_job(BatchResult* result, Job& job) {
   }
   wait_for_job(lock);
   if (stopping_) return false;
+  if (staged_ && queued_.front().weight_version == staged_->weight_version()) switch_model();
   job = {std::move(queued_.front()), model_};
   queued_.pop_front();
   lock.unlock();
@@ -211,6 +244,10 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   result.weight_version = model.weight_version();
   if (last_end_) result.idle_us = duration_cast<microseconds>(begin - *last_end_).count();
   result.status = check_.check(batch);
+  if (batch.weight_version != 0 && batch.weight_version != model.weight_version()) {
+    result.status = internal_error("the batch names the weight version {}, which is not staged; {} serves",
+                                   batch.weight_version, model.weight_version());
+  }
   if (result.status.ok()) result.status = pages_.copy(batch.copies, pool_);
   if (result.status.ok()) {
     prefault_.add_used(batch);

@@ -6,7 +6,7 @@
 // samples and scores, and hands the result to poll(). The cut, like the batch, changes no bit of any row
 // (kernels/ops.h), and a draw depends on (seed, position) alone.
 //
-// Owner: the scheduler's stage. Threads: submit and poll as in runner.h; set_model from any thread; everything below
+// Owner: the scheduler's stage. Threads: as in runner.h; everything below
 // "compute thread" in the class belongs to that thread. Nothing is allocated for activations after make().
 #pragma once
 
@@ -70,17 +70,19 @@ class ModelRunner final : public Runner {
   std::optional<BatchResult> poll(int timeout_ms) override;
   uint64_t progress() const override { return pool_.motion(); }
 
-  // New weights from the next step on. Pages keep the keys and values that older weights wrote: the caller keys them by
-  // weight version. The old weights are freed on another thread. kInvalidArgument when the new model's shapes are not
-  // those of the first; kResourceExhausted while kMaxRetiredModels old ones wait to be freed: try again.
-  Status set_model(std::shared_ptr<const Model> model);
+  // Pages keep the keys and values that older weights wrote: the caller keys them by weight version. Old weights are
+  // freed on another thread; while kMaxRetiredModels wait for that, no more are staged.
+  Status stage(std::shared_ptr<const Model> model) override;
+  void drop_staged() override;
+  uint64_t staged_version() const override;
+  Status serve_staged() override;
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   struct Job {
     Batch batch;
-    std::shared_ptr<const Model> model;  // this step's weights, whatever set_model does meanwhile
+    std::shared_ptr<const Model> model;  // this step's weights
   };
   // A row of the part in hand that answers something: `target` is its place in score_targets, or kNone.
   struct LogitRow {
@@ -104,6 +106,7 @@ class ModelRunner final : public Runner {
   void compute_main();
   bool next_job(BatchResult* result, Job& job);
   void wait_for_job(std::unique_lock<std::mutex>& lock);
+  void switch_model();
   BatchResult run(Batch batch, const Model& model);
   void compute(const Batch& batch, const Model& model, BatchResult& result);
   void prepare(Batch& batch, BatchResult& result);
@@ -119,10 +122,11 @@ class ModelRunner final : public Runner {
   mutable std::mutex mutex_;
   std::condition_variable queue_changed_;     // the compute thread waits for it
   std::condition_variable finished_changed_;  // poll() waits for it
-  std::deque<Batch> queued_;                  // guarded by mutex_, like the next four
+  std::deque<Batch> queued_;                  // guarded by mutex_, like the next five
   std::deque<BatchResult> finished_;
-  std::shared_ptr<const Model> model_;
-  int in_flight_ = 0;  // submitted and not polled
+  std::shared_ptr<const Model> model_;   // serves
+  std::shared_ptr<const Model> staged_;  // may be named by a batch
+  int in_flight_ = 0;                    // submitted and not polled
   bool stopping_ = false;
 
   // Compute thread.

@@ -204,21 +204,36 @@ TEST_F(ModelRunnerTest, ABadSamplingSpecFailsItsRowAlone) {
   EXPECT_TRUE(result.tokens[1].status.ok());
 }
 
-TEST_F(ModelRunnerTest, NewWeightsServeFromTheNextStep) {
+TEST_F(ModelRunnerTest, StagedWeightsServeFromTheBatchThatNamesThem) {
   auto runner = make();
+  const auto next = load_model_dir(dir_, 8), other = load_model_dir(golden_model_dirs(MILLRACE_SOURCE_DIR).back(), 9);
+  ASSERT_TRUE(next.ok() && other.ok());
+  EXPECT_EQ(runner->stage(*other).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(runner->stage(model_).code(), StatusCode::kInvalidArgument);  // it serves
+  EXPECT_EQ(runner->serve_staged().code(), StatusCode::kConflict);
+  ASSERT_TRUE(runner->stage(*next).ok());
+  EXPECT_EQ(runner->staged_version(), 8u);
   EXPECT_EQ(run(*runner, {.step = 1, .sequences = {sequence(0, {1})}}).weight_version, 7u);
-  auto next = load_model_dir(dir_, 8);
-  ASSERT_TRUE(next.ok());
-  ASSERT_TRUE(runner->set_model(*next).ok());
-  EXPECT_EQ(run(*runner, {.step = 2, .sequences = {sequence(0, {2}, 1)}}).weight_version, 8u);
-  auto other = load_model_dir(golden_model_dirs(MILLRACE_SOURCE_DIR).back(), 9);
-  ASSERT_TRUE(other.ok());
-  EXPECT_EQ(runner->set_model(*other).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(run(*runner, {.step = 3, .sequences = {sequence(0, {3}, 2)}}).weight_version, 8u);
+  EXPECT_EQ(run(*runner, {.step = 2, .weight_version = 7, .sequences = {sequence(0, {2}, 1)}}).weight_version, 7u);
+  EXPECT_EQ(run(*runner, {.step = 3, .weight_version = 8, .sequences = {sequence(0, {3}, 2)}}).weight_version, 8u);
+  EXPECT_EQ(runner->staged_version(), 0u);
+  // Of a version that neither serves nor is staged nothing is computed.
+  const BatchResult unknown = run(*runner, {.step = 4, .weight_version = 7, .sequences = {sequence(0, {4}, 3)}});
+  EXPECT_EQ(unknown.status.code(), StatusCode::kInternal);
+  EXPECT_TRUE(unknown.tokens.empty());
+  EXPECT_EQ(run(*runner, {.step = 5, .weight_version = 8, .sequences = {sequence(0, {4}, 3)}}).weight_version, 8u);
 }
 
-// The step that still runs with the old weights is their last holder. Here the release takes as long as the test likes:
-// the next step and set_model must not wait for it.
+TEST_F(ModelRunnerTest, ADroppedModelIsNotServed) {
+  auto runner = make();
+  ASSERT_TRUE(runner->stage(*load_model_dir(dir_, 8)).ok());
+  runner->drop_staged();
+  EXPECT_EQ(runner->staged_version(), 0u);
+  EXPECT_EQ(runner->serve_staged().code(), StatusCode::kConflict);
+  EXPECT_EQ(run(*runner, {.step = 1, .sequences = {sequence(0, {1})}}).weight_version, 7u);
+}
+
+// Here the release takes as long as the test likes: the next step must not wait for it.
 TEST_F(ModelRunnerTest, OldWeightsAreFreedOnAnotherThread) {
   std::promise<void> freed_by_now;
   std::promise<std::thread::id> freeing, computing;
@@ -226,19 +241,14 @@ TEST_F(ModelRunnerTest, OldWeightsAreFreedOnAnotherThread) {
     freeing.set_value(std::this_thread::get_id());
     freed_by_now.get_future().wait_for(std::chrono::seconds(20));
   });
-  const auto next = load_model_dir(dir_, 8);
-  ASSERT_TRUE(next.ok());
-  ModelRunner* running = nullptr;
   options_.logits_hook = [&](uint64_t step, std::span<const ReqId>, kernels::Rows) {
-    if (step != 1) return;
-    computing.set_value(std::this_thread::get_id());
-    EXPECT_TRUE(running->set_model(*next).ok());
+    if (step == 1) computing.set_value(std::this_thread::get_id());
   };
   auto runner = ModelRunner::make(std::move(old), options_).value();
-  running = runner.get();
+  ASSERT_TRUE(runner->stage(*load_model_dir(dir_, 8)).ok());
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(run(*runner, {.step = 1, .sequences = {sequence(0, {1})}}).weight_version, 7u);
-  EXPECT_EQ(run(*runner, {.step = 2, .sequences = {sequence(0, {2}, 1)}}).weight_version, 8u);
+  EXPECT_EQ(run(*runner, {.step = 2, .weight_version = 8, .sequences = {sequence(0, {2}, 1)}}).weight_version, 8u);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
   EXPECT_NE(freeing.get_future().get(), computing.get_future().get());
   freed_by_now.set_value();
@@ -248,17 +258,18 @@ TEST_F(ModelRunnerTest, OldWeightsAreFreedOnAnotherThread) {
 TEST_F(ModelRunnerTest, NoMoreThanSoManyOldModelsWaitToBeFreed) {
   std::promise<void> go_on;
   const std::shared_future<void> wait = go_on.get_future().share();
+  const std::shared_ptr<const Model> next = load_model_dir(dir_, 8).value();
   const auto slow = [&] {
-    return std::shared_ptr<const Model>(model_.get(), [keep = model_, wait](const Model*) { wait.wait(); });
+    return std::shared_ptr<const Model>(next.get(), [keep = next, wait](const Model*) { wait.wait(); });
   };
-  auto runner = ModelRunner::make(slow(), options_).value();
-  for (int i = 0; i < kMaxRetiredModels; ++i) ASSERT_TRUE(runner->set_model(slow()).ok()) << i;
-  const Status refused = runner->set_model(model_);
+  auto runner = make();
+  for (int i = 0; i <= kMaxRetiredModels; ++i) ASSERT_TRUE(runner->stage(slow()).ok()) << i;
+  const Status refused = runner->stage(next);
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_NE(refused.message().find("4 old models wait to be freed"), std::string::npos) << refused.message();
   EXPECT_TRUE(run(*runner, {.step = 1, .sequences = {sequence(0, {1})}}).status.ok());
   go_on.set_value();
-  while (!runner->set_model(model_).ok()) std::this_thread::yield();
+  while (!runner->stage(next).ok()) std::this_thread::yield();
 }
 
 TEST_F(ModelRunnerTest, EndsWithBatchesStillInFlight) {

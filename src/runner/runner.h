@@ -5,13 +5,17 @@
 // belongs to whom); the runner owns the bytes behind them. A page named in a batch must stay the request's until that
 // batch has been polled.
 //
+// Each batch names the version of the weights that compute it. New weights are staged beside those that serve; the
+// first batch that names them is the switch, so that it happens between two steps and costs none.
+//
 // The scheduler knows this interface only, so it is tested with a fake runner whose next token is a hash of (weight
 // version, all tokens so far).
 //
-// Thread safety: submit and poll are called by one thread, the scheduler's; progress by any.
+// Thread safety: submit, poll and serve_staged are called by one thread, the scheduler's; the others by any.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +27,8 @@
 #include "wire/messages.h"
 
 namespace millrace {
+
+class Model;
 
 inline constexpr int kMaxInFlight = 2;
 
@@ -72,6 +78,7 @@ struct SequenceStep {
 
 struct Batch {
   uint64_t step = 0;
+  uint64_t weight_version = 0;   // that computes it: the serving one or the staged one; 0: whichever serves
   std::vector<PageCopy> copies;  // done first, in this order
   std::vector<SequenceStep> sequences;
 };
@@ -115,6 +122,17 @@ class Runner {
   // A number that changes while a computation moves, also inside one long step, and means nothing else: a batch in
   // flight over which it stands still hangs. From any thread. A runner without one tells its steps alone.
   virtual uint64_t progress() const { return 0; }
+
+  // Keeps a model ready that a batch may name, in place of one that was staged before. Its version is neither 0 nor the
+  // serving one. kInvalidArgument where its shapes are not those of the serving one, kResourceExhausted while too many
+  // old models wait to be freed.
+  virtual Status stage(std::shared_ptr<const Model> /*model*/) {
+    return error(StatusCode::kUnsupported, "this runner takes no new weights");
+  }
+  virtual void drop_staged() {}
+  virtual uint64_t staged_version() const { return 0; }  // 0: none is staged
+  // Serves the staged model from now on, where no batch follows that would name it. Only while nothing is in flight.
+  virtual Status serve_staged() { return error(StatusCode::kConflict, "no weights are staged"); }
 };
 
 }  // namespace millrace

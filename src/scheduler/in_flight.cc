@@ -12,7 +12,8 @@ Status BatchesInFlight::submit(Batch batch, const std::vector<PlannedRows>& rows
   batch.step = next_step_++;
   batch.copies = memory_.take_copies();
   std::vector<PageCopy> copies = batch.copies;
-  const uint64_t step = batch.step;
+  batch.weight_version = memory_.weight_version();
+  const auto [step, weight_version] = std::pair(batch.step, batch.weight_version);
   if (Status status = runner_.submit(std::move(batch)); !status.ok()) {
     memory_.return_copies(std::move(copies));
     status = status.with_prefix("the step was refused");
@@ -28,7 +29,7 @@ Status BatchesInFlight::submit(Batch batch, const std::vector<PlannedRows>& rows
       ++sequence.pending;
     }
   }
-  batches_.push_back({step, rows, now_us_(), {}});
+  batches_.push_back({step, weight_version, rows, now_us_(), {}});
   return ok_status();
 }
 

@@ -21,6 +21,7 @@ namespace millrace {
 
 struct BatchInFlight {
   uint64_t step = 0;
+  uint64_t weight_version = 0;  // 0: whichever the runner serves
   std::vector<PlannedRows> rows;
   int64_t begun_us = 0;            // when the runner came to it
   std::vector<PageId> duplicates;  // held pages that this batch may name, and that nobody needs after it

@@ -63,7 +63,7 @@ class SequenceMemory {
   // How many tokens attach() would find in the cache now, the host tier included. Nothing is touched or locked.
   int32_t cached_tokens(const Sequence& sequence) const;
 
-  // Of the model that computes now; 0 until it is known. Only pages computed with it are found.
+  // That the next batch is computed with; 0 until it is known. Only pages computed with it are found.
   uint64_t weight_version() const { return weight_version_; }
   void set_weight_version(uint64_t version);
 

@@ -25,6 +25,19 @@ inline constexpr int32_t kPriorityPreemptionGap = 10;
 inline constexpr int32_t kMaxPreemptions = 4;       // of one request in its life; then it stays
 inline constexpr int32_t kMaxDeferredPasses = 256;  // that a request waits for another to compute its next page
 
+// What becomes of requests when the weights are switched, or generation is paused.
+enum class InFlightPolicy : uint8_t {
+  kInPlace = 0,  // they go on, with the KV that they have
+  kRetract = 1,  // they wait again, keep their tokens, and compute all KV anew
+  kAbort = 2,    // they end with kAborted, those that wait too
+};
+
+struct WeightSwitch {
+  uint64_t version = 0;
+  InFlightPolicy policy = InFlightPolicy::kInPlace;
+  bool flush_cache = false;  // frees what is cached of other versions at once; else it is evicted as memory is needed
+};
+
 struct SchedulerOptions {
   int32_t max_running_requests = kMaxRunningRequests;
   int32_t max_queued_requests = kMaxQueuedRequests;        // waiting, beyond those that may run at once
@@ -51,6 +64,7 @@ struct SchedulerFacts {
   int32_t running = 0;
   int32_t waiting = 0;
   int32_t in_flight = 0;  // batches
+  bool paused = false;
   int32_t pages_total = 0;
   int32_t pages_free = 0;
   int32_t pages_cached = 0;  // in the tree, those locked by running requests included

@@ -60,6 +60,10 @@ void Requests::retract(Sequence& sequence) {
   ++counters_.retractions;
 }
 
+void Requests::retract_all() {
+  while (!running_.empty()) retract(*running_.back());
+}
+
 void Requests::end(Sequence& sequence, wire::Finish end, Deltas& out, wire::TokenDelta last) {
   CHECK(!sequence.ended);
   ++counters_.ended;
@@ -97,11 +101,19 @@ void Requests::end_expired(int64_t now_us, Deltas& out) {
   }
 }
 
-void Requests::end_all(const Status& status, Deltas& out) {
+void Requests::end_all(const Status& status, Deltas& out) { end_each(error_finish(status), out); }
+
+void Requests::abort_all(Deltas& out) {
+  wire::Finish aborted;
+  aborted.reason = wire::FinishReason::kAborted;
+  end_each(aborted, out);
+}
+
+void Requests::end_each(const wire::Finish& finish, Deltas& out) {
   std::vector<Sequence*> all;
   for (const auto& [id, sequence] : live_) all.push_back(sequence.get());
   std::ranges::sort(all, {}, &Sequence::arrival);
-  for (Sequence* sequence : all) end(*sequence, error_finish(status), out);
+  for (Sequence* sequence : all) end(*sequence, finish, out);
 }
 
 void Requests::leave(Sequence& sequence) {

@@ -47,6 +47,8 @@ class Requests {
   void start(Sequence& sequence);
   // A running one that no batch names waits again, with all its tokens and none of its pages.
   void retract(Sequence& sequence);
+  // All running ones, when nothing is in flight.
+  void retract_all();
 
   // The one place where a request ends. Its client hears it now, with `last` bringing the last tokens. Its pages stay
   // until no batch in flight names them; `sequence` is gone afterwards, unless one does.
@@ -56,6 +58,8 @@ class Requests {
   void end_expired(int64_t now_us, Deltas& out);
   // Ends all, in the order of arrival.
   void end_all(const Status& status, Deltas& out);
+  // Ends all with kAborted, in the order of arrival.
+  void abort_all(Deltas& out);
   // A batch that names this ended one was settled: it goes with the last such batch.
   void leave(Sequence& sequence);
 
@@ -65,6 +69,7 @@ class Requests {
 
  private:
   void release(Sequence& sequence);
+  void end_each(const wire::Finish& end, Deltas& out);
 
   const SchedulerOptions& options_;
   SequenceMemory& memory_;

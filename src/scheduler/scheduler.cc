@@ -93,9 +93,25 @@ void Scheduler::fail_all(const Status& status, Deltas& out) { requests_.end_all(
 
 bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
   if (requests_.has_deadlines()) requests_.end_expired(options_.now_us(), out);
-  const std::size_t depth = options_.overlap ? kMaxInFlight : 1;
+  if (in_flight_.empty() && std::exchange(retract_when_drained_, false)) requests_.retract_all();
+  if (switch_) apply_switch();
   int wait_ms = poll_timeout_ms;
-  while (in_flight_.size() < depth && !requests_.empty()) {
+  plan_batches(wait_ms, out);
+  if (!in_flight_.empty()) {
+    std::optional<BatchResult> result = runner_.poll(wait_ms);
+    const bool switched = result && switch_ && result->weight_version == switch_->version;
+    if (result) settlement_.settle(std::move(*result), out);
+    if (switched) end_switch();
+  }
+  if (!busy()) check_books_when_idle();
+  return busy() && !(paused_ && in_flight_.empty() && !retract_when_drained_ && !switch_);
+}
+
+// Submits batches while fewer are in flight than may be. `wait_ms`: how long the oldest may be waited for.
+void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
+  const bool held = paused_ || (switch_ && switch_->policy == InFlightPolicy::kRetract);
+  const std::size_t depth = options_.overlap ? kMaxInFlight : 1;
+  while (!held && in_flight_.size() < depth && !requests_.empty()) {
     if (const int early_ms = in_flight_.plan_in_ms(cost_); early_ms > 0) {
       wait_ms = std::min(wait_ms, early_ms);
       break;
@@ -103,12 +119,6 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
     BatchPlan next = planner_.plan(!in_flight_.empty(), out);
     if (next.empty() || !submit(std::move(next), out)) break;
   }
-  if (!in_flight_.empty()) {
-    std::optional<BatchResult> result = runner_.poll(wait_ms);
-    if (result) settlement_.settle(std::move(*result), out);
-  }
-  if (!busy()) check_books_when_idle();
-  return busy();
 }
 
 // False: the runner refused it, and those that it names ended.
@@ -120,8 +130,46 @@ bool Scheduler::submit(BatchPlan plan, Deltas& out) {
   return false;
 }
 
+Status Scheduler::switch_weights(const WeightSwitch& wanted, Deltas& out) {
+  if (switch_) return error(StatusCode::kConflict, "the switch to weight version {} is under way", switch_->version);
+  if (runner_.staged_version() != wanted.version || wanted.version == 0) {
+    return error(StatusCode::kConflict, "weight version {} is staged; wanted {}", runner_.staged_version(),
+                 wanted.version);
+  }
+  if (wanted.policy == InFlightPolicy::kAbort) requests_.abort_all(out);
+  switch_ = wanted;
+  return ok_status();
+}
+
+// Where a batch is in flight, the next one is the switch; where none is, the switch is now, so that the old weights are
+// freed also when no request comes. While one is in flight, a retraction has to wait for it, and so has a pause: no
+// batch would follow.
+void Scheduler::apply_switch() {
+  if (!in_flight_.empty()) {
+    const bool next_batch = switch_->policy != InFlightPolicy::kRetract && !paused_;
+    if (next_batch && memory_.weight_version() != switch_->version) memory_.set_weight_version(switch_->version);
+    return;
+  }
+  if (switch_->policy == InFlightPolicy::kRetract) requests_.retract_all();
+  memory_.set_weight_version(switch_->version);
+  const Status status = runner_.serve_staged();
+  if (!status.ok()) LOG_ERROR("scheduler: the staged weights are not served: {}", status.to_string());
+  end_switch();
+}
+
+void Scheduler::end_switch() {
+  if (switch_->flush_cache) memory_.flush(switch_->version);
+  switch_.reset();
+}
+
+void Scheduler::pause(InFlightPolicy policy, Deltas& out) {
+  paused_ = true;
+  if (policy == InFlightPolicy::kAbort) requests_.abort_all(out);
+  if (policy == InFlightPolicy::kRetract) retract_when_drained_ = true;
+}
+
 Status Scheduler::flush_cache() {
-  if (busy()) {
+  if (busy() && !(paused_ && in_flight_.empty())) {
     return error(StatusCode::kConflict, "the cache is only flushed while idle; {} requests run and {} wait",
                  requests_.running_count(), requests_.waiting().size());
   }
@@ -152,6 +200,7 @@ SchedulerFacts Scheduler::facts() const {
   facts.running = requests_.running_count();
   facts.waiting = requests_.waiting().size();
   facts.in_flight = static_cast<int32_t>(in_flight_.size());
+  facts.paused = paused_;
   facts.new_token_ratio = planner_.new_token_ratio();
   facts.step_fixed_us = cost_.fixed_us();
   facts.step_row_us = cost_.per_row_us();

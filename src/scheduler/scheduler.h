@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -67,20 +68,29 @@ class Scheduler {
   // Ends whose time is over, submits batches while fewer are in flight than may be, there is work and it is time to
   // plan it, then waits up to `poll_timeout_ms` for the oldest one, or for that time, and settles what came. True:
   // there is more work (waiting, running or in flight), call again. False: idle. It never returns true without having
-  // waited or moved something on.
+  // waited or moved something on. Paused, it is idle as soon as nothing is in flight, and has to be called for
+  // deadlines.
   bool step(int poll_timeout_ms, Deltas& out);
 
   // Something waits, runs or is in flight.
   bool busy() const { return !requests_.empty() || !in_flight_.empty(); }
 
-  // Forgets everything cached, in the host tier too. kConflict unless idle.
+  // Forgets everything cached, in the host tier too; paused, all that no running request uses. kConflict unless idle or
+  // paused, with nothing in flight.
   Status flush_cache();
 
-  // New weights are in place in the runner, and nothing is in flight: pages computed with the old ones are no longer
-  // shared with new requests. The first version is what the runner tells, or the first result; a result that names
-  // another version than this one is believed too, but one step late: what was computed across the change is then not
-  // shared.
-  void set_weight_version(uint64_t version) { memory_.set_weight_version(version); }
+  // Switches to the weights that the runner has staged: the next batch that is planned names them (kRetract: once
+  // nothing is in flight), and requests admitted from then on find no KV of others. KV of two versions is never shared.
+  // kConflict where the runner has not staged that version, or another switch is under way.
+  Status switch_weights(const WeightSwitch& wanted, Deltas& out);
+  // One that was asked for has not happened yet: no result of the new weights has come, and batches are in flight.
+  bool switch_pending() const { return switch_.has_value(); }
+
+  // Plans nothing more until resume(). Requests are accepted and wait; deadlines go on. To pause again with another
+  // policy is one more pause.
+  void pause(InFlightPolicy policy, Deltas& out);
+  void resume() { paused_ = retract_when_drained_ = false; }
+  bool paused() const { return paused_; }
 
   // O(1).
   SchedulerFacts facts() const;
@@ -95,6 +105,9 @@ class Scheduler {
   void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
   void accept(wire::TokenizedRequest request, Deltas& out);
   bool submit(BatchPlan plan, Deltas& out);
+  void plan_batches(int& wait_ms, Deltas& out);
+  void apply_switch();
+  void end_switch();
   void check_books_when_idle();
 
   SchedulerOptions options_;
@@ -109,7 +122,10 @@ class Scheduler {
   Settlement settlement_;
   uint64_t next_arrival_ = 0;
   bool draining_ = false;
-  bool checked_idle_ = true;  // the books were checked since the last step
+  bool paused_ = false;
+  bool retract_when_drained_ = false;   // paused so
+  std::optional<WeightSwitch> switch_;  // that has not happened yet
+  bool checked_idle_ = true;            // the books were checked since the last step
 };
 
 }  // namespace millrace

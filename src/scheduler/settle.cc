@@ -19,9 +19,13 @@ void Settlement::settle(BatchResult result, Deltas& out) {
   if (result.status.ok() && result.step != batch.step) {
     result.status = internal_error("the runner returned step {}; wanted {}", result.step, batch.step);
   }
+  if (result.status.ok() && batch.weight_version != 0 && result.weight_version != batch.weight_version) {
+    result.status = internal_error("the runner computed with the weight version {}; wanted {}", result.weight_version,
+                                   batch.weight_version);
+  }
   if (!result.status.ok()) return fail_batch(batch, result.status.with_prefix("the step failed"), out);
 
-  if (memory_.weight_version() != result.weight_version) memory_.set_weight_version(result.weight_version);
+  if (memory_.weight_version() == 0) memory_.set_weight_version(result.weight_version);
   int32_t rows_computed = 0;
   std::size_t next = 0;
   for (const PlannedRows& rows : batch.rows) {

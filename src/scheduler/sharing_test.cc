@@ -78,42 +78,11 @@ TEST(PrefixCache, SaltsAndWeightVersionsShareNothing) {
   EXPECT_EQ(cached(3, ""), 0);
   EXPECT_EQ(cached(4, "alice"), 32);
   EXPECT_EQ(h.outcomes.at(1).tokens, h.outcomes.at(2).tokens);
-  h.runner.weight_version = 9;
-  h.scheduler.set_weight_version(9);
+  h.switch_weights({.version = 9});
   EXPECT_EQ(cached(5, "alice"), 0);
   EXPECT_EQ(cached(6, "alice"), 32);
   EXPECT_NE(h.outcomes.at(5).tokens, h.outcomes.at(1).tokens);
   EXPECT_EQ(h.outcomes.at(5).tokens, h.outcomes.at(6).tokens);
-  h.expect_clean_end();
-}
-
-// Weights change and nobody tells the scheduler: what was computed across the change is never shared.
-TEST(PrefixCache, PagesOfAnUnannouncedWeightVersionAreNotPublished) {
-  Harness h(kRoomy, {}, endless());
-  const auto cached = [&](uint64_t id, const std::vector<int32_t>& tokens) {
-    wire::TokenizedRequest request = Harness::request(id, tokens, 10);
-    request.sampling.seed = 3;
-    h.receive(request);
-    h.run();
-    return h.outcomes.at(id).usage.cached_tokens;
-  };
-  h.runner.weight_version = 5;
-  EXPECT_EQ(cached(1, prompt(60)), 0);
-  h.runner.weight_version = 6;
-  EXPECT_EQ(cached(2, prompt(60)), 48);  // found under 5, went on under 6: mixed
-  EXPECT_EQ(cached(3, prompt(60)), 0);
-  EXPECT_EQ(cached(4, prompt(60)), 48);
-  std::vector<int32_t> all = prompt(60);
-  for (int32_t token : h.outcomes.at(4).tokens) {
-    EXPECT_EQ(token, endless().next(all, 6, 1.0, 3));
-    all.push_back(token);
-  }
-  // Back to the old weights: the page that request 2 filled under the new ones must not be found.
-  h.runner.weight_version = 5;
-  h.scheduler.set_weight_version(5);
-  std::vector<int32_t> mixed = prompt(60);
-  mixed.insert(mixed.end(), h.outcomes.at(2).tokens.begin(), h.outcomes.at(2).tokens.end());
-  EXPECT_EQ(cached(5, mixed), 48);
   h.expect_clean_end();
 }
 

@@ -35,8 +35,9 @@ class FakeRunner : public Runner {
   }
 
   HashModel model;
-  uint64_t weight_version = 1;
-  int polls_per_step = 0;  // polls that find the batch still running, before the one that gets it
+  uint64_t weight_version = 1;  // serves
+  uint64_t staged = 0;          // 0: none
+  int polls_per_step = 0;       // polls that find the batch still running, before the one that gets it
   // Faults. Unset: none.
   std::function<Status(const Batch&)> refuse;           // submit fails
   std::function<Status(const Batch&)> fail_step;        // the whole step fails
@@ -52,6 +53,12 @@ class FakeRunner : public Runner {
   const std::vector<std::string>& violations() const { return violations_; }
 
   RunnerFacts facts() const override { return facts_; }
+  uint64_t staged_version() const override { return staged; }
+  Status serve_staged() override {
+    if (!in_flight_.empty() || staged == 0) complain("serve_staged with batches in flight, or nothing staged");
+    weight_version = std::exchange(staged, 0);
+    return ok_status();
+  }
 
   Status submit(Batch batch) override {
     if (in_flight_.size() >= kMaxInFlight) return error(StatusCode::kResourceExhausted, "too many batches in flight");
@@ -78,6 +85,8 @@ class FakeRunner : public Runner {
     for (const PageCopy& copy : batch.copies) carry_out(copy);
     BatchResult result;
     result.step = batch.step;
+    if (staged != 0 && batch.weight_version == staged) weight_version = std::exchange(staged, 0);
+    if (batch.weight_version != 0 && batch.weight_version != weight_version) complain("a batch of unknown weights");
     result.weight_version = weight_version;
     result.compute_us = compute_us ? compute_us(batch) : 0;
     if (fail_step) result.status = fail_step(batch);

@@ -38,6 +38,7 @@ struct Outcome {
   std::vector<wire::TokenLogprobs> logprobs;
   std::vector<wire::TokenLogprobs> prompt_logprobs;
   uint64_t weight_version = 0;     // the newest
+  std::vector<uint64_t> versions;  // that made each token
   std::vector<uint64_t> at_steps;  // the step count at which each token came
 };
 
@@ -63,6 +64,16 @@ class Harness {
   }
   void abort(uint64_t id) {
     scheduler.abort(ReqId{id}, out_);
+    consume();
+  }
+  void switch_weights(const WeightSwitch& wanted) {
+    runner.staged = wanted.version;
+    const Status status = scheduler.switch_weights(wanted, out_);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    consume();
+  }
+  void pause(InFlightPolicy policy) {
+    scheduler.pause(policy, out_);
     consume();
   }
   bool step() {
@@ -122,6 +133,7 @@ class Harness {
           << "request " << delta.id.value << ": prompt logprobs after the first token";
       outcome.prompt_logprobs.insert(outcome.prompt_logprobs.end(), delta.prompt_logprobs.begin(),
                                      delta.prompt_logprobs.end());
+      outcome.versions.insert(outcome.versions.end(), delta.tokens.size(), delta.weight_version);
       outcome.weight_version = delta.weight_version;
       outcome.finish = delta.finish;
       outcome.usage = delta.usage;

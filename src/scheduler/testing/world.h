@@ -34,6 +34,9 @@ class World {
     const int count = pick({3, 8, 20});
     for (int i = 0; i < count; ++i) add_request(static_cast<uint64_t>(i + 1));
     if (pick({0, 0, 0, 1}) == 1) new_weights_at_ = random_() % 80;
+    if (pick({0, 0, 0, 1}) == 1) paused_at_ = random_() % 80;
+    policy_ = pick({InFlightPolicy::kInPlace, InFlightPolicy::kRetract});
+    flush_ = pick({false, true});
     fault_ = pick({0, 0, 0, 0, 0, 1, 2, 3});
   }
 
@@ -44,7 +47,9 @@ class World {
     for (; !arrivals_.empty() || !aborts_.empty() || harness.scheduler.busy(); ++now) {
       ASSERT_LT(now, 100000u) << "no end in sight";
       now_us_ += 1000;
-      if (now == new_weights_at_) harness.runner.weight_version = 2;
+      if (now == new_weights_at_) harness.switch_weights({.version = 2, .policy = policy_, .flush_cache = flush_});
+      if (now == paused_at_) harness.pause(policy_);
+      if (now == paused_at_ + 7) harness.scheduler.resume();
       for (; !arrivals_.empty() && arrivals_.begin()->first <= now; arrivals_.erase(arrivals_.begin())) {
         receive(harness, arrivals_.begin()->second);
       }
@@ -303,6 +308,9 @@ class World {
   SchedulerOptions options_;
   int64_t now_us_ = 0;
   uint64_t new_weights_at_ = UINT64_MAX;
+  uint64_t paused_at_ = UINT64_MAX - 7;
+  InFlightPolicy policy_{};  // of both
+  bool flush_ = false;
   int fault_ = 0;  // 1: steps fail, 2: steps are refused, 3: rows fail
   uint64_t came_again_ = 0;
   std::vector<int32_t> prefix_;
