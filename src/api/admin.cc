@@ -4,6 +4,7 @@
 #include "api/admin_commands.h"
 #include "api/fields.h"
 #include "api/routes.h"
+#include "api/weights.h"
 
 namespace millrace::api {
 namespace {
@@ -28,6 +29,9 @@ void add_admin_routes(ApiContext& context) {
                      [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
                        engine.admin(action, timeout_ms, std::move(done));
                      });
+  if (WeightControl* weights = context.engine.weights()) {
+    add_weight_routes(context.server, *weights, [state = context.state] { state->live.abort_all(); });
+  }
 }
 
 }  // namespace millrace::api

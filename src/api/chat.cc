@@ -134,6 +134,7 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const ChatJ
                      std::move(ids),
                      n};
   ReplyOptions options{fields.stream, fields.include_usage, fields.continuous_usage};
+  options.metadata = true;
   options.token_events = shown.logprobs || shown.token_ids;
   options.choices_per_prompt = n;
   std::string head =

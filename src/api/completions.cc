@@ -150,6 +150,7 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const TextJ
   const TextFields& fields = job.fields;
   const SamplingFields& sampling = fields.common.sampling;
   ReplyOptions options{fields.common.stream, fields.common.include_usage, fields.common.continuous_usage};
+  options.metadata = true;
   options.token_events = fields.logprobs || fields.common.token_ids;
   options.prompt_first = fields.logprobs && fields.echo;
   options.choices_per_prompt = fields.best_of;

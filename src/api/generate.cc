@@ -65,11 +65,17 @@ class GenerateFormat : public ReplyFormat {
     const wire::Usage& usage = choice.usage;
     fmt::format_to(std::back_inserter(out),
                    ",\"prompt_tokens\":{},\"completion_tokens\":{},\"cached_tokens\":{},\"cached_tokens_details\":{{"
-                   "\"device\":{},\"host\":{}}},\"weight_version\":\"{}\",\"num_retractions\":{},\"queue_time\":{:.6f},"
-                   "\"e2e_latency\":{:.6f}",
+                   "\"device\":{},\"host\":{}}},\"weight_version\":",
                    usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens,
-                   usage.cached_tokens - usage.host_tokens, usage.host_tokens, choice.weight_version, usage.retractions,
-                   usage.queue_seconds, choice.elapsed_seconds);
+                   usage.cached_tokens - usage.host_tokens, usage.host_tokens);
+    append_version(out, engine_.weights(), choice.weight_version);
+    if (choice.finish) {
+      out += ",\"weight_versions\":[";
+      append_spans(out, engine_.weights(), choice.weight_spans, choice.weight_version, usage.completion_tokens);
+      out += ']';
+    }
+    fmt::format_to(std::back_inserter(out), ",\"num_retractions\":{},\"queue_time\":{:.6f},\"e2e_latency\":{:.6f}",
+                   usage.retractions, usage.queue_seconds, choice.elapsed_seconds);
     append_logprobs(out, choice);
     out += "}}";
   }

@@ -5,6 +5,7 @@
 #include "api/fields.h"
 #include "api/routes.h"
 #include "api/samples.h"
+#include "api/weights.h"
 #include "base/json.h"
 
 namespace millrace::api {
@@ -83,12 +84,13 @@ void model_info(ApiContext& context, const http::ResponderPtr& responder) {
   append_member(out, "model_type", model.architecture);
   out += ",\"architectures\":[";
   json_append_string(out, model.architecture);
+  out += "],\"weight_version\":";
+  append_version(out, context.engine.weights(), weight_version);
   fmt::format_to(std::back_inserter(out),
-                 "],\"weight_version\":\"{}\",\"context_length\":{},\"vocab_size\":{},\"has_chat_template\":{},"
+                 ",\"context_length\":{},\"vocab_size\":{},\"has_chat_template\":{},"
                  "\"has_image_understanding\":false,\"has_audio_understanding\":false,"
                  "\"preferred_sampling_params\":{}}}",
-                 weight_version, model.context_length, model.vocab_size, model.has_chat_template,
-                 preferred_sampling(model));
+                 model.context_length, model.vocab_size, model.has_chat_template, preferred_sampling(model));
   responder->send({.body = std::move(out)});
 }
 

@@ -124,6 +124,7 @@ Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
     state.usage = delta.usage;
   }
   if (delta.weight_version) state.weight_version = delta.weight_version;
+  extend_spans(state.weight_spans, delta.weight_version, state.usage.completion_tokens);
   state.text += delta.text;
   state.tokens.insert(state.tokens.end(), delta.tokens.begin(), delta.tokens.end());
   state.logprobs.insert(state.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
@@ -144,7 +145,7 @@ Status Reply::stream_news(std::string& out) {
     started_ = true;
     responder_->start_sse();
     for (const Choice& choice : choices_) {
-      EventWriter events(out, usage_member(choice));
+      EventWriter events(out, members(choice));
       format_->opening(choice.state.index, events);
     }
   }
@@ -165,7 +166,7 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
   choice.closed = state.finish.has_value();
   state.elapsed_seconds = elapsed_seconds();
   measure(choice);
-  EventWriter events(out, usage_member(choice));
+  EventWriter events(out, members(choice));
   format_->events(state, events);
   if (options_.cumulative && events.largest() > kMaxEventBytes) {
     return error(StatusCode::kUnsupported,
@@ -198,12 +199,26 @@ void Reply::measure(Choice& choice) {
   if (state.finish) state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
 }
 
-// What the client asked to see of the usage in each event.
-std::string Reply::usage_member(const Choice& choice) const {
-  if (!options_.continuous_usage) return options_.include_usage ? ",\"usage\":null" : "";
-  std::string out = ",\"usage\":";
+// What each event has besides its choice: what the client asked to see of the usage, and with the end the metadata.
+std::string Reply::members(const Choice& choice) const {
+  std::string out = choice.state.finish ? metadata({&choice.state}) : "";
+  if (!options_.continuous_usage) return options_.include_usage ? out + ",\"usage\":null" : out;
+  out += ",\"usage\":";
   append_usage(out, choice.state.usage);
   return out;
+}
+
+std::string Reply::metadata(const std::vector<const ChoiceState*>& choices) const {
+  const WeightControl* weights = engine_.weights();
+  if (!options_.metadata || weights == nullptr || choices.empty()) return "";
+  std::string out = ",\"metadata\":{\"weight_version\":";
+  append_version(out, weights, choices.back()->weight_version);
+  out += ",\"weight_versions\":[";
+  for (const ChoiceState* choice : choices) {
+    append_spans(out, weights, choice->weight_spans, choice->weight_version, choice->usage.completion_tokens,
+                 fmt::format(",\"index\":{}", choice->index));
+  }
+  return out + "]}";
 }
 
 void Reply::complete(std::string& out) {
@@ -225,10 +240,16 @@ void Reply::complete(std::string& out) {
   server_.post_aside([self = shared_from_this()] { self->send_body(); });
 }
 
-void Reply::send_body() { responder_->send({.body = format_->body(best_choices(), total_usage())}); }
+void Reply::send_body() {
+  std::vector<const ChoiceState*> shown;
+  const std::string choices = best_choices(shown);
+  std::string body = format_->body(choices, total_usage());
+  if (const std::string more = metadata(shown); !more.empty()) body.insert(body.rfind('}'), more);
+  responder_->send({.body = std::move(body)});
+}
 
 // The choices that the client gets, joined by commas: all, or of each prompt the likeliest, best first.
-std::string Reply::best_choices() {
+std::string Reply::best_choices(std::vector<const ChoiceState*>& shown) {
   std::string out;
   int index = 0;
   const std::size_t group = options_.choices_per_prompt;
@@ -246,6 +267,7 @@ std::string Reply::best_choices() {
       if (index) out += ',';
       choices_[i].state.index = index++;
       out += format_->choice(choices_[i].state);
+      shown.push_back(&choices_[i].state);
     }
   }
   return out;

@@ -36,6 +36,7 @@ struct ReplyOptions {
   bool continuous_usage = false;  // streaming: the usage so far on every chunk
   bool token_events = false;      // streaming: new tokens are news even where their text is still held back
   bool cumulative = false;        // streaming: each event repeats everything so far
+  bool metadata = false;          // `metadata` beside the choices has the weight versions
   bool prompt_first = false;      // streaming: a choice is silent until the logprobs of its prompt are complete
   std::size_t choices_per_prompt = 1;
   std::size_t best = 0;  // of each prompt's choices, so many of the likeliest are kept; 0: all. Not with stream
@@ -72,10 +73,11 @@ class Reply : public std::enable_shared_from_this<Reply> {
   Status stream_news(std::string& out);
   Status stream_choice(Choice& choice, std::string& out);
   void measure(Choice& choice);
-  std::string usage_member(const Choice& choice) const;
+  std::string members(const Choice& choice) const;
+  std::string metadata(const std::vector<const ChoiceState*>& choices) const;
   void complete(std::string& out);
   void send_body();
-  std::string best_choices();
+  std::string best_choices(std::vector<const ChoiceState*>& shown);
   void fail(const Choice& choice, const wire::Finish& finish);
   void abort_all();
   std::vector<ReqId> running(std::size_t first, std::size_t count);

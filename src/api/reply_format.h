@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/weights.h"
 #include "wire/messages.h"
 
 namespace millrace::api {
@@ -22,8 +23,9 @@ struct ChoiceState {
   std::vector<int32_t> tokens;  // generated ones; at the end with the stop or end token
   std::vector<wire::TokenLogprobs> logprobs, prompt_logprobs;
   wire::Usage usage;
-  uint64_t weight_version = 0;
-  double elapsed_seconds = 0;  // since the HTTP request came
+  uint64_t weight_version = 0;           // of the newest token
+  std::vector<WeightSpan> weight_spans;  // of all generated tokens
+  double elapsed_seconds = 0;            // since the HTTP request came
   Boxed<wire::Finish> finish;
 };
 

@@ -30,6 +30,9 @@ class Instance::Env : public CoordinatorEnv {
     return nullptr;
   }
   void hint_abort(ReqId id) override { aborts_->publish(id); }
+  void joined(const ReplicaView& replica) override {
+    if (owner_.lead_->engine) owner_.lead_->engine->weights()->on_joined(replica.stage, replica.replica);
+  }
   void lost(const ReplicaView& replica, const std::string&) override {
     if (owner_.lead_->processes) owner_.lead_->processes->on_lost(replica);
   }
@@ -50,7 +53,7 @@ Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library libr
   Lead& lead = instance->lead_.emplace(std::move(run_dir));
   if (options.coordinator.spec_hash == 0) options.coordinator.spec_hash = instance->spec_.hash();
   RETURN_IF_ERROR(instance->add_coordinator(options.coordinator));
-  lead.engine = std::make_unique<CoordinatorEngine>(instance->spec_, *lead.coordinator, lead.relays,
+  lead.engine = std::make_unique<CoordinatorEngine>(instance->spec_, instance->library_, *lead.coordinator, lead.relays,
                                                     std::move(options.profile_folder));
   if (const auto here = processes.extract(std::string(kServerProcess)); !here.empty()) {
     ASSIGN_OR_RETURN(instance->host_,

@@ -130,7 +130,8 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
        .read_request = [facts = components.facts](const Value& payload) { return api::read_request(payload, facts); },
        .streams = seat.streams,
        .to_client = seat.to_client,
-       .make_kv_events = make_kv_events(options, seat.replica)});
+       .make_kv_events = make_kv_events(options, seat.replica),
+       .make_weights = make_weights_of(options)});
 }
 
 Made make_detokenize(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
@@ -161,6 +162,7 @@ void add_model_workers(Library& library, const ModelOptions& command_line) {
   add(library, "generate", command_line, make_generate, generate_args);
   add(library, "detokenize", command_line, make_detokenize, detokenize_args);
   library.short_calls.insert({"generate", "detokenize"});
+  library.with_weights.insert("generate");
 }
 
 }  // namespace millrace

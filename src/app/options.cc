@@ -152,6 +152,11 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command.add_flag("--check-weights", o.check_weights, "Refuse weights that hold NaN or infinity")->group(group);
+  command
+      .add_option(
+          "--weights-root", o.weights_root,
+          "Folder below which /update_weights_from_disk may load weights; default: the model's own folder alone")
+      ->group(group);
   add_scheduling_options(command, o);
   add_cache_options(command, o);
   command.add_option("--log-level", o.log_level, "What is written to stderr")
@@ -226,7 +231,8 @@ template <typename Visit>
 void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("model", m.model), visit("threads", m.threads), visit("page-size", m.page_size), visit("kv-gib", m.kv_gib);
   visit("quantize", m.quantize), visit("packed-cache-dir", m.packed_cache_dir), visit("kv-dtype", m.kv_dtype),
-      visit("context-length", m.context_length), visit("check-weights", m.check_weights);
+      visit("context-length", m.context_length), visit("check-weights", m.check_weights),
+      visit("weights-root", m.weights_root);
   visit("max-running-requests", m.max_running_requests), visit("max-queued-requests", m.max_queued_requests);
   visit("chunked-prefill-tokens", m.chunked_prefill_tokens), visit("schedule-policy", m.schedule_policy);
   visit("priority-preemption-gap", m.priority_preemption_gap), visit("max-skips", m.max_skips);

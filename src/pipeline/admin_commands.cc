@@ -27,16 +27,23 @@ Status AdminCommands::check(const PipelineCommand& command) const {
 void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   const uint64_t number = next_++;
   if (Status status = check(command); !status.ok()) return done({reply_of(number, "coordinator", status)});
-  Command open{.action = command.action, .timeout_ms = std::clamp<int64_t>(command.timeout_ms, 0, kMaxCommandMs)};
-  open.deadline_ms = now_ms + open.timeout_ms + kReplyGraceMs;
+  command.timeout_ms = std::clamp<int64_t>(command.timeout_ms, 0, kMaxCommandMs);
+  Command open{.wanted = command, .deadline_ms = now_ms + command.timeout_ms + kReplyGraceMs};
   open.done = std::move(done);
   for (std::size_t slot = 0; slot < members_.replicas().size(); ++slot) {
     const ReplicaView& view = members_.replicas()[slot];
     const auto& wanted = command.stages;
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), view.stage) == wanted.end()) continue;
+    if (command.replica && *command.replica != view.replica) continue;
     Status sent(StatusCode::kUnavailable, members_.why_not_serving(view));
     if (view.up) {
-      wire::Message message = wire::AdminRequest{next_, command.action, command.argument, open.timeout_ms};
+      wire::Message message = wire::AdminRequest{.id = next_,
+                                                 .action = command.action,
+                                                 .argument = command.argument,
+                                                 .timeout_ms = command.timeout_ms,
+                                                 .weight_version = command.weight_version,
+                                                 .policy = command.policy,
+                                                 .flush_cache = command.flush_cache};
       sent = send_(slot, message);
     }
     if (sent.ok()) {
@@ -56,7 +63,9 @@ AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const Status& status
   Command& command = commands_.at(number);
   command.replies.emplace(slot, reply_of(number, members_.replicas()[slot].name, status));
   --command.missing;
-  if (status.ok() && command.action == wire::AdminAction::kFlushCache) flushed_(slot);
+  const wire::AdminAction action = command.wanted.action;
+  const bool flushed = action == wire::AdminAction::kFlushCache || action == wire::AdminAction::kSwitchWeights;
+  if (status.ok() && flushed) flushed_(slot, command.wanted);
   return awaited_.erase(asked);
 }
 
@@ -91,7 +100,7 @@ void AdminCommands::tick(int64_t now_ms) {
     const Command& command = commands_.at(asked.command);
     if (now_ms < command.deadline_ms) return ok_status();
     const std::string& name = members_.replicas()[asked.slot].name;
-    return error(StatusCode::kDeadline, "{} did not answer within {} ms", name, command.timeout_ms);
+    return error(StatusCode::kDeadline, "{} did not answer within {} ms", name, command.wanted.timeout_ms);
   });
 }
 

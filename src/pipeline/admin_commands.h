@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,13 +30,18 @@ struct PipelineCommand {
   std::string argument;
   std::vector<std::string> stages;  // all replicas of these; empty: of all stages
   int64_t timeout_ms = 0;
+  uint64_t weight_version = 0;  // this and the next two as in wire::AdminRequest
+  wire::InFlightPolicy policy = wire::InFlightPolicy::kInPlace;
+  bool flush_cache = false;
+  std::optional<uint32_t> replica;  // this one alone
 };
 
 class AdminCommands {
  public:
   using Done = std::function<void(std::vector<wire::AdminReply>)>;
   using Send = std::function<Status(std::size_t slot, wire::Message& message)>;
-  using Flushed = std::function<void(std::size_t slot)>;  // the replica has flushed its cache
+  // The replica has flushed its cache, or has other weights.
+  using Flushed = std::function<void(std::size_t slot, const PipelineCommand& command)>;
 
   AdminCommands(const Membership& members, Send send, Flushed flushed);
 
@@ -53,9 +59,8 @@ class AdminCommands {
 
  private:
   struct Command {
-    wire::AdminAction action = wire::AdminAction::kFlushCache;
+    PipelineCommand wanted;
     int64_t deadline_ms = 0;
-    int64_t timeout_ms = 0;
     std::size_t missing = 0;
     std::map<std::size_t, wire::AdminReply> replies;  // by slot
     Done done;

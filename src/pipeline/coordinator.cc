@@ -36,7 +36,10 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
       delivery_(spec, graph_, requests_, payloads, options_.client_limits, delivery_callbacks()),
       commands_(
           members_, [this](std::size_t slot, wire::Message& message) { return outboxes_.send(slot, message); },
-          [this](std::size_t slot) { placement_.forget(slot); }) {}
+          [this](std::size_t slot, const PipelineCommand& command) {
+            if (command.action == wire::AdminAction::kSwitchWeights) members_.set_weights(slot, command.weight_version);
+            placement_.forget(slot);
+          }) {}
 
 // ---- admission
 

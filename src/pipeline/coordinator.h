@@ -82,6 +82,7 @@ class Coordinator {
   void on_arrival(std::function<void()> wake) { delivery_.on_arrival(std::move(wake)); }
 
   void admin(PipelineCommand command, AdminCommands::Done done, int64_t now_ms);
+  void require_weights(uint64_t version) { members_.require_weights(version); }
   // Accepts nothing new; what runs goes on.
   void drain() { draining_ = true; }
   // Ends every request and admin command.

@@ -4,12 +4,30 @@
 
 namespace millrace {
 
-CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, CoordinatorThread& coordinator,
+namespace {
+
+std::vector<std::string> stages_with_weights(const PipelineSpec& spec, const Library& library) {
+  std::vector<std::string> stages;
+  for (const StageSpec& stage : spec.stages) {
+    if (library.with_weights.contains(stage.worker)) stages.push_back(stage.name);
+  }
+  return stages;
+}
+
+}  // namespace
+
+CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& library, CoordinatorThread& coordinator,
                                      const loop::Relays& relays, std::string profile_folder)
     : spec_(spec),
       picture_(to_svg(spec)),
       coordinator_(coordinator),
       relays_(relays),
+      weights_(std::make_unique<WeightUpdates>(
+          stages_with_weights(spec, library),
+          [&coordinator](PipelineCommand command, AdminCommands::Done done) {
+            coordinator.admin(std::move(command), std::move(done));
+          },
+          [&coordinator](uint64_t version) { coordinator.require_weights(version); })),
       profile_(std::move(profile_folder)) {}
 
 void CoordinatorEngine::stop() {
@@ -78,6 +96,12 @@ std::vector<MetricSample> CoordinatorEngine::samples() const {
   };
   ignored("late", books.late), ignored("repeated", books.repeated), ignored("unexpected", books.ignored);
   ignored("fenced", books.fenced), ignored("unknown", books.unknown);
+  const WeightsState weights = weights_->state();
+  const auto updates = [&add](const char* state, uint64_t count) {
+    add("weight_updates_total", "Updates of the weights, by how they ended.", count, {{"state", state}});
+  };
+  updates("completed", weights.completed), updates("failed", weights.failed);
+  add("generation_paused", "1 while /pause_generation holds.", weights.paused ? 1 : 0);
   for (const auto& [name, relay] : relays_) {
     const RelayBooks of = relay->books();
     add("pipeline_relay_puts", "Payloads that the coordinator offers.", of.puts, {{"relay", name}});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pipeline/coordinator_thread.h"
+#include "pipeline/weight_updates.h"
 #include "stages/loop/relay_choice.h"
 #include "stages/pipeline_engine.h"
 #include "stages/profile_recorder.h"
@@ -20,8 +21,8 @@ namespace millrace {
 class CoordinatorEngine : public PipelineEngine {
  public:
   // `relays`: the coordinator's, for samples(). `profile_folder` empty: the user's own.
-  CoordinatorEngine(const PipelineSpec& spec, CoordinatorThread& coordinator, const loop::Relays& relays,
-                    std::string profile_folder);
+  CoordinatorEngine(const PipelineSpec& spec, const Library& library, CoordinatorThread& coordinator,
+                    const loop::Relays& relays, std::string profile_folder);
   ~CoordinatorEngine() override { stop(); }
 
   // Waits for a profile that is being written.
@@ -35,6 +36,7 @@ class CoordinatorEngine : public PipelineEngine {
   void cancel(ReqId id) override { coordinator_.abort(id); }
   void end(ReqId id) override { coordinator_.cancel(id); }
   void admin(wire::AdminAction action, int64_t timeout_ms, AdminCommands::Done done) override;
+  WeightUpdates* weights() const override { return weights_.get(); }
   Health health() const override { return coordinator_.health(); }
   std::vector<MetricSample> samples() const override;
   int64_t request_timeout_s() const override { return spec_.request_timeout_s; }
@@ -48,6 +50,7 @@ class CoordinatorEngine : public PipelineEngine {
   const std::string picture_;
   CoordinatorThread& coordinator_;
   const loop::Relays& relays_;
+  const std::unique_ptr<WeightUpdates> weights_;
   ProfileRecorder profile_;
   std::mutex writer_mutex_;
   std::thread profile_writer_;  // one at a time, as there is one profile

@@ -23,6 +23,8 @@ class CoordinatorEnv {
   virtual std::shared_ptr<Outbox> open(const std::string& endpoint) = 0;
   // A broadcast to all stages, which may be lost.
   virtual void hint_abort(ReqId) {}
+  // A replica has a holder; its worker may still load.
+  virtual void joined(const ReplicaView&) {}
   // A replica lost its holder: the supervisor restarts what is local.
   virtual void lost(const ReplicaView&, const std::string& /*reason*/) {}
 };

@@ -20,6 +20,7 @@ void Coordinator::take_membership(int64_t now_ms) {
     if (event.kind == MembershipEvent::Kind::kJoined) {
       outboxes_.connect(event.slot);
       aborts_.on_joined(event.slot);
+      env_.joined(members_.replicas()[event.slot]);
     } else {
       on_lost(event, now_ms);
     }

@@ -22,6 +22,10 @@ CoordinatorThread::CoordinatorThread(const PipelineSpec& spec, const Library& li
 }
 
 // With the lock held, as everything that the core calls.
+void CoordinatorThread::DeferredEnv::joined(const ReplicaView& replica) {
+  owner_.calls_.push_back([this, replica] { inner_.joined(replica); });
+}
+
 void CoordinatorThread::DeferredEnv::lost(const ReplicaView& replica, const std::string& reason) {
   owner_.calls_.push_back([this, replica, reason] { inner_.lost(replica, reason); });
 }

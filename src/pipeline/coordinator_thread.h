@@ -43,6 +43,8 @@ class CoordinatorThread : public Stage {
   // `done` is called once, on the coordinator's thread.
   void admin(PipelineCommand command, AdminCommands::Done done);
 
+  // From now on, of the stages with weights, only replicas that serve this version are placed.
+  void require_weights(uint64_t version) { locked().core.require_weights(version); }
   void drain() { locked().core.drain(); }
   // Waits until nothing is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
   bool wait_idle(int timeout_ms);
@@ -74,6 +76,7 @@ class CoordinatorThread : public Stage {
     DeferredEnv(CoordinatorThread& owner, CoordinatorEnv& inner) : owner_(owner), inner_(inner) {}
     std::shared_ptr<Outbox> open(const std::string& endpoint) override { return inner_.open(endpoint); }
     void hint_abort(ReqId id) override { inner_.hint_abort(id); }
+    void joined(const ReplicaView& replica) override;
     void lost(const ReplicaView& replica, const std::string& reason) override;
 
    private:

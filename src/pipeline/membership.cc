@@ -242,6 +242,10 @@ std::optional<std::size_t> Membership::admit(const wire::Origin& from) {
 std::vector<MembershipEvent> Membership::take_events() { return std::exchange(events_, {}); }
 std::vector<MembershipMessage> Membership::take_messages() { return std::exchange(messages_, {}); }
 
+void Membership::require_weights(uint64_t version) {
+  for (ReplicaView& member : replicas_) member.wanted_weights = version;
+}
+
 std::string Membership::why_not_serving(const ReplicaView& member) const {
   if (!member.up && !member.local) {
     const char* then = member.lost_why.empty() ? "" : "; ";
@@ -256,6 +260,10 @@ std::string Membership::why_not_serving(const ReplicaView& member) const {
   if (member.status.state == wire::StageState::kLoading) {
     return fmt::format("{}: {} {:.0f}%", member.name, member.status.message.empty() ? "loading" : member.status.message,
                        member.status.progress * 100);
+  }
+  if (member.status.state == wire::StageState::kReady && member.is_stale()) {
+    return fmt::format("{}: stale, has weight version {}; wanted {}: it is being updated, or update the weights again",
+                       member.name, member.status.weight_version, member.wanted_weights);
   }
   const char* more = member.status.message.empty() ? "" : ", ";
   return fmt::format("{}: {}{}{}", member.name, wire::stage_state_name(member.status.state), more,

@@ -60,13 +60,17 @@ struct ReplicaView {
   int64_t last_seen_ms = 0;
   int64_t since_ms = 0;  // of the present state
   int64_t fence_sent_ms = 0;
-  std::string lost_why;     // where it is not up and once was
-  uint64_t lost_epoch = 0;  // of the table that first had its last holder as down; 0: none was lost yet
-  bool silent = false;      // no heartbeat for kSilentMs
-  bool reachable = true;    // a socket to it could be opened
-  bool beaten = false;      // this holder has sent a heartbeat: it knows that it is in
+  std::string lost_why;         // where it is not up and once was
+  uint64_t lost_epoch = 0;      // of the table that first had its last holder as down; 0: none was lost yet
+  bool silent = false;          // no heartbeat for kSilentMs
+  bool reachable = true;        // a socket to it could be opened
+  bool beaten = false;          // this holder has sent a heartbeat: it knows that it is in
+  uint64_t wanted_weights = 0;  // the version that it must serve, where it has weights; 0: any
 
-  bool serves() const { return up && reachable && !silent && status.state == wire::StageState::kReady; }
+  bool is_stale() const {
+    return wanted_weights != 0 && status.weight_version != 0 && status.weight_version != wanted_weights;
+  }
+  bool serves() const { return up && reachable && !silent && status.state == wire::StageState::kReady && !is_stale(); }
 };
 
 struct MembershipEvent {
@@ -100,6 +104,10 @@ class Membership {
   // Leases that ran out, stages that stand still, the table again.
   void tick(int64_t now_ms);
 
+  // Replicas with other weights do not serve.
+  void require_weights(uint64_t version);
+  // A replica has replied that it serves this version, before its heartbeat shows it.
+  void set_weights(std::size_t slot, uint64_t version) { replicas_[slot].status.weight_version = version; }
   void set_reachable(std::size_t slot, bool reachable) { replicas_[slot].reachable = reachable; }
   // The supervisor starts one: no other process may take the slot now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);

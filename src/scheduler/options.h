@@ -25,12 +25,7 @@ inline constexpr int32_t kPriorityPreemptionGap = 10;
 inline constexpr int32_t kMaxPreemptions = 4;       // of one request in its life; then it stays
 inline constexpr int32_t kMaxDeferredPasses = 256;  // that a request waits for another to compute its next page
 
-// What becomes of requests when the weights are switched, or generation is paused.
-enum class InFlightPolicy : uint8_t {
-  kInPlace = 0,  // they go on, with the KV that they have
-  kRetract = 1,  // they wait again, keep their tokens, and compute all KV anew
-  kAbort = 2,    // they end with kAborted, those that wait too
-};
+using wire::InFlightPolicy;
 
 struct WeightSwitch {
   uint64_t version = 0;

@@ -20,6 +20,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "stages/prompt.h"
+#include "stages/weight_control.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -82,6 +83,8 @@ class Engine {
   virtual void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) = 0;
   virtual void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
                           std::function<void(Result<std::string>)> done) = 0;
+  // null: its weights are never updated.
+  virtual WeightControl* weights() const { return nullptr; }
   virtual const ModelFacts& model() const = 0;
   virtual Health health() const = 0;
 };

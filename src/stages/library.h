@@ -43,7 +43,8 @@ struct Library {
   using CheckArgs = std::function<Status(const Value& args)>;
 
   std::map<std::string, MakeWorker> workers;
-  std::set<std::string> short_calls;  // workers whose calls never take longer than a step: they need no thread
+  std::set<std::string> with_weights;  // workers whose weights can be updated
+  std::set<std::string> short_calls;   // workers whose calls never take longer than a step: they need no thread
   std::map<std::string, CheckArgs> args_checks;  // by worker
   std::map<std::string, Route> routes;
   std::map<std::string, WaitRule> wait_rules;

@@ -20,6 +20,7 @@
 #include "stages/engine.h"
 #include "stages/replica_router.h"
 #include "stages/request_event.h"
+#include "stages/weight_control.h"
 
 namespace millrace {
 
@@ -51,6 +52,8 @@ class PipelineEngine {
   // where the front refused the order, and of profiles always: when one ends, its message is the path of the trace.
   virtual void admin(wire::AdminAction action, int64_t timeout_ms,
                      std::function<void(std::vector<wire::AdminReply>)> done) = 0;
+  // null: its weights are never updated.
+  virtual WeightControl* weights() const { return nullptr; }
   virtual Health health() const = 0;
   // Its own numbers for /metrics, besides those of the stages in health().
   virtual std::vector<MetricSample> samples() const { return {}; }

@@ -65,8 +65,8 @@ void StageLoop::on(wire::AdminRequest&& message) {
   const uint64_t id = message.id;
   if (parts_->work.add_command(std::move(message))) return;  // the worker replies
   parts_->notices.reply(
-      id, error(StatusCode::kResourceExhausted, "{} events wait for the worker, the limit; try again later",
-                context.env.worker->waiting()));
+      id, error(StatusCode::kResourceExhausted, "{} commands wait for the worker, the limit; try again later",
+                loop::kMaxWaitingCommands));
 }
 
 // ---- with the coordinator

@@ -39,6 +39,7 @@ class TextEngine : public Engine {
   void tokenize(Prompt prompt, std::function<void(Result<TokenizeReply>)> done) override;
   void detokenize(std::vector<int32_t> ids, bool skip_special_tokens,
                   std::function<void(Result<std::string>)> done) override;
+  WeightControl* weights() const override { return pipeline_.weights(); }
   const ModelFacts& model() const override { return model_; }
   // Of several replicas each has its number in its name: "scheduler-1".
   Health health() const override;

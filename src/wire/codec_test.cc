@@ -42,7 +42,13 @@ StageStatus sample_status() {
 }
 
 AdminRequest sample_order() {
-  return {.id = 3, .action = AdminAction::kStartProfile, .argument = "/tmp/x", .timeout_ms = 2500};
+  return {.id = 3,
+          .action = AdminAction::kSwitchWeights,
+          .argument = "/tmp/x",
+          .timeout_ms = 2500,
+          .weight_version = 7,
+          .policy = InFlightPolicy::kAbort,
+          .flush_cache = true};
 }
 
 AdminReply sample_reply() { return {.id = 3, .stage = "scheduler", .message = "done"}; }
@@ -119,8 +125,8 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   };
   std::string frame = bytes_of(AbortRequest{ReqId{7}});
   std::string wrong_version = frame;
-  wrong_version[2] = 9;
-  expect_message(wrong_version, fmt::format("wire version 9; wanted {}", kWireVersion));
+  wrong_version[2] = 8;
+  expect_message(wrong_version, fmt::format("wire version 8; wanted {}", kWireVersion));
   std::string wrong_type = frame;
   wrong_type[4] = 77;
   expect_message(wrong_type, "message type 77 is unknown");
@@ -128,13 +134,13 @@ TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
   unknown_field[7] = 33;
   expect_message(unknown_field, "field 33 is unknown");
   // An acknowledgement of a replica that has no number of 32 bits.
-  expect_message(std::string("\x83\x00\x08\x01\x0c\x02\x82\x01\x01\x02\x84\x01\x01\x02\xa0\x03\xcf\x00\x00\x00\x01"
+  expect_message(std::string("\x83\x00\x09\x01\x0c\x02\x82\x01\x01\x02\x84\x01\x01\x02\xa0\x03\xcf\x00\x00\x00\x01"
                              "\x00\x00\x00\x00\x04\x01",
                              27),
                  "4294967296 is out of range");
   // An array that declares 4 billion chunks in a ten-byte frame.
-  expect_message(std::string("\x83\x00\x08\x01\x12\x02\x81\x03\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
-  expect_message(std::string("\x83\x00\x08\x01\x12\x02\x81\x03\xdd\x00\x00\x0f\xff", 13), "bytes are left");
+  expect_message(std::string("\x83\x00\x09\x01\x12\x02\x81\x03\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
+  expect_message(std::string("\x83\x00\x09\x01\x12\x02\x81\x03\xdd\x00\x00\x0f\xff", 13), "bytes are left");
 }
 
 TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {

@@ -41,6 +41,19 @@ enum class AdminAction : uint8_t {
   kFlushCache = 0,    // forget all cached pages; waits up to timeout_ms for idleness, then kConflict
   kStartProfile = 1,  // record a trace; `argument`: the folder that receives the file
   kStopProfile = 2,   // write it; the reply's message is its path
+  // The next five are for stages with weights (docs/weights.md).
+  kStageWeights = 3,   // load the model folder `argument` beside the serving weights, as `weight_version`
+  kDropWeights = 4,    // forget what is staged, or will be
+  kSwitchWeights = 5,  // serve the staged `weight_version`; `policy` and `flush_cache` decide what becomes of the rest
+  kPause = 6,          // plan no more steps; `policy`: what becomes of running requests
+  kContinue = 7,
+};
+
+// What becomes of requests when the weights are switched, or generation is paused.
+enum class InFlightPolicy : uint8_t {
+  kInPlace = 0,  // they go on, with the KV that they have
+  kRetract = 1,  // they wait again, keep their tokens, and compute all KV anew
+  kAbort = 2,    // they end with kAborted, those that wait too
 };
 
 // An order of the operator to one scheduler. Answered by exactly one AdminReply, sent to the coordinator.
@@ -49,10 +62,13 @@ struct AdminRequest {
   AdminAction action = AdminAction::kFlushCache;
   std::string argument;
   int64_t timeout_ms = 0;
+  uint64_t weight_version = 0;
+  InFlightPolicy policy = InFlightPolicy::kInPlace;
+  bool flush_cache = false;  // with kSwitchWeights: what is cached of other versions is freed at once
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, action), v(3, argument), v(4, timeout_ms);
+    v(1, id), v(2, action), v(3, argument), v(4, timeout_ms), v(5, weight_version), v(6, policy), v(7, flush_cache);
   }
 };
 

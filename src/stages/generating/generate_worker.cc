@@ -10,6 +10,7 @@
 #include "stages/generating/lengths.h"
 #include "stages/generating/token_text.h"
 #include "stages/generating/token_values.h"
+#include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"
 #include "stages/stage.h"
 
@@ -26,12 +27,14 @@ class GenerateWorker : public Worker {
         tokenizer_(std::move(parts.tokenizer)),
         read_request_(std::move(parts.read_request)),
         make_kv_events_(std::move(parts.make_kv_events)),
+        make_weights_(std::move(parts.make_weights)),
         streams_(parts.streams),
         to_client_(parts.to_client) {}
 
   Status load(const LoadProgress& progress) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
     engine_.emplace(options_, std::move(runner));
+    weights_.emplace(make_weights_, *engine_);
     model_ = engine_->model();
     if (make_kv_events_) {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
@@ -58,6 +61,11 @@ class GenerateWorker : public Worker {
   }
 
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
+    if (WeightCommands::takes(command.action)) {
+      Deltas out;
+      weights_->begin(command, out, reply_to(emit));
+      return emit_deltas(out, emit);
+    }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
     const Status status = engine_->flush_when_idle(command.id, now_ms + std::max<int64_t>(command.timeout_ms, 0));
     if (!status.ok()) emit.reply(command.id, status);
@@ -85,12 +93,14 @@ class GenerateWorker : public Worker {
     const bool busy = engine_->step(out);
     emit_deltas(out, emit);
     emit_held(emit);
-    engine_->settle_flushes(now_ms, [&emit](uint64_t command, const auto& done) { emit.reply(command, done); });
+    engine_->settle_flushes(now_ms, reply_to(emit));
+    weights_->settle(reply_to(emit));
     if (kv_events_) kv_events_->publish(engine_->scheduler().take_events());
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
-    return held_.empty() ? kNever : kRestMs;
+    if (!held_.empty() || weights_->waits()) return kRestMs;
+    return states_.empty() ? kNever : kPausedTickMs;
   }
 
  private:
@@ -105,6 +115,10 @@ class GenerateWorker : public Worker {
     std::vector<int32_t> ids;              // all so far, for the result
     std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
   };
+
+  static GeneratingEngine::Reply reply_to(Emit& emit) {
+    return [&emit](uint64_t command, const Result<std::string>& reply) { emit.reply(command, reply); };
+  }
 
   void refuse(ReqId id, const Status& status, Emit& emit) {
     states_.erase(id);
@@ -231,10 +245,7 @@ class GenerateWorker : public Worker {
   void finish(RequestState& state, wire::TokenDelta& delta, Emit& emit) {
     const ReqId id = delta.id;
     const wire::Finish end = *delta.finish;
-    if (end.reason >= wire::FinishReason::kAborted) {
-      const StatusCode code = end.reason == wire::FinishReason::kAborted ? StatusCode::kCancelled : end.code;
-      return refuse(id, Status(code, end.message), emit);
-    }
+    if (end.reason == wire::FinishReason::kError) return refuse(id, Status(end.code, end.message), emit);
     held_.erase(id);
     Value answer = state.typed ? Value() : result(state, delta);
     if (streams_) {
@@ -254,11 +265,13 @@ class GenerateWorker : public Worker {
 
   const SchedulerOptions options_;
   const LoadRunner load_;
-  std::optional<GeneratingEngine> engine_;  // from load() on
+  std::optional<GeneratingEngine> engine_;  // from load() on, as the next one
+  std::optional<WeightCommands> weights_;
   RunnerFacts model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ReadRequest read_request_;
   const MakeKvEvents make_kv_events_;
+  const MakeWeights make_weights_;
   std::unique_ptr<KvEventStream> kv_events_;
   const bool streams_;
   const bool to_client_;

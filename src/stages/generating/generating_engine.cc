@@ -30,7 +30,7 @@ void GeneratingEngine::describe(wire::StageStatus& status) const {
   status.pages_free = facts.pages_free;
   status.pages_cached = facts.pages_cached;
   status.page_size = facts.page_size;
-  status.weight_version = runner_->facts().weight_version;
+  status.weight_version = facts.weight_version;
   status.metrics = metrics_of(facts);
 }
 
@@ -45,7 +45,7 @@ Status GeneratingEngine::flush_when_idle(uint64_t command, int64_t deadline_ms) 
 void GeneratingEngine::settle_flushes(int64_t now_ms, const Reply& reply) {
   if (flushes_.empty()) return;
   const SchedulerFacts facts = scheduler_.facts();
-  if (!scheduler_.busy()) {
+  if (!scheduler_.busy() || (facts.paused && facts.in_flight == 0)) {
     Result<std::string> done = fmt::format("{} cached pages are free", facts.pages_cached);
     if (const Status status = scheduler_.flush_cache(); !status.ok()) done = status;
     for (const Flush& flush : flushes_) reply(flush.command, done);

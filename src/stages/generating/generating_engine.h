@@ -31,6 +31,7 @@ class GeneratingEngine {
 
   Scheduler& scheduler() { return scheduler_; }
   const Scheduler& scheduler() const { return scheduler_; }
+  Runner& runner() { return *runner_; }
   RunnerFacts model() const { return runner_->facts(); }
   // Moves while a batch computes. Any thread.
   uint64_t runner_progress() const { return runner_->progress(); }

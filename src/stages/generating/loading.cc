@@ -132,7 +132,8 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
 }  // namespace
 
 // Matrices are quantized and packed one after the other; then the rest is brought into memory.
-Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress) {
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
+                                                  uint64_t version) {
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
   ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
   auto store = std::make_shared<WeightStore>(std::move(opened));
@@ -151,11 +152,54 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
     cache.emplace(options.packed_cache_dir, directory_name(options.model), *store, load);
     load.packed_cache = &*cache;
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store, 1, load));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store, version, load));
   RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
   if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
   if (cache) cache->save(report("writing the packed cache"));
   return model;
+}
+
+namespace {
+
+// `path` without links and dots; empty: there is no such file.
+std::string canonical(const std::string& path) {
+  std::error_code failed;
+  const std::filesystem::path clean = std::filesystem::canonical(path, failed);
+  return failed ? "" : clean.string();
+}
+
+Status check_weights_folder(const ModelOptions& options, const std::string& path) {
+  const std::string folder = canonical(path);
+  if (folder.empty()) return error(StatusCode::kNotFound, "{} is not there; wanted a model folder", path);
+  if (folder == canonical(options.model)) return ok_status();
+  const std::string root = options.weights_root.empty() ? "" : canonical(options.weights_root);
+  if (!root.empty() && folder.starts_with(root.ends_with('/') ? root : root + "/")) return ok_status();
+  return error(StatusCode::kPermissionDenied, "{} is not below --weights-root ({}), and is not the serving model", path,
+               options.weights_root.empty() ? "not set" : options.weights_root);
+}
+
+Status check_memory_for(const std::string& path) {
+  ASSIGN_OR_RETURN(const WeightStore store, WeightStore::open(path));
+  const uint64_t available = available_bytes();
+  if (store.total_bytes() <= available) return ok_status();
+  return error(StatusCode::kResourceExhausted,
+               "the new weights have {} bytes and {} are free; wanted as many free as they have", store.total_bytes(),
+               available);
+}
+
+}  // namespace
+
+MakeWeights make_weights_of(const ModelOptions& serving) {
+  return [serving](const std::string& path, uint64_t version) -> Result<std::shared_ptr<const Model>> {
+    RETURN_IF_ERROR(check_weights_folder(serving, path));
+    RETURN_IF_ERROR(check_memory_for(path));
+    ModelOptions options = serving;
+    options.model = path;
+    options.threads = 1;
+    options.packed_cache_dir.clear();
+    return load_weights(
+        options, [](const std::string&, double) {}, version);
+  };
 }
 
 Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name) {

@@ -16,6 +16,7 @@
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/model_options.h"
+#include "stages/generating/weight_stager.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -35,7 +36,13 @@ struct TextComponents {
 Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name = "");
 
 // The weights in memory as this processor reads them best, and the model over them.
-Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress);
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
+                                                  uint64_t version = 1);
+
+// Makes the weights of another folder with the shapes of this one's, in the same form, on one thread. The folder lies
+// below options.weights_root, or is the serving model's own; kPermissionDenied otherwise. kResourceExhausted where the
+// free memory is less than the folder's weights, with both numbers. The packed cache is left as it is.
+MakeWeights make_weights_of(const ModelOptions& options);
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
 

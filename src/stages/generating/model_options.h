@@ -34,6 +34,7 @@ struct ModelOptions {
   std::string kv_events;  // a ZeroMQ endpoint; empty: none are published
   bool kv_events_anywhere = false;
   bool check_weights = false;
+  std::string weights_root;  // folders below it may be loaded while requests run; empty: the model's own alone
   std::string log_level = "info";
 };
 

@@ -27,6 +27,7 @@
 
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
+#include "stages/generating/weight_stager.h"
 #include "stages/kv_event_stream.h"
 #include "stages/library.h"
 #include "stages/prompt_encoder.h"
@@ -52,6 +53,7 @@ struct GenerateParts {
   bool streams = true;          // its chunks have receivers
   bool to_client = false;       // namely the client, who gets {"ids"}
   MakeKvEvents make_kv_events;  // empty: nobody listens
+  MakeWeights make_weights;     // empty: the weights are never updated
 };
 
 std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt);

@@ -69,11 +69,21 @@ void WorkQueue::drop(LoopRequest& request) {
 }
 
 bool WorkQueue::add_command(wire::AdminRequest command) {
-  WorkEvent event{.kind = WorkEvent::Kind::kAdmin, .command = std::move(command)};
-  return context_.env.worker->post(event, context_.now_ms);
+  if (commands_.size() >= kMaxWaitingCommands) return false;
+  commands_.push_back({.kind = WorkEvent::Kind::kAdmin, .command = std::move(command)});
+  post_commands();
+  return true;
+}
+
+void WorkQueue::post_commands() {
+  while (!commands_.empty()) {
+    if (!context_.env.worker->post(commands_.front(), context_.now_ms)) return context_.retry_soon();
+    commands_.pop_front();
+  }
 }
 
 void WorkQueue::retry() {
+  post_commands();
   std::deque<ReqId> line;
   line.swap(line_);
   for (const ReqId id : line) {

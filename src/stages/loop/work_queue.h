@@ -18,6 +18,8 @@
 
 namespace millrace::loop {
 
+inline constexpr std::size_t kMaxWaitingCommands = 16;
+
 class WorkQueue {
  public:
   WorkQueue(LoopContext& context, RequestTable& requests, InputAcks& acks)
@@ -28,13 +30,15 @@ class WorkQueue {
   bool add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta);
   // The worker gets drop() as its last call for this request, or nothing where it does not know the request.
   void drop(LoopRequest& request);
-  // One that belongs to no request. False: it is refused.
+  // One that belongs to no request. It waits while the worker loads or is full, and then comes before requests that
+  // wait. False: it is refused, kMaxWaitingCommands wait.
   bool add_command(wire::AdminRequest command);
   // Everything that waits, in the order of waiting.
   void retry();
   std::size_t waiting_requests() const { return line_.size(); }
 
  private:
+  void post_commands();
   void post_all(LoopRequest& request);
   void posted(LoopRequest& request);
   void chunk_posted(LoopRequest& request, const std::string& from, InEdge& edge);
@@ -45,6 +49,7 @@ class WorkQueue {
   InputAcks& acks_;
   DetachBudget detached_{kMaxDetachedBytes};
   std::deque<ReqId> line_;
+  std::deque<WorkEvent> commands_;
 };
 
 }  // namespace millrace::loop

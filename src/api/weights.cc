@@ -1,0 +1,220 @@
+#include "api/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "api/admin_fields.h"
+#include "api/error.h"
+#include "api/fields.h"
+#include "api/unserved_fields.h"
+
+namespace millrace::api {
+
+void extend_spans(std::vector<WeightSpan>& spans, uint64_t version, int32_t completion_tokens) {
+  const int32_t begin = spans.empty() ? 0 : spans.back().end;
+  if (completion_tokens <= begin) return;
+  if (!spans.empty() && (version == 0 || spans.back().version == 0 || spans.back().version == version)) {
+    spans.back().version = std::max(spans.back().version, version);
+    spans.back().end = completion_tokens;
+  } else {
+    spans.push_back({version, begin, completion_tokens});
+  }
+}
+
+namespace {
+
+std::string label_of(const WeightControl* weights, uint64_t version) {
+  return weights != nullptr ? weights->label(version) : std::to_string(version);
+}
+
+}  // namespace
+
+void append_version(std::string& out, const WeightControl* weights, uint64_t version) {
+  json_append_string(out, label_of(weights, version));
+}
+
+void append_spans(std::string& out, const WeightControl* weights, const std::vector<WeightSpan>& spans,
+                  uint64_t version, int32_t completion_tokens, const std::string& extra) {
+  const auto append = [&](const std::string& label, int32_t begin, int32_t end) {
+    out += out.ends_with('[') ? "{\"version\":" : ",{\"version\":";
+    json_append_string(out, label);
+    fmt::format_to(std::back_inserter(out), ",\"start\":{},\"end\":{}{}}}", begin, end, extra);
+  };
+  if (completion_tokens == 0 || spans.empty()) return append(label_of(weights, version), 0, completion_tokens);
+  std::string label = label_of(weights, spans.front().version);
+  int32_t begin = 0;
+  for (const WeightSpan& span : spans) {
+    std::string next = label_of(weights, span.version);
+    if (next == label || span.start >= completion_tokens) continue;
+    append(label, begin, span.start);
+    label = std::move(next);
+    begin = span.start;
+  }
+  append(label, begin, completion_tokens);
+}
+
+namespace {
+
+// Members of both dialects: SGLang's `success` and `message`, and `status`.
+std::string success(std::string_view message, const std::string& members = "") {
+  std::string out = "{\"success\":true,\"status\":\"ready\",\"message\":";
+  json_append_string(out, message);
+  return out + members + "}";
+}
+
+// Trainers look at the two members, not at the error object. What the caller asked for and cannot have is a 400.
+http::Response failure(const Status& status) {
+  const bool asked = status.code() == StatusCode::kNotFound || status.code() == StatusCode::kPermissionDenied ||
+                     status.code() == StatusCode::kConflict || status.code() == StatusCode::kResourceExhausted;
+  http::Response response =
+      error_response(field_error(asked ? Status(StatusCode::kInvalidArgument, status.message()) : status));
+  std::string members = ",\"success\":false,\"status\":\"error\",\"message\":";
+  json_append_string(members, status.message());
+  response.body.insert(response.body.rfind('}'), members);
+  return response;
+}
+
+Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire::InFlightPolicy absent) {
+  std::string name;
+  RETURN_IF_ERROR(json_read(body, key, name));
+  if (name.empty()) return absent;
+  if (name == "in_place") return wire::InFlightPolicy::kInPlace;
+  if (name == "retract") return wire::InFlightPolicy::kRetract;
+  if (name == "abort") return wire::InFlightPolicy::kAbort;
+  return invalid_argument("{} is '{}'; wanted 'in_place', 'retract' or 'abort'", key, name.substr(0, 64));
+}
+
+Result<DiskUpdate> read_disk_update(const Json& body) {
+  DiskUpdate update;
+  RETURN_IF_ERROR(json_read(body, "model_path", update.path));
+  if (update.path.empty()) return invalid_argument("model_path is missing; wanted a model folder on the server");
+  RETURN_IF_ERROR(json_read(body, "weight_version", update.label));
+  RETURN_IF_ERROR(json_read(body, "flush_cache", update.flush_cache));
+  std::string format = "auto";
+  RETURN_IF_ERROR(json_read(body, "load_format", format));
+  if (format != "auto") return invalid_argument("load_format is '{}'; wanted 'auto'", format.substr(0, 64));
+  RETURN_IF_ERROR(refuse_unless(body, "manifest", nullptr));
+  bool abort = false;
+  RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));
+  const auto policy = abort ? wire::InFlightPolicy::kAbort : wire::InFlightPolicy::kInPlace;
+  ASSIGN_OR_RETURN(update.policy, read_policy(body, "policy", policy));
+  return update;
+}
+
+const char* phase_name(WeightsState::Phase phase) {
+  static constexpr const char* kNames[] = {"idle", "staging", "switching"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+using Handler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
+
+// Answers as soon as the update has begun, or was refused at once.
+Status begin_aside(WeightControl& weights, DiskUpdate update, const http::ResponderPtr& responder) {
+  struct Refusal {
+    std::mutex mutex;
+    Status status;
+  };
+  const auto refusal = std::make_shared<Refusal>();
+  weights.update_from_disk(std::move(update), [refusal](const Status& status) {
+    const std::lock_guard lock(refusal->mutex);
+    refusal->status = status;
+  });
+  const std::lock_guard lock(refusal->mutex);
+  RETURN_IF_ERROR(refusal->status);
+  responder->send({.body = success("the update has begun; see /weights_update_status")});
+  return ok_status();
+}
+
+Status update_from_disk(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  ASSIGN_OR_RETURN(DiskUpdate update, read_disk_update(body));
+  bool at_once = false;
+  RETURN_IF_ERROR(json_read(body, "is_async", at_once));
+  if (at_once) return begin_aside(weights, std::move(update), responder);
+  weights.update_from_disk(std::move(update), [&weights, responder](const Status& status) {
+    std::string members = ",\"num_paused_requests\":0,\"weight_version\":";
+    json_append_string(members, weights.state().label);
+    responder->send(status.ok() ? http::Response{.body = success("the new weights serve", members)} : failure(status));
+  });
+  return ok_status();
+}
+
+// SGLang's words, which trainers compare.
+http::Response paused_or_not(const Status& status, const char* done) {
+  if (!status.ok()) return failure(status);
+  return {.body =
+              fmt::format("{{\"message\":\"Generation {} successfully.\",\"status\":\"ok\",\"success\":true}}", done)};
+}
+
+Status pause(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_command(request));
+  ASSIGN_OR_RETURN(const auto policy, read_policy(body, "mode", wire::InFlightPolicy::kAbort));
+  weights.pause(policy, [responder](const Status& status) { responder->send(paused_or_not(status, "paused")); });
+  return ok_status();
+}
+
+Status resume(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+  RETURN_IF_ERROR(parse_command(request).status());
+  weights.resume([responder](const Status& status) { responder->send(paused_or_not(status, "continued")); });
+  return ok_status();
+}
+
+Status show(WeightControl& weights, const http::Request& /*request*/, const http::ResponderPtr& responder) {
+  const WeightsState state = weights.state();
+  std::string out =
+      fmt::format("{{\"state\":\"{}\",\"paused\":{},\"seconds\":{:.3f},\"weight_version\":", phase_name(state.phase),
+                  state.paused, state.seconds);
+  json_append_string(out, state.label);
+  fmt::format_to(std::back_inserter(out), ",\"version_number\":{},\"updates_completed\":{},\"updates_failed\":{}",
+                 state.version, state.completed, state.failed);
+  out += ",\"last_error\":";
+  json_append_string(out, state.last_error);
+  responder->send({.body = out + "}"});
+  return ok_status();
+}
+
+}  // namespace
+
+void add_weight_routes(http::Server& server, WeightControl& weights, std::function<void()> abort_all) {
+  const auto add = [&](const char* method, const char* pattern, Handler handle) {
+    server.add_route({.method = method,
+                      .pattern = pattern,
+                      .access = http::Access::kAdmin,
+                      .handler = [&weights, handle](auto request, auto responder) {
+                        const Status status = handle(weights, *request, responder);
+                        if (!status.ok()) responder->send(failure(status));
+                      }});
+  };
+  add("POST", "/update_weights_from_disk", update_from_disk);
+  add("POST", "/pause_generation", pause);
+  add("POST", "/continue_generation", resume);
+  add("GET", "/weights_update_status", show);
+  const auto relabel = [&weights,
+                        abort_all = std::move(abort_all)](const http::Request& request) -> Result<std::string> {
+    ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+    std::string label;
+    bool abort = false;
+    RETURN_IF_ERROR(json_read(body, "new_version", label));
+    RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));
+    if (label.empty()) return invalid_argument("new_version is missing; wanted the name of the serving weights");
+    RETURN_IF_ERROR(weights.set_label(label));
+    if (abort) abort_all();
+    return label;
+  };
+  server.add_route({.method = "POST",
+                    .pattern = "/update_weight_version",
+                    .access = http::Access::kAdmin,
+                    .handler = [relabel](auto request, auto responder) {
+                      const Result<std::string> label = relabel(*request);
+                      std::string members = ",\"new_version\":";
+                      if (label.ok()) json_append_string(members, *label);
+                      responder->send(label.ok() ? http::Response{.body = success("renamed", members)}
+                                                 : failure(label.status()));
+                    }});
+}
+
+}  // namespace millrace::api

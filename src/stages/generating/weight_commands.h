@@ -1,0 +1,46 @@
+// WeightCommands: the admin commands about weights and pauses, of one generating engine. Staging and switching end
+// later than they begin; their replies come from settle().
+//
+// Owner: the worker `generate`. Thread safety: the worker's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "stages/generating/generating_engine.h"
+#include "stages/generating/weight_stager.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+inline constexpr int kPausedTickMs = 20;  // how often a paused engine with requests looks for deadlines
+
+class WeightCommands {
+ public:
+  using Deltas = GeneratingEngine::Deltas;
+  using Reply = std::function<void(uint64_t command, const Result<std::string>& reply)>;
+
+  // `make` empty: staging is refused. `engine` outlives it.
+  WeightCommands(MakeWeights make, GeneratingEngine& engine);
+
+  static bool takes(wire::AdminAction action) {
+    return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kContinue;
+  }
+  // `out` gets the ends of requests that a policy aborts.
+  void begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply);
+  // Replies to what has ended since. Called after every step.
+  void settle(const Reply& reply);
+  // Something will end without an event: ask again after kRestMs.
+  bool waits() const { return stager_.busy() || switching_ != 0; }
+
+ private:
+  Status begin_switch(const wire::AdminRequest& command, Deltas& out);
+
+  const bool can_stage_;
+  GeneratingEngine& engine_;
+  WeightStager stager_;
+  uint64_t switching_ = 0;  // the command of the switch under way; 0: none
+};
+
+}  // namespace millrace

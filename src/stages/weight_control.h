@@ -1,0 +1,54 @@
+// WeightControl: what the api asks about the weights of a running pipeline: updates, pauses, versions. docs/weights.md
+// describes it for users.
+//
+// A version is a number that the engine draws; its label is the trainer's name for it, or the number.
+//
+// Thread safety: all functions from any thread. `done` is called once, perhaps from inside, and must not call back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/messages.h"
+
+namespace millrace {
+
+struct DiskUpdate {
+  std::string path;   // a model folder, as the stages' hosts see it
+  std::string label;  // empty: the number of the new version
+  wire::InFlightPolicy policy = wire::InFlightPolicy::kInPlace;
+  bool flush_cache = true;
+};
+
+// Of this moment, for status requests and metrics.
+struct WeightsState {
+  enum class Phase : uint8_t { kIdle = 0, kStaging = 1, kSwitching = 2 };
+  Phase phase = Phase::kIdle;
+  uint64_t version = 1;  // that serves
+  std::string label;
+  bool paused = false;
+  double seconds = 0;  // of the update under way
+  uint64_t completed = 0, failed = 0;
+  std::string last_error;
+};
+
+class WeightControl {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  virtual ~WeightControl() = default;
+  // Every replica loads the folder beside its serving weights; when all have, all switch. A failure before that leaves
+  // the old weights in service. kConflict while another update is under way.
+  virtual void update_from_disk(DiskUpdate update, Done done) = 0;
+  virtual void pause(wire::InFlightPolicy policy, Done done) = 0;
+  virtual void resume(Done done) = 0;
+  // Renames the serving version.
+  virtual Status set_label(std::string label) = 0;
+  virtual std::string label(uint64_t version) const = 0;
+  virtual WeightsState state() const = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,276 @@
+"""New weights while requests run: updates from disk, versions in answers, pauses."""
+import json
+import os
+import shutil
+import signal
+import struct
+import threading
+import time
+
+import pytest
+
+from harness import DATA, DEMO, Server, placement, wait_until
+
+PROMPT = "Once upon a time"
+processes_only = pytest.mark.skipif(placement() != "processes", reason="a stage is a process of its own only there")
+
+
+def other_weights(folder, layer=1):
+    """The demo model with one layer's MLP gone: other text, same shapes."""
+    shutil.copytree(DEMO, folder)
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    begin, end = header[f"model.layers.{layer}.mlp.down_proj.weight"]["data_offsets"]
+    data[8 + length + begin : 8 + length + end] = bytes(end - begin)
+    path.write_bytes(data)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    root = tmp_path_factory.mktemp("weights")
+    return root, other_weights(root / "b"), other_weights(root / "c", 0)
+
+
+@pytest.fixture(scope="module")
+def texts(models):
+    """What fresh servers make of the prompt, by folder."""
+    found = {}
+    for folder in (DEMO, *models[1:]):
+        with Server(model=folder) as server:
+            found[folder] = generate(server)["text"]
+    assert len(set(found.values())) == 3
+    return found
+
+
+@pytest.fixture
+def server(models):
+    with Server("--weights-root", str(models[0])) as server:
+        yield server
+
+
+def generate(server, tokens=40, **more):
+    status, _, body = server.post("/generate", {
+        "text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}, **more})
+    assert status == 200, body
+    return body
+
+
+def update(server, folder, **more):
+    return server.post("/update_weights_from_disk", {"model_path": str(folder), **more})
+
+
+def updated(server, folder, **more):
+    status, _, body = update(server, folder, **more)
+    assert (status, body["success"], body["status"]) == (200, True, "ready"), body
+    return body
+
+
+def test_answers_are_those_of_a_fresh_server_with_the_same_weights(server, models, texts):
+    _, b, c = models
+    assert generate(server)["text"] == texts[DEMO]
+    assert updated(server, b, weight_version="step-7")["weight_version"] == "step-7"
+    answer = generate(server)
+    meta = answer["meta_info"]
+    assert answer["text"] == texts[b]
+    assert meta["weight_version"] == "step-7" and meta["cached_tokens"] == 0  # no KV of the old weights
+    assert meta["weight_versions"] == [{"version": "step-7", "start": 0, "end": 40}]
+    assert server.get("/model_info")[2]["weight_version"] == "step-7"
+    assert updated(server, c, flush_cache=False)["weight_version"] == "3"
+    assert generate(server)["text"] == texts[c]
+    updated(server, DEMO)  # the model's own folder needs no root
+    assert generate(server)["text"] == texts[DEMO]
+    status = server.get("/weights_update_status")[2]
+    assert (status["state"], status["updates_completed"], status["updates_failed"]) == ("idle", 3, 0)
+
+
+def test_openai_answers_name_their_weights(server, models):
+    updated(server, models[1], weight_version="b")
+    body = {"prompt": PROMPT, "max_tokens": 5, "temperature": 0, "n": 2}
+    answer = server.post("/v1/completions", body)[2]
+    assert answer["metadata"]["weight_version"] == "b"
+    assert [(s["version"], s["start"], s["end"], s["index"]) for s in answer["metadata"]["weight_versions"]] == [
+        ("b", 0, choice_tokens, i) for i, choice_tokens in enumerate((5, 5))]
+    events = [json.loads(e) for e in server.stream("/v1/completions", {**body, "n": 1}) if e != "[DONE]"]
+    assert [("metadata" in e) for e in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1]["metadata"]["weight_versions"][0]["end"] == 5
+
+
+@pytest.mark.parametrize("policy", ["in_place", "retract"])
+def test_a_stream_across_a_switch_tells_its_spans(server, models, policy):
+    body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": 900, "ignore_eos": True}}
+    whole = generate(server, 900)["output_ids"]
+    events = []
+
+    def read():
+        for event in server.stream("/generate", body):
+            if event != "[DONE]":
+                events.append(json.loads(event))
+
+    # Company makes its steps longer: alone, it would have ended before the folder is loaded.
+    company = {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "n": 24}
+    clients = [threading.Thread(target=read), threading.Thread(target=server.post, args=("/v1/completions", company))]
+    for client in clients:
+        client.start()
+    wait_until(lambda: events, 20, "token")
+    updated(server, models[1], policy=policy, weight_version="b")
+    for client in clients:
+        client.join(60)
+    last = events[-1]
+    spans = last["meta_info"]["weight_versions"]
+    assert [s["version"] for s in spans] == ["1", "b"], spans
+    assert spans[0]["start"] == 0 and spans[0]["end"] == spans[1]["start"] and spans[1]["end"] == 900
+    cut = spans[0]["end"]
+    assert last["output_ids"][:cut] == whole[:cut]
+    assert last["output_ids"][cut:] != whole[cut:]
+    assert last["meta_info"]["num_retractions"] == (1 if policy == "retract" else 0)
+    if policy == "retract":  # the rest is what the new weights make of the whole text before it
+        prompt = server.post("/tokenize", {"prompt": PROMPT})[2]["tokens"]
+        again = server.post("/generate", {"input_ids": prompt + whole[:cut], "sampling_params": {
+            "temperature": 0, "max_new_tokens": 900 - cut, "ignore_eos": True}})[2]
+        assert again["output_ids"] == last["output_ids"][cut:]
+
+
+def test_what_cannot_be_loaded_leaves_the_old_weights(server, models, texts, tmp_path):
+    outside = other_weights(tmp_path / "outside")
+    broken = models[0] / "broken"
+    shutil.copytree(models[1], broken, dirs_exist_ok=True)
+    (broken / "model.safetensors").write_bytes((broken / "model.safetensors").read_bytes()[:100000])
+    other = models[0] / "other"
+    shutil.copytree(next(p.parent for p in sorted(DATA.glob("*/config.json"))), other, dirs_exist_ok=True)
+    for folder, part in ((outside, "--weights-root"), (models[0] / "nowhere", "is not there"), (broken, "model.safetensors"),
+                         (other, ""), (f"{models[0]}/../../etc", "")):
+        status, _, body = update(server, folder)
+        assert status == 400 and body["success"] is False and body["status"] == "error", (folder, status, body)
+        assert part in body["message"], body
+    for body, part in (({}, "model_path"), ({"model_path": str(models[1]), "load_format": "dummy"}, "load_format"),
+                       ({"model_path": str(models[1]), "policy": "later"}, "policy"), ({"model_path": 5}, "model_path")):
+        status, _, answer = server.post("/update_weights_from_disk", body)
+        assert status == 400 and part in answer["message"], answer
+    answer = generate(server)
+    assert answer["text"] == texts[DEMO] and answer["meta_info"]["weight_version"] == "1"
+    updated(server, models[1])
+    assert generate(server)["text"] == texts[models[1]]
+
+
+def test_one_update_at_a_time(server, models):
+    answers = []
+    clients = [threading.Thread(target=lambda: answers.append(update(server, models[1])[0])) for _ in range(4)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert sorted(set(answers)) in ([200], [200, 400]) and 200 in answers, answers
+    assert server.post("/update_weights_from_disk", {"model_path": str(models[2]), "is_async": True})[0] == 200
+    wait_until(lambda: server.get("/weights_update_status")[2]["state"] == "idle", 20, "end of the update")
+
+
+def test_no_request_fails_while_weights_change(server, models):
+    failures, stop = [], threading.Event()
+
+    def work(number):
+        while not stop.is_set():
+            status, _, body = server.post("/generate", {"text": f"{PROMPT} {number}", "sampling_params": {
+                "temperature": 0, "max_new_tokens": 60, "ignore_eos": True}})
+            ends = body["meta_info"]["weight_versions"][-1]["end"] if status == 200 else 0
+            if status != 200 or body["meta_info"]["completion_tokens"] != 60 or ends != 60:
+                failures.append(body)
+
+    clients = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for client in clients:
+        client.start()
+    for i in range(20):
+        updated(server, models[1 + i % 2], policy=("in_place", "retract")[i // 2 % 2], flush_cache=i % 3 == 0)
+    stop.set()
+    for client in clients:
+        client.join()
+    assert not failures, failures[:2]
+    assert server.get("/weights_update_status")[2]["updates_completed"] == 20
+
+
+@pytest.mark.parametrize("mode", ["in_place", "retract"])
+def test_a_pause_keeps_requests(server, texts, mode):
+    whole = generate(server, 900)["text"]
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(generate(server, 900)))
+    client.start()
+    wait_until(lambda: server.metrics()["millrace:num_running_reqs"] > 0, 20, "running request")
+    status, _, body = server.post("/pause_generation", {"mode": mode})
+    assert (status, body["status"]) == (200, "ok"), body
+    late = threading.Thread(target=lambda: answers.append(generate(server)))
+    late.start()
+    time.sleep(0.5)
+    if client.is_alive():  # the machine may have been so fast that it was done before the pause
+        steps = server.stage("scheduler")["steps"]
+        time.sleep(0.5)
+        assert server.stage("scheduler")["steps"] == steps and late.is_alive()
+    assert server.ready()
+    if mode == "retract":
+        assert server.post("/flush_cache", {})[0] == 200
+    assert server.get("/weights_update_status")[2]["paused"] is True
+    assert server.post("/continue_generation", {})[2]["status"] == "ok"
+    client.join(60)
+    late.join(60)
+    assert sorted(a["text"] for a in answers) == sorted([whole, texts[DEMO]])
+
+
+def test_a_pause_that_aborts_ends_requests_with_what_they_have(server):
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(generate(server, 900)))
+    client.start()
+    wait_until(lambda: server.metrics()["millrace:num_running_reqs"] > 0, 20, "running request")
+    assert server.post("/pause_generation", {})[0] == 200
+    client.join(20)
+    assert answers[0]["meta_info"]["finish_reason"]["type"] == "abort"
+    assert 0 < answers[0]["meta_info"]["completion_tokens"] < 900
+    body = {"text": PROMPT, "sampling_params": {"max_new_tokens": 5}, "timeout_s": 1}
+    assert server.post("/generate", body)[0] == 504  # deadlines go on
+    server.post("/continue_generation", {})
+    assert generate(server, 5)["meta_info"]["completion_tokens"] == 5
+
+
+def test_the_serving_weights_can_be_renamed(server):
+    status, _, body = server.post("/update_weight_version", {"new_version": "v-a"})
+    assert status == 200 and body["new_version"] == "v-a"
+    assert generate(server)["meta_info"]["weight_version"] == "v-a"
+    assert server.post("/update_weight_version", {})[0] == 400
+
+
+def test_all_replicas_switch(models, texts):
+    with Server("--dp", "2", "--dp-policy", "round_robin", "--weights-root", str(models[0])) as server:
+        assert {generate(server, routed_dp_rank=r)["text"] for r in (0, 1)} == {texts[DEMO]}
+        updated(server, models[1])
+        for rank in (0, 1):
+            answer = generate(server, routed_dp_rank=rank)
+            assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts[models[1]], "2")
+
+
+@processes_only
+def test_a_scheduler_that_restarts_gets_the_new_weights_and_serves_no_old_ones(server, models, texts):
+    updated(server, models[1], weight_version="b")
+    pid = server.children()["scheduler"]
+    os.kill(pid, signal.SIGKILL)
+    seen = []
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (seen and seen[-1][0] == 200):
+        status, _, body = server.post("/generate", {"text": PROMPT, "sampling_params": {
+            "temperature": 0, "max_new_tokens": 40, "ignore_eos": True}})
+        seen.append((status, body.get("text")))
+        time.sleep(0.02)
+    assert {status for status, _ in seen} <= {200, 503}, seen
+    assert {text for status, text in seen if status == 200} == {texts[models[1]]}
+    assert generate(server)["meta_info"]["weight_version"] == "b"
+
+
+@processes_only
+def test_a_scheduler_that_restarts_stays_paused(server):
+    assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
+    pid = server.children()["scheduler"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: server.ready() and server.children().get("scheduler") not in (None, pid), 60, "restart")
+    body = {"text": PROMPT, "sampling_params": {"max_new_tokens": 5}, "timeout_s": 1}
+    assert server.post("/generate", body)[0] == 504
+    server.post("/continue_generation", {})
+    assert generate(server, 5)["meta_info"]["completion_tokens"] == 5
