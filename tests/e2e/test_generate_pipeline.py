@@ -261,7 +261,7 @@ def test_a_client_that_leaves_frees_everything(server, cases):
         for _ in range(3):
             next(events)
         events.close()
-    status, _, body = run(server, ENDLESS, timeout_s=0.3)
+    status, _, body = run(server, ENDLESS, timeout_s=0.1)
     assert status == 504, body
     wait_until(lambda: at_rest(server), 20, "rest")
     check(server, cases[0][1])

@@ -67,9 +67,10 @@ def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
         raw = open_stream(server, LONG)
         assert b"200 OK" in raw.recv(4096)
         answers = []
-        waiting = threading.Thread(target=lambda: answers.append(server.post("/v1/chat/completions", LONG)))
+        # Many choices, so that nothing ends before the stage dies, however fast the machine is.
+        waiting = threading.Thread(target=lambda: answers.append(server.post("/v1/chat/completions", {**LONG, "n": 30})))
         waiting.start()
-        wait_until(lambda: server.stage("scheduler")["running"] == 2, 5, "two running requests")
+        wait_until(lambda: server.stage("scheduler")["running"] == 31, 5, "31 running requests")
         killed = time.monotonic()
         os.kill(server.children()[victim], sig)
         wait_until(lambda: not server.ready(), 2, "503 from /ready")
