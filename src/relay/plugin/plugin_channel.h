@@ -15,6 +15,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 
 #include <plugins/relay_plugin.h>
 #include "relay/plugin/message.h"
@@ -37,13 +38,18 @@ struct SendMemory {
   session::Extents extents;  // under the mutex
 };
 
-// What store() made of a put.
+// What store() made of a put. The destructor releases the extent, so there is one object for each.
 struct Stored {
-  std::shared_ptr<SendMemory> memory;
-  uint64_t offset = 0;
-  uint64_t span = 0;
-  uint64_t checksum = 0;
+  Stored(std::shared_ptr<SendMemory> memory_in, uint64_t offset_in, uint64_t span_in, uint64_t checksum_in)
+      : memory(std::move(memory_in)), offset(offset_in), span(span_in), checksum(checksum_in) {}
+  Stored(const Stored&) = delete;
+  Stored& operator=(const Stored&) = delete;
   ~Stored();
+
+  const std::shared_ptr<SendMemory> memory;
+  const uint64_t offset;
+  const uint64_t span;
+  const uint64_t checksum;
 };
 
 class PluginChannel final : public session::Channel {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "base/xxh3.h"
 #include "relay/ucx/ucx_channel.h"
@@ -20,11 +22,15 @@ constexpr std::size_t kWhereBytes = 16;       // of a GRANT, before the key: are
 constexpr std::size_t kKeyPadding = 4096;     // zeros behind an arena's key, whose lengths UCX takes as they are
 static_assert(kWhereBytes + kMaxKeyBytes <= kMaxGrantBytes);
 
-// A put's slot; the pool outlives it.
+// A put's slot; the pool outlives it. The destructor releases the slot, so there is one object for each.
 struct Stored {
-  std::shared_ptr<Pool> pool;
-  Pool::Slot slot;
+  Stored(std::shared_ptr<Pool> pool_in, const Pool::Slot& slot_in) : pool(std::move(pool_in)), slot(slot_in) {}
+  Stored(const Stored&) = delete;
+  Stored& operator=(const Stored&) = delete;
   ~Stored() { pool->release(slot); }
+
+  const std::shared_ptr<Pool> pool;
+  const Pool::Slot slot;
 };
 
 }  // namespace
