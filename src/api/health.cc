@@ -30,7 +30,14 @@ http::Response health_response(const Health& health) {
     if (i) out += ',';
     append_stage(out, health.stages[i]);
   }
-  out += "]}";
+  out += ']';
+  if (health.weights) {
+    out += fmt::format(",\"weights_update\":{{\"state\":\"{}\",\"paused\":{},\"weight_version\":",
+                       phase_name(health.weights->phase), health.weights->paused);
+    json_append_string(out, health.weights->label);
+    out += '}';
+  }
+  out += '}';
   http::Response response{.status = health.ready ? 200 : 503, .body = std::move(out)};
   if (!health.ready) response.headers.set("Retry-After", "1");
   return response;

@@ -105,11 +105,6 @@ Result<DiskUpdate> read_disk_update(const Json& body) {
   return update;
 }
 
-const char* phase_name(WeightsState::Phase phase) {
-  static constexpr const char* kNames[] = {"idle", "staging", "switching"};
-  return kNames[static_cast<std::size_t>(phase)];
-}
-
 using Handler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
 
 // Answers as soon as the update has begun, or was refused at once.

@@ -41,6 +41,12 @@ ReqId CoordinatorEngine::submit(PipelineRequest request, Sink sink) {
   return coordinator_.submit(std::move(request.inputs), std::move(options), std::move(sink));
 }
 
+Health CoordinatorEngine::health() const {
+  Health health = coordinator_.health();
+  if (weights_->has_stages()) health.weights = weights_->state();
+  return health;
+}
+
 // ---- admin commands
 
 namespace {

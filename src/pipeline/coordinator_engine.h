@@ -37,7 +37,7 @@ class CoordinatorEngine : public PipelineEngine {
   void end(ReqId id) override { coordinator_.cancel(id); }
   void admin(wire::AdminAction action, int64_t timeout_ms, AdminCommands::Done done) override;
   WeightUpdates* weights() const override { return weights_.get(); }
-  Health health() const override { return coordinator_.health(); }
+  Health health() const override;
   std::vector<MetricSample> samples() const override;
   int64_t request_timeout_s() const override { return spec_.request_timeout_s; }
   const std::string& name() const override { return spec_.name; }

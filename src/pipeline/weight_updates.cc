@@ -80,10 +80,14 @@ void WeightUpdates::on_staged(const Replies& replies) {
            [this](const Replies& switched) { on_switched(switched); });
 }
 
-// With one replica switched, the new version is the engine's: the others are left out until they have it.
+// With one replica switched, the new version is the engine's: the others are left out until they have it. With none, a
+// replica that only did not reply may have switched all the same: then it is the one that is left out.
 void WeightUpdates::on_switched(const Replies& replies) {
   const Status failure = first_failure(replies);
-  if (!any_ok(replies)) return give_up(failure);
+  if (!any_ok(replies)) {
+    serve_(state().version);
+    return give_up(failure);
+  }
   if (!failure.ok()) LOG_ERROR("weights: not every replica switched: {}", failure.to_string());
   {
     const std::lock_guard lock(mutex_);
@@ -104,15 +108,17 @@ void WeightUpdates::give_up(const Status& why) {
 
 void WeightUpdates::end(const Status& status) {
   Done done;
+  uint64_t version = 0;
   {
     const std::lock_guard lock(mutex_);
+    version = update_.version;
     state_.phase = WeightsState::Phase::kIdle;
     ++(status.ok() ? state_.completed : state_.failed);
     if (!status.ok()) state_.last_error = status.message();
     done = std::move(update_.done);
   }
   if (status.ok()) {
-    LOG_INFO("weights: version {} serves", label(update_.version));
+    LOG_INFO("weights: version {} serves", label(version));
   } else {
     LOG_WARNING("weights: not updated: {}", status.to_string());
   }

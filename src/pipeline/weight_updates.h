@@ -36,6 +36,7 @@ class WeightUpdates : public WeightControl {
   // `stages`: those with weights; none: everything is refused.
   WeightUpdates(std::vector<std::string> stages, Command command, Serve serve);
 
+  bool has_stages() const { return !stages_.empty(); }
   // A replica has started: it brings the weights of its folder, and is not paused. It gets what the others have.
   void on_joined(const std::string& stage, uint32_t replica);
 

@@ -59,6 +59,7 @@ struct Health {
   bool draining = false;  // shutting down: nothing new is accepted
   std::string reason;     // why not ready: "scheduler: loading weights, 40%"
   std::vector<wire::StageStatus> stages;
+  std::optional<WeightsState> weights;  // of a pipeline that has some
 };
 
 class Engine {

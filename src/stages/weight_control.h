@@ -35,6 +35,8 @@ struct WeightsState {
   std::string last_error;
 };
 
+const char* phase_name(WeightsState::Phase phase);  // "staging"
+
 class WeightControl {
  public:
   using Done = std::function<void(const Status&)>;
