@@ -139,7 +139,7 @@ void WeightUpdates::on_joined(const std::string& stage, uint32_t replica) {
   catch_up(std::move(command));
 }
 
-// Brings those to the serving version that do not have it. Others refuse to stage what they serve.
+// Brings those to the serving version that do not have it; for others there is nothing to do.
 void WeightUpdates::catch_up(PipelineCommand command) {
   command.action = wire::AdminAction::kStageWeights;
   command.timeout_ms = kStageWeightsMs;

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from harness import DATA, DEMO, Server, placement, wait_until
+from harness import DATA, DEMO, ROOT, Server, placement, wait_until
+from test_text_hosts import join, leader, pipeline, wait_ready
 
 PROMPT = "Once upon a time"
 processes_only = pytest.mark.skipif(placement() != "processes", reason="a stage is a process of its own only there")
@@ -274,3 +275,40 @@ def test_a_scheduler_that_restarts_stays_paused(server):
     assert server.post("/generate", body)[0] == 504
     server.post("/continue_generation", {})
     assert generate(server, 5)["meta_info"]["completion_tokens"] == 5
+
+
+def test_a_pipeline_from_a_file_takes_new_weights(models, texts, tmp_path):
+    path = tmp_path / "generate.yaml"
+    text = (ROOT / "examples" / "pipelines" / "generate.yaml").read_text().replace("models/demo", str(DEMO))
+    path.write_text(text.replace("max_running_requests: 64", f"max_running_requests: 64, weights_root: {models[0]}"))
+    with Server("--pipeline", str(path), model=None) as server:
+        wait_until(server.ready, 30, "readiness")
+        assert generate(server)["text"] == texts[DEMO]
+        updated(server, models[1], weight_version="b")
+        answer = generate(server)
+        assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts[models[1]], "b")
+
+
+@processes_only
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_replicas_on_other_hosts_switch_and_one_that_missed_it_catches_up(models, texts, tmp_path, how):
+    path = pipeline(tmp_path, "scheduler", replicas=2)
+    more = ("--weights-root", str(models[0]))
+    with leader(path) as server, join(path, "scheduler:0", more=more), join(path, "scheduler:1", more=more) as second:
+        wait_ready(server)
+        both = lambda: all(server.stage(f"scheduler-{i}")["state"] == "ready" for i in (0, 1)) and server.get("/ready")[2]["reason"] == ""
+        wait_until(both, 30, "both schedulers")
+        updated(server, models[1], weight_version="b")
+        assert {generate(server, routed_dp_rank=i)["text"] for i in (0, 1)} == {texts[models[1]]}
+        os.kill(second.process.pid, how)
+        wait_until(lambda: server.stage("scheduler-1")["state"] != "ready", 20, "its loss")
+        updated(server, models[2], weight_version="c")  # without it
+        assert generate(server)["text"] == texts[models[2]]
+        if how == signal.SIGSTOP:
+            second.process.send_signal(signal.SIGCONT)
+            wait_until(both, 30, "its return")
+            assert generate(server, routed_dp_rank=1)["text"] == texts[models[2]]
+            return
+        with join(path, "scheduler:1", more=more):
+            wait_until(both, 30, "its return")
+            assert generate(server, routed_dp_rank=1)["text"] == texts[models[2]]

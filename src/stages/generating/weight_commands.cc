@@ -11,6 +11,11 @@ WeightCommands::WeightCommands(MakeWeights make, GeneratingEngine& engine)
 
 void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply) {
   Scheduler& scheduler = engine_.scheduler();
+  const bool about_version =
+      command.action == wire::AdminAction::kStageWeights || command.action == wire::AdminAction::kSwitchWeights;
+  if (about_version && command.weight_version == scheduler.facts().weight_version && !scheduler.switch_pending()) {
+    return reply(command.id, fmt::format("serves version {}", command.weight_version));
+  }
   switch (command.action) {
     case wire::AdminAction::kStageWeights: {
       const Status status = can_stage_ ? stager_.begin(command.id, command.argument, command.weight_version)

@@ -27,7 +27,7 @@ class WeightCommands {
   static bool takes(wire::AdminAction action) {
     return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kContinue;
   }
-  // `out` gets the ends of requests that a policy aborts.
+  // To stage or switch to what serves already is done at once. `out` gets the ends of requests that a policy aborts.
   void begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply);
   // Replies to what has ended since. Called after every step.
   void settle(const Reply& reply);
