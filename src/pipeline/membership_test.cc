@@ -300,5 +300,28 @@ TEST_F(MembershipTest, ADifferenceOfSpecsIsNamed) {
   EXPECT_EQ(refusal(other), StatusCode::kOk);
 }
 
+// A replica with other weights than the engine's gets no requests, whatever its state; one without weights does.
+TEST_F(MembershipTest, StaleWeightsDoNotServe) {
+  join("a");
+  join("b", 0);
+  beat("b", 0, 1);
+  const auto with_weights = [&](uint64_t version) {
+    members.handle(
+        wire::StageStatus{.stage = "a", .incarnation = 1, .state = wire::StageState::kReady, .weight_version = version},
+        now);
+  };
+  with_weights(1);
+  EXPECT_TRUE(members.replicas()[0].serves());
+  members.require_weights(2);
+  EXPECT_FALSE(members.replicas()[0].serves());
+  EXPECT_NE(members.why_not_serving(members.replicas()[0]).find("stale, has weight version 1; wanted 2"),
+            std::string::npos);
+  EXPECT_TRUE(members.replicas()[1].serves());
+  members.set_weights(0, 2);  // its reply, before its heartbeat
+  EXPECT_TRUE(members.replicas()[0].serves());
+  with_weights(2);
+  EXPECT_TRUE(members.replicas()[0].serves());
+}
+
 }  // namespace
 }  // namespace millrace
