@@ -628,10 +628,10 @@ def test_clients_cannot_take_the_descriptors_of_the_server_itself():
             with contextlib.suppress(OSError):
                 crowd.append(Wire(server, timeout=5))
         assert len(os.listdir(f"/proc/{server.process.pid}/fd")) < 160
-        for pid in server.children().values():
+        victims = server.children()
+        for pid in victims.values():
             os.kill(pid, signal.SIGKILL)
-        if server.children():
-            wait_until(lambda: "killed" in server.output(), 10, "the deaths")
+        wait_until(lambda: all(f"the {name} stopped" in server.output() for name in victims), 10, "the deaths")
         for wire in crowd:
             wire.close()
         wait_until(server.ready, 30, "200 from /ready")
