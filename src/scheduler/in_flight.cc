@@ -8,7 +8,8 @@
 
 namespace millrace {
 
-Status BatchesInFlight::submit(Batch batch, const std::vector<PlannedRows>& rows) {
+Status BatchesInFlight::submit(BatchPlan& plan) {
+  Batch& batch = plan.batch;
   batch.step = next_step_++;
   batch.copies = memory_.take_copies();
   std::vector<PageCopy> copies = batch.copies;
@@ -17,10 +18,10 @@ Status BatchesInFlight::submit(Batch batch, const std::vector<PlannedRows>& rows
   if (Status status = runner_.submit(std::move(batch)); !status.ok()) {
     memory_.return_copies(std::move(copies));
     status = status.with_prefix("the step was refused");
-    LOG_ERROR("scheduler: step {} with {} requests: {}", step, rows.size(), status.to_string());
+    LOG_ERROR("scheduler: step {} with {} requests: {}", step, plan.rows.size(), status.to_string());
     return status;
   }
-  for (const PlannedRows& row : rows) {
+  for (const PlannedRows& row : plan.rows) {
     Sequence& sequence = *row.sequence;
     ++sequence.batches;
     sequence.scheduled += row.count;
@@ -29,7 +30,7 @@ Status BatchesInFlight::submit(Batch batch, const std::vector<PlannedRows>& rows
       ++sequence.pending;
     }
   }
-  batches_.push_back({step, weight_version, rows, now_us_(), {}});
+  batches_.push_back({step, weight_version, std::move(plan.rows), now_us_(), {}});
   return ok_status();
 }
 

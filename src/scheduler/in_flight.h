@@ -37,8 +37,9 @@ class BatchesInFlight {
   std::size_t size() const { return batches_.size(); }
   const BatchInFlight& oldest() const { return batches_.front(); }
 
-  // Gives the runner the plan with the page copies that are due. An error: the runner refused it, nothing has changed.
-  Status submit(Batch batch, const std::vector<PlannedRows>& rows);
+  // Gives the runner the plan with the page copies that are due, and takes its rows. An error: the runner refused the
+  // batch, and plan.rows are as they were.
+  Status submit(BatchPlan& plan);
   // The oldest, which came back; its duplicates are free.
   BatchInFlight take_oldest();
   // Held pages that nobody needs when the newest batch was settled; at once, when there is none.

@@ -103,11 +103,7 @@ void Requests::end_expired(int64_t now_us, Deltas& out) {
 
 void Requests::end_all(const Status& status, Deltas& out) { end_each(error_finish(status), out); }
 
-void Requests::abort_all(Deltas& out) {
-  wire::Finish aborted;
-  aborted.reason = wire::FinishReason::kAborted;
-  end_each(aborted, out);
-}
+void Requests::abort_all(Deltas& out) { end_each(aborted_finish(), out); }
 
 void Requests::end_each(const wire::Finish& finish, Deltas& out) {
   std::vector<Sequence*> all;

@@ -82,11 +82,7 @@ void Scheduler::accept(wire::TokenizedRequest request, Deltas& out) {
 }
 
 void Scheduler::abort(ReqId id, Deltas& out) {
-  Sequence* live = requests_.find(id);
-  if (live == nullptr) return;
-  wire::Finish aborted;
-  aborted.reason = wire::FinishReason::kAborted;
-  requests_.end(*live, std::move(aborted), out);
+  if (Sequence* live = requests_.find(id)) requests_.end(*live, aborted_finish(), out);
 }
 
 void Scheduler::fail_all(const Status& status, Deltas& out) { requests_.end_all(status, out); }
@@ -124,7 +120,7 @@ void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
 // False: the runner refused it, and those that it names ended.
 bool Scheduler::submit(BatchPlan plan, Deltas& out) {
   checked_idle_ = false;
-  const Status status = in_flight_.submit(std::move(plan.batch), plan.rows);
+  const Status status = in_flight_.submit(plan);
   if (status.ok()) return true;
   for (const PlannedRows& rows : plan.rows) requests_.end(*rows.sequence, error_finish(status), out);
   return false;

@@ -31,5 +31,7 @@ std::vector<int32_t> stopping_tokens(const wire::SamplingParams& sampling, std::
 
 // The end of a request that failed with `status`.
 wire::Finish error_finish(const Status& status);
+// The end of one that was aborted.
+inline wire::Finish aborted_finish() { return {.reason = wire::FinishReason::kAborted}; }
 
 }  // namespace millrace

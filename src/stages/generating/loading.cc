@@ -131,11 +131,13 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
 
 }  // namespace
 
-// Matrices are quantized and packed one after the other; then the rest is brought into memory.
-Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
-                                                  uint64_t version) {
+namespace {
+
+// Matrices are quantized and packed one after the other; then the rest is brought into memory. `opened`: the files of
+// options.model.
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, WeightStore opened,
+                                                  const LoadProgress& progress, uint64_t version) {
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
-  ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
   auto store = std::make_shared<WeightStore>(std::move(opened));
   const auto report = [&progress](const char* what) {
     return [&progress, what](uint64_t done, uint64_t total) {
@@ -159,8 +161,6 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
   return model;
 }
 
-namespace {
-
 // `path` without links and dots; empty: there is no such file.
 std::string canonical(const std::string& path) {
   std::error_code failed;
@@ -178,8 +178,7 @@ Status check_weights_folder(const ModelOptions& options, const std::string& path
                options.weights_root.empty() ? "not set" : options.weights_root);
 }
 
-Status check_memory_for(const std::string& path) {
-  ASSIGN_OR_RETURN(const WeightStore store, WeightStore::open(path));
+Status check_memory_for(const WeightStore& store) {
   const uint64_t available = available_bytes();
   if (store.total_bytes() <= available) return ok_status();
   return error(StatusCode::kResourceExhausted,
@@ -189,16 +188,22 @@ Status check_memory_for(const std::string& path) {
 
 }  // namespace
 
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
+  return load_weights(options, std::move(store), progress, 1);
+}
+
 MakeWeights make_weights_of(const ModelOptions& serving) {
   return [serving](const std::string& path, uint64_t version) -> Result<std::shared_ptr<const Model>> {
     RETURN_IF_ERROR(check_weights_folder(serving, path));
-    RETURN_IF_ERROR(check_memory_for(path));
+    ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
+    RETURN_IF_ERROR(check_memory_for(store));
     ModelOptions options = serving;
     options.model = path;
     options.threads = 1;
     options.packed_cache_dir.clear();
     return load_weights(
-        options, [](const std::string&, double) {}, version);
+        options, std::move(store), [](const std::string&, double) {}, version);
   };
 }
 

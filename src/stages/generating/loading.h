@@ -36,8 +36,7 @@ struct TextComponents {
 Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name = "");
 
 // The weights in memory as this processor reads them best, and the model over them.
-Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
-                                                  uint64_t version = 1);
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress);
 
 // Makes the weights of another folder with the shapes of this one's, in the same form, on one thread. The folder lies
 // below options.weights_root, or is the serving model's own; kPermissionDenied otherwise. kResourceExhausted where the
