@@ -168,7 +168,7 @@ void add_pipeline_routes(PipelineContext& context) {
                      [&engine = context.engine](wire::AdminAction action, int64_t timeout_ms, auto done) {
                        engine.admin(action, timeout_ms, std::move(done));
                      });
-  if (WeightControl* weights = context.engine.weights()) add_weight_routes(context.server, *weights, [] {});
+  if (WeightControl* weights = context.engine.weights()) add_weight_routes(context.server, *weights, nullptr);
   using Answer = void (*)(PipelineContext&, const http::ResponderPtr&);
   const auto get = [&context](const char* pattern, http::Access access, Answer answer) {
     context.server.add_route(

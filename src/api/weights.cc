@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "api/admin_fields.h"
 #include "api/error.h"
@@ -105,36 +104,26 @@ Result<DiskUpdate> read_disk_update(const Json& body) {
   return update;
 }
 
-using Handler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
+// What the handlers of one server share.
+struct WeightRoutes {
+  WeightControl& weights;
+  std::function<void()> abort_all;  // null: this server has no names of requests
+};
+using Handler = Status (*)(const WeightRoutes&, const http::Request&, const http::ResponderPtr&);
 
-// Answers as soon as the update has begun, or was refused at once.
-Status begin_aside(WeightControl& weights, DiskUpdate update, const http::ResponderPtr& responder) {
-  struct Refusal {
-    std::mutex mutex;
-    Status status;
-  };
-  const auto refusal = std::make_shared<Refusal>();
-  weights.update_from_disk(std::move(update), [refusal](const Status& status) {
-    const std::lock_guard lock(refusal->mutex);
-    refusal->status = status;
-  });
-  const std::lock_guard lock(refusal->mutex);
-  RETURN_IF_ERROR(refusal->status);
-  responder->send({.body = success("the update has begun; see /weights_update_status")});
-  return ok_status();
-}
-
-Status update_from_disk(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+Status update_from_disk(const WeightRoutes& routes, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   ASSIGN_OR_RETURN(DiskUpdate update, read_disk_update(body));
   bool at_once = false;
   RETURN_IF_ERROR(json_read(body, "is_async", at_once));
-  if (at_once) return begin_aside(weights, std::move(update), responder);
-  weights.update_from_disk(std::move(update), [&weights, responder](const Status& status) {
+  WeightControl& weights = routes.weights;
+  RETURN_IF_ERROR(weights.update_from_disk(std::move(update), [&weights, responder, at_once](const Status& status) {
+    if (at_once) return;
     std::string members = ",\"num_paused_requests\":0,\"weight_version\":";
     json_append_string(members, weights.state().label);
     responder->send(status.ok() ? http::Response{.body = success("the new weights serve", members)} : failure(status));
-  });
+  }));
+  if (at_once) responder->send({.body = success("the update has begun; see /weights_update_status")});
   return ok_status();
 }
 
@@ -145,21 +134,21 @@ http::Response paused_or_not(const Status& status, const char* done) {
               fmt::format("{{\"message\":\"Generation {} successfully.\",\"status\":\"ok\",\"success\":true}}", done)};
 }
 
-Status pause(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+Status pause(const WeightRoutes& routes, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_command(request));
   ASSIGN_OR_RETURN(const auto policy, read_policy(body, "mode", wire::InFlightPolicy::kAbort));
-  weights.pause(policy, [responder](const Status& status) { responder->send(paused_or_not(status, "paused")); });
+  routes.weights.pause(policy, [responder](const Status& status) { responder->send(paused_or_not(status, "paused")); });
   return ok_status();
 }
 
-Status resume(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+Status resume(const WeightRoutes& routes, const http::Request& request, const http::ResponderPtr& responder) {
   RETURN_IF_ERROR(parse_command(request).status());
-  weights.resume([responder](const Status& status) { responder->send(paused_or_not(status, "continued")); });
+  routes.weights.resume([responder](const Status& status) { responder->send(paused_or_not(status, "continued")); });
   return ok_status();
 }
 
-Status show(WeightControl& weights, const http::Request& /*request*/, const http::ResponderPtr& responder) {
-  const WeightsState state = weights.state();
+Status show(const WeightRoutes& routes, const http::Request& /*request*/, const http::ResponderPtr& responder) {
+  const WeightsState state = routes.weights.state();
   std::string out =
       fmt::format("{{\"state\":\"{}\",\"paused\":{},\"seconds\":{:.3f},\"weight_version\":", phase_name(state.phase),
                   state.paused, state.seconds);
@@ -172,44 +161,42 @@ Status show(WeightControl& weights, const http::Request& /*request*/, const http
   return ok_status();
 }
 
+Status rename_version(const WeightRoutes& routes, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  std::string label;
+  bool abort = false;
+  RETURN_IF_ERROR(json_read(body, "new_version", label));
+  RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));
+  if (label.empty()) return invalid_argument("new_version is missing; wanted the name of the serving weights");
+  if (abort && !routes.abort_all) {
+    return invalid_argument("abort_all_requests is true; wanted false: this pipeline has no /abort_request");
+  }
+  RETURN_IF_ERROR(routes.weights.set_label(label));
+  if (abort) routes.abort_all();
+  std::string members = ",\"new_version\":";
+  json_append_string(members, label);
+  responder->send({.body = success("renamed", members)});
+  return ok_status();
+}
+
 }  // namespace
 
 void add_weight_routes(http::Server& server, WeightControl& weights, std::function<void()> abort_all) {
+  const WeightRoutes routes{weights, std::move(abort_all)};
   const auto add = [&](const char* method, const char* pattern, Handler handle) {
     server.add_route({.method = method,
                       .pattern = pattern,
                       .access = http::Access::kAdmin,
-                      .handler = [&weights, handle](auto request, auto responder) {
-                        const Status status = handle(weights, *request, responder);
+                      .handler = [routes, handle](auto request, auto responder) {
+                        const Status status = handle(routes, *request, responder);
                         if (!status.ok()) responder->send(failure(status));
                       }});
   };
   add("POST", "/update_weights_from_disk", update_from_disk);
+  add("POST", "/update_weight_version", rename_version);
   add("POST", "/pause_generation", pause);
   add("POST", "/continue_generation", resume);
   add("GET", "/weights_update_status", show);
-  const auto relabel = [&weights,
-                        abort_all = std::move(abort_all)](const http::Request& request) -> Result<std::string> {
-    ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
-    std::string label;
-    bool abort = false;
-    RETURN_IF_ERROR(json_read(body, "new_version", label));
-    RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));
-    if (label.empty()) return invalid_argument("new_version is missing; wanted the name of the serving weights");
-    RETURN_IF_ERROR(weights.set_label(label));
-    if (abort) abort_all();
-    return label;
-  };
-  server.add_route({.method = "POST",
-                    .pattern = "/update_weight_version",
-                    .access = http::Access::kAdmin,
-                    .handler = [relabel](auto request, auto responder) {
-                      const Result<std::string> label = relabel(*request);
-                      std::string members = ",\"new_version\":";
-                      if (label.ok()) json_append_string(members, *label);
-                      responder->send(label.ok() ? http::Response{.body = success("renamed", members)}
-                                                 : failure(label.status()));
-                    }});
 }
 
 }  // namespace millrace::api

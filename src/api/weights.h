@@ -28,7 +28,8 @@ void append_version(std::string& out, const WeightControl* weights, uint64_t ver
 void append_spans(std::string& out, const WeightControl* weights, const std::vector<WeightSpan>& spans,
                   uint64_t version, int32_t completion_tokens, const std::string& extra = "");
 
-// `abort_all`: ends all running requests, for /update_weight_version. `weights` outlives the server's threads.
+// `abort_all`: ends all running requests, for /update_weight_version; null: that is refused. `weights` outlives the
+// server's threads.
 void add_weight_routes(http::Server& server, WeightControl& weights, std::function<void()> abort_all);
 
 }  // namespace millrace::api

@@ -17,10 +17,10 @@ bool any_ok(const std::vector<wire::AdminReply>& replies) {
 // The first that failed, by its stage. A replica that is not there is no failure where another one is: it gets the new
 // weights when it joins.
 Status first_failure(const std::vector<wire::AdminReply>& replies) {
+  const bool others = any_ok(replies);
   for (const wire::AdminReply& reply : replies) {
-    if (reply.code != StatusCode::kOk && !(reply.code == StatusCode::kUnavailable && any_ok(replies))) {
-      return Status(reply.code, fmt::format("{}: {}", reply.stage, reply.message));
-    }
+    if (reply.code == StatusCode::kOk || (reply.code == StatusCode::kUnavailable && others)) continue;
+    return Status(reply.code, fmt::format("{}: {}", reply.stage, reply.message));
   }
   if (replies.empty()) return error(StatusCode::kUnavailable, "no stage replied");
   return ok_status();
@@ -48,7 +48,7 @@ PipelineCommand WeightUpdates::command_of(wire::AdminAction action, int64_t time
   return command;
 }
 
-Status WeightUpdates::begin(DiskUpdate update, Done& done) {
+Status WeightUpdates::begin(DiskUpdate update, Done done) {
   if (stages_.empty()) return error(StatusCode::kUnsupported, "the pipeline has no stage with weights");
   RETURN_IF_ERROR(check_label(update.label));
   const std::lock_guard lock(mutex_);
@@ -63,11 +63,12 @@ Status WeightUpdates::begin(DiskUpdate update, Done& done) {
   return ok_status();
 }
 
-void WeightUpdates::update_from_disk(DiskUpdate update, Done done) {
-  if (Status status = begin(std::move(update), done); !status.ok()) return done(status);
+Status WeightUpdates::update_from_disk(DiskUpdate update, Done done) {
+  RETURN_IF_ERROR(begin(std::move(update), std::move(done)));
   PipelineCommand command = command_of(wire::AdminAction::kStageWeights, kStageWeightsMs);
   command.argument = update_.wanted.path;
   command_(std::move(command), [this](const Replies& replies) { on_staged(replies); });
+  return ok_status();
 }
 
 void WeightUpdates::on_staged(const Replies& replies) {
@@ -93,8 +94,7 @@ void WeightUpdates::on_switched(const Replies& replies) {
     const std::lock_guard lock(mutex_);
     state_.version = update_.version;
     serving_path_ = update_.wanted.path;
-    labels_[update_.version] = update_.wanted.label.empty() ? fmt::format("{}", update_.version) : update_.wanted.label;
-    if (labels_.size() > kMaxLabels) labels_.erase(labels_.begin());
+    set_label_locked(update_.wanted.label);
   }
   serve_(update_.version);
   end(ok_status());
@@ -187,12 +187,23 @@ void WeightUpdates::resume(Done done) {
 Status WeightUpdates::set_label(std::string label) {
   RETURN_IF_ERROR(check_label(label));
   const std::lock_guard lock(mutex_);
-  labels_[state_.version] = std::move(label);
+  set_label_locked(std::move(label));
   return ok_status();
+}
+
+// Of the serving version; empty: its number.
+void WeightUpdates::set_label_locked(std::string label) {
+  if (label.empty()) return;
+  labels_[state_.version] = std::move(label);
+  if (labels_.size() > kMaxLabels) labels_.erase(labels_.begin());
 }
 
 std::string WeightUpdates::label(uint64_t version) const {
   const std::lock_guard lock(mutex_);
+  return label_locked(version);
+}
+
+std::string WeightUpdates::label_locked(uint64_t version) const {
   const auto known = labels_.find(version);
   return known == labels_.end() ? fmt::format("{}", version) : known->second;
 }
@@ -200,8 +211,7 @@ std::string WeightUpdates::label(uint64_t version) const {
 WeightsState WeightUpdates::state() const {
   const std::lock_guard lock(mutex_);
   WeightsState state = state_;
-  const auto known = labels_.find(state.version);
-  state.label = known == labels_.end() ? fmt::format("{}", state.version) : known->second;
+  state.label = label_locked(state.version);
   if (state.phase != WeightsState::Phase::kIdle) {
     state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - update_.begun).count();
   }

@@ -40,7 +40,7 @@ class WeightUpdates : public WeightControl {
   // A replica has started: it brings the weights of its folder, and is not paused. It gets what the others have.
   void on_joined(const std::string& stage, uint32_t replica);
 
-  void update_from_disk(DiskUpdate update, Done done) override;
+  Status update_from_disk(DiskUpdate update, Done done) override;
   void pause(wire::InFlightPolicy policy, Done done) override;
   void resume(Done done) override;
   Status set_label(std::string label) override;
@@ -56,7 +56,9 @@ class WeightUpdates : public WeightControl {
   };
   using Replies = std::vector<wire::AdminReply>;
 
-  Status begin(DiskUpdate update, Done& done);
+  Status begin(DiskUpdate update, Done done);
+  std::string label_locked(uint64_t version) const;
+  void set_label_locked(std::string label);
   PipelineCommand command_of(wire::AdminAction action, int64_t timeout_ms) const;
   void on_staged(const Replies& replies);
   void on_switched(const Replies& replies);

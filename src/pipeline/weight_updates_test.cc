@@ -27,8 +27,9 @@ class WeightUpdatesTest : public ::testing::Test {
   };
 
   void update(const std::string& path, const std::string& label = "") {
-    updates_.update_from_disk({.path = path, .label = label},
-                              [this](const Status& status) { ends_.push_back(status); });
+    const Status begun = updates_.update_from_disk({.path = path, .label = label},
+                                                   [this](const Status& status) { ends_.push_back(status); });
+    if (!begun.ok()) ends_.push_back(begun);
   }
   // The oldest open command, which must be of this kind, gets its replies.
   PipelineCommand answer(AdminAction action, Replies replies = {reply("generate-0"), reply("generate-1")}) {

@@ -43,8 +43,9 @@ class WeightControl {
 
   virtual ~WeightControl() = default;
   // Every replica loads the folder beside its serving weights; when all have, all switch. A failure before that leaves
-  // the old weights in service. kConflict while another update is under way.
-  virtual void update_from_disk(DiskUpdate update, Done done) = 0;
+  // the old weights in service. An error: the update has not begun, and `done` is not called; kConflict while another
+  // one is under way.
+  virtual Status update_from_disk(DiskUpdate update, Done done) = 0;
   virtual void pause(wire::InFlightPolicy policy, Done done) = 0;
   virtual void resume(Done done) = 0;
   // Renames the serving version.

@@ -312,3 +312,20 @@ def test_replicas_on_other_hosts_switch_and_one_that_missed_it_catches_up(models
         with join(path, "scheduler:1", more=more):
             wait_until(both, 30, "its return")
             assert generate(server, routed_dp_rank=1)["text"] == texts[models[2]]
+
+
+def test_a_pipeline_without_text_refuses_what_it_cannot_abort(tmp_path):
+    path = tmp_path / "ids.yaml"
+    path.write_text(f"""name: ids
+entry: tokenize
+stages:
+  - {{name: tokenize, worker: tokenize, args: {{model: {DEMO}}}, next: generate}}
+  - {{name: generate, worker: generate, args: {{model: {DEMO}}}, terminal: true}}
+""")
+    with Server("--pipeline", str(path), model=None) as server:
+        wait_until(server.ready, 30, "readiness")
+        status, _, body = server.post("/update_weight_version", {"new_version": "a", "abort_all_requests": True})
+        assert status == 400 and "abort_all_requests" in body["message"]
+        assert server.get("/weights_update_status")[2]["weight_version"] == "1"
+        assert server.post("/update_weight_version", {"new_version": "a"})[0] == 200
+        assert server.get("/weights_update_status")[2]["weight_version"] == "a"
