@@ -106,7 +106,7 @@ def test_weights_that_changed_on_disk_are_never_served(tmp_path):
         (model / "new").write_bytes(changed)
         (model / "new").rename(weights)  # the running server keeps the old file mapped
         os.kill(server.children()["scheduler"], signal.SIGKILL)
-        wait_until(lambda: "weights" in json.dumps(server.get("/ready")[2]), 20, "the reason in /ready")
+        wait_until(lambda: "weights" in server.get("/ready")[2]["reason"], 20, "the reason in /ready")
         assert server.get("/ready")[0] == 503
         assert server.post("/v1/chat/completions", {**STORY, "max_tokens": 2})[0] == 503
         (model / "new").write_bytes(original)
