@@ -66,7 +66,7 @@ function(millrace_folder name)
       set(program ${name}_${short}_test)
       add_executable(${program} ${test_source})
       millrace_test_program(${program} ${name} ${ARG_TEST_LIBS} GTest::gtest_main)
-      add_test(NAME ${name}.${short} COMMAND ${program})
+      add_test(NAME ${name}.${short} COMMAND ${PROJECT_SOURCE_DIR}/tests/isolated $<TARGET_FILE:${program}>)
     else()
       millrace_test_suites(${test_source} suites filter)
       foreach(suite ${suites})
@@ -77,9 +77,10 @@ function(millrace_folder name)
       endforeach()
       list(APPEND shared_sources ${test_source})
       list(APPEND shared_suites ${suites})
-      add_test(NAME ${name}.${short} COMMAND ${name}_tests --gtest_filter=${filter})
+      add_test(NAME ${name}.${short}
+               COMMAND ${PROJECT_SOURCE_DIR}/tests/isolated $<TARGET_FILE:${name}_tests> --gtest_filter=${filter})
     endif()
-    set_tests_properties(${name}.${short} PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name}.${short} PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     millrace_schedule(${name}.${short})
   endforeach()
   if(shared_sources)
@@ -123,16 +124,19 @@ function(millrace_test_suites file suites_out filter_out)
   set(${filter_out} "${filter}" PARENT_SCOPE)
 endfunction()
 
-# What every test program gets. Test sources are compiled with -O1 in a release build: they are half of all the code that
+# What every test program gets. It runs in the root of the sources, and its paths are relative to that: a compiler cache
+# then serves every checkout, wherever it lies. Test sources are compiled with -O1 in a release build: they are half of all the code that
 # a build translates, and the libraries under test keep their -O2.
 function(millrace_test_program program folder)
   target_link_libraries(${program} PRIVATE millrace_${folder} ${ARGN})
-  target_compile_definitions(${program} PRIVATE MILLRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                             MILLRACE_TEST_DATA="${MILLRACE_TEST_DATA}" MILLRACE_EXTRA_TEST_DATA="${MILLRACE_EXTRA_TEST_DATA}")
   millrace_test_options(${program})
 endfunction()
 
 function(millrace_test_options target)
+  file(RELATIVE_PATH test_data ${PROJECT_SOURCE_DIR} ${MILLRACE_TEST_DATA})
+  file(RELATIVE_PATH extra_test_data ${PROJECT_SOURCE_DIR} ${MILLRACE_EXTRA_TEST_DATA})
+  target_compile_definitions(${target} PRIVATE MILLRACE_SOURCE_DIR="." MILLRACE_TEST_DATA="${test_data}"
+                             MILLRACE_EXTRA_TEST_DATA="${extra_test_data}")
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)
   endif()

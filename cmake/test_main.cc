@@ -1,9 +1,11 @@
 // main() of the test programs that hold all test files of a folder. Each ctest entry selects one file's suites with
 // --gtest_filter, so two faults would stay silent without this: a filter that selects nothing, and a suite that no
-// entry selects. Both fail every run of the program. kSuites is what CMake read from the files (folder.cmake).
+// entry selects. Both fail every run of the program. kSuites is what CMake read from the files (folder.cmake). The
+// tests' paths are relative to the root of the sources, where ctest starts them; a run by hand goes there by itself.
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 namespace {
@@ -39,6 +41,9 @@ int unknown_suites() {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (unknown_suites() > 0) return 1;
+  std::filesystem::path root = std::filesystem::current_path();
+  while (!std::filesystem::exists(root / "src/LAYERS") && root.has_relative_path()) root = root.parent_path();
+  if (root.has_relative_path()) std::filesystem::current_path(root);
   const int result = RUN_ALL_TESTS();
   if (testing::UnitTest::GetInstance()->test_to_run_count() == 0) {
     std::printf("error: the filter selects no test\n");

@@ -1,8 +1,9 @@
 # Sourced by the scripts beside it: where things lie, and how the Debian packages get here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export CCACHE_DIR=${CCACHE_DIR:-$root/.cache/ccache}
-export CCACHE_BASEDIR=$root  # so that several checkouts may share one cache
+# One compiler cache for all checkouts of a user, ccache's own default folder: paths below the base directory, and the
+# directory that the compiler runs in, do not count.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 export CCACHE_SLOPPINESS=pch_defines,time_macros  # wanted for precompiled headers
 jobs=${MILLRACE_JOBS:-$(nproc)}
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include "base/status.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace::api {
 

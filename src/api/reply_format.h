@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "api/weights.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace::api {
 

@@ -6,7 +6,7 @@
 
 #include "base/metrics.h"
 #include "base/status.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace::api {
 

@@ -24,7 +24,7 @@
 #include "base/shared_span.h"
 #include "base/status.h"
 #include "kv/page_copy.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

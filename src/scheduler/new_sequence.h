@@ -7,7 +7,7 @@
 #include <span>
 
 #include "scheduler/sequence.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

@@ -10,6 +10,7 @@
 #include "kv/cache_options.h"
 #include "scheduler/policy.h"
 #include "scheduler/waiting_queue.h"
+#include "wire/messages.h"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "runner/runner.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

@@ -20,7 +20,7 @@
 #include "scheduler/options.h"
 #include "scheduler/sequence.h"
 #include "scheduler/waiting_queue.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

@@ -23,7 +23,7 @@
 #include "base/shared_span.h"
 #include "runner/runner.h"
 #include "scheduler/page_table.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

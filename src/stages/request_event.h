@@ -13,7 +13,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "payload/value.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

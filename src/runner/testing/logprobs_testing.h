@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

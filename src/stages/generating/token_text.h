@@ -16,7 +16,7 @@
 #include "text/detokenizer.h"
 #include "text/stop_matcher.h"
 #include "text/tokenizer.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "payload/value.h"
-#include "wire/messages.h"
+#include "wire/generation.h"
 
 namespace millrace {
 
