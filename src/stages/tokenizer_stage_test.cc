@@ -188,7 +188,7 @@ TEST_F(TokenizerStageTest, OneLongPromptDoesNotHoldUpTheOthers) {
                   ->post(TokenPrompt{{257}},
                          [&](Result<Ids>) {
                            overtaken =
-                               second.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+                               second.get_future().wait_for(std::chrono::seconds(120)) == std::future_status::ready;
                          })
                   .ok());
   ASSERT_TRUE(stage_->post(TokenPrompt{{257}}, [&](Result<Ids>) { second.set_value(); }).ok());

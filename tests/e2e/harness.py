@@ -16,7 +16,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = pathlib.Path(os.environ.get("MILLRACE_MODEL", ROOT / "models" / "demo"))
-START_TIMEOUT_S = 60
+WAIT_S = 180  # for any event; a wait that runs out is a failure, so the limit is far from what a busy machine takes
 # A shell's background job begins with SIGINT ignored, and the servers that it starts would honour that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,10 +50,10 @@ class Output:
     def output(self):
         return "".join(self.lines)
 
-    def end(self, timeout=30):
+    def end(self):
         """Waits for it and for the last of its output; the exit code."""
-        code = self.process.wait(timeout)
-        self.reader.join(5)
+        code = self.process.wait(WAIT_S)
+        self.reader.join(WAIT_S)
         return code
 
 
@@ -82,7 +82,7 @@ class Server(Output):
         self.host = self.port = self.model = None
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        if wait and not self.url_found.wait(START_TIMEOUT_S):
+        if wait and not self.url_found.wait(WAIT_S):
             self.kill()
             raise AssertionError("the server did not start:\n" + self.output())
 
@@ -101,14 +101,14 @@ class Server(Output):
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
-    def connection(self, timeout=60):
+    def connection(self, timeout=WAIT_S):
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         if self.where:
             with self.where.inside():
                 connection.connect()
         return connection
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=WAIT_S):
         """(status, headers, parsed JSON or text)"""
         connection = self.connection(timeout)
         headers = dict(headers or {})
@@ -129,7 +129,7 @@ class Server(Output):
     def get(self, path, **more):
         return self.request("GET", path, **more)
 
-    def stream(self, path, body, timeout=60):
+    def stream(self, path, body, timeout=WAIT_S):
         """The data of every event, "[DONE]" included, as they arrive."""
         connection = self.connection(timeout)
         with contextlib.closing(connection):
@@ -151,7 +151,7 @@ class Server(Output):
 
     def ready(self):
         try:
-            return self.get("/ready", timeout=5)[0] == 200
+            return self.get("/ready")[0] == 200
         except OSError:
             return False
 
@@ -188,18 +188,18 @@ class Server(Output):
     def leftovers(self):
         return [path for path in pathlib.Path(self.tmp.name).rglob("*")]
 
-    def stop(self, timeout=40):
+    def stop(self, timeout=WAIT_S):
         """Ctrl-C, as a user stops it; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout)
-        self.reader.join(5)
+        self.reader.join(WAIT_S)
         return code
 
     def kill(self):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(WAIT_S)
 
     def __enter__(self):
         return self
@@ -235,7 +235,7 @@ class Joined(Output):
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -247,14 +247,15 @@ def new_key(path):
     return path
 
 
-def wait_until(condition, timeout=10, what="condition"):
-    deadline = time.monotonic() + timeout
+def wait_until(condition, what="condition"):
+    """The first true value of the condition."""
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.02)
-    raise AssertionError(f"no {what} within {timeout} s")
+    raise AssertionError(f"no {what} within {WAIT_S} s")
 
 
 def alive(pid):

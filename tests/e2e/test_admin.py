@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, Server, program
+from harness import DEMO, WAIT_S, Server, program
 
 ADMIN = [("POST", "/flush_cache"), ("POST", "/start_profile"), ("POST", "/stop_profile")]
 KEY = "sk-admin-5eb6"
@@ -25,7 +25,7 @@ class Local(http.client.HTTPConnection):
     """A connection over a Unix socket."""
 
     def __init__(self, path):
-        super().__init__("localhost", timeout=60)
+        super().__init__("localhost", timeout=WAIT_S)
         self.path = path
 
     def connect(self):
@@ -109,6 +109,6 @@ def test_an_api_key_alone_opens_them_too():
 ])
 def test_wrong_options_are_named(tmp_path, words, arguments):
     given = arguments(tmp_path)
-    done = subprocess.run([program(), "serve", "--model", str(DEMO), "--port", "0", *given], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program(), "serve", "--model", str(DEMO), "--port", "0", *given], capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert "two words" not in done.stderr

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, placement, program
+from harness import DEMO, WAIT_S, placement, program
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def model(tmp_path):
 
 def serve(path):
     result = subprocess.run([program(), "serve", "--model", str(path), "--port", "0", "--placement", placement()],
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=WAIT_S)
     lines = [line for line in result.stderr.splitlines() if line.startswith("millrace: error:")]
     return result.returncode, lines, result.stderr
 

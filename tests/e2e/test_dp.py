@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness import Server, placement
+from harness import WAIT_S, Server, placement
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -44,7 +44,7 @@ def schedulers(server):
     return {stage["stage"]: stage for stage in server.get("/ready")[2]["stages"] if stage["stage"].startswith("scheduler")}
 
 
-def wait_for(condition, timeout=60):
+def wait_for(condition, timeout=WAIT_S):
     end = time.time() + timeout
     while not condition():
         assert time.time() < end, "timed out"
@@ -157,7 +157,7 @@ def test_a_scheduler_that_dies_takes_its_own_requests_and_comes_back():
 def test_bad_values_are_refused_with_one_line():
     for arguments, words in ((["--dp", "0"], ["--dp"]), (["--dp", "65"], ["--dp"]), (["--dp-policy", "best"], ["--dp-policy", "best"])):
         server = Server(*arguments, wait=False)
-        assert server.process.wait(30) != 0
+        assert server.process.wait(WAIT_S) != 0
         server.reader.join()
         for word in words:
             assert word in server.output(), server.output()

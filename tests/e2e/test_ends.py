@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DEMO, SANITIZED, Joined, Server, alive, placement, program, wait_until
+from harness import DEMO, SANITIZED, WAIT_S, Joined, Server, alive, placement, program, wait_until
 from test_pipeline import CASES, FANIN, RUN, check, control_port, run
 
 processes_only = pytest.mark.skipif(placement() != "processes", reason="it is about child processes")
@@ -26,9 +26,6 @@ stages:
     stalled_ms: 0
     terminal: true
 """
-GRACE_S = 2.5  # a process whose stages do not end is left that long; the server itself 8 s
-SERVER_GRACE_S = 8
-SLACK_S = 20 if SANITIZED else 4
 
 
 @pytest.fixture
@@ -57,7 +54,7 @@ def test_a_terminals_signal_lets_a_pipelines_requests_end(paced, sig):
         rest = list(events)
         assert rest[-1] == "[DONE]", rest[-1]
         assert "result" in json.loads(rest[-2])
-        assert server.process.wait(20) == 0
+        assert server.process.wait(WAIT_S) == 0
         assert server.leftovers() == []
 
 
@@ -68,7 +65,7 @@ def test_a_terminals_signal_lets_a_text_end(sig):
         next(events)
         os.killpg(server.process.pid, sig)
         assert list(events)[-1] == "[DONE]"
-        assert server.process.wait(20) == 0
+        assert server.process.wait(WAIT_S) == 0
 
 
 def test_nohup_is_honoured(paced):
@@ -94,14 +91,14 @@ def test_a_server_outlives_who_reads_its_log(paced, kind):
         if placement() == "processes":  # its death is logged
             pid = server.children()[victim]
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: server.children().get(victim) not in (None, pid), 20, "restart")
-        wait_until(server.ready, 30, "200 from /ready")
+            wait_until(lambda: server.children().get(victim) not in (None, pid), "restart")
+        wait_until(server.ready, "200 from /ready")
         if kind == "text":
             assert server.chat("Tell me a story.", max_tokens=4)
         else:
             check(server, CASES[0])
         server.process.send_signal(signal.SIGINT)  # which is told
-        assert server.process.wait(20) == 0
+        assert server.process.wait(WAIT_S) == 0
         assert server.leftovers() == []
 
 
@@ -119,9 +116,9 @@ def busy(server):
 
     client = threading.Thread(target=ask, daemon=True)
     client.start()
-    wait_until(lambda: server.stage("stuck")["running"] == 1, 10, "running request")
+    wait_until(lambda: server.stage("stuck")["running"] == 1, "running request")
     yield answers
-    client.join(10)
+    client.join(WAIT_S)
 
 
 @processes_only
@@ -130,10 +127,8 @@ def test_killing_the_parent_ends_a_stage_in_the_middle_of_a_call(stuck):
         with busy(server):
             children = server.children()
             os.kill(server.process.pid, signal.SIGKILL)
-            begun = time.monotonic()
-            wait_until(lambda: not any(alive(pid) for pid in children.values()), GRACE_S + SLACK_S, "end of the children")
-            assert time.monotonic() - begun > 1
-        wait_until(lambda: server.leftovers() == [], 3, "removal of the run folder")
+            wait_until(lambda: not any(alive(pid) for pid in children.values()), "end of the children")
+        wait_until(lambda: server.leftovers() == [], "removal of the run folder")
 
 
 @pytest.mark.parametrize("single", [False, True], ids=["as placed", "front"])
@@ -143,20 +138,20 @@ def test_a_server_ends_in_the_middle_of_a_call(stuck, single):
     with Server("--pipeline", str(stuck), "--drain-timeout-s", "1", model=None) as server, busy(server) as answers:
         children = server.children()
         server.process.send_signal(signal.SIGTERM)
-        server.process.wait(1 + SERVER_GRACE_S + SLACK_S)
+        server.process.wait(WAIT_S)
         assert answers and answers[0][0] == 503  # told before the end by force
-        wait_until(lambda: not any(alive(pid) for pid in children.values()), 5, "end of the children")
+        wait_until(lambda: not any(alive(pid) for pid in children.values()), "end of the children")
         assert server.leftovers() == []
 
 
 def test_signals_again_and_again_end_a_server_at_once(stuck):
     with Server("--pipeline", str(stuck), "--placement", "single", model=None) as server, busy(server):
-        begun = time.monotonic()
-        for _ in range(3):  # the first drains, the second ends the draining, the third everything
+        server.process.send_signal(signal.SIGINT)  # the first drains, the second ends the draining, the third everything
+        wait_until(lambda: "millrace: stopping" in server.output(), "the first signal's message")
+        while server.process.poll() is None:
             server.process.send_signal(signal.SIGINT)
-            time.sleep(0.3)
-        assert server.process.wait(SLACK_S) == 1
-        assert time.monotonic() - begun < SLACK_S
+            time.sleep(0.1)
+        assert server.process.returncode == 1
         assert server.leftovers() == []
 
 
@@ -165,12 +160,12 @@ def test_a_joined_process_ends_in_the_middle_of_a_call(stuck):
     stuck.write_text(STUCK.replace("name: stuck\n", f'name: stuck\ncontrol: "tcp://127.0.0.1:{port}"\n', 1).replace("terminal: true", "terminal: true\n    host: far"))
     with Server("--pipeline", str(stuck), "--drain-timeout-s", "1", model=None, wait=False) as server:
         with Joined(stuck, "stuck", f"127.0.0.1:{port}", model=None) as far:
-            assert server.url_found.wait(30) and server.host, server.output()
+            assert server.url_found.wait(WAIT_S) and server.host, server.output()
             with busy(server):
                 far.process.send_signal(signal.SIGTERM)
-                assert far.end(GRACE_S + SLACK_S) == 1
+                assert far.end() == 1
                 server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) == 0
+        assert server.process.wait(WAIT_S) == 0
 
 
 # ---- environments
@@ -200,8 +195,8 @@ def test_children_have_the_environment_of_the_file(tmp_path):
         assert environment(children["first"]) == {"E2E_SET": "server", "E2E_ALSO": "server", "E2E_OWN": "default", "E2E_FREE": "default"}
         assert environment(children["second"]) == {"E2E_SET": "server", "E2E_ALSO": "a=b c", "E2E_OWN": "stage", "E2E_FREE": "default"}
         os.kill(children["second"], signal.SIGKILL)
-        again = wait_until(lambda: {**server.children()}.get("second") not in (None, children["second"]) and server.children(), 20, "restart")
-        wait_until(server.ready, 20, "200 from /ready")
+        again = wait_until(lambda: {**server.children()}.get("second") not in (None, children["second"]) and server.children(), "restart")
+        wait_until(server.ready, "200 from /ready")
         assert environment(again["second"])["E2E_OWN"] == "stage"
 
 
@@ -231,7 +226,7 @@ def test_one_process_has_no_environment_of_a_stages_own(tmp_path, text):
     path = tmp_path / "environment.yaml"
     path.write_text(text or (FANIN.parents[2] / "pipelines" / "text.yaml").read_text().replace("    process: scheduler\n", "    process: scheduler\n    env: {A: b}\n"))
     found = subprocess.run([program(path), "serve", "--pipeline", str(path), "--placement", "single", "--port", "0", *([] if text else ["--model", str(DEMO)])],
-                           capture_output=True, text=True, timeout=30)
+                           capture_output=True, text=True, timeout=WAIT_S)
     assert found.returncode == 2 and "env" in found.stderr and "--placement single" in found.stderr, found.stderr
 
 
@@ -244,16 +239,16 @@ def test_a_scheduler_that_cannot_load_again_is_tried_again(tmp_path):
     shutil.copytree(DEMO, model)
     weights = model / "model.safetensors"
     with Server("--dp", "2", model=model) as server:
-        wait_until(lambda: all(server.stage(name)["state"] == "ready" for name in ("scheduler-0", "scheduler-1")), 30, "two schedulers")
+        wait_until(lambda: all(server.stage(name)["state"] == "ready" for name in ("scheduler-0", "scheduler-1")), "two schedulers")
         weights.rename(model / "away")
         pid = server.children()["scheduler-0"]
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: "exit code" in server.output(), 20, "a load that fails")
+        wait_until(lambda: "exit code" in server.output(), "a load that fails")
         assert server.process.poll() is None
         for _ in range(3):
             assert server.chat("Tell me a story.", max_tokens=4)
         (model / "away").rename(weights)
-        wait_until(lambda: server.stage("scheduler-0")["state"] == "ready", 30, "return")
+        wait_until(lambda: server.stage("scheduler-0")["state"] == "ready", "return")
         assert server.stop() == 0
 
 
@@ -270,10 +265,10 @@ def test_a_generating_stage_that_cannot_load_again_is_tried_again(tmp_path):
         assert run(server, question)[0] == 200
         weights.rename(model / "away")
         os.kill(server.children()["generate"], signal.SIGKILL)
-        wait_until(lambda: "exit code" in server.output(), 20, "a load that fails")
+        wait_until(lambda: "exit code" in server.output(), "a load that fails")
         assert server.process.poll() is None and server.get("/live")[0] == 200
         (model / "away").rename(weights)
-        wait_until(server.ready, 30, "return")
+        wait_until(server.ready, "return")
         assert run(server, question)[0] == 200
         assert server.stop() == 0
 
@@ -284,5 +279,5 @@ def test_a_generating_stage_that_never_could_load_ends_the_server(tmp_path):
     (model / "model.safetensors").unlink()
     path = tmp_path / "generate.yaml"
     path.write_text((FANIN.parent / "generate.yaml").read_text().replace("models/demo", str(model)))
-    found = subprocess.run([program(), "serve", "--pipeline", str(path), "--placement", "processes", "--port", "0"], capture_output=True, text=True, timeout=30)
+    found = subprocess.run([program(), "serve", "--pipeline", str(path), "--placement", "processes", "--port", "0"], capture_output=True, text=True, timeout=WAIT_S)
     assert found.returncode == 2 and "millrace: error: stage 'generate'" in found.stderr, found.stderr

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from harness import DEMO, ROOT, Server, alive, placement, program, wait_until
+from harness import DEMO, ROOT, WAIT_S, Server, alive, placement, program, wait_until
 
 EXAMPLE = ROOT / "examples" / "pipelines" / "generate.yaml"
 RUN = "/v1/pipeline"
@@ -154,11 +154,11 @@ def test_a_request_is_aborted_by_its_name(server):
     body = {"rid": "to be aborted", "input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 900, "ignore_eos": True, "temperature": 0}}
     thread = threading.Thread(target=lambda: found.update(answer=server.post("/generate", body)))
     thread.start()
-    wait_until(lambda: any(stage["running"] > 0 for stage in server.get("/ready")[2]["stages"]), 20, "running request")
+    wait_until(lambda: any(stage["running"] > 0 for stage in server.get("/ready")[2]["stages"]), "running request")
     assert server.post("/abort_request", {"rid": "to be aborted"})[2] == {"aborted": 1}
-    thread.join(20)
+    thread.join(WAIT_S)
     assert found["answer"][0] == 200 and found["answer"][2]["meta_info"]["finish_reason"]["type"] == "abort", found
-    wait_until(lambda: at_rest(server), 20, "rest")
+    wait_until(lambda: at_rest(server), "rest")
 
 
 def test_text_serving_takes_named_inputs(cases):
@@ -186,17 +186,17 @@ def test_thirty_two_at_once_change_nothing(server, cases):
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         for done in [pool.submit(check, server, case) for case in wanted]:
             done.result()
-    wait_until(lambda: at_rest(server), 20, "rest")
+    wait_until(lambda: at_rest(server), "rest")
 
 
 def test_the_engine_shows_in_health_and_metrics(server, cases):
     check(server, cases[0][0])
-    wait_until(lambda: at_rest(server), 20, "rest")
+    wait_until(lambda: at_rest(server), "rest")
 
     def generate():
         return next(stage for stage in server.get("/ready")[2]["stages"] if stage["stage"] == "generate")
 
-    wait_until(lambda: generate()["steps"] > 0, 20, "a heartbeat after the first step")
+    wait_until(lambda: generate()["steps"] > 0, "a heartbeat after the first step")
     stage = generate()
     assert stage["pages_total"] > 0 and 0 <= stage["pages_free"] <= stage["pages_total"], stage
     metrics = server.get("/metrics")[2]
@@ -263,7 +263,7 @@ def test_a_client_that_leaves_frees_everything(server, cases):
         events.close()
     status, _, body = run(server, ENDLESS, timeout_s=0.1)
     assert status == 504, body
-    wait_until(lambda: at_rest(server), 20, "rest")
+    wait_until(lambda: at_rest(server), "rest")
     check(server, cases[0][1])
 
 
@@ -271,7 +271,7 @@ def test_a_client_that_leaves_frees_everything(server, cases):
 @pytest.mark.parametrize("victim", ["generate", "detokenize", "tokenize"])
 def test_a_stage_that_is_killed_costs_its_own_requests_and_comes_back(spec, cases, victim):
     with Server("--pipeline", str(spec), model=None) as server:
-        pid = wait_until(lambda: server.children().get(victim), 20, victim)
+        pid = wait_until(lambda: server.children().get(victim), victim)
         ends = []
 
         def long_request():
@@ -283,23 +283,23 @@ def test_a_stage_that_is_killed_costs_its_own_requests_and_comes_back(spec, case
         clients = [threading.Thread(target=long_request) for _ in range(16)]
         for client in clients:
             client.start()
-        wait_until(lambda: server.stage("generate")["running"] >= 8, 20, "running requests")
+        wait_until(lambda: server.stage("generate")["running"] >= 8, "running requests")
         os.kill(pid, signal.SIGKILL)
         for client in clients:
-            client.join(90)
+            client.join(WAIT_S)
         assert len(ends) == 16
         if victim != "tokenize":  # which had done its part for most of them
             assert any("error" in end and victim in end for end in ends), ends
         assert all(end == "[DONE]" or ("error" in end and victim in end) for end in ends), ends
-        wait_until(lambda: server.children().get(victim) not in (None, pid) and server.ready(), 60, "restart")
+        wait_until(lambda: server.children().get(victim) not in (None, pid) and server.ready(), "restart")
         assert not alive(pid)
         for case in cases[0][:4]:
             check(server, case)
-        wait_until(lambda: at_rest(server), 20, "rest")
+        wait_until(lambda: at_rest(server), "rest")
 
 
 def command(*arguments):
-    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=WAIT_S)
 
 
 def test_args_are_checked_with_the_file(spec, tmp_path):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import DATA, DEMO, ROOT, Server, placement, program
+from harness import DATA, DEMO, ROOT, WAIT_S, Server, placement, program
 
 SMALL_STORIES = DATA / "stories260K"  # of architecture llama, whose rows stand in another order in GGUF
 TINYSTORIES = DATA / "tinystories-656k"
@@ -79,7 +79,7 @@ def test_k_quants():
                 "input_ids": case["prompt"], "sampling_params": {"temperature": 0, "max_new_tokens": len(case["greedy"]), "ignore_eos": True}})
             assert status == 200, found
             assert found["output_ids"] == case["greedy"]
-    result = subprocess.run([program(), "inspect", str(K_QUANTS / "kquants.gguf")], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([program(), "inspect", str(K_QUANTS / "kquants.gguf")], capture_output=True, text=True, timeout=WAIT_S)
     assert all(kind in result.stdout for kind in ("Q4_K", "Q5_K", "Q6_K")), result.stdout + result.stderr
 
 
@@ -89,14 +89,14 @@ def test_a_gguf_becomes_another(files, tmp_path):
     assert quantize(files["bf16"], again, "q8_0").returncode == 0
     straight, way = files["q8_0"].read_bytes(), again.read_bytes()
     assert straight[-1000000:] == way[-1000000:]
-    result = subprocess.run([program(), "inspect", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([program(), "inspect", str(tmp_path)], capture_output=True, text=True, timeout=WAIT_S)
     assert result.returncode == 0, result.stderr
     assert "Q8_0" in result.stdout and "Qwen3ForCausalLM" in result.stdout and "chat template          yes" in result.stdout
 
 
 def expect(path, *parts):
     result = subprocess.run([program(), "serve", "--model", str(path), "--port", "0", "--placement", placement()],
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=WAIT_S)
     lines = [line for line in result.stderr.splitlines() if line.startswith("millrace: error:")]
     assert result.returncode == 2, result.stderr
     assert len(lines) == 1, result.stderr

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import DEMO, SANITIZED, Server, alive, free_port, placement, program, wait_until
+from harness import DEMO, SANITIZED, WAIT_S, Server, alive, free_port, placement, program, wait_until
 
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}]}
 LONG = {**STORY, "ignore_eos": True, "temperature": 0}
@@ -22,7 +22,7 @@ def all_pages_back(server):
 
 
 def open_stream(server, body):
-    raw = socket.create_connection((server.host, server.port), timeout=30)
+    raw = socket.create_connection((server.host, server.port), timeout=WAIT_S)
     text = json.dumps({**body, "stream": True})
     raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
     return raw
@@ -36,16 +36,16 @@ def test_a_client_that_leaves_frees_its_pages(server, how):
     if how == "rst":
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     raw.close()
-    wait_until(lambda: all_pages_back(server), 5, "pages free again")
+    wait_until(lambda: all_pages_back(server), "pages free again")
 
 
 def test_a_waiting_client_that_leaves_frees_its_pages(server):
     raw = socket.create_connection((server.host, server.port))
     text = json.dumps(LONG)
     raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
-    wait_until(lambda: server.stage("scheduler")["running"] == 1, 5, "running request")
+    wait_until(lambda: server.stage("scheduler")["running"] == 1, "running request")
     raw.close()
-    wait_until(lambda: all_pages_back(server), 5, "pages free again")
+    wait_until(lambda: all_pages_back(server), "pages free again")
 
 
 def test_a_storm_of_leaving_clients_leaves_nothing(server):
@@ -55,7 +55,7 @@ def test_a_storm_of_leaving_clients_leaves_nothing(server):
             if index % 3:
                 raw.recv(512)
             raw.close()
-    wait_until(lambda: all_pages_back(server), 20, "pages free again")
+    wait_until(lambda: all_pages_back(server), "pages free again")
     assert server.chat("Tell me a story.", max_tokens=4)
 
 
@@ -70,24 +70,22 @@ def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
         # Many choices, so that nothing ends before the stage dies, however fast the machine is.
         waiting = threading.Thread(target=lambda: answers.append(server.post("/v1/chat/completions", {**LONG, "n": 30})))
         waiting.start()
-        wait_until(lambda: server.stage("scheduler")["running"] == 31, 5, "31 running requests")
-        killed = time.monotonic()
+        wait_until(lambda: server.stage("scheduler")["running"] == 31, "31 running requests")
+        incarnation = server.stage(victim)["incarnation"]
         os.kill(server.children()[victim], sig)
-        wait_until(lambda: not server.ready(), 2, "503 from /ready")
         data = b""
         while piece := raw.recv(65536):
             data += piece
             if b'"error"' in data:
                 break
-        assert time.monotonic() - killed < (6 if SANITIZED else 2)
         assert b'"error"' in data and b"[DONE]" not in data
-        waiting.join(5)
+        waiting.join(WAIT_S)
         assert answers and answers[0][0] == 503 and victim in answers[0][2]["error"]["message"]
         assert answers[0][1]["Retry-After"]
         assert server.get("/live")[0] == 200
-        wait_until(server.ready, 15, "200 from /ready")
+        wait_until(lambda: server.ready() and server.stage(victim)["incarnation"] != incarnation, "restart")
         assert server.chat("Tell me a story.", max_tokens=4)
-        wait_until(lambda: all_pages_back(server), 5, "pages free")
+        wait_until(lambda: all_pages_back(server), "pages free")
         assert server.stop() == 0
         assert server.leftovers() == []
 
@@ -106,12 +104,12 @@ def test_weights_that_changed_on_disk_are_never_served(tmp_path):
         (model / "new").write_bytes(changed)
         (model / "new").rename(weights)  # the running server keeps the old file mapped
         os.kill(server.children()["scheduler"], signal.SIGKILL)
-        wait_until(lambda: "weights" in server.get("/ready")[2]["reason"], 20, "the reason in /ready")
+        wait_until(lambda: "weights" in server.get("/ready")[2]["reason"], "the reason in /ready")
         assert server.get("/ready")[0] == 503
         assert server.post("/v1/chat/completions", {**STORY, "max_tokens": 2})[0] == 503
         (model / "new").write_bytes(original)
         (model / "new").rename(weights)
-        wait_until(server.ready, 60, "ready again with the weights of before")
+        wait_until(server.ready, "ready again with the weights of before")
         assert server.chat("Tell me a story.", max_tokens=8, temperature=0) == before
 
 
@@ -121,8 +119,8 @@ def test_killing_the_parent_leaves_no_process_and_no_file():
         children = server.children()
         assert set(children) == {"scheduler", "detokenizer"}
         os.kill(server.process.pid, signal.SIGKILL)
-        wait_until(lambda: not any(alive(pid) for pid in children.values()), 3, "end of the children")
-        wait_until(lambda: server.leftovers() == [], 3, "removal of the run folder")
+        wait_until(lambda: not any(alive(pid) for pid in children.values()), "end of the children")
+        wait_until(lambda: server.leftovers() == [], "removal of the run folder")
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
@@ -132,12 +130,12 @@ def test_stopping_finishes_what_runs_and_refuses_what_is_new(sig):
         events = server.stream("/v1/chat/completions", {**LONG, "max_tokens": 900})
         next(events)
         server.process.send_signal(sig)
-        wait_until(lambda: server.get("/ready")[0] == 503, 2, "503 from /ready")
+        wait_until(lambda: server.get("/ready")[0] == 503, "503 from /ready")
         assert server.get("/live")[0] == 200
         status, headers, _ = server.post("/v1/chat/completions", STORY)
         assert status == 503 and headers["Retry-After"]
         assert list(events)[-1] == "[DONE]"
-        assert server.process.wait(10) == 0
+        assert server.process.wait(WAIT_S) == 0
         assert not any(alive(pid) for pid in children.values())
         assert server.leftovers() == []
 
@@ -147,9 +145,9 @@ def test_a_second_signal_stops_at_once():
         raw = [open_stream(server, LONG) for _ in range(4)]
         assert raw[0].recv(100)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.1)
+        wait_until(lambda: "millrace: stopping" in server.output(), "the first signal's message")
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(6) == 0
+        assert server.process.wait(WAIT_S) == 0
 
 
 def test_a_full_queue_is_a_429_and_the_others_go_on():
@@ -175,7 +173,7 @@ def test_a_burst_that_fits_is_served():
             for thread in threads:
                 thread.join()
             assert results == [200] * 5
-            wait_until(lambda: all_pages_back(server), 5, "an idle server")
+            wait_until(lambda: all_pages_back(server), "an idle server")
 
 
 def test_a_request_over_its_time_is_a_504():
@@ -243,8 +241,8 @@ def test_a_taken_port_is_one_clear_line():
     port = free_port()
     with Server("--port", str(port)) as first:
         second = Server("--port", str(port), wait=False)
-        assert second.process.wait(20) == 2
-        second.reader.join(5)
+        assert second.process.wait(WAIT_S) == 2
+        second.reader.join(WAIT_S)
         assert str(port) in second.output() and "error" in second.output()
         assert first.ready()
         assert second.leftovers() == []

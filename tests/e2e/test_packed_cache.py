@@ -1,7 +1,7 @@
 """--packed-cache-dir: the same bits with and without it, and nothing that is wrong with it keeps a server from starting."""
 import pytest
 
-from harness import DEMO, Server
+from harness import DEMO, WAIT_S, Server
 
 BODY = {"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "logprobs": 3}
 QUANTIZE = ["none", "q8_0", "q4_0"]
@@ -41,7 +41,7 @@ def test_two_servers_at_once(tmp_path):
     servers = [Server(*cached, wait=False) for _ in range(2)]
     try:
         for server in servers:
-            assert server.url_found.wait(60), server.output()
+            assert server.url_found.wait(WAIT_S), server.output()
         assert [answer(server) for server in servers] == [plain, plain]
     finally:
         for server in servers:

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from harness import wait_until
+from harness import WAIT_S, wait_until
 
 ROUNDS, CLIENTS, SECONDS = 20, 200, 20
 PATHS = [
@@ -30,7 +30,7 @@ def client(server, seed):
             f"Content-Length: {len(data)}\r\n\r\n").encode()
     whole = head + data
     try:
-        with socket.create_connection((server.host, server.port), timeout=10) as connection:
+        with socket.create_connection((server.host, server.port), timeout=WAIT_S) as connection:
             if draw.random() < 0.1:
                 connection.sendall(whole[:draw.randrange(len(whole))])
                 return
@@ -63,20 +63,20 @@ def test_nothing_is_left(server):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(WAIT_S)
             assert not thread.is_alive()
         rounds += 1
         if time.monotonic() > deadline:
             break
     print(f"{rounds} rounds of {CLIENTS} clients")
     assert rounds >= 3, "too slow a machine to say anything"
-    wait_until(idle, timeout=30, what="idle scheduler with all pages free or cached after the storm")
+    wait_until(idle, what="idle scheduler with all pages free or cached after the storm")
 
     def as_before():
         now = [counts(pid) for pid in pids]
         return all(after <= first for pair in zip(now, before) for after, first in zip(*pair))
 
-    wait_until(as_before, timeout=30, what=f"state with the descriptors and threads of before, {before},")
+    wait_until(as_before, what=f"state with the descriptors and threads of before, {before},")
     page = server.get("/metrics")[2]
     left = [line for line in page.splitlines() if 'where="client_disconnected"' in line]
     assert left and float(left[0].rsplit(" ", 1)[1]) > rounds * CLIENTS / 10, "the clients did not hang up on anything"

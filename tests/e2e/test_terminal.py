@@ -15,12 +15,12 @@ import time
 
 import pytest
 
-from harness import DEMO, Server, free_port, program, wait_until
+from harness import DEMO, WAIT_S, Server, free_port, program, wait_until
 
 STORY = "Tell me a short story about a dog."
 
 
-def run(*arguments, text="", timeout=60, env=None):
+def run(*arguments, text="", timeout=WAIT_S, env=None):
     result = subprocess.run([program(), *map(str, arguments)], input=text, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
     return result.returncode, result.stdout, result.stderr
 
@@ -259,7 +259,7 @@ class Terminal:
             os.execv(program(), [program(), "chat", "--url", url, *arguments])
         self.seen = ""
 
-    def read_until(self, pattern, timeout=20):
+    def read_until(self, pattern, timeout=WAIT_S):
         """The text up to the pattern, which is then forgotten."""
         deadline = time.monotonic() + timeout
         while True:
@@ -278,7 +278,7 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
-    def exit_code(self, timeout=10):
+    def exit_code(self, timeout=WAIT_S):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError):
@@ -321,7 +321,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, server):
         terminal.read_until(r"\r\n\S+ ")
         terminal.type("\x03")
         terminal.read_until("> ")
-        wait_until(lambda: server.stage("scheduler")["running"] == 0, 20, "end of the request")
+        wait_until(lambda: server.stage("scheduler")["running"] == 0, "end of the request")
     terminal.type("/max 4\r")
     terminal.read_until("> ")
     terminal.type("Hi\r")

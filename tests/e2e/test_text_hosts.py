@@ -13,13 +13,12 @@ import time
 
 import pytest
 
-from harness import DEMO, ROOT, SANITIZED, Joined, Server, alive, new_key, wait_until
+from harness import DEMO, ROOT, SANITIZED, WAIT_S, Joined, Server, alive, new_key, wait_until
 
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
 COMPLETIONS = "/v1/completions"
 PROMPTS = ["Once upon a time", "The little dog", "Tom and his sister went to the sea", "It rained"]
 LONG = {"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "max_tokens": 900}
-NOTICE_S = 20 if SANITIZED else 4  # a lease is 2 s
 
 
 def control_port():
@@ -55,11 +54,11 @@ def leader(path, *arguments):
 
 
 def listening(server):
-    wait_until(lambda: "waiting for stages" in server.output(), 30, "start")
+    wait_until(lambda: "waiting for stages" in server.output(), "start")
 
 
 def wait_ready(server):
-    assert server.url_found.wait(60) and server.host, server.output()
+    assert server.url_found.wait(WAIT_S) and server.host, server.output()
 
 
 def texts(server):
@@ -95,7 +94,7 @@ def test_the_texts_are_those_of_one_process(wanted, tmp_path, layout):
     with leader(path, *more) as server, contextlib.ExitStack() as stack:
         joined = [stack.enter_context(join(path, stages)) for stages in joiners]
         wait_ready(server)
-        wait_until(lambda: all(stage["state"] == "ready" for stage in server.get("/ready")[2]["stages"]), 30, "ready stages")
+        wait_until(lambda: all(stage["state"] == "ready" for stage in server.get("/ready")[2]["stages"]), "ready stages")
         assert texts(server) == wanted
         assert server.post("/flush_cache", {})[0] == 200  # an order and its answers
         assert texts(server) == wanted
@@ -110,19 +109,18 @@ def test_ready_says_what_it_waits_for(tmp_path):
     with leader(path, "--port", str(control_port())) as server:
         listening(server)
         server.host, server.port = "127.0.0.1", int(server.process.args[server.process.args.index("--port") + 1])
-        wait_until(lambda: "scheduler: awaited from host 'other'" in server.get("/ready")[2]["reason"], 30, "reason")
+        wait_until(lambda: "scheduler: awaited from host 'other'" in server.get("/ready")[2]["reason"], "reason")
         assert server.get("/ready")[0] == 503
         assert server.get("/live")[0] == 200
         assert server.post(COMPLETIONS, LONG)[0] == 503
         assert f"millrace stage --join tcp://{control_of(path)} --pipeline {path} --stages scheduler" in server.output()
         with join(path, "scheduler"):
-            wait_until(server.ready, 30, "the stage")
+            wait_until(server.ready, "the stage")
 
 
 def long_request(server, found, rank=None):
     headers = {} if rank is None else {"X-Data-Parallel-Rank": str(rank)}
     found["status"], _, found["body"] = server.post(COMPLETIONS, LONG, headers=headers)
-    found["ended"] = time.monotonic()
 
 
 def in_background(server, rank=None):
@@ -132,13 +130,12 @@ def in_background(server, rank=None):
     return found, thread
 
 
-def expect_scheduler_1_lost(server, requests, began, host):
-    """Those who asked it, and were not answered at once, hear so in time; the server says whom it waits for and serves on."""
+def expect_scheduler_1_lost(server, requests, host):
+    """The requests that it had not answered get an error; the server says which host it waits for, and serves on."""
     for found, thread in requests:
-        thread.join(60)
-        if found["status"] != 200 or found["ended"] > began + 1:
+        thread.join(WAIT_S)
+        if found["status"] != 200:
             assert found["status"] == 503 and "scheduler-1" in found["body"]["error"]["message"], found
-            assert found["ended"] - began < NOTICE_S
     assert any(found["status"] == 503 for found, _ in requests)
     during = server.get("/ready")[2]
     assert during["ready"] and "scheduler-1" in during["reason"] and f"awaited from host '{host}'" in during["reason"], during
@@ -150,26 +147,25 @@ def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, 
     with leader(path, "--dp-policy", "round_robin") as server, join(path, "scheduler:0") as one:
         with join(path, "scheduler:1") as two:
             wait_ready(server)
-            wait_until(lambda: server.stage("scheduler-0")["state"] == server.stage("scheduler-1")["state"] == "ready", 30, "both")
+            wait_until(lambda: server.stage("scheduler-0")["state"] == server.stage("scheduler-1")["state"] == "ready", "both")
             # With company it takes longer than the lease, so it is there when the loss is noticed.
             mine = [in_background(server, 1) for _ in range(12)]
             others = [in_background(server, 0) for _ in range(2)]
-            wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, 20, "running requests")
-            began = time.monotonic()
+            wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, "running requests")
             os.kill(two.process.pid, how)
-            expect_scheduler_1_lost(server, mine, began, "other")
+            expect_scheduler_1_lost(server, mine, "other")
             for found, thread in others:
-                thread.join(60)
+                thread.join(WAIT_S)
                 assert found["status"] == 200, found
             if how == signal.SIGSTOP:
                 two.process.send_signal(signal.SIGCONT)  # it joins again by itself
-                wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", 30, "return")
+                wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", "return")
                 assert "joins again" in two.output()
         if how == signal.SIGKILL:
             with join(path, "scheduler:1"):
-                wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", 30, "return")
+                wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", "return")
                 assert texts(server) == wanted
-        wait_until(lambda: server.stage("scheduler-1")["state"] != "ready", 20, "its end")
+        wait_until(lambda: server.stage("scheduler-1")["state"] != "ready", "its end")
         assert texts(server) == wanted
         assert one.process.poll() is None
 
@@ -180,27 +176,25 @@ def test_a_detokenizer_that_is_lost_fails_what_runs_and_comes_back(wanted, tmp_p
     with leader(path) as server, join(path, "scheduler") as scheduler, join(path, "detokenizer") as first:
         wait_ready(server)
         mine = [in_background(server) for _ in range(12)]
-        wait_until(lambda: server.stage("scheduler")["running"] >= 2, 20, "running requests")
-        began = time.monotonic()
+        wait_until(lambda: server.stage("scheduler")["running"] >= 2, "running requests")
         os.kill(first.process.pid, how)
         for found, thread in mine:
-            thread.join(60)
-        cut = [found for found, _ in mine if not (found["status"] == 200 and found["ended"] <= began)]  # a fast one was through before
+            thread.join(WAIT_S)
+        cut = [found for found, _ in mine if found["status"] != 200]  # a fast one was through before
         assert cut
         for found in cut:
             assert found["status"] == 503 and "detokenizer" in found["body"]["error"]["message"], found
-            assert found["ended"] - began < NOTICE_S
         assert server.get("/ready")[0] == 503
         with join(path, "detokenizer") as second:  # while the other one still sleeps, or is gone
-            wait_until(server.ready, 30, "return")
+            wait_until(server.ready, "return")
             assert texts(server) == wanted
             if how == signal.SIGSTOP:
                 first.process.send_signal(signal.SIGCONT)
-                wait_until(lambda: "taken by a live other one" in first.output(), 30, "news of the other")
+                wait_until(lambda: "taken by a live other one" in first.output(), "news of the other")
                 assert texts(server) == wanted
             assert second.process.poll() is None
         assert "joins again" not in scheduler.output()  # it lived on
-        wait_until(lambda: server.stage("scheduler")["running"] == 0, 20, "rest")
+        wait_until(lambda: server.stage("scheduler")["running"] == 0, "rest")
 
 
 def test_a_leader_that_dies_is_waited_for(wanted, tmp_path):
@@ -213,7 +207,7 @@ def test_a_leader_that_dies_is_waited_for(wanted, tmp_path):
                 children = server.children()
                 server.process.kill()
                 server.process.wait()
-                wait_until(lambda: not any(alive(pid) for pid in children.values()), 10, "end of the children")
+                wait_until(lambda: not any(alive(pid) for pid in children.values()), "end of the children")
         assert far.process.poll() is None
         assert "joins again" in far.output()
 
@@ -225,7 +219,7 @@ def test_a_stage_that_leaves_is_missed_at_once(tmp_path):
             wait_ready(server)
             far.process.send_signal(signal.SIGINT)
             assert far.end() == 0, far.output()
-        wait_until(lambda: not server.ready(), NOTICE_S, "503 from /ready")
+        wait_until(lambda: not server.ready(), "503 from /ready")
 
 
 # ---- who is refused
@@ -272,7 +266,7 @@ def test_what_is_not_the_same_is_refused_on_both_sides(tmp_path, what):
         with join(joiner, stages, model=model) as far:
             assert far.end() == 2, far.output()
             assert words in far.output(), far.output()
-        wait_until(lambda: leaders_words in server.output() and (not leaders_words or words in server.output()), 10, "the leader's words")
+        wait_until(lambda: leaders_words in server.output() and (not leaders_words or words in server.output()), "the leader's words")
         with join(path, "scheduler"):
             wait_ready(server)
 
@@ -286,7 +280,7 @@ def test_with_a_key_and_without_or_with_another(wanted, tmp_path):
         listening(server)
         with join(path, "scheduler", more=["--key-file", str(other)]) as wrong, join(plain, "scheduler") as none:
             for one in (wrong, none):
-                wait_until(lambda: "hung up in the handshake" in one.output(), 30, "word of the key")
+                wait_until(lambda: "hung up in the handshake" in one.output(), "word of the key")
             assert "joined" not in wrong.output() + none.output() + server.output()
         with join(path, "scheduler"), join(plain, "detokenizer", more=["--key-file", str(key)]):
             wait_ready(server)
@@ -297,8 +291,8 @@ def test_beyond_loopback_there_must_be_a_key(tmp_path):
     path = pipeline(tmp_path, "scheduler")
     for address, words in (("10.255.0.1:30999", "wanted a shared key"), ("0.0.0.0:30999", "0.0.0.0 stands for every address"), ("127.0.0.1:0", "port 0")):
         server = leader(path, "--listen", address)
-        assert server.process.wait(30) == 2, server.output()
-        server.reader.join(5)
+        assert server.process.wait(WAIT_S) == 2, server.output()
+        server.reader.join(WAIT_S)
         assert words in server.output(), server.output()
         server.tmp.cleanup()
 
@@ -318,8 +312,8 @@ def test_bad_layouts_are_refused_with_one_line(tmp_path):
     process.write_text(process.read_text().replace("process: scheduler", "process: front"))
     for path, more, words in ((pipeline(tmp_path, "scheduler"), dp, "--dp is 2"), (process, [], "process 'front'")):
         server = leader(path, *more)
-        assert server.process.wait(30) == 2
-        server.reader.join(5)
+        assert server.process.wait(WAIT_S) == 2
+        server.reader.join(WAIT_S)
         assert words in server.output(), server.output()
         server.tmp.cleanup()
     without = join(pipeline(tmp_path, "scheduler"), "scheduler", model=None)

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from harness import DEMO, ROOT, Joined, Server, new_key, wait_until
+from harness import DEMO, ROOT, WAIT_S, Joined, Server, new_key, wait_until
 from test_pipeline import CASES, LONG, RUN, at_rest, books_are_zero, by_stage, check, run
-from test_text_hosts import COMPLETIONS, LONG as LONG_TEXT, NOTICE_S, expect_scheduler_1_lost, in_background, texts
+from test_text_hosts import COMPLETIONS, LONG as LONG_TEXT, expect_scheduler_1_lost, in_background, texts
 from two_hosts import bad_taps, taps, two_hosts, veth
 
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
@@ -58,7 +58,7 @@ def fanin_file(folder, address, key, far=FAR, pace_ms=0):
 @contextlib.contextmanager
 def lead(path, where, *arguments, model=None):
     with Server("--pipeline", str(path), *arguments, model=model, wait=False, where=where) as server:
-        wait_until(lambda: "waiting for stages" in server.output() or server.process.poll() is not None, 30, "start")
+        wait_until(lambda: "waiting for stages" in server.output() or server.process.poll() is not None, "start")
         yield server
 
 
@@ -68,8 +68,8 @@ def join(path, where, stages, address=None, more=(), model=None, control=None):
 
 
 def wait_ready(server):
-    assert server.url_found.wait(60) and server.host, server.output()
-    wait_until(server.ready, 30, "ready stages")
+    assert server.url_found.wait(WAIT_S) and server.host, server.output()
+    wait_until(server.ready, "ready stages")
 
 
 def answers(server):
@@ -114,7 +114,7 @@ def check_fanin(hosts, path, address, wanted):
     with lead(path, near) as server, join(path, far, ",".join(FAR), address) as joined:
         wait_ready(server)
         assert answers(server) == wanted
-        wait_until(lambda: books_are_zero(server), 20, "rest")
+        wait_until(lambda: books_are_zero(server), "rest")
         assert server.stop() == 0, server.output()
         assert joined.end() == 0, joined.output()
         assert server.leftovers() == []
@@ -168,29 +168,28 @@ def test_a_scheduler_that_is_cut_off_costs_its_own_requests_and_comes_back(hosts
     with lead(path, near, "--dp-policy", "round_robin", model=DEMO) as server, join(path, near, "scheduler:0", model=DEMO) as here, \
             join(path, far, "scheduler:1", model=DEMO) as there:
         wait_ready(server)
-        wait_until(lambda: server.stage("scheduler-0")["state"] == server.stage("scheduler-1")["state"] == "ready", 30, "both")
+        wait_until(lambda: server.stage("scheduler-0")["state"] == server.stage("scheduler-1")["state"] == "ready", "both")
         cut_off, others = [in_background(server, 1) for _ in range(12)], [in_background(server, 0) for _ in range(2)]
-        wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, 20, "running requests")
-        began = time.monotonic()
+        wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, "running requests")
         hosts[end].plug(False)
-        expect_scheduler_1_lost(server, cut_off, began, "far")
+        expect_scheduler_1_lost(server, cut_off, "far")
         assert server.post(COMPLETIONS, {"prompt": "x"}, headers={"X-Data-Parallel-Rank": "1"})[0] == 503
         assert texts(server) == wanted_texts
         for found, thread in others:
-            thread.join(60)
+            thread.join(WAIT_S)
             assert found["status"] == 200, found
         hosts[end].plug(True)
-        wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", 30, "return")
+        wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", "return")
         assert texts(server) == wanted_texts
         assert "joins again" in there.output() and "joins again" not in here.output()
         assert there.process.poll() is None and here.process.poll() is None
 
 
 class LongRequest:
-    """A stream in a thread of its own. `events` grows; `ended` is when the last one came."""
+    """A stream in a thread of its own. `events` grows."""
 
     def __init__(self, server, **inputs):
-        self.events, self.ended, self.leaves = [], None, False
+        self.events, self.leaves = [], False
         self.thread = threading.Thread(target=self.read, args=(server.stream(RUN, {"inputs": {**LONG, **inputs}}),))
         self.thread.start()
 
@@ -200,7 +199,6 @@ class LongRequest:
             if self.leaves:
                 break
         events.close()
-        self.ended = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -227,29 +225,28 @@ def check_cut_off(near, far, connect, cut_s, path):
         wait_ready(server)
         spoken = [LongRequest(server, modalities=["text", "audio"]) for _ in range(3)]
         written = LongRequest(server, modalities=["text"])
-        wait_until(lambda: all(len(one.events) > 20 for one in (*spoken, written)), 20, "running requests")
+        wait_until(lambda: all(len(one.events) > 20 for one in (*spoken, written)), "running requests")
         began = time.monotonic()
         connect(False)
         for one in spoken:
-            one.thread.join(60)
+            one.thread.join(WAIT_S)
             assert "error" in json.loads(one.events[-1]), one.events[-1]
             assert any(stage in one.events[-1] for stage in SOUND), one.events[-1]
-            assert one.ended - began < NOTICE_S
-        wait_until(lambda: all(server.stage(stage)["state"] != "ready" for stage in SOUND), 20, "loss")
+        wait_until(lambda: all(server.stage(stage)["state"] != "ready" for stage in SOUND), "loss")
         assert server.get("/ready")[0] == 503
         assert run(server, CASES[2]["inputs"])[0] == 503  # a new one that needs them
         check(server, CASES[0])  # and one that does not
         count = len(written.events)
-        wait_until(lambda: len(written.events) > count + 20, 20, f"more of the stream: {written.events[-1]}")
+        wait_until(lambda: len(written.events) > count + 20, f"more of the stream: {written.events[-1]}")
         time.sleep(max(0, began + cut_s - time.monotonic()))
         connect(True)
-        wait_until(server.ready, 30, "return")
+        wait_until(server.ready, "return")
         for case in CASES:
             check(server, case)
         assert joined.process.poll() is None
         written.leaves = True
-        written.thread.join(20)
-        wait_until(lambda: at_rest(server) and books_are_zero(server), 20, "rest")
+        written.thread.join(WAIT_S)
+        wait_until(lambda: at_rest(server) and books_are_zero(server), "rest")
 
 
 # ---- who may not
@@ -272,11 +269,11 @@ def test_without_a_key_or_with_another_nobody_joins_and_both_are_told(hosts, key
             wrong = stack.enter_context(join(path, far, stages, model=model, more=other))
             kinds.append((path, stages, model, server, wrong))
         with lead(without_key(fanin), near) as refused:
-            assert refused.end(20) == 2 and "wanted a shared key" in refused.output(), refused.output()
+            assert refused.end() == 2 and "wanted a shared key" in refused.output(), refused.output()
         for path, stages, model, server, wrong in kinds:
             with join(without_key(path), far, stages, model=model) as none:
                 assert none.end() == 2 and "wanted a shared key" in none.output(), none.output()
-            wait_until(lambda: "its key is not ours" in wrong.output(), 20, "word of the key")
+            wait_until(lambda: "its key is not ours" in wrong.output(), "word of the key")
             assert wrong.process.poll() is None and "refused" in server.output()
             stack.enter_context(join(path, far, stages, model=model))
         for _, _, _, server, _ in kinds:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness import DATA, DEMO, ROOT, Server, placement, wait_until
+from harness import DATA, DEMO, ROOT, WAIT_S, Server, placement, wait_until
 from test_text_hosts import join, leader, pipeline, wait_ready
 
 PROMPT = "Once upon a time"
@@ -115,10 +115,10 @@ def test_a_stream_across_a_switch_tells_its_spans(server, models, policy):
     clients = [threading.Thread(target=read), threading.Thread(target=server.post, args=("/v1/completions", company))]
     for client in clients:
         client.start()
-    wait_until(lambda: events, 20, "token")
+    wait_until(lambda: events, "token")
     updated(server, models[1], policy=policy, weight_version="b")
     for client in clients:
-        client.join(60)
+        client.join(WAIT_S)
     last = events[-1]
     spans = last["meta_info"]["weight_versions"]
     assert [s["version"] for s in spans] == ["1", "b"], spans
@@ -165,7 +165,7 @@ def test_one_update_at_a_time(server, models):
         client.join()
     assert sorted(set(answers)) in ([200], [200, 400]) and 200 in answers, answers
     assert server.post("/update_weights_from_disk", {"model_path": str(models[2]), "is_async": True})[0] == 200
-    wait_until(lambda: server.get("/weights_update_status")[2]["state"] == "idle", 20, "end of the update")
+    wait_until(lambda: server.get("/weights_update_status")[2]["state"] == "idle", "end of the update")
 
 
 def test_no_request_fails_while_weights_change(server, models):
@@ -197,7 +197,7 @@ def test_a_pause_keeps_requests(server, texts, mode):
     answers = []
     client = threading.Thread(target=lambda: answers.append(generate(server, 900)))
     client.start()
-    wait_until(lambda: server.metrics()["millrace:num_running_reqs"] > 0, 20, "running request")
+    wait_until(lambda: server.metrics()["millrace:num_running_reqs"] > 0, "running request")
     status, _, body = server.post("/pause_generation", {"mode": mode})
     assert (status, body["status"]) == (200, "ok"), body
     late = threading.Thread(target=lambda: answers.append(generate(server)))
@@ -212,8 +212,8 @@ def test_a_pause_keeps_requests(server, texts, mode):
         assert server.post("/flush_cache", {})[0] == 200
     assert server.get("/weights_update_status")[2]["paused"] is True
     assert server.post("/continue_generation", {})[2]["status"] == "ok"
-    client.join(60)
-    late.join(60)
+    client.join(WAIT_S)
+    late.join(WAIT_S)
     assert sorted(a["text"] for a in answers) == sorted([whole, texts[DEMO]])
 
 
@@ -221,9 +221,9 @@ def test_a_pause_that_aborts_ends_requests_with_what_they_have(server):
     answers = []
     client = threading.Thread(target=lambda: answers.append(generate(server, 900)))
     client.start()
-    wait_until(lambda: server.metrics()["millrace:num_running_reqs"] > 0, 20, "running request")
+    wait_until(lambda: server.metrics()["millrace:num_running_reqs"] > 0, "running request")
     assert server.post("/pause_generation", {})[0] == 200
-    client.join(20)
+    client.join(WAIT_S)
     assert answers[0]["meta_info"]["finish_reason"]["type"] == "abort"
     assert 0 < answers[0]["meta_info"]["completion_tokens"] < 900
     body = {"text": PROMPT, "sampling_params": {"max_new_tokens": 5}, "timeout_s": 1}
@@ -270,7 +270,7 @@ def test_a_scheduler_that_restarts_stays_paused(server):
     assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
     pid = server.children()["scheduler"]
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: server.ready() and server.children().get("scheduler") not in (None, pid), 60, "restart")
+    wait_until(lambda: server.ready() and server.children().get("scheduler") not in (None, pid), "restart")
     body = {"text": PROMPT, "sampling_params": {"max_new_tokens": 5}, "timeout_s": 1}
     assert server.post("/generate", body)[0] == 504
     server.post("/continue_generation", {})
@@ -282,7 +282,7 @@ def test_a_pipeline_from_a_file_takes_new_weights(models, texts, tmp_path):
     text = (ROOT / "examples" / "pipelines" / "generate.yaml").read_text().replace("models/demo", str(DEMO))
     path.write_text(text.replace("max_running_requests: 64", f"max_running_requests: 64, weights_root: {models[0]}"))
     with Server("--pipeline", str(path), model=None) as server:
-        wait_until(server.ready, 30, "readiness")
+        wait_until(server.ready, "readiness")
         assert generate(server)["text"] == texts[DEMO]
         updated(server, models[1], weight_version="b")
         answer = generate(server)
@@ -297,20 +297,20 @@ def test_replicas_on_other_hosts_switch_and_one_that_missed_it_catches_up(models
     with leader(path) as server, join(path, "scheduler:0", more=more), join(path, "scheduler:1", more=more) as second:
         wait_ready(server)
         both = lambda: all(server.stage(f"scheduler-{i}")["state"] == "ready" for i in (0, 1)) and server.get("/ready")[2]["reason"] == ""
-        wait_until(both, 30, "both schedulers")
+        wait_until(both, "both schedulers")
         updated(server, models[1], weight_version="b")
         assert {generate(server, routed_dp_rank=i)["text"] for i in (0, 1)} == {texts[models[1]]}
         os.kill(second.process.pid, how)
-        wait_until(lambda: server.stage("scheduler-1")["state"] != "ready", 20, "its loss")
+        wait_until(lambda: server.stage("scheduler-1")["state"] != "ready", "its loss")
         updated(server, models[2], weight_version="c")  # without it
         assert generate(server)["text"] == texts[models[2]]
         if how == signal.SIGSTOP:
             second.process.send_signal(signal.SIGCONT)
-            wait_until(both, 30, "its return")
+            wait_until(both, "its return")
             assert generate(server, routed_dp_rank=1)["text"] == texts[models[2]]
             return
         with join(path, "scheduler:1", more=more):
-            wait_until(both, 30, "its return")
+            wait_until(both, "its return")
             assert generate(server, routed_dp_rank=1)["text"] == texts[models[2]]
 
 
@@ -323,7 +323,7 @@ stages:
   - {{name: generate, worker: generate, args: {{model: {DEMO}}}, terminal: true}}
 """)
     with Server("--pipeline", str(path), model=None) as server:
-        wait_until(server.ready, 30, "readiness")
+        wait_until(server.ready, "readiness")
         status, _, body = server.post("/update_weight_version", {"new_version": "a", "abort_all_requests": True})
         assert status == 400 and "abort_all_requests" in body["message"]
         assert server.get("/weights_update_status")[2]["weight_version"] == "1"

@@ -33,7 +33,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def ip(*arguments, check=True):
     """`ip ...`; its output."""
-    found = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20)
+    found = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=60)
     if check and found.returncode != 0:
         raise OSError(f"ip {' '.join(arguments)}: {found.stderr.strip()}")
     return found.stdout

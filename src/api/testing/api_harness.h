@@ -25,7 +25,7 @@
 namespace millrace::api::testing {
 
 template <typename Condition>
-bool eventually(Condition condition, int timeout_ms = 5000) {
+bool eventually(Condition condition, int timeout_ms = 120'000) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;

@@ -42,7 +42,7 @@ inline uint64_t number_of(const wire::Message& message) { return std::get<wire::
 inline void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 // Until it comes true, for so long at most.
-inline bool eventually(const std::function<bool()>& attempt, int limit_ms = 20'000) {
+inline bool eventually(const std::function<bool()>& attempt, int limit_ms = 120'000) {
   const auto end = Clock::now() + std::chrono::milliseconds(limit_ms);
   while (!attempt()) {
     if (Clock::now() > end) return false;
@@ -57,7 +57,7 @@ inline bool send(Outbox& out, uint64_t id) {
   return eventually([&] { return out.send(message).ok(); });
 }
 
-inline std::optional<uint64_t> next(Inbox& in, int timeout_ms = 20'000) {
+inline std::optional<uint64_t> next(Inbox& in, int timeout_ms = 120'000) {
   const auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
   do {
     if (auto message = in.receive(10)) return number_of(*message);
@@ -123,7 +123,7 @@ class RawPeer {
     return true;
   }
   // Reads what comes until the other side hangs up.
-  bool hung_up_on(int limit_ms = 20'000) const {
+  bool hung_up_on(int limit_ms = 120'000) const {
     char bytes[4096];
     const auto end = Clock::now() + std::chrono::milliseconds(limit_ms);
     while (Clock::now() < end) {

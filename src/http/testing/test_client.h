@@ -35,7 +35,7 @@ struct Reply {
 
 class Client {
  public:
-  static constexpr int kTimeoutMs = 5000;
+  static constexpr int kTimeoutMs = 120'000;
 
   explicit Client(uint16_t port, int receive_buffer = 0, const char* address = "127.0.0.1") {
     bool v6 = std::string_view(address).find(':') != std::string_view::npos;

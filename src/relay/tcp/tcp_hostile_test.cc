@@ -314,7 +314,7 @@ TEST(TcpHostile, AnotherVersionIsToldSo) {
 
 TEST(TcpHostile, SlowSpeakersAreHungUpOn) {
   RelayOptions impatient = options();
-  impatient.silent_ms = impatient.connect_timeout_ms = 200;
+  impatient.silent_ms = impatient.connect_timeout_ms = 1'000;
   const auto relay = make_relay_of(kSetup, impatient);
   Raw says_nothing(*relay);
   Raw says_half(*relay);
@@ -322,9 +322,9 @@ TEST(TcpHostile, SlowSpeakersAreHungUpOn) {
   Raw drips(*relay);
   drips.enter();
   Header ping;
-  for (const std::byte b : encode(ping)) {  // 64 bytes, one each 20 ms: over a second for one frame
+  for (const std::byte b : encode(ping)) {  // 64 bytes, one each 50 ms: over three seconds for one frame
     drips.say({&b, 1});
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   EXPECT_TRUE(drips.hung_up());
   EXPECT_TRUE(says_nothing.hung_up());
