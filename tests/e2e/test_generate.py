@@ -135,9 +135,10 @@ def test_an_abort_reaches_the_named_request_alone(server):
         answers[rid] = generate(server, text=PROMPT, rid=rid, sampling_params={"max_new_tokens": 900, "ignore_eos": True})
 
     threads = [threading.Thread(target=run, args=(rid,)) for rid in ("job", "job_2")]
+    assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200  # so that neither ends by itself
     for thread in threads:
         thread.start()
-    wait_until(lambda: server.stage("scheduler")["running"] == 2, what="two running requests")
+    wait_until(lambda: server.stage("scheduler")["running"] + server.stage("scheduler")["waiting"] == 2, what="two requests")
     assert server.post("/generate", {"text": "x", "rid": "job"})[0] == 409
     assert server.post("/abort_request", {"rid": "jo"})[2] == {"aborted": 0}
     assert server.post("/abort_request", {"rid": "job"})[2] == {"aborted": 1}
@@ -146,6 +147,7 @@ def test_an_abort_reaches_the_named_request_alone(server):
     assert server.post("/abort_request", {"abort_all": True})[2] == {"aborted": 1}
     threads[1].join(WAIT_S)
     assert kind(answers["job_2"]) == "abort"
+    assert server.post("/continue_generation", {})[0] == 200
     wait_until(lambda: server.stage("scheduler")["running"] == 0, what="idle scheduler")
 
 
