@@ -154,6 +154,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
   RETURN_IF_ERROR(refuse_unless(body, "echo", false));
+  RETURN_IF_ERROR(refuse_unless(body, "add_special_tokens", false));  // the template writes them
   RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));
   job->logprobs = fields.sampling.params.top_logprobs >= 0;
   RETURN_IF_ERROR(read_prompt_logprobs(body, fields));

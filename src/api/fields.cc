@@ -99,7 +99,9 @@ Result<RequestFields> read_request_fields(const Json& body) {
   RETURN_IF_ERROR(read_integer(body, "priority", INT32_MIN, INT32_MAX, priority));
   out.priority = static_cast<int32_t>(priority.value_or(0));
   std::optional<int64_t> replica;
-  RETURN_IF_ERROR(read_integer(body, "routed_dp_rank", 0, INT32_MAX, replica));
+  for (const char* key : {"data_parallel_rank", "routed_dp_rank"}) {  // an older name, and the one that counts
+    RETURN_IF_ERROR(read_integer(body, key, 0, INT32_MAX, replica));
+  }
   if (replica) out.replica = static_cast<int32_t>(*replica);
   RETURN_IF_ERROR(read_seconds(body, "timeout_s", out.timeout_ms));
   RETURN_IF_ERROR(read_seconds(body, "queue_timeout_s", out.queue_timeout_ms));
@@ -136,7 +138,7 @@ Result<CommonFields> read_common(const Json& body, const ModelFacts& model, cons
   RETURN_IF_ERROR(refuse_unserved(body));
   ASSIGN_OR_RETURN(out.sampling, read_sampling(body, model, dialect));
   ASSIGN_OR_RETURN(out.request, read_request_fields(body));
-  RETURN_IF_ERROR(read_name(body, "rid", out.rid));
+  for (const char* key : {"request_id", "rid"}) RETURN_IF_ERROR(read_name(body, key, out.rid));
   RETURN_IF_ERROR(json_read(body, "stream", out.stream));
   RETURN_IF_ERROR(read_stream_options(body, out));
   RETURN_IF_ERROR(json_read(body, "return_token_ids", out.token_ids));

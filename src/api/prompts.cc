@@ -8,11 +8,11 @@
 namespace millrace::api {
 namespace {
 
-Result<Prompt> read_one(const Json& value, const std::string& name, int32_t vocab_size) {
+Result<Prompt> read_one(const Json& value, const std::string& name, int32_t vocab_size, bool add_special_tokens) {
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.empty()) return invalid_argument("{} is empty; wanted at least one character", name);
-    return Prompt(TextPrompt{text});
+    return Prompt(TextPrompt{text, add_special_tokens});
   }
   if (!value.is_array()) {
     return invalid_argument("{} is of type {}; wanted a string or an array of token ids", name, json_type_name(value));
@@ -45,10 +45,12 @@ Result<std::vector<int32_t>> read_ids(const Json& array, const std::string& name
 Result<std::vector<Prompt>> read_prompts(const Json& body, int32_t vocab_size) {
   const Json* prompt = json_find(body, "prompt");
   if (!prompt) return invalid_argument("prompt is missing; wanted a string, token ids, or an array of them");
+  bool add_special_tokens = true;
+  RETURN_IF_ERROR(json_read(body, "add_special_tokens", add_special_tokens));
   std::vector<Prompt> prompts;
   const bool batch = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
   if (!batch) {
-    ASSIGN_OR_RETURN(Prompt one, read_one(*prompt, "prompt", vocab_size));
+    ASSIGN_OR_RETURN(Prompt one, read_one(*prompt, "prompt", vocab_size, add_special_tokens));
     prompts.push_back(std::move(one));
     return prompts;
   }
@@ -56,7 +58,7 @@ Result<std::vector<Prompt>> read_prompts(const Json& body, int32_t vocab_size) {
     return invalid_argument("prompt has {} entries; wanted at most {}", prompt->size(), kMaxPrompts);
   }
   for (std::size_t i = 0; i < prompt->size(); ++i) {
-    ASSIGN_OR_RETURN(Prompt one, read_one((*prompt)[i], fmt::format("prompt[{}]", i), vocab_size));
+    ASSIGN_OR_RETURN(Prompt one, read_one((*prompt)[i], fmt::format("prompt[{}]", i), vocab_size, add_special_tokens));
     prompts.push_back(std::move(one));
   }
   return prompts;

@@ -10,7 +10,8 @@
 
 namespace millrace::api {
 
-// 1 to kMaxPrompts prompts. Token ids must lie in [0, vocab_size). kInvalidArgument names the place: "prompt[1] is
+// 1 to kMaxPrompts prompts, texts with the tokenizer's special tokens unless `add_special_tokens` is false. Token ids
+// must lie in [0, vocab_size). kInvalidArgument names the place: "prompt[1] is
 // ...".
 Result<std::vector<Prompt>> read_prompts(const Json& body, int32_t vocab_size);
 

@@ -7,6 +7,7 @@
 #include "api/prompts.h"
 #include "api/reply_format.h"
 #include "api/routes.h"
+#include "api/unserved_fields.h"
 
 namespace millrace::api {
 namespace {
@@ -57,6 +58,7 @@ std::string tokenize_body(const PromptIds& ids, bool list, int32_t context_lengt
 Status tokenize(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   RETURN_IF_ERROR(context.names.read(body).status());
+  RETURN_IF_ERROR(refuse_unserved_tokenize(body));
   bool list = false;
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_tokenize_prompts(body, request.body, list));
   with_prompt_ids(context, responder, std::move(prompts), std::nullopt,

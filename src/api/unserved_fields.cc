@@ -46,6 +46,7 @@ Status refuse_unserved(const Json& body) {
       {"modalities", {Json::array({"text"})}},
       {"audio", {}},
       {"web_search_options", {}},
+      {"verbosity", {"medium"}},
       // Structured output, in the spelling of each dialect.
       {"regex", {}},
       {"ebnf", {}},
@@ -70,25 +71,39 @@ Status refuse_unserved(const Json& body) {
       {"chat_template", {}},
       {"documents", {kEmptyList}},
       {"spaces_between_special_tokens", {true}},
+      {"thinking_token_budget", {-1}},
+      {"truncation_side", {"left"}},
+      {"repetition_detection", {}},
+      {"return_prompt_text", {false}},
+      {"ec_transfer_params", {}},
       // SGLang
       {"lora_path", {}},
       {"session_params", {}},
       {"custom_logit_processor", {}},
       {"custom_params", {}},
       {"return_hidden_states", {false}},
+      {"return_routed_experts", {false}},
+      {"return_prompt_token_ids", {false}},
+      {"return_meta_info", {false}},
+      {"reasoning", {}},
+      {"input_ids", {}},
       {"bootstrap_host", {}},
       {"bootstrap_port", {}},
       {"bootstrap_room", {}},
+      {"disagg_prefill_dp_rank", {}},
       // llama.cpp
       {"lora", {kEmptyList}},
       {"n_predict", {}},
+      {"n_cmpl", {1}},
       {"t_max_predict_ms", {0, -1}},
       {"n_indent", {0}},
       {"n_probs", {0}},
+      {"post_sampling_probs", {false}},
       {"samplers", {}},
       {"mirostat", {0}},
       {"typical_p", {1}},
       {"top_n_sigma", {-1}},
+      {"adaptive_target", {-1}},
       {"dynatemp_range", {0}},
       {"xtc_probability", {0}},
       {"dry_multiplier", {0}},
@@ -103,22 +118,31 @@ Status refuse_unserved(const Json& body) {
 Status refuse_unserved_native(const Json& body) {
   static const UnservedFields kFields = {
       {"input_embeds", {}},
-      {"image_data", {}},
-      {"video_data", {}},
-      {"audio_data", {}},
+      {"positional_embed_overrides", {}},
+      {"image_data", {kEmptyList}},
+      {"video_data", {kEmptyList}},
+      {"audio_data", {kEmptyList}},
       {"session_params", {}},
-      {"session_id", {}},
       {"lora_path", {}},
+      {"lora_id", {}},
       {"custom_logit_processor", {}},
       {"return_hidden_states", {false}},
       {"return_routed_experts", {false}},
       {"return_sampling_mask", {false}},
       {"return_entropy", {false}},
+      {"return_indexer_topk", {false}},
+      {"return_flat_raw_top_logprobs", {false}},
+      {"return_flat_raw_top_logprobs_b64", {false}},
       {"return_prompt_token_ids", {false}},
+      {"multi_item_delimiter_indices", {}},
+      {"max_thinking_tokens", {}},
       {"background", {false}},
       {"bootstrap_host", {}},
       {"bootstrap_port", {}},
       {"bootstrap_room", {}},
+      {"bootstrap_pair_key", {}},
+      {"decode_tp_size", {}},
+      {"disagg_prefill_dp_rank", {}},
   };
   return refuse_all(body, kFields);
 }
@@ -134,6 +158,22 @@ Status refuse_unserved_sampling(const Json& params) {
       {"spaces_between_special_tokens", {true}},
   };
   return refuse_all(params, kFields);
+}
+
+Status refuse_unserved_tokenize(const Json& body) {
+  static const UnservedFields kFields = {
+      // vLLM
+      {"return_token_strs", {false}},
+      {"chat_template", {}},
+      {"mm_processor_kwargs", {}},
+      {"documents", {kEmptyList}},
+      // llama.cpp
+      {"content", {}},
+      {"add_special", {}},
+      {"parse_special", {true}},
+      {"with_pieces", {false}},
+  };
+  return refuse_all(body, kFields);
 }
 
 }  // namespace millrace::api

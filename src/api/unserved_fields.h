@@ -1,6 +1,6 @@
 // The fields of the OpenAI, vLLM, SGLang and llama.cpp dialects that would change an answer and are not served: a
 // request that sets one is refused by the field's name. Each has neutral values, which ask for nothing and pass; null
-// and absent pass always. docs/api.md has the same fields as a table, which a test compares with what happens.
+// and absent pass always. docs/api-fields.md has the same fields as a table, which a test compares with what happens.
 //
 // Thread safety: free functions.
 #pragma once
@@ -15,6 +15,8 @@ Status refuse_unserved(const Json& body);
 // Of /generate: at the top of the body, and inside sampling_params.
 Status refuse_unserved_native(const Json& body);
 Status refuse_unserved_sampling(const Json& params);
+// Of /tokenize.
+Status refuse_unserved_tokenize(const Json& body);
 
 // `neutral` is what may stand in a field that is not served; null and absent pass too.
 Status refuse_unless(const Json& body, const char* key, const Json& neutral);

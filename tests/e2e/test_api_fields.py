@@ -1,0 +1,135 @@
+"""docs/api-fields.md: every field of every table is sent to every endpoint of its table, and what happens is what the page says."""
+import json
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+UNLIKELY = {"x": 1}  # no field's neutral value
+WRONG = [{"x": 1}]  # of no served field's type
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+BODIES = {
+    CHAT: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
+    TEXT: {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0},
+    "/generate": {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
+    "/tokenize": {"prompt": "Once upon a time"},
+    "/detokenize": {"tokens": [5]},
+}
+INSTEAD = {"messages": "prompt", "tools": "prompt", "input_ids": "text"}  # what a field stands for in a request without it
+CONVERSATION = {"tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"}
+COMPANIONS = {  # what a field's use needs beside it
+    "stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}, "max_completion_tokens": {"max_tokens": None},
+    "continue_final_message": {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+}
+
+
+def tables():
+    """(heading, cells) of each row below each heading of the page."""
+    for section in (ROOT / "docs" / "api-fields.md").read_text().split("\n## ")[1:]:
+        heading, _, text = section.partition("\n")
+        for line in text.splitlines():
+            if line.startswith("| `"):
+                yield heading, [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def endpoints(heading, cells):
+    """(endpoint, what the page says) of a row."""
+    if "completions" in heading:
+        return [(CHAT, cells[2]), (TEXT, cells[3])]
+    if heading.startswith("`/tokenize`"):
+        both = ["/tokenize", "/detokenize"]
+        return [(path, cells[2]) for path in both if cells[1] == "both" or path in cells[1]]
+    return [("/generate", cells[1])]
+
+
+def fields():
+    for heading, cells in tables():
+        shown = re.findall(r"`([^`]+)`", cells[-1].split(";")[0])
+        for path, outcome in endpoints(heading, cells):
+            for field in re.findall(r"`([^`]+)`", cells[0]):
+                values = [json.loads(value) for value in shown] if outcome != "no effect" else []
+                yield heading.startswith("`sampling_params`"), path, field, outcome, values
+
+
+FIELDS = list(fields())
+
+
+def request(sampling, path, field, value):
+    body = dict(BODIES[path])
+    if sampling:
+        return {**body, "sampling_params": {**body["sampling_params"], field: value}}
+    if field in INSTEAD:
+        body.pop(INSTEAD[field], None)
+    if path == "/tokenize" and field in CONVERSATION:
+        body = {"messages": BODIES[CHAT]["messages"]}
+    if path in (CHAT, "/tokenize") or field != "continue_final_message":
+        body |= COMPANIONS.get(field, {})
+    if field == "tools" and path != "/tokenize":
+        body = dict(BODIES[path])
+    return {**body, field: value}
+
+
+def post(server, path, body):
+    """The status and the answer; of a stream its events."""
+    if body.get("stream") is True:
+        return 200, list(server.stream(path, body))
+    status, _, answer = server.post(path, body)
+    return status, answer
+
+
+def content(path, answer):
+    """What a field without effect must not change."""
+    if path == "/generate":
+        return answer["text"], answer["output_ids"]
+    return answer["choices"] if path in (CHAT, TEXT) else answer
+
+
+def test_the_tables_are_read():
+    assert len({field for _, _, field, _, _ in FIELDS}) > 230
+    assert {outcome for _, _, _, outcome, _ in FIELDS} == {"served", "refused", "no effect"}
+    assert {path for _, path, _, _, _ in FIELDS} == set(BODIES)
+
+
+def test_the_tables_have_what_the_server_refuses():
+    refused = {field for _, _, field, outcome, _ in FIELDS if outcome == "refused"}
+    source = (ROOT / "src" / "api" / "unserved_fields.cc").read_text()
+    known = set(re.findall(r'\{"(\w+)", \{', source))
+    assert len(known) > 90 and known - {"tools"} <= refused, known - refused
+
+
+@pytest.mark.parametrize("sampling, path, field, outcome, values", FIELDS,
+                         ids=[f"{path}-{'sampling_params.' * sampling}{field}-{outcome}" for sampling, path, field, outcome, _ in FIELDS])
+def test_what_happens_with_a_field(server, sampling, path, field, outcome, values):
+    plain = post(server, path, BODIES[path])[1]
+    if outcome == "no effect":
+        for value in (1, "a", UNLIKELY):
+            status, answer = post(server, path, {**BODIES[path], field: value})
+            assert status == 200 and content(path, answer) == content(path, plain), (value, answer)
+        return
+    assert values or outcome == "refused", "a served field without a value to try"
+    for value in [*values, None] if field not in ("prompt", "messages", "text", "input_ids", "tokens") else values:
+        status, answer = post(server, path, request(sampling, path, field, value))
+        assert status == 200, (value, answer)
+        if outcome == "refused" and field not in ("tools",):
+            assert content(path, answer) == content(path, plain), (value, answer)
+    status, answer = post(server, path, request(sampling, path, field, WRONG if outcome == "served" else UNLIKELY))
+    assert status == 400 and field in answer["error"]["message"], answer
+
+
+def test_tools_that_must_not_be_called_are_served(server):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    chat = BODIES[CHAT]
+    assert server.post(CHAT, {**chat, "tools": [tool], "tool_choice": "none"})[0] == 200
+    for choice in ({}, {"tool_choice": "auto"}, {"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}}):
+        status, _, answer = server.post(CHAT, {**chat, "tools": [tool], **choice})
+        assert status == 400 and ("tools" in answer["error"]["message"] or "tool_choice" in answer["error"]["message"]), (choice, answer)
+
+
+def test_two_names_of_one_field(server):
+    text = BODIES[TEXT]
+    assert server.post(TEXT, {**text, "request_id": "from-vllm"})[2]["id"] == "from-vllm"
+    assert server.post(TEXT, {**text, "request_id": "from-vllm", "rid": "the-name"})[2]["id"] == "the-name"
+    for field in ("routed_dp_rank", "data_parallel_rank"):
+        status, _, answer = server.post(TEXT, {**text, field: 7})
+        assert status != 200, answer
