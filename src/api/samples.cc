@@ -70,6 +70,17 @@ void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& sta
   }
 }
 
+void append_updates(std::vector<MetricSample>& out, const WeightsState& weights) {
+  const auto updates = [&out](const char* state, uint64_t count) {
+    out.push_back({"weight_updates_total",
+                   "Updates of the weights, by how they ended.",
+                   {{"state", state}},
+                   static_cast<double>(count)});
+  };
+  updates("completed", weights.completed), updates("failed", weights.failed);
+  out.push_back({"generation_paused", "1 while /pause_generation holds.", {}, weights.paused ? 1.0 : 0.0});
+}
+
 std::vector<MetricSample> http_samples(const http::ServerStats& stats) {
   return {
       {"http_requests_total", "HTTP requests.", {}, static_cast<double>(stats.requests)},
@@ -96,6 +107,7 @@ std::vector<MetricSample> server_samples(const http::Server& server, const Healt
   for (MetricSample& sample : control_samples()) samples.push_back(std::move(sample));
   samples.push_back({"ready", "1 where requests are accepted.", {}, health.ready ? 1.0 : 0.0});
   for (const wire::StageStatus& stage : health.stages) append_samples(samples, stage, replicas);
+  if (health.weights) append_updates(samples, *health.weights);
   return samples;
 }
 

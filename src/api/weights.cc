@@ -87,11 +87,19 @@ Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire
   return invalid_argument("{} is '{}'; wanted 'in_place', 'retract' or 'abort'", key, name.substr(0, 64));
 }
 
+// Trainers name versions by text or by the number of a step.
+Status read_label(const Json& body, const char* key, std::string& label) {
+  const auto found = body.find(key);
+  if (found == body.end() || !found->is_number_integer()) return json_read(body, key, label);
+  label = found->dump();
+  return ok_status();
+}
+
 Result<DiskUpdate> read_disk_update(const Json& body) {
   DiskUpdate update;
   RETURN_IF_ERROR(json_read(body, "model_path", update.path));
   if (update.path.empty()) return invalid_argument("model_path is missing; wanted a model folder on the server");
-  RETURN_IF_ERROR(json_read(body, "weight_version", update.label));
+  RETURN_IF_ERROR(read_label(body, "weight_version", update.label));
   RETURN_IF_ERROR(json_read(body, "flush_cache", update.flush_cache));
   std::string format = "auto";
   RETURN_IF_ERROR(json_read(body, "load_format", format));
@@ -119,8 +127,9 @@ Status update_from_disk(const WeightRoutes& routes, const http::Request& request
   WeightControl& weights = routes.weights;
   RETURN_IF_ERROR(weights.update_from_disk(std::move(update), [&weights, responder, at_once](const Status& status) {
     if (at_once) return;
-    std::string members = ",\"num_paused_requests\":0,\"weight_version\":";
-    json_append_string(members, weights.state().label);
+    const WeightsState state = weights.state();
+    std::string members = fmt::format(",\"num_paused_requests\":{},\"weight_version\":", state.paused_requests);
+    json_append_string(members, state.label);
     responder->send(status.ok() ? http::Response{.body = success("the new weights serve", members)} : failure(status));
   }));
   if (at_once) responder->send({.body = success("the update has begun; see /weights_update_status")});
@@ -165,7 +174,7 @@ Status rename_version(const WeightRoutes& routes, const http::Request& request, 
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   std::string label;
   bool abort = false;
-  RETURN_IF_ERROR(json_read(body, "new_version", label));
+  RETURN_IF_ERROR(read_label(body, "new_version", label));
   RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));
   if (label.empty()) return invalid_argument("new_version is missing; wanted the name of the serving weights");
   if (abort && !routes.abort_all) {

@@ -33,6 +33,9 @@ class Instance::Env : public CoordinatorEnv {
   void joined(const ReplicaView& replica) override {
     if (owner_.lead_->engine) owner_.lead_->engine->weights()->on_joined(replica.stage, replica.replica);
   }
+  void ticked(int64_t now_ms) override {
+    if (owner_.lead_->engine) owner_.lead_->engine->tick(now_ms);
+  }
   void lost(const ReplicaView& replica, const std::string&) override {
     if (owner_.lead_->processes) owner_.lead_->processes->on_lost(replica);
   }

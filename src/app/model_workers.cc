@@ -5,6 +5,7 @@
 #include "base/nearest.h"
 #include "models/model_text.h"
 #include "stages/generating/loading.h"
+#include "stages/generating/text_checksum.h"
 #include "stages/generating/token_values.h"
 
 namespace millrace {
@@ -92,9 +93,10 @@ using Made = Result<std::unique_ptr<Worker>>;
 Made make_tokenize(const Value& args, const Library::WorkerSeat&, const ModelOptions&) {
   ASSIGN_OR_RETURN(const TokenizeArgs from_args, tokenize_args(args));
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(from_args.options));
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(from_args.options.model));
   return make_tokenize_worker(
       PromptEncoder(components.tokenizer, components.chat_template, components.max_prompt_bytes),
-      [chat = from_args.chat](const Value& payload) { return api::read_prompt(payload, chat); });
+      [chat = from_args.chat](const Value& payload) { return api::read_prompt(payload, chat); }, text);
 }
 
 // The socket has its own context: those of the stage belong to the process.
@@ -118,6 +120,7 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
   if (!kv_gib) options.kv_gib = static_cast<double>(seat.memory_mib) / 1024;
   options = share_of(options, static_cast<int>(seat.nth), seat.of);
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
        .load = [load = make_load_runner(options),
@@ -131,14 +134,16 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
        .streams = seat.streams,
        .to_client = seat.to_client,
        .make_kv_events = make_kv_events(options, seat.replica),
-       .make_weights = make_weights_of(options)});
+       .make_weights = make_weights_of(options, components.dir.config),
+       .text_checksum = text});
 }
 
 Made make_detokenize(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, detokenize_args(args));
   ASSIGN_OR_RETURN(const ModelOptions options, or_command_line(std::move(from_args), command_line));
   ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.model));
-  return make_detokenize_worker(std::move(tokenizer), seat);
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
+  return make_detokenize_worker(std::move(tokenizer), seat, text);
 }
 
 using Make = Made (*)(const Value&, const Library::WorkerSeat&, const ModelOptions&);

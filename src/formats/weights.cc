@@ -1,6 +1,7 @@
 #include "formats/weights.h"
 
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
@@ -343,6 +344,23 @@ void WeightStore::release_rows(std::string_view name, int64_t rows) const {
   const uint64_t row_bytes = (entry.end - entry.begin) / static_cast<uint64_t>(entry.shape[0]);
   const Shard& shard = shards_[at->second.shard];
   shard.file.release(shard.header.data_start + entry.begin, row_bytes * static_cast<uint64_t>(rows));
+}
+
+void WeightStore::note_checksum(std::string_view name, uint64_t sum) {
+  const auto at = slots_.find(name);
+  CHECK(at != slots_.end());
+  at->second.checksum = sum;
+}
+
+uint64_t WeightStore::checksum() const {
+  std::string all;
+  for (const auto& [name, slot] : slots_) {
+    if (!slot.checksum) continue;
+    const SafetensorsEntry& entry = entry_of(slot);
+    fmt::format_to(std::back_inserter(all), "{} {} {} {} {:016x}\n", name.size(), name, dtype_name(entry.dtype),
+                   entry.shape.to_string(), *slot.checksum);
+  }
+  return all.empty() ? 0 : std::max<uint64_t>(XXH3_64bits(all.data(), all.size()), 1);  // 0 means none
 }
 
 std::vector<FileStamp> WeightStore::stamps() const {

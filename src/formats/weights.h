@@ -60,6 +60,11 @@ class WeightStore {
   // The same for the first `rows` rows alone, of which the view stays valid; the tensor does not count as released.
   void release_rows(std::string_view name, int64_t rows) const;
 
+  // A reader has read all bytes of a tensor that it uses: their checksum, by a rule of its own.
+  void note_checksum(std::string_view name, uint64_t sum);
+  // Over names, dtypes, shapes and noted checksums of all tensors that have one; 0: none has.
+  uint64_t checksum() const;
+
   bool contains(std::string_view name) const { return find(name) != nullptr; }
   // What the file says about a tensor, without taking it; nullptr when there is none. Valid while the store lives.
   const SafetensorsEntry* find(std::string_view name) const;
@@ -97,6 +102,7 @@ class WeightStore {
     std::size_t tensor = 0;  // index into the shard's header.tensors
     bool taken = false;
     bool released = false;
+    std::optional<uint64_t> checksum;
     int rope_heads = 0;          // > 0: the file's rows are permuted for interleaved RoPE, this many heads
     std::optional<Buffer> copy;  // of a tensor that is small, lies misaligned in its file, or has its rows permuted
 

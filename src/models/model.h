@@ -78,6 +78,8 @@ class Model {
   const ModelConfig& config() const { return config_; }
   LayerRange layers() const { return layers_; }
   uint64_t weight_version() const { return weight_version_; }
+  // Over all bytes of the weights as they were read; 0: nothing was summed (LoadOptions without a pool).
+  uint64_t weights_checksum() const { return store_->checksum(); }
 
   // hidden [rows, hidden_size] = the embeddings of `tokens`, each in [0, vocab_size). CHECK: the range begins at 0.
   virtual void embed(std::span<const int32_t> tokens, kernels::Rows hidden, kernels::Ops& ops) const = 0;

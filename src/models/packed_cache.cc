@@ -1,12 +1,14 @@
 #include "models/packed_cache.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/half.h"
 #include "kernels/ops.h"
+#include "models/matrix_checksum.h"
 
 namespace millrace {
 namespace {
@@ -91,6 +93,15 @@ std::string kind_of(const Shape& shape, DType dtype) {
   return fmt::format("{}[{},{}]:", dtype_name(dtype), shape[0], shape[1]);
 }
 
+// The checksum of the matrix that a run of this kind was made of.
+std::optional<uint64_t> source_sum_of(const PackedFile::Run& run, const std::string& kind) {
+  if (!run.made_of.starts_with(kind)) return std::nullopt;
+  uint64_t sum = 0;
+  const char *begin = run.made_of.data() + kind.size(), *end = run.made_of.data() + run.made_of.size();
+  const auto [rest, code] = std::from_chars(begin, end, sum, 16);
+  return code == std::errc() && rest == end ? std::optional(sum) : std::nullopt;
+}
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -129,22 +140,6 @@ std::optional<kernels::Weight> PackedCache::read(const PackedFile::Run& run, con
   return std::nullopt;
 }
 
-// Of a matrix in the model's file, whose pages are given back on the way.
-uint64_t PackedCache::source_sum(std::string_view name, const TensorView& view) const {
-  const int64_t rows = view.shape[0];
-  const std::size_t row_bytes = rows > 0 ? view.size_bytes() / static_cast<std::size_t>(rows) : 0;
-  const auto* bytes = static_cast<const std::byte*>(view.data);
-  const int64_t step = std::max<int64_t>(kernels::kPackStepBytes / std::max<int64_t>(row_bytes, 1), 1);
-  uint64_t sum = 0;
-  for (int64_t row = 0; row < rows; row += step) {
-    const int64_t count = std::min(step, rows - row);
-    sum = checksum({bytes + static_cast<std::size_t>(row) * row_bytes, static_cast<std::size_t>(count) * row_bytes},
-                   sum, *load_.pool);
-    store_.release_rows(name, row + count);
-  }
-  return sum;
-}
-
 Result<kernels::Weight> PackedCache::matrix(std::string_view name, const Shape& shape, DType dtype, Pack pack) {
   Held held{.name = std::string(name)};
   const auto keep = [&](kernels::Weight weight) {
@@ -154,12 +149,18 @@ Result<kernels::Weight> PackedCache::matrix(std::string_view name, const Shape& 
   };
   const std::string kind = kind_of(shape, dtype);
   const PackedFile::Run* run = file_ ? file_->find(name) : nullptr;
-  if (run != nullptr && same_files_ && run->made_of.starts_with(kind)) {
+  if (const auto noted = same_files_ && run != nullptr ? source_sum_of(*run, kind) : std::nullopt) {
     held.made_of = run->made_of;
-    if (auto weight = read(*run, held, shape, dtype)) return keep(*weight);
+    if (auto weight = read(*run, held, shape, dtype)) {
+      store_.note_checksum(name, *noted);
+      return keep(*weight);
+    }
   }
   ASSIGN_OR_RETURN(const TensorView view, store_.get(name, shape));
-  held.made_of = fmt::format("{}{:016x}", kind, source_sum(name, view));
+  const uint64_t sum =
+      MatrixChecksum(view, *load_.pool, [&](int64_t rows) { store_.release_rows(name, rows); }).value();
+  store_.note_checksum(name, sum);
+  held.made_of = fmt::format("{}{:016x}", kind, sum);
   if (run != nullptr && !same_files_ && run->made_of == held.made_of) {
     if (auto weight = read(*run, held, shape, dtype)) return keep(*weight);
   }

@@ -41,7 +41,7 @@ class PackedCache {
   PackedCache(std::string directory, std::string_view model_name, WeightStore& store, const LoadOptions& load);
 
   // The matrix `name` of the store, which the caller has taken, as `dtype`: from the file, or as `pack` makes it of the
-  // store's view. Errors: those of the store and of `pack`.
+  // store's view. Notes the checksum of its bytes in the store. Errors: those of the store and of `pack`.
   using Pack = FunctionRef<Result<kernels::Weight>(const TensorView& view)>;
   Result<kernels::Weight> matrix(std::string_view name, const Shape& shape, DType dtype, Pack pack);
 
@@ -62,7 +62,6 @@ class PackedCache {
   };
 
   std::optional<kernels::Weight> read(const PackedFile::Run& run, const Held& held, const Shape& shape, DType dtype);
-  uint64_t source_sum(std::string_view name, const TensorView& view) const;
   void warn(const Status& status);
 
   const std::string directory_;

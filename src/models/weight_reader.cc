@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/packed_file.h"
+#include "models/matrix_checksum.h"
 #include "models/packed_cache.h"
 
 namespace millrace {
@@ -21,17 +23,35 @@ std::optional<DType> wanted_dtype(const LoadOptions& options, std::string_view n
 Result<kernels::Weight> WeightReader::packed(std::string_view name, const Shape& shape) {
   ASSIGN_OR_RETURN(const DType stored, store_.take(name, shape));
   const std::optional<DType> wanted = wanted_dtype(options_, name, stored, shape[1]);
-  const auto pack = [&](const TensorView& view) {
-    auto weight = kernels::pack_weight(options_.isa, view, *options_.pool, wanted,
-                                       [&](int64_t rows) { store_.release_rows(name, rows); });
+  const auto release = [&](int64_t rows) { store_.release_rows(name, rows); };
+  const auto pack = [&](const TensorView& view, const kernels::RowsDone& rows_done) {
+    auto weight = kernels::pack_weight(options_.isa, view, *options_.pool, wanted, rows_done);
     if (!weight.ok()) return Result<kernels::Weight>(weight.status().with_prefix(std::string(name)));
     return weight;
   };
   if (options_.packed_cache != nullptr) {
-    return options_.packed_cache->matrix(name, shape, wanted.value_or(stored), pack);
+    return options_.packed_cache->matrix(name, shape, wanted.value_or(stored),
+                                         [&](const TensorView& view) { return pack(view, release); });
   }
   ASSIGN_OR_RETURN(const TensorView view, store_.get(name, shape));
-  return pack(view);
+  MatrixChecksum sum(view, *options_.pool, release);
+  ASSIGN_OR_RETURN(kernels::Weight weight, pack(view, [&sum](int64_t rows) { sum.add(rows); }));
+  store_.note_checksum(name, sum.value());
+  return weight;
+}
+
+TensorView WeightReader::tensor(std::string_view name, const Shape& shape) {
+  if (!status_.ok()) return {};
+  Result<TensorView> view = store_.get(name, shape);
+  if (!view.ok()) {
+    status_ = view.status();
+    return {};
+  }
+  if (options_.pool != nullptr && !check_only_) {
+    const auto* bytes = static_cast<const std::byte*>(view->data);
+    store_.note_checksum(name, checksum({bytes, view->size_bytes()}, 0, *options_.pool));
+  }
+  return *view;
 }
 
 kernels::Weight WeightReader::matrix(std::string_view name, int64_t rows, int64_t columns) {

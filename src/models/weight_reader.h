@@ -2,7 +2,8 @@
 // a table instead of a ladder of checks. After an error every answer is an empty view; the maker of the model looks at
 // status() once, before anything is computed. Matrices come as kernels::Weight, quantized and packed on the way where
 // the options of the load say so; meanwhile the file's pages behind them are given back, so that a load never holds two
-// copies of more than kernels::kPackStepBytes of a matrix. Thread safety: one thread at a time.
+// copies of more than kernels::kPackStepBytes of a matrix. What is read is summed while it is read: the store's
+// checksum covers every byte that the model computes with. Thread safety: one thread at a time.
 #pragma once
 
 #include <functional>
@@ -36,18 +37,10 @@ struct Linear {
 
 class WeightReader {
  public:
-  // `pool` may be null: then nothing is quantized or packed, and a file of quantized weights is refused.
+  // `pool` may be null: then nothing is quantized, packed or summed, and a file of quantized weights is refused.
   WeightReader(WeightStore& store, const LoadOptions& options) : store_(store), options_(options) {}
 
-  TensorView tensor(std::string_view name, const Shape& shape) {
-    if (!status_.ok()) return {};
-    Result<TensorView> view = store_.get(name, shape);
-    if (!view.ok()) {
-      status_ = view.status();
-      return {};
-    }
-    return *view;
-  }
+  TensorView tensor(std::string_view name, const Shape& shape);
   // From here on names and shapes are checked, and no matrix is quantized or packed: layers of other stages.
   void check_only(bool on) { check_only_ = on; }
 

@@ -1,13 +1,28 @@
 #include "pipeline/admin_commands.h"
 
 #include <algorithm>
+#include <set>
 
 namespace millrace {
 namespace {
 
-wire::AdminReply reply_of(uint64_t id, const std::string& stage, const Status& status) {
-  return {.id = id, .stage = stage, .code = status.code(), .message = status.message()};
+wire::AdminReply reply_of(uint64_t id, const std::string& stage, const Status& status,
+                          const wire::WeightsReply& weights = {}) {
+  return {.id = id, .stage = stage, .code = status.code(), .message = status.message(), .weights = weights};
 }
+
+bool is_for(const PipelineCommand& command, const ReplicaView& view) {
+  const auto& wanted = command.stages;
+  if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), view.stage) == wanted.end()) return false;
+  return !command.replica || *command.replica == view.replica;
+}
+
+bool is_about_weights(const PipelineCommand& command) {
+  return command.action == wire::AdminAction::kStageWeights || command.action == wire::AdminAction::kSwitchWeights ||
+         command.action == wire::AdminAction::kDropWeights;
+}
+
+bool stands_still(const ReplicaView& view) { return view.silent || view.status.state == wire::StageState::kStalled; }
 
 }  // namespace
 
@@ -32,18 +47,17 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   open.done = std::move(done);
   for (std::size_t slot = 0; slot < members_.replicas().size(); ++slot) {
     const ReplicaView& view = members_.replicas()[slot];
-    const auto& wanted = command.stages;
-    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), view.stage) == wanted.end()) continue;
-    if (command.replica && *command.replica != view.replica) continue;
-    Status sent(StatusCode::kUnavailable, members_.why_not_serving(view));
-    if (view.up) {
+    if (!is_for(command, view)) continue;
+    Status sent = may_ask(command, view);
+    if (sent.ok()) {
       wire::Message message = wire::AdminRequest{.id = next_,
                                                  .action = command.action,
                                                  .argument = command.argument,
                                                  .timeout_ms = command.timeout_ms,
                                                  .weight_version = command.weight_version,
                                                  .policy = command.policy,
-                                                 .flush_cache = command.flush_cache};
+                                                 .flush_cache = command.flush_cache,
+                                                 .weights_checksum = command.weights_checksum};
       sent = send_(slot, message);
     }
     if (sent.ok()) {
@@ -57,15 +71,26 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   finish();  // where no replica could be asked
 }
 
+Status AdminCommands::may_ask(const PipelineCommand& command, const ReplicaView& view) const {
+  const bool may = view.up && (!is_about_weights(command) || view.is_ready() || !any_ready(command));
+  return may ? ok_status() : Status(StatusCode::kUnavailable, members_.why_not_serving(view));
+}
+
+bool AdminCommands::any_ready(const PipelineCommand& command) const {
+  const auto& all = members_.replicas();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const ReplicaView& view) { return is_for(command, view) && view.is_ready(); });
+}
+
 // A replica's one reply has come: the awaited one after it.
-AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const Status& status) {
+AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const Status& status, const wire::WeightsReply& weights) {
   const auto [number, slot] = asked->second;
   Command& command = commands_.at(number);
-  command.replies.emplace(slot, reply_of(number, members_.replicas()[slot].name, status));
+  command.replies.emplace(slot, reply_of(number, members_.replicas()[slot].name, status, weights));
   --command.missing;
   const wire::AdminAction action = command.wanted.action;
   const bool flushed = action == wire::AdminAction::kFlushCache || action == wire::AdminAction::kSwitchWeights;
-  if (status.ok() && flushed) flushed_(slot, command.wanted);
+  if (status.ok() && flushed) flushed_(slot, command.wanted, weights);
   return awaited_.erase(asked);
 }
 
@@ -75,7 +100,7 @@ void AdminCommands::on_reply(const wire::AdminReply& reply) {
     ++late_;
     return;
   }
-  settle(asked, Status(reply.code, reply.message));
+  settle(asked, Status(reply.code, reply.message), reply.weights);
   finish();
 }
 
@@ -95,12 +120,32 @@ void AdminCommands::on_lost(std::size_t slot, const std::string& reason) {
   });
 }
 
+// Another replica has done it, and all that have not replied stand still.
+bool AdminCommands::waits_for_standing(const Command& command) const {
+  if (!is_about_weights(command.wanted)) return false;
+  const auto& all = members_.replicas();
+  const bool done = std::any_of(command.replies.begin(), command.replies.end(),
+                                [](const auto& reply) { return reply.second.code == StatusCode::kOk; });
+  for (std::size_t slot = 0; done && slot < all.size(); ++slot) {
+    const bool awaited = is_for(command.wanted, all[slot]) && !command.replies.contains(slot);
+    if (awaited && !stands_still(all[slot])) return false;
+  }
+  return done;
+}
+
 void AdminCommands::tick(int64_t now_ms) {
+  std::set<uint64_t> only_standing;
+  for (const auto& [number, command] : commands_) {
+    if (waits_for_standing(command)) only_standing.insert(number);
+  }
   settle_if([&](const Asked& asked) {
     const Command& command = commands_.at(asked.command);
+    const ReplicaView& view = members_.replicas()[asked.slot];
+    if (only_standing.contains(asked.command)) {
+      return Status(StatusCode::kUnavailable, members_.why_not_serving(view));
+    }
     if (now_ms < command.deadline_ms) return ok_status();
-    const std::string& name = members_.replicas()[asked.slot].name;
-    return error(StatusCode::kDeadline, "{} did not answer within {} ms", name, command.wanted.timeout_ms);
+    return error(StatusCode::kDeadline, "{} did not answer within {} ms", view.name, command.wanted.timeout_ms);
   });
 }
 

@@ -2,6 +2,9 @@
 // reply: its own, or kUnavailable where it is not a member or is lost, or kDeadline where it is silent. Then `done` is
 // called, once, with all of them in the order of the replicas.
 //
+// A command about weights waits for no replica that stands still while another one is well: it gets its weights when it
+// is back (pipeline/weight_updates.h).
+//
 // Each message carries a number of its own, which is never used again. So a reply finds its replica by the number
 // alone, and one that comes too late, twice, or from a fenced process finds nothing.
 //
@@ -30,9 +33,10 @@ struct PipelineCommand {
   std::string argument;
   std::vector<std::string> stages;  // all replicas of these; empty: of all stages
   int64_t timeout_ms = 0;
-  uint64_t weight_version = 0;  // this and the next two as in wire::AdminRequest
+  uint64_t weight_version = 0;  // this and the next three as in wire::AdminRequest
   wire::InFlightPolicy policy = wire::InFlightPolicy::kInPlace;
   bool flush_cache = false;
+  uint64_t weights_checksum = 0;
   std::optional<uint32_t> replica;  // this one alone
 };
 
@@ -41,7 +45,8 @@ class AdminCommands {
   using Done = std::function<void(std::vector<wire::AdminReply>)>;
   using Send = std::function<Status(std::size_t slot, wire::Message& message)>;
   // The replica has flushed its cache, or has other weights.
-  using Flushed = std::function<void(std::size_t slot, const PipelineCommand& command)>;
+  using Flushed =
+      std::function<void(std::size_t slot, const PipelineCommand& command, const wire::WeightsReply& weights)>;
 
   AdminCommands(const Membership& members, Send send, Flushed flushed);
 
@@ -72,7 +77,10 @@ class AdminCommands {
   using AskedIt = std::map<uint64_t, Asked>::iterator;
 
   Status check(const PipelineCommand& command) const;
-  AskedIt settle(AskedIt asked, const Status& status);
+  Status may_ask(const PipelineCommand& command, const ReplicaView& view) const;
+  bool any_ready(const PipelineCommand& command) const;
+  bool waits_for_standing(const Command& command) const;
+  AskedIt settle(AskedIt asked, const Status& status, const wire::WeightsReply& weights = {});
   void settle_if(const std::function<Status(const Asked& asked)>& status_of);
   void finish();
 

@@ -36,8 +36,10 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
       delivery_(spec, graph_, requests_, payloads, options_.client_limits, delivery_callbacks()),
       commands_(
           members_, [this](std::size_t slot, wire::Message& message) { return outboxes_.send(slot, message); },
-          [this](std::size_t slot, const PipelineCommand& command) {
-            if (command.action == wire::AdminAction::kSwitchWeights) members_.set_weights(slot, command.weight_version);
+          [this](std::size_t slot, const PipelineCommand& command, const wire::WeightsReply& weights) {
+            if (command.action == wire::AdminAction::kSwitchWeights) {
+              members_.set_weights(slot, command.weight_version, weights.checksum);
+            }
             placement_.forget(slot);
           }) {}
 
@@ -72,7 +74,8 @@ Result<StageSet> Coordinator::terminals_of(const Value& inputs, const SubmitOpti
 // Later only those that no rule leaves out: a request that turns out to need another one fails then, or finds it back.
 Status Coordinator::check_submit(StageSet terminals) const {
   const bool wants_all = draining_ || !was_ready_;
-  const std::string missing = wants_all ? why_not_ready() : placement_.why_missing(graph_.must_have(terminals));
+  std::string missing = wants_all ? why_not_ready() : placement_.why_missing(graph_.must_have(terminals));
+  if (missing.empty()) missing = placement_.why_stale(graph_.may_need(terminals));
   if (!missing.empty()) return Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing);
   RETURN_IF_ERROR(requests_.check_capacity());
   return aborts_.check_capacity();
@@ -116,7 +119,8 @@ ReqId Coordinator::submit(Value inputs, SubmitOptions options, RequestSink sink,
 void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
   LiveRequest* live = requests_.find(id);
   if (live == nullptr || live->state != RequestState::kPending || requests_.is_queued(id)) return;
-  const std::string missing = placement_.why_missing(graph_.must_have(live->terminals));
+  std::string missing = placement_.why_missing(graph_.must_have(live->terminals));
+  if (missing.empty()) missing = placement_.why_stale(graph_.may_need(live->terminals));
   Status status;
   if (!missing.empty()) status = Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing);
   if (status.ok()) status = placement_.check_hint(hint);

@@ -82,7 +82,16 @@ class Coordinator {
   void on_arrival(std::function<void()> wake) { delivery_.on_arrival(std::move(wake)); }
 
   void admin(PipelineCommand command, AdminCommands::Done done, int64_t now_ms);
-  void require_weights(uint64_t version) { members_.require_weights(version); }
+  // As in Membership.
+  void require_weights(const std::vector<std::string>& stages, RequiredWeights weights) {
+    members_.require_weights(stages, weights);
+  }
+  void accept_weights(const std::vector<std::string>& stages, RequiredWeights next) {
+    members_.accept_weights(stages, next);
+  }
+  void note_weights(const StageReplica& replica, std::string note) {
+    members_.note_weights(replica.stage, replica.replica, std::move(note));
+  }
   // Accepts nothing new; what runs goes on.
   void drain() { draining_ = true; }
   // Ends every request and admin command.

@@ -14,6 +14,16 @@ std::vector<std::string> stages_with_weights(const PipelineSpec& spec, const Lib
   return stages;
 }
 
+WeightUpdates::Env env_of_weights(CoordinatorThread& coordinator, const std::vector<std::string>& stages) {
+  return {
+      .command = [&coordinator](PipelineCommand command,
+                                AdminCommands::Done done) { coordinator.admin(std::move(command), std::move(done)); },
+      .require = [&coordinator, stages](RequiredWeights weights) { coordinator.require_weights(stages, weights); },
+      .accept = [&coordinator, stages](RequiredWeights next) { coordinator.accept_weights(stages, next); },
+      .note = [&coordinator](const StageReplica& replica,
+                             std::string text) { coordinator.note_weights(replica, std::move(text)); }};
+}
+
 }  // namespace
 
 CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& library, CoordinatorThread& coordinator,
@@ -22,12 +32,8 @@ CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& li
       picture_(to_svg(spec)),
       coordinator_(coordinator),
       relays_(relays),
-      weights_(std::make_unique<WeightUpdates>(
-          stages_with_weights(spec, library),
-          [&coordinator](PipelineCommand command, AdminCommands::Done done) {
-            coordinator.admin(std::move(command), std::move(done));
-          },
-          [&coordinator](uint64_t version) { coordinator.require_weights(version); })),
+      weights_(std::make_unique<WeightUpdates>(stages_with_weights(spec, library),
+                                               env_of_weights(coordinator, stages_with_weights(spec, library)))),
       profile_(std::move(profile_folder)) {}
 
 void CoordinatorEngine::stop() {
@@ -102,12 +108,6 @@ std::vector<MetricSample> CoordinatorEngine::samples() const {
   };
   ignored("late", books.late), ignored("repeated", books.repeated), ignored("unexpected", books.ignored);
   ignored("fenced", books.fenced), ignored("unknown", books.unknown);
-  const WeightsState weights = weights_->state();
-  const auto updates = [&add](const char* state, uint64_t count) {
-    add("weight_updates_total", "Updates of the weights, by how they ended.", count, {{"state", state}});
-  };
-  updates("completed", weights.completed), updates("failed", weights.failed);
-  add("generation_paused", "1 while /pause_generation holds.", weights.paused ? 1 : 0);
   for (const auto& [name, relay] : relays_) {
     const RelayBooks of = relay->books();
     add("pipeline_relay_puts", "Payloads that the coordinator offers.", of.puts, {{"relay", name}});

@@ -27,6 +27,8 @@ class CoordinatorEnv {
   virtual void joined(const ReplicaView&) {}
   // A replica lost its holder: the supervisor restarts what is local.
   virtual void lost(const ReplicaView&, const std::string& /*reason*/) {}
+  // After every tick of a CoordinatorThread.
+  virtual void ticked(int64_t /*now_ms*/) {}
 };
 
 // The coordinator's side of the data plane.

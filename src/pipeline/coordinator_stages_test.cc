@@ -383,6 +383,45 @@ TEST_F(CoordinatorStages, CommandsAreBoundedAndUnknownStagesRefused) {
   expect_quiet();
 }
 
+// A frozen stage with a long lease, one of two: the update does not wait for it, and it is not even asked once it is
+// known.
+TEST_F(CoordinatorStages, NewWeightsWaitForNoReplicaThatStandsStill) {
+  make({.lease_ms = 600'000});
+  all_join();
+  const PipelineCommand stage{.action = wire::AdminAction::kStageWeights, .stages = {"think"}, .timeout_ms = 600'000};
+  Answer frozen_meanwhile, frozen_before;
+  core->admin(stage, frozen_meanwhile.done(), now);
+  const auto asked = box("think", 0).take<wire::AdminRequest>();
+  ASSERT_EQ(asked.size(), 1u);
+  core->handle(wire::AdminReply{.id = asked[0].id, .weights = {.checksum = 5}}, now);
+  EXPECT_EQ(box("think", 1).take<wire::AdminRequest>().size(), 1u);
+  pass(kSilentMs - 250, "think-1");
+  EXPECT_EQ(frozen_meanwhile.calls, 0);  // it may be slow
+  pass(500, "think-1");
+  ASSERT_EQ(frozen_meanwhile.calls, 1);
+  EXPECT_EQ(frozen_meanwhile.of("think-0").weights.checksum, 5u);
+  EXPECT_EQ(frozen_meanwhile.of("think-1").code, StatusCode::kUnavailable);
+  EXPECT_NE(frozen_meanwhile.of("think-1").message.find("stalled"), std::string::npos);
+  core->admin(stage, frozen_before.done(), now);
+  EXPECT_TRUE(box("think", 1).take<wire::AdminRequest>().empty());
+  const auto again = box("think", 0).take<wire::AdminRequest>();
+  core->handle(wire::AdminReply{.id = again.at(0).id}, now);
+  EXPECT_EQ(frozen_before.calls, 1);
+}
+
+// Where none is well there is nothing to wait for but the one that stands still: a slow machine fails no update.
+TEST_F(CoordinatorStages, NewWeightsWaitForTheOnlyReplica) {
+  make({.lease_ms = 600'000});
+  all_join();
+  Answer answer;
+  core->admin({.action = wire::AdminAction::kStageWeights, .stages = {"decode"}, .timeout_ms = 600'000}, answer.done(),
+              now);
+  pass(4 * kSilentMs, "decode");
+  EXPECT_EQ(answer.calls, 0);
+  core->handle(wire::AdminReply{.id = box("decode").take<wire::AdminRequest>().at(0).id}, now);
+  EXPECT_EQ(answer.of("decode").code, StatusCode::kOk);
+}
+
 TEST_F(CoordinatorStages, AFullInboxIsAnAnswerToo) {
   box("tone").full = true;
   Answer answer;

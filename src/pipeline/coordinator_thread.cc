@@ -113,6 +113,7 @@ void CoordinatorThread::run() {
   int64_t next_tick_ms = 0;
   while (!stop_requested()) {
     auto message = inbox_->receive(kCoordinatorTickMs);
+    std::optional<int64_t> ticked_ms;
     {
       std::lock_guard lock(mutex_);
       const int64_t now_ms = monotonic_ms();
@@ -123,11 +124,13 @@ void CoordinatorThread::run() {
       }
       if (woken || now_ms >= next_tick_ms) {
         core_.tick(now_ms);
+        ticked_ms = now_ms;
         next_tick_ms = now_ms + kCoordinatorTickMs;
       }
     }
     deliver();
     retry_held();
+    if (ticked_ms) env_.ticked(*ticked_ms);
   }
   locked().core.fail_all(shutting_down(), monotonic_ms());
   deliver();

@@ -43,8 +43,17 @@ class CoordinatorThread : public Stage {
   // `done` is called once, on the coordinator's thread.
   void admin(PipelineCommand command, AdminCommands::Done done);
 
-  // From now on, of the stages with weights, only replicas that serve this version are placed.
-  void require_weights(uint64_t version) { locked().core.require_weights(version); }
+  // As in Membership.
+  void require_weights(const std::vector<std::string>& stages, RequiredWeights weights) {
+    locked().core.require_weights(stages, weights);
+  }
+  void accept_weights(const std::vector<std::string>& stages, RequiredWeights next) {
+    locked().core.accept_weights(stages, next);
+  }
+  void note_weights(const StageReplica& replica, std::string note) {
+    locked().core.note_weights(replica, std::move(note));
+  }
+  std::vector<StaleReplica> stale_replicas() const { return locked().core.members().stale(); }
   void drain() { locked().core.drain(); }
   // Waits until nothing is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
   bool wait_idle(int timeout_ms);
@@ -78,6 +87,7 @@ class CoordinatorThread : public Stage {
     void hint_abort(ReqId id) override { inner_.hint_abort(id); }
     void joined(const ReplicaView& replica) override;
     void lost(const ReplicaView& replica, const std::string& reason) override;
+    void ticked(int64_t now_ms) override { inner_.ticked(now_ms); }
 
    private:
     CoordinatorThread& owner_;

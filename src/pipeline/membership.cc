@@ -155,6 +155,7 @@ void Membership::handle(const wire::StageStatus& status, int64_t now_ms) {
   member.silent = false;
   member.beaten = true;
   member.status = status;
+  if (member.is_ready()) learn_checksums(member);
   if (status.state == wire::StageState::kFailed) {
     lose(*index, status.message.empty() ? "it failed" : status.message, now_ms);
   }
@@ -242,8 +243,45 @@ std::optional<std::size_t> Membership::admit(const wire::Origin& from) {
 std::vector<MembershipEvent> Membership::take_events() { return std::exchange(events_, {}); }
 std::vector<MembershipMessage> Membership::take_messages() { return std::exchange(messages_, {}); }
 
-void Membership::require_weights(uint64_t version) {
-  for (ReplicaView& member : replicas_) member.wanted_weights = version;
+// What the first ready replica of a stage has, the others must have.
+void Membership::learn_checksums(const ReplicaView& first) {
+  const wire::StageStatus status = first.status;
+  const std::size_t stage = first.stage_index;
+  const bool weights = status.weights_checksum != 0 && first.weights.checksum == 0 &&
+                       (first.weights.version == 0 || first.weights.version == status.weight_version);
+  const bool text = status.text_checksum != 0 && first.text_checksum == 0;
+  if (!weights && !text) return;
+  for (ReplicaView& member : replicas_) {
+    if (member.stage_index != stage) continue;
+    if (weights) member.weights = {status.weight_version, status.weights_checksum};
+    if (text) member.text_checksum = status.text_checksum;
+  }
+}
+
+void Membership::require_weights(const std::vector<std::string>& stages, RequiredWeights weights) {
+  for (ReplicaView& member : replicas_) {
+    if (std::find(stages.begin(), stages.end(), member.stage) == stages.end()) continue;
+    member.weights = weights;
+    member.next_weights = {};
+  }
+}
+
+void Membership::accept_weights(const std::vector<std::string>& stages, RequiredWeights next) {
+  for (ReplicaView& member : replicas_) {
+    if (std::find(stages.begin(), stages.end(), member.stage) != stages.end()) member.next_weights = next;
+  }
+}
+
+void Membership::note_weights(const std::string& stage, uint32_t replica, std::string note) {
+  if (const auto index = find(stage, replica)) replicas_[*index].weights_note = std::move(note);
+}
+
+std::vector<StaleReplica> Membership::stale() const {
+  std::vector<StaleReplica> out;
+  for (const ReplicaView& member : replicas_) {
+    if (member.is_stale()) out.push_back({member.stage, member.replica, member.weights});
+  }
+  return out;
 }
 
 std::string Membership::why_not_serving(const ReplicaView& member) const {
@@ -261,9 +299,22 @@ std::string Membership::why_not_serving(const ReplicaView& member) const {
     return fmt::format("{}: {} {:.0f}%", member.name, member.status.message.empty() ? "loading" : member.status.message,
                        member.status.progress * 100);
   }
-  if (member.status.state == wire::StageState::kReady && member.is_stale()) {
-    return fmt::format("{}: stale, has weight version {}; wanted {}: it is being updated, or update the weights again",
-                       member.name, member.status.weight_version, member.wanted_weights);
+  if (member.is_stale()) {
+    return fmt::format("{}: stale, has weight version {}; wanted {}: {}", member.name, member.status.weight_version,
+                       member.weights.version,
+                       member.weights_note.empty() ? "it will be updated" : member.weights_note);
+  }
+  if (member.is_ready() && !member.has_right_weights()) {
+    return fmt::format(
+        "{}: its weights of version {} have the checksum {:016x}; wanted {:016x}, those that the stage first served: "
+        "put the model's files back and restart it, or update the weights",
+        member.name, member.status.weight_version, member.status.weights_checksum, member.weights.checksum);
+  }
+  if (member.is_ready() && !member.has_right_text()) {
+    return fmt::format(
+        "{}: its model's configuration and tokenizer have the checksum {:016x}; wanted {:016x}, those that the stage "
+        "first had: put the files back and restart it",
+        member.name, member.status.text_checksum, member.text_checksum);
   }
   const char* more = member.status.message.empty() ? "" : ", ";
   return fmt::format("{}: {}{}{}", member.name, wire::stage_state_name(member.status.state), more,

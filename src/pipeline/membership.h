@@ -6,6 +6,9 @@
 // inside one session of the coordinator. A process that lost its lease and does not know it yet is fenced: its messages
 // are ignored and counted, and the answer is that it must register again with a newer incarnation.
 //
+// All replicas of a stage must give the same answers: the checksums of the first one's weights and model files hold for
+// the others, and for those that are started again. One that loaded other files is a member and does not serve.
+//
 // Nothing here waits, sends or looks at a clock: handle() and tick() are given the time, and leave events and messages
 // for the coordinator to take. After a long gap between two ticks this process itself did not run: the gap is added to
 // all leases.
@@ -26,6 +29,7 @@
 
 namespace millrace {
 
+inline constexpr uint64_t kStartVersion = 1;  // of the weights that a stage loads when it starts
 inline constexpr int64_t kLeaseMs = 2000;
 inline constexpr int64_t kSilentMs = 2000;  // without a heartbeat: the stage serves nothing new, whatever its lease
 // That a stage may call itself stalled before it counts as lost. With its own time of 1500 ms, a heartbeat and a tick
@@ -44,6 +48,16 @@ struct MembershipOptions {
   wire::Peer self;  // the coordinator as its stages know it; in every table, unless its `stage` is empty
 };
 
+// What the replicas of a stage must serve.
+struct RequiredWeights {
+  uint64_t version = 0;   // 0: any
+  uint64_t checksum = 0;  // 0: that of the first replica which serves the version
+
+  bool fit(const wire::StageStatus& status) const {
+    return status.weight_version == version && (checksum == 0 || status.weights_checksum == checksum);
+  }
+};
+
 struct ReplicaView {
   std::string stage;
   uint32_t replica = 0;
@@ -60,17 +74,30 @@ struct ReplicaView {
   int64_t last_seen_ms = 0;
   int64_t since_ms = 0;  // of the present state
   int64_t fence_sent_ms = 0;
-  std::string lost_why;         // where it is not up and once was
-  uint64_t lost_epoch = 0;      // of the table that first had its last holder as down; 0: none was lost yet
-  bool silent = false;          // no heartbeat for kSilentMs
-  bool reachable = true;        // a socket to it could be opened
-  bool beaten = false;          // this holder has sent a heartbeat: it knows that it is in
-  uint64_t wanted_weights = 0;  // the version that it must serve, where it has weights; 0: any
+  std::string lost_why;          // where it is not up and once was
+  uint64_t lost_epoch = 0;       // of the table that first had its last holder as down; 0: none was lost yet
+  bool silent = false;           // no heartbeat for kSilentMs
+  bool reachable = true;         // a socket to it could be opened
+  bool beaten = false;           // this holder has sent a heartbeat: it knows that it is in
+  RequiredWeights weights;       // of a stage that has some
+  RequiredWeights next_weights;  // while a switch is under way: these may serve too. Version 0: none
+  uint64_t text_checksum = 0;    // that the stage's replicas must have, the first one's; 0: not known yet
+  std::string weights_note;      // what is done about its other weights
 
-  bool is_stale() const {
-    return wanted_weights != 0 && status.weight_version != 0 && status.weight_version != wanted_weights;
+  bool has_right_weights() const {
+    return weights.version == 0 || weights.fit(status) || (next_weights.version != 0 && next_weights.fit(status));
   }
-  bool serves() const { return up && reachable && !silent && status.state == wire::StageState::kReady && !is_stale(); }
+  bool has_right_text() const { return text_checksum == 0 || status.text_checksum == text_checksum; }
+  bool is_ready() const { return up && reachable && !silent && status.state == wire::StageState::kReady; }
+  bool serves() const { return is_ready() && has_right_weights() && has_right_text(); }
+  // It works, and has another version of the weights than the one that must serve.
+  bool is_stale() const { return is_ready() && !has_right_weights() && status.weight_version != weights.version; }
+};
+
+struct StaleReplica {
+  std::string stage;
+  uint32_t replica = 0;
+  RequiredWeights wanted;
 };
 
 struct MembershipEvent {
@@ -104,10 +131,18 @@ class Membership {
   // Leases that ran out, stages that stand still, the table again.
   void tick(int64_t now_ms);
 
-  // Replicas with other weights do not serve.
-  void require_weights(uint64_t version);
+  // Replicas of these stages with other weights do not serve. Without a call, the weights of the first ready replica of
+  // a stage are those that the others must have.
+  void require_weights(const std::vector<std::string>& stages, RequiredWeights weights);
+  // These may serve too until the next call of either; version 0: no longer.
+  void accept_weights(const std::vector<std::string>& stages, RequiredWeights next);
   // A replica has replied that it serves this version, before its heartbeat shows it.
-  void set_weights(std::size_t slot, uint64_t version) { replicas_[slot].status.weight_version = version; }
+  void set_weights(std::size_t slot, uint64_t version, uint64_t checksum) {
+    replicas_[slot].status.weight_version = version;
+    replicas_[slot].status.weights_checksum = checksum;
+  }
+  // For people: what is done about a replica's other weights.
+  void note_weights(const std::string& stage, uint32_t replica, std::string note);
   void set_reachable(std::size_t slot, bool reachable) { replicas_[slot].reachable = reachable; }
   // The supervisor starts one: no other process may take the slot now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
@@ -123,6 +158,8 @@ class Membership {
 
   const std::vector<ReplicaView>& replicas() const { return replicas_; }
   std::optional<std::size_t> find(const std::string& stage, uint32_t replica) const;
+  // Those that could serve and have another version of the weights than they must.
+  std::vector<StaleReplica> stale() const;
   // Why a replica does not serve; empty: it does.
   std::string why_not_serving(const ReplicaView& member) const;
   // Why no replica of a stage serves, in the words for the first one; empty: one does.
@@ -137,6 +174,7 @@ class Membership {
   void welcome(std::size_t slot, const std::string& reply_to, uint64_t incarnation, const Status& status);
   void new_table(int64_t now_ms);
   void send_table(std::optional<std::size_t> only = std::nullopt);
+  void learn_checksums(const ReplicaView& first);
 
   MembershipOptions options_;
   std::vector<ReplicaView> replicas_;

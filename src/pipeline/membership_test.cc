@@ -312,15 +312,77 @@ TEST_F(MembershipTest, StaleWeightsDoNotServe) {
   };
   with_weights(1);
   EXPECT_TRUE(members.replicas()[0].serves());
-  members.require_weights(2);
+  members.require_weights({"a"}, {.version = 2});
   EXPECT_FALSE(members.replicas()[0].serves());
+  ASSERT_EQ(members.stale().size(), 1u);
+  EXPECT_EQ(members.stale()[0].wanted.version, 2u);
   EXPECT_NE(members.why_not_serving(members.replicas()[0]).find("stale, has weight version 1; wanted 2"),
             std::string::npos);
+  members.note_weights("a", 0, "it loads /w/2");
+  EXPECT_NE(members.why_not_serving(members.replicas()[0]).find("it loads /w/2"), std::string::npos);
   EXPECT_TRUE(members.replicas()[1].serves());
-  members.set_weights(0, 2);  // its reply, before its heartbeat
+  members.set_weights(0, 2, 0);  // its reply, before its heartbeat
   EXPECT_TRUE(members.replicas()[0].serves());
   with_weights(2);
   EXPECT_TRUE(members.replicas()[0].serves());
+  EXPECT_TRUE(members.stale().empty());
+}
+
+// Between the first reply to a switch and the last one, replicas of both versions are placed: no request is refused.
+TEST_F(MembershipTest, BothVersionsServeWhileASwitchIsUnderWay) {
+  join("a");
+  const auto with_weights = [&](uint64_t version, uint64_t checksum) {
+    members.handle(wire::StageStatus{.stage = "a",
+                                     .incarnation = 1,
+                                     .state = wire::StageState::kReady,
+                                     .weight_version = version,
+                                     .weights_checksum = checksum},
+                   now);
+    return members.replicas()[0].serves();
+  };
+  EXPECT_TRUE(with_weights(1, 10));
+  EXPECT_FALSE(with_weights(2, 20));
+  members.accept_weights({"a"}, {.version = 2, .checksum = 20});
+  EXPECT_TRUE(with_weights(2, 20));
+  EXPECT_TRUE(with_weights(1, 10));
+  EXPECT_FALSE(with_weights(2, 21));
+  members.accept_weights({"a"}, {});
+  EXPECT_FALSE(with_weights(2, 20));
+  members.require_weights({"a"}, {.version = 2, .checksum = 20});
+  EXPECT_TRUE(with_weights(2, 20));
+  EXPECT_FALSE(with_weights(1, 10));
+}
+
+// The first replica of a stage shows which weights and files it has; one that loaded others under the same version does
+// not serve, and neither does one that is started again over other files.
+TEST_F(MembershipTest, OtherBytesUnderTheSameVersionDoNotServe) {
+  join("a");
+  join("b", 0);
+  join("b", 1);
+  const auto has = [&](const char* stage, uint32_t replica, uint64_t weights, uint64_t text) {
+    members.handle(wire::StageStatus{.stage = stage,
+                                     .incarnation = 1,
+                                     .state = wire::StageState::kReady,
+                                     .weight_version = 1,
+                                     .replica = replica,
+                                     .weights_checksum = weights,
+                                     .text_checksum = text},
+                   now);
+    return members.replicas()[members.find(stage, replica).value()];
+  };
+  EXPECT_TRUE(has("b", 0, 7, 8).serves());
+  EXPECT_TRUE(has("a", 0, 9, 9).serves());  // another stage, another model
+  EXPECT_TRUE(has("b", 1, 7, 8).serves());
+  const ReplicaView other_weights = has("b", 1, 6, 8);
+  EXPECT_FALSE(other_weights.serves());
+  EXPECT_NE(members.why_not_serving(other_weights).find("have the checksum 0000000000000006; wanted 0000000000000007"),
+            std::string::npos);
+  EXPECT_TRUE(members.stale().empty());  // no load of the same version would change that
+  const ReplicaView other_text = has("b", 1, 7, 5);
+  EXPECT_FALSE(other_text.serves());
+  EXPECT_NE(members.why_not_serving(other_text).find("tokenizer have the checksum 0000000000000005"),
+            std::string::npos);
+  EXPECT_TRUE(has("b", 1, 7, 8).serves());
 }
 
 }  // namespace

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "formats/gguf_model.h"
 #include "formats/weights.h"
-#include "text/tokenizer.h"
+#include "stages/generating/text_checksum.h"
 
 namespace millrace {
 namespace {
@@ -26,24 +25,6 @@ class Sum {
  private:
   uint64_t sum_ = 0;
 };
-
-Result<uint64_t> text_sum(const std::string& model) {
-  Sum sum;
-  ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(model));
-  if (gguf) {  // all of it stands before the tensors
-    ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*gguf));
-    const auto bytes = opened.files()[0].file.bytes();
-    sum.add(bytes.data(), std::min<std::size_t>(bytes.size(), opened.header().data_start));
-    return sum.value();
-  }
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
-    const auto file = MappedFile::open(model + "/" + name, MapMode::kMap, kMaxTokenizerFileBytes);
-    if (!file.ok() && file.status().code() != StatusCode::kNotFound) return file.status();
-    sum.add(name);
-    if (file.ok()) sum.add(file->bytes().data(), file->bytes().size());
-  }
-  return sum.value();
-}
 
 Result<uint64_t> weights_sum(const ModelOptions& options) {
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
@@ -74,7 +55,7 @@ ModelIdentity ModelIdentity::unpack(uint64_t packed) {
 
 Result<ModelIdentity> identify(const PipelineSpec& spec, const ModelOptions& options, bool weights_needed) {
   ModelIdentity out{.file = bits(spec.hash(), kFileBits)};
-  ASSIGN_OR_RETURN(const uint64_t text, text_sum(options.model));
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
   out.text = bits(text, kTextBits);
   const auto weights = weights_sum(options);
   if (weights.ok()) {

@@ -2,7 +2,8 @@
 // joins.
 //
 // Each part is a checksum, not a proof: it finds mistakes (an edited file, another model, other weights of the same
-// shape), and every process that may join has the key anyway.
+// shape) before anything is loaded, and every process that may join has the key anyway. What was loaded is compared
+// afterwards, with every byte of it (Membership).
 //
 // Thread safety: values; free functions.
 #pragma once

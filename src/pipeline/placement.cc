@@ -22,12 +22,21 @@ std::string Placement::why_missing(StageSet stages) const {
   return "";
 }
 
+std::string Placement::why_stale(StageSet stages) const {
+  StageSet risky = 0;
+  for (const ReplicaView& view : members_.replicas()) {
+    const bool updated = view.weights.version > kStartVersion;
+    if (updated || (view.is_ready() && !view.serves())) risky |= stage_bit(view.stage_index);
+  }
+  return why_missing(stages & risky);
+}
+
 Status Placement::check_hint(const PlacementHint& hint) const {
   if (!hint.replica) return ok_status();
   for (const ReplicaView& view : members_.replicas()) {
     const bool asked = view.replica == static_cast<uint32_t>(*hint.replica);
-    if (!asked || view.up || !routers_[view.stage_index]) continue;
-    return error(StatusCode::kUnavailable, "the {} is down: {}", view.name, members_.why_not_serving(view));
+    if (!asked || view.serves() || !routers_[view.stage_index]) continue;
+    return error(StatusCode::kUnavailable, "the requested replica does not serve: {}", members_.why_not_serving(view));
   }
   return ok_status();
 }

@@ -78,13 +78,41 @@ TEST_F(PlacementTest, AStageThatNoneServesGetsItsFirstReplica) {
   EXPECT_EQ(placement_->why_missing(stage_bit(2)), "");
 }
 
-TEST_F(PlacementTest, AReplicaThatIsAskedForMustBeAMember) {
+TEST_F(PlacementTest, AReplicaThatIsAskedForMustServe) {
   make(ReplicaPolicy::kLeastRequests);
   EXPECT_EQ(placement_->begin(stage_bit(1), {.replica = 2})[1], 3u);
   members_->down("three", 2, 1, "killed", 0);
-  EXPECT_EQ(placement_->check_hint({.replica = 2}).message(), "the three-2 is down: three-2: killed");
+  EXPECT_EQ(placement_->check_hint({.replica = 2}).message(), "the requested replica does not serve: three-2: killed");
   EXPECT_TRUE(placement_->check_hint({.replica = 1}).ok());
   EXPECT_TRUE(placement_->check_hint({}).ok());
+}
+
+TEST_F(PlacementTest, AReplicaWithOtherWeightsIsNotAskedEvenByNumber) {
+  make(ReplicaPolicy::kLeastRequests);
+  members_->require_weights({"three"}, {.version = 2});
+  for (const uint32_t replica : {0u, 1u}) {
+    members_->handle(wire::StageStatus{.stage = "three",
+                                       .incarnation = 1,
+                                       .state = wire::StageState::kReady,
+                                       .weight_version = 2 - replica,
+                                       .replica = replica},
+                     0);
+  }
+  EXPECT_TRUE(placement_->check_hint({.replica = 0}).ok());
+  EXPECT_EQ(placement_->check_hint({.replica = 1}).code(), StatusCode::kUnavailable);
+  EXPECT_NE(placement_->check_hint({.replica = 1}).message().find("three-1: stale"), std::string::npos);
+}
+
+TEST_F(PlacementTest, AStageThatMayHaveOtherWeightsIsNotTakenForOneThatIsMissing) {
+  make(ReplicaPolicy::kLeastRequests);
+  set_serving(0, false);
+  EXPECT_EQ(placement_->why_stale(stage_bit(0)), "");  // it may be back in time
+  set_serving(0, true);
+  members_->require_weights({"one"}, {.version = 2});
+  EXPECT_NE(placement_->why_stale(stage_bit(0) | stage_bit(1)).find("one: stale"), std::string::npos);
+  EXPECT_EQ(placement_->why_stale(stage_bit(1)), "");
+  members_->down("one", 0, 1, "killed", 0);
+  EXPECT_EQ(placement_->why_stale(stage_bit(0)), "one: killed");
 }
 
 TEST_F(PlacementTest, BooksBalanceWhateverHappens) {

@@ -21,6 +21,12 @@ inline constexpr const char* kCoordinatorStage = "coordinator";  // as a peer; n
 inline constexpr std::string_view kServerProcess = "front";      // the process that serves HTTP and coordinates
 inline constexpr std::size_t kMaxSpecBytes = 1u << 20;
 
+// One of several equal stages.
+struct StageReplica {
+  std::string stage;
+  uint32_t replica = 0;
+};
+
 struct PipelineSpec {
   std::string name;
   std::string entry;  // gets what is submitted; default: the first stage

@@ -25,11 +25,6 @@ inline constexpr int kIncarnationBits = 20;
 // without a supervisor that counts.
 uint64_t incarnation_of_now();
 
-struct StageReplica {
-  std::string stage;
-  uint32_t replica = 0;
-};
-
 // Of --stages: "think", or "think:1" of a stage with replicas; at least one, none twice. kInvalidArgument names what is
 // wrong.
 Result<std::vector<StageReplica>> parse_replicas(const std::vector<std::string>& texts, const PipelineSpec& spec);

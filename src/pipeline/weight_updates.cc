@@ -30,6 +30,23 @@ void report(const std::vector<wire::AdminReply>& replies) {
   if (const Status status = first_failure(replies); !status.ok()) LOG_ERROR("weights: {}", status.to_string());
 }
 
+// All replicas have staged the same bytes. OK: their checksum, 0 where none has one.
+Result<uint64_t> same_checksum(const std::vector<wire::AdminReply>& replies) {
+  const wire::AdminReply* first = nullptr;
+  for (const wire::AdminReply& reply : replies) {
+    if (reply.code != StatusCode::kOk) continue;
+    if (first == nullptr) first = &reply;
+    if (reply.weights.checksum == first->weights.checksum) continue;
+    return error(StatusCode::kConflict,
+                 "{} has loaded weights with the checksum {:016x}; wanted {:016x}, those of {}: the folder is not the "
+                 "same for both",
+                 reply.stage, reply.weights.checksum, first->weights.checksum, first->stage);
+  }
+  return first == nullptr ? 0 : first->weights.checksum;
+}
+
+int64_t backoff_ms(int failures) { return std::min(kCatchUpFirstMs << std::min(failures, 16), kCatchUpMaxMs); }
+
 Status check_label(const std::string& label) {
   if (label.size() <= kMaxVersionLabelBytes) return ok_status();
   return invalid_argument("weight_version has {} bytes; wanted at most {}", label.size(), kMaxVersionLabelBytes);
@@ -37,8 +54,10 @@ Status check_label(const std::string& label) {
 
 }  // namespace
 
-WeightUpdates::WeightUpdates(std::vector<std::string> stages, Command command, Serve serve)
-    : stages_(std::move(stages)), command_(std::move(command)), serve_(std::move(serve)) {}
+WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env)
+    : stages_(std::move(stages)), env_(std::move(env)) {}
+
+// ---- updates
 
 PipelineCommand WeightUpdates::command_of(wire::AdminAction action, int64_t timeout_ms) const {
   PipelineCommand command{.action = action, .stages = stages_, .timeout_ms = timeout_ms};
@@ -67,18 +86,22 @@ Status WeightUpdates::update_from_disk(DiskUpdate update, Done done) {
   RETURN_IF_ERROR(begin(std::move(update), std::move(done)));
   PipelineCommand command = command_of(wire::AdminAction::kStageWeights, kStageWeightsMs);
   command.argument = update_.wanted.path;
-  command_(std::move(command), [this](const Replies& replies) { on_staged(replies); });
+  env_.command(std::move(command), [this](const Replies& replies) { on_staged(replies); });
   return ok_status();
 }
 
 void WeightUpdates::on_staged(const Replies& replies) {
   if (const Status status = first_failure(replies); !status.ok()) return give_up(status);
+  const Result<uint64_t> checksum = same_checksum(replies);
+  if (!checksum.ok()) return give_up(checksum.status());
   {
     const std::lock_guard lock(mutex_);
     state_.phase = WeightsState::Phase::kSwitching;
+    update_.checksum = *checksum;
   }
-  command_(command_of(wire::AdminAction::kSwitchWeights, kSwitchWeightsMs),
-           [this](const Replies& switched) { on_switched(switched); });
+  env_.accept({.version = update_.version, .checksum = *checksum});  // no gap between two switches
+  env_.command(command_of(wire::AdminAction::kSwitchWeights, kSwitchWeightsMs),
+               [this](const Replies& switched) { on_switched(switched); });
 }
 
 // With one replica switched, the new version is the engine's: the others are left out until they have it. With none, a
@@ -86,24 +109,27 @@ void WeightUpdates::on_staged(const Replies& replies) {
 void WeightUpdates::on_switched(const Replies& replies) {
   const Status failure = first_failure(replies);
   if (!any_ok(replies)) {
-    serve_(state().version);
+    env_.accept({});
     return give_up(failure);
   }
-  if (!failure.ok()) LOG_ERROR("weights: not every replica switched: {}", failure.to_string());
+  if (!failure.ok()) LOG_WARNING("weights: not every replica switched: {}", failure.to_string());
+  RequiredWeights serving;
   {
     const std::lock_guard lock(mutex_);
+    serving = {.version = update_.version, .checksum = update_.checksum};
     state_.version = update_.version;
+    state_.paused_requests = 0;
+    for (const wire::AdminReply& reply : replies) state_.paused_requests += reply.weights.paused_requests;
     serving_path_ = update_.wanted.path;
     set_label_locked(update_.wanted.label);
   }
-  serve_(update_.version);
+  env_.require(serving);
   end(ok_status());
-  if (!failure.ok()) catch_up({.stages = stages_});
 }
 
 // What some replicas have staged is of no use.
 void WeightUpdates::give_up(const Status& why) {
-  command_(command_of(wire::AdminAction::kDropWeights, kPauseMs), [this, why](const Replies&) { end(why); });
+  env_.command(command_of(wire::AdminAction::kDropWeights, kPauseMs), [this, why](const Replies&) { end(why); });
 }
 
 void WeightUpdates::end(const Status& status) {
@@ -125,6 +151,8 @@ void WeightUpdates::end(const Status& status) {
   done(status);
 }
 
+// ---- replicas that are started again, or missed an update
+
 void WeightUpdates::on_joined(const std::string& stage, uint32_t replica) {
   if (std::find(stages_.begin(), stages_.end(), stage) == stages_.end()) return;
   PipelineCommand command{.action = wire::AdminAction::kPause, .stages = {stage}, .timeout_ms = kStageWeightsMs};
@@ -134,36 +162,104 @@ void WeightUpdates::on_joined(const std::string& stage, uint32_t replica) {
     const std::lock_guard lock(mutex_);
     paused = state_.paused;
     command.policy = pause_policy_;
+    if (const auto known = catch_ups_.find({stage, replica}); known != catch_ups_.end() && !known->second.running) {
+      catch_ups_.erase(known);  // another process: its first try is due at once
+    }
   }
-  if (paused) command_(command, report);
-  catch_up(std::move(command));
+  if (paused) env_.command(std::move(command), report);
 }
 
-// Brings those to the serving version that do not have it; for others there is nothing to do.
-void WeightUpdates::catch_up(PipelineCommand command) {
-  command.action = wire::AdminAction::kStageWeights;
-  command.timeout_ms = kStageWeightsMs;
-  command.policy = wire::InFlightPolicy::kInPlace;
+void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale) {
+  std::vector<StaleReplica> due;
+  bool updating = false;
+  uint64_t serving = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (serving_path_.empty()) return;
-    command.argument = serving_path_;
-    command.weight_version = state_.version;
+    now_ms_ = now_ms;
+    serving = state_.version;
+    updating = state_.phase != WeightsState::Phase::kIdle;
+    for (auto& [key, one] : catch_ups_) one.stale = false;
+    for (const StaleReplica& replica : stale) {
+      CatchUp& one = catch_ups_[{replica.stage, replica.replica}];
+      one.stale = true;
+      if (!updating && replica.wanted.version == state_.version && may_begin_locked(one, now_ms))
+        due.push_back(replica);
+    }
+    std::erase_if(catch_ups_, [](const auto& entry) { return !entry.second.stale && !entry.second.running; });
   }
+  for (const StaleReplica& replica : due) catch_up(replica);
+  for (const StaleReplica& replica : stale) {
+    if (updating) note({replica.stage, replica.replica}, "it waits for the end of the update that is under way");
+    if (replica.wanted.version == serving || updating) continue;
+    note({replica.stage, replica.replica}, "this server does not know where they come from: update the weights");
+  }
+}
+
+bool WeightUpdates::may_begin_locked(CatchUp& one, int64_t now_ms) {
+  const auto running =
+      std::count_if(catch_ups_.begin(), catch_ups_.end(), [](const auto& e) { return e.second.running; });
+  if (one.running || now_ms < one.due_ms || static_cast<std::size_t>(running) >= kMaxCatchUps) return false;
+  return one.running = true;
+}
+
+// The weights that serve, or nothing: a folder with others is refused by the replica.
+void WeightUpdates::catch_up(const StaleReplica& stale) {
+  const StageReplica replica{stale.stage, stale.replica};
+  PipelineCommand command{
+      .action = wire::AdminAction::kStageWeights, .stages = {stale.stage}, .timeout_ms = kStageWeightsMs};
+  command.replica = stale.replica;
+  command.weight_version = stale.wanted.version;
+  command.weights_checksum = stale.wanted.checksum;
+  {
+    const std::lock_guard lock(mutex_);
+    command.argument = serving_path_;
+  }
+  note(replica, fmt::format("it loads {}", command.argument.empty() ? "the model's folder" : command.argument));
   PipelineCommand then = command;
   then.action = wire::AdminAction::kSwitchWeights;
-  command_(std::move(command), [this, then](const Replies& replies) {
-    if (!any_ok(replies)) return report(replies);
-    command_(then, [](const Replies& switched) { report(switched); });
+  then.timeout_ms = kSwitchWeightsMs;
+  env_.command(std::move(command), [this, then, replica](const Replies& staged) {
+    if (!any_ok(staged)) return end_catch_up(replica, staged);
+    env_.command(then, [this, replica](const Replies& switched) { end_catch_up(replica, switched); });
   });
 }
+
+// A try has ended. Whether the replica is still stale, the next tick shows.
+void WeightUpdates::end_catch_up(const StageReplica& replica, const Replies& replies) {
+  const Status status = first_failure(replies);
+  int64_t wait_ms = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    CatchUp& one = catch_ups_[{replica.stage, replica.replica}];
+    one.running = false;
+    const bool superseded = status.code() == StatusCode::kCancelled;
+    if (!status.ok() && !superseded) wait_ms = backoff_ms(one.failures++);
+    one.due_ms = now_ms_ + wait_ms;
+  }
+  if (status.ok()) return note(replica, "");
+  LOG_WARNING("weights: a stale replica is not updated yet: {}", status.to_string());
+  note(replica, fmt::format("{}; trying again in {:g} s", status.message(), static_cast<double>(wait_ms) / 1000));
+}
+
+// Each text once: tick() comes often.
+void WeightUpdates::note(const StageReplica& replica, std::string text) {
+  {
+    const std::lock_guard lock(mutex_);
+    CatchUp& one = catch_ups_[{replica.stage, replica.replica}];
+    if (one.note == text) return;
+    one.note = text;
+  }
+  env_.note(replica, std::move(text));
+}
+
+// ---- pauses and labels
 
 void WeightUpdates::set_paused(bool paused, PipelineCommand command, Done done) {
   if (stages_.empty()) return done(error(StatusCode::kUnsupported, "the pipeline has no stage that generates"));
   command.stages = stages_;
   command.timeout_ms = kPauseMs;
   const wire::InFlightPolicy policy = command.policy;
-  command_(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
+  env_.command(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
     const Status status = first_failure(replies);
     if (status.ok()) {
       const std::lock_guard lock(mutex_);

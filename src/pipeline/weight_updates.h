@@ -1,13 +1,23 @@
 // WeightUpdates: the updates of the weights of all generating stages together, in two phases over admin commands.
 //
 //   idle --update--> staging: every replica loads beside its serving weights
-//          all staged: switching: every replica switches --all replied--> idle, the new version serves
-//          one failed: staged weights are dropped      ------------------> idle, the old version serves
+//          all staged the same: switching: every replica switches --all replied--> idle, the new version serves
+//          one failed: staged weights are dropped             ------------------> idle, the old version serves
 //
-// A replica that was staged and does not switch is left with an older version than the engine's: then it is not placed
-// (Membership), so that no request meets old weights after the update was reported.
+// A replica that missed an update or was started again is stale: it is not placed (Membership), so that no request
+// meets old weights after the update was reported. tick() brings each stale replica to the serving version, and tries
+// again until it is there:
 //
-// Owner: CoordinatorEngine. Thread safety: all functions from any thread; replies come on the coordinator's thread.
+//   stale --due--> loading --staged--> switching --> serves
+//     ^--wait: kCatchUpFirstMs, doubled, kCatchUpMaxMs at most--'failed
+//
+// While an update is under way no replica begins to catch up: the update is for stale ones too.
+//
+// The same bytes under one version: a replica stages weights only where their checksum is that of the update's first
+// replica, so that a folder whose files were replaced since is refused.
+//
+// Owner: CoordinatorEngine. Thread safety: all functions from any thread, tick() from the coordinator's alone; replies
+// come on the coordinator's thread.
 #pragma once
 
 #include <chrono>
@@ -15,6 +25,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pipeline/admin_commands.h"
@@ -25,20 +36,33 @@ namespace millrace {
 inline constexpr int64_t kStageWeightsMs = 600'000;  // to load a folder beside the serving weights
 inline constexpr int64_t kSwitchWeightsMs = 30'000;  // to end the steps in flight and switch
 inline constexpr int64_t kPauseMs = 30'000;
+inline constexpr int64_t kCatchUpFirstMs = 250, kCatchUpMaxMs = 30'000;  // between two tries of a stale replica
+inline constexpr std::size_t kMaxCatchUps = 4;   // replicas that load at the same time; the others wait
 inline constexpr std::size_t kMaxLabels = 1024;  // of versions whose labels are remembered
 inline constexpr std::size_t kMaxVersionLabelBytes = 256;
 
 class WeightUpdates : public WeightControl {
  public:
-  using Command = std::function<void(PipelineCommand, AdminCommands::Done)>;
-  using Serve = std::function<void(uint64_t version)>;  // only replicas with this version are placed from now on
+  // What it needs of the coordinator. Called on any thread, without a lock of this class.
+  struct Env {
+    std::function<void(PipelineCommand, AdminCommands::Done)> command;
+    // Only replicas with these weights are placed from now on; with these too, while a switch is under way (version 0:
+    // it is over).
+    std::function<void(RequiredWeights)> require;
+    std::function<void(RequiredWeights)> accept;
+    // What is done about a stale replica, for /ready.
+    std::function<void(const StageReplica&, std::string)> note;
+  };
 
   // `stages`: those with weights; none: everything is refused.
-  WeightUpdates(std::vector<std::string> stages, Command command, Serve serve);
+  WeightUpdates(std::vector<std::string> stages, Env env);
 
   bool has_stages() const { return !stages_.empty(); }
-  // A replica has started: it brings the weights of its folder, and is not paused. It gets what the others have.
+  const std::vector<std::string>& stages() const { return stages_; }
+  // A replica has started: it is not paused, as the others may be.
   void on_joined(const std::string& stage, uint32_t replica);
+  // `stale`: all replicas that work and have another version than the one that serves.
+  void tick(int64_t now_ms, const std::vector<StaleReplica>& stale);
 
   Status update_from_disk(DiskUpdate update, Done done) override;
   void pause(wire::InFlightPolicy policy, Done done) override;
@@ -50,11 +74,21 @@ class WeightUpdates : public WeightControl {
  private:
   struct Update {
     uint64_t version = 0;
+    uint64_t checksum = 0;  // of what the replicas have staged
     DiskUpdate wanted;
     Done done;
     std::chrono::steady_clock::time_point begun;
   };
+  // Of one stale replica.
+  struct CatchUp {
+    bool running = false;
+    bool stale = true;  // by the last tick
+    int failures = 0;
+    int64_t due_ms = 0;
+    std::string note;
+  };
   using Replies = std::vector<wire::AdminReply>;
+  using Key = std::pair<std::string, uint32_t>;
 
   Status begin(DiskUpdate update, Done done);
   std::string label_locked(uint64_t version) const;
@@ -63,13 +97,15 @@ class WeightUpdates : public WeightControl {
   void on_staged(const Replies& replies);
   void on_switched(const Replies& replies);
   void give_up(const Status& why);
-  void catch_up(PipelineCommand command);
   void end(const Status& status);
+  bool may_begin_locked(CatchUp& one, int64_t now_ms);
+  void catch_up(const StaleReplica& replica);
+  void end_catch_up(const StageReplica& replica, const Replies& replies);
+  void note(const StageReplica& replica, std::string text);
   void set_paused(bool paused, PipelineCommand command, Done done);
 
   const std::vector<std::string> stages_;
-  const Command command_;
-  const Serve serve_;
+  const Env env_;
 
   mutable std::mutex mutex_;  // guards what follows; not held while others are called
   WeightsState state_;
@@ -78,6 +114,8 @@ class WeightUpdates : public WeightControl {
   std::string serving_path_;  // of the folder that serves; empty: each replica's own
   wire::InFlightPolicy pause_policy_{};
   std::map<uint64_t, std::string> labels_;
+  std::map<Key, CatchUp> catch_ups_;
+  int64_t now_ms_ = 0;  // of the last tick
 };
 
 }  // namespace millrace

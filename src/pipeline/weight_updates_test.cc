@@ -13,8 +13,10 @@ namespace {
 using Replies = std::vector<wire::AdminReply>;
 using wire::AdminAction;
 
+constexpr uint64_t kSum = 77;  // of the weights that all have
+
 wire::AdminReply reply(const char* stage, StatusCode code = StatusCode::kOk, const char* message = "") {
-  return {.stage = stage, .code = code, .message = message};
+  return {.stage = stage, .code = code, .message = message, .weights = {.checksum = kSum}};
 }
 
 class WeightUpdatesTest : public ::testing::Test {
@@ -44,14 +46,37 @@ class WeightUpdatesTest : public ::testing::Test {
     return asked.command;
   }
 
+  // generate-1 is stale at this time.
+  void tick_stale(int64_t now_ms, uint64_t wanted = 2, uint64_t checksum = kSum) {
+    updates_.tick(now_ms, {{"generate", 1, {wanted, checksum}}});
+  }
+  // An update that generate-1 missed.
+  void update_without_one() {
+    const Replies one_missing = {reply("generate-0"), reply("generate-1", StatusCode::kUnavailable, "killed")};
+    update("/w/1");
+    answer(AdminAction::kStageWeights, one_missing);
+    answer(AdminAction::kSwitchWeights, one_missing);
+    ASSERT_TRUE(ends_.size() == 1 && ends_[0].ok());
+    ends_.clear();
+  }
+
   std::deque<Asked> asked_;
-  std::vector<uint64_t> required_;
+  std::vector<uint64_t> required_, accepted_;
   std::vector<Status> ends_;
-  WeightUpdates updates_{{"generate"},
-                         [this](PipelineCommand command, AdminCommands::Done done) {
-                           asked_.push_back({std::move(command), std::move(done)});
-                         },
-                         [this](uint64_t version) { required_.push_back(version); }};
+  std::map<uint32_t, std::string> notes_;
+  WeightUpdates updates_{
+      {"generate"},
+      {.command =
+           [this](PipelineCommand command, AdminCommands::Done done) {
+             asked_.push_back({std::move(command), std::move(done)});
+           },
+       .require =
+           [this](RequiredWeights weights) {
+             EXPECT_EQ(weights.checksum, kSum);
+             required_.push_back(weights.version);
+           },
+       .accept = [this](RequiredWeights next) { accepted_.push_back(next.version); },
+       .note = [this](const StageReplica& replica, std::string text) { notes_[replica.replica] = std::move(text); }}};
 };
 
 TEST_F(WeightUpdatesTest, StagesOnAllThenSwitchesAll) {
@@ -63,6 +88,7 @@ TEST_F(WeightUpdatesTest, StagesOnAllThenSwitchesAll) {
   EXPECT_EQ(stage.stages, std::vector<std::string>{"generate"});
   EXPECT_EQ(updates_.state().phase, WeightsState::Phase::kSwitching);
   EXPECT_TRUE(required_.empty() && ends_.empty());
+  EXPECT_EQ(accepted_, std::vector<uint64_t>{2});  // while they switch, both serve
   EXPECT_EQ(answer(AdminAction::kSwitchWeights).weight_version, 2u);
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_TRUE(ends_[0].ok());
@@ -77,8 +103,8 @@ TEST_F(WeightUpdatesTest, StagesOnAllThenSwitchesAll) {
 TEST_F(WeightUpdatesTest, OneThatCannotStageKeepsTheOldWeightsOnAll) {
   update("/w/1");
   answer(AdminAction::kStageWeights, {reply("generate-0"), reply("generate-1", StatusCode::kNotFound, "no folder")});
-  EXPECT_TRUE(ends_.empty());  // what the other one has staged is dropped first
-  answer(AdminAction::kDropWeights);
+  EXPECT_TRUE(ends_.empty());                                       // what the other one has staged is dropped first
+  EXPECT_EQ(answer(AdminAction::kDropWeights).weight_version, 2u);  // and nothing else that is loaded
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].code(), StatusCode::kNotFound);
   EXPECT_EQ(ends_[0].message(), "generate-1: no folder");
@@ -97,21 +123,90 @@ TEST_F(WeightUpdatesTest, OneUpdateAtATime) {
   EXPECT_EQ(asked_.size(), 1u);
 }
 
-TEST_F(WeightUpdatesTest, AnUnavailableReplicaHoldsUpNoUpdateAndGetsTheWeightsWhenItJoins) {
+TEST_F(WeightUpdatesTest, ReplicasThatLoadedOtherBytesDoNotSwitch) {
   update("/w/1");
-  const Replies one_missing = {reply("generate-0"), reply("generate-1", StatusCode::kUnavailable, "starting")};
-  answer(AdminAction::kStageWeights, one_missing);
-  answer(AdminAction::kSwitchWeights, one_missing);
-  ASSERT_TRUE(ends_.size() == 1 && ends_[0].ok());
+  wire::AdminReply other = reply("generate-1");
+  other.weights.checksum = kSum + 1;
+  answer(AdminAction::kStageWeights, {reply("generate-0"), other});
+  answer(AdminAction::kDropWeights);
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(ends_[0].code(), StatusCode::kConflict);
+  EXPECT_NE(ends_[0].message().find("generate-1 has loaded weights with the checksum"), std::string::npos);
+  EXPECT_TRUE(required_.empty());
+}
+
+TEST_F(WeightUpdatesTest, AReplicaThatMissedAnUpdateGetsTheSameBytes) {
+  update_without_one();
   EXPECT_TRUE(asked_.empty());
-  updates_.on_joined("detokenize", 0);
-  EXPECT_TRUE(asked_.empty());
-  updates_.on_joined("generate", 1);
+  tick_stale(1000);
   const PipelineCommand stage = answer(AdminAction::kStageWeights, {reply("generate-1")});
   EXPECT_EQ(stage.argument, "/w/1");
   EXPECT_EQ(stage.weight_version, 2u);
+  EXPECT_EQ(stage.weights_checksum, kSum);
   EXPECT_EQ(stage.replica, std::optional<uint32_t>(1));
   EXPECT_EQ(answer(AdminAction::kSwitchWeights, {reply("generate-1")}).replica, std::optional<uint32_t>(1));
+  updates_.tick(1020, {});
+  EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(WeightUpdatesTest, AStaleReplicaIsTriedAgainWithLongerWaits) {
+  update_without_one();
+  int64_t now = 1000, wait = kCatchUpFirstMs;
+  for (int i = 0; i < 12; ++i) {
+    tick_stale(now);
+    answer(AdminAction::kStageWeights, {reply("generate-1", StatusCode::kNotFound, "/w/1 is not there")});
+    EXPECT_NE(notes_[1].find("/w/1 is not there; trying again in"), std::string::npos) << notes_[1];
+    tick_stale(now + wait - 1);
+    EXPECT_TRUE(asked_.empty()) << i;
+    now += wait;
+    wait = std::min(2 * wait, kCatchUpMaxMs);
+  }
+  EXPECT_EQ(wait, kCatchUpMaxMs);
+  tick_stale(now);  // the folder is back
+  EXPECT_EQ(notes_[1], "it loads /w/1");
+  answer(AdminAction::kStageWeights, {reply("generate-1")});
+  answer(AdminAction::kSwitchWeights, {reply("generate-1")});
+  EXPECT_EQ(notes_[1], "");
+}
+
+TEST_F(WeightUpdatesTest, ARestartMakesTheNextTryDueAtOnce) {
+  update_without_one();
+  tick_stale(1000);
+  answer(AdminAction::kStageWeights, {reply("generate-1", StatusCode::kUnavailable, "killed")});
+  updates_.on_joined("detokenize", 0);
+  updates_.on_joined("generate", 1);
+  EXPECT_TRUE(asked_.empty());
+  tick_stale(1020);
+  answer(AdminAction::kStageWeights, {reply("generate-1")});
+}
+
+TEST_F(WeightUpdatesTest, AnUpdateMayComeWhileAReplicaCatchesUp) {
+  update_without_one();
+  tick_stale(1000);
+  update("/w/2");
+  EXPECT_TRUE(ends_.empty());  // it is not refused
+  tick_stale(1020);
+  EXPECT_EQ(notes_[1], "it waits for the end of the update that is under way");
+  answer(AdminAction::kStageWeights, {reply("generate-1", StatusCode::kCancelled, "version 3 instead")});
+  tick_stale(1040);
+  EXPECT_EQ(asked_.size(), 1u);  // the update alone: it brings the stale replica too
+  EXPECT_EQ(answer(AdminAction::kStageWeights).weight_version, 3u);
+  answer(AdminAction::kSwitchWeights);
+  ASSERT_TRUE(ends_.size() == 1 && ends_[0].ok());
+}
+
+TEST_F(WeightUpdatesTest, AnUpdateThatIsRefusedCostsNoReplicaItsCatchUp) {
+  update_without_one();
+  tick_stale(1000);
+  update("/w/nowhere");
+  answer(AdminAction::kStageWeights, {reply("generate-1", StatusCode::kCancelled, "version 3 instead")});
+  answer(AdminAction::kStageWeights,
+         {reply("generate-0", StatusCode::kNotFound), reply("generate-1", StatusCode::kNotFound)});
+  answer(AdminAction::kDropWeights);
+  ASSERT_TRUE(ends_.size() == 1 && !ends_[0].ok());
+  tick_stale(1020);  // at once: it did not fail by itself
+  EXPECT_EQ(answer(AdminAction::kStageWeights, {reply("generate-1")}).weight_version, 2u);
+  EXPECT_EQ(answer(AdminAction::kSwitchWeights, {reply("generate-1")}).weight_version, 2u);
 }
 
 TEST_F(WeightUpdatesTest, OneThatDoesNotSwitchIsLeftOutAndCatchesUp) {
@@ -120,10 +215,31 @@ TEST_F(WeightUpdatesTest, OneThatDoesNotSwitchIsLeftOutAndCatchesUp) {
   answer(AdminAction::kSwitchWeights, {reply("generate-0"), reply("generate-1", StatusCode::kDeadline, "silent")});
   ASSERT_TRUE(ends_.size() == 1 && ends_[0].ok());
   EXPECT_EQ(required_, std::vector<uint64_t>{2});
-  answer(AdminAction::kStageWeights,
-         {reply("generate-0", StatusCode::kInvalidArgument, "serves"), reply("generate-1")});
-  answer(AdminAction::kSwitchWeights, {reply("generate-0", StatusCode::kConflict), reply("generate-1")});
+  tick_stale(1000);
+  answer(AdminAction::kStageWeights, {reply("generate-1")});
+  answer(AdminAction::kSwitchWeights, {reply("generate-1")});
   EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(WeightUpdatesTest, OneThatSwitchedWithoutAReplyGoesBackToTheWeightsOfTheStart) {
+  update("/w/1");
+  answer(AdminAction::kStageWeights);
+  answer(AdminAction::kSwitchWeights, {reply("generate-1", StatusCode::kDeadline, "silent")});
+  answer(AdminAction::kDropWeights, {});
+  ASSERT_TRUE(ends_.size() == 1 && !ends_[0].ok());
+  tick_stale(1000, 1, 5);
+  const PipelineCommand stage = answer(AdminAction::kStageWeights, {reply("generate-1")});
+  EXPECT_EQ(stage.argument, "");  // the model's own folder
+  EXPECT_EQ(stage.weight_version, 1u);
+  EXPECT_EQ(stage.weights_checksum, 5u);
+}
+
+TEST_F(WeightUpdatesTest, FewReplicasLoadAtTheSameTime) {
+  update_without_one();
+  std::vector<StaleReplica> all;
+  for (uint32_t i = 0; i < 2 * kMaxCatchUps; ++i) all.push_back({"generate", i, {2, kSum}});
+  updates_.tick(1000, all);
+  EXPECT_EQ(asked_.size(), kMaxCatchUps);
 }
 
 TEST_F(WeightUpdatesTest, WhereNoneSwitchesTheOldVersionStays) {
@@ -133,7 +249,8 @@ TEST_F(WeightUpdatesTest, WhereNoneSwitchesTheOldVersionStays) {
   answer(AdminAction::kDropWeights, {});
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_FALSE(ends_[0].ok());
-  EXPECT_EQ(required_, std::vector<uint64_t>{1});  // one that switched without a reply is not placed
+  EXPECT_TRUE(required_.empty());
+  EXPECT_EQ(accepted_, (std::vector<uint64_t>{2, 0}));  // one that switched without a reply is not placed
   EXPECT_EQ(updates_.state().version, 1u);
 }
 

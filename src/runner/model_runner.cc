@@ -113,6 +113,7 @@ RunnerFacts ModelRunner::facts() const {
   RunnerFacts facts = facts_;
   const std::lock_guard lock(mutex_);
   facts.weight_version = model_->weight_version();
+  facts.weights_checksum = model_->weights_checksum();
   return facts;
 }
 

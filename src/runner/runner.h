@@ -106,8 +106,9 @@ struct RunnerFacts {
   int32_t context_length = 0;
   int32_t page_size = 0;
   int32_t page_count = 0;
-  int32_t host_page_count = 0;  // of the host tier; 0: there is none
-  uint64_t weight_version = 0;  // of the weights in place now
+  int32_t host_page_count = 0;    // of the host tier; 0: there is none
+  uint64_t weight_version = 0;    // of the weights in place now
+  uint64_t weights_checksum = 0;  // of the same; 0: unknown
 };
 
 class Runner {

@@ -132,7 +132,7 @@ void StageLoop::take_outputs() {
       continue;
     }
     if (output.kind == Kind::kReply) {
-      p.notices.reply(output.reply->command, output.reply->text);
+      p.notices.reply(output.reply->command, output.reply->text, output.reply->weights);
       continue;
     }
     loop::LoopRequest* request = p.requests.find(output.id);

@@ -33,6 +33,7 @@ struct WeightsState {
   double seconds = 0;  // of the update under way
   uint64_t completed = 0, failed = 0;
   std::string last_error;
+  uint64_t paused_requests = 0;  // that waited in a pause at the last switch
 };
 
 const char* phase_name(WeightsState::Phase phase);  // "staging"

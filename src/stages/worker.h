@@ -50,8 +50,8 @@ class Emit {
   virtual bool congested(ReqId id) const = 0;
   virtual void result(ReqId id, Value result) = 0;
   virtual void fail(ReqId id, Status status) = 0;
-  // The one reply to an admin command, by the command's id.
-  virtual void reply(uint64_t command, const Result<std::string>& reply) = 0;
+  // The one reply to an admin command, by the command's id; `weights`: of one about weights.
+  virtual void reply(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights = {}) = 0;
 };
 
 // Whether a worker moves, for the stall check: one that is busy and whose progress stands still is stalled.

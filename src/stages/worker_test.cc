@@ -16,7 +16,7 @@ struct Said : Emit {
   bool congested(ReqId) const override { return false; }
   void result(ReqId id, Value value) override { results.emplace_back(id.value, *value.get<int64_t>()); }
   void fail(ReqId id, Status status) override { failures.emplace_back(id.value, status.code()); }
-  void reply(uint64_t, const Result<std::string>&) override {}
+  void reply(uint64_t, const Result<std::string>&, wire::WeightsReply) override {}
   std::vector<std::pair<uint64_t, int64_t>> results;
   std::vector<std::pair<uint64_t, StatusCode>> failures;
 };

@@ -65,10 +65,13 @@ struct AdminRequest {
   uint64_t weight_version = 0;
   InFlightPolicy policy = InFlightPolicy::kInPlace;
   bool flush_cache = false;  // with kSwitchWeights: what is cached of other versions is freed at once
+  // With kStageWeights: what the weights must be, or they are refused with kConflict; 0: whatever the source has.
+  uint64_t weights_checksum = 0;
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, action), v(3, argument), v(4, timeout_ms), v(5, weight_version), v(6, policy), v(7, flush_cache);
+    v(8, weights_checksum);
   }
 };
 
@@ -107,12 +110,28 @@ struct StageStatus {
   std::vector<Metric> metrics;
   uint32_t replica = 0;      // which one of several equal stages, from 0
   uint64_t peers_epoch = 0;  // of the last table of Peers that it has; 0: none
+  // Of all bytes of the weights that serve, and of the model's small files (tokenizer, configuration) as they were
+  // loaded: replicas whose checksums differ give different answers. 0: the stage has none.
+  uint64_t weights_checksum = 0;
+  uint64_t text_checksum = 0;
 
   template <typename V>
   void visit(V&& v) {
     v(1, stage), v(2, incarnation), v(3, state), v(4, message), v(5, progress), v(6, steps), v(7, running);
     v(8, waiting), v(9, pages_total), v(10, pages_free), v(11, pages_cached), v(12, page_size);
     v(13, weight_version), v(14, metrics), v(15, replica), v(16, peers_epoch);
+    v(17, weights_checksum), v(18, text_checksum);
+  }
+};
+
+// What a stage adds to its reply to a command about weights.
+struct WeightsReply {
+  uint64_t checksum = 0;         // of the weights that were staged, or serve now; 0: unknown
+  uint32_t paused_requests = 0;  // that waited in a pause when the weights were switched
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, checksum), v(2, paused_requests);
   }
 };
 
@@ -121,10 +140,11 @@ struct AdminReply {
   std::string stage;  // who answers
   StatusCode code = StatusCode::kOk;
   std::string message;
+  WeightsReply weights{};
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, stage), v(3, code), v(4, message);
+    v(1, id), v(2, stage), v(3, code), v(4, message), v(5, weights);
   }
 };
 

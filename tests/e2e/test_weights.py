@@ -241,6 +241,7 @@ def test_the_serving_weights_can_be_renamed(server):
 
 def test_all_replicas_switch(models, texts):
     with Server("--dp", "2", "--dp-policy", "round_robin", "--weights-root", str(models[0])) as server:
+        wait_for_all(server)
         assert {generate(server, routed_dp_rank=r)["text"] for r in (0, 1)} == {texts[DEMO]}
         updated(server, models[1])
         for rank in (0, 1):
@@ -329,3 +330,202 @@ stages:
         assert server.get("/weights_update_status")[2]["weight_version"] == "1"
         assert server.post("/update_weight_version", {"new_version": "a"})[0] == 200
         assert server.get("/weights_update_status")[2]["weight_version"] == "a"
+
+
+# ---- the same bytes under one version, on every replica, whatever dies
+
+
+def zeroed_rows(folder):
+    """The demo model with a quarter of one matrix's rows gone, away from its beginning, middle and end."""
+    shutil.copytree(DEMO, folder)
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    (length,) = struct.unpack("<Q", data[:8])
+    begin, end = json.loads(data[8 : 8 + length])["model.layers.1.mlp.down_proj.weight"]["data_offsets"]
+    quarter = (end - begin) // 4
+    at = 8 + length + begin + quarter // 2
+    data[at : at + quarter] = bytes(quarter)
+    path.write_bytes(data)
+    return folder
+
+
+def ask(server, **more):
+    status, _, body = server.post("/generate", {"text": PROMPT, "sampling_params": {
+        "temperature": 0, "max_new_tokens": 40, "ignore_eos": True}, **more})
+    return status, body.get("text") if status == 200 else json.dumps(body)
+
+
+def reason(server):
+    return server.get("/ready")[2]["reason"]
+
+
+def wait_for_all(server):
+    wait_until(lambda: server.ready() and reason(server) == "", "all replicas")
+
+
+def kill(server, name):
+    pid = server.children()[name]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: server.children().get(name) not in (None, pid), "restart")
+
+
+@pytest.fixture
+def two(models):
+    with Server("--dp", "2", "--dp-policy", "round_robin", "--stall-restart-s", "0", "--weights-root", str(models[0])) as server:
+        wait_for_all(server)
+        yield server
+
+
+@processes_only
+def test_a_stale_replica_serves_nobody_and_waits_for_its_folder(two, models, texts):
+    folder, away = models[0] / "moving", models[0] / "away"
+    shutil.copytree(models[1], folder)
+    updated(two, folder, weight_version="b")
+    folder.rename(away)
+    kill(two, "scheduler-1")
+    wait_until(lambda: "trying again" in reason(two), "a try without the folder")
+    assert "scheduler-1: stale, has weight version 1; wanted 2" in reason(two)
+    status, body = ask(two, routed_dp_rank=1)
+    assert status == 503 and "scheduler-1: stale" in body, body
+    assert ask(two, routed_dp_rank=0) == (200, texts[models[1]])
+    away.rename(folder)
+    seen = []
+    wait_until(lambda: seen.append(ask(two, routed_dp_rank=1)) or seen[-1][0] == 200, "its return")
+    assert {text for status, text in seen if status == 200} == {texts[models[1]]}
+    assert {status for status, _ in seen} <= {200, 503}
+    wait_for_all(two)
+
+
+@processes_only
+def test_other_files_under_the_same_path_are_not_served_as_the_same_version(server, models, texts):
+    path = models[0] / "current"
+    path.symlink_to(models[1])
+    updated(server, path, weight_version="b")
+    path.unlink()
+    path.symlink_to(models[2])
+    kill(server, "scheduler")
+    wait_until(lambda: "has changed since" in reason(server), "the refusal")
+    assert not server.ready() and "wanted" in reason(server)
+    assert ask(server)[0] == 503
+    updated(server, models[2], weight_version="c")  # what is there now is served under another version
+    assert ask(server) == (200, texts[models[2]])
+    path.unlink()
+
+
+@processes_only
+def test_a_stage_of_a_file_that_restarts_over_other_weights_does_not_serve(texts, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(DEMO, model)
+    path = tmp_path / "generate.yaml"
+    path.write_text((ROOT / "examples" / "pipelines" / "generate.yaml").read_text().replace("models/demo", str(model)))
+    with Server("--pipeline", str(path), model=None) as server:
+        wait_until(server.ready, "readiness")
+        assert ask(server) == (200, texts[DEMO])
+        zeroed = zeroed_rows(tmp_path / "zeroed") / "model.safetensors"
+        os.replace(zeroed, model / "model.safetensors")
+        kill(server, "generate")
+        wait_until(lambda: "its weights of version 1 have the checksum" in reason(server), "the comparison")
+        assert ask(server)[0] == 503
+        shutil.copy(DEMO / "model.safetensors", tmp_path / "again")
+        os.replace(tmp_path / "again", model / "model.safetensors")
+        kill(server, "generate")
+        wait_until(server.ready, "its return")
+        assert ask(server) == (200, texts[DEMO])
+        (model / "tokenizer.json").write_text((model / "tokenizer.json").read_text() + "\n")
+        kill(server, "detokenize")
+        wait_until(lambda: "configuration and tokenizer have the checksum" in reason(server), "the comparison")
+        assert ask(server)[0] == 503
+
+
+@processes_only
+def test_every_byte_of_the_model_counts_when_a_scheduler_restarts(tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(DEMO, model)
+    with Server(model=model) as server:
+        os.replace(zeroed_rows(tmp_path / "zeroed") / "model.safetensors", model / "model.safetensors")
+        os.kill(server.children()["scheduler"], signal.SIGKILL)
+        seen = []
+        wait_until(lambda: seen.append(ask(server)[0]) or "have the checksum" in reason(server), "the comparison")
+        assert set(seen[1:]) <= {503} and ask(server)[0] == 503
+
+
+def test_another_configuration_is_refused_by_name(server, models, texts):
+    for name, key, value in (("theta", "rope_theta", 4321.0), ("eps", "rms_norm_eps", 0.01)):
+        folder = other_weights(models[0] / name)
+        config = json.loads((folder / "config.json").read_text())
+        for place in (config, *(v for v in config.values() if isinstance(v, dict) and key in v)):
+            if key in place or place is config:
+                place[key] = value
+        (folder / "config.json").write_text(json.dumps(config))
+        status, _, body = update(server, folder)
+        assert status == 400 and f"{key} is {value:g}; wanted" in body["message"], body
+    assert ask(server) == (200, texts[DEMO])
+
+
+@processes_only
+def test_a_scheduler_that_dies_in_an_update_gets_the_weights_all_the_same(two, models, texts):
+    for number, folder in enumerate((*models[1:], *models[1:]), 2):
+        status, _, body = update(two, folder, is_async=True)
+        assert status == 200, body
+        kill(two, "scheduler-1")
+        wait_until(lambda: two.get("/weights_update_status")[2]["state"] == "idle", "end of the update")
+        wait_for_all(two)
+        assert two.get("/weights_update_status")[2]["version_number"] == number
+        for rank in (0, 1):
+            assert ask(two, routed_dp_rank=rank) == (200, texts[folder])
+
+
+@processes_only
+def test_an_update_may_come_while_a_replica_catches_up(two, models, texts):
+    updated(two, models[1])
+    killed = two.stage("scheduler-1")["incarnation"]
+    os.kill(two.children()["scheduler-1"], signal.SIGKILL)
+
+    def is_back():  # stale, or already not any more
+        stage = two.stage("scheduler-1")
+        return stage["state"] == "ready" and stage["incarnation"] != killed
+
+    wait_until(is_back, "its return")
+    status, _, body = update(two, models[0] / "nowhere")
+    assert status == 400 and "is not there" in body["message"], body
+    updated(two, models[2])
+    wait_for_all(two)
+    for rank in (0, 1):
+        assert ask(two, routed_dp_rank=rank) == (200, texts[models[2]])
+
+
+@processes_only
+def test_an_update_does_not_wait_for_a_frozen_replica(two, models, texts):
+    pid = two.children()["scheduler-1"]
+    os.kill(pid, signal.SIGSTOP)  # until after the update: nothing restarts it
+    try:
+        updated(two, models[1])
+        assert "scheduler-1: stalled" in reason(two)
+        assert ask(two) == (200, texts[models[1]])
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for_all(two)
+    assert ask(two, routed_dp_rank=1) == (200, texts[models[1]])
+
+
+def test_a_version_may_be_a_number(server, models):
+    assert updated(server, models[1], weight_version=120)["weight_version"] == "120"
+    status, _, body = server.post("/update_weight_version", {"new_version": 121})
+    assert status == 200 and body["new_version"] == "121"
+    assert update(server, models[1], weight_version=[1])[0] == 400
+
+
+def test_metrics_and_answers_count_updates_and_paused_requests(server, models):
+    assert updated(server, models[1])["num_paused_requests"] == 0
+    assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
+    client = threading.Thread(target=generate, args=(server,))
+    client.start()
+    wait_until(lambda: server.metrics()["millrace:num_queue_reqs"] + server.metrics()["millrace:num_running_reqs"] == 1,
+               "request")
+    assert updated(server, models[2])["num_paused_requests"] == 1
+    assert update(server, models[0] / "nowhere")[0] == 400
+    found = server.metrics()
+    assert (found["millrace:weight_updates_total"], found["millrace:generation_paused"]) == (3, 1)
+    server.post("/continue_generation", {})
+    client.join()
+    assert server.metrics()["millrace:generation_paused"] == 0

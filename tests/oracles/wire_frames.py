@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 9, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 10, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -100,10 +100,10 @@ TO_COORDINATOR = [
 FRAMES = {
     "abort_request": frame(1, {1: 7}),
     "chunk_batch_tokens": frame(18, {1: SCHEDULER, 2: "detokenizer", 3: [chunk(4294967295, 0, delta, None, i) for i, delta in enumerate(TOKEN_DELTAS)]}),
-    "admin_request": frame(5, {1: 3, 2: 5, 3: "/tmp/x", 4: 2500, 5: 7, 6: 2, 7: True}),
-    "admin_reply": frame(6, {1: 3, 2: "scheduler", 3: 0, 4: "done"}),
+    "admin_request": frame(5, {1: 3, 2: 5, 3: "/tmp/x", 4: 2500, 5: 7, 6: 2, 7: True, 8: 11}),
+    "admin_reply": frame(6, {1: 3, 2: "scheduler", 3: 0, 4: "done", 5: {1: 12, 2: 4}}),
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
-                              14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000}),
+                              14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000, 17: 0xFEDCBA9876543210, 18: 5}),
     "chunk_batch_text": frame(18, {1: SCHEDULER, 2: "", 3: [
         chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}, None, 1)]}),
     "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None}),

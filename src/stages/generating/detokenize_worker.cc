@@ -12,8 +12,11 @@ namespace {
 
 class DetokenizeWorker : public Worker {
  public:
-  DetokenizeWorker(std::shared_ptr<const Tokenizer> tokenizer, const Library::WorkerSeat& seat)
-      : tokenizer_(std::move(tokenizer)), to_client_(seat.to_client), streams_(seat.streams) {}
+  DetokenizeWorker(std::shared_ptr<const Tokenizer> tokenizer, const Library::WorkerSeat& seat, uint64_t text_checksum)
+      : tokenizer_(std::move(tokenizer)),
+        text_checksum_(text_checksum),
+        to_client_(seat.to_client),
+        streams_(seat.streams) {}
 
   void tokens(ReqId id, const std::string&, wire::TokenDelta delta, Emit& emit) override {
     report(id, hear(id, states_[id], delta, emit), emit);
@@ -33,6 +36,7 @@ class DetokenizeWorker : public Worker {
   void drop(ReqId id) override { states_.erase(id); }
 
   bool describe(wire::StageStatus& status) const override {
+    status.text_checksum = text_checksum_;
     status.steps = deltas_;
     status.running = static_cast<int32_t>(states_.size());
     status.metrics = {{"detokenizer_states", static_cast<double>(states_.size())},
@@ -166,6 +170,7 @@ class DetokenizeWorker : public Worker {
   }
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
+  const uint64_t text_checksum_;
   const bool to_client_;
   const bool streams_;
   std::unordered_map<ReqId, RequestState> states_;
@@ -175,8 +180,8 @@ class DetokenizeWorker : public Worker {
 }  // namespace
 
 std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
-                                               const Library::WorkerSeat& seat) {
-  return std::make_unique<DetokenizeWorker>(std::move(tokenizer), seat);
+                                               const Library::WorkerSeat& seat, uint64_t text_checksum) {
+  return std::make_unique<DetokenizeWorker>(std::move(tokenizer), seat, text_checksum);
 }
 
 }  // namespace millrace

@@ -28,6 +28,7 @@ class GenerateWorker : public Worker {
         read_request_(std::move(parts.read_request)),
         make_kv_events_(std::move(parts.make_kv_events)),
         make_weights_(std::move(parts.make_weights)),
+        text_checksum_(parts.text_checksum),
         streams_(parts.streams),
         to_client_(parts.to_client) {}
 
@@ -63,7 +64,7 @@ class GenerateWorker : public Worker {
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
     if (WeightCommands::takes(command.action)) {
       Deltas out;
-      weights_->begin(command, out, reply_to(emit));
+      weights_->begin(command, out, weights_reply_to(emit));
       return emit_deltas(out, emit);
     }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
@@ -73,6 +74,7 @@ class GenerateWorker : public Worker {
 
   bool describe(wire::StageStatus& status) const override {
     engine_->describe(status);
+    status.text_checksum = text_checksum_;
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
       status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(kv_events_->dropped())});
@@ -94,7 +96,7 @@ class GenerateWorker : public Worker {
     emit_deltas(out, emit);
     emit_held(emit);
     engine_->settle_flushes(now_ms, reply_to(emit));
-    weights_->settle(reply_to(emit));
+    weights_->settle(weights_reply_to(emit));
     if (kv_events_) kv_events_->publish(engine_->scheduler().take_events());
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
@@ -118,6 +120,12 @@ class GenerateWorker : public Worker {
 
   static GeneratingEngine::Reply reply_to(Emit& emit) {
     return [&emit](uint64_t command, const Result<std::string>& reply) { emit.reply(command, reply); };
+  }
+
+  static WeightCommands::Reply weights_reply_to(Emit& emit) {
+    return [&emit](uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights) {
+      emit.reply(command, reply, weights);
+    };
   }
 
   void refuse(ReqId id, const Status& status, Emit& emit) {
@@ -272,6 +280,7 @@ class GenerateWorker : public Worker {
   const ReadRequest read_request_;
   const MakeKvEvents make_kv_events_;
   const MakeWeights make_weights_;
+  const uint64_t text_checksum_;
   std::unique_ptr<KvEventStream> kv_events_;
   const bool streams_;
   const bool to_client_;

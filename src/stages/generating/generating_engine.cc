@@ -10,7 +10,10 @@
 namespace millrace {
 
 GeneratingEngine::GeneratingEngine(SchedulerOptions options, std::unique_ptr<Runner> runner)
-    : runner_(std::move(runner)), scheduler_(std::move(options), *runner_) {}
+    : runner_(std::move(runner)), scheduler_(std::move(options), *runner_) {
+  const RunnerFacts facts = runner_->facts();
+  checksums_[facts.weight_version] = facts.weights_checksum;
+}
 
 bool GeneratingEngine::step(Deltas& out) {
   if (!scheduler_.busy()) return scheduler_.step(0, out);  // an idle moment is when the books are checked
@@ -19,6 +22,19 @@ bool GeneratingEngine::step(Deltas& out) {
   const bool busy = scheduler_.step(kStepPollMs, out);
   if (trace::recording()) span.note("rows", static_cast<int64_t>(scheduler_.facts().computed_tokens - before));
   return busy;
+}
+
+void GeneratingEngine::note_weights(uint64_t version, uint64_t checksum) {
+  const uint64_t serving = scheduler_.facts().weight_version;
+  if (checksums_.size() >= kMaxKnownWeights) {
+    std::erase_if(checksums_, [serving](const auto& known) { return known.first != serving; });
+  }
+  checksums_[version] = checksum;
+}
+
+uint64_t GeneratingEngine::weights_checksum(uint64_t version) const {
+  const auto known = checksums_.find(version);
+  return known == checksums_.end() ? 0 : known->second;
 }
 
 void GeneratingEngine::describe(wire::StageStatus& status) const {
@@ -31,6 +47,7 @@ void GeneratingEngine::describe(wire::StageStatus& status) const {
   status.pages_cached = facts.pages_cached;
   status.page_size = facts.page_size;
   status.weight_version = facts.weight_version;
+  status.weights_checksum = weights_checksum(facts.weight_version);
   status.metrics = metrics_of(facts);
 }
 

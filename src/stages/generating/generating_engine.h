@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ namespace millrace {
 using LoadRunner = std::function<Result<std::unique_ptr<Runner>>(const LoadProgress&)>;
 
 inline constexpr int kStepPollMs = 50;  // one step waits so long for a batch that computes; then it may be asked again
-inline constexpr std::size_t kMaxFlushes = 16;  // admin commands that wait for an idle moment
+inline constexpr std::size_t kMaxFlushes = 16;      // admin commands that wait for an idle moment
+inline constexpr std::size_t kMaxKnownWeights = 4;  // versions whose checksums are remembered
 
 class GeneratingEngine {
  public:
@@ -40,6 +42,10 @@ class GeneratingEngine {
   // work.
   bool step(Deltas& out);
 
+  // Weights that may serve later; those of the start are known.
+  void note_weights(uint64_t version, uint64_t checksum);
+  // Of weights that serve or were noted since; 0: unknown.
+  uint64_t weights_checksum(uint64_t version) const;
   // The numbers of a heartbeat: steps, queues, pages, weights, metrics.
   void describe(wire::StageStatus& status) const;
 
@@ -58,6 +64,7 @@ class GeneratingEngine {
     int64_t deadline_ms = 0;
   };
   std::vector<Flush> flushes_;
+  std::map<uint64_t, uint64_t> checksums_;  // by version: the serving weights', and some that were staged since
 };
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 
 #include "base/cpu_info.h"
 #include "base/log.h"
+#include "formats/same_config.h"
 #include "formats/weights.h"
 #include "models/model.h"
 #include "models/model_text.h"
@@ -193,9 +194,12 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
   return load_weights(options, std::move(store), progress, 1);
 }
 
-MakeWeights make_weights_of(const ModelOptions& serving) {
-  return [serving](const std::string& path, uint64_t version) -> Result<std::shared_ptr<const Model>> {
+MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config) {
+  return [serving, config](const std::string& given, uint64_t version) -> Result<std::shared_ptr<const Model>> {
+    const std::string& path = given.empty() ? serving.model : given;
     RETURN_IF_ERROR(check_weights_folder(serving, path));
+    ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(path));
+    RETURN_IF_ERROR(check_same_config(dir.config, config).with_prefix(path));
     ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
     RETURN_IF_ERROR(check_memory_for(store));
     ModelOptions options = serving;

@@ -38,10 +38,11 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
 // The weights in memory as this processor reads them best, and the model over them.
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress);
 
-// Makes the weights of another folder with the shapes of this one's, in the same form, on one thread. The folder lies
-// below options.weights_root, or is the serving model's own; kPermissionDenied otherwise. kResourceExhausted where the
-// free memory is less than the folder's weights, with both numbers. The packed cache is left as it is.
-MakeWeights make_weights_of(const ModelOptions& options);
+// Makes the weights of another folder, in the same form, on one thread; an empty path: of the model's own. The folder
+// lies below options.weights_root, or is the model's own; kPermissionDenied otherwise. kInvalidArgument where its
+// configuration is not `config`, that of the start; kResourceExhausted where the free memory is less than the folder's
+// weights, with both numbers. The packed cache is left as it is.
+MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config);
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
 

@@ -9,34 +9,48 @@ namespace millrace {
 WeightCommands::WeightCommands(MakeWeights make, GeneratingEngine& engine)
     : can_stage_(make != nullptr), engine_(engine), stager_(std::move(make), engine.runner()) {}
 
+// The reply where the version of the command serves here already; kConflict: with other weights.
+Result<wire::WeightsReply> WeightCommands::serving(const wire::AdminRequest& command) const {
+  const uint64_t checksum = engine_.weights_checksum(command.weight_version);
+  if (command.weights_checksum == 0 || command.weights_checksum == checksum) {
+    return wire::WeightsReply{.checksum = checksum};
+  }
+  return error(StatusCode::kConflict, "serves version {} with the checksum {:016x}; wanted {:016x}",
+               command.weight_version, checksum, command.weights_checksum);
+}
+
 void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply) {
   Scheduler& scheduler = engine_.scheduler();
   const bool about_version =
       command.action == wire::AdminAction::kStageWeights || command.action == wire::AdminAction::kSwitchWeights;
   if (about_version && command.weight_version == scheduler.facts().weight_version && !scheduler.switch_pending()) {
-    return reply(command.id, fmt::format("serves version {}", command.weight_version));
+    const Result<wire::WeightsReply> serves = serving(command);
+    if (!serves.ok()) return reply(command.id, serves.status(), {});
+    return reply(command.id, fmt::format("serves version {}", command.weight_version), *serves);
   }
   switch (command.action) {
-    case wire::AdminAction::kStageWeights: {
-      const Status status = can_stage_ ? stager_.begin(command.id, command.argument, command.weight_version)
-                                       : error(StatusCode::kUnsupported, "this stage takes no new weights");
-      if (!status.ok()) reply(command.id, status);
-      return;
-    }
+    case wire::AdminAction::kStageWeights:
+      if (!can_stage_) {
+        return reply(command.id, error(StatusCode::kUnsupported, "this stage takes no new weights"), {});
+      }
+      return stager_.begin({.command = command.id,
+                            .path = command.argument,
+                            .version = command.weight_version,
+                            .checksum = command.weights_checksum});
     case wire::AdminAction::kDropWeights:
-      stager_.drop();
-      return reply(command.id, std::string("nothing is staged"));
+      stager_.drop(command.weight_version);
+      return reply(command.id, std::string("nothing is staged"), {});
     case wire::AdminAction::kSwitchWeights:
-      if (const Status status = begin_switch(command, out); !status.ok()) reply(command.id, status);
+      if (const Status status = begin_switch(command, out); !status.ok()) reply(command.id, status, {});
       return;
     case wire::AdminAction::kPause:
       scheduler.pause(command.policy, out);
-      return reply(command.id, fmt::format("paused; {} requests wait", scheduler.facts().waiting));
+      return reply(command.id, fmt::format("paused; {} requests wait", scheduler.facts().waiting), {});
     case wire::AdminAction::kContinue:
       scheduler.resume();
-      return reply(command.id, std::string("continued"));
+      return reply(command.id, std::string("continued"), {});
     default:
-      return reply(command.id, error(StatusCode::kUnsupported, "no command about weights"));
+      return reply(command.id, error(StatusCode::kUnsupported, "no command about weights"), {});
   }
 }
 
@@ -45,19 +59,24 @@ Status WeightCommands::begin_switch(const wire::AdminRequest& command, Deltas& o
       .version = command.weight_version, .policy = command.policy, .flush_cache = command.flush_cache};
   RETURN_IF_ERROR(engine_.scheduler().switch_weights(wanted, out));
   switching_ = command.id;
+  const SchedulerFacts facts = engine_.scheduler().facts();
+  paused_requests_ = facts.paused ? static_cast<uint32_t>(facts.running + facts.waiting) : 0;
   return ok_status();
 }
 
 void WeightCommands::settle(const Reply& reply) {
-  if (auto made = stager_.take_made()) {
-    if (made->status.ok()) {
-      reply(made->command, std::string("staged"));
+  for (const WeightStager::Made& made : stager_.take_made()) {
+    if (made.status.ok()) {
+      engine_.note_weights(made.version, made.checksum);
+      reply(made.command, std::string("staged"), {.checksum = made.checksum});
     } else {
-      reply(made->command, made->status);
+      reply(made.command, made.status, {});
     }
   }
   if (switching_ == 0 || engine_.scheduler().switch_pending()) return;
-  reply(std::exchange(switching_, 0), fmt::format("serves version {}", engine_.scheduler().facts().weight_version));
+  const uint64_t version = engine_.scheduler().facts().weight_version;
+  reply(std::exchange(switching_, 0), fmt::format("serves version {}", version),
+        {.checksum = engine_.weights_checksum(version), .paused_requests = paused_requests_});
 }
 
 }  // namespace millrace

@@ -19,7 +19,7 @@ inline constexpr int kPausedTickMs = 20;  // how often a paused engine with requ
 class WeightCommands {
  public:
   using Deltas = GeneratingEngine::Deltas;
-  using Reply = std::function<void(uint64_t command, const Result<std::string>& reply)>;
+  using Reply = std::function<void(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights)>;
 
   // `make` empty: staging is refused. `engine` outlives it.
   WeightCommands(MakeWeights make, GeneratingEngine& engine);
@@ -27,7 +27,8 @@ class WeightCommands {
   static bool takes(wire::AdminAction action) {
     return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kContinue;
   }
-  // To stage or switch to what serves already is done at once. `out` gets the ends of requests that a policy aborts.
+  // To stage or switch to what serves already is done at once, where it has the wanted checksum; with another one, it
+  // is refused. `out` gets the ends of requests that a policy aborts.
   void begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply);
   // Replies to what has ended since. Called after every step.
   void settle(const Reply& reply);
@@ -35,12 +36,14 @@ class WeightCommands {
   bool waits() const { return stager_.busy() || switching_ != 0; }
 
  private:
+  Result<wire::WeightsReply> serving(const wire::AdminRequest& command) const;
   Status begin_switch(const wire::AdminRequest& command, Deltas& out);
 
   const bool can_stage_;
   GeneratingEngine& engine_;
   WeightStager stager_;
-  uint64_t switching_ = 0;  // the command of the switch under way; 0: none
+  uint64_t switching_ = 0;        // the command of the switch under way; 0: none
+  uint32_t paused_requests_ = 0;  // that waited in a pause when it began
 };
 
 }  // namespace millrace

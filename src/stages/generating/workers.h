@@ -54,11 +54,13 @@ struct GenerateParts {
   bool to_client = false;       // namely the client, who gets {"ids"}
   MakeKvEvents make_kv_events;  // empty: nobody listens
   MakeWeights make_weights;     // empty: the weights are never updated
+  uint64_t text_checksum = 0;   // as of the others
 };
 
-std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt);
+// `text_checksum`, here and below: of the model's small files; 0: unknown.
+std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt, uint64_t text_checksum = 0);
 std::unique_ptr<Worker> make_generate_worker(GenerateParts parts);
 std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
-                                               const Library::WorkerSeat& seat);
+                                               const Library::WorkerSeat& seat, uint64_t text_checksum = 0);
 
 }  // namespace millrace

@@ -16,12 +16,13 @@ void Notices::add_any(Notice notice) {
   flush();
 }
 
-void Notices::reply(uint64_t command, const Result<std::string>& text) {
+void Notices::reply(uint64_t command, const Result<std::string>& text, wire::WeightsReply weights) {
   const std::string message = wire::utf8_repair(text.ok() ? *text : text.status().message());
   add(wire::Message(wire::AdminReply{.id = command,
                                      .stage = context_.stage(),
                                      .code = text.ok() ? StatusCode::kOk : text.status().code(),
-                                     .message = std::string(wire::utf8_clip(message, wire::kMaxErrorBytes))}));
+                                     .message = std::string(wire::utf8_clip(message, wire::kMaxErrorBytes)),
+                                     .weights = weights}));
 }
 
 void Notices::flush() {

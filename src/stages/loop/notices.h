@@ -22,7 +22,7 @@ class Notices {
   void add(wire::Chunk chunk) { add_any(std::move(chunk)); }  // goes into the coordinator's batch
   void add(wire::Message message) { add_any(std::move(message)); }
   // The one reply to an admin command.
-  void reply(uint64_t command, const Result<std::string>& text);
+  void reply(uint64_t command, const Result<std::string>& text, wire::WeightsReply weights = {});
   void flush();
   void clear() { waiting_.clear(); }
   bool empty() const { return waiting_.empty(); }

@@ -68,6 +68,7 @@ void ThreadWorkerHost::describe(wire::StageStatus& status) const {
   status.pages_total = worker.pages_total, status.pages_free = worker.pages_free,
   status.pages_cached = worker.pages_cached;
   status.page_size = worker.page_size, status.weight_version = worker.weight_version;
+  status.weights_checksum = worker.weights_checksum, status.text_checksum = worker.text_checksum;
   status.metrics.insert(status.metrics.end(), worker.metrics.begin(), worker.metrics.end());
 }
 

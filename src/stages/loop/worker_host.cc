@@ -71,8 +71,8 @@ void OutputEmit::fail(ReqId id, Status status) {
   push({.kind = WorkOutput::Kind::kFailure, .id = id, .error = std::move(status)});
 }
 
-void OutputEmit::reply(uint64_t command, const Result<std::string>& reply) {
-  push({.kind = WorkOutput::Kind::kReply, .reply = WorkOutput::Reply{command, reply}});
+void OutputEmit::reply(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights) {
+  push({.kind = WorkOutput::Kind::kReply, .reply = WorkOutput::Reply{command, reply, weights}});
 }
 
 void Congestion::set(ReqId id, bool congested) {

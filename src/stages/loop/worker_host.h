@@ -51,6 +51,7 @@ struct WorkOutput {
   struct Reply {
     uint64_t command = 0;  // its id
     Result<std::string> text;
+    wire::WeightsReply weights;
   };
 
   Kind kind = Kind::kChunk;
@@ -87,7 +88,7 @@ class OutputEmit : public Emit {
   void text(ReqId id, wire::TextDelta delta) override;
   void result(ReqId id, Value value) override;
   void fail(ReqId id, Status status) override;
-  void reply(uint64_t command, const Result<std::string>& reply) override;
+  void reply(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights) override;
 
  protected:
   virtual void push(WorkOutput&& output) = 0;

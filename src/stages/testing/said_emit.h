@@ -30,11 +30,15 @@ struct SaidEmit : Emit {
   bool congested(ReqId id) const override { return full.contains(id.value); }
   void result(ReqId id, Value value) override { of[id.value].results.push_back(std::move(value)); }
   void fail(ReqId id, Status status) override { of[id.value].failures.push_back(std::move(status)); }
-  void reply(uint64_t command, const Result<std::string>& reply) override { replies.emplace_back(command, reply); }
+  void reply(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights) override {
+    replies.emplace_back(command, reply);
+    weights_replies.push_back(weights);
+  }
 
   std::map<uint64_t, Said> of;
   std::set<uint64_t> full;
   std::vector<std::pair<uint64_t, Result<std::string>>> replies;  // to admin commands
+  std::vector<wire::WeightsReply> weights_replies;                // with each of them
 
  private:
   void add(ReqId id, const std::string& target, Value value, const std::string& modality) {
