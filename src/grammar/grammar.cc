@@ -1,0 +1,236 @@
+#include "grammar/grammar.h"
+
+#include <algorithm>
+#include <bitset>
+#include <utility>
+
+#include "grammar/utf8_ranges.h"
+
+namespace millrace::grammar {
+
+// Lowers expressions from their end to their start: every node is made when the node behind it is known, so no edge is
+// ever patched. A repetition without a bound is the exception: its split comes first.
+class GrammarBuilder {
+ public:
+  using Node = Grammar::Node;
+  using Kind = Node::Kind;
+
+  explicit GrammarBuilder(const Rules& rules) : rules_(rules), grammar_(new Grammar) {}
+
+  Result<std::shared_ptr<const Grammar>> build() {
+    dead_ = add({.kind = Kind::kDead});
+    for (std::size_t i = 0; i < rules_.bodies.size() && !full(); ++i) {
+      grammar_->starts_.push_back(lower(*rules_.bodies[i], add({.kind = Kind::kEnd})));
+    }
+    if (full()) {
+      return error(StatusCode::kTooLarge,
+                   "the grammar has more than {} states; wanted fewer: smaller bounds of "
+                   "repetitions and lengths, or fewer alternatives",
+                   kMaxNodes);
+    }
+    find_nullable();
+    RETURN_IF_ERROR(refuse_left_recursion());
+    RETURN_IF_ERROR(refuse_empty_language());
+    find_classes();
+    return std::shared_ptr<const Grammar>(std::move(grammar_));
+  }
+
+ private:
+  bool full() const { return grammar_->nodes_.size() > kMaxNodes; }
+
+  int32_t add(Node node) {
+    if (full()) return 0;  // the last of them; build() refuses
+    grammar_->nodes_.push_back(node);
+    return static_cast<int32_t>(grammar_->nodes_.size() - 1);
+  }
+  int32_t bytes(uint8_t low, uint8_t high, int32_t next) {
+    return add({.kind = Kind::kBytes, .low = low, .high = high, .next = next});
+  }
+  int32_t split(int32_t next, int32_t other) {
+    if (next == other) return next;
+    return add({.kind = Kind::kSplit, .next = next, .other = other});
+  }
+
+  int32_t lower(const Expr& expr, int32_t next) {
+    if (full()) return 0;
+    switch (expr.kind) {
+      case Expr::Kind::kEmpty:
+        return next;
+      case Expr::Kind::kNever:
+        return dead_;
+      case Expr::Kind::kText:
+        for (auto c = expr.text.rbegin(); c != expr.text.rend(); ++c) {
+          next = bytes(static_cast<uint8_t>(*c), static_cast<uint8_t>(*c), next);
+        }
+        return next;
+      case Expr::Kind::kChars:
+        return lower_chars(expr.chars, next);
+      case Expr::Kind::kSeq:
+        for (auto part = expr.parts.rbegin(); part != expr.parts.rend(); ++part) next = lower(**part, next);
+        return next;
+      case Expr::Kind::kAlt:
+        return lower_alt(expr.parts, next);
+      case Expr::Kind::kRepeat:
+        return lower_repeat(expr, next);
+      case Expr::Kind::kRule:
+        return add({.kind = Kind::kCall, .next = next, .other = expr.rule});
+    }
+    return dead_;
+  }
+
+  int32_t lower_alt(const std::vector<ExprPtr>& parts, int32_t next) {
+    int32_t start = lower(*parts.back(), next);
+    for (std::size_t i = parts.size() - 1; i-- > 0;) start = split(lower(*parts[i], next), start);
+    return start;
+  }
+
+  int32_t lower_repeat(const Expr& expr, int32_t next) {
+    const Expr& part = *expr.parts[0];
+    if (expr.most == kUnbounded) {
+      const int32_t loop = add({.kind = Kind::kSplit, .next = dead_, .other = next});
+      const int32_t body = lower(part, loop);
+      if (!full()) grammar_->nodes_[static_cast<std::size_t>(loop)].next = body;
+      next = loop;
+    } else {
+      const int32_t end = next;
+      for (int i = expr.least; i < expr.most && !full(); ++i) next = split(lower(part, next), end);
+    }
+    for (int i = 0; i < expr.least && !full(); ++i) next = lower(part, next);
+    return next;
+  }
+
+  int32_t lower_chars(const CharSet& set, int32_t next) {
+    int32_t start = dead_;
+    for (const CharSet::Range& range : set.ranges()) {
+      for_utf8_ranges(range.low, range.high, [&](std::span<const ByteRange> sequence) {
+        int32_t node = next;
+        for (std::size_t i = sequence.size(); i-- > 0;) node = bytes(sequence[i].low, sequence[i].high, node);
+        start = start == dead_ ? node : split(node, start);
+      });
+    }
+    return start;
+  }
+
+  void begin_visit() const {
+    visited_.resize(grammar_->nodes_.size());
+    ++visit_;
+  }
+  bool first_visit(int32_t id) const { return std::exchange(visited_[static_cast<std::size_t>(id)], visit_) != visit_; }
+
+  // Calls `visit` for each node that is reached from `from` without a byte, past calls of rules that may be empty.
+  template <typename Visit>
+  void reach(int32_t from, Visit visit) const {
+    std::vector<int32_t> open{from};
+    begin_visit();
+    while (!open.empty()) {
+      const int32_t id = open.back();
+      open.pop_back();
+      if (!first_visit(id)) continue;
+      const Node& node = grammar_->node(id);
+      visit(node);
+      if (node.kind == Kind::kSplit) open.push_back(node.other);
+      if (node.kind == Kind::kSplit || (node.kind == Kind::kCall && nullable_[static_cast<std::size_t>(node.other)])) {
+        open.push_back(node.next);
+      }
+    }
+  }
+
+  void find_nullable() {
+    nullable_.assign(rules_.bodies.size(), false);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (std::size_t i = 0; i < nullable_.size(); ++i) {
+        if (nullable_[i]) continue;
+        bool ends = false;
+        reach(grammar_->starts_[i], [&](const Node& node) { ends = ends || node.kind == Kind::kEnd; });
+        if (ends) nullable_[i] = changed = true;
+      }
+    }
+  }
+
+  Status refuse_left_recursion() const {
+    std::vector<std::vector<int32_t>> calls(rules_.bodies.size());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      reach(grammar_->starts_[i], [&](const Node& node) {
+        if (node.kind == Kind::kCall) calls[i].push_back(node.other);
+      });
+    }
+    // A rule that no remaining rule calls first is no part of a cycle; what is left over in the end is one.
+    std::vector<int> callers(calls.size());
+    for (const auto& called : calls) {
+      for (const int32_t rule : called) ++callers[static_cast<std::size_t>(rule)];
+    }
+    std::vector<std::size_t> open;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (callers[i] == 0) open.push_back(i);
+    }
+    std::size_t done = 0;
+    for (; !open.empty(); ++done) {
+      const std::size_t rule = open.back();
+      open.pop_back();
+      for (const int32_t called : calls[rule]) {
+        if (--callers[static_cast<std::size_t>(called)] == 0) open.push_back(static_cast<std::size_t>(called));
+      }
+    }
+    if (done == calls.size()) return ok_status();
+    const auto first = std::find_if(callers.begin(), callers.end(), [](int count) { return count > 0; });
+    return invalid_argument("rule '{}' is left-recursive; wanted a rule that reads a character before it calls itself",
+                            rules_.names[static_cast<std::size_t>(first - callers.begin())]);
+  }
+
+  // A rule has a string where its end is reached over rules that have one.
+  Status refuse_empty_language() const {
+    std::vector<bool> has_string(rules_.bodies.size());
+    for (bool changed = true; changed && !has_string[0];) {
+      changed = false;
+      for (std::size_t i = 0; i < has_string.size(); ++i) {
+        if (!has_string[i] && reaches_end(grammar_->starts_[i], has_string)) has_string[i] = changed = true;
+      }
+    }
+    if (has_string[0]) return ok_status();
+    return invalid_argument("the grammar admits no text; wanted one that some text satisfies");
+  }
+
+  bool reaches_end(int32_t from, const std::vector<bool>& has_string) const {
+    std::vector<int32_t> open{from};
+    begin_visit();
+    while (!open.empty()) {
+      const int32_t id = open.back();
+      open.pop_back();
+      if (!first_visit(id)) continue;
+      const Node& node = grammar_->node(id);
+      if (node.kind == Kind::kEnd) return true;
+      if (node.kind == Kind::kDead) continue;
+      if (node.kind == Kind::kCall && !has_string[static_cast<std::size_t>(node.other)]) continue;
+      open.push_back(node.next);
+      if (node.kind == Kind::kSplit) open.push_back(node.other);
+    }
+    return false;
+  }
+
+  void find_classes() {
+    std::bitset<257> begins;
+    for (const Node& node : grammar_->nodes_) {
+      if (node.kind != Kind::kBytes) continue;
+      begins.set(node.low);
+      begins.set(std::size_t{node.high} + 1);
+    }
+    int count = 0;
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      if (byte > 0 && begins[byte]) ++count;
+      grammar_->classes_[byte] = static_cast<uint8_t>(count);
+    }
+    grammar_->class_count_ = count + 1;
+  }
+
+  const Rules& rules_;
+  std::unique_ptr<Grammar> grammar_;
+  std::vector<bool> nullable_;
+  mutable std::vector<uint32_t> visited_;  // by node: the visit that reached it last
+  mutable uint32_t visit_ = 0;
+  int32_t dead_ = 0;
+};
+
+Result<std::shared_ptr<const Grammar>> Grammar::compile(const Rules& rules) { return GrammarBuilder(rules).build(); }
+
+}  // namespace millrace::grammar

@@ -1,0 +1,69 @@
+// Grammar: a compiled context-free grammar over bytes, what a request's output must belong to. A nondeterministic
+// automaton for each rule (Thompson, "Regular expression search algorithm", 1968), whose edges are byte ranges, and
+// calls of other rules, as in a recursive transition network.
+//
+// Rule 0 is where a text begins. Left recursion is refused: no rule may call itself before it has read a byte.
+//
+// Owner: shared_ptr; shared by the requests with the same source. Thread safety: immutable.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "grammar/expr.h"
+
+namespace millrace::grammar {
+
+inline constexpr std::size_t kMaxSourceBytes = 64 << 10;  // of a schema, an expression or a grammar
+inline constexpr int kMaxNesting = 64;                    // of schemas in schemas, groups in groups
+inline constexpr std::size_t kMaxNodes = 400'000;         // of the automaton: about 8 MB
+
+// The rules of a grammar as a parser produces them, by number; the names appear in messages.
+struct Rules {
+  std::vector<ExprPtr> bodies;
+  std::vector<std::string> names;
+};
+
+class Grammar {
+ public:
+  struct Node {
+    enum class Kind : uint8_t {
+      kBytes,  // one byte from `low` to `high`, then `next`
+      kSplit,  // `next` or `other`, without a byte
+      kCall,   // rule `other`, then `next`
+      kEnd,    // of the rule
+      kDead,   // no way on
+    };
+    Kind kind = Kind::kDead;
+    uint8_t low = 0;
+    uint8_t high = 0;
+    int32_t next = 0;
+    int32_t other = 0;
+  };
+
+  // kInvalidArgument: left recursion, or rule 0 has no string; kTooLarge: more than kMaxNodes.
+  static Result<std::shared_ptr<const Grammar>> compile(const Rules& rules);
+
+  const Node& node(int32_t id) const { return nodes_[static_cast<std::size_t>(id)]; }
+  int32_t start(int32_t rule) const { return starts_[static_cast<std::size_t>(rule)]; }
+  std::size_t node_count() const { return nodes_.size(); }
+  // Bytes between which no node distinguishes are of one class, so that a state's transitions are few.
+  uint8_t byte_class(uint8_t byte) const { return classes_[byte]; }
+  int class_count() const { return class_count_; }
+
+ private:
+  friend class GrammarBuilder;
+  Grammar() = default;
+
+  std::vector<Node> nodes_;
+  std::vector<int32_t> starts_;  // by rule
+  std::array<uint8_t, 256> classes_{};
+  int class_count_ = 0;
+};
+
+}  // namespace millrace::grammar

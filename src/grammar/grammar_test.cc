@@ -1,0 +1,252 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "grammar/ebnf.h"
+#include "grammar/grammar.h"
+#include "grammar/json_numbers.h"
+#include "grammar/json_schema.h"
+#include "grammar/matcher.h"
+#include "grammar/regex.h"
+#include "grammar/state_table.h"
+
+namespace millrace::grammar {
+namespace {
+
+const auto as_itself = [](const CharSet& set) { return chars(set); };
+
+Result<std::shared_ptr<const Grammar>> of_regex(std::string_view pattern, RegexMatch match = RegexMatch::kFull) {
+  ASSIGN_OR_RETURN(ExprPtr body, parse_regex(pattern, match, as_itself));
+  return Grammar::compile({{body}, {"the pattern"}});
+}
+
+Result<std::shared_ptr<const Grammar>> of_schema(std::string_view schema) {
+  ASSIGN_OR_RETURN(const Rules rules, parse_json_schema(schema));
+  return Grammar::compile(rules);
+}
+
+Result<std::shared_ptr<const Grammar>> of_ebnf(std::string_view source) {
+  ASSIGN_OR_RETURN(const Rules rules, parse_ebnf(source));
+  return Grammar::compile(rules);
+}
+
+bool accepts(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
+  StateTable states(grammar);
+  return states.can_end(states.step(states.start(), text));
+}
+
+void expect_texts(const Result<std::shared_ptr<const Grammar>>& grammar, const std::vector<std::string>& in,
+                  const std::vector<std::string>& out) {
+  ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+  for (const std::string& text : in) EXPECT_TRUE(accepts(*grammar, text)) << text;
+  for (const std::string& text : out) EXPECT_FALSE(accepts(*grammar, text)) << text;
+}
+
+// ---- regular expressions -------------------------------------------------------------------------------------------
+
+TEST(GrammarRegexTest, AcceptsWhatThePatternMatches) {
+  expect_texts(of_regex("[0-9]{4}"), {"1234"}, {"", "123", "12345", "12a4"});
+  expect_texts(of_regex("a|bc*?|(?:d|e)+"), {"a", "b", "bccc", "ded"}, {"", "ab", "f"});
+  expect_texts(of_regex("^\\d+(\\.\\d{1,2})?$"), {"1", "12.34"}, {"1.", ".5", "1.234"});
+  expect_texts(of_regex("[^a-c\\]]x."), {"dxq", "éx☃"}, {"axq", "]xq", "dx\n", "dx"});
+  expect_texts(of_regex("\\u00e9\\x41\\u{1F600}"), {"éA😀"}, {"eA😀"});
+  expect_texts(of_regex("a{2,}b{,3}"), {"aa", "aaabbb"}, {"a", "aabbbb"});
+}
+
+TEST(GrammarRegexTest, AnywhereIsAnywhere) {
+  expect_texts(of_regex("b+", RegexMatch::kAnywhere), {"b", "abc", "\nb"}, {"", "ac"});
+  expect_texts(of_regex("^b+", RegexMatch::kAnywhere), {"b", "bc"}, {"ab"});
+  expect_texts(of_regex("^a|b$", RegexMatch::kAnywhere), {"ax", "xb"}, {"xa", "bx"});
+}
+
+TEST(GrammarRegexTest, RefusesWhatIsNoRegularLanguage) {
+  for (const char* pattern : {"(?=a)b", "(?<!a)b", "\\bword", "(a)\\1", "\\p{L}", "a++", "[a", "(a", "a)", "*a",
+                              "a{3,2}", "a{1,20000}", "[b-a]", "a^b", "a$b", "\\", "[[:alpha:]]", "\\u12"}) {
+    EXPECT_FALSE(of_regex(pattern).ok()) << pattern;
+  }
+  EXPECT_EQ(of_regex("a(?=b)").status().message(),
+            "the pattern has look-around at 4; wanted a regular expression of docs/structured-output.md");
+}
+
+// ---- EBNF ----------------------------------------------------------------------------------------------------------
+
+TEST(GrammarEbnfTest, ReadsTheDialectOfGbnf) {
+  expect_texts(of_ebnf("# a list\nroot  ::= \"yes\" | \"no\" | list\nlist ::= \"[\" item (\",\" item)* \"]\"\n"
+                       "item ::= [a-z]{1,3} | \"\\x41\" | [^\"\\\\a-z]\n"),
+               {"yes", "[a,bc,A]", "[!]"}, {"maybe", "[]", "[abcd]"});
+  expect_texts(of_ebnf("root ::= \"(\" root? \")\""), {"()", "((()))"}, {"", "(()", "())"});
+  expect_texts(of_ebnf("root ::=\n  \"a\"\n  | \"b\"\n"), {"a", "b"}, {"ab"});
+}
+
+TEST(GrammarEbnfTest, RefusesWhatCannotBeRead) {
+  EXPECT_EQ(of_ebnf("root ::= thing").status().message(), "the grammar has no rule 'thing'; wanted one");
+  EXPECT_EQ(of_ebnf("root ::= root \"a\" | \"b\"").status().message(),
+            "rule 'root' is left-recursive; wanted a rule that reads a character before it calls itself");
+  EXPECT_EQ(of_ebnf("root ::= \"a\" root").status().message(),
+            "the grammar admits no text; wanted one that some text satisfies");
+  for (const char* source :
+       {"", "root = \"a\"", "root ::= \"a", "root ::= [a", "root ::= (\"a\"", "root ::= \"a\"\nroot ::= \"b\"",
+        "root ::= \"a\"{x}", "root ::= \"\\q\"", "root ::= a\na ::= b?\nb ::= a"}) {
+    EXPECT_FALSE(of_ebnf(source).ok()) << source;
+  }
+}
+
+// ---- numbers -------------------------------------------------------------------------------------------------------
+
+TEST(GrammarNumbersTest, IntegersBetweenAreThoseAndNoOthers) {
+  const std::vector<std::optional<int64_t>> bounds{std::nullopt, -1234, -100, -99, -10, -1,  0, 1, 7,
+                                                   10,           19,    99,   100, 250, 1000};
+  for (const auto& least : bounds) {
+    for (const auto& most : bounds) {
+      const auto grammar = Grammar::compile({{integers_between(least, most)}, {"n"}});
+      if (!grammar.ok()) {
+        EXPECT_TRUE(least && most && *least > *most);
+        continue;
+      }
+      StateTable states(*grammar);
+      for (int64_t n = -1300; n <= 1300; ++n) {
+        const bool wanted = (!least || n >= *least) && (!most || n <= *most);
+        EXPECT_EQ(states.can_end(states.step(states.start(), std::to_string(n))), wanted)
+            << n << " in " << least.value_or(-9999) << " to " << most.value_or(9999);
+      }
+      EXPECT_FALSE(states.can_end(states.step(states.start(), "007")));
+    }
+  }
+}
+
+TEST(GrammarNumbersTest, NumbersBetweenAreThoseAndNoOthers) {
+  const std::vector<std::optional<double>> bounds{std::nullopt, -12.5, -1,  -0.25, 0,  0.05,
+                                                  0.3,          1,     1.5, 1.75,  12, 100.125};
+  std::vector<std::string> texts;
+  for (int integer : {0, 1, 2, 11, 12, 13, 99, 100, 101}) {
+    texts.push_back(std::to_string(integer));
+    for (const char* fraction :
+         {"0",  "00", "04", "05", "050", "051", "1",   "12", "125", "1250", "1251", "2",   "25", "26",
+          "29", "3",  "30", "31", "5",   "50",  "500", "51", "7",   "74",   "75",   "750", "76", "9"}) {
+      texts.push_back(std::to_string(integer) + "." + fraction);
+    }
+  }
+  for (const auto& least : bounds) {
+    for (const auto& most : bounds) {
+      for (const bool exclusive : {false, true}) {
+        const auto bound = [&](const std::optional<double>& b) {
+          return b ? std::optional(NumberBound{*b, exclusive}) : std::nullopt;
+        };
+        const auto grammar = Grammar::compile({{numbers_between(bound(least), bound(most))}, {"n"}});
+        if (!grammar.ok()) continue;  // an empty range; a text in it would fail below
+        StateTable states(*grammar);
+        for (const std::string& magnitude : texts) {
+          for (const std::string& text : {magnitude, "-" + magnitude}) {
+            const double n = std::stod(text);
+            if (n == 0 && text[0] == '-') continue;  // -0 is left to either side
+            const bool above = !least || (exclusive ? n > *least : n >= *least);
+            const bool below = !most || (exclusive ? n < *most : n <= *most);
+            EXPECT_EQ(states.can_end(states.step(states.start(), text)), above && below)
+                << text << " in " << least.value_or(-9999) << " to " << most.value_or(9999) << " exclusive "
+                << exclusive;
+          }
+        }
+      }
+    }
+  }
+}
+
+// ---- JSON Schema ---------------------------------------------------------------------------------------------------
+
+TEST(GrammarSchemaTest, ObjectsHaveTheirPropertiesInTheirSequence) {
+  const auto grammar =
+      of_schema(R"({"type":"object","properties":{"city":{"type":"string"},"n":{"type":"integer","minimum":0}},
+                                     "required":["city"],"additionalProperties":false})");
+  expect_texts(grammar, {R"({"city":"Rom"})", R"({ "city": "a\"b\u00e9", "n": 12 })", "{\n  \"city\": \"\"\n}"},
+               {"{}", R"({"n":1})", R"({"city":"a","n":-1})", R"({"city":"a","x":1})", R"({"n":1,"city":"a"})",
+                R"({"city":"a",})", "{\"city\":\"a\nb\"}", R"({"city":"\ud800"})"});
+}
+
+TEST(GrammarSchemaTest, AdditionalPropertiesHaveOtherNames) {
+  const auto grammar = of_schema(
+      R"({"properties":{"ab":{"type":"null"},"ac":{"type":"null"}},"additionalProperties":{"type":"boolean"}})");
+  expect_texts(grammar,
+               {"{}", R"({"ab":null})", R"({"a":true})", R"({"ab":null,"abc":true,"":false})", R"({"x\u0062":true})"},
+               {R"({"ab":true})", R"({"ac":false})", R"({"a":null})", R"({"\u0061b":true})"});
+}
+
+TEST(GrammarSchemaTest, ArraysKeepTheirBounds) {
+  expect_texts(of_schema(R"({"type":"array","items":{"enum":[1,2]},"minItems":1,"maxItems":3})"),
+               {"[1]", "[1, 2]", "[1,2,1]"}, {"[]", "[3]", "[1,1,1,1]", "[1,]"});
+  expect_texts(of_schema(R"({"prefixItems":[{"type":"null"},{"type":"boolean"}],"items":false,"minItems":1})"),
+               {"[null]", "[null,true]"}, {"[]", "[true]", "[null,true,1]"});
+  expect_texts(of_schema(R"({"type":"array","items":[{"type":"null"}],"additionalItems":{"type":"string"}})"),
+               {"[]", "[null]", "[null,\"a\",\"b\"]"}, {"[\"a\"]", "[null,1]"});
+}
+
+TEST(GrammarSchemaTest, StringsKeepLengthsPatternsAndFormats) {
+  expect_texts(of_schema(R"({"type":"string","minLength":2,"maxLength":3})"),
+               {R"("ab")", R"("aé☃")", R"("\n\ud83d\ude00")"}, {R"("a")", R"("abcd")"});
+  expect_texts(of_schema(R"({"type":"string","pattern":"^a\"b\\\\+$"})"), {R"("a\"b\\")", R"("a\"b\\\\")"},
+               {R"("a"b\")", R"("ab")"});
+  expect_texts(of_schema(R"({"type":"string","format":"date"})"), {R"("2024-02-29")", R"("2023-12-31")"},
+               {R"("2023-02-29")", R"("2023-13-01")", R"("2023-1-1")"});
+  expect_texts(of_schema(R"({"type":"string","format":"ipv6"})"),
+               {R"("::1")", R"("fe80::1:2")", R"("1:2:3:4:5:6:7:8")", R"("::ffff:1.2.3.4")"},
+               {R"("1::2::3")", R"("1:2:3:4:5:6:7")", R"("12345::")"});
+}
+
+TEST(GrammarSchemaTest, ReferencesMayRecur) {
+  const auto grammar =
+      of_schema(R"({"$ref":"#/$defs/node","$defs":{"node":{"type":"object","properties":{"v":{"type":"integer"},
+      "next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["v","next"],"additionalProperties":false}}})");
+  expect_texts(grammar, {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":{"v":3,"next":null}}})"},
+               {R"({"v":1})", R"({"v":1,"next":{"v":2}})"});
+}
+
+TEST(GrammarSchemaTest, KeywordsBesideEachOtherAreJoined) {
+  expect_texts(of_schema(R"({"allOf":[{"type":"integer","minimum":3},{"type":"number","maximum":5}]})"), {"3", "5"},
+               {"2", "6", "3.5"});
+  expect_texts(
+      of_schema(
+          R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"additionalProperties":false,
+                             "anyOf":[{"required":["a"]},{"required":["b"]}]})"),
+      {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":2})"}, {"{}"});
+  expect_texts(of_schema(R"({"type":["string","null"],"enum":["a",1,null]})"), {"\"a\"", "null"}, {"1"});
+  expect_texts(of_schema(R"({"enum":["a","abc"],"minLength":2})"), {"\"abc\""}, {"\"a\""});
+  expect_texts(of_schema(R"({"oneOf":[{"type":"object","properties":{"k":{"const":"x"}},"required":["k"]},
+                                      {"type":"object","properties":{"k":{"const":"y"},"n":{"type":"null"}},"required":["k"]}]})"),
+               {R"({"k":"x"})", R"({"k":"y","n":null})"}, {R"({"k":"z"})"});
+}
+
+TEST(GrammarSchemaTest, RefusesByNameWhatItCannotKeep) {
+  const auto message = [](std::string_view schema) { return of_schema(schema).status().message(); };
+  EXPECT_EQ(message(R"({"properties":{"x":{"not":{}}}})"),
+            "schema.properties.x.not is not served; wanted a keyword of docs/structured-output.md");
+  EXPECT_EQ(message(R"({"type":"array","uniqueItems":true})"), "schema.uniqueItems is not served; wanted false");
+  EXPECT_EQ(message(R"({"$ref":"#/$defs/x"})"),
+            "$ref '#/$defs/x' names nothing in the schema; wanted a pointer to a part of it");
+  EXPECT_EQ(message(R"({"$ref":"#"})"),
+            "rule '#' is left-recursive; wanted a rule that reads a character before it calls itself");
+  EXPECT_EQ(message("false"), "the grammar admits no text; wanted one that some text satisfies");
+  for (const char* schema :
+       {"", "[]", "1", R"({"type":"strange"})", R"x({"type":"string","pattern":"(?=a)"})x", R"({"oneOf":[{},{}]})",
+        R"({"minLength":-1})", R"({"properties":[]})", R"({"multipleOf":0.3})", R"({"format":"iri"})",
+        R"({"$ref":"http://x/y"})", R"({"a":1,"a":2})"}) {
+    EXPECT_FALSE(of_schema(schema).ok()) << schema;
+  }
+}
+
+TEST(GrammarSchemaTest, BombsAreErrors) {
+  std::string deep = "true";
+  for (int i = 0; i < 100; ++i) deep = R"({"items":)" + deep + "}";
+  EXPECT_FALSE(of_schema(deep).ok());
+  EXPECT_EQ(
+      of_schema(R"({"type":"array","minItems":100000,"items":{"type":"array","minItems":100000}})").status().code(),
+      StatusCode::kTooLarge);
+  std::string doubled = R"({"$defs":{"d0":{"type":"null"})";
+  for (int i = 1; i < 40; ++i) {
+    const std::string before = fmt::format(R"({{"$ref":"#/$defs/d{}"}})", i - 1);
+    doubled += fmt::format(R"(,"d{}":{{"type":"array","prefixItems":[{},{}]}})", i, before, before);
+  }
+  EXPECT_TRUE(of_schema(doubled + R"(},"$ref":"#/$defs/d39"})").ok());  // shared, so it is small
+}
+
+}  // namespace
+}  // namespace millrace::grammar

@@ -1,0 +1,77 @@
+// Masks: for one grammar and one vocabulary, the tokens that may follow a text. A token may follow where text + token
+// is the beginning of a text of the grammar, or, for the tokens that end a sequence, where the text is one of the
+// grammar. The mask is a function of the text alone, so it depends on no other request, batch or placement.
+//
+// Matcher: where one request is in its grammar. It holds no text: rebuild() reads the request's tokens again, after a
+// retraction or when the table of states was cleared.
+//
+// Owner: the runner; a Masks for each grammar in use, a Matcher for each request. Thread safety: none; the compute
+// thread calls.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "grammar/grammar.h"
+#include "grammar/state_table.h"
+#include "grammar/token_trie.h"
+
+namespace millrace::grammar {
+
+inline constexpr std::size_t kMaxCachedMasks = 256;  // of one grammar: 19 KB each with 152,000 tokens
+
+class Masks {
+ public:
+  Masks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie);
+
+  StateTable& states() { return states_; }
+  const TokenTrie& trie() const { return *trie_; }
+  // The tokens that may follow in this state, without those that end a sequence. Valid until the next call.
+  const TokenMask& of(State state);
+
+ private:
+  struct Cached {
+    State state = kDeadState;
+    TokenMask mask;
+  };
+  void walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask& mask);
+  // Whether any plain text leads back to the state.
+  bool takes_plain_text(State state);
+
+  const std::shared_ptr<const TokenTrie> trie_;
+  StateTable states_;
+  uint64_t generation_ = 0;  // of states_, that the cache is for
+  std::list<Cached> cache_;  // the latest first
+  std::unordered_map<State, std::list<Cached>::iterator> by_state_;
+  std::vector<State> path_;  // of walk(): the state before each depth
+};
+
+class Matcher {
+ public:
+  explicit Matcher(std::shared_ptr<Masks> masks) : masks_(std::move(masks)) {}
+
+  // Reads the tokens behind those that it has read; all of them again where the table was cleared or `tokens` is
+  // shorter than what was read. kInternal: a token does not follow, kTooLarge: the grammar is too ambiguous. `end_ids`
+  // end a sequence and are read only as the last.
+  Status advance(std::span<const int32_t> tokens);
+  std::size_t token_count() const { return token_count_; }
+  bool can_end() { return masks_->states().can_end(state_); }
+  // The allowed tokens, with `end_ids` where the text may end.
+  Result<TokenMask> mask(std::span<const int32_t> end_ids);
+
+ private:
+  Status read(int32_t token);
+
+  std::shared_ptr<Masks> masks_;
+  std::size_t token_count_ = 0;
+  State state_ = -1;  // -1: nothing is read
+  uint64_t generation_ = 0;
+};
+
+}  // namespace millrace::grammar

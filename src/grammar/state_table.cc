@@ -1,0 +1,122 @@
+#include "grammar/state_table.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace millrace::grammar {
+namespace {
+
+constexpr int32_t kNoFrame = 0;
+
+}  // namespace
+
+StateTable::StateTable(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) { clear(); }
+
+void StateTable::clear() {
+  states_.assign(1, {});  // the dead one
+  transitions_.assign(static_cast<std::size_t>(grammar_->class_count()), kDeadState);
+  by_positions_.clear();
+  frames_.assign(1, {});
+  by_frame_.clear();
+  start_ = -1;
+}
+
+void StateTable::clear_if_full() {
+  if (states_.size() <= kMaxStates) return;
+  clear();
+  ++generation_;
+}
+
+State StateTable::start() {
+  if (start_ < 0) start_ = state_of({{grammar_->start(0), kNoFrame}});
+  return start_;
+}
+
+State StateTable::step(State state, std::string_view bytes) {
+  for (const char byte : bytes) {
+    if (state == kDeadState) break;
+    state = step(state, static_cast<uint8_t>(byte));
+  }
+  return state;
+}
+
+State StateTable::find_step(State state, uint8_t byte) {
+  std::vector<Position> behind;
+  for (const Position& p : states_[static_cast<std::size_t>(state)].positions) {
+    const Grammar::Node& node = grammar_->node(p.node);
+    if (node.low <= byte && byte <= node.high) behind.push_back({node.next, p.frame});
+  }
+  const State next = behind.empty() ? kDeadState : state_of(std::move(behind));
+  return transitions_[row(state) + grammar_->byte_class(byte)] = next;
+}
+
+int32_t StateTable::frame_of(int32_t node, int32_t below) {
+  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(node)) << 32 | static_cast<uint32_t>(below);
+  const auto [known, added] = by_frame_.try_emplace(key, static_cast<int32_t>(frames_.size()));
+  if (added) frames_.push_back({node, below, frames_[static_cast<std::size_t>(below)].depth + 1});
+  return known->second;
+}
+
+// Follows everything that reads no byte. A call whose return is the caller's own end needs no frame: the callee then
+// returns to the caller's caller, and a list of any length is read without a growing stack.
+State StateTable::state_of(std::vector<Position> from) {
+  using Kind = Grammar::Node::Kind;
+  Entry entry;
+  std::set<Position> seen;
+  while (!from.empty()) {
+    if (seen.size() >= kMaxPositions) {
+      too_ambiguous_ = true;
+      return kDeadState;
+    }
+    const Position p = from.back();
+    from.pop_back();
+    if (!seen.insert(p).second) continue;
+    const Grammar::Node& node = grammar_->node(p.node);
+    switch (node.kind) {
+      case Kind::kBytes:
+        entry.positions.push_back(p);
+        break;
+      case Kind::kSplit:
+        from.push_back({node.next, p.frame});
+        from.push_back({node.other, p.frame});
+        break;
+      case Kind::kCall: {
+        const bool last = grammar_->node(node.next).kind == Kind::kEnd;
+        if (!last && frames_[static_cast<std::size_t>(p.frame)].depth >= kMaxCallDepth) break;
+        from.push_back({grammar_->start(node.other), last ? p.frame : frame_of(node.next, p.frame)});
+        break;
+      }
+      case Kind::kEnd: {
+        if (p.frame == kNoFrame) {
+          entry.can_end = true;
+        } else {
+          const Frame& frame = frames_[static_cast<std::size_t>(p.frame)];
+          from.push_back({frame.node, frame.below});
+        }
+        break;
+      }
+      case Kind::kDead:
+        break;
+    }
+  }
+  if (entry.positions.empty() && !entry.can_end) return kDeadState;
+  std::sort(entry.positions.begin(), entry.positions.end());
+  uint64_t hash = entry.can_end ? 1 : 0;
+  for (const Position& p : entry.positions) {
+    hash = (hash ^ static_cast<uint32_t>(p.node)) * 0x9E3779B97F4A7C15u;
+    hash = (hash ^ static_cast<uint32_t>(p.frame) ^ hash >> 29) * 0xBF58476D1CE4E5B9u;
+  }
+  const auto [first, last] = by_positions_.equal_range(hash);
+  for (auto known = first; known != last; ++known) {
+    const Entry& other = states_[static_cast<std::size_t>(known->second)];
+    if (other.can_end == entry.can_end && other.positions == entry.positions) return known->second;
+  }
+  const State state = static_cast<State>(states_.size());
+  by_positions_.emplace(hash, state);
+  states_.push_back(std::move(entry));
+  transitions_.resize(transitions_.size() + static_cast<std::size_t>(grammar_->class_count()), -1);
+  return state;
+}
+
+}  // namespace millrace::grammar

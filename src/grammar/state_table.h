@@ -1,0 +1,87 @@
+// StateTable: the deterministic automaton of a grammar, made as it is used. A state is the set of positions that the
+// nondeterministic one may have reached, each with the rules to return to; equal sets are one state, so a transition is
+// found once and then looked up.
+//
+// The number of states is bounded: over kMaxStates the table is cleared (`generation` changes), and a holder of a
+// state reads its text once more. That never changes which texts are accepted.
+//
+// Owner: the masks of one grammar in one runner. Thread safety: none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/grammar.h"
+
+namespace millrace::grammar {
+
+inline constexpr std::size_t kMaxStates = 16'384;
+inline constexpr std::size_t kMaxPositions = 16'384;  // of one state
+inline constexpr int32_t kMaxCallDepth = 1'024;       // rules in rules; a deeper text is not accepted
+
+using State = int32_t;
+inline constexpr State kDeadState = 0;
+
+class StateTable {
+ public:
+  explicit StateTable(std::shared_ptr<const Grammar> grammar);
+
+  State start();
+  // The state behind one byte; kDeadState: no text of the grammar goes on so.
+  State step(State state, uint8_t byte) {
+    const State known = transitions_[row(state) + grammar_->byte_class(byte)];
+    return known >= 0 ? known : find_step(state, byte);
+  }
+  State step(State state, std::string_view bytes);
+  // Whether the text read so far is one of the grammar's.
+  bool can_end(State state) const { return states_[static_cast<std::size_t>(state)].can_end; }
+  // Whether a byte may follow.
+  bool can_continue(State state) const { return !states_[static_cast<std::size_t>(state)].positions.empty(); }
+  std::size_t state_count() const { return states_.size(); }
+  // Changes whenever states become invalid: when the table was full. Only clear_if_full() does that.
+  uint64_t generation() const { return generation_; }
+  void clear_if_full();
+  // A state had more than kMaxPositions: the grammar cannot be followed, and every answer since is of no use.
+  bool too_ambiguous() const { return too_ambiguous_; }
+
+ private:
+  struct Position {
+    int32_t node = 0;   // of kind kBytes
+    int32_t frame = 0;  // the rules to return to, innermost first
+    auto operator<=>(const Position&) const = default;
+  };
+  struct Frame {
+    int32_t node = 0;  // where the caller goes on
+    int32_t below = 0;
+    int32_t depth = 0;
+  };
+  struct Entry {
+    std::vector<Position> positions;  // sorted
+    bool can_end = false;
+  };
+
+  std::size_t row(State state) const {
+    return static_cast<std::size_t>(state) * static_cast<std::size_t>(grammar_->class_count());
+  }
+  State find_step(State state, uint8_t byte);
+  State state_of(std::vector<Position> from);
+  int32_t frame_of(int32_t node, int32_t below);
+  void clear();
+
+  const std::shared_ptr<const Grammar> grammar_;
+  std::vector<Entry> states_;
+  std::vector<State> transitions_;  // by state and class; -1: not known yet
+  std::unordered_multimap<uint64_t, State> by_positions_;
+  std::vector<Frame> frames_;  // 0: none
+  std::unordered_map<uint64_t, int32_t> by_frame_;
+  State start_ = -1;
+  uint64_t generation_ = 0;
+  bool too_ambiguous_ = false;
+};
+
+}  // namespace millrace::grammar
