@@ -1,10 +1,6 @@
 # Sourced by the scripts beside it: where things lie, and how the Debian packages get here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# One compiler cache for all checkouts of a user, ccache's own default folder: paths below the base directory, and the
-# directory that the compiler runs in, do not count.
-export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
-export CCACHE_SLOPPINESS=pch_defines,time_macros  # wanted for precompiled headers
 jobs=${MILLRACE_JOBS:-$(nproc)}
 
 build_packages=(build-essential cmake ninja-build pkg-config ccache mold
