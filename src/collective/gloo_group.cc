@@ -101,11 +101,12 @@ Result<std::unique_ptr<ProcessGroup>> join_gloo_group(const GroupOptions& option
                                                       Clock::time_point deadline) {
   RETURN_IF_ERROR(check_options(options));
   const WaitLimit limit{deadline, cancel.get()};
-  ASSIGN_OR_RETURN(TcpStoreClient store, TcpStoreClient::connect(options.address, options.port, limit));
+  ASSIGN_OR_RETURN(const AllowedHosts allowed, AllowedHosts::resolve(options.allowed_hosts));
+  ASSIGN_OR_RETURN(TcpStoreClient store, TcpStoreClient::connect(options.address, options.port, allowed, limit));
   // The store's owner waits at its start until so many have added themselves.
   ASSIGN_OR_RETURN([[maybe_unused]] const int64_t joined, store.add("init/", 1, limit));
   ASSIGN_OR_RETURN(std::vector<StreamSocket> sockets,
-                   connect_mesh(store, {options.rank, options.world_size, options.name}, limit));
+                   connect_mesh(store, {allowed, options.rank, options.world_size, options.name}, limit));
   return std::unique_ptr<ProcessGroup>(
       std::make_unique<GlooGroup>(options.rank, std::move(sockets), std::move(cancel)));
 }

@@ -72,6 +72,7 @@ Status connect_torch2(Mesh& mesh) {
       expected[self.pair_ids[static_cast<std::size_t>(rank)]] = rank;
       continue;
     }
+    RETURN_IF_ERROR(options.allowed.check(peer.listener));
     ASSIGN_OR_RETURN(mesh.socket(rank), connect_to(peer.listener, mesh.limit));
     std::string id;
     append_int(id, peer.pair_ids[static_cast<std::size_t>(options.rank)]);
@@ -117,6 +118,7 @@ Status connect_torch1(Mesh& mesh) {
       expected.push_back(rank);
       continue;
     }
+    RETURN_IF_ERROR(options.allowed.check(peer));
     ASSIGN_OR_RETURN(mesh.socket(rank), connect_to(peer, mesh.limit));
   }
   for (const int rank : expected) {

@@ -13,6 +13,7 @@
 namespace millrace::collective {
 
 struct MeshOptions {
+  const AllowedHosts& allowed;
   int rank = 1;
   int world_size = 2;
   std::string group;  // as the trainer names it

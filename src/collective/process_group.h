@@ -26,6 +26,7 @@ struct GroupOptions {
   int rank = 1;
   int world_size = 2;
   std::string name;
+  std::string allowed_hosts;  // to which it may connect (AllowedHosts); empty: loopback
 };
 
 struct ReceiveLimits {

@@ -47,7 +47,7 @@ struct Peers {
 };
 
 std::unique_ptr<ProcessGroup> join(Peers& peers, int world, int rank) {
-  Result<std::unique_ptr<ProcessGroup>> group = join_gloo_group({"127.0.0.1", peers.port, rank, world, "weights"},
+  Result<std::unique_ptr<ProcessGroup>> group = join_gloo_group({"127.0.0.1", peers.port, rank, world, "weights", ""},
                                                                 std::make_shared<CancelSignal>(), soon().deadline);
   EXPECT_TRUE(group.ok()) << group.status().to_string();
   if (!group.ok()) return nullptr;
@@ -91,13 +91,26 @@ TEST(ProcessGroup, OptionsAreChecked) {
     return join_gloo_group(options, std::make_shared<CancelSignal>(), soon().deadline).status().code() ==
            StatusCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused({"127.0.0.1", 1, 0, 2, "g"}));
-  EXPECT_TRUE(refused({"127.0.0.1", 1, 2, 2, "g"}));
-  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 1, "g"}));
-  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 1'000'000, "g"}));
-  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 2, ""}));
-  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 2, std::string(1000, 'g')}));
-  EXPECT_TRUE(refused({"127.0.0.1", 0, 1, 2, "g"}));
+  EXPECT_TRUE(refused({"127.0.0.1", 1, 0, 2, "g", ""}));
+  EXPECT_TRUE(refused({"127.0.0.1", 1, 2, 2, "g", ""}));
+  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 1, "g", ""}));
+  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 1'000'000, "g", ""}));
+  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 2, "", ""}));
+  EXPECT_TRUE(refused({"127.0.0.1", 1, 1, 2, std::string(1000, 'g'), ""}));
+  EXPECT_TRUE(refused({"127.0.0.1", 0, 1, 2, "g", ""}));
+}
+
+TEST(ProcessGroup, OnlyAllowedHostsAreConnectedTo) {
+  const auto join_at = [](const std::string& address, const std::string& allowed) {
+    return join_gloo_group({address, 1, 1, 2, "g", allowed}, std::make_shared<CancelSignal>(), Clock::now()).status();
+  };
+  for (const char* allowed : {"", "192.0.2.8", "192.0.2.8,192.0.2.9"}) {
+    const Status status = join_at("192.0.2.7", allowed);  // an address for documents
+    EXPECT_EQ(status.code(), StatusCode::kPermissionDenied) << allowed;
+    EXPECT_NE(status.message().find("192.0.2.7 is not among --trainer-hosts"), std::string::npos);
+  }
+  EXPECT_EQ(join_at("192.0.2.7", "192.0.2.8,192.0.2.7").code(), StatusCode::kDeadline);
+  EXPECT_EQ(join_at("127.1.2.3", "192.0.2.8").code(), StatusCode::kDeadline);
 }
 
 // A port that is taken and on which nothing listens.
@@ -116,14 +129,14 @@ struct SilentPort {
 TEST(ProcessGroup, AJoinEndsWithItsDeadlineOrACancel) {
   for (const bool listens : {true, false}) {
     const SilentPort store(listens);
-    const Status late = join_gloo_group({"127.0.0.1", store.port, 1, 2, "g"}, std::make_shared<CancelSignal>(),
+    const Status late = join_gloo_group({"127.0.0.1", store.port, 1, 2, "g", ""}, std::make_shared<CancelSignal>(),
                                         Clock::now() + std::chrono::milliseconds(100))
                             .status();
     EXPECT_FALSE(late.ok());
     EXPECT_NE(late.message().find(std::to_string(store.port)), std::string::npos) << late.message();
     const auto cancel = std::make_shared<CancelSignal>();
     std::thread other([&] { cancel->cancel(); });
-    EXPECT_FALSE(join_gloo_group({"127.0.0.1", store.port, 1, 2, "g"}, cancel, soon().deadline).ok());
+    EXPECT_FALSE(join_gloo_group({"127.0.0.1", store.port, 1, 2, "g", ""}, cancel, soon().deadline).ok());
     other.join();
   }
 }

@@ -19,6 +19,12 @@ const sockaddr_in6& as_v6(const SocketAddress& a) { return reinterpret_cast<cons
 
 }  // namespace
 
+bool SocketAddress::loopback() const {
+  if (v4()) return (ntohl(as_v4(*this).sin_addr.s_addr) >> 24) == 127;
+  const in6_addr& host = as_v6(*this).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&host) || (IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr[12] == 127);
+}
+
 uint16_t SocketAddress::port() const { return ntohs(v4() ? as_v4(*this).sin_port : as_v6(*this).sin6_port); }
 
 void SocketAddress::set_port(uint16_t port) {

@@ -18,6 +18,7 @@ struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
 
+  bool loopback() const;
   bool v4() const { return storage.ss_family == AF_INET; }
   uint16_t port() const;
   void set_port(uint16_t port);

@@ -65,8 +65,10 @@ std::string store_greeting() {
   return out;
 }
 
-Result<TcpStoreClient> TcpStoreClient::connect(const std::string& host, uint16_t port, const WaitLimit& limit) {
+Result<TcpStoreClient> TcpStoreClient::connect(const std::string& host, uint16_t port, const AllowedHosts& allowed,
+                                               const WaitLimit& limit) {
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, resolve(host, port));
+  for (const SocketAddress& address : addresses) RETURN_IF_ERROR(allowed.check(address));
   while (true) {
     Status last;
     for (const SocketAddress& address : addresses) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "collective/allowed_hosts.h"
 #include "collective/stream_socket.h"
 
 namespace millrace::collective {
@@ -21,7 +22,8 @@ enum class StoreDialect { kTorch1, kTorch2 };
 class TcpStoreClient {
  public:
   // Tries until the limit while nothing listens there.
-  static Result<TcpStoreClient> connect(const std::string& host, uint16_t port, const WaitLimit& limit);
+  static Result<TcpStoreClient> connect(const std::string& host, uint16_t port, const AllowedHosts& allowed,
+                                        const WaitLimit& limit);
   // Over a connection whose dialect is settled.
   TcpStoreClient(StreamSocket socket, StoreDialect dialect) : socket_(std::move(socket)), dialect_(dialect) {}
 
