@@ -352,15 +352,27 @@ void WeightStore::note_checksum(std::string_view name, uint64_t sum) {
   at->second.checksum = sum;
 }
 
-uint64_t WeightStore::checksum() const {
+std::optional<uint64_t> WeightStore::noted_checksum(std::string_view name) const {
+  const auto at = slots_.find(name);
+  return at == slots_.end() ? std::nullopt : at->second.checksum;
+}
+
+uint64_t combined_checksum(const std::vector<TensorChecksum>& tensors) {
   std::string all;
-  for (const auto& [name, slot] : slots_) {
-    if (!slot.checksum) continue;
-    const SafetensorsEntry& entry = entry_of(slot);
-    fmt::format_to(std::back_inserter(all), "{} {} {} {} {:016x}\n", name.size(), name, dtype_name(entry.dtype),
-                   entry.shape.to_string(), *slot.checksum);
+  for (const TensorChecksum& tensor : tensors) {
+    fmt::format_to(std::back_inserter(all), "{} {} {} {} {:016x}\n", tensor.name.size(), tensor.name,
+                   dtype_name(tensor.dtype), tensor.shape.to_string(), tensor.sum);
   }
   return all.empty() ? 0 : std::max<uint64_t>(XXH3_64bits(all.data(), all.size()), 1);  // 0 means none
+}
+
+uint64_t WeightStore::checksum() const {
+  std::vector<TensorChecksum> tensors;
+  for (const auto& [name, slot] : slots_) {
+    const SafetensorsEntry& entry = entry_of(slot);
+    if (slot.checksum) tensors.push_back({name, entry.dtype, entry.shape, *slot.checksum});
+  }
+  return combined_checksum(tensors);
 }
 
 std::vector<FileStamp> WeightStore::stamps() const {

@@ -32,6 +32,16 @@ inline constexpr uint64_t kMaxIndexFileBytes = 64u << 20;
 inline constexpr std::size_t kMaxShards = 4096;
 inline constexpr std::size_t kSmallTensorBytes = 64u << 10;  // the largest that is copied
 
+// One tensor as a reader has summed it.
+struct TensorChecksum {
+  std::string_view name;
+  DType dtype = DType::kF32;  // as it came, before it is quantized
+  const Shape& shape;
+  uint64_t sum = 0;
+};
+// Over all of them, sorted by name; 0: there are none.
+uint64_t combined_checksum(const std::vector<TensorChecksum>& tensors);
+
 class WeightStore {
  public:
   // Opens and validates every shard's header; no tensor byte is read yet (MapMode::kCopy reads them all).
@@ -62,6 +72,7 @@ class WeightStore {
 
   // A reader has read all bytes of a tensor that it uses: their checksum, by a rule of its own.
   void note_checksum(std::string_view name, uint64_t sum);
+  std::optional<uint64_t> noted_checksum(std::string_view name) const;
   // Over names, dtypes, shapes and noted checksums of all tensors that have one; 0: none has.
   uint64_t checksum() const;
 

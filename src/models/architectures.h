@@ -11,12 +11,12 @@ namespace millrace {
 
 // Each takes every tensor that its architecture has from `reader`, whose status the caller checks afterwards.
 std::shared_ptr<const Model> make_llama(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
-                                        std::shared_ptr<WeightStore> store, WeightReader& reader);
+                                        std::shared_ptr<const WeightTable> weights, WeightReader& reader);
 std::shared_ptr<const Model> make_qwen2(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
-                                        std::shared_ptr<WeightStore> store, WeightReader& reader);
+                                        std::shared_ptr<const WeightTable> weights, WeightReader& reader);
 std::shared_ptr<const Model> make_qwen3(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
-                                        std::shared_ptr<WeightStore> store, WeightReader& reader);
+                                        std::shared_ptr<const WeightTable> weights, WeightReader& reader);
 std::shared_ptr<const Model> make_qwen3_moe(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
-                                            std::shared_ptr<WeightStore> store, WeightReader& reader);
+                                            std::shared_ptr<const WeightTable> weights, WeightReader& reader);
 
 }  // namespace millrace

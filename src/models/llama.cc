@@ -43,9 +43,9 @@ struct LlamaLayer {
 
 class Llama final : public Model {
  public:
-  Llama(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<WeightStore> store,
+  Llama(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<const WeightTable> weights,
         WeightReader& reader)
-      : Model(c, range, version, std::move(store)),
+      : Model(c, range, version, std::move(weights)),
         epsilon_(static_cast<float>(c.rms_norm_eps)),
         inv_freq_(rope_inverse_frequencies(c.rope, c.head_dim)) {
     embedding_ = reader.matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
@@ -114,8 +114,8 @@ class Llama final : public Model {
 }  // namespace
 
 std::shared_ptr<const Model> make_llama(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
-                                        std::shared_ptr<WeightStore> store, WeightReader& reader) {
-  return std::make_shared<Llama>(config, layers, weight_version, std::move(store), reader);
+                                        std::shared_ptr<const WeightTable> weights, WeightReader& reader) {
+  return std::make_shared<Llama>(config, layers, weight_version, std::move(weights), reader);
 }
 
 }  // namespace millrace

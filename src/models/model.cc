@@ -7,17 +7,17 @@ namespace millrace {
 namespace {
 
 std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, uint64_t version,
-                                  const std::shared_ptr<WeightStore>& store, WeightReader& reader) {
+                                  const std::shared_ptr<const WeightTable>& weights, WeightReader& reader) {
   switch (config.architecture) {
     case Architecture::kLlama:
     case Architecture::kMistral:  // Llama with a sliding window, which is in config.layer_window
-      return make_llama(config, layers, version, store, reader);
+      return make_llama(config, layers, version, weights, reader);
     case Architecture::kQwen2:
-      return make_qwen2(config, layers, version, store, reader);
+      return make_qwen2(config, layers, version, weights, reader);
     case Architecture::kQwen3:
-      return make_qwen3(config, layers, version, store, reader);
+      return make_qwen3(config, layers, version, weights, reader);
     case Architecture::kQwen3Moe:
-      return make_qwen3_moe(config, layers, version, store, reader);
+      return make_qwen3_moe(config, layers, version, weights, reader);
   }
   return nullptr;
 }
@@ -57,8 +57,9 @@ Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::
   if (config.head_dim > kernels::kMaxHeadDim) {
     return error(StatusCode::kUnsupported, "head_dim is {}; wanted at most {}", config.head_dim, kernels::kMaxHeadDim);
   }
-  WeightReader reader(*store, options);
-  std::shared_ptr<const Model> model = make(config, layers, weight_version, store, reader);
+  const auto weights = std::make_shared<WeightTable>();
+  WeightReader reader(store, options, *weights);
+  std::shared_ptr<const Model> model = make(config, layers, weight_version, weights, reader);
   if (model == nullptr) {
     return error(StatusCode::kUnsupported, "architecture {}; wanted one of this build's models",
                  architecture_name(config.architecture));
@@ -70,6 +71,16 @@ Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::
   } else {
     RETURN_IF_ERROR(store->check_all_taken({".rotary_emb.inv_freq"}));
   }
+  return model;
+}
+
+Result<std::shared_ptr<const Model>> model_of_table(const ModelConfig& config,
+                                                    std::shared_ptr<const WeightTable> weights, LayerRange layers,
+                                                    uint64_t weight_version) {
+  WeightReader reader(*weights);
+  std::shared_ptr<const Model> model = make(config, layers, weight_version, weights, reader);
+  CHECK(model != nullptr);  // one of this architecture serves
+  RETURN_IF_ERROR(reader.status());
   return model;
 }
 

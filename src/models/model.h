@@ -27,6 +27,7 @@
 #include "kernels/ops.h"
 #include "models/expert_workspace.h"
 #include "models/load_options.h"
+#include "models/weight_table.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
@@ -79,7 +80,8 @@ class Model {
   LayerRange layers() const { return layers_; }
   uint64_t weight_version() const { return weight_version_; }
   // Over all bytes of the weights as they were read; 0: nothing was summed (LoadOptions without a pool).
-  uint64_t weights_checksum() const { return store_->checksum(); }
+  uint64_t weights_checksum() const { return weights_->checksum(); }
+  const WeightTable& weights() const { return *weights_; }
 
   // hidden [rows, hidden_size] = the embeddings of `tokens`, each in [0, vocab_size). CHECK: the range begins at 0.
   virtual void embed(std::span<const int32_t> tokens, kernels::Rows hidden, kernels::Ops& ops) const = 0;
@@ -92,14 +94,14 @@ class Model {
   virtual void head(kernels::ConstRows hidden, kernels::Rows logits, kernels::Ops& ops) const = 0;
 
  protected:
-  // `store` keeps the bytes behind the weights alive.
-  Model(ModelConfig config, LayerRange layers, uint64_t weight_version, std::shared_ptr<WeightStore> store)
-      : config_(std::move(config)), layers_(layers), weight_version_(weight_version), store_(std::move(store)) {}
+  // `weights` keeps the bytes behind the weights alive.
+  Model(ModelConfig config, LayerRange layers, uint64_t weight_version, std::shared_ptr<const WeightTable> weights)
+      : config_(std::move(config)), layers_(layers), weight_version_(weight_version), weights_(std::move(weights)) {}
 
   const ModelConfig config_;
   const LayerRange layers_;
   const uint64_t weight_version_;
-  const std::shared_ptr<WeightStore> store_;
+  const std::shared_ptr<const WeightTable> weights_;
 };
 
 // The model of config.architecture over the tensors of `store`. Every tensor's name and shape is checked against the
@@ -114,5 +116,10 @@ Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::
 // All layers.
 Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
                                                 uint64_t weight_version = 1, const LoadOptions& options = {});
+
+// A model over weights in their serving form: those of another model, of which some may be replaced (LiveWeights).
+Result<std::shared_ptr<const Model>> model_of_table(const ModelConfig& config,
+                                                    std::shared_ptr<const WeightTable> weights, LayerRange layers,
+                                                    uint64_t weight_version);
 
 }  // namespace millrace

@@ -44,9 +44,9 @@ struct Qwen2Layer {
 
 class Qwen2 final : public Model {
  public:
-  Qwen2(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<WeightStore> store,
+  Qwen2(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<const WeightTable> weights,
         WeightReader& reader)
-      : Model(c, range, version, std::move(store)),
+      : Model(c, range, version, std::move(weights)),
         epsilon_(static_cast<float>(c.rms_norm_eps)),
         inv_freq_(rope_inverse_frequencies(c.rope, c.head_dim)) {
     embedding_ = reader.matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
@@ -115,8 +115,8 @@ class Qwen2 final : public Model {
 }  // namespace
 
 std::shared_ptr<const Model> make_qwen2(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
-                                        std::shared_ptr<WeightStore> store, WeightReader& reader) {
-  return std::make_shared<Qwen2>(config, layers, weight_version, std::move(store), reader);
+                                        std::shared_ptr<const WeightTable> weights, WeightReader& reader) {
+  return std::make_shared<Qwen2>(config, layers, weight_version, std::move(weights), reader);
 }
 
 }  // namespace millrace

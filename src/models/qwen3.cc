@@ -37,9 +37,9 @@ struct Qwen3Layer {
 
 class Qwen3 final : public Model {
  public:
-  Qwen3(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<WeightStore> store,
+  Qwen3(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<const WeightTable> weights,
         WeightReader& reader)
-      : Model(c, range, version, std::move(store)),
+      : Model(c, range, version, std::move(weights)),
         epsilon_(static_cast<float>(c.rms_norm_eps)),
         inv_freq_(rope_inverse_frequencies(c.rope, c.head_dim)) {
     embedding_ = reader.matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
@@ -92,8 +92,8 @@ class Qwen3 final : public Model {
 }  // namespace
 
 std::shared_ptr<const Model> make_qwen3(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
-                                        std::shared_ptr<WeightStore> store, WeightReader& reader) {
-  return std::make_shared<Qwen3>(config, layers, weight_version, std::move(store), reader);
+                                        std::shared_ptr<const WeightTable> weights, WeightReader& reader) {
+  return std::make_shared<Qwen3>(config, layers, weight_version, std::move(weights), reader);
 }
 
 }  // namespace millrace

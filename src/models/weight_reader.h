@@ -3,11 +3,13 @@
 // status() once, before anything is computed. Matrices come as kernels::Weight, quantized and packed on the way where
 // the options of the load say so; meanwhile the file's pages behind them are given back, so that a load never holds two
 // copies of more than kernels::kPackStepBytes of a matrix. What is read is summed while it is read: the store's
-// checksum covers every byte that the model computes with. Thread safety: one thread at a time.
+// checksum covers every byte that the model computes with. What is read fills a WeightTable, from which a model is read
+// later without a file. Thread safety: one thread at a time.
 #pragma once
 
 #include <functional>
-#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,7 @@
 #include "formats/weights.h"
 #include "kernels/ops.h"
 #include "models/load_options.h"
+#include "models/weight_table.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
@@ -37,8 +40,12 @@ struct Linear {
 
 class WeightReader {
  public:
-  // `pool` may be null: then nothing is quantized, packed or summed, and a file of quantized weights is refused.
-  WeightReader(WeightStore& store, const LoadOptions& options) : store_(store), options_(options) {}
+  // From files. The pool may be null: then nothing is quantized, packed or summed, and a file of quantized weights is
+  // refused. `table` gets what is read.
+  WeightReader(std::shared_ptr<WeightStore> store, const LoadOptions& options, WeightTable& table)
+      : store_(std::move(store)), options_(options), table_(&table), made_(table) {}
+  // From a table, as it is.
+  explicit WeightReader(const WeightTable& made) : made_(made) {}
 
   TensorView tensor(std::string_view name, const Shape& shape);
   // From here on names and shapes are checked, and no matrix is quantized or packed: layers of other stages.
@@ -59,13 +66,19 @@ class WeightReader {
 
  private:
   Result<kernels::Weight> packed(std::string_view name, const Shape& shape);
+  const kernels::Weight& made(std::string_view name, const Shape& shape);
+  void put(std::string_view name, const kernels::Weight& weight, bool packs);
 
-  WeightStore& store_;
-  const LoadOptions& options_;
+  const std::shared_ptr<WeightStore> store_;  // null: there are no files
+  const LoadOptions options_;
+  WeightTable* const table_ = nullptr;
+  const WeightTable& made_;
   bool check_only_ = false;
   uint64_t bytes_done_ = 0;
-  std::map<std::string, kernels::Weight, std::less<>> packed_;  // a tied head is its embedding
   Status status_;
 };
+
+// What a matrix that comes as `stored` is quantized to, if at all.
+std::optional<DType> quantized_dtype(const LoadOptions& options, std::string_view name, DType stored, int64_t columns);
 
 }  // namespace millrace
