@@ -1,0 +1,108 @@
+#include "models/live_weights.h"
+
+#include <set>
+#include <utility>
+
+#include "formats/packed_file.h"
+#include "models/matrix_checksum.h"
+#include "models/weight_reader.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t kProblemsInMessage = 5;
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+// As load_model() ignores them in files.
+bool dropped(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+}  // namespace
+
+LiveWeights::LiveWeights(std::shared_ptr<const Model> serving, LoadOptions options)
+    : serving_(std::move(serving)), options_(std::move(options)) {}
+
+std::string LiveWeights::serving_name(const std::string& name) const {
+  if (serving_->weights().find(name) != nullptr) return name;
+  if (name == kHead && serving_->config().tie_word_embeddings) return kEmbedding;
+  return "";
+}
+
+Status LiveWeights::problem_of(const TensorSpec& tensor) const {
+  const WeightTable::Entry* entry = serving_->weights().find(serving_name(tensor.name));
+  if (entry == nullptr) return invalid_argument("{} is no tensor of the model", quoted_name(tensor.name));
+  const Shape& wanted = entry->weight.view.shape;
+  if (!(tensor.shape == wanted)) {
+    return invalid_argument("{} has shape {}; wanted {}", quoted_name(tensor.name), tensor.shape.to_string(),
+                            wanted.to_string());
+  }
+  if (!options_.quantize && is_quantized(entry->weight.dtype())) {
+    return error(StatusCode::kUnsupported, "{} serves as {} of a file; wanted F32, F16 or BF16",
+                 quoted_name(tensor.name), dtype_name(entry->weight.dtype()));
+  }
+  return ok_status();
+}
+
+Status LiveWeights::check(const std::vector<TensorSpec>& tensors) const {
+  std::set<std::string> names;
+  std::string problems;
+  std::size_t count = 0;
+  StatusCode code = StatusCode::kInvalidArgument;
+  const auto add_problem = [&](const Status& problem) {
+    if (problem.ok()) return;
+    if (count == 0) code = problem.code();
+    if (count++ < kProblemsInMessage) problems += (problems.empty() ? "" : "; ") + problem.message();
+  };
+  for (const TensorSpec& tensor : tensors) {
+    if (!names.insert(tensor.name).second) {
+      add_problem(invalid_argument("{} is named twice", quoted_name(tensor.name)));
+    } else if (!dropped(tensor.name)) {
+      add_problem(problem_of(tensor));
+    }
+  }
+  if (count == 0) return ok_status();
+  if (count > kProblemsInMessage) problems += fmt::format("; and {} more", count - kProblemsInMessage);
+  return Status(code, std::move(problems));
+}
+
+bool LiveWeights::covers_all(const std::vector<TensorSpec>& tensors) const {
+  std::set<std::string> names;
+  for (const TensorSpec& tensor : tensors) names.insert(serving_name(tensor.name));
+  for (const auto& [name, entry] : serving_->weights().entries()) {
+    if (!names.contains(name)) return false;
+  }
+  return true;
+}
+
+Status LiveWeights::add(const TensorSpec& tensor, Buffer bytes) {
+  CHECK(bytes.size_bytes() == tensor.size_bytes());
+  if (dropped(tensor.name)) return ok_status();
+  const std::string name = serving_name(tensor.name);
+  CHECK(!name.empty());
+  // A trainer that sends a tied tensor under both names sends it twice: the embedding counts.
+  if (name != tensor.name && table_->find(name) != nullptr) return ok_status();
+  const bool packs = serving_->weights().find(name)->packs;
+  const auto owner = std::make_shared<Buffer>(std::move(bytes));
+  const TensorView view{.data = owner->data(), .dtype = tensor.dtype, .shape = tensor.shape};
+  WeightTable::Entry entry{.weight = view, .packs = packs, .owner = owner, .source = tensor.dtype};
+  if (packs) {
+    entry.checksum = MatrixChecksum(view, pool_, {}).value();
+    const auto wanted = quantized_dtype(options_, name, tensor.dtype, tensor.shape[1]);
+    auto weight = kernels::pack_weight(options_.isa, view, pool_, wanted);
+    if (!weight.ok()) return weight.status().with_prefix(name);
+    entry.weight = std::move(weight).value();
+    if (entry.weight.packed != nullptr) entry.owner = nullptr;
+  }
+  if (!packs) entry.checksum = checksum({owner->data(), owner->size_bytes()}, 0, pool_);
+  table_->put(name, std::move(entry));
+  return ok_status();
+}
+
+Result<std::shared_ptr<const Model>> LiveWeights::make(uint64_t version) {
+  for (const auto& [name, entry] : serving_->weights().entries()) {
+    if (table_->find(name) == nullptr) table_->put(name, entry);
+  }
+  return model_of_table(serving_->config(), std::exchange(table_, nullptr), serving_->layers(), version);
+}
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+// LiveWeights: a model made of tensors that a trainer sends and, for those that it does not send, of the serving
+// model's.
+//
+//   LiveWeights weights(serving, options);
+//   RETURN_IF_ERROR(weights.check(tensors));            names, shapes and dtypes, before a byte is sent
+//   for each tensor: weights.add(tensor, bytes);        quantized and packed at once, as the serving one was
+//   ASSIGN_OR_RETURN(auto model, weights.make(version));
+//
+// Names are those of the Hugging Face folder. A tied head may come under either of its names; rotary frequencies, which
+// old checkpoints have, are dropped.
+//
+// Owner: the stager of a live update. Thread safety: check() on one thread, then add() and make() on one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/load_options.h"
+#include "models/model.h"
+
+namespace millrace {
+
+// One tensor of an update.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kBF16;  // F32, F16 or BF16
+  Shape shape;
+
+  uint64_t size_bytes() const { return storage_bytes(dtype, shape.elements()); }
+};
+
+class LiveWeights {
+ public:
+  // `options`: as the serving model was loaded; its pool is not used.
+  LiveWeights(std::shared_ptr<const Model> serving, LoadOptions options);
+
+  // kInvalidArgument with the first five problems: names that the model has not, repeated ones, other shapes.
+  // kUnsupported where the serving weights are blocks of a file, into which floats would have to be quantized.
+  Status check(const std::vector<TensorSpec>& tensors) const;
+  // Whether nothing of the serving model would be left in the new one.
+  bool covers_all(const std::vector<TensorSpec>& tensors) const;
+
+  // `bytes`: of a tensor that was checked, rows in sequence.
+  Status add(const TensorSpec& tensor, Buffer bytes);
+  Result<std::shared_ptr<const Model>> make(uint64_t version);
+
+  uint64_t serving_version() const { return serving_->weight_version(); }
+
+ private:
+  // The name under which the model serves it; empty: it has no such tensor.
+  std::string serving_name(const std::string& name) const;
+  Status problem_of(const TensorSpec& tensor) const;
+
+  const std::shared_ptr<const Model> serving_;
+  const LoadOptions options_;
+  ThreadPool pool_{1};
+  std::shared_ptr<WeightTable> table_ = std::make_shared<WeightTable>();  // of what was received
+};
+
+}  // namespace millrace

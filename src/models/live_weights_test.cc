@@ -1,0 +1,149 @@
+// A model of tensors that are added one by one computes the bits of one that was loaded from their file.
+#include "models/live_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "models/testing/model_testing.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kModels[] = {"tiny_qwen3", "tiny_qwen3_moe", "tiny_llama_gqa2_tied", "tiny_qwen2",
+                                   "tiny_mistral_full"};
+
+std::string folder(const std::string& name) { return MILLRACE_SOURCE_DIR "/tests/golden/models/" + name; }
+
+struct Loaded {
+  ThreadPool pool{2};
+  LoadOptions options;
+  ModelConfig config;
+  std::shared_ptr<const Model> model;
+
+  Loaded(const std::string& name, std::optional<DType> quantize, uint64_t version) {
+    options = {.pool = &pool, .isa = kernels::resolve_isa().value(), .quantize = quantize};
+    config = open_model_dir(folder(name)).value().config;
+    auto store = std::make_shared<WeightStore>(WeightStore::open(folder(name)).value());
+    model = load_model(config, store, version, options).value();
+  }
+};
+
+std::vector<float> logits(const std::shared_ptr<const Model>& model) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 21; ++i) prompt.push_back(i * 37 % model->config().vocab_size);
+  return SequenceEngine(model, kernels::resolve_isa().value(), 1, 16, 32).logits(prompt, 0);
+}
+
+// Every tensor of the file, with the bytes changed by `change`.
+template <typename Change>
+std::vector<std::pair<TensorSpec, Buffer>> tensors_of(const std::string& name, Change change) {
+  WeightStore store = WeightStore::open(folder(name)).value();
+  std::vector<std::pair<TensorSpec, Buffer>> out;
+  for (const std::string& tensor : store.names()) {
+    const TensorView view = store.get_any(tensor).value();
+    Buffer bytes(view.size_bytes());
+    std::memcpy(bytes.data(), view.data, view.size_bytes());
+    change(tensor, bytes);
+    out.emplace_back(TensorSpec{tensor, view.dtype, view.shape}, std::move(bytes));
+  }
+  return out;
+}
+
+void zero_norms(const std::string& name, Buffer& bytes) {
+  if (name.find("layernorm") != std::string::npos) std::memset(bytes.data(), 0, bytes.size_bytes());
+}
+
+TEST(LiveWeights, TheSameBytesComputeTheSameBits) {
+  for (const char* name : kModels) {
+    for (const std::optional<DType> quantize : {std::optional<DType>(), std::optional<DType>(DType::kQ8_0)}) {
+      SCOPED_TRACE(name);
+      const Loaded loaded(name, quantize, 1);
+      // Other weights first: what serves is none of the file's.
+      LiveWeights other(loaded.model, loaded.options);
+      for (auto& [spec, bytes] : tensors_of(name, zero_norms)) ASSERT_TRUE(other.add(spec, std::move(bytes)).ok());
+      const std::shared_ptr<const Model> zeroed = other.make(2).value();
+      EXPECT_NE(logits(zeroed), logits(loaded.model));
+      EXPECT_NE(zeroed->weights_checksum(), loaded.model->weights_checksum());
+
+      LiveWeights live(zeroed, loaded.options);
+      std::vector<TensorSpec> specs;
+      auto tensors = tensors_of(name, [](const std::string&, Buffer&) {});
+      for (const auto& [spec, bytes] : tensors) specs.push_back(spec);
+      const Status checked = live.check(specs);
+      ASSERT_TRUE(checked.ok()) << checked.to_string();
+      EXPECT_TRUE(live.covers_all(specs));
+      for (auto& [spec, bytes] : tensors) ASSERT_TRUE(live.add(spec, std::move(bytes)).ok());
+      const std::shared_ptr<const Model> made = live.make(3).value();
+      EXPECT_EQ(made->weight_version(), 3u);
+      EXPECT_EQ(logits(made), logits(loaded.model));
+      EXPECT_EQ(made->weights_checksum(), loaded.model->weights_checksum());
+    }
+  }
+}
+
+TEST(LiveWeights, WhatIsNotSentIsThatOfTheServingModel) {
+  const Loaded loaded("tiny_qwen3", std::nullopt, 1);
+  LiveWeights part(loaded.model, loaded.options);
+  LiveWeights rest(loaded.model, loaded.options);
+  std::vector<TensorSpec> specs;
+  for (auto& [spec, bytes] : tensors_of("tiny_qwen3", zero_norms)) {
+    if (spec.name.find("layernorm") == std::string::npos) continue;
+    specs.push_back(spec);
+    ASSERT_TRUE(part.add(spec, std::move(bytes)).ok());
+  }
+  EXPECT_FALSE(part.covers_all(specs));
+  for (auto& [spec, bytes] : tensors_of("tiny_qwen3", zero_norms)) ASSERT_TRUE(rest.add(spec, std::move(bytes)).ok());
+  EXPECT_EQ(logits(part.make(2).value()), logits(rest.make(2).value()));
+}
+
+TEST(LiveWeights, ProblemsAreNamedTheFirstFive) {
+  const Loaded loaded("tiny_qwen3", std::nullopt, 1);
+  const LiveWeights live(loaded.model, loaded.options);
+  const Shape norm{loaded.config.hidden_size};
+  const TensorSpec good{"model.norm.weight", DType::kF32, norm};
+  EXPECT_TRUE(live.check({good}).ok());
+  EXPECT_TRUE(live.check({good, {"model.layers.0.self_attn.rotary_emb.inv_freq", DType::kF32, {7}}}).ok());
+  const Status status = live.check({good,
+                                    good,
+                                    {"lm_head.wait", DType::kF32, norm},
+                                    {"model.norm.weigh", DType::kF32, norm},
+                                    {"model.layers.0.input_layernorm.weight", DType::kF32, {3}},
+                                    {"a\n", DType::kF32, norm},
+                                    {"b", DType::kF32, norm},
+                                    {"c", DType::kF32, norm}});
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  for (const char* part : {"named twice", "lm_head.wait", "model.norm.weigh", "has shape [3]; wanted", "and 2 more"}) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << part << ": " << status.message();
+  }
+  EXPECT_EQ(status.message().find("\"c\""), std::string::npos);
+  EXPECT_EQ(status.message().find('\n'), std::string::npos);
+}
+
+TEST(LiveWeights, ATiedHeadComesUnderEitherName) {
+  const char* name = "tiny_llama_gqa2_tied";
+  const Loaded loaded(name, std::nullopt, 1);
+  for (const bool both : {false, true}) {
+    LiveWeights live(loaded.model, loaded.options);
+    std::vector<TensorSpec> specs;
+    for (auto& [spec, bytes] : tensors_of(name, [](const std::string&, Buffer&) {})) {
+      if (spec.name != "model.embed_tokens.weight") continue;
+      TensorSpec head = spec;
+      head.name = "lm_head.weight";
+      Buffer zeros(bytes.size_bytes());
+      std::memset(zeros.data(), 0, zeros.size_bytes());
+      specs = both ? std::vector{spec, head} : std::vector{head};
+      ASSERT_TRUE(live.check(specs).ok());
+      if (both) {
+        ASSERT_TRUE(live.add(spec, std::move(bytes)).ok());
+        ASSERT_TRUE(live.add(head, std::move(zeros)).ok());
+      } else {
+        ASSERT_TRUE(live.add(head, std::move(bytes)).ok());
+      }
+    }
+    EXPECT_EQ(logits(live.make(2).value()), logits(loaded.model));
+  }
+}
+
+}  // namespace
+}  // namespace millrace
