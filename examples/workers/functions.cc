@@ -61,11 +61,11 @@ Result<SharedTensor> image_of(const Value& given) {
 Result<SharedTensor> sound_of(const Value& given) {
   if (const SharedTensor* tensor = given.get<SharedTensor>()) {
     const Shape& shape = tensor->shape;
-    if (tensor->dtype == DType::kI16 && shape.rank() == 1 && shape[0] <= kMaxSamples) return *tensor;
+    if (tensor->dtype == DType::kI16 && shape.rank() == 1 && shape[0] <= kMaxWaveformSamples) return *tensor;
     return invalid_argument("audio is {} {}; wanted I16 [samples], at most {}", dtype_name(tensor->dtype),
-                            shape.to_string(), kMaxSamples);
+                            shape.to_string(), kMaxWaveformSamples);
   }
-  ASSIGN_OR_RETURN(const int64_t samples, int_of(given, "samples", 0, 0, kMaxSamples));
+  ASSIGN_OR_RETURN(const int64_t samples, int_of(given, "samples", 0, 0, kMaxWaveformSamples));
   ASSIGN_OR_RETURN(const int64_t seed, int_of(given, "seed", 0, 0, INT64_MAX));
   return make_tensor(DType::kI16, {samples}, make_samples(samples, static_cast<uint64_t>(seed)));
 }

@@ -23,7 +23,7 @@ namespace millrace {
 void add_example_workers(Library& library);
 
 inline constexpr int64_t kMaxPixels = 4096 * 4096;
-inline constexpr int64_t kMaxSamples = 16 << 20;
+inline constexpr int64_t kMaxWaveformSamples = 16 << 20;
 inline constexpr int64_t kMaxSteps = 1 << 20;
 
 }  // namespace millrace

@@ -10,6 +10,8 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/unserved_fields.h"
+#include "api/weight_answers.h"
+#include "api/weight_groups.h"
 
 namespace millrace::api {
 
@@ -57,43 +59,6 @@ void append_spans(std::string& out, const WeightControl* weights, const std::vec
 }
 
 namespace {
-
-// Members of both dialects: SGLang's `success` and `message`, and `status`.
-std::string success(std::string_view message, const std::string& members = "") {
-  std::string out = "{\"success\":true,\"status\":\"ready\",\"message\":";
-  json_append_string(out, message);
-  return out + members + "}";
-}
-
-// Trainers look at the two members, not at the error object. What the caller asked for and cannot have is a 400.
-http::Response failure(const Status& status) {
-  const bool asked = status.code() == StatusCode::kNotFound || status.code() == StatusCode::kPermissionDenied ||
-                     status.code() == StatusCode::kConflict || status.code() == StatusCode::kResourceExhausted;
-  http::Response response =
-      error_response(field_error(asked ? Status(StatusCode::kInvalidArgument, status.message()) : status));
-  std::string members = ",\"success\":false,\"status\":\"error\",\"message\":";
-  json_append_string(members, status.message());
-  response.body.insert(response.body.rfind('}'), members);
-  return response;
-}
-
-Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire::InFlightPolicy absent) {
-  std::string name;
-  RETURN_IF_ERROR(json_read(body, key, name));
-  if (name.empty()) return absent;
-  if (name == "in_place") return wire::InFlightPolicy::kInPlace;
-  if (name == "retract") return wire::InFlightPolicy::kRetract;
-  if (name == "abort") return wire::InFlightPolicy::kAbort;
-  return invalid_argument("{} is '{}'; wanted 'in_place', 'retract' or 'abort'", key, name.substr(0, 64));
-}
-
-// Trainers name versions by text or by the number of a step.
-Status read_label(const Json& body, const char* key, std::string& label) {
-  const auto found = body.find(key);
-  if (found == body.end() || !found->is_number_integer()) return json_read(body, key, label);
-  label = found->dump();
-  return ok_status();
-}
 
 Result<DiskUpdate> read_disk_update(const Json& body) {
   DiskUpdate update;
@@ -206,6 +171,7 @@ void add_weight_routes(http::Server& server, WeightControl& weights, std::functi
   add("POST", "/pause_generation", pause);
   add("POST", "/continue_generation", resume);
   add("GET", "/weights_update_status", show);
+  add_weight_group_routes(server, weights);
 }
 
 }  // namespace millrace::api

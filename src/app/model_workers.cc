@@ -111,6 +111,7 @@ MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
 
 Made make_generate(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
+  const uint32_t replica = seat.replica;
   // What the file says of the stage's resources, where nothing else does.
   const bool has_args = from_args.has_value();
   ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
@@ -133,8 +134,9 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
        .read_request = [facts = components.facts](const Value& payload) { return api::read_request(payload, facts); },
        .streams = seat.streams,
        .to_client = seat.to_client,
-       .make_kv_events = make_kv_events(options, seat.replica),
+       .make_kv_events = make_kv_events(options, replica),
        .make_weights = make_weights_of(options, components.dir.config),
+       .live = {make_live_weights_of(options), replica, options.trainer_hosts},
        .text_checksum = text});
 }
 

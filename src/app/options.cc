@@ -157,6 +157,10 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
           "--weights-root", o.weights_root,
           "Folder below which /update_weights_from_disk may load weights; default: the model's own folder alone")
       ->group(group);
+  command
+      .add_option("--trainer-hosts", o.trainer_hosts,
+                  "Hosts, with commas between them, to which /init_weights_update_group may connect; default: this one")
+      ->group(group);
   add_scheduling_options(command, o);
   add_cache_options(command, o);
   command.add_option("--log-level", o.log_level, "What is written to stderr")
@@ -232,7 +236,7 @@ void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("model", m.model), visit("threads", m.threads), visit("page-size", m.page_size), visit("kv-gib", m.kv_gib);
   visit("quantize", m.quantize), visit("packed-cache-dir", m.packed_cache_dir), visit("kv-dtype", m.kv_dtype),
       visit("context-length", m.context_length), visit("check-weights", m.check_weights),
-      visit("weights-root", m.weights_root);
+      visit("weights-root", m.weights_root), visit("trainer-hosts", m.trainer_hosts);
   visit("max-running-requests", m.max_running_requests), visit("max-queued-requests", m.max_queued_requests);
   visit("chunked-prefill-tokens", m.chunked_prefill_tokens), visit("schedule-policy", m.schedule_policy);
   visit("priority-preemption-gap", m.priority_preemption_gap), visit("max-skips", m.max_skips);

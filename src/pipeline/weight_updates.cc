@@ -6,51 +6,16 @@
 #include <utility>
 
 #include "base/log.h"
+#include "pipeline/admin_replies.h"
 
 namespace millrace {
 namespace {
-
-bool any_ok(const std::vector<wire::AdminReply>& replies) {
-  return std::any_of(replies.begin(), replies.end(), [](const auto& reply) { return reply.code == StatusCode::kOk; });
-}
-
-// The first that failed, by its stage. A replica that is not there is no failure where another one is: it gets the new
-// weights when it joins.
-Status first_failure(const std::vector<wire::AdminReply>& replies) {
-  const bool others = any_ok(replies);
-  for (const wire::AdminReply& reply : replies) {
-    if (reply.code == StatusCode::kOk || (reply.code == StatusCode::kUnavailable && others)) continue;
-    return Status(reply.code, fmt::format("{}: {}", reply.stage, reply.message));
-  }
-  if (replies.empty()) return error(StatusCode::kUnavailable, "no stage replied");
-  return ok_status();
-}
 
 void report(const std::vector<wire::AdminReply>& replies) {
   if (const Status status = first_failure(replies); !status.ok()) LOG_ERROR("weights: {}", status.to_string());
 }
 
-// All replicas have staged the same bytes. OK: their checksum, 0 where none has one.
-Result<uint64_t> same_checksum(const std::vector<wire::AdminReply>& replies) {
-  const wire::AdminReply* first = nullptr;
-  for (const wire::AdminReply& reply : replies) {
-    if (reply.code != StatusCode::kOk) continue;
-    if (first == nullptr) first = &reply;
-    if (reply.weights.checksum == first->weights.checksum) continue;
-    return error(StatusCode::kConflict,
-                 "{} has loaded weights with the checksum {:016x}; wanted {:016x}, those of {}: the folder is not the "
-                 "same for both",
-                 reply.stage, reply.weights.checksum, first->weights.checksum, first->stage);
-  }
-  return first == nullptr ? 0 : first->weights.checksum;
-}
-
 int64_t backoff_ms(int failures) { return std::min(kCatchUpFirstMs << std::min(failures, 16), kCatchUpMaxMs); }
-
-Status check_label(const std::string& label) {
-  if (label.size() <= kMaxVersionLabelBytes) return ok_status();
-  return invalid_argument("weight_version has {} bytes; wanted at most {}", label.size(), kMaxVersionLabelBytes);
-}
 
 }  // namespace
 
@@ -96,10 +61,17 @@ void WeightUpdates::on_staged(const Replies& replies) {
   if (!checksum.ok()) return give_up(checksum.status());
   {
     const std::lock_guard lock(mutex_);
-    state_.phase = WeightsState::Phase::kSwitching;
     update_.checksum = *checksum;
   }
-  env_.accept({.version = update_.version, .checksum = *checksum});  // no gap between two switches
+  switch_all();
+}
+
+void WeightUpdates::switch_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    state_.phase = WeightsState::Phase::kSwitching;
+  }
+  env_.accept({.version = update_.version, .checksum = update_.checksum});  // no gap between two switches
   env_.command(command_of(wire::AdminAction::kSwitchWeights, kSwitchWeightsMs),
                [this](const Replies& switched) { on_switched(switched); });
 }
@@ -121,6 +93,7 @@ void WeightUpdates::on_switched(const Replies& replies) {
     state_.paused_requests = 0;
     for (const wire::AdminReply& reply : replies) state_.paused_requests += reply.weights.paused_requests;
     serving_path_ = update_.wanted.path;
+    serving_live_ = !update_.group.empty();
     set_label_locked(update_.wanted.label);
   }
   env_.require(serving);
@@ -142,13 +115,14 @@ void WeightUpdates::end(const Status& status) {
     ++(status.ok() ? state_.completed : state_.failed);
     if (!status.ok()) state_.last_error = status.message();
     done = std::move(update_.done);
+    if (!done && !status.ok()) live_failure_ = status;
   }
   if (status.ok()) {
     LOG_INFO("weights: version {} serves", label(version));
   } else {
     LOG_WARNING("weights: not updated: {}", status.to_string());
   }
-  done(status);
+  if (done) done(status);
 }
 
 // ---- replicas that are started again, or missed an update
@@ -172,18 +146,17 @@ void WeightUpdates::on_joined(const std::string& stage, uint32_t replica) {
 void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale) {
   std::vector<StaleReplica> due;
   bool updating = false;
-  uint64_t serving = 0;
+  uint64_t serving = 0;  // that can be loaded
   {
     const std::lock_guard lock(mutex_);
     now_ms_ = now_ms;
-    serving = state_.version;
+    serving = serving_live_ ? 0 : state_.version;
     updating = state_.phase != WeightsState::Phase::kIdle;
     for (auto& [key, one] : catch_ups_) one.stale = false;
     for (const StaleReplica& replica : stale) {
       CatchUp& one = catch_ups_[{replica.stage, replica.replica}];
       one.stale = true;
-      if (!updating && replica.wanted.version == state_.version && may_begin_locked(one, now_ms))
-        due.push_back(replica);
+      if (!updating && replica.wanted.version == serving && may_begin_locked(one, now_ms)) due.push_back(replica);
     }
     std::erase_if(catch_ups_, [](const auto& entry) { return !entry.second.stale && !entry.second.running; });
   }

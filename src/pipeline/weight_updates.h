@@ -4,12 +4,18 @@
 //          all staged the same: switching: every replica switches --all replied--> idle, the new version serves
 //          one failed: staged weights are dropped             ------------------> idle, the old version serves
 //
+//   idle --prepare--> receiving: every replica receives what a trainer broadcasts
+//          all the same: staged, until complete(): switching, as above
+//          one failed, abort_update(), or kHoldStagedMs -> idle, the old version serves; complete() reports why, once
+//
 // A replica that missed an update or was started again is stale: it is not placed (Membership), so that no request
 // meets old weights after the update was reported. tick() brings each stale replica to the serving version, and tries
 // again until it is there:
 //
 //   stale --due--> loading --staged--> switching --> serves
 //     ^--wait: kCatchUpFirstMs, doubled, kCatchUpMaxMs at most--'failed
+//
+// Weights that a trainer sent are nowhere to be loaded from: a stale replica waits for the next update.
 //
 // While an update is under way no replica begins to catch up: the update is for stale ones too.
 //
@@ -33,8 +39,12 @@
 
 namespace millrace {
 
-inline constexpr int64_t kStageWeightsMs = 600'000;  // to load a folder beside the serving weights
-inline constexpr int64_t kSwitchWeightsMs = 30'000;  // to end the steps in flight and switch
+inline constexpr int64_t kStageWeightsMs = 600'000;    // to load a folder beside the serving weights
+inline constexpr int64_t kSwitchWeightsMs = 30'000;    // to end the steps in flight and switch
+inline constexpr int64_t kJoinGroupMs = 120'000;       // until all ranks of a trainer's group have joined
+inline constexpr int64_t kPrepareMs = 30'000;          // to check the tensors and begin to receive
+inline constexpr int64_t kReceiveWeightsMs = 660'000;  // the stages give up before
+inline constexpr int64_t kHoldStagedMs = 600'000;      // from the last byte to complete()
 inline constexpr int64_t kPauseMs = 30'000;
 inline constexpr int64_t kCatchUpFirstMs = 250, kCatchUpMaxMs = 30'000;  // between two tries of a stale replica
 inline constexpr std::size_t kMaxCatchUps = 4;   // replicas that load at the same time; the others wait
@@ -65,6 +75,11 @@ class WeightUpdates : public WeightControl {
   void tick(int64_t now_ms, const std::vector<StaleReplica>& stale);
 
   Status update_from_disk(DiskUpdate update, Done done) override;
+  void join_group(const TrainerGroup& group, Done done) override;
+  void leave_group(const std::string& name, Done done) override;
+  void prepare(const WeightPlan& plan, Done done) override;
+  void complete(LiveCompletion completion, Updated done) override;
+  void abort_update(Done done) override;
   void pause(wire::InFlightPolicy policy, Done done) override;
   void resume(Done done) override;
   Status set_label(std::string label) override;
@@ -78,6 +93,9 @@ class WeightUpdates : public WeightControl {
     DiskUpdate wanted;
     Done done;
     std::chrono::steady_clock::time_point begun;
+    std::string group;        // of the trainer that sends it; empty: it is one from disk
+    std::size_t buckets = 0;  // that the trainer sends
+    bool completing = false;  // complete() waits for them
   };
   // Of one stale replica.
   struct CatchUp {
@@ -95,9 +113,19 @@ class WeightUpdates : public WeightControl {
   void set_label_locked(std::string label);
   PipelineCommand command_of(wire::AdminAction action, int64_t timeout_ms) const;
   void on_staged(const Replies& replies);
+  void switch_all();
   void on_switched(const Replies& replies);
   void give_up(const Status& why);
   void end(const Status& status);
+  // Of a trainer's updates (weight_updates_live.cc).
+  Status check_live() const;
+  bool is_at(uint64_t version, WeightsState::Phase phase) const;
+  void on_ready(uint64_t version, const Replies& replies, const Done& done);
+  void on_received(uint64_t version, const Replies& replies);
+  void hold(uint64_t version);
+  Result<bool> begin_completion(LiveCompletion completion, Done done);
+  bool begin_abort();
+
   bool may_begin_locked(CatchUp& one, int64_t now_ms);
   void catch_up(const StaleReplica& replica);
   void end_catch_up(const StageReplica& replica, const Replies& replies);
@@ -111,7 +139,9 @@ class WeightUpdates : public WeightControl {
   WeightsState state_;
   Update update_;  // while state_.phase is not kIdle
   uint64_t next_version_ = 2;
-  std::string serving_path_;  // of the folder that serves; empty: each replica's own
+  Status live_failure_;        // of a trainer's update, until complete() asks
+  bool serving_live_ = false;  // a trainer sent the weights that serve
+  std::string serving_path_;   // of the folder that serves; empty: each replica's own
   wire::InFlightPolicy pause_policy_{};
   std::map<uint64_t, std::string> labels_;
   std::map<Key, CatchUp> catch_ups_;

@@ -175,6 +175,11 @@ uint64_t ModelRunner::staged_version() const {
   return staged_ ? staged_->weight_version() : 0;
 }
 
+std::shared_ptr<const Model> ModelRunner::serving() const {
+  const std::lock_guard lock(mutex_);
+  return model_;
+}
+
 Status ModelRunner::serve_staged() {
   const std::lock_guard lock(mutex_);
   if (in_flight_ > 0) return error(StatusCode::kConflict, "{} batches are in flight; wanted none", in_flight_);

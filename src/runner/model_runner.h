@@ -75,6 +75,7 @@ class ModelRunner final : public Runner {
   Status stage(std::shared_ptr<const Model> model) override;
   void drop_staged() override;
   uint64_t staged_version() const override;
+  std::shared_ptr<const Model> serving() const override;
   Status serve_staged() override;
 
  private:

@@ -132,6 +132,8 @@ class Runner {
   }
   virtual void drop_staged() {}
   virtual uint64_t staged_version() const { return 0; }  // 0: none is staged
+  // The model that serves now; null: this runner takes no new weights.
+  virtual std::shared_ptr<const Model> serving() const { return nullptr; }
   // Serves the staged model from now on, where no batch follows that would name it. Only while nothing is in flight.
   virtual Status serve_staged() { return error(StatusCode::kConflict, "no weights are staged"); }
 };

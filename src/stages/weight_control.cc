@@ -3,7 +3,7 @@
 namespace millrace {
 
 const char* phase_name(WeightsState::Phase phase) {
-  static constexpr const char* kNames[] = {"idle", "staging", "switching"};
+  static constexpr const char* kNames[] = {"idle", "staging", "switching", "receiving", "staged"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "stages/weight_plan.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -23,9 +24,21 @@ struct DiskUpdate {
   bool flush_cache = true;
 };
 
+// What ends an update that a trainer has sent.
+struct LiveCompletion {
+  std::string group;
+  std::string label;  // empty: the number of the new version
+  wire::InFlightPolicy policy = wire::InFlightPolicy::kInPlace;
+  bool flush_cache = false;
+};
+struct LiveUpdated {
+  std::size_t buckets = 0;  // received
+  std::string label;        // of the version that serves now
+};
+
 // Of this moment, for status requests and metrics.
 struct WeightsState {
-  enum class Phase : uint8_t { kIdle = 0, kStaging = 1, kSwitching = 2 };
+  enum class Phase : uint8_t { kIdle = 0, kStaging = 1, kSwitching = 2, kReceiving = 3, kStaged = 4 };
   Phase phase = Phase::kIdle;
   uint64_t version = 1;  // that serves
   std::string label;
@@ -47,6 +60,20 @@ class WeightControl {
   // the old weights in service. An error: the update has not begun, and `done` is not called; kConflict while another
   // one is under way.
   virtual Status update_from_disk(DiskUpdate update, Done done) = 0;
+
+  // An update by a trainer: join its process group, prepare() before it broadcasts, complete() after. One stage with
+  // weights; replicas are ranks from rank_offset on.
+  virtual void join_group(const TrainerGroup& group, Done done) = 0;
+  // Ends an update that uses the group.
+  virtual void leave_group(const std::string& name, Done done) = 0;
+  // `done` is called when every replica waits for the first broadcast, or one refuses the tensors.
+  virtual void prepare(const WeightPlan& plan, Done done) = 0;
+  // Waits until all is received, then all replicas switch. Reports a failure since prepare() once.
+  using Updated = std::function<void(const Result<LiveUpdated>&)>;
+  virtual void complete(LiveCompletion completion, Updated done) = 0;
+  // The old weights serve on. kConflict: nothing is under way that could be aborted.
+  virtual void abort_update(Done done) = 0;
+
   virtual void pause(wire::InFlightPolicy policy, Done done) = 0;
   virtual void resume(Done done) = 0;
   // Renames the serving version.

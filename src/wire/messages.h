@@ -47,6 +47,12 @@ enum class AdminAction : uint8_t {
   kSwitchWeights = 5,  // serve the staged `weight_version`; `policy` and `flush_cache` decide what becomes of the rest
   kPause = 6,          // plan no more steps; `policy`: what becomes of running requests
   kContinue = 7,
+  // Those of a trainer's process group (stages/generating/live_commands.h).
+  kJoinGroup = 8,        // `argument`: the group, as JSON
+  kLeaveGroup = 9,       // `argument`: its name
+  kReceiveWeights = 10,  // receive the buckets `argument`, as JSON, as `weight_version`; replies when it can begin
+  kAwaitWeights = 11,    // replies when they are staged
+  kHoldWeights = 12,     // replies when they are staged no more
 };
 
 // What becomes of requests when the weights are switched, or generation is paused.

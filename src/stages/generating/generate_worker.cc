@@ -28,6 +28,7 @@ class GenerateWorker : public Worker {
         read_request_(std::move(parts.read_request)),
         make_kv_events_(std::move(parts.make_kv_events)),
         make_weights_(std::move(parts.make_weights)),
+        live_(std::move(parts.live)),
         text_checksum_(parts.text_checksum),
         streams_(parts.streams),
         to_client_(parts.to_client) {}
@@ -35,7 +36,7 @@ class GenerateWorker : public Worker {
   Status load(const LoadProgress& progress) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
     engine_.emplace(options_, std::move(runner));
-    weights_.emplace(make_weights_, *engine_);
+    weights_.emplace(make_weights_, live_, *engine_);
     model_ = engine_->model();
     if (make_kv_events_) {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
@@ -280,6 +281,7 @@ class GenerateWorker : public Worker {
   const ReadRequest read_request_;
   const MakeKvEvents make_kv_events_;
   const MakeWeights make_weights_;
+  const LiveOptions live_;
   const uint64_t text_checksum_;
   std::unique_ptr<KvEventStream> kv_events_;
   const bool streams_;

@@ -134,6 +134,12 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
 
 namespace {
 
+std::optional<DType> quantize_option(const ModelOptions& options) {
+  if (options.quantize == "q8_0") return DType::kQ8_0;
+  if (options.quantize == "q4_0") return DType::kQ4_0;
+  return std::nullopt;
+}
+
 // Matrices are quantized and packed one after the other; then the rest is brought into memory. `opened`: the files of
 // options.model.
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, WeightStore opened,
@@ -148,8 +154,7 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, W
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
   LoadOptions load{.pool = &pool, .progress = report("loading weights")};
   ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
-  if (options.quantize == "q8_0") load.quantize = DType::kQ8_0;
-  if (options.quantize == "q4_0") load.quantize = DType::kQ4_0;
+  load.quantize = quantize_option(options);
   std::optional<PackedCache> cache;
   if (!options.packed_cache_dir.empty() && load.isa != kernels::Isa::kRef) {
     cache.emplace(options.packed_cache_dir, directory_name(options.model), *store, load);
@@ -179,12 +184,11 @@ Status check_weights_folder(const ModelOptions& options, const std::string& path
                options.weights_root.empty() ? "not set" : options.weights_root);
 }
 
-Status check_memory_for(const WeightStore& store) {
+Status check_memory_for(uint64_t bytes) {
   const uint64_t available = available_bytes();
-  if (store.total_bytes() <= available) return ok_status();
+  if (bytes <= available) return ok_status();
   return error(StatusCode::kResourceExhausted,
-               "the new weights have {} bytes and {} are free; wanted as many free as they have", store.total_bytes(),
-               available);
+               "the new weights have {} bytes and {} are free; wanted as many free as they have", bytes, available);
 }
 
 }  // namespace
@@ -201,13 +205,27 @@ MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& conf
     ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(path));
     RETURN_IF_ERROR(check_same_config(dir.config, config).with_prefix(path));
     ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
-    RETURN_IF_ERROR(check_memory_for(store));
+    RETURN_IF_ERROR(check_memory_for(store.total_bytes()));
     ModelOptions options = serving;
     options.model = path;
     options.threads = 1;
     options.packed_cache_dir.clear();
     return load_weights(
         options, std::move(store), [](const std::string&, double) {}, version);
+  };
+}
+
+MakeLiveWeights make_live_weights_of(const ModelOptions& options) {
+  return [options](std::shared_ptr<const Model> serving,
+                   const std::vector<TensorSpec>& tensors) -> Result<std::unique_ptr<LiveWeights>> {
+    LoadOptions load{.quantize = quantize_option(options)};
+    ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
+    auto weights = std::make_unique<LiveWeights>(std::move(serving), load);
+    RETURN_IF_ERROR(weights->check(tensors));
+    uint64_t bytes = 0;
+    for (const TensorSpec& tensor : tensors) bytes += tensor.size_bytes();
+    RETURN_IF_ERROR(check_memory_for(bytes));
+    return weights;
   };
 }
 

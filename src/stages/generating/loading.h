@@ -15,6 +15,7 @@
 #include "scheduler/scheduler.h"
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
+#include "stages/generating/live_commands.h"
 #include "stages/generating/model_options.h"
 #include "stages/generating/weight_stager.h"
 #include "text/chat_template.h"
@@ -43,6 +44,9 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
 // configuration is not `config`, that of the start; kResourceExhausted where the free memory is less than the folder's
 // weights, with both numbers. The packed cache is left as it is.
 MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config);
+
+// Quantizes and packs what a trainer sends as the serving weights were. kResourceExhausted as above.
+MakeLiveWeights make_live_weights_of(const ModelOptions& options);
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
 

@@ -34,7 +34,8 @@ struct ModelOptions {
   std::string kv_events;  // a ZeroMQ endpoint; empty: none are published
   bool kv_events_anywhere = false;
   bool check_weights = false;
-  std::string weights_root;  // folders below it may be loaded while requests run; empty: the model's own alone
+  std::string weights_root;   // folders below it may be loaded while requests run; empty: the model's own alone
+  std::string trainer_hosts;  // to which a trainer's process group may connect, with commas; empty: loopback alone
   std::string log_level = "info";
 };
 

@@ -6,8 +6,11 @@
 
 namespace millrace {
 
-WeightCommands::WeightCommands(MakeWeights make, GeneratingEngine& engine)
-    : can_stage_(make != nullptr), engine_(engine), stager_(std::move(make), engine.runner()) {}
+WeightCommands::WeightCommands(MakeWeights make, LiveOptions live, GeneratingEngine& engine)
+    : can_stage_(make != nullptr),
+      engine_(engine),
+      stager_(std::move(make), engine.runner()),
+      live_(std::move(live), engine, stager_) {}
 
 // The reply where the version of the command serves here already; kConflict: with other weights.
 Result<wire::WeightsReply> WeightCommands::serving(const wire::AdminRequest& command) const {
@@ -20,6 +23,7 @@ Result<wire::WeightsReply> WeightCommands::serving(const wire::AdminRequest& com
 }
 
 void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply) {
+  if (LiveCommands::takes(command.action)) return live_.begin(command, reply);
   Scheduler& scheduler = engine_.scheduler();
   const bool about_version =
       command.action == wire::AdminAction::kStageWeights || command.action == wire::AdminAction::kSwitchWeights;
@@ -39,6 +43,7 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
                             .checksum = command.weights_checksum});
     case wire::AdminAction::kDropWeights:
       stager_.drop(command.weight_version);
+      live_.drop(command.weight_version);
       return reply(command.id, std::string("nothing is staged"), {});
     case wire::AdminAction::kSwitchWeights:
       if (const Status status = begin_switch(command, out); !status.ok()) reply(command.id, status, {});
@@ -66,13 +71,16 @@ Status WeightCommands::begin_switch(const wire::AdminRequest& command, Deltas& o
 
 void WeightCommands::settle(const Reply& reply) {
   for (const WeightStager::Made& made : stager_.take_made()) {
-    if (made.status.ok()) {
-      engine_.note_weights(made.version, made.checksum);
+    if (made.status.ok()) engine_.note_weights(made.version, made.checksum);
+    if (made.command == kLiveCommand) {
+      live_.on_made(made);
+    } else if (made.status.ok()) {
       reply(made.command, std::string("staged"), {.checksum = made.checksum});
     } else {
       reply(made.command, made.status, {});
     }
   }
+  live_.settle(reply);
   if (switching_ == 0 || engine_.scheduler().switch_pending()) return;
   const uint64_t version = engine_.scheduler().facts().weight_version;
   reply(std::exchange(switching_, 0), fmt::format("serves version {}", version),

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "stages/generating/generating_engine.h"
+#include "stages/generating/live_commands.h"
 #include "stages/generating/weight_stager.h"
 #include "wire/messages.h"
 
@@ -22,10 +23,10 @@ class WeightCommands {
   using Reply = std::function<void(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights)>;
 
   // `make` empty: staging is refused. `engine` outlives it.
-  WeightCommands(MakeWeights make, GeneratingEngine& engine);
+  WeightCommands(MakeWeights make, LiveOptions live, GeneratingEngine& engine);
 
   static bool takes(wire::AdminAction action) {
-    return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kContinue;
+    return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kHoldWeights;
   }
   // To stage or switch to what serves already is done at once, where it has the wanted checksum; with another one, it
   // is refused. `out` gets the ends of requests that a policy aborts.
@@ -33,7 +34,7 @@ class WeightCommands {
   // Replies to what has ended since. Called after every step.
   void settle(const Reply& reply);
   // Something will end without an event: ask again after kRestMs.
-  bool waits() const { return stager_.busy() || switching_ != 0; }
+  bool waits() const { return stager_.busy() || switching_ != 0 || live_.waits(); }
 
  private:
   Result<wire::WeightsReply> serving(const wire::AdminRequest& command) const;
@@ -42,6 +43,7 @@ class WeightCommands {
   const bool can_stage_;
   GeneratingEngine& engine_;
   WeightStager stager_;
+  LiveCommands live_;
   uint64_t switching_ = 0;        // the command of the switch under way; 0: none
   uint32_t paused_requests_ = 0;  // that waited in a pause when it began
 };

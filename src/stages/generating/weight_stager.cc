@@ -39,12 +39,13 @@ void WeightStager::start(Wanted wanted) {
   current_ = std::move(wanted);
   dropped_ = ok_status();
   done_.store(false, std::memory_order_relaxed);
-  thread_ = std::thread([this, path = current_.path, version = current_.version] {
-    trace::name_thread("weight stager");
-    run_at_low_priority();
-    made_ = make_(path, version);
-    done_.store(true, std::memory_order_release);
-  });
+  thread_ = std::thread(
+      [this, make = std::exchange(current_.make, nullptr), path = current_.path, version = current_.version] {
+        trace::name_thread("weight stager");
+        run_at_low_priority();
+        made_ = make ? make() : make_(path, version);
+        done_.store(true, std::memory_order_release);
+      });
 }
 
 void WeightStager::give_up(const Wanted& wanted, const Status& why) {

@@ -27,6 +27,8 @@ namespace millrace {
 // The weights of the model folder `path` (empty: the model's own), as `version` and in the form of the serving ones. On
 // any thread.
 using MakeWeights = std::function<Result<std::shared_ptr<const Model>>(const std::string& path, uint64_t version)>;
+// The same, of what it holds itself.
+using MakeModel = std::function<Result<std::shared_ptr<const Model>>()>;
 
 class WeightStager {
  public:
@@ -35,6 +37,7 @@ class WeightStager {
     std::string path;
     uint64_t version = 0;
     uint64_t checksum = 0;  // that the weights must have; 0: any
+    MakeModel make;         // instead of the folder `path`
   };
   struct Made {
     uint64_t command = 0;

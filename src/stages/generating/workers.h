@@ -27,6 +27,7 @@
 
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
+#include "stages/generating/live_commands.h"
 #include "stages/generating/weight_stager.h"
 #include "stages/kv_event_stream.h"
 #include "stages/library.h"
@@ -54,6 +55,7 @@ struct GenerateParts {
   bool to_client = false;       // namely the client, who gets {"ids"}
   MakeKvEvents make_kv_events;  // empty: nobody listens
   MakeWeights make_weights;     // empty: the weights are never updated
+  LiveOptions live{};           // without `make`: nor by a trainer
   uint64_t text_checksum = 0;   // as of the others
 };
 

@@ -1,0 +1,44 @@
+#include "api/weight_answers.h"
+
+#include <nlohmann/json.hpp>
+
+#include "api/error.h"
+#include "api/fields.h"
+
+namespace millrace::api {
+
+std::string success(std::string_view message, const std::string& members) {
+  std::string out = "{\"success\":true,\"status\":\"ready\",\"message\":";
+  json_append_string(out, message);
+  return out + members + "}";
+}
+
+http::Response failure(const Status& status) {
+  const bool asked = status.code() == StatusCode::kNotFound || status.code() == StatusCode::kPermissionDenied ||
+                     status.code() == StatusCode::kConflict || status.code() == StatusCode::kResourceExhausted;
+  http::Response response =
+      error_response(field_error(asked ? Status(StatusCode::kInvalidArgument, status.message()) : status));
+  std::string members = ",\"success\":false,\"status\":\"error\",\"message\":";
+  json_append_string(members, status.message());
+  response.body.insert(response.body.rfind('}'), members);
+  return response;
+}
+
+Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire::InFlightPolicy absent) {
+  std::string name;
+  RETURN_IF_ERROR(json_read(body, key, name));
+  if (name.empty()) return absent;
+  if (name == "in_place") return wire::InFlightPolicy::kInPlace;
+  if (name == "retract") return wire::InFlightPolicy::kRetract;
+  if (name == "abort") return wire::InFlightPolicy::kAbort;
+  return invalid_argument("{} is '{}'; wanted 'in_place', 'retract' or 'abort'", key, name.substr(0, 64));
+}
+
+Status read_label(const Json& body, const char* key, std::string& label) {
+  const auto found = body.find(key);
+  if (found == body.end() || !found->is_number_integer()) return json_read(body, key, label);
+  label = found->dump();
+  return ok_status();
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,24 @@
+// What the routes about weights answer, and what they read alike. Thread safety: free functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "http/message.h"
+#include "wire/messages.h"
+
+namespace millrace::api {
+
+// Members of both dialects: SGLang's `success` and `message`, and `status`. `members`: more of them, with a comma
+// before.
+std::string success(std::string_view message, const std::string& members = "");
+// Trainers look at the two members, not at the error object. What the caller asked for and cannot have is a 400.
+http::Response failure(const Status& status);
+
+// Trainers name versions by text or by the number of a step.
+Status read_label(const Json& body, const char* key, std::string& label);
+Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire::InFlightPolicy absent);
+
+}  // namespace millrace::api

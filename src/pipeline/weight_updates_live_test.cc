@@ -1,0 +1,244 @@
+// Updates that a trainer broadcasts, against replicas that a test plays: what is asked of them, and what each reply
+// does.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "base/log.h"
+#include "pipeline/weight_updates.h"
+
+namespace millrace {
+namespace {
+
+using Replies = std::vector<wire::AdminReply>;
+using wire::AdminAction;
+using Phase = WeightsState::Phase;
+
+wire::AdminReply reply(const char* stage, StatusCode code = StatusCode::kOk, const char* message = "") {
+  return {.stage = stage, .code = code, .message = message};
+}
+const Replies kBoth = {reply("generate-0"), reply("generate-1")};
+
+class LiveUpdatesTest : public ::testing::Test {
+ protected:
+  LiveUpdatesTest() { log_init("test", LogLevel::kOff); }
+
+  struct Asked {
+    PipelineCommand command;
+    AdminCommands::Done done;
+  };
+
+  void prepare() {
+    WeightPlan plan{.group = "g", .buckets = {{{"w", DType::kBF16, {2}}}, {{"v", DType::kBF16, {2}}}}};
+    updates_.prepare(plan, [this](const Status& status) { prepared_.push_back(status); });
+  }
+  void complete(const std::string& group = "g") {
+    updates_.complete({.group = group, .label = "step"},
+                      [this](const Result<LiveUpdated>& updated) { completed_.push_back(updated); });
+  }
+  void abort() {
+    updates_.abort_update([this](const Status& status) { aborted_.push_back(status); });
+  }
+  // The oldest open command of this kind gets its replies.
+  PipelineCommand answer(AdminAction action, Replies replies = kBoth) {
+    for (auto it = asked_.begin(); it != asked_.end(); ++it) {
+      if (it->command.action != action) continue;
+      const Asked asked = *it;
+      asked_.erase(it);
+      asked.done(std::move(replies));
+      return asked.command;
+    }
+    ADD_FAILURE() << "not asked";
+    return {};
+  }
+  Phase phase() const { return updates_.state().phase; }
+
+  std::deque<Asked> asked_;
+  std::vector<RequiredWeights> required_;
+  std::vector<Status> prepared_, aborted_;
+  std::vector<Result<LiveUpdated>> completed_;
+  WeightUpdates updates_{{"generate"},
+                         {.command =
+                              [this](PipelineCommand command, AdminCommands::Done done) {
+                                asked_.push_back({command, std::move(done)});
+                              },
+                          .require = [this](RequiredWeights weights) { required_.push_back(weights); },
+                          .accept = [](RequiredWeights) {},
+                          .note = [](const StageReplica&, const std::string&) {}}};
+};
+
+TEST_F(LiveUpdatesTest, PreparesReceivesAndSwitchesAtComplete) {
+  prepare();
+  EXPECT_EQ(phase(), Phase::kReceiving);
+  EXPECT_TRUE(prepared_.empty());
+  const PipelineCommand receive = answer(AdminAction::kReceiveWeights);
+  EXPECT_EQ(receive.weight_version, 2u);
+  EXPECT_NE(receive.argument.find("\"base_version\":1"), std::string::npos);
+  ASSERT_TRUE(prepared_.size() == 1 && prepared_[0].ok());
+  answer(AdminAction::kAwaitWeights);
+  EXPECT_EQ(phase(), Phase::kStaged);
+  complete();
+  EXPECT_TRUE(completed_.empty());
+  EXPECT_EQ(answer(AdminAction::kSwitchWeights).weight_version, 2u);
+  answer(AdminAction::kHoldWeights);  // its reply, after the switch, changes nothing
+  ASSERT_TRUE(completed_.size() == 1 && completed_[0].ok());
+  EXPECT_EQ(completed_[0]->buckets, 2u);
+  EXPECT_EQ(completed_[0]->label, "step");
+  ASSERT_EQ(required_.size(), 1u);
+  EXPECT_EQ(required_[0].version, 2u);
+  EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(LiveUpdatesTest, CompleteMayComeBeforeTheLastByte) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  complete();
+  complete();  // of another trainer
+  ASSERT_EQ(completed_.size(), 1u);
+  EXPECT_EQ(completed_[0].status().code(), StatusCode::kConflict);
+  answer(AdminAction::kAwaitWeights);
+  answer(AdminAction::kSwitchWeights);
+  ASSERT_EQ(completed_.size(), 2u);
+  EXPECT_TRUE(completed_[1].ok());
+}
+
+TEST_F(LiveUpdatesTest, OneReplicaThatRefusesTheTensorsEndsItBeforeAByte) {
+  prepare();
+  answer(AdminAction::kReceiveWeights,
+         {reply("generate-0"), reply("generate-1", StatusCode::kInvalidArgument, "no w")});
+  EXPECT_TRUE(prepared_.empty());  // until the other one waits no more
+  answer(AdminAction::kDropWeights);
+  ASSERT_EQ(prepared_.size(), 1u);
+  EXPECT_EQ(prepared_[0].message(), "generate-1: no w");
+  EXPECT_EQ(phase(), Phase::kIdle);
+  complete();
+  ASSERT_EQ(completed_.size(), 1u);
+  EXPECT_EQ(completed_[0].status().code(), StatusCode::kConflict);
+}
+
+TEST_F(LiveUpdatesTest, AFailureIsReportedByCompleteOnce) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights, {reply("generate-0"), reply("generate-1", StatusCode::kUnavailable, "closed")});
+  EXPECT_EQ(phase(), Phase::kStaged);  // a replica that is gone holds up no other: it is stale
+  abort();
+  answer(AdminAction::kDropWeights);
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights, {reply("generate-0", StatusCode::kInvalidArgument, "rank 0 sends 3 bytes")});
+  answer(AdminAction::kDropWeights);
+  EXPECT_EQ(phase(), Phase::kIdle);
+  complete();
+  complete();
+  ASSERT_EQ(completed_.size(), 2u);
+  EXPECT_EQ(completed_[0].status().message(), "generate-0: rank 0 sends 3 bytes");
+  EXPECT_EQ(completed_[1].status().code(), StatusCode::kConflict);
+  EXPECT_TRUE(required_.empty());
+}
+
+TEST_F(LiveUpdatesTest, ReplicasWithOtherBytesDoNotSwitch) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  complete();
+  Replies replies = kBoth;
+  replies[0].weights.checksum = 1;
+  replies[1].weights.checksum = 2;
+  answer(AdminAction::kAwaitWeights, replies);
+  answer(AdminAction::kDropWeights);
+  ASSERT_EQ(completed_.size(), 1u);
+  EXPECT_EQ(completed_[0].status().code(), StatusCode::kConflict);
+  EXPECT_EQ(phase(), Phase::kIdle);
+}
+
+TEST_F(LiveUpdatesTest, AnAbortEndsItInEveryStateBeforeTheSwitch) {
+  abort();
+  EXPECT_EQ(aborted_.back().code(), StatusCode::kConflict);
+  prepare();
+  abort();
+  answer(AdminAction::kDropWeights);
+  EXPECT_TRUE(aborted_.back().ok());
+  answer(AdminAction::kReceiveWeights);  // too late
+  EXPECT_EQ(prepared_.back().code(), StatusCode::kCancelled);
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  complete();
+  abort();
+  EXPECT_TRUE(completed_.empty());
+  answer(AdminAction::kDropWeights);
+  EXPECT_EQ(completed_.back().status().code(), StatusCode::kCancelled);
+  answer(AdminAction::kAwaitWeights, {reply("generate-0", StatusCode::kCancelled)});
+  EXPECT_EQ(phase(), Phase::kIdle);
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights);
+  complete();
+  abort();  // all replicas are switching
+  EXPECT_EQ(aborted_.back().code(), StatusCode::kConflict);
+}
+
+TEST_F(LiveUpdatesTest, WhatIsNeverCompletedIsDropped) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights);
+  answer(AdminAction::kHoldWeights,
+         {reply("generate-0", StatusCode::kDeadline), reply("generate-1", StatusCode::kDeadline)});
+  answer(AdminAction::kDropWeights);
+  EXPECT_EQ(phase(), Phase::kIdle);
+  complete();
+  EXPECT_EQ(completed_.back().status().code(), StatusCode::kDeadline);
+}
+
+TEST_F(LiveUpdatesTest, DestroyingTheGroupEndsItsUpdate) {
+  std::vector<Status> left;
+  const auto leave = [&](const char* name) {
+    updates_.leave_group(name, [&left](const Status& status) { left.push_back(status); });
+  };
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  leave("other");
+  answer(AdminAction::kLeaveGroup,
+         {reply("generate-0", StatusCode::kNotFound), reply("generate-1", StatusCode::kNotFound)});
+  EXPECT_EQ(left.back().code(), StatusCode::kNotFound);
+  EXPECT_EQ(phase(), Phase::kReceiving);
+  leave("g");
+  answer(AdminAction::kDropWeights);
+  answer(AdminAction::kLeaveGroup,
+         {reply("generate-0", StatusCode::kNotFound), reply("generate-1", StatusCode::kNotFound)});
+  EXPECT_TRUE(left.back().ok());
+  EXPECT_EQ(phase(), Phase::kIdle);
+  complete();
+  EXPECT_EQ(completed_.back().status().message(), "the group 'g' was destroyed");
+}
+
+// Nothing could be loaded: the weights of a trainer are in no folder.
+TEST_F(LiveUpdatesTest, AStaleReplicaWaitsForTheNextUpdate) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  complete();
+  answer(AdminAction::kAwaitWeights);
+  answer(AdminAction::kSwitchWeights);
+  updates_.tick(1000, {{"generate", 1, {.version = 2, .checksum = 0}}});
+  EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(LiveUpdatesTest, OneUpdateAtATimeOfAnyKind) {
+  prepare();
+  const Status disk = updates_.update_from_disk({.path = "/w"}, [](const Status&) {});
+  EXPECT_EQ(disk.code(), StatusCode::kConflict);
+  prepare();
+  ASSERT_EQ(prepared_.size(), 1u);
+  EXPECT_EQ(prepared_[0].code(), StatusCode::kConflict);
+}
+
+TEST_F(LiveUpdatesTest, AGroupIsJoinedByAllReplicas) {
+  std::vector<Status> joined;
+  updates_.join_group({.address = "127.0.0.1", .port = 5, .rank_offset = 1, .world_size = 3, .name = "g"},
+                      [&joined](const Status& status) { joined.push_back(status); });
+  const PipelineCommand join =
+      answer(AdminAction::kJoinGroup, {reply("generate-0"), reply("generate-1", StatusCode::kDeadline)});
+  EXPECT_NE(join.argument.find("\"world_size\":3"), std::string::npos);
+  EXPECT_EQ(joined.at(0).code(), StatusCode::kDeadline);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,106 @@
+#include "stages/generating/live_commands.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace millrace {
+
+LiveCommands::LiveCommands(LiveOptions options, GeneratingEngine& engine, WeightStager& stager)
+    : options_(std::move(options)),
+      engine_(engine),
+      stager_(stager),
+      member_(options_.replica, options_.trainer_hosts) {}
+
+void LiveCommands::begin(const wire::AdminRequest& command, const Reply& reply) {
+  Status status;
+  switch (command.action) {
+    case wire::AdminAction::kJoinGroup:
+      status = join(command);
+      break;
+    case wire::AdminAction::kLeaveGroup:
+      status = member_.leave(command.argument);
+      if (status.ok()) return reply(command.id, std::string("left"), {});
+      break;
+    case wire::AdminAction::kReceiveWeights:
+      status = receive(command);
+      break;
+    case wire::AdminAction::kAwaitWeights:
+      await_ = command.id;
+      break;
+    case wire::AdminAction::kHoldWeights:
+      hold_ = command.id;
+      break;
+    default:
+      status = error(StatusCode::kUnsupported, "no command about a trainer's group");
+  }
+  if (!status.ok()) reply(command.id, status, {});
+}
+
+Status LiveCommands::join(const wire::AdminRequest& command) {
+  if (!options_.make) return error(StatusCode::kUnsupported, "this stage takes no new weights");
+  if (receiving_)
+    return error(StatusCode::kConflict, "weights are being received over the group '{}'", receiving_->name);
+  ASSIGN_OR_RETURN(const Json body, parse_json(command.argument));
+  ASSIGN_OR_RETURN(const TrainerGroup group, read_trainer_group(body));
+  member_.begin_join(command.id, group, command.timeout_ms);
+  return ok_status();
+}
+
+Status LiveCommands::receive(const wire::AdminRequest& command) {
+  ASSIGN_OR_RETURN(const Json body, parse_json(command.argument));
+  ASSIGN_OR_RETURN(WeightPlan plan, read_weight_plan(body));
+  ASSIGN_OR_RETURN(std::shared_ptr<JoinedGroup> group, member_.find(plan.group));
+  const std::vector<TensorSpec> tensors = plan.tensors();
+  std::shared_ptr<const Model> serving = engine_.runner().serving();
+  if (serving == nullptr) return error(StatusCode::kUnsupported, "this stage takes no new weights");
+  ASSIGN_OR_RETURN(std::shared_ptr<LiveWeights> weights, options_.make(std::move(serving), tensors));
+  // Replicas must have the same weights after the update: those of this one are carried over where they are the
+  // engine's.
+  const uint64_t base = plan.base_version, serves = weights->serving_version();
+  if (base != 0 && base != serves && !weights->covers_all(tensors)) {
+    return error(StatusCode::kConflict, "it serves weight version {} and not {}; wanted an update with all tensors",
+                 serves, base);
+  }
+  const auto progress = std::make_shared<ReceiveProgress>();
+  stager_.begin({.command = kLiveCommand,
+                 .version = command.weight_version,
+                 .make = [group, weights, progress, plan = std::move(plan), version = command.weight_version] {
+                   return receive_weights(*group->group, plan, *weights, version, *progress);
+                 }});
+  receiving_ = std::move(group);
+  progress_ = progress;
+  version_ = command.weight_version;
+  received_.reset();
+  ready_ = command.id;
+  return ok_status();
+}
+
+void LiveCommands::drop(uint64_t version) {
+  if (!receiving_ || (version != 0 && version != version_)) return;
+  member_.leave_any();
+  received_ =
+      WeightStager::Made{.version = version_, .status = error(StatusCode::kCancelled, "the update was dropped")};
+  receiving_ = nullptr;
+}
+
+void LiveCommands::settle(const Reply& reply) {
+  const auto send = [&reply](uint64_t& command, const Status& status, const char* text, uint64_t checksum = 0) {
+    const uint64_t id = std::exchange(command, 0);
+    if (status.ok()) return reply(id, std::string(text), {.checksum = checksum});
+    reply(id, status, {});
+  };
+  for (GroupMember::Joined& joined : member_.take_joined()) send(joined.command, joined.status, "joined");
+  if (received_ && receiving_) {
+    if (!received_->status.ok()) member_.leave_any();  // its stream may have been cut in the middle
+    receiving_ = nullptr;
+  }
+  if (ready_ != 0 && received_) send(ready_, received_->status, "ready");
+  if (ready_ != 0 && progress_->started.load(std::memory_order_acquire)) send(ready_, ok_status(), "ready");
+  if (await_ != 0 && received_) send(await_, received_->status, "staged", received_->checksum);
+  if (await_ != 0 && !receiving_) send(await_, error(StatusCode::kConflict, "no weights are being received"), "");
+  if (hold_ != 0 && engine_.runner().staged_version() != version_) send(hold_, ok_status(), "not staged any more");
+}
+
+}  // namespace millrace

@@ -1,0 +1,51 @@
+// What a trainer announces before it sends weights: the process group that it makes, and the tensors of each bucket. It
+// comes as the JSON of a request, is checked at the edge, and travels to the generating stages as JSON again.
+//
+// Unknown members are ignored: trainers send those of other servers.
+// Thread safety: values and free functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "models/live_weights.h"
+
+namespace millrace {
+
+inline constexpr std::size_t kMaxWeightBuckets = 4096;
+inline constexpr std::size_t kMaxWeightTensors = 65536;  // of one update
+inline constexpr std::size_t kMaxTensorNameBytes = 512;
+inline constexpr int64_t kMaxTensorElements = int64_t{1} << 40;
+
+struct TrainerGroup {
+  std::string address;  // of the trainer's store
+  uint16_t port = 0;
+  int rank_offset = 1;  // of the first replica
+  int world_size = 2;
+  std::string name;
+};
+
+struct WeightPlan {
+  std::string group;
+  bool flattened = false;  // a bucket is one broadcast; else each tensor is
+  // Of the weights that it changes: tensors that are not sent are theirs. 0: whichever serve.
+  uint64_t base_version = 0;
+  std::vector<std::vector<TensorSpec>> buckets;
+
+  std::vector<TensorSpec> tensors() const;
+};
+
+// kInvalidArgument or kUnsupported naming the member.
+Result<TrainerGroup> read_trainer_group(const Json& body);
+Result<std::string> read_group_name(const Json& body);
+// `buckets`, or one bucket in `names`, `dtypes` and `shapes`.
+Result<WeightPlan> read_weight_plan(const Json& body);
+
+// What the readers above read to the same values.
+std::string to_json(const TrainerGroup& group);
+std::string to_json(const WeightPlan& plan, uint64_t base_version);
+
+}  // namespace millrace

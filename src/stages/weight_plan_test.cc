@@ -1,0 +1,85 @@
+// The requests of trainers: both forms, what they may leave out, and what is refused.
+#include "stages/weight_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace millrace {
+namespace {
+
+Result<WeightPlan> plan(const std::string& text) { return read_weight_plan(parse_json(text).value()); }
+Result<TrainerGroup> group(const std::string& text) { return read_trainer_group(parse_json(text).value()); }
+
+TEST(WeightPlan, BothFormsAreRead) {
+  const auto buckets =
+      plan(R"({"buckets":[{"names":["a","b"],"dtypes":["torch.bfloat16","float32"],"shapes":[[2,3],[]]},
+                                {"names":["c"],"dtypes":["half"],"shapes":[[0]]}],"num_buckets":2,"group_name":"g",
+                                "load_format":"flattened_bucket","transport":"nccl"})");
+  ASSERT_TRUE(buckets.ok()) << buckets.status().to_string();
+  EXPECT_TRUE(buckets->flattened);
+  EXPECT_EQ(buckets->group, "g");
+  ASSERT_EQ(buckets->buckets.size(), 2u);
+  EXPECT_EQ(buckets->buckets[0][0].size_bytes(), 12u);
+  EXPECT_EQ(buckets->buckets[0][1].size_bytes(), 4u);
+  EXPECT_EQ(buckets->buckets[1][0].size_bytes(), 0u);
+  EXPECT_EQ(buckets->tensors().size(), 3u);
+  const auto one = plan(R"({"names":["a"],"dtypes":["BF16"],"shapes":[[4]],"load_format":null})");
+  ASSERT_TRUE(one.ok()) << one.status().to_string();
+  EXPECT_EQ(one->group, "weight_update_group");
+  EXPECT_FALSE(one->flattened);
+  // What goes to the stages is read to the same plan.
+  const auto again = plan(to_json(*buckets, 7));
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(again->base_version, 7u);
+  EXPECT_EQ(to_json(*again, 7), to_json(*buckets, 7));
+}
+
+TEST(WeightPlan, WhatContradictsItselfIsRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({})", "names is missing"},
+      {R"({"buckets":[]})", "1 to 4096 buckets"},
+      {R"({"buckets":{}})", "buckets"},
+      {R"({"buckets":[5]})", "bucket 0: a bucket is a"},
+      {R"({"names":["a"],"dtypes":[],"shapes":[[1]]})", "1 names, 0 dtypes and 1 shapes"},
+      {R"({"names":[],"dtypes":[],"shapes":[]})", "at least one"},
+      {R"({"names":[5],"dtypes":["float32"],"shapes":[[1]]})", "other than strings"},
+      {R"({"names":[""],"dtypes":["float32"],"shapes":[[1]]})", "0 bytes"},
+      {R"({"names":["a"],"dtypes":["float64"],"shapes":[[1]]})", "dtype is 'float64'"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[1]})", "its shape is no array"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[-1]]})", "below 0"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1.5]]})", "its shape has a"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[18446744073709551615]]})", "more than"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1099511627776,2]]})", "more than"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1,1,1,1,1,1,1,1,1]]})", "at most 8"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1]],"num_buckets":73})", "num_buckets is 73 and 1"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1]],"load_format":"sparse"})", "load_format"},
+  };
+  for (const auto& [text, part] : cases) {
+    const auto seen = plan(text);
+    ASSERT_FALSE(seen.ok()) << text;
+    EXPECT_NE(seen.status().message().find(part), std::string::npos) << seen.status().message();
+  }
+}
+
+TEST(WeightPlan, GroupsAreReadAndChecked) {
+  const auto text = group(R"({"master_address":"trainer","master_port":"29600","rank_offset":2,"world_size":4,
+                              "group_name":"g","backend":"gloo","pp_rank":0})");
+  ASSERT_TRUE(text.ok()) << text.status().to_string();
+  EXPECT_EQ(text->port, 29600);
+  const auto again = group(to_json(*text));
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(to_json(*again), to_json(*text));
+  for (const char* wrong :
+       {R"({"master_port":1})", R"({"master_address":"a","master_port":0})",
+        R"({"master_address":"a","master_port":65536})", R"({"master_address":"a","master_port":"1x"})",
+        R"({"master_address":"a","master_port":1,"rank_offset":0})",
+        R"({"master_address":"a","master_port":1,"rank_offset":3,"world_size":3})",
+        R"({"master_address":"a","master_port":1,"world_size":100000})",
+        R"({"master_address":"a","master_port":1,"backend":"nccl"})"}) {
+    EXPECT_FALSE(group(wrong).ok()) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

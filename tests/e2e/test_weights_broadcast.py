@@ -1,0 +1,281 @@
+"""Weights that a trainer broadcasts over a process group: rank 0 is tests/oracles/gloo_peer.py, which speaks as PyTorch does."""
+import json
+import struct
+import sys
+import threading
+
+import pytest
+
+from harness import DEMO, ROOT, Server, wait_until
+from test_weights import generate, other_weights
+
+sys.path.insert(0, str(ROOT / "tests" / "oracles"))
+from gloo_peer import Rank, Store  # noqa: E402
+
+GROUP = "weight_update_group"
+DTYPES = {"BF16": "torch.bfloat16", "F16": "float16", "F32": "float32"}
+
+
+def tensors_of(folder):
+    """{name: (dtype, shape, bytes)} of model.safetensors."""
+    data = (folder / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], entry["shape"], data[8 + length + entry["data_offsets"][0] : 8 + length + entry["data_offsets"][1]])
+            for name, entry in header.items()}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    root = tmp_path_factory.mktemp("weights")
+    return {"a": tensors_of(DEMO), "b": tensors_of(other_weights(root / "b")), "c": tensors_of(other_weights(root / "c", 0)), "root": root}
+
+
+@pytest.fixture(scope="module")
+def texts(weights):
+    """What fresh servers make of the prompt."""
+    found = {}
+    for name, folder in (("a", DEMO), ("b", weights["root"] / "b"), ("c", weights["root"] / "c")):
+        with Server(model=folder) as server:
+            found[name] = generate(server)["text"]
+    assert len(set(found.values())) == 3
+    return found
+
+
+@pytest.fixture
+def server():
+    with Server() as server:
+        yield server
+
+
+class Trainer:
+    """Rank 0 of a group with the server's replicas."""
+
+    def __init__(self, server, replicas=1, dialect=2, group=GROUP):
+        self.server, self.group = server, group
+        self.store = Store(dialect)
+        joining = threading.Thread(target=self._join, args=(replicas + 1,))
+        joining.start()
+        self.answer = server.post("/init_weights_update_group", {
+            "master_address": "127.0.0.1", "master_port": str(self.store.port), "rank_offset": 1, "world_size": replicas + 1,
+            "group_name": group, "backend": "gloo", "pp_rank": 0})
+        assert self.answer[0] == 200 and self.answer[2]["success"] is True, self.answer
+        joining.join(60)
+
+    def _join(self, world):
+        self.rank = Rank(self.store, 0, world, self.group)
+
+    def prepare(self, buckets, flattened=True, **more):
+        described = [{"names": list(bucket), "dtypes": [DTYPES[bucket[name][0]] for name in bucket],
+                      "shapes": [bucket[name][1] for name in bucket]} for bucket in buckets]
+        return self.server.post("/prepare_weights_update", {
+            "buckets": described, "num_buckets": len(buckets), "group_name": self.group,
+            "load_format": "flattened_bucket" if flattened else None, **more})
+
+    def broadcast(self, buckets, flattened=True):
+        for bucket in buckets:
+            parts = [data for _, _, data in bucket.values()]
+            for data in [b"".join(parts)] if flattened else parts:
+                self.rank.broadcast(data)
+
+    def complete(self, **more):
+        return self.server.post("/complete_weights_update", {"group_name": self.group, "flush_cache": False, **more})
+
+    def update(self, buckets, flattened=True, **more):
+        status, _, body = self.prepare(buckets, flattened)
+        assert (status, body["success"], body["status"]) == (200, True, "ready"), body
+        self.broadcast(buckets, flattened)
+        status, _, body = self.complete(**more)
+        assert (status, body["success"], body["num_buckets_received"]) == (200, True, len(buckets)), body
+        return body
+
+    def close(self):
+        self.rank.close()
+        self.store.close()
+
+
+def in_buckets(tensors, count):
+    names = sorted(tensors)
+    return [{name: tensors[name] for name in names[i::count]} for i in range(count)]
+
+
+def state(server):
+    return server.get("/weights_update_status")[2]
+
+
+@pytest.mark.parametrize("dialect, flattened", [(2, True), (2, False), (1, True)])
+def test_broadcast_weights_serve_after_complete(server, weights, texts, dialect, flattened):
+    trainer = Trainer(server, dialect=dialect)
+    events, ended = [], threading.Event()
+
+    def read():
+        body = {"text": "Once upon a time", "sampling_params": {"temperature": 0, "max_new_tokens": 900, "ignore_eos": True}}
+        for event in server.stream("/generate", body):
+            if event != "[DONE]":
+                events.append(json.loads(event))
+        ended.set()
+
+    client = threading.Thread(target=read)
+    client.start()
+    wait_until(lambda: events, "token")
+    buckets = in_buckets(weights["b"], 5)
+    status, _, body = trainer.prepare(buckets, flattened)
+    assert (status, body["status"], body["success"]) == (200, "ready", True), body
+    assert state(server)["state"] == "receiving"
+    trainer.broadcast(buckets, flattened)
+    wait_until(lambda: state(server)["state"] == "staged", "staged weights")
+    assert generate(server)["text"] == texts["a"]  # received, and not in service
+    status, _, body = trainer.complete(weight_version="step-7")
+    assert status == 200 and body["num_buckets_received"] == 5 and body["weight_version"] == "step-7", body
+    answer = generate(server)
+    assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts["b"], "step-7")
+    client.join(60)
+    spans = events[-1]["meta_info"]["weight_versions"]
+    assert [span["version"] for span in spans] in (["1", "step-7"], ["1"]) and spans[-1]["end"] == 900
+    assert state(server)["updates_completed"] == 1
+
+
+def test_the_same_group_updates_again_and_tensors_that_are_not_sent_stay(server, weights, texts):
+    trainer = Trainer(server)
+    first, second = "model.layers.1.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight"
+    assert trainer.update([{first: weights["b"][first]}])["weight_version"] == "2"
+    assert generate(server)["text"] == texts["b"]
+    trainer.update([{first: weights["a"][first]}, {second: weights["c"][second]}], flattened=False)
+    assert generate(server)["text"] == texts["c"]
+    assert server.post("/update_weights_from_disk", {"model_path": str(DEMO)})[0] == 200
+    assert generate(server)["text"] == texts["a"]
+    trainer.update([weights["b"]])
+    assert generate(server)["text"] == texts["b"]
+
+
+def test_a_bucket_at_the_top_level(server, weights, texts):
+    trainer = Trainer(server)
+    name = "model.layers.1.mlp.down_proj.weight"
+    dtype, shape, data = weights["b"][name]
+    status, _, body = server.post("/prepare_weights_update", {
+        "names": [name], "dtypes": [DTYPES[dtype]], "shapes": [shape], "group_name": GROUP, "transport": "nccl_broadcast"})
+    assert status == 200, body
+    trainer.rank.broadcast(data)
+    assert trainer.complete()[2]["num_buckets_received"] == 1
+    assert generate(server)["text"] == texts["b"]
+
+
+def test_what_does_not_fit_is_refused_before_a_byte(server, weights, texts):
+    trainer = Trainer(server)
+    name = "model.layers.1.mlp.down_proj.weight"
+    dtype, shape, data = weights["b"][name]
+    many = {f"model.layers.{i}.unknown.weight": (dtype, shape, data) for i in range(7)}
+    for bucket, more, parts in (
+            (many, {}, ["unknown.weight", "and 2 more"]),
+            ({name: (dtype, shape[::-1], data)}, {}, [f"has shape {shape[::-1]}; wanted {shape}"]),
+            ({name: (dtype, [*shape, 1], data)}, {}, ["has shape"]),
+            ({name: weights["b"][name]}, {"num_buckets": 2}, ["num_buckets is 2"]),
+            ({name: weights["b"][name]}, {"load_format": "sparse"}, ["load_format"]),
+            ({name: weights["b"][name]}, {"group_name": "other"}, ["no group 'other'"])):
+        status, _, body = trainer.prepare([bucket], **more)
+        assert (status, body["success"], body["status"]) == (400, False, "error"), body
+        assert all(part in body["message"] for part in parts), body
+    status, _, body = server.post("/prepare_weights_update", {
+        "buckets": [{"names": [name, name], "dtypes": ["bfloat16"] * 2, "shapes": [shape, shape]}], "group_name": GROUP})
+    assert status == 400 and "named twice" in body["message"], body
+    status, _, body = server.post("/prepare_weights_update", {"names": [name], "dtypes": ["int8"], "shapes": [shape]})
+    assert status == 400 and "int8" in body["message"], body
+    assert state(server)["state"] == "idle"
+    assert trainer.complete()[0] == 400  # nothing was prepared
+    trainer.update([{name: weights["b"][name]}])
+    assert generate(server)["text"] == texts["b"]
+
+
+def test_an_abort_leaves_the_old_weights(server, weights, texts):
+    trainer = Trainer(server)
+    buckets = in_buckets(weights["b"], 2)
+    assert trainer.prepare(buckets)[0] == 200
+    trainer.broadcast(buckets[:1])
+    status, _, body = trainer.prepare(buckets)
+    assert status == 400 and "already in progress" in body["message"], body
+    assert server.post("/abort_weights_update", {})[0] == 200
+    assert state(server)["state"] == "idle"
+    assert server.post("/abort_weights_update", {})[0] == 400
+    assert trainer.complete()[0] == 400
+    assert generate(server)["text"] == texts["a"]
+    again = Trainer(server)  # the stream of the group was cut
+    assert again.prepare(buckets)[0] == 200
+    again.broadcast(buckets)
+    wait_until(lambda: state(server)["state"] == "staged", "staged weights")
+    assert server.post("/abort_weights_update", {})[0] == 200  # all was received: the group is of use
+    assert generate(server)["text"] == texts["a"]
+    again.update(buckets)
+    assert generate(server)["text"] == texts["b"]
+
+
+def test_a_trainer_that_dies_or_errs_is_reported_once(server, weights, texts):
+    name = "model.layers.1.mlp.down_proj.weight"
+    bucket = {name: weights["b"][name]}
+    data = weights["b"][name][2]
+
+    def dies(trainer):
+        trainer.close()
+
+    def dies_inside(trainer):
+        slot = trainer.rank._next_slot()
+        trainer.rank._send(1, 1, slot, len(data))
+        trainer.rank.sockets[1].sendall(data[:1000])
+        trainer.close()
+
+    def sends_less(trainer):
+        trainer.rank._send(1, 2, trainer.rank._next_slot(), len(data) - 2)
+
+    for error in (dies, dies_inside, sends_less):
+        trainer = Trainer(server)
+        assert trainer.prepare([bucket])[0] == 200
+        error(trainer)
+        wait_until(lambda: state(server)["state"] == "idle", "end of the update")
+        status, _, body = trainer.complete()
+        assert status == 400 and body["success"] is False and "rank 0" in body["message"], body
+        assert "wanted an update that was prepared" in trainer.complete()[2]["message"]
+        assert generate(server)["text"] == texts["a"]
+        assert server.ready()
+    Trainer(server).update([bucket])
+    assert generate(server)["text"] == texts["b"]
+
+
+def test_destroying_a_group_ends_its_update(server, weights, texts):
+    trainer = Trainer(server)
+    assert trainer.prepare([weights["b"]])[0] == 200
+    assert server.post("/destroy_weights_update_group", {"group_name": "other"})[0] == 400
+    status, _, body = server.post("/destroy_weights_update_group", {"group_name": GROUP})
+    assert status == 200, body
+    wait_until(lambda: state(server)["state"] == "idle", "end of the update")
+    assert server.post("/destroy_weights_update_group", {"group_name": GROUP})[0] == 400
+    assert generate(server)["text"] == texts["a"]
+
+
+def test_all_replicas_switch(weights, texts):
+    with Server("--dp", "2", "--dp-policy", "round_robin") as server:
+        trainer = Trainer(server, replicas=2)
+        trainer.update(in_buckets(weights["b"], 3), weight_version="b")
+        for rank in (0, 1):
+            answer = generate(server, routed_dp_rank=rank)
+            assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts["b"], "b")
+
+
+def test_quantized_weights_are_quantized_as_at_the_start(weights):
+    with Server("--quantize", "q8_0", model=weights["root"] / "b") as server:
+        wanted = generate(server)["text"]
+    with Server("--quantize", "q8_0") as server:
+        Trainer(server).update(in_buckets(weights["b"], 2))
+        assert generate(server)["text"] == wanted
+
+
+def test_who_may_call_and_where_a_group_may_be(server):
+    for body, part in (({"master_address": "192.0.2.7", "master_port": 1, "world_size": 2}, "--trainer-hosts"),
+                       ({"master_address": "127.0.0.1", "master_port": 0, "world_size": 2}, "master_port"),
+                       ({"master_address": "127.0.0.1", "master_port": 1, "world_size": 1}, "world_size"),
+                       ({"master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "backend": "nccl"}, "backend")):
+        status, _, answer = server.post("/init_weights_update_group", body)
+        assert status == 400 and part in answer["message"], answer
+    with Server(admin=False) as closed:
+        for route in ("init_weights_update_group", "destroy_weights_update_group", "prepare_weights_update",
+                      "complete_weights_update", "abort_weights_update"):
+            assert closed.post(f"/{route}", {})[0] in (401, 403), route
