@@ -1,5 +1,7 @@
 """Weights that a trainer broadcasts over a process group: rank 0 is tests/oracles/gloo_peer.py, which speaks as PyTorch does."""
 import json
+import os
+import signal
 import struct
 import sys
 import threading
@@ -7,7 +9,7 @@ import threading
 import pytest
 
 from harness import DEMO, ROOT, Server, wait_until
-from test_weights import generate, other_weights
+from test_weights import generate, other_weights, processes_only
 
 sys.path.insert(0, str(ROOT / "tests" / "oracles"))
 from gloo_peer import Rank, Store  # noqa: E402
@@ -249,6 +251,33 @@ def test_destroying_a_group_ends_its_update(server, weights, texts):
     wait_until(lambda: state(server)["state"] == "idle", "end of the update")
     assert server.post("/destroy_weights_update_group", {"group_name": GROUP})[0] == 400
     assert generate(server)["text"] == texts["a"]
+
+
+def test_a_trainer_that_starts_again_waits_for_no_join_of_before(server, weights, texts):
+    answers = []
+    dead = Store()  # its trainer makes no group
+    body = {"master_address": "127.0.0.1", "master_port": dead.port, "world_size": 2, "group_name": GROUP}
+    waiting = threading.Thread(target=lambda: answers.append(server.post("/init_weights_update_group", body)))
+    waiting.start()
+    wait_until(lambda: dead.values.get(b"init/"), "join")
+    Trainer(server).update([weights["b"]])
+    waiting.join(60)
+    assert answers[0][0] == 400 and answers[0][2]["success"] is False, answers
+    assert generate(server)["text"] == texts["b"]
+
+
+@processes_only
+def test_a_replica_that_dies_while_it_receives(server, weights, texts):
+    trainer = Trainer(server)
+    assert trainer.prepare([weights["b"]])[0] == 200
+    os.kill(server.children()["scheduler"], signal.SIGKILL)
+    wait_until(lambda: state(server)["state"] == "idle", "end of the update")
+    status, _, body = trainer.complete()
+    assert status == 400 and "scheduler" in body["message"], body
+    wait_until(server.ready, "restart")
+    assert generate(server)["text"] == texts["a"]
+    Trainer(server).update([weights["b"]])
+    assert generate(server)["text"] == texts["b"]
 
 
 def test_all_replicas_switch(weights, texts):
