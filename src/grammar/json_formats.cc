@@ -33,7 +33,7 @@ namespace {
 #define MR_AUTHORITY "(?:[A-Za-z0-9._~!$&'()*+,;=:-]+@)?(?:" MR_HOST "|\\[" MR_IPV6 "\\])(?::[0-9]{0,5})?"
 
 constexpr std::array kPatterns = std::to_array<std::pair<std::string_view, std::string_view>>({
-    {"date-time", "^" MR_DATE "[Tt ]" MR_TIME "$"},
+    {"date-time", "^" MR_DATE "[Tt]" MR_TIME "$"},
     {"date", "^" MR_DATE "$"},
     {"time", "^" MR_TIME "$"},
     {"duration",
