@@ -27,6 +27,7 @@ class PartSums {
   }
   void set(int64_t part, std::span<const std::byte> bytes) {
     sums_[static_cast<std::size_t>(part)] = XXH3_64bits(bytes.data(), bytes.size());
+    clear_upper_vectors();
   }
   uint64_t all(uint64_t seed) const {
     return XXH3_64bits_withSeed(sums_.data(), sums_.size() * sizeof(uint64_t), seed ^ static_cast<uint64_t>(size_));
