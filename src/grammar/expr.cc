@@ -90,6 +90,8 @@ ExprPtr chars(CharSet set) {
   return make({.kind = Expr::Kind::kChars, .chars = std::move(set)});
 }
 
+ExprPtr byte_range(uint8_t low, uint8_t high) { return make({.kind = Expr::Kind::kByte, .low = low, .high = high}); }
+
 ExprPtr seq(std::vector<ExprPtr> parts) {
   for (const ExprPtr& part : parts) {
     if (part->kind == Expr::Kind::kNever) return never();

@@ -53,6 +53,7 @@ struct Expr {
     kNever,   // no string at all
     kText,    // the bytes of `text`
     kChars,   // one character of `chars`, in UTF-8
+    kByte,    // one byte from `low` to `high`
     kSeq,     // `parts`, one behind the other
     kAlt,     // one of `parts`
     kRepeat,  // parts[0], `least` to `most` times
@@ -65,12 +66,15 @@ struct Expr {
   int least = 0;
   int most = kUnbounded;
   int rule = 0;
+  uint8_t low = 0;
+  uint8_t high = 0;
 };
 
 ExprPtr empty();
 ExprPtr never();
 ExprPtr text(std::string bytes);
 ExprPtr chars(CharSet set);
+ExprPtr byte_range(uint8_t low, uint8_t high);
 ExprPtr seq(std::vector<ExprPtr> parts);  // never() where a part is never
 ExprPtr alt(std::vector<ExprPtr> parts);  // without the parts that are never
 ExprPtr repeat(ExprPtr part, int least, int most);

@@ -65,6 +65,8 @@ class GrammarBuilder {
         return next;
       case Expr::Kind::kChars:
         return lower_chars(expr.chars, next);
+      case Expr::Kind::kByte:
+        return bytes(expr.low, expr.high, next);
       case Expr::Kind::kSeq:
         for (auto part = expr.parts.rbegin(); part != expr.parts.rend(); ++part) next = lower(**part, next);
         return next;

@@ -192,6 +192,25 @@ TEST(GrammarSchemaTest, StringsKeepLengthsPatternsAndFormats) {
                {R"("1::2::3")", R"("1:2:3:4:5:6:7")", R"("12345::")"});
 }
 
+TEST(GrammarSchemaTest, PatternsLengthsAndFormatsHoldTogether) {
+  expect_texts(of_schema(R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"maxLength":3})"),
+               {R"("ab")", R"("abc")"}, {R"("a")", R"("abcd")", R"("a1")"});
+  expect_texts(of_schema(R"({"type":"string","format":"ipv4","pattern":"^10[.]"})"), {R"("10.0.0.1")"},
+               {R"("11.0.0.1")", R"("10.0")"});
+  expect_texts(of_schema(R"({"type":"string","pattern":"b","maxLength":2})"), {R"("b")", R"("éb")", R"("\nb")"},
+               {R"("aab")", R"("aa")"});
+}
+
+TEST(GrammarSchemaTest, KeysHaveTheSchemasOfThePatternsThatTheyMatch) {
+  const auto grammar = of_schema(R"({"type":"object","properties":{"ab":{"type":"integer"}},"required":["ac"],
+      "patternProperties":{"^a":{"minimum":5},"c$":{"type":"integer"}},"additionalProperties":{"type":"null"}})");
+  expect_texts(
+      grammar, {R"({"ac":7})", R"({"ab":5,"ac":6,"xc":1,"ax":5.5,"zz":null})"},
+      {"{}", R"({"ac":4})", R"({"ab":4,"ac":7})", R"({"ac":5.5})", R"({"ac":7,"xc":"a"})", R"({"ac":7,"zz":1})"});
+  expect_texts(of_schema(R"({"patternProperties":{"^x-":true},"additionalProperties":false})"),
+               {"{}", R"({"x-a":1,"x-":[]})"}, {R"({"y":1})"});
+}
+
 TEST(GrammarSchemaTest, ReferencesMayRecur) {
   const auto grammar =
       of_schema(R"({"$ref":"#/$defs/node","$defs":{"node":{"type":"object","properties":{"v":{"type":"integer"},

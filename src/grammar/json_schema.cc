@@ -281,31 +281,40 @@ Result<ExprPtr> SchemaCompiler::typed(const Schema& schema, const std::string& t
 Result<ExprPtr> SchemaCompiler::string(const Schema& schema, const SchemaPath& path) {
   ASSIGN_OR_RETURN(const std::optional<int> least, count_member(schema, "minLength", path));
   ASSIGN_OR_RETURN(const std::optional<int> most, count_member(schema, "maxLength", path));
-  std::vector<std::string_view> patterns;
+  if (most && *most < least.value_or(0)) return never();
+  std::vector<ExprPtr> contents;  // each with what it alone allows between the quotation marks
   for (const char* key : {"pattern", "format"}) {
     const auto found = schema.find(key);
     if (found == schema.end()) continue;
     if (!found->is_string()) return invalid_argument("{}.{} is no string; wanted one", path, key);
     const std::string_view value = found->get_ref<const std::string&>();
-    if (key == std::string_view("pattern")) {
-      patterns.push_back(value);
-    } else if (const auto known = format_pattern(value)) {
-      patterns.push_back(*known);
-    } else if (is_standard_format(value)) {
+    const bool format = key == std::string_view("format");
+    if (format && !format_pattern(value)) {
+      if (!is_standard_format(value)) continue;  // an annotation
       return not_served(path, fmt::format("format '{}'", value), "another format, or a pattern");
     }
+    ASSIGN_OR_RETURN(ExprPtr content, content_of(format ? *format_pattern(value) : value, path));
+    contents.push_back(std::move(content));
   }
-  if (patterns.size() > 1) return not_served(path, "pattern beside format", "one of them");
-  if (patterns.empty()) {
-    if (most && least && *most < *least) return never();
-    return json_.string(least.value_or(0), most.value_or(kUnbounded));
+  if (contents.empty()) return json_.string(least.value_or(0), most.value_or(kUnbounded));
+  if (most || least.value_or(0) > 0) {
+    contents.push_back(repeat(JsonText::written(CharSet::any()), least.value_or(0), most.value_or(kUnbounded)));
   }
-  if (most || (least && *least > 0))
-    return not_served(path, "a length beside pattern or format", "the length in the pattern");
+  if (contents.size() == 1) return seq({text("\""), contents[0], text("\"")});
+  Result<Language> all = Language::of(contents[0]);
+  for (std::size_t i = 1; all.ok() && i < contents.size(); ++i) {
+    const Result<Language> next = Language::of(contents[i]);
+    all = next.ok() ? Language::both(*all, *next) : Result<Language>(next.status());
+  }
+  if (!all.ok()) return all.status().with_prefix(path);
+  return seq({text("\""), all->to_expr(rules_, path), text("\"")});
+}
+
+Result<ExprPtr> SchemaCompiler::content_of(std::string_view pattern, const SchemaPath& path) {
   const auto write = [](const CharSet& set) { return JsonText::written(set); };
-  const Result<ExprPtr> body = parse_regex(patterns[0], RegexMatch::kAnywhere, write);
-  if (!body.ok()) return body.status().with_prefix(path);
-  return seq({text("\""), *body, text("\"")});
+  Result<ExprPtr> content = parse_regex(pattern, RegexMatch::kAnywhere, write);
+  if (!content.ok()) return content.status().with_prefix(path);
+  return content;
 }
 
 Result<ExprPtr> SchemaCompiler::number(const Schema& schema, bool integer, const SchemaPath& path) {

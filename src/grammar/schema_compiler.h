@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "grammar/json_merge.h"
 #include "grammar/json_text.h"
+#include "grammar/language.h"
 
 namespace millrace::grammar {
 
@@ -34,12 +35,25 @@ class SchemaCompiler {
   Result<ExprPtr> values(const Schema& schema, const SchemaPath& path);
   Result<ExprPtr> typed(const Schema& schema, const std::string& type, const SchemaPath& path, int depth);
   Result<ExprPtr> string(const Schema& schema, const SchemaPath& path);
+  // What stands between a string's quotation marks where the string has a match of the pattern.
+  Result<ExprPtr> content_of(std::string_view pattern, const SchemaPath& path);
   Result<ExprPtr> number(const Schema& schema, bool integer, const SchemaPath& path);
   Result<ExprPtr> array(const Schema& schema, const SchemaPath& path, int depth);
   Result<ExprPtr> object(const Schema& schema, const SchemaPath& path, int depth);
   // "key": value, with white space behind it.
   ExprPtr member(ExprPtr key, ExprPtr value);
-  Result<ExprPtr> more_members(const Schema& schema, const SchemaPath& path, int depth);
+  // One of patternProperties.
+  struct KeyPattern {
+    Language keys;
+    Schema value;
+  };
+  Result<std::vector<KeyPattern>> key_patterns(const Schema& schema, const SchemaPath& path);
+  Result<Schema> joined(Schema value, const std::vector<KeyPattern>& patterns, const std::vector<bool>& matches,
+                        const SchemaPath& path);
+  Result<ExprPtr> more_members(const Schema& schema, const std::vector<KeyPattern>& patterns, const SchemaPath& path,
+                               int depth);
+  Result<ExprPtr> members_by_pattern(const Schema& more, const std::vector<KeyPattern>& patterns,
+                                     const std::vector<std::string>& names, const SchemaPath& path, int depth);
   // A key that is none of the names.
   Result<ExprPtr> other_key(const std::vector<std::string>& names, const SchemaPath& path);
   ExprPtr other_key_from(const std::vector<std::u32string>& names, std::size_t at);

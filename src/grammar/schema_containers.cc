@@ -1,16 +1,21 @@
 #include <algorithm>
 #include <set>
 
-#include "grammar/regex.h"
 #include "grammar/schema_compiler.h"
-#include "grammar/state_table.h"
 
 namespace millrace::grammar {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 512;  // of a property, where others may stand beside it
+constexpr std::size_t kMaxKeyPatterns = 4;  // of patternProperties: 16 classes of keys
 
 ExprPtr comma(JsonText& json) { return seq({text(","), json.space()}); }
+
+// A name as it stands between quotation marks.
+std::string written_name(const std::string& name) {
+  const std::string quoted = Schema(name).dump();
+  return quoted.substr(1, quoted.size() - 2);
+}
 
 }  // namespace
 
@@ -74,13 +79,17 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
     if (!name.is_string()) return invalid_argument("{}.required has an entry that is no string", path);
     required.insert(name.get<std::string>());
   }
-  ASSIGN_OR_RETURN(const ExprPtr more, more_members(schema, path, depth));  // never: no others
+  ASSIGN_OR_RETURN(const std::vector<KeyPattern> patterns, key_patterns(schema, path));
+  ASSIGN_OR_RETURN(const ExprPtr more, more_members(schema, patterns, path, depth));  // never: no others
   struct Named {
     ExprPtr member;
     bool required = false;
   };
   std::vector<Named> named;
-  const auto add = [&](const std::string& name, const Schema& value) -> Status {
+  const auto add = [&](const std::string& name, const Schema& named_value) -> Status {
+    std::vector<bool> matches;
+    for (const KeyPattern& pattern : patterns) matches.push_back(pattern.keys.accepts(written_name(name)));
+    ASSIGN_OR_RETURN(const Schema value, joined(named_value, patterns, matches, path));
     ASSIGN_OR_RETURN(ExprPtr body, shared(value, fmt::format("{}.properties.{}", path, name), depth + 1));
     const bool must = required.erase(name) > 0;
     const ExprPtr entry = member(JsonText::quoted(name), std::move(body));
@@ -93,12 +102,14 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
   if (properties) {
     for (const auto& [name, value] : properties->items()) RETURN_IF_ERROR(add(name, value));
   }
-  if (!required.empty() && schema.contains("patternProperties")) {
-    return not_served(path, "required beside patternProperties", "the required names in properties");
-  }
-  // Required, but without a schema of their own: that of the additional ones.
+  // Required, but without a schema of their own: that of the patterns, or of the additional ones.
   const Schema others = schema.contains("additionalProperties") ? schema.at("additionalProperties") : Schema(true);
-  for (const std::string& name : std::set<std::string>(required)) RETURN_IF_ERROR(add(name, others));
+  for (const std::string& name : std::set<std::string>(required)) {
+    const bool matched = std::any_of(patterns.begin(), patterns.end(), [&](const KeyPattern& pattern) {
+      return pattern.keys.accepts(written_name(name));
+    });
+    RETURN_IF_ERROR(add(name, matched ? Schema(true) : others));
+  }
 
   const auto musts =
       static_cast<int>(std::count_if(named.begin(), named.end(), [](const Named& n) { return n.required; }));
@@ -128,8 +139,38 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
   return seq({text("{"), json_.space(), first, text("}")});
 }
 
+Result<std::vector<SchemaCompiler::KeyPattern>> SchemaCompiler::key_patterns(const Schema& schema,
+                                                                             const SchemaPath& path) {
+  std::vector<KeyPattern> out;
+  ASSIGN_OR_RETURN(const Schema* patterns, object_member(schema, "patternProperties", path));
+  if (!patterns) return out;
+  if (patterns->size() > kMaxKeyPatterns) {
+    return not_served(path, fmt::format("patternProperties with {} patterns", patterns->size()), "at most 4");
+  }
+  for (const auto& [pattern, value] : patterns->items()) {
+    ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path + ".patternProperties"));
+    Result<Language> keys = Language::of(content);
+    if (!keys.ok()) return keys.status().with_prefix(path + ".patternProperties");
+    out.push_back({std::move(*keys), value});
+  }
+  return out;
+}
+
+// What a key's value has to be: the schema of `properties`, or of the additional ones, and of each pattern it matches.
+Result<Schema> SchemaCompiler::joined(Schema value, const std::vector<KeyPattern>& patterns,
+                                      const std::vector<bool>& matches, const SchemaPath& path) {
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    if (!matches[i]) continue;
+    Result<Schema> next = merger_.merge(value, patterns[i].value);
+    if (!next.ok()) return next.status().with_prefix(path + ".patternProperties");
+    value = std::move(*next);
+  }
+  return value;
+}
+
 // One member that `properties` does not name; never(): none may stand.
-Result<ExprPtr> SchemaCompiler::more_members(const Schema& schema, const SchemaPath& path, int depth) {
+Result<ExprPtr> SchemaCompiler::more_members(const Schema& schema, const std::vector<KeyPattern>& patterns,
+                                             const SchemaPath& path, int depth) {
   const Schema more = schema.contains("additionalProperties") ? schema.at("additionalProperties") : Schema(true);
   std::vector<std::string> names;
   if (const auto found = schema.find("properties"); found != schema.end()) {
@@ -141,26 +182,8 @@ Result<ExprPtr> SchemaCompiler::more_members(const Schema& schema, const SchemaP
     }
   }
   ExprPtr out = never();
-  ASSIGN_OR_RETURN(const Schema* patterns, object_member(schema, "patternProperties", path));
-  if (patterns && !patterns->empty()) {
-    if (more != Schema(false) || patterns->size() > 1) {
-      return not_served(path, "patternProperties beside others", "one pattern, with additionalProperties false");
-    }
-    const std::string& pattern = patterns->begin().key();
-    const auto write = [](const CharSet& set) { return JsonText::written(set); };
-    const Result<ExprPtr> key = parse_regex(pattern, RegexMatch::kAnywhere, write);
-    if (!key.ok()) return key.status().with_prefix(path + ".patternProperties");
-    const ExprPtr quoted = seq({text("\""), *key, text("\"")});
-    ASSIGN_OR_RETURN(const auto grammar, Grammar::compile({{quoted}, {pattern}}));
-    StateTable states(grammar);
-    for (const std::string& name : names) {
-      if (states.can_end(states.step(states.start(), Schema(name).dump()))) {
-        return not_served(path, fmt::format("patternProperties with the property '{}', which it matches,", name),
-                          "other names");
-      }
-    }
-    ASSIGN_OR_RETURN(const ExprPtr value, shared(patterns->begin().value(), path + ".patternProperties", depth + 1));
-    out = member(quoted, value);
+  if (!patterns.empty()) {
+    ASSIGN_OR_RETURN(out, members_by_pattern(more, patterns, names, path, depth));
   } else {
     ASSIGN_OR_RETURN(const ExprPtr value, shared(more, path + ".additionalProperties", depth + 1));
     if (value->kind == Expr::Kind::kNever) return never();
@@ -171,6 +194,35 @@ Result<ExprPtr> SchemaCompiler::more_members(const Schema& schema, const SchemaP
   const int number = json_.add_rule(path + ".additionalProperties");
   json_.set_rule(number, out);
   return rule(number);
+}
+
+// The keys without a name of their own fall into classes by the patterns that they match; each has its schema.
+Result<ExprPtr> SchemaCompiler::members_by_pattern(const Schema& more, const std::vector<KeyPattern>& patterns,
+                                                   const std::vector<std::string>& names, const SchemaPath& path,
+                                                   int depth) {
+  std::vector<ExprPtr> spelled;
+  for (const std::string& name : names) spelled.push_back(text(written_name(name)));
+  ASSIGN_OR_RETURN(const Language any_key, Language::of(repeat(JsonText::written(CharSet::any()), 0, kUnbounded)));
+  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled))));
+  ASSIGN_OR_RETURN(const Language others, Language::minus(any_key, named));
+  std::vector<ExprPtr> members;
+  for (std::size_t chosen = 0; chosen < std::size_t{1} << patterns.size(); ++chosen) {
+    Language keys = others;
+    std::vector<bool> matches(patterns.size());
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      matches[i] = (chosen >> i & 1) != 0;
+      ASSIGN_OR_RETURN(keys,
+                       matches[i] ? Language::both(keys, patterns[i].keys) : Language::minus(keys, patterns[i].keys));
+    }
+    if (keys.empty()) continue;
+    // A key that a pattern matches is no additional one.
+    ASSIGN_OR_RETURN(const Schema value, joined(chosen == 0 ? more : Schema(true), patterns, matches, path));
+    ASSIGN_OR_RETURN(const ExprPtr body, shared(value, path + ".patternProperties", depth + 1));
+    if (body->kind == Expr::Kind::kNever) continue;
+    const SchemaPath key_path = path + ".patternProperties";
+    members.push_back(member(seq({text("\""), keys.to_expr(rules_, key_path), text("\"")}), body));
+  }
+  return alt(std::move(members));
 }
 
 Result<ExprPtr> SchemaCompiler::other_key(const std::vector<std::string>& names, const SchemaPath& path) {
