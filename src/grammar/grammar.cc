@@ -141,7 +141,7 @@ class GrammarBuilder {
     nullable_.assign(rules_.bodies.size(), false);
     for (bool changed = true; changed;) {
       changed = false;
-      for (std::size_t i = 0; i < nullable_.size(); ++i) {
+      for (std::size_t i = nullable_.size(); i-- > 0;) {  // rules mostly call later ones
         if (nullable_[i]) continue;
         bool ends = false;
         reach(grammar_->starts_[i], [&](const Node& node) { ends = ends || node.kind == Kind::kEnd; });
@@ -185,7 +185,7 @@ class GrammarBuilder {
     std::vector<bool> has_string(rules_.bodies.size());
     for (bool changed = true; changed && !has_string[0];) {
       changed = false;
-      for (std::size_t i = 0; i < has_string.size(); ++i) {
+      for (std::size_t i = has_string.size(); i-- > 0;) {
         if (!has_string[i] && reaches_end(grammar_->starts_[i], has_string)) has_string[i] = changed = true;
       }
     }

@@ -33,9 +33,12 @@ Result<Language> Language::of(const ExprPtr& expr) {
     if (open.size() > kMaxLanguageStates) return too_large();
     State& state = out.states_.emplace_back();
     state.accepts = table.can_end(open[i]);
-    for (int byte = 0; byte < 256; ++byte) {
-      const grammar::State next = open[i] == kDeadState ? kDeadState : table.step(open[i], static_cast<uint8_t>(byte));
-      state.next[static_cast<std::size_t>(byte)] = number_of(next);
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const bool same = byte > 0 && grammar->byte_class(static_cast<uint8_t>(byte)) ==
+                                        grammar->byte_class(static_cast<uint8_t>(byte - 1));
+      state.next[byte] =
+          same ? state.next[byte - 1]
+               : number_of(open[i] == kDeadState ? kDeadState : table.step(open[i], static_cast<uint8_t>(byte)));
     }
   }
   return out;
@@ -58,7 +61,10 @@ Result<Language> Language::product(const Language& a, const Language& b, Accepts
     const State& other = b.states_[static_cast<std::size_t>(open[i].second)];
     State state;
     state.accepts = accepts(one.accepts, other.accepts);
-    for (std::size_t byte = 0; byte < 256; ++byte) state.next[byte] = number_of({one.next[byte], other.next[byte]});
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const bool same = byte > 0 && one.next[byte] == one.next[byte - 1] && other.next[byte] == other.next[byte - 1];
+      state.next[byte] = same ? state.next[byte - 1] : number_of({one.next[byte], other.next[byte]});
+    }
     out.states_.push_back(state);
   }
   return out;

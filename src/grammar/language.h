@@ -16,7 +16,7 @@
 
 namespace millrace::grammar {
 
-inline constexpr std::size_t kMaxLanguageStates = 10'000;  // 1 KB each
+inline constexpr std::size_t kMaxLanguageStates = 4'000;  // 1 KB each
 
 class Language {
  public:

@@ -161,7 +161,9 @@ Result<Schema> SchemaCompiler::joined(Schema value, const std::vector<KeyPattern
                                       const std::vector<bool>& matches, const SchemaPath& path) {
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     if (!matches[i]) continue;
-    Result<Schema> next = merger_.merge(value, patterns[i].value);
+    // Alone as it is: a reference to a schema that contains this one must not be followed here.
+    Result<Schema> next =
+        value == Schema(true) ? Result<Schema>(patterns[i].value) : merger_.merge(value, patterns[i].value);
     if (!next.ok()) return next.status().with_prefix(path + ".patternProperties");
     value = std::move(*next);
   }
