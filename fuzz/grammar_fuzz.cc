@@ -1,5 +1,5 @@
-// Any text as a regular expression, an EBNF grammar and a JSON Schema: refused, or a grammar in which a random text ends
-// or dies. The first byte chooses the language, the last 16 are read by the grammar.
+// Any text as a regular expression, an EBNF grammar and a JSON Schema: refused, or a grammar in which a random text
+// ends or dies. The first byte chooses the language, the last 16 are read by the grammar.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
