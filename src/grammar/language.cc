@@ -29,8 +29,10 @@ Result<Language> Language::of(const ExprPtr& expr) {
     return known->second;
   };
   number_of(table.start());
+  std::size_t work = 0;
   for (std::size_t i = 0; i < open.size(); ++i) {
-    if (open.size() > kMaxLanguageStates) return too_large();
+    work += table.position_count(open[i]) * static_cast<std::size_t>(grammar->class_count());
+    if (open.size() > kMaxLanguageStates || work > kMaxLanguageWork) return too_large();
     State& state = out.states_.emplace_back();
     state.accepts = table.can_end(open[i]);
     for (std::size_t byte = 0; byte < 256; ++byte) {

@@ -17,6 +17,8 @@
 namespace millrace::grammar {
 
 inline constexpr std::size_t kMaxLanguageStates = 4'000;  // 1 KB each
+// Positions of the nondeterministic automaton, by state and class of bytes: about a second of work.
+inline constexpr std::size_t kMaxLanguageWork = 2'000'000;
 
 class Language {
  public:

@@ -43,6 +43,7 @@ class StateTable {
   // Whether a byte may follow.
   bool can_continue(State state) const { return !states_[static_cast<std::size_t>(state)].positions.empty(); }
   std::size_t state_count() const { return states_.size(); }
+  std::size_t position_count(State state) const { return states_[static_cast<std::size_t>(state)].positions.size(); }
   // Changes whenever states become invalid: when the table was full. Only clear_if_full() does that.
   uint64_t generation() const { return generation_; }
   void clear_if_full();
