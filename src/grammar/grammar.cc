@@ -113,28 +113,29 @@ class GrammarBuilder {
     return start;
   }
 
-  void begin_visit() const {
+  // Calls `visit` for each node that is reached from `from` past splits, and past the nodes that `passes` admits.
+  template <typename Passes, typename Visit>
+  void reach(int32_t from, Passes passes, Visit visit) const {
+    std::vector<int32_t> open{from};
     visited_.resize(grammar_->nodes_.size());
     ++visit_;
-  }
-  bool first_visit(int32_t id) const { return std::exchange(visited_[static_cast<std::size_t>(id)], visit_) != visit_; }
-
-  // Calls `visit` for each node that is reached from `from` without a byte, past calls of rules that may be empty.
-  template <typename Visit>
-  void reach(int32_t from, Visit visit) const {
-    std::vector<int32_t> open{from};
-    begin_visit();
     while (!open.empty()) {
       const int32_t id = open.back();
       open.pop_back();
-      if (!first_visit(id)) continue;
+      if (std::exchange(visited_[static_cast<std::size_t>(id)], visit_) == visit_) continue;
       const Node& node = grammar_->node(id);
       visit(node);
       if (node.kind == Kind::kSplit) open.push_back(node.other);
-      if (node.kind == Kind::kSplit || (node.kind == Kind::kCall && nullable_[static_cast<std::size_t>(node.other)])) {
-        open.push_back(node.next);
-      }
+      if (node.kind == Kind::kSplit || passes(node)) open.push_back(node.next);
     }
+  }
+  // Without a byte: past calls of rules that may be empty.
+  template <typename Visit>
+  void reach_without_byte(int32_t from, Visit visit) const {
+    const auto empty_call = [&](const Node& node) {
+      return node.kind == Kind::kCall && nullable_[static_cast<std::size_t>(node.other)];
+    };
+    reach(from, empty_call, visit);
   }
 
   void find_nullable() {
@@ -144,7 +145,7 @@ class GrammarBuilder {
       for (std::size_t i = nullable_.size(); i-- > 0;) {  // rules mostly call later ones
         if (nullable_[i]) continue;
         bool ends = false;
-        reach(grammar_->starts_[i], [&](const Node& node) { ends = ends || node.kind == Kind::kEnd; });
+        reach_without_byte(grammar_->starts_[i], [&](const Node& node) { ends = ends || node.kind == Kind::kEnd; });
         if (ends) nullable_[i] = changed = true;
       }
     }
@@ -153,7 +154,7 @@ class GrammarBuilder {
   Status refuse_left_recursion() const {
     std::vector<std::vector<int32_t>> calls(rules_.bodies.size());
     for (std::size_t i = 0; i < calls.size(); ++i) {
-      reach(grammar_->starts_[i], [&](const Node& node) {
+      reach_without_byte(grammar_->starts_[i], [&](const Node& node) {
         if (node.kind == Kind::kCall) calls[i].push_back(node.other);
       });
     }
@@ -194,20 +195,13 @@ class GrammarBuilder {
   }
 
   bool reaches_end(int32_t from, const std::vector<bool>& has_string) const {
-    std::vector<int32_t> open{from};
-    begin_visit();
-    while (!open.empty()) {
-      const int32_t id = open.back();
-      open.pop_back();
-      if (!first_visit(id)) continue;
-      const Node& node = grammar_->node(id);
-      if (node.kind == Kind::kEnd) return true;
-      if (node.kind == Kind::kDead) continue;
-      if (node.kind == Kind::kCall && !has_string[static_cast<std::size_t>(node.other)]) continue;
-      open.push_back(node.next);
-      if (node.kind == Kind::kSplit) open.push_back(node.other);
-    }
-    return false;
+    const auto has_way_on = [&](const Node& node) {
+      return node.kind == Kind::kBytes ||
+             (node.kind == Kind::kCall && has_string[static_cast<std::size_t>(node.other)]);
+    };
+    bool ends = false;
+    reach(from, has_way_on, [&](const Node& node) { ends = ends || node.kind == Kind::kEnd; });
+    return ends;
   }
 
   void find_classes() {

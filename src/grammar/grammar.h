@@ -51,7 +51,6 @@ class Grammar {
 
   const Node& node(int32_t id) const { return nodes_[static_cast<std::size_t>(id)]; }
   int32_t start(int32_t rule) const { return starts_[static_cast<std::size_t>(rule)]; }
-  std::size_t node_count() const { return nodes_.size(); }
   // Bytes between which no node distinguishes are of one class, so that a state's transitions are few.
   uint8_t byte_class(uint8_t byte) const { return classes_[byte]; }
   int class_count() const { return class_count_; }

@@ -234,6 +234,16 @@ TEST(GrammarSchemaTest, KeywordsBesideEachOtherAreJoined) {
                {R"({"k":"x"})", R"({"k":"y","n":null})"}, {R"({"k":"z"})"});
 }
 
+// Each of these let a value through that one of the two schemas forbids.
+TEST(GrammarSchemaTest, WhatCannotBeJoinedIsRefused) {
+  for (const char* schema :
+       {R"({"allOf":[{"type":"object","patternProperties":{"^x":true}},{"additionalProperties":false}]})",
+        R"({"allOf":[{"type":"array","prefixItems":[{"type":"null"}]},{"items":{"type":"string"}}]})",
+        R"({"allOf":[{"const":1,"enum":[1]},{"const":2}]})"}) {
+    EXPECT_FALSE(of_schema(schema).ok()) << schema;
+  }
+}
+
 TEST(GrammarSchemaTest, RefusesByNameWhatItCannotKeep) {
   const auto message = [](std::string_view schema) { return of_schema(schema).status().message(); };
   EXPECT_EQ(message(R"({"properties":{"x":{"not":{}}}})"),

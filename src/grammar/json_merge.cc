@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -57,12 +56,28 @@ Status cannot_merge(std::string_view keyword) {
 
 // Combined by taking the narrower of the two.
 bool is_lower_bound(std::string_view key) {
-  return key == "minimum" || key == "minLength" || key == "minItems" || key == "minProperties" ||
-         (key == "exclusiveMinimum");
+  return key == "minimum" || key == "exclusiveMinimum" || key == "minLength" || key == "minItems" ||
+         key == "minProperties";
 }
 bool is_upper_bound(std::string_view key) {
-  return key == "maximum" || key == "maxLength" || key == "maxItems" || key == "maxProperties" ||
-         (key == "exclusiveMaximum");
+  return key == "maximum" || key == "exclusiveMaximum" || key == "maxLength" || key == "maxItems" ||
+         key == "maxProperties";
+}
+
+// A keyword whose meaning depends on another keyword of its schema cannot be taken over into a schema that has other
+// values there: which keys are additional, which items stand behind the prefix.
+Status check_dependent_keywords(const Schema& a, const Schema& b) {
+  const auto differ = [&](const char* key) {
+    const Schema* one = find_key(a, key);
+    const Schema* other = find_key(b, key);
+    return one != nullptr && other != nullptr ? *one != *other : one != other;
+  };
+  const auto either = [&](const char* key) { return a.contains(key) || b.contains(key); };
+  if (differ("patternProperties") && either("additionalProperties")) return cannot_merge("additionalProperties");
+  if (differ("prefixItems") && either("items")) return cannot_merge("items");
+  const auto list = [](const Schema& schema) { return schema.contains("items") && schema.at("items").is_array(); };
+  if ((list(a) || list(b)) && (differ("items") || differ("additionalItems"))) return cannot_merge("items");
+  return ok_status();
 }
 
 }  // namespace
@@ -154,6 +169,9 @@ Result<Schema> SchemaMerger::merge(const Schema& first, const Schema& second, in
   if (a.is_boolean()) return a.get<bool>() ? b : a;
   if (b.is_boolean()) return b.get<bool>() ? a : b;
   if (!a.is_object() || !b.is_object()) return invalid_argument("a schema is no object; wanted one, or true or false");
+  RETURN_IF_ERROR(check_dependent_keywords(a, b));
+  const Schema *const_a = find_key(a, "const"), *const_b = find_key(b, "const");
+  if (const_a && const_b && *const_a != *const_b) return Schema(false);
   Schema out = Schema::object();
   for (const auto& [key, value] : a.items()) {
     const Schema* other = find_key(b, key.c_str());
@@ -188,9 +206,6 @@ Status SchemaMerger::merge_keyword(const std::string& key, const Schema& value, 
       if (std::find(other.begin(), other.end(), one) != other.end()) both.push_back(one);
     }
     out[key] = both;
-  } else if (key == "const") {
-    out["enum"] = Schema::array();  // two values: none is both
-    out[key] = value;
   } else if (is_lower_bound(key) && value.is_number() && other.is_number()) {
     out[key] = value < other ? other : value;
   } else if (is_upper_bound(key) && value.is_number() && other.is_number()) {

@@ -353,12 +353,4 @@ Result<Rules> parse_json_schema(std::string_view schema) {
   return SchemaCompiler(root).compile();
 }
 
-Rules json_object_rules() {
-  Rules rules;
-  JsonText json(rules);
-  const int first = json.add_rule("root");
-  json.set_rule(first, json.object());
-  return rules;
-}
-
 }  // namespace millrace::grammar

@@ -19,7 +19,5 @@ inline constexpr int kMaxSchemaNesting = 128;  // of JSON values in the schema's
 
 // kInvalidArgument, kUnsupported: the path and the keyword, "properties.x.not is not served; wanted ...".
 Result<Rules> parse_json_schema(std::string_view schema);
-// Any JSON object.
-Rules json_object_rules();
 
 }  // namespace millrace::grammar

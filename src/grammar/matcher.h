@@ -60,7 +60,6 @@ class Matcher {
   // shorter than what was read. kInternal: a token does not follow, kTooLarge: the grammar is too ambiguous. `end_ids`
   // end a sequence and are read only as the last.
   Status advance(std::span<const int32_t> tokens);
-  std::size_t token_count() const { return token_count_; }
   bool can_end() { return masks_->states().can_end(state_); }
   // The allowed tokens, with `end_ids` where the text may end.
   Result<TokenMask> mask(std::span<const int32_t> end_ids);

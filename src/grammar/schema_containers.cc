@@ -145,7 +145,8 @@ Result<std::vector<SchemaCompiler::KeyPattern>> SchemaCompiler::key_patterns(con
   ASSIGN_OR_RETURN(const Schema* patterns, object_member(schema, "patternProperties", path));
   if (!patterns) return out;
   if (patterns->size() > kMaxKeyPatterns) {
-    return not_served(path, fmt::format("patternProperties with {} patterns", patterns->size()), "at most 4");
+    return not_served(path, fmt::format("patternProperties with {} patterns", patterns->size()),
+                      fmt::format("at most {}", kMaxKeyPatterns));
   }
   for (const auto& [pattern, value] : patterns->items()) {
     ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path + ".patternProperties"));
@@ -232,7 +233,8 @@ Result<ExprPtr> SchemaCompiler::other_key(const std::vector<std::string>& names,
   std::vector<std::u32string> wide;
   for (const std::string& name : names) {
     if (name.size() > kMaxNameBytes) {
-      return not_served(path, "a property's name of more than 512 bytes", "additionalProperties false beside it");
+      return not_served(path, fmt::format("a property's name of more than {} bytes", kMaxNameBytes),
+                        "additionalProperties false beside it");
     }
     std::u32string& out = wide.emplace_back();
     for (std::size_t at = 0; at < name.size();) out.push_back(static_cast<char32_t>(next_char(name, at)));

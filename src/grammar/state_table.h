@@ -10,8 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -40,8 +38,6 @@ class StateTable {
   State step(State state, std::string_view bytes);
   // Whether the text read so far is one of the grammar's.
   bool can_end(State state) const { return states_[static_cast<std::size_t>(state)].can_end; }
-  // Whether a byte may follow.
-  bool can_continue(State state) const { return !states_[static_cast<std::size_t>(state)].positions.empty(); }
   std::size_t state_count() const { return states_.size(); }
   std::size_t position_count(State state) const { return states_[static_cast<std::size_t>(state)].positions.size(); }
   // Changes whenever states become invalid: when the table was full. Only clear_if_full() does that.
