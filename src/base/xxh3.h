@@ -8,7 +8,25 @@
 #include <xxh_x86dispatch.h>
 #endif
 
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
 namespace millrace {
+
+// A running checksum over fields, each with its length, so that no two lists of them look alike.
+class FieldsChecksum {
+ public:
+  void add(const void* data, std::size_t size) {
+    const uint64_t fields[2] = {size, XXH3_64bits(data, size)};
+    sum_ = XXH3_64bits_withSeed(fields, sizeof fields, sum_);
+  }
+  void add(std::string_view text) { add(text.data(), text.size()); }
+  uint64_t value() const { return sum_; }
+
+ private:
+  uint64_t sum_ = 0;
+};
 
 // After sums of much data: the library's AVX variants return with the upper halves of the vector registers in use, and
 // SSE code of the same thread is slower until they are cleared (quantizing a model: by a third).

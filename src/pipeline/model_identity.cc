@@ -1,9 +1,8 @@
 #include "pipeline/model_identity.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 
+#include "base/xxh3.h"
 #include "formats/weights.h"
 #include "stages/generating/text_checksum.h"
 
@@ -12,23 +11,9 @@ namespace {
 
 uint64_t bits(uint64_t hash, int count) { return hash & ((uint64_t{1} << count) - 1); }
 
-// A running checksum over fields, each with its length, so that no two lists of them look alike.
-class Sum {
- public:
-  void add(const void* data, std::size_t size) {
-    const uint64_t fields[2] = {size, XXH3_64bits(data, size)};
-    sum_ = XXH3_64bits_withSeed(fields, sizeof fields, sum_);
-  }
-  void add(std::string_view text) { add(text.data(), text.size()); }
-  uint64_t value() const { return sum_; }
-
- private:
-  uint64_t sum_ = 0;
-};
-
 Result<uint64_t> weights_sum(const ModelOptions& options) {
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
-  Sum sum;
+  FieldsChecksum sum;
   sum.add(options.kv_dtype);
   sum.add(options.quantize);
   for (const std::string& name : store.names()) {
