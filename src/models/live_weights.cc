@@ -11,8 +11,6 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t kProblemsInMessage = 5;
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr const char* kHead = "lm_head.weight";
 
 // As load_model() ignores them in files.
 bool dropped(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
@@ -24,7 +22,7 @@ LiveWeights::LiveWeights(std::shared_ptr<const Model> serving, LoadOptions optio
 
 std::string LiveWeights::serving_name(const std::string& name) const {
   if (serving_->weights().find(name) != nullptr) return name;
-  if (name == kHead && serving_->config().tie_word_embeddings) return kEmbedding;
+  if (name == kHeadName && serving_->config().tie_word_embeddings) return kEmbeddingName;
   return "";
 }
 

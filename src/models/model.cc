@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <charconv>
+
 #include "models/architectures.h"
 #include "tensor/float_buffer.h"
 
@@ -20,6 +22,28 @@ std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, 
       return make_qwen3_moe(config, layers, version, weights, reader);
   }
   return nullptr;
+}
+
+// Whether a tensor that the range did not read belongs to another range of the same model.
+bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name) {
+  if (name == kEmbeddingName || name == kFinalNormName || name == kHeadName) return range.begin > 0;
+  if (!name.starts_with(kLayerPrefix)) return false;
+  name.remove_prefix(std::string_view(kLayerPrefix).size());
+  int layer = -1;
+  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  if (code != std::errc() || end == name.data() + name.size() || *end != '.') return false;
+  return layer >= 0 && layer < config.layers && (layer < range.begin || layer >= range.end);
+}
+
+// Old files store the rotary frequencies, which the config implies; a tied head may be stored beside its twin.
+Status check_all_taken(const ModelConfig& config, LayerRange range, const WeightStore& store) {
+  std::vector<std::string_view> ignore = {".rotary_emb.inv_freq"};
+  if (config.tie_word_embeddings) ignore.push_back(kHeadName);
+  const std::vector<std::string> left = store.unexpected(ignore);
+  for (const std::string& name : left) {
+    if (of_another_range(config, range, name)) ignore.push_back(name);
+  }
+  return store.check_all_taken(ignore);
 }
 
 }  // namespace
@@ -65,12 +89,7 @@ Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::
                  architecture_name(config.architecture));
   }
   RETURN_IF_ERROR(reader.status());
-  // Old files store the rotary frequencies, which the config implies; a tied head may be stored beside its twin.
-  if (config.tie_word_embeddings) {
-    RETURN_IF_ERROR(store->check_all_taken({".rotary_emb.inv_freq", "lm_head.weight"}));
-  } else {
-    RETURN_IF_ERROR(store->check_all_taken({".rotary_emb.inv_freq"}));
-  }
+  RETURN_IF_ERROR(check_all_taken(config, layers, *store));
   return model;
 }
 

@@ -1,10 +1,11 @@
 // Model: one architecture with one version of its weights, or a contiguous range of its layers.
 //
-// A step is three calls, so that a stage of a pipeline makes only those that are its own, and so that rows may begin as
-// embeddings of something else than token ids:
-//   embed    token ids -> hidden rows           the stage that owns layer 0
-//   forward  hidden rows through the layers     every stage; reads and writes the KV pages of its layers
-//   head     hidden rows -> logits              the stage that owns the last layer
+// A step is three calls, so that a range of a layer split makes only those that are its own, and so that rows may begin
+// as embeddings of something else than token ids:
+//   embed    token ids -> hidden rows           the first range
+//   forward  hidden rows through the layers     every range; reads and writes the KV pages of its layers
+//   head     hidden rows -> logits              the first range, to which the rows return from the last layer
+// So a tied embedding exists once, and all that samples is in one process.
 //
 // A Model is immutable: the shared_ptr<const Model> is the versioned handle to the weights. New weights are another
 // Model, made beside the one that serves and swapped in between two steps.
@@ -32,11 +33,19 @@
 
 namespace millrace {
 
+// The tensors that the first range of a layer split has beside its layers.
+inline constexpr const char* kEmbeddingName = "model.embed_tokens.weight";
+inline constexpr const char* kFinalNormName = "model.norm.weight";
+inline constexpr const char* kHeadName = "lm_head.weight";
+// "model.layers.N." begins the names of those of layer N.
+inline constexpr const char* kLayerPrefix = "model.layers.";
+
 // Layers [begin, end).
 struct LayerRange {
   int begin = 0;
   int end = 0;
   int count() const { return end - begin; }
+  friend bool operator==(LayerRange, LayerRange) = default;
 };
 
 // One ragged batch: row r stands at positions[r] of the sequence whose rows hold r. Every row belongs to a sequence.
@@ -90,7 +99,7 @@ class Model {
   // rows <= workspace.max_rows().
   virtual void forward(const Step& step, kernels::Rows hidden, Workspace& workspace, kernels::Ops& ops) const = 0;
 
-  // logits [rows, vocab_size] of rows that have passed every layer. CHECK: the range ends at the last layer.
+  // logits [rows, vocab_size] of rows that have passed every layer. CHECK: the range begins at 0.
   virtual void head(kernels::ConstRows hidden, kernels::Rows logits, kernels::Ops& ops) const = 0;
 
  protected:
@@ -104,8 +113,8 @@ class Model {
   const std::shared_ptr<const WeightTable> weights_;
 };
 
-// The model of config.architecture over the tensors of `store`. Every tensor's name and shape is checked against the
-// config, those of layers outside `layers` too, but only the pages of the range's weights are ever read.
+// The model of config.architecture over the tensors of `store`. The name and shape of every tensor of the range is
+// checked against the config; those of other ranges may be there or not, and are never read.
 // Errors: those of WeightStore::get (a missing tensor, a wrong shape or dtype) and check_all_taken (a tensor that this
 // architecture does not have); kUnsupported for a head_dim over kernels::kMaxHeadDim; kInvalidArgument for a range that
 // is empty or outside [0, config.layers].

@@ -150,7 +150,44 @@ TEST(LoadModel, RangesOutsideTheModelAreErrors) {
   }
 }
 
-// Stages [0, a) and [a, layers) hand over hidden rows; together they are the whole model, to the bit.
+// The second range of a model: its folder needs the tensors of that range alone, and may hold those of others.
+TEST(LoadModel, ARangeNeedsItsOwnTensors) {
+  for (const auto& [architecture, type] : kArchitectures) {
+    TinyFolder folder(architecture, type, false);
+    const auto load = [&](LayerRange range) {
+      folder.write();
+      const auto dir = open_model_dir(folder.path());
+      auto store = std::make_shared<WeightStore>(WeightStore::open(folder.path()).value());
+      auto model = load_model(dir.value().config, store, range, 1);
+      if (model.ok()) {
+        EXPECT_EQ((*model)->weights().entries().contains("model.norm.weight"), range.begin == 0);
+      }
+      return model.status();
+    };
+    const auto all = folder.tensors;
+    const auto keep = [&](auto&& wanted) {
+      folder.tensors.clear();
+      for (const auto& [name, shape] : all) {
+        if (wanted(name)) folder.tensors[name] = shape;
+      }
+    };
+    const auto upper = [](const std::string& name) { return name.starts_with("model.layers.2."); };
+    keep(upper);
+    EXPECT_TRUE(load({2, 3}).ok()) << load({2, 3}).to_string();
+    EXPECT_FALSE(load({1, 3}).ok());
+    folder.tensors["model.layers.2.self_attn.other.weight"] = {4};
+    EXPECT_EQ(load({2, 3}).code(), StatusCode::kInvalidArgument);
+    keep([&](const std::string& name) { return !upper(name); });
+    EXPECT_TRUE(load({0, 2}).ok()) << load({0, 2}).to_string();
+    folder.tensors["model.layers.3.input_layernorm.weight"] = {24};
+    EXPECT_EQ(load({0, 2}).code(), StatusCode::kInvalidArgument);
+    folder.tensors = all;
+    EXPECT_TRUE(load({1, 2}).ok()) << load({1, 2}).to_string();
+  }
+}
+
+// Ranges [0, a) and [a, layers) pass on hidden rows, and the first one turns them into logits; together they are the
+// whole model, to the bit.
 TEST(Model, LayerRangesComposeToTheSameBits) {
   const std::vector<int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 35, 8};
   const kernels::Isa isa = kernels::resolve_isa().value();
@@ -168,7 +205,7 @@ TEST(Model, LayerRangesComposeToTheSameBits) {
       auto hidden = first.embed(tokens);
       first.forward(hidden, 0);
       second.forward(hidden, 0);
-      const auto seen = second.head(hidden);
+      const auto seen = first.head(hidden);
       ASSERT_EQ(seen.size(), wanted.size());
       EXPECT_EQ(std::memcmp(seen.data(), wanted.data(), wanted.size() * sizeof(float)), 0) << type << " cut at " << cut;
     }

@@ -13,13 +13,11 @@
 #include <cmath>
 
 #include "models/architectures.h"
-#include "models/rope.h"
+#include "models/decoder.h"
 
 namespace millrace {
 namespace {
 
-using kernels::ConstRows;
-using kernels::Ops;
 using kernels::Rows;
 
 struct Qwen2Layer {
@@ -29,94 +27,46 @@ struct Qwen2Layer {
 
   Qwen2Layer(const ModelConfig& c, int index, WeightReader& reader) {
     const std::string layer = fmt::format("model.layers.{}.", index);
-    const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
+    const std::string self_attn = layer + "self_attn.", inner = layer + "mlp.";
     input_norm = reader.tensor(layer + "input_layernorm.weight", {c.hidden_size});
-    q = reader.linear(attention + "q_proj", c.q_size(), c.hidden_size, true);
-    k = reader.linear(attention + "k_proj", c.kv_size(), c.hidden_size, true);
-    v = reader.linear(attention + "v_proj", c.kv_size(), c.hidden_size, true);
-    o = reader.linear(attention + "o_proj", c.hidden_size, c.q_size(), false);
+    q = reader.linear(self_attn + "q_proj", c.q_size(), c.hidden_size, true);
+    k = reader.linear(self_attn + "k_proj", c.kv_size(), c.hidden_size, true);
+    v = reader.linear(self_attn + "v_proj", c.kv_size(), c.hidden_size, true);
+    o = reader.linear(self_attn + "o_proj", c.hidden_size, c.q_size(), false);
     post_norm = reader.tensor(layer + "post_attention_layernorm.weight", {c.hidden_size});
-    gate = reader.linear(mlp + "gate_proj", c.intermediate_size, c.hidden_size, false);
-    up = reader.linear(mlp + "up_proj", c.intermediate_size, c.hidden_size, false);
-    down = reader.linear(mlp + "down_proj", c.hidden_size, c.intermediate_size, false);
-  }
-};
-
-class Qwen2 final : public Model {
- public:
-  Qwen2(const ModelConfig& c, LayerRange range, uint64_t version, std::shared_ptr<const WeightTable> weights,
-        WeightReader& reader)
-      : Model(c, range, version, std::move(weights)),
-        epsilon_(static_cast<float>(c.rms_norm_eps)),
-        inv_freq_(rope_inverse_frequencies(c.rope, c.head_dim)) {
-    embedding_ = reader.matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size);
-    for (int i = 0; i < c.layers; ++i) {
-      const bool own = i >= range.begin && i < range.end;
-      reader.check_only(!own);
-      const Qwen2Layer layer(c, i, reader);
-      if (own) own_layers_.push_back(layer);
-    }
-    reader.check_only(false);
-    norm_ = reader.tensor("model.norm.weight", {c.hidden_size});
-    head_ = c.tie_word_embeddings ? embedding_ : reader.matrix("lm_head.weight", c.vocab_size, c.hidden_size);
+    gate = reader.linear(inner + "gate_proj", c.intermediate_size, c.hidden_size, false);
+    up = reader.linear(inner + "up_proj", c.intermediate_size, c.hidden_size, false);
+    down = reader.linear(inner + "down_proj", c.hidden_size, c.intermediate_size, false);
   }
 
-  void embed(std::span<const int32_t> tokens, Rows hidden, Ops& ops) const override {
-    CHECK(layers_.begin == 0);
-    ops.embedding(embedding_, tokens, hidden);
+  void attend(const LayerCall& call) const {
+    const ModelConfig& c = call.config;
+    const Rows q_rows = call.ws.q(call.x.count), k_rows = call.ws.k(call.x.count), v_rows = call.ws.v(call.x.count);
+    call.ops.linear(normalized(call.x, input_norm, call.epsilon()), {q.into(q_rows), k.into(k_rows), v.into(v_rows)});
+    call.ops.rope(q_rows, c.head_dim, call.cos, call.sin);
+    call.ops.rope(k_rows, c.head_dim, call.cos, call.sin);
+    call.ops.kv_store(call.kv, call.step.sequences, k_rows, v_rows);
+    const Rows attended = call.ws.attended(call.x.count);
+    call.ops.attention(q_rows, call.kv, call.step.sequences,
+                       {.heads = c.heads,
+                        .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                        .window = c.layer_window[static_cast<std::size_t>(call.index)]},
+                       attended);
+    o.add_to(call.ops, attended, call.x);
   }
 
-  void forward(const Step& step, Rows x, Workspace& ws, Ops& ops) const override {
-    CHECK(step.kv.size() == own_layers_.size());
-    const Rows cos = ws.cos(x.count), sin = ws.sin(x.count);
-    ops.rope_table(step.positions, inv_freq_, static_cast<float>(config_.rope.attention_factor), cos, sin);
-    for (std::size_t i = 0; i < own_layers_.size(); ++i) {
-      attention(static_cast<int>(i), step, x, cos, sin, ws, ops);
-      mlp(own_layers_[i], x, ws, ops);
-    }
+  void mlp(const LayerCall& call) const {
+    const Rows gate_rows = call.ws.gate(call.x.count), up_rows = call.ws.up(call.x.count);
+    call.ops.linear(normalized(call.x, post_norm, call.epsilon()), {gate.into(gate_rows), up.into(up_rows)});
+    down.add_to(call.ops, gated(gate_rows, up_rows), call.x);
   }
-
-  void head(ConstRows x, Rows logits, Ops& ops) const override {
-    CHECK(layers_.end == config_.layers);
-    ops.linear(normalized(x, norm_, epsilon_), head_, logits);
-  }
-
- private:
-  void attention(int i, const Step& step, Rows x, ConstRows cos, ConstRows sin, Workspace& ws, Ops& ops) const {
-    const Qwen2Layer& layer = own_layers_[static_cast<std::size_t>(i)];
-    const kernels::KvLayer& kv = step.kv[static_cast<std::size_t>(i)];
-    const Rows q = ws.q(x.count), k = ws.k(x.count), v = ws.v(x.count);
-    ops.linear(normalized(x, layer.input_norm, epsilon_), {layer.q.into(q), layer.k.into(k), layer.v.into(v)});
-    ops.rope(q, config_.head_dim, cos, sin);
-    ops.rope(k, config_.head_dim, cos, sin);
-    ops.kv_store(kv, step.sequences, k, v);
-    const Rows attended = ws.attended(x.count);
-    ops.attention(q, kv, step.sequences,
-                  {.heads = config_.heads,
-                   .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                   .window = config_.layer_window[static_cast<std::size_t>(layers_.begin + i)]},
-                  attended);
-    layer.o.add_to(ops, attended, x);
-  }
-
-  void mlp(const Qwen2Layer& layer, Rows x, Workspace& ws, Ops& ops) const {
-    const Rows gate = ws.gate(x.count), up = ws.up(x.count);
-    ops.linear(normalized(x, layer.post_norm, epsilon_), {layer.gate.into(gate), layer.up.into(up)});
-    layer.down.add_to(ops, gated(gate, up), x);
-  }
-
-  const float epsilon_;
-  const std::vector<float> inv_freq_;
-  kernels::Weight embedding_, head_;
-  TensorView norm_;
-  std::vector<Qwen2Layer> own_layers_;
 };
 
 }  // namespace
 
 std::shared_ptr<const Model> make_qwen2(const ModelConfig& config, LayerRange layers, uint64_t weight_version,
                                         std::shared_ptr<const WeightTable> weights, WeightReader& reader) {
-  return std::make_shared<Qwen2>(config, layers, weight_version, std::move(weights), reader);
+  return std::make_shared<Decoder<Qwen2Layer>>(config, layers, weight_version, std::move(weights), reader);
 }
 
 }  // namespace millrace

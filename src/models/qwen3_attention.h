@@ -11,8 +11,7 @@
 #include <cmath>
 #include <string>
 
-#include "models/model.h"
-#include "models/weight_reader.h"
+#include "models/decoder.h"
 
 namespace millrace {
 
@@ -33,24 +32,23 @@ struct Qwen3Attention {
     o = reader.linear(attention + "o_proj", c.hidden_size, c.q_size(), c.o_proj_bias);
   }
 
-  // Adds the attention of layer `index` (in the whole model) to x and stores the rows' keys and values in `kv`.
-  void add_to(kernels::Rows x, int index, const ModelConfig& c, const Step& step, const kernels::KvLayer& kv,
-              kernels::ConstRows cos, kernels::ConstRows sin, Workspace& ws, kernels::Ops& ops) const {
-    const auto epsilon = static_cast<float>(c.rms_norm_eps);
-    const kernels::Rows qs = ws.q(x.count), ks = ws.k(x.count), vs = ws.v(x.count);
-    ops.linear(kernels::normalized(x, input_norm, epsilon), {q.into(qs), k.into(ks), v.into(vs)});
-    ops.rms_norm(qs, q_norm, epsilon, qs);
-    ops.rms_norm(ks, k_norm, epsilon, ks);
-    ops.rope(qs, c.head_dim, cos, sin);
-    ops.rope(ks, c.head_dim, cos, sin);
-    ops.kv_store(kv, step.sequences, ks, vs);
-    const kernels::Rows attended = ws.attended(x.count);
-    ops.attention(qs, kv, step.sequences,
-                  {.heads = c.heads,
-                   .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                   .window = c.layer_window[static_cast<std::size_t>(index)]},
-                  attended);
-    o.add_to(ops, attended, x);
+  // Adds the attention to x and stores the rows' keys and values.
+  void add_to(const LayerCall& call) const {
+    const ModelConfig& c = call.config;
+    const kernels::Rows qs = call.ws.q(call.x.count), ks = call.ws.k(call.x.count), vs = call.ws.v(call.x.count);
+    call.ops.linear(kernels::normalized(call.x, input_norm, call.epsilon()), {q.into(qs), k.into(ks), v.into(vs)});
+    call.ops.rms_norm(qs, q_norm, call.epsilon(), qs);
+    call.ops.rms_norm(ks, k_norm, call.epsilon(), ks);
+    call.ops.rope(qs, c.head_dim, call.cos, call.sin);
+    call.ops.rope(ks, c.head_dim, call.cos, call.sin);
+    call.ops.kv_store(call.kv, call.step.sequences, ks, vs);
+    const kernels::Rows attended = call.ws.attended(call.x.count);
+    call.ops.attention(qs, call.kv, call.step.sequences,
+                       {.heads = c.heads,
+                        .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                        .window = c.layer_window[static_cast<std::size_t>(call.index)]},
+                       attended);
+    o.add_to(call.ops, attended, call.x);
   }
 };
 

@@ -63,7 +63,6 @@ TensorView WeightReader::tensor(std::string_view name, const Shape& shape) {
     status_ = view.status();
     return {};
   }
-  if (check_only_) return *view;
   if (options_.pool != nullptr) {
     const auto* bytes = static_cast<const std::byte*>(view->data);
     store_->note_checksum(name, checksum({bytes, view->size_bytes()}, 0, *options_.pool));
@@ -77,7 +76,7 @@ kernels::Weight WeightReader::matrix(std::string_view name, int64_t rows, int64_
   if (store_ == nullptr) return made(name, shape);
   // A tied head is its embedding.
   if (const WeightTable::Entry* known = table_->find(name); known != nullptr && known->packs) return known->weight;
-  if (!status_.ok() || options_.pool == nullptr || check_only_) return tensor(name, shape);
+  if (!status_.ok() || options_.pool == nullptr) return tensor(name, shape);
   Result<kernels::Weight> weight = packed(name, shape);
   if (!weight.ok()) {
     status_ = weight.status();

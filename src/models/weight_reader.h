@@ -48,8 +48,6 @@ class WeightReader {
   explicit WeightReader(const WeightTable& made) : made_(made) {}
 
   TensorView tensor(std::string_view name, const Shape& shape);
-  // From here on names and shapes are checked, and no matrix is quantized or packed: layers of other stages.
-  void check_only(bool on) { check_only_ = on; }
 
   // A matrix [rows, columns], as the load's options want it.
   kernels::Weight matrix(std::string_view name, int64_t rows, int64_t columns);
@@ -73,7 +71,6 @@ class WeightReader {
   const LoadOptions options_;
   WeightTable* const table_ = nullptr;
   const WeightTable& made_;
-  bool check_only_ = false;
   uint64_t bytes_done_ = 0;
   Status status_;
 };

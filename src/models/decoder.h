@@ -1,0 +1,84 @@
+// Decoder: what the architectures of this folder have in common: embedding, a loop over layers, final norm and head.
+//
+//   x = embed(tokens)
+//   for every layer of the range:  layer.attend(x);  layer.mlp(x)
+//   logits = head(rms_norm(x))
+//
+// An architecture is its layer: a struct with a constructor that reads its weights, attend() and mlp(). Which range
+// holds which tensors is decided here: a range reads those of its own layers alone, and the first range the embedding,
+// the final norm and the head too.
+//
+// Thread safety: that of Model: const after it was made.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "models/model.h"
+#include "models/rope.h"
+#include "models/weight_reader.h"
+
+namespace millrace {
+
+// What one layer computes with: it changes x in place.
+struct LayerCall {
+  const ModelConfig& config;
+  int index = 0;  // of the layer in the whole model
+  const Step& step;
+  const kernels::KvLayer& kv;
+  kernels::Rows x;
+  kernels::ConstRows cos, sin;
+  Workspace& ws;
+  kernels::Ops& ops;
+
+  float epsilon() const { return static_cast<float>(config.rms_norm_eps); }
+};
+
+// Layer(config, index, reader) reads the weights; attend(call) adds the attention to x and stores the rows' keys and
+// values; mlp(call) adds the rest of the layer.
+template <typename Layer>
+class Decoder final : public Model {
+ public:
+  Decoder(const ModelConfig& config, LayerRange range, uint64_t version, std::shared_ptr<const WeightTable> weights,
+          WeightReader& reader)
+      : Model(config, range, version, std::move(weights)),
+        inv_freq_(rope_inverse_frequencies(config.rope, config.head_dim)) {
+    const bool first = range.begin == 0;
+    if (first) embedding_ = reader.matrix(kEmbeddingName, config.vocab_size, config.hidden_size);
+    range_layers_.reserve(static_cast<std::size_t>(range.count()));
+    for (int i = range.begin; i < range.end; ++i) range_layers_.emplace_back(config, i, reader);
+    if (!first) return;
+    norm_ = reader.tensor(kFinalNormName, {config.hidden_size});
+    head_ = config.tie_word_embeddings ? embedding_ : reader.matrix(kHeadName, config.vocab_size, config.hidden_size);
+  }
+
+  void embed(std::span<const int32_t> tokens, kernels::Rows hidden, kernels::Ops& ops) const override {
+    CHECK(layers_.begin == 0);
+    ops.embedding(embedding_, tokens, hidden);
+  }
+
+  void forward(const Step& step, kernels::Rows x, Workspace& ws, kernels::Ops& ops) const override {
+    CHECK(step.kv.size() == range_layers_.size());
+    const kernels::Rows cos = ws.cos(x.count), sin = ws.sin(x.count);
+    ops.rope_table(step.positions, inv_freq_, static_cast<float>(config_.rope.attention_factor), cos, sin);
+    for (std::size_t i = 0; i < range_layers_.size(); ++i) {
+      const LayerCall call{config_, layers_.begin + static_cast<int>(i), step, step.kv[i], x, cos, sin, ws, ops};
+      range_layers_[i].attend(call);
+      range_layers_[i].mlp(call);
+    }
+  }
+
+  void head(kernels::ConstRows x, kernels::Rows logits, kernels::Ops& ops) const override {
+    CHECK(layers_.begin == 0);
+    ops.linear(kernels::normalized(x, norm_, static_cast<float>(config_.rms_norm_eps)), head_, logits);
+  }
+
+ private:
+  const std::vector<float> inv_freq_;
+  kernels::Weight embedding_, head_;
+  TensorView norm_;
+  std::vector<Layer> range_layers_;
+};
+
+}  // namespace millrace
