@@ -4,6 +4,7 @@
 
 #include "text/component_json.h"
 #include "text/tokenizer.h"
+#include "text/tools/dialect.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -43,7 +44,7 @@ Result<AddedToken> parse_added_token(const Json& json, std::optional<int64_t> id
   RETURN_IF_ERROR(json_read(json, "special", token.special));
   token.normalized = !token.special;
   RETURN_IF_ERROR(json_read(json, "normalized", token.normalized));
-  token.control = token.special || looks_like_control(token.content);
+  token.control = token.special || looks_like_control(token.content) || is_chat_marker(token.content);
   return token;
 }
 

@@ -27,7 +27,7 @@ struct AddedToken {
   bool rstrip = false;       // and the white space after it
   bool normalized = false;
   bool special = false;
-  bool control = false;  // never made from untrusted text: special, or shaped <|...|> or <｜...｜>
+  bool control = false;  // never made from untrusted text: special, shaped <|...|> or <｜...｜>, or a chat marker
 };
 
 // One entry of added_tokens, or of added_tokens_decoder, whose key is the id. Errors name the field.

@@ -81,7 +81,7 @@ class Tokenizer {
   bool is_added(int32_t id) const;    // in added_tokens
   bool is_special(int32_t id) const;  // in added_tokens with special = true: decode may skip it
   // Never made from untrusted text: special, or an added token shaped <|...|> or <｜...｜> (files forget the flag on
-  // some).
+  // some), or one that is a part of tool calls, tool results or reasoning (<tool_call>, <think>: text/tools/dialect.h).
   bool is_control(int32_t id) const;
 
   // From tokenizer_config.json; absent where the file names none or names a text that is no token.

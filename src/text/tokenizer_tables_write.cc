@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "text/tokenizer_tables.h"
+#include "text/tools/dialect.h"
 
 namespace millrace {
 namespace {
@@ -53,12 +54,14 @@ Status Reader::read_tokens() {
     return cannot(fmt::format("has ids up to {} for {} rows of the embedding", tokenizer_.vocab_size() - 1, rows_));
   }
   for (int32_t id = 0; id < rows_; ++id) {
-    const bool there = tokenizer_.has_token(id);
-    out_.tokens.push_back(there ? std::string(tokenizer_.token_text(id)) : fmt::format("[PAD{}]", id));
-    const TokenKind kind = !there                      ? TokenKind::kUnused
-                           : tokenizer_.is_control(id) ? TokenKind::kControl
-                           : tokenizer_.is_added(id)   ? TokenKind::kUserDefined
-                                                       : TokenKind::kNormal;
+    const bool available = tokenizer_.has_token(id);
+    out_.tokens.push_back(available ? std::string(tokenizer_.token_text(id)) : fmt::format("[PAD{}]", id));
+    // Decoding skips what a GGUF file calls control. <tool_call> is not skipped.
+    const bool shown = is_chat_marker(tokenizer_.token_text(id)) && !tokenizer_.is_special(id);
+    const TokenKind kind = !available                            ? TokenKind::kUnused
+                           : tokenizer_.is_control(id) && !shown ? TokenKind::kControl
+                           : tokenizer_.is_added(id)             ? TokenKind::kUserDefined
+                                                                 : TokenKind::kNormal;
     out_.kinds.push_back(static_cast<int32_t>(kind));
   }
   return ok_status();

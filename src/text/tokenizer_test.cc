@@ -78,10 +78,24 @@ TEST(TokenizerTrustTest, OnlyTrustedTextMakesControlTokens) {
 
 TEST(TokenizerTrustTest, OrdinaryAddedTokensMatchEverywhere) {
   const Tokenizer& t = *small();
-  const std::vector<int32_t> think{*t.id_of("<think>")};
+  const std::vector<int32_t> think{*t.id_of("<think>x")};
   EXPECT_FALSE(t.is_control(think[0]));
-  EXPECT_EQ(ids_of(t, {{"<think>", false}}), think);
-  EXPECT_EQ(ids_of(t, {{"<thi", false}, {"nk>", true}}), think);
+  EXPECT_EQ(ids_of(t, {{"<think>x", false}}), think);
+  EXPECT_EQ(ids_of(t, {{"<thi", false}, {"nk>x", true}}), think);
+}
+
+// They are not special, and still no client writes them into a prompt.
+TEST(TokenizerTrustTest, MarkersOfCallsAndReasoningNeedTrust) {
+  const auto t = load(test_data("tokenizers/qwen3"));
+  for (const char* marker :
+       {"<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"}) {
+    const int32_t id = *t->id_of(marker);
+    EXPECT_FALSE(t->is_special(id));
+    EXPECT_EQ(ids_of(*t, {{marker, true}}), std::vector<int32_t>{id});
+    const std::vector<int32_t> forged = ids_of(*t, {{marker, false}});
+    EXPECT_FALSE(any_control(*t, forged)) << marker;
+    EXPECT_EQ(t->decode(forged, true), marker);
+  }
 }
 
 TEST(TokenizerTrustTest, ParseSpecialOffMakesControlTokensText) {

@@ -1,0 +1,100 @@
+#include "text/tools/call_parser.h"
+
+#include <utility>
+
+namespace millrace {
+
+CallParser::CallParser(ToolParserOptions options) : options_(std::move(options)), scanner_(options_.text_markers) {}
+
+void CallParser::push(std::string_view text, OutputEvents& out) {
+  std::vector<MarkerScanner::Symbol> symbols;
+  scanner_.push(text, symbols);
+  handle(std::move(symbols), out);
+}
+
+void CallParser::push_marker(std::string_view marker, OutputEvents& out) {
+  handle({{scanner_.take_held(), false}, {std::string(marker), true}}, out);
+}
+
+void CallParser::finish(OutputEvents& out) {
+  handle({{scanner_.take_held(), false}}, out);
+  out_ = &out;
+  if (!held_.empty() && !ends_well()) broken();
+  if (!space_follows_call_) text_ += space_;
+  flush_text();
+}
+
+void CallParser::handle(std::vector<MarkerScanner::Symbol> symbols, OutputEvents& out) {
+  out_ = &out;
+  for (const MarkerScanner::Symbol& symbol : symbols) {
+    if (symbol.is_marker) {
+      on_marker(symbol.text);
+    } else {
+      for (const char byte : symbol.text) on_byte(byte);
+    }
+  }
+  flush_text();
+}
+
+void CallParser::flush_text() { add_event(*out_, OutputEvent::Kind::kText, std::exchange(text_, {})); }
+
+void CallParser::text(char byte) {
+  if (is_space(byte)) {
+    space_ += byte;
+    if (space_.size() > kMaxHeldSpace) {
+      text_ += space_.front();
+      space_.erase(0, 1);
+    }
+    return;
+  }
+  text_ += space_;
+  space_.clear();
+  space_follows_call_ = false;
+  only_space_so_far_ = false;
+  text_ += byte;
+}
+
+void CallParser::text(std::string_view bytes) {
+  for (const char byte : bytes) text(byte);
+}
+
+// The form of a call alone, white space between its parts, can be long too.
+void CallParser::hold(char byte) {
+  held_ += byte;
+  if (held_.size() > kMaxToolCallBytes) broken();
+}
+
+bool CallParser::json_begins(char byte) {
+  json_ = JsonExtent();
+  json_begin_ = held_.size();
+  return json_goes_on(byte) != JsonExtent::State::kBroken;
+}
+
+JsonExtent::State CallParser::json_goes_on(char byte) {
+  held_ += byte;
+  const JsonExtent::State state = held_.size() > kMaxToolCallBytes ? JsonExtent::State::kBroken : json_.push(byte);
+  if (state == JsonExtent::State::kBroken) broken();
+  return state;
+}
+
+void CallParser::complete(std::vector<ToolCall> calls) {
+  if (calls_ + calls.size() > kMaxToolCalls) return broken();
+  calls_ += calls.size();
+  flush_text();
+  for (ToolCall& call : calls) {
+    out_->push_back({OutputEvent::Kind::kCallBegin, std::move(call.name)});
+    out_->push_back({OutputEvent::Kind::kArguments, std::move(call.arguments)});
+    out_->push_back({OutputEvent::Kind::kCallEnd, {}});
+  }
+  held_.clear();
+  space_.clear();
+  space_follows_call_ = true;
+}
+
+void CallParser::broken() {
+  const std::string held = std::exchange(held_, {});
+  on_broken();
+  text(held);
+}
+
+}  // namespace millrace

@@ -1,0 +1,46 @@
+// How a request's output is read: the dialect of its tool calls and of its reasoning. Part of what the detokenizer
+// knows of a request (wire/generation.h); text/tools/ has the parsers.
+//
+// Field numbers in visit() are the wire format: append only. Thread safety: values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::wire {
+
+inline constexpr std::size_t kMaxTools = 128;         // of one request
+inline constexpr std::size_t kMaxToolNameBytes = 64;  // as at OpenAI's
+
+enum class ToolDialect : uint8_t {
+  kNone = 0,
+  kQwen = 1,     // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, Hermes' form too
+  kLlama3 = 2,   // <|python_tag|>{"name": ..., "parameters": {...}}, or the object alone
+  kMistral = 3,  // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
+  kJson = 4,     // the whole output is one such object, or an array of them: what a grammar makes it
+};
+
+enum class ReasoningDialect : uint8_t {
+  kNone = 0,
+  kThink = 1,      // <think>...</think>; it begins with the tag, in the output or at the end of the prompt
+  kThinkOpen = 2,  // the same, and the output begins inside it, tag or not
+};
+
+struct OutputParsing {
+  ToolDialect tools = ToolDialect::kNone;
+  std::vector<std::string> tool_names;  // a call of another name is text; empty: any name
+  ReasoningDialect reasoning = ReasoningDialect::kNone;
+  bool reasoning_open = false;  // the output begins inside the reasoning
+
+  bool empty() const { return tools == ToolDialect::kNone && reasoning == ReasoningDialect::kNone; }
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, tools), v(2, tool_names), v(3, reasoning), v(4, reasoning_open);
+  }
+  friend bool operator==(const OutputParsing&, const OutputParsing&) = default;
+};
+
+}  // namespace millrace::wire
