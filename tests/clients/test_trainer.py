@@ -242,6 +242,34 @@ def test_a_refused_prepare_aborts_the_others_before_a_byte(pair):
     fails(pair, EndpointError, f"127.0.0.1:{pair[1].port}/prepare.*wanted .2.", [*SEQUENCE[:2], "/abort_weights_update"])
 
 
+def test_another_trainers_update_is_not_aborted(pair):
+    def other(body):
+        pair[1].state = "receiving"  # since the endpoint was asked
+        return refusal("an update is already in progress")
+
+    pair[1].answers["/prepare_weights_update"] = other
+    with pytest.raises(EndpointError, match="already in progress"):
+        sync_of(pair).sync(TENSORS)
+    assert pair[0].paths()[-1] == "/abort_weights_update" and pair[0].state == "idle"
+    assert pair[1].paths() == SEQUENCE[:2] and pair[1].state == "receiving"
+
+
+def test_a_prepare_without_an_answer_is_aborted(pair):
+    pair[1].answers["/prepare_weights_update"] = (500, b"?")
+    with pytest.raises(EndpointError, match="status 500"):
+        sync_of(pair).sync(TENSORS)
+    assert all(e.paths()[-1] == "/abort_weights_update" for e in pair)
+
+
+def test_a_failed_broadcast_names_the_endpoints_that_gave_up(pair):
+    def lost(body):
+        return (200, {"state": "idle", "last_error": "scheduler-1 ended"}) if pair[1].state == "receiving" else None
+
+    pair[1].answers["/weights_update_status"] = lost
+    with pytest.raises(TrainerError, match=f"RuntimeError: cut; 127.0.0.1:{pair[1].port} is idle: scheduler-1 ended"):
+        sync_of(pair, fail=RuntimeError("cut")).sync(TENSORS)
+
+
 def test_a_broadcast_that_raises_is_aborted(pair):
     fails(pair, TrainerError, "the broadcast of bucket 1 of 2 .1000 bytes. failed: RuntimeError: cut", [*SEQUENCE[:2], "/abort_weights_update"],
           fail=RuntimeError("cut"))

@@ -156,7 +156,7 @@ def test_failures_are_answered_and_the_next_sync_works(trainer, pair):
     assert status == 502 and "a has shape [1]; wanted [2]" in answer["message"], answer
     health = trainer.request("GET", "/healthz")[1]
     assert (health["syncs_failed"], health["syncing"]) == (1, False) and "wanted [2]" in health["last_error"]
-    assert pair[0].paths()[-1] == "/abort_weights_update"
+    assert pair[0].paths()[-1] == "/prepare_weights_update"  # refused: there is nothing to abort
     pair[0].answers.clear()
     assert trainer.post("/sync_inference_weights", {})[0] == 200
 

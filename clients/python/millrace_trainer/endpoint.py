@@ -87,7 +87,7 @@ class InferenceEndpoint:
             return answer
         error = answer.get("error")
         message = answer.get("message") or (error.get("message") if isinstance(error, dict) else None) or data[:200].decode(errors="replace")
-        raise EndpointError(f"{self}{path}: status {status}: {message}")
+        raise EndpointError(f"{self}{path}: status {status}: {message}", refused=400 <= status < 500)
 
     # ---- what a sync asks -----------------------------------------------------------------------------------------
 

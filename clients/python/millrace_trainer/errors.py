@@ -18,9 +18,13 @@ class ConflictError(TrainerError):
 
 
 class EndpointError(TrainerError):
-    """An endpoint is unavailable, or refused a request."""
+    """An endpoint is unavailable, or refused a request: `refused`."""
 
     http_status = 502
+
+    def __init__(self, message, refused=False):
+        super().__init__(message)
+        self.refused = refused
 
 
 class LimitError(TrainerError):

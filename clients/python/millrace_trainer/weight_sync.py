@@ -82,6 +82,7 @@ class WeightSync:
         self.world_size = 1 + sum(endpoint.world_size for endpoint in self.endpoints)
         self._lock = threading.Lock()
         self._group = self._name = None  # the broadcaster that has joined, and the name of its group
+        self._begun = []  # endpoints that may have an update of this trainer under way
         self._kept = False  # the group is one of an earlier sync
 
     def sync(self, weights, *, weight_version=None, buffer_size_mb=None):
@@ -99,6 +100,7 @@ class WeightSync:
             self._join()
             with self._paused():
                 try:
+                    self._begun = list(self.endpoints)
                     self._prepare(buckets)
                     self._send_all(buckets)
                 except BaseException as error:
@@ -136,9 +138,9 @@ class WeightSync:
         yield
         self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - begun
 
-    def _call(self, call, limit_s, what, endpoints=None):
+    def _call(self, call, limit_s, what):
         """(result, error) of every endpoint."""
-        return call_all([lambda e=e: call(e) for e in endpoints or self.endpoints], limit_s + 1, what)
+        return call_all([lambda e=e: call(e) for e in self.endpoints], limit_s + 1, what)
 
     def _check_endpoints(self):
         """Finds what would else be found when a join reaches its limit."""
@@ -232,7 +234,10 @@ class WeightSync:
         while True:
             body["group_name"] = self._name
             with self._phase("prepare"):
-                error = first_error(self._call(lambda e: e.post("/prepare_weights_update", body, limit_s), limit_s, "preparing"))
+                outcomes = self._call(lambda e: e.post("/prepare_weights_update", body, limit_s), limit_s, "preparing")
+            # One that refused may be another trainer's, whose update goes on. One that did not answer may have begun.
+            self._begun = [e for e, (_, error) in zip(self.endpoints, outcomes) if not getattr(error, "refused", False)]
+            error = first_error(outcomes)
             if error is None:
                 return
             if not self._kept:
@@ -251,14 +256,21 @@ class WeightSync:
 
     def _send(self, view, what):
         """PyTorch does not see that a receiver closed its connection: the endpoints are asked meanwhile."""
-        task = Task(lambda: self._group.broadcast(view))
+        group = self._group
+        task = Task(lambda: group.broadcast(view))
         deadline = time.monotonic() + self.limits.bucket_s
         while not task.done.wait(self.limits.poll_s):
             if time.monotonic() > deadline:
                 raise LimitError(f"the broadcast of {what} took more than bucket_s {self.limits.bucket_s:g} s")
             self._look(RECEIVING, what)
         if task.error is not None:
-            raise TrainerError(f"the broadcast of {what} failed: {type(task.error).__name__}: {task.error}")
+            raise TrainerError("; ".join([f"the broadcast of {what} failed: {type(task.error).__name__}: {task.error}", *self._reasons()]))
+
+    def _reasons(self):
+        """Of the endpoints that have given up."""
+        outcomes = self._call(lambda e: e.update_status(self.limits.status_s), self.limits.status_s, "asking for the state")
+        return [f"{endpoint} is {status['state']}: {status.get('last_error')}" for endpoint, (status, error) in zip(self.endpoints, outcomes)
+                if error is None and status["state"] not in RECEIVING]
 
     def _look(self, wanted, what):
         """The states of all endpoints, "" of one that did not answer in time. EndpointError where one has given up."""
@@ -278,11 +290,12 @@ class WeightSync:
     def _wait_staged(self):
         """No endpoint is asked to switch before all can."""
         deadline = time.monotonic() + self.limits.staged_s
-        pause = threading.Event()
+        pause, seconds = threading.Event(), LOOK_S
         while any(state not in STAGED for state in self._look(RECEIVING, "staging")):
             if time.monotonic() > deadline:
                 raise LimitError(f"the endpoints did not stage the weights within staged_s {self.limits.staged_s:g} s")
-            pause.wait(LOOK_S)
+            pause.wait(seconds)
+            seconds = min(2 * seconds, max(LOOK_S, self.limits.poll_s))
 
     def _complete(self, buckets, weight_version):
         body = {"group_name": self._name, "flush_cache": self.flush_cache, "policy": self.policy}
@@ -310,17 +323,21 @@ class WeightSync:
     # ---- failures -------------------------------------------------------------------------------------------------
 
     def _abort(self, cause):
-        """An endpoint with nothing to abort refuses, which is as good. What an endpoint received in part ends its group."""
-        outcomes = self._call(lambda e: e.post("/abort_weights_update", {}, self.limits.abort_s), self.limits.abort_s, "aborting")
+        """Ends the update where it has begun. An endpoint with nothing to abort refuses, which is as good. What an endpoint received in
+        part ends its group, so that the next sync makes another one."""
+        begun, self._begun = self._begun, []
+        outcomes = call_all([lambda e=e: e.post("/abort_weights_update", {"group_name": self._name}, self.limits.abort_s) for e in begun],
+                            self.limits.abort_s + 1, "aborting")
         self._drop_group()
-        unavailable = [str(error) for _, error in outcomes if error is not None and "status 400" not in str(error)]
+        unavailable = [str(error) for _, error in outcomes if error is not None and not getattr(error, "refused", False)]
         if unavailable and hasattr(cause, "add_note"):
             cause.add_note("the abort failed too, the endpoint's own limits end the update: " + "; ".join(unavailable))
 
     def _drop_group(self):
         group, self._group, self._name = self._group, None, None
         if group is not None:
-            group.close()
+            with contextlib.suppress(Exception):  # the failure that ends it is reported already
+                group.close()
 
     @staticmethod
     def _raise(outcomes):
