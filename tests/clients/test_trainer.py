@@ -220,6 +220,20 @@ def test_replicas_without_a_rank_are_found_before_the_join(pair):
     fails(pair, InputError, "has 3 replicas and world_size is 2; wanted world_size 3", [])
 
 
+def test_a_replica_that_restarts_is_waited_for(pair):
+    seen = []
+
+    def restarts(body):
+        seen.append(body)
+        return (200, {"internal_states": [{"stage": "s0", "state": "ready"}, {"stage": "s1", "state": "failed"}]}) if len(seen) < 3 else None
+
+    pair[1].answers["/server_info"] = restarts
+    sync_of(pair).sync(TENSORS)
+    assert len(seen) == 3 and pair[1].version == "2"
+    pair[1].answers["/server_info"] = (200, {"internal_states": [{"stage": "s0"}, {"stage": "s1", "state": "stalled"}]})
+    fails(pair, LimitError, "s1 is stalled; wanted ready within 0.1 s", [*SEQUENCE], limits=Limits(ready_s=0.1))
+
+
 def test_a_refused_join_waits_for_no_other_rank(pair):
     joining = threading.Event()
     pair[0].answers["/init_weights_update_group"] = lambda body: joining.wait(WAIT_S) and None

@@ -1,13 +1,15 @@
 """clients/python/millrace_trainer against real servers. Rank 0 is tests/oracles/gloo_peer.py, which speaks as PyTorch does."""
 import http.client
 import json
+import os
+import signal
 import sys
 import threading
 
 import pytest
 
 from harness import DEMO, ROOT, WAIT_S, Server, wait_until
-from test_weights import generate, other_weights
+from test_weights import generate, other_weights, processes_only
 
 sys.path[:0] = [str(ROOT / "tests" / "oracles"), str(ROOT / "clients" / "python")]
 from gloo_peer import Rank, Store  # noqa: E402
@@ -152,6 +154,26 @@ def test_a_server_that_ends_while_it_receives_is_noticed(weights):
         last = weights["b"][-1]
         with pytest.raises(TrainerError):
             sync.sync([*weights["b"][:-1], WeightTensor(last.name, last.dtype, last.shape, ends)])
+
+
+@processes_only
+def test_a_replica_that_is_killed_while_it_receives_gets_the_next_sync(weights):
+    with Server("--dp", "2") as server:
+        sync = sync_of(server, replicas=2)
+        killed = server.children()["scheduler-0"]
+
+        def kills(view):
+            os.kill(killed, signal.SIGKILL)
+            last.write_into(view)
+
+        last = weights["b"][-1]
+        with pytest.raises(TrainerError):
+            sync.sync([*weights["b"][:-1], WeightTensor(last.name, last.dtype, last.shape, kills)])
+        wait_until(lambda: server.children().get("scheduler-0", killed) != killed, "restart")
+        sync.sync(weights["b"], weight_version="b")
+        for rank in (0, 1):
+            answer = generate(server, routed_dp_rank=rank)
+            assert (answer["text"], answer["meta_info"]["weight_version"]) == (weights["texts"]["b"], "b")
 
 
 def test_replicas_without_a_rank(weights):

@@ -10,6 +10,7 @@ from .errors import EndpointError, InputError, LimitError
 MAX_ANSWER_BYTES = 4 << 20
 MAX_WORLD_SIZE = 1024  # ranks of a group, the server's limit
 READ_BYTES = 64 << 10
+READY_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,34 @@ class InferenceEndpoint:
             raise EndpointError(f"{self}/weights_update_status: no state in the answer; wanted a Millrace server")
         return status
 
-    def check_world_size(self, limit_s):
-        """The group has a rank for each replica: more or fewer would be found only when the join reaches its limit."""
+    def abort_update(self, body, limit_s):
+        """Returns when nothing is staged any more: an update that has failed by itself is idle a moment later."""
+        deadline = time.monotonic() + limit_s
+        try:
+            self.post("/abort_weights_update", body, limit_s)
+        except EndpointError as error:
+            if not error.refused:
+                raise
+        while self.update_status(limit_s)["state"] != "idle" and time.monotonic() < deadline:
+            time.sleep(READY_POLL_S)
+
+    def unready(self, limit_s):
+        """"" or which replica is not ready. InputError where the group would have more ranks than replicas, or fewer: that would be
+        found only when the join reaches its limit."""
         states = self.get("/server_info", limit_s).get("internal_states")
-        if isinstance(states, list) and states and len(states) != self.world_size:
+        if not isinstance(states, list) or not all(isinstance(state, dict) for state in states):
+            return ""
+        if states and len(states) != self.world_size:
             raise InputError(f"{self} has {len(states)} replicas and world_size is {self.world_size}; wanted world_size {len(states)}")
+        return next((f"{self}: {s.get('stage')} is {s['state']}; wanted ready" for s in states if s.get("state", "ready") != "ready"), "")
+
+    def wait_ready(self, limit_s):
+        """A join waits for every replica, and one that is restarting would not come."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            reason = self.unready(limit_s)
+            if not reason:
+                return
+            if time.monotonic() > deadline:
+                raise LimitError(f"{reason} within {limit_s:g} s")
+            time.sleep(READY_POLL_S)

@@ -64,7 +64,7 @@ class SyncService:
         if endpoint.host not in self.hosts:
             raise InputError(f"host is {endpoint.host!r}; wanted one of {', '.join(sorted(self.hosts))}: --endpoint-hosts adds others")
         endpoint.update_status(self.limits.status_s)
-        endpoint.check_world_size(self.limits.status_s)
+        endpoint.unready(self.limits.status_s)
         with self._lock:
             known = self._endpoints.get(str(endpoint))
             if known is not None and known != endpoint:

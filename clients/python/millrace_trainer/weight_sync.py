@@ -29,7 +29,8 @@ LOOK_S = 0.05  # between two looks at what is expected at once
 class Limits:
     """Seconds. Every wait of a sync has one."""
 
-    status_s: float = 10    # /weights_update_status, /server_info
+    status_s: float = 10    # /weights_update_status
+    ready_s: float = 60     # until every replica is ready to join: one may be restarting
     join_s: float = 120     # until all ranks are in the group
     pause_s: float = 60     # /pause_generation, and each try of /continue_generation
     prepare_s: float = 60
@@ -149,10 +150,8 @@ class WeightSync:
             state = endpoint.update_status(self.limits.status_s)["state"]
             if state != "idle":
                 raise ConflictError(f"{endpoint} is {state}; wanted idle: another update is under way (/abort_weights_update ends it)")
-            if self._group is None:
-                endpoint.check_world_size(self.limits.status_s)
 
-        self._raise(self._call(check, 2 * self.limits.status_s, "checking the endpoints"))
+        self._raise(self._call(check, self.limits.status_s, "checking the endpoints"))
 
     def _join(self):
         self._kept = self._group is not None
@@ -161,6 +160,7 @@ class WeightSync:
                 self._make_group()
 
     def _make_group(self):
+        self._raise(self._call(lambda e: e.wait_ready(self.limits.ready_s), 2 * self.limits.ready_s, "waiting for the replicas"))
         group = self.make_broadcaster()
         self._name = group.free_name(self.group_name)
         try:
@@ -326,10 +326,10 @@ class WeightSync:
         """Ends the update where it has begun. An endpoint with nothing to abort refuses, which is as good. What an endpoint received in
         part ends its group, so that the next sync makes another one."""
         begun, self._begun = self._begun, []
-        outcomes = call_all([lambda e=e: e.post("/abort_weights_update", {"group_name": self._name}, self.limits.abort_s) for e in begun],
-                            self.limits.abort_s + 1, "aborting")
+        body, limit_s = {"group_name": self._name}, self.limits.abort_s
+        outcomes = call_all([lambda e=e: e.abort_update(body, limit_s) for e in begun], 2 * limit_s + 1, "aborting")
         self._drop_group()
-        unavailable = [str(error) for _, error in outcomes if error is not None and not getattr(error, "refused", False)]
+        unavailable = [str(error) for _, error in outcomes if error is not None]
         if unavailable and hasattr(cause, "add_note"):
             cause.add_note("the abort failed too, the endpoint's own limits end the update: " + "; ".join(unavailable))
 
