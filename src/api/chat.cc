@@ -149,7 +149,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   const ModelFacts& model = context.engine.model();
   auto job = std::make_shared<ChatJob>();
   ASSIGN_OR_RETURN(job->name, context.names.read(body));
-  ASSIGN_OR_RETURN(job->fields, read_common(body, model, kOpenAiDialect));
+  ASSIGN_OR_RETURN(job->fields, read_common(body, request.body, model, kOpenAiDialect));
   CommonFields& fields = job->fields;
   RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));

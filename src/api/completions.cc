@@ -124,13 +124,13 @@ Status read_best_of(const Json& body, TextFields& out) {
   return ok_status();
 }
 
-Result<TextFields> read_fields(const Json& body, const ModelFacts& model) {
+Result<TextFields> read_fields(const Json& body, const std::string& text, const ModelFacts& model) {
   TextFields out;
   RETURN_IF_ERROR(json_read(body, "echo", out.echo));
   SamplingDialect dialect = kOpenAiDialect;
   dialect.default_max_tokens = kDefaultMaxTokens;
   if (out.echo) dialect.least_max_tokens = 0;  // to score a prompt is use enough
-  ASSIGN_OR_RETURN(out.common, read_common(body, model, dialect));
+  ASSIGN_OR_RETURN(out.common, read_common(body, text, model, dialect));
   RETURN_IF_ERROR(refuse_unless(body, "top_logprobs", 0));
   RETURN_IF_ERROR(read_text_logprobs(body, out));
   RETURN_IF_ERROR(read_prompt_logprobs(body, out.common));
@@ -185,7 +185,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   const ModelFacts& model = context.engine.model();
   auto job = std::make_shared<TextJob>();
   ASSIGN_OR_RETURN(job->name, context.names.read(body));
-  ASSIGN_OR_RETURN(job->fields, read_fields(body, model));
+  ASSIGN_OR_RETURN(job->fields, read_fields(body, request.body, model));
   TextFields& fields = job->fields;
   RETURN_IF_ERROR(read_rank(request, fields.common.request));
   const SamplingFields& sampling = fields.common.sampling;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "api/grammar_fields.h"
 #include "api/unserved_fields.h"
 #include "kv/extra_key.h"
 #include "wire/limits.h"
@@ -133,10 +134,12 @@ Status read_rank(const http::Request& request, RequestFields& out) {
   return ok_status();
 }
 
-Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect) {
+Result<CommonFields> read_common(const Json& body, const std::string& text, const ModelFacts& model,
+                                 const SamplingDialect& dialect) {
   CommonFields out;
   RETURN_IF_ERROR(refuse_unserved(body));
   ASSIGN_OR_RETURN(out.sampling, read_sampling(body, model, dialect));
+  RETURN_IF_ERROR(read_grammar(body, text, out.sampling.params));
   ASSIGN_OR_RETURN(out.request, read_request_fields(body));
   for (const char* key : {"request_id", "rid"}) RETURN_IF_ERROR(read_name(body, key, out.rid));
   RETURN_IF_ERROR(json_read(body, "stream", out.stream));

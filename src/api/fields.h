@@ -50,7 +50,9 @@ struct CommonFields {
 Result<Json> parse_body(const std::string& body);
 
 // kInvalidArgument or kUnsupported with the field's name first in the message.
-Result<CommonFields> read_common(const Json& body, const ModelFacts& model, const SamplingDialect& dialect);
+// `text`: of the body, as it came.
+Result<CommonFields> read_common(const Json& body, const std::string& text, const ModelFacts& model,
+                                 const SamplingDialect& dialect);
 Result<RequestFields> read_request_fields(const Json& body);
 // `prompt_logprobs`, after `logprobs` was read: how many of the likeliest tokens are shown at each position of the
 // prompt. Not in a stream.

@@ -22,7 +22,7 @@ ModelFacts model() {
 
 Result<CommonFields> read(const std::string& text, const ModelFacts& facts = model()) {
   ASSIGN_OR_RETURN(const Json body, parse_body(text));
-  return read_common(body, facts, kOpenAiDialect);
+  return read_common(body, text, facts, kOpenAiDialect);
 }
 
 // The sampling fields alone, where the body is good.
@@ -123,8 +123,10 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
       {R"({"ignore_eos":"no"})", "ignore_eos", "boolean"},
       {R"({"cache_salt":")" + std::string(wire::kMaxNameBytes + 1, 'x') + "\"}", "cache_salt", "257"},
       {R"({"tools":[{}]})", "tools", "not supported"},
-      {R"({"response_format":{"type":"json_object"}})", "response_format", "text"},
-      {R"({"regex":"a*"})", "regex", "not supported"},
+      {R"({"structural_tag":{}})", "structural_tag", "not supported"},
+      {R"({"regex":["a"]})", "regex", "array"},
+      {R"({"regex":"a","guided_json":{}})", "regex", "beside guided_json"},
+      {R"({"regex":"a","ignore_eos":true})", "ignore_eos", "beside regex"},
   };
   for (const Case& each : cases) {
     const auto out = read(each.body);
@@ -133,6 +135,35 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
     EXPECT_EQ(error.http_status, 400) << each.body.substr(0, 80);
     EXPECT_EQ(error.param, each.param) << error.message;
     EXPECT_NE(error.message.find(each.says), std::string::npos) << error.message;
+  }
+}
+
+// A schema keeps the sequence in which the client wrote its members.
+TEST(Fields, WhatTheTextShallBe) {
+  using wire::GrammarKind;
+  const std::pair<const char*, wire::GrammarSource> cases[] = {
+      {R"({"regex":"a+"})", {GrammarKind::kRegex, "a+", "regex"}},
+      {R"({"ebnf":"root ::= [a]"})", {GrammarKind::kEbnf, "root ::= [a]", "ebnf"}},
+      {R"({"guided_choice":["b\"","a\n"]})", {GrammarKind::kEbnf, R"(root ::= "b\"" | "a\x0a")", "guided_choice"}},
+      {R"({"json_schema":"{ \"z\": 1 }"})", {GrammarKind::kJsonSchema, R"({ "z": 1 })", "json_schema"}},
+      {R"({"response_format":{"type":"json_object"}})",
+       {GrammarKind::kJsonSchema, R"({"type":"object"})", "response_format"}},
+      {R"({"response_format":{"json_schema":{"schema":{"z":{"y":1,"x":2},"a":0}},"type":"json_schema"}})",
+       {GrammarKind::kJsonSchema, R"({"z":{"y":1,"x":2},"a":0})", "response_format.json_schema.schema"}},
+      {R"({"structured_outputs":{"json":{"z":1,"a":0}}})",
+       {GrammarKind::kJsonSchema, R"({"z":1,"a":0})", "structured_outputs.json"}},
+  };
+  for (const auto& [body, wanted] : cases) {
+    const auto out = read(body);
+    ASSERT_TRUE(out.ok()) << body << ": " << out.status().message();
+    const auto& found = out->sampling.params.grammar;
+    ASSERT_TRUE(found.has_value()) << body;
+    EXPECT_EQ(found->kind, wanted.kind) << body;
+    EXPECT_EQ(found->text, wanted.text) << body;
+    EXPECT_EQ(found->field, wanted.field) << body;
+  }
+  for (const char* body : {"{}", R"({"response_format":{"type":"text"}})", R"({"grammar":""})"}) {
+    EXPECT_FALSE(read(body)->sampling.params.grammar.has_value()) << body;
   }
 }
 
@@ -147,12 +178,8 @@ TEST(Fields, WhatIsNotServedIsRefusedByName) {
       {"modalities", R"(["text","audio"])"},
       {"audio", R"({"voice":"alloy","format":"wav"})"},
       {"web_search_options", "{}"},
-      {"guided_json", "{}"},
-      {"guided_regex", R"("a")"},
-      {"guided_choice", R"(["a"])"},
-      {"guided_grammar", R"("root ::= 'a'")"},
-      {"structured_outputs", R"({"regex":"a"})"},
-      {"grammar", R"("root ::= 'a'")"},
+      {"guided_whitespace_pattern", R"(" ")"},
+      {"grammar_lazy", "true"},
       {"lora_path", R"("adapter")"},
       {"lora", R"([{"id":0,"scale":1}])"},
       {"bad_words", R"(["a"])"},

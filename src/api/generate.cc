@@ -147,7 +147,7 @@ std::vector<std::string> choice_ids(const GenerateFields& fields, std::vector<Li
 
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
-  ASSIGN_OR_RETURN(GenerateFields fields, read_generate_fields(body, context.engine.model()));
+  ASSIGN_OR_RETURN(GenerateFields fields, read_generate_fields(body, request.body, context.engine.model()));
   RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), fields.n(), "sampling_params.n"));
   std::vector<LiveRequests::Name> names;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "api/choices.h"
+#include "api/grammar_fields.h"
 #include "api/prompts.h"
 #include "api/reply_format.h"
 #include "api/routes.h"
@@ -98,10 +99,14 @@ Status check_sampling_keys(const Json& params) {
   return ok_status();
 }
 
-Result<SamplingFields> read_params(const Json& params, const ModelFacts& model) {
+// `path`: the JSON pointer of `params` in `text`, the body.
+Result<SamplingFields> read_params(const Json& params, const std::string& text, const std::string& path,
+                                   const ModelFacts& model) {
   RETURN_IF_ERROR(check_sampling_keys(params));
   RETURN_IF_ERROR(refuse_unserved_sampling(params));
-  return read_sampling(params, model, kNativeDialect);
+  ASSIGN_OR_RETURN(SamplingFields out, read_sampling(params, model, kNativeDialect));
+  RETURN_IF_ERROR(read_native_grammar(params, text, path, out.params));
+  return out;
 }
 
 Status read_logprob_fields(const Json& body, const ModelFacts& model, std::size_t i, GenerateFields& out) {
@@ -123,15 +128,17 @@ Status read_logprob_fields(const Json& body, const ModelFacts& model, std::size_
   return ok_status();
 }
 
-Status read_sampling_params(const Json& body, const ModelFacts& model, GenerateFields& out) {
+Status read_sampling_params(const Json& body, const std::string& text, const ModelFacts& model, GenerateFields& out) {
   for (std::size_t i = 0; i < out.prompts.size(); ++i) {
     ASSIGN_OR_RETURN(const Json item, of_prompt(body, "sampling_params", out, i));
     const Json* params = json_find(item, "sampling_params");
     static const Json kNone = Json::object();
+    const bool listed = body.contains("sampling_params") && body["sampling_params"].is_array();
+    const std::string path = listed ? fmt::format("/sampling_params/{}", i) : "/sampling_params";
     if (params && !params->is_object()) {
       return invalid_argument("sampling_params is of type {}; wanted an object", json_type_name(*params));
     }
-    Result<SamplingFields> fields = read_params(params ? *params : kNone, model);
+    Result<SamplingFields> fields = read_params(params ? *params : kNone, text, path, model);
     if (!fields.ok()) return Status(fields.status().code(), "sampling_params." + fields.status().message());
     out.sampling.push_back(std::move(fields).value());
     if (out.sampling.back().n != out.sampling.front().n) {
@@ -167,11 +174,11 @@ Status read_rids(const Json& body, GenerateFields& out) {
 
 }  // namespace
 
-Result<GenerateFields> read_generate_fields(const Json& body, const ModelFacts& model) {
+Result<GenerateFields> read_generate_fields(const Json& body, const std::string& text, const ModelFacts& model) {
   GenerateFields out;
   RETURN_IF_ERROR(refuse_unserved_native(body));
   RETURN_IF_ERROR(read_generate_prompts(body, model, out));
-  RETURN_IF_ERROR(read_sampling_params(body, model, out));
+  RETURN_IF_ERROR(read_sampling_params(body, text, model, out));
   RETURN_IF_ERROR(check_choice_count(out.prompts.size(), out.n(), "sampling_params.n"));
   for (const SamplingFields& one : out.sampling) {
     RETURN_IF_ERROR(check_logprob_volume(one.params, one.max_tokens, out.prompts.size() * out.n(), model));

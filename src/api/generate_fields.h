@@ -25,6 +25,6 @@ struct GenerateFields {
 };
 
 // kInvalidArgument or kUnsupported with the field's name first in the message: "sampling_params.top_p is 2; ...".
-Result<GenerateFields> read_generate_fields(const Json& body, const ModelFacts& model);
+Result<GenerateFields> read_generate_fields(const Json& body, const std::string& text, const ModelFacts& model);
 
 }  // namespace millrace::api

@@ -62,7 +62,7 @@ Result<GenerateRequest> read_request(const Value& payload, const ModelFacts& fac
   }
   ASSIGN_OR_RETURN(const Json body, parse_json(text));
   // The bounds are those of every endpoint; what is absent ends with the context, as in a conversation.
-  auto fields = read_common(body, facts, kOpenAiDialect);
+  auto fields = read_common(body, text, facts, kOpenAiDialect);
   if (!fields.ok()) return fields.status().with_prefix("sampling");
   if (fields->sampling.n != 1) {
     return invalid_argument("sampling: n is {}; wanted 1, for a request of a pipeline has one answer",

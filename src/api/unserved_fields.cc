@@ -36,23 +36,13 @@ const UnservedFields kUnserved = {
     {"functions", {kEmptyList}},
     {"function_call", {"none", "auto"}},
     {"tool_choice", {"none", "auto"}},
-    {"response_format", {{{"type", "text"}}}},
     {"modalities", {Json::array({"text"})}},
     {"audio", {}},
     {"web_search_options", {}},
     {"verbosity", {"medium"}},
-    // Structured output, in the spelling of each dialect.
-    {"regex", {}},
-    {"ebnf", {}},
-    {"json_schema", {}},
+    // Structured output (api/grammar_fields.h reads what is served).
     {"structural_tag", {}},
-    {"structured_outputs", {}},
-    {"guided_json", {}},
-    {"guided_regex", {}},
-    {"guided_choice", {}},
-    {"guided_grammar", {}},
     {"guided_whitespace_pattern", {}},
-    {"grammar", {""}},
     // vLLM
     {"use_beam_search", {false}},
     {"allowed_token_ids", {}},
@@ -87,6 +77,7 @@ const UnservedFields kUnserved = {
     {"disagg_prefill_dp_rank", {}},
     // llama.cpp
     {"lora", {kEmptyList}},
+    {"grammar_lazy", {false}},
     {"n_predict", {}},
     {"n_cmpl", {1}},
     {"t_max_predict_ms", {0, -1}},
@@ -151,9 +142,6 @@ Status refuse_unserved_native(const Json& body) {
 
 Status refuse_unserved_sampling(const Json& params) {
   static const UnservedFields kFields = {
-      {"json_schema", {}},
-      {"regex", {}},
-      {"ebnf", {}},
       {"structural_tag", {}},
       {"stream_interval", {}},
       {"custom_params", {kEmptyObject}},

@@ -54,6 +54,7 @@ class Grammar {
   // Bytes between which no node distinguishes are of one class, so that a state's transitions are few.
   uint8_t byte_class(uint8_t byte) const { return classes_[byte]; }
   int class_count() const { return class_count_; }
+  std::size_t memory_bytes() const { return sizeof(*this) + nodes_.size() * sizeof(Node); }
 
  private:
   friend class GrammarBuilder;

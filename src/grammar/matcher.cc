@@ -90,42 +90,63 @@ bool Masks::takes_plain_text(State state) {
   return true;
 }
 
-Status Matcher::read(int32_t token) {
+// kFresh: as if the table were used for the first time; its answer then depends on the text alone.
+Status Matcher::read(int32_t token, Memory memory) {
   StateTable& states = masks_->states();
-  if (token < 0 || token >= masks_->trie().vocab_size())
-    return internal_error("token {} is not in the grammar's vocabulary", token);
-  const std::string_view bytes = masks_->trie().bytes(token);
+  if (memory == Memory::kFresh || states.full()) {
+    state_ = states.keep_only(state_);
+    generation_ = states.generation();
+  }
+  const TokenTrie& trie = masks_->trie();
+  if (token < 0 || token >= trie.vocab_size()) {
+    return internal_error("token {} is not in the grammar's vocabulary of {}", token, trie.vocab_size());
+  }
+  const std::string_view bytes = trie.bytes(token);
   const State next = bytes.empty() ? kDeadState : states.step(state_, bytes);
   if (next == kDeadState) {
     return internal_error("token {} does not follow {} tokens of the grammar", token, token_count_);
   }
   state_ = next;
   ++token_count_;
+  last_read_ = token;
   return ok_status();
 }
 
-Status Matcher::advance(std::span<const int32_t> tokens) {
+Result<TokenMask> Matcher::try_mask(Memory memory, std::span<const int32_t> before, std::optional<int32_t> last,
+                                    std::span<const int32_t> end_ids) {
   StateTable& states = masks_->states();
-  states.clear_if_full();
-  if (state_ < 0 || generation_ != states.generation() || tokens.size() < token_count_) {
+  if (memory == Memory::kFresh) states.clear();
+  const std::size_t count = before.size() + (last ? 1 : 0);
+  const bool other = token_count_ > 0 && token_count_ <= count &&
+                     (token_count_ <= before.size() ? before[token_count_ - 1] : *last) != last_read_;
+  if (state_ < 0 || generation_ != states.generation() || count < token_count_ || other) {
     state_ = states.start();
     generation_ = states.generation();
     token_count_ = 0;
   }
-  while (token_count_ < tokens.size()) RETURN_IF_ERROR(read(tokens[token_count_]));
-  return ok_status();
-}
-
-Result<TokenMask> Matcher::mask(std::span<const int32_t> end_ids) {
-  TokenMask mask = masks_->of(state_);
-  if (masks_->states().too_ambiguous()) {
-    return error(StatusCode::kTooLarge, "the grammar is too ambiguous: more than {} positions at one place of a text",
-                 kMaxPositions);
+  while (token_count_ < before.size()) RETURN_IF_ERROR(read(before[token_count_], memory));
+  if (token_count_ < count) RETURN_IF_ERROR(read(*last, memory));
+  if (memory == Memory::kFresh || states.full()) {
+    state_ = states.keep_only(state_);
+    generation_ = states.generation();
   }
-  if (can_end()) {
+  TokenMask mask = masks_->of(state_);
+  if (states.can_end(state_)) {
     for (const int32_t id : end_ids) allow(mask, id);
   }
   return mask;
+}
+
+Result<TokenMask> Matcher::mask(std::span<const int32_t> before, std::optional<int32_t> last,
+                                std::span<const int32_t> end_ids) {
+  StateTable& states = masks_->states();
+  Result<TokenMask> mask = try_mask(Memory::kShared, before, last, end_ids);
+  if (!states.overflown()) return mask;
+  mask = try_mask(Memory::kFresh, before, last, end_ids);
+  if (!states.overflown()) return mask;
+  states.clear();
+  return invalid_argument("the grammar is too ambiguous: over {} positions at one place of a text, or {} behind it",
+                          kMaxPositions, kGrowth * kMaxKeptPositions);
 }
 
 }  // namespace millrace::grammar

@@ -2,8 +2,8 @@
 // is the beginning of a text of the grammar, or, for the tokens that end a sequence, where the text is one of the
 // grammar. The mask is a function of the text alone, so it depends on no other request, batch or placement.
 //
-// Matcher: where one request is in its grammar. It holds no text: rebuild() reads the request's tokens again, after a
-// retraction or when the table of states was cleared.
+// Matcher: where one request is in its grammar. It holds no text: it reads the request's tokens again after a
+// retraction, or when the table of states was cleared.
 //
 // Owner: the runner; a Masks for each grammar in use, a Matcher for each request. Thread safety: none; the compute
 // thread calls.
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -32,6 +33,7 @@ class Masks {
 
   StateTable& states() { return states_; }
   const TokenTrie& trie() const { return *trie_; }
+  std::size_t memory_bytes() const { return states_.memory_bytes() + cache_.size() * trie_->plain().size() * 8; }
   // The tokens that may follow in this state, without those that end a sequence. Valid until the next call.
   const TokenMask& of(State state);
 
@@ -56,20 +58,23 @@ class Matcher {
  public:
   explicit Matcher(std::shared_ptr<Masks> masks) : masks_(std::move(masks)) {}
 
-  // Reads the tokens behind those that it has read; all of them again where the table was cleared or `tokens` is
-  // shorter than what was read. kInternal: a token does not follow, kTooLarge: the grammar is too ambiguous. `end_ids`
-  // end a sequence and are read only as the last.
-  Status advance(std::span<const int32_t> tokens);
-  bool can_end() { return masks_->states().can_end(state_); }
-  // The allowed tokens, with `end_ids` where the text may end.
-  Result<TokenMask> mask(std::span<const int32_t> end_ids);
+  // The tokens that may follow `before` and `last`, with `end_ids` where the text may end. What was read in an earlier
+  // call is not read again, unless the table was cleared, or the tokens are fewer or others. The answer depends on the
+  // tokens alone. kInternal: a token does not follow those before it; kTooLarge: the grammar is too ambiguous for this
+  // text.
+  Result<TokenMask> mask(std::span<const int32_t> before, std::optional<int32_t> last,
+                         std::span<const int32_t> end_ids);
 
  private:
-  Status read(int32_t token);
+  enum class Memory { kShared, kFresh };
+  Result<TokenMask> try_mask(Memory memory, std::span<const int32_t> before, std::optional<int32_t> last,
+                             std::span<const int32_t> end_ids);
+  Status read(int32_t token, Memory memory);
 
   std::shared_ptr<Masks> masks_;
   std::size_t token_count_ = 0;
-  State state_ = -1;  // -1: nothing is read
+  int32_t last_read_ = 0;  // the last of them
+  State state_ = -1;       // -1: nothing is read
   uint64_t generation_ = 0;
 };
 

@@ -20,12 +20,35 @@ void StateTable::clear() {
   frames_.assign(1, {});
   by_frame_.clear();
   start_ = -1;
+  position_count_ = 0;
+  overflown_ = false;
+  ++generation_;
 }
 
-void StateTable::clear_if_full() {
-  if (states_.size() <= kMaxStates) return;
+State StateTable::keep_only(State state) {
+  Entry entry = std::move(states_[static_cast<std::size_t>(state)]);
+  const std::vector<Frame> old = std::move(frames_);
   clear();
-  ++generation_;
+  std::unordered_map<int32_t, int32_t> moved{{kNoFrame, kNoFrame}};
+  std::vector<int32_t> chain;  // of the frames below, not yet moved
+  for (Position& p : entry.positions) {
+    for (int32_t frame = p.frame; !moved.contains(frame); frame = old[static_cast<std::size_t>(frame)].below) {
+      chain.push_back(frame);
+    }
+    for (; !chain.empty(); chain.pop_back()) {
+      const Frame& frame = old[static_cast<std::size_t>(chain.back())];
+      moved[chain.back()] = frame_of(frame.node, moved[frame.below]);
+    }
+    p.frame = moved[p.frame];
+  }
+  return state == kDeadState ? kDeadState : number_of(std::move(entry));
+}
+
+std::size_t StateTable::memory_bytes() const {
+  constexpr std::size_t kEntryBytes = sizeof(Entry) + 4 * sizeof(void*);  // with its place in by_positions_
+  constexpr std::size_t kFrameBytes = sizeof(Frame) + 6 * sizeof(void*);
+  return states_.size() * kEntryBytes + position_count_ * sizeof(Position) + transitions_.size() * sizeof(State) +
+         frames_.size() * kFrameBytes;
 }
 
 State StateTable::start() {
@@ -65,8 +88,8 @@ State StateTable::state_of(std::vector<Position> from) {
   Entry entry;
   std::set<Position> seen;
   while (!from.empty()) {
-    if (seen.size() >= kMaxPositions) {
-      too_ambiguous_ = true;
+    if (seen.size() >= kMaxPositions || overflown_) {
+      overflown_ = true;
       return kDeadState;
     }
     const Position p = from.back();
@@ -100,7 +123,10 @@ State StateTable::state_of(std::vector<Position> from) {
         break;
     }
   }
-  if (entry.positions.empty() && !entry.can_end) return kDeadState;
+  return entry.positions.empty() && !entry.can_end ? kDeadState : number_of(std::move(entry));
+}
+
+State StateTable::number_of(Entry entry) {
   std::sort(entry.positions.begin(), entry.positions.end());
   uint64_t hash = entry.can_end ? 1 : 0;
   for (const Position& p : entry.positions) {
@@ -112,6 +138,8 @@ State StateTable::state_of(std::vector<Position> from) {
     const Entry& other = states_[static_cast<std::size_t>(known->second)];
     if (other.can_end == entry.can_end && other.positions == entry.positions) return known->second;
   }
+  position_count_ += entry.positions.size();
+  overflown_ = states_.size() >= kGrowth * kMaxStates || position_count_ >= kGrowth * kMaxKeptPositions;
   const State state = static_cast<State>(states_.size());
   by_positions_.emplace(hash, state);
   states_.push_back(std::move(entry));

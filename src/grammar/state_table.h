@@ -2,8 +2,11 @@
 // nondeterministic one may have reached, each with the rules to return to; equal sets are one state, so a transition is
 // found once and then looked up.
 //
-// The number of states is bounded: over kMaxStates the table is cleared (`generation` changes), and a holder of a
-// state reads its text once more. That never changes which texts are accepted.
+// What the states hold is bounded: over kMaxStates or kMaxKeptPositions the table is cleared (`generation` changes),
+// and a holder of a state reads its text once more. That never changes which texts are accepted. Between two such
+// moments a table may grow to kGrowth times as much; then it gives up (`overflown`), and its answers are of no use
+// until it is cleared. Where that happens to a table that held one state before, the grammar is too ambiguous behind
+// that state, no matter who else uses it.
 //
 // Owner: the masks of one grammar in one runner. Thread safety: none.
 #pragma once
@@ -19,8 +22,10 @@
 namespace millrace::grammar {
 
 inline constexpr std::size_t kMaxStates = 16'384;
-inline constexpr std::size_t kMaxPositions = 16'384;  // of one state
-inline constexpr int32_t kMaxCallDepth = 1'024;       // rules in rules; a deeper text is not accepted
+inline constexpr std::size_t kMaxPositions = 16'384;       // of one state
+inline constexpr std::size_t kMaxKeptPositions = 1 << 18;  // of all states: 2 MB
+inline constexpr std::size_t kGrowth = 2;
+inline constexpr int32_t kMaxCallDepth = 1'024;  // rules in rules; a deeper text is not accepted
 
 using State = int32_t;
 inline constexpr State kDeadState = 0;
@@ -40,11 +45,14 @@ class StateTable {
   bool can_end(State state) const { return states_[static_cast<std::size_t>(state)].can_end; }
   std::size_t state_count() const { return states_.size(); }
   std::size_t position_count(State state) const { return states_[static_cast<std::size_t>(state)].positions.size(); }
-  // Changes whenever states become invalid: when the table was full. Only clear_if_full() does that.
+  // Changes whenever states become invalid.
   uint64_t generation() const { return generation_; }
-  void clear_if_full();
-  // A state had more than kMaxPositions: the grammar cannot be followed, and every answer since is of no use.
-  bool too_ambiguous() const { return too_ambiguous_; }
+  void clear();
+  // Forgets all but one state, whose new number it returns.
+  State keep_only(State state);
+  bool full() const { return states_.size() > kMaxStates || position_count_ > kMaxKeptPositions || overflown_; }
+  bool overflown() const { return overflown_; }
+  std::size_t memory_bytes() const;  // about
 
  private:
   struct Position {
@@ -67,8 +75,8 @@ class StateTable {
   }
   State find_step(State state, uint8_t byte);
   State state_of(std::vector<Position> from);
+  State number_of(Entry entry);
   int32_t frame_of(int32_t node, int32_t below);
-  void clear();
 
   const std::shared_ptr<const Grammar> grammar_;
   std::vector<Entry> states_;
@@ -78,7 +86,8 @@ class StateTable {
   std::unordered_map<uint64_t, int32_t> by_frame_;
   State start_ = -1;
   uint64_t generation_ = 0;
-  bool too_ambiguous_ = false;
+  std::size_t position_count_ = 0;  // of all states
+  bool overflown_ = false;
 };
 
 }  // namespace millrace::grammar

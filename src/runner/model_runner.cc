@@ -262,19 +262,21 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
     prepare(batch, result);
     compute(batch, model, result);
   }
+  masks_.end_batch();
   in_flight_tokens_.remember(batch, result);
   last_end_ = std::chrono::steady_clock::now();
   result.compute_us = duration_cast<microseconds>(*last_end_ - begin).count();
   return result;
 }
 
-// A place in the result for each sequence that answers, and the tokens in flight for all. A sequence whose token never
-// came fails alone.
+// A place in the result for each sequence that answers, the tokens in flight for all, and masks. A sequence whose token
+// never came, or whose grammar allows none, fails alone.
 void ModelRunner::prepare(Batch& batch, BatchResult& result) {
   states_.assign(batch.sequences.size(), {});
   for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
     SequenceStep& sequence = batch.sequences[i];
     Status status = in_flight_tokens_.resolve(sequence);
+    if (status.ok()) status = masks_.fill(sequence, states_[i].mask);
     states_[i].skipped = !status.ok();
     if (!sequence.answers()) continue;
     states_[i].answer = result.tokens.size();
@@ -387,7 +389,10 @@ void ModelRunner::answer_group(const Batch& batch, std::span<const LogitRow> row
       const std::span<float> values(logits.row(i), static_cast<std::size_t>(logits.width));
       Status status;
       if (row.target != kNone) status = hand.score(values, sequence, row.target, out.prompt_logprobs[row.target]);
-      if (status.ok() && row.sample) status = hand.sample(values, sequence, out);
+      if (status.ok() && row.sample) {
+        const grammar::TokenMask& mask = states_[row.sequence].mask;
+        status = hand.sample(values, sequence, out, mask.empty() ? nullptr : &mask);
+      }
       row_statuses_[static_cast<std::size_t>(i)] = std::move(status);
     }
   });

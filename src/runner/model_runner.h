@@ -25,6 +25,7 @@
 #include "kernels/ops.h"
 #include "models/model.h"
 #include "runner/batch_check.h"
+#include "runner/grammar_masks.h"
 #include "runner/kv_pages.h"
 #include "runner/kv_prefault.h"
 #include "runner/metered_ops.h"
@@ -95,7 +96,8 @@ class ModelRunner final : public Runner {
   // What the compute thread knows of each sequence of the batch in hand.
   struct SequenceState {
     std::size_t answer = kNone;  // its place in the result
-    bool skipped = false;        // its token in flight never came: nothing of it is computed
+    bool skipped = false;        // its token in flight never came, or no mask: nothing of it is computed
+    grammar::TokenMask mask;     // of its next token, where a grammar asks for one
   };
   // How far the parts of a batch have come: tokens before `done` of this sequence, and all sequences before it.
   struct Cursor {
@@ -141,6 +143,7 @@ class ModelRunner final : public Runner {
   Buffer hidden_, logit_hidden_, logits_;
   std::vector<RowWorker> workers_;  // one for each worker of the pool
   TokensInFlight in_flight_tokens_;
+  GrammarMasks masks_;
   std::optional<std::chrono::steady_clock::time_point> last_end_;  // of the batch before
   std::vector<SequenceState> states_;                              // of the batch in hand
   std::vector<Status> row_statuses_;                               // of the group of rows in hand

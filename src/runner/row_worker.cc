@@ -1,5 +1,8 @@
 #include "runner/row_worker.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "runner/logprobs.h"
 
 namespace millrace {
@@ -14,13 +17,37 @@ LogitEdits::Generated generated_of(const SequenceStep& sequence) {
 
 }  // namespace
 
-Status RowWorker::sample(std::span<float> logits, const SequenceStep& sequence, SampledToken& out) {
+// A broken row fails, also where its broken logits are masked.
+Status RowWorker::fill_masked(std::span<const float> logits, const grammar::TokenMask& mask) {
+  constexpr std::size_t kWordBits = 64;
+  CHECK(mask.size() * kWordBits >= logits.size());
+  masked_.resize(logits.size());
+  bool good = true;
+  for (std::size_t begin = 0; begin < logits.size(); begin += kWordBits) {
+    const uint64_t word = mask[begin / kWordBits];
+    const std::size_t count = std::min(kWordBits, logits.size() - begin);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float logit = logits[begin + i];
+      good &= logit <= std::numeric_limits<float>::max();
+      masked_[begin + i] = (word >> i & 1) != 0 ? logit : -std::numeric_limits<float>::infinity();
+    }
+  }
+  return good ? ok_status() : greedy_token(logits).status();
+}
+
+Status RowWorker::sample(std::span<float> logits, const SequenceStep& sequence, SampledToken& out,
+                         const grammar::TokenMask* mask) {
   const SamplingSpec& spec = sequence.sampling;
+  std::span<float> row = logits;
+  if (mask != nullptr) {
+    RETURN_IF_ERROR(fill_masked(logits, *mask));
+    row = masked_;
+  }
   const auto position = static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.tokens.size()));
   if (LogitEdits::wanted(spec, generated_of(sequence))) {
-    ASSIGN_OR_RETURN(out.token, sample_edited(logits, sequence, position));
+    ASSIGN_OR_RETURN(out.token, sample_edited(row, sequence, position));
   } else {
-    ASSIGN_OR_RETURN(out.token, sampler_.sample(logits, spec, position));
+    ASSIGN_OR_RETURN(out.token, sampler_.sample(row, spec, position));
   }
   if (spec.top_logprobs < 0) return ok_status();
   ASSIGN_OR_RETURN(out.logprobs, token_logprobs(logits, out.token, spec, select_));

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
+#include "grammar/token_trie.h"
 #include "runner/logit_edits.h"
 #include "runner/runner.h"
 #include "runner/sampler.h"
@@ -21,8 +23,10 @@ class RowWorker {
   explicit RowWorker(int32_t vocab_size) : sampler_(vocab_size), edits_(vocab_size), select_(vocab_size) {}
 
   // Draws the token that follows the last row of `sequence` into out.token, with out.logprobs where they are asked for.
-  // Errors: those of check_sampling and Sampler::sample; kInvalidArgument where bans leave no token to draw.
-  Status sample(std::span<float> logits, const SequenceStep& sequence, SampledToken& out);
+  // `mask`: the only tokens that may be drawn; null: all. It changes no logprob.
+  // Errors: those of check_sampling and Sampler::sample; kInvalidArgument where bans and mask leave no token to draw.
+  Status sample(std::span<float> logits, const SequenceStep& sequence, SampledToken& out,
+                const grammar::TokenMask* mask = nullptr);
 
   // The logprobs of score_targets[target]. Errors: those of check_sampling and token_logprobs.
   Status score(std::span<const float> logits, const SequenceStep& sequence, std::size_t target,
@@ -30,10 +34,12 @@ class RowWorker {
 
  private:
   Result<int32_t> sample_edited(std::span<float> logits, const SequenceStep& sequence, int32_t position);
+  Status fill_masked(std::span<const float> logits, const grammar::TokenMask& mask);
 
   Sampler sampler_;
   LogitEdits edits_;
   TopSelect select_;
+  std::vector<float> masked_;  // a row with -inf for what its mask forbids
 };
 
 }  // namespace millrace

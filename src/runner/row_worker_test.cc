@@ -293,6 +293,40 @@ double naive_logprob(const std::vector<float>& logits, int32_t id) {
   return static_cast<double>(logits[static_cast<std::size_t>(id)] - std::log(sum));
 }
 
+// A masked draw is a draw from the row with -inf elsewhere, behind penalties too; logprobs are the model's own.
+TEST(RowWorker, AMaskLeavesOnlyItsTokens) {
+  constexpr int32_t kVocab = 200;
+  std::vector<float> row = random_row(31, kVocab);
+  const auto original = row;
+  grammar::TokenMask mask((kVocab + 63) / 64, 0);
+  for (const int32_t id : {3, 63, 64, 130, kVocab - 1}) grammar::allow(mask, id);
+  std::vector<float> other = row;
+  for (int32_t id = 0; id < kVocab; ++id) {
+    if (!grammar::allows(mask, id)) other[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+  }
+  SequenceStep step = step_of(spec_of(0.9, -1, 0.98, 0, 5), {64, 64});
+  step.sampling.frequency_penalty = 0.5;
+  step.sampling.top_logprobs = 2;
+  RowWorker worker(kVocab);
+  std::set<int32_t> drawn;
+  for (step.position = 0; step.position < 100; ++step.position) {
+    SampledToken masked, wanted;
+    ASSERT_TRUE(worker.sample(row, step, masked, &mask).ok());
+    ASSERT_TRUE(worker.sample(other, step, wanted).ok());
+    EXPECT_EQ(masked.token, wanted.token);
+    EXPECT_NEAR(*masked.logprobs->logprob, naive_logprob(row, masked.token), 1e-12);
+    EXPECT_EQ(std::memcmp(row.data(), original.data(), sizeof(float) * row.size()), 0);
+    drawn.insert(masked.token);
+  }
+  EXPECT_GT(drawn.size(), 2u);
+  SampledToken out;
+  row[7] = kNan;  // where the mask forbids it
+  EXPECT_EQ(worker.sample(row, step, out, &mask).code(), StatusCode::kInternal);
+  row = original;
+  step.sampling.banned = {3, 63, 64, 130, kVocab - 1};
+  EXPECT_EQ(worker.sample(row, step, out, &mask).code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Logprobs, AreTheLogSoftmaxOfTheModelsOwnLogits) {
   constexpr int32_t kVocab = 2000;
   std::vector<float> row = random_row(21, kVocab);

@@ -30,6 +30,10 @@ namespace millrace {
 
 class Model;
 
+namespace grammar {
+struct TokenGrammar;
+}
+
 inline constexpr int kMaxInFlight = 2;
 
 // In SequenceStep::tokens: the token that the batch submitted just before this one samples for the same request. It
@@ -52,6 +56,9 @@ struct SamplingSpec {
   int32_t top_logprobs = -1;              // -1: no logprobs
   SharedSpan<int32_t> logprob_token_ids;  // with logprobs: of these ids too
 
+  std::shared_ptr<const grammar::TokenGrammar> grammar;  // only tokens that it allows behind the generated ones
+
+  bool wants_generated() const { return penalizes() || grammar != nullptr; }
   bool penalizes() const { return frequency_penalty != 0 || presence_penalty != 0 || repetition_penalty != 1; }
 };
 
@@ -64,8 +71,8 @@ struct SequenceStep {
   SharedSpan<int32_t> pages;    // page table: covers position + tokens.size() tokens
   bool sample = false;          // sample the token that follows the last row
   SamplingSpec sampling;
-  // Where sampling.penalizes(): the tokens generated so far, but for the last of `tokens`, which is a generated one too
-  // where `last_is_generated`. Empty and false otherwise.
+  // Where sampling.wants_generated(): the tokens generated so far, but for the last of `tokens`, which is a generated
+  // one too where `last_is_generated`. Empty and false otherwise.
   SharedSpan<int32_t> generated;
   bool last_is_generated = false;
   // Logprobs of the prompt: the row of tokens[score_begin + i] is scored against score_targets[i], the token that

@@ -42,14 +42,17 @@ void begin_scores(Sequence& sequence) {
 
 }  // namespace
 
-std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, uint64_t arrival, int64_t now_us,
-                                        std::span<const int32_t> eos_token_ids, int32_t vocab_size) {
+std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request,
+                                        std::shared_ptr<const grammar::TokenGrammar> grammar, uint64_t arrival,
+                                        int64_t now_us, std::span<const int32_t> eos_token_ids, int32_t vocab_size) {
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id;
   sequence->prompt_length = static_cast<int32_t>(request.prompt.size());
   sequence->tokens = std::move(request.prompt);
   sequence->sampling = std::move(request.sampling);
   sequence->spec = take_spec(sequence->sampling);
+  sequence->spec.grammar = std::move(grammar);
+  sequence->sampling.grammar.reset();
   if (sequence->sampling.min_tokens > 0) {
     sequence->spec.banned = stopping_tokens(sequence->sampling, eos_token_ids, vocab_size);
   }

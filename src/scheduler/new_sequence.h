@@ -12,7 +12,9 @@
 namespace millrace {
 
 // `now_us`: the scheduler's clock; deadlines count from it. `eos_token_ids` are the model's, of `vocab_size` tokens.
-std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, uint64_t arrival, int64_t now_us,
-                                        std::span<const int32_t> eos_token_ids, int32_t vocab_size);
+// `grammar`: of request.sampling.grammar, compiled.
+std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request,
+                                        std::shared_ptr<const grammar::TokenGrammar> grammar, uint64_t arrival,
+                                        int64_t now_us, std::span<const int32_t> eos_token_ids, int32_t vocab_size);
 
 }  // namespace millrace

@@ -111,9 +111,9 @@ void BatchPlanner::fill_sampling(Sequence& sequence, SequenceStep& step) const {
   }
   if (!step.score_targets.empty()) to.top_logprobs = std::max(to.top_logprobs, 0);
   if (to.top_logprobs < 0) to.logprob_token_ids = {};
-  if (!step.sample || !to.penalizes() || sequence.drawn() == 0) return;
+  if (!step.sample || !to.wants_generated() || sequence.drawn() == 0) return;
   // The last one may be in flight; those before it are known, because one batch at most is in flight now.
-  step.generated = sequence.penalized.share(static_cast<std::size_t>(sequence.drawn() - 1));
+  step.generated = sequence.known_generated.share(static_cast<std::size_t>(sequence.drawn() - 1));
   step.last_is_generated = true;
 }
 

@@ -39,7 +39,8 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
   if (model_.weight_version != 0) memory_.set_weight_version(model_.weight_version);
 }
 
-void Scheduler::receive(wire::TokenizedRequest request, Deltas& out) {
+void Scheduler::receive(wire::TokenizedRequest request, Deltas& out,
+                        std::shared_ptr<const grammar::TokenGrammar> grammar) {
   if (Sequence* live = requests_.find(request.id)) {
     const Status twice = error(StatusCode::kConflict, "request id {} came twice; both requests end", request.id.value);
     return requests_.end(*live, error_finish(twice), out);
@@ -57,7 +58,7 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out) {
               options_.max_queued_requests),
         out);
   }
-  accept(std::move(request), out);
+  accept(std::move(request), std::move(grammar), out);
 }
 
 void Scheduler::reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out) {
@@ -68,9 +69,10 @@ void Scheduler::reject(const wire::TokenizedRequest& request, const Status& stat
   ++counters_.rejected;
 }
 
-void Scheduler::accept(wire::TokenizedRequest request, Deltas& out) {
-  auto sequence =
-      make_sequence(std::move(request), next_arrival_++, options_.now_us(), options_.eos_token_ids, model_.vocab_size);
+void Scheduler::accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
+                       Deltas& out) {
+  auto sequence = make_sequence(std::move(request), std::move(grammar), next_arrival_++, options_.now_us(),
+                                options_.eos_token_ids, model_.vocab_size);
   const wire::SamplingParams& sampling = sequence->sampling;
   wire::TokenDelta& accepted = out.emplace_back();
   accepted.id = sequence->id;

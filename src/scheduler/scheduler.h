@@ -53,7 +53,9 @@ class Scheduler {
   // kUnavailable when draining, kInvalidArgument for a request that can never run (both numbers in the message). With
   // the priority policy a full queue drops its worst waiting request (kUnavailable) for a strictly better one.
   // An id that is live is a fault of the sender: one finish kError (kConflict) ends that id, and neither runs on.
-  void receive(wire::TokenizedRequest request, Deltas& out);
+  // `grammar`: of request.sampling.grammar, compiled.
+  void receive(wire::TokenizedRequest request, Deltas& out,
+               std::shared_ptr<const grammar::TokenGrammar> grammar = nullptr);
 
   // Ends the request with finish kAborted, at once. Its pages stay until the last batch in flight that names them was
   // polled. Idempotent; unknown ids are ignored.
@@ -103,7 +105,7 @@ class Scheduler {
 
  private:
   void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
-  void accept(wire::TokenizedRequest request, Deltas& out);
+  void accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar, Deltas& out);
   bool submit(BatchPlan plan, Deltas& out);
   void plan_batches(int& wait_ms, Deltas& out);
   void apply_switch();

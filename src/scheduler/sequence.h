@@ -37,7 +37,7 @@ struct Sequence {
   SamplingSpec spec;              // what the runner is given where it samples; `banned` counts below min_tokens only
   std::string extra_key;
   std::vector<int32_t> tokens;
-  AppendArray<int32_t> penalized;  // where spec.penalizes(): the known ones of `tokens` behind the prompt
+  AppendArray<int32_t> known_generated;  // where spec.wants_generated(): the known ones of `tokens` behind the prompt
   int32_t prompt_length = 0;
   int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
   uint64_t arrival = 0;           // the order of acceptance; never changes

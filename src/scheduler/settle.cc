@@ -81,7 +81,10 @@ void Settlement::settle_rows(const PlannedRows& rows, SampledToken* answer, cons
 Status Settlement::judge(const PlannedRows& rows, const SampledToken* answer) const {
   if (!rows.sample && rows.scores == 0) return ok_status();
   if (answer == nullptr) return internal_error("the runner returned no token for this request");
-  if (!answer->status.ok()) return Status(StatusCode::kInternal, answer->status.message());
+  if (!answer->status.ok()) {
+    if (answer->status.code() == StatusCode::kInvalidArgument) return answer->status;  // the request's own fault
+    return Status(StatusCode::kInternal, answer->status.message());
+  }
   if (rows.sample && (answer->token < 0 || answer->token >= model_.vocab_size)) {
     return internal_error("the model sampled token {}; wanted 0..{}", answer->token, model_.vocab_size - 1);
   }
@@ -110,7 +113,7 @@ void Settlement::take_scores(Sequence& sequence, const PlannedRows& rows, Sample
 std::optional<wire::Finish> Settlement::take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
                                                    wire::TokenDelta& delta) {
   sequence.tokens[static_cast<std::size_t>(sequence.known())] = answer.token;
-  if (sequence.spec.penalizes()) sequence.penalized.push_back(answer.token);
+  if (sequence.spec.wants_generated()) sequence.known_generated.push_back(answer.token);
   --sequence.pending;
   sequence.spoken_version = version;
   ++counters_.generated_tokens;

@@ -13,6 +13,7 @@
 #include "base/boxed.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "wire/limits.h"
 
 namespace millrace::wire {
 
@@ -26,6 +27,20 @@ struct LogitBias {
     v(1, token), v(2, bias);
   }
   friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
+
+enum class GrammarKind : uint8_t { kJsonSchema = 0, kRegex = 1, kEbnf = 2 };
+
+// What a text has to be, as the client wrote it. The stage that generates compiles it (docs/structured-output.md).
+struct GrammarSource {
+  GrammarKind kind = GrammarKind::kJsonSchema;
+  std::string text;   // at most kMaxGrammarBytes
+  std::string field;  // of the request, for messages
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, kind), v(2, text, kMaxGrammarBytes), v(3, field);
+  }
 };
 
 // How the tokens of one request are drawn and when it stops. Validated by the api before it goes on the wire.
@@ -51,6 +66,7 @@ struct SamplingParams {
   int32_t top_logprobs = -1;            // -1: no logprobs; n: of the drawn token and of the n likeliest
   std::vector<int32_t> logprob_token_ids;  // with logprobs: of these ids too, at every place
   int32_t prompt_logprobs_from = -1;       // -1: none; else the first prompt position whose own logprob is wanted
+  Boxed<GrammarSource> grammar;            // the text is one of its texts, or the beginning of one
 
   template <typename V>
   void visit(V&& v) {
@@ -58,6 +74,7 @@ struct SamplingParams {
     v(8, stop_token_ids), v(9, ignore_eos), v(10, skip_special_tokens), v(11, include_stop_str_in_output);
     v(12, frequency_penalty), v(13, presence_penalty), v(14, repetition_penalty), v(15, min_tokens);
     v(16, logit_bias), v(17, stop_regex), v(18, top_logprobs), v(19, logprob_token_ids), v(20, prompt_logprobs_from);
+    v(21, grammar);
   }
 };
 

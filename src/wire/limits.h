@@ -8,7 +8,7 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 10;
+inline constexpr uint32_t kWireVersion = 11;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
@@ -41,6 +41,7 @@ inline constexpr std::size_t kMaxUnackedChunks = 256;         // of one stream, 
 inline constexpr std::size_t kAckEveryChunks = 32;            // an acknowledgement after so many, and at the end
 inline constexpr std::size_t kMaxUnackedClientBytes = 8u << 20;  // of one terminal and request, on their way
 inline constexpr std::size_t kAckEveryClientBytes = 2u << 20;    // the coordinator acknowledges after so many
+inline constexpr std::size_t kMaxGrammarBytes = 64 << 10;        // of a schema, an expression or a grammar
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

@@ -44,6 +44,8 @@ def requests(prompt):
     for i, thing in enumerate(things[:4] if SANITIZED else things):
         for way in ways:
             out.append({"prompt": prompt.format(thing), "max_tokens": 40, "seed": i, "logprobs": 2, **way})
+    for i, way in enumerate([{"regex": "( [a-z]{1,7}){20}"}, {"response_format": {"type": "json_object"}, "frequency_penalty": 0.5}]):
+        out.append({"prompt": prompt.format("a fox"), "max_tokens": 40, "seed": i, "logprobs": 2, **way})
     return out
 
 

@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 10, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 11, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -33,6 +33,7 @@ SAMPLING = {
     1: 64, 2: 0.7, 3: 0.9, 4: 0.0, 5: 40, 6: 18446744073709551615, 7: ["\n\n", "é", "x" * 300], 8: ids(2, 3),
     9: False, 10: True, 11: False, 12: 0.5, 13: -2.0, 14: 1.25, 15: 3,
     16: [{1: 5, 2: -100.0}, {1: 151642, 2: 0.5}], 17: ["a+b"], 18: 2, 19: ids(4), 20: -1,
+    21: {1: 1, 2: "[a-z]+", 3: "guided_regex"},
 }
 TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}
 LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5]}]

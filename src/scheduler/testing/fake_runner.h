@@ -193,7 +193,7 @@ class FakeRunner : public Runner {
     };
     check_tokens(step.tokens);
     check_tokens(step.generated);
-    if ((!step.generated.empty() || step.last_is_generated) && !step.sampling.penalizes()) {
+    if ((!step.generated.empty() || step.last_is_generated) && !step.sampling.wants_generated()) {
       complain(step, "generated tokens that nobody asked for");
     }
     if (std::ranges::count(step.generated, kTokenInFlight) > 0) complain(step, "a generated token in flight");

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
 #include "stages/generating/token_text.h"
 #include "stages/generating/token_values.h"
@@ -38,6 +39,7 @@ class GenerateWorker : public Worker {
     engine_.emplace(options_, std::move(runner));
     weights_.emplace(make_weights_, live_, *engine_);
     model_ = engine_->model();
+    if (tokenizer_) grammars_.emplace(tokenizer_, model_.vocab_size, options_.eos_token_ids);
     if (make_kv_events_) {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
     }
@@ -59,6 +61,7 @@ class GenerateWorker : public Worker {
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
+    compiling_.erase(id);
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
 
@@ -76,6 +79,7 @@ class GenerateWorker : public Worker {
   bool describe(wire::StageStatus& status) const override {
     engine_->describe(status);
     status.text_checksum = text_checksum_;
+    if (grammars_) describe_grammars(status.metrics);
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
       status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(kv_events_->dropped())});
@@ -92,6 +96,7 @@ class GenerateWorker : public Worker {
   int tick(int64_t now_ms, Emit& emit) override {
     if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
     events_ = 0;
+    begin_compiled(emit);
     Deltas out;
     const bool busy = engine_->step(out);
     emit_deltas(out, emit);
@@ -102,7 +107,7 @@ class GenerateWorker : public Worker {
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
-    if (!held_.empty() || weights_->waits()) return kRestMs;
+    if (!held_.empty() || !compiling_.empty() || weights_->waits()) return kRestMs;
     return states_.empty() ? kNever : kPausedTickMs;
   }
 
@@ -117,6 +122,12 @@ class GenerateWorker : public Worker {
     bool continues_text = false;           // the prompt has some
     std::vector<int32_t> ids;              // all so far, for the result
     std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
+  };
+
+  // A request whose grammar is being compiled. The scheduler does not know it yet.
+  struct Compiling {
+    wire::TokenizedRequest request;
+    RequestState state;
   };
 
   static GeneratingEngine::Reply reply_to(Emit& emit) {
@@ -161,11 +172,59 @@ class GenerateWorker : public Worker {
       }
       ASSIGN_OR_RETURN(state.stops, TokenText::create(tokenizer_, text));
     }
+    std::shared_ptr<const grammar::TokenGrammar> grammar;
+    if (sampling.grammar) {
+      RETURN_IF_ERROR(check_grammar(sampling));
+      auto compiled = grammars_->compile(request.id, *sampling.grammar);
+      if (!compiled) {
+        compiling_.insert_or_assign(request.id, Compiling{std::move(request), std::move(state)});
+        return ok_status();
+      }
+      if (!compiled->ok()) return compiled->status().with_prefix(sampling.grammar->field);
+      grammar = std::move(**compiled);
+    }
+    receive_in_engine(std::move(request), std::move(grammar), std::move(state), emit);
+    return ok_status();
+  }
+
+  Status check_grammar(const wire::SamplingParams& sampling) const {
+    if (!grammars_) return error(StatusCode::kUnsupported, "a grammar needs a tokenizer, and the model has none");
+    if (options_.eos_token_ids.empty()) {
+      return error(StatusCode::kUnsupported,
+                   "{} needs a token that ends a text, and the model's files name none (eos_token_id)",
+                   sampling.grammar->field);
+    }
+    return ok_status();
+  }
+
+  // Requests whose grammars are there now go on, in the order in which they came.
+  void begin_compiled(Emit& emit) {
+    if (!grammars_ || grammars_->waiting() == 0) return;
+    for (auto& [id, compiled] : grammars_->take_finished()) {
+      auto waited = compiling_.extract(id);
+      if (waited.empty()) continue;  // it was dropped
+      auto& [request, state] = waited.mapped();
+      if (!compiled.ok()) {
+        refuse(id, compiled.status().with_prefix(request.sampling.grammar->field), emit);
+      } else {
+        receive_in_engine(std::move(request), std::move(*compiled), std::move(state), emit);
+      }
+    }
+  }
+
+  void receive_in_engine(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
+                         RequestState state, Emit& emit) {
     states_.insert_or_assign(request.id, std::move(state));
     Deltas out;
-    engine_->scheduler().receive(std::move(request), out);
+    engine_->scheduler().receive(std::move(request), out, std::move(grammar));
     emit_deltas(out, emit);
-    return ok_status();
+  }
+
+  void describe_grammars(std::vector<wire::Metric>& metrics) const {
+    metrics.push_back({"grammar_compiles_total", static_cast<double>(grammars_->compiled())});
+    metrics.push_back({"grammar_cache_hits_total", static_cast<double>(grammars_->found())});
+    metrics.push_back({"grammar_compile_seconds_total", grammars_->compile_seconds()});
+    metrics.push_back({"grammar_compiling_requests", static_cast<double>(grammars_->waiting())});
   }
 
   bool has_text(const std::vector<int32_t>& prompt, bool skip_special_tokens) const {
@@ -276,6 +335,7 @@ class GenerateWorker : public Worker {
   const LoadRunner load_;
   std::optional<GeneratingEngine> engine_;  // from load() on, as the next one
   std::optional<WeightCommands> weights_;
+  std::optional<GrammarCompiler> grammars_;  // from load() on, where there is a tokenizer
   RunnerFacts model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ReadRequest read_request_;
@@ -287,10 +347,11 @@ class GenerateWorker : public Worker {
   const bool streams_;
   const bool to_client_;
   std::unordered_map<ReqId, RequestState> states_;
-  std::set<ReqId> held_;           // whose ids wait for a receiver that is behind
-  bool fresh_ = false;             // an event came since the last tick
-  int events_ = 0;                 // since the last step
-  std::atomic<bool> busy_{false};  // for pulse(), as the next one
+  std::unordered_map<ReqId, Compiling> compiling_;  // not in states_ yet
+  std::set<ReqId> held_;                            // whose ids wait for a receiver that is behind
+  bool fresh_ = false;                              // an event came since the last tick
+  int events_ = 0;                                  // since the last step
+  std::atomic<bool> busy_{false};                   // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};
 };
 

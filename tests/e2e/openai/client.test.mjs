@@ -141,3 +141,19 @@ test('penalties, biases and their ranges', async () => {
     });
   }
 });
+
+test('a schema is kept, and parse() reads the document', async () => {
+  const schema = {
+    type: 'object', additionalProperties: false, required: ['kind', 'age'],
+    properties: { kind: { enum: ['dog', 'cat'] }, age: { type: 'integer', minimum: 0, maximum: 30 } },
+  };
+  const answer = await client.chat.completions.parse({
+    model, messages, max_tokens: 100, response_format: { type: 'json_schema', json_schema: { name: 'pet', strict: true, schema } },
+  });
+  const pet = JSON.parse(answer.choices[0].message.content);
+  assert.deepEqual(Object.keys(pet), ['kind', 'age']);
+  assert.ok(['dog', 'cat'].includes(pet.kind) && pet.age >= 0 && pet.age <= 30);
+  await assert.rejects(client.chat.completions.create({
+    model, messages, response_format: { type: 'json_schema', json_schema: { name: 'x', schema: { not: {} } } },
+  }), OpenAI.BadRequestError);
+});

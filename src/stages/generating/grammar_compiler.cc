@@ -1,0 +1,150 @@
+#include "stages/generating/grammar_compiler.h"
+
+#include <chrono>
+
+#include "grammar/ebnf.h"
+#include "grammar/json_schema.h"
+#include "grammar/regex.h"
+
+namespace millrace {
+namespace {
+
+Result<grammar::Rules> parse(const wire::GrammarSource& source) {
+  switch (source.kind) {
+    case wire::GrammarKind::kJsonSchema:
+      return grammar::parse_json_schema(source.text);
+    case wire::GrammarKind::kEbnf:
+      return grammar::parse_ebnf(source.text);
+    case wire::GrammarKind::kRegex: {
+      ASSIGN_OR_RETURN(grammar::ExprPtr body,
+                       grammar::parse_regex(source.text, grammar::RegexMatch::kFull,
+                                            [](const auto& set) { return grammar::chars(set); }));
+      return grammar::Rules{{std::move(body)}, {"regex"}};
+    }
+  }
+  return invalid_argument("the kind of grammar is {}; wanted 0 to 2", static_cast<int>(source.kind));
+}
+
+// Added tokens stand for no text that a grammar may want: most are control tokens, and what the others spell can be
+// spelled with ordinary ones.
+std::vector<std::string> vocabulary(const Tokenizer& tokenizer, int32_t vocab_size) {
+  std::vector<std::string> out(static_cast<std::size_t>(vocab_size));
+  for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
+    if (tokenizer.has_token(id) && !tokenizer.is_added(id)) {
+      out[static_cast<std::size_t>(id)] = tokenizer.token_bytes(id);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const grammar::Grammar>> compile_grammar(const wire::GrammarSource& source) {
+  const auto rules = parse(source);
+  Status status = rules.status();
+  if (status.ok()) {
+    auto compiled = grammar::Grammar::compile(*rules);
+    if (compiled.ok()) return compiled;
+    status = compiled.status();
+  }
+  return invalid_argument("{}", status.message());
+}
+
+GrammarCompiler::GrammarCompiler(std::shared_ptr<const Tokenizer> tokenizer, int32_t vocab_size,
+                                 std::vector<int32_t> end_ids)
+    : tokenizer_(std::move(tokenizer)),
+      vocab_size_(vocab_size),
+      end_ids_(std::move(end_ids)),
+      thread_([this] { compile_main(); }) {}
+
+GrammarCompiler::~GrammarCompiler() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, const wire::GrammarSource& source) {
+  Key key{source.kind, source.text};
+  if (const auto known = by_key_.find(key); known != by_key_.end()) {
+    kept_.splice(kept_.begin(), kept_, known->second);
+    ++found_;
+    return kept_.front().grammar;
+  }
+  const auto asked = asked_.find(key);
+  if (asked == asked_.end() && asked_.size() >= kMaxCompiling) {
+    return Compiled(error(StatusCode::kResourceExhausted,
+                          "{} grammars wait to be compiled, and more may not wait; try again later", asked_.size()));
+  }
+  ++waiting_;
+  if (asked != asked_.end()) {
+    asked->second.push_back(id);
+    return std::nullopt;
+  }
+  asked_[key].push_back(id);
+  {
+    const std::lock_guard lock(mutex_);
+    queued_.push_back(std::move(key));
+  }
+  changed_.notify_one();
+  return std::nullopt;
+}
+
+std::vector<std::pair<ReqId, GrammarCompiler::Compiled>> GrammarCompiler::take_finished() {
+  std::vector<Finished> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    finished.swap(finished_);
+  }
+  std::vector<std::pair<ReqId, Compiled>> out;
+  for (Finished& one : finished) {
+    auto asked = asked_.extract(one.key);
+    for (const ReqId id : asked.mapped()) out.emplace_back(id, one.grammar);
+    waiting_ -= asked.mapped().size();
+    ++compiled_;
+    compile_seconds_ += one.seconds;
+    keep(std::move(one.key), std::move(one.grammar));
+  }
+  return out;
+}
+
+void GrammarCompiler::keep(Key key, Compiled grammar) {
+  const std::size_t bytes = key.second.size() + (grammar.ok() ? (*grammar)->grammar->memory_bytes() : 0);
+  kept_.push_front({std::move(key), std::move(grammar), bytes});
+  by_key_[kept_.front().key] = kept_.begin();
+  kept_bytes_ += bytes;
+  while (kept_.size() > kMaxKeptGrammars || (kept_bytes_ > kMaxKeptGrammarBytes && kept_.size() > 1)) {
+    kept_bytes_ -= kept_.back().bytes;
+    by_key_.erase(kept_.back().key);
+    kept_.pop_back();
+  }
+}
+
+void GrammarCompiler::compile_main() {
+  using Seconds = std::chrono::duration<double>;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
+    if (stopping_) return;
+    Key key = std::move(queued_.front());
+    queued_.pop_front();
+    lock.unlock();
+    const auto begin = std::chrono::steady_clock::now();
+    Compiled grammar = make(key);
+    const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+    lock.lock();
+    finished_.push_back({std::move(key), std::move(grammar), seconds});
+  }
+}
+
+GrammarCompiler::Compiled GrammarCompiler::make(const Key& key) {
+  ASSIGN_OR_RETURN(auto grammar, compile_grammar({.kind = key.first, .text = key.second}));
+  if (trie_.ok() && *trie_ == nullptr) trie_ = grammar::TokenTrie::build(vocabulary(*tokenizer_, vocab_size_));
+  ASSIGN_OR_RETURN(auto trie, trie_);
+  return std::make_shared<const grammar::TokenGrammar>(
+      grammar::TokenGrammar{std::move(grammar), std::move(trie), end_ids_});
+}
+
+}  // namespace millrace
