@@ -8,6 +8,7 @@ sync. Any failure before `complete` aborts the update on all endpoints, whose ol
 Thread safety: sync() and close() from any thread; one sync at a time, a second one is a ConflictError.
 """
 import contextlib
+import mmap
 import threading
 import time
 from dataclasses import dataclass, field
@@ -247,7 +248,7 @@ class WeightSync:
 
     def _send_all(self, buckets):
         with self._phase("broadcast"):
-            buffer = bytearray(max(bucket.nbytes for bucket in buckets))
+            buffer = mmap.mmap(-1, max(bucket.nbytes for bucket in buckets))  # pages come as they are written; a bytearray is zeroed first
             for number, bucket in enumerate(buckets, 1):
                 view = bucket.write_into(buffer)
                 self._send(view, f"bucket {number} of {len(buckets)} ({bucket.nbytes} bytes)")
@@ -295,7 +296,7 @@ class WeightSync:
             if time.monotonic() > deadline:
                 raise LimitError(f"the endpoints did not stage the weights within staged_s {self.limits.staged_s:g} s")
             pause.wait(seconds)
-            seconds = min(2 * seconds, max(LOOK_S, self.limits.poll_s))
+            seconds = min(1.25 * seconds, max(LOOK_S, self.limits.poll_s))
 
     def _complete(self, buckets, weight_version):
         body = {"group_name": self._name, "flush_cache": self.flush_cache, "policy": self.policy}
