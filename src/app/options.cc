@@ -106,6 +106,23 @@ void add_cache_options(CLI::App& command, ModelOptions& o) {
       ->group(group);
 }
 
+void add_output_options(CLI::App& command, ModelOptions& o) {
+  const char* group = "Model and memory";
+  command
+      .add_option("--tool-parser", o.tool_parser,
+                  "How tool calls are found in the output; auto: by the chat template (docs/tools.md)")
+      ->check(CLI::IsMember({"auto", "qwen", "llama3", "mistral", "off"}))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--reasoning-parser", o.reasoning_parser,
+          "How reasoning is found in the output; auto: by the chat template; deepseek: the output begins inside it")
+      ->check(CLI::IsMember({"auto", "qwen3", "deepseek", "off"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
 void add_model_options(CLI::App& command, ModelOptions& o) {
   const char* group = "Model and memory";
   command
@@ -161,6 +178,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       .add_option("--trainer-hosts", o.trainer_hosts,
                   "Hosts, with commas between them, to which /init_weights_update_group may connect; default: this one")
       ->group(group);
+  add_output_options(command, o);
   add_scheduling_options(command, o);
   add_cache_options(command, o);
   command.add_option("--log-level", o.log_level, "What is written to stderr")
@@ -243,6 +261,7 @@ void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("schedule-conservativeness", m.schedule_conservativeness), visit("max-decode-gap-ms", m.max_decode_gap_ms);
   visit("overlap", m.overlap), visit("prefix-cache", m.prefix_cache), visit("eviction-policy", m.eviction_policy);
   visit("kv-host-gib", m.kv_host_gib), visit("kv-host-write-policy", m.kv_host_write_policy);
+  visit("tool-parser", m.tool_parser), visit("reasoning-parser", m.reasoning_parser);
   visit("kv-events", m.kv_events), visit("kv-events-anywhere", m.kv_events_anywhere), visit("log-level", m.log_level);
 }
 

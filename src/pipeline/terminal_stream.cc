@@ -15,7 +15,11 @@ std::size_t bytes_of(const wire::Payload& payload) {
 
 }  // namespace
 
-std::size_t bytes_of(const wire::TextDelta& text) { return text.text.size() + sizeof(int32_t) * text.tokens.size(); }
+std::size_t bytes_of(const wire::TextDelta& text) {
+  std::size_t bytes = text.text.size() + sizeof(int32_t) * text.tokens.size();
+  for (const wire::OutputEvent& event : text.events) bytes += sizeof(event) + event.text.size();
+  return bytes;
+}
 
 Result<bool> TerminalStream::accept(uint64_t seq, bool is_result) {
   if (seq > next_seq_) {

@@ -76,8 +76,9 @@ void Scheduler::accept(wire::TokenizedRequest request, std::shared_ptr<const gra
   const wire::SamplingParams& sampling = sequence->sampling;
   wire::TokenDelta& accepted = out.emplace_back();
   accepted.id = sequence->id;
-  accepted.start = wire::DetokenizeStart{sampling.stop, sampling.skip_special_tokens,
-                                         sampling.include_stop_str_in_output, sampling.stop_regex};
+  accepted.start = wire::DetokenizeStart{
+      sampling.stop,   sampling.skip_special_tokens, sampling.include_stop_str_in_output, sampling.stop_regex, false,
+      sampling.parsing};
   accepted.usage = sequence->usage();
   ++counters_.accepted;
   requests_.add(std::move(sequence));

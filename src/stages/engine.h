@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "stages/prompt.h"
 #include "stages/weight_control.h"
+#include "text/tools/history_form.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -49,6 +50,10 @@ struct ModelFacts {
   int32_t vocab_size = 0;
   int64_t created = 0;  // Unix seconds at load
   bool has_chat_template = false;
+  // How its output is read, and what its template wants of a history with calls.
+  wire::ToolDialect tool_dialect = wire::ToolDialect::kNone;
+  wire::ReasoningDialect reasoning_dialect = wire::ReasoningDialect::kNone;
+  ToolHistoryForm tool_history;
   // Sampling defaults from generation_config.json; nullopt: the field's own default.
   std::optional<double> temperature, top_p, min_p;
   std::optional<int32_t> top_k;

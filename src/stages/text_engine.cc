@@ -91,6 +91,7 @@ Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, std::v
   wire::TokenizedRequest out{.prompt = std::move(ids), .sampling = std::move(request.sampling)};
   ASSIGN_OR_RETURN(out.sampling.max_tokens, resolve_max_tokens(static_cast<int64_t>(out.prompt.size()),
                                                                request.max_tokens, model_.context_length));
+  if (out.sampling.parsing) tokenizer_.find_open_reasoning(out.prompt, *out.sampling.parsing);
   out.extra_key = std::move(request.extra_key);
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;

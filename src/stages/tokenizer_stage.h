@@ -24,6 +24,7 @@
 #include "stages/prompt_encoder.h"
 #include "stages/prompt_encoding.h"
 #include "stages/stage.h"
+#include "text/tools/output_parser.h"
 
 namespace millrace {
 
@@ -53,6 +54,11 @@ class TokenizerStage : public Stage {
   void close() { jobs_.close(); }
   // The bytes of one token; from any thread, at once.
   std::string token_bytes(int32_t id) const { return encoder_.tokenizer().token_bytes(id); }
+
+  // Whether the prompt ends inside the reasoning; from any thread, at once.
+  void find_open_reasoning(const Ids& prompt, wire::OutputParsing& parsing) const {
+    millrace::find_open_reasoning(encoder_.tokenizer(), prompt, parsing);
+  }
 
   // What a job does, for tests.
   Result<Ids> encode(const Prompt& prompt) const { return encoder_.encode(prompt); }

@@ -13,9 +13,9 @@ IncrementalDetokenizer::~IncrementalDetokenizer() = default;
 IncrementalDetokenizer::IncrementalDetokenizer(IncrementalDetokenizer&&) noexcept = default;
 IncrementalDetokenizer& IncrementalDetokenizer::operator=(IncrementalDetokenizer&&) noexcept = default;
 
-std::string IncrementalDetokenizer::push(int32_t id) {
+std::string IncrementalDetokenizer::push(int32_t id, bool keep) {
   std::string out;
-  if (!tokenizer_->has_token(id) || (skip_special_tokens_ && tokenizer_->is_special(id))) return out;
+  if (!tokenizer_->has_token(id) || (skip_special_tokens_ && !keep && tokenizer_->is_special(id))) return out;
   state_->push(tokenizer_->decoder_text(id), out);
   return out;
 }

@@ -28,8 +28,9 @@ class IncrementalDetokenizer {
   IncrementalDetokenizer(IncrementalDetokenizer&&) noexcept;
   IncrementalDetokenizer& operator=(IncrementalDetokenizer&&) noexcept;
 
-  // The text that `id` makes ready; often empty. Ids without a token add nothing.
-  std::string push(int32_t id);
+  // The text that `id` makes ready; often empty. Ids without a token add nothing. `keep`: a special token is not
+  // skipped.
+  std::string push(int32_t id, bool keep = false);
   // What is still held, broken bytes as U+FFFD. Call once, after the last id.
   std::string finish();
 

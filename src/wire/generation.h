@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "wire/limits.h"
+#include "wire/output_parsing.h"
 
 namespace millrace::wire {
 
@@ -67,6 +68,7 @@ struct SamplingParams {
   std::vector<int32_t> logprob_token_ids;  // with logprobs: of these ids too, at every place
   int32_t prompt_logprobs_from = -1;       // -1: none; else the first prompt position whose own logprob is wanted
   Boxed<GrammarSource> grammar;            // the text is one of its texts, or the beginning of one
+  Boxed<OutputParsing> parsing;            // absent: the output is text alone
 
   template <typename V>
   void visit(V&& v) {
@@ -74,7 +76,7 @@ struct SamplingParams {
     v(8, stop_token_ids), v(9, ignore_eos), v(10, skip_special_tokens), v(11, include_stop_str_in_output);
     v(12, frequency_penalty), v(13, presence_penalty), v(14, repetition_penalty), v(15, min_tokens);
     v(16, logit_bias), v(17, stop_regex), v(18, top_logprobs), v(19, logprob_token_ids), v(20, prompt_logprobs_from);
-    v(21, grammar);
+    v(21, grammar), v(22, parsing);
   }
 };
 
@@ -100,12 +102,13 @@ struct Usage {
   int32_t cached_tokens = 0;  // prompt tokens whose KV came from the prefix cache, the host tier included
   int32_t host_tokens = 0;    // of those, from the host tier
   int32_t retractions = 0;
-  double queue_seconds = 0;  // from acceptance to the first admission
+  double queue_seconds = 0;      // from acceptance to the first admission
+  int32_t reasoning_tokens = 0;  // generated ones that were reasoning, its tags included; the detokenizer counts them
 
   template <typename V>
   void visit(V&& v) {
     v(1, prompt_tokens), v(2, completion_tokens), v(3, cached_tokens), v(4, host_tokens), v(5, retractions);
-    v(6, queue_seconds);
+    v(6, queue_seconds), v(7, reasoning_tokens);
   }
 };
 
@@ -147,10 +150,12 @@ struct DetokenizeStart {
   bool include_stop_str_in_output = false;
   std::vector<std::string> stop_regex;
   bool continues_text = false;  // the prompt has text: what a decoder does at the start of a text, it did there
+  Boxed<OutputParsing> parsing;
 
   template <typename V>
   void visit(V&& v) {
     v(1, stop), v(2, skip_special_tokens), v(3, include_stop_str_in_output), v(4, stop_regex), v(5, continues_text);
+    v(6, parsing);
   }
 };
 
@@ -184,11 +189,12 @@ struct TextDelta {
   std::vector<TokenLogprobs> logprobs;
   std::vector<TokenLogprobs> prompt_logprobs;
   uint64_t weight_version = 0;
+  std::vector<OutputEvent> events;  // of a request with `parsing`: what comes instead of `text`
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, accepted), v(3, text), v(4, finish), v(5, usage), v(6, tokens), v(7, logprobs);
-    v(8, prompt_logprobs), v(9, weight_version);
+    v(8, prompt_logprobs), v(9, weight_version), v(10, events);
   }
 };
 

@@ -1,7 +1,7 @@
-// How a request's output is read: the dialect of its tool calls and of its reasoning. Part of what the detokenizer
-// knows of a request (wire/generation.h); text/tools/ has the parsers.
+// How a request's output is read: the dialect of its tool calls and of its reasoning; and what is found in it. Parts of
+// the messages of generating (wire/generation.h); text/tools/ has the parsers.
 //
-// Field numbers in visit() are the wire format: append only. Thread safety: values.
+// Field numbers in the visit() functions are the wire format: append only. Thread safety: values.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,31 @@ struct OutputParsing {
   ToolDialect tools = ToolDialect::kNone;
   std::vector<std::string> tool_names;  // a call of another name is text; empty: any name
   ReasoningDialect reasoning = ReasoningDialect::kNone;
-  bool reasoning_open = false;  // the output begins inside the reasoning
+  bool reasoning_open = false;    // the output begins inside the reasoning
+  bool reasoning_inline = false;  // the reasoning is text, tags included; no call is looked for in it
 
   bool empty() const { return tools == ToolDialect::kNone && reasoning == ReasoningDialect::kNone; }
 
   template <typename V>
   void visit(V&& v) {
-    v(1, tools), v(2, tool_names), v(3, reasoning), v(4, reasoning_open);
+    v(1, tools), v(2, tool_names, kMaxTools), v(3, reasoning), v(4, reasoning_open), v(5, reasoning_inline);
   }
   friend bool operator==(const OutputParsing&, const OutputParsing&) = default;
+};
+
+// What is found in an output, in its sequence. A call is kCallBegin with its name, then its arguments in one or several
+// fragments, then kCallEnd. The fragments joined are the JSON object as the model wrote it. Nothing is taken back: a
+// call that is begun is complete and well formed.
+struct OutputEvent {
+  enum class Kind : uint8_t { kText = 0, kReasoning = 1, kCallBegin = 2, kArguments = 3, kCallEnd = 4 };
+  Kind kind = Kind::kText;
+  std::string text;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, kind), v(2, text);
+  }
+  friend bool operator==(const OutputEvent&, const OutputEvent&) = default;
 };
 
 }  // namespace millrace::wire

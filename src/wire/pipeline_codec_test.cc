@@ -68,7 +68,8 @@ TextDelta sample_text(const char* text) {
           .text = text,
           .usage = {.prompt_tokens = 3, .completion_tokens = 2, .cached_tokens = 1},
           .tokens = {9},
-          .weight_version = 2};
+          .weight_version = 2,
+          .events = {{OutputEvent::Kind::kCallBegin, "weather"}, {OutputEvent::Kind::kCallEnd, ""}}};
 }
 
 Chunk chunk(uint64_t seq, ChunkBody body, uint64_t id = 9) {

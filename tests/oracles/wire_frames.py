@@ -22,11 +22,11 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 11, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 12, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
-    return {1: prompt, 2: completion, 3: cached, 4: 0, 5: 0, 6: 0.0}
+    return {1: prompt, 2: completion, 3: cached, 4: 0, 5: 0, 6: 0.0, 7: 0}
 
 
 SAMPLING = {
@@ -34,13 +34,14 @@ SAMPLING = {
     9: False, 10: True, 11: False, 12: 0.5, 13: -2.0, 14: 1.25, 15: 3,
     16: [{1: 5, 2: -100.0}, {1: 151642, 2: 0.5}], 17: ["a+b"], 18: 2, 19: ids(4), 20: -1,
     21: {1: 1, 2: "[a-z]+", 3: "guided_regex"},
+    22: {1: 1, 2: ["weather"], 3: 2, 4: True, 5: False},
 }
 TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}
 LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5]}]
 TOKEN_DELTAS = [
     {
         1: i,
-        2: {1: ["stop"], 2: True, 3: False, 4: [], 5: False} if i % 2 else None,
+        2: {1: ["stop"], 2: True, 3: False, 4: [], 5: False, 6: None} if i % 2 else None,
         3: ids(i, i + 1) if i % 3 == 0 else b"",
         4: {1: 0, 2: 7, 3: None, 4: 0, 5: ""} if i % 5 == 0 else None,
         5: usage(i, 2, 1),
@@ -83,7 +84,7 @@ def chunk(seq, body, content, opening=None, request=9):
 
 
 def text_delta(text):
-    return {1: 9, 2: False, 3: text, 4: None, 5: usage(3, 2, 1), 6: ids(9), 7: [], 8: [], 9: 2}
+    return {1: 9, 2: False, 3: text, 4: None, 5: usage(3, 2, 1), 6: ids(9), 7: [], 8: [], 9: 2, 10: [{1: 2, 2: "weather"}, {1: 4, 2: ""}]}
 
 
 # The bodies: 0 token delta, 1 text delta, 2 value, 3 end, 4 result, 5 failure, 6 complete inputs.
@@ -106,7 +107,7 @@ FRAMES = {
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
                               14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000, 17: 0xFEDCBA9876543210, 18: 5}),
     "chunk_batch_text": frame(18, {1: SCHEDULER, 2: "", 3: [
-        chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0}, None, 1)]}),
+        chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0, 10: []}, None, 1)]}),
     "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None}),
     "submit_generate": frame(7, {1: 9, 2: COORDINATOR, 3: {1: b"\xc0", 2: [], 3: [], 4: "", 5: b"", 6: b""}, 4: ["decode"], 5: 0,
                                  6: [], 7: TOKENIZED}),

@@ -1,8 +1,10 @@
 // detokenize: token deltas to text deltas, or the ids of a payload to their text.
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
+#include "stages/generating/parsed_text.h"
 #include "stages/generating/token_text.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/workers.h"
@@ -48,12 +50,13 @@ class DetokenizeWorker : public Worker {
  private:
   struct RequestState {
     std::optional<TokenText> text;
-    std::string all;        // the text so far
-    int64_t heard = 0;      // ids, those behind an end by text included
-    wire::TextDelta held;   // tokens without text so far, their weight version, the usage after them
-    bool ended = false;     // its last delta was said
-    bool streamed = false;  // ids come by a stream
-    bool done = false;      // which has ended
+    std::optional<ParsedText> parsed;  // where the client gets events instead of text
+    std::string all;                   // the text so far
+    int64_t heard = 0;                 // ids, those behind an end by text included
+    wire::TextDelta held;              // tokens without text so far, their weight version, the usage after them
+    bool ended = false;                // its last delta was sent
+    bool streamed = false;             // ids come by a stream
+    bool done = false;                 // which has ended
     std::optional<Value> payload;
   };
 
@@ -65,16 +68,14 @@ class DetokenizeWorker : public Worker {
     ++deltas_;
     state.streamed = true;
     state.heard += static_cast<int64_t>(delta.tokens.size());
-    if (!state.text) {
-      ASSIGN_OR_RETURN(state.text, TokenText::create(tokenizer_, delta.start.value_or(wire::DetokenizeStart())));
-    }
+    if (!state.text) RETURN_IF_ERROR(begin(state, delta.start.value_or(wire::DetokenizeStart())));
     if (state.ended) return ok_status();
     wire::TextDelta out{
         .id = id, .accepted = delta.start.has_value(), .usage = delta.usage, .weight_version = delta.weight_version};
     RETURN_IF_ERROR(translate(state, delta, out));
     state.ended = out.finish.has_value();
     join_held(id, state, out, emit);
-    const bool news = out.accepted || out.finish || !out.text.empty() || !out.logprobs.empty() ||
+    const bool news = out.accepted || out.finish || !out.text.empty() || !out.events.empty() || !out.logprobs.empty() ||
                       !out.prompt_logprobs.empty() || out.tokens.size() >= kMaxHeldTokens;
     if (news) {
       emit_text(id, std::move(out), emit);
@@ -84,27 +85,59 @@ class DetokenizeWorker : public Worker {
     return ok_status();
   }
 
+  Status begin(RequestState& state, const wire::DetokenizeStart& start) {
+    ASSIGN_OR_RETURN(state.text, TokenText::create(tokenizer_, start));
+    if (start.parsing && to_client_) state.parsed.emplace(*start.parsing, *tokenizer_);
+    return ok_status();
+  }
+
+  // The text of the delta's tokens. Where it is parsed, id by id, so that what is counted does not depend on the
+  // deltas.
+  static TokenText::Chunk text_of(RequestState& state, const wire::TokenDelta& delta, OutputEvents& events) {
+    const bool last = delta.finish.has_value();
+    if (!state.parsed) return state.text->push(delta.tokens, last);
+    TokenText::Chunk all;
+    const std::span<const int32_t> ids = delta.tokens;
+    while (!all.finish && all.fed < ids.size()) {
+      TokenText::Chunk chunk = state.text->push(ids.subspan(all.fed, 1), false);
+      state.parsed->push(chunk, chunk.finish.has_value(), events);
+      all.text += chunk.text;
+      all.fed += chunk.fed;
+      all.finish = std::move(chunk.finish);
+    }
+    if (!last || all.finish) return all;
+    TokenText::Chunk rest = state.text->push({}, true);
+    state.parsed->push(rest, true, events);
+    all.text += rest.text;
+    all.finish = std::move(rest.finish);
+    return all;
+  }
+
   // Adds the text of the delta's tokens, and the end where there is one.
   Status translate(RequestState& state, wire::TokenDelta& delta, wire::TextDelta& out) {
-    TokenText::Piece piece = state.text->feed(delta.tokens, delta.finish.has_value());
-    if (piece.finish && piece.finish->reason == wire::FinishReason::kError) {
-      return Status(piece.finish->code, piece.finish->message);
+    TokenText::Chunk chunk = text_of(state, delta, out.events);
+    if (chunk.finish && chunk.finish->reason == wire::FinishReason::kError) {
+      return Status(chunk.finish->code, chunk.finish->message);
     }
-    tokens_ += piece.fed;
-    state.all += piece.text;
-    out.text = std::move(piece.text);
+    tokens_ += chunk.fed;
+    state.all += chunk.text;
+    if (state.parsed) {
+      out.usage.reasoning_tokens = state.parsed->reasoning_tokens();
+    } else {
+      out.text = std::move(chunk.text);
+    }
     out.tokens = std::move(delta.tokens);
-    out.tokens.resize(piece.fed);
+    out.tokens.resize(chunk.fed);
     out.logprobs = std::move(delta.logprobs);
     out.prompt_logprobs = std::move(delta.prompt_logprobs);
-    if (!piece.finish) {
+    if (!chunk.finish) {
       out.finish = std::move(delta.finish);
       return ok_status();
     }
-    text_stops_ += piece.finish->matched_text.has_value();
-    out.finish = std::move(piece.finish);
+    text_stops_ += chunk.finish->matched_text.has_value();
+    out.finish = std::move(chunk.finish);
     out.usage.completion_tokens = state.text->ids_fed();
-    out.logprobs.resize(std::min(out.logprobs.size(), piece.fed));  // an end or stop token behind it is not reached
+    out.logprobs.resize(std::min(out.logprobs.size(), chunk.fed));  // an end or stop token behind it is not reached
     return ok_status();
   }
 

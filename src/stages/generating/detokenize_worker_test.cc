@@ -1,9 +1,11 @@
 // The workers `tokenize` and `detokenize` without a loop, with the demo model's tokenizer: texts go round.
 #include <gtest/gtest.h>
 
+#include "base/testing/test_data.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/workers.h"
 #include "stages/testing/said_emit.h"
+#include "text/tools/output_event.h"
 #include "wire/utf8.h"
 
 namespace millrace {
@@ -195,6 +197,51 @@ TEST_F(DetokenizeWorkerTest, TokenizePutsIdsInThePlaceOfText) {
   EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kTooLarge);
   tokenize->start({3}, Value("x"), emit_);
   EXPECT_EQ(emit_.of[3].failures.at(0).code(), StatusCode::kInvalidArgument);
+}
+
+// Of a request whose output is parsed, the client gets events; a marker's token counts as the marker, in any deltas and
+// beside stop strings that hold a part of it back.
+TEST(DetokenizeParsedTest, EventsDoNotDependOnTheDeltas) {
+  const auto tokenizer = Tokenizer::load(test_data("tokenizers/qwen3").string()).value();
+  const std::string output =
+      "<think>\nIt is ü.\n</think>\n\nWell.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+      "\"é\"}}\n</tool_call>";
+  const auto ids = tokenizer->encode(output, {.add_special_tokens = false}).value();
+  const auto run = [&](std::size_t size, const wire::DetokenizeStart& start) {
+    auto worker = make_detokenize_worker(tokenizer, {.streams = true, .to_client = true});
+    SaidEmit emit;
+    for (std::size_t at = 0; at < ids.size(); at += size) {
+      const std::size_t end = std::min(at + size, ids.size());
+      wire::TokenDelta delta{
+          .id = {1},
+          .tokens = {ids.begin() + static_cast<std::ptrdiff_t>(at), ids.begin() + static_cast<std::ptrdiff_t>(end)}};
+      if (at == 0) delta.start = start;
+      if (end == ids.size()) delta.finish = wire::Finish{};
+      worker->tokens({1}, "generate", std::move(delta), emit);
+    }
+    OutputEvents events;
+    int32_t reasoning = 0;
+    for (const wire::TextDelta& delta : emit.of[1].texts) {
+      EXPECT_TRUE(delta.text.empty());
+      for (const OutputEvent& event : delta.events) add_event(events, event.kind, event.text);
+      reasoning = delta.usage.reasoning_tokens;
+    }
+    return std::pair(events, reasoning);
+  };
+  using Kind = OutputEvent::Kind;
+  const OutputEvents wanted = {{Kind::kReasoning, "It is ü."},
+                               {Kind::kText, "Well."},
+                               {Kind::kCallBegin, "f"},
+                               {Kind::kArguments, "{\"a\": \"é\"}"},
+                               {Kind::kCallEnd, ""}};
+  wire::DetokenizeStart start;
+  start.parsing = wire::OutputParsing{wire::ToolDialect::kQwen, {"f"}, wire::ReasoningDialect::kThink};
+  const auto all = run(ids.size(), start);
+  EXPECT_EQ(all.first, wanted);
+  EXPECT_EQ(all.second, 7);  // <think>, a line end, "It", " is", " ü", ".\n", </think>
+  for (const std::size_t size : {1, 2, 3, 5}) EXPECT_EQ(run(size, start), all) << size;
+  start.stop = {"k>\n??", "call>no", ">>>"};
+  EXPECT_EQ(run(1, start).first, wanted);
 }
 
 }  // namespace

@@ -162,8 +162,12 @@ class GenerateWorker : public Worker {
 
   Status begin(wire::TokenizedRequest request, RequestState state, Emit& emit) {
     const wire::SamplingParams& sampling = request.sampling;
-    const wire::DetokenizeStart text{sampling.stop, sampling.skip_special_tokens, sampling.include_stop_str_in_output,
-                                     sampling.stop_regex, has_text(request.prompt, sampling.skip_special_tokens)};
+    const wire::DetokenizeStart text{sampling.stop,
+                                     sampling.skip_special_tokens,
+                                     sampling.include_stop_str_in_output,
+                                     sampling.stop_regex,
+                                     has_text(request.prompt, sampling.skip_special_tokens),
+                                     sampling.parsing};
     state.continues_text = text.continues_text;
     if (!state.typed) state.options = detokenize_options(text);
     if (!text.stop.empty() || !text.stop_regex.empty()) {
@@ -259,12 +263,12 @@ class GenerateWorker : public Worker {
 
   // Where the text of its ids ends the request, what is behind the end was never said.
   void stop_by_text(TokenText& stops, wire::TokenDelta& delta) {
-    TokenText::Piece piece = stops.feed(delta.tokens, delta.finish.has_value());
-    delta.tokens.resize(piece.fed);
-    if (!piece.finish) return;
+    TokenText::Chunk chunk = stops.push(delta.tokens, delta.finish.has_value());
+    delta.tokens.resize(chunk.fed);
+    if (!chunk.finish) return;
     if (!delta.finish) abort_in_engine(delta.id);
-    delta.finish = std::move(piece.finish);
-    delta.logprobs.resize(std::min(delta.logprobs.size(), piece.fed));
+    delta.finish = std::move(chunk.finish);
+    delta.logprobs.resize(std::min(delta.logprobs.size(), chunk.fed));
     delta.usage.completion_tokens = stops.ids_fed();
   }
 

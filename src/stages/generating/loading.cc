@@ -14,6 +14,8 @@
 #include "models/model_text.h"
 #include "models/packed_cache.h"
 #include "runner/model_runner.h"
+#include "text/tools/dialect.h"
+#include "text/tools/history_form.h"
 
 namespace millrace {
 namespace {
@@ -133,6 +135,17 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
 }  // namespace
 
 namespace {
+
+// How the output is read: as the options name it, or as the chat template writes it.
+Status find_dialects(const ModelOptions& options, TextComponents& components) {
+  ModelFacts& facts = components.facts;
+  const bool has_template = components.chat_template.has_value();
+  const std::string with_tools = has_template ? components.chat_template->source(true) : "";
+  ASSIGN_OR_RETURN(facts.tool_dialect, tool_dialect_of(options.tool_parser, with_tools));
+  ASSIGN_OR_RETURN(facts.reasoning_dialect, reasoning_dialect_of(options.reasoning_parser, with_tools));
+  if (has_template) facts.tool_history = find_tool_history_form(*components.chat_template);
+  return ok_status();
+}
 
 std::optional<DType> quantize_option(const ModelOptions& options) {
   if (options.quantize == "q8_0") return DType::kQ8_0;
@@ -262,6 +275,7 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
                                  components.eos_token_ids.end());
   components.facts = make_facts(options, served_name, components);
+  RETURN_IF_ERROR(find_dialects(options, components));
   components.max_prompt_bytes = std::max(kMinPromptBytes, static_cast<std::size_t>(components.facts.context_length) *
                                                               longest_token_bytes(*components.tokenizer));
   return components;

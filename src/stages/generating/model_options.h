@@ -36,6 +36,8 @@ struct ModelOptions {
   bool check_weights = false;
   std::string weights_root;   // folders below it may be loaded while requests run; empty: the model's own alone
   std::string trainer_hosts;  // to which a trainer's process group may connect, with commas; empty: loopback alone
+  std::string tool_parser = "auto";       // of the output: auto, qwen, llama3, mistral, off
+  std::string reasoning_parser = "auto";  // auto, qwen3, deepseek, off
   std::string log_level = "info";
 };
 

@@ -7,30 +7,56 @@ namespace millrace {
 Result<TokenText> TokenText::create(std::shared_ptr<const Tokenizer> tokenizer, const wire::DetokenizeStart& start) {
   ASSIGN_OR_RETURN(StopMatcher stops,
                    StopMatcher::create(start.stop, start.stop_regex, start.include_stop_str_in_output));
+  OutputMarkers markers;
+  if (start.parsing) markers = find_output_markers(*start.parsing, *tokenizer);
   return TokenText(IncrementalDetokenizer(std::move(tokenizer), start.skip_special_tokens, start.continues_text),
-                   std::move(stops));
+                   std::move(stops), std::move(markers));
 }
 
-void TokenText::append(Piece& piece, StopMatcher::Output output) {
-  piece.text += output.emit;
+void TokenText::append(Chunk& chunk, StopMatcher::Output output, bool last) {
+  last |= output.matched_text || !output.status.ok();
+  const std::size_t before = released_ - partial_.size() - chunk.text.size();  // bytes of earlier chunks
+  chunk.text += std::exchange(partial_, {});
+  chunk.text += output.emit;
+  released_ += output.emit.size();
+  for (; !marks_.empty() && marks_.front().begin + marks_.front().size <= released_; marks_.pop_front()) {
+    chunk.marks.push_back({marks_.front().begin - before, marks_.front().size});
+  }
+  if (!last && !marks_.empty() && marks_.front().begin < released_) {
+    partial_ = chunk.text.substr(marks_.front().begin - before);
+    chunk.text.resize(marks_.front().begin - before);
+  }
   if (output.matched_text) {
-    piece.finish = wire::Finish{.reason = wire::FinishReason::kStop, .matched_text = std::move(output.matched_text)};
+    chunk.finish = wire::Finish{.reason = wire::FinishReason::kStop, .matched_text = std::move(output.matched_text)};
   } else if (!output.status.ok()) {
-    piece.finish = wire::Finish{
+    chunk.finish = wire::Finish{
         .reason = wire::FinishReason::kError, .code = output.status.code(), .message = output.status.message()};
   }
 }
 
-TokenText::Piece TokenText::feed(std::span<const int32_t> ids, bool last) {
-  Piece piece;
-  while (piece.fed < ids.size() && !piece.finish) {
-    ++ids_fed_;
-    append(piece, stops_.push(detokenizer_.push(ids[piece.fed++])));
+std::string TokenText::text_of(int32_t id) {
+  const OutputMarkers::Token* marker = markers_.find(id);
+  std::string text = detokenizer_.push(id, marker != nullptr);
+  pushed_ += text.size();
+  // A decoder may hold what it gets until more has come; no decoder of a tokenizer with such markers does.
+  if (marker && text.ends_with(marker->text)) {
+    marks_.push_back({pushed_ - marker->text.size(), marker->text.size()});
   }
-  if (!last || piece.finish) return piece;
-  append(piece, stops_.push(detokenizer_.finish()));
-  if (!piece.finish) append(piece, stops_.finish());
-  return piece;
+  return text;
+}
+
+TokenText::Chunk TokenText::push(std::span<const int32_t> ids, bool last) {
+  Chunk chunk;
+  while (chunk.fed < ids.size() && !chunk.finish) {
+    ++ids_fed_;
+    append(chunk, stops_.push(text_of(ids[chunk.fed++])), false);
+  }
+  if (!last || chunk.finish) return chunk;
+  const std::string held = detokenizer_.finish();
+  pushed_ += held.size();
+  append(chunk, stops_.push(held), false);
+  if (!chunk.finish) append(chunk, stops_.finish(), true);
+  return chunk;
 }
 
 }  // namespace millrace

@@ -1,27 +1,17 @@
-// OutputEvent: what the parsers of a request's output find in it, in the output's sequence.
+// Lists of wire::OutputEvent, what the parsers of an output find in it.
 //
-// A call is kCallBegin with its name, then its arguments in one or several fragments, then kCallEnd. The fragments
-// joined are the JSON object as the model wrote it. Nothing is taken back: a call that is begun is complete and well
-// formed.
-//
-// Thread safety: values.
+// Thread safety: free functions.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "wire/output_parsing.h"
+
 namespace millrace {
 
-struct OutputEvent {
-  enum class Kind : uint8_t { kText, kReasoning, kCallBegin, kArguments, kCallEnd };
-  Kind kind = Kind::kText;
-  std::string text;
-
-  friend bool operator==(const OutputEvent&, const OutputEvent&) = default;
-};
-
+using wire::OutputEvent;
 using OutputEvents = std::vector<OutputEvent>;
 
 // Appends; text behind text, and reasoning behind reasoning, is one event. An empty text or reasoning is none.

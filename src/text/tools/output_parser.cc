@@ -35,8 +35,21 @@ OutputMarkers find_output_markers(const wire::OutputParsing& parsing, const Toke
   return markers;
 }
 
+void find_open_reasoning(const Tokenizer& tokenizer, std::span<const int32_t> prompt, wire::OutputParsing& parsing) {
+  if (parsing.reasoning == ReasoningDialect::kNone) return;
+  // A tag of ordinary tokens has as many as it has bytes, at most; line ends may follow it.
+  constexpr std::size_t kTailTokens = 24;
+  std::string tail = tokenizer.decode(prompt.last(std::min(prompt.size(), kTailTokens)), false);
+  tail.resize(tail.find_last_not_of(" \n\r\t") + 1);
+  if (tail.ends_with("<think>")) parsing.reasoning_open = true;
+  // The prompt has closed what is open at the start otherwise.
+  if (tail.ends_with("</think>")) parsing.reasoning = ReasoningDialect::kThink;
+}
+
 OutputParser::OutputParser(const wire::OutputParsing& parsing, const OutputMarkers& markers)
-    : reasoning_({parsing.reasoning, parsing.reasoning_open, common_texts(markers, markers_of(parsing.reasoning))}),
+    : reasoning_kind_(parsing.reasoning_inline ? OutputEvent::Kind::kText : OutputEvent::Kind::kReasoning),
+      reasoning_({parsing.reasoning, parsing.reasoning_open, parsing.reasoning_inline,
+                  common_texts(markers, markers_of(parsing.reasoning))}),
       tools_(make_tool_parser({parsing.tools, parsing.tool_names, common_texts(markers, markers_of(parsing.tools))})) {}
 
 void OutputParser::push(std::string_view text, OutputEvents& out) {
@@ -62,7 +75,7 @@ void OutputParser::handle(const std::vector<ReasoningParser::Part>& parts, Outpu
   for (const ReasoningParser::Part& part : parts) {
     switch (part.kind) {
       case ReasoningParser::Part::Kind::kReasoning:
-        add_event(out, OutputEvent::Kind::kReasoning, part.text);
+        add_event(out, reasoning_kind_, part.text);
         break;
       case ReasoningParser::Part::Kind::kContent:
         tools_->push(part.text, out);

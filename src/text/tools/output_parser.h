@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,9 @@ struct OutputMarkers {
 
 OutputMarkers find_output_markers(const wire::OutputParsing& parsing, const Tokenizer& tokenizer);
 
+// Whether the prompt ends inside the reasoning, as templates write it that open it themselves.
+void find_open_reasoning(const Tokenizer& tokenizer, std::span<const int32_t> prompt, wire::OutputParsing& parsing);
+
 class OutputParser {
  public:
   OutputParser(const wire::OutputParsing& parsing, const OutputMarkers& markers);
@@ -49,6 +53,7 @@ class OutputParser {
  private:
   void handle(const std::vector<ReasoningParser::Part>& parts, OutputEvents& out);
 
+  const OutputEvent::Kind reasoning_kind_;
   ReasoningParser reasoning_;
   std::unique_ptr<ToolParser> tools_;
 };

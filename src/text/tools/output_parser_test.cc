@@ -90,6 +90,18 @@ TEST(ReasoningParserTest, CallsCountBehindTheReasoningAlone) {
   expect(parsing(), "<think>a</think>b\n" + kCall, "|reasoning a|text b" + kCallEvents);
 }
 
+TEST(ReasoningParserTest, InlineItIsTextByteForByteWithoutCalls) {
+  wire::OutputParsing how = parsing();
+  how.reasoning_inline = true;
+  for (const char* input :
+       {"<think>\n\na\n</think>\n\nb", " \n<think>a", "x<think>y</think>", "<think><think></think></think>"}) {
+    expect(how, input, std::string("|text ") + input);
+  }
+  expect(how, "<think>" + kCall + "</think>" + kCall, "|text <think>" + kCall + "</think>" + kCallEvents);
+  how.reasoning_open = true;
+  expect(how, "\n" + kCall + "</think>" + kCall, "|text \n" + kCall + "</think>" + kCallEvents);
+}
+
 TEST(ReasoningParserTest, KnowsWhetherItIsInside) {
   OutputMarkers markers;
   markers.texts = {"<think>", "</think>"};
@@ -154,6 +166,26 @@ TEST(OutputMarkersTest, ATokenIsWhatCountsAndTextThatSpellsItIsText) {
     const auto forged = tokenizer->encode(std::span(&quoted, 1), {.add_special_tokens = false});
     ASSERT_TRUE(forged.ok());
     EXPECT_EQ(parse_ids(tokenizer, item.how, *forged), "|text " + item.output) << item.tokenizer;
+  }
+}
+
+TEST(OutputMarkersTest, ThePromptMayEndInsideTheReasoning) {
+  for (const char* name : {"qwen3", "gpt2"}) {
+    const auto tokenizer = load(name);
+    const auto found = [&](const char* prompt, ReasoningDialect dialect) {
+      wire::OutputParsing how{ToolDialect::kNone, {}, dialect};
+      find_open_reasoning(*tokenizer, *tokenizer->encode(prompt, {.add_special_tokens = false}), how);
+      return std::pair(how.reasoning, how.reasoning_open);
+    };
+    constexpr auto kNone = ReasoningDialect::kNone, kThink = ReasoningDialect::kThink,
+                   kOpen = ReasoningDialect::kThinkOpen;
+    EXPECT_EQ(found("assistant\n<think>\n", kThink), std::pair(kThink, true));
+    EXPECT_EQ(found("assistant\n<think>\n", kNone), std::pair(kNone, false));
+    EXPECT_EQ(found("assistant\n", kThink), std::pair(kThink, false));
+    EXPECT_EQ(found("<think>\n\n</think>\n\n", kThink), std::pair(kThink, false));
+    EXPECT_EQ(found("<think>\n\n</think>\n\n", kOpen), std::pair(kThink, false));
+    EXPECT_EQ(found("x", kOpen), std::pair(kOpen, false));
+    EXPECT_EQ(found("", kOpen), std::pair(kOpen, false));
   }
 }
 

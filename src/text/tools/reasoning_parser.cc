@@ -15,7 +15,8 @@ bool is_blank(char byte) { return byte == ' ' || byte == '\n' || byte == '\t' ||
 }  // namespace
 
 ReasoningParser::ReasoningParser(ReasoningParserOptions options)
-    : scanner_(std::move(options.text_markers)),
+    : keeps_form_(options.keeps_form),
+      scanner_(std::move(options.text_markers)),
       state_(options.dialect == ReasoningDialect::kNone                        ? State::kContent
              : options.open || options.dialect == ReasoningDialect::kThinkOpen ? State::kReasoning
                                                                                : State::kStart) {}
@@ -40,7 +41,14 @@ void ReasoningParser::finish(std::vector<Part>& out) {
 void ReasoningParser::handle(const MarkerScanner::Symbol& symbol, std::vector<Part>& out) {
   if (!symbol.is_marker) return on_text(symbol.text, out);
   const std::string& marker = symbol.text;
-  if (marker == kOpen && (state_ == State::kStart || (state_ == State::kReasoning && !begun_))) {
+  if (keeps_form_ && (marker == kOpen || marker == kClose)) {
+    text_ = std::exchange(space_, {});
+    text_ += marker;
+    begun_ = true;
+    flush(Part::Kind::kReasoning, out);
+    if (marker == kOpen && state_ == State::kStart) state_ = State::kReasoning;
+    if (marker == kClose && state_ == State::kReasoning) state_ = State::kContent;
+  } else if (marker == kOpen && (state_ == State::kStart || (state_ == State::kReasoning && !begun_))) {
     space_.clear();
     state_ = State::kReasoning;
   } else if (state_ == State::kReasoning) {
@@ -76,7 +84,7 @@ void ReasoningParser::on_byte(char byte) {
       state_ = State::kContent;
       break;
     case State::kReasoning:
-      if (byte == '\n' && !begun_) return;
+      if (byte == '\n' && !begun_ && !keeps_form_) return;
       if (byte == '\n') return take_space(byte);
       begun_ = true;
       break;

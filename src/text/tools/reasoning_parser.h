@@ -20,6 +20,7 @@ namespace millrace {
 struct ReasoningParserOptions {
   ReasoningDialect dialect = ReasoningDialect::kNone;
   bool open = false;                      // the output begins inside the reasoning
+  bool keeps_form = false;                // the tags and the line ends next to them are parts of the reasoning
   std::vector<std::string> text_markers;  // of markers_of(dialect), those that the tokenizer has no token for
 };
 
@@ -47,6 +48,7 @@ class ReasoningParser {
   void take_space(char byte);
   void flush(Part::Kind kind, std::vector<Part>& out);
 
+  const bool keeps_form_;
   MarkerScanner scanner_;
   State state_;
   bool begun_ = false;  // the reasoning has text

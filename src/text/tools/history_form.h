@@ -1,0 +1,20 @@
+// ToolHistoryForm: what a chat template wants of the tool calls of a conversation's history, which clients send in one
+// form. It is found by rendering a small conversation.
+//
+// Thread safety: values, and a free function.
+#pragma once
+
+#include "text/chat_template.h"
+
+namespace millrace {
+
+struct ToolHistoryForm {
+  bool arguments_as_text = false;  // a string of JSON, as clients send it; else the object
+  bool null_content = false;       // a message of calls alone has none; else an empty text
+  bool short_ids = false;          // of nine letters and digits
+};
+
+// That of the first form of which the template renders the call; the default where it renders none.
+ToolHistoryForm find_tool_history_form(const ChatTemplate& chat_template);
+
+}  // namespace millrace
