@@ -17,7 +17,9 @@ std::size_t bytes_of(const std::vector<wire::TokenLogprobs>& positions) {
 }  // namespace
 
 std::size_t bytes_of(const wire::TextDelta& delta) {
-  return delta.text.size() + delta.tokens.size() * sizeof(int32_t) + bytes_of(delta.logprobs) +
+  std::size_t events = 0;
+  for (const wire::OutputEvent& event : delta.events) events += sizeof(event) + event.text.size();
+  return delta.text.size() + events + delta.tokens.size() * sizeof(int32_t) + bytes_of(delta.logprobs) +
          bytes_of(delta.prompt_logprobs);
 }
 

@@ -1,6 +1,7 @@
 // POST /v1/chat/completions.
 #include <nlohmann/json.hpp>
 
+#include "api/chat_format.h"
 #include "api/chat_prompt.h"
 #include "api/choices.h"
 #include "api/fields.h"
@@ -8,99 +9,11 @@
 #include "api/prompt_forms.h"
 #include "api/reply.h"
 #include "api/routes.h"
+#include "api/tool_fields.h"
 #include "api/unserved_fields.h"
 
 namespace millrace::api {
 namespace {
-
-class ChatFormat : public ReplyFormat {
- public:
-  ChatFormat(const Engine& engine, std::string head, ShownDetails shown)
-      : names_{engine, shown.tokens_as_ids, shown.top_logprobs}, shown_(std::move(shown)), head_(std::move(head)) {}
-
-  void opening(int index, EventWriter& out) override { append_chunk(out, {.index = index, .opening = true}); }
-  void events(const ChoiceState& choice, EventWriter& out) override {
-    const bool content = !choice.text.empty() || (shown_.logprobs && !choice.logprobs.empty()) ||
-                         (shown_.token_ids && !choice.tokens.empty());
-    if (content) append_chunk(out, {.index = choice.index, .content = &choice});
-    if (choice.finish) append_chunk(out, {.index = choice.index, .finish = &*choice.finish});
-  }
-
-  std::string choice(const ChoiceState& choice) override {
-    std::string out = fmt::format("{{\"index\":{},\"message\":{{\"role\":\"assistant\",\"content\":", choice.index);
-    json_append_string(out, choice.text);
-    out += ",\"refusal\":null},\"logprobs\":";
-    append_logprobs(out, &choice);
-    append_end(out, &*choice.finish);
-    if (shown_.token_ids) append_token_ids(out, choice);
-    if (shown_.prompt_logprobs && prompt_logprobs_.empty()) {  // those of all choices are the same
-      prompt_logprobs_ = ",\"prompt_logprobs\":";
-      append_prompt_logprobs(prompt_logprobs_, names_.engine, choice.prompt_logprobs);
-    }
-    return out + "}";
-  }
-  std::string body(std::string_view choices, const wire::Usage& usage) override {
-    std::string out = head_;
-    out += choices;
-    out += ']';
-    append_prompt_ids(out);
-    out += prompt_logprobs_;
-    out += ",\"usage\":";
-    append_usage(out, usage);
-    return out + "}";
-  }
-
- private:
-  struct Chunk {
-    int index = 0;
-    bool opening = false;
-    const ChoiceState* content = nullptr;
-    const wire::Finish* finish = nullptr;
-  };
-
-  // Without a choice: none.
-  void append_logprobs(std::string& out, const ChoiceState* choice) const {
-    if (shown_.logprobs && choice) {
-      append_chat_logprobs(out, names_, choice->logprobs);
-    } else {
-      out += "null";
-    }
-  }
-  static void append_token_ids(std::string& out, const ChoiceState& choice) {
-    out += ",\"token_ids\":";
-    append_ids(out, choice.tokens);
-  }
-  void append_prompt_ids(std::string& out) const {
-    if (!shown_.token_ids) return;
-    out += ",\"prompt_token_ids\":";
-    append_ids(out, shown_.prompt_ids.front());
-  }
-  void append_chunk(EventWriter& writer, const Chunk& chunk) const {
-    std::string& out = writer.begin();
-    out += head_;
-    out += "{\"index\":";
-    append_integer(out, chunk.index);
-    out += ",\"delta\":{";
-    if (chunk.opening) out += "\"role\":\"assistant\",\"content\":\"\"";
-    if (chunk.content) {
-      out += "\"content\":";
-      json_append_string(out, chunk.content->text);
-    }
-    out += "},\"logprobs\":";
-    append_logprobs(out, chunk.content);
-    append_end(out, chunk.finish);
-    if (shown_.token_ids && chunk.content) append_token_ids(out, *chunk.content);
-    out += "}]";
-    if (chunk.opening) append_prompt_ids(out);
-    out += '}';
-    writer.end();
-  }
-
-  const TokenNames names_;
-  const ShownDetails shown_;
-  std::string prompt_logprobs_;
-  const std::string head_;  // everything up to the choices is the same in every chunk
-};
 
 // `logprobs` is a switch here, and `top_logprobs` a count that needs it.
 Status read_chat_logprobs(const Json& body, wire::SamplingParams& out) {
@@ -119,6 +32,7 @@ struct ChatJob {
   CommonFields fields;
   std::string name, id;  // of the model, as the client calls it, and of the answer
   bool logprobs = false;
+  OutputView view;
 };
 
 // `ids`: of the prompt, where they are shown.
@@ -139,7 +53,7 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const ChatJ
   options.choices_per_prompt = n;
   std::string head =
       openai_head(fields.stream ? "chat.completion.chunk" : "chat.completion", job.id, job.name, context.version);
-  auto format = std::make_unique<ChatFormat>(context.engine, std::move(head), std::move(shown));
+  auto format = std::make_unique<ChatFormat>(context.engine, std::move(head), std::move(shown), job.view);
   auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
   reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, n), {{job.id, 0, n}});
 }
@@ -156,12 +70,16 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(refuse_unless(body, "echo", false));
   RETURN_IF_ERROR(refuse_unless(body, "add_special_tokens", false));  // the template writes them
   RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));
+  ASSIGN_OR_RETURN(job->view, read_output_fields(body, request.body, model, fields.sampling.params));
   job->logprobs = fields.sampling.params.top_logprobs >= 0;
   RETURN_IF_ERROR(read_prompt_logprobs(body, fields));
   const auto n = static_cast<std::size_t>(fields.sampling.n);
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
-  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body));
+  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history));
+  if (forces_call(body) && model.reasoning_dialect != wire::ReasoningDialect::kNone) {
+    close_reasoning(body, prompt);
+  }
   job->id = fields.rid.empty() ? make_id("chatcmpl-") : fields.rid;
   std::vector<Prompt> prompts;
   prompts.emplace_back(std::move(prompt));

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/routes.h"
+#include "api/tool_history.h"
 
 namespace millrace::api {
 namespace {
@@ -70,24 +71,53 @@ Status normalize_message(Json& message, const std::string& where, bool& changed)
   return ok_status();
 }
 
-// A variable of the template, as in vLLM; chat_template_kwargs may have it already.
-Status read_reasoning_effort(const Json& body, ChatPrompt& prompt) {
-  constexpr const char* kName = "reasoning_effort";
-  const Json* effort = json_find(body, kName);
-  if (!effort) return ok_status();
-  if (!effort->is_string())
-    return invalid_argument("{} is of type {}; wanted a string", kName, json_type_name(*effort));
+// The messages with the changed contents and the calls as the template wants them, the keys in the client's sequence.
+Result<ChatValue> rewritten(const Json& messages, const std::string& text, const ToolHistoryForm& form) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::parse(text)["messages"];
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (out[i]["content"] != messages[i]["content"]) {
+      out[i]["content"] = messages[i]["content"].get_ref<const std::string&>();
+    }
+    RETURN_IF_ERROR(rewrite_tool_history(out[i], fmt::format("messages[{}]", i), form));
+  }
+  return ChatValue(out);
+}
+
+// Fields that are variables of the template, as in vLLM and others; chat_template_kwargs may have them already.
+Status read_variables(const Json& body, ChatPrompt& prompt) {
   const Json* extra = json_find(body, "chat_template_kwargs");
-  if (extra && extra->contains(kName)) return ok_status();
   Json variables = extra ? *extra : Json::object();
-  variables[kName] = *effort;
-  prompt.template_kwargs = ChatValue(variables);
+  bool added = false;
+  for (const auto& [name, type] :
+       {std::pair("reasoning_effort", Json::value_t::string), std::pair("enable_thinking", Json::value_t::boolean)}) {
+    const Json* value = json_find(body, name);
+    if (!value) continue;
+    if (value->type() != type) {
+      return invalid_argument("{} is of type {}; wanted a {}", name, json_type_name(*value),
+                              json_type_name(Json(type)));
+    }
+    if (variables.contains(name)) continue;
+    variables[name] = *value;
+    added = true;
+  }
+  if (added) prompt.template_kwargs = ChatValue(variables);
   return ok_status();
 }
 
 }  // namespace
 
-Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
+void close_reasoning(const Json& body, ChatPrompt& prompt) {
+  const Json* extra = json_find(body, "chat_template_kwargs");
+  if (json_find(body, "enable_thinking") || (extra && extra->contains("enable_thinking"))) return;
+  Json variables = extra ? *extra : Json::object();
+  if (const Json* effort = json_find(body, "reasoning_effort"); effort && !variables.contains("reasoning_effort")) {
+    variables["reasoning_effort"] = *effort;
+  }
+  variables["enable_thinking"] = false;
+  prompt.template_kwargs = ChatValue(variables);
+}
+
+Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form) {
   const Json* given = json_find(body, "messages");
   if (!given) return invalid_argument("messages is missing; wanted an array of messages");
   if (!given->is_array()) return invalid_argument("messages is of type {}; wanted an array", json_type_name(*given));
@@ -102,7 +132,11 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
   ChatPrompt prompt;
   prompt.source_bytes = text.size();
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
-  prompt.messages = changed ? ChatValue(messages) : original.get("messages");
+  if (changed || has_tool_history(messages)) {
+    ASSIGN_OR_RETURN(prompt.messages, rewritten(messages, text, form));
+  } else {
+    prompt.messages = original.get("messages");
+  }
   if (const Json* tools = json_find(body, "tools")) {
     if (!tools->is_array()) return invalid_argument("tools is of type {}; wanted an array", json_type_name(*tools));
     if (!tools->empty()) prompt.tools = original.get("tools");
@@ -118,7 +152,7 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text) {
     }
     prompt.template_kwargs = original.get("chat_template_kwargs");
   }
-  RETURN_IF_ERROR(read_reasoning_effort(body, prompt));
+  RETURN_IF_ERROR(read_variables(body, prompt));
   RETURN_IF_ERROR(json_read(body, "continue_final_message", prompt.continue_final_message));
   prompt.add_generation_prompt = !prompt.continue_final_message;
   RETURN_IF_ERROR(json_read(body, "add_generation_prompt", prompt.add_generation_prompt));

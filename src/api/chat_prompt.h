@@ -6,12 +6,18 @@
 
 #include "base/json.h"
 #include "stages/engine.h"
+#include "text/tools/history_form.h"
 
 namespace millrace::api {
 
-// Reads messages, add_generation_prompt, continue_final_message and chat_template_kwargs from a parsed `body`; `text`
-// is the same body as the client wrote it, from which the templates get their values with the keys in the client's
-// order. kInvalidArgument names the message: "messages[2].role is 'robot'; wanted one of ...".
-Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text);
+// Reads messages, tools, add_generation_prompt, continue_final_message and the template's variables from a parsed
+// `body`; `text` is the same body as the client wrote it, from which the templates get their values with the keys in
+// the client's order. `form`: of the calls in the history. kInvalidArgument names the message: "messages[2].role is
+// 'robot'; wanted one of ...".
+Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form = {});
+
+// Where the output cannot begin with reasoning: the template's variable enable_thinking is false, unless the request
+// sets it.
+void close_reasoning(const Json& body, ChatPrompt& prompt);
 
 }  // namespace millrace::api

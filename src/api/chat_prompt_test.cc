@@ -49,6 +49,44 @@ TEST(ChatPrompt, ToolsReachTheTemplate) {
   EXPECT_FALSE(read(R"({"messages":[{"role":"user","content":"x"}],"tools":{}})").ok());
 }
 
+// The calls of a history, as a template sees them.
+std::string history(const std::string& messages, const ToolHistoryForm& form) {
+  const auto chat = ChatTemplate::parse(
+      "{% for m in messages %}{{ m.content }};{% for c in m.tool_calls or [] %}{{ c.id }},{{ c.function.name }},"
+      "{{ c.function.arguments is string }},{{ c.function.arguments | tojson }}{% endfor %}{{ m.tool_call_id or '' }}"
+      "{% endfor %}",
+      "test");
+  const std::string body = R"({"messages":)" + messages + "}";
+  const auto prompt = read_chat_prompt(*parse_json(body), body, form);
+  if (!prompt.ok()) return prompt.status().message();
+  const auto rendered = chat->render(prompt->messages, {});
+  if (!rendered.ok()) return rendered.status().message();
+  std::string out;
+  for (const Segment& segment : *rendered) out += segment.text;
+  return out;
+}
+
+TEST(ChatPrompt, CallsOfTheHistoryGetTheFormThatTheTemplateWants) {
+  const std::string called =
+      R"([{"role":"assistant","content":null,"tool_calls":[{"id":"call_0123456789abcdef","type":"function",)"
+      R"("function":{"name":"f","arguments":"{\"b\": 1, \"a\": [2]}"}}]},)"
+      R"({"role":"tool","tool_call_id":"call_0123456789abcdef","content":"r"}])";
+  EXPECT_EQ(history(called, {}), R"(;call_0123456789abcdef,f,False,{"b": 1, "a": [2]}r;call_0123456789abcdef)");
+  EXPECT_EQ(history(called, {.arguments_as_text = true, .null_content = true}),
+            R"(None;call_0123456789abcdef,f,True,"{\"b\": 1, \"a\": [2]}"r;call_0123456789abcdef)");
+  EXPECT_EQ(history(called, {.short_ids = true}), R"(;789abcdef,f,False,{"b": 1, "a": [2]}r;789abcdef)");
+  // What is no JSON object stays as it is: a call that was cut off.
+  EXPECT_EQ(
+      history(R"([{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":"{\"a"}}]}])", {}),
+      R"(;x,f,True,"{\"a")");
+  EXPECT_EQ(history(R"([{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f"}}]}])", {}),
+            ";x,f,False,{}");
+  EXPECT_EQ(history(R"([{"role":"assistant","tool_calls":{}}])", {}),
+            "messages[0].tool_calls is of type object; wanted an array");
+  EXPECT_EQ(history(R"([{"role":"assistant","tool_calls":[{"function":{"name":5}}]}])", {}),
+            "messages[0].tool_calls[0].function.name is missing; wanted a string");
+}
+
 TEST(ChatPrompt, TheReasoningEffortIsAVariableOfTheTemplate) {
   const auto chat = ChatTemplate::parse("{{ reasoning_effort }} {{ enable_thinking }}", "test");
   const auto rendered = [&](const std::string& more) {

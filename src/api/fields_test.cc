@@ -122,7 +122,6 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
       {R"({"stream_options":{}})", "stream_options", "stream: true"},
       {R"({"ignore_eos":"no"})", "ignore_eos", "boolean"},
       {R"({"cache_salt":")" + std::string(wire::kMaxNameBytes + 1, 'x') + "\"}", "cache_salt", "257"},
-      {R"({"tools":[{}]})", "tools", "not supported"},
       {R"({"structural_tag":{}})", "structural_tag", "not supported"},
       {R"({"regex":["a"]})", "regex", "array"},
       {R"({"regex":"a","guided_json":{}})", "regex", "beside guided_json"},
@@ -173,8 +172,6 @@ TEST(Fields, WhatIsNotServedIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
       {"functions", R"([{"name":"f"}])"},
       {"function_call", R"({"name":"f"})"},
-      {"tool_choice", R"("required")"},
-      {"tool_choice", R"({"type":"function","function":{"name":"f"}})"},
       {"modalities", R"(["text","audio"])"},
       {"audio", R"({"voice":"alloy","format":"wav"})"},
       {"web_search_options", "{}"},
@@ -203,9 +200,8 @@ TEST(Fields, WhatIsNotServedIsRefusedByName) {
     EXPECT_TRUE(read(fmt::format(R"({{"{}":null}})", key)).ok()) << key;
   }
   const char* neutral[] = {
-      R"({"tool_choice":"auto","modalities":["text"],"functions":[],"function_call":"none","bad_words":[],"lora":[]})",
+      R"({"modalities":["text"],"functions":[],"function_call":"none","bad_words":[],"lora":[]})",
       R"({"use_beam_search":false,"mirostat":0,"typical_p":1.0,"repeat_penalty":1,"n_probs":0,"grammar":""})",
-      R"({"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"})",
   };
   for (const char* body : neutral) EXPECT_TRUE(read(body).ok()) << body;
 }

@@ -5,6 +5,7 @@
 
 #include "api/fields.h"
 #include "api/logprobs.h"
+#include "text/tools/output_event.h"
 
 namespace millrace::api {
 
@@ -126,13 +127,14 @@ Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   if (delta.weight_version) state.weight_version = delta.weight_version;
   extend_spans(state.weight_spans, delta.weight_version, state.usage.completion_tokens);
   state.text += delta.text;
+  for (const wire::OutputEvent& event : delta.events) add_event(state.events, event.kind, event.text);
   state.tokens.insert(state.tokens.end(), delta.tokens.begin(), delta.tokens.end());
   state.logprobs.insert(state.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   state.prompt_logprobs.insert(state.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
   if (delta.finish && delta.finish->matched_token) state.tokens.push_back(*delta.finish->matched_token);
   if (delta.finish) state.elapsed_seconds = elapsed_seconds();
   const bool more_tokens = options_.token_events && !(delta.tokens.empty() && delta.prompt_logprobs.empty());
-  choice.fresh |= delta.finish || more_tokens || !delta.text.empty();
+  choice.fresh |= delta.finish || more_tokens || !delta.text.empty() || !delta.events.empty();
   return ok_status();
 }
 
@@ -175,6 +177,7 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
   }
   if (!options_.cumulative) {
     state.text.clear();
+    state.events.clear();
     state.tokens.clear();
     state.logprobs.clear();
     state.prompt_logprobs.clear();
@@ -302,6 +305,7 @@ wire::Usage Reply::total_usage() const {
     for (std::size_t i = first; i < std::min(first + group, choices_.size()); ++i) {
       const wire::Usage& usage = choices_[i].state.usage;
       total.completion_tokens += usage.completion_tokens;
+      total.reasoning_tokens += usage.reasoning_tokens;
       if (usage.prompt_tokens == 0) continue;
       prompt = usage.prompt_tokens;
       cached = std::min(cached, usage.cached_tokens);

@@ -51,15 +51,18 @@ std::string openai_head(std::string_view object, std::string_view id, std::strin
   return out + ",\"choices\":[";
 }
 
-void append_end(std::string& out, const wire::Finish* finish) {
+void append_end(std::string& out, const wire::Finish* finish, std::string_view reason) {
   out += ",\"finish_reason\":";
   if (!finish) {
     out += "null";
     return;
   }
-  out += finish->reason == wire::FinishReason::kLength    ? "\"length\""
-         : finish->reason == wire::FinishReason::kAborted ? "\"abort\""
-                                                          : "\"stop\"";
+  if (reason.empty()) {
+    reason = finish->reason == wire::FinishReason::kLength    ? "length"
+             : finish->reason == wire::FinishReason::kAborted ? "abort"
+                                                              : "stop";
+  }
+  fmt::format_to(std::back_inserter(out), "\"{}\"", reason);
   out += ",\"matched_stop\":";
   if (finish->matched_token) {
     append_integer(out, *finish->matched_token);
@@ -73,9 +76,9 @@ void append_end(std::string& out, const wire::Finish* finish) {
 void append_usage(std::string& out, const wire::Usage& usage) {
   fmt::format_to(std::back_inserter(out),
                  "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{"
-                 "\"cached_tokens\":{}}}}}",
+                 "\"cached_tokens\":{}}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}",
                  usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens,
-                 usage.cached_tokens);
+                 usage.cached_tokens, usage.reasoning_tokens);
 }
 
 std::string make_id(std::string_view prefix) {

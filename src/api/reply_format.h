@@ -15,12 +15,13 @@
 
 namespace millrace::api {
 
-// One choice of an answer. What grows (text, tokens, logprobs) is all of it in answers that are not streamed and in
-// cumulative streams, and in other streams what is new since the last event.
+// One choice of an answer. What grows (text, events, tokens, logprobs) is all of it in answers that are not streamed
+// and in cumulative streams, and in other streams what is new since the last event.
 struct ChoiceState {
-  int index = 0;                // its number in the answer
-  std::string text;             // with what is echoed before it
-  std::vector<int32_t> tokens;  // generated ones; at the end with the stop or end token
+  int index = 0;                          // its number in the answer
+  std::string text;                       // with what is echoed before it
+  std::vector<wire::OutputEvent> events;  // of a request with parsed output: instead of its text
+  std::vector<int32_t> tokens;            // generated ones; at the end with the stop or end token
   std::vector<wire::TokenLogprobs> logprobs, prompt_logprobs;
   wire::Usage usage;
   uint64_t weight_version = 0;           // of the newest token
@@ -71,7 +72,8 @@ struct ShownDetails {
 };
 
 // The pieces that the OpenAI formats share.
-void append_end(std::string& out, const wire::Finish* finish);  // ,"finish_reason": ... and its "matched_stop"; or null
+// ,"finish_reason": ... and its "matched_stop"; or null. `reason`: instead of the finish's own; empty: that.
+void append_end(std::string& out, const wire::Finish* finish, std::string_view reason = {});
 void append_usage(std::string& out, const wire::Usage& usage);  // {"prompt_tokens": ...}
 void append_integer(std::string& out, int64_t value);
 void append_ids(std::string& out, const std::vector<int32_t>& ids);  // [1,2]

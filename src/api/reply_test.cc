@@ -42,7 +42,8 @@ TEST_F(ReplyTest, ChatWhole) {
   const Json usage = {{"prompt_tokens", 5},
                       {"completion_tokens", 3},
                       {"total_tokens", 8},
-                      {"prompt_tokens_details", {{"cached_tokens", 2}}}};
+                      {"prompt_tokens_details", {{"cached_tokens", 2}}},
+                      {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
   EXPECT_EQ(body["usage"], usage);
 }
 

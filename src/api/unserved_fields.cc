@@ -31,11 +31,10 @@ const Json kEmptyObject = Json::object();
 
 // Of the chat and completions routes.
 const UnservedFields kUnserved = {
-    // OpenAI. Tools may be named where the model shall call none: they stand in the prompt then.
+    // OpenAI (api/tool_fields.h reads tools and tool_choice).
     {"suffix", {""}},
     {"functions", {kEmptyList}},
     {"function_call", {"none", "auto"}},
-    {"tool_choice", {"none", "auto"}},
     {"modalities", {Json::array({"text"})}},
     {"audio", {}},
     {"web_search_options", {}},
@@ -102,11 +101,7 @@ Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
   return refuse(body, key, std::span(&neutral, neutral.is_null() ? 0 : 1));
 }
 
-Status refuse_unserved(const Json& body) {
-  RETURN_IF_ERROR(refuse_all(body, kUnserved));
-  const Json* choice = json_find(body, "tool_choice");
-  return choice && *choice == "none" ? ok_status() : refuse_unless(body, "tools", kEmptyList);
-}
+Status refuse_unserved(const Json& body) { return refuse_all(body, kUnserved); }
 
 Status refuse_unserved_native(const Json& body) {
   static const UnservedFields kFields = {

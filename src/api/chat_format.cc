@@ -1,0 +1,107 @@
+#include "api/chat_format.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/json.h"
+
+namespace millrace::api {
+namespace {
+
+std::string content_of(std::string_view text) {
+  std::string out = "\"content\":";
+  json_append_string(out, text);
+  return out;
+}
+
+void append_token_ids(std::string& out, const ChoiceState& choice) {
+  out += ",\"token_ids\":";
+  append_ids(out, choice.tokens);
+}
+
+}  // namespace
+
+ChatFormat::ChatFormat(const Engine& engine, std::string head, ShownDetails shown, const OutputView& view)
+    : names_{engine, shown.tokens_as_ids, shown.top_logprobs},
+      shown_(std::move(shown)),
+      view_(view),
+      outputs_(shown_.choices_per_prompt, ChatOutput(view)),
+      head_(std::move(head)) {}
+
+void ChatFormat::opening(int index, EventWriter& out) { append_chunk(out, {.index = index, .opening = true}); }
+
+void ChatFormat::events(const ChoiceState& choice, EventWriter& out) {
+  ChatOutput& output = outputs_[static_cast<std::size_t>(choice.index)];
+  // The details of the tokens come once, on the first chunk.
+  const ChoiceState* details = &choice;
+  for (const std::string& delta : output.deltas(choice.events, choice.finish.has_value())) {
+    append_chunk(out, {.index = choice.index, .delta = delta, .details = std::exchange(details, nullptr)});
+  }
+  const bool content = details && (!choice.text.empty() || (shown_.logprobs && !choice.logprobs.empty()) ||
+                                   (shown_.token_ids && !choice.tokens.empty()));
+  if (content) append_chunk(out, {.index = choice.index, .delta = content_of(choice.text), .details = &choice});
+  if (!choice.finish) return;
+  append_chunk(out, {.index = choice.index, .finish = &*choice.finish, .reason = output.finish_reason(*choice.finish)});
+}
+
+std::string ChatFormat::choice(const ChoiceState& choice) {
+  std::string out = fmt::format("{{\"index\":{},\"message\":{{\"role\":\"assistant\",", choice.index);
+  ChatOutput output(view_);
+  out += view_.parsed ? output.message(choice.events) : content_of(choice.text);
+  out += ",\"refusal\":null},\"logprobs\":";
+  append_logprobs(out, &choice);
+  append_end(out, &*choice.finish, output.finish_reason(*choice.finish));
+  if (shown_.token_ids) append_token_ids(out, choice);
+  if (shown_.prompt_logprobs && prompt_logprobs_.empty()) {  // those of all choices are the same
+    prompt_logprobs_ = ",\"prompt_logprobs\":";
+    append_prompt_logprobs(prompt_logprobs_, names_.engine, choice.prompt_logprobs);
+  }
+  return out + "}";
+}
+
+std::string ChatFormat::body(std::string_view choices, const wire::Usage& usage) {
+  std::string out = head_;
+  out += choices;
+  out += ']';
+  append_prompt_ids(out);
+  out += prompt_logprobs_;
+  out += ",\"usage\":";
+  append_usage(out, usage);
+  return out + "}";
+}
+
+// Without a choice: none.
+void ChatFormat::append_logprobs(std::string& out, const ChoiceState* choice) const {
+  if (shown_.logprobs && choice) {
+    append_chat_logprobs(out, names_, choice->logprobs);
+  } else {
+    out += "null";
+  }
+}
+
+void ChatFormat::append_prompt_ids(std::string& out) const {
+  if (!shown_.token_ids) return;
+  out += ",\"prompt_token_ids\":";
+  append_ids(out, shown_.prompt_ids.front());
+}
+
+void ChatFormat::append_chunk(EventWriter& writer, const Chunk& chunk) const {
+  std::string& out = writer.begin();
+  out += head_;
+  out += "{\"index\":";
+  append_integer(out, chunk.index);
+  out += ",\"delta\":{";
+  if (chunk.opening) out += "\"role\":\"assistant\",\"content\":\"\"";
+  out += chunk.delta;
+  out += "},\"logprobs\":";
+  append_logprobs(out, chunk.details);
+  append_end(out, chunk.finish, chunk.reason);
+  if (shown_.token_ids && chunk.details) append_token_ids(out, *chunk.details);
+  out += "}]";
+  if (chunk.opening) append_prompt_ids(out);
+  out += '}';
+  writer.end();
+}
+
+}  // namespace millrace::api

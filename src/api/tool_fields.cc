@@ -1,0 +1,180 @@
+#include "api/tool_fields.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "api/tool_grammar.h"
+#include "api/unserved_fields.h"
+#include "text/tools/tool_call.h"
+
+namespace millrace::api {
+namespace {
+
+enum class Choice : uint8_t { kNone, kAuto, kRequired, kNamed };
+
+struct ToolChoice {
+  Choice choice = Choice::kNone;
+  std::string name;  // kNamed
+};
+
+Result<std::string> read_tool(const Json& tool, std::size_t i) {
+  const std::string where = fmt::format("tools[{}]", i);
+  if (!tool.is_object()) return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(tool));
+  std::string type = "function", name;
+  RETURN_IF_ERROR(json_read(tool, "type", type).with_prefix(where));
+  if (type != "function") {
+    return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted 'function'", where, type.substr(0, 64));
+  }
+  const Json* function = json_find(tool, "function");
+  if (!function || !function->is_object()) return invalid_argument("{}.function is missing; wanted an object", where);
+  RETURN_IF_ERROR(json_read(*function, "name", name).with_prefix(where + ".function"));
+  if (!is_tool_name(name)) {
+    return invalid_argument("{}.function.name is '{}'; wanted 1 to {} letters, digits, '_', '-' or '.'", where,
+                            name.substr(0, 64), wire::kMaxToolNameBytes);
+  }
+  const Json* parameters = json_find(*function, "parameters");
+  if (parameters && !parameters->is_object()) {
+    return invalid_argument("Tool {} function has invalid 'parameters' schema: it is of type {}; wanted an object", i,
+                            json_type_name(*parameters));
+  }
+  return name;
+}
+
+Result<std::vector<std::string>> read_tools(const Json& body) {
+  std::vector<std::string> names;
+  const Json* tools = json_find(body, "tools");
+  if (!tools) return names;
+  if (!tools->is_array()) return invalid_argument("tools is of type {}; wanted an array", json_type_name(*tools));
+  if (tools->size() > wire::kMaxTools) {
+    return invalid_argument("tools has {} entries; wanted at most {}", tools->size(), wire::kMaxTools);
+  }
+  for (std::size_t i = 0; i < tools->size(); ++i) {
+    ASSIGN_OR_RETURN(std::string name, read_tool((*tools)[i], i));
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      return invalid_argument("tools[{}].function.name is '{}', as of an earlier one; wanted different names", i, name);
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+Result<ToolChoice> read_named_choice(const Json& given, const std::vector<std::string>& names) {
+  const Json* function = json_find(given, "function");
+  std::string type = "function", name;
+  RETURN_IF_ERROR(json_read(given, "type", type).with_prefix("tool_choice"));
+  if (type != "function" || !function || !function->is_object()) {
+    return error(StatusCode::kUnsupported,
+                 "tool_choice is an object of type '{}'; wanted none, auto, required or {{\"type\":\"function\","
+                 "\"function\":{{\"name\":...}}}}",
+                 type.substr(0, 64));
+  }
+  RETURN_IF_ERROR(json_read(*function, "name", name).with_prefix("tool_choice.function"));
+  if (names.empty()) return invalid_argument("Tools cannot be empty if tool choice is set to a specific tool.");
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    return invalid_argument("Tool '{}' not found in tools list.", name.substr(0, 64));
+  }
+  return ToolChoice{Choice::kNamed, std::move(name)};
+}
+
+Result<ToolChoice> read_choice(const Json& body, const std::vector<std::string>& names) {
+  const Json* given = json_find(body, "tool_choice");
+  const ToolChoice unset{names.empty() ? Choice::kNone : Choice::kAuto, ""};
+  if (!given || *given == "auto") return unset;
+  if (*given == "none") return ToolChoice{};
+  if (given->is_object()) return read_named_choice(*given, names);
+  if (*given != "required") {
+    return invalid_argument("tool_choice is {}; wanted none, auto, required or a function by name",
+                            given->is_string() ? "'" + given->get<std::string>().substr(0, 64) + "'"
+                                               : fmt::format("of type {}", json_type_name(*given)));
+  }
+  if (names.empty()) return invalid_argument("Tools cannot be empty if tool choice is set to required.");
+  return ToolChoice{Choice::kRequired, ""};
+}
+
+// separate_reasoning of SGLang, include_reasoning of vLLM, reasoning_format of llama.cpp.
+Status read_reasoning(const Json& body, wire::OutputParsing& parsing, OutputView& view) {
+  bool separate = true;
+  RETURN_IF_ERROR(json_read(body, "separate_reasoning", separate));
+  RETURN_IF_ERROR(json_read(body, "stream_reasoning", view.reasoning_streamed));
+  RETURN_IF_ERROR(json_read(body, "include_reasoning", view.reasoning_shown));
+  std::string format = "auto";
+  RETURN_IF_ERROR(json_read(body, "reasoning_format", format));
+  if (format != "auto" && format != "deepseek" && format != "none") {
+    return invalid_argument("reasoning_format is '{}'; wanted auto, deepseek or none", format.substr(0, 64));
+  }
+  parsing.reasoning_inline = !separate || format == "none";
+  view.reasoning_field = parsing.reasoning != wire::ReasoningDialect::kNone && !parsing.reasoning_inline;
+  return ok_status();
+}
+
+// A grammar admits no tags and nothing but the call.
+Status force_call(const Json& body, const std::string& text, const ModelFacts& model, const ToolChoice& choice,
+                  bool one_call, wire::SamplingParams& sampling) {
+  if (sampling.grammar) {
+    return invalid_argument("tool_choice forces a call, and {} is set too; wanted one of them",
+                            sampling.grammar->field);
+  }
+  if (sampling.ignore_eos) return invalid_argument("ignore_eos is true, and tool_choice forces a call; wanted false");
+  const ForcedCall forced{choice.name, one_call || choice.choice == Choice::kNamed,
+                          model.tool_dialect == wire::ToolDialect::kLlama3 ? "parameters" : "arguments"};
+  std::string schema = forced_call_schema(*json_find(body, "tools"), text, forced);
+  if (schema.size() > wire::kMaxGrammarBytes) {
+    return invalid_argument("tools have {} bytes of schemas; wanted at most {} where tool_choice forces a call",
+                            schema.size(), wire::kMaxGrammarBytes);
+  }
+  sampling.grammar = wire::GrammarSource{wire::GrammarKind::kJsonSchema, std::move(schema), "tools"};
+  return ok_status();
+}
+
+}  // namespace
+
+bool forces_call(const Json& body) {
+  const Json* given = json_find(body, "tool_choice");
+  return given && (*given == "required" || given->is_object());
+}
+
+Result<OutputView> read_output_fields(const Json& body, const std::string& text, const ModelFacts& model,
+                                      wire::SamplingParams& sampling) {
+  OutputView view;
+  wire::OutputParsing parsing{.reasoning = model.reasoning_dialect};
+  ASSIGN_OR_RETURN(parsing.tool_names, read_tools(body));
+  ASSIGN_OR_RETURN(const ToolChoice choice, read_choice(body, parsing.tool_names));
+  bool parallel = true;
+  RETURN_IF_ERROR(json_read(body, "parallel_tool_calls", parallel));
+  view.one_call = !parallel;
+  RETURN_IF_ERROR(read_reasoning(body, parsing, view));
+  switch (choice.choice) {
+    case Choice::kNone:
+      parsing.tool_names.clear();
+      break;
+    case Choice::kAuto:
+      parsing.tools = model.tool_dialect;
+      if (parsing.tools == wire::ToolDialect::kNone) {
+        return error(StatusCode::kUnsupported,
+                     "tools is not supported with this model: its chat template has no known form of calls. Leave it "
+                     "out, set tool_choice to none or required, or start the server with --tool-parser");
+      }
+      break;
+    case Choice::kRequired:
+    case Choice::kNamed:
+      parsing.tools = wire::ToolDialect::kJson;
+      parsing.reasoning = wire::ReasoningDialect::kNone;
+      if (!choice.name.empty()) parsing.tool_names = {choice.name};
+      RETURN_IF_ERROR(force_call(body, text, model, choice, view.one_call, sampling));
+      break;
+  }
+  view.parsed = !parsing.empty();
+  if (view.parsed) sampling.parsing = std::move(parsing);
+  return view;
+}
+
+Status refuse_tools(const Json& body) {
+  RETURN_IF_ERROR(refuse_unless(body, "tools", Json::array()));
+  const Json* choice = json_find(body, "tool_choice");
+  if (!choice || *choice == "none" || *choice == "auto") return ok_status();
+  return error(StatusCode::kUnsupported, "tool_choice is not supported; wanted \"none\" or nothing");
+}
+
+}  // namespace millrace::api

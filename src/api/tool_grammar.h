@@ -1,0 +1,22 @@
+// The JSON Schema of an output that is a tool call, or an array of them: {"name": ..., "arguments": {...}}.
+//
+// Thread safety: free functions.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+
+namespace millrace::api {
+
+struct ForcedCall {
+  std::string name;     // the one function that may be called; empty: any
+  bool single = false;  // one call, without an array around it
+  std::string member;   // what the model calls the arguments
+};
+
+// `tools`: checked. `text`: the body they stand in, for the sequence of their properties. A `$ref` of a function's
+// parameters goes on naming the same schema, which stands deeper now.
+std::string forced_call_schema(const Json& tools, const std::string& text, const ForcedCall& forced);
+
+}  // namespace millrace::api

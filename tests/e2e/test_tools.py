@@ -1,0 +1,276 @@
+"""Tool calls and reasoning: what a model writes of them is read, in streams as in whole answers. Grammars make the demo model write it."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from harness import DEMO, Server
+
+CHAT = "/v1/chat/completions"
+ASK = [{"role": "user", "content": "How is the weather?"}]
+WEATHER = {"type": "function", "function": {
+    "name": "weather", "description": "The weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"enum": ["paris", "rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+                   "required": ["city", "days"], "additionalProperties": False}}}
+CLOCK = {"type": "function", "function": {
+    "name": "clock", "parameters": {"type": "object", "properties": {"zone": {"$ref": "#/$defs/zone"}}, "required": ["zone"],
+                                    "additionalProperties": False, "$defs": {"zone": {"enum": ["utc", "cet"]}}}}}
+TEMPLATE = r"""
+{%- if tools %}
+    {{- '<|im_start|>system\nCall <tool_call>{"name": ..., "arguments": {...}}</tool_call>' }}
+    {%- for tool in tools %}{{ '\n' + tool | tojson }}{% endfor %}
+    {{- '<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\n' }}
+    {%- if message.role == 'tool' %}{{ '<tool_response>\n' + message.content + '\n</tool_response>' }}{% else %}{{ message.content }}{% endif %}
+    {%- for call in message.tool_calls or [] %}
+        {{- '\n<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson + '}\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined %}{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' }}{% endif %}
+{%- endif %}"""
+OPENAI = pathlib.Path(__file__).resolve().parent / "openai"
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tools") / "demo"
+    folder.mkdir()
+    for file in DEMO.iterdir():
+        if file.suffix in (".json", ".safetensors"):
+            (folder / file.name).symlink_to(file)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    with Server(model=folder) as running:
+        yield running
+        assert running.stop() == 0, running.output()
+
+
+def ebnf(text):
+    """The grammar of one text; what stands between two bars is a part of EBNF itself."""
+    parts = re.split(r"\|\|(.*?)\|\|", text)
+    return "root ::= " + " ".join(part if i % 2 else json.dumps(part) for i, part in enumerate(parts) if part)
+
+
+def body(text=None, **fields):
+    out = {"messages": ASK, "max_tokens": 200, "temperature": 0, **fields}
+    return {**out, "ebnf": ebnf(text)} if text else out
+
+
+def whole(server, request):
+    status, _, answer = server.post(CHAT, request)
+    assert status == 200, answer
+    return answer
+
+
+def streamed(server, request):
+    """The stream put together as a client does: one message and finish reason for each choice."""
+    choices = {}
+    events = list(server.stream(CHAT, request))
+    assert events[-1] == "[DONE]"
+    for event in events[:-1]:
+        for choice in json.loads(event)["choices"]:
+            state = choices.setdefault(choice["index"], {"message": {}, "finish_reason": None, "fragments": 0})
+            assert state["finish_reason"] is None, "nothing comes behind the end"
+            message, delta = state["message"], choice["delta"]
+            for key in ("content", "reasoning_content"):
+                if key in delta:
+                    message[key] = (message.get(key) or "") + delta[key]
+            for call in delta.get("tool_calls", []):
+                calls = message.setdefault("tool_calls", [])
+                if "id" in call:
+                    assert call["index"] == len(calls) and call["function"]["arguments"] == ""
+                    calls.append({"id": call["id"], "type": call["type"], "function": dict(call["function"])})
+                else:
+                    assert call["index"] == len(calls) - 1
+                    calls[-1]["function"]["arguments"] += call["function"]["arguments"]
+                    state["fragments"] += 1
+            state["finish_reason"] = choice["finish_reason"]
+    return [choices[i] for i in sorted(choices)]
+
+
+def shown(message):
+    """Without what differs between two answers: the ids, and null for empty."""
+    calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or []]
+    for call in message.get("tool_calls") or []:
+        assert re.fullmatch("call_[0-9a-f]{24}", call["id"]) and call["type"] == "function"
+    return message.get("content") or "", message.get("reasoning_content") or "", calls
+
+
+def both(server, request):
+    """(content, reasoning, calls, finish_reason) of a whole answer, which the stream's equal."""
+    choice = whole(server, request)["choices"][0]
+    stream = streamed(server, request)[0]
+    assert shown(stream["message"]) == shown(choice["message"])
+    assert stream["finish_reason"] == choice["finish_reason"]
+    return (*shown(choice["message"]), choice["finish_reason"])
+
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "paris", "days": 3}}\n</tool_call>'
+CALLED = ("weather", '{"city": "paris", "days": 3}')
+
+
+def test_a_call_that_the_model_makes_by_itself(tools):
+    request = body("Let me see.\n" + CALL, tools=[WEATHER, CLOCK])
+    assert both(tools, request) == ("Let me see.", "", [CALLED], "tool_calls")
+    message = whole(tools, body(CALL, tools=[WEATHER]))["choices"][0]["message"]
+    assert message["content"] is None, "as at OpenAI's, where there are calls alone"
+    free = body('<tool_call>{"name": "clock", "arguments": {"zone": "||[a-zé]{1,12}||"}}</tool_call>', tools=[CLOCK], temperature=1, seed=3)
+    content, _, calls, finish = both(tools, free)
+    assert content == "" and len(calls) == 1 and finish == "tool_calls"
+
+
+def test_several_calls_and_the_first_alone(tools):
+    other = '<tool_call>\n{"name": "clock", "arguments": {"zone": "utc"}}\n</tool_call>'
+    calls = [CALLED, ("clock", '{"zone": "utc"}')]
+    request = body(CALL + "\n" + other, tools=[WEATHER, CLOCK])
+    assert both(tools, request) == ("", "", calls, "tool_calls")
+    assert both(tools, {**request, "parallel_tool_calls": False}) == ("", "", calls[:1], "tool_calls")
+
+
+@pytest.mark.parametrize("text", [
+    "No call.", "<tool_call>", '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>', CALL.replace("weather", "stranger"),
+    CALL.replace("</tool_call>", ""), '<tool_call>{"name": "weather", "arguments": "paris"}</tool_call>', " <tool_call>\n\n</tool_call>\n"])
+def test_what_is_no_call_stays_text(tools, text):
+    assert both(tools, body(text, tools=[WEATHER])) == (text, "", [], "stop")
+
+
+def test_a_call_that_is_cut_off_stays_text(tools):
+    request = body("Well. " + CALL, tools=[WEATHER], max_tokens=30)
+    content, _, calls, finish = both(tools, request)
+    assert calls == [] and finish == "length"
+    assert ("Well. " + CALL).startswith(content) and "<tool_call>" in content
+
+
+def test_without_tools_nothing_is_a_call(tools):
+    assert both(tools, body(CALL)) == (CALL, "", [], "stop")
+    assert both(tools, body(CALL, tools=[WEATHER], tool_choice="none")) == (CALL, "", [], "stop")
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_call_is_forced(tools, n):
+    request = body(tools=[WEATHER, CLOCK], tool_choice="required", n=n, temperature=1, seed=9, max_tokens=500)
+    answer = whole(tools, request)
+    stream = streamed(tools, request)
+    for choice, same in zip(answer["choices"], stream, strict=True):
+        assert shown(choice["message"]) == shown(same["message"])
+        content, _, calls = shown(choice["message"])
+        if choice["finish_reason"] == "length":
+            continue  # an array of calls may be long
+        assert choice["finish_reason"] == same["finish_reason"] == "tool_calls" and content == "" and calls
+        for name, arguments in calls:
+            values = json.loads(arguments)
+            if name == "weather":
+                assert values["city"] in ("paris", "rome") and 1 <= values["days"] <= 9
+            else:
+                assert name == "clock" and values["zone"] in ("utc", "cet")
+
+
+def test_one_function_is_forced(tools, server):
+    for running in (tools, server):  # the demo model's template knows no tools, and a grammar needs none
+        for choice in ({"type": "function", "function": {"name": "clock"}}, "required"):
+            request = body(tools=[CLOCK], tool_choice=choice, parallel_tool_calls=False)
+            content, _, calls, finish = both(running, request)
+            assert content == "" and finish == "tool_calls" and [name for name, _ in calls] == ["clock"]
+            assert json.loads(calls[0][1])["zone"] in ("utc", "cet")
+
+
+THOUGHT = "<think>\nIt may rain.\n\n<tool_call>\n</think>\n\n"
+
+
+def test_reasoning_is_a_field_of_its_own(tools):
+    request = body(THOUGHT + "Rain.", n=1)
+    assert both(tools, request) == ("Rain.", "It may rain.\n\n<tool_call>", [], "stop")
+    answer = whole(tools, request)
+    details = answer["usage"]["completion_tokens_details"]
+    assert 0 < details["reasoning_tokens"] < answer["usage"]["completion_tokens"]
+    assert both(tools, body(THOUGHT + CALL, tools=[WEATHER])) == ("", "It may rain.\n\n<tool_call>", [CALLED], "tool_calls")
+    plain = whole(tools, body("Rain."))["choices"][0]["message"]
+    assert plain["content"] == "Rain." and plain["reasoning_content"] is None
+
+
+def test_how_reasoning_is_shown(tools):
+    request = body(THOUGHT + "Rain.")
+    for off in ({"separate_reasoning": False}, {"reasoning_format": "none"}):
+        assert both(tools, {**request, **off}) == (THOUGHT + "Rain.", "", [], "stop")
+    assert both(tools, {**request, "include_reasoning": False}) == ("Rain.", "", [], "stop")
+    late = {**request, "stream_reasoning": False}
+    assert both(tools, late) == both(tools, request)
+    chunks = [json.loads(event)["choices"][0]["delta"] for event in list(tools.stream(CHAT, late))[:-1]]
+    assert sum("reasoning_content" in delta for delta in chunks) == 1
+    cut = both(tools, {**request, "max_tokens": 14})
+    assert cut[0] == "" and cut[1] and "It may rain.\n\n<tool_call>".startswith(cut[1]) and cut[3] == "length"
+
+
+def test_reasoning_that_the_prompt_opens_or_closes(tools):
+    for fields in ({"enable_thinking": True}, {"chat_template_kwargs": {"enable_thinking": True}}):
+        assert both(tools, body("So.\n</think>\n\nRain.", **fields)) == ("Rain.", "So.", [], "stop")
+    assert both(tools, body("Rain.", enable_thinking=False)) == ("Rain.", "", [], "stop")
+    forced = body(tools=[CLOCK], tool_choice="required", parallel_tool_calls=False)
+    assert both(tools, forced)[3] == "tool_calls"
+
+
+def test_history_goes_through_the_template(tools):
+    messages = [*ASK, {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "call_0123456789abcdef01234567", "type": "function", "function": {"name": "weather", "arguments": '{"days": 3, "city": "paris"}'}}]},
+        {"role": "tool", "tool_call_id": "call_0123456789abcdef01234567", "content": [{"type": "text", "text": "sun"}]}]
+    status, _, answer = tools.post("/tokenize", {"messages": messages, "tools": [CLOCK]})
+    assert status == 200, answer
+    status, _, text = tools.post("/detokenize", {"tokens": answer["tokens"], "skip_special_tokens": False})
+    assert status == 200 and text["text"] == (
+        '<|im_start|>system\nCall <tool_call>{"name": ..., "arguments": {...}}</tool_call>\n' + json.dumps(CLOCK) + "<|im_end|>\n"
+        "<|im_start|>user\nHow is the weather?<|im_end|>\n<|im_start|>assistant\n\n<tool_call>\n"
+        '{"name": "weather", "arguments": {"days": 3, "city": "paris"}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>tool\n<tool_response>\nsun\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
+    content, _, calls, finish = both(tools, body("Sun.", messages=messages, tools=[WEATHER]))
+    assert (content, calls, finish) == ("Sun.", [], "stop")
+
+
+@pytest.mark.parametrize("fields, message", [
+    ({"tool_choice": "required"}, "Tools cannot be empty if tool choice is set to required."),
+    ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "Tools cannot be empty if tool choice is set to a specific tool."),
+    ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "Tool 'x' not found in tools list."),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, "Tool 0 function has invalid 'parameters' schema: "),
+    ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type is 'custom'"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name is 'a b'"),
+    ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name is 'weather'"),
+    ({"tools": [WEATHER] * 129}, "tools has 129 entries"),
+    ({"tools": [WEATHER], "tool_choice": "any"}, "tool_choice is 'any'"),
+    ({"tools": [WEATHER], "tool_choice": "required", "regex": "a"}, "tool_choice forces a call"),
+    ({"tools": [WEATHER], "tool_choice": "required", "ignore_eos": True}, "ignore_eos is true"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}], "tool_choice": "required"}, "tools: "),
+    ({"reasoning_format": "x"}, "reasoning_format is 'x'"),
+    ({"enable_thinking": "yes"}, "enable_thinking is of type string; wanted a boolean"),
+    ({"messages": [*ASK, {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "messages[1].tool_calls[0].function.name is missing"),
+])
+def test_bad_fields_are_refused(tools, fields, message):
+    status, _, answer = tools.post(CHAT, {**body(), **fields})
+    assert status == 400 and message in answer["error"]["message"], answer
+
+
+def test_a_model_without_a_form_of_calls(server):
+    status, _, answer = server.post(CHAT, body(tools=[WEATHER]))
+    assert status == 400 and "tools is not supported with this model" in answer["error"]["message"]
+
+
+def test_the_parsers_are_named_by_flags():
+    with Server("--tool-parser", "llama3", "--reasoning-parser", "deepseek") as running:
+        text = 'Hm.</think>{"name": "clock", "parameters": {"zone": "utc"}}'
+        assert both(running, body(text, tools=[CLOCK])) == ("", "Hm.", [("clock", '{"zone": "utc"}')], "tool_calls")
+    with Server("--tool-parser", "mistral") as running:
+        text = '[TOOL_CALLS][{"name": "clock", "arguments": {"zone": "utc"}}]'
+        assert both(running, body(text, tools=[CLOCK])) == ("", "", [("clock", '{"zone": "utc"}')], "tool_calls")
+
+
+def test_the_official_client_goes_a_whole_round(tools):
+    if not (OPENAI / "node_modules" / "openai").is_dir():
+        pytest.fail("tests/e2e/openai/node_modules is missing; wanted: ./scripts/test, which installs it")
+    result = subprocess.run(["node", "--test", "tools.test.mjs"], cwd=OPENAI, capture_output=True, text=True, timeout=300,
+                            env={**os.environ, "MILLRACE_URL": f"http://{tools.host}:{tools.port}/v1"})
+    assert result.returncode == 0, result.stdout + result.stderr
