@@ -146,7 +146,7 @@ def test_models_and_service_routes(server):
     ("max_completion_tokens", 0), ("stop", ""), ("stop", [""]), ("stop", ["x"] * 17), ("stop", "x" * 2000), ("stop", 3), ("stop", [1]),
     ("stop_token_ids", [-1]), ("stop_token_ids", [10**9]), ("stop_token_ids", "1"), ("ignore_eos", 1), ("stream", "yes"),
     ("n", 0), ("n", 129), ("n", 2**63), ("logprobs", 1), ("frequency_penalty", 2.5), ("logit_bias", {"1": 200}),
-    ("seed", "x"), ("seed", 2**64), ("cache_salt", "x" * 300), ("response_format", {"type": "json_object"}),
+    ("seed", "x"), ("seed", 2**64), ("cache_salt", "x" * 300), ("response_format", {"type": "xml"}),
     ("messages", None), ("messages", []), ("messages", "hi"), ("messages", [1]), ("messages", [{}]),
     ("messages", [{"role": "robot", "content": "x"}]), ("messages", [{"role": "user"}]),
     ("messages", [{"role": "user", "content": [{"type": "image_url"}]}]), ("messages", [{"role": "user", "content": 5}]),
