@@ -93,8 +93,8 @@ TEST(ReasoningParserTest, CallsCountBehindTheReasoningAlone) {
 TEST(ReasoningParserTest, InlineItIsTextByteForByteWithoutCalls) {
   wire::OutputParsing how = parsing();
   how.reasoning_inline = true;
-  for (const char* input :
-       {"<think>\n\na\n</think>\n\nb", " \n<think>a", "x<think>y</think>", "<think><think></think></think>"}) {
+  for (const char* input : {"<think>\n\na\n</think>\n\nb", " \n<think>a", "x<think>y</think>",
+                            "x \n<think> y <tool</think>", " </think> ", "<think><think></think></think>"}) {
     expect(how, input, std::string("|text ") + input);
   }
   expect(how, "<think>" + kCall + "</think>" + kCall, "|text <think>" + kCall + "</think>" + kCallEvents);

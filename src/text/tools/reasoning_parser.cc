@@ -41,13 +41,14 @@ void ReasoningParser::finish(std::vector<Part>& out) {
 void ReasoningParser::handle(const MarkerScanner::Symbol& symbol, std::vector<Part>& out) {
   if (!symbol.is_marker) return on_text(symbol.text, out);
   const std::string& marker = symbol.text;
-  if (keeps_form_ && (marker == kOpen || marker == kClose)) {
+  const bool opens = marker == kOpen && state_ == State::kStart;
+  const bool inside = state_ == State::kReasoning && (marker == kOpen || marker == kClose);
+  if (keeps_form_ && (opens || inside)) {
     text_ = std::exchange(space_, {});
     text_ += marker;
     begun_ = true;
     flush(Part::Kind::kReasoning, out);
-    if (marker == kOpen && state_ == State::kStart) state_ = State::kReasoning;
-    if (marker == kClose && state_ == State::kReasoning) state_ = State::kContent;
+    state_ = marker == kOpen ? State::kReasoning : State::kContent;
   } else if (marker == kOpen && (state_ == State::kStart || (state_ == State::kReasoning && !begun_))) {
     space_.clear();
     state_ = State::kReasoning;
