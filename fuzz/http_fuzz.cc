@@ -57,7 +57,7 @@ std::string decide(const RequestHead& head) {
   Request request{.query = head.query};
   std::string value;
   request.query_value("q", value);
-  std::optional<Response> refusal = admit(options(), gate, match, head, false);
+  std::optional<Response> refusal = admit(options(), gate, match, head, false, "req-fuzz");
   if (!refusal) {
     require(match.route != nullptr);
     const std::string* key = head.headers.find("authorization");

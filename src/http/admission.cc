@@ -58,17 +58,20 @@ HttpError check_body(const ServerOptions& options, const Route& route, const Req
 
 }  // namespace
 
-Response render_error(const ServerOptions& options, int status, std::string_view message) {
-  Response response{.status = status};
-  if (options.render_error) {
-    response.body = options.render_error(status, message);
+Response render_error(const ServerOptions& options, const Route* route, const HttpError& error,
+                      std::string_view request_id) {
+  Response response{.status = error.status};
+  if (route != nullptr && route->render_error) {
+    response = route->render_error(error.status, error.message, request_id);
+  } else if (options.render_error) {
+    response.body = options.render_error(error.status, error.message);
   } else {
     response.body = "{\"error\":{\"message\":";
-    json_append_string(response.body, message);
-    response.body += fmt::format(",\"code\":{}}}}}", status);
+    json_append_string(response.body, error.message);
+    response.body += fmt::format(",\"code\":{}}}}}", error.status);
   }
-  if (status == 503) response.headers.add("Retry-After", "1");
-  if (status == 401) response.headers.add("WWW-Authenticate", "Bearer");
+  if (error.status == 503) response.headers.set("Retry-After", "1");
+  if (error.status == 401) response.headers.set("WWW-Authenticate", "Bearer");
   return response;
 }
 
@@ -78,8 +81,8 @@ uint64_t body_limit(const ServerOptions& options, const Route* route) {
 }
 
 std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const Router::Match& match,
-                              const RequestHead& head, bool over_unix_socket) {
-  auto refuse = [&](const HttpError& error) { return render_error(options, error.status, error.message); };
+                              const RequestHead& head, bool over_unix_socket, std::string_view request_id) {
+  auto refuse = [&](const HttpError& error) { return render_error(options, match.family, error, request_id); };
   // A web page, against which the Host is checked, cannot reach a Unix socket.
   if (HttpError error = gate.check_host(head); error && !over_unix_socket) return refuse(error);
   // A preflight carries no credentials by design and runs no handler.

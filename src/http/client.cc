@@ -8,6 +8,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
+#include <algorithm>
 #include <charconv>
 
 namespace millrace::http {
@@ -132,7 +133,8 @@ bool SseReader::push(std::string_view piece, const std::function<bool(std::strin
   kept_ += piece;
   std::size_t begin = 0;
   for (std::size_t end; (end = kept_.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
-    const std::string_view event(kept_.data() + begin, end - begin);
+    std::string_view event(kept_.data() + begin, end - begin);
+    if (event.starts_with("event: ")) event.remove_prefix(std::min(event.find('\n'), event.size() - 1) + 1);
     if (event.starts_with("data: ") && !on_event(event.substr(6))) return false;
   }
   kept_.erase(0, begin);

@@ -49,7 +49,7 @@ class Client {
   int socket_ = -1;  // of the request in progress, guarded by mutex_
 };
 
-// Splits a stream of server-sent events into their data, however the pieces are cut.
+// Splits a stream of server-sent events into their data, however it is cut. The names of events are skipped.
 class SseReader {
  public:
   // Calls on_event for each complete event in `piece` and what was kept before it. False when on_event returned false.

@@ -51,7 +51,7 @@ TEST(ParseUrl, RefusesTheRest) {
   }
 }
 
-const std::string kStream = "data: {\"a\":1}\n\n: a comment\n\ndata: two\n\ndata: \n\ndata: [DONE]\n\n";
+const std::string kStream = "data: {\"a\":1}\n\n: a comment\n\nevent: b\ndata: two\n\ndata: \n\ndata: [DONE]\n\n";
 const std::vector<std::string> kEvents = {"{\"a\":1}", "two", "", "[DONE]"};
 
 TEST(SseReader, TheSameEventsHoweverTheStreamIsCut) {

@@ -67,6 +67,7 @@ Router::Match Router::match(std::string_view method, const std::vector<std::stri
   for (const Entry& entry : entries_) {
     if (segments.empty() || !matches(entry, segments)) continue;
     result.path_known = true;
+    if (result.family == nullptr) result.family = &entry.route;
     add_method(result.allow, entry.route.method);
     if (entry.route.method == "GET") add_method(result.allow, "HEAD");
     bool exact = entry.route.method == method;
@@ -81,7 +82,7 @@ Router::Match Router::match(std::string_view method, const std::vector<std::stri
   }
   if (result.path_known) add_method(result.allow, "OPTIONS");
   if (best == nullptr) return result;
-  result.route = &best->route;
+  result.route = result.family = &best->route;
   for (size_t i = 0; i < best->segments.size(); ++i) {
     const Segment& part = best->segments[i];
     if (part.kind == Segment::Kind::kLiteral) continue;

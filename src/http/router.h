@@ -22,9 +22,10 @@ class Router {
   void add(Route route);
 
   struct Match {
-    const Route* route = nullptr;  // nullptr: no route has this path and method
-    bool path_known = false;       // some method is served on this path
-    std::string allow;             // "GET, HEAD, POST, OPTIONS" for Allow, when path_known
+    const Route* route = nullptr;   // nullptr: no route has this path and method
+    bool path_known = false;        // some method is served on this path
+    const Route* family = nullptr;  // then the first route of the path, which renders its errors
+    std::string allow;              // "GET, HEAD, POST, OPTIONS" for Allow, when path_known
     std::vector<std::pair<std::string, std::string>> params;
   };
   Match match(std::string_view method, const std::vector<std::string>& segments) const;

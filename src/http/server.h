@@ -92,6 +92,8 @@ struct Route {
   Access access = Access::kUser;
   bool require_json = true;        // a non-empty body must be application/json, else 415
   std::size_t max_body_bytes = 0;  // 0: the server's limit
+  // Renders the errors that the server itself answers on this route; unset: ServerOptions::render_error.
+  std::function<Response(int status, std::string_view message, std::string_view request_id)> render_error = nullptr;
   Handler handler;
 };
 

@@ -189,7 +189,7 @@ const Route* Session::decide() {
   cors_origin_ = context_.gate->cors_origin(head_);
   Router::Match match = context_.router.match(head_.method, head_.segments);
   request_ = make_request(match);
-  std::optional<Response> refusal = admit(options, *context_.gate, match, head_, over_unix_socket_);
+  std::optional<Response> refusal = admit(options, *context_.gate, match, head_, over_unix_socket_, request_id_);
   if (!refusal) return match.route;
   refusal_ = std::move(*refusal);
   return nullptr;
@@ -207,10 +207,11 @@ Session::Awaitable<Session::Next> Session::serve_one() {
   context_.counters.requests.fetch_add(1, std::memory_order_relaxed);
   name_request();
   const Route* route = nullptr;
+  route_ = nullptr;
   if (!good) {
-    refusal_ = render_error(options, error_.status, error_.message);
+    refusal_ = render_error(options, nullptr, error_, request_id_);
   } else {
-    route = decide();
+    route_ = route = decide();
   }
   if (route != nullptr) {
     BodyReader reader(head_, body_limit(options, route));
@@ -218,7 +219,7 @@ Session::Awaitable<Session::Next> Session::serve_one() {
     if (good) co_return co_await run_handler(*route);
     keep_alive_ = false;
     request_.reset();  // its bytes count against everybody's budget
-    refusal_ = render_error(options, error_.status, error_.message);
+    refusal_ = render_error(options, route, error_, request_id_);
   }
   if (closed_ || broken_) co_return Next::kReset;
   // The body of a refused request is read away after the answer when that is cheap; the connection closes otherwise.

@@ -168,6 +168,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // The request being served.
   RequestHead head_;
   std::string request_id_;
+  const Route* route_ = nullptr;  // whose handler it goes to
   std::string cors_origin_;
   bool keep_alive_ = true;
   std::shared_ptr<CountedRequest> request_;

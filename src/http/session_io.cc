@@ -195,7 +195,7 @@ bool Session::load() {
 void Session::load_head(Response& response, bool streaming) {
   // The empty 500 of a handler that failed or forgot to answer.
   if (response.status == 500 && response.content_type.empty() && response.body.empty()) {
-    response = render_error(context_.options, 500, "internal error");
+    response = render_error(context_.options, route_, {500, "internal error"}, request_id_);
   }
   chunked_out_ = streaming && head_.minor_version == 1;
   if (context_.draining || (streaming && !chunked_out_)) keep_alive_ = false;
