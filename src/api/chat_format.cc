@@ -29,7 +29,9 @@ ChatFormat::ChatFormat(const Engine& engine, std::string head, ShownDetails show
       outputs_(shown_.choices_per_prompt, ChatOutput(view)),
       head_(std::move(head)) {}
 
-void ChatFormat::opening(int index, EventWriter& out) { append_chunk(out, {.index = index, .opening = true}); }
+void ChatFormat::opening(const ChoiceState& choice, EventWriter& out) {
+  append_chunk(out, {.index = choice.index, .opening = true});
+}
 
 void ChatFormat::events(const ChoiceState& choice, EventWriter& out) {
   ChatOutput& output = outputs_[static_cast<std::size_t>(choice.index)];

@@ -19,7 +19,7 @@ class ChatFormat : public ReplyFormat {
   // `head`: of every body or chunk (openai_head).
   ChatFormat(const Engine& engine, std::string head, ShownDetails shown, const OutputView& view);
 
-  void opening(int index, EventWriter& out) override;
+  void opening(const ChoiceState& choice, EventWriter& out) override;
   void events(const ChoiceState& choice, EventWriter& out) override;
   std::string choice(const ChoiceState& choice) override;
   std::string body(std::string_view choices, const wire::Usage& usage) override;

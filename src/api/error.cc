@@ -6,8 +6,7 @@ namespace millrace::api {
 namespace {
 
 constexpr std::string_view kRetryAfterSeconds = "1";
-// OpenAI's clients look for this code, llama.cpp's for this type.
-constexpr const char* kContextExceeded = "context_length_exceeded";
+// OpenAI's clients look for the code kContextExceeded, llama.cpp's for this type.
 constexpr std::string_view kContextExceededType = "exceed_context_size_error";
 
 std::string_view type_of(int http_status) {

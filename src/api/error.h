@@ -10,6 +10,8 @@
 
 namespace millrace::api {
 
+inline constexpr std::string_view kContextExceeded = "context_length_exceeded";  // a code
+
 struct ApiError {
   int http_status = 500;
   std::string message;

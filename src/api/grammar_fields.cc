@@ -28,6 +28,7 @@ class GrammarReader {
 
   Status read_openai(const Json& body, const FieldPath& root);
   Status read_native(const Json& params, const FieldPath& root);
+  Status read_messages(const Json& body, const FieldPath& root);
   Status finish(wire::SamplingParams& out);
 
  private:
@@ -37,6 +38,8 @@ class GrammarReader {
   // A schema: an object, or a string with its text.
   Status read_schema(const Json& object, const FieldPath& at, const char* key);
   Status read_choice(const Json& object, const FieldPath& at, const char* key);
+  // Anthropic's {"type": "json_schema", "schema": ...}.
+  Status read_output_format(const Json& object, const FieldPath& at, const char* key);
   Status read_response_format(const Json& body, const FieldPath& root);
   Status read_structured_outputs(const Json& body, const FieldPath& root);
 
@@ -173,6 +176,32 @@ Status GrammarReader::read_openai(const Json& body, const FieldPath& root) {
   return read_native(body, root);
 }
 
+Status GrammarReader::read_output_format(const Json& object, const FieldPath& at, const char* key) {
+  const Json* format = json_find(object, key);
+  if (!format) return ok_status();
+  const FieldPath path = at.member(key);
+  if (!format->is_object()) {
+    return invalid_argument("{} is of type {}; wanted an object", path.name, json_type_name(*format));
+  }
+  std::string type;
+  RETURN_IF_ERROR(json_read(*format, "type", type).with_prefix(path.name));
+  if (type != "json_schema") {
+    return invalid_argument("{}.type is '{}'; wanted json_schema", path.name, type.substr(0, 64));
+  }
+  if (!json_find(*format, "schema")) {
+    return invalid_argument("{}.schema is missing; wanted a JSON Schema", path.name);
+  }
+  return read_schema(*format, path, "schema");
+}
+
+Status GrammarReader::read_messages(const Json& body, const FieldPath& root) {
+  if (const Json* config = json_find(body, "output_config")) {
+    RETURN_IF_ERROR(read_output_format(*config, root.member("output_config"), "format"));
+  }
+  RETURN_IF_ERROR(read_output_format(body, root, "output_format"));
+  return read_native(body, root);
+}
+
 Status GrammarReader::read_native(const Json& params, const FieldPath& root) {
   RETURN_IF_ERROR(read_schema(params, root, "json_schema"));
   RETURN_IF_ERROR(read_source(params, root, "regex", GrammarKind::kRegex));
@@ -197,6 +226,12 @@ Status GrammarReader::finish(wire::SamplingParams& out) {
 Status read_grammar(const Json& body, const std::string& text, wire::SamplingParams& out) {
   GrammarReader reader(text);
   RETURN_IF_ERROR(reader.read_openai(body, {}));
+  return reader.finish(out);
+}
+
+Status read_messages_grammar(const Json& body, const std::string& text, wire::SamplingParams& out) {
+  GrammarReader reader(text);
+  RETURN_IF_ERROR(reader.read_messages(body, {}));
   return reader.finish(out);
 }
 

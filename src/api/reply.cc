@@ -35,7 +35,7 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
   }
   if (Status status = state_->live.add(names, self); !status.ok()) {
     state_->requests.rejected(status.code());
-    responder_->send(error_response(field_error(status)));
+    responder_->send(format_->error_response(field_error(status)));
     return;
   }
   names_ = std::move(names);
@@ -145,10 +145,10 @@ Status Reply::stream_news(std::string& out) {
       if (!choice.accepted && !choice.state.finish) return ok_status();
     }
     started_ = true;
-    responder_->start_sse();
+    responder_->start_sse(format_->headers());
     for (const Choice& choice : choices_) {
       EventWriter events(out, members(choice));
-      format_->opening(choice.state.index, events);
+      format_->opening(choice.state, events);
     }
   }
   bool waits = options_.cumulative;  // some choice keeps what it has
@@ -229,7 +229,7 @@ void Reply::complete(std::string& out) {
   leave();
   if (options_.stream) {
     if (options_.include_usage) out += "data: " + format_->usage(total_usage()) + "\n\n";
-    out += "data: [DONE]\n\n";
+    out += format_->last_event();
     responder_->write(out);
     responder_->end();
     return;
@@ -248,7 +248,7 @@ void Reply::send_body() {
   const std::string choices = best_choices(shown);
   std::string body = format_->body(choices, total_usage());
   if (const std::string more = metadata(shown); !more.empty()) body.insert(body.rfind('}'), more);
-  responder_->send({.body = std::move(body)});
+  responder_->send({.headers = format_->headers(), .body = std::move(body)});
 }
 
 // The choices that the client gets, joined by commas: all, or of each prompt the likeliest, best first.
@@ -286,10 +286,10 @@ void Reply::fail(const Choice& choice, const wire::Finish& finish) {
   }
   const ApiError error = field_error(Status(finish.code, finish.message));
   if (started_) {
-    responder_->write("data: " + render_error(error) + "\n\n");
+    responder_->write(format_->error_event(error));
     responder_->end();
   } else {
-    responder_->send(error_response(error));
+    responder_->send(format_->error_response(error));
   }
   // Not from here: a sink must not call back into the engine.
   server_.post([self = shared_from_this()] { self->abort_all(); });

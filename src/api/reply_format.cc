@@ -10,7 +10,12 @@
 
 namespace millrace::api {
 
-std::string& EventWriter::begin() {
+std::string& EventWriter::begin(std::string_view event) {
+  if (!event.empty()) {
+    out_ += "event: ";
+    out_ += event;
+    out_ += '\n';
+  }
   out_ += "data: ";
   begin_ = out_.size();
   return out_;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/error.h"
 #include "api/weights.h"
 #include "wire/generation.h"
 
@@ -31,11 +32,12 @@ struct ChoiceState {
 };
 
 // Server-sent events, written in place: begin() gives the text to append one JSON object to, end() completes its event.
+// `event`: its name, on a line before the data; empty: it has none.
 class EventWriter {
  public:
   // `member` (",\"usage\":null") is put into each object, last; empty: none.
   EventWriter(std::string& out, std::string member) : out_(out), member_(std::move(member)) {}
-  std::string& begin();
+  std::string& begin(std::string_view event = {});
   void end();
   std::size_t largest() const { return largest_; }  // bytes of an object, without the member
 
@@ -50,13 +52,20 @@ class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
   // Streaming: the first chunk of a choice, where there is one, and the chunks with what is new.
-  virtual void opening(int /*index*/, EventWriter& /*out*/) {}
+  virtual void opening(const ChoiceState& /*choice*/, EventWriter& /*out*/) {}
   virtual void events(const ChoiceState& choice, EventWriter& out) = 0;
   // Streaming: the chunk that carries the usage alone.
   virtual std::string usage(const wire::Usage& usage) { return body("", usage); }
+  // Streaming: what ends a complete stream, and what ends it after an error, as events.
+  virtual std::string last_event() const { return "data: [DONE]\n\n"; }
+  virtual std::string error_event(const ApiError& error) const { return "data: " + render_error(error) + "\n\n"; }
   // Not streaming: one choice, and the whole body around the choices, which are joined by commas.
   virtual std::string choice(const ChoiceState& choice) = 0;
   virtual std::string body(std::string_view choices, const wire::Usage& usage) = 0;
+  // An error before anything of the answer is out.
+  virtual http::Response error_response(const ApiError& error) const { return api::error_response(error); }
+  // Header fields of an answer without an error.
+  virtual http::Headers headers() const { return {}; }
 };
 
 // What an OpenAI answer shows besides texts.

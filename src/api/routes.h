@@ -1,7 +1,8 @@
 // The HTTP surface: every route, in one call, and what the handlers share.
 //
-// Endpoint families: chat.cc (/v1/chat/completions), completions.cc (/v1/completions), generate.cc (/generate),
-// tokens.cc (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, /), info.cc
+// Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), completions.cc (/v1/completions),
+// generate.cc (/generate), tokens.cc (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health,
+// /version, /), info.cc
 // (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile).
 //
 // Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
@@ -61,6 +62,7 @@ void add_fallible_route(ApiContext& context, const char* method, const std::stri
                         http::Access access);
 
 void add_chat_routes(ApiContext& context);
+void add_messages_routes(ApiContext& context);
 void add_completions_routes(ApiContext& context);
 void add_generate_routes(ApiContext& context);
 void add_token_routes(ApiContext& context);

@@ -11,6 +11,8 @@ namespace millrace::api {
 
 const SamplingDialect kOpenAiDialect{
     .max_tokens = "max_tokens", .max_tokens_also = "max_completion_tokens", .min_tokens = "min_tokens", .seed = "seed"};
+const SamplingDialect kMessagesDialect{
+    .max_tokens = "max_tokens", .min_tokens = "min_tokens", .seed = "seed", .stop = "stop_sequences"};
 // Temperatures of the native endpoint are bounded only so that nothing overflows.
 const SamplingDialect kNativeDialect{.max_tokens = "max_new_tokens",
                                      .min_tokens = "min_new_tokens",
@@ -131,8 +133,9 @@ Status read_strings(const Json& object, std::string_view key, std::vector<std::s
   return ok_status();
 }
 
-Status read_stops(const Json& object, const ModelFacts& model, wire::SamplingParams& out) {
-  RETURN_IF_ERROR(read_strings(object, "stop", out.stop));
+Status read_stops(const Json& object, const ModelFacts& model, const SamplingDialect& dialect,
+                  wire::SamplingParams& out) {
+  RETURN_IF_ERROR(read_strings(object, dialect.stop, out.stop));
   RETURN_IF_ERROR(read_strings(object, "stop_regex", out.stop_regex));
   for (const std::string& pattern : out.stop_regex) {
     if (Status status = check_stop_regex(pattern); !status.ok()) {
@@ -213,7 +216,7 @@ Result<SamplingFields> read_sampling(const Json& object, const ModelFacts& model
   RETURN_IF_ERROR(read_distribution(object, model, dialect, out.params));
   RETURN_IF_ERROR(read_penalties(object, out.params));
   RETURN_IF_ERROR(read_logit_bias(object, model, out.params));
-  RETURN_IF_ERROR(read_stops(object, model, out.params));
+  RETURN_IF_ERROR(read_stops(object, model, dialect, out.params));
   RETURN_IF_ERROR(read_lengths(object, model, dialect, out));
   RETURN_IF_ERROR(read_seed(object, dialect.seed, out));
   std::optional<int64_t> n;

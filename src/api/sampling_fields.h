@@ -25,6 +25,7 @@ struct SamplingDialect {
   std::string_view max_tokens, max_tokens_also;  // the second wins where both are given; "": there is none
   std::string_view min_tokens;
   std::string_view seed;
+  std::string_view stop = "stop";
   int64_t least_max_tokens = 1;
   std::optional<int32_t> default_max_tokens;  // where the field is absent; nullopt: to the end of the context
   bool null_is_unbounded = false;             // a null for max_tokens means the end of the context, not the default
@@ -34,6 +35,7 @@ struct SamplingDialect {
 
 extern const SamplingDialect kOpenAiDialect;
 extern const SamplingDialect kNativeDialect;
+extern const SamplingDialect kMessagesDialect;
 
 struct SamplingFields {
   wire::SamplingParams params;  // its seed counts where `seeded`

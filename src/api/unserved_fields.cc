@@ -103,6 +103,14 @@ Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
 
 Status refuse_unserved(const Json& body) { return refuse_all(body, kUnserved); }
 
+Status refuse_unserved_messages(const Json& body) {
+  static const UnservedFields kFields = {
+      {"container", {}},  {"mcp_servers", {kEmptyList}}, {"context_management", {}},
+      {"compaction", {}}, {"fallbacks", {kEmptyList}},   {"thread", {}},
+  };
+  return refuse_all(body, kFields);
+}
+
 Status refuse_unserved_native(const Json& body) {
   static const UnservedFields kFields = {
       {"input_embeds", {}},

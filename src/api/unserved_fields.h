@@ -1,6 +1,7 @@
-// The fields of the OpenAI, vLLM, SGLang and llama.cpp dialects that would change an answer and are not served: a
-// request that sets one is refused by the field's name. Each has neutral values, which ask for nothing and pass; null
-// and absent pass always. docs/api-fields.md has the same fields as a table, which a test compares with what happens.
+// The fields of the OpenAI, Anthropic, vLLM, SGLang and llama.cpp dialects that would change an answer and are not
+// served: a request that sets one is refused by the field's name. Each has neutral values, which ask for nothing and
+// pass; null and absent pass always. docs/api-fields.md has the same fields as a table, which a test compares with what
+// happens.
 //
 // Thread safety: free functions.
 #pragma once
@@ -12,6 +13,8 @@ namespace millrace::api {
 
 // Of /v1/chat/completions and /v1/completions. kUnsupported with the field's name first.
 Status refuse_unserved(const Json& body);
+// Of /v1/messages.
+Status refuse_unserved_messages(const Json& body);
 // Of /generate: at the top of the body, and inside sampling_params.
 Status refuse_unserved_native(const Json& body);
 Status refuse_unserved_sampling(const Json& params);

@@ -9,14 +9,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNLIKELY = {"x": 1}  # no field's neutral value
 WRONG = [{"x": 1}]  # of no served field's type
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 BODIES = {
     CHAT: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
     TEXT: {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0},
+    MESSAGES: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
+    COUNT: {"messages": [{"role": "user", "content": "a"}]},
     "/generate": {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
     "/tokenize": {"prompt": "Once upon a time"},
     "/detokenize": {"tokens": [5]},
 }
 INSTEAD = {"messages": "prompt", "tools": "prompt", "input_ids": "text"}  # what a field stands for in a request without it
+REQUIRED = {"prompt", "messages", "text", "input_ids", "tokens"}
 CONVERSATION = {"tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"}
 COMPANIONS = {  # what a field's use needs beside it
     "stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}, "max_completion_tokens": {"max_tokens": None},
@@ -37,6 +41,8 @@ def endpoints(heading, cells):
     """(endpoint, what the page says) of a row."""
     if "completions" in heading:
         return [(CHAT, cells[2]), (TEXT, cells[3])]
+    if heading.startswith("`/v1/messages`"):
+        return [(MESSAGES, cells[2]), (COUNT, cells[2])]
     if heading.startswith("`/tokenize`"):
         both = ["/tokenize", "/detokenize"]
         return [(path, cells[2]) for path in both if cells[1] == "both" or path in cells[1]]
@@ -59,6 +65,8 @@ def request(sampling, path, field, value):
     body = dict(BODIES[path])
     if sampling:
         return {**body, "sampling_params": {**body["sampling_params"], field: value}}
+    if path in (MESSAGES, COUNT):
+        return {**body, field: value}
     if field in INSTEAD:
         body.pop(INSTEAD[field], None)
     if path == "/tokenize" and field in CONVERSATION:
@@ -82,6 +90,8 @@ def content(path, answer):
     """What a field without effect must not change."""
     if path == "/generate":
         return answer["text"], answer["output_ids"]
+    if path == MESSAGES:
+        return answer["content"], answer["stop_reason"]
     return answer["choices"] if path in (CHAT, TEXT) else answer
 
 
@@ -108,7 +118,8 @@ def test_what_happens_with_a_field(server, sampling, path, field, outcome, value
             assert status == 200 and content(path, answer) == content(path, plain), (value, answer)
         return
     assert values or outcome == "refused", "a served field without a value to try"
-    for value in [*values, None] if field not in ("prompt", "messages", "text", "input_ids", "tokens") else values:
+    required = REQUIRED | ({"max_tokens"} if path == MESSAGES else set())
+    for value in values if field in required else [*values, None]:
         status, answer = post(server, path, request(sampling, path, field, value))
         assert status == 200, (value, answer)
         if outcome == "refused" and field not in ("tools",):

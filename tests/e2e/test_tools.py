@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, Server
+from harness import Server
+from tool_model import ebnf, tool_model
 
 CHAT = "/v1/chat/completions"
 ASK = [{"role": "user", "content": "How is the weather?"}]
@@ -18,44 +19,14 @@ WEATHER = {"type": "function", "function": {
 CLOCK = {"type": "function", "function": {
     "name": "clock", "parameters": {"type": "object", "properties": {"zone": {"$ref": "#/$defs/zone"}}, "required": ["zone"],
                                     "additionalProperties": False, "$defs": {"zone": {"enum": ["utc", "cet"]}}}}}
-TEMPLATE = r"""
-{%- if tools %}
-    {{- '<|im_start|>system\nCall <tool_call>{"name": ..., "arguments": {...}}</tool_call>' }}
-    {%- for tool in tools %}{{ '\n' + tool | tojson }}{% endfor %}
-    {{- '<|im_end|>\n' }}
-{%- endif %}
-{%- for message in messages %}
-    {{- '<|im_start|>' + message.role + '\n' }}
-    {%- if message.role == 'tool' %}{{ '<tool_response>\n' + message.content + '\n</tool_response>' }}{% else %}{{ message.content }}{% endif %}
-    {%- for call in message.tool_calls or [] %}
-        {{- '\n<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' + call.function.arguments | tojson + '}\n</tool_call>' }}
-    {%- endfor %}
-    {{- '<|im_end|>\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\n' }}
-    {%- if enable_thinking is defined %}{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' }}{% endif %}
-{%- endif %}"""
 OPENAI = pathlib.Path(__file__).resolve().parent / "openai"
 
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tools") / "demo"
-    folder.mkdir()
-    for file in DEMO.iterdir():
-        if file.suffix in (".json", ".safetensors"):
-            (folder / file.name).symlink_to(file)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    with Server(model=folder) as running:
+    with Server(model=tool_model(tmp_path_factory.mktemp("tools") / "demo")) as running:
         yield running
         assert running.stop() == 0, running.output()
-
-
-def ebnf(text):
-    """The grammar of one text; what stands between two bars is a part of EBNF itself."""
-    parts = re.split(r"\|\|(.*?)\|\|", text)
-    return "root ::= " + " ".join(part if i % 2 else json.dumps(part) for i, part in enumerate(parts) if part)
 
 
 def body(text=None, **fields):

@@ -1,0 +1,103 @@
+// POST /v1/messages and /v1/messages/count_tokens: Anthropic's API over the way of a chat.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "api/chat_prompt.h"
+#include "api/choices.h"
+#include "api/fields.h"
+#include "api/grammar_fields.h"
+#include "api/messages_error.h"
+#include "api/messages_format.h"
+#include "api/messages_request.h"
+#include "api/reply.h"
+#include "api/routes.h"
+#include "api/tool_fields.h"
+
+namespace millrace::api {
+namespace {
+
+struct MessagesJob {
+  CommonFields fields;
+  std::string model_name;  // as the client calls it
+  OutputView view;
+  bool thinking_omitted = false;
+  ChatPrompt prompt;
+};
+
+Result<MessagesJob> read_job(ApiContext& context, const http::Request& request, const Json& body) {
+  const ModelFacts& model = context.engine.model();
+  MessagesJob job;
+  ASSIGN_OR_RETURN(job.model_name, context.names.read(body));
+  ASSIGN_OR_RETURN(const ChatBody chat, translate_messages(body, request.body, model));
+  ASSIGN_OR_RETURN(const Json chat_body, parse_json(chat.text));
+  job.thinking_omitted = chat.thinking_omitted;
+  ASSIGN_OR_RETURN(job.fields, read_common(chat_body, chat.text, model, kMessagesDialect));
+  RETURN_IF_ERROR(read_rank(request, job.fields.request));
+  wire::SamplingParams& sampling = job.fields.sampling.params;
+  RETURN_IF_ERROR(read_messages_grammar(body, request.body, sampling));
+  ASSIGN_OR_RETURN(job.view, read_output_fields(chat_body, chat.text, model, sampling));
+  ASSIGN_OR_RETURN(job.prompt, read_chat_prompt(chat_body, chat.text, model.tool_history));
+  if (forces_call(chat_body) && model.reasoning_dialect != wire::ReasoningDialect::kNone) {
+    close_reasoning(chat_body, job.prompt);
+  }
+  return job;
+}
+
+Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  if (!json_find(body, "max_tokens")) {
+    return invalid_argument("max_tokens is missing; wanted an integer in [1, {}]", INT32_MAX);
+  }
+  ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body));
+  const CommonFields& fields = job.fields;
+  const std::string id = fields.rid.empty() ? make_id("msg_") : fields.rid;
+  MessagesFormat::Names names{id, job.model_name, request.request_id};
+  auto format = std::make_unique<MessagesFormat>(std::move(names), job.view, job.thinking_omitted);
+  const ReplyOptions options{.stream = fields.stream};
+  auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
+  std::vector<Prompt> prompts;
+  prompts.emplace_back(std::move(job.prompt));
+  reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, 1), {{id, 0, 1}});
+  return ok_status();
+}
+
+// The tokens of the prompt that the same body has at /v1/messages.
+Status count_tokens(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body));
+  context.engine.tokenize(std::move(job.prompt), [responder, id = request.request_id](Result<TokenizeReply> reply) {
+    if (!reply.ok()) {
+      return static_cast<void>(responder->send(messages_error_response(field_error(reply.status()), id)));
+    }
+    responder->send({.headers = {{std::string(kRequestIdField), id}},
+                     .body = fmt::format("{{\"input_tokens\":{}}}", reply->ids.size())});
+  });
+  return ok_status();
+}
+
+// As add_post_route(), with the errors of this family.
+void add_route(ApiContext& context, const std::string& pattern, PostHandler handle) {
+  http::Route route{.method = "POST", .pattern = pattern};
+  route.render_error = [](int status, std::string_view message, std::string_view request_id) {
+    return messages_error_response({.http_status = status, .message = std::string(message)}, request_id);
+  };
+  route.handler = [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
+    const Status status = handle(context, *request, responder);
+    if (status.ok()) return;
+    context.state->requests.rejected(status.code());
+    responder->send(messages_error_response(field_error(status), request->request_id));
+  };
+  context.server.add_route(std::move(route));
+}
+
+}  // namespace
+
+void add_messages_routes(ApiContext& context) {
+  for (const char* path : {"/v1/messages", "/messages"}) {
+    add_route(context, path, create);
+    add_route(context, std::string(path) + "/count_tokens", count_tokens);
+  }
+}
+
+}  // namespace millrace::api
