@@ -14,8 +14,9 @@ namespace {
 void append_message_usage(std::string& out, const wire::Usage& usage) {
   fmt::format_to(std::back_inserter(out),
                  R"("usage":{{"input_tokens":{},"cache_creation_input_tokens":0,"cache_read_input_tokens":{},)"
-                 R"("output_tokens":{}}})",
-                 usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens, usage.completion_tokens);
+                 R"("output_tokens":{},"output_tokens_details":{{"thinking_tokens":{}}}}})",
+                 usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens, usage.completion_tokens,
+                 usage.reasoning_tokens);
 }
 
 }  // namespace

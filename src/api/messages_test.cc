@@ -87,7 +87,8 @@ TEST_F(MessagesTest, Complete) {
   EXPECT_EQ(body["stop_reason"], "stop_sequence");
   EXPECT_EQ(body["stop_sequence"], "X");
   EXPECT_EQ(body["usage"], parsed(R"({"input_tokens":3,"cache_creation_input_tokens":0,)"
-                                  R"("cache_read_input_tokens":2,"output_tokens":3})"));
+                                  R"("cache_read_input_tokens":2,"output_tokens":3,)"
+                                  R"("output_tokens_details":{"thinking_tokens":0}})"));
 }
 
 TEST_F(MessagesTest, Streamed) {
@@ -176,6 +177,36 @@ TEST_F(MessagesTest, TheServersErrorsHaveItToo) {
   EXPECT_EQ(wrong_method.json()["error"]["type"], "invalid_request_error");
   EXPECT_FALSE(wrong_method.json()["request_id"].get<std::string>().empty());
   EXPECT_EQ(get("/v1/messages/nothing").body.substr(0, 3), "404");  // no path of the family
+}
+
+// Every value of a body, one at a time, by values of other types.
+TEST_F(MessagesTest, NoBodyIsAnInternalError) {
+  const Json body = parsed(
+      R"({"max_tokens":9,"temperature":1,"top_p":1,"top_k":2,"stream":false,"stop_sequences":["z"],)"
+      R"("system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}],"metadata":{"user_id":"u"},)"
+      R"("tools":[{"name":"f","description":"d","input_schema":{"type":"object","properties":{"a":{"type":"string"}}}}],)"
+      R"("tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true},)"
+      R"("thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"low"},)"
+      R"("messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"thinking","thinking":"t"},)"
+      R"({"type":"tool_use","id":"i","name":"f","input":{"a":"b"}}]},{"role":"user","content":[{"type":"tool_result",)"
+      R"("tool_use_id":"i","is_error":true,"content":[{"type":"text","text":"r"}]},{"type":"text","text":"on"}]}]})");
+  EXPECT_EQ(post("/v1/messages/count_tokens", body.dump()).get().status, 200);
+  std::size_t refused = 0;
+  const Json leaves = body.flatten();
+  for (const auto& [path, value] : leaves.items()) {
+    for (Json::json_pointer at(path); !at.empty(); at.pop_back()) {
+      for (const char* other : {"null", "1", "-0.5", "true", R"("a")", "[]", "{}", "[1]", R"([{"type":"x"}])"}) {
+        Json changed = body;
+        changed[at] = parsed(other);
+        const Answer got = post("/v1/messages/count_tokens", changed.dump()).get();
+        EXPECT_TRUE(got.status == 200 || got.status == 400) << at << " " << other << ": " << got.body;
+        if (got.status == 200) continue;
+        ++refused;
+        EXPECT_EQ(got.json()["error"]["type"], "invalid_request_error") << got.body;
+      }
+    }
+  }
+  EXPECT_GT(refused, 100u);
 }
 
 TEST_F(MessagesTest, TokensAreCounted) {

@@ -154,7 +154,7 @@ Result<OutputView> read_output_fields(const Json& body, const std::string& text,
       if (parsing.tools == wire::ToolDialect::kNone) {
         return error(StatusCode::kUnsupported,
                      "tools is not supported with this model: its chat template has no known form of calls. Leave it "
-                     "out, set tool_choice to none or required, or start the server with --tool-parser");
+                     "out, let tool_choice be none or force a call, or start the server with --tool-parser");
       }
       break;
     case Choice::kRequired:

@@ -28,6 +28,9 @@ Status refuse_all(const Json& body, const UnservedFields& fields) {
 
 const Json kEmptyList = Json::array();
 const Json kEmptyObject = Json::object();
+// Of context_management: nothing is taken out of the conversation.
+const Json kNoEdits = {{"edits", kEmptyList}};
+const Json kKeptThinking = {{"edits", Json::array({{{"type", "clear_thinking_20251015"}, {"keep", "all"}}})}};
 
 // Of the chat and completions routes.
 const UnservedFields kUnserved = {
@@ -105,8 +108,12 @@ Status refuse_unserved(const Json& body) { return refuse_all(body, kUnserved); }
 
 Status refuse_unserved_messages(const Json& body) {
   static const UnservedFields kFields = {
-      {"container", {}},  {"mcp_servers", {kEmptyList}}, {"context_management", {}},
-      {"compaction", {}}, {"fallbacks", {kEmptyList}},   {"thread", {}},
+      {"container", {}},
+      {"mcp_servers", {kEmptyList}},
+      {"context_management", {kEmptyObject, kNoEdits, kKeptThinking}},
+      {"compaction", {}},
+      {"fallbacks", {kEmptyList}},
+      {"thread", {}},
   };
   return refuse_all(body, kFields);
 }

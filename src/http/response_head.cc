@@ -55,7 +55,7 @@ void append_response_head(std::string& out, const Response& response, const Head
   }
   if (!context.cors_origin.empty()) {
     append_field(out, "Access-Control-Allow-Origin", context.cors_origin);
-    append_field(out, "Access-Control-Expose-Headers", "x-request-id, retry-after");
+    append_field(out, "Access-Control-Expose-Headers", "x-request-id, request-id, retry-after");
     if (context.cors_origin != "*") append_field(out, "Vary", "Origin");
   }
   if (context.framing == Framing::kChunked) {

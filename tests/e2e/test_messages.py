@@ -104,6 +104,7 @@ def shown(message):
     for block in blocks:
         if block["type"] == "tool_use":
             assert re.fullmatch("toolu_[0-9a-f]{24}", block.pop("id"))
+    assert 0 <= usage["output_tokens_details"]["thinking_tokens"] <= usage["output_tokens"]
     total = usage["input_tokens"] + usage["cache_read_input_tokens"]
     return {**message, "id": None, "content": blocks, "usage": (total, usage["output_tokens"])}
 
@@ -185,9 +186,26 @@ def test_a_call_is_forced(tools, server):
             assert message["content"][0]["name"] == "clock" and message["content"][0]["input"]["zone"] in ("utc", "cet")
 
 
+def test_several_calls_are_forced(tools):
+    request = body(tools=[WEATHER, CLOCK], tool_choice={"type": "any"}, temperature=1, max_tokens=400)
+    counts = set()
+    for seed in range(1, 6):
+        message = both(tools, {**request, "seed": seed})
+        if message["stop_reason"] == "max_tokens":
+            continue  # a list of calls may be long
+        assert message["stop_reason"] == "tool_use" and {block["type"] for block in message["content"]} == {"tool_use"}
+        for block in message["content"]:
+            given = block["input"]
+            assert given["zone"] in ("utc", "cet") if block["name"] == "clock" else 1 <= given["days"] <= 9 and given["city"] in ("paris", "rome")
+        counts.add(len(message["content"]))
+    assert counts
+
+
 def test_thinking(tools):
     thinking = {"type": "thinking", "thinking": "It may rain.", "signature": ""}
     assert both(tools, body(THOUGHT + "Rain."))["content"] == [thinking, text("Rain.")]
+    usage = tools.post(MESSAGES, body(THOUGHT + "Rain."))[2]["usage"]
+    assert 0 < usage["output_tokens_details"]["thinking_tokens"] < usage["output_tokens"]
     for wish in ({"type": "adaptive"}, {"type": "enabled", "budget_tokens": 30000}):  # the prompt opens it then
         request = body("It may rain.\n</think>\n\nRain.", thinking=wish)
         assert both(tools, request)["content"] == [thinking, text("Rain.")]
