@@ -5,11 +5,12 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 
 import pytest
 
-from harness import Server, wait_until
+from harness import Server, placement, wait_until
 from tool_model import ebnf, tool_model
 
 MESSAGES, COUNT, CHAT = "/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions"
@@ -318,20 +319,44 @@ def test_errors_have_the_form_of_the_family(server):
         assert running.post(MESSAGES, body(max_tokens=2), headers={"x-api-key": "sk-key", **versions})[0] == 200
 
 
-def test_a_request_may_be_aborted_by_name(server):
-    """Its answer is then what was generated, and not an error."""
-    request = body(rid="to-abort", max_tokens=30000, ignore_eos=True)
+@contextlib.contextmanager
+def held_stream(server, **fields):
+    """A stream that has begun, and gets no further: generation is paused."""
+    assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
     connection = server.connection()
     with contextlib.closing(connection):
-        connection.request("POST", MESSAGES, json.dumps({**request, "stream": True}), {"Content-Type": "application/json"})
+        connection.request("POST", MESSAGES, json.dumps(body(stream=True, **fields)), {"Content-Type": "application/json"})
         response = connection.getresponse()
-        assert b"message_start" in response.readline()
-        aborted = server.post("/abort_request", {"rid": "to-abort"})[2]["aborted"]
+        assert response.status == 200 and response.readline() == b"event: message_start\n"
+        yield response
+
+
+def test_a_request_may_be_aborted_by_name(server):
+    """Its answer is then what was generated, and not an error."""
+    with held_stream(server, rid="to-abort") as response:
+        assert server.post("/abort_request", {"rid": "to-abort"})[2]["aborted"] == 1
         rest = response.read().decode()
-    if aborted:  # else it had reached the end of its context
-        assert '"stop_reason":"abort"' in rest
+    assert server.post("/continue_generation", {})[0] == 200
+    assert '"stop_reason":"abort"' in rest
     assert rest.endswith('event: message_stop\ndata: {"type":"message_stop"}\n\n')
-    wait_until(lambda: all(stage["running"] == 0 for stage in server.get("/ready")[2]["stages"]), "end of the request")
+
+
+def test_a_client_that_leaves_ends_its_request(server):
+    with held_stream(server, rid="to-leave"):
+        assert server.metrics()["millrace:live_requests"] == 1
+    wait_until(lambda: server.metrics()["millrace:live_requests"] == 0, "end of the request")
+    assert server.post("/continue_generation", {})[0] == 200
+    wait_until(lambda: all(stage["running"] == 0 and stage["waiting"] == 0 for stage in server.get("/ready")[2]["stages"]), "idle stages")
+
+
+@pytest.mark.skipif(placement() != "processes", reason="there are no child processes with --placement single")
+def test_an_error_in_a_stream_is_its_last_event():
+    with Server() as server, held_stream(server) as response:
+        os.kill(server.children()["scheduler"], signal.SIGKILL)
+        name, data = re.search("event: ([a-z_]+)\ndata: ({.*})\n\n$", response.read().decode()).groups()
+        error = json.loads(data)
+        assert name == error["type"] == "error" and error["error"]["type"] == "overloaded_error"
+        assert error["request_id"] == response.getheader("request-id")
 
 
 def test_the_official_client(tools):
