@@ -178,7 +178,7 @@ Status bench(Options options) {
   fmt::print("{}: loaded and packed for {} in {:.2f} s ({:.2f} s of CPU time)\n", options.directory,
              kernels::isa_name(load.isa), loading.wall, loading.cpu);
 
-  ModelRunnerOptions runner_options;
+  RunnerOptions runner_options;
   runner_options.threads = options.threads;
   const int total = options.prompt + options.decode;
   options.pages_each = (total + runner_options.page_size - 1) / runner_options.page_size;

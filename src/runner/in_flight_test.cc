@@ -133,7 +133,7 @@ class InFlightTest : public testing::Test {
 
   std::string dir_;
   std::shared_ptr<const Model> model_;
-  ModelRunnerOptions options_;
+  RunnerOptions options_;
 };
 
 TEST_F(InFlightTest, TokensAndLogprobsAreThoseOfOneBatchAtATime) {
@@ -258,7 +258,7 @@ TEST_F(InFlightTest, ARowThatFailedFailsTheRowThatWaitsForIt) {
     // The others' tokens are those of a runner that never met the failure.
     auto clean = ModelRunner::make(model_,
                                    [&] {
-                                     ModelRunnerOptions options = options_;
+                                     RunnerOptions options = options_;
                                      options.logits_hook = nullptr;
                                      return options;
                                    }())

@@ -162,7 +162,7 @@ TEST_F(KvPagesTest, ACopyOutOfRangeIsRefusedBeforeAnythingMoves) {
 class HostTierTest : public KvPagesTest {
  protected:
   std::unique_ptr<ModelRunner> make_runner(DType dtype) {
-    ModelRunnerOptions options;
+    RunnerOptions options;
     options.threads = 2;
     options.page_size = kPageSize;
     options.page_count = 8;

@@ -32,12 +32,10 @@ KvPrefault::KvPrefault(std::span<const kernels::KvLayer> layers, PopulatePages p
   }
 }
 
-// The batch itself reaches the rows of the pages that it uses.
-void KvPrefault::add_used(const Batch& batch) {
-  for (const SequenceStep& sequence : batch.sequences) {
-    if (sequence.pages.empty()) continue;
-    used_bytes_ = std::max(used_bytes_, (int64_t{std::ranges::max(sequence.pages)} + 1) * page_bytes_);
-  }
+// The step itself reaches the rows of the pages that it uses.
+void KvPrefault::add_used(std::span<const int32_t> pages) {
+  if (pages.empty()) return;
+  used_bytes_ = std::max(used_bytes_, (int64_t{std::ranges::max(pages)} + 1) * page_bytes_);
   used_ = (used_bytes_ + kKvPrefaultBytes - 1) / kKvPrefaultBytes;
   if (used_ <= backed_) return;
   backed_ = used_;

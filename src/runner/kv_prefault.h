@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#include "runner/runner.h"
 
 namespace millrace {
 
@@ -42,8 +41,8 @@ class KvPrefault {
   // The layers' pages must outlive this. Tests pass another `populate`.
   explicit KvPrefault(std::span<const kernels::KvLayer> layers, PopulatePages populate = populate_pages);
 
-  // The pages of a batch that is about to run are in use from now on.
-  void add_used(const Batch& batch);
+  // The pages of a sequence that is about to run are in use from now on.
+  void add_used(std::span<const int32_t> pages);
 
   // Prefaults one huge page, where fewer than `rows` of them above those in use are backed in every buffer. False:
   // there was nothing to do, or the kernel cannot.

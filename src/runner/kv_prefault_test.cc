@@ -44,11 +44,7 @@ class KvPrefaultTest : public testing::Test {
     for (char* buffer : buffers_) ::munmap(buffer, kSize);
   }
 
-  static Batch using_page(int32_t page) {
-    Batch batch;
-    batch.sequences.push_back({.request = {}, .tokens = {1}, .pages = {page, 0}});
-    return batch;
-  }
+  static std::vector<int32_t> using_page(int32_t page) { return {page, 0}; }
   // MiB of memory that the kernel has given to a buffer, and that they are the MiB from `begin` on.
   int64_t resident_mib(int buffer, int64_t begin_mib = 0) const {
     std::vector<unsigned char> resident(kSize / 4096);

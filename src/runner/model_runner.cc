@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include "base/cpu_info.h"
 #include "base/trace.h"
-#include "runner/traced_ops.h"
-#include "tensor/float_buffer.h"
 
 namespace millrace {
 namespace {
@@ -27,76 +23,23 @@ Status owns_all_layers(const Model& model) {
                           model.config().layers);
 }
 
-Result<RunnerFacts> facts_of(const ModelConfig& config, const ModelRunnerOptions& options) {
-  if (options.threads < 0 || options.threads > kMaxPoolThreads) {
-    return invalid_argument("threads is {}; wanted 0 (all CPUs) to {}", options.threads, kMaxPoolThreads);
-  }
-  if (options.max_rows < 1 || options.max_rows > kMaxRunnerRows) {
-    return invalid_argument("max_rows is {}; wanted 1 to {}", options.max_rows, kMaxRunnerRows);
-  }
-  if (options.context_length < 0) {
-    return invalid_argument("context_length is {}; wanted 0 (the model's own) or more", options.context_length);
-  }
-  RunnerFacts facts;
-  facts.vocab_size = config.vocab_size;
-  facts.context_length = config.max_position_embeddings;
-  if (options.context_length > 0) facts.context_length = std::min(facts.context_length, options.context_length);
-  facts.page_size = options.page_size;
-  facts.page_count = options.page_count;
-  facts.host_page_count = options.host_page_count;
-  return facts;
-}
-
-std::unique_ptr<kernels::Ops> make_counted_ops(const ModelRunnerOptions& options, ThreadPool& pool) {
-  std::unique_ptr<kernels::Ops> ops = kernels::make_ops(*options.isa, pool);
-  if (options.meters != nullptr) ops = meter_ops(std::move(ops), *options.meters);
-  return trace_ops(std::move(ops));
-}
-
 }  // namespace
 
-Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Model> model, ModelRunnerOptions options) {
+Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Model> model, RunnerOptions options) {
   RETURN_IF_ERROR(owns_all_layers(*model));
-  ASSIGN_OR_RETURN(const RunnerFacts facts, facts_of(model->config(), options));
-  if (!options.isa) {
-    ASSIGN_OR_RETURN(options.isa, kernels::resolve_isa());
-  }
-  if (!kernels::isa_available(*options.isa)) {
-    return error(StatusCode::kUnsupported, "the instruction set {} is not available on this processor",
-                 kernels::isa_name(*options.isa));
-  }
-  if (options.threads == 0) options.threads = cpu_info().usable_cpus;
-  ASSIGN_OR_RETURN(KvPages pages, KvPages::make(model->config(), model->layers(),
-                                                {.page_size = options.page_size,
-                                                 .page_count = options.page_count,
-                                                 .host_page_count = options.host_page_count,
-                                                 .dtype = options.kv_dtype,
-                                                 .poison = options.poison_pages}));
-  return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(pages)));
+  ASSIGN_OR_RETURN(const RunnerFacts facts, runner_facts(model->config(), options));
+  ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
+  return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
 
-ModelRunner::ModelRunner(std::shared_ptr<const Model> model, ModelRunnerOptions options, RunnerFacts facts,
-                         KvPages pages)
-    : options_(std::move(options)),
+ModelRunner::ModelRunner(std::shared_ptr<const Model> model, RunnerOptions options, RunnerFacts facts,
+                         std::unique_ptr<LayerEngine> engine)
+    : max_rows_(options.max_rows),
       facts_(facts),
       model_(std::move(model)),
-      pool_(options_.threads),
-      ops_(make_counted_ops(options_, pool_)),
-      pages_(std::move(pages)),
-      prefault_(pages_.layers()),
-      check_(facts_),
-      workspace_(model_->config(), options_.max_rows),
-      hidden_(float_buffer(options_.max_rows, model_->config().hidden_size)),
-      logit_hidden_(float_buffer(kMaxLogitRows, model_->config().hidden_size)),
-      logits_(float_buffer(kMaxLogitRows, facts_.vocab_size)) {
-  for (int i = 0; i < pool_.size(); ++i) workers_.emplace_back(facts_.vocab_size);
-  const auto rows = static_cast<std::size_t>(options_.max_rows);
-  tokens_.reserve(rows);
-  positions_.reserve(rows);
-  sequences_.reserve(rows);
-  logit_rows_.reserve(rows);
-  requests_.reserve(kMaxLogitRows);
-  row_statuses_.resize(kMaxLogitRows);
+      engine_(std::move(engine)),
+      answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook)),
+      check_(facts_) {
   thread_ = std::thread([this] { compute_main(); });
 }
 
@@ -235,7 +178,7 @@ void ModelRunner::wait_for_job(std::unique_lock<std::mutex>& lock) {
   if (queue_changed_.wait_for(lock, std::chrono::milliseconds(kKvIdleMs), any)) return;
   for (bool more = true; more && !any();) {
     lock.unlock();
-    more = prefault_.prefault(prefault_.rows_ahead());
+    more = engine_->prefault_idle();
     lock.lock();
   }
   queue_changed_.wait(lock, any);
@@ -254,151 +197,30 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
     result.status = internal_error("the batch names the weight version {}, which is not staged; {} serves",
                                    batch.weight_version, model.weight_version());
   }
-  if (result.status.ok()) result.status = pages_.copy(batch.copies, pool_);
+  if (result.status.ok()) result.status = engine_->copy(batch.copies);
   if (result.status.ok()) {
-    prefault_.add_used(batch);
-    for (int i = 0; i < kKvPrefaultsInStep && prefault_.prefault_in_step(); ++i) {
-    }
-    prepare(batch, result);
+    for (const SequenceStep& sequence : batch.sequences) engine_->use_pages(sequence.pages);
+    engine_->prefault_in_step();
     compute(batch, model, result);
   }
-  masks_.end_batch();
-  in_flight_tokens_.remember(batch, result);
+  answers_.end_batch();
+  answers_.remember(batch, result);
   last_end_ = std::chrono::steady_clock::now();
   result.compute_us = duration_cast<microseconds>(*last_end_ - begin).count();
   return result;
 }
 
-// A place in the result for each sequence that answers, the tokens in flight for all, and masks. A sequence whose token
-// never came, or whose grammar allows none, fails alone.
-void ModelRunner::prepare(Batch& batch, BatchResult& result) {
-  states_.assign(batch.sequences.size(), {});
-  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
-    SequenceStep& sequence = batch.sequences[i];
-    Status status = in_flight_tokens_.resolve(sequence);
-    if (status.ok()) status = masks_.fill(sequence, states_[i].mask);
-    states_[i].skipped = !status.ok();
-    if (!sequence.answers()) continue;
-    states_[i].answer = result.tokens.size();
-    SampledToken& answer = result.tokens.emplace_back();
-    answer.request = sequence.request;
-    answer.status = std::move(status);
-    if (!states_[i].skipped) answer.prompt_logprobs.resize(sequence.score_targets.size());
-  }
-}
-
-void ModelRunner::compute(const Batch& batch, const Model& model, BatchResult& result) {
+void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result) {
+  const SequenceStates states = answers_.begin(batch, result);
   trace::Span span("batch", "runner");
   span.note("step", static_cast<int64_t>(batch.step));
-  for (Cursor cursor; cursor.sequence < batch.sequences.size();) {
-    fill_part(batch, cursor);
-    if (tokens_.empty()) break;  // only skipped sequences were left
-    compute_part(model);
-    answer_part(batch, model, result);
-  }
-}
-
-// Takes rows from the cursor on until the workspace is full: one token a row, in the batch's order.
-void ModelRunner::fill_part(const Batch& batch, Cursor& cursor) {
-  tokens_.clear();
-  positions_.clear();
-  sequences_.clear();
-  logit_rows_.clear();
-  const auto max_rows = static_cast<std::size_t>(options_.max_rows);
-  while (cursor.sequence < batch.sequences.size() && tokens_.size() < max_rows) {
-    const SequenceStep& sequence = batch.sequences[cursor.sequence];
-    if (states_[cursor.sequence].skipped) {
-      cursor = {cursor.sequence + 1, 0};
-      continue;
-    }
-    const std::size_t count = std::min(sequence.tokens.size() - cursor.done, max_rows - tokens_.size());
-    const int32_t position = sequence.position + static_cast<int32_t>(cursor.done);
-    sequences_.push_back({.row_begin = static_cast<int64_t>(tokens_.size()),
-                          .row_count = static_cast<int64_t>(count),
-                          .kv_length_before = position,
-                          .pages = sequence.pages});
-    add_logit_rows(sequence, cursor.sequence, cursor.done, count);
-    for (std::size_t i = 0; i < count; ++i) {
-      tokens_.push_back(sequence.tokens[cursor.done + i]);
-      positions_.push_back(position + static_cast<int32_t>(i));
-    }
-    cursor.done += count;
-    if (cursor.done < sequence.tokens.size()) return;
-    cursor = {cursor.sequence + 1, 0};
-  }
-}
-
-// Of tokens [done, done + count) of `step`, which become the next rows: those that are scored, and the last one where
-// a token follows it.
-void ModelRunner::add_logit_rows(const SequenceStep& step, std::size_t sequence, std::size_t done, std::size_t count) {
-  const std::size_t targets = step.score_targets.size(), end = done + count;
-  const std::size_t score_begin = targets > 0 ? static_cast<std::size_t>(step.score_begin) : end;
-  const auto row_of = [&](std::size_t token) { return static_cast<int64_t>(tokens_.size() + token - done); };
-  for (std::size_t token = std::max(done, score_begin); token < std::min(end, score_begin + targets); ++token) {
-    logit_rows_.push_back({.row = row_of(token), .sequence = sequence, .target = token - score_begin});
-  }
-  if (!step.sample || end < step.tokens.size()) return;
-  if (logit_rows_.empty() || logit_rows_.back().row != row_of(end - 1)) {
-    logit_rows_.push_back({.row = row_of(end - 1), .sequence = sequence});
-  }
-  logit_rows_.back().sample = true;
-}
-
-void ModelRunner::compute_part(const Model& model) {
-  const kernels::Rows hidden(hidden_.as<float>().data(), static_cast<int64_t>(tokens_.size()),
-                             model.config().hidden_size);
-  trace::Span span("layers", "runner");
-  span.note("rows", hidden.count);
-  model.embed(tokens_, hidden, *ops_);
-  model.forward({.positions = positions_, .sequences = sequences_, .kv = pages_.layers()}, hidden, workspace_, *ops_);
-}
-
-// Only the rows that answer something go through the vocabulary head, kMaxLogitRows at a time.
-void ModelRunner::answer_part(const Batch& batch, const Model& model, BatchResult& result) {
-  const int64_t width = model.config().hidden_size;
-  const float* hidden = hidden_.as<float>().data();
-  float* gathered = logit_hidden_.as<float>().data();
-  for (std::size_t first = 0; first < logit_rows_.size(); first += kMaxLogitRows) {
-    const std::size_t count = std::min<std::size_t>(kMaxLogitRows, logit_rows_.size() - first);
-    const std::span<const LogitRow> group(logit_rows_.data() + first, count);
-    requests_.clear();
-    for (std::size_t i = 0; i < count; ++i) {
-      std::copy_n(hidden + group[i].row * width, width, gathered + static_cast<int64_t>(i) * width);
-      requests_.push_back(batch.sequences[group[i].sequence].request);
-    }
-    const auto rows = static_cast<int64_t>(count);
-    const kernels::Rows logits(logits_.as<float>().data(), rows, facts_.vocab_size);
-    trace::Span span("head and sample", "runner");
-    span.note("rows", rows);
-    model.head(kernels::ConstRows(gathered, rows, width), logits, *ops_);
-    if (options_.logits_hook) options_.logits_hook(batch.step, requests_, logits);
-    answer_group(batch, group, logits, result);
-  }
-}
-
-// Rows of one sequence may be in several hands: each row has its own status, and the first bad one becomes that of the
-// sequence.
-void ModelRunner::answer_group(const Batch& batch, std::span<const LogitRow> rows, kernels::Rows logits,
-                               BatchResult& result) {
-  pool_.parallel_for(static_cast<int64_t>(rows.size()), 1, [&](int64_t begin, int64_t end, int worker) {
-    RowWorker& hand = workers_[static_cast<std::size_t>(worker)];
-    for (int64_t i = begin; i < end; ++i) {
-      const LogitRow& row = rows[static_cast<std::size_t>(i)];
-      const SequenceStep& sequence = batch.sequences[row.sequence];
-      SampledToken& out = result.tokens[states_[row.sequence].answer];
-      const std::span<float> values(logits.row(i), static_cast<std::size_t>(logits.width));
-      Status status;
-      if (row.target != kNone) status = hand.score(values, sequence, row.target, out.prompt_logprobs[row.target]);
-      if (status.ok() && row.sample) {
-        const grammar::TokenMask& mask = states_[row.sequence].mask;
-        status = hand.sample(values, sequence, out, mask.empty() ? nullptr : &mask);
-      }
-      row_statuses_[static_cast<std::size_t>(i)] = std::move(status);
-    }
-  });
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    Status& status = result.tokens[states_[rows[i].sequence].answer].status;
-    if (status.ok()) status = std::move(row_statuses_[i]);
+  for (PartCursor cursor;;) {
+    cut_part(batch, states, max_rows_, cursor, part_);
+    if (part_.tokens.empty()) return;
+    const kernels::Rows hidden = engine_->rows(static_cast<int64_t>(part_.tokens.size()));
+    model.embed(part_.tokens, hidden, engine_->ops());
+    engine_->forward(model, part_.positions, part_.sequences);
+    answers_.answer(batch, states, part_.logit_rows, hidden, model, result);
   }
 }
 

@@ -59,7 +59,7 @@ class ModelRunnerTest : public testing::Test {
 
   std::string dir_;
   std::shared_ptr<const Model> model_;
-  ModelRunnerOptions options_;
+  RunnerOptions options_;
 };
 
 TEST_F(ModelRunnerTest, FactsComeFromTheModelAndTheOptions) {
@@ -280,7 +280,7 @@ TEST_F(ModelRunnerTest, EndsWithBatchesStillInFlight) {
 }
 
 TEST_F(ModelRunnerTest, OptionsOutOfRangeAreErrors) {
-  const ModelRunnerOptions good = options_;
+  const RunnerOptions good = options_;
   const auto code = [&](auto change) {
     options_ = good;
     change(options_);

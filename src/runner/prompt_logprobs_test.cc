@@ -25,8 +25,8 @@ struct Cut {
   int threads = 1;
 };
 
-ModelRunnerOptions options_of(const Cut& cut, int32_t pages) {
-  ModelRunnerOptions options;
+RunnerOptions options_of(const Cut& cut, int32_t pages) {
+  RunnerOptions options;
   options.threads = cut.threads;
   options.max_rows = cut.max_rows;
   options.page_count = pages;
@@ -208,7 +208,7 @@ TEST(PromptLogprobs, ABrokenRowFailsItsSequenceAlone) {
   const auto model = tiny_model();
   const auto prompt = random_prompt(9, 20, model->config().vocab_size);
   SamplingSpec sampling;
-  ModelRunnerOptions options = options_of({.max_rows = 7, .threads = 2}, 3 * 32);
+  RunnerOptions options = options_of({.max_rows = 7, .threads = 2}, 3 * 32);
   int rows = 0;
   options.logits_hook = [&](uint64_t, std::span<const ReqId> ids, kernels::Rows logits) {
     for (std::size_t i = 0; i < ids.size(); ++i) {

@@ -38,7 +38,7 @@ class TestScheduler {
  public:
   TestScheduler(std::shared_ptr<const Model> model, TestPlan plan, std::vector<TestRequest> requests)
       : plan_(plan), random_(plan.order_seed), requests_(std::move(requests)), states_(requests_.size()) {
-    ModelRunnerOptions options;
+    RunnerOptions options;
     options.threads = plan.threads;
     options.page_size = plan.page_size;
     options.max_rows = plan.max_rows;

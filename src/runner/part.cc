@@ -1,0 +1,62 @@
+#include "runner/part.h"
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+// Of tokens [done, done + count) of `step`, which become the next rows: those that are scored, and the last one where
+// a token follows it.
+void add_logit_rows(const SequenceStep& step, std::size_t sequence, std::size_t done, std::size_t count, Part& part) {
+  const std::size_t targets = step.score_targets.size(), end = done + count;
+  const std::size_t score_begin = targets > 0 ? static_cast<std::size_t>(step.score_begin) : end;
+  const auto row_of = [&](std::size_t token) { return static_cast<int64_t>(part.tokens.size() + token - done); };
+  std::vector<LogitRow>& rows = part.logit_rows;
+  for (std::size_t token = std::max(done, score_begin); token < std::min(end, score_begin + targets); ++token) {
+    rows.push_back({.row = row_of(token), .sequence = sequence, .target = token - score_begin});
+  }
+  if (!step.sample || end < step.tokens.size()) return;
+  if (rows.empty() || rows.back().row != row_of(end - 1)) {
+    rows.push_back({.row = row_of(end - 1), .sequence = sequence});
+  }
+  rows.back().sample = true;
+}
+
+}  // namespace
+
+void Part::clear() {
+  tokens.clear();
+  positions.clear();
+  sequences.clear();
+  indices.clear();
+  logit_rows.clear();
+}
+
+void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows, PartCursor& cursor, Part& part) {
+  part.clear();
+  const auto limit = static_cast<std::size_t>(max_rows);
+  while (cursor.sequence < batch.sequences.size() && part.tokens.size() < limit) {
+    const SequenceStep& sequence = batch.sequences[cursor.sequence];
+    if (states[cursor.sequence].skipped) {
+      cursor = {cursor.sequence + 1, 0};
+      continue;
+    }
+    const std::size_t count = std::min(sequence.tokens.size() - cursor.done, limit - part.tokens.size());
+    const int32_t position = sequence.position + static_cast<int32_t>(cursor.done);
+    part.sequences.push_back({.row_begin = static_cast<int64_t>(part.tokens.size()),
+                              .row_count = static_cast<int64_t>(count),
+                              .kv_length_before = position,
+                              .pages = sequence.pages});
+    part.indices.push_back(cursor.sequence);
+    add_logit_rows(sequence, cursor.sequence, cursor.done, count, part);
+    for (std::size_t i = 0; i < count; ++i) {
+      part.tokens.push_back(sequence.tokens[cursor.done + i]);
+      part.positions.push_back(position + static_cast<int32_t>(i));
+    }
+    cursor.done += count;
+    if (cursor.done < sequence.tokens.size()) return;
+    cursor = {cursor.sequence + 1, 0};
+  }
+}
+
+}  // namespace millrace
