@@ -23,6 +23,9 @@ constexpr uint64_t last_value(OutputEvent::Kind) { return static_cast<uint64_t>(
 constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }
 constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminAction::kHoldWeights); }
 constexpr uint64_t last_value(InFlightPolicy) { return static_cast<uint64_t>(InFlightPolicy::kAbort); }
+constexpr uint64_t last_value(StepKind) { return static_cast<uint64_t>(StepKind::kMixed); }
+constexpr uint64_t last_value(RowType) { return static_cast<uint64_t>(RowType::kF32); }
+constexpr uint64_t last_value(RowLayout) { return static_cast<uint64_t>(RowLayout::kRowMajor); }
 constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }
 
 // What a visit() may say of a field besides its number: kNoLimit where it says nothing, and its type's own holds.

@@ -8,7 +8,7 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 12;
+inline constexpr uint32_t kWireVersion = 13;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
@@ -42,6 +42,9 @@ inline constexpr std::size_t kAckEveryChunks = 32;            // an acknowledgem
 inline constexpr std::size_t kMaxUnackedClientBytes = 8u << 20;  // of one terminal and request, on their way
 inline constexpr std::size_t kAckEveryClientBytes = 2u << 20;    // the coordinator acknowledges after so many
 inline constexpr std::size_t kMaxGrammarBytes = 64 << 10;        // of a schema, an expression or a grammar
+inline constexpr std::size_t kMaxRanges = 64;                    // of the layers of one model
+inline constexpr std::size_t kMaxLayerSequences = 64 << 10;      // in one step of a chain of ranges
+inline constexpr std::size_t kMaxLayerRowsBytes = 48u << 20;     // hidden rows in one message
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

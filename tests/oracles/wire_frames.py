@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/golden/wire/*.msgpack with python3-msgpack: the frames that src/wire/codec_test.cc and
-src/wire/pipeline_codec_test.cc must produce. They are the seeds of fuzz/wire_fuzz.cc too.
+src/wire/{pipeline,layer}_codec_test.cc must produce. They are the seeds of fuzz/wire_fuzz.cc too.
 
     wire_frames.py               writes them
     wire_frames.py --dump NAME   prints one byte by byte, as in docs/wire-protocol.md
@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 12, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 13, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -99,6 +99,13 @@ TO_COORDINATOR = [
     chunk(0, 5, FAILURE, None, 10), chunk(0, 6, {1: ["thinker", "mm_aggregate"]}, None, 11),
 ]
 
+# ---- the messages of a layer split
+CHAIN_FACTS = {1: 0xFEDCBA9876543210, 2: 28, 3: 2, 4: 16, 5: 1024, 6: 8, 7: 512, 8: "f32", 9: "avx512", 10: 7}
+TWO_ROWS = struct.pack("<4f", 1.0, -0.5, 0.0, 3.25)
+LAYER_ROWS = {1: 2, 2: 2, 3: 0, 4: 0, 5: 16, 6: 0x0123456789ABCDEF, 7: TWO_ROWS}
+NO_ROWS = {1: 0, 2: 2, 3: 0, 4: 0, 5: 0, 6: 0, 7: b""}
+LAYER_BATCH = [{1: 9, 2: 17, 3: 1, 4: ids(4, 0)}, {1: 10, 2: 0, 3: 1, 4: ids(1)}]
+
 FRAMES = {
     "abort_request": frame(1, {1: 7}),
     "chunk_batch_tokens": frame(18, {1: SCHEDULER, 2: "detokenizer", 3: [chunk(4294967295, 0, delta, None, i) for i, delta in enumerate(TOKEN_DELTAS)]}),
@@ -122,6 +129,11 @@ FRAMES = {
     "welcome": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: None, 5: 1500}),
     "welcome_refused": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: {1: 3, 2: "spec 1; wanted 2"}, 5: 0}),
     "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
+    "layer_hello": frame(20, {1: 3, 2: 1, 3: 3, 4: 19, 5: CHAIN_FACTS, 6: FAILURE}),
+    "layer_step": frame(21, {1: 3, 2: 2, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(1, 4, 2), 10: ids(0), 11: [1500],
+                             12: None, 13: LAYER_ROWS}),
+    "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
+    "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: FAILURE, 7: NO_ROWS}),
 }
 # Frames that are not written so, but must be read: fields in another order.
 OTHER_FORMS = {"chunk_batch_end_reversed": frame(18, dict(reversed(END.items())))}

@@ -1,0 +1,185 @@
+// The messages of a layer split: the same bytes as the oracle's, back as they were, and what both sides refuse.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <random>
+
+#include "wire/codec.h"
+
+namespace millrace::wire {
+namespace {
+
+std::string golden(const std::string& name) {
+  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/" + name + ".msgpack", std::ios::binary);
+  EXPECT_TRUE(file) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+LayerRows sample_rows() {
+  const float values[] = {1.0F, -0.5F, 0.0F, 3.25F};
+  LayerRows rows{.seq = 2, .hidden_size = 2, .payload_bytes = sizeof(values), .checksum = 0x0123456789ABCDEF};
+  rows.bytes.bytes.assign(reinterpret_cast<const char*>(values), sizeof(values));
+  return rows;
+}
+
+const Failure kFailure = {StatusCode::kResourceExhausted, "no room for 2 images; wanted at most 1"};
+
+LayerHello sample_hello() {
+  return {.chain_epoch = 3,
+          .stage_from = 1,
+          .ranges = 3,
+          .layers_end = 19,
+          .facts = {.model_hash = 0xFEDCBA9876543210,
+                    .layers = 28,
+                    .hidden_size = 2,
+                    .page_size = 16,
+                    .page_count = 1024,
+                    .host_page_count = 8,
+                    .max_rows = 512,
+                    .kv_dtype = "f32",
+                    .isa = "avx512",
+                    .weight_version = 7},
+          .failure = kFailure};
+}
+
+LayerStep sample_step() {
+  return {.chain_epoch = 3,
+          .step_kind = StepKind::kMixed,
+          .stage_from = 0,
+          .stage_to = 1,
+          .step = 70'000,
+          .part = 1,
+          .weight_version = 7,
+          .batch = {{ReqId{9}, 17, 1, {4, 0}}, {ReqId{10}, 0, 1, {1}}},
+          .copies = {1, 4, 2},
+          .answer_rows = {0},
+          .compute_us = {1500},
+          .failure = {},
+          .rows = sample_rows()};
+}
+
+LayerResult sample_result() {
+  return {.chain_epoch = 3,
+          .stage_from = 2,
+          .step = 70'000,
+          .part = 1,
+          .compute_us = {1500, 900},
+          .failure = {},
+          .rows = sample_rows()};
+}
+
+LayerResult failed_result() {
+  LayerResult result = sample_result();
+  result.compute_us.clear();
+  result.failure = kFailure;
+  result.rows = {.hidden_size = 2};
+  return result;
+}
+
+const std::vector<std::pair<std::string, Message>> kSamples = {{"layer_hello", sample_hello()},
+                                                               {"layer_step", sample_step()},
+                                                               {"layer_result", sample_result()},
+                                                               {"layer_result_failed", failed_result()}};
+
+TEST(LayerCodec, FramesEqualTheOraclesBytesAndComeBack) {
+  for (const auto& [name, message] : kSamples) {
+    const auto frame = encode(message);
+    ASSERT_TRUE(frame.ok()) << name << ": " << frame.status().to_string();
+    EXPECT_EQ(*frame, golden(name)) << name;
+    const auto back = decode(*frame);
+    ASSERT_TRUE(back.ok()) << name << ": " << back.status().to_string();
+    EXPECT_EQ(*encode(*back), *frame) << name;
+  }
+  const auto step = std::get<LayerStep>(*decode(golden("layer_step")));
+  EXPECT_EQ(step.batch, sample_step().batch);
+  EXPECT_EQ(step.rows.bytes, sample_rows().bytes);
+}
+
+TEST(LayerCodec, TruncatedAndMutatedFramesAreRefusedOrAreMessages) {
+  std::mt19937_64 random(11);
+  for (const auto& [name, message] : kSamples) {
+    const std::string frame = golden(name);
+    for (std::size_t size = 0; size < frame.size(); ++size) {
+      EXPECT_FALSE(decode(std::span(frame.data(), size)).ok()) << name << " cut at " << size;
+    }
+    for (int round = 0; round < 3000; ++round) {
+      std::string mutated = frame;
+      for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {
+        mutated[random() % mutated.size()] = static_cast<char>(random());
+      }
+      const auto back = decode(mutated);
+      if (back.ok()) {
+        EXPECT_TRUE(encode(*back).ok()) << name;
+      }
+    }
+  }
+}
+
+void expect_refused(const Message& message, std::string_view part) {
+  const auto frame = encode(message);
+  ASSERT_FALSE(frame.ok()) << part;
+  EXPECT_NE(frame.status().message().find(part), std::string::npos) << frame.status().message();
+}
+
+TEST(LayerCodec, StepsWhoseNumbersDisagreeAreRefused) {
+  const std::vector<std::pair<std::function<void(LayerStep&)>, std::string>> cases = {
+      {[](LayerStep& s) { s.stage_from = 64; }, "stage_from is 64; wanted a range below 64"},
+      {[](LayerStep& s) { s.stage_to = 2; }, "stage_to is 2; wanted 1"},
+      {[](LayerStep& s) { s.rows.payload_bytes = 12; }, "payload_bytes is 12 with 16 bytes of rows; wanted 16"},
+      {[](LayerStep& s) { s.rows.bytes.bytes.pop_back(); }, "with 15 bytes of rows; wanted 16 for 2 rows of 2"},
+      {[](LayerStep& s) { s.rows.hidden_size = -1; }, "hidden_size is -1"},
+      {[](LayerStep& s) { s.batch.pop_back(); }, "the sequences have 1 rows; wanted seq, 2"},
+      {[](LayerStep& s) { s.batch[0].rows = 0; }, "rows is 0 in a sequence; wanted at least 1"},
+      {[](LayerStep& s) { s.batch[0].token_index = -4; }, "token_index is -4"},
+      {[](LayerStep& s) { s.copies.pop_back(); }, "copies has 2 numbers; wanted three for each copy"},
+      {[](LayerStep& s) {
+         s.answer_rows = {1, 1};
+       },
+       "answer_rows has 1; wanted ascending rows of 2 to 1"},
+      {[](LayerStep& s) { s.answer_rows = {-1}; }, "answer_rows has -1"},
+      {[](LayerStep& s) { s.answer_rows = {2}; }, "answer_rows has 2; wanted ascending rows of 0 to 1"},
+      {[](LayerStep& s) {
+         s.failure = Failure{StatusCode::kOk, ""};
+       },
+       "failure has the code 0"},
+      {[](LayerStep& s) { s.compute_us.assign(kMaxRanges + 1, 1); }, "65 elements; wanted at most 64"},
+  };
+  for (const auto& [change, part] : cases) {
+    LayerStep step = sample_step();
+    change(step);
+    expect_refused(step, part);
+  }
+}
+
+TEST(LayerCodec, HellosAndResultsAreCheckedToo) {
+  LayerHello hello = sample_hello();
+  hello.ranges = 1;
+  expect_refused(hello, "ranges is 1; wanted 2 to 64");
+  hello = sample_hello();
+  hello.layers_end = -1;
+  expect_refused(hello, "layers_end is -1");
+  LayerResult result = sample_result();
+  result.rows.seq = 1;
+  expect_refused(result, "wanted 8 for 1 rows of 2");
+}
+
+TEST(LayerCodec, TheChecksumIsOfTheRowsAndOfWhichTheyAre) {
+  const LayerRows rows = sample_rows();
+  const uint64_t sum = layer_checksum(3, 7, 1, 0, rows);
+  EXPECT_EQ(layer_checksum(3, 7, 1, 0, rows), sum);
+  EXPECT_NE(layer_checksum(4, 7, 1, 0, rows), sum);
+  EXPECT_NE(layer_checksum(3, 8, 1, 0, rows), sum);
+  EXPECT_NE(layer_checksum(3, 7, 2, 0, rows), sum);
+  EXPECT_NE(layer_checksum(3, 7, 1, 1, rows), sum);
+  for (std::size_t bit = 0; bit < 8 * rows.bytes.bytes.size(); ++bit) {
+    LayerRows flipped = rows;
+    flipped.bytes.bytes[bit / 8] = static_cast<char>(flipped.bytes.bytes[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_NE(layer_checksum(3, 7, 1, 0, flipped), sum) << bit;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::wire

@@ -1,0 +1,90 @@
+#include "wire/layer_messages.h"
+
+#include <array>
+
+#include "base/xxh3.h"
+#include "wire/checks.h"
+
+namespace millrace::wire {
+namespace {
+
+Status check_range(const char* field, uint32_t range) {
+  if (range < kMaxRanges) return ok_status();
+  return invalid_argument("{} is {}; wanted a range below {}", field, range, kMaxRanges);
+}
+
+Status check_rows(const LayerRows& rows) {
+  RETURN_IF_ERROR(check_not_negative("seq", rows.seq));
+  RETURN_IF_ERROR(check_not_negative("hidden_size", rows.hidden_size));
+  const uint64_t bytes = static_cast<uint64_t>(rows.seq) * static_cast<uint64_t>(rows.hidden_size) * sizeof(float);
+  if (rows.payload_bytes != bytes || rows.bytes.bytes.size() != bytes) {
+    return invalid_argument("payload_bytes is {} with {} bytes of rows; wanted {} for {} rows of {}",
+                            rows.payload_bytes, rows.bytes.bytes.size(), bytes, rows.seq, rows.hidden_size);
+  }
+  return ok_status();
+}
+
+Status check_batch(const LayerStep& message) {
+  int64_t rows = 0;
+  for (const LayerSequence& sequence : message.batch) {
+    if (sequence.rows < 1) return invalid_argument("rows is {} in a sequence; wanted at least 1", sequence.rows);
+    RETURN_IF_ERROR(check_not_negative("token_index", sequence.token_index));
+    rows += sequence.rows;
+  }
+  if (rows != message.rows.seq && !message.failure) {
+    return invalid_argument("the sequences have {} rows; wanted seq, {}", rows, message.rows.seq);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+uint64_t layer_checksum(uint64_t chain_epoch, uint64_t step, uint32_t part, uint32_t stage_from,
+                        const LayerRows& rows) {
+  const std::array<uint64_t, 4> numbers{chain_epoch, step, part, stage_from};
+  FieldsChecksum sum;
+  sum.add(numbers.data(), sizeof(numbers));
+  sum.add(rows.bytes.bytes);
+  clear_upper_vectors();
+  return sum.value();
+}
+
+Status validate(const LayerHello& message) {
+  RETURN_IF_ERROR(check_range("stage_from", message.stage_from));
+  if (message.ranges < 2 || message.ranges > kMaxRanges) {
+    return invalid_argument("ranges is {}; wanted 2 to {}", message.ranges, kMaxRanges);
+  }
+  RETURN_IF_ERROR(check_not_negative("layers_end", message.layers_end));
+  return check_failure("failure", message.failure);
+}
+
+Status validate(const LayerStep& message) {
+  RETURN_IF_ERROR(check_range("stage_from", message.stage_from));
+  if (message.stage_to != message.stage_from + 1) {
+    return invalid_argument("stage_to is {}; wanted {}, the range behind stage_from", message.stage_to,
+                            message.stage_from + 1);
+  }
+  if (message.copies.size() % 3 != 0) {
+    return invalid_argument("copies has {} numbers; wanted three for each copy", message.copies.size());
+  }
+  int32_t least = 0;
+  for (const int32_t row : message.answer_rows) {
+    if (message.failure) break;
+    if (row < least || row >= message.rows.seq) {
+      return invalid_argument("answer_rows has {}; wanted ascending rows of {} to {}", row, least,
+                              message.rows.seq - 1);
+    }
+    least = row + 1;
+  }
+  RETURN_IF_ERROR(check_failure("failure", message.failure));
+  RETURN_IF_ERROR(check_batch(message));
+  return check_rows(message.rows);
+}
+
+Status validate(const LayerResult& message) {
+  RETURN_IF_ERROR(check_range("stage_from", message.stage_from));
+  RETURN_IF_ERROR(check_failure("failure", message.failure));
+  return check_rows(message.rows);
+}
+
+}  // namespace millrace::wire
