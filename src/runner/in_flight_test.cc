@@ -158,7 +158,7 @@ TEST_F(InFlightTest, TokensAndLogprobsAreThoseOfOneBatchAtATime) {
         waited += s.tokens.back() == kTokenInFlight;
       }
       ASSERT_TRUE(runner->submit(std::move(batch)).ok());
-      if (++in_flight == kMaxInFlight) {
+      if (++in_flight == kModelRunnerDepth) {
         settle(together, wait(*runner));
         --in_flight;
       }

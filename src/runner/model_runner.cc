@@ -27,7 +27,9 @@ Status owns_all_layers(const Model& model) {
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Model> model, RunnerOptions options) {
   RETURN_IF_ERROR(owns_all_layers(*model));
-  ASSIGN_OR_RETURN(const RunnerFacts facts, runner_facts(model->config(), options));
+  ASSIGN_OR_RETURN(RunnerFacts facts, runner_facts(model->config(), options));
+  facts.depth = kModelRunnerDepth;
+  facts.token_in_flight = true;
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
@@ -63,9 +65,9 @@ RunnerFacts ModelRunner::facts() const {
 Status ModelRunner::submit(Batch batch) {
   {
     const std::lock_guard lock(mutex_);
-    if (in_flight_ >= kMaxInFlight) {
+    if (in_flight_ >= kModelRunnerDepth) {
       return error(StatusCode::kResourceExhausted, "{} batches are in flight; wanted fewer than {}", in_flight_,
-                   kMaxInFlight);
+                   kModelRunnerDepth);
     }
     ++in_flight_;
     queued_.push_back(std::move(batch));

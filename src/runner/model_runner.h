@@ -28,6 +28,8 @@
 
 namespace millrace {
 
+inline constexpr int32_t kModelRunnerDepth = 2;  // batches in flight: one is computed while the next is planned
+
 class ModelRunner final : public Runner {
  public:
   // The model must own all layers. kInvalidArgument or kUnsupported for options out of range, kResourceExhausted where

@@ -1,9 +1,9 @@
 // Runner: the one door between the scheduler and whatever computes tokens.
 //
-// submit() hands over one prepared batch and returns at once; poll() gives its sampled tokens. At most kMaxInFlight
-// batches are in flight; results come in the order of submission. The scheduler owns the KV pages' books (which page
-// belongs to whom); the runner owns the bytes behind them. A page named in a batch must stay the request's until that
-// batch has been polled.
+// submit() hands over one prepared batch and returns at once; poll() gives its sampled tokens. At most
+// RunnerFacts::depth batches are in flight; results come in the order of submission. The scheduler owns the KV pages'
+// books (which page belongs to whom); the runner owns the bytes behind them. A page named in a batch must stay the
+// request's until that batch has been polled.
 //
 // Each batch names the version of the weights that compute it. New weights are staged beside those that serve; the
 // first batch that names them is the switch, so that it happens between two steps and costs none.
@@ -34,10 +34,11 @@ namespace grammar {
 struct TokenGrammar;
 }
 
-inline constexpr int kMaxInFlight = 2;
+inline constexpr int32_t kMaxDepth = 64;  // batches in flight that a runner may ask for
 
 // In SequenceStep::tokens: the token that the batch submitted just before this one samples for the same request. It
-// lets a batch be submitted while the one before it still runs. Only the last token may be one.
+// lets a batch be submitted while the one before it still runs. Only the last token may be one, and only for a runner
+// whose facts permit it (RunnerFacts::token_in_flight).
 inline constexpr int32_t kTokenInFlight = -1;
 
 // How one row of logits becomes a token: penalties, bans and biases on the logits; then temperature and filters; then
@@ -104,7 +105,7 @@ struct BatchResult {
   Status status;                     // not OK: the whole step failed, no tokens
   std::vector<SampledToken> tokens;  // one for each sequence that answers(), in the batch's order
   uint64_t weight_version = 0;
-  int64_t compute_us = 0;  // from the first copy to the last draw
+  int64_t compute_us = 0;  // from the first copy to the last draw; of a chain of ranges: of its slowest range
   int64_t idle_us = 0;     // that the compute thread had waited for this batch since it ended the one before
 };
 
@@ -116,13 +117,17 @@ struct RunnerFacts {
   int32_t host_page_count = 0;    // of the host tier; 0: there is none
   uint64_t weight_version = 0;    // of the weights in place now
   uint64_t weights_checksum = 0;  // of the same; 0: unknown
+  int32_t depth = 2;              // batches in flight at most, 1 to kMaxDepth
+  // A row may follow a token that a batch in flight samples (kTokenInFlight). False for a chain of S ranges, which
+  // computes up to S batches at the same time: its depth is S + 1, and a sequence that samples is in one batch only.
+  bool token_in_flight = true;
 };
 
 class Runner {
  public:
   virtual ~Runner() = default;
   virtual RunnerFacts facts() const = 0;
-  // kResourceExhausted when kMaxInFlight batches are in flight: a programmer error of the scheduler, not a user's.
+  // kResourceExhausted when `depth` batches are in flight: a programmer error of the scheduler, not a user's.
   virtual Status submit(Batch batch) = 0;
   // The oldest finished batch; waits up to timeout_ms for it. nullopt: nothing finished in that time, or nothing in
   // flight.
@@ -130,6 +135,10 @@ class Runner {
   // A number that changes while a computation moves, also inside one long step, and means nothing else: a batch in
   // flight over which it stands still hangs. From any thread. A runner without one tells its steps alone.
   virtual uint64_t progress() const { return 0; }
+  // Changes when all bytes of the KV pages were lost, those of the host tier too (a range of a chain was restarted).
+  // Called by the scheduler's thread, before each plan and after each poll. A batch that was submitted before this
+  // function returned the new value fails with kUnavailable, unless it was computed before the loss.
+  virtual uint64_t kv_epoch() const { return 0; }
 
   // Keeps a model ready that a batch may name, in place of one that was staged before. Its version is neither 0 nor the
   // serving one. kInvalidArgument where its shapes are not those of the serving one, kResourceExhausted while too many

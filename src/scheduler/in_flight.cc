@@ -25,13 +25,23 @@ Status BatchesInFlight::submit(BatchPlan& plan) {
     Sequence& sequence = *row.sequence;
     ++sequence.batches;
     sequence.scheduled += row.count;
+    sequence.last_step = step;
     if (row.sample) {
       sequence.tokens.push_back(kTokenInFlight);
       ++sequence.pending;
     }
   }
-  batches_.push_back({step, weight_version, std::move(plan.rows), now_us_(), {}});
+  batches_.push_back({step, weight_version, std::move(plan.rows), plan.decodes > 0, now_us_(), {}});
   return ok_status();
+}
+
+WorkInFlight BatchesInFlight::work() const {
+  WorkInFlight work;
+  if (batches_.empty()) return work;
+  work.any = true;
+  work.newest_step = batches_.back().step;
+  work.with_decodes = static_cast<int32_t>(std::ranges::count_if(batches_, &BatchInFlight::decodes));
+  return work;
 }
 
 BatchInFlight BatchesInFlight::take_oldest() {
@@ -48,17 +58,21 @@ void BatchesInFlight::release_later(std::span<const PageId> pages) {
   later.insert(later.end(), pages.begin(), pages.end());
 }
 
-// The batch in flight should not end before the next is there, but who arrives while it runs would have to wait for
-// that one too: so it is planned late, a part of the expected time before the end, which is how wrong the expectation
-// may be.
+// The newest batch in flight should not end before the next is there, but who arrives while it runs would have to wait
+// for that one too: so it is planned late, a part of the expected time before the end, which is how wrong the
+// expectation may be.
 int BatchesInFlight::plan_in_ms(const StepCost& cost) const {
   if (batches_.empty()) return 0;
-  const BatchInFlight& newest = batches_.back();
-  int32_t rows = 0;
-  for (const PlannedRows& row : newest.rows) rows += row.count;
-  const auto expected_us = static_cast<int64_t>(cost.predict_us(rows));
-  const int64_t lead_us = std::max(kPlanLeadUs, expected_us / kPlanLeadPart);
-  const int64_t early_us = newest.begun_us + expected_us - lead_us - now_us_();
+  int64_t end_us = batches_.front().begun_us;
+  int64_t newest_us = 0;
+  for (const BatchInFlight& batch : batches_) {
+    int32_t rows = 0;
+    for (const PlannedRows& row : batch.rows) rows += row.count;
+    newest_us = static_cast<int64_t>(cost.predict_us(rows));
+    end_us += newest_us;
+  }
+  const int64_t lead_us = std::max(kPlanLeadUs, newest_us / kPlanLeadPart);
+  const int64_t early_us = end_us - lead_us - now_us_();
   return early_us > 0 ? static_cast<int>((early_us + 999) / 1000) : 0;
 }
 

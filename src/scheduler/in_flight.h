@@ -1,4 +1,5 @@
-// BatchesInFlight: the batches that the runner has and that were not settled, the oldest first; at most kMaxInFlight.
+// BatchesInFlight: the batches that the runner has and that were not settled, the oldest first; at most
+// RunnerFacts::depth.
 //
 // What it is for: a page that a batch in flight may still write must not be allocated again. Ended sequences wait
 // in Requests for the last batch that names them; pages that publishing made superfluous wait here for the newest.
@@ -23,6 +24,7 @@ struct BatchInFlight {
   uint64_t step = 0;
   uint64_t weight_version = 0;  // 0: whichever the runner serves
   std::vector<PlannedRows> rows;
+  bool decodes = false;            // among its rows are those of decodes
   int64_t begun_us = 0;            // when the runner came to it
   std::vector<PageId> duplicates;  // held pages that this batch may name, and that nobody needs after it
 };
@@ -36,6 +38,8 @@ class BatchesInFlight {
   bool empty() const { return batches_.empty(); }
   std::size_t size() const { return batches_.size(); }
   const BatchInFlight& oldest() const { return batches_.front(); }
+  // What the planner has to know of them.
+  WorkInFlight work() const;
 
   // Gives the runner the plan with the page copies that are due, and takes its rows. An error: the runner refused the
   // batch, and plan.rows are as they were.

@@ -103,6 +103,7 @@ struct SchedulerFacts {
   uint64_t compute_us = 0;     // of the runner
   uint64_t idle_us = 0;        // of the runner, between batches
   uint64_t bubbles = 0;        // times when no second batch could be planned, because memory was short
+  uint64_t kv_losses = 0;      // changes of Runner::kv_epoch(): all KV was computed again
   uint64_t book_rebuilds = 0;  // idle self-checks that found the books wrong
 };
 

@@ -16,40 +16,39 @@ BatchPlanner::BatchPlanner(const SchedulerOptions& options, const RunnerFacts& m
       requests_(requests),
       cost_(cost),
       counters_(counters),
+      depth_(options.overlap ? model.depth : 1),
       ratio_(options.conservativeness),
       admission_(options, model, memory, requests, ratio_, counters) {}
 
-BatchPlan BatchPlanner::plan(bool in_flight, Deltas& out) {
+BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
   trace::Span span("plan", "scheduler");
   BatchPlan plan;
-  const DecodePages pages = allocate_for_decodes(in_flight, out);
+  const DecodePages pages = allocate_for_decodes(work, out);
   if (pages == DecodePages::kWaitForSettle) {
     ++counters_.bubbles;
     return plan;
   }
   // Who was just sent away must not come back in the same breath.
   if (pages == DecodePages::kReady) {
-    const auto [refused, hold_back] = admission_.admit(in_flight);
+    const auto [refused, hold_back] = admission_.admit(work.any);
     hold_back_ = hold_back;
     // Nothing runs, nothing keeps pages, and it does not fit: it grew, was retracted, and no longer fits even alone.
-    if (refused != nullptr && requests_.running_count() == 0 && !in_flight) end_too_long(*refused, out);
+    if (refused != nullptr && requests_.running_count() == 0 && !work.any) end_too_long(*refused, out);
   }
   if (hold_back_) return plan;
 
   plan.batch.sequences.reserve(requests_.running().size());
   plan.rows.reserve(requests_.running().size());
+  for (Sequence* sequence : choose_decodes(work)) add_rows(*sequence, 1, plan);
+  plan.decodes = static_cast<int32_t>(plan.rows.size());
   std::vector<Sequence*> prefilling;
   std::vector<int32_t> remaining;
   for (Sequence* sequence : requests_.running()) {
-    if (!needs_row(*sequence)) continue;
-    if (sequence->remaining() == 1) {
-      add_rows(*sequence, 1, plan);
-    } else {
-      prefilling.push_back(sequence);
-      remaining.push_back(sequence->remaining());
-    }
+    if (sequence->remaining() <= 1) continue;
+    prefilling.push_back(sequence);
+    remaining.push_back(sequence->remaining());
   }
-  const std::vector<int32_t> shares = share_prefill(remaining, prefill_budget(static_cast<int32_t>(plan.rows.size())));
+  const std::vector<int32_t> shares = share_prefill(remaining, prefill_budget(plan.decodes));
   for (std::size_t i = 0; i < prefilling.size(); ++i) {
     if (shares[i] > 0) add_rows(*prefilling[i], shares[i], plan);
   }
@@ -57,9 +56,34 @@ BatchPlan BatchPlanner::plan(bool in_flight, Deltas& out) {
   return plan;
 }
 
-// Whether there is anything to compute for it in the next batch.
-bool BatchPlanner::needs_row(const Sequence& sequence) const {
-  return sequence.remaining() > 0 && !ends_in_flight(sequence, model_.context_length);
+// Whether there is anything to compute for it in the next batch. Behind a token in flight there is, where the runner
+// can put it in: it knows those of the newest batch, and penalties and grammars need all tokens before it.
+bool BatchPlanner::needs_row(const Sequence& sequence, const WorkInFlight& work) const {
+  if (sequence.remaining() <= 0 || ends_in_flight(sequence, model_.context_length)) return false;
+  if (sequence.pending == 0) return true;
+  return model_.token_in_flight && sequence.last_step == work.newest_step &&
+         (sequence.pending == 1 || !sequence.spec.wants_generated());
+}
+
+// In the order of arrival. All that can have a row, or the share of a micro-batch: then those whose last batch is the
+// oldest, which have waited longest.
+std::vector<Sequence*> BatchPlanner::choose_decodes(const WorkInFlight& work) const {
+  std::vector<Sequence*> ready;
+  int32_t decoding = 0;  // those that wait for their token included
+  for (Sequence* sequence : requests_.running()) {
+    if (sequence->remaining() != 1 || ends_in_flight(*sequence, model_.context_length)) continue;
+    ++decoding;
+    if (needs_row(*sequence, work)) ready.push_back(sequence);
+  }
+  if (model_.token_in_flight) return ready;
+  const DecodeShares shares = share_decodes(decoding, depth_);
+  if (work.with_decodes >= shares.batches) return {};
+  if (ready.size() > static_cast<std::size_t>(shares.rows)) {
+    std::ranges::stable_sort(ready, {}, &Sequence::last_step);
+    ready.resize(static_cast<std::size_t>(shares.rows));
+    std::ranges::sort(ready, {}, &Sequence::arrival);
+  }
+  return ready;
 }
 
 // Rows for prefills beside `decodes` rows of decodes. Never less than kMinPrefillTokens, so that prefills do not starve
@@ -68,7 +92,9 @@ int32_t BatchPlanner::prefill_budget(int32_t decodes) const {
   const int32_t least = std::min(kMinPrefillTokens, options_.chunked_prefill_tokens);
   int32_t rows = options_.chunked_prefill_tokens;
   if (options_.max_decode_gap_ms > 0 && decodes > 0) {
-    rows = cost_.rows_within(int64_t{options_.max_decode_gap_ms} * 1000, rows);
+    // Without token_in_flight a decode comes back behind all batches in flight (Little's law).
+    const int64_t steps_in_gap = model_.token_in_flight ? 1 : depth_;
+    rows = cost_.rows_within(int64_t{options_.max_decode_gap_ms} * 1000 / steps_in_gap, rows);
   }
   return std::max(least, rows - decodes);
 }
@@ -112,7 +138,7 @@ void BatchPlanner::fill_sampling(Sequence& sequence, SequenceStep& step) const {
   if (!step.score_targets.empty()) to.top_logprobs = std::max(to.top_logprobs, 0);
   if (to.top_logprobs < 0) to.logprob_token_ids = {};
   if (!step.sample || !to.wants_generated() || sequence.drawn() == 0) return;
-  // The last one may be in flight; those before it are known, because one batch at most is in flight now.
+  // The last one may be in flight; those before it are known: see needs_row().
   step.generated = sequence.known_generated.share(static_cast<std::size_t>(sequence.drawn() - 1));
   step.last_is_generated = true;
 }

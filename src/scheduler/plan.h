@@ -2,6 +2,10 @@
 // rest of the token budget goes to prefills. While a batch is in flight, the plan is for the one after it: a sequence
 // then stands where it will stand when that batch was settled, and the token that it samples is kTokenInFlight.
 //
+// A runner without token_in_flight (a chain of ranges) has several batches in flight, and a decode gets its next row
+// when its token is back: the decodes are divided into micro-batches (share.h), and those that have waited longest go
+// first. Chunks of one prompt may all be in flight, because a chunk reads the KV of those before it only.
+//
 // Owner: the scheduler. Thread safety: none.
 #pragma once
 
@@ -31,7 +35,15 @@ struct PlannedRows {
 struct BatchPlan {
   Batch batch;
   std::vector<PlannedRows> rows;
+  int32_t decodes = 0;  // of the rows: those that come first
   bool empty() const { return rows.empty(); }
+};
+
+// What the runner has while a batch is planned.
+struct WorkInFlight {
+  bool any = false;
+  uint64_t newest_step = 0;  // of the batch submitted last
+  int32_t with_decodes = 0;  // batches
 };
 
 class BatchPlanner {
@@ -44,23 +56,24 @@ class BatchPlanner {
 
   // Empty: there is nothing to compute, or not before the batch in flight was settled. Requests that no longer fit the
   // pool even alone end here.
-  BatchPlan plan(bool in_flight, Deltas& out);
+  BatchPlan plan(const WorkInFlight& work, Deltas& out);
 
   // Admission starts from its careful estimate again.
   void reset_estimate() { ratio_.reset(); }
   double new_token_ratio() const { return ratio_.value(); }
 
  private:
-  bool needs_row(const Sequence& sequence) const;
+  bool needs_row(const Sequence& sequence, const WorkInFlight& work) const;
+  std::vector<Sequence*> choose_decodes(const WorkInFlight& work) const;
   int32_t prefill_budget(int32_t decodes) const;
   void add_rows(Sequence& sequence, int32_t count, BatchPlan& plan) const;
   void fill_sampling(Sequence& sequence, SequenceStep& step) const;
 
   // ---- retraction.cc ----
   enum class DecodePages { kReady, kRetracted, kWaitForSettle };
-  DecodePages allocate_for_decodes(bool in_flight, Deltas& out);
-  int32_t pages_lacking() const;
-  void update_ratio(bool retracted);
+  DecodePages allocate_for_decodes(const WorkInFlight& work, Deltas& out);
+  int32_t pages_lacking(const WorkInFlight& work) const;
+  void update_ratio(const WorkInFlight& work, bool retracted);
   Sequence& retraction_victim() const;
   void end_too_long(Sequence& sequence, Deltas& out);
 
@@ -70,6 +83,7 @@ class BatchPlanner {
   Requests& requests_;
   const StepCost& cost_;
   SchedulerFacts& counters_;
+  const int32_t depth_;  // batches in flight at most
   NewTokenRatio ratio_;
   AdmissionControl admission_;
   bool hold_back_ = false;  // nothing is planned until nothing is in flight

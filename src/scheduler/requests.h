@@ -77,7 +77,7 @@ class Requests {
   std::unordered_map<ReqId, std::unique_ptr<Sequence>> live_;  // waiting or running
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;
-  std::vector<std::unique_ptr<Sequence>> leaving_;  // at most as many as kMaxInFlight batches name
+  std::vector<std::unique_ptr<Sequence>> leaving_;  // at most as many as RunnerFacts::depth batches name
   Deadlines deadlines_;
 };
 

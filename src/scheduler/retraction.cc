@@ -9,12 +9,12 @@ namespace millrace {
 
 // Each decode needs KV memory for one more token. Where cached pages do not suffice, requests are retracted; but not
 // while a batch is in flight: it may end some, and no sequence can be taken out of it.
-BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(bool in_flight, Deltas& out) {
-  if (hold_back_ && in_flight) return DecodePages::kWaitForSettle;
+BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(const WorkInFlight& work, Deltas& out) {
+  if (hold_back_ && work.any) return DecodePages::kWaitForSettle;
   hold_back_ = false;
   bool retracted = false;
-  while (pages_lacking() > memory_.available()) {
-    if (in_flight) return DecodePages::kWaitForSettle;
+  while (pages_lacking(work) > memory_.available()) {
+    if (work.any) return DecodePages::kWaitForSettle;
     if (requests_.running_count() == 1) {
       end_too_long(*requests_.running().front(), out);
       break;
@@ -22,29 +22,29 @@ BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(bool in_flight, Del
     requests_.retract(retraction_victim());
     retracted = true;
   }
-  update_ratio(retracted);
+  update_ratio(work, retracted);
   for (Sequence* sequence : requests_.running()) {
-    if (needs_row(*sequence)) CHECK(memory_.grow(*sequence));
+    if (needs_row(*sequence, work)) CHECK(memory_.grow(*sequence));
   }
   return retracted ? DecodePages::kRetracted : DecodePages::kReady;
 }
 
-int32_t BatchPlanner::pages_lacking() const {
+int32_t BatchPlanner::pages_lacking(const WorkInFlight& work) const {
   int32_t pages = 0;
   for (const Sequence* sequence : requests_.running()) {
-    if (needs_row(*sequence)) pages += memory_.pages_lacking(*sequence);
+    if (needs_row(*sequence, work)) pages += memory_.pages_lacking(*sequence);
   }
   return pages;
 }
 
-void BatchPlanner::update_ratio(bool retracted) {
+void BatchPlanner::update_ratio(const WorkInFlight& work, bool retracted) {
   int64_t generated = 0;
   int64_t allowed = 0;
   bool decoded = false;
   for (const Sequence* sequence : requests_.running()) {
     generated += sequence->generated();
     allowed += sequence->sampling.max_tokens;
-    decoded |= needs_row(*sequence) && sequence->remaining() == 1;
+    decoded |= needs_row(*sequence, work) && sequence->remaining() == 1;
   }
   if (retracted) {
     ratio_.retracted(generated, allowed, requests_.running_count());

@@ -33,9 +33,11 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
       requests_(options_, memory_, counters_),
       in_flight_(runner, memory_, options_.now_us),
       planner_(options_, model_, memory_, requests_, cost_, counters_),
-      settlement_(options_, model_, memory_, requests_, in_flight_, cost_, counters_) {
+      settlement_(options_, model_, memory_, requests_, in_flight_, cost_, counters_),
+      kv_epoch_(runner.kv_epoch()) {
   CHECK(validate(options_).ok());
   CHECK(model_.vocab_size > 0 && model_.context_length > 0);
+  CHECK(model_.depth >= 1 && model_.depth <= kMaxDepth);
   if (model_.weight_version != 0) memory_.set_weight_version(model_.weight_version);
 }
 
@@ -92,15 +94,19 @@ void Scheduler::fail_all(const Status& status, Deltas& out) { requests_.end_all(
 
 bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
   if (requests_.has_deadlines()) requests_.end_expired(options_.now_us(), out);
+  check_kv_epoch();
+  forget_lost_kv();
   if (in_flight_.empty() && std::exchange(retract_when_drained_, false)) requests_.retract_all();
   if (switch_) apply_switch();
   int wait_ms = poll_timeout_ms;
   plan_batches(wait_ms, out);
   if (!in_flight_.empty()) {
     std::optional<BatchResult> result = runner_.poll(wait_ms);
+    check_kv_epoch();  // before anything of this result is published
     const bool switched = result && switch_ && result->weight_version == switch_->version;
     if (result) settlement_.settle(std::move(*result), out);
     if (switched) end_switch();
+    forget_lost_kv();
   }
   if (!busy()) check_books_when_idle();
   return busy() && !(paused_ && in_flight_.empty() && !retract_when_drained_ && !switch_);
@@ -108,16 +114,23 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
 
 // Submits batches while fewer are in flight than may be. `wait_ms`: how long the oldest may be waited for.
 void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
-  const bool held = paused_ || (switch_ && switch_->policy == InFlightPolicy::kRetract);
-  const std::size_t depth = options_.overlap ? kMaxInFlight : 1;
-  while (!held && in_flight_.size() < depth && !requests_.empty()) {
-    if (const int early_ms = in_flight_.plan_in_ms(cost_); early_ms > 0) {
+  const auto depth = static_cast<std::size_t>(options_.overlap ? model_.depth : 1);
+  while (may_plan() && in_flight_.size() < depth && !requests_.empty()) {
+    // The ranges of a chain are at work only while enough batches are in flight: there it is always time.
+    const int early_ms = model_.token_in_flight ? in_flight_.plan_in_ms(cost_) : 0;
+    if (early_ms > 0) {
       wait_ms = std::min(wait_ms, early_ms);
       break;
     }
-    BatchPlan next = planner_.plan(!in_flight_.empty(), out);
+    BatchPlan next = planner_.plan(in_flight_.work(), out);
     if (next.empty() || !submit(std::move(next), out)) break;
+    check_kv_epoch();
   }
+}
+
+bool Scheduler::may_plan() const {
+  if (paused_ || kv_lost_) return false;
+  return !switch_ || (switch_->policy != InFlightPolicy::kRetract && model_.token_in_flight);
 }
 
 // False: the runner refused it, and those that it names ended.
@@ -142,11 +155,11 @@ Status Scheduler::switch_weights(const WeightSwitch& wanted, Deltas& out) {
 
 // Where a batch is in flight, the next one is the switch; where none is, the switch is now, so that the old weights are
 // freed also when no request comes. While one is in flight, a retraction has to wait for it, and so has a pause: no
-// batch would follow.
+// batch would follow. A chain waits too, because its ranges compute several batches at the same time: no batch of new
+// weights is there while older ones are.
 void Scheduler::apply_switch() {
   if (!in_flight_.empty()) {
-    const bool next_batch = switch_->policy != InFlightPolicy::kRetract && !paused_;
-    if (next_batch && memory_.weight_version() != switch_->version) memory_.set_weight_version(switch_->version);
+    if (may_plan() && memory_.weight_version() != switch_->version) memory_.set_weight_version(switch_->version);
     return;
   }
   if (switch_->policy == InFlightPolicy::kRetract) requests_.retract_all();
@@ -159,6 +172,27 @@ void Scheduler::apply_switch() {
 void Scheduler::end_switch() {
   if (switch_->flush_cache) memory_.flush(switch_->version);
   switch_.reset();
+}
+
+// The bytes of all KV pages may have been lost. What is in flight ends with its results; nothing that was computed
+// before is published any more, and nothing is planned until it may be forgotten.
+void Scheduler::check_kv_epoch() {
+  const uint64_t epoch = runner_.kv_epoch();
+  if (epoch == kv_epoch_) return;
+  LOG_WARNING("scheduler: the KV of {} running requests is lost (epoch {} after {}); it is computed again",
+              requests_.running_count(), epoch, kv_epoch_);
+  kv_epoch_ = epoch;
+  kv_lost_ = true;
+  ++counters_.kv_losses;
+  for (Sequence* sequence : requests_.running()) sequence->publishable = false;
+}
+
+// Once nothing is in flight, running requests wait again to compute all their tokens, and the cache is empty.
+void Scheduler::forget_lost_kv() {
+  if (!kv_lost_ || !in_flight_.empty()) return;
+  kv_lost_ = false;
+  requests_.retract_all();
+  memory_.flush();
 }
 
 void Scheduler::pause(InFlightPolicy policy, Deltas& out) {

@@ -5,7 +5,7 @@
 //
 //   while (!stop) {
 //     for each message:  scheduler.receive(request, out)  or  scheduler.abort(id, out)
-//     bool busy = scheduler.step(poll_timeout_ms, out);    // plan and submit up to two batches -> poll -> settle one
+//     bool busy = scheduler.step(poll_timeout_ms, out);    // plan, submit (RunnerFacts::depth) -> poll -> settle one
 //     send(out);  out.clear();
 //     if (!busy) wait for the next message
 //   }
@@ -108,8 +108,11 @@ class Scheduler {
   void accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar, Deltas& out);
   bool submit(BatchPlan plan, Deltas& out);
   void plan_batches(int& wait_ms, Deltas& out);
+  bool may_plan() const;
   void apply_switch();
   void end_switch();
+  void check_kv_epoch();
+  void forget_lost_kv();
   void check_books_when_idle();
 
   SchedulerOptions options_;
@@ -127,6 +130,8 @@ class Scheduler {
   bool paused_ = false;
   bool retract_when_drained_ = false;   // paused so
   std::optional<WeightSwitch> switch_;  // that has not happened yet
+  uint64_t kv_epoch_;                   // of the runner, as seen last
+  bool kv_lost_ = false;                // nothing is planned before forget_lost_kv()
   bool checked_idle_ = true;            // the books were checked since the last step
 };
 

@@ -3,7 +3,8 @@
 // Invariants, between two calls into the scheduler:
 //   tokens = prompt, then what was generated (retraction keeps both), then `pending` times kTokenInFlight: places of
 //     tokens that batches in flight sample
-//   0 <= computed <= scheduled <= tokens.size();  pending <= batches <= kMaxInFlight
+//   0 <= computed <= scheduled <= tokens.size();  pending <= batches <= RunnerFacts::depth
+//   pending <= 1 where the runner has no token_in_flight
 //   computed == scheduled and pending == 0 when no batch in flight names it
 //   waiting: no pages, no lock, computed == 0, named by no batch
 //   running: pages cover at least `scheduled` tokens; the first `shared_pages` of them belong to the tree and are
@@ -76,9 +77,10 @@ struct Sequence {
   int32_t prefill_end = 0;  // tokens at the last attach(): what lies below is published chunk by chunk
 
   // In flight
-  int32_t scheduled = 0;  // `computed`, and the rows of the batches in flight
-  int32_t pending = 0;    // of `tokens`, the last ones, that are kTokenInFlight
-  int32_t batches = 0;    // in flight that name it
+  int32_t scheduled = 0;   // `computed`, and the rows of the batches in flight
+  int32_t pending = 0;     // of `tokens`, the last ones, that are kTokenInFlight
+  int32_t batches = 0;     // in flight that name it
+  uint64_t last_step = 0;  // the newest batch that names or named it; samples the last token where `pending` > 0
   bool ended = false;
 
   int32_t retractions = 0;

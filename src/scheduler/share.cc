@@ -22,4 +22,11 @@ std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t b
   return shares;
 }
 
+DecodeShares share_decodes(int32_t decoding, int32_t depth) {
+  DecodeShares shares;
+  shares.batches = std::clamp(decoding / kMinDecodeShare, 1, std::max(1, depth - 1));
+  shares.rows = std::max(1, (decoding + shares.batches - 1) / shares.batches);
+  return shares;
+}
+
 }  // namespace millrace

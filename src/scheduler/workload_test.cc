@@ -33,7 +33,7 @@ TEST(Workload, EveryRequestEndsOnceWithThePredictedText) {
                                                                 {"host tokens", n.host_tokens, 500},
                                                                 {"wasted rows", n.wasted_rows, 500},
                                                                 {"bubbles", n.bubbles, 100},
-                                                                {"worlds with two in flight", n.two_in_flight, 1000},
+                                                                {"worlds with two in flight", n.full_depth, 1000},
                                                                 {"stopped", n.stopped, 500},
                                                                 {"length", n.lengths, 500},
                                                                 {"aborted", n.aborted, 100},

@@ -6,7 +6,8 @@
 //   - rows are written to pages that are held, and that no other request of this batch or of one in flight names
 //   - the KV slots below `position` hold that position
 //   - the table covers the rows; a request stands once in a batch; tokens are inside the vocabulary
-//   - kTokenInFlight is the last token, and the batch just before samples one for that request
+//   - kTokenInFlight is the last token, and the batch just before samples one for that request; never where the facts
+//     do not permit it, and neither is a batch of other weights than those in flight
 //   - `generated` comes with penalties and only then; scored rows are rows of the step
 //   - copies name pages that exist; a page that comes from the host is not free
 // Free pages are poisoned at every submit and poll, but for those whose copy to the host is under way.
@@ -44,6 +45,7 @@ class FakeRunner : public Runner {
   std::function<Status(const SequenceStep&)> fail_row;  // one row fails
   std::function<bool(const SequenceStep&)> forget_row;  // one row gets no answer
   std::function<void(const Batch&)> on_submit;          // looks on
+  std::function<void()> on_poll;                        // once, within the next poll; may call lose_kv()
   std::function<int64_t(const Batch&)> compute_us;      // how long the step took
   int most_in_flight = 0;
   uint64_t copies = 0;
@@ -52,7 +54,26 @@ class FakeRunner : public Runner {
   void watch(const PagePool* pool) { pool_ = pool; }
   const std::vector<std::string>& violations() const { return violations_; }
 
+  // All bytes behind the pages are gone, as when a range of a chain was restarted. Of the batches in flight, the first
+  // `computed` were computed before; the others fail. Between two steps, or in on_poll.
+  void lose_kv(std::size_t computed = 0) {
+    ++kv_epoch_;
+    for (std::size_t i = results_.size(); i < in_flight_.size(); ++i) {
+      const Batch& batch = in_flight_[i];
+      if (i < computed) {
+        results_.push_back(run(batch));
+      } else {
+        results_.emplace_back().step = batch.step;
+        results_.back().status = error(StatusCode::kUnavailable, "a range of the chain is lost");
+        results_.back().weight_version = weight_version;
+      }
+    }
+    std::ranges::fill(slots_, kPoison);
+    std::ranges::fill(host_slots_, kPoison);
+  }
+
   RunnerFacts facts() const override { return facts_; }
+  uint64_t kv_epoch() const override { return kv_epoch_; }
   uint64_t staged_version() const override { return staged; }
   Status serve_staged() override {
     if (!in_flight_.empty() || staged == 0) complain("serve_staged with batches in flight, or nothing staged");
@@ -61,11 +82,18 @@ class FakeRunner : public Runner {
   }
 
   Status submit(Batch batch) override {
-    if (in_flight_.size() >= kMaxInFlight) return error(StatusCode::kResourceExhausted, "too many batches in flight");
+    if (in_flight_.size() >= static_cast<std::size_t>(facts_.depth)) {
+      complain("too many batches in flight");
+      return error(StatusCode::kResourceExhausted, "too many batches in flight");
+    }
     if (refuse) RETURN_IF_ERROR(refuse(batch));
     if (on_submit) on_submit(batch);
     if (batch.sequences.empty()) complain("a batch without rows");
     check_in_flight_tokens(batch);
+    const uint64_t before = in_flight_.empty() ? 0 : in_flight_.back().weight_version;  // 0: whichever serves
+    if (!facts_.token_in_flight && before != 0 && batch.weight_version != before) {
+      complain("a batch of new weights while older ones are in flight");
+    }
     in_flight_.push_back(std::move(batch));
     poison_free_pages();
     check(in_flight_.back());
@@ -76,11 +104,25 @@ class FakeRunner : public Runner {
   }
 
   std::optional<BatchResult> poll(int /*timeout_ms*/) override {
+    if (on_poll) std::exchange(on_poll, nullptr)();
     if (in_flight_.empty() || polls_left_-- > 0) return std::nullopt;
     polls_left_ = polls_per_step;
     poison_free_pages();
-    const Batch batch = std::move(in_flight_.front());
+    if (results_.empty()) results_.push_back(run(in_flight_.front()));
+    BatchResult result = std::move(results_.front());
+    results_.pop_front();
     in_flight_.pop_front();
+    return result;
+  }
+
+ private:
+  struct Slot {
+    int32_t position = -1;
+    uint64_t kv = 0;
+  };
+  static constexpr Slot kPoison{-1, 0xdeaddeaddeaddeadull};
+
+  BatchResult run(const Batch& batch) {
     check(batch);
     for (const PageCopy& copy : batch.copies) carry_out(copy);
     BatchResult result;
@@ -96,12 +138,6 @@ class FakeRunner : public Runner {
     if (!result.status.ok()) result.tokens.clear();
     return result;
   }
-
- private:
-  struct Slot {
-    int32_t position = -1;
-    uint64_t kv = 0;
-  };
 
   Slot& slot(const SequenceStep& step, int32_t position) {
     const auto page = static_cast<std::size_t>(step.pages[static_cast<std::size_t>(position / facts_.page_size)]);
@@ -129,7 +165,7 @@ class FakeRunner : public Runner {
     for (int32_t page = 0; page < facts_.page_count; ++page) {
       if (!is_free(page) || leaving[static_cast<std::size_t>(page)]) continue;
       const auto first = slots_.begin() + static_cast<std::ptrdiff_t>(page) * facts_.page_size;
-      std::fill_n(first, facts_.page_size, Slot{-1, 0xdeaddeaddeaddeadull});
+      std::fill_n(first, facts_.page_size, kPoison);
     }
   }
 
@@ -149,6 +185,7 @@ class FakeRunner : public Runner {
     for (const SequenceStep& step : batch.sequences) {
       const bool waits = !step.tokens.empty() && step.tokens.back() == kTokenInFlight;
       if (!waits) continue;
+      if (!facts_.token_in_flight) complain(step, "kTokenInFlight, which this runner does not know");
       const Batch* before = in_flight_.empty() ? nullptr : &in_flight_.back();
       const auto samples = [&](const SequenceStep& other) { return other.request == step.request && other.sample; };
       if (before == nullptr || std::ranges::none_of(before->sequences, samples)) {
@@ -280,6 +317,8 @@ class FakeRunner : public Runner {
   std::vector<int32_t> users_;  // of each page, in the batch being checked
   const PagePool* pool_ = nullptr;
   std::deque<Batch> in_flight_;
+  std::deque<BatchResult> results_;  // of the oldest in flight, where they are known before the poll
+  uint64_t kv_epoch_ = 0;
   std::map<ReqId, int32_t> sampled_;  // by the batch polled last
   int polls_left_ = 0;
   std::vector<std::string> violations_;

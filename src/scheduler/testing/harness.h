@@ -23,6 +23,14 @@ inline std::vector<int32_t> prompt(int32_t length, int32_t first = 1) {
 // 1,000 words, a context of 256 tokens, 256 pages of 16.
 inline constexpr RunnerFacts kRoomy{1000, 256, 16, 256};
 
+// The same of a chain of depth - 1 ranges.
+inline RunnerFacts chain(int32_t depth) {
+  RunnerFacts facts = kRoomy;
+  facts.depth = depth;
+  facts.token_in_flight = false;
+  return facts;
+}
+
 // Never ends by itself, so that lengths are known.
 inline HashModel endless() {
   HashModel model;

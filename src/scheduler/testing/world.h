@@ -18,14 +18,24 @@ namespace millrace::testing {
 // How often the rarer things happened, over all worlds: a suite that never retracts proves nothing about retraction.
 struct WorldCounts {
   uint64_t retractions = 0, preempted = 0, deferred = 0, cached_tokens = 0, host_tokens = 0, wasted_rows = 0,
-           bubbles = 0, two_in_flight = 0;
+           bubbles = 0, full_depth = 0;
   uint64_t stopped = 0, lengths = 0, aborted = 0, too_long = 0, rejected = 0, dropped = 0, deadlines = 0, conflicts = 0,
-           faults = 0, new_weights = 0, old_weights = 0, scored = 0, came_again = 0;
+           faults = 0, new_weights = 0, old_weights = 0, scored = 0, came_again = 0, kv_losses = 0, lost = 0;
+};
+
+// The runner of a world.
+struct WorldRunner {
+  int32_t depth = 2;
+  bool token_in_flight = true;
+  uint64_t kv_lost_every = 0;  // steps, about; 0: never
 };
 
 class World {
  public:
-  explicit World(uint64_t seed) : random_(seed) {
+  explicit World(uint64_t seed, WorldRunner runner = {})
+      : random_(seed), loss_random_(seed), kv_lost_every_(runner.kv_lost_every) {
+    facts_.depth = runner.depth;
+    facts_.token_in_flight = runner.token_in_flight;
     model_.vocab_size = 200;
     model_.eos_one_in = pick({0u, 15u, 60u});
     make_machine();
@@ -56,6 +66,7 @@ class World {
       for (; !aborts_.empty() && aborts_.begin()->first <= now; aborts_.erase(aborts_.begin())) {
         abort(harness, aborts_.begin()->second);
       }
+      if (kv_lost_every_ > 0 && loss_random_() % kv_lost_every_ == 0) lose_kv(harness.runner);
       harness.step();
       if (::testing::Test::HasFailure()) return;
     }
@@ -169,6 +180,13 @@ class World {
     }
   }
 
+  // Between two steps, or within the next poll; with some of the batches in flight already computed.
+  void lose_kv(FakeRunner& runner) {
+    const auto computed = static_cast<std::size_t>(loss_random_() % static_cast<uint64_t>(facts_.depth + 1));
+    if (loss_random_() % 2 == 0) return runner.lose_kv(computed);
+    runner.on_poll = [&runner, computed] { runner.lose_kv(computed); };
+  }
+
   // An id that comes again: as another request when the one before has ended, else the sender's fault.
   void receive(Harness& harness, uint64_t id) {
     Life& life = lives_.at(id);
@@ -214,9 +232,10 @@ class World {
     counts.host_tokens += facts.host_tokens;
     counts.wasted_rows += facts.wasted_rows;
     counts.bubbles += facts.bubbles;
-    counts.two_in_flight += harness.runner.most_in_flight == 2;
+    counts.full_depth += harness.runner.most_in_flight == facts_.depth;
+    counts.kv_losses += facts.kv_losses;
     counts.came_again += came_again_;
-    EXPECT_LE(harness.runner.most_in_flight, options_.overlap ? 2 : 1);
+    EXPECT_LE(harness.runner.most_in_flight, options_.overlap ? facts_.depth : 1);
     EXPECT_EQ(facts.prefill_rows + facts.decode_rows, facts.computed_tokens);
     EXPECT_TRUE(options_.policy == Policy::kPriority || facts.preempted + facts.dropped == 0);
   }
@@ -277,6 +296,11 @@ class World {
         ASSERT_LT(options_.max_queued_requests, 1000);
         break;
       case StatusCode::kUnavailable:
+        if (outcome.finish->message == "the step failed: a range of the chain is lost") {
+          ++counts.lost;
+          ASSERT_GT(kv_lost_every_, 0u);
+          break;
+        }
         ++counts.dropped;
         ASSERT_TRUE(outcome.accepted && options_.policy == Policy::kPriority && options_.max_queued_requests < 1000);
         ASSERT_TRUE(outcome.tokens.empty());
@@ -303,6 +327,8 @@ class World {
   }
 
   std::mt19937_64 random_;
+  std::mt19937_64 loss_random_;
+  const uint64_t kv_lost_every_;
   HashModel model_;
   RunnerFacts facts_;
   SchedulerOptions options_;
