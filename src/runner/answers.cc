@@ -38,23 +38,23 @@ SequenceStates Answers::begin(Batch& batch, BatchResult& result) {
   return states;
 }
 
-// kMaxLogitRows at a time, gathered: other rows of the part answer nothing.
+// kMaxLogitRows at a time, group_rows: other rows of the part answer nothing.
 void Answers::answer(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
                      kernels::ConstRows hidden, const Model& model, BatchResult& result) {
-  float* gathered = logit_hidden_.as<float>().data();
+  float* group_rows = logit_hidden_.as<float>().data();
   for (std::size_t first = 0; first < rows.size(); first += kMaxLogitRows) {
     const std::span<const LogitRow> group =
         rows.subspan(first, std::min<std::size_t>(kMaxLogitRows, rows.size() - first));
     requests_.clear();
     for (std::size_t i = 0; i < group.size(); ++i) {
-      std::copy_n(hidden.row(group[i].row), hidden_size_, gathered + static_cast<int64_t>(i) * hidden_size_);
+      std::copy_n(hidden.row(group[i].row), hidden_size_, group_rows + static_cast<int64_t>(i) * hidden_size_);
       requests_.push_back(batch.sequences[group[i].sequence].request);
     }
     const auto count = static_cast<int64_t>(group.size());
     const kernels::Rows logits(logits_.as<float>().data(), count, vocab_size_);
     trace::Span span("head and sample", "runner");
     span.note("rows", count);
-    model.head(kernels::ConstRows(gathered, count, hidden_size_), logits, ops_);
+    model.head(kernels::ConstRows(group_rows, count, hidden_size_), logits, ops_);
     if (logits_hook_) logits_hook_(batch.step, requests_, logits);
     answer_group(batch, states, group, logits, result);
   }

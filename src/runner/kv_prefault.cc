@@ -43,6 +43,7 @@ void KvPrefault::add_used(std::span<const int32_t> pages) {
 }
 
 int64_t KvPrefault::rows_ahead() const {
+  if (buffers_.empty()) return 1;
   const int64_t most = kKvBytesAhead / static_cast<int64_t>(buffers_.size());
   return std::max<int64_t>(1, std::min(kKvTokensAhead * page_bytes_ / page_size_, most) / kKvPrefaultBytes);
 }

@@ -37,7 +37,7 @@ class LayerEngine {
   Status copy(std::span<const PageCopy> copies) { return pages_.copy(copies, pool_); }
   // A sequence of the step that is about to run has these pages.
   void use_pages(std::span<const int32_t> pages) { prefault_.add_used(pages); }
-  // KV memory ahead of its use: a busy engine's share in a step, and a piece while there is no work (false: there is
+  // KV memory ahead of its use: a busy engine's share in a step, and a chunk while there is no work (false: there is
   // nothing to do).
   void prefault_in_step();
   bool prefault_idle() { return prefault_.prefault(prefault_.rows_ahead()); }

@@ -69,6 +69,8 @@ TEST_F(ModelRunnerTest, FactsComeFromTheModelAndTheOptions) {
   EXPECT_EQ(facts.context_length, 20);
   EXPECT_EQ(facts.page_size, kPageSize);
   EXPECT_EQ(facts.page_count, kPages);
+  EXPECT_EQ(facts.depth, 2);
+  EXPECT_TRUE(facts.token_in_flight);
 }
 
 TEST_F(ModelRunnerTest, ResultsComeInOrderAndAtMostTwoAreInFlight) {

@@ -30,7 +30,7 @@ struct RunnerOptions {
   int32_t context_length = 0;  // 0 = the model's own; never more than that
   int32_t max_rows = kMaxRowsPerStep;
   bool poison_pages = false;        // fresh pages hold NaN: for tests
-  std::optional<kernels::Isa> isa;  // default: the best that runs here, or what MILLRACE_ISA says
+  std::optional<kernels::Isa> isa;  // default: the best that runs here, or that of MILLRACE_ISA
   OpMeters* meters = nullptr;       // counts each operation; must outlive the runner, read it while no batch runs
   LogitsHook logits_hook;           // for tests
 };

@@ -1,6 +1,6 @@
 // "The same bits": the logits and tokens of a request do not depend on what else is in the batch, on chunks, parts,
-// page sizes, page ids, threads, shared prefixes or order. Every row of logits is compared with memcmp to that of the
-// request alone: whole prompt, one sequence a batch, one thread, pages of 16.
+// page sizes, page ids, threads, shared prefixes, order or a split of the layers. Every row of logits is compared with
+// memcmp to that of the request alone: whole prompt, one sequence a batch, one thread, pages of 16.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -56,17 +56,19 @@ std::vector<TestRequest> run(const std::shared_ptr<const Model>& model, const Te
   return scheduler.requests();
 }
 
-// batch, chunk limit, page size, threads, max_rows, order seed, shared prefixes
+// batch, chunk limit, page size, threads, max_rows, order seed, shared prefixes, ranges
 struct Variant {
   int batch, chunk, page, threads, max_rows;
   uint32_t seed;
   bool share;
+  int ranges = 1;  // as many as the model has layers at most
 };
 const Variant kVariants[] = {
     {7, 1 << 20, 16, 1, 512, 0, false}, {32, 1 << 20, 16, 1, 512, 0, false}, {32, 1, 16, 1, 512, 0, false},
     {1, 5, 1, 1, 512, 0, false},        {7, 64, 64, 2, 512, 0, false},       {32, 17, 16, 4, 512, 1, false},
     {32, 1 << 20, 16, 1, 13, 0, false}, {7, 50, 16, 2, 1, 0, false},         {1, 1 << 20, 16, 1, 512, 0, true},
     {32, 1 << 20, 16, 2, 100, 2, true}, {7, 9, 1, 4, 31, 3, true},           {32, 33, 64, 1, 512, 4, true},
+    {32, 7, 16, 1, 512, 1, false, 2},   {7, 1, 16, 1, 13, 5, true, 4},       {32, 1 << 20, 16, 2, 31, 6, true, 3},
 };
 
 void check_variants(const std::string& dir, kernels::Isa isa, std::size_t every, std::size_t first) {
@@ -80,6 +82,7 @@ void check_variants(const std::string& dir, kernels::Isa isa, std::size_t every,
     const Variant& v = kVariants[i];
     SCOPED_TRACE(fmt::format("{} isa {} variant {}", dir, kernels::isa_name(isa), i));
     TestPlan plan{v.threads, v.page, v.max_rows, v.batch, v.chunk, v.seed, isa};
+    plan.ranges = std::min(v.ranges, (*model)->config().layers);
     auto varied = requests;
     for (std::size_t r = 3; v.share && r < varied.size(); r += 4) varied[r].share_with = static_cast<int>(r) - 3;
     expect_same(run(*model, plan, varied), wanted);

@@ -25,7 +25,7 @@ LayerRows sample_rows() {
   return rows;
 }
 
-const Failure kFailure = {StatusCode::kResourceExhausted, "no room for 2 images; wanted at most 1"};
+const Failure kFailure = {StatusCode::kUnavailable, "range 2 is gone"};
 
 LayerHello sample_hello() {
   return {.chain_epoch = 3,
@@ -126,7 +126,7 @@ void expect_refused(const Message& message, std::string_view part) {
 
 TEST(LayerCodec, StepsWhoseNumbersDisagreeAreRefused) {
   const std::vector<std::pair<std::function<void(LayerStep&)>, std::string>> cases = {
-      {[](LayerStep& s) { s.stage_from = 64; }, "stage_from is 64; wanted a range below 64"},
+      {[](LayerStep& s) { s.stage_from = 64; }, "stage_from is 64; wanted a range below 63"},
       {[](LayerStep& s) { s.stage_to = 2; }, "stage_to is 2; wanted 1"},
       {[](LayerStep& s) { s.rows.payload_bytes = 12; }, "payload_bytes is 12 with 16 bytes of rows; wanted 16"},
       {[](LayerStep& s) { s.rows.bytes.bytes.pop_back(); }, "with 15 bytes of rows; wanted 16 for 2 rows of 2"},
@@ -145,7 +145,7 @@ TEST(LayerCodec, StepsWhoseNumbersDisagreeAreRefused) {
          s.failure = Failure{StatusCode::kOk, ""};
        },
        "failure has the code 0"},
-      {[](LayerStep& s) { s.compute_us.assign(kMaxRanges + 1, 1); }, "65 elements; wanted at most 64"},
+      {[](LayerStep& s) { s.compute_us.assign(kMaxRanges + 1, 1); }, "64 elements; wanted at most 63"},
   };
   for (const auto& [change, part] : cases) {
     LayerStep step = sample_step();
@@ -157,7 +157,7 @@ TEST(LayerCodec, StepsWhoseNumbersDisagreeAreRefused) {
 TEST(LayerCodec, HellosAndResultsAreCheckedToo) {
   LayerHello hello = sample_hello();
   hello.ranges = 1;
-  expect_refused(hello, "ranges is 1; wanted 2 to 64");
+  expect_refused(hello, "ranges is 1; wanted 2 to 63");
   hello = sample_hello();
   hello.layers_end = -1;
   expect_refused(hello, "layers_end is -1");

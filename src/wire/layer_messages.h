@@ -131,7 +131,7 @@ struct LayerResult {
   }
 };
 
-// xxh3 (64 bits) over two fields, each with its length (base/xxh3.h, FieldsChecksum): the numbers that tell which rows
+// xxh3 (64 bits) over two fields, each with its length (base/xxh3.h, FieldsChecksum): the numbers that name which rows
 // these are (epoch, step, part and the sender, each a little-endian u64), and the bytes of the rows.
 uint64_t layer_checksum(uint64_t chain_epoch, uint64_t step, uint32_t part, uint32_t stage_from, const LayerRows& rows);
 

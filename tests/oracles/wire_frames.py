@@ -72,6 +72,7 @@ INLINE = {
     3: [3, 4], 4: "", 5: b"", 6: b"\1\2\3\0\0\0\xff",
 }
 FAILURE = {1: 5, 2: "no room for 2 images; wanted at most 1"}
+RANGE_GONE = {1: 6, 2: "range 2 is gone"}
 PEER = {1: "image_encoder", 2: 1, 3: 7, 4: "ipc:///run/millrace/image_encoder-1", 5: "gpu-host", 6: "3f6a", 7: 4242,
         8: [{1: "shm", 2: b"\0shm"}, {1: "tcp", 2: b"[::1]:4000"}], 9: True}
 ROUTE = [{1: "decode", 2: 3, 3: 7}, {1: "code2wav", 2: 0, 3: 0}]
@@ -129,11 +130,11 @@ FRAMES = {
     "welcome": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: None, 5: 1500}),
     "welcome_refused": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: {1: 3, 2: "spec 1; wanted 2"}, 5: 0}),
     "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
-    "layer_hello": frame(20, {1: 3, 2: 1, 3: 3, 4: 19, 5: CHAIN_FACTS, 6: FAILURE}),
+    "layer_hello": frame(20, {1: 3, 2: 1, 3: 3, 4: 19, 5: CHAIN_FACTS, 6: RANGE_GONE}),
     "layer_step": frame(21, {1: 3, 2: 2, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(1, 4, 2), 10: ids(0), 11: [1500],
                              12: None, 13: LAYER_ROWS}),
     "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
-    "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: FAILURE, 7: NO_ROWS}),
+    "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
 }
 # Frames that are not written so, but must be read: fields in another order.
 OTHER_FORMS = {"chunk_batch_end_reversed": frame(18, dict(reversed(END.items())))}

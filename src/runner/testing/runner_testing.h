@@ -1,4 +1,4 @@
-// For tests: a scheduler that is as arbitrary as a scheduler may be. It drives a ModelRunner through random batches and
+// For tests: a scheduler that is as arbitrary as a scheduler may be. It drives a runner through random batches and
 // chunks and keeps every row of logits that led to a token. Included by *_test.cc only.
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #include "models/testing/model_testing.h"
 #include "runner/model_runner.h"
+#include "runner/testing/chain_testing.h"
 
 namespace millrace {
 
@@ -32,6 +33,7 @@ struct TestPlan {
   uint32_t order_seed = 0;  // 0: requests in order, whole chunks
   kernels::Isa isa = kernels::Isa::kRef;
   DType kv_dtype = DType::kF32;
+  int ranges = 1;  // of layers: more than one make a chain of so many
 };
 
 class TestScheduler {
@@ -55,7 +57,8 @@ class TestScheduler {
         requests_[ids[i].value].logits.emplace_back(row, row + logits.width);
       }
     };
-    runner_ = ModelRunner::make(std::move(model), std::move(options)).value();
+    runner_ = plan.ranges > 1 ? make_test_chain(std::move(model), options, plan.ranges)
+                              : ModelRunner::make(std::move(model), std::move(options)).value();
   }
 
   // Runs all requests to their ends. The first error of a step or a row, if any.
@@ -146,7 +149,7 @@ class TestScheduler {
   std::vector<TestRequest> requests_;
   std::vector<State> states_;
   std::vector<int32_t> free_pages_;
-  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<Runner> runner_;
 };
 
 }  // namespace millrace

@@ -1,0 +1,85 @@
+// How a ChainRunner's epochs begin and end: hellos, losses of ranges, and what becomes of the batches in flight.
+#include <utility>
+
+#include "base/log.h"
+#include "runner/chain_runner.h"
+#include "runner/layer_step.h"
+
+namespace millrace {
+
+void ChainRunner::begin_epoch() {
+  ++epoch_;
+  ready_ = false;
+  refused_ = false;
+  send_hello();
+}
+
+// Range 1 may not be there yet: it is tried again every kHelloRetryMs.
+void ChainRunner::send_hello() {
+  hello_sent_ = std::chrono::steady_clock::now();
+  wire::Message hello = wire::LayerHello{.chain_epoch = epoch_,
+                                         .stage_from = 0,
+                                         .ranges = ranges_,
+                                         .layers_end = engine_->layers().end,
+                                         .facts = chain_facts_,
+                                         .failure = {}};
+  const Status sent = links_.next->send(hello);
+  if (!sent.ok()) LOG_DEBUG("range 1 is not there yet: {}", sent.message());
+}
+
+void ChainRunner::on(wire::LayerHello&& hello) {
+  if (hello.chain_epoch != epoch_ || ready_ || refused_) return;  // late, or of a second try
+  Status status;
+  if (hello.failure) {
+    status = Status(hello.failure->code, hello.failure->message);
+  } else if (hello.layers_end != chain_facts_.layers || hello.stage_from + 1 != ranges_) {
+    status = error(StatusCode::kConflict, "{} ranges hold layers [0, {}); wanted {} with all {}", hello.stage_from + 1,
+                   hello.layers_end, ranges_, chain_facts_.layers);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    complete_ = status.ok();
+    refusal_ = status;
+  }
+  state_changed_.notify_all();
+  ready_ = status.ok();
+  refused_ = !ready_;
+  if (refused_) broken_ = status.message();
+  if (ready_) {
+    LOG_INFO("the chain of {} ranges is complete", ranges_);
+  } else {
+    LOG_ERROR("the chain is refused: {}", broken_);
+  }
+}
+
+// Of those at the same time the first one is reported.
+void ChainRunner::take_losses() {
+  std::deque<Loss> losses;
+  {
+    const std::lock_guard lock(mutex_);
+    losses.swap(losses_);
+  }
+  for (const Loss& loss : losses) {
+    break_chain(loss.how);
+    if (!loss.final) continue;
+    const std::lock_guard lock(mutex_);
+    refusal_ = error(StatusCode::kUnavailable, "{} is gone and is not started again", loss.how);
+    state_changed_.notify_all();
+  }
+}
+
+// The scheduler sees the new kv_epoch() before the batches that failed with it.
+void ChainRunner::break_chain(const std::string& why) {
+  if (ready_) LOG_ERROR("the chain of layer ranges is broken: {}", why);
+  broken_ = why;
+  {
+    const std::lock_guard lock(mutex_);
+    complete_ = false;
+    ++kv_epoch_;
+  }
+  batches_.fail_all(error(StatusCode::kUnavailable, "the model's layers were lost: {}", why));
+  publish_finished();
+  begin_epoch();
+}
+
+}  // namespace millrace

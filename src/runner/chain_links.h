@@ -1,0 +1,31 @@
+// How the ranges of a chain reach each other: each has an inbox, and an outbox to the range behind it; that of the last
+// one leads to the first. What starts ranges (processes, hosts, threads of a test) makes these.
+//
+// Thread safety: values, made at the start.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "control/mailbox.h"
+
+namespace millrace {
+
+// The other ranges of a chain, for the first one: those that it must know to be alive.
+class RangePeers {
+ public:
+  virtual ~RangePeers() = default;
+  // `lost` is called from any thread when a range has died and lost its KV; `final`: it will not come back.
+  using Lost = std::function<void(uint32_t range, const std::string& how, bool final)>;
+  virtual void on_lost(Lost lost) = 0;
+};
+
+struct ChainLinks {
+  std::unique_ptr<Inbox> inbox;
+  std::shared_ptr<Outbox> next;
+  std::unique_ptr<RangePeers> peers = nullptr;  // null: they never die
+};
+
+}  // namespace millrace

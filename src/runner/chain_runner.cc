@@ -1,0 +1,236 @@
+#include "runner/chain_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "runner/layer_step.h"
+
+namespace millrace {
+
+using std::chrono::milliseconds, std::chrono::steady_clock;
+
+Result<std::unique_ptr<ChainRunner>> ChainRunner::make(std::shared_ptr<const Model> model, RunnerOptions options,
+                                                       const ChainPlan& plan, ChainLinks links) {
+  if (model->layers().begin != 0) {
+    return invalid_argument("the model begins at layer {}; wanted 0, the first range", model->layers().begin);
+  }
+  if (plan.ranges < 2 || plan.ranges > wire::kMaxRanges) {
+    return invalid_argument("a chain of {} ranges; wanted 2 to {}", plan.ranges, wire::kMaxRanges);
+  }
+  ASSIGN_OR_RETURN(RunnerFacts facts, runner_facts(model->config(), options));
+  facts.depth = static_cast<int32_t>(plan.ranges) + 1;
+  facts.token_in_flight = false;
+  facts.weight_version = model->weight_version();
+  ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
+  return std::unique_ptr<ChainRunner>(
+      new ChainRunner(std::move(model), std::move(options), facts, std::move(engine), plan, std::move(links)));
+}
+
+ChainRunner::ChainRunner(std::shared_ptr<const Model> model, RunnerOptions options, RunnerFacts facts,
+                         std::unique_ptr<LayerEngine> engine, const ChainPlan& plan, ChainLinks links)
+    : model_(std::move(model)),
+      facts_(facts),
+      engine_(std::move(engine)),
+      ranges_(plan.ranges),
+      chain_facts_(chain_facts(model_->config(), options, engine_->isa(), plan.model_hash, model_->weight_version())),
+      links_(std::move(links)),
+      waker_(links_.inbox->waker()),
+      answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook)),
+      batches_(facts_, options.max_rows, answers_),
+      // A range that outlives this process must not take the next one's first epoch for its own.
+      epoch_(std::random_device()()) {
+  if (links_.peers) {
+    links_.peers->on_lost([this](uint32_t range, const std::string& how, bool final) {
+      const std::lock_guard lock(mutex_);
+      losses_.push_back({fmt::format("range {} ({})", range, how), final});
+      waker_->wake();
+    });
+  }
+  thread_ = std::thread([this] { compute_main(); });
+}
+
+// The ranges end first, so that no loss is reported any more.
+ChainRunner::~ChainRunner() {
+  links_.peers.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  waker_->wake();
+  thread_.join();
+}
+
+Status ChainRunner::wait_complete(const std::function<bool()>& waiting) {
+  std::unique_lock lock(mutex_);
+  while (!complete_) {
+    if (!refusal_.ok()) return refusal_;
+    lock.unlock();
+    if (!waiting()) return error(StatusCode::kCancelled, "the chain is not complete, and the wait for it has ended");
+    lock.lock();
+    state_changed_.wait_for(lock, milliseconds(kHelloRetryMs), [this] { return complete_ || !refusal_.ok(); });
+  }
+  return ok_status();
+}
+
+RunnerFacts ChainRunner::facts() const { return facts_; }
+
+Status ChainRunner::submit(Batch batch) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (in_flight_ >= facts_.depth) {
+      return error(StatusCode::kResourceExhausted, "{} batches are in flight; wanted fewer than {}", in_flight_,
+                   facts_.depth);
+    }
+    ++in_flight_;
+    queued_.push_back({std::move(batch), seen_kv_epoch_});
+  }
+  waker_->wake();
+  return ok_status();
+}
+
+std::optional<BatchResult> ChainRunner::poll(int timeout_ms) {
+  std::unique_lock lock(mutex_);
+  if (in_flight_ == 0) return std::nullopt;
+  const auto finished = [this] { return !finished_.empty(); };
+  if (!finished_changed_.wait_for(lock, milliseconds(std::max(timeout_ms, 0)), finished)) return std::nullopt;
+  BatchResult result = std::move(finished_.front());
+  finished_.pop_front();
+  --in_flight_;
+  return result;
+}
+
+uint64_t ChainRunner::kv_epoch() const {
+  const std::lock_guard lock(mutex_);
+  return seen_kv_epoch_ = kv_epoch_;
+}
+
+void ChainRunner::compute_main() {
+  trace::name_thread("compute");
+  begin_epoch();
+  for (bool moved = true;; moved = step()) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    receive(moved);
+  }
+}
+
+// All messages that are there; where nothing moved, waits for one. Who waits for something looks again now and then;
+// at rest it is woken, and after kKvIdleMs of rest it has the kernel back KV memory, a chunk at a time.
+void ChainRunner::receive(bool moved) {
+  const bool waits = !ready_ || batches_.parts_in_flight() > 0;
+  const int timeout_ms = moved ? 0 : waits ? kHelloRetryMs : rested_ ? -1 : kKvIdleMs;
+  auto message = links_.inbox->receive(timeout_ms);
+  if (moved || waits || message) {
+    rested_ = false;
+  } else {
+    const std::lock_guard lock(mutex_);
+    rested_ = queued_.empty() && !stopping_ && losses_.empty() && !engine_->prefault_idle();
+  }
+  while (message) {
+    std::visit([this](auto&& body) { on(std::forward<decltype(body)>(body)); }, std::move(*message));
+    message = links_.inbox->receive(0);
+  }
+}
+
+// What there is to do besides messages; false: nothing.
+bool ChainRunner::step() {
+  take_losses();
+  if (!ready_ && !refused_ && steady_clock::now() - hello_sent_ >= milliseconds(kHelloRetryMs)) send_hello();
+  if (batches_.parts_in_flight() > 0 && steady_clock::now() - batches_.oldest_sent() >= milliseconds(kPartTimeoutMs)) {
+    break_chain(fmt::format("a step was not back after {} s", kPartTimeoutMs / 1000));
+  }
+  take_queued();
+  const bool sends = ready_ && batches_.unsent() && batches_.parts_in_flight() <= ranges_;
+  if (sends) send_next_part();
+  publish_finished();
+  return sends;
+}
+
+// A batch whose sender did not know yet that KV was lost may name pages that hold nothing any more.
+void ChainRunner::take_queued() {
+  while (!batches_.unsent()) {
+    Queued queued;
+    bool old = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queued_.empty()) return;
+      queued = std::move(queued_.front());
+      queued_.pop_front();
+      old = queued.kv_epoch != kv_epoch_;
+    }
+    batches_.add(std::move(queued.batch), model_->weight_version());
+    if (!ready_ || old)
+      batches_.fail_newest(error(StatusCode::kUnavailable, "the model's layers were lost: {}", broken_));
+  }
+}
+
+void ChainRunner::send_next_part() {
+  const std::optional<OutgoingPart> next = batches_.next_part();
+  if (!next) return;
+  wire::LayerStep step = make_layer_step(*next);
+  const Part& part = *next->part;
+  if (next->number == 0) {
+    const Status copied = engine_->copy(next->batch->copies);
+    if (!copied.ok()) return break_chain(copied.message());
+    for (const SequenceStep& sequence : next->batch->sequences) engine_->use_pages(sequence.pages);
+    engine_->prefault_in_step();
+  }
+  const kernels::Rows rows = engine_->rows(static_cast<int64_t>(part.tokens.size()));
+  const auto begin = steady_clock::now();
+  if (!part.tokens.empty()) {
+    model_->embed(part.tokens, rows, engine_->ops());
+    engine_->forward(*model_, part.positions, part.sequences);
+  }
+  step.compute_us = {std::chrono::duration_cast<std::chrono::microseconds>(steady_clock::now() - begin).count()};
+  step.chain_epoch = epoch_;
+  step.stage_from = 0;
+  step.stage_to = 1;
+  step.weight_version = model_->weight_version();
+  step.rows = pack_rows(rows);
+  step.rows.checksum = layer_checksum(step.chain_epoch, step.step, step.part, step.stage_from, step.rows);
+  wire::Message message = std::move(step);
+  const Status sent = links_.next->send(message);
+  if (!sent.ok()) break_chain(fmt::format("range 1 cannot be reached: {}", sent.message()));
+}
+
+void ChainRunner::on(wire::LayerResult&& result) {
+  if (!ready_ || result.chain_epoch != epoch_) return;  // late
+  ++results_;
+  answer(result);
+  publish_finished();
+}
+
+// A result that is neither the next one nor an old one means that a step was lost: nothing behind it can be trusted.
+void ChainRunner::answer(const wire::LayerResult& result) {
+  if (batches_.was_back(result.step, result.part)) return;
+  const int64_t rows = result.rows.seq;
+  if (result.failure) {
+    const Status next = batches_.check_next(result.step, result.part);
+    if (!next.ok()) return break_chain(next.message());
+    return batches_.fail(Status(result.failure->code, result.failure->message));
+  }
+  Status status = batches_.check_back(result.step, result.part, rows);
+  if (!status.ok()) return break_chain(status.message());
+  status = check_layer_result(result, chain_facts_);
+  if (!status.ok()) return batches_.fail(status.with_prefix("from the last range"));
+  batches_.answer(rows_of(result.rows), result.compute_us, *model_);
+}
+
+void ChainRunner::publish_finished() {
+  bool any = false;
+  while (std::optional<BatchResult> result = batches_.take_finished()) {
+    const std::lock_guard lock(mutex_);
+    finished_.push_back(std::move(*result));
+    any = true;
+  }
+  if (any) finished_changed_.notify_one();
+}
+
+}  // namespace millrace

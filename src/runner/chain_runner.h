@@ -1,0 +1,127 @@
+// ChainRunner: the Runner of a model whose layers are split over several processes. The first range is here: embedding,
+// its own layers, and the vocabulary head with all that samples; the rows that answer something come back to it from
+// the last range. So a tied matrix is held once, and texts, grammars and sampling options never travel.
+//
+//   submit(batch) -> parts -> embed, own layers -> LayerStep -> other ranges -> LayerResult -> head, draws -> poll()
+//
+// Up to ranges + 1 parts are in flight, so that all ranges compute at the same time; what comes back is answered before
+// a new part is begun. The tokens are the same bits as those of ModelRunner.
+//
+// A range that dies has lost the KV of its layers: all batches in flight fail with kUnavailable, kv_epoch() grows, and
+// a new epoch of the chain begins when the range is back. Until then batches fail at once. The other ranges keep their
+// weights.
+//
+// Owner: the scheduler's stage. Threads: as in runner.h; everything below "compute thread" belongs to that thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "models/model.h"
+#include "runner/answers.h"
+#include "runner/chain_batches.h"
+#include "runner/chain_links.h"
+#include "runner/layer_engine.h"
+#include "runner/runner.h"
+#include "wire/layer_messages.h"
+
+namespace millrace {
+
+inline constexpr int kHelloRetryMs = 200;       // between two tries to complete the chain
+inline constexpr int kPartTimeoutMs = 120'000;  // a part that is not back by then is lost, and its epoch with it
+
+struct ChainPlan {
+  uint32_t ranges = 2;
+  uint64_t model_hash = 0;  // as the other ranges have it
+};
+
+class ChainRunner final : public Runner {
+ public:
+  // `model`: the first range. kInvalidArgument or kUnsupported for options or a plan out of range, kResourceExhausted
+  // where the pages do not fit in memory.
+  static Result<std::unique_ptr<ChainRunner>> make(std::shared_ptr<const Model> model, RunnerOptions options,
+                                                   const ChainPlan& plan, ChainLinks links);
+  ~ChainRunner() override;
+
+  // Until all ranges are there, or one refuses the chain or is lost for good. `waiting` is called every kHelloRetryMs;
+  // false ends the wait with kCancelled.
+  Status wait_complete(const std::function<bool()>& waiting);
+
+  RunnerFacts facts() const override;
+  Status submit(Batch batch) override;
+  std::optional<BatchResult> poll(int timeout_ms) override;
+  uint64_t progress() const override { return engine_->motion() + results_; }
+  uint64_t kv_epoch() const override;
+
+ private:
+  ChainRunner(std::shared_ptr<const Model> model, RunnerOptions options, RunnerFacts facts,
+              std::unique_ptr<LayerEngine> engine, const ChainPlan& plan, ChainLinks links);
+
+  void compute_main();
+  bool step();
+  void receive(bool moved);
+  void take_queued();
+  void send_next_part();
+  void on(wire::LayerHello&& hello);
+  void on(wire::LayerResult&& result);
+  template <typename M>
+  void on(M&&) {}
+  void answer(const wire::LayerResult& result);
+  void begin_epoch();
+  void send_hello();
+  void take_losses();
+  void break_chain(const std::string& why);
+  void publish_finished();
+
+  const std::shared_ptr<const Model> model_;
+  const RunnerFacts facts_;
+  const std::unique_ptr<LayerEngine> engine_;
+  const uint32_t ranges_;
+  const wire::ChainFacts chain_facts_;
+  ChainLinks links_;
+  const std::shared_ptr<Waker> waker_;  // of the compute thread
+  std::atomic<uint64_t> results_{0};
+
+  struct Loss {
+    std::string how;
+    bool final = false;
+  };
+  struct Queued {
+    Batch batch;
+    uint64_t kv_epoch = 0;  // that its sender knew of
+  };
+  mutable std::mutex mutex_;
+  std::condition_variable finished_changed_;  // poll() waits for it
+  std::condition_variable state_changed_;     // wait_complete() waits for it
+  std::deque<Queued> queued_;                 // guarded by mutex_, like the next seven
+  std::deque<BatchResult> finished_;
+  std::deque<Loss> losses_;  // that the compute thread has not seen
+  int in_flight_ = 0;        // submitted and not polled
+  uint64_t kv_epoch_ = 0;
+  mutable uint64_t seen_kv_epoch_ = 0;  // as kv_epoch() last returned
+  bool complete_ = false;               // all ranges are there
+  Status refusal_;                      // why the chain will not be complete
+  bool stopping_ = false;
+
+  // Compute thread.
+  Answers answers_;
+  ChainBatches batches_;
+  uint64_t epoch_ = 0;                                   // of the chain; 0: none has begun
+  bool ready_ = false;                                   // complete_, for this thread
+  bool refused_ = false;                                 // a range refuses it: no more hellos
+  bool rested_ = false;                                  // there is nothing to do, not even KV memory to get ready
+  std::string broken_ = "not all ranges are there yet";  // why it is not ready
+  std::chrono::steady_clock::time_point hello_sent_;
+
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace millrace

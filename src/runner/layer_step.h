@@ -1,0 +1,43 @@
+// Between a part of a batch and the message that takes it to the next range (wire/layer_messages.h): making one, and
+// what a range asks of one before it computes anything.
+//
+// Thread safety: free functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/model_config.h"
+#include "kernels/ops.h"
+#include "kv/page_copy.h"
+#include "runner/chain_batches.h"
+#include "runner/runner_options.h"
+#include "wire/layer_messages.h"
+
+namespace millrace {
+
+// What all ranges of a chain must have in common. `model_hash`: of the model's files and how they are loaded.
+wire::ChainFacts chain_facts(const ModelConfig& config, const RunnerOptions& options, kernels::Isa isa,
+                             uint64_t model_hash, uint64_t weight_version);
+// kConflict, with the first value that differs and the one wanted.
+Status check_same_chain(const wire::ChainFacts& seen, const wire::ChainFacts& wanted);
+
+// All but the epoch, the ranges and the rows.
+wire::LayerStep make_layer_step(const OutgoingPart& part);
+
+// A copy of rows, without a checksum: the message's numbers belong to it.
+wire::LayerRows pack_rows(kernels::ConstRows rows);
+// Of rows that the codec has checked.
+kernels::ConstRows rows_of(const wire::LayerRows& rows);
+
+// What the codec cannot know: the checksum, and shapes, pages and weights of this range. kInvalidArgument with the
+// value seen and the one wanted.
+Status check_layer_step(const wire::LayerStep& step, const wire::ChainFacts& facts);
+Status check_layer_result(const wire::LayerResult& result, const wire::ChainFacts& facts);
+
+// The copies of a step; the codec has checked that they come in threes. kInvalidArgument for another direction.
+Result<std::vector<PageCopy>> copies_of(const wire::LayerStep& step);
+
+}  // namespace millrace

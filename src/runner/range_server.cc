@@ -1,0 +1,164 @@
+#include "runner/range_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "runner/layer_step.h"
+
+namespace millrace {
+
+RangeServer::RangeServer(std::shared_ptr<const Model> model, std::unique_ptr<LayerEngine> engine, RangeSlot slot,
+                         ChainLinks links)
+    : model_(std::move(model)),
+      engine_(std::move(engine)),
+      slot_(std::move(slot)),
+      links_(std::move(links)),
+      waker_(links_.inbox->waker()) {
+  CHECK(slot_.index >= 1 && slot_.index < slot_.ranges && slot_.ranges <= wire::kMaxRanges);
+}
+
+void RangeServer::stop() {
+  stopping_ = true;
+  waker_->wake();
+}
+
+// Without work for kKvIdleMs it has the kernel back KV memory, a chunk at a time.
+void RangeServer::run() {
+  trace::name_thread("compute");
+  bool idle = false;
+  while (!stopping_) {
+    auto message = links_.inbox->receive(idle ? -1 : kKvIdleMs);
+    if (message) {
+      idle = false;
+      std::visit([this](auto&& body) { on(std::forward<decltype(body)>(body)); }, std::move(*message));
+    } else {
+      idle = !engine_->prefault_idle();
+    }
+  }
+}
+
+Status RangeServer::check_hello(const wire::LayerHello& hello) const {
+  if (hello.stage_from + 1 != slot_.index) {
+    return error(StatusCode::kConflict, "range {} sends to range {}; wanted range {}", hello.stage_from, slot_.index,
+                 slot_.index - 1);
+  }
+  if (hello.ranges != slot_.ranges) {
+    return error(StatusCode::kConflict, "the chain has {} ranges; wanted {}", hello.ranges, slot_.ranges);
+  }
+  const LayerRange layers = engine_->layers();
+  if (hello.layers_end != layers.begin) {
+    return error(StatusCode::kConflict, "the ranges before hold layers up to {}; wanted {}, where this one begins",
+                 hello.layers_end, layers.begin);
+  }
+  return check_same_chain(slot_.facts, hello.facts);
+}
+
+void RangeServer::on(wire::LayerHello&& hello) {
+  if (!hello.failure) {
+    const Status status = check_hello(hello);
+    if (status.ok()) {
+      epoch_ = hello.chain_epoch;
+    } else {
+      LOG_ERROR("range {} refuses the chain: {}", slot_.index, status.message());
+      hello.failure = wire::Failure{status.code(), fmt::format("range {}: {}", slot_.index, status.message())};
+    }
+  }
+  hello.stage_from = slot_.index;
+  hello.layers_end = engine_->layers().end;
+  send(std::move(hello));
+}
+
+void RangeServer::on(wire::LayerStep&& step) {
+  if (step.chain_epoch != epoch_) {
+    ++counters_.late;
+    return;
+  }
+  if (step.stage_to != slot_.index) {
+    ++counters_.unexpected;
+    return;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  if (!step.failure) {
+    const Status status = compute(step);
+    if (!status.ok()) {
+      ++counters_.refused;
+      step.failure = wire::Failure{status.code(), fmt::format("range {}: {}", slot_.index, status.message())};
+    }
+  }
+  const auto took = std::chrono::steady_clock::now() - begin;
+  step.compute_us.push_back(std::chrono::duration_cast<std::chrono::microseconds>(took).count());
+  const kernels::Rows rows = engine_->rows(step.failure ? 0 : step.rows.seq);
+  if (slot_.index + 1 == slot_.ranges) {
+    send_answer(std::move(step), rows);
+  } else {
+    send_on(std::move(step), rows);
+  }
+}
+
+Status RangeServer::compute(wire::LayerStep& step) {
+  RETURN_IF_ERROR(check_layer_step(step, slot_.facts));
+  ASSIGN_OR_RETURN(const std::vector<PageCopy> copies, copies_of(step));
+  RETURN_IF_ERROR(engine_->copy(copies));
+  for (const wire::LayerSequence& sequence : step.batch) engine_->use_pages(sequence.pages);
+  if (step.part == 0) engine_->prefault_in_step();
+  if (step.rows.seq > 0) forward_rows(step);
+  ++counters_.steps;
+  return ok_status();
+}
+
+void RangeServer::forward_rows(const wire::LayerStep& step) {
+  positions_.clear();
+  sequences_.clear();
+  for (const wire::LayerSequence& sequence : step.batch) {
+    sequences_.push_back({.row_begin = static_cast<int64_t>(positions_.size()),
+                          .row_count = sequence.rows,
+                          .kv_length_before = sequence.token_index,
+                          .pages = sequence.pages});
+    for (int32_t i = 0; i < sequence.rows; ++i) positions_.push_back(sequence.token_index + i);
+  }
+  const kernels::Rows rows = engine_->rows(step.rows.seq);
+  std::memcpy(rows.data, step.rows.bytes.bytes.data(), step.rows.bytes.bytes.size());
+  engine_->forward(*model_, positions_, sequences_);
+}
+
+void RangeServer::send_on(wire::LayerStep&& step, kernels::ConstRows rows) {
+  step.stage_from = slot_.index;
+  step.stage_to = slot_.index + 1;
+  step.rows = pack_rows(rows);
+  step.rows.checksum = layer_checksum(step.chain_epoch, step.step, step.part, step.stage_from, step.rows);
+  send(std::move(step));
+}
+
+void RangeServer::send_answer(wire::LayerStep&& step, kernels::ConstRows rows) {
+  const auto width = static_cast<std::size_t>(rows.width);
+  answers_.resize(step.failure ? 0 : step.answer_rows.size() * width);
+  for (std::size_t i = 0; i * width < answers_.size(); ++i) {
+    std::copy_n(rows.row(step.answer_rows[i]), width, answers_.data() + i * width);
+  }
+  const auto count = static_cast<int64_t>(answers_.size() / width);
+  wire::LayerResult result{.chain_epoch = step.chain_epoch,
+                           .stage_from = slot_.index,
+                           .step = step.step,
+                           .part = step.part,
+                           .compute_us = std::move(step.compute_us),
+                           .failure = std::move(step.failure),
+                           .rows = pack_rows({answers_.data(), count, rows.width})};
+  result.rows.checksum = layer_checksum(result.chain_epoch, result.step, result.part, result.stage_from, result.rows);
+  send(std::move(result));
+}
+
+// What cannot be sent is lost with its epoch: the first range is notified of a range that is gone, or waits
+// kPartTimeoutMs.
+void RangeServer::send(wire::Message message) {
+  const Status status = links_.next->send(message);
+  if (status.ok()) return;
+  ++counters_.unsent;
+  LOG_WARNING("range {}: a message to the next range is lost: {}", slot_.index, status.message());
+}
+
+}  // namespace millrace

@@ -1,0 +1,72 @@
+// RangeServer: a range of a chain that is not the first one: it takes rows from the range before it through its layers
+// and sends them on. It has no requests and no books: which page is whose, the first range decides.
+//
+// Owner: the process of the range. Threads: run() is the compute thread; stop() and steps() from any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/model.h"
+#include "runner/chain_links.h"
+#include "runner/layer_engine.h"
+#include "wire/layer_messages.h"
+
+namespace millrace {
+
+struct RangeSlot {
+  uint32_t index = 1;   // of this range, from 1
+  uint32_t ranges = 2;  // of the chain
+  wire::ChainFacts facts;
+};
+
+// What came and was dropped, by reason.
+struct RangeCounters {
+  std::atomic<uint64_t> steps{0};       // computed
+  std::atomic<uint64_t> late{0};        // of another epoch
+  std::atomic<uint64_t> refused{0};     // steps that check_layer_step refused
+  std::atomic<uint64_t> unexpected{0};  // messages for others
+  std::atomic<uint64_t> unsent{0};      // the next range was not there, or its queue full
+};
+
+class RangeServer {
+ public:
+  RangeServer(std::shared_ptr<const Model> model, std::unique_ptr<LayerEngine> engine, RangeSlot slot,
+              ChainLinks links);
+
+  void run();  // until stop()
+  void stop();
+  const RangeCounters& counters() const { return counters_; }
+
+ private:
+  void on(wire::LayerHello&& hello);
+  void on(wire::LayerStep&& step);
+  template <typename M>
+  void on(M&&) {
+    ++counters_.unexpected;
+  }
+  Status check_hello(const wire::LayerHello& hello) const;
+  Status compute(wire::LayerStep& step);
+  void forward_rows(const wire::LayerStep& step);
+  void send_on(wire::LayerStep&& step, kernels::ConstRows rows);
+  void send_answer(wire::LayerStep&& step, kernels::ConstRows rows);
+  void send(wire::Message message);
+
+  const std::shared_ptr<const Model> model_;
+  const std::unique_ptr<LayerEngine> engine_;
+  const RangeSlot slot_;
+  const ChainLinks links_;
+  const std::shared_ptr<Waker> waker_;
+  std::atomic<bool> stopping_{false};
+  RangeCounters counters_;
+
+  // Compute thread.
+  uint64_t epoch_ = 0;  // of the last hello; 0: there was none
+  std::vector<int32_t> positions_;
+  std::vector<kernels::AttentionSequence> sequences_;
+  std::vector<float> answers_;
+};
+
+}  // namespace millrace
