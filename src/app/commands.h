@@ -12,6 +12,8 @@ extern const char* const kVersion;  // of git, or the project's: cmake/version.c
 int run_serve(const ServeOptions& options, AddWorkers add_workers);
 // A child of serve, or stages that a person started.
 int run_stage(const StageOptions& options, AddWorkers add_workers);
+// A child of the process that has the first range of a layer split.
+int run_range(const RangeOptions& options);
 int run_chat(const ChatOptions& options);
 int run_pipeline(const PipelineOptions& options, AddWorkers add_workers);
 int run_inspect(const InspectOptions& options);

@@ -32,10 +32,10 @@ EndWatch::~EndWatch() {
 }
 
 void EndWatch::begin(int grace_ms, int exit_code) {
-  std::call_once(begun_, [&] { thread_ = std::thread([this, grace_ms, exit_code] { watch(grace_ms, exit_code); }); });
+  std::call_once(begun_, [&] { thread_ = std::thread([this, grace_ms, exit_code] { end_by_force(grace_ms, exit_code); }); });
 }
 
-void EndWatch::watch(int grace_ms, int exit_code) {
+void EndWatch::end_by_force(int grace_ms, int exit_code) {
   const int64_t force_ms = monotonic_ms() + grace_ms;
   while (!ended_.load()) {
     if (!stop_signal(signals_) && monotonic_ms() < force_ms) continue;

@@ -32,7 +32,7 @@ class EndWatch {
   void begin(int grace_ms, int exit_code = 1);
 
  private:
-  void watch(int grace_ms, int exit_code);
+  void end_by_force(int grace_ms, int exit_code);
 
   sigset_t signals_;
   const std::function<void()> last_act_;

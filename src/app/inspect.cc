@@ -2,7 +2,9 @@
 #include <cstdio>
 
 #include "app/commands.h"
+#include "app/inspect_split.h"
 #include "app/output.h"
+#include "app/units.h"
 #include "base/log.h"
 #include "formats/model_config.h"
 #include "formats/weights.h"
@@ -14,21 +16,6 @@
 
 namespace millrace {
 namespace {
-
-// "596.0 M", "1.24 GB": three digits and the unit that fits.
-std::string with_unit(double value, const char* const (&units)[4], double step) {
-  int unit = 0;
-  for (; value >= step && unit < 3; ++unit) value /= step;
-  return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, units[unit]);
-}
-std::string count_text(int64_t n) {
-  static constexpr const char* kUnits[4] = {"", "K", "M", "G"};
-  return with_unit(static_cast<double>(n), kUnits, 1000);
-}
-std::string bytes_text(uint64_t n) {
-  static constexpr const char* kUnits[4] = {"bytes", "KB", "MB", "GB"};
-  return with_unit(static_cast<double>(n), kUnits, 1000);
-}
 
 void print_row(const char* name, const std::string& value) { std::printf("  %-22s %s\n", name, value.c_str()); }
 
@@ -77,12 +64,14 @@ Status inspect(const InspectOptions& options) {
   auto store = std::make_shared<WeightStore>(std::move(opened));
   // Checks every tensor's name and shape against the config.
   ASSIGN_OR_RETURN(const auto model, load_model(dir.config, store));
+  ASSIGN_OR_RETURN(const std::optional<SplitPlan> split, split_of(options, dir.config, *store));
   print_model(dir, *store);
   ModelOptions of_model;
   of_model.model = options.model;
   ASSIGN_OR_RETURN(const TextComponents components, load_text_components(of_model));
   print_row("tokenizer", fmt::format("{} ids", components.tokenizer->vocab_size()));
   print_row("chat template", components.chat_template ? "yes" : "no");
+  if (split) print_split(options, *split);
   if (!options.tensors) return ok_status();
   std::printf("\n");
   for (const std::string& name : store->names()) {

@@ -2,8 +2,10 @@
 
 #include "api/prompt_values.h"
 #include "app/options.h"
+#include "app/range_processes.h"
 #include "base/nearest.h"
 #include "models/model_text.h"
+#include "stages/generating/load_runner.h"
 #include "stages/generating/loading.h"
 #include "stages/generating/text_checksum.h"
 #include "stages/generating/token_values.h"
@@ -122,9 +124,10 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
   options = share_of(options, static_cast<int>(seat.nth), seat.of);
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
+  const bool split = options.pp > 1;  // takes no new weights
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
-       .load = [load = make_load_runner(options),
+       .load = [load = make_load_runner(options, RangeProcesses::open),
                 stage = seat.stage](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
          Result<std::unique_ptr<Runner>> runner = load(progress);
          if (runner.ok()) return runner;
@@ -135,8 +138,8 @@ Made make_generate(const Value& args, const Library::WorkerSeat& seat, const Mod
        .streams = seat.streams,
        .to_client = seat.to_client,
        .make_kv_events = make_kv_events(options, replica),
-       .make_weights = make_weights_of(options, components.dir.config),
-       .live = {make_live_weights_of(options), replica, options.trainer_hosts},
+       .make_weights = split ? MakeWeights() : make_weights_of(options, components.dir.config),
+       .live = {split ? MakeLiveWeights() : make_live_weights_of(options), replica, options.trainer_hosts},
        .text_checksum = text});
 }
 

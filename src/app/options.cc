@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "app/model_command_line.h"
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "control/event_socket.h"
@@ -12,179 +13,6 @@
 
 namespace millrace {
 namespace {
-
-void add_scheduling_options(CLI::App& command, ModelOptions& o) {
-  const char* group = "Scheduling";
-  command.add_option("--max-running-requests", o.max_running_requests, "Requests computed together at most")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--max-queued-requests", o.max_queued_requests,
-                  "Requests waiting at most, beyond those that may run; more get a 429")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--chunked-prefill-tokens", o.chunked_prefill_tokens, "Token rows computed in one step at most")
-      ->check(CLI::Range(16, 65536))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--schedule-policy", o.schedule_policy,
-                  "Who is admitted first: fcfs (by arrival), lpm (longest prefix in the cache), dfs-weight (by shared "
-                  "prefixes), lof (longest output), random, priority (the request's own)")
-      ->check(CLI::IsMember({"fcfs", "lpm", "dfs-weight", "lof", "random", "priority"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--priority-preemption-gap", o.priority_preemption_gap,
-                  "With priority: a waiting request may push out running ones whose priority is smaller by more")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--max-skips", o.max_skips,
-                  "How many later requests may be admitted before one that does not fit yet")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option(
-          "--schedule-conservativeness", o.schedule_conservativeness,
-          "How much KV memory is kept for texts to grow: 0 = none, admit what fits now and retract when it does "
-          "not any more; larger = more")
-      ->check(CLI::Range(0.0, kMaxConservativeness))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--max-decode-gap-ms", o.max_decode_gap_ms,
-                  "While texts are generated, prefills are cut so that a step takes no longer; 0 = no such target")
-      ->check(CLI::Range(0, 600'000))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--overlap", o.overlap,
-                  "Plan the next batch while one is computed: on or off; the texts are the same")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->capture_default_str()
-      ->group(group);
-}
-
-void add_cache_options(CLI::App& command, ModelOptions& o) {
-  const char* group = "Prefix cache";
-  command
-      .add_flag("--prefix-cache,!--no-prefix-cache", o.prefix_cache, "Share KV pages of common prefixes (default on)")
-      ->group(group);
-  command
-      .add_option("--eviction-policy", o.eviction_policy,
-                  "Which cached pages go first: lru, lfu, fifo, mru, filo, priority, slru")
-      ->check(CLI::IsMember({"lru", "lfu", "fifo", "mru", "filo", "priority", "slru"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--kv-host-gib", o.kv_host_gib,
-                  "Memory in GiB for a second pool of KV pages, which keeps what is evicted from the first; 0 = none")
-      ->check(CLI::Range(0.0, 65536.0))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option(
-          "--kv-host-write-policy", o.kv_host_write_policy,
-          "When a page is copied there: write_through (when it is cached), write_through_selective (at its second "
-          "use), write_back (when it is evicted)")
-      ->check(CLI::IsMember({"write_through", "write_through_selective", "write_back"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--kv-events", o.kv_events,
-                  "ZeroMQ endpoint on which cached and evicted pages are published for routers: tcp://127.0.0.1:5557, "
-                  "ipc:///path; with --dp N the port or the path grows by one a scheduler")
-      ->group(group);
-  command
-      .add_flag("--kv-events-anywhere", o.kv_events_anywhere,
-                "Allow --kv-events on an address that other machines reach; events tell what the prompts hold")
-      ->group(group);
-}
-
-void add_output_options(CLI::App& command, ModelOptions& o) {
-  const char* group = "Model and memory";
-  command
-      .add_option("--tool-parser", o.tool_parser,
-                  "How tool calls are found in the output; auto: by the chat template (docs/tools.md)")
-      ->check(CLI::IsMember({"auto", "qwen", "llama3", "mistral", "off"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option(
-          "--reasoning-parser", o.reasoning_parser,
-          "How reasoning is found in the output; auto: by the chat template; deepseek: the output begins inside it")
-      ->check(CLI::IsMember({"auto", "qwen3", "deepseek", "off"}))
-      ->capture_default_str()
-      ->group(group);
-}
-
-void add_model_options(CLI::App& command, ModelOptions& o) {
-  const char* group = "Model and memory";
-  command
-      .add_option("--model,-m", o.model,
-                  "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), or a GGUF file")
-      ->group(group);
-  command.add_option("--threads", o.threads, "Compute threads; 0 = all CPUs of this process")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--page-size", o.page_size, "Tokens in one KV page")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--kv-gib", o.kv_gib,
-                  "Memory for KV pages in GiB; 0 = as much as is useful, a quarter of the free memory at most")
-      ->check(CLI::Range(0.0, 65536.0))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option(
-          "--kv-dtype", o.kv_dtype,
-          "How keys and values are stored: f32 (exact), bf16 or f16 (half the memory), int8 (a quarter, one scale "
-          "per token and head)")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--quantize", o.quantize,
-                  "Quantize the weights while they are loaded: q8_0 (8.5 bits each) or q4_0 (4.5); none = as the file "
-                  "holds them")
-      ->check(CLI::IsMember({"none", "q8_0", "q4_0"}))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option(
-          "--packed-cache-dir", o.packed_cache_dir,
-          "Folder where the weights are kept as this processor reads them, so that the next start neither packs "
-          "nor quantizes them again; default: nowhere")
-      ->group(group);
-  command.add_option("--context-length", o.context_length, "Longest sequence served; 0 = the model's own")
-      ->check(CLI::Range(0, 1 << 26))
-      ->capture_default_str()
-      ->group(group);
-  command.add_flag("--check-weights", o.check_weights, "Refuse weights that hold NaN or infinity")->group(group);
-  command
-      .add_option(
-          "--weights-root", o.weights_root,
-          "Folder below which /update_weights_from_disk may load weights; default: the model's own folder alone")
-      ->group(group);
-  command
-      .add_option("--trainer-hosts", o.trainer_hosts,
-                  "Hosts, with commas between them, to which /init_weights_update_group may connect; default: this one")
-      ->group(group);
-  add_output_options(command, o);
-  add_scheduling_options(command, o);
-  add_cache_options(command, o);
-  command.add_option("--log-level", o.log_level, "What is written to stderr")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
-      ->capture_default_str();
-}
 
 // Processes, deadlines, profiles and replicas.
 void add_running_options(CLI::App& command, ServeOptions& o) {
@@ -246,23 +74,6 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
       ->check(CLI::IsMember({"round_robin", "least_requests", "least_tokens", "prefix_aware"}))
       ->capture_default_str()
       ->group(group);
-}
-
-// Everything that a scheduler needs, by its name on the command line.
-template <typename Visit>
-void visit_model_options(const ModelOptions& m, Visit&& visit) {
-  visit("model", m.model), visit("threads", m.threads), visit("page-size", m.page_size), visit("kv-gib", m.kv_gib);
-  visit("quantize", m.quantize), visit("packed-cache-dir", m.packed_cache_dir), visit("kv-dtype", m.kv_dtype),
-      visit("context-length", m.context_length), visit("check-weights", m.check_weights),
-      visit("weights-root", m.weights_root), visit("trainer-hosts", m.trainer_hosts);
-  visit("max-running-requests", m.max_running_requests), visit("max-queued-requests", m.max_queued_requests);
-  visit("chunked-prefill-tokens", m.chunked_prefill_tokens), visit("schedule-policy", m.schedule_policy);
-  visit("priority-preemption-gap", m.priority_preemption_gap), visit("max-skips", m.max_skips);
-  visit("schedule-conservativeness", m.schedule_conservativeness), visit("max-decode-gap-ms", m.max_decode_gap_ms);
-  visit("overlap", m.overlap), visit("prefix-cache", m.prefix_cache), visit("eviction-policy", m.eviction_policy);
-  visit("kv-host-gib", m.kv_host_gib), visit("kv-host-write-policy", m.kv_host_write_policy);
-  visit("tool-parser", m.tool_parser), visit("reasoning-parser", m.reasoning_parser);
-  visit("kv-events", m.kv_events), visit("kv-events-anywhere", m.kv_events_anywhere), visit("log-level", m.log_level);
 }
 
 // Who may call the admin routes (docs/api.md).
@@ -358,6 +169,16 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
   }
 }
 
+// What a first range says to its children; not for people.
+void add_range_options(CLI::App& command, RangeOptions& o) {
+  add_model_options(command, o.model);
+  command.add_option("--run-dir", o.run_dir);
+  command.add_option("--index", o.index);
+  command.add_option("--page-count", o.page_count);
+  command.add_option("--host-page-count", o.host_page_count);
+  command.add_option("--parent", o.parent);
+}
+
 std::vector<std::string> stage_arguments(const StageOptions& o) {
   std::vector<std::string> out = {"stage", o.process};
   const auto add = [&out](const char* name, const auto& value) {
@@ -376,37 +197,23 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add("parent", o.parent);
   for (const std::string& seat : o.stages) add("seat", seat);
   add("replicas", o.replicas);
-  visit_model_options(o.model, [&](const char* name, const auto& value) {
-    if constexpr (std::is_same_v<decltype(value), const bool&>) {
-      if (value) out.push_back(fmt::format("--{}", name));
-    } else if constexpr (std::is_same_v<decltype(value), const std::string&>) {
-      if (!value.empty()) add(name, value);
-    } else {
-      add(name, value);
-    }
-  });
-  if (!o.model.prefix_cache) out.push_back("--no-prefix-cache");
+  add_model_arguments(o.model, out);
   return out;
 }
 
-std::vector<std::string> model_option_names() {
-  std::vector<std::string> names;
-  visit_model_options(ModelOptions(), [&names](const char* name, const auto&) { names.emplace_back(name); });
-  return names;
-}
-
-Status set_model_option(ModelOptions& options, const std::string& name, const std::string& text) {
-  CLI::App command;
-  add_model_options(command, options);
-  const std::string what = "--" + name;
-  try {
-    command.parse(std::vector<std::string>{what + "=" + text});
-  } catch (const CLI::ParseError& failure) {
-    std::string why = failure.what();
-    if (why.starts_with(what + ": ")) why.erase(0, what.size() + 2);
-    return invalid_argument("it is '{}': {}", text.substr(0, 64), why);
-  }
-  return ok_status();
+std::vector<std::string> range_arguments(const RangeOptions& o) {
+  std::vector<std::string> out = {"range"};
+  const auto add = [&out](const char* name, const auto& value) {
+    out.push_back(name);
+    out.push_back(fmt::format("{}", value));
+  };
+  add("--run-dir", o.run_dir);
+  add("--index", o.index);
+  add("--page-count", o.page_count);
+  add("--host-page-count", o.host_page_count);
+  add("--parent", o.parent);
+  add_model_arguments(o.model, out);
+  return out;
 }
 
 std::string options_json(const ServeOptions& o) {
@@ -454,34 +261,6 @@ Status validate(const ServeOptions& o) {
     }
   }
   return Scheduler::validate(scheduler_options(o.model, {}));
-}
-
-void add_chat_options(CLI::App& command, ChatOptions& o) {
-  command.add_option("--url,-u", o.url, "Server to talk to")->capture_default_str();
-  command.add_option("--api-key", o.api_key, "Key of the server")->envname("MILLRACE_API_KEY");
-  command.add_option("--system,-s", o.system, "System message to begin with");
-  command.add_option("--temperature,-t", o.temperature, "0 = always the likeliest word; default: the server's")
-      ->check(CLI::Range(0.0, 2.0));
-  command.add_option("--max-tokens,-n", o.max_tokens, "Longest answer; default: what the context holds")
-      ->check(CLI::Range(1, 1 << 26));
-}
-
-void add_pipeline_options(CLI::App& command, PipelineOptions& o) {
-  command.add_option("action", o.action, "check: say what is wrong with it, or what it is; draw: make its picture")
-      ->required()
-      ->check(CLI::IsMember({"check", "draw"}));
-  command.add_option("file", o.file, "The pipeline's YAML file")->required();
-  command.add_option("--output,-o", o.output, "Where the picture goes; - = standard output")->capture_default_str();
-  command.add_option("--format,-f", o.format, "svg or dot (for Graphviz); default: as the output is named")
-      ->check(CLI::IsMember({"svg", "dot"}));
-}
-
-void add_inspect_options(CLI::App& command, InspectOptions& o) {
-  auto* model = command.add_option("model", o.model, "Hugging Face model directory, or a GGUF file");
-  command.add_flag("--tensors", o.tensors, "List every tensor too");
-  command
-      .add_flag("--relays", o.relays, "Say instead which roads for tensors this machine has, and why others are absent")
-      ->excludes(model);
 }
 
 LogLevel log_level_of(const std::string& name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,16 @@ struct StageOptions {
   std::string key_file;  // instead of the pipeline's own
 };
 
+// A child process of a layer split: one range of the model's layers.
+struct RangeOptions {
+  std::string run_dir;  // of the chain's sockets
+  int index = 0;        // from 0; the first range is its parent's
+  int page_count = 0;   // of KV, as the first range has them
+  int host_page_count = 0;
+  int parent = 0;
+  ModelOptions model;
+};
+
 struct ChatOptions {
   std::string url = "http://127.0.0.1:30000";
   std::string api_key;
@@ -80,18 +91,25 @@ struct InspectOptions {
   std::string model;
   bool relays = false;  // the data plane's backends instead of a model
   bool tensors = false;
+  // A layer split of the model. Absent: not given.
+  std::optional<int> pp;
+  std::optional<std::string> split, kv_dtype;
+  std::optional<int64_t> kv_tokens;
 };
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
 // What stood on the command line or in the environment, without the dashes.
 std::vector<std::string> given_options(const CLI::App& command);
 void add_stage_options(CLI::App& command, StageOptions& options);
+void add_range_options(CLI::App& command, RangeOptions& options);
 void add_chat_options(CLI::App& command, ChatOptions& options);
 void add_pipeline_options(CLI::App& command, PipelineOptions& options);
 void add_inspect_options(CLI::App& command, InspectOptions& options);
 
 // The arguments with which `serve` starts a child: the inverse of add_stage_options.
 std::vector<std::string> stage_arguments(const StageOptions& options);
+// The same for a range of a layer split.
+std::vector<std::string> range_arguments(const RangeOptions& options);
 
 // The names of what every process that touches the model needs to know, without the dashes.
 std::vector<std::string> model_option_names();

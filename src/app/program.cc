@@ -46,6 +46,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   app.footer("Begin with: millrace serve --model DIR   then: millrace chat");
   ServeOptions serve;
   StageOptions stage;
+  RangeOptions range;
   ChatOptions chat;
   PipelineOptions pipeline;
   InspectOptions inspect;
@@ -60,6 +61,8 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   CLI::App* bench_command = app.add_subcommand("bench", "Measure a server, or a model without one");
   add_serve_options(*serve_command, serve);
   add_stage_options(*stage_command, stage);
+  CLI::App* range_command = app.add_subcommand("range", "A child of serve --pp")->group("");
+  add_range_options(*range_command, range);
   add_chat_options(*chat_command, chat);
   add_pipeline_options(*pipeline_command, pipeline);
   add_inspect_options(*inspect_command, inspect);
@@ -77,10 +80,11 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
     return app.exit(error) == 0 ? 0 : kExitBadInput;
   }
   // A server outlives whoever reads what it says; a command that prints ends with its reader, as in any pipe.
-  if (*serve_command || *stage_command) ::signal(SIGPIPE, SIG_IGN);
+  if (*serve_command || *stage_command || *range_command) ::signal(SIGPIPE, SIG_IGN);
   serve.given = given_options(*serve_command);
   if (*serve_command) return run_serve(serve, add_workers);
   if (*stage_command) return run_stage(stage, add_workers);
+  if (*range_command) return run_range(range);
   if (*chat_command) return run_chat(chat);
   if (*pipeline_command) return run_pipeline(pipeline, add_workers);
   if (*bench_command) {

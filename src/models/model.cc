@@ -74,9 +74,10 @@ kernels::Rows Workspace::take(Buffer& buffer, int64_t rows, int64_t width) {
 Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
                                                 LayerRange layers, uint64_t weight_version,
                                                 const LoadOptions& options) {
-  if (layers.begin < 0 || layers.begin >= layers.end || layers.end > config.layers) {
-    return invalid_argument("layers [{}, {}); wanted a range that is not empty in [0, {}]", layers.begin, layers.end,
-                            config.layers);
+  const bool first_alone = layers == LayerRange{0, 0};  // embedding and head
+  if (layers.begin < 0 || layers.end > config.layers || (layers.begin >= layers.end && !first_alone)) {
+    return invalid_argument("layers [{}, {}); wanted a range that is not empty in [0, {}], or [0, 0)", layers.begin,
+                            layers.end, config.layers);
   }
   if (config.head_dim > kernels::kMaxHeadDim) {
     return error(StatusCode::kUnsupported, "head_dim is {}; wanted at most {}", config.head_dim, kernels::kMaxHeadDim);

@@ -117,7 +117,7 @@ class Model {
 // checked against the config; those of other ranges may be there or not, and are never read.
 // Errors: those of WeightStore::get (a missing tensor, a wrong shape or dtype) and check_all_taken (a tensor that this
 // architecture does not have); kUnsupported for a head_dim over kernels::kMaxHeadDim; kInvalidArgument for a range that
-// is empty or outside [0, config.layers].
+// is outside [0, config.layers], or empty and not [0, 0), which is embedding and head alone.
 Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::shared_ptr<WeightStore> store,
                                                 LayerRange layers, uint64_t weight_version,
                                                 const LoadOptions& options = {});

@@ -36,6 +36,7 @@ std::vector<wire::Metric> metrics_of(const SchedulerFacts& f) {
       {"kv_held_tokens", number(f.pages_held) * f.page_size},
       {"hicache_host_total_tokens", number(f.host_pages_total) * f.page_size},
       {"hicache_host_used_tokens", number(f.host_pages_used) * f.page_size},
+      {"kv_losses_total", number(f.kv_losses)},
       {"book_rebuilds_total", number(f.book_rebuilds)},
       // Steps.
       {"forward_execution_seconds_total", seconds(f.compute_us)},

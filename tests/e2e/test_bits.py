@@ -1,5 +1,5 @@
 """The same bits: tokens do not depend on the company, the order, the cache, the chunks, the page size, the overlap of batches,
-the number of schedulers or the placement."""
+the number of schedulers, the placement or a split of the layers."""
 import concurrent.futures
 import json
 import random
@@ -27,12 +27,15 @@ SETTINGS = {
     "tiny pool, no overlap, longest match first": [*TINY, "--overlap", "off", "--schedule-policy", "lpm"],
     "tiny pool, host tier": [*TINY, "--kv-host-gib", "0.01", "--kv-host-write-policy", "write_back"],
     "two replicas": ["--dp", "2"],
+    "two ranges": ["--pp", "2"],
+    "three ranges, balanced, chunks of 16": ["--pp", "3", "--split", "balanced", "--chunked-prefill-tokens", "16"],
+    "one layer a range, tiny pool, host tier": ["--pp", "6", *TINY, "--kv-host-gib", "0.01"],
     "other placement": ["--placement", "single"],
 }
 # The scheduler and the runner are the same code in both placements: the threads of one get the settings that change
 # what passes between stages.
 if placement() == "single":
-    SETTINGS = {name: SETTINGS[name] for name in ("as shipped", "batches of 7, short decode gaps", "tiny pool", "two replicas")}
+    SETTINGS = {name: SETTINGS[name] for name in ("as shipped", "batches of 7, short decode gaps", "tiny pool", "two replicas", "two ranges")}
 
 
 def requests(prompt):

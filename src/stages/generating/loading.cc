@@ -1,10 +1,8 @@
 #include "stages/generating/loading.h"
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
 #include "base/cpu_info.h"
 #include "base/log.h"
@@ -14,13 +12,13 @@
 #include "models/model_text.h"
 #include "models/packed_cache.h"
 #include "runner/model_runner.h"
+#include "stages/generating/kv_sizes.h"
 #include "text/tools/dialect.h"
 #include "text/tools/history_form.h"
 
 namespace millrace {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr std::size_t kMinPromptBytes = 64u << 10;
 
 std::string directory_name(const std::string& path) {
@@ -29,90 +27,11 @@ std::string directory_name(const std::string& path) {
   return clean.extension() == ".gguf" ? clean.stem().string() : clean.filename().string();
 }
 
-int context_length(const ModelConfig& config, int wanted) {
-  return wanted > 0 ? std::min(wanted, config.max_position_embeddings) : config.max_position_embeddings;
-}
-
 // The longest byte string that one token stands for.
 std::size_t longest_token_bytes(const Tokenizer& tokenizer) {
   std::size_t longest = 1;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) longest = std::max(longest, tokenizer.token_text(id).size());
   return longest;
-}
-
-// The number behind `key` in a file of "Key:  number kB" lines, or the file's only number; 0 where there is none.
-uint64_t read_number(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  uint64_t number = 0;
-  for (std::string word; file >> word;) {
-    if (!key.empty() && word != key) continue;
-    if (!key.empty()) file >> word;
-    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), number);
-    return code == std::errc() ? number : 0;
-  }
-  return 0;
-}
-
-// What this process may still take: the system's free and reclaimable memory, and no more than its control group has
-// left.
-uint64_t available_bytes() {
-  uint64_t bytes = read_number("/proc/meminfo", "MemAvailable:") * 1024;
-  const uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
-  const uint64_t used = read_number("/sys/fs/cgroup/memory.current", "");
-  if (limit > 0) bytes = std::min(bytes, limit > used ? limit - used : 0);
-  return bytes;
-}
-
-// Pages that --kv-gib asks for; by default as many as the running requests can fill, within a quarter of the free
-// memory.
-Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions& options, DType dtype) {
-  const LayerRange all{0, config.layers};
-  const int64_t context = context_length(config, options.context_length);
-  const int64_t pages_each = (context + options.page_size - 1) / options.page_size;
-  const double quarter = static_cast<double>(available_bytes()) / 4 / options.replicas;
-  const auto bytes = static_cast<uint64_t>(options.kv_gib > 0 ? options.kv_gib * kGiB : quarter);
-  int64_t pages = page_count_for(config, all, options.page_size, bytes, dtype);
-  if (options.kv_gib <= 0) pages = std::min(pages, pages_each * options.max_running_requests);
-  if (pages < pages_each) {
-    LOG_WARNING("KV memory holds {} tokens, less than the context of {}: longer requests will be refused",
-                pages * options.page_size, context);
-  }
-  if (pages < 1) {
-    // A share of what is free now may be more at the next start.
-    return error(options.kv_gib > 0 ? StatusCode::kInvalidArgument : StatusCode::kResourceExhausted,
-                 "KV memory of {} bytes; wanted at least {} for one page (--kv-gib)", bytes,
-                 kv_page_bytes(config, all, options.page_size, dtype));
-  }
-  return static_cast<int32_t>(pages);
-}
-
-// Pages of the host tier that --kv-host-gib asks for.
-Result<int32_t> choose_host_page_count(const ModelConfig& config, const ModelOptions& options, DType dtype) {
-  if (options.kv_host_gib <= 0) return 0;
-  const LayerRange all{0, config.layers};
-  const auto bytes = static_cast<uint64_t>(options.kv_host_gib * kGiB);
-  const int32_t pages = page_count_for(config, all, options.page_size, bytes, dtype);
-  if (pages >= 1) return pages;
-  return error(StatusCode::kInvalidArgument, "host memory of {} bytes; wanted at least {} for one page (--kv-host-gib)",
-               bytes, kv_page_bytes(config, all, options.page_size, dtype));
-}
-
-Result<std::unique_ptr<Runner>> load_runner(const ModelOptions& options, const LoadProgress& progress) {
-  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_weights(options, progress));
-  const ModelConfig& config = model->config();
-  ASSIGN_OR_RETURN(const DType dtype, kv_dtype_from_name(options.kv_dtype));
-  ASSIGN_OR_RETURN(const int32_t pages, choose_page_count(config, options, dtype));
-  ASSIGN_OR_RETURN(const int32_t host_pages, choose_host_page_count(config, options, dtype));
-  ASSIGN_OR_RETURN(auto runner, ModelRunner::make(std::move(model), {.threads = options.threads,
-                                                                     .page_size = options.page_size,
-                                                                     .page_count = pages,
-                                                                     .host_page_count = host_pages,
-                                                                     .kv_dtype = dtype,
-                                                                     .context_length = options.context_length,
-                                                                     .max_rows = options.chunked_prefill_tokens}));
-  LOG_INFO("{} KV pages of {} tokens in {}, {} in the host tier", pages, options.page_size, options.kv_dtype,
-           host_pages);
-  return std::unique_ptr<Runner>(std::move(runner));
 }
 
 ModelFacts make_facts(const ModelOptions& options, const std::string& served_name, const TextComponents& components) {
@@ -153,11 +72,20 @@ std::optional<DType> quantize_option(const ModelOptions& options) {
   return std::nullopt;
 }
 
+// Those of a range of layers have a file of their own.
+std::string cache_name(const ModelOptions& options, const ModelConfig& config, LayerRange layers) {
+  std::string name = directory_name(options.model);
+  if (layers == LayerRange{0, config.layers}) return name;
+  return fmt::format("{}-layers-{}-{}", name, layers.begin, layers.end);
+}
+
 // Matrices are quantized and packed one after the other; then the rest is brought into memory. `opened`: the files of
-// options.model.
+// options.model. `range`: nullopt: all layers.
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, WeightStore opened,
-                                                  const LoadProgress& progress, uint64_t version) {
+                                                  std::optional<LayerRange> range, const LoadProgress& progress,
+                                                  uint64_t version) {
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  const LayerRange layers = range.value_or(LayerRange{0, dir.config.layers});
   auto store = std::make_shared<WeightStore>(std::move(opened));
   const auto report = [&progress](const char* what) {
     return [&progress, what](uint64_t done, uint64_t total) {
@@ -170,10 +98,10 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, W
   load.quantize = quantize_option(options);
   std::optional<PackedCache> cache;
   if (!options.packed_cache_dir.empty() && load.isa != kernels::Isa::kRef) {
-    cache.emplace(options.packed_cache_dir, directory_name(options.model), *store, load);
+    cache.emplace(options.packed_cache_dir, cache_name(options, dir.config, layers), *store, load);
     load.packed_cache = &*cache;
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store, version, load));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store, layers, version, load));
   RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
   if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
   if (cache) cache->save(report("writing the packed cache"));
@@ -206,9 +134,10 @@ Status check_memory_for(uint64_t bytes) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress) {
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
+                                                  std::optional<LayerRange> layers) {
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
-  return load_weights(options, std::move(store), progress, 1);
+  return load_weights(options, std::move(store), layers, progress, 1);
 }
 
 MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config) {
@@ -224,7 +153,7 @@ MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& conf
     options.threads = 1;
     options.packed_cache_dir.clear();
     return load_weights(
-        options, std::move(store), [](const std::string&, double) {}, version);
+        options, std::move(store), std::nullopt, [](const std::string&, double) {}, version);
   };
 }
 
@@ -299,10 +228,6 @@ SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int3
   out.cache.events = !options.kv_events.empty();
   out.eos_token_ids = std::move(eos_token_ids);
   return out;
-}
-
-LoadRunner make_load_runner(const ModelOptions& options) {
-  return [options](const LoadProgress& progress) { return load_runner(options, progress); };
 }
 
 }  // namespace millrace

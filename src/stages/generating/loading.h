@@ -36,8 +36,10 @@ struct TextComponents {
 // `served_name`: how clients know the model; empty: as its directory is called.
 Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name = "");
 
-// The weights in memory as this processor reads them best, and the model over them.
-Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress);
+// The weights in memory as this processor reads them best, and the model over them. `layers`: those of the range alone;
+// nullopt: all.
+Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
+                                                  std::optional<LayerRange> layers = std::nullopt);
 
 // Makes the weights of another folder, in the same form, on one thread; an empty path: of the model's own. The folder
 // lies below options.weights_root, or is the model's own; kPermissionDenied otherwise. kInvalidArgument where its
@@ -49,8 +51,5 @@ MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& conf
 MakeLiveWeights make_live_weights_of(const ModelOptions& options);
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
-
-// Opens the weights, brings them into memory with progress, builds the model and its runner.
-LoadRunner make_load_runner(const ModelOptions& options);
 
 }  // namespace millrace

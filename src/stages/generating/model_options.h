@@ -12,6 +12,8 @@ struct ModelOptions {
   std::string model;  // a Hugging Face model directory
   int threads = 0;    // compute threads; 0: all CPUs of this process
   int page_size = 16;
+  int pp = 1;                     // processes over which the layers are split, on this host
+  std::string split = "even";     // which layers go where: even, balanced, memory, or counts: 9,19
   double kv_gib = 0;              // memory for KV pages; 0: a quarter of what is available, no more than can be used
   int replicas = 1;               // processes or threads that divide what is available
   std::string quantize = "none";  // or "q8_0", "q4_0": of the weights, at load

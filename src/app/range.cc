@@ -1,0 +1,88 @@
+// A range of a layer split in a process of its own: a child of the one that has the first range.
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "app/commands.h"
+#include "app/end_watch.h"
+#include "app/output.h"
+#include "app/range_processes.h"
+#include "app/signals.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "pipeline/supervisor.h"
+#include "stages/generating/load_runner.h"
+
+namespace millrace {
+namespace {
+
+// Loads and serves on a thread of its own: the main thread waits for signals.
+class RangeThread {
+ public:
+  explicit RangeThread(const RangeOptions& options) : options_(options) {
+    thread_ = std::thread([this] {
+      status_ = serve();
+      ended_ = true;
+    });
+  }
+  ~RangeThread() { thread_.join(); }
+
+  bool ended() const { return ended_; }
+  const Status& status() const { return status_; }  // after ended()
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (server_) server_->stop();
+  }
+
+ private:
+  Status serve() {
+    const auto index = static_cast<uint32_t>(options_.index);
+    const ChainSize size{static_cast<uint32_t>(options_.model.pp), options_.page_count, options_.host_page_count};
+    ASSIGN_OR_RETURN(ChainLinks links, range_links(options_.run_dir, index, size.ranges));
+    ASSIGN_OR_RETURN(auto server,
+                     load_range(options_.model, index, size, std::move(links), [](const std::string&, double) {}));
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return ok_status();
+      server_ = std::move(server);
+    }
+    server_->run();
+    return ok_status();
+  }
+
+  const RangeOptions& options_;
+  std::mutex mutex_;
+  std::unique_ptr<RangeServer> server_;  // guarded by mutex_ until it runs
+  bool stopping_ = false;                // guarded by mutex_
+  std::atomic<bool> ended_{false};
+  Status status_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+int run_range(const RangeOptions& options) {
+  const std::string name = fmt::format("range-{}", options.index);
+  log_init(name, log_level_of(options.model.log_level));
+  trace::name_process(name);
+  if (options.run_dir.empty() || options.parent == 0) {
+    print_error(invalid_argument("range is started by serve --pp; wanted no call by a person"));
+    return kExitBadInput;
+  }
+  const sigset_t signals = block_child_stop_signal();
+  if (!become_child(options.parent).ok()) return 1;
+  EndWatch end([] {});
+  RangeThread range(options);
+  while (!range.ended() && !stop_signal(signals) && parent_alive(options.parent)) {
+  }
+  const bool by_itself = range.ended();
+  end.begin(kStopGraceMs);
+  range.stop();
+  if (!by_itself || range.status().ok()) return 0;
+  print_error(range.status());
+  return exit_code_of(range.status());
+}
+
+}  // namespace millrace

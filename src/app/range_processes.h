@@ -1,0 +1,48 @@
+// RangeProcesses: the ranges of a layer split behind the first one, as child processes of this one (--pp). Each has an
+// inbox in a private folder of sockets; a range that dies is started again, and the first range is notified.
+//
+// Owner: the ChainRunner, as its RangePeers. Threads: open() and the destructor on the owner's; `lost` is called on the
+// supervisor's thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "control/zmq_context.h"
+#include "pipeline/run_dir.h"
+#include "pipeline/supervisor.h"
+#include "runner/chain_links.h"
+#include "stages/generating/load_runner.h"
+
+namespace millrace {
+
+// The inbox of range `index` of a chain in this folder of sockets, and the way to the range behind it.
+Result<ChainLinks> range_links(const std::string& run_dir, uint32_t index, uint32_t ranges);
+
+class RangeProcesses final : public RangePeers {
+ public:
+  // Starts them. kUnavailable or kResourceExhausted where the sockets cannot be had.
+  static Result<ChainLinks> open(const ModelOptions& options, const ChainSize& size);
+  ~RangeProcesses() override;  // they end
+
+  void on_lost(Lost lost) override;
+
+ private:
+  struct Death {
+    uint32_t range = 0;
+    std::string how;
+    bool final = false;
+  };
+  RangeProcesses(RunDir run_dir, const ModelOptions& options, const ChainSize& size);
+  void report(Death death);
+
+  RunDir run_dir_;
+  std::mutex mutex_;
+  Lost lost_;                  // guarded by mutex_, like the next
+  std::deque<Death> unheard_;  // before on_lost()
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+}  // namespace millrace
