@@ -1,5 +1,6 @@
 // A range of a layer split in a process of its own: a child of the one that has the first range.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "pipeline/supervisor.h"
+#include "runner/range_liveness.h"
 #include "stages/generating/load_runner.h"
 
 namespace millrace {
@@ -61,6 +63,25 @@ class RangeThread {
   std::thread thread_;
 };
 
+// Reports to the first range that this process runs, also while its layers compute.
+class AliveSender {
+ public:
+  AliveSender(std::shared_ptr<Outbox> first, uint32_t index) : first_(std::move(first)), index_(index) {}
+
+  void send_when_due() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < due_) return;
+    due_ = now + std::chrono::milliseconds(kAliveMs);
+    wire::Message alive = wire::LayerAlive{index_};
+    (void)first_->send(alive);  // the next one is soon
+  }
+
+ private:
+  const std::shared_ptr<Outbox> first_;
+  const uint32_t index_;
+  std::chrono::steady_clock::time_point due_{};
+};
+
 }  // namespace
 
 int run_range(const RangeOptions& options) {
@@ -74,9 +95,14 @@ int run_range(const RangeOptions& options) {
   const sigset_t signals = block_child_stop_signal();
   if (!become_child(options.parent).ok()) return 1;
   EndWatch end([] {});
-  RangeThread range(options);
-  while (!range.ended() && !stop_signal(signals) && parent_alive(options.parent)) {
+  const auto first = first_range_outbox(options.run_dir);
+  if (!first.ok()) {
+    print_error(first.status());
+    return exit_code_of(first.status());
   }
+  RangeThread range(options);
+  AliveSender alive(*first, static_cast<uint32_t>(options.index));
+  while (!range.ended() && !stop_signal(signals) && parent_alive(options.parent)) alive.send_when_due();
   const bool by_itself = range.ended();
   end.begin(kStopGraceMs);
   range.stop();

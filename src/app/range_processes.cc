@@ -45,6 +45,13 @@ Result<ChainLinks> range_links(const std::string& run_dir, uint32_t index, uint3
   return links;
 }
 
+Result<std::shared_ptr<Outbox>> first_range_outbox(const std::string& run_dir) {
+  auto zmq = std::make_shared<ZmqContext>();
+  ASSIGN_OR_RETURN(auto outbox,
+                   connect_outbox(*zmq, RunDir::ipc_endpoint(run_dir, name_of(0)), BeforeConnected::kRefuse));
+  return std::shared_ptr<Outbox>(std::make_shared<HeldOutbox>(std::move(zmq), std::move(outbox)));
+}
+
 Result<ChainLinks> RangeProcesses::open(const ModelOptions& options, const ChainSize& size) {
   ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
   ASSIGN_OR_RETURN(ChainLinks links, range_links(run_dir.path(), 0, size.ranges));
@@ -68,7 +75,11 @@ RangeProcesses::RangeProcesses(RunDir run_dir, const ModelOptions& options, cons
     return static_cast<uint32_t>(std::stoul(name.substr(name.rfind('-') + 1)));
   };
   supervisor_ = std::make_unique<Supervisor>(
-      std::move(children), SupervisorEvents{.starting = [](const std::string&, uint64_t) {},
+      std::move(children), SupervisorEvents{.starting =
+                                                [this](const std::string& name, uint64_t incarnation) {
+                                                  const std::lock_guard lock(mutex_);
+                                                  incarnations_[name] = incarnation;
+                                                },
                                             .died =
                                                 [this, index_of](const std::string& name, const std::string& how) {
                                                   report({index_of(name), how, false});
@@ -96,6 +107,15 @@ void RangeProcesses::on_lost(Lost lost) {
     deaths.swap(unheard_);
   }
   for (const Death& death : deaths) lost(death.range, death.how, death.final);
+}
+
+void RangeProcesses::restart(uint32_t range) {
+  uint64_t incarnation = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    incarnation = incarnations_[name_of(range)];
+  }
+  supervisor_->kill_hung(name_of(range), incarnation);
 }
 
 // Under the lock, so that no callback runs after the destructor has begun.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +21,8 @@ namespace millrace {
 
 // The inbox of range `index` of a chain in this folder of sockets, and the way to the range behind it.
 Result<ChainLinks> range_links(const std::string& run_dir, uint32_t index, uint32_t ranges);
+// The way to the first range's inbox.
+Result<std::shared_ptr<Outbox>> first_range_outbox(const std::string& run_dir);
 
 class RangeProcesses final : public RangePeers {
  public:
@@ -28,6 +31,7 @@ class RangeProcesses final : public RangePeers {
   ~RangeProcesses() override;  // they end
 
   void on_lost(Lost lost) override;
+  void restart(uint32_t range) override;
 
  private:
   struct Death {
@@ -40,8 +44,9 @@ class RangeProcesses final : public RangePeers {
 
   RunDir run_dir_;
   std::mutex mutex_;
-  Lost lost_;                  // guarded by mutex_, like the next
-  std::deque<Death> unheard_;  // before on_lost()
+  Lost lost_;                                     // guarded by mutex_, like the next two
+  std::deque<Death> unheard_;                     // before on_lost()
+  std::map<std::string, uint64_t> incarnations_;  // of the processes that run, by name
   std::unique_ptr<Supervisor> supervisor_;
 };
 

@@ -36,19 +36,20 @@ void ChainRunner::on(wire::LayerHello&& hello) {
     status = error(StatusCode::kConflict, "{} ranges hold layers [0, {}); wanted {} with all {}", hello.stage_from + 1,
                    hello.layers_end, ranges_, chain_facts_.layers);
   }
-  {
-    const std::lock_guard lock(mutex_);
-    complete_ = status.ok();
-    refusal_ = status;
-  }
-  state_changed_.notify_all();
   ready_ = status.ok();
   refused_ = !ready_;
-  if (refused_) broken_ = status.message();
+  recovering_ = false;
+  {
+    const std::lock_guard lock(mutex_);
+    complete_ = ready_;
+    refusal_ = status;
+    if (refused_) broken_ = status.message();
+  }
+  state_changed_.notify_all();
   if (ready_) {
     LOG_INFO("the chain of {} ranges is complete", ranges_);
   } else {
-    LOG_ERROR("the chain is refused: {}", broken_);
+    LOG_ERROR("the chain is refused: {}", status.message());
   }
 }
 
@@ -60,21 +61,45 @@ void ChainRunner::take_losses() {
     losses.swap(losses_);
   }
   for (const Loss& loss : losses) {
+    liveness_.forget(loss.range);
     break_chain(loss.how);
     if (!loss.final) continue;
+    recovering_ = false;
     const std::lock_guard lock(mutex_);
     refusal_ = error(StatusCode::kUnavailable, "{} is gone and is not started again", loss.how);
     state_changed_.notify_all();
   }
 }
 
+// A silent range may be stopped for a while only: it is taken for lost at once, and ended later.
+void ChainRunner::check_liveness() {
+  liveness_.look(std::chrono::steady_clock::now());
+  const std::optional<uint32_t> silent = liveness_.silent_over(kRangeSilentMs);
+  if (silent && ready_) break_chain(fmt::format("range {} (silent for {} s)", *silent, kRangeSilentMs / 1000));
+  const std::optional<uint32_t> hung = liveness_.silent_over(kRangeHungMs);
+  if (!hung || !links_.peers) return;
+  LOG_ERROR("range {} was silent for {} s and is started again", *hung, kRangeHungMs / 1000);
+  liveness_.forget(*hung);
+  links_.peers->restart(*hung);
+}
+
+void ChainRunner::check_part_timeout() {
+  if (batches_.parts_in_flight() == 0) return;
+  const auto age = std::chrono::steady_clock::now() - batches_.oldest_sent();
+  if (age < std::chrono::milliseconds(kPartTimeoutMs)) return;
+  break_chain(fmt::format("a step was not back after {} s", kPartTimeoutMs / 1000));
+}
+
 // The scheduler sees the new kv_epoch() before the batches that failed with it.
 void ChainRunner::break_chain(const std::string& why) {
   if (ready_) LOG_ERROR("the chain of layer ranges is broken: {}", why);
-  broken_ = why;
+  const auto now = std::chrono::steady_clock::now();
+  if (!recovering_.exchange(true)) broken_at_ = now;
+  metrics_.add_break(now);
   {
     const std::lock_guard lock(mutex_);
     complete_ = false;
+    broken_ = why;
     ++kv_epoch_;
   }
   batches_.fail_all(error(StatusCode::kUnavailable, "the model's layers were lost: {}", why));

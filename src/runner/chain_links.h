@@ -20,6 +20,8 @@ class RangePeers {
   // `lost` is called from any thread when a range has died and lost its KV; `final`: it will not come back.
   using Lost = std::function<void(uint32_t range, const std::string& how, bool final)>;
   virtual void on_lost(Lost lost) = 0;
+  // Ends the process of a range that hangs; it is started again, and `lost` is called.
+  virtual void restart(uint32_t range) = 0;
 };
 
 struct ChainLinks {

@@ -40,14 +40,17 @@ ChainRunner::ChainRunner(std::shared_ptr<const Model> model, RunnerOptions optio
       chain_facts_(chain_facts(model_->config(), options, engine_->isa(), plan.model_hash, model_->weight_version())),
       links_(std::move(links)),
       waker_(links_.inbox->waker()),
+      metrics_(ranges_),
+      broken_("not all ranges are there yet"),
       answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook)),
       batches_(facts_, options.max_rows, answers_),
       // A range that outlives this process must not take the next one's first epoch for its own.
-      epoch_(std::random_device()()) {
+      epoch_(std::random_device()()),
+      liveness_(ranges_) {
   if (links_.peers) {
     links_.peers->on_lost([this](uint32_t range, const std::string& how, bool final) {
       const std::lock_guard lock(mutex_);
-      losses_.push_back({fmt::format("range {} ({})", range, how), final});
+      losses_.push_back({range, fmt::format("range {} ({})", range, how), final});
       waker_->wake();
     });
   }
@@ -109,6 +112,11 @@ uint64_t ChainRunner::kv_epoch() const {
   return seen_kv_epoch_ = kv_epoch_;
 }
 
+std::string ChainRunner::missing() const {
+  const std::lock_guard lock(mutex_);
+  return complete_ ? "" : "a part of the model's layers is missing: " + broken_;
+}
+
 void ChainRunner::compute_main() {
   trace::name_thread("compute");
   begin_epoch();
@@ -125,7 +133,8 @@ void ChainRunner::compute_main() {
 // at rest it is woken, and after kKvIdleMs of rest it has the kernel back KV memory, a chunk at a time.
 void ChainRunner::receive(bool moved) {
   const bool waits = !ready_ || batches_.parts_in_flight() > 0;
-  const int timeout_ms = moved ? 0 : waits ? kHelloRetryMs : rested_ ? -1 : kKvIdleMs;
+  const int rest_ms = !rested_ ? kKvIdleMs : liveness_.any() ? kAliveCheckMs : -1;
+  const int timeout_ms = moved ? 0 : waits ? kHelloRetryMs : rest_ms;
   auto message = links_.inbox->receive(timeout_ms);
   if (moved || waits || message) {
     rested_ = false;
@@ -142,10 +151,10 @@ void ChainRunner::receive(bool moved) {
 // What there is to do besides messages; false: nothing.
 bool ChainRunner::step() {
   take_losses();
+  check_liveness();
+  check_part_timeout();
   if (!ready_ && !refused_ && steady_clock::now() - hello_sent_ >= milliseconds(kHelloRetryMs)) send_hello();
-  if (batches_.parts_in_flight() > 0 && steady_clock::now() - batches_.oldest_sent() >= milliseconds(kPartTimeoutMs)) {
-    break_chain(fmt::format("a step was not back after {} s", kPartTimeoutMs / 1000));
-  }
+  if (recovering_ && steady_clock::now() - broken_at_ >= milliseconds(kOutageWaitMs)) recovering_ = false;
   take_queued();
   const bool sends = ready_ && batches_.unsent() && batches_.parts_in_flight() <= ranges_;
   if (sends) send_next_part();
@@ -158,16 +167,17 @@ void ChainRunner::take_queued() {
   while (!batches_.unsent()) {
     Queued queued;
     bool old = false;
+    std::string why;
     {
       const std::lock_guard lock(mutex_);
       if (queued_.empty()) return;
       queued = std::move(queued_.front());
       queued_.pop_front();
       old = queued.kv_epoch != kv_epoch_;
+      why = broken_;
     }
     batches_.add(std::move(queued.batch), model_->weight_version());
-    if (!ready_ || old)
-      batches_.fail_newest(error(StatusCode::kUnavailable, "the model's layers were lost: {}", broken_));
+    if (!ready_ || old) batches_.fail_newest(error(StatusCode::kUnavailable, "the model's layers were lost: {}", why));
   }
 }
 
@@ -195,6 +205,7 @@ void ChainRunner::send_next_part() {
   step.weight_version = model_->weight_version();
   step.rows = pack_rows(rows);
   step.rows.checksum = layer_checksum(step.chain_epoch, step.step, step.part, step.stage_from, step.rows);
+  metrics_.add_sent(step.rows.payload_bytes, begin);
   wire::Message message = std::move(step);
   const Status sent = links_.next->send(message);
   if (!sent.ok()) break_chain(fmt::format("range 1 cannot be reached: {}", sent.message()));
@@ -220,7 +231,11 @@ void ChainRunner::answer(const wire::LayerResult& result) {
   if (!status.ok()) return break_chain(status.message());
   status = check_layer_result(result, chain_facts_);
   if (!status.ok()) return batches_.fail(status.with_prefix("from the last range"));
+  const auto begin = steady_clock::now();
   batches_.answer(rows_of(result.rows), result.compute_us, *model_);
+  const auto end = steady_clock::now();
+  metrics_.add_back(result.compute_us, std::chrono::duration_cast<std::chrono::microseconds>(end - begin).count(),
+                    result.rows.payload_bytes, batches_.parts_in_flight(), end);
 }
 
 void ChainRunner::publish_finished() {

@@ -8,8 +8,9 @@
 // a new part is begun. The tokens are the same bits as those of ModelRunner.
 //
 // A range that dies has lost the KV of its layers: all batches in flight fail with kUnavailable, kv_epoch() grows, and
-// a new epoch of the chain begins when the range is back. Until then batches fail at once. The other ranges keep their
-// weights.
+// a new epoch of the chain begins when the range is back. For kOutageWaitMs the runner says that it is recovering;
+// after that batches fail at once. The other ranges keep their weights. A range that is silent
+// (runner/range_liveness.h) is taken for dead, and if it goes on, its process is ended.
 //
 // Owner: the scheduler's stage. Threads: as in runner.h; everything below "compute thread" belongs to that thread.
 #pragma once
@@ -29,13 +30,16 @@
 #include "runner/answers.h"
 #include "runner/chain_batches.h"
 #include "runner/chain_links.h"
+#include "runner/chain_metrics.h"
 #include "runner/layer_engine.h"
+#include "runner/range_liveness.h"
 #include "runner/runner.h"
 #include "wire/layer_messages.h"
 
 namespace millrace {
 
 inline constexpr int kHelloRetryMs = 200;       // between two tries to complete the chain
+inline constexpr int kOutageWaitMs = 60'000;    // so long requests wait for a range that is gone
 inline constexpr int kPartTimeoutMs = 120'000;  // a part that is not back by then is lost, and its epoch with it
 
 struct ChainPlan {
@@ -60,6 +64,9 @@ class ChainRunner final : public Runner {
   std::optional<BatchResult> poll(int timeout_ms) override;
   uint64_t progress() const override { return engine_->motion() + results_; }
   uint64_t kv_epoch() const override;
+  std::string missing() const override;
+  bool recovering() const override { return recovering_; }
+  std::vector<RunnerMetric> metrics() const override { return metrics_.samples(); }
 
  private:
   ChainRunner(std::shared_ptr<const Model> model, RunnerOptions options, RunnerFacts facts,
@@ -72,12 +79,15 @@ class ChainRunner final : public Runner {
   void send_next_part();
   void on(wire::LayerHello&& hello);
   void on(wire::LayerResult&& result);
+  void on(wire::LayerAlive&& alive) { liveness_.on_alive(alive.stage_from); }
   template <typename M>
   void on(M&&) {}
   void answer(const wire::LayerResult& result);
   void begin_epoch();
   void send_hello();
   void take_losses();
+  void check_liveness();
+  void check_part_timeout();
   void break_chain(const std::string& why);
   void publish_finished();
 
@@ -89,8 +99,11 @@ class ChainRunner final : public Runner {
   ChainLinks links_;
   const std::shared_ptr<Waker> waker_;  // of the compute thread
   std::atomic<uint64_t> results_{0};
+  std::atomic<bool> recovering_{false};
+  ChainMetrics metrics_;
 
   struct Loss {
+    uint32_t range = 0;
     std::string how;
     bool final = false;
   };
@@ -101,25 +114,26 @@ class ChainRunner final : public Runner {
   mutable std::mutex mutex_;
   std::condition_variable finished_changed_;  // poll() waits for it
   std::condition_variable state_changed_;     // wait_complete() waits for it
-  std::deque<Queued> queued_;                 // guarded by mutex_, like the next seven
+  std::deque<Queued> queued_;                 // guarded by mutex_, like the next eight
   std::deque<BatchResult> finished_;
   std::deque<Loss> losses_;  // that the compute thread has not seen
   int in_flight_ = 0;        // submitted and not polled
   uint64_t kv_epoch_ = 0;
   mutable uint64_t seen_kv_epoch_ = 0;  // as kv_epoch() last returned
   bool complete_ = false;               // all ranges are there
-  Status refusal_;                      // why the chain will not be complete
+  std::string broken_;                  // why not
+  Status refusal_;                      // why it will not be complete
   bool stopping_ = false;
 
   // Compute thread.
   Answers answers_;
   ChainBatches batches_;
-  uint64_t epoch_ = 0;                                   // of the chain; 0: none has begun
-  bool ready_ = false;                                   // complete_, for this thread
-  bool refused_ = false;                                 // a range refuses it: no more hellos
-  bool rested_ = false;                                  // there is nothing to do, not even KV memory to get ready
-  std::string broken_ = "not all ranges are there yet";  // why it is not ready
-  std::chrono::steady_clock::time_point hello_sent_;
+  uint64_t epoch_ = 0;    // of the chain; 0: none has begun
+  bool ready_ = false;    // complete_, for this thread
+  bool refused_ = false;  // a range refuses it: no more hellos
+  bool rested_ = false;   // there is nothing to do, not even KV memory to get ready
+  RangeLiveness liveness_;
+  std::chrono::steady_clock::time_point hello_sent_, broken_at_;
 
   std::thread thread_;  // last: it uses everything above
 };

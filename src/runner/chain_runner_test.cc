@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <thread>
 
 #include "runner/testing/chain_testing.h"
 #include "runner/testing/runner_testing.h"
@@ -263,6 +265,83 @@ TEST_F(ChainRunnerTest, ARangeThatIsGoneForGoodEndsTheWait) {
   while (status.ok()) status = complete(*split);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("range 1 (killed) is gone"), std::string::npos) << status.message();
+}
+
+// Waits for what another thread does; ctest has a limit.
+void wait_for(const std::function<bool()>& condition) {
+  while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST_F(ChainRunnerTest, ALostRangeIsNamedUntilItIsBack) {
+  auto split = chain(2);
+  ASSERT_TRUE(complete(*split).ok());
+  EXPECT_EQ(split->runner->missing(), "");
+  EXPECT_FALSE(split->runner->recovering());
+  split->ranges.kill(1);
+  wait_for([&] { return split->runner->recovering(); });
+  EXPECT_EQ(split->runner->missing(), "a part of the model's layers is missing: range 1 (killed)");
+  split->ranges.start(1);
+  wait_for([&] { return !split->runner->recovering(); });
+  EXPECT_EQ(split->runner->missing(), "");
+}
+
+// One LayerAlive and no more: the range is taken for lost, then its process is to end.
+TEST_F(ChainRunnerTest, ASilentRangeIsGivenUpAndThenStartedAgain) {
+  const auto requests = make_requests(1, model_->config().vocab_size, 7);
+  std::atomic<bool> frozen{false};
+  auto split = chain(2, [&](uint32_t from, const wire::Message&) { return frozen && from == 1 ? 0 : 1; });
+  ASSERT_TRUE(complete(*split).ok());
+  split->ranges.send_alive(1);
+  frozen = true;
+  ASSERT_TRUE(split->submit(one(step_of(requests[0], 0, 1000))).ok());
+  const BatchResult result = result_of(*split);
+  EXPECT_NE(result.status.message().find("range 1 (silent for 2 s)"), std::string::npos) << result.status.message();
+  wait_for([&] { return split->ranges.restarted() == 1; });
+}
+
+TEST(RangeLiveness, CountsOnlyTheTimeInWhichItLooks) {
+  RangeLiveness liveness(3);
+  RangeLiveness::Clock::time_point now{};
+  const auto pass = [&](int ms) { liveness.look(now += std::chrono::milliseconds(ms)); };
+  pass(0);
+  pass(100'000);
+  EXPECT_FALSE(liveness.any());
+  EXPECT_FALSE(liveness.silent_over(0));  // none ever sent
+  liveness.on_alive(2);
+  EXPECT_TRUE(liveness.any());
+  for (int i = 0; i < 3; ++i) pass(kAliveCheckMs);
+  EXPECT_FALSE(liveness.silent_over(3 * kAliveCheckMs));
+  pass(1);
+  EXPECT_EQ(liveness.silent_over(3 * kAliveCheckMs), 2u);
+  liveness.on_alive(2);
+  EXPECT_FALSE(liveness.silent_over(0));
+  pass(100'000);  // this process was not running
+  EXPECT_FALSE(liveness.silent_over(kAliveCheckMs));
+  liveness.forget(2);
+  for (int i = 0; i < 100; ++i) pass(kAliveCheckMs);
+  EXPECT_FALSE(liveness.silent_over(0));
+  liveness.on_alive(7);  // none of this chain
+  EXPECT_FALSE(liveness.silent_over(0));
+}
+
+TEST_F(ChainRunnerTest, MetricsHaveWhatEachRangeComputed) {
+  const auto requests = make_requests(12, model_->config().vocab_size, 5);
+  auto split = chain(2);
+  ASSERT_TRUE(complete(*split).ok());
+  run_all(*split, requests, 1);
+  std::map<std::string, double> found;
+  for (const RunnerMetric& metric : split->runner->metrics()) found[metric.name] = metric.value;
+  EXPECT_EQ(found.at("chain_ranges"), 2);
+  EXPECT_EQ(found.at("chain_breaks_total"), 0);
+  EXPECT_GT(found.at("chain_parts_total"), 10);
+  EXPECT_GT(found.at("chain_row_bytes_total"), found.at("chain_parts_total") * 4 * model_->config().hidden_size);
+  const double busy = found.at("chain_busy_seconds_total");
+  for (const char* range : {"{range=0}", "{range=1}"}) {
+    EXPECT_GT(found.at(std::string("range_compute_seconds_total") + range), 0);
+    EXPECT_LE(found.at(std::string("range_compute_seconds_total") + range), busy);
+    EXPECT_GE(found.at(std::string("range_idle_ratio") + range), 0);
+    EXPECT_LT(found.at(std::string("range_idle_ratio") + range), 1);
+  }
 }
 
 // The test changes a step on its way. `seal`: and its checksum, as if the sender had meant it.

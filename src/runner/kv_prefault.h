@@ -38,7 +38,8 @@ using PopulatePages = int (*)(char* begin, int64_t bytes);
 
 class KvPrefault {
  public:
-  // The layers' pages must outlive this; a range without layers has none, and nothing to do. Tests pass another `populate`.
+  // The layers' pages must outlive this; a range without layers has none, and nothing to do. Tests pass another
+  // `populate`.
   explicit KvPrefault(std::span<const kernels::KvLayer> layers, PopulatePages populate = populate_pages);
 
   // The pages of a sequence that is about to run are in use from now on.

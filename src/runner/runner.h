@@ -123,6 +123,11 @@ struct RunnerFacts {
   bool token_in_flight = true;
 };
 
+struct RunnerMetric {
+  std::string name;
+  double value = 0;
+};
+
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -139,6 +144,12 @@ class Runner {
   // Called by the scheduler's thread, before each plan and after each poll. A batch that was submitted before this
   // function returned the new value fails with kUnavailable, unless it was computed before the loss.
   virtual uint64_t kv_epoch() const { return 0; }
+  // What is missing so that batches fail now, for people; empty: nothing. Any thread.
+  virtual std::string missing() const { return {}; }
+  // It is missing, and expected back: better to plan nothing than batches that fail. The scheduler's thread.
+  virtual bool recovering() const { return false; }
+  // Numbers of its own for /metrics, by name ("name{label=value}"). Any thread.
+  virtual std::vector<RunnerMetric> metrics() const { return {}; }
 
   // Keeps a model ready that a batch may name, in place of one that was staged before. Its version is neither 0 nor the
   // serving one. kInvalidArgument where its shapes are not those of the serving one, kResourceExhausted while too many

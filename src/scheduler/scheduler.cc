@@ -104,18 +104,19 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
     std::optional<BatchResult> result = runner_.poll(wait_ms);
     check_kv_epoch();  // before anything of this result is published
     const bool switched = result && switch_ && result->weight_version == switch_->version;
-    if (result) settlement_.settle(std::move(*result), out);
+    if (result) settlement_.settle(std::move(*result), kv_lost_, out);
     if (switched) end_switch();
     forget_lost_kv();
   }
   if (!busy()) check_books_when_idle();
-  return busy() && !(paused_ && in_flight_.empty() && !retract_when_drained_ && !switch_);
+  const bool waits = paused_ || runner_.recovering();
+  return busy() && !(waits && in_flight_.empty() && !retract_when_drained_ && !switch_);
 }
 
 // Submits batches while fewer are in flight than may be. `wait_ms`: how long the oldest may be waited for.
 void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
   const auto depth = static_cast<std::size_t>(options_.overlap ? model_.depth : 1);
-  while (may_plan() && in_flight_.size() < depth && !requests_.empty()) {
+  while (in_flight_.size() < depth && !requests_.empty() && may_plan()) {
     // The ranges of a chain are at work only while enough batches are in flight: there it is always time.
     const int early_ms = model_.token_in_flight ? in_flight_.plan_in_ms(cost_) : 0;
     if (early_ms > 0) {
@@ -129,7 +130,7 @@ void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
 }
 
 bool Scheduler::may_plan() const {
-  if (paused_ || kv_lost_) return false;
+  if (paused_ || kv_lost_ || runner_.recovering()) return false;
   return !switch_ || (switch_->policy != InFlightPolicy::kRetract && model_.token_in_flight);
 }
 
@@ -184,7 +185,10 @@ void Scheduler::check_kv_epoch() {
   kv_epoch_ = epoch;
   kv_lost_ = true;
   ++counters_.kv_losses;
-  for (Sequence* sequence : requests_.running()) sequence->publishable = false;
+  for (Sequence* sequence : requests_.running()) {
+    sequence->publishable = false;
+    sequence->kv_losses += sequence->batches > 0;
+  }
 }
 
 // Once nothing is in flight, running requests wait again to compute all their tokens, and the cache is empty.

@@ -70,8 +70,8 @@ class Scheduler {
   // Ends whose time is over, submits batches while fewer are in flight than may be, there is work and it is time to
   // plan it, then waits up to `poll_timeout_ms` for the oldest one, or for that time, and settles what came. True:
   // there is more work (waiting, running or in flight), call again. False: idle. It never returns true without having
-  // waited or moved something on. Paused, it is idle as soon as nothing is in flight, and has to be called for
-  // deadlines.
+  // waited or moved something on. Paused, or while the runner recovers, it is idle as soon as nothing is in flight, and
+  // has to be called for deadlines.
   bool step(int poll_timeout_ms, Deltas& out);
 
   // Something waits, runs or is in flight.

@@ -83,6 +83,7 @@ struct Sequence {
   uint64_t last_step = 0;  // the newest batch that names or named it; samples the last token where `pending` > 0
   bool ended = false;
 
+  int32_t kv_losses = 0;  // of all KV, while a batch in flight named it
   int32_t retractions = 0;
   int32_t preemptions = 0;                 // of those, for a request of higher priority
   uint64_t spoken_version = 0;             // the weight version of the newest token

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-void Settlement::settle(BatchResult result, Deltas& out) {
+void Settlement::settle(BatchResult result, bool kv_lost, Deltas& out) {
   trace::Span span("settle", "scheduler");
   span.note("sequences", static_cast<int64_t>(in_flight_.oldest().rows.size()));
   const BatchInFlight batch = in_flight_.take_oldest();
@@ -23,7 +23,10 @@ void Settlement::settle(BatchResult result, Deltas& out) {
     result.status = internal_error("the runner computed with the weight version {}; wanted {}", result.weight_version,
                                    batch.weight_version);
   }
-  if (!result.status.ok()) return fail_batch(batch, result.status.with_prefix("the step failed"), out);
+  if (!result.status.ok()) {
+    const bool again = kv_lost && result.status.code() == StatusCode::kUnavailable;
+    return fail_batch(batch, result.status.with_prefix("the step failed"), again, out);
+  }
 
   if (memory_.weight_version() == 0) memory_.set_weight_version(result.weight_version);
   int32_t rows_computed = 0;
@@ -131,8 +134,9 @@ void Settlement::publish(Sequence& sequence) {
   in_flight_.release_later(duplicates);
 }
 
-// The KV that the failed step wrote is of no worth, so nothing of these requests is published.
-void Settlement::fail_batch(const BatchInFlight& batch, const Status& status, Deltas& out) {
+// The KV that the failed step wrote is of no worth, so nothing of these requests is published. `again`: it failed with
+// the loss of all KV, which is mostly no fault of its requests: they are computed again from their tokens.
+void Settlement::fail_batch(const BatchInFlight& batch, const Status& status, bool again, Deltas& out) {
   LOG_ERROR("scheduler: step {} with {} requests: {}", batch.step, batch.rows.size(), status.to_string());
   for (const PlannedRows& rows : batch.rows) {
     Sequence& sequence = *rows.sequence;
@@ -140,6 +144,11 @@ void Settlement::fail_batch(const BatchInFlight& batch, const Status& status, De
     sequence.publishable = false;
     if (sequence.ended) {
       requests_.leave(sequence);
+    } else if (again && sequence.kv_losses < kMaxKvLosses) {
+      if (rows.sample) {  // of the batches that fail together, each has one
+        sequence.tokens.pop_back();
+        --sequence.pending;
+      }
     } else {
       requests_.end(sequence, error_finish(status), out);
     }

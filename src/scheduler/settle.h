@@ -17,6 +17,8 @@
 
 namespace millrace {
 
+inline constexpr int32_t kMaxKvLosses = 3;
+
 class Settlement {
  public:
   using Deltas = Requests::Deltas;
@@ -32,8 +34,10 @@ class Settlement {
         cost_(cost),
         counters_(counters) {}
 
-  // `result` is of the oldest batch in flight. A row that failed ends its request; a step that failed all of its batch.
-  void settle(BatchResult result, Deltas& out);
+  // `result` is of the oldest batch in flight. A row that failed ends its request; a step that failed all of its batch,
+  // but for one that failed with kUnavailable because all KV was lost (`kv_lost`): there a request ends only if it was
+  // in flight at kMaxKvLosses of them, and may be their cause. The others are for the caller to retract.
+  void settle(BatchResult result, bool kv_lost, Deltas& out);
 
  private:
   void settle_rows(const PlannedRows& rows, SampledToken* answer, const BatchResult& result, Deltas& out);
@@ -41,7 +45,7 @@ class Settlement {
   void take_scores(Sequence& sequence, const PlannedRows& rows, SampledToken* answer, wire::TokenDelta& delta);
   std::optional<wire::Finish> take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
                                          wire::TokenDelta& delta);
-  void fail_batch(const BatchInFlight& batch, const Status& status, Deltas& out);
+  void fail_batch(const BatchInFlight& batch, const Status& status, bool again, Deltas& out);
   void publish(Sequence& sequence);
 
   const SchedulerOptions& options_;

@@ -82,6 +82,7 @@ LayerResult failed_result() {
 const std::vector<std::pair<std::string, Message>> kSamples = {{"layer_hello", sample_hello()},
                                                                {"layer_step", sample_step()},
                                                                {"layer_result", sample_result()},
+                                                               {"layer_alive", LayerAlive{2}},
                                                                {"layer_result_failed", failed_result()}};
 
 TEST(LayerCodec, FramesEqualTheOraclesBytesAndComeBack) {
@@ -161,6 +162,7 @@ TEST(LayerCodec, HellosAndResultsAreCheckedToo) {
   hello = sample_hello();
   hello.layers_end = -1;
   expect_refused(hello, "layers_end is -1");
+  expect_refused(LayerAlive{63}, "stage_from is 63; wanted a range below 63");
   LayerResult result = sample_result();
   result.rows.seq = 1;
   expect_refused(result, "wanted 8 for 1 rows of 2");

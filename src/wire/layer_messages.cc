@@ -81,6 +81,8 @@ Status validate(const LayerStep& message) {
   return check_rows(message.rows);
 }
 
+Status validate(const LayerAlive& message) { return check_range("stage_from", message.stage_from); }
+
 Status validate(const LayerResult& message) {
   RETURN_IF_ERROR(check_range("stage_from", message.stage_from));
   RETURN_IF_ERROR(check_failure("failure", message.failure));

@@ -4,6 +4,7 @@
 //   LayerHello   first -> ... -> last -> first   begins an epoch: each range compares and adds itself
 //   LayerStep    first -> ... -> last            rows to go through the next range's layers
 //   LayerResult  last -> first                   the rows that answer something
+//   LayerAlive   each -> first                   its process runs, whatever its layers do
 //
 // An epoch is one incarnation of the whole chain: what carries another epoch than the last hello is late, and dropped.
 // docs/wire-protocol.md has them byte by byte. Field numbers are the wire format: append only.
@@ -131,6 +132,15 @@ struct LayerResult {
   }
 };
 
+struct LayerAlive {
+  uint32_t stage_from = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, stage_from);
+  }
+};
+
 // xxh3 (64 bits) over two fields, each with its length (base/xxh3.h, FieldsChecksum): the numbers that name which rows
 // these are (epoch, step, part and the sender, each a little-endian u64), and the bytes of the rows.
 uint64_t layer_checksum(uint64_t chain_epoch, uint64_t step, uint32_t part, uint32_t stage_from, const LayerRows& rows);
@@ -140,5 +150,6 @@ uint64_t layer_checksum(uint64_t chain_epoch, uint64_t step, uint32_t part, uint
 Status validate(const LayerHello& message);
 Status validate(const LayerStep& message);
 Status validate(const LayerResult& message);
+Status validate(const LayerAlive& message);
 
 }  // namespace millrace::wire

@@ -156,12 +156,12 @@ struct AdminReply {
 };
 
 using Message = std::variant<AbortRequest, StageStatus, AdminRequest, AdminReply, Submit, AbortAck, Shutdown, Register,
-                             Welcome, Peers, ChunkBatch, AckBatch, LayerHello, LayerStep, LayerResult>;
+                             Welcome, Peers, ChunkBatch, AckBatch, LayerHello, LayerStep, LayerResult, LayerAlive>;
 
 // The number of each type of this list on the wire: append only. 0, 2, 3, 8 to 11 and 17 were types of versions up to
 // 7, and are given to no other.
 inline constexpr std::array<uint8_t, std::variant_size_v<Message>> kMessageTypes = {1,  4,  5,  6,  7,  12, 13, 14,
-                                                                                    15, 16, 18, 19, 20, 21, 22};
+                                                                                    15, 16, 18, 19, 20, 21, 22, 23};
 
 inline uint8_t message_type(const Message& message) { return kMessageTypes[message.index()]; }
 

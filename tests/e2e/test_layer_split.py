@@ -1,5 +1,6 @@
 """A model whose layers are split over processes (--pp): the same answers, and what becomes of them when a range dies."""
 import concurrent.futures
+import json
 import os
 import pathlib
 import signal
@@ -50,6 +51,10 @@ def answer(server, i):
     if status != 200:
         return status, found["error"]["message"]
     return 200, found["choices"]
+
+
+def text_of(chunks):
+    return "".join(choice["delta"].get("content") or "" for choices in chunks for choice in choices)
 
 
 def rest(server):
@@ -106,17 +111,21 @@ def test_new_weights_are_refused(split):
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_range_that_dies_costs_only_what_it_had_begun(whole, signal_number):
-    """Sixteen clients and a long stream; each answer is right or a 503 that says why. The other ranges keep their weights."""
+def test_a_range_that_dies_costs_time_alone(whole, signal_number):
+    """Sixteen clients and a long stream: whatever was accepted goes on when the range is back, with the same answer; who comes meanwhile
+    may get a 503. The other ranges keep their weights."""
     with Server("--pp", "3") as server:
+        long = body(0, max_tokens=300, ignore_eos=True)
+        whole_stream = [json.loads(event)["choices"] for event in server.stream("/v1/chat/completions", long) if event != "[DONE]"]
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             for victim in (1, 2):
                 before = ranges(server)
-                events = server.stream("/v1/chat/completions", body(0, max_tokens=1000, ignore_eos=True))
-                next(events)  # it generates, and will for long
+                events = server.stream("/v1/chat/completions", long)
+                first = next(events)  # it generates, and will for long
                 running = [pool.submit(answer, server, i) for i in range(32)]
                 os.kill(before[victim], signal_number)
-                assert any(f"range {victim}" in event for event in events)
+                rest_of_stream = [json.loads(event)["choices"] for event in events if event != "[DONE]"]
+                assert text_of([json.loads(first)["choices"], *rest_of_stream]) == text_of(whole_stream)
                 for i, found in enumerate(future.result() for future in running):
                     assert found == whole[i] or (found[0] == 503 and f"range {victim}" in found[1]), (i, found)
                 wait_until(lambda: answer(server, 0)[0] == 200, "a range that is back")
@@ -124,7 +133,37 @@ def test_a_range_that_dies_costs_only_what_it_had_begun(whole, signal_number):
                 after = ranges(server)
                 assert after[victim] != before[victim] and after[3 - victim] == before[3 - victim]
                 rest(server)
+        assert server.metrics()["millrace:chain_breaks_total"] >= 2
         assert server.stop() == 0, server.output()
+
+
+def test_a_range_that_is_frozen_is_noticed_and_goes_on_when_it_thaws(whole):
+    with Server("--pp", "2") as server:
+        frozen = ranges(server)[1]
+        os.kill(frozen, signal.SIGSTOP)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(answer, server, i) for i in range(4)]
+            wait_until(lambda: "range 1 (silent for 2 s)" in server.get("/ready")[2]["reason"], "a server that names the range")
+            os.kill(frozen, signal.SIGCONT)
+            assert [future.result() for future in running] == whole[:4]
+        wait_until(server.ready, "a server that is ready")
+        assert ranges(server)[1] == frozen
+
+
+def test_a_range_that_stays_frozen_is_started_again(whole):
+    with Server("--pp", "2") as server:
+        frozen = ranges(server)[1]
+        os.kill(frozen, signal.SIGSTOP)
+        assert answer(server, 1) == whole[1]
+        assert ranges(server)[1] != frozen
+
+
+def test_metrics_show_each_range(split):
+    answer(split, 3)
+    found = split.get("/metrics")[2]
+    for index in range(3):
+        assert f'range="{index}"' in found
+    wait_until(lambda: split.metrics()["millrace:range_compute_seconds_total"] > 0, "news of the ranges")
 
 
 def test_the_ranges_do_not_outlive_a_server_that_is_killed():

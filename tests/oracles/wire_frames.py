@@ -134,6 +134,7 @@ FRAMES = {
     "layer_step": frame(21, {1: 3, 2: 2, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(1, 4, 2), 10: ids(0), 11: [1500],
                              12: None, 13: LAYER_ROWS}),
     "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
+    "layer_alive": frame(23, {1: 2}),
     "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
 }
 # Frames that are not written so, but must be read: fields in another order.

@@ -2,6 +2,7 @@
 // them. Included by *_test.cc only.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -74,6 +75,13 @@ class TestRanges {
     stop(index);
     if (lost_) lost_(index, "killed", final);
   }
+  // That the first one wanted to be started again; 0: none.
+  uint32_t restarted() const { return restarted_; }
+  // What the process of a range would send while it runs.
+  void send_alive(uint32_t index) {
+    wire::Message alive = wire::LayerAlive{index};
+    (void)boxes_[0]->send(alive);
+  }
   const RangeCounters& counters(uint32_t index) const { return servers_[index]->counters(); }
 
   ChainLinks links() {
@@ -123,6 +131,7 @@ class TestRanges {
     explicit Peers(TestRanges& ranges) : ranges(ranges) {}
     ~Peers() override { ranges.lost_ = nullptr; }
     void on_lost(Lost lost) override { ranges.lost_ = std::move(lost); }
+    void restart(uint32_t range) override { ranges.restarted_ = range; }
     TestRanges& ranges;
   };
 
@@ -138,6 +147,7 @@ class TestRanges {
   std::vector<std::unique_ptr<RangeServer>> servers_;
   std::vector<std::thread> threads_;
   RangePeers::Lost lost_;
+  std::atomic<uint32_t> restarted_{0};
 };
 
 // The first range with its other ranges.

@@ -47,6 +47,7 @@ class FakeRunner : public Runner {
   std::function<void(const Batch&)> on_submit;          // looks on
   std::function<void()> on_poll;                        // once, within the next poll; may call lose_kv()
   std::function<int64_t(const Batch&)> compute_us;      // how long the step took
+  bool recovers = false;                                // recovering()
   int most_in_flight = 0;
   uint64_t copies = 0;
 
@@ -73,6 +74,7 @@ class FakeRunner : public Runner {
   }
 
   RunnerFacts facts() const override { return facts_; }
+  bool recovering() const override { return recovers; }
   uint64_t kv_epoch() const override { return kv_epoch_; }
   uint64_t staged_version() const override { return staged; }
   Status serve_staged() override {

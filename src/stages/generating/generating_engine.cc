@@ -49,6 +49,12 @@ void GeneratingEngine::describe(wire::StageStatus& status) const {
   status.weight_version = facts.weight_version;
   status.weights_checksum = weights_checksum(facts.weight_version);
   status.metrics = metrics_of(facts);
+  for (RunnerMetric& metric : runner_->metrics()) status.metrics.push_back({std::move(metric.name), metric.value});
+  const std::string missing = runner_->missing();
+  if (missing.empty()) return;
+  status.state = wire::StageState::kLoading;
+  status.message = missing;
+  status.progress = 0;
 }
 
 Status GeneratingEngine::flush_when_idle(uint64_t command, int64_t deadline_ms) {
