@@ -44,18 +44,13 @@ std::optional<OutgoingPart> ChainBatches::next_part() {
   return OutgoingPart{&running.batch, sent.number, &part_};
 }
 
-Status ChainBatches::check_next(uint64_t step, uint32_t number) const {
+Status ChainBatches::check_back(uint64_t step, uint32_t number, int64_t rows) const {
   if (parts_.empty()) return invalid_argument("step {}, part {} came back; wanted none", step, number);
   const SentPart& sent = parts_.front();
   if (sent.batch->batch.step != step || sent.number != number) {
     return invalid_argument("step {}, part {} came back; wanted step {}, part {}", step, number, sent.batch->batch.step,
                             sent.number);
   }
-  return ok_status();
-}
-
-Status ChainBatches::check_back(uint64_t step, uint32_t number, int64_t rows) const {
-  RETURN_IF_ERROR(check_next(step, number));
   const auto wanted = static_cast<int64_t>(parts_.front().logit_rows.size());
   if (rows == wanted) return ok_status();
   return invalid_argument("step {}, part {} came back with {} rows; wanted {}", step, number, rows, wanted);
@@ -71,14 +66,6 @@ void ChainBatches::answer(kernels::ConstRows rows, std::span<const int64_t> comp
   running.compute_us.resize(std::max(running.compute_us.size(), compute_us.size()));
   for (std::size_t i = 0; i < compute_us.size(); ++i) running.compute_us[i] += compute_us[i];
   if (!compute_us.empty()) running.compute_us[0] += duration_cast<microseconds>(steady_clock::now() - begin).count();
-  end_part();
-}
-
-// The other parts of the batch are on their way and come back too.
-void ChainBatches::fail(const Status& status) {
-  Running& running = *parts_.front().batch;
-  if (running.result.status.ok()) running.result.status = status;
-  running.result.tokens.clear();
   end_part();
 }
 

@@ -47,13 +47,10 @@ class ChainBatches {
 
   // This part was back before: the message came twice.
   bool was_back(uint64_t step, uint32_t number) const { return last_back_ && std::pair(step, number) <= *last_back_; }
-  // OK where the oldest part in flight is this one; and wants so many rows back.
-  Status check_next(uint64_t step, uint32_t number) const;
+  // OK where the oldest part in flight is this one, and wants so many rows back.
   Status check_back(uint64_t step, uint32_t number, int64_t rows) const;
-  // The oldest part is back, with the rows that it wanted, or with the error that ends its batch. `compute_us`: of each
-  // range.
+  // The oldest part is back, with the rows that it wanted. `compute_us`: of each range.
   void answer(kernels::ConstRows rows, std::span<const int64_t> compute_us, const Model& model);
-  void fail(const Status& status);
   // The batch that was added last, of which nothing is sent.
   void fail_newest(const Status& status);
   // All batches end with this error; nothing is in flight any more.

@@ -9,6 +9,8 @@ namespace millrace {
 
 void ChainRunner::begin_epoch() {
   ++epoch_;
+  next_number_ = 0;
+  tables_.clear();
   ready_ = false;
   refused_ = false;
   send_hello();

@@ -43,7 +43,7 @@ ChainRunner::ChainRunner(std::shared_ptr<const Model> model, RunnerOptions optio
       metrics_(ranges_),
       broken_("not all ranges are there yet"),
       answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook)),
-      batches_(facts_, options.max_rows, answers_),
+      batches_(facts_, std::min(options.max_rows, kPartRows), answers_),
       // A range that outlives this process must not take the next one's first epoch for its own.
       epoch_(std::random_device()()),
       liveness_(ranges_) {
@@ -204,7 +204,10 @@ void ChainRunner::send_next_part() {
   step.stage_to = 1;
   step.weight_version = model_->weight_version();
   step.rows = pack_rows(rows);
-  step.rows.checksum = layer_checksum(step.chain_epoch, step.step, step.part, step.stage_from, step.rows);
+  step.number = next_number_++;
+  tables_.begin_message();
+  for (wire::LayerSequence& sequence : step.batch) tables_.reduce(sequence);
+  step.rows.checksum = layer_checksum(step);
   metrics_.add_sent(step.rows.payload_bytes, begin);
   wire::Message message = std::move(step);
   const Status sent = links_.next->send(message);
@@ -218,19 +221,16 @@ void ChainRunner::on(wire::LayerResult&& result) {
   publish_finished();
 }
 
-// A result that is neither the next one nor an old one means that a step was lost: nothing behind it can be trusted.
+// A failure, or a result that is neither the next one nor an old one, means that messages were lost or changed: nothing
+// behind it can be trusted.
 void ChainRunner::answer(const wire::LayerResult& result) {
   if (batches_.was_back(result.step, result.part)) return;
   const int64_t rows = result.rows.seq;
-  if (result.failure) {
-    const Status next = batches_.check_next(result.step, result.part);
-    if (!next.ok()) return break_chain(next.message());
-    return batches_.fail(Status(result.failure->code, result.failure->message));
-  }
+  if (result.failure) return break_chain(result.failure->message);
   Status status = batches_.check_back(result.step, result.part, rows);
   if (!status.ok()) return break_chain(status.message());
   status = check_layer_result(result, chain_facts_);
-  if (!status.ok()) return batches_.fail(status.with_prefix("from the last range"));
+  if (!status.ok()) return break_chain(fmt::format("from the last range: {}", status.message()));
   const auto begin = steady_clock::now();
   batches_.answer(rows_of(result.rows), result.compute_us, *model_);
   const auto end = steady_clock::now();

@@ -32,12 +32,16 @@
 #include "runner/chain_links.h"
 #include "runner/chain_metrics.h"
 #include "runner/layer_engine.h"
+#include "runner/page_tables.h"
 #include "runner/range_liveness.h"
 #include "runner/runner.h"
 #include "wire/layer_messages.h"
 
 namespace millrace {
 
+// Rows of one part at most. A prompt's chunk of 512 rows is several parts, so that all ranges compute at it: m parts
+// keep S ranges busy for m / (m + S - 1) of the time. Fewer rows would read the weights more often than products hide.
+inline constexpr int32_t kPartRows = 128;
 inline constexpr int kHelloRetryMs = 200;       // between two tries to complete the chain
 inline constexpr int kOutageWaitMs = 60'000;    // so long requests wait for a range that is gone
 inline constexpr int kPartTimeoutMs = 120'000;  // a part that is not back by then is lost, and its epoch with it
@@ -128,10 +132,12 @@ class ChainRunner final : public Runner {
   // Compute thread.
   Answers answers_;
   ChainBatches batches_;
-  uint64_t epoch_ = 0;    // of the chain; 0: none has begun
-  bool ready_ = false;    // complete_, for this thread
-  bool refused_ = false;  // a range refuses it: no more hellos
-  bool rested_ = false;   // there is nothing to do, not even KV memory to get ready
+  uint64_t epoch_ = 0;        // of the chain; 0: none has begun
+  bool ready_ = false;        // complete_, for this thread
+  bool refused_ = false;      // a range refuses it: no more hellos
+  bool rested_ = false;       // there is nothing to do, not even KV memory to get ready
+  uint64_t next_number_ = 0;  // of a step in this epoch
+  PageTables tables_;         // as the other ranges have them
   RangeLiveness liveness_;
   std::chrono::steady_clock::time_point hello_sent_, broken_at_;
 

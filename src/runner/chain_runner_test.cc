@@ -357,6 +357,10 @@ TEST_F(ChainRunnerTest, AStepThatIsWrongIsRefusedBeforeAnythingIsComputed) {
       {[](wire::LayerStep& s) { s.step += 1; }, true, "came back; wanted step"},
       {[](wire::LayerStep& s) { s.batch[0].pages[0] = 96; }, true, "request 1: the page 96; wanted [0, 96)"},
       {[](wire::LayerStep& s) { s.batch[0].pages.clear(); }, true, "request 1: 0 pages for"},
+      {[](wire::LayerStep& s) { s.batch[0].pages_kept = 2; }, true,
+       "2 pages are kept of the table of request 1, which has 0"},
+      {[](wire::LayerStep& s) { s.batch[0].pages[0] = 3; }, false, "the checksum of the rows is"},
+      {[](wire::LayerStep& s) { s.number += 1; }, true, "step number 1 came; wanted 0"},
       {[](wire::LayerStep& s) { s.batch[0].token_index = 1000; }, true, "pages for 10"},
       {[](wire::LayerStep& s) { s.weight_version = 5; }, true, "weight_version is 5; wanted 1"},
       {[](wire::LayerStep& s) {
@@ -374,7 +378,7 @@ TEST_F(ChainRunnerTest, AStepThatIsWrongIsRefusedBeforeAnythingIsComputed) {
       auto* step = std::get_if<wire::LayerStep>(&message);
       if (from != 0 || step == nullptr || !armed.exchange(false)) return 1;
       tamper.change(*step);
-      if (tamper.seal) step->rows.checksum = layer_checksum(step->chain_epoch, step->step, step->part, 0, step->rows);
+      if (tamper.seal) step->rows.checksum = layer_checksum(*step);
       return 1;
     });
     ASSERT_TRUE(complete(*split).ok());
@@ -404,7 +408,7 @@ TEST_F(ChainRunnerTest, ARowThatIsNotANumberCostsItsSequenceAlone) {
         static_cast<std::size_t>(step->batch[0].rows - 1) * static_cast<std::size_t>(step->rows.hidden_size);
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(step->rows.bytes.bytes.data() + row * sizeof(float), &nan, sizeof(nan));
-    step->rows.checksum = layer_checksum(step->chain_epoch, step->step, step->part, 0, step->rows);
+    step->rows.checksum = layer_checksum(*step);
     return 1;
   });
   ASSERT_TRUE(complete(*split).ok());
@@ -442,7 +446,7 @@ TEST_F(ChainRunnerTest, AStepThatIsLostBeginsAnEpoch) {
   for (int i = 0; i < 2; ++i) {
     const BatchResult result = result_of(*split);
     EXPECT_EQ(result.status.code(), StatusCode::kUnavailable);
-    EXPECT_NE(result.status.message().find("came back; wanted step"), std::string::npos) << result.status.message();
+    EXPECT_NE(result.status.message().find("step number"), std::string::npos) << result.status.message();
   }
   EXPECT_GE(split->kv_epoch(), 1u);
   ASSERT_TRUE(complete(*split).ok());

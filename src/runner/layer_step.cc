@@ -15,13 +15,13 @@ Status check_equal(const char* what, const T& seen, const T& wanted) {
   return error(StatusCode::kConflict, "{} is {}; wanted {}", what, seen, wanted);
 }
 
-Status check_pages(const wire::LayerSequence& sequence, const wire::ChainFacts& facts) {
+Status check_pages(const wire::LayerSequence& sequence, std::span<const int32_t> pages, const wire::ChainFacts& facts) {
   const int64_t end = int64_t{sequence.token_index} + sequence.rows;
   const int64_t wanted = (end + facts.page_size - 1) / facts.page_size;
-  if (static_cast<int64_t>(sequence.pages.size()) < wanted) {
-    return invalid_argument("{} pages for {} tokens; wanted at least {}", sequence.pages.size(), end, wanted);
+  if (static_cast<int64_t>(pages.size()) < wanted) {
+    return invalid_argument("{} pages for {} tokens; wanted at least {}", pages.size(), end, wanted);
   }
-  for (const int32_t page : sequence.pages) {
+  for (const int32_t page : pages) {
     if (page < 0 || page >= facts.page_count) {
       return invalid_argument("the page {}; wanted [0, {})", page, facts.page_count);
     }
@@ -111,22 +111,20 @@ kernels::ConstRows rows_of(const wire::LayerRows& rows) {
   return {reinterpret_cast<const float*>(rows.bytes.bytes.data()), rows.seq, rows.hidden_size};
 }
 
-Status check_layer_step(const wire::LayerStep& step, const wire::ChainFacts& facts) {
+Status check_layer_step(const wire::LayerStep& step, const StepTables& tables, const wire::ChainFacts& facts) {
   if (step.weight_version != facts.weight_version) {
     return invalid_argument("weight_version is {}; wanted {}", step.weight_version, facts.weight_version);
   }
-  const uint64_t checksum = layer_checksum(step.chain_epoch, step.step, step.part, step.stage_from, step.rows);
-  RETURN_IF_ERROR(check_rows(step.rows, facts, checksum));
-  for (const wire::LayerSequence& sequence : step.batch) {
-    RETURN_IF_ERROR(check_pages(sequence, facts).with_prefix(fmt::format("request {}", sequence.request_id.value)));
+  RETURN_IF_ERROR(check_rows(step.rows, facts, layer_checksum(step)));
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    const Status status = check_pages(step.batch[i], tables[i], facts);
+    if (!status.ok()) return status.with_prefix(fmt::format("request {}", step.batch[i].request_id.value));
   }
   return ok_status();
 }
 
 Status check_layer_result(const wire::LayerResult& result, const wire::ChainFacts& facts) {
-  const uint64_t checksum =
-      layer_checksum(result.chain_epoch, result.step, result.part, result.stage_from, result.rows);
-  return check_rows(result.rows, facts, checksum);
+  return check_rows(result.rows, facts, layer_checksum(result));
 }
 
 Result<std::vector<PageCopy>> copies_of(const wire::LayerStep& step) {

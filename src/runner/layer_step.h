@@ -24,7 +24,7 @@ wire::ChainFacts chain_facts(const ModelConfig& config, const RunnerOptions& opt
 // kConflict, with the first value that differs and the one wanted.
 Status check_same_chain(const wire::ChainFacts& seen, const wire::ChainFacts& wanted);
 
-// All but the epoch, the ranges and the rows.
+// All but the epoch, the ranges, the number and the rows; complete page tables.
 wire::LayerStep make_layer_step(const OutgoingPart& part);
 
 // A copy of rows, without a checksum: the message's numbers belong to it.
@@ -32,9 +32,10 @@ wire::LayerRows pack_rows(kernels::ConstRows rows);
 // Of rows that the codec has checked.
 kernels::ConstRows rows_of(const wire::LayerRows& rows);
 
-// What the codec cannot know: the checksum, and shapes, pages and weights of this range. kInvalidArgument with the
-// value seen and the one wanted.
-Status check_layer_step(const wire::LayerStep& step, const wire::ChainFacts& facts);
+// What the codec cannot know: the checksum, and shapes, pages and weights of this range. `tables`: one for each
+// sequence. kInvalidArgument with the value seen and the one wanted.
+using StepTables = std::vector<std::span<const int32_t>>;
+Status check_layer_step(const wire::LayerStep& step, const StepTables& tables, const wire::ChainFacts& facts);
 Status check_layer_result(const wire::LayerResult& result, const wire::ChainFacts& facts);
 
 // The copies of a step; the codec has checked that they come in threes. kInvalidArgument for another direction.

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/trace.h"
-#include "runner/layer_step.h"
 
 namespace millrace {
 
@@ -62,7 +61,7 @@ void RangeServer::on(wire::LayerHello&& hello) {
   if (!hello.failure) {
     const Status status = check_hello(hello);
     if (status.ok()) {
-      epoch_ = hello.chain_epoch;
+      begin_epoch(hello.chain_epoch);
     } else {
       LOG_ERROR("range {} refuses the chain: {}", slot_.index, status.message());
       hello.failure = wire::Failure{status.code(), fmt::format("range {}: {}", slot_.index, status.message())};
@@ -82,13 +81,16 @@ void RangeServer::on(wire::LayerStep&& step) {
     ++counters_.unexpected;
     return;
   }
+  if (step.number < next_number_) {
+    ++counters_.repeated;
+    return;
+  }
   const auto begin = std::chrono::steady_clock::now();
-  if (!step.failure) {
-    const Status status = compute(step);
-    if (!status.ok()) {
-      ++counters_.refused;
-      step.failure = wire::Failure{status.code(), fmt::format("range {}: {}", slot_.index, status.message())};
-    }
+  Status status = take_tables(step);
+  if (!step.failure && status.ok()) status = compute(step);
+  if (!step.failure && !status.ok()) {
+    ++counters_.refused;
+    step.failure = wire::Failure{status.code(), fmt::format("range {}: {}", slot_.index, status.message())};
   }
   const auto took = std::chrono::steady_clock::now() - begin;
   step.compute_us.push_back(std::chrono::duration_cast<std::chrono::microseconds>(took).count());
@@ -100,11 +102,32 @@ void RangeServer::on(wire::LayerStep&& step) {
   }
 }
 
+// A hello that is repeated begins nothing.
+void RangeServer::begin_epoch(uint64_t epoch) {
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  next_number_ = 0;
+  tables_.clear();
+}
+
+// Of every message, also of one that failed in a range before: all ranges have the same tables.
+Status RangeServer::take_tables(const wire::LayerStep& step) {
+  const uint64_t wanted = std::exchange(next_number_, step.number + 1);
+  step_tables_.clear();
+  if (step.number != wanted) return invalid_argument("step number {} came; wanted {}", step.number, wanted);
+  tables_.begin_message();
+  for (const wire::LayerSequence& sequence : step.batch) {
+    ASSIGN_OR_RETURN(const std::span<const int32_t> table, tables_.expand(sequence));
+    step_tables_.push_back(table);
+  }
+  return ok_status();
+}
+
 Status RangeServer::compute(wire::LayerStep& step) {
-  RETURN_IF_ERROR(check_layer_step(step, slot_.facts));
+  RETURN_IF_ERROR(check_layer_step(step, step_tables_, slot_.facts));
   ASSIGN_OR_RETURN(const std::vector<PageCopy> copies, copies_of(step));
   RETURN_IF_ERROR(engine_->copy(copies));
-  for (const wire::LayerSequence& sequence : step.batch) engine_->use_pages(sequence.pages);
+  for (const std::span<const int32_t> table : step_tables_) engine_->use_pages(table);
   if (step.part == 0) engine_->prefault_in_step();
   if (step.rows.seq > 0) forward_rows(step);
   ++counters_.steps;
@@ -114,12 +137,13 @@ Status RangeServer::compute(wire::LayerStep& step) {
 void RangeServer::forward_rows(const wire::LayerStep& step) {
   positions_.clear();
   sequences_.clear();
-  for (const wire::LayerSequence& sequence : step.batch) {
+  for (std::size_t i = 0; i < step.batch.size(); ++i) {
+    const wire::LayerSequence& sequence = step.batch[i];
     sequences_.push_back({.row_begin = static_cast<int64_t>(positions_.size()),
                           .row_count = sequence.rows,
                           .kv_length_before = sequence.token_index,
-                          .pages = sequence.pages});
-    for (int32_t i = 0; i < sequence.rows; ++i) positions_.push_back(sequence.token_index + i);
+                          .pages = step_tables_[i]});
+    for (int32_t row = 0; row < sequence.rows; ++row) positions_.push_back(sequence.token_index + row);
   }
   const kernels::Rows rows = engine_->rows(step.rows.seq);
   std::memcpy(rows.data, step.rows.bytes.bytes.data(), step.rows.bytes.bytes.size());
@@ -130,7 +154,7 @@ void RangeServer::send_on(wire::LayerStep&& step, kernels::ConstRows rows) {
   step.stage_from = slot_.index;
   step.stage_to = slot_.index + 1;
   step.rows = pack_rows(rows);
-  step.rows.checksum = layer_checksum(step.chain_epoch, step.step, step.part, step.stage_from, step.rows);
+  step.rows.checksum = layer_checksum(step);
   send(std::move(step));
 }
 
@@ -148,7 +172,7 @@ void RangeServer::send_answer(wire::LayerStep&& step, kernels::ConstRows rows) {
                            .compute_us = std::move(step.compute_us),
                            .failure = std::move(step.failure),
                            .rows = pack_rows({answers_.data(), count, rows.width})};
-  result.rows.checksum = layer_checksum(result.chain_epoch, result.step, result.part, result.stage_from, result.rows);
+  result.rows.checksum = layer_checksum(result);
   send(std::move(result));
 }
 

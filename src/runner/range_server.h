@@ -12,6 +12,8 @@
 #include "models/model.h"
 #include "runner/chain_links.h"
 #include "runner/layer_engine.h"
+#include "runner/layer_step.h"
+#include "runner/page_tables.h"
 #include "wire/layer_messages.h"
 
 namespace millrace {
@@ -26,7 +28,8 @@ struct RangeSlot {
 struct RangeCounters {
   std::atomic<uint64_t> steps{0};       // computed
   std::atomic<uint64_t> late{0};        // of another epoch
-  std::atomic<uint64_t> refused{0};     // steps that check_layer_step refused
+  std::atomic<uint64_t> repeated{0};    // steps that had come before
+  std::atomic<uint64_t> refused{0};     // steps that were wrong, or came after a gap
   std::atomic<uint64_t> unexpected{0};  // messages for others
   std::atomic<uint64_t> unsent{0};      // the next range was not there, or its queue full
 };
@@ -48,6 +51,8 @@ class RangeServer {
     ++counters_.unexpected;
   }
   Status check_hello(const wire::LayerHello& hello) const;
+  void begin_epoch(uint64_t epoch);
+  Status take_tables(const wire::LayerStep& step);
   Status compute(wire::LayerStep& step);
   void forward_rows(const wire::LayerStep& step);
   void send_on(wire::LayerStep&& step, kernels::ConstRows rows);
@@ -63,7 +68,10 @@ class RangeServer {
   RangeCounters counters_;
 
   // Compute thread.
-  uint64_t epoch_ = 0;  // of the last hello; 0: there was none
+  uint64_t epoch_ = 0;        // of the last hello; 0: there was none
+  uint64_t next_number_ = 0;  // of a step in this epoch
+  PageTables tables_;
+  StepTables step_tables_;  // of the step in hand
   std::vector<int32_t> positions_;
   std::vector<kernels::AttentionSequence> sequences_;
   std::vector<float> answers_;

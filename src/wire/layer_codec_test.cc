@@ -53,12 +53,13 @@ LayerStep sample_step() {
           .step = 70'000,
           .part = 1,
           .weight_version = 7,
-          .batch = {{ReqId{9}, 17, 1, {4, 0}}, {ReqId{10}, 0, 1, {1}}},
+          .batch = {{ReqId{9}, 17, 1, {4, 0}}, {ReqId{10}, 40, 1, {1}, 2}},
           .copies = {1, 4, 2},
           .answer_rows = {0},
           .compute_us = {1500},
           .failure = {},
-          .rows = sample_rows()};
+          .rows = sample_rows(),
+          .number = 5};
 }
 
 LayerResult sample_result() {
@@ -135,6 +136,7 @@ TEST(LayerCodec, StepsWhoseNumbersDisagreeAreRefused) {
       {[](LayerStep& s) { s.batch.pop_back(); }, "the sequences have 1 rows; wanted seq, 2"},
       {[](LayerStep& s) { s.batch[0].rows = 0; }, "rows is 0 in a sequence; wanted at least 1"},
       {[](LayerStep& s) { s.batch[0].token_index = -4; }, "token_index is -4"},
+      {[](LayerStep& s) { s.batch[1].pages_kept = -1; }, "pages_kept is -1"},
       {[](LayerStep& s) { s.copies.pop_back(); }, "copies has 2 numbers; wanted three for each copy"},
       {[](LayerStep& s) {
          s.answer_rows = {1, 1};
@@ -168,19 +170,39 @@ TEST(LayerCodec, HellosAndResultsAreCheckedToo) {
   expect_refused(result, "wanted 8 for 1 rows of 2");
 }
 
-TEST(LayerCodec, TheChecksumIsOfTheRowsAndOfWhichTheyAre) {
-  const LayerRows rows = sample_rows();
-  const uint64_t sum = layer_checksum(3, 7, 1, 0, rows);
-  EXPECT_EQ(layer_checksum(3, 7, 1, 0, rows), sum);
-  EXPECT_NE(layer_checksum(4, 7, 1, 0, rows), sum);
-  EXPECT_NE(layer_checksum(3, 8, 1, 0, rows), sum);
-  EXPECT_NE(layer_checksum(3, 7, 2, 0, rows), sum);
-  EXPECT_NE(layer_checksum(3, 7, 1, 1, rows), sum);
-  for (std::size_t bit = 0; bit < 8 * rows.bytes.bytes.size(); ++bit) {
-    LayerRows flipped = rows;
-    flipped.bytes.bytes[bit / 8] = static_cast<char>(flipped.bytes.bytes[bit / 8] ^ (1 << (bit % 8)));
-    EXPECT_NE(layer_checksum(3, 7, 1, 0, flipped), sum) << bit;
+TEST(LayerCodec, TheChecksumIsOfAllThatARangeComputesWith) {
+  const LayerStep step = sample_step();
+  const std::vector<std::function<void(LayerStep&)>> changes = {
+      [](LayerStep& s) { ++s.chain_epoch; },
+      [](LayerStep& s) { ++s.stage_from; },
+      [](LayerStep& s) { ++s.step; },
+      [](LayerStep& s) { ++s.part; },
+      [](LayerStep& s) { ++s.weight_version; },
+      [](LayerStep& s) { ++s.number; },
+      [](LayerStep& s) { ++s.batch[1].request_id.value; },
+      [](LayerStep& s) { ++s.batch[1].token_index; },
+      [](LayerStep& s) { ++s.batch[1].rows; },
+      [](LayerStep& s) { ++s.batch[1].pages_kept; },
+      [](LayerStep& s) { ++s.batch[0].pages[1]; },
+      [](LayerStep& s) { ++s.copies[0]; },
+      [](LayerStep& s) { ++s.answer_rows[0]; },
+      [](LayerStep& s) { std::swap(s.copies, s.answer_rows); },
+      [](LayerStep& s) { s.batch.pop_back(); },
+  };
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    LayerStep changed = step;
+    changes[i](changed);
+    EXPECT_NE(layer_checksum(changed), layer_checksum(step)) << i;
   }
+  for (std::size_t bit = 0; bit < 8 * step.rows.bytes.bytes.size(); ++bit) {
+    LayerStep flipped = step;
+    flipped.rows.bytes.bytes[bit / 8] = static_cast<char>(flipped.rows.bytes.bytes[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_NE(layer_checksum(flipped), layer_checksum(step)) << bit;
+  }
+  LayerResult result = sample_result();
+  const uint64_t sum = layer_checksum(result);
+  ++result.part;
+  EXPECT_NE(layer_checksum(result), sum);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "wire/layer_messages.h"
 
-#include <array>
+#include <initializer_list>
 
 #include "base/xxh3.h"
 #include "wire/checks.h"
@@ -29,6 +29,7 @@ Status check_batch(const LayerStep& message) {
   for (const LayerSequence& sequence : message.batch) {
     if (sequence.rows < 1) return invalid_argument("rows is {} in a sequence; wanted at least 1", sequence.rows);
     RETURN_IF_ERROR(check_not_negative("token_index", sequence.token_index));
+    RETURN_IF_ERROR(check_not_negative("pages_kept", sequence.pages_kept));
     rows += sequence.rows;
   }
   if (rows != message.rows.seq && !message.failure) {
@@ -37,14 +38,35 @@ Status check_batch(const LayerStep& message) {
   return ok_status();
 }
 
+void add_numbers(FieldsChecksum& sum, std::initializer_list<uint64_t> numbers) {
+  sum.add(numbers.begin(), numbers.size() * sizeof(uint64_t));
+}
+
+void add_ids(FieldsChecksum& sum, const std::vector<int32_t>& ids) {
+  sum.add(ids.data(), ids.size() * sizeof(int32_t));
+}
+
 }  // namespace
 
-uint64_t layer_checksum(uint64_t chain_epoch, uint64_t step, uint32_t part, uint32_t stage_from,
-                        const LayerRows& rows) {
-  const std::array<uint64_t, 4> numbers{chain_epoch, step, part, stage_from};
+uint64_t layer_checksum(const LayerStep& step) {
   FieldsChecksum sum;
-  sum.add(numbers.data(), sizeof(numbers));
-  sum.add(rows.bytes.bytes);
+  add_numbers(sum, {step.chain_epoch, step.stage_from, step.step, step.part, step.weight_version, step.number});
+  for (const LayerSequence& sequence : step.batch) {
+    add_numbers(sum, {sequence.request_id.value, static_cast<uint64_t>(sequence.token_index),
+                      static_cast<uint64_t>(sequence.rows), static_cast<uint64_t>(sequence.pages_kept)});
+    add_ids(sum, sequence.pages);
+  }
+  add_ids(sum, step.copies);
+  add_ids(sum, step.answer_rows);
+  sum.add(step.rows.bytes.bytes);
+  clear_upper_vectors();
+  return sum.value();
+}
+
+uint64_t layer_checksum(const LayerResult& result) {
+  FieldsChecksum sum;
+  add_numbers(sum, {result.chain_epoch, result.stage_from, result.step, result.part});
+  sum.add(result.rows.bytes.bytes);
   clear_upper_vectors();
   return sum.value();
 }

@@ -67,11 +67,14 @@ struct LayerSequence {
   ReqId request_id;
   int32_t token_index = 0;
   int32_t rows = 0;
-  std::vector<int32_t> pages;  // its page table: covers token_index + rows tokens
+  // Its page table, which covers token_index + rows tokens: the first `pages_kept` pages of the one that the request
+  // had in an earlier step of this epoch, and `pages` behind them.
+  std::vector<int32_t> pages;
+  int32_t pages_kept = 0;
 
   template <typename V>
   void visit(V&& v) {
-    v(1, request_id), v(2, token_index), v(3, rows), v(4, pages);
+    v(1, request_id), v(2, token_index), v(3, rows), v(4, pages), v(5, pages_kept);
   }
   friend bool operator==(const LayerSequence&, const LayerSequence&) = default;
 };
@@ -107,12 +110,13 @@ struct LayerStep {
   std::vector<int64_t> compute_us;   // of each range so far, the first one first
   std::optional<Failure> failure;    // of a range before: passed on, and nothing computed
   LayerRows rows;
+  uint64_t number = 0;  // of the message in its epoch, from 0: one that is repeated or missing shows
 
   template <typename V>
   void visit(V&& v) {
     v(1, chain_epoch), v(2, step_kind), v(3, stage_from), v(4, stage_to), v(5, step), v(6, part), v(7, weight_version);
     v(8, batch, kMaxLayerSequences), v(9, copies), v(10, answer_rows), v(11, compute_us, kMaxRanges), v(12, failure);
-    v(13, rows);
+    v(13, rows), v(14, number);
   }
 };
 
@@ -141,9 +145,10 @@ struct LayerAlive {
   }
 };
 
-// xxh3 (64 bits) over two fields, each with its length (base/xxh3.h, FieldsChecksum): the numbers that name which rows
-// these are (epoch, step, part and the sender, each a little-endian u64), and the bytes of the rows.
-uint64_t layer_checksum(uint64_t chain_epoch, uint64_t step, uint32_t part, uint32_t stage_from, const LayerRows& rows);
+// xxh3 (64 bits) over fields, each with its length (base/xxh3.h, FieldsChecksum): the numbers of the message and of
+// each sequence, its lists, and the bytes of the rows. docs/wire-protocol.md has them in their order.
+uint64_t layer_checksum(const LayerStep& step);
+uint64_t layer_checksum(const LayerResult& result);
 
 // What the codec asks of each message: counts that agree with each other. Whether they suit the receiver's range, it
 // finds out itself.

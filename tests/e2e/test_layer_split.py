@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from harness import DEMO, WAIT_S, Server, program, wait_until
+from test_bits import check_greedy
 
 LAYERS = 6
 THINGS = ["a dog", "a cat", "the moon", "a red ball", "rain", "a bear", "a boat", "cake"]
@@ -88,6 +89,10 @@ def test_the_answers_are_those_of_one_process(whole, split):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         assert list(pool.map(lambda i: answer(split, i), range(32))) == whole
     rest(split)
+
+
+def test_greedy_equals_transformers(split):
+    check_greedy(split)
 
 
 def test_the_server_says_how_it_is_split(split):

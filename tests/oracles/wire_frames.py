@@ -105,7 +105,7 @@ CHAIN_FACTS = {1: 0xFEDCBA9876543210, 2: 28, 3: 2, 4: 16, 5: 1024, 6: 8, 7: 512,
 TWO_ROWS = struct.pack("<4f", 1.0, -0.5, 0.0, 3.25)
 LAYER_ROWS = {1: 2, 2: 2, 3: 0, 4: 0, 5: 16, 6: 0x0123456789ABCDEF, 7: TWO_ROWS}
 NO_ROWS = {1: 0, 2: 2, 3: 0, 4: 0, 5: 0, 6: 0, 7: b""}
-LAYER_BATCH = [{1: 9, 2: 17, 3: 1, 4: ids(4, 0)}, {1: 10, 2: 0, 3: 1, 4: ids(1)}]
+LAYER_BATCH = [{1: 9, 2: 17, 3: 1, 4: ids(4, 0), 5: 0}, {1: 10, 2: 40, 3: 1, 4: ids(1), 5: 2}]
 
 FRAMES = {
     "abort_request": frame(1, {1: 7}),
@@ -132,7 +132,7 @@ FRAMES = {
     "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
     "layer_hello": frame(20, {1: 3, 2: 1, 3: 3, 4: 19, 5: CHAIN_FACTS, 6: RANGE_GONE}),
     "layer_step": frame(21, {1: 3, 2: 2, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(1, 4, 2), 10: ids(0), 11: [1500],
-                             12: None, 13: LAYER_ROWS}),
+                             12: None, 13: LAYER_ROWS, 14: 5}),
     "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
     "layer_alive": frame(23, {1: 2}),
     "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
