@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "api/weight_answers.h"
 #include "base/json.h"
 
 namespace millrace::api {
@@ -35,6 +36,7 @@ http::Response health_response(const Health& health) {
     out += fmt::format(",\"weights_update\":{{\"state\":\"{}\",\"paused\":{},\"weight_version\":",
                        phase_name(health.weights->phase), health.weights->paused);
     json_append_string(out, health.weights->label);
+    append_progress(out, *health.weights);
     out += '}';
   }
   out += '}';

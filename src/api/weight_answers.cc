@@ -1,5 +1,8 @@
 #include "api/weight_answers.h"
 
+#include <fmt/format.h>
+
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "api/error.h"
@@ -22,6 +25,15 @@ http::Response failure(const Status& status) {
   json_append_string(members, status.message());
   response.body.insert(response.body.rfind('}'), members);
   return response;
+}
+
+void append_progress(std::string& out, const WeightsState& state) {
+  out += ",\"last_error\":";
+  json_append_string(out, state.last_error);
+  out += ",\"group_name\":";
+  json_append_string(out, state.group);
+  fmt::format_to(std::back_inserter(out), ",\"buckets\":{},\"buckets_received\":{},\"bytes\":{},\"bytes_received\":{}",
+                 state.buckets, state.buckets_received, state.bytes, state.bytes_received);
 }
 
 Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire::InFlightPolicy absent) {

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "http/message.h"
+#include "stages/weight_control.h"
 #include "wire/messages.h"
 
 namespace millrace::api {
@@ -16,6 +17,9 @@ namespace millrace::api {
 std::string success(std::string_view message, const std::string& members = "");
 // Trainers look at the two members, not at the error object. What the caller asked for and cannot have is a 400.
 http::Response failure(const Status& status);
+
+// ,"last_error","group_name","buckets","buckets_received","bytes","bytes_received": how far the update has come.
+void append_progress(std::string& out, const WeightsState& state);
 
 // Trainers name versions by text or by the number of a step.
 Status read_label(const Json& body, const char* key, std::string& label);

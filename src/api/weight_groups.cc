@@ -67,8 +67,12 @@ Status complete(WeightControl& weights, const http::Request& request, const http
 }
 
 Status abort(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
-  RETURN_IF_ERROR(parse_command(request).status());
-  weights.abort_update(answer(responder, "aborted; the old weights serve"));
+  ASSIGN_OR_RETURN(const Json body, parse_command(request));
+  std::optional<std::string> group;  // absent: whichever sends the weights
+  if (json_find(body, "group_name") != nullptr) {
+    ASSIGN_OR_RETURN(group, read_group_name(body));
+  }
+  weights.abort_update(group, answer(responder, "aborted; the old weights serve"));
   return ok_status();
 }
 

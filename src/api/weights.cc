@@ -129,8 +129,7 @@ Status show(const WeightRoutes& routes, const http::Request& /*request*/, const 
   json_append_string(out, state.label);
   fmt::format_to(std::back_inserter(out), ",\"version_number\":{},\"updates_completed\":{},\"updates_failed\":{}",
                  state.version, state.completed, state.failed);
-  out += ",\"last_error\":";
-  json_append_string(out, state.last_error);
+  append_progress(out, state);
   responder->send({.body = out + "}"});
   return ok_status();
 }

@@ -1,7 +1,7 @@
 #include "pipeline/admin_commands.h"
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -20,6 +20,12 @@ bool is_for(const PipelineCommand& command, const ReplicaView& view) {
 bool is_about_weights(const PipelineCommand& command) {
   return command.action == wire::AdminAction::kStageWeights || command.action == wire::AdminAction::kSwitchWeights ||
          command.action == wire::AdminAction::kDropWeights;
+}
+
+// Of an update that a trainer sends. kHoldWeights is none: what is staged waits for the trainer alone.
+bool is_about_trainer(const PipelineCommand& command) {
+  return command.action == wire::AdminAction::kJoinGroup || command.action == wire::AdminAction::kReceiveWeights ||
+         command.action == wire::AdminAction::kAwaitWeights;
 }
 
 bool stands_still(const ReplicaView& view) { return view.silent || view.status.state == wire::StageState::kStalled; }
@@ -43,7 +49,9 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   const uint64_t number = next_++;
   if (Status status = check(command); !status.ok()) return done({reply_of(number, "coordinator", status)});
   command.timeout_ms = std::clamp<int64_t>(command.timeout_ms, 0, kMaxCommandMs);
-  Command open{.wanted = command, .deadline_ms = now_ms + command.timeout_ms + kReplyGraceMs};
+  Command& open = commands_[number];
+  open.wanted = command;
+  open.deadline_ms = now_ms + command.timeout_ms + kReplyGraceMs;
   open.done = std::move(done);
   for (std::size_t slot = 0; slot < members_.replicas().size(); ++slot) {
     const ReplicaView& view = members_.replicas()[slot];
@@ -64,15 +72,16 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
       awaited_.emplace(next_++, Asked{number, slot});
       ++open.missing;
     } else {
-      open.replies.emplace(slot, reply_of(number, view.name, sent));
+      add_reply(open, slot, sent);
     }
   }
-  commands_.emplace(number, std::move(open));
   finish();  // where no replica could be asked
 }
 
+// What a replica that stands still has staged is dropped when it goes on.
 Status AdminCommands::may_ask(const PipelineCommand& command, const ReplicaView& view) const {
-  const bool may = view.up && (!is_about_weights(command) || view.is_ready() || !any_ready(command));
+  const bool only_ready = is_about_weights(command) && command.action != wire::AdminAction::kDropWeights;
+  const bool may = view.up && (!only_ready || view.is_ready() || !any_ready(command));
   return may ? ok_status() : Status(StatusCode::kUnavailable, members_.why_not_serving(view));
 }
 
@@ -82,11 +91,20 @@ bool AdminCommands::any_ready(const PipelineCommand& command) const {
                      [&](const ReplicaView& view) { return is_for(command, view) && view.is_ready(); });
 }
 
+void AdminCommands::add_reply(Command& command, std::size_t slot, const Status& status,
+                              const wire::WeightsReply& weights) {
+  const ReplicaView& view = members_.replicas()[slot];
+  command.replies.emplace(slot, reply_of(0, view.name, status, weights));
+  const bool lost = status.code() == StatusCode::kUnavailable && view.replica >= command.wanted.needed;
+  if (!command.wanted.ends_early || status.ok() || lost || !command.failure.ok()) return;
+  command.failure = status.with_prefix(view.name);
+}
+
 // A replica's one reply has come: the awaited one after it.
 AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const Status& status, const wire::WeightsReply& weights) {
   const auto [number, slot] = asked->second;
   Command& command = commands_.at(number);
-  command.replies.emplace(slot, reply_of(number, members_.replicas()[slot].name, status, weights));
+  add_reply(command, slot, status, weights);
   --command.missing;
   const wire::AdminAction action = command.wanted.action;
   const bool flushed = action == wire::AdminAction::kFlushCache || action == wire::AdminAction::kSwitchWeights;
@@ -135,18 +153,33 @@ bool AdminCommands::waits_for_standing(const Command& command) const {
 
 void AdminCommands::tick(int64_t now_ms) {
   std::set<uint64_t> only_standing;
-  for (const auto& [number, command] : commands_) {
+  for (auto& [number, command] : commands_) {
+    if (!command.failure.ok() && !std::exchange(command.ending, true)) {
+      command.deadline_ms = std::min(command.deadline_ms, now_ms + kOtherRepliesMs);
+    }
     if (waits_for_standing(command)) only_standing.insert(number);
   }
-  settle_if([&](const Asked& asked) {
-    const Command& command = commands_.at(asked.command);
-    const ReplicaView& view = members_.replicas()[asked.slot];
-    if (only_standing.contains(asked.command)) {
-      return Status(StatusCode::kUnavailable, members_.why_not_serving(view));
-    }
-    if (now_ms < command.deadline_ms) return ok_status();
-    return error(StatusCode::kDeadline, "{} did not answer within {} ms", view.name, command.wanted.timeout_ms);
-  });
+  settle_if([&](const Asked& asked) { return status_at(asked, only_standing, now_ms); });
+}
+
+// OK: it is still waited for.
+Status AdminCommands::status_at(const Asked& asked, const std::set<uint64_t>& only_standing, int64_t now_ms) const {
+  const Command& command = commands_.at(asked.command);
+  const ReplicaView& view = members_.replicas()[asked.slot];
+  if (only_standing.contains(asked.command)) return Status(StatusCode::kUnavailable, members_.why_not_serving(view));
+  if (is_frozen(command, view, now_ms)) {
+    return error(StatusCode::kUnavailable, "{} has sent no heartbeat for {} s", view.name,
+                 (now_ms - view.last_seen_ms) / 1000);
+  }
+  if (now_ms < command.deadline_ms) return ok_status();
+  if (command.ending) return error(StatusCode::kCancelled, "was not waited for: {}", command.failure.message());
+  return error(StatusCode::kDeadline, "{} did not answer within {} ms", view.name, command.wanted.timeout_ms);
+}
+
+// The command is not to wait for this replica, which does not run.
+bool AdminCommands::is_frozen(const Command& command, const ReplicaView& view, int64_t now_ms) const {
+  if (command.wanted.action == wire::AdminAction::kDropWeights) return view.silent;
+  return is_about_trainer(command.wanted) && now_ms - view.last_seen_ms >= kFrozenReplicaMs;
 }
 
 void AdminCommands::end_all(const Status& status) {

@@ -3,7 +3,11 @@
 // called, once, with all of them in the order of the replicas.
 //
 // A command about weights waits for no replica that stands still while another one is well: it gets its weights when it
-// is back (pipeline/weight_updates.h).
+// is back (pipeline/weight_updates.h). One about a trainer's update waits for none that has sent no heartbeat for
+// kFrozenReplicaMs.
+//
+// A command may end with its first failure. The others have kOtherRepliesMs then, for one may know the cause: a lost
+// replica shows first at those that wait for it. What is missing after that is filled in with kCancelled.
 //
 // Each message carries a number of its own, which is never used again. So a reply finds its replica by the number
 // alone, and one that comes too late, twice, or from a fenced process finds nothing.
@@ -16,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +31,8 @@ namespace millrace {
 
 inline constexpr std::size_t kMaxOpenCommands = 16;
 inline constexpr int64_t kMaxCommandMs = 3'600'000;  // that a command may ask for
+inline constexpr int64_t kFrozenReplicaMs = 60'000;  // without a heartbeat: a trainer's update goes on without it
+inline constexpr int64_t kOtherRepliesMs = 1'000;    // after a failure that ends the command
 inline constexpr int64_t kReplyGraceMs = 1'000;      // a stage that uses all of its time replies within this time more
 
 struct PipelineCommand {
@@ -38,6 +45,9 @@ struct PipelineCommand {
   bool flush_cache = false;
   uint64_t weights_checksum = 0;
   std::optional<uint32_t> replica;  // this one alone
+  // The first failure ends it. That a replica is lost is a failure for those below `needed` alone.
+  bool ends_early = false;
+  uint32_t needed = 0;
 };
 
 class AdminCommands {
@@ -67,6 +77,8 @@ class AdminCommands {
     PipelineCommand wanted;
     int64_t deadline_ms = 0;
     std::size_t missing = 0;
+    Status failure;                                   // that ends it early
+    bool ending = false;                              // its deadline was moved for that
     std::map<std::size_t, wire::AdminReply> replies;  // by slot
     Done done;
   };
@@ -80,6 +92,9 @@ class AdminCommands {
   Status may_ask(const PipelineCommand& command, const ReplicaView& view) const;
   bool any_ready(const PipelineCommand& command) const;
   bool waits_for_standing(const Command& command) const;
+  void add_reply(Command& command, std::size_t slot, const Status& status, const wire::WeightsReply& weights = {});
+  bool is_frozen(const Command& command, const ReplicaView& view, int64_t now_ms) const;
+  Status status_at(const Asked& asked, const std::set<uint64_t>& only_standing, int64_t now_ms) const;
   AskedIt settle(AskedIt asked, const Status& status, const wire::WeightsReply& weights = {});
   void settle_if(const std::function<Status(const Asked& asked)>& status_of);
   void finish();

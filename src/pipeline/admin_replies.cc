@@ -5,17 +5,33 @@
 #include "pipeline/weight_updates.h"
 
 namespace millrace {
+namespace {
+
+constexpr std::size_t kMaxCauseBytes = 2048;  // then no further replica is named
+
+}  // namespace
 
 bool any_ok(const std::vector<wire::AdminReply>& replies) {
   return std::any_of(replies.begin(), replies.end(), [](const auto& reply) { return reply.code == StatusCode::kOk; });
 }
 
-Status first_failure(const std::vector<wire::AdminReply>& replies) {
+Status first_failure(const std::vector<wire::AdminReply>& replies, std::size_t needed) {
   const bool others = any_ok(replies);
-  for (const wire::AdminReply& reply : replies) {
-    if (reply.code == StatusCode::kOk || (reply.code == StatusCode::kUnavailable && others)) continue;
-    return Status(reply.code, fmt::format("{}: {}", reply.stage, reply.message));
+  const wire::AdminReply* found = nullptr;
+  std::string causes;
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    const wire::AdminReply& reply = replies[i];
+    const bool may_be_lost = others && i >= needed;
+    if (reply.code == StatusCode::kOk || (reply.code == StatusCode::kUnavailable && may_be_lost)) continue;
+    const bool is_cause = reply.code != StatusCode::kCancelled;
+    if (found == nullptr || (is_cause && found->code == StatusCode::kCancelled)) found = &reply;
+    const bool is_new = causes.find(reply.message) == std::string::npos;
+    if (is_cause && is_new && causes.size() < kMaxCauseBytes) {
+      causes += fmt::format("{}{}: {}", causes.empty() ? "" : "; ", reply.stage, reply.message);
+    }
   }
+  if (found != nullptr && !causes.empty()) return Status(found->code, std::move(causes));
+  if (found != nullptr) return Status(found->code, fmt::format("{}: {}", found->stage, found->message));
   if (replies.empty()) return error(StatusCode::kUnavailable, "no stage replied");
   return ok_status();
 }

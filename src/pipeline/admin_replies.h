@@ -11,9 +11,10 @@
 namespace millrace {
 
 bool any_ok(const std::vector<wire::AdminReply>& replies);
-// The first that failed, by its stage. A replica that is not there is no failure where another one is: it gets the new
-// weights when it joins.
-Status first_failure(const std::vector<wire::AdminReply>& replies);
+// The code of the first that failed, and what all that failed reported, but for those that were cancelled because of
+// it. A lost replica is no failure where another one is well: it gets the new weights when it joins. One of the first
+// `needed` replies is a failure all the same.
+Status first_failure(const std::vector<wire::AdminReply>& replies, std::size_t needed = 0);
 // All replicas have staged the same bytes. OK: their checksum, 0 where none has one.
 Result<uint64_t> same_checksum(const std::vector<wire::AdminReply>& replies);
 // Of a version's label.

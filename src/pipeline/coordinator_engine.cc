@@ -36,6 +36,11 @@ CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& li
                                                env_of_weights(coordinator, stages_with_weights(spec, library)))),
       profile_(std::move(profile_folder)) {}
 
+void CoordinatorEngine::tick(int64_t now_ms) {
+  if (weights_->state().phase == WeightsState::Phase::kReceiving) weights_->on_status(coordinator_.health().stages);
+  weights_->tick(now_ms, coordinator_.stale_replicas());
+}
+
 void CoordinatorEngine::stop() {
   std::lock_guard lock(writer_mutex_);
   if (profile_writer_.joinable()) profile_writer_.join();

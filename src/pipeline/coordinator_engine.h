@@ -26,7 +26,7 @@ class CoordinatorEngine : public PipelineEngine {
   ~CoordinatorEngine() override { stop(); }
 
   // Replicas with other weights than those that serve get these. On the coordinator's thread, after each of its ticks.
-  void tick(int64_t now_ms) { weights_->tick(now_ms, coordinator_.stale_replicas()); }
+  void tick(int64_t now_ms);
   // Waits for a profile that is being written.
   void stop();
 

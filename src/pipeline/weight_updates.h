@@ -73,13 +73,15 @@ class WeightUpdates : public WeightControl {
   void on_joined(const std::string& stage, uint32_t replica);
   // `stale`: all replicas that work and have another version than the one that serves.
   void tick(int64_t now_ms, const std::vector<StaleReplica>& stale);
+  // The last heartbeats of all replicas: how much of a trainer's update has come.
+  void on_status(const std::vector<wire::StageStatus>& statuses);
 
   Status update_from_disk(DiskUpdate update, Done done) override;
   void join_group(const TrainerGroup& group, Done done) override;
   void leave_group(const std::string& name, Done done) override;
   void prepare(const WeightPlan& plan, Done done) override;
   void complete(LiveCompletion completion, Updated done) override;
-  void abort_update(Done done) override;
+  void abort_update(const std::optional<std::string>& group, Done done) override;
   void pause(wire::InFlightPolicy policy, Done done) override;
   void resume(Done done) override;
   Status set_label(std::string label) override;
@@ -119,12 +121,13 @@ class WeightUpdates : public WeightControl {
   void end(const Status& status);
   // Of a trainer's updates (weight_updates_live.cc).
   Status check_live() const;
+  void leave_failed_group(const std::string& name, const Status& why);
   bool is_at(uint64_t version, WeightsState::Phase phase) const;
   void on_ready(uint64_t version, const Replies& replies, const Done& done);
   void on_received(uint64_t version, const Replies& replies);
   void hold(uint64_t version);
   Result<bool> begin_completion(LiveCompletion completion, Done done);
-  bool begin_abort();
+  Status begin_abort(const std::optional<std::string>& group);
 
   bool may_begin_locked(CatchUp& one, int64_t now_ms);
   void catch_up(const StaleReplica& replica);

@@ -1,8 +1,10 @@
 // The updates that a trainer broadcasts.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "pipeline/admin_replies.h"
 #include "pipeline/weight_updates.h"
 
@@ -15,11 +17,32 @@ Status WeightUpdates::check_live() const {
   return error(StatusCode::kUnsupported, "the pipeline has {} stages with weights; wanted one", stages_.size());
 }
 
+// One replica that cannot join ends it for all: none of them would get its rank's connections.
 void WeightUpdates::join_group(const TrainerGroup& group, Done done) {
   if (const Status status = check_live(); !status.ok()) return done(status);
   PipelineCommand command{.action = wire::AdminAction::kJoinGroup, .stages = stages_, .timeout_ms = kJoinGroupMs};
   command.argument = to_json(group);
-  env_.command(std::move(command), [done = std::move(done)](const Replies& replies) { done(first_failure(replies)); });
+  command.ends_early = true;
+  command.needed = static_cast<uint32_t>(group.world_size - group.rank_offset);
+  env_.command(std::move(command),
+               [this, name = group.name, needed = command.needed, done = std::move(done)](const Replies& replies) {
+                 const Status status = first_failure(replies, needed);
+                 if (!status.ok()) leave_failed_group(name, status);
+                 done(status);
+               });
+}
+
+// The other replicas stop to wait for its ranks. A join that was cancelled left them in another group, or in none.
+void WeightUpdates::leave_failed_group(const std::string& name, const Status& why) {
+  LOG_WARNING("weights: the group '{}' was not joined: {}", name, why.to_string());
+  {
+    const std::lock_guard lock(mutex_);
+    state_.last_error = why.message();
+  }
+  if (why.code() == StatusCode::kCancelled) return;
+  PipelineCommand command{.action = wire::AdminAction::kLeaveGroup, .stages = stages_, .timeout_ms = kPauseMs};
+  command.argument = name;
+  env_.command(std::move(command), [](const Replies&) {});
 }
 
 void WeightUpdates::leave_group(const std::string& name, Done done) {
@@ -29,7 +52,7 @@ void WeightUpdates::leave_group(const std::string& name, Done done) {
     const std::lock_guard lock(mutex_);
     uses = state_.phase == Phase::kReceiving && update_.group == name;
   }
-  if (uses && begin_abort()) give_up(error(StatusCode::kCancelled, "the group '{}' was destroyed", name));
+  if (uses && begin_abort(name).ok()) give_up(error(StatusCode::kCancelled, "the group '{}' was destroyed", name));
   PipelineCommand command{.action = wire::AdminAction::kLeaveGroup, .stages = stages_, .timeout_ms = kPauseMs};
   command.argument = name;
   env_.command(std::move(command), [done = std::move(done), uses](const Replies& replies) {
@@ -48,12 +71,16 @@ void WeightUpdates::prepare(const WeightPlan& plan, Done done) {
   if (status.ok()) status = begin(DiskUpdate{}, nullptr);
   if (!status.ok()) return done(status);
   PipelineCommand command = command_of(wire::AdminAction::kReceiveWeights, kPrepareMs);
+  command.ends_early = true;
   {
     const std::lock_guard lock(mutex_);
     state_.phase = Phase::kReceiving;
     update_.group = plan.group;
     update_.buckets = plan.buckets.size();
     live_failure_ = ok_status();
+    state_.group = plan.group;
+    state_.buckets = plan.buckets.size(), state_.buckets_received = 0;
+    state_.bytes = plan.size_bytes(), state_.bytes_received = 0;
     command.argument = to_json(plan, state_.version);
   }
   env_.command(std::move(command), [this, version = command.weight_version, done = std::move(done)](
@@ -73,8 +100,9 @@ void WeightUpdates::on_ready(uint64_t version, const Replies& replies, const Don
     }
     return give_up(status);
   }
-  env_.command(command_of(wire::AdminAction::kAwaitWeights, kReceiveWeightsMs),
-               [this, version](const Replies& received) { on_received(version, received); });
+  PipelineCommand command = command_of(wire::AdminAction::kAwaitWeights, kReceiveWeightsMs);
+  command.ends_early = true;
+  env_.command(std::move(command), [this, version](const Replies& received) { on_received(version, received); });
   done(ok_status());
 }
 
@@ -87,6 +115,7 @@ void WeightUpdates::on_received(uint64_t version, const Replies& replies) {
   {
     const std::lock_guard lock(mutex_);
     state_.phase = Phase::kStaged;
+    state_.buckets_received = state_.buckets, state_.bytes_received = state_.bytes;
     update_.checksum = *checksum;
     completing = update_.completing;
   }
@@ -140,36 +169,63 @@ void WeightUpdates::complete(LiveCompletion completion, Updated done) {
   if (*staged) switch_all();
 }
 
-// False: nothing could be aborted.
-bool WeightUpdates::begin_abort() {
+// Not OK: nothing was aborted.
+Status WeightUpdates::begin_abort(const std::optional<std::string>& group) {
   const std::lock_guard lock(mutex_);
-  if (state_.phase != Phase::kReceiving && state_.phase != Phase::kStaged) return false;
-  state_.phase = Phase::kStaging;  // until what is staged was dropped
-  return true;
+  const bool under_way = state_.phase == Phase::kReceiving || state_.phase == Phase::kStaged;
+  if (!under_way && (state_.phase != Phase::kIdle || live_failure_.ok())) {
+    return error(StatusCode::kConflict,
+                 "the state of the weights is '{}'; wanted an update that a trainer sends, before its switch",
+                 phase_name(state_.phase));
+  }
+  if (group && *group != update_.group) {
+    return error(StatusCode::kConflict, "group_name is '{}'; wanted '{}', which sends the weights",
+                 group->substr(0, 256), update_.group);
+  }
+  if (under_way) state_.phase = Phase::kStaging;  // until what is staged was dropped
+  return ok_status();
 }
 
-void WeightUpdates::abort_update(Done done) {
-  if (!begin_abort()) {
-    const std::lock_guard lock(mutex_);
-    const bool cleared = !std::exchange(live_failure_, ok_status()).ok();
-    return done(cleared ? ok_status()
-                        : error(StatusCode::kConflict,
-                                "the state of the weights is '{}'; wanted an update that a trainer "
-                                "sends, before its switch",
-                                phase_name(state_.phase)));
-  }
-  const Status why = error(StatusCode::kCancelled, "the update was aborted");
+void WeightUpdates::abort_update(const std::optional<std::string>& group, Done done) {
+  if (const Status status = begin_abort(group); !status.ok()) return done(status);
   Done completing;
+  std::string why;
   {
     const std::lock_guard lock(mutex_);
-    completing = std::move(update_.done);
-    // The abort is answered when nothing is staged any more.
-    update_.done = [done = std::move(done), completing](const Status& status) {
-      if (completing) completing(status);
-      done(ok_status());
-    };
+    live_failure_ = ok_status();
+    if (state_.phase == Phase::kIdle) {  // it had failed: nothing is left of it
+      why.clear();
+    } else {
+      why = fmt::format("the update of the group '{}' was aborted with {} of {} buckets received", update_.group,
+                        state_.buckets_received, state_.buckets);
+      completing = std::move(update_.done);
+      // The abort is answered when nothing is staged any more.
+      update_.done = [done, completing](const Status& status) {
+        if (completing) completing(status);
+        done(ok_status());
+      };
+    }
   }
-  give_up(why);
+  if (why.empty()) return done(ok_status());
+  give_up(error(StatusCode::kCancelled, "{}", why));
+}
+
+void WeightUpdates::on_status(const std::vector<wire::StageStatus>& statuses) {
+  const std::lock_guard lock(mutex_);
+  if (state_.phase != Phase::kReceiving) return;
+  uint64_t buckets = state_.buckets, bytes = state_.bytes;
+  bool any = false;
+  for (const wire::StageStatus& status : statuses) {
+    std::map<std::string, uint64_t> found;
+    for (const wire::Metric& metric : status.metrics) found[metric.name] = static_cast<uint64_t>(metric.value);
+    if (found[kReceivingVersionMetric] != update_.version) continue;
+    any = true;
+    buckets = std::min(buckets, found[kReceivedBucketsMetric]);
+    bytes = std::min(bytes, found[kReceivedBytesMetric]);
+  }
+  if (!any) return;
+  state_.buckets_received = std::max(state_.buckets_received, buckets);
+  state_.bytes_received = std::max(state_.bytes_received, bytes);
 }
 
 }  // namespace millrace

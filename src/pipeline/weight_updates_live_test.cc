@@ -36,8 +36,8 @@ class LiveUpdatesTest : public ::testing::Test {
     updates_.complete({.group = group, .label = "step"},
                       [this](const Result<LiveUpdated>& updated) { completed_.push_back(updated); });
   }
-  void abort() {
-    updates_.abort_update([this](const Status& status) { aborted_.push_back(status); });
+  void abort(const std::optional<std::string>& group = std::nullopt) {
+    updates_.abort_update(group, [this](const Status& status) { aborted_.push_back(status); });
   }
   // The oldest open command of this kind gets its replies.
   PipelineCommand answer(AdminAction action, Replies replies = kBoth) {
@@ -176,6 +176,63 @@ TEST_F(LiveUpdatesTest, AnAbortEndsItInEveryStateBeforeTheSwitch) {
   EXPECT_EQ(aborted_.back().code(), StatusCode::kConflict);
 }
 
+TEST_F(LiveUpdatesTest, AnAbortOfAnotherGroupIsRefused) {
+  abort("g");
+  EXPECT_EQ(aborted_.back().code(), StatusCode::kConflict);
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  abort("other");
+  EXPECT_EQ(aborted_.back().message(), "group_name is 'other'; wanted 'g', which sends the weights");
+  EXPECT_EQ(phase(), Phase::kReceiving);
+  abort("g");
+  answer(AdminAction::kDropWeights);
+  EXPECT_TRUE(aborted_.back().ok());
+  EXPECT_EQ(updates_.state().last_error, "the update of the group 'g' was aborted with 0 of 2 buckets received");
+  answer(AdminAction::kAwaitWeights, {reply("generate-0", StatusCode::kCancelled)});
+  // A failed one is not another group's to clear, and its reason stays in the status.
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights, {reply("generate-0", StatusCode::kInvalidArgument, "3 bytes")});
+  answer(AdminAction::kDropWeights);
+  abort("other");
+  EXPECT_EQ(aborted_.back().code(), StatusCode::kConflict);
+  abort("g");
+  EXPECT_TRUE(aborted_.back().ok());
+  EXPECT_EQ(updates_.state().last_error, "generate-0: 3 bytes");
+  complete();
+  EXPECT_EQ(completed_.back().status().code(), StatusCode::kConflict);
+}
+
+TEST_F(LiveUpdatesTest, TheStatusHasWhatTheSlowestReplicaReceived) {
+  const auto status = [](double version, double buckets, double bytes) {
+    return wire::StageStatus{.metrics = {{kReceivingVersionMetric, version},
+                                         {kReceivedBucketsMetric, buckets},
+                                         {kReceivedBytesMetric, bytes}}};
+  };
+  const auto received = [this] {
+    const WeightsState state = updates_.state();
+    return std::make_pair(state.buckets_received, state.bytes_received);
+  };
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  EXPECT_EQ(updates_.state().group, "g");
+  EXPECT_EQ(updates_.state().bytes, 8u);
+  updates_.on_status({status(1, 2, 8), {}});  // of another update
+  EXPECT_EQ(received(), std::make_pair(uint64_t{0}, uint64_t{0}));
+  updates_.on_status({status(2, 1, 6), status(2, 1, 5)});
+  EXPECT_EQ(received(), std::make_pair(uint64_t{1}, uint64_t{5}));
+  answer(AdminAction::kAwaitWeights, {reply("generate-0", StatusCode::kDeadline, "no byte"),
+                                      reply("generate-1", StatusCode::kUnavailable, "died")});
+  answer(AdminAction::kDropWeights);
+  EXPECT_EQ(received(), std::make_pair(uint64_t{1}, uint64_t{5}));  // how far it came
+  EXPECT_EQ(updates_.state().last_error, "generate-0: no byte; generate-1: died");
+  prepare();
+  EXPECT_EQ(received(), std::make_pair(uint64_t{0}, uint64_t{0}));
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights);
+  EXPECT_EQ(received(), std::make_pair(uint64_t{2}, uint64_t{8}));
+}
+
 TEST_F(LiveUpdatesTest, WhatIsNeverCompletedIsDropped) {
   prepare();
   answer(AdminAction::kReceiveWeights);
@@ -237,7 +294,36 @@ TEST_F(LiveUpdatesTest, AGroupIsJoinedByAllReplicas) {
   const PipelineCommand join =
       answer(AdminAction::kJoinGroup, {reply("generate-0"), reply("generate-1", StatusCode::kDeadline)});
   EXPECT_NE(join.argument.find("\"world_size\":3"), std::string::npos);
+  EXPECT_TRUE(join.ends_early);
+  EXPECT_EQ(join.needed, 2u);
   EXPECT_EQ(joined.at(0).code(), StatusCode::kDeadline);
+}
+
+TEST_F(LiveUpdatesTest, AReplicaThatDiesEndsTheJoinOfAll) {
+  std::vector<Status> joined;
+  const auto join = [&](int world_size) {
+    updates_.join_group({.address = "127.0.0.1", .port = 5, .world_size = world_size, .name = "g"},
+                        [&joined](const Status& status) { joined.push_back(status); });
+  };
+  const Replies died = {reply("generate-0", StatusCode::kCancelled, "was not waited for"),
+                        reply("generate-1", StatusCode::kUnavailable, "stopped: killed")};
+  join(3);
+  answer(AdminAction::kJoinGroup, died);
+  EXPECT_EQ(joined.back().message(), "generate-1: stopped: killed");
+  EXPECT_EQ(updates_.state().last_error, "generate-1: stopped: killed");
+  EXPECT_EQ(answer(AdminAction::kLeaveGroup).argument, "g");  // the others wait no more
+  join(3);
+  answer(AdminAction::kJoinGroup, {reply("generate-0"), reply("generate-1", StatusCode::kUnavailable, "stopped")});
+  EXPECT_EQ(joined.back().code(), StatusCode::kUnavailable);  // a rank of the group is missing
+  answer(AdminAction::kLeaveGroup);
+  join(2);
+  answer(AdminAction::kJoinGroup, {reply("generate-0"), reply("generate-1", StatusCode::kUnavailable, "stopped")});
+  EXPECT_TRUE(joined.back().ok());  // the group has no rank for it
+  // A trainer that starts again joins under the same name: that group is not left.
+  join(3);
+  answer(AdminAction::kJoinGroup, {reply("generate-0", StatusCode::kCancelled), reply("generate-1", StatusCode::kOk)});
+  EXPECT_EQ(joined.back().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(asked_.empty());
 }
 
 }  // namespace

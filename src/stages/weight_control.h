@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,10 +47,19 @@ struct WeightsState {
   double seconds = 0;  // of the update under way
   uint64_t completed = 0, failed = 0;
   std::string last_error;
+  // Of a trainer's update: the one under way, or how far the last one came. Received: by the slowest replica.
+  std::string group;  // empty: there was none
+  uint64_t buckets = 0, buckets_received = 0;
+  uint64_t bytes = 0, bytes_received = 0;
   uint64_t paused_requests = 0;  // that waited in a pause at the last switch
 };
 
 const char* phase_name(WeightsState::Phase phase);  // "staging"
+
+// What replicas report of a trainer's update that they receive, in their heartbeats.
+inline constexpr const char* kReceivingVersionMetric = "weights_receiving_version";
+inline constexpr const char* kReceivedBucketsMetric = "weights_received_buckets";
+inline constexpr const char* kReceivedBytesMetric = "weights_received_bytes";
 
 class WeightControl {
  public:
@@ -71,8 +81,9 @@ class WeightControl {
   // Waits until all is received, then all replicas switch. Reports a failure since prepare() once.
   using Updated = std::function<void(const Result<LiveUpdated>&)>;
   virtual void complete(LiveCompletion completion, Updated done) = 0;
-  // The old weights serve on. kConflict: nothing is under way that could be aborted.
-  virtual void abort_update(Done done) = 0;
+  // The old weights serve on. kConflict: nothing is under way that could be aborted, or another group than this sends
+  // the weights.
+  virtual void abort_update(const std::optional<std::string>& group, Done done) = 0;
 
   virtual void pause(wire::InFlightPolicy policy, Done done) = 0;
   virtual void resume(Done done) = 0;

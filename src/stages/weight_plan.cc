@@ -134,6 +134,14 @@ std::vector<TensorSpec> WeightPlan::tensors() const {
   return out;
 }
 
+uint64_t WeightPlan::size_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& bucket : buckets) {
+    for (const TensorSpec& tensor : bucket) bytes += tensor.size_bytes();
+  }
+  return bytes;
+}
+
 Result<std::string> read_group_name(const Json& body) {
   std::string name = kDefaultGroup;
   RETURN_IF_ERROR(json_read(body, "group_name", name));

@@ -36,6 +36,7 @@ struct WeightPlan {
   std::vector<std::vector<TensorSpec>> buckets;
 
   std::vector<TensorSpec> tensors() const;
+  uint64_t size_bytes() const;
 };
 
 // kInvalidArgument or kUnsupported naming the member.

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from harness import DEMO, ROOT, Server, wait_until
-from test_weights import generate, other_weights, processes_only
+from harness import DEMO, ROOT, WAIT_S, Server, wait_until
+from test_weights import generate, kill, other_weights, processes_only, wait_for_all
 
 sys.path.insert(0, str(ROOT / "tests" / "oracles"))
 from gloo_peer import Rank, Store  # noqa: E402
@@ -125,8 +125,14 @@ def test_broadcast_weights_serve_after_complete(server, weights, texts, dialect,
     status, _, body = trainer.prepare(buckets, flattened)
     assert (status, body["status"], body["success"]) == (200, "ready", True), body
     assert state(server)["state"] == "receiving"
-    trainer.broadcast(buckets, flattened)
+    total = sum(len(data) for _, _, data in weights["b"].values())
+    trainer.broadcast(buckets[:3], flattened)
+    wait_until(lambda: state(server)["buckets_received"] == 3, "three buckets")
+    assert 0 < state(server)["bytes_received"] < state(server)["bytes"] == total
+    assert (state(server)["buckets"], state(server)["group_name"]) == (5, GROUP)
+    trainer.broadcast(buckets[3:], flattened)
     wait_until(lambda: state(server)["state"] == "staged", "staged weights")
+    assert (state(server)["buckets_received"], state(server)["bytes_received"]) == (5, total)
     assert generate(server)["text"] == texts["a"]  # received, and not in service
     status, _, body = trainer.complete(weight_version="step-7")
     assert status == 200 and body["num_buckets_received"] == 5 and body["weight_version"] == "step-7", body
@@ -196,8 +202,10 @@ def test_an_abort_leaves_the_old_weights(server, weights, texts):
     trainer.broadcast(buckets[:1])
     status, _, body = trainer.prepare(buckets)
     assert status == 400 and "already in progress" in body["message"], body
-    assert server.post("/abort_weights_update", {})[0] == 200
-    assert state(server)["state"] == "idle"
+    status, _, body = server.post("/abort_weights_update", {"group_name": "other"})
+    assert status == 400 and f"group_name is 'other'; wanted '{GROUP}'" in body["message"], body
+    assert server.post("/abort_weights_update", {"group_name": GROUP})[0] == 200
+    assert state(server)["state"] == "idle" and "was aborted" in state(server)["last_error"]
     assert server.post("/abort_weights_update", {})[0] == 400
     assert trainer.complete()[0] == 400
     assert generate(server)["text"] == texts["a"]
@@ -235,6 +243,8 @@ def test_a_trainer_that_dies_or_errs_is_reported_once(server, weights, texts):
         wait_until(lambda: state(server)["state"] == "idle", "end of the update")
         status, _, body = trainer.complete()
         assert status == 400 and body["success"] is False and "rank 0" in body["message"], body
+        assert "rank 0" in state(server)["last_error"]
+        assert "rank 0" in server.get("/ready")[2]["weights_update"]["last_error"]
         assert "wanted an update that was prepared" in trainer.complete()[2]["message"]
         assert generate(server)["text"] == texts["a"]
         assert server.ready()
@@ -264,6 +274,27 @@ def test_a_trainer_that_starts_again_waits_for_no_join_of_before(server, weights
     waiting.join(60)
     assert answers[0][0] == 400 and answers[0][2]["success"] is False, answers
     assert generate(server)["text"] == texts["b"]
+
+
+@processes_only
+def test_a_replica_that_dies_ends_the_join_of_all(weights, texts):
+    with Server("--dp", "2", "--dp-policy", "round_robin") as server:
+        wait_for_all(server)
+        answers = []
+        silent = Store()  # its trainer makes no group
+        body = {"master_address": "127.0.0.1", "master_port": silent.port, "world_size": 3, "group_name": GROUP}
+        waiting = threading.Thread(target=lambda: answers.append(server.post("/init_weights_update_group", body)))
+        waiting.start()
+        wait_until(lambda: silent.values.get(b"init/") == b"2", "join of both")
+        kill(server, "scheduler-1")
+        waiting.join(WAIT_S)
+        status, _, body = answers[0]
+        assert status == 400 and body["success"] is False and "scheduler-1 stopped" in body["message"], body
+        assert "scheduler-1 stopped" in state(server)["last_error"]
+        wait_for_all(server)
+        Trainer(server, replicas=2).update([weights["b"]])
+        for rank in (0, 1):
+            assert generate(server, routed_dp_rank=rank)["text"] == texts["b"]
 
 
 @processes_only

@@ -79,6 +79,7 @@ class GenerateWorker : public Worker {
   bool describe(wire::StageStatus& status) const override {
     engine_->describe(status);
     status.text_checksum = text_checksum_;
+    weights_->describe(status.metrics);
     if (grammars_) describe_grammars(status.metrics);
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});

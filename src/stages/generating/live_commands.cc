@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "stages/weight_control.h"
+
 namespace millrace {
 
 LiveCommands::LiveCommands(LiveOptions options, GeneratingEngine& engine, WeightStager& stager)
@@ -83,6 +85,13 @@ void LiveCommands::drop(uint64_t version) {
   received_ =
       WeightStager::Made{.version = version_, .status = error(StatusCode::kCancelled, "the update was dropped")};
   receiving_ = nullptr;
+}
+
+void LiveCommands::describe(std::vector<wire::Metric>& metrics) const {
+  if (!receiving_) return;
+  metrics.push_back({kReceivingVersionMetric, static_cast<double>(version_)});
+  metrics.push_back({kReceivedBucketsMetric, static_cast<double>(progress_->buckets.load(std::memory_order_relaxed))});
+  metrics.push_back({kReceivedBytesMetric, static_cast<double>(progress_->bytes.load(std::memory_order_relaxed))});
 }
 
 void LiveCommands::settle(const Reply& reply) {

@@ -57,6 +57,8 @@ class LiveCommands {
   }
   // Replies to what has ended since. Called after every step.
   void settle(const Reply& reply);
+  // How much of the weights that are received has come; nothing while there are none.
+  void describe(std::vector<wire::Metric>& metrics) const;
   // Something will end without an event.
   bool waits() const { return member_.busy() || ready_ != 0 || await_ != 0 || hold_ != 0; }
 

@@ -33,6 +33,7 @@ class WeightCommands {
   void begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply);
   // Replies to what has ended since. Called after every step.
   void settle(const Reply& reply);
+  void describe(std::vector<wire::Metric>& metrics) const { live_.describe(metrics); }
   // Something will end without an event: ask again after kRestMs.
   bool waits() const { return stager_.busy() || switching_ != 0 || live_.waits(); }
 
