@@ -46,6 +46,12 @@ Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire
   return invalid_argument("{} is '{}'; wanted 'in_place', 'retract' or 'abort'", key, name.substr(0, 64));
 }
 
+Result<wire::InFlightPolicy> read_update_policy(const Json& body) {
+  bool abort = false;
+  RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));
+  return read_policy(body, "policy", abort ? wire::InFlightPolicy::kAbort : wire::InFlightPolicy::kInPlace);
+}
+
 Status read_label(const Json& body, const char* key, std::string& label) {
   const auto found = body.find(key);
   if (found == body.end() || !found->is_number_integer()) return json_read(body, key, label);

@@ -23,6 +23,8 @@ void append_progress(std::string& out, const WeightsState& state);
 
 // Trainers name versions by text or by the number of a step.
 Status read_label(const Json& body, const char* key, std::string& label);
+// `policy`, or `abort` where SGLang's `abort_all_requests` is true.
+Result<wire::InFlightPolicy> read_update_policy(const Json& body);
 Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire::InFlightPolicy absent);
 
 }  // namespace millrace::api

@@ -70,10 +70,7 @@ Result<DiskUpdate> read_disk_update(const Json& body) {
   RETURN_IF_ERROR(json_read(body, "load_format", format));
   if (format != "auto") return invalid_argument("load_format is '{}'; wanted 'auto'", format.substr(0, 64));
   RETURN_IF_ERROR(refuse_unless(body, "manifest", nullptr));
-  bool abort = false;
-  RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));
-  const auto policy = abort ? wire::InFlightPolicy::kAbort : wire::InFlightPolicy::kInPlace;
-  ASSIGN_OR_RETURN(update.policy, read_policy(body, "policy", policy));
+  ASSIGN_OR_RETURN(update.policy, read_update_policy(body));
   return update;
 }
 

@@ -160,6 +160,7 @@ void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale)
     }
     std::erase_if(catch_ups_, [](const auto& entry) { return !entry.second.stale && !entry.second.running; });
   }
+  end_late_completion(now_ms);
   for (const StaleReplica& replica : due) catch_up(replica);
   for (const StaleReplica& replica : stale) {
     if (updating) note({replica.stage, replica.replica}, "it waits for the end of the update that is under way");

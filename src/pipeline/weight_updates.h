@@ -6,6 +6,7 @@
 //
 //   idle --prepare--> receiving: every replica receives what a trainer broadcasts
 //          all the same: staged, until complete(): switching, as above
+//          complete(last: false): staged, until prepare() begins another round, which is received in addition
 //          one failed, abort_update(), or kHoldStagedMs -> idle, the old version serves; complete() reports why, once
 //
 // A replica that missed an update or was started again is stale: it is not placed (Membership), so that no request
@@ -45,6 +46,7 @@ inline constexpr int64_t kJoinGroupMs = 120'000;       // until all ranks of a t
 inline constexpr int64_t kPrepareMs = 30'000;          // to check the tensors and begin to receive
 inline constexpr int64_t kReceiveWeightsMs = 660'000;  // the stages give up before
 inline constexpr int64_t kHoldStagedMs = 600'000;      // from the last byte to complete()
+inline constexpr int kMaxRounds = 4096;                // of one trainer's update
 inline constexpr int64_t kPauseMs = 30'000;
 inline constexpr int64_t kCatchUpFirstMs = 250, kCatchUpMaxMs = 30'000;  // between two tries of a stale replica
 inline constexpr std::size_t kMaxCatchUps = 4;   // replicas that load at the same time; the others wait
@@ -81,6 +83,7 @@ class WeightUpdates : public WeightControl {
   void leave_group(const std::string& name, Done done) override;
   void prepare(const WeightPlan& plan, Done done) override;
   void complete(LiveCompletion completion, Updated done) override;
+  void receive_and_complete(const WeightPlan& plan, LiveCompletion completion, Updated done) override;
   void abort_update(const std::optional<std::string>& group, Done done) override;
   void pause(wire::InFlightPolicy policy, Done done) override;
   void resume(Done done) override;
@@ -95,9 +98,14 @@ class WeightUpdates : public WeightControl {
     DiskUpdate wanted;
     Done done;
     std::chrono::steady_clock::time_point begun;
-    std::string group;        // of the trainer that sends it; empty: it is one from disk
-    std::size_t buckets = 0;  // that the trainer sends
-    bool completing = false;  // complete() waits for them
+    std::string group;           // of the trainer that sends it; empty: it is one from disk
+    int rounds = 0;              // that were prepared
+    uint64_t buckets = 0;        // of the rounds before this one, received
+    uint64_t bytes = 0;          // theirs
+    bool completing = false;     // complete() waits for this round
+    bool last = true;            // then all replicas switch; else another round may be prepared
+    bool next_round = false;     // it may be prepared now
+    int64_t complete_by_ms = 0;  // that complete() waits; 0: for ever
   };
   // Of one stale replica.
   struct CatchUp {
@@ -126,6 +134,9 @@ class WeightUpdates : public WeightControl {
   void on_ready(uint64_t version, const Replies& replies, const Done& done);
   void on_received(uint64_t version, const Replies& replies);
   void hold(uint64_t version);
+  Status begin_round(const WeightPlan& plan);
+  void end_round();
+  void end_late_completion(int64_t now_ms);
   Result<bool> begin_completion(LiveCompletion completion, Done done);
   Status begin_abort(const std::optional<std::string>& group);
 

@@ -66,22 +66,45 @@ bool WeightUpdates::is_at(uint64_t version, Phase phase) const {
   return state_.phase == phase && update_.version == version;
 }
 
+// OK: the phase is kReceiving, for a new update or for another round of the staged one.
+Status WeightUpdates::begin_round(const WeightPlan& plan) {
+  bool continues = false;
+  {
+    const std::lock_guard lock(mutex_);
+    continues = state_.phase == Phase::kStaged && update_.next_round;
+    if (continues && plan.group != update_.group) {
+      return error(StatusCode::kConflict, "group_name is '{}'; wanted '{}', which has sent a part of the weights",
+                   plan.group.substr(0, 256), update_.group);
+    }
+    if (continues && update_.rounds >= kMaxRounds) {
+      return error(StatusCode::kResourceExhausted, "the update has {} rounds, the limit", update_.rounds);
+    }
+  }
+  if (!continues) RETURN_IF_ERROR(begin(DiskUpdate{}, nullptr));
+  const std::lock_guard lock(mutex_);
+  state_.phase = Phase::kReceiving;
+  update_.group = plan.group;
+  update_.next_round = false;
+  ++update_.rounds;
+  update_.buckets = continues ? state_.buckets : 0;
+  update_.bytes = continues ? state_.bytes : 0;
+  live_failure_ = ok_status();
+  state_.group = plan.group;
+  state_.buckets_received = update_.buckets, state_.bytes_received = update_.bytes;
+  state_.buckets = update_.buckets + plan.buckets.size();
+  state_.bytes = update_.bytes + plan.size_bytes();
+  return ok_status();
+}
+
 void WeightUpdates::prepare(const WeightPlan& plan, Done done) {
   Status status = check_live();
-  if (status.ok()) status = begin(DiskUpdate{}, nullptr);
+  if (status.ok()) status = begin_round(plan);
   if (!status.ok()) return done(status);
   PipelineCommand command = command_of(wire::AdminAction::kReceiveWeights, kPrepareMs);
   command.ends_early = true;
   {
     const std::lock_guard lock(mutex_);
-    state_.phase = Phase::kReceiving;
-    update_.group = plan.group;
-    update_.buckets = plan.buckets.size();
-    live_failure_ = ok_status();
-    state_.group = plan.group;
-    state_.buckets = plan.buckets.size(), state_.buckets_received = 0;
-    state_.bytes = plan.size_bytes(), state_.bytes_received = 0;
-    command.argument = to_json(plan, state_.version);
+    command.argument = to_json(plan, state_.version, update_.rounds - 1);
   }
   env_.command(std::move(command), [this, version = command.weight_version, done = std::move(done)](
                                        const Replies& replies) { on_ready(version, replies, done); });
@@ -111,15 +134,47 @@ void WeightUpdates::on_received(uint64_t version, const Replies& replies) {
   if (const Status status = first_failure(replies); !status.ok()) return give_up(status);
   const Result<uint64_t> checksum = same_checksum(replies);
   if (!checksum.ok()) return give_up(checksum.status());
-  bool completing = false;
+  bool completing = false, last = false;
   {
     const std::lock_guard lock(mutex_);
     state_.phase = Phase::kStaged;
     state_.buckets_received = state_.buckets, state_.bytes_received = state_.bytes;
     update_.checksum = *checksum;
     completing = update_.completing;
+    last = update_.last;
   }
-  completing ? switch_all() : hold(version);
+  if (completing && last) return switch_all();
+  hold(version);
+  if (completing) end_round();
+}
+
+// What is staged waits for another round.
+void WeightUpdates::end_round() {
+  Done done;
+  {
+    const std::lock_guard lock(mutex_);
+    done = std::exchange(update_.done, nullptr);
+    update_.completing = false;
+    update_.next_round = true;
+  }
+  done(ok_status());
+}
+
+// A complete() that has waited for its time; the update goes on.
+void WeightUpdates::end_late_completion(int64_t now_ms) {
+  Done done;
+  std::string message;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool late = update_.completing && update_.complete_by_ms != 0 && now_ms >= update_.complete_by_ms;
+    if (state_.phase != Phase::kReceiving || !late) return;
+    update_.completing = false;
+    done = std::exchange(update_.done, nullptr);
+    message =
+        fmt::format("{} of {} buckets and {} of {} bytes received: the update goes on; complete it again or abort it",
+                    state_.buckets_received, state_.buckets, state_.bytes_received, state_.bytes);
+  }
+  done(error(StatusCode::kDeadline, "{}", message));
 }
 
 // A trainer that died after its last broadcast must not hold the memory of its weights for ever.
@@ -150,6 +205,9 @@ Result<bool> WeightUpdates::begin_completion(LiveCompletion completion, Done don
   update_.wanted.policy = completion.policy;
   update_.wanted.flush_cache = completion.flush_cache;
   update_.completing = true;
+  update_.last = completion.last;
+  update_.next_round = false;
+  update_.complete_by_ms = completion.timeout_ms == 0 ? 0 : now_ms_ + completion.timeout_ms;
   update_.done = std::move(done);
   return state_.phase == Phase::kStaged;
 }
@@ -160,13 +218,21 @@ void WeightUpdates::complete(LiveCompletion completion, Updated done) {
     LiveUpdated updated;
     {
       const std::lock_guard lock(mutex_);
-      updated = {update_.buckets, label_locked(state_.version)};
+      updated = {state_.buckets, label_locked(state_.version)};
     }
     done(updated);
   };
+  const bool last = completion.last;
   const Result<bool> staged = begin_completion(std::move(completion), end);
   if (!staged.ok()) return done(staged.status());
-  if (*staged) switch_all();
+  if (*staged) last ? switch_all() : end_round();
+}
+
+void WeightUpdates::receive_and_complete(const WeightPlan& plan, LiveCompletion completion, Updated done) {
+  prepare(plan, [this, completion = std::move(completion), done = std::move(done)](const Status& ready) {
+    if (!ready.ok()) return done(ready);
+    complete(completion, done);
+  });
 }
 
 // Not OK: nothing was aborted.
@@ -213,7 +279,7 @@ void WeightUpdates::abort_update(const std::optional<std::string>& group, Done d
 void WeightUpdates::on_status(const std::vector<wire::StageStatus>& statuses) {
   const std::lock_guard lock(mutex_);
   if (state_.phase != Phase::kReceiving) return;
-  uint64_t buckets = state_.buckets, bytes = state_.bytes;
+  uint64_t buckets = state_.buckets - update_.buckets, bytes = state_.bytes - update_.bytes;
   bool any = false;
   for (const wire::StageStatus& status : statuses) {
     std::map<std::string, uint64_t> found;
@@ -224,8 +290,8 @@ void WeightUpdates::on_status(const std::vector<wire::StageStatus>& statuses) {
     bytes = std::min(bytes, found[kReceivedBytesMetric]);
   }
   if (!any) return;
-  state_.buckets_received = std::max(state_.buckets_received, buckets);
-  state_.bytes_received = std::max(state_.bytes_received, bytes);
+  state_.buckets_received = std::max(state_.buckets_received, update_.buckets + buckets);
+  state_.bytes_received = std::max(state_.bytes_received, update_.bytes + bytes);
 }
 
 }  // namespace millrace

@@ -32,8 +32,8 @@ class LiveUpdatesTest : public ::testing::Test {
     WeightPlan plan{.group = "g", .buckets = {{{"w", DType::kBF16, {2}}}, {{"v", DType::kBF16, {2}}}}};
     updates_.prepare(plan, [this](const Status& status) { prepared_.push_back(status); });
   }
-  void complete(const std::string& group = "g") {
-    updates_.complete({.group = group, .label = "step"},
+  void complete(const std::string& group = "g", bool last = true, int64_t timeout_ms = 0) {
+    updates_.complete({.group = group, .label = "step", .last = last, .timeout_ms = timeout_ms},
                       [this](const Result<LiveUpdated>& updated) { completed_.push_back(updated); });
   }
   void abort(const std::optional<std::string>& group = std::nullopt) {
@@ -231,6 +231,89 @@ TEST_F(LiveUpdatesTest, TheStatusHasWhatTheSlowestReplicaReceived) {
   answer(AdminAction::kReceiveWeights);
   answer(AdminAction::kAwaitWeights);
   EXPECT_EQ(received(), std::make_pair(uint64_t{2}, uint64_t{8}));
+}
+
+TEST_F(LiveUpdatesTest, AnUpdateMayHaveRounds) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  complete("g", false);  // before the last byte
+  answer(AdminAction::kAwaitWeights);
+  ASSERT_TRUE(completed_.size() == 1 && completed_[0].ok());
+  EXPECT_EQ(completed_[0]->buckets, 2u);
+  EXPECT_EQ(completed_[0]->label, "1");
+  EXPECT_EQ(phase(), Phase::kStaged);
+  prepare();
+  const PipelineCommand second = answer(AdminAction::kReceiveWeights);
+  EXPECT_EQ(second.weight_version, 2u);
+  EXPECT_NE(second.argument.find("\"round\":1"), std::string::npos);
+  EXPECT_EQ(updates_.state().buckets, 4u);
+  EXPECT_EQ(updates_.state().buckets_received, 2u);
+  answer(AdminAction::kHoldWeights);  // of the first round
+  answer(AdminAction::kAwaitWeights);
+  complete("g", false);  // after the last byte
+  EXPECT_EQ(completed_.size(), 2u);
+  updates_.prepare({.group = "other"}, [this](const Status& status) { prepared_.push_back(status); });
+  EXPECT_EQ(prepared_.back().code(), StatusCode::kConflict);
+  complete();
+  prepare();  // too late: it switches
+  EXPECT_EQ(prepared_.back().code(), StatusCode::kConflict);
+  EXPECT_EQ(answer(AdminAction::kSwitchWeights).weight_version, 2u);
+  ASSERT_EQ(completed_.size(), 3u);
+  EXPECT_EQ(completed_[2]->buckets, 4u);
+  EXPECT_EQ(required_.size(), 1u);
+}
+
+TEST_F(LiveUpdatesTest, AFailedRoundDropsThoseBefore) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights);
+  prepare();  // the first round is not completed
+  EXPECT_EQ(prepared_.back().code(), StatusCode::kConflict);
+  complete("g", false);
+  prepare();
+  answer(AdminAction::kReceiveWeights, {reply("generate-0", StatusCode::kInvalidArgument, "no w"), kBoth[1]});
+  EXPECT_EQ(answer(AdminAction::kDropWeights).weight_version, 2u);
+  EXPECT_EQ(prepared_.back().message(), "generate-0: no w");
+  EXPECT_EQ(phase(), Phase::kIdle);
+  EXPECT_TRUE(required_.empty());
+}
+
+TEST_F(LiveUpdatesTest, CompleteWaitsForItsTimeAndTheUpdateGoesOn) {
+  updates_.tick(1000, {});
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  complete("g", true, 5000);
+  updates_.tick(5999, {});
+  EXPECT_TRUE(completed_.empty());
+  updates_.tick(6000, {});
+  ASSERT_EQ(completed_.size(), 1u);
+  EXPECT_EQ(completed_[0].status().code(), StatusCode::kDeadline);
+  EXPECT_NE(completed_[0].status().message().find("0 of 2 buckets"), std::string::npos);
+  EXPECT_EQ(phase(), Phase::kReceiving);
+  complete("g", true, 5000);
+  answer(AdminAction::kAwaitWeights);
+  updates_.tick(60'000, {});  // it switches: nothing is late
+  answer(AdminAction::kSwitchWeights);
+  ASSERT_EQ(completed_.size(), 2u);
+  EXPECT_TRUE(completed_[1].ok());
+}
+
+TEST_F(LiveUpdatesTest, OneCallReceivesAndSwitches) {
+  const auto update = [this] {
+    updates_.receive_and_complete({.group = "g", .buckets = {{{"w", DType::kBF16, {2}}}}}, {.group = "g"},
+                                  [this](const Result<LiveUpdated>& updated) { completed_.push_back(updated); });
+  };
+  update();
+  answer(AdminAction::kReceiveWeights, {reply("generate-0", StatusCode::kInvalidArgument, "no w")});
+  answer(AdminAction::kDropWeights);
+  ASSERT_EQ(completed_.size(), 1u);
+  EXPECT_EQ(completed_[0].status().message(), "generate-0: no w");
+  update();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights);
+  answer(AdminAction::kSwitchWeights);
+  ASSERT_EQ(completed_.size(), 2u);
+  EXPECT_TRUE(completed_[1].ok());
 }
 
 TEST_F(LiveUpdatesTest, WhatIsNeverCompletedIsDropped) {

@@ -26,14 +26,19 @@ struct DiskUpdate {
 };
 
 // What ends an update that a trainer has sent.
+inline constexpr int64_t kCompleteMs = 300'000;  // that /complete_weights_update waits for the last byte
+
 struct LiveCompletion {
   std::string group;
   std::string label;  // empty: the number of the new version
   wire::InFlightPolicy policy = wire::InFlightPolicy::kInPlace;
   bool flush_cache = false;
+  // False: nothing switches, and prepare() may announce more of the same update.
+  bool last = true;
+  int64_t timeout_ms = 0;  // to wait for the last byte, then kDeadline and the update goes on; 0: the update's limits
 };
 struct LiveUpdated {
-  std::size_t buckets = 0;  // received
+  std::size_t buckets = 0;  // received, of all rounds
   std::string label;        // of the version that serves now
 };
 
@@ -78,9 +83,12 @@ class WeightControl {
   virtual void leave_group(const std::string& name, Done done) = 0;
   // `done` is called when every replica waits for the first broadcast, or one refuses the tensors.
   virtual void prepare(const WeightPlan& plan, Done done) = 0;
-  // Waits until all is received, then all replicas switch. Reports a failure since prepare() once.
+  // Waits until all is received, then all replicas switch, if it is the last round. Reports a failure since prepare()
+  // once.
   using Updated = std::function<void(const Result<LiveUpdated>&)>;
   virtual void complete(LiveCompletion completion, Updated done) = 0;
+  // prepare() and complete() in one: the trainer broadcasts meanwhile.
+  virtual void receive_and_complete(const WeightPlan& plan, LiveCompletion completion, Updated done) = 0;
   // The old weights serve on. kConflict: nothing is under way that could be aborted, or another group than this sends
   // the weights.
   virtual void abort_update(const std::optional<std::string>& group, Done done) = 0;

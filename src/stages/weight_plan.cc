@@ -190,6 +190,7 @@ Result<WeightPlan> read_weight_plan(const Json& body) {
   int64_t base_version = 0;
   RETURN_IF_ERROR(json_read(body, "base_version", base_version));
   out.base_version = static_cast<uint64_t>(std::max<int64_t>(base_version, 0));
+  RETURN_IF_ERROR(json_read(body, "round", out.round));
   RETURN_IF_ERROR(check_counts(body, out));
   return out;
 }
@@ -203,7 +204,7 @@ std::string to_json(const TrainerGroup& group) {
       .dump();
 }
 
-std::string to_json(const WeightPlan& plan, uint64_t base_version) {
+std::string to_json(const WeightPlan& plan, uint64_t base_version, int64_t round) {
   Json buckets = Json::array();
   for (const auto& bucket : plan.buckets) {
     Json names = Json::array(), dtypes = Json::array(), shapes = Json::array();
@@ -219,6 +220,7 @@ std::string to_json(const WeightPlan& plan, uint64_t base_version) {
   return Json{{"group_name", plan.group},
               {"load_format", plan.flattened ? "flattened_bucket" : "direct"},
               {"base_version", base_version},
+              {"round", round},
               {"buckets", std::move(buckets)}}
       .dump();
 }

@@ -33,6 +33,7 @@ struct WeightPlan {
   bool flattened = false;  // a bucket is one broadcast; else each tensor is
   // Of the weights that it changes: tensors that are not sent are theirs. 0: whichever serve.
   uint64_t base_version = 0;
+  int64_t round = 0;  // of one update; from the second on, what is not sent is as the round before left it
   std::vector<std::vector<TensorSpec>> buckets;
 
   std::vector<TensorSpec> tensors() const;
@@ -47,6 +48,6 @@ Result<WeightPlan> read_weight_plan(const Json& body);
 
 // What the readers above read to the same values.
 std::string to_json(const TrainerGroup& group);
-std::string to_json(const WeightPlan& plan, uint64_t base_version);
+std::string to_json(const WeightPlan& plan, uint64_t base_version, int64_t round = 0);
 
 }  // namespace millrace

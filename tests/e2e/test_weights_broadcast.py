@@ -169,6 +169,61 @@ def test_a_bucket_at_the_top_level(server, weights, texts):
     assert generate(server)["text"] == texts["b"]
 
 
+def test_rounds_of_one_update_switch_together(server, weights, texts):
+    trainer = Trainer(server)
+    first, second = "model.layers.1.mlp.down_proj.weight", "model.layers.0.mlp.down_proj.weight"
+    rounds = [{first: weights["b"][first]}, {second: weights["c"][second]}, {first: weights["a"][first]}]
+    for number, bucket in enumerate(rounds, 1):  # the third replaces what the first one sent: c's weights
+        assert trainer.prepare([bucket])[0] == 200
+        trainer.broadcast([bucket])
+        status, _, body = trainer.complete(final=False)
+        assert (status, body["num_buckets_received"], body["weight_version"]) == (200, number, "1"), body
+        assert state(server)["state"] == "staged"
+        assert generate(server)["text"] == texts["a"]
+    status, _, body = trainer.complete(weight_version="c")
+    assert (status, body["num_buckets_received"], body["weight_version"]) == (200, 3, "c"), body
+    assert generate(server)["text"] == texts["c"]
+    # A round that does not fit drops those before it.
+    assert trainer.prepare([rounds[2]])[0] == 200
+    trainer.broadcast([rounds[2]])
+    assert trainer.complete(final=False)[0] == 200
+    assert trainer.prepare([{"unknown": weights["b"][first]}])[0] == 400
+    assert state(server)["state"] == "idle"
+    assert generate(server)["text"] == texts["c"]
+
+
+def distributed(server, bucket, flattened, **more):
+    return server.post("/update_weights_from_distributed", {
+        "names": list(bucket), "dtypes": [DTYPES[dtype] for dtype, _, _ in bucket.values()],
+        "shapes": [shape for _, shape, _ in bucket.values()], "group_name": GROUP,
+        "load_format": "flattened_bucket" if flattened else None, **more})
+
+
+@pytest.mark.parametrize("flattened", [True, False])
+def test_an_update_in_one_call(server, weights, texts, flattened):
+    trainer = Trainer(server)
+    answers = []
+    for name in ("b", "c"):
+        call = threading.Thread(target=lambda n=name: answers.append(distributed(server, weights[n], flattened, weight_version=n)))
+        call.start()
+        trainer.broadcast([weights[name]], flattened)
+        call.join(WAIT_S)
+        status, _, body = answers[-1]
+        assert (status, body["success"], body["weight_version"]) == (200, True, name), body
+        assert generate(server)["text"] == texts[name]
+    status, _, body = distributed(server, {"unknown": weights["b"]["model.norm.weight"]}, flattened)
+    assert status == 400 and "unknown" in body["message"] and body["success"] is False, body
+    assert generate(server)["text"] == texts["c"]
+
+
+def test_what_other_transports_would_do_is_refused_by_name(server):
+    for route in ("prepare_weights_update", "complete_weights_update", "update_weights_from_distributed"):
+        for key, value in (("transport", "p2p"), ("session_id", "s"), ("run_post_process_weights", True),
+                           ("sender_transfer_engine_info", {}), ("p2p_tied_weight_aliases", {})):
+            status, _, body = server.post(f"/{route}", {key: value})
+            assert status == 400 and body["message"].startswith(key), (route, body)
+
+
 def test_what_does_not_fit_is_refused_before_a_byte(server, weights, texts):
     trainer = Trainer(server)
     name = "model.layers.1.mlp.down_proj.weight"
@@ -337,5 +392,5 @@ def test_who_may_call_and_where_a_group_may_be(server):
         assert status == 400 and part in answer["message"], answer
     with Server(admin=False) as closed:
         for route in ("init_weights_update_group", "destroy_weights_update_group", "prepare_weights_update",
-                      "complete_weights_update", "abort_weights_update"):
+                      "complete_weights_update", "abort_weights_update", "update_weights_from_distributed"):
             assert closed.post(f"/{route}", {})[0] in (401, 403), route

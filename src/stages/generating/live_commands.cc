@@ -50,18 +50,27 @@ Status LiveCommands::join(const wire::AdminRequest& command) {
   return ok_status();
 }
 
+Result<std::shared_ptr<const Model>> LiveCommands::base_of(const WeightPlan& plan, uint64_t version) const {
+  if (plan.round > 0 && (staged_ == nullptr || version != version_)) {
+    return error(StatusCode::kConflict, "the rounds before round {} of weight version {} are not staged here",
+                 plan.round + 1, version);
+  }
+  std::shared_ptr<const Model> base = plan.round > 0 ? staged_ : engine_.runner().serving();
+  if (base == nullptr) return error(StatusCode::kUnsupported, "this stage takes no new weights");
+  return base;
+}
+
 Status LiveCommands::receive(const wire::AdminRequest& command) {
   ASSIGN_OR_RETURN(const Json body, parse_json(command.argument));
   ASSIGN_OR_RETURN(WeightPlan plan, read_weight_plan(body));
   ASSIGN_OR_RETURN(std::shared_ptr<JoinedGroup> group, member_.find(plan.group));
   const std::vector<TensorSpec> tensors = plan.tensors();
-  std::shared_ptr<const Model> serving = engine_.runner().serving();
-  if (serving == nullptr) return error(StatusCode::kUnsupported, "this stage takes no new weights");
-  ASSIGN_OR_RETURN(std::shared_ptr<LiveWeights> weights, options_.make(std::move(serving), tensors));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> from, base_of(plan, command.weight_version));
+  ASSIGN_OR_RETURN(std::shared_ptr<LiveWeights> weights, options_.make(std::move(from), tensors));
   // Replicas must have the same weights after the update: those of this one are carried over where they are the
   // engine's.
   const uint64_t base = plan.base_version, serves = weights->serving_version();
-  if (base != 0 && base != serves && !weights->covers_all(tensors)) {
+  if (plan.round == 0 && base != 0 && base != serves && !weights->covers_all(tensors)) {
     return error(StatusCode::kConflict, "it serves weight version {} and not {}; wanted an update with all tensors",
                  serves, base);
   }
@@ -75,6 +84,8 @@ Status LiveCommands::receive(const wire::AdminRequest& command) {
   progress_ = progress;
   version_ = command.weight_version;
   received_.reset();
+  staged_ = nullptr;
+  superseded_hold_ = std::exchange(hold_, 0);
   ready_ = command.id;
   return ok_status();
 }
@@ -82,6 +93,7 @@ Status LiveCommands::receive(const wire::AdminRequest& command) {
 void LiveCommands::drop(uint64_t version) {
   if (!receiving_ || (version != 0 && version != version_)) return;
   member_.leave_any();
+  staged_ = nullptr;
   received_ =
       WeightStager::Made{.version = version_, .status = error(StatusCode::kCancelled, "the update was dropped")};
   receiving_ = nullptr;
@@ -103,12 +115,15 @@ void LiveCommands::settle(const Reply& reply) {
   for (GroupMember::Joined& joined : member_.take_joined()) send(joined.command, joined.status, "joined");
   if (received_ && receiving_) {
     if (!received_->status.ok()) member_.leave_any();  // its stream may have been cut in the middle
+    staged_ = std::move(received_->model);
     receiving_ = nullptr;
   }
   if (ready_ != 0 && received_) send(ready_, received_->status, "ready");
   if (ready_ != 0 && progress_->started.load(std::memory_order_acquire)) send(ready_, ok_status(), "ready");
   if (await_ != 0 && received_) send(await_, received_->status, "staged", received_->checksum);
   if (await_ != 0 && !receiving_) send(await_, error(StatusCode::kConflict, "no weights are being received"), "");
+  if (superseded_hold_ != 0) send(superseded_hold_, ok_status(), "received in addition");
+  if (!receiving_ && engine_.runner().staged_version() != version_) staged_ = nullptr;  // it serves, or was dropped
   if (hold_ != 0 && engine_.runner().staged_version() != version_) send(hold_, ok_status(), "not staged any more");
 }
 

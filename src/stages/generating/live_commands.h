@@ -60,9 +60,11 @@ class LiveCommands {
   // How much of the weights that are received has come; nothing while there are none.
   void describe(std::vector<wire::Metric>& metrics) const;
   // Something will end without an event.
-  bool waits() const { return member_.busy() || ready_ != 0 || await_ != 0 || hold_ != 0; }
+  bool waits() const { return member_.busy() || superseded_hold_ != 0 || ready_ != 0 || await_ != 0 || hold_ != 0; }
 
  private:
+  // On what an update's next round builds, and the serving model else.
+  Result<std::shared_ptr<const Model>> base_of(const WeightPlan& plan, uint64_t version) const;
   Status join(const wire::AdminRequest& command);
   Status receive(const wire::AdminRequest& command);
 
@@ -74,6 +76,8 @@ class LiveCommands {
   std::shared_ptr<ReceiveProgress> progress_;
   uint64_t version_ = 0;                        // that is received
   std::optional<WeightStager::Made> received_;  // how the last receive ended, until kAwaitWeights asks
+  std::shared_ptr<const Model> staged_;         // of version_, for the next round; null: that is not staged
+  uint64_t superseded_hold_ = 0;                // its weights are those of the next round now
   uint64_t ready_ = 0;                          // the commands that wait; 0: none
   uint64_t await_ = 0;
   uint64_t hold_ = 0;

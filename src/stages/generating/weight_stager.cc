@@ -88,6 +88,7 @@ WeightStager::Made WeightStager::finish() {
                         current_.path.empty() ? "the model's folder" : current_.path, made.checksum, current_.checksum,
                         current_.version);
   } else {
+    made.model = *weights;
     made.status = runner_.stage(std::move(weights).value());
   }
   return made;

@@ -44,6 +44,7 @@ class WeightStager {
     uint64_t version = 0;
     uint64_t checksum = 0;  // of the weights
     Status status;
+    std::shared_ptr<const Model> model;  // that is staged now
   };
 
   // `runner` outlives it.
