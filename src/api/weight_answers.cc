@@ -46,6 +46,23 @@ Result<wire::InFlightPolicy> read_policy(const Json& body, const char* key, wire
   return invalid_argument("{} is '{}'; wanted 'in_place', 'retract' or 'abort'", key, name.substr(0, 64));
 }
 
+http::Response refusal(const Status& status) {
+  if (status.code() == StatusCode::kInternal) return failure(status);
+  return failure(Status(StatusCode::kInvalidArgument, status.message()));
+}
+
+WeightControl::Updated answer_updated(const http::ResponderPtr& responder, const char* message) {
+  return [responder, message](const Result<LiveUpdated>& updated) {
+    if (!updated.ok()) {
+      responder->send(refusal(updated.status()));
+      return;
+    }
+    std::string members = fmt::format(",\"num_buckets_received\":{},\"weight_version\":", updated->buckets);
+    json_append_string(members, updated->label);
+    responder->send({.body = success(message, members)});
+  };
+}
+
 Result<wire::InFlightPolicy> read_update_policy(const Json& body) {
   bool abort = false;
   RETURN_IF_ERROR(json_read(body, "abort_all_requests", abort));

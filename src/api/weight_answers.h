@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "http/message.h"
+#include "http/server.h"
 #include "stages/weight_control.h"
 #include "wire/messages.h"
 
@@ -20,6 +20,10 @@ http::Response failure(const Status& status);
 
 // ,"last_error","group_name","buckets","buckets_received","bytes","bytes_received": how far the update has come.
 void append_progress(std::string& out, const WeightsState& state);
+
+// Trainers take a 400 with its message for the end of an update, and try others again.
+http::Response refusal(const Status& status);
+WeightControl::Updated answer_updated(const http::ResponderPtr& responder, const char* message);
 
 // Trainers name versions by text or by the number of a step.
 Status read_label(const Json& body, const char* key, std::string& label);

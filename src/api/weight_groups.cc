@@ -15,27 +15,9 @@ namespace {
 
 using Handler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
 
-// Trainers take a 400 with its message for the end of an update, and try others again.
-http::Response refusal(const Status& status) {
-  if (status.code() == StatusCode::kInternal) return failure(status);
-  return failure(Status(StatusCode::kInvalidArgument, status.message()));
-}
-
 WeightControl::Done answer(const http::ResponderPtr& responder, const char* message) {
   return [responder, message](const Status& status) {
     responder->send(status.ok() ? http::Response{.body = success(message)} : refusal(status));
-  };
-}
-
-WeightControl::Updated answer_updated(const http::ResponderPtr& responder, const char* message) {
-  return [responder, message](const Result<LiveUpdated>& updated) {
-    if (!updated.ok()) {
-      responder->send(refusal(updated.status()));
-      return;
-    }
-    std::string members = fmt::format(",\"num_buckets_received\":{},\"weight_version\":", updated->buckets);
-    json_append_string(members, updated->label);
-    responder->send({.body = success(message, members)});
   };
 }
 

@@ -11,6 +11,7 @@
 #include "api/fields.h"
 #include "api/unserved_fields.h"
 #include "api/weight_answers.h"
+#include "api/weight_bodies.h"
 #include "api/weight_groups.h"
 
 namespace millrace::api {
@@ -168,6 +169,7 @@ void add_weight_routes(http::Server& server, WeightControl& weights, std::functi
   add("POST", "/continue_generation", resume);
   add("GET", "/weights_update_status", show);
   add_weight_group_routes(server, weights);
+  add_weight_body_route(server, weights);
 }
 
 }  // namespace millrace::api

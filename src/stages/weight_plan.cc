@@ -195,6 +195,21 @@ Result<WeightPlan> read_weight_plan(const Json& body) {
   return out;
 }
 
+Result<WeightBody> read_weight_body(const Json& plan) {
+  WeightBody out;
+  const Json* body = json_find(plan, "body");
+  if (body == nullptr) return out;
+  int64_t begin = 0, end = 0;
+  std::string checksum;
+  RETURN_IF_ERROR(json_read(*body, "path", out.path));
+  RETURN_IF_ERROR(json_read(*body, "begin", begin));
+  RETURN_IF_ERROR(json_read(*body, "end", end));
+  RETURN_IF_ERROR(json_read(*body, "checksum", checksum));
+  out.begin = static_cast<uint64_t>(begin), out.end = static_cast<uint64_t>(end);
+  std::from_chars(checksum.data(), checksum.data() + checksum.size(), out.checksum);
+  return out;
+}
+
 std::string to_json(const TrainerGroup& group) {
   return Json{{"master_address", group.address},
               {"master_port", group.port},
@@ -217,12 +232,18 @@ std::string to_json(const WeightPlan& plan, uint64_t base_version, int64_t round
     }
     buckets.push_back({{"names", std::move(names)}, {"dtypes", std::move(dtypes)}, {"shapes", std::move(shapes)}});
   }
-  return Json{{"group_name", plan.group},
-              {"load_format", plan.flattened ? "flattened_bucket" : "direct"},
-              {"base_version", base_version},
-              {"round", round},
-              {"buckets", std::move(buckets)}}
-      .dump();
+  Json out{{"group_name", plan.group},
+           {"load_format", plan.flattened ? "flattened_bucket" : "direct"},
+           {"base_version", base_version},
+           {"round", round},
+           {"buckets", std::move(buckets)}};
+  if (!plan.body.path.empty()) {
+    out["body"] = {{"path", plan.body.path},
+                   {"begin", plan.body.begin},
+                   {"end", plan.body.end},
+                   {"checksum", fmt::format("{}", plan.body.checksum)}};
+  }
+  return out.dump();
 }
 
 }  // namespace millrace

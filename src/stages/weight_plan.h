@@ -28,6 +28,13 @@ struct TrainerGroup {
   std::string name;
 };
 
+// Bytes [begin, end) of a file on this host, with their XXH3: the tensors of a request's body.
+struct WeightBody {
+  std::string path;  // empty: a trainer broadcasts them
+  uint64_t begin = 0, end = 0;
+  uint64_t checksum = 0;
+};
+
 struct WeightPlan {
   std::string group;
   bool flattened = false;  // a bucket is one broadcast; else each tensor is
@@ -35,6 +42,7 @@ struct WeightPlan {
   uint64_t base_version = 0;
   int64_t round = 0;  // of one update; from the second on, what is not sent is as the round before left it
   std::vector<std::vector<TensorSpec>> buckets;
+  WeightBody body;  // not of a request's JSON: read_weight_body
 
   std::vector<TensorSpec> tensors() const;
   uint64_t size_bytes() const;
@@ -45,6 +53,9 @@ Result<TrainerGroup> read_trainer_group(const Json& body);
 Result<std::string> read_group_name(const Json& body);
 // `buckets`, or one bucket in `names`, `dtypes` and `shapes`.
 Result<WeightPlan> read_weight_plan(const Json& body);
+
+// Of a plan that to_json() made; a client names no file.
+Result<WeightBody> read_weight_body(const Json& plan);
 
 // What the readers above read to the same values.
 std::string to_json(const TrainerGroup& group);

@@ -216,6 +216,50 @@ def test_an_update_in_one_call(server, weights, texts, flattened):
     assert generate(server)["text"] == texts["c"]
 
 
+def safetensors(tensors):
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values())
+
+
+def from_tensor(server, body, query="", kind="application/octet-stream"):
+    return server.post(f"/update_weights_from_tensor{query}", body, headers={"Content-Type": kind})
+
+
+@pytest.mark.parametrize("dp", [1, 2])
+def test_tensors_in_the_body_of_a_request(weights, texts, dp):
+    with Server("--dp", str(dp), "--max-body-mib", "1") as server:
+        wait_for_all(server)
+        first = "model.layers.1.mlp.down_proj.weight"
+        status, _, body = from_tensor(server, safetensors({first: weights["b"][first]}), "?weight_version=b&policy=retract")
+        assert (status, body["success"], body["weight_version"]) == (200, True, "b"), body
+        status, _, body = from_tensor(server, safetensors(weights["c"]), "?flush_cache=false")  # over --max-body-mib
+        assert (status, body["weight_version"]) == (200, "3"), body
+        for rank in range(dp):
+            assert generate(server, routed_dp_rank=rank)["text"] == texts["c"]
+        good = safetensors({first: weights["b"][first]})
+        for body, query, kind, part in (
+                (json.dumps({"serialized_named_tensors": ["gASV"]}), "", "application/json", "safetensors.torch.save"),
+                (b"", "", "application/octet-stream", "the body"), (good[:-1], "", "application/octet-stream", "the body"),
+                (safetensors({"unknown": weights["b"][first]}), "", "application/octet-stream", "unknown"),
+                (safetensors({first: ("I8", [2], b"ab")}), "", "application/octet-stream", "I8"),
+                (good, "?flush_cache=maybe", "application/octet-stream", "flush_cache is 'maybe'"),
+                (good, "?policy=later", "application/octet-stream", "policy"),
+                (good, "?load_format=direct", "application/octet-stream", "load_format")):
+            status, _, answer = from_tensor(server, body, query, kind)
+            assert status == 400 and answer["success"] is False and part in answer["message"], answer
+        assert generate(server)["text"] == texts["c"]
+        # It leaves a trainer's group as it is.
+        trainer = Trainer(server, replicas=dp)
+        assert from_tensor(server, good)[0] == 200
+        assert from_tensor(server, safetensors({"unknown": weights["b"][first]}))[0] == 400
+        trainer.update([weights["b"]])
+        assert generate(server)["text"] == texts["b"]
+
+
 def test_what_other_transports_would_do_is_refused_by_name(server):
     for route in ("prepare_weights_update", "complete_weights_update", "update_weights_from_distributed"):
         for key, value in (("transport", "p2p"), ("session_id", "s"), ("run_post_process_weights", True),
@@ -392,5 +436,6 @@ def test_who_may_call_and_where_a_group_may_be(server):
         assert status == 400 and part in answer["message"], answer
     with Server(admin=False) as closed:
         for route in ("init_weights_update_group", "destroy_weights_update_group", "prepare_weights_update",
-                      "complete_weights_update", "abort_weights_update", "update_weights_from_distributed"):
+                      "complete_weights_update", "abort_weights_update", "update_weights_from_distributed",
+                      "update_weights_from_tensor"):
             assert closed.post(f"/{route}", {})[0] in (401, 403), route

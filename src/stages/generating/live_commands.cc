@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "stages/generating/body_tensors.h"
 #include "stages/weight_control.h"
 
 namespace millrace {
@@ -60,10 +61,23 @@ Result<std::shared_ptr<const Model>> LiveCommands::base_of(const WeightPlan& pla
   return base;
 }
 
+Result<std::shared_ptr<JoinedGroup>> LiveCommands::source_of(const WeightPlan& plan) const {
+  if (plan.body.path.empty()) return member_.find(plan.group);
+  auto source = std::make_shared<JoinedGroup>();
+  ASSIGN_OR_RETURN(source->group, open_body_tensors(plan.body));
+  return source;
+}
+
+// A broadcast may have been cut in the middle, so that its group is of no more use.
+void LiveCommands::leave_source() {
+  if (!receiving_->name.empty()) member_.leave_any();
+}
+
 Status LiveCommands::receive(const wire::AdminRequest& command) {
   ASSIGN_OR_RETURN(const Json body, parse_json(command.argument));
   ASSIGN_OR_RETURN(WeightPlan plan, read_weight_plan(body));
-  ASSIGN_OR_RETURN(std::shared_ptr<JoinedGroup> group, member_.find(plan.group));
+  ASSIGN_OR_RETURN(plan.body, read_weight_body(body));
+  ASSIGN_OR_RETURN(std::shared_ptr<JoinedGroup> group, source_of(plan));
   const std::vector<TensorSpec> tensors = plan.tensors();
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> from, base_of(plan, command.weight_version));
   ASSIGN_OR_RETURN(std::shared_ptr<LiveWeights> weights, options_.make(std::move(from), tensors));
@@ -92,7 +106,7 @@ Status LiveCommands::receive(const wire::AdminRequest& command) {
 
 void LiveCommands::drop(uint64_t version) {
   if (!receiving_ || (version != 0 && version != version_)) return;
-  member_.leave_any();
+  leave_source();
   staged_ = nullptr;
   received_ =
       WeightStager::Made{.version = version_, .status = error(StatusCode::kCancelled, "the update was dropped")};
@@ -114,7 +128,7 @@ void LiveCommands::settle(const Reply& reply) {
   };
   for (GroupMember::Joined& joined : member_.take_joined()) send(joined.command, joined.status, "joined");
   if (received_ && receiving_) {
-    if (!received_->status.ok()) member_.leave_any();  // its stream may have been cut in the middle
+    if (!received_->status.ok()) leave_source();
     staged_ = std::move(received_->model);
     receiving_ = nullptr;
   }

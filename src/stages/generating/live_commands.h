@@ -65,6 +65,9 @@ class LiveCommands {
  private:
   // On what an update's next round builds, and the serving model else.
   Result<std::shared_ptr<const Model>> base_of(const WeightPlan& plan, uint64_t version) const;
+  // Its trainer's group, or what reads a request's body: that one has no name.
+  Result<std::shared_ptr<JoinedGroup>> source_of(const WeightPlan& plan) const;
+  void leave_source();
   Status join(const wire::AdminRequest& command);
   Status receive(const wire::AdminRequest& command);
 
