@@ -14,6 +14,7 @@ namespace millrace {
 namespace {
 
 using Names = std::vector<std::string_view>;
+using Slot = Library::WorkerSeat;
 
 // Options of the server, not of a stage: these are not among the args of `generate`.
 constexpr std::string_view kNotOfStages[] = {"kv-events", "kv-events-anywhere", "log-level"};
@@ -80,6 +81,9 @@ Result<ArgsOptions> options_of_args(const Value& args, const Names& allowed) {
 }
 
 Result<ArgsOptions> generate_args(const Value& args) { return options_of_args(args, {}); }
+Result<ArgsOptions> layers_args(const Value& args) {
+  return options_of_args(args, {"model", "threads", "quantize", "packed-cache-dir", "kv-dtype", "context-length"});
+}
 Result<ArgsOptions> detokenize_args(const Value& args) { return options_of_args(args, {"model"}); }
 
 Result<ModelOptions> or_command_line(ArgsOptions from_args, const ModelOptions& command_line) {
@@ -92,7 +96,7 @@ Result<ModelOptions> or_command_line(ArgsOptions from_args, const ModelOptions& 
 
 using Made = Result<std::unique_ptr<Worker>>;
 
-Made make_tokenize(const Value& args, const Library::WorkerSeat&, const ModelOptions&) {
+Made make_tokenize(const Value& args, const Slot&, const ModelOptions&) {
   ASSIGN_OR_RETURN(const TokenizeArgs from_args, tokenize_args(args));
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(from_args.options));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(from_args.options.model));
@@ -111,54 +115,67 @@ MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
   };
 }
 
-Made make_generate(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
+Made make_generate(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
-  const uint32_t replica = seat.replica;
+  const uint32_t replica = slot.replica;
   // What the file says of the stage's resources, where nothing else does.
   const bool has_args = from_args.has_value();
   ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
   const bool threads = has_args ? args.find("threads") != nullptr : options.threads != 0;
   const bool kv_gib = has_args ? args.find("kv_gib") != nullptr : options.kv_gib != 0;
-  if (!threads) options.threads = seat.threads;
-  if (!kv_gib) options.kv_gib = static_cast<double>(seat.memory_mib) / 1024;
-  options = share_of(options, static_cast<int>(seat.nth), seat.of);
+  if (!threads) options.threads = slot.threads;
+  if (!kv_gib) options.kv_gib = static_cast<double>(slot.memory_mib) / 1024;
+  options = share_of(options, static_cast<int>(slot.nth), slot.of);
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
-  const bool split = options.pp > 1;  // takes no new weights
+  if (slot.chain && options.pp > 1) {
+    return invalid_argument("--pp is {}, and the file gives the stage layers; wanted one of them", options.pp);
+  }
+  const bool split = options.pp > 1 || slot.chain;  // takes no new weights
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
-       .load = [load = make_load_runner(options, RangeProcesses::open),
-                stage = seat.stage](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
+       .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain),
+                stage = slot.stage](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
          Result<std::unique_ptr<Runner>> runner = load(progress);
          if (runner.ok()) return runner;
          return runner.status().with_prefix(fmt::format("stage '{}'", stage));
        },
        .tokenizer = components.tokenizer,
        .read_request = [facts = components.facts](const Value& payload) { return api::read_request(payload, facts); },
-       .streams = seat.streams,
-       .to_client = seat.to_client,
+       .streams = slot.streams,
+       .to_client = slot.to_client,
        .make_kv_events = make_kv_events(options, replica),
        .make_weights = split ? MakeWeights() : make_weights_of(options, components.dir.config),
        .live = {split ? MakeLiveWeights() : make_live_weights_of(options), replica, options.trainer_hosts},
        .text_checksum = text});
 }
 
-Made make_detokenize(const Value& args, const Library::WorkerSeat& seat, const ModelOptions& command_line) {
+Made make_layers(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+  ASSIGN_OR_RETURN(ArgsOptions from_args, layers_args(args));
+  const bool threads = from_args ? args.find("threads") != nullptr : command_line.threads != 0;
+  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
+  if (!threads) options.threads = slot.threads;
+  options = share_of(options, static_cast<int>(slot.nth), slot.of);
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
+  return make_layers_worker({.options = std::move(options), .chain = slot.chain, .text_checksum = text});
+}
+
+Made make_detokenize(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, detokenize_args(args));
   ASSIGN_OR_RETURN(const ModelOptions options, or_command_line(std::move(from_args), command_line));
   ASSIGN_OR_RETURN(auto tokenizer, load_tokenizer(options.model));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
-  return make_detokenize_worker(std::move(tokenizer), seat, text);
+  return make_detokenize_worker(std::move(tokenizer), slot, text);
 }
 
-using Make = Made (*)(const Value&, const Library::WorkerSeat&, const ModelOptions&);
+using Make = Made (*)(const Value&, const Slot&, const ModelOptions&);
 
 template <typename Parse>
 void add(Library& library, const char* name, const ModelOptions& command_line, Make make, Parse parse) {
-  library.workers[name] = [make, command_line](const Value& args, const Library::WorkerSeat& seat) -> Made {
-    Made made = make(args, seat, command_line);
+  library.workers[name] = [make, command_line](const Value& args, const Slot& slot) -> Made {
+    Made made = make(args, slot, command_line);
     if (made.ok()) return made;
-    return made.status().with_prefix(fmt::format("stage '{}'", seat.stage));
+    return made.status().with_prefix(fmt::format("stage '{}'", slot.stage));
   };
   library.args_checks[name] = [parse](const Value& args) { return parse(args).status(); };
 }
@@ -170,6 +187,7 @@ Result<std::optional<ModelOptions>> generate_options(const Value& args) { return
 void add_model_workers(Library& library, const ModelOptions& command_line) {
   add(library, "tokenize", command_line, make_tokenize, tokenize_args);
   add(library, "generate", command_line, make_generate, generate_args);
+  add(library, "layers", command_line, make_layers, layers_args);
   add(library, "detokenize", command_line, make_detokenize, detokenize_args);
   library.short_calls.insert({"generate", "detokenize"});
   library.with_weights.insert("generate");

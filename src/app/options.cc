@@ -174,8 +174,6 @@ void add_range_options(CLI::App& command, RangeOptions& o) {
   add_model_options(command, o.model);
   command.add_option("--run-dir", o.run_dir);
   command.add_option("--index", o.index);
-  command.add_option("--page-count", o.page_count);
-  command.add_option("--host-page-count", o.host_page_count);
   command.add_option("--parent", o.parent);
 }
 
@@ -209,8 +207,6 @@ std::vector<std::string> range_arguments(const RangeOptions& o) {
   };
   add("--run-dir", o.run_dir);
   add("--index", o.index);
-  add("--page-count", o.page_count);
-  add("--host-page-count", o.host_page_count);
   add("--parent", o.parent);
   add_model_arguments(o.model, out);
   return out;

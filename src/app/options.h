@@ -66,8 +66,6 @@ struct StageOptions {
 struct RangeOptions {
   std::string run_dir;  // of the chain's sockets
   int index = 0;        // from 0; the first range is its parent's
-  int page_count = 0;   // of KV, as the first range has them
-  int host_page_count = 0;
   int parent = 0;
   ModelOptions model;
 };

@@ -61,11 +61,11 @@ Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& opt
   ServeOptions serve{.model = options.model};
   serve.dp = 1;
   RETURN_IF_ERROR(validate(serve));
-  const std::string& stage = generating_stage(spec).name;
-  const bool generates = std::any_of(options.stages.begin(), options.stages.end(), [&](const std::string& one) {
-    return one == stage || one.starts_with(stage + ":");
+  const bool computes = std::any_of(options.stages.begin(), options.stages.end(), [&](const std::string& one) {
+    const StageSpec* stage = spec.find(one.substr(0, one.find(':')));
+    return stage != nullptr && stage->worker != kDetokenizeWorker;
   });
-  ASSIGN_OR_RETURN(const ModelIdentity identity, identify(spec, options.model, generates));
+  ASSIGN_OR_RETURN(const ModelIdentity identity, identify(spec, options.model, computes));
   return identity.packed();
 }
 

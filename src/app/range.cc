@@ -41,10 +41,10 @@ class RangeThread {
  private:
   Status serve() {
     const auto index = static_cast<uint32_t>(options_.index);
-    const ChainSize size{static_cast<uint32_t>(options_.model.pp), options_.page_count, options_.host_page_count};
-    ASSIGN_OR_RETURN(ChainLinks links, range_links(options_.run_dir, index, size.ranges));
+    ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges, split_layers(options_.model));
+    ASSIGN_OR_RETURN(ChainLinks links, range_links(options_.run_dir, index, static_cast<uint32_t>(ranges.size())));
     ASSIGN_OR_RETURN(auto server,
-                     load_range(options_.model, index, size, std::move(links), [](const std::string&, double) {}));
+                     load_range(options_.model, ranges, index, std::move(links), [](const std::string&, double) {}));
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return ok_status();

@@ -52,23 +52,19 @@ Result<std::shared_ptr<Outbox>> first_range_outbox(const std::string& run_dir) {
   return std::shared_ptr<Outbox>(std::make_shared<HeldOutbox>(std::move(zmq), std::move(outbox)));
 }
 
-Result<ChainLinks> RangeProcesses::open(const ModelOptions& options, const ChainSize& size) {
+Result<ChainLinks> RangeProcesses::open(const ModelOptions& options, uint32_t ranges) {
   ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
-  ASSIGN_OR_RETURN(ChainLinks links, range_links(run_dir.path(), 0, size.ranges));
-  links.peers.reset(new RangeProcesses(std::move(run_dir), options, size));
+  ASSIGN_OR_RETURN(ChainLinks links, range_links(run_dir.path(), 0, ranges));
+  links.peers.reset(new RangeProcesses(std::move(run_dir), options, ranges));
   return links;
 }
 
-RangeProcesses::RangeProcesses(RunDir run_dir, const ModelOptions& options, const ChainSize& size)
+RangeProcesses::RangeProcesses(RunDir run_dir, const ModelOptions& options, uint32_t ranges)
     : run_dir_(std::move(run_dir)) {
   std::vector<ChildSpec> children;
-  for (uint32_t i = 1; i < size.ranges; ++i) {
-    const RangeOptions range{.run_dir = run_dir_.path(),
-                             .index = static_cast<int>(i),
-                             .page_count = size.page_count,
-                             .host_page_count = size.host_page_count,
-                             .parent = ::getpid(),
-                             .model = options};
+  for (uint32_t i = 1; i < ranges; ++i) {
+    const RangeOptions range{
+        .run_dir = run_dir_.path(), .index = static_cast<int>(i), .parent = ::getpid(), .model = options};
     children.push_back({.name = name_of(i), .arguments = [range](uint64_t) { return range_arguments(range); }});
   }
   const auto index_of = [](const std::string& name) {

@@ -27,7 +27,7 @@ Result<std::shared_ptr<Outbox>> first_range_outbox(const std::string& run_dir);
 class RangeProcesses final : public RangePeers {
  public:
   // Starts them. kUnavailable or kResourceExhausted where the sockets cannot be had.
-  static Result<ChainLinks> open(const ModelOptions& options, const ChainSize& size);
+  static Result<ChainLinks> open(const ModelOptions& options, uint32_t ranges);
   ~RangeProcesses() override;  // they end
 
   void on_lost(Lost lost) override;
@@ -39,7 +39,7 @@ class RangeProcesses final : public RangePeers {
     std::string how;
     bool final = false;
   };
-  RangeProcesses(RunDir run_dir, const ModelOptions& options, const ChainSize& size);
+  RangeProcesses(RunDir run_dir, const ModelOptions& options, uint32_t ranges);
   void report(Death death);
 
   RunDir run_dir_;

@@ -182,6 +182,10 @@ Status fit_text_pipeline(ServeOptions& options, PipelineSpec& spec, LeadOptions&
     return invalid_argument("--model is missing; wanted a Hugging Face model directory");
   }
   RETURN_IF_ERROR(check_text_pipeline(spec, file, options.dp));
+  if (options.model.pp > 1 && generating_stage(spec).layers) {
+    return invalid_argument("{}:{}: --pp is {}, and stage '{}' has layers; wanted one of them", file,
+                            generating_stage(spec).line_of("layers"), options.model.pp, generating_stage(spec).name);
+  }
   const bool children = std::any_of(spec.stages.begin(), spec.stages.end(), [](const StageSpec& stage) {
     return stage.host.empty() && stage.process != kServerProcess;
   });

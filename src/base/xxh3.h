@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 namespace millrace {
@@ -26,6 +27,20 @@ class FieldsChecksum {
 
  private:
   uint64_t sum_ = 0;
+};
+
+// The checksum of bytes that come in parts: the sum of all of them, however they are cut.
+class StreamChecksum {
+ public:
+  StreamChecksum() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }
+  void add(const void* data, std::size_t size) { XXH3_64bits_update(state_.get(), data, size); }
+  uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
 // After sums of much data: the library's AVX variants return with the upper halves of the vector registers in use, and

@@ -18,7 +18,6 @@
 namespace millrace {
 
 inline constexpr int kFileBits = 22, kTextBits = 21, kWeightsBits = 21;  // of the 64 of wire::Register::spec_hash
-inline constexpr std::size_t kSampleBytes = 64;  // of each tensor, at its beginning, middle and end
 
 struct ModelIdentity {
   uint64_t file = 0;  // the pipeline's

@@ -85,6 +85,12 @@ Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_stage(const std::string& st
   return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}", stage, replica, incarnation)), key());
 }
 
+Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_range(const std::string& stage, uint32_t replica,
+                                                           uint64_t incarnation) {
+  if (over_hosts_) return bind_inbox(zmq_, fmt::format("tcp://{}:0", listen_), key());
+  return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}.rows", stage, replica, incarnation)), key());
+}
+
 // A message that waited for an absent coordinator would be old when it arrives; on one host it is never absent.
 Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_coordinator() {
   const auto policy = over_hosts_ ? BeforeConnected::kRefuse : BeforeConnected::kKeep;
@@ -97,6 +103,11 @@ Result<std::unique_ptr<AbortSubscription>> PipelineNetwork::subscribe_aborts(std
 
 Result<std::shared_ptr<Outbox>> PipelineNetwork::connect(const std::string& endpoint) {
   return connect_outbox(zmq_, endpoint, {.policy = BeforeConnected::kKeep, .key = key()});
+}
+
+Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_range(const std::string& endpoint) {
+  return connect_outbox(zmq_, endpoint,
+                        {.policy = BeforeConnected::kRefuse, .key = key(), .queue_limit = kMaxQueuedSteps});
 }
 
 wire::Peer PipelineNetwork::self(const std::string& stage, uint32_t replica, uint64_t incarnation) const {

@@ -23,6 +23,8 @@
 
 namespace millrace {
 
+inline constexpr int kMaxQueuedSteps = 128;  // for one range: more than a chain of kMaxRanges has in flight
+
 class PipelineNetwork {
  public:
   // `run_dir`: of ipc sockets. `listen`: the address of this host that others reach, for a pipeline over several;
@@ -36,10 +38,14 @@ class PipelineNetwork {
   Result<std::unique_ptr<AbortPublisher>> bind_aborts();
   // A stage's side; the endpoint is the inbox's.
   Result<std::unique_ptr<Inbox>> bind_stage(const std::string& stage, uint32_t replica, uint64_t incarnation);
+  // The same for the rows of a range of layers, which a stage that is in a chain has beside its inbox.
+  Result<std::unique_ptr<Inbox>> bind_range(const std::string& stage, uint32_t replica, uint64_t incarnation);
   Result<std::shared_ptr<Outbox>> connect_coordinator();
   Result<std::unique_ptr<AbortSubscription>> subscribe_aborts(std::shared_ptr<Waker> waker);
   // An outbox to the inbox that has this endpoint.
   Result<std::shared_ptr<Outbox>> connect(const std::string& endpoint);
+  // The same to that of a range: what it cannot take now is refused, so that no old rows wait for it.
+  Result<std::shared_ptr<Outbox>> connect_range(const std::string& endpoint);
 
   // This process, but for endpoint and relays.
   wire::Peer self(const std::string& stage, uint32_t replica, uint64_t incarnation) const;

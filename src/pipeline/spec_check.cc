@@ -9,6 +9,7 @@
 
 #include "base/nearest.h"
 #include "control/endpoint.h"
+#include "pipeline/chain_spec.h"
 #include "pipeline/spec_errors.h"
 #include "wire/limits.h"
 #include "wire/pipeline_messages.h"
@@ -41,6 +42,7 @@ class Checker {
     processes();
     environments();
     if (named_) graph();
+    if (named_) check_chains(spec_, errors_);
   }
 
  private:
@@ -108,6 +110,7 @@ class Checker {
   }
 
   void edges(const StageSpec& stage) {
+    if (computes_rows(stage)) return;  // no payload comes or goes
     if (stage.terminal == !stage.next.empty()) {
       errors_.add(stage.line_of("next"), "stage '{}' {}; wanted either next or terminal: true", stage.name,
                   stage.terminal ? "is terminal and has next" : "has no next and is not terminal");
@@ -313,7 +316,7 @@ class Checker {
     };
     visit(*spec_.find(spec_.entry));
     for (const StageSpec& stage : spec_.stages) {
-      if (!reached.contains(stage.name)) {
+      if (!reached.contains(stage.name) && !computes_rows(stage)) {
         errors_.add(stage.line, "stage '{}' is reached by no payload from the entry '{}'", stage.name, spec_.entry);
       }
     }

@@ -54,7 +54,9 @@ std::string third_line(const StageSpec& stage) {
 }
 
 std::string second_line(const StageSpec& stage) {
-  return stage.replicas > 1 ? fmt::format("{} x {}", stage.worker, stage.replicas) : stage.worker;
+  std::string out = stage.replicas > 1 ? fmt::format("{} x {}", stage.worker, stage.replicas) : stage.worker;
+  if (stage.layers) out += fmt::format(" [{}, {})", stage.layers->begin, stage.layers->end);
+  return out;
 }
 
 struct Box {
@@ -69,13 +71,25 @@ std::map<std::string, int> columns(const PipelineSpec& spec) {
       for (const auto* list : {&stage.next, &stage.stream_to}) {
         for (const std::string& target : *list) column[target] = std::max(column[target], column[stage.name] + 1);
       }
+      if (stage.layers_to.empty()) continue;
+      column[stage.layers_to] = std::max(column[stage.layers_to], column[stage.name] + 1);
     }
   }
   return column;
 }
 
-std::string edge(const Box& from, const Box& to, bool stream) {
-  const int dy = stream ? 12 : -6;
+struct EdgeStyle {
+  const char* marker;
+  const char* color;
+  const char* dashes;  // an attribute, or none
+  int dy;              // from the middle of a box
+};
+constexpr EdgeStyle kPayloadEdge{"payload", "#334155", "", -6};
+constexpr EdgeStyle kStreamEdge{"stream", "#0369a1", " stroke-dasharray=\"5 4\"", 12};
+constexpr EdgeStyle kRowsEdge{"rows", "#b45309", " stroke-dasharray=\"2 3\"", 3};
+
+std::string edge(const Box& from, const Box& to, const EdgeStyle& style) {
+  const int dy = style.dy;
   const int x1 = from.x + kBoxWidth, y1 = from.y + kBoxHeight / 2 + dy;
   const int x2 = to.x - 2, y2 = to.y + kBoxHeight / 2 + dy;
   const int bend = std::max(30, (x2 - x1) / 2);
@@ -84,15 +98,14 @@ std::string edge(const Box& from, const Box& to, bool stream) {
   return fmt::format(
       "<path d=\"M{} {} C{} {} {} {} {} {}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"{} "
       "marker-end=\"url(#{})\"/>\n",
-      x1, y1, x1 + bend, y1 + bow, x2 - bend, y2 + bow, x2, y2, stream ? "#0369a1" : "#334155",
-      stream ? " stroke-dasharray=\"5 4\"" : "", stream ? "stream" : "payload");
+      x1, y1, x1 + bend, y1 + bow, x2 - bend, y2 + bow, x2, y2, style.color, style.dashes, style.marker);
 }
 
-std::string marker(const char* id, const char* color) {
+std::string marker(const EdgeStyle& style) {
   return fmt::format(
       "<marker id=\"{}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" "
       "orient=\"auto\"><path d=\"M0 0 L10 5 L0 10 z\" fill=\"{}\"/></marker>\n",
-      id, color);
+      style.marker, style.color);
 }
 
 std::string box(const StageSpec& stage, const Box& at, bool entry, const char* fill) {
@@ -136,6 +149,8 @@ std::string to_dot(const PipelineSpec& spec) {
     for (const std::string& target : stage.stream_to) {
       out += fmt::format("  {} -> {} [style=dashed];\n", quoted(stage.name), quoted(target));
     }
+    if (stage.layers_to.empty()) continue;
+    out += fmt::format("  {} -> {} [style=dotted, label=\"rows\"];\n", quoted(stage.name), quoted(stage.layers_to));
   }
   return out + "}\n";
 }
@@ -146,6 +161,8 @@ std::string to_svg(const PipelineSpec& spec) {
   std::map<std::string, Box> boxes;
   std::map<std::string, std::size_t> fills;
   int width = 0, height = 0;
+  const bool has_rows =
+      std::any_of(spec.stages.begin(), spec.stages.end(), [](const auto& stage) { return !stage.layers_to.empty(); });
   for (const StageSpec& stage : spec.stages) {
     const int x = column[stage.name], y = rows[x]++;
     const Box at{kMargin + x * (kBoxWidth + kGapX), kMargin + 46 + y * (kBoxHeight + kGapY) + x % 2 * kGapY};
@@ -157,12 +174,16 @@ std::string to_svg(const PipelineSpec& spec) {
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"sans-serif\">\n<defs>\n{2}{3}</defs>\n<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n"
-      "<text x=\"{4}\" y=\"26\" font-size=\"13\" fill=\"#475569\">{5}: payloads solid, streams dashed, round ends are "
+      "<text x=\"{4}\" y=\"26\" font-size=\"13\" fill=\"#475569\">{5}: payloads solid, streams dashed, {6}round ends "
+      "are "
       "terminals, one colour a process</text>\n",
-      width, height, marker("payload", "#334155"), marker("stream", "#0369a1"), kMargin, escaped(spec.name));
+      width, height, marker(kPayloadEdge), marker(kStreamEdge) + (has_rows ? marker(kRowsEdge) : ""), kMargin,
+      escaped(spec.name), has_rows ? "rows of layers dotted, " : "");
   for (const StageSpec& stage : spec.stages) {
-    for (const std::string& target : stage.next) out += edge(boxes[stage.name], boxes[target], false);
-    for (const std::string& target : stage.stream_to) out += edge(boxes[stage.name], boxes[target], true);
+    const Box& from = boxes[stage.name];
+    for (const std::string& target : stage.next) out += edge(from, boxes[target], kPayloadEdge);
+    for (const std::string& target : stage.stream_to) out += edge(from, boxes[target], kStreamEdge);
+    if (!stage.layers_to.empty()) out += edge(from, boxes[stage.layers_to], kRowsEdge);
   }
   for (const StageSpec& stage : spec.stages) {
     out += box(stage, boxes[stage.name], stage.name == spec.entry, kFills[fills[location(stage)] % std::size(kFills)]);
@@ -191,6 +212,7 @@ uint64_t PipelineSpec::hash() const {
     add(s.can_accept_stream_before_payload), add(s.process), add(s.host), add(s.replicas), add_relay(s.relay);
     add(s.resources.threads), add(s.resources.memory_mib), add(s.resources.max_requests);
     add(s.stalled_ms);
+    if (s.layers) add(s.layers->begin), add(s.layers->end), add(s.layers_to);
     add_list(s.next), add_list(s.wait_for), add_list(s.stream_to), add_map(s.project_payload), add_map(s.env);
     if (const auto lifted = lift(s.args); lifted.ok()) add(lifted->tree);
   }

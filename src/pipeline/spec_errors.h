@@ -35,5 +35,7 @@ class SpecErrors {
 
 // What the parts must be together: names, the graph, placement. Also where the file has errors already.
 void check_pipeline(const PipelineSpec& spec, const Library& library, SpecErrors& errors);
+// Of it, the layer splits: `layers` and `layers_to`. Stages have names of their own.
+void check_chains(const PipelineSpec& spec, SpecErrors& errors);
 
 }  // namespace millrace

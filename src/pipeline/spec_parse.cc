@@ -199,6 +199,23 @@ void read_replica_policy(MapReader& map, ReplicaPolicy& policy) {
   }
 }
 
+// Layers [begin, end) of a model.
+void read_layers(MapReader& map, std::optional<LayerRange>& out) {
+  const auto node = map.take("layers");
+  if (!node) return;
+  LayerRange range;
+  const auto number = [&](std::size_t i, int& layer) {
+    const auto value = scalar_as<int>((*node)[i]);
+    if (value) layer = *value;
+    return value.has_value() && layer >= 0;
+  };
+  if (!node->IsSequence() || node->size() != 2 || !number(0, range.begin) || !number(1, range.end) ||
+      range.begin > range.end) {
+    return map.wrong("layers", *node, "two layers from 0 on, the first one and the one behind the last: [0, 3]");
+  }
+  out = range;
+}
+
 StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec& relay, SpecErrors& errors) {
   StageSpec stage;
   const int errors_before = errors.count();
@@ -221,6 +238,8 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   map.text("stream_done_to", stage.stream_done_to);
   map.flag("can_accept_stream_before_payload", stage.can_accept_stream_before_payload);
   map.text_map("project_payload", stage.project_payload);
+  read_layers(map, stage.layers);
+  map.text("layers_to", stage.layers_to);
   stage.process = stage.name;
   map.text("process", stage.process);
   map.text("host", stage.host);

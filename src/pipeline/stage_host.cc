@@ -4,6 +4,8 @@
 #include <charconv>
 #include <chrono>
 
+#include "pipeline/chain_port.h"
+
 namespace millrace {
 namespace {
 
@@ -72,18 +74,26 @@ Result<std::unique_ptr<StageHost>> StageHost::make(const PipelineSpec& spec, uin
     config->self = network.self(replica.stage, replica.replica, incarnation);
     config->spec_hash = spec_hash;
     set_share(*config, replica, replicas);
-    RETURN_IF_ERROR(host->add(std::move(config).value(), library, network).with_prefix(prefix));
+    RETURN_IF_ERROR(host->add(std::move(config).value(), library, network, spec).with_prefix(prefix));
   }
   return host;
 }
 
-Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNetwork& network) {
+Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNetwork& network,
+                      const PipelineSpec& spec) {
   StageLoopStageEnv env;
   ASSIGN_OR_RETURN(env.inbox, network.bind_stage(config.self.stage, config.self.replica, config.self.incarnation));
   ASSIGN_OR_RETURN(env.coordinator, network.connect_coordinator());
   ASSIGN_OR_RETURN(env.relays, network.relays(config.spec.relay));
   ASSIGN_OR_RETURN(env.aborts, network.subscribe_aborts(env.inbox->waker()));
   env.connect = [&network](const wire::Peer& peer) { return network.connect(peer.endpoint); };
+  if (config.spec.layers) {
+    ASSIGN_OR_RETURN(auto port,
+                     ChainPort::make(network, spec, {config.self.stage, config.self.replica}, config.self.incarnation));
+    config.self.chain_endpoint = port->endpoint();
+    env.chain = ChainPort::slot(port);
+    env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
+  }
   config.self.endpoint = env.inbox->endpoint();
   config.reply_to = config.self.endpoint;
   config.coordinator.stage = kCoordinatorStage;  // the rest is in the table of peers

@@ -47,7 +47,7 @@ class StageHost {
 
  private:
   StageHost() = default;
-  Status add(StageLoopConfig config, const Library& library, PipelineNetwork& network);
+  Status add(StageLoopConfig config, const Library& library, PipelineNetwork& network, const PipelineSpec& spec);
 
   std::vector<loop::Relays> relays_;
   std::vector<std::unique_ptr<StageLoopStage>> stages_;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "pipeline/chain_spec.h"
+
 namespace millrace {
 namespace {
 
 bool takes_the_model(const StageSpec& stage) {
-  return (stage.worker == kGenerateWorker || stage.worker == kDetokenizeWorker) && !stage.args.is<ValueMap>();
+  const bool of_text = stage.worker == kGenerateWorker || stage.worker == kDetokenizeWorker || computes_rows(stage);
+  return of_text && !stage.args.is<ValueMap>();
 }
 
 const StageSpec* find_worker(const PipelineSpec& spec, std::string_view worker) {
@@ -27,10 +30,13 @@ Status check_text_pipeline(const PipelineSpec& spec, const std::string& file, in
   const StageSpec* generate = find_worker(spec, kGenerateWorker);
   const StageSpec* detokenize = find_worker(spec, kDetokenizeWorker);
   const bool all = std::all_of(spec.stages.begin(), spec.stages.end(), takes_the_model);
-  if (spec.stages.size() != 2 || generate == nullptr || detokenize == nullptr || !all) {
+  const auto rows = std::count_if(spec.stages.begin(), spec.stages.end(), computes_rows);
+  if (spec.stages.size() - static_cast<std::size_t>(rows) != 2 || generate == nullptr || detokenize == nullptr ||
+      !all) {
     return invalid_argument(
-        "{}:1: a text pipeline of {} stages; wanted one of worker {} and one of worker {}, both without args", file,
-        spec.stages.size(), kGenerateWorker, kDetokenizeWorker);
+        "{}:1: a text pipeline of {} stages; wanted one of worker {} and one of worker {}, both without args, and "
+        "beside them those of worker {}",
+        file, spec.stages.size(), kGenerateWorker, kDetokenizeWorker, kLayersWorker);
   }
   const std::vector<std::string> wanted = {detokenize->name};
   if (spec.entry != generate->name || generate->next != wanted || generate->stream_to != wanted) {
@@ -45,6 +51,10 @@ Status check_text_pipeline(const PipelineSpec& spec, const std::string& file, in
     return invalid_argument(
         "{}:{}: --dp is {} and stage '{}' is on host '{}'; wanted its `replicas` in the file, which all hosts read",
         file, generate->line, dp, generate->name, generate->host);
+  }
+  if (dp > 0 && generate->layers) {
+    return invalid_argument("{}:{}: --dp is {} and stage '{}' has layers; wanted `replicas` of each range in the file",
+                            file, generate->line_of("layers"), dp, generate->name);
   }
   if (generate->key_lines.contains("replica_policy")) {
     return invalid_argument("{}:{}: replica_policy of stage '{}' is not used by text serving; wanted --dp-policy", file,

@@ -135,6 +135,7 @@ void ChainRunner::receive(bool moved) {
   const bool waits = !ready_ || batches_.parts_in_flight() > 0;
   const int rest_ms = !rested_ ? kKvIdleMs : liveness_.any() ? kAliveCheckMs : -1;
   const int timeout_ms = moved ? 0 : waits ? kHelloRetryMs : rest_ms;
+  if (waits) ++waits_;
   auto message = links_.inbox->receive(timeout_ms);
   if (moved || waits || message) {
     rested_ = false;

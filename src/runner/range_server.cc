@@ -14,10 +14,11 @@ namespace millrace {
 RangeServer::RangeServer(std::shared_ptr<const Model> model, std::unique_ptr<LayerEngine> engine, RangeSlot slot,
                          ChainLinks links)
     : model_(std::move(model)),
-      engine_(std::move(engine)),
-      slot_(std::move(slot)),
       links_(std::move(links)),
-      waker_(links_.inbox->waker()) {
+      waker_(links_.inbox->waker()),
+      engine_(std::move(engine)),
+      slot_(std::move(slot)) {
+  CHECK(engine_ || slot_.make_engine);
   CHECK(slot_.index >= 1 && slot_.index < slot_.ranges && slot_.ranges <= wire::kMaxRanges);
 }
 
@@ -36,12 +37,12 @@ void RangeServer::run() {
       idle = false;
       std::visit([this](auto&& body) { on(std::forward<decltype(body)>(body)); }, std::move(*message));
     } else {
-      idle = !engine_->prefault_idle();
+      idle = !engine_ || !engine_->prefault_idle();
     }
   }
 }
 
-Status RangeServer::check_hello(const wire::LayerHello& hello) const {
+Status RangeServer::check_hello(const wire::LayerHello& hello) {
   if (hello.stage_from + 1 != slot_.index) {
     return error(StatusCode::kConflict, "range {} sends to range {}; wanted range {}", hello.stage_from, slot_.index,
                  slot_.index - 1);
@@ -49,12 +50,28 @@ Status RangeServer::check_hello(const wire::LayerHello& hello) const {
   if (hello.ranges != slot_.ranges) {
     return error(StatusCode::kConflict, "the chain has {} ranges; wanted {}", hello.ranges, slot_.ranges);
   }
-  const LayerRange layers = engine_->layers();
+  const LayerRange layers = model_->layers();
   if (hello.layers_end != layers.begin) {
     return error(StatusCode::kConflict, "the ranges before hold layers up to {}; wanted {}, where this one begins",
                  hello.layers_end, layers.begin);
   }
+  if (slot_.make_engine) RETURN_IF_ERROR(take_sizes(hello.facts));
   return check_same_chain(slot_.facts, hello.facts);
+}
+
+// KV memory for the sizes of this first range, where they are others than those of the last one. Nothing is allocated
+// for a chain that does not fit otherwise.
+Status RangeServer::take_sizes(const wire::ChainFacts& first) {
+  wire::ChainFacts facts = slot_.facts;
+  facts.page_size = first.page_size, facts.page_count = first.page_count;
+  facts.host_page_count = first.host_page_count, facts.max_rows = first.max_rows;
+  RETURN_IF_ERROR(check_same_chain(facts, first));
+  if (engine_ && facts == slot_.facts) return ok_status();
+  epoch_ = 0;  // the KV of the old one is gone
+  engine_.reset();
+  ASSIGN_OR_RETURN(engine_, slot_.make_engine(first));
+  slot_.facts = std::move(facts);
+  return ok_status();
 }
 
 void RangeServer::on(wire::LayerHello&& hello) {
@@ -68,7 +85,7 @@ void RangeServer::on(wire::LayerHello&& hello) {
     }
   }
   hello.stage_from = slot_.index;
-  hello.layers_end = engine_->layers().end;
+  hello.layers_end = model_->layers().end;
   send(std::move(hello));
 }
 

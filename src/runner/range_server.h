@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct RangeSlot {
   uint32_t index = 1;   // of this range, from 1
   uint32_t ranges = 2;  // of the chain
   wire::ChainFacts facts;
+  // Pages and rows as the first range's hello has them, which decides. Empty: those of `facts`, and others are refused.
+  std::function<Result<std::unique_ptr<LayerEngine>>(const wire::ChainFacts& first)> make_engine;
 };
 
 // What came and was dropped, by reason.
@@ -36,6 +39,7 @@ struct RangeCounters {
 
 class RangeServer {
  public:
+  // `engine`: null where the slot has make_engine.
   RangeServer(std::shared_ptr<const Model> model, std::unique_ptr<LayerEngine> engine, RangeSlot slot,
               ChainLinks links);
 
@@ -50,7 +54,8 @@ class RangeServer {
   void on(M&&) {
     ++counters_.unexpected;
   }
-  Status check_hello(const wire::LayerHello& hello) const;
+  Status check_hello(const wire::LayerHello& hello);
+  Status take_sizes(const wire::ChainFacts& first);
   void begin_epoch(uint64_t epoch);
   Status take_tables(const wire::LayerStep& step);
   Status compute(wire::LayerStep& step);
@@ -60,14 +65,14 @@ class RangeServer {
   void send(wire::Message message);
 
   const std::shared_ptr<const Model> model_;
-  const std::unique_ptr<LayerEngine> engine_;
-  const RangeSlot slot_;
   const ChainLinks links_;
   const std::shared_ptr<Waker> waker_;
   std::atomic<bool> stopping_{false};
   RangeCounters counters_;
 
   // Compute thread.
+  std::unique_ptr<LayerEngine> engine_;  // null: no hello has given its sizes
+  RangeSlot slot_;
   uint64_t epoch_ = 0;        // of the last hello; 0: there was none
   uint64_t next_number_ = 0;  // of a step in this epoch
   PageTables tables_;

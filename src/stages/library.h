@@ -13,9 +13,18 @@
 #include <string>
 #include <vector>
 
+#include "models/model.h"
+#include "runner/chain_links.h"
 #include "stages/worker.h"
 
 namespace millrace {
+
+// The range of a model's layers that a worker computes, of a chain over several stages.
+struct ChainSlot {
+  std::vector<LayerRange> ranges;            // of the chain, the first one first
+  uint32_t index = 0;                        // of this worker's
+  std::function<Result<ChainLinks>()> open;  // to the other ranges; once
+};
 
 struct Library {
   struct WorkerSeat {
@@ -25,8 +34,9 @@ struct Library {
     int64_t memory_mib = 0;
     uint32_t nth = 0;  // of so many replicas that share this machine
     int of = 1;
-    bool streams = false;    // its chunks go somewhere
-    bool to_client = false;  // namely to the client
+    bool streams = false;                              // its chunks go somewhere
+    bool to_client = false;                            // namely to the client
+    std::shared_ptr<const ChainSlot> chain = nullptr;  // null: it is in none
   };
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;
   // Which of the stage's targets; an empty list is an error of the request.

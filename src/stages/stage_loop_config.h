@@ -54,6 +54,8 @@ struct StageLoopEnv {
   std::function<uint64_t(uint64_t)> next_incarnation;  // after this one; larger. Empty: one more
   // Profile commands, which are for the whole process: the reply's text. Empty: they go to the worker, as all others.
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;
+  // Each table of peers that is newer than the last one, on the loop's thread; may be empty.
+  std::function<void(const wire::Peers&)> on_peers;
   // Numbers of the whole process for the heartbeats, bounded; asked where the coordinator is another process. Empty:
   // another stage of this process reports them.
   std::function<std::vector<wire::Metric>()> process_metrics;

@@ -95,6 +95,7 @@ void StageLoop::on(wire::Peers&& message) {
     return !to.stage.empty() && p.context.book.standing(to.stage, to.replica, to.incarnation) == loop::Standing::kGone;
   });
   p.ends.fail_of_lost_peers();
+  if (p.context.env.on_peers) p.context.env.on_peers(message);
   p.lease.report_soon();  // the coordinator waits for the table's number before it relies on what is in it
   p.context.retry_by(p.context.now_ms);
   unpark();

@@ -60,7 +60,8 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .nth = config.nth,
                                  .of = config.of,
                                  .streams = spec.terminal || !spec.stream_to.empty(),
-                                 .to_client = spec.terminal && spec.stream_to.empty()};
+                                 .to_client = spec.terminal && spec.stream_to.empty(),
+                                 .chain = std::move(env.chain)};
   std::shared_ptr<Waker> waker = env.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
   const auto make_worker = [make = maker->second, args = spec.args, seat] { return make(args, seat); };
@@ -77,7 +78,8 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                         .worker = std::move(host),
                         .wake = wake,
                         .next_incarnation = std::move(env.next_incarnation),
-                        .admin = env.admin ? std::move(env.admin) : carry_out};
+                        .admin = env.admin ? std::move(env.admin) : carry_out,
+                        .on_peers = std::move(env.on_peers)};
   auto self = std::make_shared<const StageLoopStage*>(nullptr);  // known at the end
   loop_env.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
     const StageLoopStage* nobody = nullptr;

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "models/model.h"
 #include "payload/value.h"
 #include "stages/loop/limits.h"
 #include "stages/replica_router.h"
@@ -58,8 +60,10 @@ struct StageSpec {
   std::string stream_done_to;          // Library::routes: which of stream_to this request streams to; empty: all
   bool can_accept_stream_before_payload = false;       // else a chunk before the payload fails the request
   std::map<std::string, std::string> project_payload;  // target -> Library::projections: what of the result it gets
-  std::string process;                                 // stages of one name share a process
-  std::string host;  // who runs it: empty = this host; else a name that `millrace stage --join` says
+  std::optional<LayerRange> layers;  // of the model, that this stage computes: a range of a layer split
+  std::string layers_to;             // the stage with the next range; no edge: payloads never travel on it
+  std::string process;               // stages of one name share a process
+  std::string host;                  // who runs it: empty = this host; else a name that `millrace stage --join` says
   int replicas = 1;
   ReplicaPolicy replica_policy = ReplicaPolicy::kLeastRequests;  // which of them serves a request
   RelaySpec relay;

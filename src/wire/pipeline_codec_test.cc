@@ -41,9 +41,7 @@ Peer sample_peer() {
           .relays = {{"shm", {"\0shm"s}}, {"tcp", {"[::1]:4000"}}}};
 }
 
-Peer other_peer() {
-  return {.stage = "decode", .incarnation = 1, .endpoint = "tcp://[::1]:5001", .pid = 1, .up = false};
-}
+Peer other_peer() { return {"decode", 0, 1, "tcp://[::1]:5001", "", "", 1, {}, false, "tcp://[::1]:5002"}; }
 
 const std::vector<RouteHop> kRoute = {{"decode", 3, 7}, {"code2wav"}};
 

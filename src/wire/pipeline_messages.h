@@ -170,11 +170,13 @@ struct Peer {
   int64_t pid = 0;
   std::vector<RelayAddress> relays;
   bool up = true;
+  std::string chain_endpoint;  // of a stage with a range of a model's layers: its inbox for the rows; else empty
 
   template <typename V>
   void visit(V&& v) {
     v(1, stage, kMaxStageNameBytes), v(2, replica), v(3, incarnation), v(4, endpoint, kMaxEndpointBytes);
     v(5, host, kMaxHostBytes), v(6, boot, kMaxHostBytes), v(7, pid), v(8, relays, kMaxPeerRelays), v(9, up);
+    v(10, chain_endpoint, kMaxEndpointBytes);
   }
   friend bool operator==(const Peer&, const Peer&) = default;
 };

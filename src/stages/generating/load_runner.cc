@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/cpu_info.h"
-#include "base/log.h"
 #include "base/xxh3.h"
+#include "formats/shard_manifest.h"
 #include "formats/weights.h"
 #include "models/split_plan.h"
 #include "runner/chain_runner.h"
@@ -14,28 +14,48 @@
 #include "runner/model_runner.h"
 #include "stages/generating/kv_sizes.h"
 #include "stages/generating/loading.h"
+#include "stages/generating/tensors_hash.h"
 #include "stages/generating/text_checksum.h"
 
 namespace millrace {
 namespace {
 
+// Of a shard, that it has the layers of the range, and that its files are those that `millrace split` wrote.
+Status check_shard(const ModelOptions& options, LayerRange range, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const std::optional<ShardManifest> shard, read_shard_manifest(options.model));
+  if (!shard) return ok_status();
+  if (range.begin < shard->begin || range.end > shard->end || (range.begin == 0 && shard->begin != 0)) {
+    return invalid_argument(
+        "{} is a shard with the layers [{}, {}) of {}; wanted one with [{}, {}), or the complete model", options.model,
+        shard->begin, shard->end, shard->layers, range.begin, range.end);
+  }
+  return check_shard_files(options.model, *shard, [&progress](uint64_t done, uint64_t total) {
+    progress("checking the shard", total ? static_cast<double>(done) / static_cast<double>(total) : 1.0);
+  });
+}
+
 Result<std::unique_ptr<Runner>> load_all(const ModelOptions& options, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  RETURN_IF_ERROR(check_shard(options, {0, dir.config.layers}, progress));
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_weights(options, progress));
   ASSIGN_OR_RETURN(RunnerOptions runner, runner_options(model->config(), options));
   ASSIGN_OR_RETURN(auto made, ModelRunner::make(std::move(model), std::move(runner)));
   return std::unique_ptr<Runner>(std::move(made));
 }
 
-// The processors of this host, shared: all ranges compute at the same time. The first ones get what does not divide.
+// With --pp, the processors of this host, shared: all ranges compute at the same time. The first ones get what does not
+// divide.
 int threads_of(const ModelOptions& options, uint32_t index) {
+  if (options.pp == 1) return options.threads;
   const int all = options.threads > 0 ? options.threads : cpu_info().usable_cpus;
   return std::max(1, all / options.pp + (static_cast<int>(index) < all % options.pp ? 1 : 0));
 }
 
-// Of the model's small files, the bytes of its weights, and how they are held.
-Result<uint64_t> model_hash(const ModelOptions& options, const WeightStore& store) {
+// Of the model's small files and its tensors, and how they are held.
+Result<uint64_t> model_hash(const ModelOptions& options) {
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
-  const uint64_t numbers[] = {text, store.total_bytes()};
+  ASSIGN_OR_RETURN(const uint64_t tensors, tensors_hash(options.model));
+  const uint64_t numbers[] = {text, tensors};
   FieldsChecksum sum;
   sum.add(numbers, sizeof(numbers));
   sum.add(options.quantize);
@@ -43,70 +63,102 @@ Result<uint64_t> model_hash(const ModelOptions& options, const WeightStore& stor
   return sum.value();
 }
 
-// Of each range, as --pp and --split ask for. Every process of a chain comes to the same.
-Result<std::vector<LayerRange>> split_layers(const ModelConfig& config, const WeightStore& store,
-                                             const ModelOptions& options) {
+Status check_ranges(const std::vector<LayerRange>& ranges, const ModelConfig& config) {
+  if (ranges.back().end == config.layers) return ok_status();
+  return invalid_argument("the layers of the chain end at {}; wanted {}, as many as the model has", ranges.back().end,
+                          config.layers);
+}
+
+Result<std::unique_ptr<Runner>> load_first(const ModelOptions& options, const std::vector<LayerRange>& ranges,
+                                           const std::function<Result<ChainLinks>()>& open,
+                                           const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  RETURN_IF_ERROR(check_ranges(ranges, dir.config));
+  RETURN_IF_ERROR(check_shard(options, ranges[0], progress));
+  ASSIGN_OR_RETURN(const WeightStore store, WeightStore::open(options.model));
+  ASSIGN_OR_RETURN(const uint64_t hash, model_hash(options));
+  ASSIGN_OR_RETURN(RunnerOptions runner, runner_options(dir.config, options, store.total_bytes()));
+  runner.threads = threads_of(options, 0);
+  const auto count = static_cast<uint32_t>(ranges.size());
+  ASSIGN_OR_RETURN(ChainLinks links, open());
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> first, load_weights(options, progress, ranges[0]));
+  ASSIGN_OR_RETURN(std::unique_ptr<ChainRunner> chain,
+                   ChainRunner::make(std::move(first), std::move(runner), {count, hash}, std::move(links)));
+  const Status complete = chain->wait_complete([&] {
+    progress(fmt::format("waiting for {} other layer ranges", count - 1), 1.0);
+    return true;
+  });
+  // Another start of this process would find the same.
+  if (complete.code() == StatusCode::kConflict) return invalid_argument("{}", complete.message());
+  RETURN_IF_ERROR(complete);
+  return std::unique_ptr<Runner>(std::move(chain));
+}
+
+// Of a range, that its host has the memory which the first one's pages take here.
+Status check_memory(const Model& model, const RunnerOptions& options) {
+  const auto page =
+      static_cast<uint64_t>(kv_page_bytes(model.config(), model.layers(), options.page_size, options.kv_dtype));
+  const uint64_t pages = static_cast<uint64_t>(options.page_count) + static_cast<uint64_t>(options.host_page_count);
+  const uint64_t available = available_bytes();
+  if (pages <= available / page) return ok_status();
+  return error(
+      StatusCode::kResourceExhausted,
+      "the first range has {} KV pages, of {} bytes here, and {} bytes are free; wanted them all, or a smaller "
+      "--kv-gib of the first range",
+      pages, page, available);
+}
+
+}  // namespace
+
+LoadRunner make_load_runner(const ModelOptions& options, StartRanges start, std::shared_ptr<const ChainSlot> chain) {
+  return [options, start = std::move(start),
+          chain = std::move(chain)](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
+    if (chain) return load_first(options, chain->ranges, chain->open, progress);
+    if (options.pp == 1) return load_all(options, progress);
+    ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges, split_layers(options));
+    const auto open = [&] { return start(options, static_cast<uint32_t>(ranges.size())); };
+    return load_first(options, ranges, open, progress);
+  };
+}
+
+Result<std::vector<LayerRange>> split_layers(const ModelOptions& options) {
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  ASSIGN_OR_RETURN(const WeightStore store, WeightStore::open(options.model));
   const auto rule = parse_split_rule(options.split);
   if (!rule.ok()) return rule.status().with_prefix("--split");
   ASSIGN_OR_RETURN(const DType dtype, kv_dtype_from_name(options.kv_dtype));
-  const auto kv_layer_token_bytes = static_cast<uint64_t>(kv_page_bytes(config, {0, 1}, 1, dtype));
-  const auto plan = plan_split(model_sizes(config, store), *rule, options.pp, kv_layer_token_bytes,
-                               context_length(config, options.context_length));
+  const auto kv_layer_token_bytes = static_cast<uint64_t>(kv_page_bytes(dir.config, {0, 1}, 1, dtype));
+  const auto plan = plan_split(model_sizes(dir.config, store), *rule, options.pp, kv_layer_token_bytes,
+                               context_length(dir.config, options.context_length));
   if (!plan.ok()) return plan.status().with_prefix(fmt::format("--pp {} --split {}", options.pp, options.split));
   std::vector<LayerRange> ranges;
   for (const SplitPlan::Range& range : plan->ranges) ranges.push_back(range.layers);
   return ranges;
 }
 
-Result<std::unique_ptr<Runner>> load_chain(const ModelOptions& options, const OpenChain& open,
-                                           const LoadProgress& progress) {
-  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
-  ASSIGN_OR_RETURN(const WeightStore store, WeightStore::open(options.model));
-  ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges, split_layers(dir.config, store, options));
-  ASSIGN_OR_RETURN(const uint64_t hash, model_hash(options, store));
-  ASSIGN_OR_RETURN(RunnerOptions runner, runner_options(dir.config, options, store.total_bytes()));
-  const auto count = static_cast<uint32_t>(ranges.size());
-  ASSIGN_OR_RETURN(ChainLinks links, open(options, {count, runner.page_count, runner.host_page_count}));
-  runner.threads = threads_of(options, 0);
-  ASSIGN_OR_RETURN(std::shared_ptr<const Model> first, load_weights(options, progress, ranges[0]));
-  ASSIGN_OR_RETURN(std::unique_ptr<ChainRunner> chain,
-                   ChainRunner::make(std::move(first), std::move(runner), {count, hash}, std::move(links)));
-  RETURN_IF_ERROR(chain->wait_complete([&] {
-    progress(fmt::format("waiting for {} other layer ranges", count - 1), 1.0);
-    return true;
-  }));
-  return std::unique_ptr<Runner>(std::move(chain));
-}
-
-}  // namespace
-
-LoadRunner make_load_runner(const ModelOptions& options, OpenChain open) {
-  return [options, open = std::move(open)](const LoadProgress& progress) {
-    return options.pp > 1 ? load_chain(options, open, progress) : load_all(options, progress);
-  };
-}
-
-Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, uint32_t index, const ChainSize& size,
-                                                ChainLinks links, const LoadProgress& progress) {
-  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
-  ASSIGN_OR_RETURN(const WeightStore store, WeightStore::open(options.model));
-  ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges, split_layers(dir.config, store, options));
-  if (index < 1 || index >= ranges.size() || size.ranges != ranges.size()) {
-    return invalid_argument("range {} of {}; wanted 1 to {}", index, size.ranges, ranges.size() - 1);
+Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, const std::vector<LayerRange>& ranges,
+                                                uint32_t index, ChainLinks links, const LoadProgress& progress) {
+  if (index < 1 || index >= ranges.size()) {
+    return invalid_argument("range {}; wanted 1 to {}", index, ranges.size() - 1);
   }
-  ASSIGN_OR_RETURN(const uint64_t hash, model_hash(options, store));
-  RunnerOptions runner{.threads = threads_of(options, index),
-                       .page_size = options.page_size,
-                       .page_count = size.page_count,
-                       .host_page_count = size.host_page_count,
-                       .context_length = options.context_length,
-                       .max_rows = options.chunked_prefill_tokens};
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  RETURN_IF_ERROR(check_ranges(ranges, dir.config));
+  RETURN_IF_ERROR(check_shard(options, ranges[index], progress));
+  ASSIGN_OR_RETURN(const uint64_t hash, model_hash(options));
+  RunnerOptions runner{.threads = threads_of(options, index), .context_length = options.context_length};
   ASSIGN_OR_RETURN(runner.kv_dtype, kv_dtype_from_name(options.kv_dtype));
+  ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_weights(options, progress, ranges[index]));
-  ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, runner));
-  RangeSlot slot{.index = index, .ranges = size.ranges};
-  slot.facts = chain_facts(model->config(), runner, engine->isa(), hash, model->weight_version());
-  return std::make_unique<RangeServer>(std::move(model), std::move(engine), std::move(slot), std::move(links));
+  RangeSlot slot{.index = index, .ranges = static_cast<uint32_t>(ranges.size())};
+  slot.facts = chain_facts(model->config(), runner, isa, hash, model->weight_version());
+  slot.make_engine = [model, runner](const wire::ChainFacts& first) -> Result<std::unique_ptr<LayerEngine>> {
+    RunnerOptions sizes = runner;
+    sizes.page_size = first.page_size, sizes.page_count = first.page_count;
+    sizes.host_page_count = first.host_page_count, sizes.max_rows = first.max_rows;
+    RETURN_IF_ERROR(check_memory(*model, sizes));
+    return LayerEngine::make(*model, sizes);
+  };
+  return std::make_unique<RangeServer>(std::move(model), nullptr, std::move(slot), std::move(links));
 }
 
 }  // namespace millrace

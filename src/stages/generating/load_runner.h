@@ -1,5 +1,8 @@
-// From a model directory to the runner of a generating stage: a model in this process, or the first range of a chain
-// whose other ranges are processes that `open` starts (--pp).
+// From a model directory to the runner of a generating stage: a model in this process, or the first range of a chain.
+// The other ranges are processes that are started for it (--pp), or stages of the pipeline's file.
+//
+// The first range decides how many KV pages there are, how large they are and how many rows a step has; the others
+// allocate them when its hello comes.
 //
 // Thread safety: free functions; what they make is called on the thread that loads.
 #pragma once
@@ -7,28 +10,28 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "runner/chain_links.h"
 #include "runner/range_server.h"
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/model_options.h"
+#include "stages/library.h"
 
 namespace millrace {
 
-// The ranges behind the first one: what they are started with.
-struct ChainSize {
-  uint32_t ranges = 2;  // of the chain, the first one included
-  int32_t page_count = 0;
-  int32_t host_page_count = 0;
-};
-// Starts them and connects them. Errors end the load.
-using OpenChain = std::function<Result<ChainLinks>(const ModelOptions& options, const ChainSize& size)>;
+// Starts and connects the other ranges of so many. Errors end the load.
+using StartRanges = std::function<Result<ChainLinks>(const ModelOptions& options, uint32_t ranges)>;
 
-// Opens the weights, brings them into memory with progress, builds the model and its runner.
-LoadRunner make_load_runner(const ModelOptions& options, OpenChain open);
+// Opens the weights, brings them into memory with progress, builds the model and its runner. `start`: for --pp.
+// `chain`: of the stage; null: its file gives it no layers.
+LoadRunner make_load_runner(const ModelOptions& options, StartRanges start, std::shared_ptr<const ChainSlot> chain);
+
+// The layers of each range, as --pp and --split ask for. Every process of a chain comes to the same.
+Result<std::vector<LayerRange>> split_layers(const ModelOptions& options);
 
 // Another range than the first, number `index` from 0, with the weights of its layers alone.
-Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, uint32_t index, const ChainSize& size,
-                                                ChainLinks links, const LoadProgress& progress);
+Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, const std::vector<LayerRange>& ranges,
+                                                uint32_t index, ChainLinks links, const LoadProgress& progress);
 
 }  // namespace millrace

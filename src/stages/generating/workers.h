@@ -4,6 +4,8 @@
 //   generate    {"ids", "sampling"}        ~> token deltas, -> {"ids", "finish_reason", "usage", ...}
 //   detokenize  ~> token deltas, -> {"ids", ...}    ~> text deltas, -> the same with {"text"}
 //
+//   layers      nothing: rows of hidden values, from one range of a model's layers to the next
+//
 // What else stands in a payload goes on untouched: routes and merges may need it. A prompt that the server has
 // tokenized comes to `generate` as a wire::TokenizedRequest instead; its deltas then tell all, and both results are
 // null.
@@ -28,6 +30,7 @@
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/live_commands.h"
+#include "stages/generating/model_options.h"
 #include "stages/generating/weight_stager.h"
 #include "stages/kv_event_stream.h"
 #include "stages/library.h"
@@ -59,10 +62,18 @@ struct GenerateParts {
   uint64_t text_checksum = 0;   // as of the others
 };
 
+struct LayersParts {
+  ModelOptions options;
+  std::shared_ptr<const ChainSlot> chain;
+  uint64_t text_checksum = 0;  // as of the others
+};
+
 // `text_checksum`, here and below: of the model's small files; 0: unknown.
 std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt, uint64_t text_checksum = 0);
 std::unique_ptr<Worker> make_generate_worker(GenerateParts parts);
 std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
                                                const Library::WorkerSeat& seat, uint64_t text_checksum = 0);
+// A range of a layer split, not the first one.
+std::unique_ptr<Worker> make_layers_worker(LayersParts parts);
 
 }  // namespace millrace

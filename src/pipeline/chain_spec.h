@@ -1,0 +1,23 @@
+// A layer split in a pipeline's file: a stage `generate` with the first range of a model's layers, and stages of the
+// worker `layers` with the others, each named by `layers_to` of the one before. Rows travel along it, payloads never.
+//
+// Thread safety: free functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/spec.h"
+
+namespace millrace {
+
+inline constexpr std::string_view kLayersWorker = "layers";  // a range behind the first one; it gets no requests
+
+inline bool computes_rows(const StageSpec& stage) { return stage.worker == kLayersWorker; }
+
+// The stages of the chain that `stage` has a range of, the first range first; empty: it has none. Of a spec that was
+// checked.
+std::vector<const StageSpec*> chain_of(const PipelineSpec& spec, const StageSpec& stage);
+
+}  // namespace millrace

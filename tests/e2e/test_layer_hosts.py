@@ -1,0 +1,170 @@
+"""A model whose layers are split over hosts by a pipeline's file: two network stacks (two_hosts.py), or two processes of this one. The
+answers are those of one process; a range that dies or freezes costs time alone; what does not fit is refused."""
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+
+import pytest
+
+from harness import DEMO, WAIT_S, Joined, Server, new_key, wait_until
+from test_layer_split import answer, body, text_of
+from test_text_hosts import control_port
+from two_hosts import two_hosts, veth
+
+REQUESTS = 32
+
+
+@pytest.fixture(scope="module")
+def network():
+    with two_hosts(veth) as (near, far, _):
+        yield near, far
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
+    return new_key(tmp_path_factory.mktemp("key") / "key")
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    with Server() as server:
+        return [answer(server, i) for i in range(REQUESTS)]
+
+
+def pipeline(folder, *ranges, control=None, key=None, more=""):
+    """A file with these ranges: (begin, end, host), the first of them the server's own."""
+    names = ["generate", *(f"upper{i}" for i in range(1, len(ranges)))]
+    lines = ["name: layers", f'control: "tcp://{control or f"127.0.0.1:{control_port()}"}"', "entry: generate"]
+    if key:
+        lines.append(f'key_file: "{key}"')
+    lines.append("stages:")
+    for i, (begin, end, host) in enumerate(ranges):
+        to = f", layers_to: {names[i + 1]}" if i + 1 < len(ranges) else ""
+        edges = ", next: detokenize, stream_to: detokenize, resources: {max_requests: 65536}" if i == 0 else ""
+        where = f", host: {host}" if host else ""
+        lines.append(f"  - {{name: {names[i]}, worker: {'layers' if i else 'generate'}, layers: [{begin}, {end}]{to}{edges}{where}{more}}}")
+    lines.append("  - {name: detokenize, worker: detokenize, terminal: true, can_accept_stream_before_payload: true, resources: {max_requests: 65536}}")
+    path = folder / "layers.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def control_of(path):
+    return next(line.split('"')[1] for line in path.read_text().splitlines() if line.startswith("control:")).removeprefix("tcp://")
+
+
+def lead(path, *arguments, where=None, model=DEMO):
+    return Server("--pipeline", str(path), *arguments, model=model, wait=False, where=where)
+
+
+def join(path, stages, where=None, model=DEMO, more=()):
+    return Joined(path, stages, control_of(path), model=model, where=where, more=[*(["--listen", where.ipv4] if where else []), *more])
+
+
+def wait_ready(server):
+    assert server.url_found.wait(WAIT_S) and server.host, server.output()
+    wait_until(server.ready, "ready stages")
+
+
+def stream_text(events):
+    return text_of([json.loads(event)["choices"] for event in events if event != "[DONE]"])
+
+
+def all_answers(server, clients=8):
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        return list(pool.map(lambda i: answer(server, i), range(REQUESTS)))
+
+
+def test_the_answers_are_those_of_one_process(network, key, tmp_path, wanted):
+    near, far = network
+    path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"), control=f"{near.ipv4}:30300", key=key)
+    with lead(path, where=near) as server, join(path, "upper1", where=far) as upper:
+        wait_ready(server)
+        assert [answer(server, i) for i in range(REQUESTS)] == wanted
+        assert all_answers(server) == wanted
+        assert server.stop() == 0, server.output()
+        assert upper.end() == 0, upper.output()
+        assert server.leftovers() == []
+
+
+# The first range may be empty; a range may be here; several may be in one process; the first may be elsewhere.
+LAYOUTS = {"three": ([(0, 2, None), (2, 4, "b"), (4, 6, "c")], ["upper1", "upper2"]),
+           "one-here": ([(0, 1, None), (1, 3, None), (3, 6, "b")], ["upper2"]),
+           "two-in-a-process": ([(0, 2, None), (2, 4, "b"), (4, 6, "b")], ["upper1,upper2"]),
+           "first-elsewhere": ([(0, 2, "b"), (2, 6, None)], ["generate"]),
+           "empty-first": ([(0, 0, None), (0, 6, "b")], ["upper1"])}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_gives_the_same_answers(wanted, tmp_path, layout):
+    ranges, joiners = LAYOUTS[layout]
+    path = pipeline(tmp_path, *ranges)
+    with lead(path) as server, contextlib.ExitStack() as stack:
+        joined = [stack.enter_context(join(path, stages)) for stages in joiners]
+        wait_ready(server)
+        assert all_answers(server) == wanted
+        assert server.stop() == 0, server.output()
+        for one in joined:
+            assert one.end() == 0, one.output()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_a_range_that_is_lost_costs_time_alone(wanted, tmp_path, how):
+    """What was accepted goes on when the range is back, with the same answer; a request that comes meanwhile may get a 503."""
+    path = pipeline(tmp_path, (0, 2, None), (2, 4, "b"), (4, 6, "c"))
+    long = body(0, max_tokens=300, ignore_eos=True)
+    with lead(path) as server, contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        joined = {name: stack.enter_context(join(path, name)) for name in ("upper1", "upper2")}
+        wait_ready(server)
+        complete = stream_text(server.stream("/v1/chat/completions", long))
+        for victim in ("upper1", "upper2"):
+            events = server.stream("/v1/chat/completions", long)
+            first = next(events)  # it generates, and will for long
+            running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
+            os.kill(joined[victim].process.pid, how)
+            wait_until(lambda: victim in server.get("/ready")[2]["reason"], "a server that names the stage")
+            if how == signal.SIGSTOP:
+                joined[victim].process.send_signal(signal.SIGCONT)  # it joins again by itself
+            else:
+                joined[victim] = stack.enter_context(join(path, victim))
+            assert stream_text([first, *events]) == complete
+            for i, found in enumerate(future.result() for future in running):
+                assert found == wanted[i] or (found[0] == 503 and "not ready" in found[1]), (i, found)
+            wait_until(server.ready, "return")
+            assert all_answers(server) == wanted
+        assert server.stop() == 0, server.output()
+
+
+def test_a_first_range_that_dies_begins_the_chain_anew(wanted, tmp_path):
+    path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"))
+    with join(path, "upper1") as upper:
+        for pages in ("0.01", "0.02"):  # of KV memory: the range takes what the first one has
+            with lead(path, "--kv-gib", pages) as server:
+                wait_ready(server)
+                assert all_answers(server) == wanted
+                server.process.kill()
+                server.process.wait()
+        assert upper.process.poll() is None, upper.output()
+
+
+def test_a_second_process_for_a_range_is_refused(wanted, tmp_path):
+    path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"))
+    with lead(path) as server, join(path, "upper1") as first:
+        wait_ready(server)
+        with join(path, "upper1") as second:
+            wait_until(lambda: "taken by a live other one" in second.output(), "refusal")
+            assert all_answers(server) == wanted
+        assert first.process.poll() is None
+
+
+def test_layers_that_the_model_does_not_have_are_refused(tmp_path):
+    path = pipeline(tmp_path, (0, 3, None), (3, 5, "b"))
+    with lead(path) as server, join(path, "upper1") as upper:
+        assert upper.process.wait(WAIT_S) == 2
+        upper.reader.join(WAIT_S)
+        assert "end at 5; wanted 6" in upper.output()
+        assert server.process.wait(WAIT_S) == 2
+        server.reader.join(WAIT_S)
+        assert "end at 5; wanted 6" in server.output()
