@@ -8,6 +8,7 @@
 #include "app/bench.h"
 #include "app/commands.h"
 #include "app/quantize.h"
+#include "app/split.h"
 #include "pipeline/supervisor.h"
 
 namespace millrace {
@@ -51,6 +52,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   PipelineOptions pipeline;
   InspectOptions inspect;
   QuantizeOptions quantize;
+  SplitOptions split;
   BenchOptions bench;
   CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
   CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
@@ -68,6 +70,8 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   add_inspect_options(*inspect_command, inspect);
   CLI::App* quantize_command = app.add_subcommand("quantize", "Write a model as a GGUF file");
   add_quantize_options(*quantize_command, quantize);
+  CLI::App* split_command = app.add_subcommand("split", "Write a model as one folder for each range of its layers");
+  add_split_options(*split_command, split);
   add_bench_options(*bench_command, bench);
   try {
     app.parse(argc, argv);
@@ -91,6 +95,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
     return bench_command->got_subcommand("serve") ? run_bench_serve(bench.serve) : run_bench_offline(bench.offline);
   }
   if (*quantize_command) return run_quantize(quantize);
+  if (*split_command) return run_split(split);
   return run_inspect(inspect);
 }
 

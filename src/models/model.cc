@@ -24,17 +24,6 @@ std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, 
   return nullptr;
 }
 
-// Whether a tensor that the range did not read belongs to another range of the same model.
-bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name) {
-  if (name == kEmbeddingName || name == kFinalNormName || name == kHeadName) return range.begin > 0;
-  if (!name.starts_with(kLayerPrefix)) return false;
-  name.remove_prefix(std::string_view(kLayerPrefix).size());
-  int layer = -1;
-  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), layer);
-  if (code != std::errc() || end == name.data() + name.size() || *end != '.') return false;
-  return layer >= 0 && layer < config.layers && (layer < range.begin || layer >= range.end);
-}
-
 // Old files store the rotary frequencies, which the config implies; a tied head may be stored beside its twin.
 Status check_all_taken(const ModelConfig& config, LayerRange range, const WeightStore& store) {
   std::vector<std::string_view> ignore = {".rotary_emb.inv_freq"};
@@ -47,6 +36,16 @@ Status check_all_taken(const ModelConfig& config, LayerRange range, const Weight
 }
 
 }  // namespace
+
+bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name) {
+  if (name == kEmbeddingName || name == kFinalNormName || name == kHeadName) return range.begin > 0;
+  if (!name.starts_with(kLayerPrefix)) return false;
+  name.remove_prefix(std::string_view(kLayerPrefix).size());
+  int layer = -1;
+  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  if (code != std::errc() || end == name.data() + name.size() || *end != '.') return false;
+  return layer >= 0 && layer < config.layers && (layer < range.begin || layer >= range.end);
+}
 
 Workspace::Workspace(const ModelConfig& config, int64_t max_rows)
     : max_rows_(max_rows),

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -47,6 +48,9 @@ struct LayerRange {
   int count() const { return end - begin; }
   friend bool operator==(LayerRange, LayerRange) = default;
 };
+
+// Whether a tensor of a complete model is of other ranges alone: of their layers, or what the first range has.
+bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name);
 
 // One ragged batch: row r stands at positions[r] of the sequence whose rows hold r. Every row belongs to a sequence.
 struct Step {

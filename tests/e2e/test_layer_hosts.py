@@ -4,11 +4,14 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import re
+import shutil
 import signal
+import subprocess
 
 import pytest
 
-from harness import DEMO, WAIT_S, Joined, Server, new_key, wait_until
+from harness import DEMO, WAIT_S, Joined, Server, new_key, program, wait_until
 from test_layer_split import answer, body, text_of
 from test_text_hosts import control_port
 from two_hosts import two_hosts, veth
@@ -168,3 +171,135 @@ def test_layers_that_the_model_does_not_have_are_refused(tmp_path):
         assert server.process.wait(WAIT_S) == 2
         server.reader.join(WAIT_S)
         assert "end at 5; wanted 6" in server.output()
+
+
+# ---- shards
+
+
+def split(model, out, *arguments):
+    return subprocess.run([program(), "split", str(model), "--out", str(out), *arguments], capture_output=True, text=True, timeout=WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    out = tmp_path_factory.mktemp("split") / "shards"
+    done = split(DEMO, out, "--split", "2,4")
+    assert done.returncode == 0, done
+    assert f"{out}/1: layers [2, 6)" in done.stdout
+    return out
+
+
+def tensors(path):
+    """{name: (dtype, shape, bytes)} of a safetensors file, which is covered without a hole."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    end = 0
+    for entry in sorted(header.values(), key=lambda entry: entry["data_offsets"]):
+        assert entry["data_offsets"][0] == end
+        end = entry["data_offsets"][1]
+    assert 8 + size + end == len(data)
+    return {name: (entry["dtype"], entry["shape"], data[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]])
+            for name, entry in header.items()}
+
+
+def range_of(name, begin, end):
+    """Whether the range of layers [begin, end) has this tensor, by the rule in docs/layers.md."""
+    match = re.match(r"model\.layers\.(\d+)\.", name)
+    return begin <= int(match[1]) < end if match else begin == 0
+
+
+def test_a_shard_has_the_tensors_of_its_range_byte_for_byte(shards):
+    complete = tensors(DEMO / "model.safetensors")
+    assert sorted(path.name for path in shards.iterdir()) == ["0", "1"]
+    for index, (begin, end) in enumerate([(0, 2), (2, 6)]):
+        folder = shards / str(index)
+        assert tensors(folder / "model.safetensors") == {name: tensor for name, tensor in complete.items() if range_of(name, begin, end)}
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+            assert (folder / name).read_bytes() == (DEMO / name).read_bytes()
+        manifest = json.loads((folder / "millrace-shard.json").read_text())
+        assert (manifest["range"], manifest["ranges"], manifest["begin"], manifest["end"], manifest["layers"]) == (index, 2, begin, end, 6)
+        assert {path.name for path in folder.iterdir()} == {*manifest["files"], "millrace-shard.json"}
+        for name, entry in manifest["files"].items():
+            assert entry["bytes"] == (folder / name).stat().st_size
+
+
+def other_weights(folder, copy):
+    """A copy of a model whose weights are other ones of the same shape."""
+    shutil.copytree(folder, copy)
+    data = bytearray((copy / "model.safetensors").read_bytes())
+    for at in range(len(data) // 2, len(data)):
+        data[at] ^= 1
+    (copy / "model.safetensors").write_bytes(data)
+    return copy
+
+
+def test_hosts_with_shards_give_the_answers_of_the_complete_model(network, key, shards, tmp_path, wanted):
+    near, far = network
+    path = pipeline(tmp_path, (0, 2, None), (2, 6, "b"), control=f"{near.ipv4}:30301", key=key)
+    with lead(path, where=near, model=shards / "0") as server, join(path, "upper1", where=far, model=shards / "1"):
+        wait_ready(server)
+        assert all_answers(server) == wanted
+        assert server.stop() == 0, server.output()
+
+
+def test_a_shard_and_a_complete_model_agree(shards, tmp_path, wanted):
+    path = pipeline(tmp_path, (0, 1, None), (1, 4, "b"), (4, 6, "c"))  # a shard may have more than its stage computes
+    with lead(path, model=shards / "0") as server, join(path, "upper1"), join(path, "upper2", model=shards / "1"):
+        wait_ready(server)
+        assert all_answers(server) == wanted
+
+
+@pytest.mark.parametrize("what", ["wrong shard", "other weights", "shard of other weights", "changed shard"])
+def test_other_layers_or_weights_are_refused_at_the_start(shards, tmp_path, what, wanted):
+    path = pipeline(tmp_path, (0, 2, None), (2, 6, "b"))
+    if what == "wrong shard":
+        model, words = shards / "0", "is a shard with the layers [0, 2) of 6; wanted one with [2, 6)"
+    elif what == "other weights":
+        model, words = other_weights(DEMO, tmp_path / "other"), "another model: the weights, --kv-dtype or --quantize differ"
+    elif what == "shard of other weights":
+        assert split(other_weights(DEMO, tmp_path / "other"), tmp_path / "split", "--split", "2,4").returncode == 0
+        model, words = tmp_path / "split" / "1", "another model: the weights, --kv-dtype or --quantize differ"
+    else:
+        model, words = other_weights(shards / "1", tmp_path / "changed"), "wanted"
+    with lead(path, model=shards / "0") as server:
+        with join(path, "upper1", model=model) as upper:
+            assert upper.process.wait(WAIT_S) == 2, upper.output()
+            upper.reader.join(WAIT_S)
+            assert words in upper.output(), upper.output()
+            if what == "changed shard":
+                assert "the checksum of" in upper.output() and "millrace-shard.json" in upper.output()
+        with join(path, "upper1", model=shards / "1"):
+            wait_ready(server)
+            assert answer(server, 1) == wanted[1]
+
+
+def test_a_shard_alone_is_no_model(shards):
+    with Server(model=shards / "1", wait=False) as server:
+        assert server.process.wait(WAIT_S) == 2
+        server.reader.join(WAIT_S)
+        assert "is a shard with the layers [2, 6) of 6; wanted one with [0, 6), or the complete model" in server.output()
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--pp", "7"], "wanted 1 to 6"),
+    (["--split", "2,5"], "wanted 6"),
+    ([], "--pp is missing"),
+])
+def test_a_split_that_cannot_be_is_refused_and_leaves_nothing(tmp_path, arguments, words):
+    done = split(DEMO, tmp_path / "out", *arguments)
+    assert done.returncode == 2 and words in done.stderr, done
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_never_overwritten(shards, tmp_path):
+    (tmp_path / "out").mkdir()
+    done = split(DEMO, tmp_path / "out", "--pp", "2")
+    assert done.returncode == 2 and "is there already" in done.stderr, done
+    assert list((tmp_path / "out").iterdir()) == []
+    done = split(shards / "0", tmp_path / "more", "--pp", "2")
+    assert done.returncode == 2 and "is a shard" in done.stderr, done
+    done = split(DEMO, tmp_path / "no" / "folder", "--pp", "2")
+    assert done.returncode == 2 and "is no folder" in done.stderr, done
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
