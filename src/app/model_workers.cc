@@ -82,7 +82,8 @@ Result<ArgsOptions> options_of_args(const Value& args, const Names& allowed) {
 
 Result<ArgsOptions> generate_args(const Value& args) { return options_of_args(args, {}); }
 Result<ArgsOptions> layers_args(const Value& args) {
-  return options_of_args(args, {"model", "threads", "quantize", "packed-cache-dir", "kv-dtype", "context-length"});
+  return options_of_args(args,
+                         {"model", "threads", "quantize", "packed-cache-dir", "kv-dtype", "kv-gib", "context-length"});
 }
 Result<ArgsOptions> detokenize_args(const Value& args) { return options_of_args(args, {"model"}); }
 
@@ -153,8 +154,10 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
 Made make_layers(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, layers_args(args));
   const bool threads = from_args ? args.find("threads") != nullptr : command_line.threads != 0;
+  const bool kv_gib = from_args ? args.find("kv_gib") != nullptr : command_line.kv_gib != 0;
   ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
   if (!threads) options.threads = slot.threads;
+  if (!kv_gib) options.kv_gib = static_cast<double>(slot.memory_mib) / 1024;
   options = share_of(options, static_cast<int>(slot.nth), slot.of);
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
   return make_layers_worker({.options = std::move(options), .chain = slot.chain, .text_checksum = text});

@@ -16,10 +16,6 @@ struct ChainPort::State {
     bool up = false;
     std::string endpoint;
   };
-  struct Loss {
-    uint32_t range = 0;
-    std::string how;
-  };
 
   State(PipelineNetwork& network, uint32_t index, uint32_t replica)
       : network(network), index(index), replica(replica) {}
@@ -41,7 +37,6 @@ struct ChainPort::State {
   std::shared_ptr<Outbox> outbox;  // to the next range; null: it is not there
   std::string connected;           // its endpoint
   RangePeers::Lost lost;           // of the first range
-  std::vector<Loss> early;         // before there was a `lost`
 };
 
 namespace {
@@ -72,7 +67,6 @@ struct OtherRanges final : RangePeers {
   void on_lost(Lost lost) override {
     const std::lock_guard lock(state->mutex);
     state->lost = std::move(lost);
-    for (const auto& loss : std::exchange(state->early, {})) state->lost(loss.range, loss.how, false);
   }
   // Its process is another host's, which is not ended from here; its lease runs out.
   void restart(uint32_t) override {}
@@ -125,12 +119,9 @@ void ChainPort::State::update(uint32_t range, const wire::Peer& peer) {
   known.endpoint = peer.up ? peer.chain_endpoint : "";
 }
 
-// Its receiver queues it: nothing computes on this thread.
+// Before there is a receiver no range has any KV of its chain. It queues what it gets: nothing computes on this thread.
 void ChainPort::State::report(uint32_t range, const std::string& how) {
-  if (index != 0) return;
-  const std::string why = fmt::format("stage '{}': {}", name(range), how);
-  if (lost) return lost(range, why, false);
-  early.push_back({range, why});
+  if (lost) lost(range, fmt::format("stage '{}': {}", name(range), how), false);
 }
 
 // A connection to an endpoint of a range that is gone would be tried for ever.

@@ -194,6 +194,43 @@ TEST_F(ChainRunnerTest, ARangeThatDiffersIsRefusedByName) {
   }
 }
 
+TEST_F(ChainRunnerTest, ARangeTakesThePagesOfTheFirstOneAndNoneForAnotherModel) {
+  const auto requests = make_requests(6, model_->config().vocab_size, 8);
+  const auto upper = range_of(model_, even_ranges(layers_, 2)[1]);
+  std::atomic<int> made = 0;
+  std::atomic<bool> fits = false;
+  const auto learns = [&](RangeSlot& slot) {
+    slot.facts.page_count = 7;
+    slot.make_engine = [&](const wire::ChainFacts& first) -> Result<std::unique_ptr<LayerEngine>> {
+      ++made;
+      if (!fits) return error(StatusCode::kResourceExhausted, "{} pages do not fit", first.page_count);
+      RunnerOptions options = options_;
+      options.page_count = first.page_count;
+      return LayerEngine::make(*upper, options);
+    };
+  };
+  TestChain split(model_, options_, even_ranges(layers_, 2));
+  ASSERT_TRUE(complete(split).ok());
+  const auto wanted = run_all(split, requests, 1);
+  // Until the chain has this state: the one before holds until the first range has seen the loss and the new hello.
+  const auto restart = [&](const std::function<void(RangeSlot&)>& change, StatusCode state) {
+    split.ranges.kill(1);
+    split.ranges.start(1, change);
+    Status status = complete(split);
+    while (status.code() != state) status = complete(split);
+    return status;
+  };
+  EXPECT_EQ(restart(learns, StatusCode::kResourceExhausted).message(),
+            fmt::format("range 1: {} pages do not fit", options_.page_count));
+  made = 0;
+  fits = true;
+  (void)restart([&](RangeSlot& slot) { learns(slot), slot.facts.model_hash = 1; }, StatusCode::kConflict);
+  EXPECT_EQ(made, 0);
+  (void)restart(learns, StatusCode::kOk);
+  EXPECT_GT(made, 0);
+  EXPECT_EQ(run_all(split, requests, 2), wanted);
+}
+
 TEST_F(ChainRunnerTest, RangesThatLeaveAGapOrMissTheEndAreRefused) {
   TestChain gap(model_, options_, {{0, 1}, {2, layers_}});
   Status status = complete(gap);

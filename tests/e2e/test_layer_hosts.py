@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, WAIT_S, Joined, Server, new_key, program, wait_until
+from harness import DEMO, WAIT_S, Joined, Server, new_key, placement, program, wait_until
 from test_layer_split import answer, body, text_of
 from test_text_hosts import control_port
 from two_hosts import two_hosts, veth
@@ -160,6 +160,35 @@ def test_a_second_process_for_a_range_is_refused(wanted, tmp_path):
             wait_until(lambda: "taken by a live other one" in second.output(), "refusal")
             assert all_answers(server) == wanted
         assert first.process.poll() is None
+
+
+def test_a_host_without_the_memory_refuses_and_says_how_much(wanted, tmp_path):
+    path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"))
+    with lead(path, "--kv-gib", "0.02") as server:
+        with join(path, "upper1", more=["--kv-gib", "0.001"]) as small:
+            wait_until(lambda: "wanted space for all" in small.output(), "refusal")
+            assert "1073741 bytes are the --kv-gib here" in small.output()
+            wait_until(lambda: "1073741 bytes are the --kv-gib here" in server.output(), "the server's report")
+        if placement() == "single":  # no child process that could be started again
+            assert server.process.wait(WAIT_S) != 0
+            return
+        with join(path, "upper1"):
+            wait_ready(server)
+            assert all_answers(server) == wanted
+
+
+def test_replicas_are_chains_of_their_own(wanted, tmp_path):
+    path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"), more=", replicas: 2")
+    with lead(path) as server, join(path, "upper1:0"), join(path, "upper1:1") as second:
+        wait_ready(server)
+        wait_until(lambda: all(stage["state"] == "ready" for stage in server.get("/ready")[2]["stages"]), "both chains")
+        assert all_answers(server) == wanted
+        os.kill(second.process.pid, signal.SIGKILL)
+        wait_until(lambda: "upper1-1" in server.get("/ready")[2]["reason"], "a server that names the replica")
+        assert server.ready()  # with the other chain
+        with join(path, "upper1:1"):
+            wait_until(lambda: all(stage["state"] == "ready" for stage in server.get("/ready")[2]["stages"]), "both chains")
+            assert all_answers(server) == wanted
 
 
 def test_layers_that_the_model_does_not_have_are_refused(tmp_path):

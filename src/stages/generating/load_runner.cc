@@ -20,6 +20,8 @@
 namespace millrace {
 namespace {
 
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
 // Of a shard, that it has the layers of the range, and that its files are those that `millrace split` wrote.
 Status check_shard(const ModelOptions& options, LayerRange range, const LoadProgress& progress) {
   ASSIGN_OR_RETURN(const std::optional<ShardManifest> shard, read_shard_manifest(options.model));
@@ -94,18 +96,21 @@ Result<std::unique_ptr<Runner>> load_first(const ModelOptions& options, const st
   return std::unique_ptr<Runner>(std::move(chain));
 }
 
-// Of a range, that its host has the memory which the first one's pages take here.
-Status check_memory(const Model& model, const RunnerOptions& options) {
+// Of a range on another host, that it has the memory which the first one's pages take there. `kv_gib`: no more than
+// that for those that are no host tier's; 0: what is free. With --pp the first range has chosen for all.
+Status check_memory(const Model& model, const RunnerOptions& sizes, const ModelOptions& options) {
+  if (options.pp > 1) return ok_status();
   const auto page =
-      static_cast<uint64_t>(kv_page_bytes(model.config(), model.layers(), options.page_size, options.kv_dtype));
-  const uint64_t pages = static_cast<uint64_t>(options.page_count) + static_cast<uint64_t>(options.host_page_count);
-  const uint64_t available = available_bytes();
-  if (pages <= available / page) return ok_status();
+      static_cast<uint64_t>(kv_page_bytes(model.config(), model.layers(), sizes.page_size, sizes.kv_dtype));
+  const auto pages = static_cast<uint64_t>(sizes.page_count), host_pages = static_cast<uint64_t>(sizes.host_page_count);
+  const bool given = options.kv_gib > 0;
+  const uint64_t limit = given ? static_cast<uint64_t>(options.kv_gib * kGiB) : available_bytes();
+  if (given ? pages <= limit / page : pages + host_pages <= limit / page) return ok_status();
   return error(
       StatusCode::kResourceExhausted,
-      "the first range has {} KV pages, of {} bytes here, and {} bytes are free; wanted them all, or a smaller "
-      "--kv-gib of the first range",
-      pages, page, available);
+      "the first range has {} KV pages and {} of the host tier, of {} bytes here, and {} bytes {}; wanted space "
+      "for all, or a smaller --kv-gib of the first range",
+      pages, host_pages, page, limit, given ? "are the --kv-gib here" : "are free");
 }
 
 }  // namespace
@@ -151,11 +156,11 @@ Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, con
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_weights(options, progress, ranges[index]));
   RangeSlot slot{.index = index, .ranges = static_cast<uint32_t>(ranges.size())};
   slot.facts = chain_facts(model->config(), runner, isa, hash, model->weight_version());
-  slot.make_engine = [model, runner](const wire::ChainFacts& first) -> Result<std::unique_ptr<LayerEngine>> {
+  slot.make_engine = [model, runner, options](const wire::ChainFacts& first) -> Result<std::unique_ptr<LayerEngine>> {
     RunnerOptions sizes = runner;
     sizes.page_size = first.page_size, sizes.page_count = first.page_count;
     sizes.host_page_count = first.host_page_count, sizes.max_rows = first.max_rows;
-    RETURN_IF_ERROR(check_memory(*model, sizes));
+    RETURN_IF_ERROR(check_memory(*model, sizes, options));
     return LayerEngine::make(*model, sizes);
   };
   return std::make_unique<RangeServer>(std::move(model), nullptr, std::move(slot), std::move(links));
