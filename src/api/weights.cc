@@ -10,9 +10,11 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/unserved_fields.h"
+#include "api/vllm_weights.h"
 #include "api/weight_answers.h"
 #include "api/weight_bodies.h"
 #include "api/weight_groups.h"
+#include "api/weight_inspection.h"
 
 namespace millrace::api {
 
@@ -170,6 +172,8 @@ void add_weight_routes(http::Server& server, WeightControl& weights, std::functi
   add("GET", "/weights_update_status", show);
   add_weight_group_routes(server, weights);
   add_weight_body_route(server, weights);
+  add_weight_inspection_routes(server, weights);
+  add_vllm_weight_routes(server, weights);
 }
 
 }  // namespace millrace::api

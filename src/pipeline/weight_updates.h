@@ -47,6 +47,7 @@ inline constexpr int64_t kPrepareMs = 30'000;          // to check the tensors a
 inline constexpr int64_t kReceiveWeightsMs = 660'000;  // the stages give up before
 inline constexpr int64_t kHoldStagedMs = 600'000;      // from the last byte to complete()
 inline constexpr int kMaxRounds = 4096;                // of one trainer's update
+inline constexpr int64_t kInspectWeightsMs = 30'000;   // to show what serves
 inline constexpr int64_t kPauseMs = 30'000;
 inline constexpr int64_t kCatchUpFirstMs = 250, kCatchUpMaxMs = 30'000;  // between two tries of a stale replica
 inline constexpr std::size_t kMaxCatchUps = 4;   // replicas that load at the same time; the others wait
@@ -85,6 +86,7 @@ class WeightUpdates : public WeightControl {
   void complete(LiveCompletion completion, Updated done) override;
   void receive_and_complete(const WeightPlan& plan, LiveCompletion completion, Updated done) override;
   void abort_update(const std::optional<std::string>& group, Done done) override;
+  void inspect(std::string request, Inspected done) override;
   void pause(wire::InFlightPolicy policy, Done done) override;
   void resume(Done done) override;
   Status set_label(std::string label) override;

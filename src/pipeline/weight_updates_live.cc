@@ -276,6 +276,21 @@ void WeightUpdates::abort_update(const std::optional<std::string>& group, Done d
   give_up(error(StatusCode::kCancelled, "{}", why));
 }
 
+void WeightUpdates::inspect(std::string request, Inspected done) {
+  if (const Status status = check_live(); !status.ok()) return done(status);
+  PipelineCommand command{
+      .action = wire::AdminAction::kInspectWeights, .stages = stages_, .timeout_ms = kInspectWeightsMs};
+  command.argument = std::move(request);
+  env_.command(std::move(command), [done = std::move(done)](const Replies& replies) {
+    if (const Status status = first_failure(replies); !status.ok()) return done(status);
+    std::vector<std::string> answers;
+    for (const wire::AdminReply& reply : replies) {
+      if (reply.code == StatusCode::kOk) answers.push_back(reply.message);
+    }
+    done(answers);
+  });
+}
+
 void WeightUpdates::on_status(const std::vector<wire::StageStatus>& statuses) {
   const std::lock_guard lock(mutex_);
   if (state_.phase != Phase::kReceiving) return;

@@ -93,6 +93,10 @@ class WeightControl {
   // the weights.
   virtual void abort_update(const std::optional<std::string>& group, Done done) = 0;
 
+  // What WeightInspector answers to `request`, of each replica that is well; the first failure where one fails.
+  using Inspected = std::function<void(const Result<std::vector<std::string>>&)>;
+  virtual void inspect(std::string request, Inspected done) = 0;
+
   virtual void pause(wire::InFlightPolicy policy, Done done) = 0;
   virtual void resume(Done done) = 0;
   // Renames the serving version.

@@ -54,6 +54,7 @@ enum class AdminAction : uint8_t {
   kReceiveWeights = 10,  // receive the buckets `argument`, as JSON, as `weight_version`; replies when it can begin
   kAwaitWeights = 11,    // replies when they are staged
   kHoldWeights = 12,     // replies when they are staged no more
+  kInspectWeights = 13,  // show what serves (stages/generating/weight_inspector.h)
 };
 
 // What becomes of requests when the weights are switched, or generation is paused.

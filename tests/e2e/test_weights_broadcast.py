@@ -59,11 +59,16 @@ class Trainer:
         self.store = Store(dialect)
         joining = threading.Thread(target=self._join, args=(replicas + 1,))
         joining.start()
-        self.answer = server.post("/init_weights_update_group", {
-            "master_address": "127.0.0.1", "master_port": str(self.store.port), "rank_offset": 1, "world_size": replicas + 1,
-            "group_name": group, "backend": "gloo", "pp_rank": 0})
-        assert self.answer[0] == 200 and self.answer[2]["success"] is True, self.answer
+        self.answer = self._init(server, replicas + 1)
+        assert self.answer[0] == 200, self.answer
         joining.join(60)
+
+    def _init(self, server, world):
+        answer = server.post("/init_weights_update_group", {
+            "master_address": "127.0.0.1", "master_port": str(self.store.port), "rank_offset": 1, "world_size": world,
+            "group_name": self.group, "backend": "gloo", "pp_rank": 0})
+        assert answer[2]["success"] is True, answer
+        return answer
 
     def _join(self, world):
         self.rank = Rank(self.store, 0, world, self.group)

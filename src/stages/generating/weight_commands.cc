@@ -48,6 +48,8 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
     case wire::AdminAction::kSwitchWeights:
       if (const Status status = begin_switch(command, out); !status.ok()) reply(command.id, status, {});
       return;
+    case wire::AdminAction::kInspectWeights:
+      return reply(command.id, inspect(command.argument), {});
     case wire::AdminAction::kPause:
       scheduler.pause(command.policy, out);
       return reply(command.id, fmt::format("paused; {} requests wait", scheduler.facts().waiting), {});
@@ -57,6 +59,12 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
     default:
       return reply(command.id, error(StatusCode::kUnsupported, "no command about weights"), {});
   }
+}
+
+Result<std::string> WeightCommands::inspect(const std::string& request) {
+  const std::shared_ptr<const Model> model = engine_.runner().serving();
+  if (model == nullptr) return error(StatusCode::kUnsupported, "this stage does not show its weights");
+  return inspector_.answer(*model, request);
 }
 
 Status WeightCommands::begin_switch(const wire::AdminRequest& command, Deltas& out) {

@@ -10,6 +10,7 @@
 
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/live_commands.h"
+#include "stages/generating/weight_inspector.h"
 #include "stages/generating/weight_stager.h"
 #include "wire/messages.h"
 
@@ -26,7 +27,7 @@ class WeightCommands {
   WeightCommands(MakeWeights make, LiveOptions live, GeneratingEngine& engine);
 
   static bool takes(wire::AdminAction action) {
-    return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kHoldWeights;
+    return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kInspectWeights;
   }
   // To stage or switch to what serves already is done at once, where it has the wanted checksum; with another one, it
   // is refused. `out` gets the ends of requests that a policy aborts.
@@ -39,12 +40,14 @@ class WeightCommands {
 
  private:
   Result<wire::WeightsReply> serving(const wire::AdminRequest& command) const;
+  Result<std::string> inspect(const std::string& request);
   Status begin_switch(const wire::AdminRequest& command, Deltas& out);
 
   const bool can_stage_;
   GeneratingEngine& engine_;
   WeightStager stager_;
   LiveCommands live_;
+  WeightInspector inspector_;
   uint64_t switching_ = 0;        // the command of the switch under way; 0: none
   uint32_t paused_requests_ = 0;  // that waited in a pause when it began
 };

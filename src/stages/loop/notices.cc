@@ -17,11 +17,12 @@ void Notices::add_any(Notice notice) {
 }
 
 void Notices::reply(uint64_t command, const Result<std::string>& text, wire::WeightsReply weights) {
+  const std::size_t most = text.ok() ? wire::kMaxTextBytes : wire::kMaxErrorBytes;
   const std::string message = wire::utf8_repair(text.ok() ? *text : text.status().message());
   add(wire::Message(wire::AdminReply{.id = command,
                                      .stage = context_.stage(),
                                      .code = text.ok() ? StatusCode::kOk : text.status().code(),
-                                     .message = std::string(wire::utf8_clip(message, wire::kMaxErrorBytes)),
+                                     .message = std::string(wire::utf8_clip(message, most)),
                                      .weights = weights}));
 }
 
