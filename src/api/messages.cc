@@ -3,26 +3,22 @@
 
 #include <nlohmann/json.hpp>
 
-#include "api/chat_prompt.h"
 #include "api/choices.h"
-#include "api/fields.h"
 #include "api/grammar_fields.h"
 #include "api/messages_error.h"
 #include "api/messages_format.h"
 #include "api/messages_request.h"
 #include "api/reply.h"
 #include "api/routes.h"
-#include "api/tool_fields.h"
+#include "api/translated_chat.h"
 
 namespace millrace::api {
 namespace {
 
 struct MessagesJob {
-  CommonFields fields;
   std::string model_name;  // as the client calls it
-  OutputView view;
   bool thinking_omitted = false;
-  ChatPrompt prompt;
+  TranslatedChat chat;
 };
 
 Result<MessagesJob> read_job(ApiContext& context, const http::Request& request, const Json& body) {
@@ -30,17 +26,9 @@ Result<MessagesJob> read_job(ApiContext& context, const http::Request& request, 
   MessagesJob job;
   ASSIGN_OR_RETURN(job.model_name, context.names.read(body));
   ASSIGN_OR_RETURN(const ChatBody chat, translate_messages(body, request.body, model));
-  ASSIGN_OR_RETURN(const Json chat_body, parse_json(chat.text));
   job.thinking_omitted = chat.thinking_omitted;
-  ASSIGN_OR_RETURN(job.fields, read_common(chat_body, chat.text, model, kMessagesDialect));
-  RETURN_IF_ERROR(read_rank(request, job.fields.request));
-  wire::SamplingParams& sampling = job.fields.sampling.params;
-  RETURN_IF_ERROR(read_messages_grammar(body, request.body, sampling));
-  ASSIGN_OR_RETURN(job.view, read_output_fields(chat_body, chat.text, model, sampling));
-  ASSIGN_OR_RETURN(job.prompt, read_chat_prompt(chat_body, chat.text, model.tool_history));
-  if (forces_call(chat_body) && model.reasoning_dialect != wire::ReasoningDialect::kNone) {
-    close_reasoning(chat_body, job.prompt);
-  }
+  ASSIGN_OR_RETURN(job.chat,
+                   read_translated_chat(chat.text, body, request, model, {kMessagesDialect, read_messages_grammar}));
   return job;
 }
 
@@ -50,14 +38,14 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
     return invalid_argument("max_tokens is missing; wanted an integer in [1, {}]", INT32_MAX);
   }
   ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body));
-  const CommonFields& fields = job.fields;
+  const CommonFields& fields = job.chat.fields;
   const std::string id = fields.rid.empty() ? make_id("msg_") : fields.rid;
   MessagesFormat::Names names{id, job.model_name, request.request_id};
-  auto format = std::make_unique<MessagesFormat>(std::move(names), job.view, job.thinking_omitted);
+  auto format = std::make_unique<MessagesFormat>(std::move(names), job.chat.view, job.thinking_omitted);
   const ReplyOptions options{.stream = fields.stream};
   auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
   std::vector<Prompt> prompts;
-  prompts.emplace_back(std::move(job.prompt));
+  prompts.emplace_back(std::move(job.chat.prompt));
   reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, 1), {{id, 0, 1}});
   return ok_status();
 }
@@ -66,13 +54,14 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
 Status count_tokens(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body));
-  context.engine.tokenize(std::move(job.prompt), [responder, id = request.request_id](Result<TokenizeReply> reply) {
-    if (!reply.ok()) {
-      return static_cast<void>(responder->send(messages_error_response(field_error(reply.status()), id)));
-    }
-    responder->send({.headers = {{std::string(kRequestIdField), id}},
-                     .body = fmt::format("{{\"input_tokens\":{}}}", reply->ids.size())});
-  });
+  context.engine.tokenize(
+      std::move(job.chat.prompt), [responder, id = request.request_id](Result<TokenizeReply> reply) {
+        if (!reply.ok()) {
+          return static_cast<void>(responder->send(messages_error_response(field_error(reply.status()), id)));
+        }
+        responder->send({.headers = {{std::string(kRequestIdField), id}},
+                         .body = fmt::format("{{\"input_tokens\":{}}}", reply->ids.size())});
+      });
   return ok_status();
 }
 

@@ -4,40 +4,15 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 
+#include "api/content_blocks.h"
 #include "api/routes.h"
 
 namespace millrace::api {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-constexpr std::size_t kShownBytes = 64;  // of a client's value, in an error
-
-Status wrong_type(const std::string& name, const Json& value, std::string_view wanted) {
-  return invalid_argument("{} is of type {}; wanted {}", name, json_type_name(value), wanted);
-}
-
-Result<std::string> read_type(const Json& block, const std::string& name) {
-  if (!block.is_object()) return wrong_type(name, block, "an object");
-  const Json* type = json_find(block, "type");
-  if (!type || !type->is_string()) return invalid_argument("{}.type is no string; wanted one", name);
-  return type->get<std::string>();
-}
-
-Result<std::string> read_string(const Json& block, const char* key, const std::string& name) {
-  const Json* value = json_find(block, key);
-  if (!value || !value->is_string()) return invalid_argument("{}.{} is no string; wanted one", name, key);
-  return value->get<std::string>();
-}
-
-void append_line(std::string& text, bool& any, const std::string& more) {
-  if (any) text += '\n';  // as parts of a chat message are joined
-  text += more;
-  any = true;
-}
 
 // A string, or a list of text blocks.
 Result<std::string> read_texts(const Json& content, const std::string& name) {
@@ -47,12 +22,12 @@ Result<std::string> read_texts(const Json& content, const std::string& name) {
   bool any = false;
   for (std::size_t i = 0; i < content.size(); ++i) {
     const std::string block_name = fmt::format("{}[{}]", name, i);
-    ASSIGN_OR_RETURN(const std::string type, read_type(content[i], block_name));
+    ASSIGN_OR_RETURN(const std::string type, read_block_type(content[i], block_name));
     if (type != "text") {
       return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted 'text': this model takes text only", block_name,
                    type.substr(0, kShownBytes));
     }
-    ASSIGN_OR_RETURN(const std::string more, read_string(content[i], "text", block_name));
+    ASSIGN_OR_RETURN(const std::string more, read_block_string(content[i], "text", block_name));
     append_line(text, any, more);
   }
   return text;
@@ -69,34 +44,20 @@ class HistoryReader {
   Status add_assistant_block(const Json& block, const OrderedJson& ordered, const std::string& type,
                              const std::string& name);
   Status add_result(const Json& block, const std::string& name);
-  void end_turn();
 
   OrderedJson out_ = OrderedJson::array();
-  // The turn under way.
-  std::string role_, text_, reasoning_;
-  bool has_text_ = false, has_reasoning_ = false;
-  OrderedJson calls_ = OrderedJson::array();
+  ChatTurn turn_;  // under way
 };
 
-void HistoryReader::end_turn() {
-  if (role_ == "assistant" || has_text_) {
-    OrderedJson message = {{"role", role_}, {"content", std::exchange(text_, {})}};
-    if (has_reasoning_) message["reasoning_content"] = std::exchange(reasoning_, {});
-    if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, OrderedJson::array());
-    out_.push_back(std::move(message));
-  }
-  has_text_ = has_reasoning_ = false;
-}
-
 Status HistoryReader::add_result(const Json& block, const std::string& name) {
-  ASSIGN_OR_RETURN(std::string id, read_string(block, "tool_use_id", name));
+  ASSIGN_OR_RETURN(std::string id, read_block_string(block, "tool_use_id", name));
   std::string text;
   if (const Json* content = json_find(block, "content")) {
     ASSIGN_OR_RETURN(text, read_texts(*content, name + ".content"));
   }
   bool is_error = false;
   RETURN_IF_ERROR(json_read(block, "is_error", is_error).with_prefix(name));
-  end_turn();  // text before a result
+  turn_.end(out_);  // text before a result
   OrderedJson message = {{"role", "tool"}, {"tool_call_id", std::move(id)}, {"content", std::move(text)}};
   if (is_error) message["is_error"] = true;  // for a template that looks at it
   out_.push_back(std::move(message));
@@ -109,27 +70,27 @@ Status HistoryReader::add_user_block(const Json& block, const std::string& type,
     return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted text or tool_result: this model takes text only",
                  name, type.substr(0, kShownBytes));
   }
-  ASSIGN_OR_RETURN(const std::string text, read_string(block, "text", name));
-  append_line(text_, has_text_, text);
+  ASSIGN_OR_RETURN(const std::string text, read_block_string(block, "text", name));
+  turn_.add_text(text);
   return ok_status();
 }
 
 Status HistoryReader::add_assistant_block(const Json& block, const OrderedJson& ordered, const std::string& type,
                                           const std::string& name) {
   if (type == "text") {
-    ASSIGN_OR_RETURN(const std::string text, read_string(block, "text", name));
-    append_line(text_, has_text_, text);
+    ASSIGN_OR_RETURN(const std::string text, read_block_string(block, "text", name));
+    turn_.add_text(text);
   } else if (type == "thinking") {
-    ASSIGN_OR_RETURN(const std::string thinking, read_string(block, "thinking", name));
-    append_line(reasoning_, has_reasoning_, thinking);
+    ASSIGN_OR_RETURN(const std::string thinking, read_block_string(block, "thinking", name));
+    turn_.add_reasoning(thinking);
   } else if (type == "tool_use") {
-    ASSIGN_OR_RETURN(std::string id, read_string(block, "id", name));
-    ASSIGN_OR_RETURN(std::string function, read_string(block, "name", name));
+    ASSIGN_OR_RETURN(std::string id, read_block_string(block, "id", name));
+    ASSIGN_OR_RETURN(std::string function, read_block_string(block, "name", name));
     const Json* input = json_find(block, "input");
     if (!input || !input->is_object()) return invalid_argument("{}.input is no object; wanted one", name);
-    calls_.push_back({{"id", std::move(id)},
-                      {"type", "function"},
-                      {"function", {{"name", std::move(function)}, {"arguments", ordered["input"]}}}});
+    turn_.calls.push_back({{"id", std::move(id)},
+                           {"type", "function"},
+                           {"function", {{"name", std::move(function)}, {"arguments", ordered["input"]}}}});
   } else if (type != "redacted_thinking") {  // which is encrypted, and nothing to this model
     return error(StatusCode::kUnsupported,
                  "{}.type is '{}'; wanted text, thinking, redacted_thinking or tool_use: no tools run here", name,
@@ -140,25 +101,25 @@ Status HistoryReader::add_assistant_block(const Json& block, const OrderedJson& 
 
 Status HistoryReader::add(const Json& message, const OrderedJson& ordered, const std::string& name) {
   if (!message.is_object()) return wrong_type(name, message, "an object");
-  ASSIGN_OR_RETURN(const std::string role, read_string(message, "role", name));
+  ASSIGN_OR_RETURN(const std::string role, read_block_string(message, "role", name));
   if (role != "user" && role != "assistant") {
     return invalid_argument("{}.role is '{}'; wanted user or assistant: instructions stand in system", name,
                             role.substr(0, kShownBytes));
   }
-  if (role != role_) end_turn();
-  role_ = role;
+  if (role != turn_.role) turn_.end(out_);
+  turn_.role = role;
   const Json* content = json_find(message, "content");
   if (!content) return invalid_argument("{}.content is missing; wanted a string or an array of blocks", name);
   if (content->is_string()) {
-    append_line(text_, has_text_, content->get_ref<const std::string&>());
+    turn_.add_text(content->get_ref<const std::string&>());
     return ok_status();
   }
   if (!content->is_array()) return wrong_type(name + ".content", *content, "a string or an array of blocks");
-  if (content->empty() && !has_text_) append_line(text_, has_text_, "");
+  if (content->empty() && !turn_.has_text) turn_.add_text("");
   for (std::size_t i = 0; i < content->size(); ++i) {
     const Json& block = (*content)[i];
     const std::string block_name = fmt::format("{}.content[{}]", name, i);
-    ASSIGN_OR_RETURN(const std::string type, read_type(block, block_name));
+    ASSIGN_OR_RETURN(const std::string type, read_block_type(block, block_name));
     RETURN_IF_ERROR(role == "user" ? add_user_block(block, type, block_name)
                                    : add_assistant_block(block, ordered["content"][i], type, block_name));
   }
@@ -166,13 +127,14 @@ Status HistoryReader::add(const Json& message, const OrderedJson& ordered, const
 }
 
 Status HistoryReader::finish(OrderedJson& chat) {
-  const bool prefilled = role_ == "assistant";
-  if (prefilled && (!calls_.empty() || has_reasoning_)) {
-    return invalid_argument("messages has a {} block in its last turn, the assistant's; wanted {}",
-                            calls_.empty() ? "thinking" : "tool_use",
-                            calls_.empty() ? "text, which the answer continues" : "a tool_result of the user's next");
+  const bool prefilled = turn_.role == "assistant";
+  if (prefilled && (!turn_.calls.empty() || turn_.has_reasoning)) {
+    return invalid_argument(
+        "messages has a {} block in its last turn, the assistant's; wanted {}",
+        turn_.calls.empty() ? "thinking" : "tool_use",
+        turn_.calls.empty() ? "text, which the answer continues" : "a tool_result of the user's next");
   }
-  end_turn();
+  turn_.end(out_);
   chat["messages"] = std::move(out_);
   if (prefilled) chat["continue_final_message"] = true;
   return ok_status();

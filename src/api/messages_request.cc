@@ -6,9 +6,11 @@
 #include <string_view>
 #include <utility>
 
+#include "api/content_blocks.h"
 #include "api/messages_history.h"
 #include "api/messages_tools.h"
 #include "api/sampling_fields.h"
+#include "api/translated_chat.h"
 #include "api/unserved_fields.h"
 
 namespace millrace::api {
@@ -16,37 +18,11 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::size_t kShownBytes = 64;         // of a client's value, in an error
 constexpr int64_t kLeastThinkingBudget = 1024;  // as at Anthropic's
 constexpr std::string_view kEfforts[] = {"low", "medium", "high", "xhigh", "max"};
 
-// Fields that a chat has under the same name. Those of the second line are not Anthropic's.
-constexpr const char* kSameFields[] = {"max_tokens",
-                                       "temperature",
-                                       "top_p",
-                                       "top_k",
-                                       "stop_sequences",
-                                       "stream",
-                                       "min_p",
-                                       "seed",
-                                       "frequency_penalty",
-                                       "logit_bias",
-                                       "presence_penalty",
-                                       "min_tokens",
-                                       "stop_regex",
-                                       "stop_token_ids",
-                                       "repetition_penalty",
-                                       "ignore_eos",
-                                       "rid",
-                                       "request_id",
-                                       "cache_salt",
-                                       "extra_key",
-                                       "priority",
-                                       "routed_dp_rank",
-                                       "data_parallel_rank",
-                                       "timeout_s",
-                                       "queue_timeout_s",
-                                       "chat_template_kwargs"};
+// Fields that a chat has under the same name.
+constexpr const char* kSameFields[] = {"max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream"};
 
 // The budget bounds the thinking alone, and here max_tokens and the context bound all of an answer: one that is no
 // smaller than these changes nothing, and any other is not served.
@@ -123,9 +99,8 @@ Result<ChatBody> translate_messages(const Json& body, const std::string& text, c
   const auto ordered = OrderedJson::parse(text);
   OrderedJson chat = OrderedJson::object();
   RETURN_IF_ERROR(translate_history(body, ordered, chat));
-  for (const char* key : kSameFields) {
-    if (const auto value = ordered.find(key); value != ordered.end()) chat[key] = *value;
-  }
+  for (const char* key : kSameFields) copy_field(ordered, key, chat);
+  copy_server_fields(ordered, chat);
   RETURN_IF_ERROR(translate_tools(body, ordered, chat));
   ChatBody out;
   RETURN_IF_ERROR(translate_thinking(body, model, chat, out.thinking_omitted));

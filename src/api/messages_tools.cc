@@ -8,16 +8,15 @@
 #include <string_view>
 #include <utility>
 
+#include "api/content_blocks.h"
+#include "api/tool_fields.h"
 #include "api/unserved_fields.h"
-#include "text/tools/tool_call.h"
 #include "wire/output_parsing.h"
 
 namespace millrace::api {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-constexpr std::size_t kShownBytes = 64;  // of a client's value, in an error
 
 Status check_tool(const Json& tool, const std::string& where, std::set<std::string>& names) {
   if (!tool.is_object()) return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(tool));
@@ -28,13 +27,7 @@ Status check_tool(const Json& tool, const std::string& where, std::set<std::stri
                  where, type.substr(0, kShownBytes));
   }
   RETURN_IF_ERROR(json_read(tool, "name", name).with_prefix(where));
-  if (!is_tool_name(name)) {
-    return invalid_argument("{}.name is '{}'; wanted 1 to {} letters, digits, '_', '-' or '.'", where,
-                            name.substr(0, kShownBytes), wire::kMaxToolNameBytes);
-  }
-  if (!names.insert(name).second) {
-    return invalid_argument("{}.name is '{}', as of an earlier one; wanted different names", where, name);
-  }
+  RETURN_IF_ERROR(check_tool_name(name, where, names));
   RETURN_IF_ERROR(json_read(tool, "description", description).with_prefix(where));
   const Json* schema = json_find(tool, "input_schema");
   if (!schema || !schema->is_object()) {

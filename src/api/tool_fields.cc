@@ -19,7 +19,7 @@ struct ToolChoice {
   std::string name;  // kNamed
 };
 
-Result<std::string> read_tool(const Json& tool, std::size_t i) {
+Result<std::string> read_tool(const Json& tool, std::size_t i, std::set<std::string>& names) {
   const std::string where = fmt::format("tools[{}]", i);
   if (!tool.is_object()) return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(tool));
   std::string type = "function", name;
@@ -30,10 +30,7 @@ Result<std::string> read_tool(const Json& tool, std::size_t i) {
   const Json* function = json_find(tool, "function");
   if (!function || !function->is_object()) return invalid_argument("{}.function is missing; wanted an object", where);
   RETURN_IF_ERROR(json_read(*function, "name", name).with_prefix(where + ".function"));
-  if (!is_tool_name(name)) {
-    return invalid_argument("{}.function.name is '{}'; wanted 1 to {} letters, digits, '_', '-' or '.'", where,
-                            name.substr(0, 64), wire::kMaxToolNameBytes);
-  }
+  RETURN_IF_ERROR(check_tool_name(name, where + ".function", names));
   const Json* parameters = json_find(*function, "parameters");
   if (parameters && !parameters->is_object()) {
     return invalid_argument("Tool {} function has invalid 'parameters' schema: it is of type {}; wanted an object", i,
@@ -50,11 +47,9 @@ Result<std::vector<std::string>> read_tools(const Json& body) {
   if (tools->size() > wire::kMaxTools) {
     return invalid_argument("tools has {} entries; wanted at most {}", tools->size(), wire::kMaxTools);
   }
+  std::set<std::string> seen;
   for (std::size_t i = 0; i < tools->size(); ++i) {
-    ASSIGN_OR_RETURN(std::string name, read_tool((*tools)[i], i));
-    if (std::find(names.begin(), names.end(), name) != names.end()) {
-      return invalid_argument("tools[{}].function.name is '{}', as of an earlier one; wanted different names", i, name);
-    }
+    ASSIGN_OR_RETURN(std::string name, read_tool((*tools)[i], i, seen));
     names.push_back(std::move(name));
   }
   return names;
@@ -129,6 +124,15 @@ Status force_call(const Json& body, const std::string& text, const ModelFacts& m
 }
 
 }  // namespace
+
+Status check_tool_name(const std::string& name, const std::string& where, std::set<std::string>& names) {
+  if (!is_tool_name(name)) {
+    return invalid_argument("{}.name is '{}'; wanted 1 to {} letters, digits, '_', '-' or '.'", where,
+                            name.substr(0, 64), wire::kMaxToolNameBytes);
+  }
+  if (names.insert(name).second) return ok_status();
+  return invalid_argument("{}.name is '{}', as of an earlier one; wanted different names", where, name);
+}
 
 bool forces_call(const Json& body) {
   const Json* given = json_find(body, "tool_choice");

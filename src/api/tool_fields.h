@@ -4,6 +4,7 @@
 // Thread safety: values, and free functions.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "base/json.h"
@@ -29,6 +30,9 @@ Result<OutputView> read_output_fields(const Json& body, const std::string& text,
 
 // Whether the request forces a call: tool_choice "required", or a function by name.
 bool forces_call(const Json& body);
+
+// kInvalidArgument where the tool `where`, "tools[2]", has a name that is none or that is in `names`; else it is added.
+Status check_tool_name(const std::string& name, const std::string& where, std::set<std::string>& names);
 
 // Of endpoints without a conversation: the fields of tools are refused, but for values that ask for none.
 Status refuse_tools(const Json& body);
