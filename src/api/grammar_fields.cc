@@ -29,6 +29,7 @@ class GrammarReader {
   Status read_openai(const Json& body, const FieldPath& root);
   Status read_native(const Json& params, const FieldPath& root);
   Status read_messages(const Json& body, const FieldPath& root);
+  Status read_responses(const Json& body, const FieldPath& root);
   Status finish(wire::SamplingParams& out);
 
  private:
@@ -38,8 +39,8 @@ class GrammarReader {
   // A schema: an object, or a string with its text.
   Status read_schema(const Json& object, const FieldPath& at, const char* key);
   Status read_choice(const Json& object, const FieldPath& at, const char* key);
-  // Anthropic's {"type": "json_schema", "schema": ...}.
-  Status read_output_format(const Json& object, const FieldPath& at, const char* key);
+  // {"type": "json_schema", "schema": ...}, which is all that Anthropic has. `openai`: or text, or json_object.
+  Status read_output_format(const Json& object, const FieldPath& at, const char* key, bool openai = false);
   Status read_response_format(const Json& body, const FieldPath& root);
   Status read_structured_outputs(const Json& body, const FieldPath& root);
 
@@ -176,7 +177,7 @@ Status GrammarReader::read_openai(const Json& body, const FieldPath& root) {
   return read_native(body, root);
 }
 
-Status GrammarReader::read_output_format(const Json& object, const FieldPath& at, const char* key) {
+Status GrammarReader::read_output_format(const Json& object, const FieldPath& at, const char* key, bool openai) {
   const Json* format = json_find(object, key);
   if (!format) return ok_status();
   const FieldPath path = at.member(key);
@@ -185,8 +186,11 @@ Status GrammarReader::read_output_format(const Json& object, const FieldPath& at
   }
   std::string type;
   RETURN_IF_ERROR(json_read(*format, "type", type).with_prefix(path.name));
+  if (openai && type == "text") return ok_status();
+  if (openai && type == "json_object") return add(GrammarKind::kJsonSchema, R"({"type":"object"})", path);
   if (type != "json_schema") {
-    return invalid_argument("{}.type is '{}'; wanted json_schema", path.name, type.substr(0, 64));
+    return invalid_argument("{}.type is '{}'; wanted {}json_schema", path.name, type.substr(0, 64),
+                            openai ? "text, json_object or " : "");
   }
   if (!json_find(*format, "schema")) {
     return invalid_argument("{}.schema is missing; wanted a JSON Schema", path.name);
@@ -199,6 +203,13 @@ Status GrammarReader::read_messages(const Json& body, const FieldPath& root) {
     RETURN_IF_ERROR(read_output_format(*config, root.member("output_config"), "format"));
   }
   RETURN_IF_ERROR(read_output_format(body, root, "output_format"));
+  return read_native(body, root);
+}
+
+Status GrammarReader::read_responses(const Json& body, const FieldPath& root) {
+  if (const Json* text = json_find(body, "text")) {
+    RETURN_IF_ERROR(read_output_format(*text, root.member("text"), "format", true));
+  }
   return read_native(body, root);
 }
 
@@ -232,6 +243,12 @@ Status read_grammar(const Json& body, const std::string& text, wire::SamplingPar
 Status read_messages_grammar(const Json& body, const std::string& text, wire::SamplingParams& out) {
   GrammarReader reader(text);
   RETURN_IF_ERROR(reader.read_messages(body, {}));
+  return reader.finish(out);
+}
+
+Status read_responses_grammar(const Json& body, const std::string& text, wire::SamplingParams& out) {
+  GrammarReader reader(text);
+  RETURN_IF_ERROR(reader.read_responses(body, {}));
   return reader.finish(out);
 }
 

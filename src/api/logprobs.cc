@@ -141,8 +141,7 @@ void append_native_row(std::string& out, const Engine& engine, std::span<const i
 
 }  // namespace
 
-void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens) {
-  out += "{\"content\":";
+void append_token_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens) {
   append_list(out, tokens, {}, [&](const wire::TokenLogprobs& position) {
     out += '{';
     append_chat_token(out, names, position.token, position.logprob);
@@ -154,6 +153,11 @@ void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan
     }
     out += "]}";
   });
+}
+
+void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens) {
+  out += "{\"content\":";
+  append_token_logprobs(out, names, tokens);
   out += ",\"refusal\":null}";
 }
 

@@ -1,6 +1,7 @@
-// Logprobs as the three families of endpoints write them.
+// Logprobs as the four families of endpoints write them.
 //
 //   chat         {"content":[{"token","logprob","bytes":[...],"top_logprobs":[{token,logprob,bytes}]}],"refusal":null}
+//   responses    the array of content
 //   completions  {"tokens":[],"token_logprobs":[],"top_logprobs":[{token: logprob}],"text_offset":[]}
 //   native       [[logprob, id, text or null], ...], and lists of such lists for the rivals
 //
@@ -31,6 +32,8 @@ struct TokenNames {
   std::size_t top = SIZE_MAX;  // so many of the likeliest are written: the engine may have given more
 };
 
+// The array `content` by itself, which is what /v1/responses has.
+void append_token_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens);
 void append_chat_logprobs(std::string& out, const TokenNames& names, LogprobSpan tokens);
 
 // Where the next token of a completions text begins. Tokens are laid along the text as far as it is known; one whose

@@ -151,7 +151,7 @@ Status Reply::stream_news(std::string& out) {
       format_->opening(choice.state, events);
     }
   }
-  bool waits = options_.cumulative;  // some choice keeps what it has
+  bool waits = options_.cumulative || options_.retained;  // some choice keeps what it has
   for (Choice& choice : choices_) {
     RETURN_IF_ERROR(stream_choice(choice, out));
     waits |= choice.fresh;

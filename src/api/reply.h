@@ -36,6 +36,7 @@ struct ReplyOptions {
   bool continuous_usage = false;  // streaming: the usage so far on every chunk
   bool token_events = false;      // streaming: new tokens are news even where their text is still held back
   bool cumulative = false;        // streaming: each event repeats everything so far
+  bool retained = false;          // streaming: the format keeps what it was given until the end
   bool metadata = false;          // `metadata` beside the choices has the weight versions
   bool prompt_first = false;      // streaming: a choice is silent until the logprobs of its prompt are complete
   std::size_t choices_per_prompt = 1;

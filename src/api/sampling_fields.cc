@@ -13,6 +13,7 @@ const SamplingDialect kOpenAiDialect{
     .max_tokens = "max_tokens", .max_tokens_also = "max_completion_tokens", .min_tokens = "min_tokens", .seed = "seed"};
 const SamplingDialect kMessagesDialect{
     .max_tokens = "max_tokens", .min_tokens = "min_tokens", .seed = "seed", .stop = "stop_sequences"};
+const SamplingDialect kResponsesDialect{.max_tokens = "max_output_tokens", .min_tokens = "min_tokens", .seed = "seed"};
 // Temperatures of the native endpoint are bounded only so that nothing overflows.
 const SamplingDialect kNativeDialect{.max_tokens = "max_new_tokens",
                                      .min_tokens = "min_new_tokens",

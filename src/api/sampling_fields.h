@@ -36,6 +36,7 @@ struct SamplingDialect {
 extern const SamplingDialect kOpenAiDialect;
 extern const SamplingDialect kNativeDialect;
 extern const SamplingDialect kMessagesDialect;
+extern const SamplingDialect kResponsesDialect;
 
 struct SamplingFields {
   wire::SamplingParams params;  // its seed counts where `seeded`

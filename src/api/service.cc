@@ -100,6 +100,7 @@ void add_post_route(ApiContext& context, const std::string& pattern, PostHandler
 void add_routes(ApiContext& context) {
   add_chat_routes(context);
   add_messages_routes(context);
+  add_responses_routes(context);
   add_completions_routes(context);
   add_generate_routes(context);
   add_token_routes(context);

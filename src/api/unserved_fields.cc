@@ -118,6 +118,18 @@ Status refuse_unserved_messages(const Json& body) {
   return refuse_all(body, kFields);
 }
 
+Status refuse_unserved_responses(const Json& body) {
+  static const UnservedFields kFields = {
+      {"truncation", {"disabled"}},
+      {"context_management", {kEmptyList}},
+      {"prompt", {}},
+      {"moderation", {}},
+      {"image", {}},
+      {"access_programs", {}},
+  };
+  return refuse_all(body, kFields);
+}
+
 Status refuse_unserved_native(const Json& body) {
   static const UnservedFields kFields = {
       {"input_embeds", {}},

@@ -15,6 +15,8 @@ namespace millrace::api {
 Status refuse_unserved(const Json& body);
 // Of /v1/messages.
 Status refuse_unserved_messages(const Json& body);
+// Of /v1/responses.
+Status refuse_unserved_responses(const Json& body);
 // Of /generate: at the top of the body, and inside sampling_params.
 Status refuse_unserved_native(const Json& body);
 Status refuse_unserved_sampling(const Json& params);

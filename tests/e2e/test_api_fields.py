@@ -10,17 +10,19 @@ UNLIKELY = {"x": 1}  # no field's neutral value
 WRONG = [{"x": 1}]  # of no served field's type
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
+RESPONSES = "/v1/responses"
 BODIES = {
     CHAT: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
     TEXT: {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0},
     MESSAGES: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
     COUNT: {"messages": [{"role": "user", "content": "a"}]},
+    RESPONSES: {"input": "a", "max_output_tokens": 4, "temperature": 0},
     "/generate": {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
     "/tokenize": {"prompt": "Once upon a time"},
     "/detokenize": {"tokens": [5]},
 }
 INSTEAD = {"messages": "prompt", "tools": "prompt", "input_ids": "text"}  # what a field stands for in a request without it
-REQUIRED = {"prompt", "messages", "text", "input_ids", "tokens"}
+REQUIRED = {"prompt", "messages", "input", "text", "input_ids", "tokens"}
 CONVERSATION = {"tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"}
 COMPANIONS = {  # what a field's use needs beside it
     "stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}, "max_completion_tokens": {"max_tokens": None},
@@ -43,6 +45,8 @@ def endpoints(heading, cells):
         return [(CHAT, cells[2]), (TEXT, cells[3])]
     if heading.startswith("`/v1/messages`"):
         return [(MESSAGES, cells[2]), (COUNT, cells[2])]
+    if heading.startswith("`/v1/responses`"):
+        return [(RESPONSES, cells[2])]
     if heading.startswith("`/tokenize`"):
         both = ["/tokenize", "/detokenize"]
         return [(path, cells[2]) for path in both if cells[1] == "both" or path in cells[1]]
@@ -65,7 +69,7 @@ def request(sampling, path, field, value):
     body = dict(BODIES[path])
     if sampling:
         return {**body, "sampling_params": {**body["sampling_params"], field: value}}
-    if path in (MESSAGES, COUNT):
+    if path in (MESSAGES, COUNT, RESPONSES):
         return {**body, field: value}
     if field in INSTEAD:
         body.pop(INSTEAD[field], None)
@@ -92,6 +96,8 @@ def content(path, answer):
         return answer["text"], answer["output_ids"]
     if path == MESSAGES:
         return answer["content"], answer["stop_reason"]
+    if path == RESPONSES:
+        return [item["content"] for item in answer["output"]], answer["status"]
     return answer["choices"] if path in (CHAT, TEXT) else answer
 
 

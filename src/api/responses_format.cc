@@ -1,0 +1,126 @@
+#include "api/responses_format.h"
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+
+namespace millrace::api {
+namespace {
+
+// The reason why an answer is incomplete; empty: it is complete.
+std::string_view incomplete_reason(const wire::Finish& finish) {
+  if (finish.reason == wire::FinishReason::kLength) return "max_output_tokens";
+  if (finish.reason == wire::FinishReason::kAborted) return "abort";
+  return "";
+}
+
+std::string_view error_code(const ApiError& error) {
+  if (!error.code.empty()) return error.code;
+  if (error.http_status == 429) return "rate_limit_exceeded";
+  return error.http_status >= 500 ? "server_error" : "invalid_prompt";
+}
+
+void append_response_usage(std::string& out, const wire::Usage& usage) {
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{}}},"output_tokens":{},)"
+                 R"("output_tokens_details":{{"reasoning_tokens":{}}},"total_tokens":{}}})",
+                 usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.reasoning_tokens,
+                 usage.prompt_tokens + usage.completion_tokens);
+}
+
+}  // namespace
+
+void ResponsesFormat::append_response(std::string& out, const wire::Finish* finish, const wire::Usage& usage,
+                                      std::string_view error) const {
+  const bool failed = error != "null";
+  const std::string_view reason = finish ? incomplete_reason(*finish) : "";
+  out += R"({"id":)";
+  json_append_string(out, facts_.id);
+  fmt::format_to(std::back_inserter(out), R"(,"object":"response","created_at":{},"status":"{}","completed_at":)",
+                 created_at_,
+                 failed            ? "failed"
+                 : !finish         ? "in_progress"
+                 : !reason.empty() ? "incomplete"
+                                   : "completed");
+  if (finish && reason.empty()) {
+    append_integer(out, unix_seconds());
+  } else {
+    out += "null";
+  }
+  fmt::format_to(std::back_inserter(out), R"(,"error":{},"incomplete_details":)", error);
+  if (reason.empty()) {
+    out += "null";
+  } else {
+    fmt::format_to(std::back_inserter(out), R"({{"reason":"{}"}})", reason);
+  }
+  out += R"(,"model":)";
+  json_append_string(out, facts_.model);
+  out += R"(,"output":)";
+  items_.append(out);
+  out += R"(,"usage":)";
+  if (finish) {
+    append_response_usage(out, usage);
+  } else {
+    out += "null";
+  }
+  out += ',';
+  out += facts_.request_members;
+  out += '}';
+}
+
+void ResponsesFormat::write_response(std::string_view type, const ChoiceState& choice) {
+  std::string& out = events_.begin(type);
+  out += R"(,"response":)";
+  append_response(out, type == "response.created" || type == "response.in_progress" ? nullptr : &*choice.finish,
+                  choice.usage);
+  out += '}';
+  events_.end();
+}
+
+void ResponsesFormat::opening(const ChoiceState& choice, EventWriter& out) {
+  events_.attach(&out);
+  write_response("response.created", choice);
+  write_response("response.in_progress", choice);
+}
+
+void ResponsesFormat::events(const ChoiceState& choice, EventWriter& out) {
+  events_.attach(&out);
+  items_.add(choice, events_);
+  if (!choice.finish) return;
+  const bool complete = incomplete_reason(*choice.finish).empty();
+  items_.finish(complete, events_);
+  write_response(complete ? "response.completed" : "response.incomplete", choice);
+}
+
+std::string ResponsesFormat::error_event(const ApiError& error) const {
+  std::string code_and_message = R"("code":)", param = "null";
+  json_append_string(code_and_message, error_code(error));
+  code_and_message += R"(,"message":)";
+  json_append_string(code_and_message, error.message);
+  if (!error.param.empty()) {
+    param.clear();
+    json_append_string(param, error.param);
+  }
+  std::string out = fmt::format("event: error\ndata: {{\"type\":\"error\",\"sequence_number\":{},{},\"param\":{}}}\n\n",
+                                events_.next(), code_and_message, param);
+  out +=
+      fmt::format("event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":{},\"response\":",
+                  events_.next() + 1);
+  append_response(out, nullptr, {}, "{" + code_and_message + "}");
+  return out + "}\n\n";
+}
+
+std::string ResponsesFormat::choice(const ChoiceState& choice) {
+  finish_ = *choice.finish;
+  items_.add(choice, events_);
+  items_.finish(incomplete_reason(finish_).empty(), events_);
+  return "";
+}
+
+std::string ResponsesFormat::body(std::string_view /*choices*/, const wire::Usage& usage) {
+  std::string out;
+  append_response(out, &finish_, usage);
+  return out;
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,48 @@
+// ResponsesFormat: the JSON of /v1/responses, in one and as numbered events.
+//
+// Owner: the Reply. Thread safety: as ReplyFormat.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "api/reply_format.h"
+#include "api/responses_items.h"
+
+namespace millrace::api {
+
+class ResponsesFormat : public ReplyFormat {
+ public:
+  struct Facts {
+    std::string id, model;        // of the answer, and of the model as the client calls it
+    std::string request_members;  // api/responses_request.h
+  };
+
+  ResponsesFormat(Facts facts, const OutputView& view, TokenNames names)
+      : facts_(std::move(facts)), items_(view, names) {}
+
+  // response.created and response.in_progress.
+  void opening(const ChoiceState& choice, EventWriter& out) override;
+  void events(const ChoiceState& choice, EventWriter& out) override;
+  std::string last_event() const override { return ""; }
+  // `error`, and response.failed: some clients look for the one, some for the other.
+  std::string error_event(const ApiError& error) const override;
+  std::string choice(const ChoiceState& choice) override;
+  std::string body(std::string_view choices, const wire::Usage& usage) override;
+
+ private:
+  // `finish`: null while it is under way. `error`: a JSON object or null.
+  void append_response(std::string& out, const wire::Finish* finish, const wire::Usage& usage,
+                       std::string_view error = "null") const;
+  void write_response(std::string_view type, const ChoiceState& choice);
+
+  const Facts facts_;
+  const int64_t created_at_ = unix_seconds();
+  ResponseItems items_;
+  NumberedEvents events_;
+  wire::Finish finish_;
+};
+
+}  // namespace millrace::api

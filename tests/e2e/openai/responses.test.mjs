@@ -1,0 +1,149 @@
+// The Responses API through OpenAI's official client, against a server whose template knows tools and reasoning.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import OpenAI from 'openai';
+
+const client = new OpenAI({ maxRetries: 0 });  // OPENAI_BASE_URL and OPENAI_API_KEY are set
+const root = new URL(process.env.OPENAI_BASE_URL).origin;
+const input = [{ role: 'user', content: 'How is the weather?' }];
+const request = { model: 'demo', input, temperature: 0, max_output_tokens: 200 };
+const schema = {
+  type: 'object',
+  properties: { city: { type: 'string', enum: ['paris', 'rome'] } },
+  required: ['city'],
+  additionalProperties: false,
+};
+const tools = [{ type: 'function', name: 'weather', description: 'The weather of a city', parameters: schema, strict: true }];
+// What the model is made to write.
+const call = '<tool_call>\\n{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"rome\\"}}\\n</tool_call>';
+const called = { ebnf: `root ::= "<think>\\nHm.\\n</think>\\n\\nLet me see.\\n${call}"` };
+const thought = { ebnf: 'root ::= "<think>\\nHm.\\n</think>\\n\\nSun."' };
+const reasoning = { type: 'reasoning', summary: [], status: 'completed', content: [{ type: 'reasoning_text', text: 'Hm.' }] };
+
+// Without what differs between two answers: ids, times, how much of the prompt was cached, and what the helpers add.
+function shown({ id, created_at: created, completed_at: completed, usage, output, output_parsed: parsed, ...rest }) {
+  assert.match(id, /^resp_[0-9a-f]{24}$/);
+  assert.ok(Number.isInteger(created) && (completed === null || completed >= created));
+  const items = output.map(({ id: name, call_id: made, parsed_arguments: document, ...item }) => {
+    assert.match(name, /^(msg|rs|fc)_[0-9a-f]{24}$/);
+    if (item.type !== 'message') return item;
+    return { ...item, content: item.content.map(({ parsed: value, ...part }) => part) };
+  });
+  return { ...rest, output: items, usage: [usage.input_tokens, usage.output_tokens] };
+}
+
+// The answer, which that of the stream helper equals.
+async function both(fields) {
+  const answer = await client.responses.create({ ...request, ...fields });
+  const streamed = await client.responses.stream({ ...request, ...fields }).finalResponse();
+  assert.deepEqual(shown(streamed), shown(answer));
+  return answer;
+}
+
+const kinds = (answer) => answer.output.map((item) => item.type);
+
+test('a text, streamed and not', async () => {
+  const answer = await both({ instructions: 'You write stories.', input: 'A story about a dog.', max_output_tokens: 16 });
+  assert.equal(answer.object, 'response');
+  assert.equal(answer.model, 'demo');
+  assert.equal(answer.status, 'incomplete');
+  assert.deepEqual(answer.incomplete_details, { reason: 'max_output_tokens' });
+  assert.equal(answer.usage.output_tokens, 16);
+  assert.equal(answer.usage.total_tokens, answer.usage.input_tokens + 16);
+  assert.ok(answer.output_text.length > 0);
+  assert.equal(answer.store, false);
+});
+
+test('the events of a stream', async () => {
+  const types = [];
+  let text = '';
+  for await (const event of await client.responses.create({ ...request, max_output_tokens: 12, stream: true })) {
+    assert.equal(event.sequence_number, types.length);
+    types.push(event.type);
+    if (event.type === 'response.output_text.delta') text += event.delta;
+  }
+  assert.deepEqual(types.slice(0, 4).map((type) => type.replace('response.', '')),
+    ['created', 'in_progress', 'output_item.added', 'content_part.added']);
+  assert.deepEqual(types.slice(-4).map((type) => type.replace('response.', '')),
+    ['output_text.done', 'content_part.done', 'output_item.done', 'incomplete']);
+  assert.equal(text, (await client.responses.create({ ...request, max_output_tokens: 12 })).output_text);
+});
+
+test('reasoning', async () => {
+  const answer = await both(thought);
+  assert.deepEqual(shown(answer).output[0], reasoning);
+  assert.equal(answer.output_text, 'Sun.');
+  assert.ok(answer.usage.output_tokens_details.reasoning_tokens > 0);
+  const off = await both({ ebnf: 'root ::= "Sun."', reasoning: { effort: 'none' } });
+  assert.deepEqual(kinds(off), ['message']);
+});
+
+for (const [name, fields] of Object.entries({
+  'by itself': called,
+  'as required': { tool_choice: 'required', parallel_tool_calls: false },
+  'by name': { tool_choice: { type: 'function', name: 'weather' } },
+})) {
+  test(`a round with a call ${name}`, async () => {
+    const answer = await both({ ...fields, tools });
+    assert.equal(answer.status, 'completed');
+    const made = answer.output.at(-1);
+    assert.equal(made.type, 'function_call');
+    assert.equal(made.name, 'weather');
+    const { city } = JSON.parse(made.arguments);
+    assert.ok(schema.properties.city.enum.includes(city));
+    const result = { type: 'function_call_output', call_id: made.call_id, output: `Sun in ${city}.` };
+    const last = await both({ input: [...input, ...answer.output, result], tools, ...thought });
+    assert.deepEqual(kinds(last), ['reasoning', 'message']);
+    assert.equal(last.output_text, 'Sun.');
+    assert.ok(last.usage.input_tokens > answer.usage.input_tokens);
+  });
+}
+
+test('parse() reads the document of a schema', async () => {
+  const text = { format: { type: 'json_schema', name: 'place', schema, strict: true } };
+  const answer = await client.responses.parse({ ...request, text });
+  assert.ok(schema.properties.city.enum.includes(JSON.parse(answer.output_text).city));
+  assert.deepEqual(JSON.parse((await both({ text })).output_text), JSON.parse(answer.output_text));
+});
+
+test('errors become the client\'s typed errors', async () => {
+  const image = [{ role: 'user', content: [{ type: 'input_image', image_url: 'http://127.0.0.1/x.png', detail: 'auto' }] }];
+  for (const [fields, kind, pattern] of [
+    [{ temperature: 9 }, OpenAI.BadRequestError, /temperature is 9/],
+    [{ input: image }, OpenAI.BadRequestError, /type is 'input_image'/],
+    [{ tools: [{ type: 'web_search' }] }, OpenAI.BadRequestError, /web_search/],
+    [{ previous_response_id: 'resp_1' }, OpenAI.BadRequestError, /not stored here; send the earlier items in input/],
+    [{ model: 'nothing' }, OpenAI.NotFoundError, /'nothing'/],
+  ]) {
+    for (const stream of [false, true]) {
+      await assert.rejects(client.responses.create({ ...request, ...fields, stream }), (error) => {
+        assert.ok(error instanceof kind);
+        assert.match(error.message, pattern);
+        return true;
+      });
+    }
+  }
+  for (const ask of [() => client.responses.retrieve('resp_1'), () => client.responses.delete('resp_1'), () => client.responses.cancel('resp_1')]) {
+    await assert.rejects(ask(), (error) => error instanceof OpenAI.NotFoundError && /are not stored here/.test(error.message));
+  }
+});
+
+test('aborting a stream ends it and frees the request', async () => {
+  const stream = client.responses.stream({ ...request, max_output_tokens: 30000, ignore_eos: true });
+  for await (const event of stream) {
+    if (event.type === 'response.output_text.delta') break;
+  }
+  stream.abort();
+  for (let i = 0; i < 1200; ++i) {
+    const { stages } = await (await fetch(`${root}/ready`)).json();
+    if (stages.every((stage) => stage.running === 0)) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.fail('the request still runs a minute after its client left');
+});
+
+test('many at once', async () => {
+  const one = (seed) => client.responses.create({ ...request, max_output_tokens: 24, temperature: 1, seed });
+  const answers = await Promise.all(Array.from({ length: 24 }, (_, i) => one(i)));
+  assert.ok(new Set(answers.map((answer) => answer.output_text)).size > 1);
+});
