@@ -7,6 +7,7 @@
 #include "app/units.h"
 #include "base/log.h"
 #include "formats/model_config.h"
+#include "formats/shard_manifest.h"
 #include "formats/weights.h"
 #include "models/model.h"
 #include "pipeline/supervisor.h"
@@ -62,10 +63,20 @@ Status inspect(const InspectOptions& options) {
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
   ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
   auto store = std::make_shared<WeightStore>(std::move(opened));
+  ASSIGN_OR_RETURN(const std::optional<ShardManifest> shard, read_shard_manifest(options.model));
+  const LayerRange layers = shard ? LayerRange{shard->begin, shard->end} : LayerRange{0, dir.config.layers};
+  if (shard && (options.pp || options.split)) {
+    return invalid_argument("{} is a shard with the layers [{}, {}); wanted the complete model for --pp and --split",
+                            options.model, layers.begin, layers.end);
+  }
   // Checks every tensor's name and shape against the config.
-  ASSIGN_OR_RETURN(const auto model, load_model(dir.config, store));
+  ASSIGN_OR_RETURN(const auto model, load_model(dir.config, store, layers, 1));
   ASSIGN_OR_RETURN(const std::optional<SplitPlan> split, split_of(options, dir.config, *store));
   print_model(dir, *store);
+  if (shard) {
+    print_row("shard", fmt::format("range {} of {}: layers [{}, {}) of {}", shard->range, shard->ranges, layers.begin,
+                                   layers.end, shard->layers));
+  }
   ModelOptions of_model;
   of_model.model = options.model;
   ASSIGN_OR_RETURN(const TextComponents components, load_text_components(of_model));

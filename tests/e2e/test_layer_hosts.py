@@ -254,6 +254,13 @@ def test_a_shard_has_the_tensors_of_its_range_byte_for_byte(shards):
             assert entry["bytes"] == (folder / name).stat().st_size
 
 
+def test_inspect_shows_the_range_of_a_shard(shards):
+    done = subprocess.run([program(), "inspect", str(shards / "1")], capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0 and "range 1 of 2: layers [2, 6) of 6" in done.stdout, done
+    done = subprocess.run([program(), "inspect", str(shards / "1"), "--pp", "2"], capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 2 and "wanted the complete model" in done.stderr, done
+
+
 def other_weights(folder, copy):
     """A copy of a model whose weights are other ones of the same shape."""
     shutil.copytree(folder, copy)
