@@ -35,6 +35,24 @@ TEST(WeightPlan, BothFormsAreRead) {
   EXPECT_EQ(to_json(*again, 7), to_json(*buckets, 7));
 }
 
+// The file is the coordinator's to name: a client's JSON names none.
+TEST(WeightPlan, TheFileOfABodyGoesToTheStages) {
+  WeightPlan sent{.group = "request body", .flattened = true, .buckets = {{{"a", DType::kBF16, {2}}}}};
+  EXPECT_TRUE(read_weight_body(parse_json(to_json(sent, 1)).value())->path.empty());
+  sent.body = {.path = "/proc/1/fd/5", .begin = 80, .end = 84, .checksum = 0xfedcba9876543210};
+  const std::string text = to_json(sent, 1, 3);
+  const auto read = plan(text);
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(read->round, 3);
+  EXPECT_TRUE(read->body.path.empty());
+  const auto body = read_weight_body(parse_json(text).value());
+  ASSERT_TRUE(body.ok()) << body.status().to_string();
+  EXPECT_EQ(body->path, "/proc/1/fd/5");
+  EXPECT_EQ(body->begin, 80u);
+  EXPECT_EQ(body->end, 84u);
+  EXPECT_EQ(body->checksum, 0xfedcba9876543210u);
+}
+
 TEST(WeightPlan, WhatContradictsItselfIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "names is missing"},
