@@ -103,15 +103,21 @@ void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
   if (Status status = absorb(choice, delta); !status.ok()) {
     return fail(choice, {.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()});
   }
+  bool all = true;
+  for (const Choice& each : choices_) all &= each.state.finish.has_value();
+  // The end of such a stream repeats all of it. Megabytes take long to write, and this thread serves all requests.
+  if (all && options_.stream && options_.retained && held_ > kInlineAnswerBytes) {
+    ended_ = true;
+    leave();
+    return server_.post_aside([self = shared_from_this()] { self->end_stream(); });
+  }
   std::string out;
   if (options_.stream) {
     out.reserve(kUsualEventBytes);
-    if (Status status = stream_news(out); !status.ok()) {
+    if (Status status = stream_events(out); !status.ok()) {
       return fail(choice, {.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()});
     }
   }
-  bool all = true;
-  for (const Choice& each : choices_) all &= each.state.finish.has_value();
   if (all) return complete(out);
   if (!out.empty()) responder_->write(out);
 }
@@ -139,7 +145,7 @@ Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
 }
 
 // Headers and what waited go out once every choice was accepted; from then on news goes out as it comes.
-Status Reply::stream_news(std::string& out) {
+Status Reply::stream_events(std::string& out) {
   if (!started_) {
     for (const Choice& choice : choices_) {
       if (!choice.accepted && !choice.state.finish) return ok_status();
@@ -227,13 +233,7 @@ std::string Reply::metadata(const std::vector<const ChoiceState*>& choices) cons
 void Reply::complete(std::string& out) {
   ended_ = true;
   leave();
-  if (options_.stream) {
-    if (options_.include_usage) out += "data: " + format_->usage(total_usage()) + "\n\n";
-    out += format_->last_event();
-    responder_->write(out);
-    responder_->end();
-    return;
-  }
+  if (options_.stream) return write_end(out);
   for (const Choice& choice : choices_) {
     const ChoiceState& state = choice.state;
     state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
@@ -241,6 +241,19 @@ void Reply::complete(std::string& out) {
   // Nothing changes any more. Megabytes take long to write, and this thread serves all requests.
   if (held_ <= kInlineAnswerBytes) return send_body();
   server_.post_aside([self = shared_from_this()] { self->send_body(); });
+}
+
+void Reply::end_stream() {
+  std::lock_guard lock(mutex_);
+  std::string out;
+  CHECK(stream_events(out).ok());  // which cumulative streams alone can fail
+  write_end(out);
+}
+
+void Reply::write_end(std::string& out) {
+  if (options_.include_usage) out += "data: " + format_->usage(total_usage()) + "\n\n";
+  out += format_->last_event();
+  responder_->end(out);
 }
 
 void Reply::send_body() {

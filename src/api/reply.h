@@ -71,12 +71,14 @@ class Reply : public std::enable_shared_from_this<Reply> {
   void on_delta(std::size_t index, const wire::TextDelta& delta);
   Status absorb(Choice& choice, const wire::TextDelta& delta);
   void client_left();
-  Status stream_news(std::string& out);
+  Status stream_events(std::string& out);
   Status stream_choice(Choice& choice, std::string& out);
   void measure(Choice& choice);
   std::string members(const Choice& choice) const;
   std::string metadata(const std::vector<const ChoiceState*>& choices) const;
   void complete(std::string& out);
+  void end_stream();
+  void write_end(std::string& out);
   void send_body();
   std::string best_choices(std::vector<const ChoiceState*>& shown);
   void fail(const Choice& choice, const wire::Finish& finish);

@@ -198,6 +198,26 @@ TEST_F(ResponsesTest, LogprobsOfItsTokens) {
   EXPECT_EQ(refused.json()["error"]["param"], "include");
 }
 
+// The last events repeat all of it: megabytes, over what may wait in a stream.
+TEST_F(ResponsesTest, ALargeStreamArrivesToItsEnd) {
+  constexpr int kTokens = 1500, kRivals = 20;
+  engine_.facts.context_length = kTokens;
+  auto answer = post(kPath, R"({"input":"hi","stream":true,"include":["message.output_text.logprobs"],)"
+                            R"("top_logprobs":20})");
+  wait_submitted(1);
+  engine_.accept(0);
+  std::vector<std::pair<int32_t, double>> rivals;
+  for (int i = 0; i < kRivals; ++i) rivals.emplace_back(i, -1.5 - i);
+  for (int i = 1; i <= kTokens; ++i) engine_.token(0, 7, "t7", {5, i, 2}, -0.5, rivals);
+  engine_.end(0, {.reason = FinishReason::kLength}, kTokens);
+  const Answer got = answer.get();
+  const Json last = parsed(got.events.back());
+  EXPECT_EQ(last["type"], "response.incomplete");
+  EXPECT_EQ(last["response"]["output"][0]["content"][0]["logprobs"].size(), kTokens);
+  EXPECT_EQ(last["sequence_number"], got.events.size() - 1);
+  EXPECT_GT(context_->state->answers.held(), kInlineAnswerBytes);  // else another thread would not have rendered it
+}
+
 TEST_F(ResponsesTest, AnAbortedAnswerIsIncomplete) {
   auto answer = post(kPath, std::string(kBody) + R"(,"rid":"r"})");
   wait_submitted(1);

@@ -110,10 +110,12 @@ bool Exchange::write(std::string_view chunk) {
   return true;
 }
 
-void Exchange::end() {
+void Exchange::end(std::string_view last) {
   std::function<void()> dropped;
   std::lock_guard lock(mutex_);
   if (phase_ != Phase::kStreaming || too_slow_) return;
+  unsent_.fetch_add(last.size(), std::memory_order_relaxed);
+  pending_.append(last);
   phase_ = Phase::kEnded;
   dropped.swap(on_disconnect_);
   queue_locked();
@@ -202,7 +204,7 @@ Responder::~Responder() { exchange_->abandon(); }
 bool Responder::send(Response response) { return exchange_->send(std::move(response)); }
 bool Responder::start_sse(Headers headers) { return exchange_->start_sse(std::move(headers)); }
 bool Responder::write(std::string_view chunk) { return exchange_->write(chunk); }
-void Responder::end() { exchange_->end(); }
+void Responder::end(std::string_view last) { exchange_->end(last); }
 void Responder::abort() { exchange_->abort(); }
 void Responder::on_disconnect(std::function<void()> callback) { exchange_->on_disconnect(std::move(callback)); }
 bool Responder::disconnected() const { return exchange_->disconnected(); }

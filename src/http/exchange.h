@@ -54,7 +54,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   bool send(Response response);
   bool start_sse(Headers headers);
   bool write(std::string_view chunk);
-  void end();
+  void end(std::string_view last = {});
   void abort();
   void on_disconnect(std::function<void()> callback);
   bool disconnected() const;

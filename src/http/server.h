@@ -59,8 +59,9 @@ class Responder {
   // together. False once the client is gone, the response ended, or this reader is too slow (more than
   // max_pending_bytes unsent: the connection is aborted and on_disconnect fires).
   bool write(std::string_view chunk);
-  // Ends the stream. Later calls do nothing.
-  void end();
+  // Ends the stream. Later calls do nothing. `last`: SSE text before the end, which like a plain response may be over
+  // max_pending_bytes: nothing follows it.
+  void end(std::string_view last = {});
   // Breaks the response off: a client sees a truncated stream, never a well-formed end. For failures with no better
   // answer.
   void abort();

@@ -247,6 +247,25 @@ TEST_F(StreamTest, SlowReaderIsAbortedWhileItsSocketIsFull) {
   EXPECT_EQ(server_->stats().slow_readers, 1u);
 }
 
+TEST_F(StreamTest, TheLastTextOfAStreamMayBeOverTheLimit) {
+  start({.limits = {.max_pending_bytes = 64 << 10}});
+  Client client(port(), 4096);
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  out->start_sse();
+  std::string all;
+  const std::string event = "data: " + std::string(30'000, 'x') + "\n\n";
+  do {  // until the socket is full
+    ASSERT_TRUE(out->write(event));
+    all += event;
+    for (int i = 0; i < 100 && out->pending_bytes() > 0; ++i) std::this_thread::sleep_for(1ms);
+  } while (out->pending_bytes() == 0);
+  const std::string last = "data: " + std::string(1 << 20, 'y') + "\n\n";
+  out->end(last);
+  EXPECT_EQ(client.read_reply().body, all + last);
+  EXPECT_EQ(server_->stats().slow_readers, 0u);
+}
+
 // pending_bytes() does not count what the kernel holds, and a full send buffer is writable again only when a third of
 // it is free: with megabytes there, a reader of 100 kB/s seems to take nothing for 13 s.
 TEST_F(StreamTest, WhatASlowReaderLeavesWaitsInTheStreamNotInTheKernel) {

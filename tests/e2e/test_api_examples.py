@@ -30,7 +30,7 @@ EXAMPLES = list(examples())
 
 def test_the_page_has_the_endpoints():
     paths = {path for _, path, _, _ in EXAMPLES}
-    assert {"/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/completions", "/generate", "/tokenize", "/detokenize", "/v1/models", "/v1/pipeline", "/flush_cache", "/ready"} <= paths
+    assert {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/completions", "/generate", "/tokenize", "/detokenize", "/v1/models", "/v1/pipeline", "/flush_cache", "/ready"} <= paths
 
 
 @pytest.mark.parametrize("method, path, body, answer", EXAMPLES, ids=[f"{method} {path}" for method, path, _, _ in EXAMPLES])
