@@ -299,8 +299,7 @@ void Reply::fail(const Choice& choice, const wire::Finish& finish) {
   }
   const ApiError error = field_error(Status(finish.code, finish.message));
   if (started_) {
-    responder_->write(format_->error_event(error));
-    responder_->end();
+    responder_->end(format_->error_event(error));
   } else {
     responder_->send(format_->error_response(error));
   }
