@@ -90,7 +90,7 @@ void RangeServer::on(wire::LayerHello&& hello) {
 }
 
 void RangeServer::on(wire::LayerStep&& step) {
-  if (step.chain_epoch != epoch_) {
+  if (!engine_ || step.chain_epoch != epoch_) {
     ++counters_.late;
     return;
   }
