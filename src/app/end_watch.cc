@@ -32,7 +32,8 @@ EndWatch::~EndWatch() {
 }
 
 void EndWatch::begin(int grace_ms, int exit_code) {
-  std::call_once(begun_, [&] { thread_ = std::thread([this, grace_ms, exit_code] { end_by_force(grace_ms, exit_code); }); });
+  std::call_once(begun_,
+                 [&] { thread_ = std::thread([this, grace_ms, exit_code] { end_by_force(grace_ms, exit_code); }); });
 }
 
 void EndWatch::end_by_force(int grace_ms, int exit_code) {

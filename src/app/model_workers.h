@@ -3,7 +3,8 @@
 //   tokenize    model, chat (false), context_length
 //   generate    model and what `millrace serve` has for it, with '_' for '-': threads, page_size, kv_gib, kv_dtype,
 //               context_length, max_running_requests, max_queued_requests, chunked_prefill_tokens, schedule_policy, ...
-//   layers      model, threads, quantize, packed_cache_dir, kv_dtype, kv_gib, context_length: as `generate` of its chain
+//   layers      model, threads, quantize, packed_cache_dir, kv_dtype, kv_gib,
+//               context_length: as `generate` of its chain
 //   detokenize  model
 //
 // `model` is a Hugging Face model directory, relative to where the process was started. Replicas of a stage share the
