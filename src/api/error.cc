@@ -9,27 +9,6 @@ constexpr std::string_view kRetryAfterSeconds = "1";
 // OpenAI's clients look for the code kContextExceeded, llama.cpp's for this type.
 constexpr std::string_view kContextExceededType = "exceed_context_size_error";
 
-std::string_view type_of(int http_status) {
-  switch (http_status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 409:
-      return "conflict_error";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    case 504:
-      return "timeout_error";
-    default:
-      return http_status >= 500 ? "server_error" : "invalid_request_error";
-  }
-}
-
 int http_status_of(StatusCode code) {
   switch (code) {
     case StatusCode::kOk:
@@ -73,6 +52,27 @@ void append_nullable(std::string& out, std::string_view name, const std::string&
 
 }  // namespace
 
+std::string_view error_type(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 409:
+      return "conflict_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return http_status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
 ApiError bad_request(std::string message, std::string param) {
   return {.http_status = 400, .message = std::move(message), .param = std::move(param)};
 }
@@ -87,7 +87,7 @@ std::string render_error(const ApiError& error) {
   std::string out = "{\"error\":{\"message\":";
   json_append_string(out, error.message);
   out += ",\"type\":\"";
-  out += error.code == kContextExceeded ? kContextExceededType : type_of(error.http_status);
+  out += error.code == kContextExceeded ? kContextExceededType : error_type(error.http_status);
   out += '"';
   append_nullable(out, "param", error.param);
   append_nullable(out, "code", error.code);

@@ -19,6 +19,9 @@ struct ApiError {
   std::string code;   // "model_not_found", "context_length_exceeded", ...; empty: null
 };
 
+// "invalid_request_error", "overloaded_error", ...: the kind of an error in OpenAI's words, by its status.
+std::string_view error_type(int http_status);
+
 // A malformed or out-of-range field of the request: 400.
 ApiError bad_request(std::string message, std::string param = "");
 // An error of the engine. The codes map as base/status.h says, but a prompt over the context is a 400, as clients

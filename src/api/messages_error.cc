@@ -5,27 +5,11 @@
 namespace millrace::api {
 namespace {
 
+// OpenAI's words, but for two.
 std::string_view type_of(int http_status) {
-  switch (http_status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 409:
-      return "conflict_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    case 504:
-      return "timeout_error";
-    default:
-      return http_status >= 500 ? "api_error" : "invalid_request_error";
-  }
+  if (http_status == 413) return "request_too_large";
+  const std::string_view type = error_type(http_status);
+  return type == "server_error" ? "api_error" : type;
 }
 
 }  // namespace

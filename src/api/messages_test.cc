@@ -15,17 +15,6 @@ constexpr char kBody[] = R"({"messages":[{"role":"user","content":"hi"}],"max_to
 
 class MessagesTest : public ApiHarness {
  protected:
-  void events(std::size_t index, std::vector<wire::OutputEvent> events) {
-    engine_.deliver(index, {.id = ReqId{index + 1}, .usage = {5, 2, 0}, .events = std::move(events)});
-  }
-  void deliver_two_calls(std::size_t index) {
-    engine_.accept(index);
-    events(index, {{Kind::kReasoning, "h"}, {Kind::kReasoning, "m"}, {Kind::kText, "so"}});
-    events(index, {{Kind::kCallBegin, "f"}, {Kind::kArguments, R"({"a")"}});
-    events(index, {{Kind::kArguments, ":1}"}, {Kind::kCallEnd, ""}});
-    events(index, {{Kind::kCallBegin, "f"}, {Kind::kArguments, "{}"}, {Kind::kCallEnd, ""}, {Kind::kText, "on"}});
-    engine_.end(index, {.reason = FinishReason::kStop, .matched_token = 3}, 4);
-  }
   // The blocks of a stream, put together as a client does.
   static Json blocks_of(const Answer& answer) {
     Json blocks = Json::array();

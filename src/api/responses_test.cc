@@ -15,17 +15,6 @@ constexpr char kBody[] = R"({"input":"hi","max_output_tokens":7)";
 
 class ResponsesTest : public ApiHarness {
  protected:
-  void events(std::size_t index, std::vector<wire::OutputEvent> events) {
-    engine_.deliver(index, {.id = ReqId{index + 1}, .usage = {5, 2, 0}, .events = std::move(events)});
-  }
-  void deliver_two_calls(std::size_t index) {
-    engine_.accept(index);
-    events(index, {{Kind::kReasoning, "h"}, {Kind::kReasoning, "m"}, {Kind::kText, "so"}});
-    events(index, {{Kind::kCallBegin, "f"}, {Kind::kArguments, R"({"a")"}});
-    events(index, {{Kind::kArguments, ":1}"}, {Kind::kCallEnd, ""}});
-    events(index, {{Kind::kCallBegin, "f"}, {Kind::kArguments, "{}"}, {Kind::kCallEnd, ""}, {Kind::kText, "on"}});
-    engine_.end(index, {.reason = FinishReason::kStop, .matched_token = 3}, 4);
-  }
   // The items that the events of a stream add up to, part by part.
   static Json items_of(const Answer& answer) {
     Json items = Json::array();

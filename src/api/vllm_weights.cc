@@ -13,8 +13,6 @@
 namespace millrace::api {
 namespace {
 
-using Handler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
-
 WeightControl::Done answer(const http::ResponderPtr& responder, std::string body) {
   return [responder, body = std::move(body)](const Status& status) {
     responder->send(status.ok() ? http::Response{.body = body} : refusal(status));
@@ -104,14 +102,8 @@ Status world_size(WeightControl& weights, const http::Request& /*request*/, cons
 }  // namespace
 
 void add_vllm_weight_routes(http::Server& server, WeightControl& weights) {
-  const auto add = [&](const char* method, const char* pattern, Handler handle) {
-    server.add_route({.method = method,
-                      .pattern = pattern,
-                      .access = http::Access::kAdmin,
-                      .handler = [&weights, handle](auto request, auto responder) {
-                        const Status status = handle(weights, *request, responder);
-                        if (!status.ok()) responder->send(refusal(status));
-                      }});
+  const auto add = [&](const char* method, const char* pattern, WeightHandler handle) {
+    add_weight_route(server, weights, method, pattern, handle);
   };
   add("POST", "/pause", pause);
   add("POST", "/resume", resume);

@@ -76,4 +76,15 @@ Status read_label(const Json& body, const char* key, std::string& label) {
   return ok_status();
 }
 
+void add_weight_route(http::Server& server, WeightControl& weights, const char* method, const char* pattern,
+                      WeightHandler handle) {
+  server.add_route({.method = method,
+                    .pattern = pattern,
+                    .access = http::Access::kAdmin,
+                    .handler = [&weights, handle](auto request, auto responder) {
+                      const Status status = handle(weights, *request, responder);
+                      if (!status.ok()) responder->send(refusal(status));
+                    }});
+}
+
 }  // namespace millrace::api

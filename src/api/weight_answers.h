@@ -25,6 +25,12 @@ void append_progress(std::string& out, const WeightsState& state);
 http::Response refusal(const Status& status);
 WeightControl::Updated answer_updated(const http::ResponderPtr& responder, const char* message);
 
+// An admin route about weights. The handler answers through the responder, now or later; an error that it returns is
+// answered with refusal().
+using WeightHandler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
+void add_weight_route(http::Server& server, WeightControl& weights, const char* method, const char* pattern,
+                      WeightHandler handle);
+
 // Trainers name versions by text or by the number of a step.
 Status read_label(const Json& body, const char* key, std::string& label);
 // `policy`, or `abort` where SGLang's `abort_all_requests` is true.

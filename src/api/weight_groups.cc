@@ -13,8 +13,6 @@
 namespace millrace::api {
 namespace {
 
-using Handler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
-
 WeightControl::Done answer(const http::ResponderPtr& responder, const char* message) {
   return [responder, message](const Status& status) {
     responder->send(status.ok() ? http::Response{.body = success(message)} : refusal(status));
@@ -98,14 +96,8 @@ Status abort(WeightControl& weights, const http::Request& request, const http::R
 }  // namespace
 
 void add_weight_group_routes(http::Server& server, WeightControl& weights) {
-  const auto add = [&](const char* pattern, Handler handle) {
-    server.add_route({.method = "POST",
-                      .pattern = pattern,
-                      .access = http::Access::kAdmin,
-                      .handler = [&weights, handle](auto request, auto responder) {
-                        const Status status = handle(weights, *request, responder);
-                        if (!status.ok()) responder->send(refusal(status));
-                      }});
+  const auto add = [&](const char* pattern, WeightHandler handle) {
+    add_weight_route(server, weights, "POST", pattern, handle);
   };
   add("/init_weights_update_group", init);
   add("/destroy_weights_update_group", destroy);

@@ -16,8 +16,6 @@
 namespace millrace::api {
 namespace {
 
-using Handler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
-
 std::string sha256_hex(const std::string& text) {
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
@@ -103,14 +101,8 @@ Status info(WeightControl& weights, const http::Request& /*request*/, const http
 }  // namespace
 
 void add_weight_inspection_routes(http::Server& server, WeightControl& weights) {
-  const auto add = [&](const char* method, const char* pattern, Handler handle) {
-    server.add_route({.method = method,
-                      .pattern = pattern,
-                      .access = http::Access::kAdmin,
-                      .handler = [&weights, handle](auto request, auto responder) {
-                        const Status status = handle(weights, *request, responder);
-                        if (!status.ok()) responder->send(refusal(status));
-                      }});
+  const auto add = [&](const char* method, const char* pattern, WeightHandler handle) {
+    add_weight_route(server, weights, method, pattern, handle);
   };
   add("GET", "/get_weights_by_name", show_values);
   add("POST", "/get_weights_by_name", show_values);

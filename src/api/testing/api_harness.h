@@ -174,6 +174,20 @@ class ApiHarness : public ::testing::Test {
     return std::to_string(status) + " " + std::string(message);
   }
 
+  void events(std::size_t index, std::vector<wire::OutputEvent> events) {
+    engine_.deliver(index, {.id = ReqId{index + 1}, .usage = {5, 2, 0}, .events = std::move(events)});
+  }
+  // Reasoning, text, two calls and text again.
+  void deliver_two_calls(std::size_t index) {
+    using Kind = wire::OutputEvent::Kind;
+    engine_.accept(index);
+    events(index, {{Kind::kReasoning, "h"}, {Kind::kReasoning, "m"}, {Kind::kText, "so"}});
+    events(index, {{Kind::kCallBegin, "f"}, {Kind::kArguments, R"({"a")"}});
+    events(index, {{Kind::kArguments, ":1}"}, {Kind::kCallEnd, ""}});
+    events(index, {{Kind::kCallBegin, "f"}, {Kind::kArguments, "{}"}, {Kind::kCallEnd, ""}, {Kind::kText, "on"}});
+    engine_.end(index, {.reason = wire::FinishReason::kStop, .matched_token = 3}, 4);
+  }
+
   struct Answer {
     int status = 0;
     std::string body;                 // not streamed
