@@ -38,7 +38,7 @@ SequenceStates Answers::begin(Batch& batch, BatchResult& result) {
   return states;
 }
 
-// kMaxLogitRows at a time, group_rows: other rows of the part answer nothing.
+// kMaxLogitRows at a time, copied together: the rows between them answer nothing.
 void Answers::answer(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
                      kernels::ConstRows hidden, const Model& model, BatchResult& result) {
   float* group_rows = logit_hidden_.as<float>().data();

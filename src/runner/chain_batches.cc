@@ -10,12 +10,14 @@ using std::chrono::duration_cast, std::chrono::microseconds, std::chrono::steady
 void ChainBatches::add(Batch batch, uint64_t version) {
   CHECK(!unsent());
   Running& running = *batches_.emplace_back(std::make_unique<Running>());
-  running.begin = steady_clock::now();
   running.batch = std::move(batch);
   BatchResult& result = running.result;
   result.step = running.batch.step;
   result.weight_version = version;
-  if (last_end_) result.idle_us = std::max<int64_t>(0, duration_cast<microseconds>(running.begin - *last_end_).count());
+  if (last_end_) {
+    const auto idle = duration_cast<microseconds>(steady_clock::now() - *last_end_);
+    result.idle_us = std::max<int64_t>(0, idle.count());
+  }
   result.status = check_.check(running.batch);
   if (running.batch.weight_version != 0 && running.batch.weight_version != version) {
     result.status =
@@ -51,12 +53,12 @@ Status ChainBatches::check_back(uint64_t step, uint32_t number, int64_t rows) co
     return invalid_argument("step {}, part {} came back; wanted step {}, part {}", step, number, sent.batch->batch.step,
                             sent.number);
   }
-  const auto wanted = static_cast<int64_t>(parts_.front().logit_rows.size());
+  const auto wanted = static_cast<int64_t>(sent.logit_rows.size());
   if (rows == wanted) return ok_status();
   return invalid_argument("step {}, part {} came back with {} rows; wanted {}", step, number, rows, wanted);
 }
 
-void ChainBatches::answer(kernels::ConstRows rows, std::span<const int64_t> compute_us, const Model& model) {
+int64_t ChainBatches::answer(kernels::ConstRows rows, std::span<const int64_t> compute_us, const Model& model) {
   const SentPart& sent = parts_.front();
   Running& running = *sent.batch;
   const auto begin = steady_clock::now();
@@ -65,8 +67,10 @@ void ChainBatches::answer(kernels::ConstRows rows, std::span<const int64_t> comp
   }
   running.compute_us.resize(std::max(running.compute_us.size(), compute_us.size()));
   for (std::size_t i = 0; i < compute_us.size(); ++i) running.compute_us[i] += compute_us[i];
-  if (!compute_us.empty()) running.compute_us[0] += duration_cast<microseconds>(steady_clock::now() - begin).count();
+  const int64_t answer_us = duration_cast<microseconds>(steady_clock::now() - begin).count();
+  if (!compute_us.empty()) running.compute_us[0] += answer_us;
   end_part();
+  return answer_us;
 }
 
 void ChainBatches::end_part() {

@@ -49,8 +49,9 @@ class ChainBatches {
   bool was_back(uint64_t step, uint32_t number) const { return last_back_ && std::pair(step, number) <= *last_back_; }
   // OK where the oldest part in flight is this one, and wants so many rows back.
   Status check_back(uint64_t step, uint32_t number, int64_t rows) const;
-  // The oldest part is back, with the rows that it wanted. `compute_us`: of each range.
-  void answer(kernels::ConstRows rows, std::span<const int64_t> compute_us, const Model& model);
+  // The oldest part is back, with the rows that it wanted. `compute_us`: of each range. Returns the microseconds that
+  // head and draws took here.
+  int64_t answer(kernels::ConstRows rows, std::span<const int64_t> compute_us, const Model& model);
   // The batch that was added last, of which nothing is sent.
   void fail_newest(const Status& status);
   // All batches end with this error; nothing is in flight any more.
@@ -67,7 +68,6 @@ class ChainBatches {
     uint32_t parts_sent = 0;
     uint32_t parts_back = 0;
     bool all_sent = false;
-    std::chrono::steady_clock::time_point begin;
     std::vector<int64_t> compute_us;  // of each range
 
     bool finished() const { return all_sent && parts_back == parts_sent; }

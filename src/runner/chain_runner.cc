@@ -167,18 +167,16 @@ bool ChainRunner::step() {
 void ChainRunner::take_queued() {
   while (!batches_.unsent()) {
     Queued queued;
-    bool old = false;
-    std::string why;
+    std::string lost;  // why; empty: it may be computed
     {
       const std::lock_guard lock(mutex_);
       if (queued_.empty()) return;
       queued = std::move(queued_.front());
       queued_.pop_front();
-      old = queued.kv_epoch != kv_epoch_;
-      why = broken_;
+      if (!ready_ || queued.kv_epoch != kv_epoch_) lost = "the model's layers were lost: " + broken_;
     }
     batches_.add(std::move(queued.batch), model_->weight_version());
-    if (!ready_ || old) batches_.fail_newest(error(StatusCode::kUnavailable, "the model's layers were lost: {}", why));
+    if (!lost.empty()) batches_.fail_newest(Status(StatusCode::kUnavailable, std::move(lost)));
   }
 }
 
@@ -232,11 +230,9 @@ void ChainRunner::answer(const wire::LayerResult& result) {
   if (!status.ok()) return break_chain(status.message());
   status = check_layer_result(result, chain_facts_);
   if (!status.ok()) return break_chain(fmt::format("from the last range: {}", status.message()));
-  const auto begin = steady_clock::now();
-  batches_.answer(rows_of(result.rows), result.compute_us, *model_);
-  const auto end = steady_clock::now();
-  metrics_.add_back(result.compute_us, std::chrono::duration_cast<std::chrono::microseconds>(end - begin).count(),
-                    result.rows.payload_bytes, batches_.parts_in_flight(), end);
+  const int64_t answer_us = batches_.answer(rows_of(result.rows), result.compute_us, *model_);
+  metrics_.add_back(result.compute_us, answer_us, result.rows.payload_bytes, batches_.parts_in_flight(),
+                    steady_clock::now());
 }
 
 void ChainRunner::publish_finished() {
