@@ -144,6 +144,17 @@ class Server(Output):
                 else:
                     assert line == "", line
 
+    @contextlib.contextmanager
+    def held_stream(self, path, body, first):
+        """A stream that has begun, with the line `first`, and gets no further: generation is paused."""
+        assert self.post("/pause_generation", {"mode": "in_place"})[0] == 200
+        connection = self.connection()
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            assert response.status == 200 and response.readline() == first
+            yield response
+
     def chat(self, text, **more):
         status, _, body = self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **more})
         assert status == 200, body
@@ -158,6 +169,11 @@ class Server(Output):
     def stage(self, name):
         stages = self.get("/ready")[2]["stages"]
         return next(stage for stage in stages if stage["stage"] == name)
+
+    def all_pages_back(self):
+        """No request waits or runs, and every page is free or cached."""
+        stage = self.stage("scheduler")
+        return stage["running"] == 0 and stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
 
     def metrics(self):
         """{name: the sum over its labels} of /metrics. Those of the stages are as old as their last heartbeat."""

@@ -137,11 +137,6 @@ def refused(server, data, *statuses):
     return check_error(answers[0], *statuses)
 
 
-def pages_back(server):
-    stage = server.stage("scheduler")
-    return stage["running"] == 0 and stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
-
-
 def memory_kib(server):
     total = 0
     for pid in (server.process.pid, *server.children().values()):
@@ -164,7 +159,7 @@ def settled_kib(server):
 def assert_well(server):
     assert server.process.poll() is None, server.output()
     assert server.chat("Tell me a story.", max_tokens=2, temperature=0)
-    wait_until(lambda: pages_back(server), "pages back")
+    wait_until(server.all_pages_back, "pages back")
     assert all(stage["incarnation"] >> 20 == 1 for stage in server.get("/ready")[2]["stages"]), server.output()
     assert " E " not in server.output(), server.output()
 
@@ -376,7 +371,7 @@ def test_a_half_closed_stream_is_aborted(server):
         wire.send(post_bytes({**LONG, "stream": True}))
         assert wire.socket.recv(100)
         wire.socket.shutdown(socket.SHUT_WR)
-        wait_until(lambda: pages_back(server), "pages back")
+        wait_until(server.all_pages_back, "pages back")
 
 
 @pytest.mark.parametrize("kind", [b"", b"Content-Type: text/plain\r\n", b"Content-Type: application/jsonx\r\n", b"Content-Type: application/x-www-form-urlencoded\r\n",
@@ -547,7 +542,7 @@ def test_patterns_that_need_too_much_work_end_their_request_alone(server):
         body = json.loads(re.findall("data: ({.*)", body)[-1])
     assert status in (200, 400) and "steps a character" in body["error"]["message"], body
     assert server.post("/v1/completions", {**long, "max_tokens": 10, "stop_regex": patterns[:1]})[0] == 200
-    wait_until(lambda: pages_back(server), "pages back")
+    wait_until(server.all_pages_back, "pages back")
 
 
 def test_an_answer_of_hundreds_of_megabytes_is_refused(server):
@@ -562,7 +557,7 @@ def test_an_answer_of_hundreds_of_megabytes_is_refused(server):
     body.update(input_ids=body["input_ids"][:8], token_ids_logprob=list(range(20)))
     status, _, answer = server.post("/generate", body)  # megabytes, written aside
     assert status == 200 and len(answer) == 8 and len(answer[7]["meta_info"]["input_token_ids_logprobs"]) == limit - 2
-    wait_until(lambda: pages_back(server), "pages back")
+    wait_until(server.all_pages_back, "pages back")
 
 
 def test_readers_that_stop_reading_lose_their_pages_soon():
@@ -573,7 +568,7 @@ def test_readers_that_stop_reading_lose_their_pages_soon():
         for reader in readers:
             reader.send(post_bytes({**LONG, "stream": True}))
         wait_until(lambda: server.stage("scheduler")["running"] > 0, "running requests")
-        wait_until(lambda: pages_back(server), "pages back while the readers still hold their connections")
+        wait_until(server.all_pages_back, "pages back while the readers still hold their connections")
         assert server.stage("scheduler")["steps"] < 900  # aborted, not run to the end of the context
         assert memory_kib(server) - before < kept_mib(64)
         for reader in readers:
@@ -599,7 +594,7 @@ def test_out_of_file_descriptors_others_wait_and_then_are_served():
             wire.close()
         wait_until(server.ready, "an answer")
         assert server.chat("Tell me a story.", max_tokens=2)
-        wait_until(lambda: pages_back(server), "pages back")
+        wait_until(server.all_pages_back, "pages back")
 
 
 def test_clients_cannot_take_the_descriptors_of_the_server_itself():
@@ -709,7 +704,7 @@ def test_stop_strings_of_split_characters_match(chain):
         assert (choice["text"], choice["finish_reason"], choice["matched_stop"]) == (expected, "stop", stop)
         pieces = [json.loads(event)["choices"][0]["text"] for event in server.stream("/v1/completions", request) if event != "[DONE]"]
         assert "".join(pieces) == expected
-    wait_until(lambda: pages_back(server), "pages back")
+    wait_until(server.all_pages_back, "pages back")
 
 
 def test_wild_sampling_streams_what_it_answers(server):
@@ -735,9 +730,9 @@ def test_a_hundred_rounds_of_everything_leave_the_memory_flat(server):
             wire.socket.recv(10)
     for _ in range(20 // SLOWER + 1):
         everything()
-    wait_until(lambda: pages_back(server), "pages back")
+    wait_until(server.all_pages_back, "pages back")
     before = settled_kib(server)
     for _ in range(100 // SLOWER):
         everything()
-    wait_until(lambda: pages_back(server), "pages back")
+    wait_until(server.all_pages_back, "pages back")
     assert memory_kib(server) - before < kept_mib(6)

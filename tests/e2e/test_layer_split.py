@@ -58,14 +58,6 @@ def text_of(chunks):
     return "".join(choice["delta"].get("content") or "" for choices in chunks for choice in choices)
 
 
-def rest(server):
-    """The numbers of a server without work: every page is free or cached."""
-    def settled():
-        stage = server.stage("scheduler")
-        return stage["running"] == 0 and stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
-    wait_until(settled, "rest")
-
-
 @pytest.fixture(scope="module")
 def whole():
     with Server() as server:
@@ -88,7 +80,7 @@ def test_the_answers_are_those_of_one_process(whole, split):
     assert [answer(split, i) for i in range(32)] == whole
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         assert list(pool.map(lambda i: answer(split, i), range(32))) == whole
-    rest(split)
+    wait_until(split.all_pages_back, "rest")
 
 
 def test_greedy_equals_transformers(split):
@@ -105,7 +97,7 @@ def test_a_stream_that_its_client_leaves_frees_its_pages(split):
     for _ in range(3):
         next(events)
     events.close()
-    rest(split)
+    wait_until(split.all_pages_back, "rest")
 
 
 def test_new_weights_are_refused(split):
@@ -137,7 +129,7 @@ def test_a_range_that_dies_costs_time_alone(whole, signal_number):
                 assert [answer(server, i) for i in range(8)] == whole[:8]
                 after = ranges(server)
                 assert after[victim] != before[victim] and after[3 - victim] == before[3 - victim]
-                rest(server)
+                wait_until(server.all_pages_back, "rest")
         assert server.metrics()["millrace:chain_breaks_total"] >= 2
         assert server.stop() == 0, server.output()
 

@@ -16,11 +16,6 @@ LONG = {**STORY, "ignore_eos": True, "temperature": 0}
 processes_only = pytest.mark.skipif(placement() != "processes", reason="there are no child processes with --placement single")
 
 
-def all_pages_back(server):
-    stage = server.stage("scheduler")
-    return stage["running"] == 0 and stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
-
-
 def open_stream(server, body):
     raw = socket.create_connection((server.host, server.port), timeout=WAIT_S)
     text = json.dumps({**body, "stream": True})
@@ -36,7 +31,7 @@ def test_a_client_that_leaves_frees_its_pages(server, how):
     if how == "rst":
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     raw.close()
-    wait_until(lambda: all_pages_back(server), "pages free again")
+    wait_until(server.all_pages_back, "pages free again")
 
 
 def test_a_waiting_client_that_leaves_frees_its_pages(server):
@@ -45,7 +40,7 @@ def test_a_waiting_client_that_leaves_frees_its_pages(server):
     raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
     wait_until(lambda: server.stage("scheduler")["running"] == 1, "running request")
     raw.close()
-    wait_until(lambda: all_pages_back(server), "pages free again")
+    wait_until(server.all_pages_back, "pages free again")
 
 
 def test_a_storm_of_leaving_clients_leaves_nothing(server):
@@ -55,7 +50,7 @@ def test_a_storm_of_leaving_clients_leaves_nothing(server):
             if index % 3:
                 raw.recv(512)
             raw.close()
-    wait_until(lambda: all_pages_back(server), "pages free again")
+    wait_until(server.all_pages_back, "pages free again")
     assert server.chat("Tell me a story.", max_tokens=4)
 
 
@@ -85,7 +80,7 @@ def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
         assert server.get("/live")[0] == 200
         wait_until(lambda: server.ready() and server.stage(victim)["incarnation"] != incarnation, "restart")
         assert server.chat("Tell me a story.", max_tokens=4)
-        wait_until(lambda: all_pages_back(server), "pages free")
+        wait_until(server.all_pages_back, "pages free")
         assert server.stop() == 0
         assert server.leftovers() == []
 
@@ -173,7 +168,7 @@ def test_a_burst_that_fits_is_served():
             for thread in threads:
                 thread.join()
             assert results == [200] * 5
-            wait_until(lambda: all_pages_back(server), "an idle server")
+            wait_until(server.all_pages_back, "an idle server")
 
 
 def test_a_request_over_its_time_is_a_504():

@@ -319,16 +319,8 @@ def test_errors_have_the_form_of_the_family(server):
         assert running.post(MESSAGES, body(max_tokens=2), headers={"x-api-key": "sk-key", **versions})[0] == 200
 
 
-@contextlib.contextmanager
 def held_stream(server, **fields):
-    """A stream that has begun, and gets no further: generation is paused."""
-    assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
-    connection = server.connection()
-    with contextlib.closing(connection):
-        connection.request("POST", MESSAGES, json.dumps(body(stream=True, **fields)), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        assert response.status == 200 and response.readline() == b"event: message_start\n"
-        yield response
+    return server.held_stream(MESSAGES, body(**fields), b"event: message_start\n")
 
 
 def test_a_request_may_be_aborted_by_name(server):

@@ -301,16 +301,8 @@ def test_another_model_and_the_key(server):
         assert running.post(RESPONSES, body())[0] == 401 and running.get(RESPONSES + "/resp_1")[0] == 401
 
 
-@contextlib.contextmanager
 def held_stream(server, **fields):
-    """A stream that has begun, and gets no further: generation is paused."""
-    assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
-    connection = server.connection()
-    with contextlib.closing(connection):
-        connection.request("POST", RESPONSES, json.dumps(body(stream=True, **fields)), {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        assert response.status == 200 and response.readline() == b"event: response.created\n"
-        yield response
+    return server.held_stream(RESPONSES, body(**fields), b"event: response.created\n")
 
 
 def test_a_request_may_be_aborted_by_name(server):

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import OpenAI from 'openai';
+import { untilIdle } from './shared.mjs';
 
 const client = new OpenAI({ baseURL: process.env.MILLRACE_URL, apiKey: 'unused', maxRetries: 0 });
 const messages = [{ role: 'user', content: 'Tell me a short story about a dog.' }];
@@ -73,13 +74,7 @@ test('aborting a stream ends it and frees the request', async () => {
     stream.controller.abort();
     break;
   }
-  const root = new URL(process.env.MILLRACE_URL).origin;
-  for (let i = 0; i < 100; ++i) {
-    const { stages } = await (await fetch(`${root}/ready`)).json();
-    if (stages.every((stage) => stage.running === 0)) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  assert.fail('the request still runs 5 s after its client left');
+  await untilIdle(new URL(process.env.MILLRACE_URL).origin);
 });
 
 test('many at once', async () => {

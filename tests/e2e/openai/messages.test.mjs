@@ -4,22 +4,13 @@ import test from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import { betaTool } from '@anthropic-ai/sdk/helpers/beta/json-schema';
 import { jsonSchemaOutputFormat } from '@anthropic-ai/sdk/helpers/json-schema';
+import { called, schema, thought, untilIdle } from './shared.mjs';
 
 const client = new Anthropic({ maxRetries: 0 });  // ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY are set
 const root = process.env.ANTHROPIC_BASE_URL;
 const messages = [{ role: 'user', content: 'How is the weather?' }];
 const request = { model: 'demo', messages, temperature: 0, max_tokens: 200 };
-const schema = {
-  type: 'object',
-  properties: { city: { type: 'string', enum: ['paris', 'rome'] } },
-  required: ['city'],
-  additionalProperties: false,
-};
 const tools = [{ name: 'weather', description: 'The weather of a city', input_schema: schema }];
-// What the model is made to write.
-const call = '<tool_call>\\n{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"rome\\"}}\\n</tool_call>';
-const called = { ebnf: `root ::= "<think>\\nHm.\\n</think>\\n\\nLet me see.\\n${call}"` };
-const thought = { ebnf: 'root ::= "<think>\\nHm.\\n</think>\\n\\nSun."' };
 const prompt = (usage) => usage.input_tokens + usage.cache_read_input_tokens;
 
 // Without what differs between two answers: the ids, how much of the prompt was cached, and what the stream helper adds.
@@ -157,12 +148,7 @@ test('aborting a stream ends it and frees the request', async () => {
     if (event.type === 'content_block_delta') break;
   }
   stream.abort();
-  for (let i = 0; i < 1200; ++i) {
-    const { stages } = await (await fetch(`${root}/ready`)).json();
-    if (stages.every((stage) => stage.running === 0)) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  assert.fail('the request still runs a minute after its client left');
+  await untilIdle(root);
 });
 
 test('many at once', async () => {

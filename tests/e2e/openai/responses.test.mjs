@@ -2,22 +2,13 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import OpenAI from 'openai';
+import { called, schema, thought, untilIdle } from './shared.mjs';
 
 const client = new OpenAI({ maxRetries: 0 });  // OPENAI_BASE_URL and OPENAI_API_KEY are set
 const root = new URL(process.env.OPENAI_BASE_URL).origin;
 const input = [{ role: 'user', content: 'How is the weather?' }];
 const request = { model: 'demo', input, temperature: 0, max_output_tokens: 200 };
-const schema = {
-  type: 'object',
-  properties: { city: { type: 'string', enum: ['paris', 'rome'] } },
-  required: ['city'],
-  additionalProperties: false,
-};
 const tools = [{ type: 'function', name: 'weather', description: 'The weather of a city', parameters: schema, strict: true }];
-// What the model is made to write.
-const call = '<tool_call>\\n{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"rome\\"}}\\n</tool_call>';
-const called = { ebnf: `root ::= "<think>\\nHm.\\n</think>\\n\\nLet me see.\\n${call}"` };
-const thought = { ebnf: 'root ::= "<think>\\nHm.\\n</think>\\n\\nSun."' };
 const reasoning = { type: 'reasoning', summary: [], status: 'completed', content: [{ type: 'reasoning_text', text: 'Hm.' }] };
 
 // Without what differs between two answers: ids, times, how much of the prompt was cached, and what the helpers add.
@@ -134,12 +125,7 @@ test('aborting a stream ends it and frees the request', async () => {
     if (event.type === 'response.output_text.delta') break;
   }
   stream.abort();
-  for (let i = 0; i < 1200; ++i) {
-    const { stages } = await (await fetch(`${root}/ready`)).json();
-    if (stages.every((stage) => stage.running === 0)) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  assert.fail('the request still runs a minute after its client left');
+  await untilIdle(root);
 });
 
 test('many at once', async () => {
