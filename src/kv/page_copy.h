@@ -1,9 +1,14 @@
-// PageCopy: the bytes of one KV page to go from the pool to the host tier, or back.
+// PageCopy: the bytes of one KV page to go from the pool to the host tier, or back. PageRead and PageWrite: those of
+// several to and from memory outside.
 //
 // The books (kv/) decide, the runner carries it out: the copies of a batch are done in their order before its rows are
 // computed, and after those of all batches submitted before. So a page may be named as the source of a copy to the host
 // and be written anew by the same batch.
 #pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "base/ids.h"
 
@@ -16,6 +21,16 @@ struct PageCopy {
   PageId page;       // in the pool
   PageId host_page;  // in the host tier, counted from 0 as well
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
+};
+
+// The bytes of complete pages, one page after the other, each with all layers, K and V (runner/kv_pages.h): for another
+// scheduler of the same model.
+struct PageRead {
+  std::vector<PageId> pages;  // cached: not written any more
+};
+struct PageWrite {
+  std::vector<PageId> pages;
+  std::shared_ptr<const std::string> bytes;  // RunnerFacts::kv_page_bytes for each of `pages`
 };
 
 }  // namespace millrace

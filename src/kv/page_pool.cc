@@ -10,8 +10,7 @@ std::size_t index_of(PageId page) { return static_cast<std::size_t>(page.value);
 }  // namespace
 
 const char* page_state_name(PageState state) {
-  static constexpr std::array<const char*, kPageStates> kNames = {"free",      "held",      "cached",
-                                                                  "exporting", "importing", "quarantined"};
+  static constexpr std::array<const char*, kPageStates> kNames = {"free", "held", "cached", "importing"};
   return kNames[index_of(state)];
 }
 

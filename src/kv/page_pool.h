@@ -1,7 +1,7 @@
 // PagePool: the books of a fixed number of KV pages. A page is a number; the bytes behind it belong to the runner.
 //
 // Every page is in exactly one state, and the pool counts each state, so that at any time
-//   free + held + cached + exporting + importing + quarantined = all.
+//   free + held + cached + importing = all.
 // Taking and giving back a page is O(1). A wrong move (double free, a number out of range, a page that is not in the
 // state the caller believes) changes nothing and is reported as kInternal: the caller logs it and lives on.
 //
@@ -23,14 +23,11 @@ namespace millrace {
 
 enum class PageState : uint8_t {
   kFree = 0,
-  kHeld = 1,    // one request owns it, and may write to it
-  kCached = 2,  // the radix cache owns it; nobody writes to it
-  // For the prefill/decode split: a page that a transfer reads, writes, or might still write.
-  kExporting = 3,
-  kImporting = 4,
-  kQuarantined = 5,
+  kHeld = 1,       // one request owns it, and may write to it
+  kCached = 2,     // the radix cache owns it; nobody writes to it
+  kImporting = 3,  // a transfer from another scheduler writes to it (scheduler/page_transfers.h)
 };
-inline constexpr int kPageStates = 6;
+inline constexpr int kPageStates = 4;
 const char* page_state_name(PageState state);
 
 // How many pages are in each state.
@@ -41,6 +38,7 @@ struct PageBooks {
   int32_t free() const { return in_state[0]; }
   int32_t held() const { return in_state[1]; }
   int32_t cached() const { return in_state[2]; }
+  int32_t importing() const { return in_state[3]; }
   bool balance() const;
   std::string to_string() const;  // "free 3 + held 4 + cached 1 + ... = 8 of 8"
 };

@@ -137,4 +137,48 @@ Status KvPages::copy(std::span<const PageCopy> copies, ThreadPool& pool) {
   return ok_status();
 }
 
+Status KvPages::check_pages(std::span<const PageId> pages, const char* what) const {
+  for (const PageId page : pages) {
+    if (page.value >= 0 && page.value < page_count_) continue;
+    return invalid_argument("a {} of the page {}; wanted [0, {})", what, page.value, page_count_);
+  }
+  return ok_status();
+}
+
+Status KvPages::write(const PageWrite& write, ThreadPool& pool) {
+  RETURN_IF_ERROR(check_pages(write.pages, "write"));
+  const std::size_t wanted = write.pages.size() * static_cast<std::size_t>(bytes_of_page());
+  const std::size_t given = write.bytes == nullptr ? 0 : write.bytes->size();
+  if (given != wanted) return invalid_argument("{} bytes for {} pages; wanted {}", given, write.pages.size(), wanted);
+  const auto size = static_cast<std::size_t>(page_bytes_);
+  pool.parallel_for(static_cast<int64_t>(write.pages.size()), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const char* from = write.bytes->data() + i * bytes_of_page();
+      const int64_t offset = write.pages[static_cast<std::size_t>(i)].value * page_bytes_;
+      for (const Bytes& buffer : bytes_) {
+        std::memcpy(buffer.get() + offset, from, size);
+        from += size;
+      }
+    }
+  });
+  return ok_status();
+}
+
+Result<std::string> KvPages::read(const PageRead& read, ThreadPool& pool) const {
+  RETURN_IF_ERROR(check_pages(read.pages, "read"));
+  std::string out(read.pages.size() * static_cast<std::size_t>(bytes_of_page()), '\0');
+  const auto size = static_cast<std::size_t>(page_bytes_);
+  pool.parallel_for(static_cast<int64_t>(read.pages.size()), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      char* to = out.data() + i * bytes_of_page();
+      const int64_t offset = read.pages[static_cast<std::size_t>(i)].value * page_bytes_;
+      for (const Bytes& buffer : bytes_) {
+        std::memcpy(to, buffer.get() + offset, size);
+        to += size;
+      }
+    }
+  });
+  return out;
+}
+
 }  // namespace millrace

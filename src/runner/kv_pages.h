@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,7 +58,15 @@ class KvPages {
   // what it wrote. The bits arrive as they were. All copies are checked before the first one is done.
   Status copy(std::span<const PageCopy> copies, ThreadPool& pool);
 
+  // Bytes of one page in read() and write(): K, then V of each layer, the first layer first, as attention has them.
+  int64_t bytes_of_page() const { return page_bytes_ * static_cast<int64_t>(bytes_.size()); }
+  // kInvalidArgument where a page lies outside the pool, or the bytes are not bytes_of_page() for each page: nothing is
+  // written then.
+  Status write(const PageWrite& write, ThreadPool& pool);
+  Result<std::string> read(const PageRead& read, ThreadPool& pool) const;
+
  private:
+  Status check_pages(std::span<const PageId> pages, const char* what) const;
   struct Free {
     void operator()(void* p) const;
   };

@@ -157,6 +157,39 @@ TEST_F(KvPagesTest, ACopyOutOfRangeIsRefusedBeforeAnythingMoves) {
   }
 }
 
+// Any bits, in every dtype, from one pool to another.
+TEST_F(KvPagesTest, PagesAreReadAndWrittenWithoutLosingABit) {
+  ThreadPool pool(3);
+  for (const DType dtype : kDTypes) {
+    options_.dtype = dtype;
+    KvPages from = make(), to = make();
+    const std::string a = random_page(), b = random_page(), before = page_of(to, 3);
+    set_page(from, 4, a);
+    set_page(from, 1, b);
+    const Result<std::string> bytes = from.read({{PageId{4}, PageId{1}}}, pool);
+    ASSERT_TRUE(bytes.ok());
+    EXPECT_EQ(*bytes, a + b);
+    EXPECT_EQ(from.bytes_of_page(), kv_page_bytes(model_->config(), all(), kPageSize, dtype));
+    ASSERT_TRUE(to.write({{PageId{2}, PageId{0}}, std::make_shared<const std::string>(*bytes)}, pool).ok());
+    EXPECT_EQ(page_of(to, 2), a);
+    EXPECT_EQ(page_of(to, 0), b);
+    EXPECT_EQ(page_of(to, 3), before);
+  }
+}
+
+TEST_F(KvPagesTest, ReadsAndWritesOutOfRangeAreRefused) {
+  ThreadPool pool(1);
+  KvPages pages = make();
+  const auto bytes = std::make_shared<const std::string>(random_page());
+  const std::string before = page_of(pages, 0);
+  EXPECT_EQ(pages.read({{PageId{6}}}, pool).status().message(), "a read of the page 6; wanted [0, 6)");
+  EXPECT_EQ(pages.write({{PageId{-1}}, bytes}, pool).message(), "a write of the page -1; wanted [0, 6)");
+  EXPECT_EQ(pages.write({{PageId{0}, PageId{1}}, bytes}, pool).message(),
+            fmt::format("{} bytes for 2 pages; wanted {}", bytes->size(), 2 * bytes->size()));
+  EXPECT_FALSE(pages.write({{PageId{0}}, nullptr}, pool).ok());
+  EXPECT_EQ(page_of(pages, 0), before);
+}
+
 // A request's prompt is computed, its pages go to the host tier while another request takes them over in the very same
 // batch, they come back to other pages, and the request goes on: every row of logits as if nothing had happened.
 class HostTierTest : public KvPagesTest {
@@ -219,6 +252,28 @@ TEST_F(HostTierTest, ARequestGoesOnWithThePagesThatCameBack) {
                   .copies = {from_host(1, 6), from_host(2, 5), from_host(0, 7)},
                   .sequences = {step(1, {13, 14}, 12, {6, 5, 7, 4})}});
     EXPECT_EQ(logits_, wanted);
+  }
+}
+
+// The pages of a prompt as bytes into another runner, which goes on: every row of logits as if it had computed them.
+TEST_F(HostTierTest, ARunnerGoesOnWithThePagesOfAnother) {
+  for (const DType dtype : kDTypes) {
+    auto plain = make_runner(dtype);
+    run(*plain, {.step = 1, .sequences = {step(1, kPrompt, 0, {0, 1, 2})}});
+    logits_.clear();
+    BatchResult read = run(*plain, {.step = 2,
+                                    .reads = {{{PageId{0}, PageId{1}}}, {{PageId{2}}}},
+                                    .sequences = {step(1, {13, 14}, 12, {0, 1, 2, 3})}});
+    const auto wanted = std::exchange(logits_, {});
+    ASSERT_EQ(wanted.size(), 1u);
+    ASSERT_EQ(read.page_bytes.size(), 2u);
+    EXPECT_EQ(static_cast<int64_t>(read.page_bytes[1].size()), plain->facts().kv_page_bytes);
+
+    auto other = make_runner(dtype);
+    const auto bytes = std::make_shared<const std::string>(read.page_bytes[0] + read.page_bytes[1]);
+    EXPECT_TRUE(run(*other, {.step = 1, .writes = {{{PageId{6}, PageId{1}, PageId{3}}, bytes}}}).status.ok());
+    run(*other, {.step = 2, .sequences = {step(1, {13, 14}, 12, {6, 1, 3, 5})}});
+    EXPECT_EQ(std::exchange(logits_, {}), wanted);
   }
 }
 

@@ -72,6 +72,14 @@ LayerEngine::LayerEngine(const Model& model, const RunnerOptions& options, kerne
       workspace_(model.config(), options.max_rows),
       hidden_(float_buffer(options.max_rows, hidden_size_)) {}
 
+Status LayerEngine::write(const PageWrite& write) {
+  RETURN_IF_ERROR(pages_.write(write, pool_));
+  std::vector<int32_t> pages;
+  for (const PageId page : write.pages) pages.push_back(page.value);
+  use_pages(pages);
+  return ok_status();
+}
+
 void LayerEngine::prefault_in_step() {
   for (int i = 0; i < kKvPrefaultsInStep && prefault_.prefault_in_step(); ++i) {
   }

@@ -30,6 +30,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
   ASSIGN_OR_RETURN(RunnerFacts facts, runner_facts(model->config(), options));
   facts.depth = kModelRunnerDepth;
   facts.token_in_flight = true;
+  facts.kv_page_bytes = kv_page_bytes(model->config(), model->layers(), options.page_size, options.kv_dtype);
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
@@ -199,7 +200,7 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
     result.status = internal_error("the batch names the weight version {}, which is not staged; {} serves",
                                    batch.weight_version, model.weight_version());
   }
-  if (result.status.ok()) result.status = engine_->copy(batch.copies);
+  if (result.status.ok()) result.status = move_pages(batch, result);
   if (result.status.ok()) {
     for (const SequenceStep& sequence : batch.sequences) engine_->use_pages(sequence.pages);
     engine_->prefault_in_step();
@@ -210,6 +211,16 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   last_end_ = std::chrono::steady_clock::now();
   result.compute_us = duration_cast<microseconds>(*last_end_ - begin).count();
   return result;
+}
+
+Status ModelRunner::move_pages(const Batch& batch, BatchResult& result) {
+  RETURN_IF_ERROR(engine_->copy(batch.copies));
+  for (const PageWrite& write : batch.writes) RETURN_IF_ERROR(engine_->write(write));
+  for (const PageRead& read : batch.reads) {
+    ASSIGN_OR_RETURN(std::string bytes, engine_->read(read));
+    result.page_bytes.push_back(std::move(bytes));
+  }
+  return ok_status();
 }
 
 void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result) {

@@ -63,6 +63,7 @@ class ModelRunner final : public Runner {
   void wait_for_job(std::unique_lock<std::mutex>& lock);
   void switch_model();
   BatchResult run(Batch batch, const Model& model);
+  Status move_pages(const Batch& batch, BatchResult& result);
   void compute(Batch& batch, const Model& model, BatchResult& result);
 
   const int32_t max_rows_;

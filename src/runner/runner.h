@@ -86,8 +86,10 @@ struct SequenceStep {
 
 struct Batch {
   uint64_t step = 0;
-  uint64_t weight_version = 0;   // that computes it: the serving one or the staged one; 0: whichever serves
-  std::vector<PageCopy> copies;  // done first, in this order
+  uint64_t weight_version = 0;    // that computes it: the serving one or the staged one; 0: whichever serves
+  std::vector<PageCopy> copies;   // done first, in this order
+  std::vector<PageWrite> writes;  // then these,
+  std::vector<PageRead> reads;    // and then these: a batch that has some needs no rows
   std::vector<SequenceStep> sequences;
 };
 
@@ -102,8 +104,9 @@ struct SampledToken {
 
 struct BatchResult {
   uint64_t step = 0;
-  Status status;                     // not OK: the whole step failed, no tokens
-  std::vector<SampledToken> tokens;  // one for each sequence that answers(), in the batch's order
+  Status status;                        // not OK: the whole step failed, no tokens
+  std::vector<SampledToken> tokens;     // one for each sequence that answers(), in the batch's order
+  std::vector<std::string> page_bytes;  // one for each of Batch::reads
   uint64_t weight_version = 0;
   int64_t compute_us = 0;  // from the first copy to the last draw; of a chain of ranges: of its slowest range
   int64_t idle_us = 0;     // that the compute thread had waited for this batch since it ended the one before
@@ -121,6 +124,7 @@ struct RunnerFacts {
   // A row may follow a token that a batch in flight samples (kTokenInFlight). False for a chain of S ranges, which
   // computes up to S batches at the same time: its depth is S + 1, and a sequence that samples is in one batch only.
   bool token_in_flight = true;
+  int64_t kv_page_bytes = 0;  // of one page in Batch::reads and writes; 0: this runner cannot read and write pages
 };
 
 struct RunnerMetric {

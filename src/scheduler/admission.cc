@@ -43,7 +43,8 @@ Admission AdmissionControl::try_admit(Sequence& sequence, int64_t& reserved) {
     return Admission::kDeferred;
   }
   const int64_t reserve = alone ? 0 : reserved + growth_estimate(sequence);
-  if (!memory_.attach(sequence, reserve)) {
+  // One that runs alone may use all of the pool: nothing is kept for other schedulers then.
+  if (!memory_.attach(sequence, reserve) && !(alone && memory_.revoke_leases() && memory_.attach(sequence, reserve))) {
     const int64_t lacking = memory_.pages_for(sequence.length()) - sequence.matched / memory_.page_size();
     sequence.deficit = static_cast<int32_t>(std::max<int64_t>(1, lacking - within_reach));
     sequence.refused_pages = within_reach;

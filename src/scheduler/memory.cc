@@ -135,6 +135,7 @@ KvEvents SequenceMemory::take_events() { return cache_->take_events(); }
 
 int32_t SequenceMemory::flush(std::optional<uint64_t> keep) {
   ++changes_;
+  if (!keep) revoke_leases();
   return cache_->drop_unlocked(keep);
 }
 
@@ -165,6 +166,9 @@ void SequenceMemory::describe(SchedulerFacts& facts) const {
   facts.pages_cached = books.cached();
   facts.pages_held = books.held();
   facts.pages_locked = cache_->locked_pages();
+  facts.pages_importing = books.importing();
+  facts.leases = static_cast<int32_t>(leases_.size());
+  facts.revoked_leases = revoked_leases_;
   facts.page_size = page_size_;
   if (host_pool_) {
     facts.host_pages_total = host_pool_->page_count();
@@ -185,7 +189,8 @@ Status SequenceMemory::verify(bool idle) const {
   if (host_pool_) RETURN_IF_ERROR(host_pool_->verify().with_prefix("host tier"));
   RETURN_IF_ERROR(cache_->verify());
   const PageBooks books = pool_->books();
-  if (idle && (books.free() + books.cached() != books.all || cache_->locked_pages() != 0)) {
+  const bool locked = cache_->locked_pages() != 0 && leases_.empty() && prefix_locks_ == 0;
+  if (idle && (books.free() + books.cached() != books.all || locked)) {
     return internal_error("idle, but {} and {} pages locked; wanted free + cached = all and none locked",
                           books.to_string(), cache_->locked_pages());
   }
@@ -203,6 +208,8 @@ void SequenceMemory::rebuild() {
     before = cache_->take_events();
     counters_before_ += cache_->counters();
   }
+  leases_.clear();  // with the nodes that they lock
+  leased_pages_ = prefix_locks_ = 0;
   cache_.reset();
   pool_ = std::make_unique<PagePool>(page_count_);
   host_pool_.reset();

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,8 @@
 #include "scheduler/sequence.h"
 
 namespace millrace {
+
+inline constexpr int32_t kLeaseShare = 2;  // leases hold at most one page of so many
 
 // Whether the KV that a sequence computed may be found by others. kNo when the step that computed it failed.
 enum class Publish : bool { kNo = false, kYes = true };
@@ -52,6 +55,7 @@ class SequenceMemory {
   SequenceMemory(int32_t page_count, int32_t page_size, MemoryOptions options);
 
   int32_t page_size() const { return page_size_; }
+  bool shares_prefixes() const { return options_.prefix_cache; }
   int32_t pages_for(int64_t tokens) const { return static_cast<int32_t>((tokens + page_size_ - 1) / page_size_); }
   int32_t available() const { return pool_->free_count() + cache_->evictable_pages(); }
 
@@ -84,6 +88,35 @@ class SequenceMemory {
   // Gives everything back at once: computed whole pages to the cache (kYes), the others to the pool. The sequence then
   // holds nothing and nothing of it is computed. Only while no batch in flight names the sequence.
   void release(Sequence& sequence, Publish publish_first);
+
+  // ---- for transfers between schedulers (scheduler/page_transfers.h)
+  // The longest cached prefix of `tokens` in complete pages, all of `tokens` at most, in the pool. Its last node is
+  // locked until unlock_prefix(); nullptr: nothing is cached.
+  struct LockedPrefix {
+    std::vector<PageId> pages;
+    RadixNode* node = nullptr;
+  };
+  LockedPrefix lock_prefix(const CacheNamespace& space, std::span<const int32_t> tokens);
+  void unlock_prefix(RadixNode* node);
+  // How many pages lock_prefix() would find.
+  int32_t cached_pages(const CacheNamespace& space, std::span<const int32_t> tokens) const;
+  // Appends `count` pages, now kImporting, evicting cached ones. False: fewer are available, nothing has changed.
+  bool begin_import(int32_t count, std::vector<PageId>& out);
+  // `tokens` continue the path of `below`, and lie in the pages that begin_import() gave. They are cached.
+  void publish_import(const CacheNamespace& space, std::span<const int32_t> tokens, std::span<const PageId> pages,
+                      RadixNode* below);
+  void cancel_import(std::span<const PageId> pages);
+
+  // Pages are locked or taken for bytes that a batch moves, or is about to.
+  bool transferring() const { return prefix_locks_ > 0 || pool_->books().importing() > 0; }
+
+  // A lease keeps a prefix that no request runs with from being evicted: it lies on the path of `node`, which the
+  // caller has locked, and replaces the one with the same number. False: leases would hold more than kLeaseShare of the
+  // pool.
+  bool set_lease(uint64_t number, RadixNode* node, int32_t pages);
+  void end_lease(uint64_t number);
+  // Ends all: a request that runs alone, or a flush, needs the pages. True: there were some.
+  bool revoke_leases();
 
   // The page copies decided since the last call, for the front of the next batch; also for one without rows.
   std::vector<PageCopy> take_copies();
@@ -126,8 +159,14 @@ class SequenceMemory {
   TreeMark mark_tree() const;
   void note_tree(TreeMark before);
 
+  void free_pages(std::span<const PageId> pages, PageState from);
   bool worth_loading(int32_t host_pages) const;
   bool allocate(int32_t count, std::vector<PageId>& out);
+
+  struct Lease {
+    RadixNode* node = nullptr;
+    int32_t pages = 0;  // of its path
+  };
 
   int32_t page_count_;
   int32_t page_size_;
@@ -139,6 +178,10 @@ class SequenceMemory {
   uint64_t weight_version_ = 0;
   uint64_t changes_ = 0;  // the constructor's rebuild() makes it 1
   uint64_t published_pages_ = 0;
+  std::map<uint64_t, Lease> leases_;
+  int32_t leased_pages_ = 0;     // a page under two leases counts twice
+  int32_t prefix_locks_ = 0;     // of lock_prefix()
+  uint64_t revoked_leases_ = 0;  // since the beginning
 };
 
 }  // namespace millrace

@@ -63,9 +63,11 @@ struct SchedulerFacts {
   bool paused = false;
   int32_t pages_total = 0;
   int32_t pages_free = 0;
-  int32_t pages_cached = 0;  // in the tree, those locked by running requests included
-  int32_t pages_held = 0;    // owned by running requests
-  int32_t pages_locked = 0;  // cached ones that running requests use
+  int32_t pages_cached = 0;     // in the tree, those locked by running requests included
+  int32_t pages_held = 0;       // owned by running requests
+  int32_t pages_locked = 0;     // cached ones that running requests use
+  int32_t pages_importing = 0;  // bytes from another scheduler are on their way into them
+  int32_t leases = 0;           // cached prefixes that are kept for another scheduler
   int32_t page_size = 0;
   int32_t host_pages_total = 0;
   int32_t host_pages_used = 0;
@@ -95,6 +97,9 @@ struct SchedulerFacts {
   uint64_t host_evicted_tokens = 0;  // from the host tier
   uint64_t backed_up_tokens = 0;     // copied to the host tier
   uint64_t loaded_tokens = 0;        // copied back
+  uint64_t imported_tokens = 0;      // whose KV came from other schedulers (page_transfers.h)
+  uint64_t exported_tokens = 0;      // whose KV was read for them
+  uint64_t revoked_leases = 0;       // because a request that ran alone, or a flush, needed the pages
   uint64_t generated_tokens = 0;     // stop tokens included
   uint64_t computed_tokens = 0;      // rows computed by the runner: prefill and decode
   uint64_t prefill_rows = 0;

@@ -33,7 +33,8 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
     const auto [refused, hold_back] = admission_.admit(work.any);
     hold_back_ = hold_back;
     // Nothing runs, nothing keeps pages, and it does not fit: it grew, was retracted, and no longer fits even alone.
-    if (refused != nullptr && requests_.running_count() == 0 && !work.any) end_too_long(*refused, out);
+    const bool idle = requests_.running_count() == 0 && !work.any && !memory_.transferring();
+    if (refused != nullptr && idle) end_too_long(*refused, out);
   }
   if (hold_back_) return plan;
 

@@ -16,6 +16,8 @@ BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(const WorkInFlight&
   while (pages_lacking(work) > memory_.available()) {
     if (work.any) return DecodePages::kWaitForSettle;
     if (requests_.running_count() == 1) {
+      if (memory_.revoke_leases()) continue;
+      if (memory_.transferring()) return DecodePages::kWaitForSettle;
       end_too_long(*requests_.running().front(), out);
       break;
     }

@@ -31,6 +31,7 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
       memory_(model_.page_count, model_.page_size,
               MemoryOptions{options_.prefix_cache, options_.cache, model_.host_page_count}),
       requests_(options_, memory_, counters_),
+      transfers_(model_, memory_, counters_),
       in_flight_(runner, memory_, options_.now_us),
       planner_(options_, model_, memory_, requests_, cost_, counters_),
       settlement_(options_, model_, memory_, requests_, in_flight_, cost_, counters_),
@@ -104,6 +105,7 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
     std::optional<BatchResult> result = runner_.poll(wait_ms);
     check_kv_epoch();  // before anything of this result is published
     const bool switched = result && switch_ && result->weight_version == switch_->version;
+    if (result) transfers_.settle(*result, kv_lost_);
     if (result) settlement_.settle(std::move(*result), kv_lost_, out);
     if (switched) end_switch();
     forget_lost_kv();
@@ -116,7 +118,7 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
 // Submits batches while fewer are in flight than may be. `wait_ms`: how long the oldest may be waited for.
 void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
   const auto depth = static_cast<std::size_t>(options_.overlap ? model_.depth : 1);
-  while (in_flight_.size() < depth && !requests_.empty() && may_plan()) {
+  while (in_flight_.size() < depth && (!requests_.empty() || transfers_.queued()) && may_plan()) {
     // The ranges of a chain are at work only while enough batches are in flight: there it is always time.
     const int early_ms = model_.token_in_flight ? in_flight_.plan_in_ms(cost_) : 0;
     if (early_ms > 0) {
@@ -124,6 +126,7 @@ void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
       break;
     }
     BatchPlan next = planner_.plan(in_flight_.work(), out);
+    transfers_.add_to(next.batch);
     if (next.empty() || !submit(std::move(next), out)) break;
     check_kv_epoch();
   }
@@ -138,7 +141,8 @@ bool Scheduler::may_plan() const {
 bool Scheduler::submit(BatchPlan plan, Deltas& out) {
   checked_idle_ = false;
   const Status status = in_flight_.submit(plan);
-  if (status.ok()) return true;
+  if (status.ok()) return transfers_.submitted(in_flight_.newest().step), true;
+  transfers_.refused(status);
   for (const PlannedRows& rows : plan.rows) requests_.end(*rows.sequence, error_finish(status), out);
   return false;
 }
@@ -196,6 +200,7 @@ void Scheduler::forget_lost_kv() {
   if (!kv_lost_ || !in_flight_.empty()) return;
   kv_lost_ = false;
   requests_.retract_all();
+  transfers_.forget();
   memory_.flush();
 }
 

@@ -18,7 +18,8 @@
 // names the test of each invariant.
 //
 // The work is done by objects with states of their own: Requests (who waits, runs, ends), AdmissionControl and
-// BatchPlanner (what the next batch computes), BatchesInFlight, Settlement (what becomes of a result), SequenceMemory.
+// BatchPlanner (what the next batch computes), BatchesInFlight, Settlement (what becomes of a result), PageTransfers,
+// SequenceMemory.
 //
 // Owner: the worker `generate`. Thread safety: none; every call comes from the one thread that made it.
 #pragma once
@@ -32,6 +33,7 @@
 #include "scheduler/in_flight.h"
 #include "scheduler/memory.h"
 #include "scheduler/options.h"
+#include "scheduler/page_transfers.h"
 #include "scheduler/plan.h"
 #include "scheduler/requests.h"
 #include "scheduler/settle.h"
@@ -74,8 +76,8 @@ class Scheduler {
   // has to be called for deadlines.
   bool step(int poll_timeout_ms, Deltas& out);
 
-  // Something waits, runs or is in flight.
-  bool busy() const { return !requests_.empty() || !in_flight_.empty(); }
+  // Something waits, runs or is in flight, KV pages of transfers included.
+  bool busy() const { return !requests_.empty() || !in_flight_.empty() || transfers_.queued(); }
 
   // Forgets everything cached, in the host tier too; paused, all that no running request uses. kConflict unless idle or
   // paused, with nothing in flight.
@@ -100,6 +102,10 @@ class Scheduler {
   // What changed in the cache since the last call, where options.cache.events.
   KvEvents take_events() { return memory_.take_events(); }
 
+  // KV pages from and to other schedulers. What is queued there goes with the next batch.
+  PageTransfers& transfers() { return transfers_; }
+  const PageTransfers& transfers() const { return transfers_; }
+
   // The page books of this moment; tests break them on purpose.
   SequenceMemory& memory_for_test() { return memory_; }
 
@@ -122,6 +128,7 @@ class Scheduler {
   SequenceMemory memory_;
   StepCost cost_;
   Requests requests_;
+  PageTransfers transfers_;
   BatchesInFlight in_flight_;
   BatchPlanner planner_;
   Settlement settlement_;

@@ -40,7 +40,7 @@ void Settlement::settle(BatchResult result, bool kv_lost, Deltas& out) {
     rows_computed += rows.count;
     settle_rows(rows, answer, result, out);
   }
-  cost_.observe(rows_computed, result.compute_us);
+  if (rows_computed > 0) cost_.observe(rows_computed, result.compute_us);
 }
 
 // `answer`: the row's result; nullptr for rows that give none, or that the runner forgot.

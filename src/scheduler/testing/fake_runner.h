@@ -10,10 +10,12 @@
 //     do not permit it, and neither is a batch of other weights than those in flight
 //   - `generated` comes with penalties and only then; scored rows are rows of the step
 //   - copies name pages that exist; a page that comes from the host is not free
+//   - bytes are written to pages that are importing, and read from those that are cached, both at submit and at poll
 // Free pages are poisoned at every submit and poll, but for those whose copy to the host is under way.
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
@@ -25,6 +27,8 @@
 #include "scheduler/testing/hash_model.h"
 
 namespace millrace::testing {
+
+inline constexpr int64_t kFakeTokenBytes = 16;  // of a page, for RunnerFacts::kv_page_bytes
 
 class FakeRunner : public Runner {
  public:
@@ -90,7 +94,7 @@ class FakeRunner : public Runner {
     }
     if (refuse) RETURN_IF_ERROR(refuse(batch));
     if (on_submit) on_submit(batch);
-    if (batch.sequences.empty()) complain("a batch without rows");
+    if (batch.sequences.empty() && batch.reads.empty() && batch.writes.empty()) complain("a batch of nothing");
     check_in_flight_tokens(batch);
     const uint64_t before = in_flight_.empty() ? 0 : in_flight_.back().weight_version;  // 0: whichever serves
     if (!facts_.token_in_flight && before != 0 && batch.weight_version != before) {
@@ -122,12 +126,15 @@ class FakeRunner : public Runner {
     int32_t position = -1;
     uint64_t kv = 0;
   };
+  static_assert(sizeof(Slot) == kFakeTokenBytes);
   static constexpr Slot kPoison{-1, 0xdeaddeaddeaddeadull};
 
   BatchResult run(const Batch& batch) {
     check(batch);
     for (const PageCopy& copy : batch.copies) carry_out(copy);
     BatchResult result;
+    for (const PageWrite& write : batch.writes) store(write);
+    for (const PageRead& read : batch.reads) result.page_bytes.push_back(bytes_of(read));
     result.step = batch.step;
     if (staged != 0 && batch.weight_version == staged) weight_version = std::exchange(staged, 0);
     if (batch.weight_version != 0 && batch.weight_version != weight_version) complain("a batch of unknown weights");
@@ -182,6 +189,41 @@ class FakeRunner : public Runner {
     }
   }
 
+  std::size_t slot_of(PageId page) const {
+    return static_cast<std::size_t>(page.value) * static_cast<std::size_t>(facts_.page_size);
+  }
+  std::size_t page_bytes() const { return static_cast<std::size_t>(facts_.page_size) * sizeof(Slot); }
+
+  void store(const PageWrite& write) {
+    if (write.bytes->size() != write.pages.size() * page_bytes()) return complain("a write of another size");
+    for (std::size_t i = 0; i < write.pages.size(); ++i) {
+      std::memcpy(&slots_[slot_of(write.pages[i])], write.bytes->data() + i * page_bytes(), page_bytes());
+    }
+  }
+
+  std::string bytes_of(const PageRead& read) const {
+    std::string bytes(read.pages.size() * page_bytes(), 0);
+    for (std::size_t i = 0; i < read.pages.size(); ++i) {
+      std::memcpy(bytes.data() + i * page_bytes(), &slots_[slot_of(read.pages[i])], page_bytes());
+    }
+    return bytes;
+  }
+
+  void check_moves(const Batch& batch) {
+    const auto check_state = [this](const std::vector<PageId>& pages, PageState wanted, const char* what) {
+      for (const PageId page : pages) {
+        if (page.value < 0 || page.value >= facts_.page_count) {
+          complain(std::string(what) + " of a page that does not exist");
+        } else if (pool_ != nullptr && pool_->state(page) != wanted) {
+          complain(std::string(what) + " of page " + std::to_string(page.value) + ", which is " +
+                   page_state_name(pool_->state(page)));
+        }
+      }
+    };
+    for (const PageWrite& write : batch.writes) check_state(write.pages, PageState::kImporting, "a write");
+    for (const PageRead& read : batch.reads) check_state(read.pages, PageState::kCached, "a read");
+  }
+
   // The batch just before it, whether in flight or polled, must sample what it stands in for.
   void check_in_flight_tokens(const Batch& batch) {
     for (const SequenceStep& step : batch.sequences) {
@@ -212,6 +254,7 @@ class FakeRunner : public Runner {
       check_rows(step);
       check_pages(step);
     }
+    check_moves(batch);
     for (const PageCopy& copy : batch.copies) {
       const bool exists = copy.page.value >= 0 && copy.page.value < facts_.page_count && copy.host_page.value >= 0 &&
                           copy.host_page.value < facts_.host_page_count;
