@@ -1,10 +1,15 @@
-// Strong integer ids. ReqId is unique inside one running instance; two id types never convert into each other.
+// Strong ids. ReqId is unique inside one running instance; TransferId names a transfer of KV pages between two. Two id
+// types never convert into each other.
 // Thread safety: values.
 #pragma once
 
+#include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <string_view>
 
 namespace millrace {
 
@@ -16,6 +21,20 @@ struct StrongId {
 
 using ReqId = StrongId<struct ReqIdTag>;
 using PageId = StrongId<struct PageIdTag, int32_t>;
+
+// Text, because a proxy may choose it. Neither made of a request's id nor compared with one.
+struct TransferId {
+  std::string text;
+  friend auto operator<=>(const TransferId&, const TransferId&) = default;
+};
+inline constexpr std::size_t kMaxTransferIdBytes = 128;
+// 1 to kMaxTransferIdBytes letters, digits, '-' or '_'.
+inline bool is_transfer_id(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  return !text.empty() && text.size() <= kMaxTransferIdBytes && std::all_of(text.begin(), text.end(), fits);
+}
 
 }  // namespace millrace
 

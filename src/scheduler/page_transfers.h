@@ -71,6 +71,11 @@ class PageTransfers {
   // Each ticket once, in no order that means anything.
   std::vector<Done> take_done() { return std::exchange(done_, {}); }
 
+  // kMaxQueuedMoves wait: the next read or write would be refused.
+  bool full() const { return queued_.size() >= kMaxQueuedMoves; }
+  // Grows with what is cached or evicted.
+  uint64_t changes() const { return memory_.changes(); }
+
   // ---- for the scheduler
   bool queued() const { return !queued_.empty(); }
   // Gives the batch what is queued, kMaxMovedBytesInBatch at most.

@@ -102,13 +102,14 @@ struct Usage {
   int32_t cached_tokens = 0;  // prompt tokens whose KV came from the prefix cache, the host tier included
   int32_t host_tokens = 0;    // of those, from the host tier
   int32_t retractions = 0;
-  double queue_seconds = 0;      // from acceptance to the first admission
-  int32_t reasoning_tokens = 0;  // generated ones that were reasoning, its tags included; the detokenizer counts them
+  double queue_seconds = 0;        // from acceptance to the first admission
+  int32_t transferred_tokens = 0;  // of cached_tokens, those whose KV another server sent for this request
+  int32_t reasoning_tokens = 0;    // generated ones that were reasoning, its tags included; the detokenizer counts them
 
   template <typename V>
   void visit(V&& v) {
     v(1, prompt_tokens), v(2, completion_tokens), v(3, cached_tokens), v(4, host_tokens), v(5, retractions);
-    v(6, queue_seconds), v(7, reasoning_tokens);
+    v(6, queue_seconds), v(7, reasoning_tokens), v(8, transferred_tokens);
   }
 };
 
@@ -128,6 +129,23 @@ struct TokenLogprobs {
   }
 };
 
+// A request that two servers share, by the word of a proxy: one computes the prompt, the other generates.
+enum class KvRole : uint8_t {
+  kPrefill = 0,  // keep the prompt's KV for the other
+  kDecode = 1,   // take it from `peer`
+};
+struct RemoteKv {
+  TransferId id;
+  KvRole role = KvRole::kPrefill;
+  std::string peer;  // the endpoint of the server that computes; empty with kPrefill
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, id.text, kMaxTransferIdBytes), v(2, role), v(3, peer, kMaxEndpointBytes);
+  }
+  friend bool operator==(const RemoteKv&, const RemoteKv&) = default;
+};
+
 struct TokenizedRequest {
   ReqId id;
   std::vector<int32_t> prompt;  // at least one id, each inside the vocabulary
@@ -136,10 +154,12 @@ struct TokenizedRequest {
   int32_t priority = 0;          // larger = sooner, where the policy looks at it
   int64_t timeout_ms = 0;        // from acceptance to the end; 0: none
   int64_t queue_timeout_ms = 0;  // from acceptance to the first admission; 0: none
+  std::optional<RemoteKv> remote_kv;
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, prompt), v(3, sampling), v(4, extra_key), v(5, priority), v(6, timeout_ms), v(7, queue_timeout_ms);
+    v(8, remote_kv);
   }
 };
 

@@ -8,7 +8,7 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 13;
+inline constexpr uint32_t kWireVersion = 14;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
@@ -45,6 +45,7 @@ inline constexpr std::size_t kMaxGrammarBytes = 64 << 10;        // of a schema,
 inline constexpr std::size_t kMaxRanges = 63;                    // of the layers of one model
 inline constexpr std::size_t kMaxLayerSequences = 64 << 10;      // in one step of a chain of ranges
 inline constexpr std::size_t kMaxLayerRowsBytes = 48u << 20;     // hidden rows in one message
+inline constexpr std::size_t kMaxKvPartBytes = 48u << 20;        // KV pages in one message
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

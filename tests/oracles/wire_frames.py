@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/golden/wire/*.msgpack with python3-msgpack: the frames that src/wire/codec_test.cc and
-src/wire/{pipeline,layer}_codec_test.cc must produce. They are the seeds of fuzz/wire_fuzz.cc too.
+src/wire/{pipeline,layer,transfer}_codec_test.cc must produce. They are the seeds of fuzz/wire_fuzz.cc too.
 
     wire_frames.py               writes them
     wire_frames.py --dump NAME   prints one byte by byte, as in docs/wire-protocol.md
@@ -22,11 +22,11 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 13, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 14, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
-    return {1: prompt, 2: completion, 3: cached, 4: 0, 5: 0, 6: 0.0, 7: 0}
+    return {1: prompt, 2: completion, 3: cached, 4: 0, 5: 0, 6: 0.0, 7: 0, 8: 0}
 
 
 SAMPLING = {
@@ -36,7 +36,7 @@ SAMPLING = {
     21: {1: 1, 2: "[a-z]+", 3: "guided_regex"},
     22: {1: 1, 2: ["weather"], 3: 2, 4: True, 5: False},
 }
-TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0}
+TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0, 8: {1: "xfer-7f_A", 2: 1, 3: "tcp://[::1]:5001"}}
 LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5]}]
 TOKEN_DELTAS = [
     {
@@ -108,6 +108,10 @@ LAYER_ROWS = {1: 2, 2: 2, 3: 0, 4: 0, 5: 16, 6: 0x0123456789ABCDEF, 7: TWO_ROWS}
 NO_ROWS = {1: 0, 2: 2, 3: 0, 4: 0, 5: 0, 6: 0, 7: b""}
 LAYER_BATCH = [{1: 9, 2: 17, 3: 1, 4: ids(4, 0), 5: 0}, {1: 10, 2: 40, 3: 1, 4: ids(1), 5: 2}]
 
+# ---- the messages of a transfer of KV pages
+KV_FORMAT = {1: 0xFEDCBA9876543210, 2: 0x0123456789ABCDEF, 3: 2, 4: 4, 5: "bf16", 6: "amx"}
+TRANSFER = "xfer-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+
 FRAMES = {
     "abort_request": frame(1, {1: 7}),
     "chunk_batch_tokens": frame(18, {1: SCHEDULER, 2: "detokenizer", 3: [chunk(4294967295, 0, delta, None, i) for i, delta in enumerate(TOKEN_DELTAS)]}),
@@ -137,6 +141,11 @@ FRAMES = {
     "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
     "layer_alive": frame(23, {1: 2}),
     "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
+    "kv_want": frame(24, {1: TRANSFER, 2: "ipc:///run/millrace/decode-0", 3: KV_FORMAT, 4: "tenant", 5: ids(1, 2, 3, 4, 5, 6), 6: 1}),
+    "kv_part": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"\0\1\2\3\xff\xfe\xfd\xfc"}),
+    "kv_taken": frame(26, {1: TRANSFER, 2: 4, 3: True, 4: "tcp://[::1]:5001"}),
+    "kv_end": frame(27, {1: TRANSFER, 2: None}),
+    "kv_end_failed": frame(27, {1: TRANSFER, 2: {1: 5, 2: "4096 transfers are open; the limit is 4096"}}),
 }
 # Frames that are not written so, but must be read: fields in another order.
 OTHER_FORMS = {"chunk_batch_end_reversed": frame(18, dict(reversed(END.items())))}

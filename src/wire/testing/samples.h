@@ -28,6 +28,7 @@ inline TokenizedRequest sample_request() {
   request.extra_key = "tenant";
   request.priority = -3;
   request.timeout_ms = 1500;
+  request.remote_kv = RemoteKv{{"xfer-7f_A"}, KvRole::kDecode, "tcp://[::1]:5001"};
   return request;
 }
 
