@@ -131,7 +131,7 @@ TEST_F(StageLoopNet, FailuresToOrderFailTheirRequestsAlone) {
   }
   ASSERT_TRUE(net.run_until([&] { return net.coordinator->idle(); }, 20'000));
   for (std::size_t i = 0; i < cases_.size(); ++i) {
-    const Outcome& outcome = net.coordinator->outcomes().at(i + 1);
+    const LoopOutcome& outcome = net.coordinator->outcomes().at(i + 1);
     const std::string text = text_in(cases_[i].inputs, "text");
     if (text == "hello" || text == "a picture") {
       EXPECT_EQ(outcome.status.code(), text == "hello" ? StatusCode::kInternal : StatusCode::kInvalidArgument);

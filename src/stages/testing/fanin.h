@@ -100,7 +100,7 @@ inline std::string text_in(const Value& map, const char* key) {
 }
 
 // Every byte of the answer.
-inline void expect_answer(const Outcome& outcome, const FaninCase& wanted) {
+inline void expect_answer(const LoopOutcome& outcome, const FaninCase& wanted) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.to_string();
   EXPECT_EQ(outcome.ends, 1);
   EXPECT_EQ(outcome.results.size(), wanted.terminals.size());

@@ -23,7 +23,7 @@
 
 namespace millrace::testing {
 
-struct Outcome {
+struct LoopOutcome {
   int ends = 0;
   Status status;
   std::map<std::string, Value> results;              // by terminal
@@ -110,7 +110,7 @@ class MiniCoordinator {
   }
   bool idle() const { return live_.empty() && aborts_.empty(); }
   bool has_live() const { return !live_.empty(); }
-  const std::map<uint64_t, Outcome>& outcomes() const { return outcomes_; }
+  const std::map<uint64_t, LoopOutcome>& outcomes() const { return outcomes_; }
   void shut_down(int64_t grace_ms) {
     for (const auto& [seat, member] : members_) {
       send_(seat.first, seat.second, wire::Shutdown{.from = {.session = 1}, .grace_ms = grace_ms});
@@ -255,7 +255,7 @@ class MiniCoordinator {
       const Terminal& terminal = live.of[name];
       if (!terminal.result || terminal.chunks.size() != terminal.count) return;
     }
-    Outcome& outcome = outcomes_[id];
+    LoopOutcome& outcome = outcomes_[id];
     ++outcome.ends;
     for (const std::string& name : live.terminals) {
       outcome.results[name] = *live.of[name].result;
@@ -268,7 +268,7 @@ class MiniCoordinator {
   }
   void end(uint64_t id, const Status& status) {
     live_.erase(id);
-    Outcome& outcome = outcomes_[id];
+    LoopOutcome& outcome = outcomes_[id];
     ++outcome.ends;
     outcome.status = status;
     for (const auto& [seat, member] : members_) {
@@ -311,7 +311,7 @@ class MiniCoordinator {
   std::map<Seat, Member> members_;
   std::map<uint64_t, Live> live_;
   std::map<uint64_t, std::set<Seat>> aborts_;
-  std::map<uint64_t, Outcome> outcomes_;
+  std::map<uint64_t, LoopOutcome> outcomes_;
   std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
 };
 

@@ -1,0 +1,268 @@
+#include "stages/transfer/kv_exporter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "stages/transfer/format_check.h"
+#include "stages/transfer/limits.h"
+
+namespace millrace::transfer {
+
+KvExporter::KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs) : env_(env), jobs_(std::move(jobs)) {}
+
+void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
+  const TransferId id = want.id;
+  const auto it = exports_.find(id);
+  if (it == exports_.end()) {
+    if (const Status status = check(want); !status.ok()) return refuse(id, want.reply_to, status);
+    Export& open = exports_[id];
+    open.number = next_++;
+    open.want = std::move(want);
+    open.last_seen_ms = now_ms;
+    if (!jobs_) {
+      ++early_;  // its request is to come
+      return;
+    }
+    begin(open, id);
+    return;
+  }
+  Export& open = it->second;
+  if (open.want) {  // the first one has the id
+    if (open.want->reply_to == want.reply_to && open.want->tokens == want.tokens) {
+      open.last_seen_ms = now_ms;
+      ++counters_.ignored;
+      return;
+    }
+    return refuse(id, want.reply_to, error(StatusCode::kConflict, "the transfer id is in use"));
+  }
+  if (Status status = check(want).ok() ? match(open, want) : check(want); !status.ok()) {
+    return refuse(id, want.reply_to, status);
+  }
+  open.want = std::move(want);
+  open.last_seen_ms = now_ms;
+  begin(open, id);
+}
+
+// Whether this server can serve it at all.
+Status KvExporter::check(const wire::KvWant& want) const {
+  if (ended_.contains(want.id)) return error(StatusCode::kConflict, "the transfer has ended already");
+  RETURN_IF_ERROR(env_.pages().supported());
+  ASSIGN_OR_RETURN(const wire::KvFormat ours, env_.format());
+  RETURN_IF_ERROR(same_format(want.format, ours));
+  if (exports_.contains(want.id)) return ok_status();
+  if (!jobs_ && early_ >= kMaxEarlyWants) {
+    return error(StatusCode::kResourceExhausted, "{} transfers wait for their requests; the limit is {}", early_,
+                 kMaxEarlyWants);
+  }
+  if (exports_.size() < kMaxTransfers) return ok_status();
+  return error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}", exports_.size(),
+               kMaxTransfers);
+}
+
+// Whether the pages of the offer are those that are wanted.
+Status KvExporter::match(const Export& open, const wire::KvWant& want) const {
+  const bool same = want.extra_key == open.extra_key && want.tokens.size() <= open.tokens.size() &&
+                    std::equal(want.tokens.begin(), want.tokens.end(), open.tokens.begin());
+  if (same) return ok_status();
+  return error(StatusCode::kConflict, "the transfer id is of another prompt, or of another cache_salt or extra_key");
+}
+
+// There is a want, and whatever it needs to have come before.
+void KvExporter::begin(Export& open, const TransferId& id) {
+  const wire::KvWant& want = *open.want;
+  const int32_t end = static_cast<int32_t>(want.tokens.size()) / want.format.page_size;
+  const auto part_pages = static_cast<int32_t>(std::max<int64_t>(1, kPartBytes / want.format.page_bytes));
+  open.prefix = TransferPrefix{env_.pages().space_of(want.extra_key), want.tokens};
+  open.sender.emplace(id, want.from_page, end, part_pages);
+  open.seen_changes = 0;
+  if (!jobs_ || env_.pages().cached_pages(*open.prefix) >= end) return;
+  open.job = next_++;
+  open.computing = true;
+  jobs_of_[*open.job] = id;
+  jobs_->begin(*open.job, want.tokens, want.extra_key);
+}
+
+void KvExporter::on_taken(const wire::KvTaken& taken, int64_t now_ms) {
+  const auto it = exports_.find(taken.id);
+  if (it == exports_.end() || !it->second.want) {
+    return refuse(taken.id, taken.reply_to, error(StatusCode::kNotFound, "no such transfer is open here"));
+  }
+  Export& open = it->second;
+  if (open.want->reply_to != taken.reply_to) {
+    ++counters_.ignored;
+    return;
+  }
+  open.last_seen_ms = now_ms;
+  if (!open.sender) return;  // its request has not come yet
+  const uint64_t before = open.sender->resent();
+  const Status status = open.sender->on_taken(taken);
+  counters_.again += open.sender->resent() - before;
+  if (!status.ok()) fail(it, status, now_ms);
+}
+
+void KvExporter::on_end(const wire::KvEnd& end, int64_t now_ms) {
+  const auto it = exports_.find(end.id);
+  if (it == exports_.end() || !it->second.want) {
+    ++counters_.ignored;
+    return;
+  }
+  counters_.end(end.failure ? Status(end.failure->code, end.failure->message) : ok_status());
+  erase(it, now_ms);
+}
+
+void KvExporter::on_job_end(uint64_t job, const Status& status) {
+  const auto found = jobs_of_.find(job);
+  if (found == jobs_of_.end()) return;
+  const auto it = exports_.find(found->second);
+  jobs_of_.erase(found);
+  if (it == exports_.end()) return;
+  it->second.computing = false;
+  it->second.job.reset();
+  it->second.seen_changes = 0;
+  if (!status.ok()) LOG_WARNING("transfer {}: its prompt was not computed: {}", it->first.text, status.to_string());
+}
+
+Status KvExporter::on_offer(const TransferId& id, std::vector<int32_t> tokens, std::string extra_key, int64_t now_ms) {
+  RETURN_IF_ERROR(env_.pages().supported());
+  RETURN_IF_ERROR(env_.format().status());
+  const auto it = exports_.find(id);
+  if (ended_.contains(id) || (it != exports_.end() && it->second.offered)) {
+    return error(StatusCode::kConflict, "transfer_id {} was used before; wanted a new one for each request", id.text);
+  }
+  if (it == exports_.end() && exports_.size() >= kMaxTransfers) {
+    return error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}; try again later",
+                 exports_.size(), kMaxTransfers);
+  }
+  Export& open = it == exports_.end() ? exports_[id] : it->second;
+  if (it == exports_.end()) open.number = next_++;
+  open.offered = open.computing = true;
+  open.last_seen_ms = now_ms;
+  open.tokens = std::move(tokens);
+  open.extra_key = std::move(extra_key);
+  open.prefix = TransferPrefix{env_.pages().space_of(open.extra_key), open.tokens};
+  if (!open.want) return ok_status();
+  --early_;
+  if (const Status status = match(open, *open.want); !status.ok()) {
+    refuse(id, open.want->reply_to, status);
+    open.want.reset();
+  } else {
+    begin(open, id);
+  }
+  return ok_status();
+}
+
+void KvExporter::on_offer_end(const TransferId& id, const Status& status, int64_t now_ms) {
+  const auto it = exports_.find(id);
+  if (it == exports_.end() || !it->second.offered) return;
+  it->second.computing = false;
+  it->second.last_seen_ms = now_ms;
+  it->second.seen_changes = 0;
+  if (!status.ok()) fail(it, status.with_prefix("the request that computes ended"), now_ms);
+}
+
+void KvExporter::on_read(const PageTransfers::Done& done, int64_t now_ms) {
+  const auto ticket = tickets_.find(done.ticket);
+  if (ticket == tickets_.end()) return;
+  const auto it = exports_.find(ticket->second);
+  tickets_.erase(ticket);
+  if (it == exports_.end() || !it->second.sender) return;
+  if (!done.status.ok()) return fail(it, done.status, now_ms);
+  it->second.sender->on_read(done.bytes);
+}
+
+void KvExporter::step(int64_t now_ms) {
+  ended_.expire(now_ms);
+  for (auto it = exports_.begin(); it != exports_.end();) {
+    const auto next = std::next(it);
+    Export& open = it->second;
+    Status status = open.prefix ? advance(open) : ok_status();
+    if (status.ok() && open.sender) status = send_parts(open);
+    if (status.ok() && expired(open, now_ms)) {
+      status = error(StatusCode::kDeadline, "nothing came from the other server for {} ms", kLeaseMs);
+    }
+    if (!status.ok()) fail(it, status, now_ms);
+    it = next;
+  }
+}
+
+// Keeps what is cached by now, and reads what comes next of it.
+Status KvExporter::advance(Export& open) {
+  PageTransfers& pages = env_.pages();
+  if (open.prefix->space.weight_version != pages.space_of("").weight_version) {
+    return error(StatusCode::kConflict, "the weights were switched");
+  }
+  if (const uint64_t changes = pages.changes(); std::exchange(open.seen_changes, changes) != changes) {
+    open.cached = pages.lease(open.number, *open.prefix);
+  }
+  if (!open.sender) return ok_status();
+  while (!pages.full()) {
+    const std::optional<PageRun> run = open.sender->next_read(open.cached);
+    if (!run) break;
+    const uint64_t ticket = next_++;
+    RETURN_IF_ERROR(pages.read(ticket, *open.prefix, run->first, run->count));
+    tickets_[ticket] = open.want->id;
+  }
+  const auto end = static_cast<int32_t>(open.prefix->tokens.size()) / open.want->format.page_size;
+  if (open.computing || open.sender->all_read() || open.cached >= end) return ok_status();
+  return error(StatusCode::kUnavailable, "{} of {} pages are cached", open.cached, end);
+}
+
+Status KvExporter::send_parts(Export& open) {
+  while (const wire::KvPart* part = open.sender->next_part()) {
+    const std::size_t bytes = part->bytes.bytes.size();
+    wire::Message message = *part;
+    const Status status = env_.send(open.want->reply_to, message);
+    if (status.code() == StatusCode::kResourceExhausted) return ok_status();  // at the next step
+    RETURN_IF_ERROR(status);
+    open.sender->sent();
+    ++counters_.parts;
+    counters_.bytes += bytes;
+  }
+  return ok_status();
+}
+
+// D reports every kRenewMs as long as it waits. An offer that no server wants yet is kept while its request runs.
+bool KvExporter::expired(const Export& open, int64_t now_ms) const {
+  if (!open.want && open.computing) return false;
+  return now_ms - open.last_seen_ms >= kLeaseMs;
+}
+
+void KvExporter::refuse(const TransferId& id, const std::string& reply_to, const Status& status) {
+  ++counters_.ignored;
+  wire::Message end = wire::KvEnd{id, wire::Failure{status.code(), status.message()}};
+  (void)env_.send(reply_to, end);  // D's time limit is there too
+}
+
+void KvExporter::fail(Exports::iterator it, const Status& status, int64_t now_ms) {
+  LOG_WARNING("transfer {}: not sent: {}", it->first.text, status.to_string());
+  counters_.end(status);
+  if (it->second.want) {
+    wire::Message end = wire::KvEnd{it->first, wire::Failure{status.code(), status.message()}};
+    (void)env_.send(it->second.want->reply_to, end);
+  }
+  erase(it, now_ms);
+}
+
+void KvExporter::erase(Exports::iterator it, int64_t now_ms) {
+  Export& open = it->second;
+  if (open.want && !open.offered && !jobs_) --early_;
+  env_.pages().end_lease(open.number);
+  if (open.job) {
+    jobs_of_.erase(*open.job);
+    jobs_->cancel(*open.job);
+  }
+  ended_.add(it->first, now_ms);
+  exports_.erase(it);
+}
+
+void KvExporter::stop(const Status& status, int64_t now_ms) {
+  while (!exports_.empty()) fail(exports_.begin(), status, now_ms);
+}
+
+void KvExporter::describe(std::vector<wire::Metric>& metrics) const {
+  counters_.describe("prefill", exports_.size(), metrics);
+  metrics.push_back({"kv_transfers_early", static_cast<double>(early_)});
+}
+
+}  // namespace millrace::transfer

@@ -1,0 +1,243 @@
+#include "stages/transfer/kv_importer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "stages/transfer/limits.h"
+
+namespace millrace::transfer {
+
+KvImporter::KvImporter(TransferEnv& env, ImporterOptions options) : env_(env), options_(std::move(options)) {}
+
+Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
+  if (wanted.remote != nullptr && (imports_.contains(wanted.remote->id) || ended_.contains(wanted.remote->id))) {
+    return error(StatusCode::kConflict, "transfer_id {} was used before; wanted a new one for each request",
+                 wanted.remote->id.text);
+  }
+  PageTransfers& pages = env_.pages();
+  if (const Status status = pages.supported(); !status.ok()) return works_alone(wanted.request, "unsupported", status);
+  const auto format = env_.format();
+  if (!format.ok()) return works_alone(wanted.request, "weights", format.status());
+  const int32_t page = format->page_size;
+  const int32_t end = (static_cast<int32_t>(wanted.prompt.size()) - 1) / page;  // one token is left to compute
+  const auto tokens = static_cast<std::ptrdiff_t>(end) * page;
+  TransferPrefix prefix{pages.space_of(wanted.extra_key), {wanted.prompt.begin(), wanted.prompt.begin() + tokens}};
+  const int32_t cached = pages.cached_pages(prefix);
+  if ((end - cached) * page < std::max(options_.min_tokens, 1)) {
+    ++alone_["short"];
+    return false;
+  }
+  if (wanted.remote == nullptr && join(wanted, prefix)) return true;
+  if (imports_.size() >= kMaxTransfers) {
+    return works_alone(wanted.request, "limit",
+                       error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}", imports_.size(),
+                             kMaxTransfers));
+  }
+  const TransferId id = wanted.remote != nullptr ? wanted.remote->id : new_id();
+  const std::optional<std::string> peer = wanted.remote != nullptr ? wanted.remote->peer : next_peer(now_ms);
+  if (!peer) {
+    ++alone_["no_peer"];
+    return false;
+  }
+  if (const Status status = ask(id, *peer, prefix, cached, *format); !status.ok()) {
+    avoided_until_ms_[*peer] = now_ms + kRenewMs;  // it is being started again, perhaps
+    return works_alone(wanted.request, "no_peer", status);
+  }
+  imports_.emplace(id, Import{.waiting = {wanted.request},
+                              .prefix = std::move(prefix),
+                              .peer = *peer,
+                              .receiver = KvReceiver(id, cached, end, format->page_bytes, now_ms),
+                              .begun_ms = now_ms});
+  return true;
+}
+
+bool KvImporter::join(const Wanted& wanted, const TransferPrefix& prefix) {
+  for (auto& [id, import] : imports_) {
+    if (import.prefix.space != prefix.space || import.prefix.tokens != prefix.tokens) continue;
+    import.waiting.push_back(wanted.request);
+    return true;
+  }
+  return false;
+}
+
+Status KvImporter::ask(const TransferId& id, const std::string& peer, const TransferPrefix& prefix, int32_t from,
+                       const wire::KvFormat& format) {
+  wire::Message want = wire::KvWant{.id = id,
+                                    .reply_to = options_.reply_to,
+                                    .format = format,
+                                    .extra_key = prefix.space.extra_key,
+                                    .tokens = prefix.tokens,
+                                    .from_page = from};
+  return env_.send(peer, want);
+}
+
+// The next one in turn that is not avoided.
+std::optional<std::string> KvImporter::next_peer(int64_t now_ms) {
+  for (std::size_t i = 0; i < options_.peers.size(); ++i) {
+    const std::string& peer = options_.peers[next_peer_++ % options_.peers.size()];
+    const auto avoided = avoided_until_ms_.find(peer);
+    if (avoided == avoided_until_ms_.end() || avoided->second <= now_ms) return peer;
+  }
+  return std::nullopt;
+}
+
+TransferId KvImporter::new_id() {
+  const uint64_t number = next_id_++;
+  return {fmt::format("xfer-{:016x}{:016x}", options_.id_seed, number)};
+}
+
+bool KvImporter::works_alone(ReqId request, const char* reason, const Status& status) {
+  ++alone_[reason];
+  LOG_DEBUG("request {}: no transfer: {}", request.value, status.to_string());
+  return false;
+}
+
+void KvImporter::cancel(ReqId request, int64_t now_ms) {
+  for (auto it = imports_.begin(); it != imports_.end(); ++it) {
+    if (std::erase(it->second.waiting, request) == 0) continue;
+    if (it->second.waiting.empty()) {
+      end(it, error(StatusCode::kCancelled, "no request waits for it any more"), now_ms, true);
+    }
+    break;
+  }
+  std::erase_if(ready_, [&](const Ready& ready) { return ready.request == request; });
+}
+
+void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
+  const auto it = imports_.find(part.id);
+  if (it == imports_.end()) {
+    ++counters_.ignored;
+    return;
+  }
+  Import& import = it->second;
+  if (env_.pages().full()) {  // it is asked for again
+    ++counters_.ignored;
+    return;
+  }
+  const Result<KvReceiver::Part> verdict = import.receiver.on_part(part, now_ms);
+  if (!verdict.ok()) return end(it, verdict.status(), now_ms, true);
+  if (*verdict == KvReceiver::Part::kRepeated) {
+    ++counters_.ignored;
+    return;
+  }
+  if (*verdict == KvReceiver::Part::kAskAgain) {
+    ++counters_.again;
+    if (const Status status = report(import); !status.ok()) end(it, status, now_ms, false);
+    return;
+  }
+  ++counters_.parts;
+  counters_.bytes += part.bytes.bytes.size();
+  import.received.push_back({part.first_page, part.pages, std::move(part.bytes.bytes)});
+  if (const Status status = write_next(it->first, import); !status.ok()) end(it, status, now_ms, true);
+}
+
+// One write at a time, of all that has come since: what lies below it must be cached.
+Status KvImporter::write_next(const TransferId& id, Import& import) {
+  if (import.received.size() > 2 * static_cast<std::size_t>(kWindowParts)) {
+    return error(StatusCode::kResourceExhausted, "{} parts came that were not taken; the limit is {}",
+                 import.received.size(), 2 * kWindowParts);
+  }
+  if (import.writing || import.received.empty()) return ok_status();
+  Received all = std::move(import.received.front());
+  import.received.pop_front();
+  Write write{id, all.pages, 1};
+  for (; !import.received.empty(); import.received.pop_front()) {
+    all.bytes += import.received.front().bytes;
+    write.pages += import.received.front().pages;
+    ++write.parts;
+  }
+  const uint64_t ticket = next_ticket_++;
+  RETURN_IF_ERROR(env_.pages().write(ticket, import.prefix, all.first_page, write.pages,
+                                     std::make_shared<const std::string>(std::move(all.bytes))));
+  import.writing = true;
+  tickets_[ticket] = std::move(write);
+  return ok_status();
+}
+
+void KvImporter::on_written(const PageTransfers::Done& done, int64_t now_ms) {
+  const auto ticket = tickets_.find(done.ticket);
+  if (ticket == tickets_.end()) return;
+  const Write write = std::move(ticket->second);
+  tickets_.erase(ticket);
+  const auto it = imports_.find(write.id);
+  if (it == imports_.end()) return;
+  if (!done.status.ok()) return end(it, done.status, now_ms, true);
+  Import& import = it->second;
+  import.writing = false;
+  import.receiver.on_written(write.parts);
+  import.written_pages += write.pages;
+  if (import.receiver.complete()) return end(it, ok_status(), now_ms, true);
+  if (const Status status = report(import); !status.ok()) return end(it, status, now_ms, false);
+  if (const Status status = write_next(it->first, import); !status.ok()) end(it, status, now_ms, true);
+}
+
+Status KvImporter::report(Import& import) {
+  wire::Message taken = import.receiver.taken(options_.reply_to);
+  const Status status = env_.send(import.peer, taken);
+  return status.code() == StatusCode::kResourceExhausted ? ok_status() : status;  // the next report is soon
+}
+
+void KvImporter::on_end(const wire::KvEnd& ended, int64_t now_ms) {
+  const auto it = imports_.find(ended.id);
+  if (it == imports_.end()) {
+    ++counters_.ignored;
+    return;
+  }
+  const Status status = ended.failure ? Status(ended.failure->code, ended.failure->message)
+                                      : error(StatusCode::kCancelled, "the other server ended the transfer");
+  end(it, status, now_ms, false);
+}
+
+void KvImporter::step(int64_t now_ms) {
+  ended_.expire(now_ms);
+  for (auto it = imports_.begin(); it != imports_.end();) {
+    const auto next = std::next(it);
+    Import& import = it->second;
+    const KvReceiver::Due due = import.receiver.due(now_ms);
+    if (due == KvReceiver::Due::kGiveUp) {
+      avoided_until_ms_[import.peer] = now_ms + kAvoidMs;
+      end(it, error(StatusCode::kDeadline, "no pages came for {} ms", kProgressTimeoutMs), now_ms, true);
+    } else if (due == KvReceiver::Due::kRenew) {
+      if (const Status status = report(import); !status.ok()) end(it, status, now_ms, false);
+    }
+    it = next;
+  }
+}
+
+void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify) {
+  Import& import = it->second;
+  counters_.end(status);
+  waited_ms_ += now_ms - import.begun_ms;
+  const int32_t tokens = import.written_pages * static_cast<int32_t>(import.prefix.tokens.size()) /
+                         std::max(1, import.receiver.end_page());
+  if (!status.ok() && status.code() != StatusCode::kCancelled) {
+    LOG_WARNING("transfer {}: request {} computes what has not arrived ({} tokens have): {}", it->first.text,
+                import.waiting.empty() ? 0 : import.waiting.front().value, tokens, status.to_string());
+  }
+  if (notify) {
+    std::optional<wire::Failure> failure;
+    if (!status.ok()) failure = wire::Failure{status.code(), status.message()};
+    wire::Message message = wire::KvEnd{it->first, std::move(failure)};
+    (void)env_.send(import.peer, message);  // or P's lease ends by itself
+  }
+  for (const ReqId request : import.waiting) ready_.push_back({request, tokens});
+  ended_.add(it->first, now_ms);
+  imports_.erase(it);
+}
+
+void KvImporter::stop(const Status& status, int64_t now_ms) {
+  while (!imports_.empty()) end(imports_.begin(), status, now_ms, true);
+}
+
+void KvImporter::describe(std::vector<wire::Metric>& metrics) const {
+  counters_.describe("decode", imports_.size(), metrics);
+  for (const auto& [reason, count] : alone_) {
+    metrics.push_back(
+        {fmt::format("kv_transfers_not_asked_total{{reason=\"{}\"}}", reason), static_cast<double>(count)});
+  }
+  metrics.push_back({"kv_transfer_wait_seconds_total", static_cast<double>(waited_ms_) / 1000});
+}
+
+}  // namespace millrace::transfer

@@ -1,0 +1,53 @@
+// KvReceiver: the parts of one transfer at the server that generates (D): which part comes next, what was written to
+// the cache, when to ask again and when to give up. A deterministic state machine without clock, sockets or threads.
+//
+// A part that is lost or damaged is asked for once more; the second time the transfer fails, and never an answer: what
+// was not written is computed.
+//
+// Owner: KvImporter. Thread safety: none.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/transfer_messages.h"
+
+namespace millrace::transfer {
+
+class KvReceiver {
+ public:
+  KvReceiver(TransferId id, int32_t from, int32_t end, int64_t page_bytes, int64_t now_ms);
+
+  enum class Part { kWrite, kRepeated, kAskAgain };
+  // kWrite: the part's pages are next. Errors: it is damaged for the second time, or its numbers are wrong.
+  Result<Part> on_part(const wire::KvPart& part, int64_t now_ms);
+  // The oldest parts that were given out are in the cache.
+  void on_written(int parts) { written_ += static_cast<uint32_t>(parts); }
+
+  enum class Due { kNothing, kRenew, kGiveUp };
+  // What time asks for now; kRenew: send taken().
+  Due due(int64_t now_ms);
+  // What D reports now; `again`: as on_part() or due() decided since the last call.
+  wire::KvTaken taken(std::string reply_to);
+
+  int32_t end_page() const { return end_; }
+  bool complete() const { return next_page_ == end_ && written_ == next_; }
+  uint64_t asked_again() const { return asked_again_; }
+
+ private:
+  bool ask_again();
+
+  const TransferId id_;
+  const int32_t end_;
+  const int64_t page_bytes_;
+  int32_t next_page_;
+  uint32_t next_ = 0;     // number of the part that is to come
+  uint32_t written_ = 0;  // parts
+  int64_t progress_ms_;   // when a part came last, or the transfer began
+  int64_t renew_ms_;      // when to report next
+  int64_t again_ms_;      // when to ask again without having seen a part
+  bool again_ = false;    // the next report asks
+  bool asked_ = false;    // for part next_
+  uint64_t asked_again_ = 0;
+};
+
+}  // namespace millrace::transfer

@@ -1,0 +1,399 @@
+// Transfers of KV pages between two servers, in one thread, with a network and a clock from the test.
+#include <gtest/gtest.h>
+
+#include "base/log.h"
+#include "stages/transfer/testing/transfer_net.h"
+
+namespace millrace {
+namespace {
+
+using testing::prompt;
+using testing::TransferNet;
+using namespace transfer;  // NOLINT
+
+class Transfers : public ::testing::Test {
+ protected:
+  void SetUp() override { log_init("test", LogLevel::kOff); }
+
+  static double metric(const TransferNet& net, const std::string& name) {
+    std::vector<wire::Metric> metrics;
+    net.exporter.describe(metrics);
+    net.importer.describe(metrics);
+    for (const wire::Metric& metric : metrics) {
+      if (metric.name == name) return metric.value;
+    }
+    return 0;
+  }
+  static double decode_ended(const TransferNet& net, const std::string& reason) {
+    return metric(net, "kv_transfers_total{end=\"decode\",reason=\"" + reason + "\"}");
+  }
+};
+
+TEST_F(Transfers, ALongPromptIsComputedAtTheOtherServer) {
+  TransferNet net;
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 496);
+  EXPECT_EQ(net.d.outcomes.at(1).usage.cached_tokens, 496);
+  EXPECT_EQ(net.d.scheduler.facts().prefill_rows, 4u) << "of 500 the last page's";
+  EXPECT_EQ(decode_ended(net, "ok"), 1);
+  EXPECT_GT(metric(net, "kv_transfer_parts_total{end=\"decode\"}"), 4) << "parts go while later chunks are computed";
+  net.expect_clean_end();
+  EXPECT_EQ(metric(net, "kv_transfers_total{end=\"prefill\",reason=\"ok\"}"), 1);
+}
+
+TEST_F(Transfers, AShortPromptAndACachedOneAreNotAsked) {
+  TransferNet net;
+  EXPECT_FALSE(*net.send(1, prompt(128))) << "7 complete pages, and one token to compute";
+  EXPECT_TRUE(*net.send(2, prompt(300, 200)));
+  net.run();
+  EXPECT_FALSE(*net.send(3, prompt(310, 200)));
+  net.run();
+  EXPECT_EQ(net.jobs_begun, 1u);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, OnlyWhatTheCacheLacksIsSent) {
+  TransferNet net;
+  EXPECT_TRUE(*net.send(1, prompt(200)));
+  net.run();
+  EXPECT_TRUE(*net.send(2, prompt(560)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(2), 544 - 192);
+  EXPECT_EQ(net.d.outcomes.at(2).usage.cached_tokens, 544);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, CopiesOfAPromptShareOneTransfer) {
+  TransferNet net;
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_TRUE(*net.send(id, prompt(400)));
+  net.run();
+  EXPECT_EQ(net.jobs_begun, 1u);
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(net.d.outcomes.at(id).usage.cached_tokens, 384);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, OtherExtraKeysShareNothing) {
+  TransferNet net;
+  EXPECT_TRUE(*net.send(1, prompt(400), 8, nullptr, "a"));
+  EXPECT_TRUE(*net.send(2, prompt(400), 8, nullptr, "b"));
+  net.run();
+  EXPECT_EQ(net.jobs_begun, 2u);
+  EXPECT_EQ(net.d.scheduler.facts().imported_tokens, 2u * 384);
+  EXPECT_EQ(net.d.outcomes.at(2).usage.cached_tokens, 384);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, WithoutAServerEachRequestComputesAtOnce) {
+  TransferNet net;
+  net.p_gone = true;
+  EXPECT_FALSE(*net.send(1, prompt(400)));
+  net.run();
+  EXPECT_EQ(metric(net, "kv_transfers_not_asked_total{reason=\"no_peer\"}"), 1);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, AServerThatDiesCostsTimeAlone) {
+  TransferNet net;
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  for (int i = 0; i < 4; ++i) net.turn();
+  net.p_gone = net.p_frozen = true;
+  const int64_t died_ms = net.now_ms;
+  net.run();
+  EXPECT_LT(net.now_ms - died_ms, 2 * kRenewMs) << "the next report finds no server";
+  EXPECT_EQ(decode_ended(net, "unavailable"), 1);
+  EXPECT_GT(net.d.outcomes.at(1).usage.cached_tokens, 0) << "what had arrived is used";
+  net.p_gone = false;
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, AFrozenServerCostsTheTimeLimitOnceAndIsThenAvoided) {
+  TransferNet net;
+  net.p_frozen = true;
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  const int64_t begun_ms = net.now_ms;
+  while (!net.held.empty()) net.turn(50);
+  EXPECT_GE(net.now_ms - begun_ms, kProgressTimeoutMs);
+  EXPECT_LE(net.now_ms - begun_ms, kProgressTimeoutMs + 100);
+  EXPECT_FALSE(*net.send(2, prompt(500, 300)));
+  net.run();
+  net.turn(kAvoidMs);
+  net.p_frozen = false;
+  EXPECT_TRUE(*net.send(3, prompt(500, 400))) << "it is tried again";
+  net.run();
+  EXPECT_EQ(net.transferred.at(3), 496);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, AbortsEndBothEndsAtEveryMoment) {
+  for (int moment = 0; moment < 30; ++moment) {
+    SCOPED_TRACE(moment);
+    TransferNet net;
+    EXPECT_TRUE(*net.send(1, prompt(500)));
+    for (int i = 0; i < moment; ++i) net.turn();
+    net.abort(1);
+    EXPECT_EQ(net.importer.open(), 0u);
+    for (int i = 0; i < 3; ++i) net.turn();
+    EXPECT_EQ(net.exporter.open(), 0u) << "without waiting for the lease";
+    net.expect_clean_end();
+  }
+}
+
+TEST_F(Transfers, AnAbortOfOneCopyLeavesTheOthers) {
+  TransferNet net;
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  EXPECT_TRUE(*net.send(2, prompt(500)));
+  net.turn();
+  net.abort(1);
+  net.run();
+  EXPECT_EQ(net.transferred.at(2), 496);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, ADifferentFormatIsRefusedWithBothValues) {
+  TransferNet net;
+  std::string why;
+  net.on_deliver = [&](const wire::Message& message) {
+    if (const auto* end = std::get_if<wire::KvEnd>(&message); end != nullptr && end->failure)
+      why = end->failure->message;
+  };
+  const std::pair<std::function<void(wire::KvFormat&)>, std::string> cases[] = {
+      {[](wire::KvFormat& f) { f.model_hash = 8; }, "the model is 7 there and 8 here; wanted the same"},
+      {[](wire::KvFormat& f) { f.weights_checksum = 3; },
+       "the weights' checksum is 0 there and 3 here; wanted the same"},
+      {[](wire::KvFormat& f) { f.isa = "amx"; }, "the instruction set is ref there and amx here; wanted the same"},
+      {[](wire::KvFormat& f) { f.kv_dtype = "int8"; }, "the KV dtype is f32 there and int8 here; wanted the same"},
+      {[](wire::KvFormat& f) { f.page_size = 32; }, "the page size is 16 there and 32 here; wanted the same"},
+      {[](wire::KvFormat& f) { f.page_bytes = 1; }, "the size of a page is 256 there and 1 here; wanted the same"}};
+  uint64_t id = 0;
+  for (const auto& [change, message] : cases) {
+    net.p_format = net.d_format;
+    change(net.p_format);
+    ++id;
+    EXPECT_TRUE(*net.send(id, prompt(400, static_cast<int32_t>(id) * 50)));
+    net.run();
+    EXPECT_EQ(why, message);
+  }
+  EXPECT_EQ(net.p.scheduler.facts().accepted, 0u) << "nothing was computed";
+  EXPECT_EQ(net.d.scheduler.facts().imported_tokens, 0u);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, ADamagedPartIsSentOnceMoreAndTheSecondDamageEndsTheTransfer) {
+  TransferNet net;
+  int damages = 1;
+  net.fate = [&](const std::string&, wire::Message& message) {
+    if (auto* part = std::get_if<wire::KvPart>(&message); part != nullptr && part->number == 1 && damages > 0) {
+      --damages;
+      part->bytes.bytes[3] ^= 4;
+    }
+    return TransferNet::Fate{};
+  };
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 496);
+  EXPECT_EQ(metric(net, "kv_transfer_parts_again_total{end=\"decode\"}"), 1);
+  damages = 2;
+  EXPECT_TRUE(*net.send(2, prompt(500, 300)));
+  net.run();
+  EXPECT_LT(net.transferred.at(2), 496);
+  EXPECT_EQ(decode_ended(net, "internal"), 1);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, EveryLostMessageCostsTimeAlone) {
+  for (int lost = 0; lost < 25; ++lost) {
+    SCOPED_TRACE(lost);
+    TransferNet net;
+    int number = 0;
+    net.fate = [&](const std::string&, wire::Message&) {
+      return TransferNet::Fate{.copies = number++ == lost ? 0 : 1};
+    };
+    EXPECT_TRUE(*net.send(1, prompt(500)));
+    net.run();
+    net.expect_clean_end();
+  }
+}
+
+TEST_F(Transfers, AWantThatWasLostIsKnownWithTheNextReport) {
+  TransferNet net;
+  net.fate = [&](const std::string&, wire::Message& message) {
+    return TransferNet::Fate{.copies = std::holds_alternative<wire::KvWant>(message) ? 0 : 1};
+  };
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  const int64_t begun_ms = net.now_ms;
+  net.run();
+  EXPECT_LT(net.now_ms - begun_ms, 2 * kRenewMs + 100);
+  EXPECT_EQ(decode_ended(net, "not_found"), 1);
+  net.expect_clean_end();
+}
+
+// ---- pages of a request at the other server: the proxy's case
+
+class Proxied : public Transfers {
+ protected:
+  static std::vector<int32_t> complete(const std::vector<int32_t>& tokens) {
+    return {tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(tokens.size() % 16)};
+  }
+  // What P's worker does with a request that has a transfer id.
+  void offer(TransferNet& net, const std::string& id, const std::vector<int32_t>& tokens) {
+    ASSERT_TRUE(net.exporter.on_offer({id}, complete(tokens), "", net.now_ms).ok());
+    net.p.receive(testing::Harness::request(++next_, tokens, 1));
+  }
+  void finish(TransferNet& net, const std::string& id) {
+    while (net.p.scheduler.busy()) net.turn();
+    net.exporter.on_offer_end({id}, ok_status(), net.now_ms);
+  }
+  uint64_t next_ = 1000;
+};
+
+wire::RemoteKv remote(const std::string& id) { return {{id}, wire::KvRole::kDecode, "p"}; }
+
+TEST_F(Proxied, TheWantMayComeBeforeDuringOrAfterTheRequest) {
+  for (int when = 0; when < 3; ++when) {
+    SCOPED_TRACE(when);
+    TransferNet net(false);
+    const wire::RemoteKv kv = remote("xfer-a");
+    if (when == 0) {
+      EXPECT_TRUE(*net.send(1, prompt(500), 8, &kv));
+      for (int i = 0; i < 5; ++i) net.turn();
+    }
+    offer(net, "xfer-a", prompt(500));
+    net.turn();
+    if (when == 1) {
+      EXPECT_TRUE(*net.send(1, prompt(500), 8, &kv));
+    }
+    finish(net, "xfer-a");
+    if (when == 2) {
+      EXPECT_TRUE(*net.send(1, prompt(500), 8, &kv));
+    }
+    net.run();
+    EXPECT_EQ(net.transferred.at(1), 496);
+    net.expect_clean_end();
+  }
+}
+
+TEST_F(Proxied, AnUnknownIdAUsedOneAndAnotherPromptsGiveNothing) {
+  TransferNet net(false);
+  const wire::RemoteKv unknown = remote("xfer-unknown"), a = remote("xfer-a"), b = remote("xfer-b");
+  EXPECT_TRUE(*net.send(1, prompt(500), 8, &unknown));
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 0);
+
+  offer(net, "xfer-a", prompt(500, 50));
+  finish(net, "xfer-a");
+  EXPECT_TRUE(*net.send(2, prompt(500, 300), 8, &a)) << "the id of another prompt";
+  net.run();
+  EXPECT_EQ(net.transferred.at(2), 0);
+
+  offer(net, "xfer-b", prompt(500, 100));
+  finish(net, "xfer-b");
+  EXPECT_TRUE(*net.send(3, prompt(500, 100), 8, &b));
+  net.run();
+  EXPECT_EQ(net.transferred.at(3), 496);
+  EXPECT_EQ(net.send(4, prompt(500, 100), 8, &b).status().message(),
+            "transfer_id xfer-b was used before; wanted a new one for each request");
+  EXPECT_EQ(net.exporter.on_offer({"xfer-b"}, prompt(16), "", net.now_ms).code(), StatusCode::kConflict);
+  net.expect_clean_end();
+}
+
+TEST_F(Proxied, AnUnusedOfferEndsWithItsLease) {
+  TransferNet net(false);
+  offer(net, "xfer-a", prompt(400));
+  finish(net, "xfer-a");
+  EXPECT_EQ(net.p.scheduler.facts().leases, 1);
+  for (int64_t ms = 0; ms < kLeaseMs - 500; ms += 100) net.turn(100);
+  EXPECT_EQ(net.p.scheduler.facts().leases, 1);
+  for (int64_t ms = 0; ms <= 500; ms += 100) net.turn(100);
+  EXPECT_EQ(net.p.scheduler.facts().leases, 0);
+  EXPECT_EQ(net.exporter.open(), 0u);
+  const wire::RemoteKv a = remote("xfer-a");
+  EXPECT_TRUE(*net.send(1, prompt(400), 8, &a)) << "an id whose lease has ended";
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 0);
+  net.expect_clean_end();
+}
+
+TEST_F(Proxied, AFailedRequestEndsTheTransferAtOnce) {
+  TransferNet net(false);
+  const wire::RemoteKv a = remote("xfer-a");
+  EXPECT_TRUE(*net.send(1, prompt(500), 8, &a));
+  offer(net, "xfer-a", prompt(500));
+  net.turn();
+  net.p.abort(next_);
+  net.exporter.on_offer_end({"xfer-a"}, error(StatusCode::kCancelled, "it was aborted"), net.now_ms);
+  const int64_t begun_ms = net.now_ms;
+  net.run();
+  EXPECT_LT(net.now_ms - begun_ms, kRenewMs);
+  net.expect_clean_end();
+}
+
+TEST_F(Proxied, TheFirstServerThatWantsAnIdHasIt) {
+  TransferNet net(false);
+  const wire::RemoteKv a = remote("xfer-a");
+  EXPECT_TRUE(*net.send(1, prompt(500), 8, &a));
+  net.turn();
+  wire::KvWant other{.id = {"xfer-a"}, .reply_to = "other", .format = net.d_format, .tokens = prompt(496)};
+  net.exporter.on_want(other, net.now_ms);
+  net.exporter.on_taken({{"xfer-a"}, 0, false, "other"}, net.now_ms);
+  offer(net, "xfer-a", prompt(500));
+  finish(net, "xfer-a");
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 496);
+  net.expect_clean_end();
+}
+
+TEST_F(Proxied, EarlyWantsAreBounded) {
+  TransferNet net(false);
+  for (std::size_t i = 0; i < kMaxEarlyWants + 10; ++i) {
+    net.exporter.on_want(
+        {.id = {fmt::format("xfer-{}", i)}, .reply_to = "x", .format = net.d_format, .tokens = prompt(16)}, net.now_ms);
+  }
+  EXPECT_EQ(net.exporter.open(), kMaxEarlyWants);
+  net.expect_clean_end();
+}
+
+// Random requests, prompts with common beginnings, short memory, and a network that loses, repeats, delays and damages;
+// servers that freeze and go. Every request ends, every text is the oracle's, and nothing is left.
+TEST_F(Transfers, OverAnyNetworkEveryRequestEndsWithItsText) {
+  uint64_t transferred = 0, failed = 0;
+  for (uint64_t seed = 1; seed <= 250; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const auto pick = [&](uint64_t count) { return random() % count; };
+    TransferNet net(true, 40 + static_cast<int32_t>(pick(100)), 40 + static_cast<int32_t>(pick(100)));
+    const uint64_t loss = pick(4) * 3;
+    net.fate = [&](const std::string&, wire::Message& message) {
+      TransferNet::Fate fate;
+      if (loss > 0 && pick(100) < loss) fate.copies = static_cast<int>(pick(3));
+      if (pick(10) == 0) fate.late_ms = static_cast<int64_t>(pick(300));
+      if (auto* part = std::get_if<wire::KvPart>(&message); part != nullptr && loss > 0 && pick(40) == 0) {
+        part->bytes.bytes[pick(part->bytes.bytes.size())] ^= 1;
+      }
+      return fate;
+    };
+    uint64_t id = 0;
+    for (int i = 0; i < 120; ++i) {
+      if (pick(6) == 0) {
+        const auto length = 20 + static_cast<int32_t>(pick(500));
+        ASSERT_TRUE(
+            net.send(++id, prompt(length, 1 + 200 * static_cast<int32_t>(pick(4))), 1 + static_cast<int32_t>(pick(20)))
+                .ok());
+      }
+      if (pick(20) == 0 && id > 0) net.abort(1 + pick(id));
+      if (pick(25) == 0) net.p_frozen = !net.p_frozen;
+      if (pick(60) == 0) net.p_gone = !net.p_gone;
+      net.turn(1 + static_cast<int64_t>(pick(100)));
+    }
+    net.run();
+    for (const auto& [request, tokens] : net.transferred) ++(tokens > 0 ? transferred : failed);
+    net.p_gone = false;
+    net.expect_clean_end();
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(transferred, 500u);
+  EXPECT_GT(failed, 200u);
+}
+
+}  // namespace
+}  // namespace millrace
