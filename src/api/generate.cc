@@ -65,9 +65,9 @@ class GenerateFormat : public ReplyFormat {
     const wire::Usage& usage = choice.usage;
     fmt::format_to(std::back_inserter(out),
                    ",\"prompt_tokens\":{},\"completion_tokens\":{},\"cached_tokens\":{},\"cached_tokens_details\":{{"
-                   "\"device\":{},\"host\":{}}},\"weight_version\":",
+                   "\"device\":{},\"host\":{}}},\"transferred_tokens\":{},\"weight_version\":",
                    usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens,
-                   usage.cached_tokens - usage.host_tokens, usage.host_tokens);
+                   usage.cached_tokens - usage.host_tokens, usage.host_tokens, usage.transferred_tokens);
     append_version(out, engine_.weights(), choice.weight_version);
     if (choice.finish) {
       out += ",\"weight_versions\":[";

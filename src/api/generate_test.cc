@@ -38,7 +38,7 @@ TEST_F(GenerateTest, OneText) {
   EXPECT_GT(meta["e2e_latency"].get<double>(), 0);
   meta.erase("e2e_latency");
   EXPECT_EQ(meta, Json::parse(R"({"id":"mine","finish_reason":{"type":"stop","matched":3},"prompt_tokens":5,
-    "completion_tokens":3,"cached_tokens":2,"cached_tokens_details":{"device":1,"host":1},"weight_version":"6",
+    "completion_tokens":3,"cached_tokens":2,"cached_tokens_details":{"device":1,"host":1},"transferred_tokens":0,"weight_version":"6",
     "weight_versions":[{"version":"6","start":0,"end":3}],"num_retractions":4,"queue_time":0.25})"));
 }
 

@@ -201,6 +201,10 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("--log-level", o.log_level, "What is written to stderr")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
+  // What `serve --prefill` gives its children; not for people.
+  command.add_option("--kv-sockets", o.kv_sockets)->group("");
+  command.add_option("--kv-peers", o.kv_peers)->group("");
+  command.add_option("--kv-min-tokens", o.min_remote_tokens)->group("");
 }
 
 void add_model_arguments(const ModelOptions& model, std::vector<std::string>& out) {
@@ -215,6 +219,9 @@ void add_model_arguments(const ModelOptions& model, std::vector<std::string>& ou
     out.push_back(fmt::format("{}", value));
   });
   if (!model.prefix_cache) out.push_back("--no-prefix-cache");
+  if (model.kv_peers == 0) return;
+  out.insert(out.end(), {"--kv-sockets", model.kv_sockets, "--kv-peers", fmt::format("{}", model.kv_peers),
+                         "--kv-min-tokens", fmt::format("{}", model.min_remote_tokens)});
 }
 
 std::vector<std::string> model_option_names() {

@@ -2,6 +2,7 @@
 
 #include "api/prompt_values.h"
 #include "app/options.h"
+#include "app/prefill_processes.h"
 #include "app/range_processes.h"
 #include "base/nearest.h"
 #include "models/model_text.h"
@@ -116,6 +117,17 @@ MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
   };
 }
 
+// From the prefill replicas of the process that started this one.
+MakeTransfers make_transfers(const ModelOptions& options, uint32_t replica) {
+  if (options.kv_peers == 0) return {};
+  return [options, replica](GeneratingEngine& engine) -> Result<std::unique_ptr<transfer::TransferService>> {
+    ASSIGN_OR_RETURN(wire::KvFormat format, kv_format(options, engine.model()));
+    ASSIGN_OR_RETURN(transfer::TransferLinks links, decode_links(options.kv_sockets, replica, options.kv_peers));
+    links.min_tokens = options.min_remote_tokens;
+    return std::make_unique<transfer::TransferService>(engine.scheduler(), std::move(links), std::move(format));
+  };
+}
+
 Made make_generate(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
   const uint32_t replica = slot.replica;
@@ -126,7 +138,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   const bool kv_gib = has_args ? args.find("kv_gib") != nullptr : options.kv_gib != 0;
   if (!threads) options.threads = slot.threads;
   if (!kv_gib) options.kv_gib = static_cast<double>(slot.memory_mib) / 1024;
-  options = share_of(options, static_cast<int>(slot.nth), slot.of);
+  options = share_of(options, static_cast<int>(slot.nth), slot.of + options.kv_peers);
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
   if (slot.chain && options.pp > 1) {
@@ -148,7 +160,8 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .make_kv_events = make_kv_events(options, replica),
        .make_weights = split ? MakeWeights() : make_weights_of(options, components.dir.config),
        .live = {split ? MakeLiveWeights() : make_live_weights_of(options), replica, options.trainer_hosts},
-       .text_checksum = text});
+       .text_checksum = text,
+       .make_transfers = make_transfers(options, replica)});
 }
 
 Made make_layers(const Value& args, const Slot& slot, const ModelOptions& command_line) {

@@ -14,6 +14,26 @@
 namespace millrace {
 namespace {
 
+// Prompts in processes of their own (docs/disaggregation.md).
+void add_split_roles(CLI::App& command, ServeOptions& o) {
+  const char* group = "Running";
+  command
+      .add_option("--prefill", o.prefill,
+                  "Processes of this host that compute long prompts for the schedulers, which take over the KV pages; "
+                  "they share the threads and the KV memory (docs/disaggregation.md)")
+      ->check(CLI::Range(1, kMaxReplicas))
+      ->group(group);
+  command
+      .add_option("--min-remote-tokens", o.min_remote_tokens,
+                  "With --prefill: a prompt of which the prefix cache lacks fewer tokens is computed by its scheduler")
+      ->check(CLI::Range(1, 1 << 26))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--decode", o.decode, "With --prefill: schedulers that generate; the same as --dp")
+      ->check(CLI::Range(1, kMaxReplicas))
+      ->group(group);
+}
+
 // Processes, deadlines, profiles and replicas.
 void add_running_options(CLI::App& command, ServeOptions& o) {
   const char* group = "Running";
@@ -133,6 +153,7 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
   add_running_options(command, o);
+  add_split_roles(command, o);
 }
 
 std::vector<std::string> given_options(const CLI::App& command) {
@@ -169,13 +190,35 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
   }
 }
 
-// What a first range says to its children; not for people.
-void add_range_options(CLI::App& command, RangeOptions& o) {
+namespace {
+
+// Of a child that is one of several; not for people.
+template <typename Options>
+void add_child_options(CLI::App& command, Options& o) {
   add_model_options(command, o.model);
   command.add_option("--run-dir", o.run_dir);
   command.add_option("--index", o.index);
   command.add_option("--parent", o.parent);
 }
+
+template <typename Options>
+std::vector<std::string> child_arguments(const char* command, const Options& o) {
+  std::vector<std::string> out = {command};
+  const auto add = [&out](const char* name, const auto& value) {
+    out.push_back(name);
+    out.push_back(fmt::format("{}", value));
+  };
+  add("--run-dir", o.run_dir);
+  add("--index", o.index);
+  add("--parent", o.parent);
+  add_model_arguments(o.model, out);
+  return out;
+}
+
+}  // namespace
+
+void add_range_options(CLI::App& command, RangeOptions& o) { add_child_options(command, o); }
+void add_prefill_options(CLI::App& command, PrefillOptions& o) { add_child_options(command, o); }
 
 std::vector<std::string> stage_arguments(const StageOptions& o) {
   std::vector<std::string> out = {"stage", o.process};
@@ -199,18 +242,8 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   return out;
 }
 
-std::vector<std::string> range_arguments(const RangeOptions& o) {
-  std::vector<std::string> out = {"range"};
-  const auto add = [&out](const char* name, const auto& value) {
-    out.push_back(name);
-    out.push_back(fmt::format("{}", value));
-  };
-  add("--run-dir", o.run_dir);
-  add("--index", o.index);
-  add("--parent", o.parent);
-  add_model_arguments(o.model, out);
-  return out;
-}
+std::vector<std::string> range_arguments(const RangeOptions& o) { return child_arguments("range", o); }
+std::vector<std::string> prefill_arguments(const PrefillOptions& o) { return child_arguments("prefill", o); }
 
 std::string options_json(const ServeOptions& o) {
   std::string out = "{";
@@ -235,10 +268,19 @@ std::string options_json(const ServeOptions& o) {
   add("stall-restart-s", o.stall_restart_s);
   add("dp", o.dp);
   add("dp-policy", o.dp_policy);
+  add("prefill", o.prefill);
+  add("min-remote-tokens", o.min_remote_tokens);
   return out + "}";
 }
 
 Status validate(const ServeOptions& o) {
+  if (o.prefill > 0 && o.model.pp > 1) {
+    return invalid_argument("--prefill is {} with --pp {}; wanted one of them: a layer split transfers no pages",
+                            o.prefill, o.model.pp);
+  }
+  if (o.prefill > 0 && !o.model.prefix_cache) {
+    return invalid_argument("--prefill with --no-prefix-cache; wanted a prefix cache, to which pages come");
+  }
   const int threads = o.model.threads > 0 ? o.model.threads : cpu_info().usable_cpus;
   if (o.dp > threads) {
     LOG_WARNING("--dp {} with {} compute threads: each scheduler gets one, and they share the processors", o.dp,

@@ -1,10 +1,8 @@
 // A range of a layer split in a process of its own: a child of the one that has the first range.
-#include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
-#include <thread>
 
+#include "app/child_server.h"
 #include "app/commands.h"
 #include "app/end_watch.h"
 #include "app/output.h"
@@ -19,49 +17,12 @@
 namespace millrace {
 namespace {
 
-// Loads and serves on a thread of its own: the main thread waits for signals.
-class RangeThread {
- public:
-  explicit RangeThread(const RangeOptions& options) : options_(options) {
-    thread_ = std::thread([this] {
-      status_ = serve();
-      ended_ = true;
-    });
-  }
-  ~RangeThread() { thread_.join(); }
-
-  bool ended() const { return ended_; }
-  const Status& status() const { return status_; }  // after ended()
-  void stop() {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    if (server_) server_->stop();
-  }
-
- private:
-  Status serve() {
-    const auto index = static_cast<uint32_t>(options_.index);
-    ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges, split_layers(options_.model));
-    ASSIGN_OR_RETURN(ChainLinks links, range_links(options_.run_dir, index, static_cast<uint32_t>(ranges.size())));
-    ASSIGN_OR_RETURN(auto server,
-                     load_range(options_.model, ranges, index, std::move(links), [](const std::string&, double) {}));
-    {
-      const std::lock_guard lock(mutex_);
-      if (stopping_) return ok_status();
-      server_ = std::move(server);
-    }
-    server_->run();
-    return ok_status();
-  }
-
-  const RangeOptions& options_;
-  std::mutex mutex_;
-  std::unique_ptr<RangeServer> server_;  // guarded by mutex_ until it runs
-  bool stopping_ = false;                // guarded by mutex_
-  std::atomic<bool> ended_{false};
-  Status status_;
-  std::thread thread_;
-};
+Result<std::unique_ptr<RangeServer>> load(const RangeOptions& options) {
+  const auto index = static_cast<uint32_t>(options.index);
+  ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges, split_layers(options.model));
+  ASSIGN_OR_RETURN(ChainLinks links, range_links(options.run_dir, index, static_cast<uint32_t>(ranges.size())));
+  return load_range(options.model, ranges, index, std::move(links), [](const std::string&, double) {});
+}
 
 // Reports to the first range that this process runs, also while its layers compute.
 class AliveSender {
@@ -100,7 +61,7 @@ int run_range(const RangeOptions& options) {
     print_error(first.status());
     return exit_code_of(first.status());
   }
-  RangeThread range(options);
+  ChildServer<RangeServer> range([&options] { return load(options); });
   AliveSender alive(*first, static_cast<uint32_t>(options.index));
   while (!range.ended() && !stop_signal(signals) && parent_alive(options.parent)) alive.send_when_due();
   const bool by_itself = range.ended();

@@ -4,33 +4,13 @@
 
 #include <utility>
 
+#include "app/held_mailbox.h"
 #include "app/options.h"
-#include "control/zmq_mailbox.h"
 
 namespace millrace {
 namespace {
 
 std::string name_of(uint32_t range) { return fmt::format("range-{}", range); }
-
-// An inbox or an outbox with the context that it lives in.
-struct HeldInbox final : Inbox {
-  HeldInbox(std::shared_ptr<ZmqContext> zmq, std::unique_ptr<Inbox> inbox)
-      : zmq(std::move(zmq)), inbox(std::move(inbox)) {}
-  std::optional<wire::Message> receive(int timeout_ms) override { return inbox->receive(timeout_ms); }
-  std::shared_ptr<Waker> waker() override { return inbox->waker(); }
-  std::string endpoint() const override { return inbox->endpoint(); }
-
-  const std::shared_ptr<ZmqContext> zmq;
-  const std::unique_ptr<Inbox> inbox;
-};
-struct HeldOutbox final : Outbox {
-  HeldOutbox(std::shared_ptr<ZmqContext> zmq, std::shared_ptr<Outbox> outbox)
-      : zmq(std::move(zmq)), outbox(std::move(outbox)) {}
-  Status send(wire::Message& message) override { return outbox->send(message); }
-
-  const std::shared_ptr<ZmqContext> zmq;
-  const std::shared_ptr<Outbox> outbox;
-};
 
 }  // namespace
 

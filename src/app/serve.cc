@@ -16,6 +16,7 @@
 #include "app/library.h"
 #include "app/model_workers.h"
 #include "app/output.h"
+#include "app/prefill_processes.h"
 #include "app/process_limits.h"
 #include "app/progress.h"
 #include "app/signals.h"
@@ -240,11 +241,41 @@ std::size_t replicas_of(const PipelineSpec& spec) {
       [](std::size_t sum, const StageSpec& stage) { return sum + static_cast<std::size_t>(stage.replicas); });
 }
 
-int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, const sigset_t& signals) {
+// --decode is --dp; the schedulers have the folder in which the prefill replicas will be.
+Status prepare_prefill(ServeOptions& options, std::unique_ptr<PrefillProcesses>& prefill) {
+  if (options.decode > 0 && options.prefill == 0) {
+    return invalid_argument("--decode is {} without --prefill; wanted both, or --dp", options.decode);
+  }
+  if (options.decode > 0 && options.dp > 0 && options.dp != options.decode) {
+    return invalid_argument("--decode is {} and --dp is {}; wanted one of them", options.decode, options.dp);
+  }
+  if (options.decode > 0) options.dp = options.decode;
+  if (options.prefill == 0) return ok_status();
+  ASSIGN_OR_RETURN(prefill, PrefillProcesses::make());
+  options.model.kv_sockets = prefill->run_dir();
+  options.model.kv_peers = options.prefill;
+  options.model.min_remote_tokens = options.min_remote_tokens;
+  return ok_status();
+}
+
+// The prefill replicas have the model and the options of the command line, and are on this host.
+Status check_prefill(const ServeOptions& options, const PipelineSpec& spec) {
+  if (options.prefill == 0) return ok_status();
+  const bool fits = is_text_pipeline(spec) && !spec.over_hosts() && !generating_stage(spec).args.is<ValueMap>() &&
+                    !generating_stage(spec).layers;
+  if (fits) return ok_status();
+  return invalid_argument(
+      "--prefill has no use with this pipeline; wanted a text pipeline on this host whose generating stage has neither "
+      "args nor layers");
+}
+
+int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, PrefillProcesses* prefill,
+                   const sigset_t& signals) {
   LeadOptions lead = lead_options(options);
   if (is_text_pipeline(spec)) {
     if (Status fit = fit_text_pipeline(options, spec, lead); !fit.ok()) return print_error(fit), kExitBadInput;
   }
+  if (Status status = check_prefill(options, spec); !status.ok()) return print_error(status), kExitBadInput;
   const auto connections = check_process_limits(replicas_of(spec));
   if (!connections.ok()) return print_error(connections.status()), kExitBadInput;
   auto text = text_parts(options, spec);
@@ -253,7 +284,10 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
   const std::string awaited =
       join_commands(spec, options.pipeline, lead.child.model.model.empty() ? "" : " --model DIR");
   std::string run_dir;
-  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
+  EndWatch end(signals, [&run_dir, kv_sockets = options.model.kv_sockets] {
+    RunDir::remove(run_dir);
+    RunDir::remove(kv_sockets);
+  });
   auto made = Instance::lead(std::move(spec), std::move(library), std::move(lead));
   if (!made.ok()) return print_error(made.status()), start_error(made.status());
   Instance& instance = **made;
@@ -272,6 +306,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
     return print_error(status), kExitBadInput;
   }
   if (service) service->start();
+  if (prefill != nullptr) prefill->start(options.model, options.prefill, options.dp);
   instance.start();
   print_awaited(awaited);
   const auto announce = [&] {
@@ -292,6 +327,8 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
   if (Status status = load_admin_key(options); !status.ok()) return print_error(status), kExitBadInput;
+  std::unique_ptr<PrefillProcesses> prefill;
+  if (Status status = prepare_prefill(options, prefill); !status.ok()) return print_error(status), kExitBadInput;
   Library library = make_library(options.model, add_workers);
   auto spec = load_text_or_file(options.pipeline, library);
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
@@ -300,7 +337,7 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   }
   if (Status status = check_used(options, *spec); !status.ok()) return print_error(status), kExitBadInput;
   override_hosts(*spec, options.listen, options.key_file);
-  return serve_pipeline(options, std::move(*spec), std::move(library), signals);
+  return serve_pipeline(options, std::move(*spec), std::move(library), prefill.get(), signals);
 }
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
 }
 
 void Scheduler::receive(wire::TokenizedRequest request, Deltas& out,
-                        std::shared_ptr<const grammar::TokenGrammar> grammar) {
+                        std::shared_ptr<const grammar::TokenGrammar> grammar, BeforeAcceptance before) {
   if (Sequence* live = requests_.find(request.id)) {
     const Status twice = error(StatusCode::kConflict, "request id {} came twice; both requests end", request.id.value);
     return requests_.end(*live, error_finish(twice), out);
@@ -61,7 +61,7 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out,
               options_.max_queued_requests),
         out);
   }
-  accept(std::move(request), std::move(grammar), out);
+  accept(std::move(request), std::move(grammar), before, out);
 }
 
 void Scheduler::reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out) {
@@ -73,9 +73,11 @@ void Scheduler::reject(const wire::TokenizedRequest& request, const Status& stat
 }
 
 void Scheduler::accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
-                       Deltas& out) {
-  auto sequence = make_sequence(std::move(request), std::move(grammar), next_arrival_++, options_.now_us(),
-                                options_.eos_token_ids, model_.vocab_size);
+                       BeforeAcceptance before, Deltas& out) {
+  auto sequence =
+      make_sequence(std::move(request), std::move(grammar), next_arrival_++, options_.now_us() - before.waited_us,
+                    options_.eos_token_ids, model_.vocab_size);
+  sequence->transferred = before.transferred_tokens;
   const wire::SamplingParams& sampling = sequence->sampling;
   wire::TokenDelta& accepted = out.emplace_back();
   accepted.id = sequence->id;

@@ -42,6 +42,12 @@
 
 namespace millrace {
 
+// Of a request that waited for pages of another server.
+struct BeforeAcceptance {
+  int64_t waited_us = 0;           // its time limits count from so long ago
+  int32_t transferred_tokens = 0;  // that came for it
+};
+
 class Scheduler {
  public:
   using Deltas = Requests::Deltas;
@@ -55,9 +61,9 @@ class Scheduler {
   // kUnavailable when draining, kInvalidArgument for a request that can never run (both numbers in the message). With
   // the priority policy a full queue drops its worst waiting request (kUnavailable) for a strictly better one.
   // An id that is live is a fault of the sender: one finish kError (kConflict) ends that id, and neither runs on.
-  // `grammar`: of request.sampling.grammar, compiled.
+  // `grammar`: of request.sampling.grammar, compiled. `before`: what the request has behind it.
   void receive(wire::TokenizedRequest request, Deltas& out,
-               std::shared_ptr<const grammar::TokenGrammar> grammar = nullptr);
+               std::shared_ptr<const grammar::TokenGrammar> grammar = nullptr, BeforeAcceptance before = {});
 
   // Ends the request with finish kAborted, at once. Its pages stay until the last batch in flight that names them was
   // polled. Idempotent; unknown ids are ignored.
@@ -111,7 +117,8 @@ class Scheduler {
 
  private:
   void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
-  void accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar, Deltas& out);
+  void accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
+              BeforeAcceptance before, Deltas& out);
   bool submit(BatchPlan plan, Deltas& out);
   void plan_batches(int& wait_ms, Deltas& out);
   bool may_plan() const;

@@ -44,6 +44,7 @@ struct Sequence {
   uint64_t arrival = 0;           // the order of acceptance; never changes
   std::optional<int32_t> cached;  // prompt tokens found in the prefix cache at the first admission
   int32_t cached_from_host = 0;   // of those, from the host tier
+  int32_t transferred = 0;        // tokens whose KV another server sent for it
 
   // Time, in microseconds of SchedulerOptions::now_us
   int64_t accepted_us = 0;
@@ -97,7 +98,8 @@ struct Sequence {
   int32_t remaining() const { return length() - scheduled; }  // rows until the next token can be sampled
   wire::Usage usage() const {
     return {prompt_length,    generated(), cached.value_or(0),
-            cached_from_host, retractions, static_cast<double>(queue_us) / 1e6};
+            cached_from_host, retractions, static_cast<double>(queue_us) / 1e6,
+            std::min(transferred, cached.value_or(0))};
   }
 };
 

@@ -37,6 +37,10 @@ std::vector<wire::Metric> metrics_of(const SchedulerFacts& f) {
       {"hicache_host_total_tokens", number(f.host_pages_total) * f.page_size},
       {"hicache_host_used_tokens", number(f.host_pages_used) * f.page_size},
       {"kv_losses_total", number(f.kv_losses)},
+      {"kv_imported_tokens_total", number(f.imported_tokens)},
+      {"kv_exported_tokens_total", number(f.exported_tokens)},
+      {"kv_leases", number(f.leases)},
+      {"kv_leases_revoked_total", number(f.revoked_leases)},
       {"book_rebuilds_total", number(f.book_rebuilds)},
       // Steps.
       {"forward_execution_seconds_total", seconds(f.compute_us)},

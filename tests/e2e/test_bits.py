@@ -13,6 +13,8 @@ GOLDEN = ROOT / "tests" / "golden" / "demo" / "greedy.json"
 END_IDS = json.loads((DEMO / "generation_config.json").read_text())["eos_token_id"]
 # With so little memory the pool holds too few pages for sixteen growing texts: some are retracted and computed again.
 TINY = ["--kv-gib", "0.004", "--schedule-conservativeness", "0", "--max-running-requests", "16"]
+# Short prompts move too.
+SPLIT = ["--min-remote-tokens", "1", "--page-size", "4"]
 SETTINGS = {
     "as shipped": [],
     "no cache": ["--no-prefix-cache"],
@@ -30,12 +32,17 @@ SETTINGS = {
     "two ranges": ["--pp", "2"],
     "three ranges, balanced, chunks of 16": ["--pp", "3", "--split", "balanced", "--chunked-prefill-tokens", "16"],
     "one layer a range, tiny pool, host tier": ["--pp", "6", *TINY, "--kv-host-gib", "0.01"],
+    "one prefill and one decode replica": [*SPLIT, "--prefill", "1", "--decode", "1"],
+    "two prefill and two decode replicas, tiny pool": [*SPLIT, "--prefill", "2", "--decode", "2", *TINY],
+    "prefill and decode, chunks of 16, page size 6, no overlap":
+        ["--prefill", "1", "--min-remote-tokens", "1", "--page-size", "6", "--chunked-prefill-tokens", "16", "--overlap", "off"],
+    "prefill and decode, tiny pool, host tier": [*SPLIT, "--prefill", "1", "--decode", "1", *TINY, "--kv-host-gib", "0.01"],
     "other placement": ["--placement", "single"],
 }
 # The scheduler and the runner are the same code in both placements: the threads of one get the settings that change
 # what passes between stages.
 if placement() == "single":
-    SETTINGS = {name: SETTINGS[name] for name in ("as shipped", "batches of 7, short decode gaps", "tiny pool", "two replicas", "two ranges")}
+    SETTINGS = {name: SETTINGS[name] for name in ("as shipped", "batches of 7, short decode gaps", "tiny pool", "two replicas", "two ranges", "one prefill and one decode replica")}
 
 
 def requests(prompt):
@@ -99,6 +106,7 @@ def stories():
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_answers_are_those_of_a_lone_request(demo, name):
     metrics = demo.check(SETTINGS[name])
+    assert ("prefill" in name and "decode" in name) == (metrics["millrace:kv_imported_tokens_total"] > 0)
     # The tiny pools are there to force retractions.
     assert ("tiny pool" in name) == (metrics["millrace:num_retracted_requests_total"] > 0)
 

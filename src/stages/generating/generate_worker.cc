@@ -29,6 +29,7 @@ class GenerateWorker : public Worker {
         read_request_(std::move(parts.read_request)),
         make_kv_events_(std::move(parts.make_kv_events)),
         make_weights_(std::move(parts.make_weights)),
+        make_transfers_(std::move(parts.make_transfers)),
         live_(std::move(parts.live)),
         text_checksum_(parts.text_checksum),
         streams_(parts.streams),
@@ -42,6 +43,9 @@ class GenerateWorker : public Worker {
     if (tokenizer_) grammars_.emplace(tokenizer_, model_.vocab_size, options_.eos_token_ids);
     if (make_kv_events_) {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
+    }
+    if (make_transfers_) {
+      ASSIGN_OR_RETURN(transfers_, make_transfers_(*engine_));
     }
     return ok_status();
   }
@@ -62,6 +66,7 @@ class GenerateWorker : public Worker {
     fresh_ = true;
     held_.erase(id);
     compiling_.erase(id);
+    if (fetching_.erase(id) != 0) transfers_->imports().cancel(id, monotonic_ms());
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
 
@@ -81,6 +86,7 @@ class GenerateWorker : public Worker {
     status.text_checksum = text_checksum_;
     weights_->describe(status.metrics);
     if (grammars_) describe_grammars(status.metrics);
+    if (transfers_) transfers_->describe(status.metrics);
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
       status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(kv_events_->dropped())});
@@ -98,9 +104,11 @@ class GenerateWorker : public Worker {
     if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
     events_ = 0;
     begin_compiled(emit);
+    if (transfers_) transfers_->receive(0, now_ms);
     Deltas out;
     const bool busy = engine_->step(out);
     emit_deltas(out, emit);
+    if (transfers_) step_transfers(now_ms, emit);
     emit_held(emit);
     engine_->settle_flushes(now_ms, reply_to(emit));
     weights_->settle(weights_reply_to(emit));
@@ -108,6 +116,8 @@ class GenerateWorker : public Worker {
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
+    if (transfers_ && transfers_->waits()) return transfer::kTransferRestMs;
+    if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
     if (!held_.empty() || !compiling_.empty() || weights_->waits()) return kRestMs;
     return states_.empty() ? kNever : kPausedTickMs;
   }
@@ -129,6 +139,14 @@ class GenerateWorker : public Worker {
   struct Compiling {
     wire::TokenizedRequest request;
     RequestState state;
+  };
+
+  // A request whose pages are on their way from another server. The scheduler does not know it yet.
+  struct Fetching {
+    wire::TokenizedRequest request;
+    std::shared_ptr<const grammar::TokenGrammar> grammar;
+    RequestState state;
+    int64_t since_ms = 0;
   };
 
   static GeneratingEngine::Reply reply_to(Emit& emit) {
@@ -219,10 +237,45 @@ class GenerateWorker : public Worker {
 
   void receive_in_engine(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
                          RequestState state, Emit& emit) {
-    states_.insert_or_assign(request.id, std::move(state));
+    Fetching waiting{std::move(request), std::move(grammar), std::move(state), monotonic_ms()};
+    // Logprobs of a prompt need its rows here.
+    const int32_t scored_from = waiting.request.sampling.prompt_logprobs_from;
+    const bool scores = scored_from >= 0 && std::cmp_less(scored_from, waiting.request.prompt.size());
+    if (!transfers_ || scores) return receive_now(std::move(waiting), {}, emit);
+    const ReqId id = waiting.request.id;
+    const Result<bool> waits =
+        transfers_->imports().begin({id, waiting.request.prompt, waiting.request.extra_key}, waiting.since_ms);
+    if (!waits.ok()) return refuse(id, waits.status(), emit);
+    if (!*waits) return receive_now(std::move(waiting), {}, emit);
+    fetching_.insert_or_assign(id, std::move(waiting));
+  }
+
+  void receive_now(Fetching waiting, BeforeAcceptance before, Emit& emit) {
+    states_.insert_or_assign(waiting.request.id, std::move(waiting.state));
     Deltas out;
-    engine_->scheduler().receive(std::move(request), out, std::move(grammar));
+    engine_->scheduler().receive(std::move(waiting.request), out, std::move(waiting.grammar), before);
     emit_deltas(out, emit);
+  }
+
+  // Requests whose pages have come, or will not come, go on; so do those whose time is over, to their end.
+  void step_transfers(int64_t now_ms, Emit& emit) {
+    for (auto& [id, waiting] : fetching_) {
+      const int64_t waited_ms = now_ms - waiting.since_ms;
+      const auto over = [&](int64_t limit_ms) { return limit_ms > 0 && waited_ms >= limit_ms; };
+      if (!over(waiting.request.timeout_ms) && !over(waiting.request.queue_timeout_ms)) continue;
+      transfers_->imports().cancel(id, now_ms);
+      late_.push_back(id);
+    }
+    for (const ReqId id : std::exchange(late_, {})) begin_fetched(id, 0, now_ms, emit);
+    transfers_->step(now_ms);
+    for (const auto& [id, tokens] : transfers_->imports().take_ready()) begin_fetched(id, tokens, now_ms, emit);
+  }
+
+  void begin_fetched(ReqId id, int32_t tokens, int64_t now_ms, Emit& emit) {
+    auto waited = fetching_.extract(id);
+    if (waited.empty()) return;  // it was dropped
+    const int64_t waited_us = (now_ms - waited.mapped().since_ms) * 1000;
+    receive_now(std::move(waited.mapped()), {.waited_us = waited_us, .transferred_tokens = tokens}, emit);
   }
 
   void describe_grammars(std::vector<wire::Metric>& metrics) const {
@@ -346,13 +399,17 @@ class GenerateWorker : public Worker {
   const ReadRequest read_request_;
   const MakeKvEvents make_kv_events_;
   const MakeWeights make_weights_;
+  const MakeTransfers make_transfers_;
   const LiveOptions live_;
   const uint64_t text_checksum_;
   std::unique_ptr<KvEventStream> kv_events_;
+  std::unique_ptr<transfer::TransferService> transfers_;  // from load() on; null: there are none
   const bool streams_;
   const bool to_client_;
   std::unordered_map<ReqId, RequestState> states_;
   std::unordered_map<ReqId, Compiling> compiling_;  // not in states_ yet
+  std::unordered_map<ReqId, Fetching> fetching_;    // nor these
+  std::vector<ReqId> late_;                         // of fetching_, in step_transfers()
   std::set<ReqId> held_;                            // whose ids wait for a receiver that is behind
   bool fresh_ = false;                              // an event came since the last tick
   int events_ = 0;                                  // since the last step

@@ -166,4 +166,16 @@ Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, con
   return std::make_unique<RangeServer>(std::move(model), nullptr, std::move(slot), std::move(links));
 }
 
+Result<wire::KvFormat> kv_format(const ModelOptions& options, const RunnerFacts& facts) {
+  wire::KvFormat format;
+  ASSIGN_OR_RETURN(format.model_hash, model_hash(options));
+  ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
+  format.weights_checksum = facts.weights_checksum;
+  format.page_size = facts.page_size;
+  format.page_bytes = facts.kv_page_bytes;
+  format.kv_dtype = options.kv_dtype;
+  format.isa = kernels::isa_name(isa);
+  return format;
+}
+
 }  // namespace millrace

@@ -41,6 +41,10 @@ struct ModelOptions {
   std::string tool_parser = "auto";       // of the output: auto, qwen, llama3, mistral, off
   std::string reasoning_parser = "auto";  // auto, qwen3, deepseek, off
   std::string log_level = "info";
+  // Set by the process that started this one: the folder of sockets of its prefill replicas, and how many there are.
+  std::string kv_sockets;
+  int kv_peers = 0;
+  int min_remote_tokens = 128;  // fewer that the cache lacks are computed here
 };
 
 // The share of one of several schedulers: threads and memory are divided, and each has its own endpoint for KV events.

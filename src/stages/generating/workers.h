@@ -35,6 +35,7 @@
 #include "stages/kv_event_stream.h"
 #include "stages/library.h"
 #include "stages/prompt_encoder.h"
+#include "stages/transfer/transfer_service.h"
 #include "text/tokenizer.h"
 
 namespace millrace {
@@ -43,6 +44,9 @@ namespace millrace {
 using ReadPrompt = std::function<Result<Prompt>(const Value& payload)>;
 // All of a request but its prompt.
 using ReadRequest = std::function<Result<GenerateRequest>(const Value& payload)>;
+
+// The transfers of a stage whose runner is loaded: KV pages of prompts that other servers compute, or want.
+using MakeTransfers = std::function<Result<std::unique_ptr<transfer::TransferService>>(GeneratingEngine& engine)>;
 
 // A stage's KV events, where somebody listens.
 using MakeKvEvents = std::function<Result<std::unique_ptr<KvEventStream>>()>;
@@ -54,12 +58,13 @@ struct GenerateParts {
   LoadRunner load;
   std::shared_ptr<const Tokenizer> tokenizer;  // for stop strings; null: requests with some are refused
   ReadRequest read_request;
-  bool streams = true;          // its chunks have receivers
-  bool to_client = false;       // namely the client, who gets {"ids"}
-  MakeKvEvents make_kv_events;  // empty: nobody listens
-  MakeWeights make_weights;     // empty: the weights are never updated
-  LiveOptions live{};           // without `make`: nor by a trainer
-  uint64_t text_checksum = 0;   // as of the others
+  bool streams = true;                // its chunks have receivers
+  bool to_client = false;             // namely the client, who gets {"ids"}
+  MakeKvEvents make_kv_events;        // empty: nobody listens
+  MakeWeights make_weights;           // empty: the weights are never updated
+  LiveOptions live{};                 // without `make`: nor by a trainer
+  uint64_t text_checksum = 0;         // as of the others
+  MakeTransfers make_transfers = {};  // empty: there are none
 };
 
 struct LayersParts {

@@ -41,15 +41,22 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
     ++alone_["no_peer"];
     return false;
   }
-  if (const Status status = ask(id, *peer, prefix, cached, *format); !status.ok()) {
+  Import import{.waiting = {wanted.request},
+                .prefix = std::move(prefix),
+                .peer = *peer,
+                .receiver = KvReceiver(id, cached, end, format->page_bytes, now_ms),
+                .begun_ms = now_ms};
+  import.want = wire::KvWant{.id = id,
+                             .reply_to = options_.reply_to,
+                             .format = *format,
+                             .extra_key = import.prefix.space.extra_key,
+                             .tokens = import.prefix.tokens,
+                             .from_page = cached};
+  if (const Status status = send_want(import); !status.ok()) {
     avoided_until_ms_[*peer] = now_ms + kRenewMs;  // it is being started again, perhaps
     return works_alone(wanted.request, "no_peer", status);
   }
-  imports_.emplace(id, Import{.waiting = {wanted.request},
-                              .prefix = std::move(prefix),
-                              .peer = *peer,
-                              .receiver = KvReceiver(id, cached, end, format->page_bytes, now_ms),
-                              .begun_ms = now_ms});
+  imports_.emplace(id, std::move(import));
   return true;
 }
 
@@ -62,15 +69,12 @@ bool KvImporter::join(const Wanted& wanted, const TransferPrefix& prefix) {
   return false;
 }
 
-Status KvImporter::ask(const TransferId& id, const std::string& peer, const TransferPrefix& prefix, int32_t from,
-                       const wire::KvFormat& format) {
-  wire::Message want = wire::KvWant{.id = id,
-                                    .reply_to = options_.reply_to,
-                                    .format = format,
-                                    .extra_key = prefix.space.extra_key,
-                                    .tokens = prefix.tokens,
-                                    .from_page = from};
-  return env_.send(peer, want);
+Status KvImporter::send_want(Import& import) {
+  if (!import.want) return ok_status();
+  const Status status = env_.send(import.peer, *import.want);
+  if (status.code() == StatusCode::kResourceExhausted) return ok_status();  // at the next step
+  if (status.ok()) import.want.reset();
+  return status;
 }
 
 // The next one in turn that is not avoided.
@@ -195,11 +199,16 @@ void KvImporter::step(int64_t now_ms) {
   for (auto it = imports_.begin(); it != imports_.end();) {
     const auto next = std::next(it);
     Import& import = it->second;
+    if (const Status status = send_want(import); !status.ok()) {
+      end(it, status, now_ms, false);
+      it = next;
+      continue;
+    }
     const KvReceiver::Due due = import.receiver.due(now_ms);
     if (due == KvReceiver::Due::kGiveUp) {
       avoided_until_ms_[import.peer] = now_ms + kAvoidMs;
       end(it, error(StatusCode::kDeadline, "no pages came for {} ms", kProgressTimeoutMs), now_ms, true);
-    } else if (due == KvReceiver::Due::kRenew) {
+    } else if (due == KvReceiver::Due::kRenew && !import.want) {
       if (const Status status = report(import); !status.ok()) end(it, status, now_ms, false);
     }
     it = next;
@@ -234,8 +243,7 @@ void KvImporter::stop(const Status& status, int64_t now_ms) {
 void KvImporter::describe(std::vector<wire::Metric>& metrics) const {
   counters_.describe("decode", imports_.size(), metrics);
   for (const auto& [reason, count] : alone_) {
-    metrics.push_back(
-        {fmt::format("kv_transfers_not_asked_total{{reason=\"{}\"}}", reason), static_cast<double>(count)});
+    metrics.push_back({fmt::format("kv_transfers_not_asked_total{{reason={}}}", reason), static_cast<double>(count)});
   }
   metrics.push_back({"kv_transfer_wait_seconds_total", static_cast<double>(waited_ms_) / 1000});
 }

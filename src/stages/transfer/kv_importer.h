@@ -76,6 +76,7 @@ class KvImporter {
     std::vector<ReqId> waiting;
     TransferPrefix prefix;
     std::string peer;
+    std::optional<wire::Message> want{};  // not sent yet: the connection is being made
     KvReceiver receiver;
     std::deque<Received> received{};  // not written: a part goes behind those that are cached
     bool writing = false;
@@ -84,9 +85,8 @@ class KvImporter {
   };
   using Imports = std::map<TransferId, Import>;
 
+  Status send_want(Import& import);
   bool join(const Wanted& wanted, const TransferPrefix& prefix);
-  Status ask(const TransferId& id, const std::string& peer, const TransferPrefix& prefix, int32_t from,
-             const wire::KvFormat& format);
   std::optional<std::string> next_peer(int64_t now_ms);
   TransferId new_id();
   bool works_alone(ReqId request, const char* reason, const Status& status);
@@ -107,8 +107,8 @@ class KvImporter {
   std::vector<Ready> ready_;
   TransferTombstones ended_;
   TransferCounters counters_;
-  std::map<std::string, uint64_t> alone_;  // requests that asked no server, by reason
-  uint64_t next_ticket_ = 1;
+  std::map<std::string, uint64_t> alone_;     // requests that asked no server, by reason
+  uint64_t next_ticket_ = uint64_t{1} << 63;  // an exporter of the same server counts from 1
   uint64_t next_id_ = 0;
   std::size_t next_peer_ = 0;
   int64_t waited_ms_ = 0;  // of all that ended

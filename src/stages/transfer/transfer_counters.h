@@ -22,10 +22,10 @@ struct TransferCounters {
   // `end`: "prefill" or "decode".
   void describe(const std::string& end, std::size_t open, std::vector<wire::Metric>& metrics) const {
     const auto add = [&](const std::string& name, double value, const std::string& more = "") {
-      metrics.push_back({fmt::format("{}{{end=\"{}\"{}}}", name, end, more), value});
+      metrics.push_back({fmt::format("{}{{end={}{}}}", name, end, more), value});
     };
     for (const auto& [reason, count] : ended) {
-      add("kv_transfers_total", static_cast<double>(count), fmt::format(",reason=\"{}\"", reason));
+      add("kv_transfers_total", static_cast<double>(count), fmt::format(",reason={}", reason));
     }
     add("kv_transfer_parts_total", static_cast<double>(parts));
     add("kv_transfer_bytes_total", static_cast<double>(bytes));

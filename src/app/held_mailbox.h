@@ -1,0 +1,34 @@
+// An inbox or an outbox with the ZeroMQ context that it lives in, for sockets outside a pipeline's network.
+// Thread safety: as the mailbox's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "control/zmq_mailbox.h"
+
+namespace millrace {
+
+struct HeldInbox final : Inbox {
+  HeldInbox(std::shared_ptr<ZmqContext> zmq, std::unique_ptr<Inbox> inbox)
+      : zmq(std::move(zmq)), inbox(std::move(inbox)) {}
+  std::optional<wire::Message> receive(int timeout_ms) override { return inbox->receive(timeout_ms); }
+  std::shared_ptr<Waker> waker() override { return inbox->waker(); }
+  std::string endpoint() const override { return inbox->endpoint(); }
+
+  const std::shared_ptr<ZmqContext> zmq;
+  const std::unique_ptr<Inbox> inbox;
+};
+
+struct HeldOutbox final : Outbox {
+  HeldOutbox(std::shared_ptr<ZmqContext> zmq, std::shared_ptr<Outbox> outbox)
+      : zmq(std::move(zmq)), outbox(std::move(outbox)) {}
+  Status send(wire::Message& message) override { return outbox->send(message); }
+
+  const std::shared_ptr<ZmqContext> zmq;
+  const std::shared_ptr<Outbox> outbox;
+};
+
+}  // namespace millrace

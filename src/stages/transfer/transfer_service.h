@@ -1,0 +1,78 @@
+// TransferService: both ends of transfers of one server, with its mailboxes and its scheduler. The thread that steps
+// the scheduler calls receive() and step() between two steps; nothing else of it has threads.
+//
+// Owner: a prefill server or the worker `generate`. Thread safety: the owner's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "control/mailbox.h"
+#include "scheduler/scheduler.h"
+#include "stages/transfer/kv_exporter.h"
+#include "stages/transfer/kv_importer.h"
+#include "stages/transfer/limits.h"
+#include "stages/transfer/transfer_env.h"
+
+namespace millrace::transfer {
+
+inline constexpr int kTransferRestMs = 2;           // while a transfer is open, the owner asks again so soon
+inline constexpr int64_t kConnectTimeoutMs = 2000;  // a new connection may take so long
+
+// The sockets of a server, made at the start.
+struct TransferLinks {
+  std::unique_ptr<Inbox> inbox;
+  std::string endpoint;  // of it, as others reach it
+  // To another server; kInvalidArgument for an endpoint that may not be connected to.
+  std::function<Result<std::shared_ptr<Outbox>>(const std::string& endpoint)> connect;
+  std::vector<std::string> peers;  // that compute any prompt; connected to at once
+  int32_t min_tokens = kMinRemoteTokens;
+};
+
+class TransferService final : public TransferEnv {
+ public:
+  // `format`: of the pages, with the weights of the start: under others nothing is transferred. `jobs`: of a server
+  // that computes whatever is wanted. The scheduler outlives it.
+  TransferService(Scheduler& scheduler, TransferLinks links, wire::KvFormat format,
+                  std::optional<PrefillJobs> jobs = std::nullopt);
+  ~TransferService() override;  // the other servers know that these transfers are over
+
+  KvImporter& imports() { return *importer_; }
+  KvExporter& exports() { return *exporter_; }
+  // Messages that have come; waits up to `wait_ms` for the first.
+  void receive(int wait_ms, int64_t now_ms);
+  // After each step of the scheduler.
+  void step(int64_t now_ms);
+  // Something is open: call again within kTransferRestMs.
+  bool waits() const { return importer_->open() > 0 || exporter_->open() > 0; }
+  void describe(std::vector<wire::Metric>& metrics) const;
+
+  Status send(const std::string& endpoint, wire::Message& message) override;
+  PageTransfers& pages() override { return scheduler_.transfers(); }
+  Result<wire::KvFormat> format() const override;
+
+ private:
+  struct Connection {
+    std::shared_ptr<Outbox> outbox;
+    int64_t since_ms = 0;
+    bool worked = false;
+  };
+  Result<Connection*> connection(const std::string& endpoint);
+  void on(wire::Message message, int64_t now_ms);
+
+  Scheduler& scheduler_;
+  TransferLinks links_;
+  const wire::KvFormat format_;
+  const uint64_t weight_version_;
+  std::unordered_map<std::string, Connection> connections_;
+  int64_t now_ms_ = 0;
+  uint64_t unexpected_ = 0;  // messages of other kinds
+  std::unique_ptr<KvExporter> exporter_;
+  std::unique_ptr<KvImporter> importer_;
+};
+
+}  // namespace millrace::transfer
