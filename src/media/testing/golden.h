@@ -10,6 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
+#include "media/image.h"
+
 namespace millrace {
 
 // CRC-32 as zlib computes it (ISO 3309, reflected polynomial 0xEDB88320).
@@ -36,6 +39,18 @@ inline std::vector<uint8_t> read_bytes(const std::string& path) {
 inline std::string read_text(const std::string& path) {
   const std::vector<uint8_t> bytes = read_bytes(path);
   return std::string(bytes.begin(), bytes.end());
+}
+
+// The image that tests/oracles/media_resize.py makes of the same seed: noise, and for odd seeds black and white alone,
+// where the filter leaves the range of a byte.
+inline Image noise_image(int width, int height, uint64_t seed) {
+  Image image(width, height);
+  uint8_t* out = image.row(0);
+  for (std::size_t i = 0; i < image.size_bytes(); ++i) {
+    const auto value = static_cast<uint8_t>(mix_bits(seed * 0x100000000u + i) >> 56);
+    out[i] = seed % 2 == 0 ? value : value < 128 ? 0 : 255;
+  }
+  return image;
 }
 
 }  // namespace millrace
