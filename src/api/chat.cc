@@ -76,11 +76,17 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   const auto n = static_cast<std::size_t>(fields.sampling.n);
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
-  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history));
+  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history,
+                                                       model.pictures ? &*model.pictures : nullptr));
   if (forces_call(body) && model.reasoning_dialect != wire::ReasoningDialect::kNone) {
     close_reasoning(body, prompt);
   }
   job->id = fields.rid.empty() ? make_id("chatcmpl-") : fields.rid;
+  if (prompt.pictures != nullptr && fields.wants_ids()) {
+    return error(StatusCode::kUnsupported,
+                 "return_token_ids, prompt_logprobs or truncate_prompt_tokens is set for a "
+                 "prompt with pictures; leave them out");
+  }
   std::vector<Prompt> prompts;
   prompts.emplace_back(std::move(prompt));
   if (!fields.wants_ids()) return start(context, responder, *job, std::move(prompts), {}), ok_status();

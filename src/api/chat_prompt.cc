@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/media_parts.h"
 #include "api/routes.h"
 #include "api/tool_history.h"
 
@@ -47,8 +48,29 @@ Result<std::string> join_parts(const Json& parts, const std::string& where) {
   return text;
 }
 
-// Checks one message; flattens its content in place where it is an array of parts.
-Status normalize_message(Json& message, const std::string& where, bool& changed) {
+// Templates of vision-language models take the parts as they are, the pictures taken out.
+Status take_pictures(Json& parts, const std::string& where, MediaParts& media) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string part_name = fmt::format("{}.content[{}]", where, i);
+    Json& part = parts[i];
+    if (!part.is_object()) {
+      return invalid_argument("{} is of type {}; wanted an object", part_name, json_type_name(part));
+    }
+    std::string type;
+    RETURN_IF_ERROR(json_read(part, "type", type).with_prefix(part_name));
+    if (type != "text") {
+      RETURN_IF_ERROR(media.take(part, type, part_name));
+      continue;
+    }
+    const Json* value = json_find(part, "text");
+    if (!value || !value->is_string()) return invalid_argument("{}.text is no string; wanted one", part_name);
+    part = {{"type", "text"}, {"text", *value}};
+  }
+  return ok_status();
+}
+
+// Checks one message; flattens its content in place where it is an array of parts and the model takes text only.
+Status normalize_message(Json& message, const std::string& where, MediaParts& media, bool& changed) {
   if (!message.is_object())
     return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(message));
   RETURN_IF_ERROR(check_role(message, where));
@@ -65,6 +87,10 @@ Status normalize_message(Json& message, const std::string& where, bool& changed)
     return invalid_argument("{}.content is of type {}; wanted a string or an array of parts", where,
                             json_type_name(*content));
   }
+  if (media.takes_pictures()) {
+    changed = true;
+    return take_pictures(message["content"], where, media);
+  }
   ASSIGN_OR_RETURN(std::string text, join_parts(*content, where));
   message["content"] = std::move(text);
   changed = true;
@@ -75,9 +101,7 @@ Status normalize_message(Json& message, const std::string& where, bool& changed)
 Result<ChatValue> rewritten(const Json& messages, const std::string& text, const ToolHistoryForm& form) {
   nlohmann::ordered_json out = nlohmann::ordered_json::parse(text)["messages"];
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    if (out[i]["content"] != messages[i]["content"]) {
-      out[i]["content"] = messages[i]["content"].get_ref<const std::string&>();
-    }
+    if (out[i]["content"] != messages[i]["content"]) out[i]["content"] = messages[i]["content"];
     RETURN_IF_ERROR(rewrite_tool_history(out[i], fmt::format("messages[{}]", i), form));
   }
   return ChatValue(out);
@@ -117,7 +141,8 @@ void close_reasoning(const Json& body, ChatPrompt& prompt) {
   prompt.template_kwargs = ChatValue(variables);
 }
 
-Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form) {
+Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form,
+                                    const PictureFacts* pictures) {
   const Json* given = json_find(body, "messages");
   if (!given) return invalid_argument("messages is missing; wanted an array of messages");
   if (!given->is_array()) return invalid_argument("messages is of type {}; wanted an array", json_type_name(*given));
@@ -126,10 +151,13 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, c
   }
   Json messages = *given;
   bool changed = false;
+  MediaParts media(pictures);
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), changed));
+    RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, changed));
   }
   ChatPrompt prompt;
+  prompt.pictures = std::move(media).pictures();
+  if (pictures != nullptr) prompt.picture_token = pictures->token_id;
   prompt.source_bytes = text.size();
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
   if (changed || has_tool_history(messages)) {

@@ -14,7 +14,9 @@ namespace millrace::api {
 // `body`; `text` is the same body as the client wrote it, from which the templates get their values with the keys in
 // the client's order. `form`: of the calls in the history. kInvalidArgument names the message: "messages[2].role is
 // 'robot'; wanted one of ...".
-Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form = {});
+// `pictures`: of the model; null: it takes text only, and other parts are refused.
+Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form = {},
+                                    const PictureFacts* pictures = nullptr);
 
 // Where the output cannot begin with reasoning: the template's variable enable_thinking is false, unless the request
 // sets it.

@@ -13,8 +13,8 @@ namespace millrace::api {
 namespace {
 
 // One text, a list of them (`list`), or a conversation.
-Result<std::vector<Prompt>> read_tokenize_prompts(const Json& body, const std::string& text,
-                                                  const ToolHistoryForm& form, bool& list) {
+Result<std::vector<Prompt>> read_tokenize_prompts(const Json& body, const std::string& text, const ModelFacts& model,
+                                                  bool& list) {
   const bool has_messages = json_find(body, "messages") != nullptr;
   if (has_messages == (json_find(body, "prompt") != nullptr)) {
     return invalid_argument("prompt and messages are {}; wanted exactly one of them",
@@ -22,7 +22,8 @@ Result<std::vector<Prompt>> read_tokenize_prompts(const Json& body, const std::s
   }
   std::vector<Prompt> out;
   if (has_messages) {
-    ASSIGN_OR_RETURN(ChatPrompt chat, read_chat_prompt(body, text, form));
+    ASSIGN_OR_RETURN(ChatPrompt chat,
+                     read_chat_prompt(body, text, model.tool_history, model.pictures ? &*model.pictures : nullptr));
     out.emplace_back(std::move(chat));
     return out;
   }
@@ -62,7 +63,7 @@ Status tokenize(ApiContext& context, const http::Request& request, const http::R
   RETURN_IF_ERROR(refuse_unserved_tokenize(body));
   bool list = false;
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts,
-                   read_tokenize_prompts(body, request.body, context.engine.model().tool_history, list));
+                   read_tokenize_prompts(body, request.body, context.engine.model(), list));
   with_prompt_ids(context, responder, std::move(prompts), std::nullopt,
                   [responder, list, context_length = context.engine.model().context_length](const PromptIds& ids) {
                     responder->send({.body = tokenize_body(ids, list, context_length)});

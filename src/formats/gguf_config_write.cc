@@ -13,6 +13,7 @@ Status cannot(std::string_view what) {
 }
 
 Status check(const ModelConfig& c) {
+  if (c.vision) return cannot("a vision tower");
   for (const int window : c.layer_window) {
     if (window != 0 && window < c.max_position_embeddings)
       return cannot(fmt::format("a window of {} positions", window));
@@ -44,6 +45,9 @@ std::string_view gguf_architecture(Architecture architecture) {
       return "qwen2";
     case Architecture::kQwen3:
       return "qwen3";
+    case Architecture::kQwen3Vl:
+    case Architecture::kQwen3VlMoe:
+      break;
     case Architecture::kQwen3Moe:
       return "qwen3moe";
   }

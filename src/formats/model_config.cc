@@ -25,12 +25,14 @@ struct ArchitectureRules {
   int64_t default_bos;
   int64_t default_eos;
 };
-constexpr std::array<ArchitectureRules, 5> kArchitectures = {{
+constexpr std::array<ArchitectureRules, 7> kArchitectures = {{
     {Architecture::kLlama, "LlamaForCausalLM", "llama", 0, 2048, 0, 1, 2},
     {Architecture::kMistral, "MistralForCausalLM", "mistral", 8, 131072, 0, 1, 2},
     {Architecture::kQwen2, "Qwen2ForCausalLM", "qwen2", 32, 32768, 0, -1, -1},
     {Architecture::kQwen3, "Qwen3ForCausalLM", "qwen3", 32, 32768, 128, -1, -1},
     {Architecture::kQwen3Moe, "Qwen3MoeForCausalLM", "qwen3_moe", 4, 32768, 0, -1, -1},
+    {Architecture::kQwen3Vl, "Qwen3VLForConditionalGeneration", "qwen3_vl", 32, 128000, 128, -1, -1},
+    {Architecture::kQwen3VlMoe, "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", 16, 128000, 0, -1, -1},
 }};
 constexpr int64_t kMistralDefaultWindow = 4096;
 constexpr int64_t kQwenDefaultWindow = 4096;
@@ -66,6 +68,32 @@ Status read_architecture(const Json& root, ModelConfig& config) {
   return error(StatusCode::kUnsupported, "architecture is {}; wanted one of {}",
                name.empty() && model_type.empty() ? "missing" : quoted_name(name.empty() ? model_type : name),
                supported_list());
+}
+
+bool is_vision_language(Architecture architecture) {
+  return architecture == Architecture::kQwen3Vl || architecture == Architecture::kQwen3VlMoe;
+}
+
+bool has_expert_layers(Architecture architecture) {
+  return architecture == Architecture::kQwen3Moe || architecture == Architecture::kQwen3VlMoe;
+}
+
+// The language model's part of a nested config, with what stands beside it.
+Result<Json> language_part(const Json& root) {
+  const Json* text = json_find(root, "text_config");
+  if (text == nullptr || !text->is_object()) {
+    return invalid_argument("text_config is {}; wanted an object", text == nullptr ? "missing" : json_type_name(*text));
+  }
+  Json out = *text;
+  for (const char* key : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id", "pad_token_id"}) {
+    if (json_find(out, key) == nullptr && root.contains(key)) out[key] = root.at(key);
+  }
+  // transformers looks for both outside alone.
+  for (const char* key : {"tie_word_embeddings", "quantization_config"}) {
+    out.erase(key);
+    if (json_find(root, key) != nullptr) out[key] = root.at(key);
+  }
+  return out;
 }
 
 Status read_sizes(const Json& root, ModelConfig& config) {
@@ -106,7 +134,7 @@ Status read_features(const Json& root, ModelConfig& config) {
   bool mlp_bias = false;
   RETURN_IF_ERROR(json_read(root, "attention_bias", attention_bias));
   RETURN_IF_ERROR(json_read(root, "mlp_bias", mlp_bias));
-  const bool qwen3 = config.architecture == Architecture::kQwen3 || config.architecture == Architecture::kQwen3Moe;
+  const bool qwen3 = config.architecture >= Architecture::kQwen3;  // and its relatives, which follow it
   const bool has_choice = config.architecture == Architecture::kLlama || qwen3;
   config.qkv_bias = config.architecture == Architecture::kQwen2 || (has_choice && attention_bias);
   config.o_proj_bias = has_choice && attention_bias;
@@ -136,13 +164,24 @@ Status read_features(const Json& root, ModelConfig& config) {
 }
 
 Status read_experts(const Json& root, ModelConfig& config) {
-  if (config.architecture != Architecture::kQwen3Moe) return ok_status();
+  if (!has_expert_layers(config.architecture)) return ok_status();
+  const bool vision_language = is_vision_language(config.architecture);
+  const auto number = [&](std::string_view key, int64_t of_qwen3_moe, int64_t of_qwen3_vl_moe, int64_t most, int& out) {
+    return read_int(root, key, vision_language ? of_qwen3_vl_moe : of_qwen3_moe, 1, most, out);
+  };
   // transformers takes both names for the same field.
   const std::string_view key = json_find(root, "num_experts") != nullptr ? "num_experts" : "num_local_experts";
-  RETURN_IF_ERROR(read_int(root, key, 128, 1, kMaxExperts, config.num_experts));
-  RETURN_IF_ERROR(read_int(root, "num_experts_per_tok", 8, 1, config.num_experts, config.experts_per_token));
-  RETURN_IF_ERROR(read_int(root, "moe_intermediate_size", 768, 1, kMaxIntermediateSize, config.moe_intermediate_size));
+  RETURN_IF_ERROR(number(key, 128, 60, kMaxExperts, config.num_experts));
+  RETURN_IF_ERROR(number("num_experts_per_tok", 8, 4, config.num_experts, config.experts_per_token));
+  RETURN_IF_ERROR(number("moe_intermediate_size", 768, 1408, kMaxIntermediateSize, config.moe_intermediate_size));
+  // Qwen3-VL-MoE's class divides by the sum whatever the file has.
+  const bool always_normalized = vision_language;
+  config.norm_topk_prob = always_normalized;
   RETURN_IF_ERROR(json_read(root, "norm_topk_prob", config.norm_topk_prob));
+  if (always_normalized && !config.norm_topk_prob) {
+    return error(StatusCode::kUnsupported, "norm_topk_prob is false; wanted true for {}",
+                 architecture_name(config.architecture));
+  }
   RETURN_IF_ERROR(read_int(root, "decoder_sparse_step", 1, 1, INT32_MAX, config.decoder_sparse_step));
   const Json* only = json_find(root, "mlp_only_layers");
   if (only == nullptr) return ok_status();
@@ -211,6 +250,9 @@ Status read_windows(const Json& root, ModelConfig& config) {
       }
       return ok_status();
     }
+    case Architecture::kQwen3Vl:
+    case Architecture::kQwen3VlMoe:  // the classes have no windows
+      return types != nullptr ? apply_layer_types(*types, 0, config) : ok_status();
     case Architecture::kQwen2:
     case Architecture::kQwen3:
     case Architecture::kQwen3Moe:
@@ -262,7 +304,8 @@ Status read_rope(const Json& root, ModelConfig& config) {
                    quoted_name(key));
     }
   }
-  RETURN_IF_ERROR(read_real(root, "rope_theta", 10000.0, 0, true, kMaxTheta, rope.theta));
+  const double default_theta = is_vision_language(config.architecture) ? 500000.0 : 10000.0;
+  RETURN_IF_ERROR(read_real(root, "rope_theta", default_theta, 0, true, kMaxTheta, rope.theta));
   const auto inside = [&](const Status& status) { return status.with_prefix(where); };
   RETURN_IF_ERROR(inside(read_real(inner, "rope_theta", rope.theta, 0, true, kMaxTheta, rope.theta)));
   for (const Json* object : {&root, &inner}) {
@@ -295,16 +338,64 @@ Status read_rope(const Json& root, ModelConfig& config) {
                          rope.original_max_position_embeddings));
 }
 
-Result<ModelConfig> parse_config(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json root, parse_object(text));
-  ModelConfig config;
-  RETURN_IF_ERROR(read_architecture(root, config));
+// How the frequencies are shared out among time, height and width.
+Status read_mrope(const Json& root, ModelConfig& config) {
+  const Json* scaling = json_find(root, "rope_scaling");
+  const Json* found = scaling != nullptr && !scaling->empty() ? scaling : json_find(root, "rope_parameters");
+  const Json inner = found != nullptr ? *found : Json::object();
+  bool interleaved = true;
+  RETURN_IF_ERROR(json_read(inner, "mrope_interleaved", interleaved));
+  if (!interleaved) return error(StatusCode::kUnsupported, "mrope_interleaved is false; wanted true");
+  const Json* section = json_find(inner, "mrope_section");
+  const Json fallback = Json::array({24, 20, 20});
+  if (section == nullptr) section = &fallback;
+  if (!section->is_array() || section->size() != 3) {
+    return invalid_argument("mrope_section is {}; wanted a list of 3 integers", json_type_name(*section));
+  }
+  int sum = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Json& item = (*section)[i];
+    if (!item.is_number_integer() || item < 0 || item > config.head_dim / 2) {
+      return invalid_argument("mrope_section[{}] is {}; wanted 0 to {}", i,
+                              item.is_number_integer() ? item.dump() : json_type_name(item), config.head_dim / 2);
+    }
+    sum += config.rope.mrope_section[i] = item.get<int>();
+  }
+  if (sum == config.head_dim / 2) return ok_status();
+  return invalid_argument("mrope_section has {} frequencies; wanted head_dim / 2, which is {}", sum,
+                          config.head_dim / 2);
+}
+
+// What a vision-language model has beside its language model, whose part of the file is `language`.
+Status read_vision(const Json& root, const Json& language, ModelConfig& config) {
+  RETURN_IF_ERROR(read_mrope(language, config).with_prefix("text_config"));
+  ASSIGN_OR_RETURN(config.vision, parse_vision_config(root, config.hidden_size, config.vocab_size));
+  const std::size_t additions = config.vision->deepstack.size();
+  if (additions <= static_cast<std::size_t>(config.layers)) return ok_status();
+  return invalid_argument("deepstack_visual_indexes has {} entries; wanted at most one for each of the {} layers",
+                          additions, config.layers);
+}
+
+Status read_language(const Json& root, ModelConfig& config) {
   RETURN_IF_ERROR(read_sizes(root, config));
   RETURN_IF_ERROR(read_features(root, config));
   RETURN_IF_ERROR(read_experts(root, config));
   RETURN_IF_ERROR(read_windows(root, config));
   RETURN_IF_ERROR(read_rope(root, config));
-  RETURN_IF_ERROR(read_special_ids(root, config));
+  return read_special_ids(root, config);
+}
+
+Result<ModelConfig> parse_config(std::string_view text) {
+  ASSIGN_OR_RETURN(const Json file, parse_object(text));
+  ModelConfig config;
+  RETURN_IF_ERROR(read_architecture(file, config));
+  if (!is_vision_language(config.architecture)) {
+    RETURN_IF_ERROR(read_language(file, config));
+    return config;
+  }
+  ASSIGN_OR_RETURN(const Json language, language_part(file));
+  RETURN_IF_ERROR(read_language(language, config).with_prefix("text_config"));
+  RETURN_IF_ERROR(read_vision(file, language, config));
   return config;
 }
 

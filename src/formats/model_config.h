@@ -9,6 +9,7 @@
 // Thread safety: values and free functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "formats/vision_config.h"
 #include "tensor/dtype.h"
 
 namespace millrace {
@@ -31,7 +33,7 @@ inline constexpr int kMaxPositions = 1 << 26;
 inline constexpr std::size_t kMaxStopIds = 64;
 inline constexpr int kMaxExperts = 1024;
 
-enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kQwen3Moe };
+enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kQwen3Moe, kQwen3Vl, kQwen3VlMoe };
 std::string_view architecture_name(Architecture architecture);  // "LlamaForCausalLM", ...
 
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3 };
@@ -46,6 +48,15 @@ struct RopeConfig {
   double high_freq_factor = 4.0;             // llama3
   int original_max_position_embeddings = 0;  // llama3; 0 otherwise
   double attention_factor = 1.0;             // scales cos and sin; 1 for all three types
+  // Of a rotary embedding with three axes (time, height, width), interleaved: how many frequencies each turns. All 0:
+  // there is one axis.
+  std::array<int, 3> mrope_section{};
+
+  // The axis that frequency `index` turns by.
+  int axis_of(int index) const {
+    const int axis = index % 3;
+    return axis != 0 && index < 3 * mrope_section[static_cast<std::size_t>(axis)] ? axis : 0;
+  }
 };
 
 struct ModelConfig {
@@ -79,6 +90,7 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id;
   std::optional<int32_t> pad_token_id;
   std::vector<int32_t> eos_token_ids;  // may be empty
+  std::optional<VisionConfig> vision;  // of a vision-language model; the fields above are its language model's
 
   int group_size() const { return heads / kv_heads; }  // query heads that share one KV head
   int q_size() const { return heads * head_dim; }

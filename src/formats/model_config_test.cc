@@ -29,11 +29,31 @@ std::vector<int32_t> as_list(const std::optional<int32_t>& id) {
   return id ? std::vector<int32_t>{*id} : std::vector<int32_t>{};
 }
 
+void expect_vision(const ModelConfig& config, const json& read) {
+  ASSERT_EQ(config.vision.has_value(), read.contains("vision"));
+  if (!config.vision) return;
+  EXPECT_EQ(config.rope.mrope_section, (read["mrope_section"].get<std::array<int, 3>>()));
+  const VisionConfig& seen = *config.vision;
+  const json& wanted = read["vision"];
+  EXPECT_EQ(seen.depth, wanted["depth"]);
+  EXPECT_EQ(seen.hidden_size, wanted["hidden_size"]);
+  EXPECT_EQ(seen.intermediate_size, wanted["intermediate_size"]);
+  EXPECT_EQ(seen.heads, wanted["heads"]);
+  EXPECT_EQ(json({seen.channels, seen.temporal_patch_size, seen.patch_size, seen.patch_size}), wanted["patch"]);
+  EXPECT_EQ(seen.merge_size, wanted["merge_size"]);
+  EXPECT_EQ(seen.out_hidden_size, wanted["out_hidden_size"]);
+  EXPECT_EQ(seen.position_edge * seen.position_edge, wanted["positions"]);
+  EXPECT_EQ(json(seen.deepstack), wanted["deepstack"]);
+  EXPECT_EQ(seen.activation == VisionActivation::kGeluTanh, wanted["tanh"]);
+  EXPECT_EQ(json({seen.image_token_id, seen.video_token_id, seen.vision_start_token_id, seen.vision_end_token_id}),
+            wanted["tokens"]);
+}
+
 TEST(ModelConfig, ReadsWhatTransformersReads) {
   const auto text = read_small_file(kGolden + "configs.json", 1 << 20);
   ASSERT_TRUE(text.ok());
   const json rows = json::parse(*text);
-  EXPECT_GE(rows.size(), 30u);
+  EXPECT_GE(rows.size(), 50u);
   for (const json& row : rows) {
     SCOPED_TRACE(row["name"].get<std::string>());
     const auto config = parse_model_config(row["config"].get<std::string>(), "config.json");
@@ -68,6 +88,7 @@ TEST(ModelConfig, ReadsWhatTransformersReads) {
       EXPECT_EQ(config->norm_topk_prob, layer["norm"]);
       EXPECT_EQ(config->moe_intermediate_size, layer["inner"]);
     }
+    expect_vision(*config, read);
     const std::string dtype = read["dtype"];
     EXPECT_EQ(config->dtype.has_value(), !dtype.empty());
     if (config->dtype) {

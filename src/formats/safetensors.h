@@ -30,12 +30,22 @@ namespace millrace {
 inline constexpr uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;  // the limit of the reference reader
 inline constexpr std::size_t kSafetensorsMaxTensors = 1u << 20;
 
+// A matrix of which the file holds the columns one after another, as rows of a larger tensor
+// (formats/stacked_experts.h): element (r, c) lies c * stride + r elements behind the origin.
+struct TransposedLayout {
+  uint64_t origin = 0;  // of element (0, 0), in bytes from the start of the data
+  int64_t stride = 0;   // elements from one column to the next; 0: the tensor is stored row by row
+};
+
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
   uint64_t begin = 0;  // from the start of the data, see SafetensorsHeader::data_start
   uint64_t end = 0;
+  TransposedLayout transposed{};  // then [begin, end) is as long as the tensor, but holds parts of its neighbours
+
+  bool is_transposed() const { return transposed.stride != 0; }
 };
 
 struct SafetensorsHeader {

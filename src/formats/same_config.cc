@@ -28,6 +28,7 @@ void compare_rope(Compare& compare, const RopeConfig& seen, const RopeConfig& wa
   compare.field("rope_scaling.original_max_position_embeddings", seen.original_max_position_embeddings,
                 wanted.original_max_position_embeddings);
   compare.field("rope_scaling.attention_factor", seen.attention_factor, wanted.attention_factor);
+  compare.field("rope_scaling.mrope_section", seen.mrope_section, wanted.mrope_section);
 }
 
 void compare_experts(Compare& compare, const ModelConfig& seen, const ModelConfig& wanted) {

@@ -8,10 +8,14 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "formats/finite_values.h"
 #include "formats/gguf_model.h"
+#include "formats/stacked_experts.h"
+#include "formats/tensor_names.h"
 
 namespace millrace {
 namespace {
@@ -37,56 +41,6 @@ Status check_shard_name(std::string_view name, const std::string& index_path) {
   return invalid_argument(
       "{}: names the shard {}; wanted a file name that ends with .safetensors, without path separators or '..'",
       index_path, quoted_name(name));
-}
-
-// The index of the first element that is NaN or infinite, looking at the exponent bits alone: no rounding, any dtype.
-template <typename Word>
-int64_t first_not_finite(const std::byte* data, int64_t count, Word exponent_mask) {
-  for (int64_t i = 0; i < count; ++i) {
-    Word word;  // through memcpy: a file's bytes may lie misaligned
-    std::memcpy(&word, data + static_cast<std::size_t>(i) * sizeof(Word), sizeof(Word));
-    if ((word & exponent_mask) == exponent_mask) return i;
-  }
-  return -1;
-}
-
-// The same for the f16 scales of blocks, which stand at the offsets `scales`. The index is that of the block's first
-// element.
-int64_t first_not_finite_block(const std::byte* data, const SafetensorsEntry& entry,
-                               std::initializer_list<std::size_t> scales) {
-  const BlockSize block = dtype_block(entry.dtype);
-  const int64_t blocks = entry.shape.elements() / block.elements;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const std::byte* at = data + static_cast<std::size_t>(i) * block.bytes;
-    for (const std::size_t offset : scales) {
-      if (first_not_finite<uint16_t>(at + offset, 1, 0x7C00) >= 0) return i * block.elements;
-    }
-  }
-  return -1;
-}
-
-int64_t first_not_finite(const std::byte* data, const SafetensorsEntry& entry) {
-  const int64_t count = entry.shape.elements();
-  switch (entry.dtype) {
-    case DType::kF32:
-      return first_not_finite<uint32_t>(data, count, 0x7F800000u);
-    case DType::kF16:
-      return first_not_finite<uint16_t>(data, count, 0x7C00);
-    case DType::kBF16:
-      return first_not_finite<uint16_t>(data, count, 0x7F80);
-    case DType::kF64:
-      return first_not_finite<uint64_t>(data, count, 0x7FF0000000000000u);
-    case DType::kQ8_0:
-    case DType::kQ4_0:
-      return first_not_finite_block(data, entry, {0});
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return first_not_finite_block(data, entry, {0, 2});
-    case DType::kQ6_K:
-      return first_not_finite_block(data, entry, {208});
-    default:
-      return -1;
-  }
 }
 
 // The entries of a GGUF file under the names of a Hugging Face folder, each of stacked experts on its own.
@@ -145,12 +99,17 @@ Status WeightStore::add_shard(const std::string& path, MapMode mode) {
 }
 
 Status WeightStore::add_shard(MappedFile file, SafetensorsHeader header) {
+  for (SafetensorsEntry& entry : header.tensors) entry.name = plain_tensor_name(entry.name);
   const std::string& path = file.path();
   const std::size_t shard = shards_.size();
   for (std::size_t i = 0; i < header.tensors.size(); ++i) {
     const SafetensorsEntry& entry = header.tensors[i];
     const auto [at, added] = slots_.try_emplace(entry.name);
     if (!added) {
+      if (at->second.shard == shard) {
+        return invalid_argument("{}: holds the tensor {} under two names; wanted one of them", path,
+                                quoted_name(entry.name));
+      }
       return invalid_argument("{}: holds the tensor {}, which {} holds too; wanted it in one shard", path,
                               quoted_name(entry.name), shards_[at->second.shard].file.path());
     }
@@ -209,7 +168,7 @@ Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
     RETURN_IF_ERROR(status);
   }
   for (const auto& [name, file] : map->items()) {
-    const auto at = slots_.find(name);
+    const auto at = slots_.find(plain_tensor_name(name));
     const std::string wanted = join(directory_, file.get_ref<const std::string&>());
     if (at == slots_.end() || shards_[at->second.shard].file.path() != wanted) {
       return invalid_argument("{}: says that the tensor {} is in {}; wanted it there, found it in {}", index_path,
@@ -230,10 +189,29 @@ Status WeightStore::open_directory(MapMode mode) {
   if (gguf) return add_gguf(*gguf, mode);
   const std::string single = join(directory_, kSingleFile);
   const std::string index = join(directory_, kIndexFile);
-  if (exists(single)) return add_shard(single, mode);
-  if (exists(index)) return open_index(index, mode);
-  return error(StatusCode::kNotFound, "{}: has neither {} nor {}; wanted one of them", directory_, kSingleFile,
-               kIndexFile);
+  if (exists(single)) {
+    RETURN_IF_ERROR(add_shard(single, mode));
+  } else if (exists(index)) {
+    RETURN_IF_ERROR(open_index(index, mode));
+  } else {
+    return error(StatusCode::kNotFound, "{}: has neither {} nor {}; wanted one of them", directory_, kSingleFile,
+                 kIndexFile);
+  }
+  return split_stacked_experts();
+}
+
+// After all shards: a layer's two tensors may lie in different ones.
+Status WeightStore::split_stacked_experts() {
+  std::vector<SafetensorsHeader*> headers;
+  for (Shard& shard : shards_) headers.push_back(&shard.header);
+  const Result<bool> stacked = unstack_experts(headers);
+  if (!stacked.ok()) return stacked.status().with_prefix(directory_);
+  if (!*stacked) return ok_status();
+  std::vector<Shard> shards = std::exchange(shards_, {});
+  slots_.clear();
+  total_bytes_ = 0;
+  for (Shard& shard : shards) RETURN_IF_ERROR(add_shard(std::move(shard.file), std::move(shard.header)));
+  return ok_status();
 }
 
 // Lets no exception of the JSON library or the allocator out.
@@ -276,10 +254,13 @@ TensorView WeightStore::view_of(Slot& slot) {
                   .device = Device::kHost};
   const std::size_t alignment = is_quantized(entry.dtype) ? kBlockAlignment : dtype_size(entry.dtype);
   const bool small = view.size_bytes() <= kSmallTensorBytes;
-  if (reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && slot.rope_heads == 0 && !small) return view;
+  const bool moved = slot.rope_heads > 0 || entry.is_transposed();
+  if (reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && !moved && !small) return view;
   if (!slot.copy) {
     slot.copy.emplace(view.size_bytes());
-    if (slot.rope_heads > 0) {
+    if (entry.is_transposed()) {
+      copy_transposed(shard.file.bytes().data() + shard.header.data_start, entry, slot.copy->data());
+    } else if (slot.rope_heads > 0) {
       copy_unpermuted(view, slot.rope_heads, slot.copy->data());
     } else if (view.size_bytes() > 0) {
       std::memcpy(slot.copy->data(), view.data, view.size_bytes());
@@ -340,7 +321,7 @@ void WeightStore::release_rows(std::string_view name, int64_t rows) const {
   if (at == slots_.end()) return;
   const SafetensorsEntry& entry = entry_of(at->second);
   CHECK(entry.shape.rank() > 0 && rows >= 0 && rows <= entry.shape[0]);
-  if (rows == 0) return;
+  if (rows == 0 || entry.is_transposed()) return;
   const uint64_t row_bytes = (entry.end - entry.begin) / static_cast<uint64_t>(entry.shape[0]);
   const Shard& shard = shards_[at->second.shard];
   shard.file.release(shard.header.data_start + entry.begin, row_bytes * static_cast<uint64_t>(rows));
@@ -463,7 +444,7 @@ Status WeightStore::check_finite(const ProgressFn& progress) const {
   if (progress) progress(0, total_bytes_);
   for (const Shard& shard : shards_) {
     for (const SafetensorsEntry& entry : shard.header.tensors) {
-      const std::byte* data = shard.file.bytes().data() + shard.header.data_start + entry.begin;
+      const std::byte* data = shard.file.bytes().data() + shard.header.data_start;
       if (const int64_t at = first_not_finite(data, entry); at >= 0) {
         return invalid_argument("{}: element {} of tensor {} ({} {}) is NaN or infinite; wanted finite weights",
                                 shard.file.path(), at, quoted_name(entry.name), dtype_name(entry.dtype),

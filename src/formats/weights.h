@@ -1,6 +1,7 @@
 // The weights of a model by the names of its Hugging Face folder: model.safetensors, the shards that
 // model.safetensors.index.json names, or a GGUF file (or its shards), whose names, extents, rows and stacked experts
-// are translated.
+// are translated. Experts that a folder stacks are split (formats/stacked_experts.h), and the prefixes of
+// vision-language models removed (formats/tensor_names.h).
 //
 //   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(dir));
 //   ASSIGN_OR_RETURN(TensorView embed, store.get("model.embed_tokens.weight", {vocab, hidden}));
@@ -9,8 +10,9 @@
 //
 // Invariants: every view points into bytes that the store owns and stays valid until the store is destroyed or the
 // tensor is released (moving the store keeps views valid); a view's data is aligned to its element size, even where the
-// file's is not, and has its rows in the order of the Hugging Face folder, even where the file's have another (such a
-// tensor is copied when it is first asked for, and so is a small one, whose page would stay in memory for its sake).
+// file's is not, and has its rows in the order of the Hugging Face folder, even where the file's have another or the
+// file holds columns (such a tensor is copied when it is first asked for, and so is a small one, whose page would stay
+// in memory for its sake).
 // Thread safety: get() and load_with_progress() from one thread at a time; the views may be read from any thread.
 #pragma once
 
@@ -115,7 +117,7 @@ class WeightStore {
     bool released = false;
     std::optional<uint64_t> checksum;
     int rope_heads = 0;          // > 0: the file's rows are permuted for interleaved RoPE, this many heads
-    std::optional<Buffer> copy;  // of a tensor that is small, lies misaligned in its file, or has its rows permuted
+    std::optional<Buffer> copy;  // of one that is small, misaligned or transposed in its file, or has permuted rows
 
     bool in_use() const { return taken && !released && !copy; }  // of the file's own bytes
   };
@@ -127,6 +129,7 @@ class WeightStore {
   void release_unused(std::size_t shard) const;
   Status open_index(const std::string& index_path, MapMode mode);
   Status open_directory(MapMode mode);
+  Status split_stacked_experts();
   template <typename Open>
   Status guarded(const Open& open);
   Status missing(std::string_view name, std::string_view wanted) const;

@@ -206,6 +206,21 @@ TEST_P(BitsTest, NormSwigluRopeAddInEveryBatchSize) {
   }
 }
 
+TEST_P(BitsTest, LayerNormGeluInEveryBatchSize) {
+  for (const int64_t width : {44, 136, 1153}) {
+    const int64_t rows = 37;
+    Matrix x = Matrix::random(rows, width, 1, 0, 4.0f);
+    const Weights weight({width}, DType::kBF16, 3), bias({width}, DType::kF32, 4);
+    expect_same_bits(ops_, rows, {2, 3, 16, 37}, [&](Ops& ops, int64_t begin, int64_t count, int64_t gap) {
+      Matrix a = copy_rows(x, begin, count, gap);
+      ops.layer_norm(a.rows(), weight.view, bias.view, 1e-6f, a.rows());
+      ops.gelu(a.rows(), true, a.rows());
+      ops.gelu(a.rows(), false, a.rows());
+      return a;
+    });
+  }
+}
+
 // An element's bits do not depend on where in the vector it stands: a slice of the row gives the same.
 TEST_P(BitsTest, SwigluAtEveryOffset) {
   Matrix gate = Matrix::random(1, 40, 1, 0, 20.0f);

@@ -81,6 +81,11 @@ void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y)
   check_norm(x, weight);
 }
 
+void check_layer_norm(const ConstRows& x, const TensorView& weight, const TensorView& bias, const Rows& y) {
+  check_same_shape(x, y);
+  CHECK(weight.shape.elements() == x.width && bias.shape.elements() == x.width);
+}
+
 void check_same_shape(const ConstRows& x, const Rows& y) {
   check_rows(x);
   check_rows(y);
@@ -123,7 +128,7 @@ void check_attention(const ConstRows& q, const KvLayer& kv, std::span<const Atte
                      const AttentionParams& params, const Rows& out) {
   check_same_shape(q, out);
   CHECK(params.heads >= 1 && params.heads % kv.kv_heads == 0);
-  CHECK(params.window >= 0);
+  CHECK(params.window >= 0 && (params.causal || params.window == 0));
   CHECK(q.width == params.heads * kv.head_dim);
   check_sequences(kv, sequences, q.count);
   for (const AttentionSequence& s : sequences) {

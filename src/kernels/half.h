@@ -5,8 +5,10 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "tensor/dtype.h"
+#include "tensor/tensor.h"
 
 namespace millrace::kernels {
 
@@ -60,6 +62,15 @@ inline float load_weight(const void* data, DType type, int64_t index) {
   uint16_t bits = 0;
   std::memcpy(&bits, static_cast<const char*>(data) + index * 2, 2);
   return type == DType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+}
+
+// All elements of a tensor of a weight dtype.
+inline std::vector<float> widened_values(const TensorView& tensor) {
+  std::vector<float> out(static_cast<std::size_t>(tensor.shape.elements()));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = load_weight(tensor.data, tensor.dtype, static_cast<int64_t>(i));
+  }
+  return out;
 }
 
 }  // namespace millrace::kernels

@@ -26,6 +26,8 @@
 //              +0, ascending; what is left after the last whole group of 4 W goes to lanes 0 .. W-1 in turn. Then lanes
 //              l, l + W, l + 2 W and l + 3 W are added as (0+1) + (2+3); then, where W is 16, l and l + 8; then eight
 //              as ((0+1) + (2+3)) + ((4+5) + (6+7)).
+//   layer_norm of elements as rms_norm of squares, divided by their count: the mean; then of the squares of what each
+//              element is above it, rounded, as rms_norm; then that * (1 / root) * weight + bias, fused where FMA is.
 //   attention  per query row and head: key positions are visited in blocks of kAttentionBlock and ranges of
 //              kAttentionRange, both aligned to position 0. A score is one chain of additions over ascending d from +0,
 //              times the key's scale (int8), times scale. Per block: the maximum is raised; the accumulator and the sum
@@ -147,6 +149,8 @@ struct AttentionParams {
   int64_t heads = 0;   // query heads; a multiple of kv_heads. Query head h reads kv head h / (heads / kv_heads)
   float scale = 1.0f;  // usually 1 / sqrt(head_dim)
   int64_t window = 0;  // 0: all earlier positions. w > 0: position p sees p - w + 1 .. p (Mistral)
+  // false: each row sees all kv_length_before + row_count positions of its sequence (an encoder's); window is 0.
+  bool causal = true;
 };
 
 struct LinearOptions {
@@ -221,6 +225,14 @@ class Ops {
   // y = silu(gate) * up, silu(g) = g / (1 + exp(-g)). y may be gate or up.
   virtual void swiglu(ConstRows gate, ConstRows up, Rows y) = 0;
 
+  // y = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias over the width of each row; weight and bias [width]
+  // of any weight dtype. y may be x.
+  virtual void layer_norm(ConstRows x, const TensorView& weight, const TensorView& bias, float epsilon, Rows y) = 0;
+
+  // y = x * Phi(x), the Gaussian error linear unit (Hendrycks and Gimpel, 2016): by erf, or by their approximation with
+  // tanh. y may be x.
+  virtual void gelu(ConstRows x, bool tanh, Rows y) = 0;
+
   // The rotation of each row: cos[r][i] = cos(a) * scaling, sin[r][i] = sin(a) * scaling, a = f32(positions[r]) *
   // inv_freq[i] rounded to f32, as Hugging Face does. Made once per step and used by every layer. `scaling` is
   // the attention factor of YaRN-like variants, else 1. Other position schemes (three axes) only need another table.
@@ -235,8 +247,9 @@ class Ops {
   // attention.
   virtual void kv_store(const KvLayer& kv, std::span<const AttentionSequence> sequences, ConstRows k, ConstRows v) = 0;
 
-  // Causal attention of q [rows, heads * head_dim] over the pages; out has q's shape. Sequences' rows are disjoint.
-  // head_dim is even and at most kMaxHeadDim. Rows of no sequence are not written.
+  // Attention of q [rows, heads * head_dim] over the pages; out has q's shape. Sequences' rows are disjoint. Where it
+  // is not causal, a row has the bits of a causal one behind all other positions of its sequence. head_dim is even and
+  // at most kMaxHeadDim. Rows of no sequence are not written.
   virtual void attention(ConstRows q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
                          const AttentionParams& params, Rows out) = 0;
 

@@ -1,7 +1,7 @@
 // Decoder: what the architectures of this folder have in common: embedding, a loop over layers, final norm and head.
 //
 //   x = embed(tokens)
-//   for every layer of the range:  layer.attend(x);  layer.mlp(x)
+//   for every layer of the range:  layer.attend(x);  layer.mlp(x);  x += the step's additions
 //   logits = head(rms_norm(x))
 //
 // An architecture is its layer: a struct with a constructor that reads its weights, attend() and mlp(). Which range
@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/rope_table.h"
 #include "models/model.h"
 #include "models/rope.h"
 #include "models/weight_reader.h"
@@ -44,6 +45,7 @@ class Decoder final : public Model {
           WeightReader& reader)
       : Model(config, range, version, std::move(weights)),
         inv_freq_(rope_inverse_frequencies(config.rope, config.head_dim)) {
+    for (int i = 0; i < config.head_dim / 2; ++i) axes_.push_back(static_cast<uint8_t>(config.rope.axis_of(i)));
     const bool first = range.begin == 0;
     if (first) embedding_ = reader.matrix(kEmbeddingName, config.vocab_size, config.hidden_size);
     range_layers_.reserve(static_cast<std::size_t>(range.count()));
@@ -61,11 +63,20 @@ class Decoder final : public Model {
   void forward(const Step& step, kernels::Rows x, Workspace& ws, kernels::Ops& ops) const override {
     CHECK(step.kv.size() == range_layers_.size());
     const kernels::Rows cos = ws.cos(x.count), sin = ws.sin(x.count);
-    ops.rope_table(step.positions, inv_freq_, static_cast<float>(config_.rope.attention_factor), cos, sin);
+    const auto factor = static_cast<float>(config_.rope.attention_factor);
+    if (step.positions3.empty()) {
+      ops.rope_table(step.positions, inv_freq_, factor, cos, sin);
+    } else {
+      CHECK(static_cast<int64_t>(step.positions3.size()) == x.count);
+      kernels::fill_rope_table(step.positions3, axes_, inv_freq_, factor, cos, sin);
+    }
     for (std::size_t i = 0; i < range_layers_.size(); ++i) {
       const LayerCall call{config_, layers_.begin + static_cast<int>(i), step, step.kv[i], x, cos, sin, ws, ops};
       range_layers_[i].attend(call);
       range_layers_[i].mlp(call);
+      for (const RowAddition& addition : step.additions) {
+        if (addition.layer == call.index) add(addition.features, x, addition.row);
+      }
     }
   }
 
@@ -75,7 +86,13 @@ class Decoder final : public Model {
   }
 
  private:
+  static void add(const float* features, kernels::Rows x, int64_t row) {
+    float* to = x.row(row);
+    for (int64_t i = 0; i < x.width; ++i) to[i] += features[i];
+  }
+
   const std::vector<float> inv_freq_;
+  std::vector<uint8_t> axes_;  // of each frequency
   kernels::Weight embedding_, head_;
   TensorView norm_;
   std::vector<Layer> range_layers_;

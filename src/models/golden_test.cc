@@ -52,27 +52,36 @@ double check_case(SequenceEngine& engine, WeightStore& golden, int k) {
   return worst / range[0];
 }
 
+void check_model(const std::string& dir, const std::string& golden_file) {
+  auto model = load_model_dir(dir);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  auto golden = open_safetensors_file(dir + "/" + golden_file);
+  ASSERT_TRUE(golden.ok()) << golden.status().to_string();
+  for (const kernels::Isa isa : available_isas()) {
+    double worst = 0;
+    int cases = 0;
+    for (; golden->contains("prompt_" + std::to_string(cases)); ++cases) {
+      SCOPED_TRACE(fmt::format("{} case {} isa {}", dir, cases, kernels::isa_name(isa)));
+      const auto prompt = golden_values<int32_t>(*golden, "prompt_", cases);
+      SequenceEngine engine(*model, isa, 1, 16, static_cast<int>(prompt.size()) + 64);
+      worst = std::max(worst, check_case(engine, *golden, cases));
+    }
+    fmt::print("{} {}: {} cases, largest error {:.1e} of the range\n", dir.substr(dir.rfind('/') + 1),
+               kernels::isa_name(isa), cases, worst);
+    EXPECT_GE(cases, 1) << dir;
+  }
+}
+
 TEST(GoldenModels, LogitsAndGreedyTokensEqualTransformers) {
   const auto dirs = golden_model_dirs(MILLRACE_SOURCE_DIR);
   ASSERT_FALSE(dirs.empty()) << "no tests/golden/models/tiny_*";
-  for (const std::string& dir : dirs) {
-    auto model = load_model_dir(dir);
-    ASSERT_TRUE(model.ok()) << model.status().to_string();
-    auto golden = open_safetensors_file(dir + "/golden.safetensors");
-    ASSERT_TRUE(golden.ok()) << golden.status().to_string();
-    for (const kernels::Isa isa : available_isas()) {
-      double worst = 0;
-      int cases = 0;
-      for (; golden->contains("prompt_" + std::to_string(cases)); ++cases) {
-        SCOPED_TRACE(fmt::format("{} case {} isa {}", dir, cases, kernels::isa_name(isa)));
-        const auto prompt = golden_values<int32_t>(*golden, "prompt_", cases);
-        SequenceEngine engine(*model, isa, 1, 16, static_cast<int>(prompt.size()) + 64);
-        worst = std::max(worst, check_case(engine, *golden, cases));
-      }
-      fmt::print("{} {}: {} cases, largest error {:.1e} of the range\n", dir.substr(dir.rfind('/') + 1),
-                 kernels::isa_name(isa), cases, worst);
-      EXPECT_GE(cases, 1) << dir;
-    }
+  for (const std::string& dir : dirs) check_model(dir, "golden.safetensors");
+}
+
+// Their directories have the tensors of a vision tower, which the language model leaves alone.
+TEST(GoldenModels, VisionLanguageModelsAnswerTextAsTransformersDoes) {
+  for (const char* name : {"dense", "moe"}) {
+    check_model(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/vision/" + name, "text.safetensors");
   }
 }
 

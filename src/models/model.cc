@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "formats/tensor_names.h"
 #include "models/architectures.h"
 #include "tensor/float_buffer.h"
 
@@ -17,8 +18,10 @@ std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, 
     case Architecture::kQwen2:
       return make_qwen2(config, layers, version, weights, reader);
     case Architecture::kQwen3:
+    case Architecture::kQwen3Vl:  // Qwen3 with three rotary axes (Step::positions3)
       return make_qwen3(config, layers, version, weights, reader);
     case Architecture::kQwen3Moe:
+    case Architecture::kQwen3VlMoe:
       return make_qwen3_moe(config, layers, version, weights, reader);
   }
   return nullptr;
@@ -30,7 +33,8 @@ Status check_all_taken(const ModelConfig& config, LayerRange range, const Weight
   if (config.tie_word_embeddings) ignore.push_back(kHeadName);
   const std::vector<std::string> left = store.unexpected(ignore);
   for (const std::string& name : left) {
-    if (of_another_range(config, range, name)) ignore.push_back(name);
+    const bool of_the_tower = config.vision && name.starts_with(kVisionPrefix);
+    if (of_the_tower || of_another_range(config, range, name)) ignore.push_back(name);
   }
   return store.check_all_taken(ignore);
 }

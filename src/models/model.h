@@ -17,6 +17,7 @@
 // from several threads, each with its own Ops and Workspace.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -52,11 +53,22 @@ struct LayerRange {
 // Whether a tensor of a complete model is of other ranges alone: of their layers, or what the first range has.
 bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name);
 
+// features[0, hidden_size) is added to a row behind layer `layer` of the model (deepstack).
+struct RowAddition {
+  int layer = 0;
+  int64_t row = 0;
+  const float* features = nullptr;
+};
+
 // One ragged batch: row r stands at positions[r] of the sequence whose rows hold r. Every row belongs to a sequence.
 struct Step {
   std::span<const int32_t> positions;
   std::span<const kernels::AttentionSequence> sequences;
   std::span<const kernels::KvLayer> kv;  // one for each layer of the model's range
+  // Where a row has a picture before it: [rows, 3], time, height and width of each row, in place of `positions`. Rows
+  // whose three are the same number p get the bits that positions = p gives.
+  std::span<const std::array<float, 3>> positions3 = {};
+  std::span<const RowAddition> additions = {};
 };
 
 // The activations inside a layer, allocated once for `max_rows` rows: a step allocates nothing. The contents mean

@@ -1,5 +1,7 @@
 #include "runner/batch_check.h"
 
+#include "kv/media_ids.h"
+
 namespace millrace {
 
 BatchCheck::BatchCheck(const RunnerFacts& facts)
@@ -47,12 +49,36 @@ Status BatchCheck::check_tokens(const SequenceStep& sequence) const {
     }
     return ok_status();
   };
-  RETURN_IF_ERROR(check_ids(sequence.tokens, "token id", true));
+  if (sequence.input == nullptr) {
+    RETURN_IF_ERROR(check_ids(sequence.tokens, "token id", true));
+  } else {
+    RETURN_IF_ERROR(check_input(sequence));
+  }
   RETURN_IF_ERROR(check_ids(sequence.generated, "generated id", false));
   RETURN_IF_ERROR(check_ids(sequence.score_targets, "id to score", false));
   const auto begin = int64_t{sequence.score_begin}, scored = static_cast<int64_t>(sequence.score_targets.size());
   if (scored > 0 && (begin < 0 || begin + scored > static_cast<int64_t>(sequence.tokens.size()))) {
     return invalid_argument("rows [{}, {}) to score; wanted [0, {})", begin, begin + scored, sequence.tokens.size());
+  }
+  return ok_status();
+}
+
+// Rows of pictures, and no others, have media ids.
+Status BatchCheck::check_input(const SequenceStep& sequence) const {
+  if (!facts_.takes_media) return invalid_argument("a prompt with pictures; wanted tokens alone");
+  for (std::size_t i = 0; i < sequence.tokens.size(); ++i) {
+    const int32_t token = sequence.tokens[i];
+    const MediaSpan* span = sequence.input->span_of(sequence.position + static_cast<int32_t>(i));
+    if (span == nullptr) {
+      const bool waits = token == kTokenInFlight && i + 1 == sequence.tokens.size();
+      if (waits || (token >= 0 && token < facts_.vocab_size)) continue;
+      return invalid_argument("the token id {}; wanted [0, {})", token, facts_.vocab_size);
+    }
+    if (!is_media_id(token)) return invalid_argument("the token id {} in a row of a picture; wanted its number", token);
+    if (span->features.hidden_size != facts_.hidden_size || span->features.sets != facts_.feature_sets) {
+      return invalid_argument("features of {} x {}; wanted {} x {}", span->features.sets, span->features.hidden_size,
+                              facts_.feature_sets, facts_.hidden_size);
+    }
   }
   return ok_status();
 }

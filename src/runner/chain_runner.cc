@@ -195,7 +195,7 @@ void ChainRunner::send_next_part() {
   const auto begin = steady_clock::now();
   if (!part.tokens.empty()) {
     model_->embed(part.tokens, rows, engine_->ops());
-    engine_->forward(*model_, part.positions, part.sequences);
+    engine_->forward(*model_, {.positions = part.positions, .sequences = part.sequences});
   }
   step.compute_us = {std::chrono::duration_cast<std::chrono::microseconds>(steady_clock::now() - begin).count()};
   step.chain_epoch = epoch_;

@@ -90,12 +90,12 @@ kernels::Rows LayerEngine::rows(int64_t count) {
   return {hidden_.as<float>().data(), count, hidden_size_};
 }
 
-void LayerEngine::forward(const Model& model, std::span<const int32_t> positions,
-                          std::span<const kernels::AttentionSequence> sequences) {
-  const kernels::Rows hidden = rows(static_cast<int64_t>(positions.size()));
+void LayerEngine::forward(const Model& model, Step step) {
+  const kernels::Rows hidden = rows(static_cast<int64_t>(step.positions.size()));
   trace::Span span("layers", "runner");
   span.note("rows", hidden.count);
-  model.forward({.positions = positions, .sequences = sequences, .kv = pages_.layers()}, hidden, workspace_, *ops_);
+  step.kv = pages_.layers();
+  model.forward(step, hidden, workspace_, *ops_);
 }
 
 }  // namespace millrace

@@ -47,9 +47,9 @@ class LayerEngine {
 
   // [count, hidden_size] of the activations; count <= max_rows. The same memory each time.
   kernels::Rows rows(int64_t count);
-  // Takes rows(positions.size()) through the layers of `model`, whose range and shapes are those of make().
-  void forward(const Model& model, std::span<const int32_t> positions,
-               std::span<const kernels::AttentionSequence> sequences);
+  // Takes rows(step.positions.size()) through the layers of `model`, whose range and shapes are those of make().
+  // step.kv is set here.
+  void forward(const Model& model, Step step);
 
  private:
   LayerEngine(const Model& model, const RunnerOptions& options, kernels::Isa isa, int threads, KvPages pages);

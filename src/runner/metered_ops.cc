@@ -50,6 +50,12 @@ class MeteredOps final : public Ops {
   void swiglu(ConstRows gate, ConstRows up, Rows y) override {
     meter(OpKind::kSwiglu, 0, 4.0 * elements(y), [&] { ops_->swiglu(gate, up, y); });
   }
+  void layer_norm(ConstRows x, const TensorView& weight, const TensorView& bias, float epsilon, Rows y) override {
+    meter(OpKind::kLayerNorm, 0, 8.0 * elements(y), [&] { ops_->layer_norm(x, weight, bias, epsilon, y); });
+  }
+  void gelu(ConstRows x, bool tanh, Rows y) override {
+    meter(OpKind::kGelu, 0, 8.0 * elements(y), [&] { ops_->gelu(x, tanh, y); });
+  }
   void rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, float scaling, Rows cos,
                   Rows sin) override {
     meter(OpKind::kRopeTable, 0, elements(cos), [&] { ops_->rope_table(positions, inv_freq, scaling, cos, sin); });
@@ -95,8 +101,9 @@ class MeteredOps final : public Ops {
 }  // namespace
 
 std::string_view op_name(OpKind kind) {
-  static constexpr std::string_view kNames[kOpKinds] = {"linear",     "embedding", "rms_norm", "add",       "swiglu",
-                                                        "rope_table", "rope",      "kv_store", "attention", "argmax"};
+  static constexpr std::string_view kNames[kOpKinds] = {"linear", "embedding",  "rms_norm",  "add",
+                                                        "swiglu", "layer_norm", "gelu",      "rope_table",
+                                                        "rope",   "kv_store",   "attention", "argmax"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

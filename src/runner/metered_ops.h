@@ -23,13 +23,15 @@ enum class OpKind : uint8_t {
   kRmsNorm,
   kAdd,
   kSwiglu,
+  kLayerNorm,
+  kGelu,
   kRopeTable,
   kRope,
   kKvStore,
   kAttention,
   kArgmax,
 };
-inline constexpr std::size_t kOpKinds = 10;
+inline constexpr std::size_t kOpKinds = 12;
 std::string_view op_name(OpKind kind);
 
 struct OpMeter {

@@ -31,6 +31,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
   facts.depth = kModelRunnerDepth;
   facts.token_in_flight = true;
   facts.kv_page_bytes = kv_page_bytes(model->config(), model->layers(), options.page_size, options.kv_dtype);
+  facts.takes_media = model->config().vision.has_value();
+  facts.hidden_size = model->config().hidden_size;
+  if (facts.takes_media) facts.feature_sets = model->config().vision->feature_sets();
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
@@ -232,7 +235,13 @@ void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result)
     if (part_.tokens.empty()) return;
     const kernels::Rows hidden = engine_->rows(static_cast<int64_t>(part_.tokens.size()));
     model.embed(part_.tokens, hidden, engine_->ops());
-    engine_->forward(model, part_.positions, part_.sequences);
+    for (const FeatureRow& row : part_.features) {
+      std::copy_n(row.embedding, hidden.width, hidden.row(row.row));
+    }
+    engine_->forward(model, {.positions = part_.positions,
+                             .sequences = part_.sequences,
+                             .positions3 = part_.positions3,
+                             .additions = part_.additions});
     answers_.answer(batch, states, part_.logit_rows, hidden, model, result);
   }
 }

@@ -22,11 +22,44 @@ void add_logit_rows(const SequenceStep& step, std::size_t sequence, std::size_t 
   rows.back().sample = true;
 }
 
+// What the last `count` rows of the part, which are at positions [position, position + count) of their sequence, begin
+// with beside tokens.
+void add_input(const PromptInput& input, int32_t position, std::size_t count, Part& part) {
+  const auto first = static_cast<int64_t>(part.tokens.size() - count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int32_t at = position + static_cast<int32_t>(i);
+    part.positions3.push_back(input.position(at));
+    const MediaSpan* span = input.span_of(at);
+    if (span == nullptr) continue;
+    const int64_t row = first + static_cast<int64_t>(i);
+    part.tokens[static_cast<std::size_t>(row)] = 0;
+    part.features.push_back({row, span->features.row(0, at - span->begin)});
+    for (int32_t set = 1; set < span->features.sets; ++set) {
+      part.additions.push_back({set - 1, row, span->features.row(set, at - span->begin)});
+    }
+  }
+}
+
+// Rows without pictures before them stand at the same place on all axes.
+void add_plain_positions(std::size_t count, Part& part) {
+  for (std::size_t i = part.positions.size() - count; i < part.positions.size(); ++i) {
+    const auto at = static_cast<float>(part.positions[i]);
+    part.positions3.push_back({at, at, at});
+  }
+}
+
+bool has_inputs(const Batch& batch) {
+  return std::ranges::any_of(batch.sequences, [](const SequenceStep& step) { return step.input != nullptr; });
+}
+
 }  // namespace
 
 void Part::clear() {
   tokens.clear();
   positions.clear();
+  features.clear();
+  positions3.clear();
+  additions.clear();
   sequences.clear();
   indices.clear();
   logit_rows.clear();
@@ -35,6 +68,7 @@ void Part::clear() {
 void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows, PartCursor& cursor, Part& part) {
   part.clear();
   const auto limit = static_cast<std::size_t>(max_rows);
+  const bool inputs = has_inputs(batch);
   while (cursor.sequence < batch.sequences.size() && part.tokens.size() < limit) {
     const SequenceStep& sequence = batch.sequences[cursor.sequence];
     if (states[cursor.sequence].skipped) {
@@ -52,6 +86,11 @@ void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows
     for (std::size_t i = 0; i < count; ++i) {
       part.tokens.push_back(sequence.tokens[cursor.done + i]);
       part.positions.push_back(position + static_cast<int32_t>(i));
+    }
+    if (sequence.input != nullptr) {
+      add_input(*sequence.input, position, count, part);
+    } else if (inputs) {
+      add_plain_positions(count, part);
     }
     cursor.done += count;
     if (cursor.done < sequence.tokens.size()) return;

@@ -1,15 +1,17 @@
 // Part: the rows of a batch that go through the layers together. A batch is cut into parts of at most max_rows rows;
-// rows of one sequence stay in order, so a part attends to what the parts before it stored. The cut changes no bit of
-// any row (kernels/ops.h).
+// rows of one sequence stay in order, so a part attends to what the parts before it stored. The cut changes no bit
+// of any row (kernels/ops.h).
 //
 // Thread safety: values; the compute thread's.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "kernels/ops.h"
+#include "models/model.h"
 #include "runner/runner.h"
 
 namespace millrace {
@@ -31,8 +33,18 @@ struct LogitRow {
   bool sample = false;
 };
 
+// A row of the part that begins as features, not as the embedding of a token.
+struct FeatureRow {
+  int64_t row = 0;
+  const float* embedding = nullptr;  // hidden_size floats
+};
+
 struct Part {
-  std::vector<int32_t> tokens, positions;  // one for each row
+  std::vector<int32_t> tokens, positions;  // one for each row; 0 is the token of a row that begins as features
+  std::vector<FeatureRow> features;
+  // Empty where no sequence has a PromptInput: Step::positions3 and Step::additions.
+  std::vector<std::array<float, 3>> positions3;
+  std::vector<RowAddition> additions;
   std::vector<kernels::AttentionSequence> sequences;
   std::vector<std::size_t> indices;  // of the batch's sequences: one for each of `sequences`
   std::vector<LogitRow> logit_rows;

@@ -164,7 +164,7 @@ void RangeServer::forward_rows(const wire::LayerStep& step) {
   }
   const kernels::Rows rows = engine_->rows(step.rows.seq);
   std::memcpy(rows.data, step.rows.bytes.bytes.data(), step.rows.bytes.bytes.size());
-  engine_->forward(*model_, positions_, sequences_);
+  engine_->forward(*model_, {.positions = positions_, .sequences = sequences_});
 }
 
 void RangeServer::send_on(wire::LayerStep&& step, kernels::ConstRows rows) {

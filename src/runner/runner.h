@@ -24,6 +24,7 @@
 #include "base/shared_span.h"
 #include "base/status.h"
 #include "kv/page_copy.h"
+#include "runner/prompt_input.h"
 #include "wire/generation.h"
 
 namespace millrace {
@@ -67,11 +68,14 @@ struct SamplingSpec {
 // with a text is shared between steps and not copied; nobody writes to it any more once it was submitted.
 struct SequenceStep {
   ReqId request;
-  std::vector<int32_t> tokens;  // a chunk of the prompt, or the one token sampled last
-  int32_t position = 0;         // tokens whose KV is already in `pages`
-  SharedSpan<int32_t> pages;    // page table: covers position + tokens.size() tokens
-  bool sample = false;          // sample the token that follows the last row
+  // A chunk of the prompt, or the one token sampled last. A row of a picture has a media id (kv/media_ids.h): it begins
+  // as `input` has it.
+  std::vector<int32_t> tokens;
+  int32_t position = 0;       // tokens whose KV is already in `pages`
+  SharedSpan<int32_t> pages;  // page table: covers position + tokens.size() tokens
+  bool sample = false;        // sample the token that follows the last row
   SamplingSpec sampling;
+  std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
   // Where sampling.wants_generated(): the tokens generated so far, but for the last of `tokens`, which is a generated
   // one too where `last_is_generated`. Empty and false otherwise.
   SharedSpan<int32_t> generated;
@@ -125,6 +129,9 @@ struct RunnerFacts {
   // computes up to S batches at the same time: its depth is S + 1, and a sequence that samples is in one batch only.
   bool token_in_flight = true;
   int64_t kv_page_bytes = 0;  // of one page in Batch::reads and writes; 0: this runner cannot read and write pages
+  bool takes_media = false;   // SequenceStep::input may be set
+  int64_t hidden_size = 0;    // of the features in it, where it may
+  int32_t feature_sets = 1;   // of each of its rows: the embedding and the additions
 };
 
 struct RunnerMetric {

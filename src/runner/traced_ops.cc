@@ -40,6 +40,14 @@ class TracedOps final : public Ops {
     KernelSpan span("swiglu", y.count);
     ops_->swiglu(gate, up, y);
   }
+  void layer_norm(ConstRows x, const TensorView& weight, const TensorView& bias, float epsilon, Rows y) override {
+    KernelSpan span("layer_norm", x.count);
+    ops_->layer_norm(x, weight, bias, epsilon, y);
+  }
+  void gelu(ConstRows x, bool tanh, Rows y) override {
+    KernelSpan span("gelu", x.count);
+    ops_->gelu(x, tanh, y);
+  }
   void rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, float scaling, Rows cos,
                   Rows sin) override {
     KernelSpan span("rope_table", cos.count);

@@ -42,8 +42,18 @@ void begin_scores(Sequence& sequence) {
 
 }  // namespace
 
-std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request,
-                                        std::shared_ptr<const grammar::TokenGrammar> grammar, uint64_t arrival,
+Status key_media(const PromptInput& input, MediaIds& ids, std::vector<int32_t>& prompt) {
+  for (const MediaSpan& span : input.spans) {
+    const int32_t id = ids.id(span.digest);
+    if (id == kNoMediaId) {
+      return error(StatusCode::kUnavailable, "all numbers for pictures are given away; wanted a restart of this stage");
+    }
+    std::fill_n(prompt.begin() + span.begin, span.features.rows, id);
+  }
+  return ok_status();
+}
+
+std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, PreparedParts prepared, uint64_t arrival,
                                         int64_t now_us, std::span<const int32_t> eos_token_ids, int32_t vocab_size) {
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id;
@@ -51,7 +61,8 @@ std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request,
   sequence->tokens = std::move(request.prompt);
   sequence->sampling = std::move(request.sampling);
   sequence->spec = take_spec(sequence->sampling);
-  sequence->spec.grammar = std::move(grammar);
+  sequence->spec.grammar = std::move(prepared.grammar);
+  sequence->input = std::move(prepared.input);
   sequence->sampling.grammar.reset();
   if (sequence->sampling.min_tokens > 0) {
     sequence->spec.banned = stopping_tokens(sequence->sampling, eos_token_ids, vocab_size);

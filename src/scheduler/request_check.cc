@@ -47,6 +47,30 @@ Status check_lengths(const wire::TokenizedRequest& request) {
   return ok_status();
 }
 
+Status check_media(const wire::TokenizedRequest& request, const PromptInput* input, const RunnerFacts& model) {
+  if (request.media.empty() && input == nullptr) return ok_status();
+  if (!model.takes_media) {
+    return error(StatusCode::kUnsupported, "the prompt has pictures; wanted text alone: this engine takes no others");
+  }
+  const std::size_t spans = input == nullptr ? 0 : input->spans.size();
+  if (spans != request.media.size()) {
+    return internal_error("{} encoded pictures for a prompt with {}", spans, request.media.size());
+  }
+  for (std::size_t i = 0; i < spans; ++i) {
+    const MediaSpan& span = input->spans[i];
+    if (span.begin == request.media[i].begin && span.features.rows == request.media[i].rows) continue;
+    return internal_error("picture {} has rows [{}, {}); wanted [{}, {})", i, span.begin, span.end(),
+                          request.media[i].begin, request.media[i].begin + request.media[i].rows);
+  }
+  const auto length = static_cast<int32_t>(request.prompt.size());
+  const int32_t from = request.sampling.prompt_logprobs_from;
+  if (from >= 0 && from < length) {
+    return invalid_argument("logprobs of the prompt are wanted from position {}, and it has pictures; wanted none",
+                            from);
+  }
+  return ok_status();
+}
+
 Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model) {
   for (const wire::LogitBias& bias : sampling.logit_bias) {
     if (bias.token < 0 || bias.token >= model.vocab_size) {
@@ -65,9 +89,10 @@ Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model)
 
 }  // namespace
 
-Status check_request(const wire::TokenizedRequest& request, const RunnerFacts& model) {
+Status check_request(const wire::TokenizedRequest& request, const PromptInput* input, const RunnerFacts& model) {
   RETURN_IF_ERROR(check_prompt(request, model));
   RETURN_IF_ERROR(check_lengths(request));
+  RETURN_IF_ERROR(check_media(request, input, model));
   return check_ids(request.sampling, model);
 }
 

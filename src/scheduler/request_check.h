@@ -10,6 +10,7 @@
 namespace millrace {
 
 // kInvalidArgument names the field, the value seen and the values wanted.
-Status check_request(const wire::TokenizedRequest& request, const RunnerFacts& model);
+// `input`: of request.media; null: there is none.
+Status check_request(const wire::TokenizedRequest& request, const PromptInput* input, const RunnerFacts& model);
 
 }  // namespace millrace

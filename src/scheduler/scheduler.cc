@@ -42,14 +42,14 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
   if (model_.weight_version != 0) memory_.set_weight_version(model_.weight_version);
 }
 
-void Scheduler::receive(wire::TokenizedRequest request, Deltas& out,
-                        std::shared_ptr<const grammar::TokenGrammar> grammar, BeforeAcceptance before) {
+void Scheduler::receive(wire::TokenizedRequest request, Deltas& out, PreparedParts prepared, BeforeAcceptance before) {
   if (Sequence* live = requests_.find(request.id)) {
     const Status twice = error(StatusCode::kConflict, "request id {} came twice; both requests end", request.id.value);
     return requests_.end(*live, error_finish(twice), out);
   }
   // What can never run comes before what cannot run now, so that a client does not retry in vain.
-  if (const Status status = check_request(request, model_); !status.ok()) return reject(request, status, out);
+  if (const Status status = check_request(request, prepared.input.get(), model_); !status.ok())
+    return reject(request, status, out);
   if (draining_) {
     return reject(request, error(StatusCode::kUnavailable, "the server is draining and takes no new requests"), out);
   }
@@ -61,7 +61,7 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out,
               options_.max_queued_requests),
         out);
   }
-  accept(std::move(request), std::move(grammar), before, out);
+  accept(std::move(request), std::move(prepared), before, out);
 }
 
 void Scheduler::reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out) {
@@ -72,11 +72,14 @@ void Scheduler::reject(const wire::TokenizedRequest& request, const Status& stat
   ++counters_.rejected;
 }
 
-void Scheduler::accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
-                       BeforeAcceptance before, Deltas& out) {
-  auto sequence =
-      make_sequence(std::move(request), std::move(grammar), next_arrival_++, options_.now_us() - before.waited_us,
-                    options_.eos_token_ids, model_.vocab_size);
+void Scheduler::accept(wire::TokenizedRequest request, PreparedParts prepared, BeforeAcceptance before, Deltas& out) {
+  if (prepared.input) {
+    if (Status status = key_media(*prepared.input, media_ids_, request.prompt); !status.ok()) {
+      return reject(request, status, out);
+    }
+  }
+  auto sequence = make_sequence(std::move(request), std::move(prepared), next_arrival_++,
+                                options_.now_us() - before.waited_us, options_.eos_token_ids, model_.vocab_size);
   sequence->transferred = before.transferred_tokens;
   const wire::SamplingParams& sampling = sequence->sampling;
   wire::TokenDelta& accepted = out.emplace_back();

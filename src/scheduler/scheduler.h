@@ -29,9 +29,11 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "kv/media_ids.h"
 #include "runner/runner.h"
 #include "scheduler/in_flight.h"
 #include "scheduler/memory.h"
+#include "scheduler/new_sequence.h"
 #include "scheduler/options.h"
 #include "scheduler/page_transfers.h"
 #include "scheduler/plan.h"
@@ -61,9 +63,8 @@ class Scheduler {
   // kUnavailable when draining, kInvalidArgument for a request that can never run (both numbers in the message). With
   // the priority policy a full queue drops its worst waiting request (kUnavailable) for a strictly better one.
   // An id that is live is a fault of the sender: one finish kError (kConflict) ends that id, and neither runs on.
-  // `grammar`: of request.sampling.grammar, compiled. `before`: what the request has behind it.
-  void receive(wire::TokenizedRequest request, Deltas& out,
-               std::shared_ptr<const grammar::TokenGrammar> grammar = nullptr, BeforeAcceptance before = {});
+  // `prepared`: what was made of the request before it came here. `before`: what the request has behind it.
+  void receive(wire::TokenizedRequest request, Deltas& out, PreparedParts prepared = {}, BeforeAcceptance before = {});
 
   // Ends the request with finish kAborted, at once. Its pages stay until the last batch in flight that names them was
   // polled. Idempotent; unknown ids are ignored.
@@ -117,8 +118,7 @@ class Scheduler {
 
  private:
   void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
-  void accept(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
-              BeforeAcceptance before, Deltas& out);
+  void accept(wire::TokenizedRequest request, PreparedParts prepared, BeforeAcceptance before, Deltas& out);
   bool submit(BatchPlan plan, Deltas& out);
   void plan_batches(int& wait_ms, Deltas& out);
   bool may_plan() const;
@@ -133,6 +133,7 @@ class Scheduler {
   RunnerFacts model_;
   SchedulerFacts counters_;  // only its counters; the objects below count in it
   SequenceMemory memory_;
+  MediaIds media_ids_;
   StepCost cost_;
   Requests requests_;
   PageTransfers transfers_;

@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,7 +38,8 @@ struct Sequence {
   wire::SamplingParams sampling;  // its lists for the runner are in `spec` alone
   SamplingSpec spec;              // what the runner is given where it samples; `banned` counts below min_tokens only
   std::string extra_key;
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens;               // also the key in the prefix cache: a row of a picture has its media id
+  std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
   AppendArray<int32_t> known_generated;  // where spec.wants_generated(): the known ones of `tokens` behind the prompt
   int32_t prompt_length = 0;
   int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
@@ -97,8 +99,12 @@ struct Sequence {
   int32_t drawn() const { return length() - prompt_length; }  // those that are being drawn included
   int32_t remaining() const { return length() - scheduled; }  // rows until the next token can be sampled
   wire::Usage usage() const {
-    return {prompt_length,    generated(), cached.value_or(0),
-            cached_from_host, retractions, static_cast<double>(queue_us) / 1e6,
+    return {prompt_length,
+            generated(),
+            cached.value_or(0),
+            cached_from_host,
+            retractions,
+            static_cast<double>(queue_us) / 1e6,
             std::min(transferred, cached.value_or(0))};
   }
 };

@@ -54,6 +54,7 @@ struct ModelFacts {
   wire::ToolDialect tool_dialect = wire::ToolDialect::kNone;
   wire::ReasoningDialect reasoning_dialect = wire::ReasoningDialect::kNone;
   ToolHistoryForm tool_history;
+  std::optional<PictureFacts> pictures;  // nullopt: it takes text only
   // Sampling defaults from generation_config.json; nullopt: the field's own default.
   std::optional<double> temperature, top_p, min_p;
   std::optional<int32_t> top_k;

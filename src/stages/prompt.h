@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "stages/media/prompt_pictures.h"
 #include "text/chat_template.h"
 
 namespace millrace {
@@ -29,11 +30,14 @@ struct TokenPrompt {
 
 // A conversation for the model's chat template. Values are immutable and shared.
 struct ChatPrompt {
-  ChatValue messages;         // list of {role, content, ...}; contents are strings
-  ChatValue tools;            // list, or absent
+  ChatValue messages;  // list of {role, content, ...}; contents are strings, or lists of parts for templates that take
+                       // pictures
+  ChatValue tools;     // list, or absent
   ChatValue template_kwargs;  // object of the names that the api allows, or absent
   bool add_generation_prompt = true;
   bool continue_final_message = false;
+  Pictures pictures;             // of its messages, in their sequence; null: none
+  int32_t picture_token = -1;    // the placeholder that the template writes for each
   std::size_t source_bytes = 0;  // of the JSON that it came from: its size, as far as limits on memory go
 };
 
@@ -53,6 +57,11 @@ class SharedPrompt {
   SharedPrompt(P&& prompt) : SharedPrompt(Prompt(std::forward<P>(prompt))) {}  // NOLINT: one of its alternatives
 
   const Prompt& operator*() const { return *prompt_; }
+  // Of a conversation; null: it has none.
+  Pictures pictures() const {
+    const auto* chat = std::get_if<ChatPrompt>(prompt_.get());
+    return chat == nullptr ? nullptr : chat->pictures;
+  }
   std::size_t bytes() const { return prompt_bytes(*prompt_); }
   // The tokenizer's: its ids, and who waits for them.
   PromptEncoding& encoding() const { return *encoding_; }

@@ -52,7 +52,9 @@ Result<PromptEncoder::Ids> PromptEncoder::encode_chat(const ChatPrompt& prompt) 
   for (const Segment& segment : segments) bytes += segment.text.size();
   RETURN_IF_ERROR(check_size(bytes));
   // The template writes its own BOS.
-  return tokenizer_->encode(segments, {.add_special_tokens = false});
+  ASSIGN_OR_RETURN(Ids ids, tokenizer_->encode(segments, {.add_special_tokens = false}));
+  if (prompt.pictures == nullptr) return ids;
+  return expand_pictures(ids, prompt.pictures, prompt.picture_token);
 }
 
 }  // namespace millrace

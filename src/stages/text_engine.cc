@@ -1,6 +1,7 @@
 #include "stages/text_engine.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "stages/generating/lengths.h"
@@ -82,31 +83,48 @@ void TextEngine::start(ReqId id, GenerateRequest request) {
   const SharedPrompt prompt = std::exchange(request.prompt, {});
   Status posted = tokenizer_.post(
       prompt,
-      [this, id, request = std::move(request)](auto ids) mutable { tokenized(id, std::move(request), std::move(ids)); },
+      [this, id, pictures = prompt.pictures(), request = std::move(request)](auto ids) mutable {
+        tokenized(id, std::move(request), pictures, std::move(ids));
+      },
       [this, id] { return pipeline_.is_live(id); });
   if (!posted.ok()) pipeline_.begin(id, posted, {});
 }
 
-Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, std::vector<int32_t> ids) const {
+Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const Pictures& pictures,
+                                                std::vector<int32_t> ids) const {
   wire::TokenizedRequest out{.prompt = std::move(ids), .sampling = std::move(request.sampling)};
   ASSIGN_OR_RETURN(out.sampling.max_tokens, resolve_max_tokens(static_cast<int64_t>(out.prompt.size()),
                                                                request.max_tokens, model_.context_length));
   if (out.sampling.parsing) tokenizer_.find_open_reasoning(out.prompt, *out.sampling.parsing);
   out.extra_key = std::move(request.extra_key);
+  if (pictures != nullptr) out.media = position_pictures(out.prompt, pictures, model_.pictures->token_id);
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;
   out.queue_timeout_ms = shorter(options_.queue_timeout_ms, request.queue_timeout_ms);
   return out;
 }
 
+// Pictures count by their digests: their placeholders are all the same.
+ReplicaRouter::Prefix TextEngine::prefix_of(const wire::TokenizedRequest& request) {
+  if (request.media.empty()) return ReplicaRouter::prefix_of(request.prompt, request.extra_key);
+  std::vector<int32_t> keys = request.prompt;
+  for (const wire::PromptMedia& media : request.media) {
+    int32_t key = 0;
+    std::memcpy(&key, media.digest.bytes.data(), sizeof(key));
+    std::fill_n(keys.begin() + media.begin, media.rows, key);
+  }
+  return ReplicaRouter::prefix_of(keys, request.extra_key);
+}
+
 // On a thread of the tokenizer.
-void TextEngine::tokenized(ReqId id, GenerateRequest request, Result<std::vector<int32_t>> ids) {
+void TextEngine::tokenized(ReqId id, GenerateRequest request, const Pictures& pictures,
+                           Result<std::vector<int32_t>> ids) {
   if (!ids.ok()) return pipeline_.begin(id, ids.status(), {});
-  Result<wire::TokenizedRequest> out = make(request, std::move(ids).value());
+  Result<wire::TokenizedRequest> out = make(request, pictures, std::move(ids).value());
   PlacementHint hint{.replica = request.replica};
   if (out.ok()) {
     hint.tokens = static_cast<int64_t>(out->prompt.size());
-    if (options_.wants_prefix) hint.prefix = ReplicaRouter::prefix_of(out->prompt, out->extra_key);
+    if (options_.wants_prefix) hint.prefix = prefix_of(*out);
   }
   pipeline_.begin(id, std::move(out), std::move(hint));
 }

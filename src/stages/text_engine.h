@@ -46,8 +46,10 @@ class TextEngine : public Engine {
 
  private:
   class Answer;
-  void tokenized(ReqId id, GenerateRequest request, Result<std::vector<int32_t>> ids);
-  Result<wire::TokenizedRequest> make(GenerateRequest& request, std::vector<int32_t> ids) const;
+  void tokenized(ReqId id, GenerateRequest request, const Pictures& pictures, Result<std::vector<int32_t>> ids);
+  Result<wire::TokenizedRequest> make(GenerateRequest& request, const Pictures& pictures,
+                                      std::vector<int32_t> ids) const;
+  static ReplicaRouter::Prefix prefix_of(const wire::TokenizedRequest& request);
 
   const TextEngineOptions options_;
   const ModelFacts model_;

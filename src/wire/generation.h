@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "wire/limits.h"
 #include "wire/output_parsing.h"
+#include "wire/prompt_media.h"
 
 namespace millrace::wire {
 
@@ -150,16 +151,17 @@ struct TokenizedRequest {
   ReqId id;
   std::vector<int32_t> prompt;  // at least one id, each inside the vocabulary
   SamplingParams sampling;
-  std::string extra_key;         // requests with different keys (cache salt, adapter, media) never share KV pages
+  std::string extra_key;         // requests with different keys (cache salt, adapter) never share KV pages
   int32_t priority = 0;          // larger = sooner, where the policy looks at it
   int64_t timeout_ms = 0;        // from acceptance to the end; 0: none
   int64_t queue_timeout_ms = 0;  // from acceptance to the first admission; 0: none
   std::optional<RemoteKv> remote_kv;
+  std::vector<PromptMedia> media;  // in the prompt's sequence, apart from each other
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, prompt), v(3, sampling), v(4, extra_key), v(5, priority), v(6, timeout_ms), v(7, queue_timeout_ms);
-    v(8, remote_kv);
+    v(8, remote_kv), v(9, media, kMaxPromptMedia);
   }
 };
 

@@ -18,16 +18,11 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "wire/blob.h"
 #include "wire/generation.h"
 #include "wire/limits.h"
 
 namespace millrace::wire {
-
-// Bytes that need not be text. (std::string fields are UTF-8.)
-struct Blob {
-  std::string bytes;
-  friend bool operator==(const Blob&, const Blob&) = default;
-};
 
 // Who says something, so that news of the dead can be told apart: a stage's replica and incarnation, inside one session
 // of the coordinator. Whoever receives ignores another session, and an incarnation that is not the one it knows of.

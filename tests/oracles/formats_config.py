@@ -1,5 +1,6 @@
 """Writes tests/golden/formats/configs.json: config.json texts in old and new spellings and what transformers 5.12 reads
-from them (AutoConfig, and the modules of a model built on the meta device).
+from them (AutoConfig, and the modules of a model built on the meta device). Of a vision-language model: of its language
+model, and "vision".
 
 Run from the repository's root: OMP_NUM_THREADS=1 oracle python3 tests/oracles/formats_config.py
 """
@@ -8,14 +9,56 @@ import pathlib
 import tempfile
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig
 
 OUT = pathlib.Path("tests/golden/formats/configs.json")
 CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
-           "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+           "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+           "qwen3_vl": "Qwen3VLForConditionalGeneration", "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration"}
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 300}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+TOKENS = {"image_token_id": 290, "video_token_id": 291, "vision_start_token_id": 292, "vision_end_token_id": 293}
+MROPE = {"mrope_section": [24, 20, 20], "mrope_interleaved": True}
+TOWER = {"out_hidden_size": 64}  # the defaults of the class, but for the width of the language model
+
+
+def nested(text=None, vision=None, **fields):
+    """Fields of a vision-language model's file; those of SMALL go into text_config."""
+    top = dict.fromkeys(SMALL, ...)
+    return {**top, **TOKENS, "text_config": {**SMALL, "head_dim": 128, **(text or {})},
+            "vision_config": {**TOWER, **(vision or {})}, **fields}
+
+
+def vision_language_cases():
+    new = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e6, **MROPE}}
+    old = {"rope_theta": 5000000, "rope_scaling": {"rope_type": "default", **MROPE}}
+    yield "qwen3_vl, new", "qwen3_vl", nested(new, tie_word_embeddings=True, dtype="bfloat16")
+    yield "qwen3_vl, old", "qwen3_vl", nested(old, tie_word_embeddings=False, torch_dtype="bfloat16")
+    yield "qwen3_vl, nothing about rope", "qwen3_vl", nested({})
+    yield "qwen3_vl, no head_dim", "qwen3_vl", nested({**new, "head_dim": ...})
+    yield "qwen3_vl, tied in text_config alone", "qwen3_vl", nested({**new, "tie_word_embeddings": True})
+    yield "qwen3_vl, tied outside alone", "qwen3_vl", nested({**new, "tie_word_embeddings": False},
+                                                              tie_word_embeddings=True)
+    yield "qwen3_vl, other sections", "qwen3_vl", nested(
+        {"head_dim": 32, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5],
+                                             "mrope_interleaved": True}})
+    yield "qwen3_vl, ends in text_config", "qwen3_vl", nested({**new, "eos_token_id": [7, 8], "bos_token_id": 5,
+                                                               "pad_token_id": 6})
+    yield "qwen3_vl, small tower", "qwen3_vl", nested(new, {
+        "depth": 5, "hidden_size": 80, "intermediate_size": 160, "num_heads": 4, "patch_size": 8,
+        "spatial_merge_size": 3, "temporal_patch_size": 1, "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [0, 2, 3], "hidden_act": "gelu"})
+    yield "qwen3_vl, no deepstack", "qwen3_vl", nested(new, {"deepstack_visual_indexes": []})
+    yield "qwen3_vl_moe, nothing about experts", "qwen3_vl_moe", nested(new)
+    yield "qwen3_vl_moe, no kv heads, no head_dim", "qwen3_vl_moe", nested(
+        {"num_key_value_heads": ..., "head_dim": ..., "hidden_size": 128, "num_attention_heads": 16,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 1, 1],
+                             "mrope_interleaved": True}}, {"out_hidden_size": 128})
+    yield "qwen3_vl_moe, small", "qwen3_vl_moe", nested(
+        {**old, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "norm_topk_prob": True,
+         "decoder_sparse_step": 2, "mlp_only_layers": [1]}, tie_word_embeddings=False)
 
 
 def cases():
@@ -77,55 +120,91 @@ def cases():
                                                         "mlp_only_layers": [3, 0]}
     yield "qwen3_moe, window used", "qwen3_moe", {"use_sliding_window": True, "sliding_window": 5, "num_experts": 4,
                                                   "num_experts_per_tok": 1, "max_window_layers": 3}
+    yield from vision_language_cases()
 
 
 def ids(value):
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
+def read_vision(config, tower):
+    """Sizes from the modules where they are there."""
+    return {
+        "depth": len(tower.blocks),
+        "hidden_size": tower.blocks[0].norm1.weight.shape[0],
+        "intermediate_size": tower.blocks[0].mlp.linear_fc1.weight.shape[0],
+        "heads": tower.blocks[0].attn.num_heads,
+        "patch": list(tower.patch_embed.proj.weight.shape[1:]),  # channels, frames, rows, columns
+        "merge_size": tower.spatial_merge_size,
+        "out_hidden_size": tower.merger.linear_fc2.weight.shape[0],
+        "positions": tower.pos_embed.weight.shape[0],
+        "deepstack": list(tower.deepstack_visual_indexes),
+        "tanh": type(tower.blocks[0].mlp.act_fn).__name__ == "GELUTanh",
+        "tokens": [getattr(config, name) for name in TOKENS],
+    }
+
+
 def read(text):
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "config.json").write_text(text)
         config = AutoConfig.from_pretrained(folder)
+    full, tower = config, None
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    layer = model.model.layers[0]
+        if "vision_config" in config:
+            model = AutoModelForImageTextToText.from_config(config)
+            decoder, tower, config = model.model.language_model, model.model.visual, config.text_config
+        else:
+            model = AutoModelForCausalLM.from_config(config)
+            decoder = model.model
+    ends = GenerationConfig.from_model_config(full)
+    layer = decoder.layers[0]
     attention = layer.self_attn
     rope = config.rope_parameters
     windows = [config.sliding_window or 0 if config.model_type == "mistral" else
-               getattr(item.self_attn, "sliding_window", None) or 0 for item in model.model.layers]
-    return {
+               getattr(item.self_attn, "sliding_window", None) or 0 for item in decoder.layers]
+    out = {
         "head_dim": attention.head_dim,
         "kv_heads": attention.k_proj.weight.shape[0] // attention.head_dim,
         "max_position_embeddings": config.max_position_embeddings,
         "rms_norm_eps": config.rms_norm_eps,
-        "tie": config.tie_word_embeddings,
+        "tie": model.lm_head.weight is decoder.embed_tokens.weight,
         "qkv_bias": attention.q_proj.bias is not None,
         "o_bias": attention.o_proj.bias is not None,
         "mlp_bias": getattr(getattr(layer.mlp, "gate_proj", None), "bias", None) is not None,
-        "moe": [{"experts": item.mlp.gate.weight.shape[0], "top": item.mlp.gate.top_k, "norm": item.mlp.gate.norm_topk_prob,
+        "moe": [{"experts": item.mlp.gate.weight.shape[0], "top": item.mlp.gate.top_k,
+                 # Qwen3-VL-MoE's router has no choice
+                 "norm": getattr(item.mlp.gate, "norm_topk_prob", True),
                  "inner": item.mlp.experts.down_proj.shape[2]} if hasattr(item.mlp, "experts") else {}
-                for item in model.model.layers] if config.model_type == "qwen3_moe" else [],
+                for item in decoder.layers] if any(hasattr(item.mlp, "experts") for item in decoder.layers) else [],
         "qk_norm": hasattr(attention, "q_norm"),
         "windows": windows,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": sum(p.numel() for p in {*decoder.parameters(), *model.lm_head.parameters()}),
         "rope_type": rope["rope_type"],
         "rope_theta": rope["rope_theta"],
         "factor": rope.get("factor", 1.0),
         "original": rope.get("original_max_position_embeddings", 0) if rope["rope_type"] == "llama3" else 0,
-        "attention_factor": model.model.rotary_emb.attention_scaling,
-        "eos": ids(config.eos_token_id),
-        "bos": ids(config.bos_token_id),
-        "pad": ids(config.pad_token_id),
-        "dtype": str(config.dtype).removeprefix("torch.") if config.dtype is not None else "",
+        "attention_factor": decoder.rotary_emb.attention_scaling,
+        "eos": ids(ends.eos_token_id if tower is not None else config.eos_token_id),
+        "bos": ids(ends.bos_token_id if tower is not None else config.bos_token_id),
+        "pad": ids(ends.pad_token_id if tower is not None else config.pad_token_id),
+        "dtype": next((str(c.dtype).removeprefix("torch.") for c in (full, config) if c.dtype is not None), ""),
     }
+    if tower is not None:
+        out["vision"] = read_vision(full, tower)
+        out["mrope_section"] = list(decoder.rotary_emb.mrope_section)
+    return out
+
+
+def without_removed(fields):
+    return {key: without_removed(value) if isinstance(value, dict) else value
+            for key, value in fields.items() if value is not ...}
 
 
 if __name__ == "__main__":
     rows = []
     for name, model_type, fields in cases():
         config = {"architectures": [CLASSES[model_type]], "model_type": model_type, **SMALL, **fields}
-        text = json.dumps({key: value for key, value in config.items() if value is not ...})
+        text = json.dumps(without_removed(config))
         try:
             rows.append({"name": name, "config": text, "read": read(text)})
         except Exception as error:

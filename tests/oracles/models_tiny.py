@@ -120,11 +120,13 @@ def greedy(model, prompt):
     return ids[len(prompt):], gap
 
 
-def golden_case(model, length, seed, out, k):
+def golden_case(model, length, seed, out, k, begin=()):
+    """A random prompt of so many tokens, the first of them `begin`, whose greedy continuation is clear."""
     vocab = model.config.vocab_size
     for attempt in range(1000):
         generator = torch.Generator().manual_seed(seed * 1000 + attempt)
         prompt = torch.randint(0, vocab, (length,), generator=generator).tolist()
+        prompt[:len(begin)] = begin
         positions = sorted({0, length // 3, length // 2, max(length - 2, 0), length - 1})
         logits = logits_of(model, prompt)[positions].contiguous()
         spread = float(logits.max() - logits.min())

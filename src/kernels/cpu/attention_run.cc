@@ -65,6 +65,7 @@ void AttentionRun::begin(ConstRows q, const KvLayer& kv, const AttentionParams& 
   common_.head_dim = kv.head_dim;
   common_.window = params.window;
   common_.scale = params.scale;
+  causal_ = params.causal;
   kv_heads_ = kv.kv_heads;
   group_ = params.heads / kv.kv_heads;
   heads_ = std::min(group_, kAttentionQueries);
@@ -77,14 +78,15 @@ void AttentionRun::begin(ConstRows q, const KvLayer& kv, const AttentionParams& 
 }
 
 AttentionRun::Piece AttentionRun::piece_of(const AttentionSequence& s, int64_t row, int64_t row_count) const {
-  const int64_t position = s.kv_length_before + row;
+  const int64_t position = s.kv_length_before + (causal_ ? row : s.row_count - 1);
+  const int64_t newest = causal_ ? position + row_count - 1 : position;
   const int64_t oldest = common_.window > 0 ? std::max<int64_t>(0, position - common_.window + 1) : 0;
   return {.pages = s.pages,
           .row = s.row_begin + row,
           .position = position,
           .row_count = row_count,
           .first = oldest / kAttentionRange,
-          .ranges = (position + row_count - 1) / kAttentionRange + 1,
+          .ranges = newest / kAttentionRange + 1,
           .shareable = s.kv_length_before / kAttentionRange};
 }
 
@@ -187,7 +189,7 @@ void AttentionRun::add_rows(Piece& piece, int64_t end) {
   }
   for (int64_t r = 0; r < piece.row_count; ++r) {
     const int64_t partials = piece.partials < 0 ? -1 : piece.partials + r * floats;
-    rows_.push_back({piece.row + r, piece.position + r, partials, slots, piece.later});
+    rows_.push_back({piece.row + r, piece.position + (causal_ ? r : 0), partials, slots, piece.later});
     if (fresh && partials >= 0) merged_.push_back(rows_.back());
   }
 }

@@ -25,7 +25,7 @@ class AttentionRun {
   // Rows of one sequence that are computed together, and what of their keys they may share.
   struct Piece {
     std::span<const int32_t> pages;
-    int64_t row, position, row_count;  // the first row of the batch, its position
+    int64_t row, position, row_count;  // the first row of the batch, the last position that it sees
     int64_t first, ranges;             // the ranges of keys that any of them sees: [first, ranges)
     int64_t shareable;                 // ranges [first, shareable) hold nothing but positions before this step's
     int64_t later = 0;                 // as in AttentionRow; 0: no part has been cut yet
@@ -50,6 +50,7 @@ class AttentionRun {
   // Of the call: what all parts have in common, query heads of a kv head and of a part, and what a part should cost.
   AttentionPart common_{};
   int64_t kv_heads_ = 0, group_ = 0, heads_ = 0, cost_of_part_ = 0;
+  bool causal_ = true;
   // Kept from step to step, so that a step allocates nothing once it has seen the largest.
   std::vector<Piece> pieces_;
   std::vector<AttentionPart> parts_;

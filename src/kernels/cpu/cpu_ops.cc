@@ -90,6 +90,20 @@ class CpuOps final : public Ops {
     for_rows(y.count, y.width, [&](int64_t r) { table_.swiglu(gate.row(r), up.row(r), y.width, y.row(r)); });
   }
 
+  void layer_norm(ConstRows x, const TensorView& weight, const TensorView& bias, float epsilon, Rows y) override {
+    check_layer_norm(x, weight, bias, y);
+    const float* wide = widened(weight);
+    const float* wide_bias = widened(bias, wide_bias_);
+    for_rows(y.count, 2 * y.width,
+             [&](int64_t r) { table_.layer_norm(x.row(r), x.width, wide, wide_bias, epsilon, y.row(r)); });
+  }
+
+  void gelu(ConstRows x, bool tanh, Rows y) override {
+    check_same_shape(x, y);
+    // An exponential costs about as much as 4 elements of other ops.
+    for_rows(y.count, 4 * y.width, [&](int64_t r) { table_.gelu(x.row(r), y.width, tanh, y.row(r)); });
+  }
+
   void rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, float scaling, Rows cos,
                   Rows sin) override {
     check_rope_table(positions, inv_freq, cos, sin);
@@ -157,10 +171,11 @@ class CpuOps final : public Ops {
   }
 
   // A small weight (a norm's) as f32; valid until the next call.
-  const float* widened(const TensorView& weight) {
-    widened_.resize(static_cast<std::size_t>(weight.shape.elements()));
-    table_.widen(weight_kind(weight.dtype), weight.data, weight.shape.elements(), widened_.data());
-    return widened_.data();
+  const float* widened(const TensorView& weight) { return widened(weight, widened_); }
+  const float* widened(const TensorView& weight, std::vector<float>& to) {
+    to.resize(static_cast<std::size_t>(weight.shape.elements()));
+    table_.widen(weight_kind(weight.dtype), weight.data, weight.shape.elements(), to.data());
+    return to.data();
   }
 
   template <typename F>
@@ -177,7 +192,7 @@ class CpuOps final : public Ops {
   PanelLinear panels_;           // products with packed quantized weights
   CpuLinear linear_;             // products with all others
   std::vector<Buffer> scratch_;  // one per worker
-  std::vector<float> widened_, biases_;
+  std::vector<float> widened_, wide_bias_, biases_;
   std::vector<CpuProduct> products_;
   AttentionRun attention_;
 };

@@ -46,26 +46,58 @@ static void swiglu(const float* gate, const float* up, int64_t count, float* y) 
   }
 }
 
-// Four sums side by side, as one would wait for each addition; what is left of the row goes to the first.
-static inline float sum_of_squares(const float* x, int64_t count) {
+// x / (1 + exp(-2 u)) = 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation where x is negative.
+static inline V gelu_by_tanh(V x) {
+  const V inner = mul(x, fma(mul(x, x), set1(0.044715f), set1(1.0f)));
+  return div(x, add(set1(1.0f), exp(mul(inner, set1(-1.59576912f)))));
+}
+
+// max(x, 0) - |x| erfc(|x| / sqrt(2)) / 2, with erfc(z) = (a1 t + ... + a5 t^5) exp(-z^2), t = 1 / (1 + p z), whose
+// error is at most 1.5e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26). Beyond 14 it is below
+// every f32, and an infinity times 0 would be NaN. NaN is the second operand everywhere, which max and min hand on.
+static inline V gelu_by_erf(V x) {
+  const V size = min(set1(14.0f), max(sub(zero(), x), x));
+  const V z = mul(size, set1(0.707106781f));
+  const V t = div(set1(1.0f), fma(z, set1(0.3275911f), set1(1.0f)));
+  V p = fma(set1(1.061405429f), t, set1(-1.453152027f));
+  p = fma(p, t, set1(1.421413741f));
+  p = fma(p, t, set1(-0.284496736f));
+  p = fma(p, t, set1(0.254829592f));
+  const V erfc = mul(mul(p, t), exp(sub(zero(), mul(z, z))));
+  return sub(max(zero(), x), mul(mul(size, set1(0.5f)), erfc));
+}
+
+template <V (*function)(V)>
+static inline void map_row(const float* x, int64_t count, float* y) {
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) store(y + i, function(load(x + i)));
+  if (i < count) store_partial(y + i, function(load_partial(x + i, count - i)), count - i);
+}
+
+static void gelu(const float* x, int64_t count, bool tanh, float* y) {
+  if (tanh) return map_row<gelu_by_tanh>(x, count, y);
+  map_row<gelu_by_erf>(x, count, y);
+}
+
+// The sum of a row's elements, or of their squares. Four sums side by side, as one would wait for each addition; what
+// is left of the row goes to the first.
+template <bool squares>
+static inline float sum_row(const float* x, int64_t count) {
+  const auto with = [](V v, V sum) { return squares ? fma(v, v, sum) : add(sum, v); };
   V sums[4] = {zero(), zero(), zero(), zero()};
   int64_t i = 0;
   for (; i + 4 * kWidth <= count; i += 4 * kWidth) {
-    UNROLL for (int j = 0; j < 4; ++j) {
-      const V v = load(x + i + j * kWidth);
-      sums[j] = fma(v, v, sums[j]);
-    }
+    UNROLL for (int j = 0; j < 4; ++j) sums[j] = with(load(x + i + j * kWidth), sums[j]);
   }
   for (; i < count; i += kWidth) {
-    const V v = i + kWidth <= count ? load(x + i) : load_partial(x + i, count - i);
-    sums[0] = fma(v, v, sums[0]);
+    sums[0] = with(i + kWidth <= count ? load(x + i) : load_partial(x + i, count - i), sums[0]);
   }
   return sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
 static void rms_norm(const float* x, int64_t width, const float* weight, int64_t group, float epsilon, float* y) {
   for (int64_t first = 0; first < width; first += group, x += group, y += group) {
-    const float mean = sum_of_squares(x, group) / static_cast<float>(group);
+    const float mean = sum_row<true>(x, group) / static_cast<float>(group);
     const V factor = set1(1.0f / __builtin_sqrtf(mean + epsilon));
     int64_t i = 0;
     for (; i + kWidth <= group; i += kWidth) store(y + i, mul(mul(load(x + i), factor), load(weight + i)));
@@ -73,6 +105,24 @@ static void rms_norm(const float* x, int64_t width, const float* weight, int64_t
       const int64_t n = group - i;
       store_partial(y + i, mul(mul(load_partial(x + i, n), factor), load_partial(weight + i, n)), n);
     }
+  }
+}
+
+// The row less its mean comes to y first, so that lanes beyond its end are 0 in the sum of squares.
+static void layer_norm(const float* x, int64_t width, const float* weight, const float* bias, float epsilon, float* y) {
+  const V mean = set1(sum_row<false>(x, width) / static_cast<float>(width));
+  int64_t i = 0;
+  for (; i + kWidth <= width; i += kWidth) store(y + i, sub(load(x + i), mean));
+  if (i < width) store_partial(y + i, sub(load_partial(x + i, width - i), mean), width - i);
+  const float variance = sum_row<true>(y, width) / static_cast<float>(width);
+  const V factor = set1(1.0f / __builtin_sqrtf(variance + epsilon));
+  for (i = 0; i + kWidth <= width; i += kWidth) {
+    store(y + i, fma(mul(load(y + i), factor), load(weight + i), load(bias + i)));
+  }
+  if (i < width) {
+    const int64_t n = width - i;
+    const V scaled = mul(load_partial(y + i, n), factor);
+    store_partial(y + i, fma(scaled, load_partial(weight + i, n), load_partial(bias + i, n)), n);
   }
 }
 

@@ -30,8 +30,8 @@ inline constexpr int64_t kAttentionScratch =
 // floats: one over the ranges below `later`, then one for each range from there on. Head 0 begins at `partials` of
 // AttentionPart::partials; -1: one part has all keys, and writes `out`.
 struct AttentionRow {
-  int64_t row;  // of the batch
-  int64_t position;
+  int64_t row;       // of the batch
+  int64_t position;  // the last that it sees
   int64_t partials;
   int64_t slots;
   int64_t later;
@@ -66,6 +66,9 @@ struct KernelTable {
   void (*widen)(WeightKind kind, const void* from, int64_t count, float* to);
   // One row; every `group` elements are normalized alone. y may be x.
   void (*rms_norm)(const float* x, int64_t width, const float* weight, int64_t group, float epsilon, float* y);
+  // One row. y may be x.
+  void (*layer_norm)(const float* x, int64_t width, const float* weight, const float* bias, float epsilon, float* y);
+  void (*gelu)(const float* x, int64_t count, bool tanh, float* y);
   void (*add)(const float* x, int64_t count, float* y);
   void (*swiglu)(const float* gate, const float* up, int64_t count, float* y);
   // One row of heads; `half` pairs per head.

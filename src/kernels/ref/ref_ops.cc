@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "kernels/checks.h"
@@ -75,6 +76,36 @@ class RefOps final : public Ops {
     }
   }
 
+  void layer_norm(ConstRows x, const TensorView& weight, const TensorView& bias, float epsilon, Rows y) override {
+    check_layer_norm(x, weight, bias, y);
+    const auto width = static_cast<double>(x.width);
+    for (int64_t r = 0; r < y.count; ++r) {
+      const float* in = x.row(r);
+      double sum = 0, squares = 0;
+      for (int64_t i = 0; i < x.width; ++i) sum += double{in[i]};
+      const double mean = sum / width;
+      for (int64_t i = 0; i < x.width; ++i) squares += (in[i] - mean) * (in[i] - mean);
+      const double factor = 1.0 / std::sqrt(squares / width + double{epsilon});
+      for (int64_t i = 0; i < x.width; ++i) {
+        const double w = load_weight(weight.data, weight.dtype, i), b = load_weight(bias.data, bias.dtype, i);
+        y.row(r)[i] = static_cast<float>((in[i] - mean) * factor * w + b);
+      }
+    }
+  }
+
+  void gelu(ConstRows x, bool tanh, Rows y) override {
+    check_same_shape(x, y);
+    constexpr double kRoot2OverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+    for (int64_t r = 0; r < y.count; ++r) {
+      for (int64_t i = 0; i < y.width; ++i) {
+        const double v = x.row(r)[i];
+        const double turned =
+            tanh ? std::tanh(kRoot2OverPi * (v + 0.044715 * v * v * v)) : std::erf(v / std::numbers::sqrt2);
+        y.row(r)[i] = static_cast<float>(0.5 * v * (1.0 + turned));
+      }
+    }
+  }
+
   void rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, float scaling, Rows cos,
                   Rows sin) override {
     check_rope_table(positions, inv_freq, cos, sin);
@@ -116,7 +147,8 @@ class RefOps final : public Ops {
     for (const AttentionSequence& s : sequences) {
       for (int64_t i = 0; i < s.row_count; ++i) {
         for (int64_t head = 0; head < params.heads; ++head) {
-          attend(q.row(s.row_begin + i) + head * kv.head_dim, kv, s, params, head, s.kv_length_before + i,
+          const int64_t last = s.kv_length_before + (params.causal ? i : s.row_count - 1);
+          attend(q.row(s.row_begin + i) + head * kv.head_dim, kv, s, params, head, last,
                  out.row(s.row_begin + i) + head * kv.head_dim);
         }
       }

@@ -18,6 +18,7 @@ struct TestRequest {
   std::vector<int32_t> prompt;
   int new_tokens = 0;
   SamplingSpec sampling;
+  std::shared_ptr<const PromptInput> input;
   int share_with = -1;  // index of an earlier request whose full prompt pages are taken over, or -1
 
   std::vector<int32_t> tokens;             // generated
@@ -140,6 +141,7 @@ class TestScheduler {
     step.pages = state.pages;
     step.sample = count == left;
     step.sampling = request.sampling;
+    step.input = request.input;
     state.done += count;
     return step;
   }

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "kv/media_ids.h"
 #include "kv/page_pool.h"
 #include "runner/runner.h"
 #include "scheduler/testing/hash_model.h"
@@ -267,14 +268,19 @@ class FakeRunner : public Runner {
     const auto end = step.position + rows;
     if (step.tokens.empty() || step.position < 0 || end > facts_.context_length) complain(step, "rows out of range");
     if (static_cast<int64_t>(step.pages.size()) * facts_.page_size < end) complain(step, "pages do not cover");
-    const auto check_tokens = [&](std::span<const int32_t> tokens) {
+    const auto check_tokens = [&](std::span<const int32_t> tokens, bool rows_of_step) {
       for (std::size_t i = 0; i < tokens.size(); ++i) {
         if (tokens[i] == kTokenInFlight && i + 1 == tokens.size()) continue;
-        if (tokens[i] < 0 || tokens[i] >= facts_.vocab_size) complain(step, "token outside the vocabulary");
+        const int32_t row = step.position + static_cast<int32_t>(i);
+        const bool picture = rows_of_step && step.input != nullptr && step.input->span_of(row) != nullptr;
+        if (picture != is_media_id(tokens[i])) complain(step, "a media id where there is no picture, or the reverse");
+        if (!picture && (tokens[i] < 0 || tokens[i] >= facts_.vocab_size)) {
+          complain(step, "token outside the vocabulary");
+        }
       }
     };
-    check_tokens(step.tokens);
-    check_tokens(step.generated);
+    check_tokens(step.tokens, true);
+    check_tokens(step.generated, false);
     if ((!step.generated.empty() || step.last_is_generated) && !step.sampling.wants_generated()) {
       complain(step, "generated tokens that nobody asked for");
     }

@@ -66,8 +66,8 @@ class Harness {
     return request;
   }
 
-  void receive(const wire::TokenizedRequest& request) {
-    scheduler.receive(request, out_);
+  void receive(const wire::TokenizedRequest& request, PreparedParts prepared = {}) {
+    scheduler.receive(request, out_, std::move(prepared));
     consume();
   }
   void abort(uint64_t id) {

@@ -13,6 +13,7 @@
 #include "stages/generating/token_values.h"
 #include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"
+#include "stages/media/media_encoder.h"
 #include "stages/stage.h"
 
 namespace millrace {
@@ -28,6 +29,7 @@ class GenerateWorker : public Worker {
         tokenizer_(std::move(parts.tokenizer)),
         read_request_(std::move(parts.read_request)),
         make_kv_events_(std::move(parts.make_kv_events)),
+        make_media_(std::move(parts.make_media)),
         make_weights_(std::move(parts.make_weights)),
         make_transfers_(std::move(parts.make_transfers)),
         live_(std::move(parts.live)),
@@ -41,6 +43,10 @@ class GenerateWorker : public Worker {
     weights_.emplace(make_weights_, live_, *engine_);
     model_ = engine_->model();
     if (tokenizer_) grammars_.emplace(tokenizer_, model_.vocab_size, options_.eos_token_ids);
+    if (make_media_) {
+      ASSIGN_OR_RETURN(std::unique_ptr<MediaModel> media, make_media_(progress));
+      media_.emplace(std::move(media));
+    }
     if (make_kv_events_) {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
     }
@@ -65,7 +71,7 @@ class GenerateWorker : public Worker {
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
-    compiling_.erase(id);
+    if (preparing_.erase(id) != 0 && media_) media_->drop(id);
     if (fetching_.erase(id) != 0) transfers_->imports().cancel(id, monotonic_ms());
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
@@ -77,6 +83,7 @@ class GenerateWorker : public Worker {
       return emit_deltas(out, emit);
     }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
+    if (media_) media_->flush();
     const Status status = engine_->flush_when_idle(command.id, now_ms + std::max<int64_t>(command.timeout_ms, 0));
     if (!status.ok()) emit.reply(command.id, status);
   }
@@ -86,6 +93,7 @@ class GenerateWorker : public Worker {
     status.text_checksum = text_checksum_;
     weights_->describe(status.metrics);
     if (grammars_) describe_grammars(status.metrics);
+    if (media_) describe_media(status.metrics);
     if (transfers_) transfers_->describe(status.metrics);
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
@@ -103,7 +111,7 @@ class GenerateWorker : public Worker {
   int tick(int64_t now_ms, Emit& emit) override {
     if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
     events_ = 0;
-    begin_compiled(emit);
+    begin_prepared(emit);
     if (transfers_) transfers_->receive(0, now_ms);
     Deltas out;
     const bool busy = engine_->step(out);
@@ -118,7 +126,7 @@ class GenerateWorker : public Worker {
     if (busy) return 0;
     if (transfers_ && transfers_->waits()) return transfer::kTransferRestMs;
     if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
-    if (!held_.empty() || !compiling_.empty() || weights_->waits()) return kRestMs;
+    if (!held_.empty() || !preparing_.empty() || weights_->waits()) return kRestMs;
     return states_.empty() ? kNever : kPausedTickMs;
   }
 
@@ -135,18 +143,17 @@ class GenerateWorker : public Worker {
     std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
   };
 
-  // A request whose grammar is being compiled. The scheduler does not know it yet.
-  struct Compiling {
+  // A request whose grammar is being compiled, whose pictures are being encoded or whose pages are on their way from
+  // another server. The scheduler does not know it yet.
+  struct Preparing {
     wire::TokenizedRequest request;
     RequestState state;
-  };
+    PreparedParts parts;
+    int64_t since_ms = 0;  // that it waits
+    bool compiles = false;
+    bool encodes = false;
 
-  // A request whose pages are on their way from another server. The scheduler does not know it yet.
-  struct Fetching {
-    wire::TokenizedRequest request;
-    std::shared_ptr<const grammar::TokenGrammar> grammar;
-    RequestState state;
-    int64_t since_ms = 0;
+    bool ready() const { return !compiles && !encodes; }
   };
 
   static GeneratingEngine::Reply reply_to(Emit& emit) {
@@ -195,18 +202,41 @@ class GenerateWorker : public Worker {
       }
       ASSIGN_OR_RETURN(state.stops, TokenText::create(tokenizer_, text));
     }
-    std::shared_ptr<const grammar::TokenGrammar> grammar;
-    if (sampling.grammar) {
-      RETURN_IF_ERROR(check_grammar(sampling));
-      auto compiled = grammars_->compile(request.id, *sampling.grammar);
-      if (!compiled) {
-        compiling_.insert_or_assign(request.id, Compiling{std::move(request), std::move(state)});
-        return ok_status();
-      }
-      if (!compiled->ok()) return compiled->status().with_prefix(sampling.grammar->field);
-      grammar = std::move(**compiled);
+    Preparing next{std::move(request), std::move(state), {}, monotonic_ms()};
+    RETURN_IF_ERROR(begin_grammar(next));
+    RETURN_IF_ERROR(begin_media(next));
+    if (next.ready()) {
+      fetch_pages(std::move(next), emit);
+    } else {
+      const ReqId id = next.request.id;
+      preparing_.insert_or_assign(id, std::move(next));
     }
-    receive_in_engine(std::move(request), std::move(grammar), std::move(state), emit);
+    return ok_status();
+  }
+
+  Status begin_grammar(Preparing& next) {
+    const wire::SamplingParams& sampling = next.request.sampling;
+    if (!sampling.grammar) return ok_status();
+    RETURN_IF_ERROR(check_grammar(sampling));
+    auto compiled = grammars_->compile(next.request.id, *sampling.grammar);
+    next.compiles = !compiled;
+    if (next.compiles) return ok_status();
+    if (!compiled->ok()) return compiled->status().with_prefix(sampling.grammar->field);
+    next.parts.grammar = std::move(**compiled);
+    return ok_status();
+  }
+
+  Status begin_media(Preparing& next) {
+    wire::TokenizedRequest& request = next.request;
+    if (request.media.empty()) return ok_status();
+    if (!media_) return error(StatusCode::kUnsupported, "{}: this model takes text only", request.media.front().field);
+    const auto rows = static_cast<int32_t>(request.prompt.size());
+    RETURN_IF_ERROR(check_prompt_media(request.media, rows));
+    auto encoded = media_->encode(request.id, request.media, rows);
+    next.encodes = !encoded;
+    if (next.encodes) return ok_status();
+    if (!encoded->ok()) return encoded->status();
+    next.parts.input = std::move(**encoded);
     return ok_status();
   }
 
@@ -220,40 +250,61 @@ class GenerateWorker : public Worker {
     return ok_status();
   }
 
-  // Requests whose grammars are there now go on, in the order in which they came.
-  void begin_compiled(Emit& emit) {
-    if (!grammars_ || grammars_->waiting() == 0) return;
-    for (auto& [id, compiled] : grammars_->take_finished()) {
-      auto waited = compiling_.extract(id);
-      if (waited.empty()) continue;  // it was dropped
-      auto& [request, state] = waited.mapped();
-      if (!compiled.ok()) {
-        refuse(id, compiled.status().with_prefix(request.sampling.grammar->field), emit);
-      } else {
-        receive_in_engine(std::move(request), std::move(*compiled), std::move(state), emit);
+  // Requests whose grammars and pictures are there now go on, in the order in which these came.
+  void begin_prepared(Emit& emit) {
+    if (grammars_ && grammars_->waiting() > 0) {
+      for (auto& [id, compiled] : grammars_->take_finished()) {
+        const auto waiting = preparing_.find(id);
+        if (waiting == preparing_.end()) continue;  // it was dropped
+        Preparing& next = waiting->second;
+        next.compiles = false;
+        if (compiled.ok()) next.parts.grammar = std::move(*compiled);
+        go_on(waiting, compiled.status().with_prefix(next.request.sampling.grammar->field), emit);
       }
+    }
+    if (!media_) return;
+    for (auto& [id, encoded] : media_->take_finished()) {
+      const auto waiting = preparing_.find(id);
+      if (waiting == preparing_.end()) continue;
+      waiting->second.encodes = false;
+      if (encoded.ok()) waiting->second.parts.input = std::move(*encoded);
+      go_on(waiting, encoded.status(), emit);
     }
   }
 
-  void receive_in_engine(wire::TokenizedRequest request, std::shared_ptr<const grammar::TokenGrammar> grammar,
-                         RequestState state, Emit& emit) {
-    Fetching waiting{std::move(request), std::move(grammar), std::move(state), monotonic_ms()};
-    // Logprobs of a prompt need its rows here.
-    const int32_t scored_from = waiting.request.sampling.prompt_logprobs_from;
-    const bool scores = scored_from >= 0 && std::cmp_less(scored_from, waiting.request.prompt.size());
-    if (!transfers_ || scores) return receive_now(std::move(waiting), {}, emit);
-    const ReqId id = waiting.request.id;
-    const Result<bool> waits =
-        transfers_->imports().begin({id, waiting.request.prompt, waiting.request.extra_key}, waiting.since_ms);
-    if (!waits.ok()) return refuse(id, waits.status(), emit);
-    if (!*waits) return receive_now(std::move(waiting), {}, emit);
-    fetching_.insert_or_assign(id, std::move(waiting));
+  void go_on(std::unordered_map<ReqId, Preparing>::iterator waiting, const Status& status, Emit& emit) {
+    const ReqId id = waiting->first;
+    if (!status.ok()) {
+      preparing_.erase(waiting);
+      if (media_) media_->drop(id);
+      return refuse(id, status, emit);
+    }
+    if (!waiting->second.ready()) return;
+    Preparing next = std::move(waiting->second);
+    preparing_.erase(waiting);
+    fetch_pages(std::move(next), emit);
   }
 
-  void receive_now(Fetching waiting, BeforeAcceptance before, Emit& emit) {
-    states_.insert_or_assign(waiting.request.id, std::move(waiting.state));
+  // The last thing that a request may wait for: pages of its prompt from another server.
+  void fetch_pages(Preparing next, Emit& emit) {
+    const wire::TokenizedRequest& request = next.request;
+    // Logprobs of a prompt need its rows here; the ids of pictures are numbers of this process alone.
+    const int32_t scored_from = request.sampling.prompt_logprobs_from;
+    const bool scores = scored_from >= 0 && std::cmp_less(scored_from, request.prompt.size());
+    if (!transfers_ || scores || next.parts.input) return receive_now(std::move(next), 0, emit);
+    const ReqId id = request.id;
+    const Result<bool> waits = transfers_->imports().begin({id, request.prompt, request.extra_key}, monotonic_ms());
+    if (!waits.ok()) return refuse(id, waits.status(), emit);
+    if (!*waits) return receive_now(std::move(next), 0, emit);
+    fetching_.insert_or_assign(id, std::move(next));
+  }
+
+  void receive_now(Preparing next, int32_t transferred_tokens, Emit& emit) {
+    const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
+                                  .transferred_tokens = transferred_tokens};
+    states_.insert_or_assign(next.request.id, std::move(next.state));
     Deltas out;
-    engine_->scheduler().receive(std::move(waiting.request), out, std::move(waiting.grammar), before);
+    engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), before);
     emit_deltas(out, emit);
   }
 
@@ -266,16 +317,25 @@ class GenerateWorker : public Worker {
       transfers_->imports().cancel(id, now_ms);
       late_.push_back(id);
     }
-    for (const ReqId id : std::exchange(late_, {})) begin_fetched(id, 0, now_ms, emit);
+    for (const ReqId id : std::exchange(late_, {})) begin_fetched(id, 0, emit);
     transfers_->step(now_ms);
-    for (const auto& [id, tokens] : transfers_->imports().take_ready()) begin_fetched(id, tokens, now_ms, emit);
+    for (const auto& [id, tokens] : transfers_->imports().take_ready()) begin_fetched(id, tokens, emit);
   }
 
-  void begin_fetched(ReqId id, int32_t tokens, int64_t now_ms, Emit& emit) {
+  void begin_fetched(ReqId id, int32_t tokens, Emit& emit) {
     auto waited = fetching_.extract(id);
-    if (waited.empty()) return;  // it was dropped
-    const int64_t waited_us = (now_ms - waited.mapped().since_ms) * 1000;
-    receive_now(std::move(waited.mapped()), {.waited_us = waited_us, .transferred_tokens = tokens}, emit);
+    if (!waited.empty()) receive_now(std::move(waited.mapped()), tokens, emit);  // else it was dropped
+  }
+
+  void describe_media(std::vector<wire::Metric>& metrics) const {
+    const EncoderCounters& counters = media_->counters();
+    metrics.push_back({"media_encoded_total", static_cast<double>(counters.encoded)});
+    metrics.push_back({"media_failed_total", static_cast<double>(counters.failed)});
+    metrics.push_back({"media_cache_hits_total", static_cast<double>(counters.found)});
+    metrics.push_back({"media_joined_total", static_cast<double>(counters.joined)});
+    metrics.push_back({"media_encode_seconds_total", counters.seconds});
+    metrics.push_back({"media_cache_bytes", static_cast<double>(media_->cached_bytes())});
+    metrics.push_back({"media_waiting_requests", static_cast<double>(media_->waiting())});
   }
 
   void describe_grammars(std::vector<wire::Metric>& metrics) const {
@@ -394,10 +454,12 @@ class GenerateWorker : public Worker {
   std::optional<GeneratingEngine> engine_;  // from load() on, as the next one
   std::optional<WeightCommands> weights_;
   std::optional<GrammarCompiler> grammars_;  // from load() on, where there is a tokenizer
+  std::optional<MediaEncoder> media_;        // from load() on, where the model takes pictures
   RunnerFacts model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ReadRequest read_request_;
   const MakeKvEvents make_kv_events_;
+  const MakeMedia make_media_;
   const MakeWeights make_weights_;
   const MakeTransfers make_transfers_;
   const LiveOptions live_;
@@ -407,8 +469,8 @@ class GenerateWorker : public Worker {
   const bool streams_;
   const bool to_client_;
   std::unordered_map<ReqId, RequestState> states_;
-  std::unordered_map<ReqId, Compiling> compiling_;  // not in states_ yet
-  std::unordered_map<ReqId, Fetching> fetching_;    // nor these
+  std::unordered_map<ReqId, Preparing> preparing_;  // not in states_ yet; they wait for grammars and pictures
+  std::unordered_map<ReqId, Preparing> fetching_;   // nor these; they wait for pages
   std::vector<ReqId> late_;                         // of fetching_, in step_transfers()
   std::set<ReqId> held_;                            // whose ids wait for a receiver that is behind
   bool fresh_ = false;                              // an event came since the last tick

@@ -34,6 +34,7 @@
 #include "stages/generating/weight_stager.h"
 #include "stages/kv_event_stream.h"
 #include "stages/library.h"
+#include "stages/media/media_model.h"
 #include "stages/prompt_encoder.h"
 #include "stages/transfer/transfer_service.h"
 #include "text/tokenizer.h"
@@ -51,6 +52,9 @@ using MakeTransfers = std::function<Result<std::unique_ptr<transfer::TransferSer
 // A stage's KV events, where somebody listens.
 using MakeKvEvents = std::function<Result<std::unique_ptr<KvEventStream>>()>;
 
+// What encodes pictures; called while the stage loads.
+using MakeMedia = std::function<Result<std::unique_ptr<MediaModel>>(const LoadProgress& progress)>;
+
 inline constexpr std::size_t kMaxHeldTokens = 64;  // of one request, waiting for their text
 
 struct GenerateParts {
@@ -61,6 +65,7 @@ struct GenerateParts {
   bool streams = true;                // its chunks have receivers
   bool to_client = false;             // namely the client, who gets {"ids"}
   MakeKvEvents make_kv_events;        // empty: nobody listens
+  MakeMedia make_media;               // empty: the model takes text only
   MakeWeights make_weights;           // empty: the weights are never updated
   LiveOptions live{};                 // without `make`: nor by a trainer
   uint64_t text_checksum = 0;         // as of the others

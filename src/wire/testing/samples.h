@@ -29,6 +29,8 @@ inline TokenizedRequest sample_request() {
   request.priority = -3;
   request.timeout_ms = 1500;
   request.remote_kv = RemoteKv{{"xfer-7f_A"}, KvRole::kDecode, "tcp://[::1]:5001"};
+  request.media = {
+      {MediaKind::kImage, 1, 2, 1, 4, 2, {std::string(32, '\x07')}, {"\xff\xd8"}, "messages[0].content[1]"}};
   return request;
 }
 

@@ -1,0 +1,29 @@
+// The names by which this engine knows the tensors of a model directory. Directories of vision-language models put a
+// prefix before the names of the language model and of the vision tower, one in files of transformers 4.5x and later,
+// another in older ones:
+//
+//   model.language_model.layers.0.*   language_model.model.layers.0.*   ->  model.layers.0.*
+//   lm_head.weight                    language_model.lm_head.weight     ->  lm_head.weight
+//   model.visual.blocks.0.*           visual.blocks.0.*                 ->  visual.blocks.0.*
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace millrace {
+
+inline constexpr std::string_view kVisionPrefix = "visual.";
+
+inline std::string plain_tensor_name(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
+      {"model.language_model.", "model."}, {"language_model.", ""}, {"model.visual.", kVisionPrefix}};
+  for (const auto& [prefix, plain] : kPrefixes) {
+    if (name.starts_with(prefix)) return std::string(plain) + std::string(name.substr(prefix.size()));
+  }
+  return std::string(name);
+}
+
+}  // namespace millrace

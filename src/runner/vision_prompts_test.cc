@@ -1,0 +1,142 @@
+// Prompts with pictures through the runner: Hugging Face's logits and greedy ids (tests/golden/vision), and the same
+// bits whatever the chunks and the company.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kv/media_ids.h"
+#include "models/vision/mrope.h"
+#include "runner/testing/runner_testing.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kCases = 3;
+
+std::string folder(const std::string& name) {
+  return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/vision/" + name;
+}
+
+struct Case {
+  TestRequest request;
+  std::vector<int32_t> greedy;
+  std::vector<float> last_logits;  // of the prompt
+};
+
+// The features and grids of the file as the input of its prompt.
+Case read_case(WeightStore& golden, const VisionConfig& vision, int k) {
+  Case out;
+  out.request.prompt = golden_values<int32_t>(golden, "prompt_", k);
+  out.greedy = golden_values<int32_t>(golden, "greedy_", k);
+  out.request.new_tokens = static_cast<int>(out.greedy.size());
+  out.request.sampling.temperature = 0;
+  const auto grids = golden_values<int32_t>(golden, "grids_", k);
+  const auto features = golden_values<float>(golden, "features_", k);
+  out.last_logits = golden_values<float>(golden, "logits_", k);
+
+  auto input = std::make_shared<PromptInput>();
+  std::vector<PictureRows> pictures;
+  std::vector<int32_t>& prompt = out.request.prompt;
+  const int64_t hidden = vision.out_hidden_size, sets = vision.feature_sets();
+  const int64_t all_rows = static_cast<int64_t>(features.size()) / (hidden * sets);
+  int64_t first_row = 0;
+  for (std::size_t at = 0; at < prompt.size(); ++at) {
+    if (prompt[at] != vision.image_token_id) continue;
+    const int32_t height = grids[3 * pictures.size() + 1] / 2, width = grids[3 * pictures.size() + 2] / 2;
+    const int32_t rows = height * width, begin = static_cast<int32_t>(at);
+    auto values = std::make_shared<std::vector<float>>();
+    for (int64_t set = 0; set < sets; ++set) {
+      const auto from = features.begin() + (set * all_rows + first_row) * hidden;
+      values->insert(values->end(), from, from + rows * hidden);
+    }
+    input->spans.push_back({begin, std::to_string(at), {rows, static_cast<int32_t>(sets), hidden, values}});
+    std::fill_n(prompt.begin() + begin, rows, kFirstMediaId - static_cast<int32_t>(pictures.size()));
+    pictures.push_back({begin, height, width});
+    first_row += rows;
+  }
+  MropePositions positions = mrope_positions(static_cast<int32_t>(prompt.size()), pictures);
+  input->positions = std::move(positions.rows);
+  input->delta = positions.delta;
+  out.request.input = std::move(input);
+  return out;
+}
+
+class VisionPromptsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto model = load_model_dir(folder(GetParam()));
+    ASSERT_TRUE(model.ok()) << model.status().to_string();
+    model_ = *model;
+    auto golden = open_safetensors_file(folder(GetParam()) + "/golden.safetensors");
+    ASSERT_TRUE(golden.ok());
+    for (int k = 0; k < kCases; ++k) cases_.push_back(read_case(*golden, *model_->config().vision, k));
+  }
+
+  std::vector<TestRequest> requests() const {
+    std::vector<TestRequest> out;
+    for (const Case& one : cases_) out.push_back(one.request);
+    return out;
+  }
+  std::vector<TestRequest> run(TestPlan plan, std::vector<TestRequest> requests) const {
+    TestScheduler scheduler(model_, plan, std::move(requests));
+    const Status status = scheduler.run();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return scheduler.requests();
+  }
+
+  std::shared_ptr<const Model> model_;
+  std::vector<Case> cases_;
+};
+
+TEST_P(VisionPromptsTest, AnswersAreThoseOfTransformers) {
+  for (const kernels::Isa isa : kernels::kAllIsas) {
+    if (!kernels::isa_available(isa)) continue;
+    const auto answers = run({.isa = isa}, requests());
+    for (std::size_t k = 0; k < cases_.size(); ++k) {
+      EXPECT_EQ(answers[k].tokens, cases_[k].greedy) << kernels::isa_name(isa) << " case " << k;
+      const std::vector<float>&seen = answers[k].logits.front(), &wanted = cases_[k].last_logits;
+      const auto [least, greatest] = std::minmax_element(wanted.begin(), wanted.end());
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        ASSERT_LE(std::abs(seen[i] - wanted[i]), 1e-4 * (*greatest - *least)) << kernels::isa_name(isa) << " " << i;
+      }
+    }
+  }
+}
+
+// Text beside pictures too: its rows have three equal positions then, and one when it is alone.
+TEST_P(VisionPromptsTest, ChunksAndCompanyChangeNoBit) {
+  std::vector<TestRequest> all = requests();
+  TestRequest text{.prompt = {7, 9, 11, 13, 15, 17, 19, 21, 23}, .new_tokens = 12};
+  text.sampling.temperature = 0;
+  all.push_back(text);
+  const auto isa = kernels::resolve_isa();
+  ASSERT_TRUE(isa.ok());
+  const auto alone = run({.isa = *isa}, all);
+  for (const int chunk : {1, 7, 512}) {
+    for (const uint32_t seed : {0u, 5u}) {
+      const TestPlan plan{2, 4, 9, 4, chunk, seed, *isa};  // rows of at most 9, in batches of 4, pages of 4
+      const auto together = run(plan, all);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(together[i].tokens, alone[i].tokens) << "chunk " << chunk << " seed " << seed << " request " << i;
+        EXPECT_EQ(together[i].logits, alone[i].logits) << "chunk " << chunk << " seed " << seed << " request " << i;
+      }
+    }
+  }
+}
+
+TEST_P(VisionPromptsTest, RefusesRowsThatAreNotThoseOfTheInput) {
+  std::vector<TestRequest> wrong = {cases_[0].request};
+  wrong[0].prompt[0] = kFirstMediaId;  // a picture's number where there is none
+  TestScheduler scheduler(model_, {}, wrong);
+  EXPECT_EQ(scheduler.run().code(), StatusCode::kInvalidArgument);
+  wrong = {cases_[0].request};
+  wrong[0].input = nullptr;
+  TestScheduler without(model_, {}, wrong);
+  EXPECT_EQ(without.run().code(), StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, VisionPromptsTest, ::testing::Values("dense", "moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace millrace

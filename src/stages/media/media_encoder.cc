@@ -1,0 +1,221 @@
+#include "stages/media/media_encoder.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/trace.h"
+
+namespace millrace {
+namespace {
+
+std::size_t bytes_of(const MediaFeatures& features) { return features.values->size() * sizeof(float); }
+
+}  // namespace
+
+Status check_prompt_media(std::span<const wire::PromptMedia> media, int32_t rows) {
+  if (media.size() > wire::kMaxPromptMedia) {
+    return invalid_argument("the prompt has {} pictures; wanted at most {}", media.size(), wire::kMaxPromptMedia);
+  }
+  int64_t end = 0;
+  for (const wire::PromptMedia& one : media) {
+    const int64_t begin = one.begin, behind = begin + one.rows;
+    if (one.rows < 1 || begin < end || behind > rows) {
+      return invalid_argument("{} has rows [{}, {}); wanted some inside [{}, {})", one.field, begin, behind, end, rows);
+    }
+    if (one.grid_t < 1 || one.grid_h < 1 || one.grid_w < 1) {
+      return invalid_argument("{} has a grid of {} x {} x {}; wanted at least 1 each", one.field, one.grid_t,
+                              one.grid_h, one.grid_w);
+    }
+    if (one.digest.bytes.size() != wire::kMediaDigestBytes) {
+      return invalid_argument("{} has a digest of {} bytes; wanted {}", one.field, one.digest.bytes.size(),
+                              wire::kMediaDigestBytes);
+    }
+    end = behind;
+  }
+  return ok_status();
+}
+
+MediaEncoder::MediaEncoder(std::unique_ptr<MediaModel> model, std::size_t cache_bytes)
+    : model_(std::move(model)), cache_bytes_(cache_bytes), thread_([this] { encode_main(); }) {}
+
+MediaEncoder::~MediaEncoder() {
+  ending_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+std::optional<MediaEncoder::Encoded> MediaEncoder::encode(ReqId id, std::vector<wire::PromptMedia>& media,
+                                                          int32_t rows) {
+  Waiting waiting{.rows = rows};
+  waiting.features.resize(media.size());
+  // First those that are known: one that is started below may push them out of the cache.
+  for (std::size_t i = 0; i < media.size(); ++i) {
+    if (const MediaFeatures* known = find(media[i].digest.bytes)) waiting.features[i] = *known;
+  }
+  Status status;
+  for (std::size_t i = 0; i < media.size() && status.ok(); ++i) {
+    if (waiting.features[i]) continue;
+    ++waiting.missing;
+    status = start(id, media[i]);
+  }
+  for (wire::PromptMedia& one : media) one.bytes = {};
+  waiting.media = media;
+  if (!status.ok()) {
+    waiting_.insert_or_assign(id, std::move(waiting));
+    drop(id);
+    return Encoded(status);
+  }
+  if (waiting.missing == 0) return Encoded(make_input(waiting));
+  waiting_.insert_or_assign(id, std::move(waiting));
+  return std::nullopt;
+}
+
+// One more request waits for this picture.
+Status MediaEncoder::start(ReqId id, wire::PromptMedia& media) {
+  const auto [it, fresh] = under_way_.try_emplace(media.digest.bytes);
+  UnderWay& one = it->second;
+  if (!fresh) {
+    ++counters_.joined;
+    one.wanted->store(true);
+    if (std::ranges::find(one.requests, id) == one.requests.end()) one.requests.push_back(id);
+    return ok_status();
+  }
+  const std::size_t bytes = media.bytes.bytes.size();
+  if (under_way_.size() > kMaxEncoding || under_way_bytes_ + bytes > kMaxEncodingBytes) {
+    under_way_.erase(it);
+    return error(StatusCode::kResourceExhausted,
+                 "{} pictures of {} bytes wait to be encoded; the limits are {} and {}; try again later",
+                 under_way_.size(), under_way_bytes_, kMaxEncoding, kMaxEncodingBytes);
+  }
+  one = {{id}, std::make_shared<std::atomic<bool>>(true), bytes};
+  under_way_bytes_ += bytes;
+  wire::PromptMedia job = media;
+  job.bytes = std::exchange(media.bytes, {});
+  queue(std::move(job), one);
+  return ok_status();
+}
+
+void MediaEncoder::queue(wire::PromptMedia media, const UnderWay& one) {
+  {
+    const std::lock_guard lock(mutex_);
+    queued_.push_back({std::move(media), one.wanted});
+  }
+  changed_.notify_one();
+}
+
+void MediaEncoder::drop(ReqId id) {
+  const auto waiting = waiting_.extract(id);
+  if (waiting.empty()) return;
+  for (auto& [digest, one] : under_way_) {
+    std::erase(one.requests, id);
+    if (one.requests.empty()) one.wanted->store(false);
+  }
+}
+
+std::vector<std::pair<ReqId, MediaEncoder::Encoded>> MediaEncoder::take_finished() {
+  std::vector<Finished> finished;
+  {
+    const std::lock_guard lock(mutex_);
+    finished.swap(finished_);
+  }
+  std::vector<std::pair<ReqId, Encoded>> out;
+  for (Finished& one : finished) settle(std::move(one), out);
+  return out;
+}
+
+void MediaEncoder::settle(Finished one, std::vector<std::pair<ReqId, Encoded>>& out) {
+  const std::string digest = one.media.digest.bytes;
+  counters_.seconds += one.seconds;
+  const auto found_under_way = under_way_.find(digest);
+  const bool cancelled = one.features.status().code() == StatusCode::kCancelled;
+  // It was given up, and just then the next request came for it.
+  if (cancelled && !found_under_way->second.requests.empty()) {
+    return queue(std::move(one.media), found_under_way->second);
+  }
+  const UnderWay ended = std::move(found_under_way->second);
+  under_way_.erase(found_under_way);
+  under_way_bytes_ -= ended.bytes;
+  if (cancelled) return;
+  ++(one.features.ok() ? counters_.encoded : counters_.failed);
+  if (one.features.ok()) keep(digest, *one.features);
+  for (const ReqId id : ended.requests) {
+    const auto found = waiting_.find(id);
+    if (found == waiting_.end()) continue;
+    Waiting& waiting = found->second;
+    if (!one.features.ok()) {
+      drop(id);
+      out.emplace_back(id, one.features.status().with_prefix(one.media.field));
+      continue;
+    }
+    for (std::size_t i = 0; i < waiting.media.size(); ++i) {
+      if (waiting.features[i] || waiting.media[i].digest.bytes != digest) continue;
+      waiting.features[i] = *one.features;
+      --waiting.missing;
+    }
+    if (waiting.missing > 0) continue;
+    out.emplace_back(id, make_input(waiting));
+    waiting_.erase(found);
+  }
+}
+
+std::shared_ptr<const PromptInput> MediaEncoder::make_input(Waiting& waiting) const {
+  auto input = std::make_shared<PromptInput>();
+  for (std::size_t i = 0; i < waiting.media.size(); ++i) {
+    const wire::PromptMedia& media = waiting.media[i];
+    input->spans.push_back({media.begin, media.digest.bytes, std::move(*waiting.features[i])});
+  }
+  model_->set_positions(waiting.rows, waiting.media, *input);
+  return input;
+}
+
+const MediaFeatures* MediaEncoder::find(const std::string& digest) {
+  const auto known = by_digest_.find(digest);
+  if (known == by_digest_.end()) return nullptr;
+  kept_.splice(kept_.begin(), kept_, known->second);
+  ++counters_.found;
+  return &kept_.front().features;
+}
+
+void MediaEncoder::keep(const std::string& digest, const MediaFeatures& features) {
+  if (bytes_of(features) > cache_bytes_) return;
+  kept_.push_front({digest, features});
+  by_digest_[digest] = kept_.begin();
+  cached_bytes_ += bytes_of(features);
+  while (cached_bytes_ > cache_bytes_) {
+    cached_bytes_ -= bytes_of(kept_.back().features);
+    by_digest_.erase(kept_.back().digest);
+    kept_.pop_back();
+  }
+}
+
+void MediaEncoder::flush() {
+  kept_.clear();
+  by_digest_.clear();
+  cached_bytes_ = 0;
+}
+
+void MediaEncoder::encode_main() {
+  using Seconds = std::chrono::duration<double>;
+  trace::name_thread("encoder");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
+    if (stopping_) return;
+    Job job = std::move(queued_.front());
+    queued_.pop_front();
+    lock.unlock();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto keep_going = [&] { return job.wanted->load() && !ending_.load(); };
+    Features features = keep_going() ? model_->encode(job.media, keep_going)
+                                     : Features(Status(StatusCode::kCancelled, "no request waits for it any more"));
+    const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+    lock.lock();
+    finished_.push_back({std::move(job.media), std::move(features), seconds});
+  }
+}
+
+}  // namespace millrace
