@@ -10,6 +10,7 @@
 #include "api/reply.h"
 #include "api/routes.h"
 #include "api/tool_fields.h"
+#include "api/transfer_fields.h"
 #include "api/unserved_fields.h"
 
 namespace millrace::api {
@@ -75,6 +76,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(read_prompt_logprobs(body, fields));
   const auto n = static_cast<std::size_t>(fields.sampling.n);
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
+  RETURN_IF_ERROR(check_kv_transfer(fields.request.remote_kv, n));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
   ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history,
                                                        model.pictures ? &*model.pictures : nullptr));

@@ -41,6 +41,7 @@ std::vector<GenerateRequest> make_requests(std::vector<Prompt> prompts, std::spa
       request.timeout_ms = fields.timeout_ms;
       request.queue_timeout_ms = fields.queue_timeout_ms;
       request.replica = fields.replica;
+      request.remote_kv = fields.remote_kv;
     }
   }
   return out;

@@ -11,6 +11,7 @@
 #include "api/reply.h"
 #include "api/routes.h"
 #include "api/tool_fields.h"
+#include "api/transfer_fields.h"
 #include "api/unserved_fields.h"
 
 namespace millrace::api {
@@ -195,6 +196,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), fields.best_of, field));
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, model.vocab_size));
   RETURN_IF_ERROR(check_choice_count(prompts.size(), fields.best_of, field));
+  RETURN_IF_ERROR(check_kv_transfer(fields.common.request.remote_kv, prompts.size() * fields.best_of));
   RETURN_IF_ERROR(check_logprob_volume(sampling.params, sampling.max_tokens, prompts.size() * fields.best_of, model));
   job->id = fields.common.rid.empty() ? make_id("cmpl-") : fields.common.rid;
   if (fields.echo) job->originals = prompts;

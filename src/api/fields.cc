@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/grammar_fields.h"
+#include "api/transfer_fields.h"
 #include "api/unserved_fields.h"
 #include "kv/extra_key.h"
 #include "wire/limits.h"
@@ -106,6 +107,7 @@ Result<RequestFields> read_request_fields(const Json& body) {
   if (replica) out.replica = static_cast<int32_t>(*replica);
   RETURN_IF_ERROR(read_seconds(body, "timeout_s", out.timeout_ms));
   RETURN_IF_ERROR(read_seconds(body, "queue_timeout_s", out.queue_timeout_ms));
+  ASSIGN_OR_RETURN(out.remote_kv, read_kv_transfer(body));
   return out;
 }
 

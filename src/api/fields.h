@@ -27,7 +27,8 @@ struct RequestFields {
   int32_t priority = 0;
   int64_t timeout_ms = 0;
   int64_t queue_timeout_ms = 0;
-  std::optional<int32_t> replica;  // the scheduler that it is pinned to: the header X-Data-Parallel-Rank
+  std::optional<wire::RemoteKv> remote_kv;  // api/transfer_fields.h
+  std::optional<int32_t> replica;           // the scheduler that it is pinned to: the header X-Data-Parallel-Rank
 };
 
 // What both OpenAI endpoints read besides their prompt.

@@ -183,7 +183,6 @@ TEST(Fields, WhatIsNotServedIsRefusedByName) {
       {"allowed_token_ids", "[1]"},
       {"use_beam_search", "true"},
       {"chat_template", R"("{{ messages }}")"},
-      {"kv_transfer_params", "{}"},
       {"n_predict", "5"},
       {"mirostat", "2"},
       {"repeat_penalty", "1.1"},

@@ -8,6 +8,7 @@
 #include "api/prompts.h"
 #include "api/reply_format.h"
 #include "api/routes.h"
+#include "api/transfer_fields.h"
 #include "api/unserved_fields.h"
 #include "base/nearest.h"
 #include "wire/limits.h"
@@ -184,6 +185,7 @@ Result<GenerateFields> read_generate_fields(const Json& body, const std::string&
     RETURN_IF_ERROR(check_logprob_volume(one.params, one.max_tokens, out.prompts.size() * out.n(), model));
   }
   ASSIGN_OR_RETURN(out.request, read_request_fields(body));
+  RETURN_IF_ERROR(check_kv_transfer(out.request.remote_kv, out.prompts.size() * out.n()));
   RETURN_IF_ERROR(read_rids(body, out));
   RETURN_IF_ERROR(json_read(body, "return_text_in_logprobs", out.text_in_logprobs));
   RETURN_IF_ERROR(json_read(body, "stream", out.stream));

@@ -51,7 +51,6 @@ const UnservedFields kUnserved = {
     {"bad_words", {kEmptyList}},
     {"logits_processors", {}},
     {"vllm_xargs", {}},
-    {"kv_transfer_params", {}},
     {"prompt_embeds", {}},
     {"mm_processor_kwargs", {}},
     {"chat_template", {}},

@@ -205,6 +205,8 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("--kv-sockets", o.kv_sockets)->group("");
   command.add_option("--kv-peers", o.kv_peers)->group("");
   command.add_option("--kv-min-tokens", o.min_remote_tokens)->group("");
+  command.add_option("--kv-listen", o.kv_transfer_listen)->group("");
+  command.add_option("--kv-key-file", o.kv_transfer_key_file)->group("");
 }
 
 void add_model_arguments(const ModelOptions& model, std::vector<std::string>& out) {
@@ -219,9 +221,14 @@ void add_model_arguments(const ModelOptions& model, std::vector<std::string>& ou
     out.push_back(fmt::format("{}", value));
   });
   if (!model.prefix_cache) out.push_back("--no-prefix-cache");
-  if (model.kv_peers == 0) return;
-  out.insert(out.end(), {"--kv-sockets", model.kv_sockets, "--kv-peers", fmt::format("{}", model.kv_peers),
-                         "--kv-min-tokens", fmt::format("{}", model.min_remote_tokens)});
+  const auto add = [&out](const char* name, const auto& value) {
+    out.push_back(name);
+    out.push_back(fmt::format("{}", value));
+  };
+  if (model.kv_peers > 0) add("--kv-sockets", model.kv_sockets), add("--kv-peers", model.kv_peers);
+  if (!model.kv_transfer_listen.empty()) add("--kv-listen", model.kv_transfer_listen);
+  if (!model.kv_transfer_key_file.empty()) add("--kv-key-file", model.kv_transfer_key_file);
+  add("--kv-min-tokens", model.min_remote_tokens);
 }
 
 std::vector<std::string> model_option_names() {

@@ -2,8 +2,8 @@
 
 #include "api/prompt_values.h"
 #include "app/options.h"
-#include "app/prefill_processes.h"
 #include "app/range_processes.h"
+#include "app/transfer_links.h"
 #include "base/nearest.h"
 #include "models/model_text.h"
 #include "stages/generating/load_runner.h"
@@ -118,12 +118,15 @@ MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
   };
 }
 
-// From the prefill replicas of the process that started this one.
+// From the prefill replicas of the process that started this one, or with the servers that requests name.
 MakeTransfers make_transfers(const ModelOptions& options, uint32_t replica) {
-  if (options.kv_peers == 0) return {};
-  return [options, replica](GeneratingEngine& engine) -> Result<std::unique_ptr<transfer::TransferService>> {
+  const bool listens = !options.kv_transfer_listen.empty();
+  if (options.kv_peers == 0 && !listens) return {};
+  return [options, replica, listens](GeneratingEngine& engine) -> Result<std::unique_ptr<transfer::TransferService>> {
     ASSIGN_OR_RETURN(wire::KvFormat format, kv_format(options, engine.model()));
-    ASSIGN_OR_RETURN(transfer::TransferLinks links, decode_links(options.kv_sockets, replica, options.kv_peers));
+    ASSIGN_OR_RETURN(transfer::TransferLinks links,
+                     listens ? listening_links(options.kv_transfer_listen, options.kv_transfer_key_file)
+                             : decode_links(options.kv_sockets, replica, options.kv_peers));
     links.min_tokens = options.min_remote_tokens;
     return std::make_unique<transfer::TransferService>(engine.scheduler(), std::move(links), std::move(format));
   };

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "app/model_command_line.h"
+#include "app/transfer_links.h"
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "control/event_socket.h"
@@ -25,9 +26,19 @@ void add_split_roles(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command
       .add_option("--min-remote-tokens", o.min_remote_tokens,
-                  "With --prefill: a prompt of which the prefix cache lacks fewer tokens is computed by its scheduler")
+                  "With --prefill or --kv-transfer-listen: a prompt of which the prefix cache lacks fewer tokens is "
+                  "computed by its scheduler")
       ->check(CLI::Range(1, 1 << 26))
       ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--kv-transfer-listen", o.kv_transfer_listen,
+                  "ADDRESS:PORT where another server asks for the KV pages of prompts, and sends those of others, as "
+                  "kv_transfer_params of a request say; beyond loopback it takes a key")
+      ->group(group);
+  command
+      .add_option("--kv-transfer-key-file", o.kv_transfer_key_file,
+                  "Shared key of all servers that transfer KV pages, mode 0600: 64 hexadecimal digits")
       ->group(group);
   command.add_option("--decode", o.decode, "With --prefill: schedulers that generate; the same as --dp")
       ->check(CLI::Range(1, kMaxReplicas))
@@ -270,14 +281,35 @@ std::string options_json(const ServeOptions& o) {
   add("dp-policy", o.dp_policy);
   add("prefill", o.prefill);
   add("min-remote-tokens", o.min_remote_tokens);
+  add("kv-transfer-listen", o.kv_transfer_listen);
   return out + "}";
 }
+
+namespace {
+
+Status check_transfer_listen(const ServeOptions& o) {
+  if (o.kv_transfer_listen.empty()) {
+    if (o.kv_transfer_key_file.empty()) return ok_status();
+    return invalid_argument("--kv-transfer-key-file without --kv-transfer-listen; wanted both, or neither");
+  }
+  if (o.prefill > 0 || o.dp > 1 || o.model.pp > 1 || !o.model.prefix_cache) {
+    return invalid_argument(
+        "--kv-transfer-listen with --prefill, --dp, --pp or --no-prefix-cache; wanted one scheduler with all layers "
+        "and a "
+        "prefix cache");
+  }
+  RETURN_IF_ERROR(check_transfer_endpoint(o.kv_transfer_listen, o.kv_transfer_key_file));
+  return ok_status();
+}
+
+}  // namespace
 
 Status validate(const ServeOptions& o) {
   if (o.prefill > 0 && o.model.pp > 1) {
     return invalid_argument("--prefill is {} with --pp {}; wanted one of them: a layer split transfers no pages",
                             o.prefill, o.model.pp);
   }
+  RETURN_IF_ERROR(check_transfer_listen(o));
   if (o.prefill > 0 && !o.model.prefix_cache) {
     return invalid_argument("--prefill with --no-prefix-cache; wanted a prefix cache, to which pages come");
   }

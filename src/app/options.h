@@ -42,6 +42,7 @@ struct ServeOptions {
   int prefill = 0;  // processes that compute prompts for the schedulers; 0: each computes its own
   int decode = 0;   // with prefill, another name of dp
   int min_remote_tokens = 128;
+  std::string kv_transfer_listen, kv_transfer_key_file;  // as in ModelOptions
   std::string dp_policy = "prefix_aware";
   int queue_timeout_s = 0;
   int stall_restart_s = 120;

@@ -11,13 +11,8 @@
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
 #include "stages/generating/model_options.h"
-#include "stages/transfer/transfer_service.h"
 
 namespace millrace {
-
-// The sockets of scheduler `index`, and of prefill replica `index`, in this folder.
-Result<transfer::TransferLinks> decode_links(const std::string& run_dir, uint32_t index, int peers);
-Result<transfer::TransferLinks> prefill_links(const std::string& run_dir, uint32_t index);
 
 class PrefillProcesses {
  public:

@@ -250,23 +250,26 @@ Status prepare_prefill(ServeOptions& options, std::unique_ptr<PrefillProcesses>&
     return invalid_argument("--decode is {} and --dp is {}; wanted one of them", options.decode, options.dp);
   }
   if (options.decode > 0) options.dp = options.decode;
+  options.model.min_remote_tokens = options.min_remote_tokens;
+  options.model.kv_transfer_listen = options.kv_transfer_listen;
+  options.model.kv_transfer_key_file = options.kv_transfer_key_file;
   if (options.prefill == 0) return ok_status();
   ASSIGN_OR_RETURN(prefill, PrefillProcesses::make());
   options.model.kv_sockets = prefill->run_dir();
   options.model.kv_peers = options.prefill;
-  options.model.min_remote_tokens = options.min_remote_tokens;
   return ok_status();
 }
 
-// The prefill replicas have the model and the options of the command line, and are on this host.
+// Both are of the command line's model, on this host.
 Status check_prefill(const ServeOptions& options, const PipelineSpec& spec) {
-  if (options.prefill == 0) return ok_status();
+  if (options.prefill == 0 && options.kv_transfer_listen.empty()) return ok_status();
   const bool fits = is_text_pipeline(spec) && !spec.over_hosts() && !generating_stage(spec).args.is<ValueMap>() &&
                     !generating_stage(spec).layers;
   if (fits) return ok_status();
   return invalid_argument(
-      "--prefill has no use with this pipeline; wanted a text pipeline on this host whose generating stage has neither "
-      "args nor layers");
+      "--{} has no use with this pipeline; wanted a text pipeline on this host whose generating stage has neither "
+      "args nor layers",
+      options.prefill > 0 ? "prefill" : "kv-transfer-listen");
 }
 
 int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, PrefillProcesses* prefill,

@@ -27,14 +27,15 @@
 namespace millrace {
 
 struct GenerateRequest {
-  SharedPrompt prompt;                // requests that share one are encoded once
-  wire::SamplingParams sampling;      // max_tokens is ignored here: the next field says it
-  std::optional<int32_t> max_tokens;  // nullopt: to the end of the context
-  std::string extra_key;              // requests with different keys never share KV pages
-  int32_t priority = 0;               // larger = sooner, where the scheduler's policy looks at it
-  int64_t timeout_ms = 0;             // of this request; 0: the server's limit alone
-  int64_t queue_timeout_ms = 0;       // how long it may wait for its first step; 0: the server's limit alone
-  std::optional<int32_t> replica;     // which of several schedulers; nullopt: the router chooses
+  SharedPrompt prompt;                      // requests that share one are encoded once
+  wire::SamplingParams sampling;            // max_tokens is ignored here: the next field says it
+  std::optional<int32_t> max_tokens;        // nullopt: to the end of the context
+  std::string extra_key;                    // requests with different keys never share KV pages
+  int32_t priority = 0;                     // larger = sooner, where the scheduler's policy looks at it
+  int64_t timeout_ms = 0;                   // of this request; 0: the server's limit alone
+  int64_t queue_timeout_ms = 0;             // how long it may wait for its first step; 0: the server's limit alone
+  std::optional<int32_t> replica;           // which of several schedulers; nullopt: the router chooses
+  std::optional<wire::RemoteKv> remote_kv;  // its prompt is computed here for another server, or there for this one
 };
 
 struct TokenizeReply {

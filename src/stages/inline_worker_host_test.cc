@@ -75,6 +75,19 @@ TEST_F(InlineWorkerHostTest, EventsWaitForTheLoadAndCallsAreOnTheCallersThread) 
   EXPECT_EQ(out[0].kind, WorkOutput::Kind::kResult);
 }
 
+// What comes to a worker by another way than events is looked for from the start.
+TEST_F(InlineWorkerHostTest, AWorkerIsAskedWhatItWantsOnceItIsReady) {
+  class Poller : public Worker {
+    void start(ReqId, Value, Emit&) override {}
+    void drop(ReqId) override {}
+    int tick(int64_t, Emit&) override { return 5; }
+  };
+  InlineWorkerHost host(std::make_unique<Poller>());
+  EXPECT_EQ(host.run(100), 105);
+  EXPECT_EQ(host.run(102), 105);
+  EXPECT_EQ(host.run(105), 110);
+}
+
 // Deltas reach the loop inside the worker's call, in order with what it does not take at once.
 TEST_F(InlineWorkerHostTest, ADeltaIsOfferedAtOnceUnlessSomethingWaitsBeforeIt) {
   class Repeater : public Worker {

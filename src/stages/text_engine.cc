@@ -100,6 +100,7 @@ Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const 
   if (pictures != nullptr) out.media = position_pictures(out.prompt, pictures, model_.pictures->token_id);
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;
+  out.remote_kv = std::move(request.remote_kv);
   out.queue_timeout_ms = shorter(options_.queue_timeout_ms, request.queue_timeout_ms);
   return out;
 }

@@ -73,6 +73,7 @@ class GenerateWorker : public Worker {
     held_.erase(id);
     if (preparing_.erase(id) != 0 && media_) media_->drop(id);
     if (fetching_.erase(id) != 0) transfers_->imports().cancel(id, monotonic_ms());
+    end_offer(id, error(StatusCode::kCancelled, "the request was aborted"));
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
 
@@ -125,6 +126,7 @@ class GenerateWorker : public Worker {
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
     if (transfers_ && transfers_->waits()) return transfer::kTransferRestMs;
+    if (transfers_ && transfers_->by_request()) return transfer::kTransferListenMs;
     if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
     if (!held_.empty() || !preparing_.empty() || weights_->waits()) return kRestMs;
     return states_.empty() ? kNever : kPausedTickMs;
@@ -169,6 +171,7 @@ class GenerateWorker : public Worker {
   void refuse(ReqId id, const Status& status, Emit& emit) {
     states_.erase(id);
     held_.erase(id);
+    end_offer(id, status);
     emit.fail(id, status);
   }
 
@@ -288,15 +291,45 @@ class GenerateWorker : public Worker {
   // The last thing that a request may wait for: pages of its prompt from another server.
   void fetch_pages(Preparing next, Emit& emit) {
     const wire::TokenizedRequest& request = next.request;
+    const ReqId id = request.id;
+    if (Status status = offer(request); !status.ok()) return refuse(id, status, emit);
     // Logprobs of a prompt need its rows here; the ids of pictures are numbers of this process alone.
     const int32_t scored_from = request.sampling.prompt_logprobs_from;
     const bool scores = scored_from >= 0 && std::cmp_less(scored_from, request.prompt.size());
     if (!transfers_ || scores || next.parts.input) return receive_now(std::move(next), 0, emit);
-    const ReqId id = request.id;
-    const Result<bool> waits = transfers_->imports().begin({id, request.prompt, request.extra_key}, monotonic_ms());
+    const wire::RemoteKv* remote = request.remote_kv ? &*request.remote_kv : nullptr;
+    if (remote != nullptr && remote->role == wire::KvRole::kPrefill) return receive_now(std::move(next), 0, emit);
+    const Result<bool> waits =
+        transfers_->imports().begin({id, request.prompt, request.extra_key, remote}, monotonic_ms());
     if (!waits.ok()) return refuse(id, waits.status(), emit);
     if (!*waits) return receive_now(std::move(next), 0, emit);
     fetching_.insert_or_assign(id, std::move(next));
+  }
+
+  // A request whose prompt's pages another server will want.
+  Status offer(const wire::TokenizedRequest& request) {
+    if (!request.remote_kv) return ok_status();
+    if (!transfers_ || !transfers_->by_request()) {
+      return invalid_argument(
+          "kv_transfer_params is set, and this server transfers nothing by request; wanted --kv-transfer-listen, or "
+          "the field left out");
+    }
+    if (!request.media.empty()) {
+      return error(StatusCode::kUnsupported, "kv_transfer_params is set, and the prompt has pictures; wanted text");
+    }
+    if (request.remote_kv->role != wire::KvRole::kPrefill) return ok_status();
+    const auto page = static_cast<std::size_t>(model_.page_size);
+    const auto complete = static_cast<std::ptrdiff_t>(request.prompt.size() / page * page);
+    RETURN_IF_ERROR(transfers_->exports().on_offer(request.remote_kv->id,
+                                                   {request.prompt.begin(), request.prompt.begin() + complete},
+                                                   request.extra_key, monotonic_ms()));
+    offers_[request.id] = request.remote_kv->id;
+    return ok_status();
+  }
+
+  void end_offer(ReqId id, const Status& status) {
+    const auto offered = offers_.extract(id);
+    if (!offered.empty()) transfers_->exports().on_offer_end(offered.mapped(), status, monotonic_ms());
   }
 
   void receive_now(Preparing next, int32_t transferred_tokens, Emit& emit) {
@@ -439,6 +472,7 @@ class GenerateWorker : public Worker {
       emit_unsent(id, state, emit);
     }
     emit.result(id, std::move(answer));
+    end_offer(id, ok_status());
     states_.erase(id);
   }
 
@@ -471,6 +505,7 @@ class GenerateWorker : public Worker {
   std::unordered_map<ReqId, RequestState> states_;
   std::unordered_map<ReqId, Preparing> preparing_;  // not in states_ yet; they wait for grammars and pictures
   std::unordered_map<ReqId, Preparing> fetching_;   // nor these; they wait for pages
+  std::unordered_map<ReqId, TransferId> offers_;    // of requests that compute for another server
   std::vector<ReqId> late_;                         // of fetching_, in step_transfers()
   std::set<ReqId> held_;                            // whose ids wait for a receiver that is behind
   bool fresh_ = false;                              // an event came since the last tick

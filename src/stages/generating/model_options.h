@@ -41,6 +41,8 @@ struct ModelOptions {
   std::string tool_parser = "auto";       // of the output: auto, qwen, llama3, mistral, off
   std::string reasoning_parser = "auto";  // auto, qwen3, deepseek, off
   std::string log_level = "info";
+  std::string kv_transfer_listen;    // ADDRESS:PORT where other servers ask for KV pages; empty: none do
+  std::string kv_transfer_key_file;  // of all these servers
   // Set by the process that started this one: the folder of sockets of its prefill replicas, and how many there are.
   std::string kv_sockets;
   int kv_peers = 0;

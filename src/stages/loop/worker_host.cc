@@ -236,7 +236,8 @@ void InlineWorkerHost::collect(std::vector<WorkOutput>& out) {
 }
 
 int64_t InlineWorkerHost::run(int64_t now_ms) {
-  if (!closed_ && state() == State::kReady && now_ms >= due_ms_) tick(now_ms);
+  if (closed_ || state() != State::kReady) return kNoWake;
+  if (now_ms >= due_ms_) tick(now_ms);
   return due_ms_;
 }
 

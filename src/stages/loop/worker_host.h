@@ -191,7 +191,7 @@ class InlineWorkerHost : public WorkerHost {
   int64_t moved_ms_ = 0;
   uint64_t last_progress_ = 0;
   std::vector<WorkOutput> outputs_;
-  int64_t due_ms_ = kNoWake;
+  int64_t due_ms_ = 0;  // when tick() is due: once it is loaded, then as it asks
   uint64_t calls_ = 0;
   bool closed_ = false;
   std::thread loader_;  // last: it uses the others

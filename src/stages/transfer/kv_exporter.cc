@@ -128,7 +128,7 @@ Status KvExporter::on_offer(const TransferId& id, std::vector<int32_t> tokens, s
   RETURN_IF_ERROR(env_.format().status());
   const auto it = exports_.find(id);
   if (ended_.contains(id) || (it != exports_.end() && it->second.offered)) {
-    return error(StatusCode::kConflict, "transfer_id {} was used before; wanted a new one for each request", id.text);
+    return invalid_argument("transfer_id {} was used before; wanted a new one for each request", id.text);
   }
   if (it == exports_.end() && exports_.size() >= kMaxTransfers) {
     return error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}; try again later",

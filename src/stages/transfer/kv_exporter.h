@@ -43,7 +43,8 @@ class KvExporter {
 
   // A job has ended, well or not: what it computed is in the cache.
   void on_job_end(uint64_t job, const Status& status);
-  // A request whose pages will be wanted under this id begins. kConflict: the id was used before; kResourceExhausted.
+  // A request whose pages will be wanted under this id begins. kInvalidArgument: the id was used before;
+  // kResourceExhausted: too many are open.
   Status on_offer(const TransferId& id, std::vector<int32_t> tokens, std::string extra_key, int64_t now_ms);
   // It has ended. kLeaseMs from now on, D has to want the pages.
   void on_offer_end(const TransferId& id, const Status& status, int64_t now_ms);

@@ -13,8 +13,8 @@ KvImporter::KvImporter(TransferEnv& env, ImporterOptions options) : env_(env), o
 
 Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
   if (wanted.remote != nullptr && (imports_.contains(wanted.remote->id) || ended_.contains(wanted.remote->id))) {
-    return error(StatusCode::kConflict, "transfer_id {} was used before; wanted a new one for each request",
-                 wanted.remote->id.text);
+    return invalid_argument("transfer_id {} was used before; wanted a new one for each request",
+                            wanted.remote->id.text);
   }
   PageTransfers& pages = env_.pages();
   if (const Status status = pages.supported(); !status.ok()) return works_alone(wanted.request, "unsupported", status);

@@ -44,7 +44,7 @@ class KvImporter {
     const wire::RemoteKv* remote = nullptr;  // what a proxy has decided
   };
   // True: the request waits, and take_ready() will name it. False: it begins now, because its cache lacks too little,
-  // or no server can be asked. kConflict: its transfer id was used before.
+  // or no server can be asked. kInvalidArgument: its transfer id was used before.
   Result<bool> begin(const Wanted& wanted, int64_t now_ms);
   // It waits no more: it was aborted.
   void cancel(ReqId request, int64_t now_ms);

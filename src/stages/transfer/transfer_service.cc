@@ -97,6 +97,7 @@ Result<TransferService::Connection*> TransferService::connection(const std::stri
 
 // A connection that was just begun is as a queue that is full: the message is kept and sent later.
 Status TransferService::send(const std::string& endpoint, wire::Message& message) {
+  now_ms_ = monotonic_ms();
   ASSIGN_OR_RETURN(Connection * to, connection(endpoint));
   Status status = to->outbox->send(message);
   if (status.ok()) to->worked = true;

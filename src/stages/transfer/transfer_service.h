@@ -21,6 +21,7 @@
 namespace millrace::transfer {
 
 inline constexpr int kTransferRestMs = 2;           // while a transfer is open, the owner asks again so soon
+inline constexpr int kTransferListenMs = 5;         // and so soon where other servers may begin one
 inline constexpr int64_t kConnectTimeoutMs = 2000;  // a new connection may take so long
 
 // The sockets of a server, made at the start.
@@ -47,6 +48,8 @@ class TransferService final : public TransferEnv {
   void receive(int wait_ms, int64_t now_ms);
   // After each step of the scheduler.
   void step(int64_t now_ms);
+  // Transfers are of requests that a proxy has sent to two servers, by their ids: this one takes and gives.
+  bool by_request() const { return links_.peers.empty(); }
   // Something is open: call again within kTransferRestMs.
   bool waits() const { return importer_->open() > 0 || exporter_->open() > 0; }
   void describe(std::vector<wire::Metric>& metrics) const;

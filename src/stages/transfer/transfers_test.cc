@@ -293,7 +293,7 @@ TEST_F(Proxied, AnUnknownIdAUsedOneAndAnotherPromptsGiveNothing) {
   EXPECT_EQ(net.transferred.at(3), 496);
   EXPECT_EQ(net.send(4, prompt(500, 100), 8, &b).status().message(),
             "transfer_id xfer-b was used before; wanted a new one for each request");
-  EXPECT_EQ(net.exporter.on_offer({"xfer-b"}, prompt(16), "", net.now_ms).code(), StatusCode::kConflict);
+  EXPECT_EQ(net.exporter.on_offer({"xfer-b"}, prompt(16), "", net.now_ms).code(), StatusCode::kInvalidArgument);
   net.expect_clean_end();
 }
 

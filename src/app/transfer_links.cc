@@ -1,0 +1,87 @@
+#include "app/transfer_links.h"
+
+#include <optional>
+#include <utility>
+
+#include "app/held_mailbox.h"
+#include "control/endpoint.h"
+#include "pipeline/run_dir.h"
+
+namespace millrace {
+namespace {
+
+std::string decode_name(uint32_t index) { return fmt::format("decode-{}", index); }
+std::string prefill_name(uint32_t index) { return fmt::format("prefill-{}", index); }
+
+// A server of this folder may connect to the others in it, and to nothing else.
+Result<transfer::TransferLinks> links_in(const std::string& run_dir, const std::string& name) {
+  auto zmq = std::make_shared<ZmqContext>();
+  transfer::TransferLinks links;
+  links.endpoint = RunDir::ipc_endpoint(run_dir, name);
+  ASSIGN_OR_RETURN(auto inbox, bind_inbox(*zmq, links.endpoint));
+  links.inbox = std::make_unique<HeldInbox>(zmq, std::move(inbox));
+  links.connect = [zmq, run_dir](const std::string& endpoint) -> Result<std::shared_ptr<Outbox>> {
+    const std::string folder = "ipc://" + run_dir + "/";
+    if (!endpoint.starts_with(folder) || endpoint.find('/', folder.size()) != std::string::npos) {
+      return invalid_argument("'{}' is no socket of {}", quoted_endpoint(endpoint), run_dir);
+    }
+    ASSIGN_OR_RETURN(auto outbox, connect_outbox(*zmq, endpoint, BeforeConnected::kRefuse));
+    return std::shared_ptr<Outbox>(std::make_shared<HeldOutbox>(zmq, std::move(outbox)));
+  };
+  return links;
+}
+
+Status check_key(const Endpoint& endpoint, bool key) {
+  if (key || endpoint.local()) return ok_status();
+  return invalid_argument("{} is beyond loopback; wanted --kv-transfer-key-file", endpoint.to_string());
+}
+
+Result<std::optional<SharedKey>> load_key(const std::string& path) {
+  if (path.empty()) return std::optional<SharedKey>();
+  ASSIGN_OR_RETURN(SharedKey key, SharedKey::load(path));
+  return std::optional(std::move(key));
+}
+
+}  // namespace
+
+Result<transfer::TransferLinks> decode_links(const std::string& run_dir, uint32_t index, int peers) {
+  ASSIGN_OR_RETURN(transfer::TransferLinks links, links_in(run_dir, decode_name(index)));
+  for (int i = 0; i < peers; ++i) {
+    links.peers.push_back(RunDir::ipc_endpoint(run_dir, prefill_name(static_cast<uint32_t>(i))));
+  }
+  return links;
+}
+
+Result<transfer::TransferLinks> prefill_links(const std::string& run_dir, uint32_t index) {
+  return links_in(run_dir, prefill_name(index));
+}
+
+Status check_transfer_endpoint(const std::string& listen, const std::string& key_file) {
+  const std::string text = "tcp://" + listen;
+  RETURN_IF_ERROR(check_reachable(text).with_prefix("--kv-transfer-listen"));
+  ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(text));
+  RETURN_IF_ERROR(check_key(endpoint, !key_file.empty()).with_prefix("--kv-transfer-listen"));
+  return load_key(key_file).status().with_prefix("--kv-transfer-key-file");
+}
+
+Result<transfer::TransferLinks> listening_links(const std::string& listen, const std::string& key_file) {
+  RETURN_IF_ERROR(check_transfer_endpoint(listen, key_file));
+  ASSIGN_OR_RETURN(const std::optional<SharedKey> key, load_key(key_file));
+  auto zmq = std::make_shared<ZmqContext>();
+  transfer::TransferLinks links;
+  ASSIGN_OR_RETURN(auto inbox, bind_inbox(*zmq, "tcp://" + listen, key ? &*key : nullptr));
+  links.endpoint = inbox->endpoint();
+  links.inbox = std::make_unique<HeldInbox>(zmq, std::move(inbox));
+  links.connect = [zmq, key](const std::string& text) -> Result<std::shared_ptr<Outbox>> {
+    ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(text));
+    if (endpoint.transport != Transport::kTcp) {
+      return invalid_argument("{} is no tcp endpoint", quoted_endpoint(text));
+    }
+    RETURN_IF_ERROR(check_key(endpoint, key.has_value()));
+    ASSIGN_OR_RETURN(auto outbox, connect_outbox(*zmq, text, OutboxOptions{.key = key ? &*key : nullptr}));
+    return std::shared_ptr<Outbox>(std::make_shared<HeldOutbox>(zmq, std::move(outbox)));
+  };
+  return links;
+}
+
+}  // namespace millrace
