@@ -2,8 +2,8 @@
 //
 // Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc (/v1/responses),
 // completions.cc (/v1/completions), generate.cc (/generate), tokens.cc (/tokenize, /detokenize), service.cc
-// (/v1/models, /live, /ready, /health, /version, /), info.cc (/server_info, /model_info, /metrics), admin.cc
-// (/abort_request, /flush_cache, /start_profile, /stop_profile).
+// (/v1/models, /live, /ready, /health, /version, and / without the web page), info.cc (/server_info, /model_info,
+// /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile).
 //
 // Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
 // (http/server.h): what they share is the ApiContext, which is constant then, and behind it the Engine, the
@@ -44,6 +44,7 @@ struct ApiContext {
   PipelineEngine* pipeline = nullptr;
   ModelNames names = {{engine.model().name}};
   bool public_models = false;  // /v1/models needs no key
+  bool hello = true;           // GET / names the server; false: the web page is there
   std::shared_ptr<ApiState> state = std::make_shared<ApiState>(engine.model().name);
 };
 

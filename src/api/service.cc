@@ -62,7 +62,7 @@ void add_service_routes(ApiContext& context) {
            answer(context, responder);
          }});
   };
-  get("/", http::Access::kPublic, hello);
+  if (context.hello) get("/", http::Access::kPublic, hello);
   get("/live", http::Access::kPublic,
       [](ApiContext&, const http::ResponderPtr& responder) { responder->send({.body = "{\"live\":true}"}); });
   get("/ready", http::Access::kPublic, ready);

@@ -163,6 +163,7 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
+  command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
   add_running_options(command, o);
   add_split_roles(command, o);
 }
@@ -270,6 +271,7 @@ std::string options_json(const ServeOptions& o) {
   add("host", o.host);
   add("port", o.port);
   add("max-body-mib", o.max_body_mib);
+  add("web", o.web);
   add("pipeline", o.pipeline);
   add("listen", o.listen);
   add("placement", o.placement);

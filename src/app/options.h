@@ -22,6 +22,7 @@ struct ServeOptions {
   std::vector<std::string> served_model_names;  // none: the directory's name
   bool any_model_name = false;
   bool public_models = false;
+  bool web = true;  // a page at /
   std::string host = "127.0.0.1";
   int port = 30000;
   std::string api_key;             // also from MILLRACE_API_KEY

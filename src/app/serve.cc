@@ -65,6 +65,7 @@ void print_banner(const std::string& url, const ServeOptions& options, const Mod
   const char* chat_key = options.api_key.empty() ? "" : " --api-key KEY";
   std::printf("\nMillrace %s serves %s at %s\n\n", kVersion, model.name.c_str(), url.c_str());
   if (model.has_chat_template) {
+    if (options.web) std::printf("  Chat in a browser: %s/\n\n", url.c_str());
     std::printf(
         "  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' \\\n"
         "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me a short story about a dog.\"}]}'\n\n",
@@ -229,6 +230,7 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.prompt_stage = shape->generate->name;
   out.options.names = {options.served_model_names, options.any_model_name};
   out.options.public_models = options.public_models;
+  out.options.web = options.web;
   out.options.from_file = from_args.has_value();
   out.options.has_tokenize_stage = shape->tokenize != nullptr;
   if (!from_args) out.options.options_json = options_json(options);

@@ -2,6 +2,7 @@
 
 #include "api/prompt_values.h"
 #include "app/commands.h"
+#include "app/web_files.h"
 
 namespace millrace {
 namespace {
@@ -26,6 +27,8 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
   if (!options.names.names.empty()) context_.names.names = std::move(options.names.names);
   context_.names.any = options.names.any;
   context_.public_models = options.public_models;
+  context_.hello = !options.web;
+  if (options.web) http::add_static_files(server, web_files());
   api::add_routes(context_);
   api::add_pipeline_run_routes(pipeline_context_);
 }

@@ -21,6 +21,7 @@ struct TextServiceOptions {
   std::string options_json = "{}";  // for /server_info
   api::ModelNames names;            // none: the model's own
   bool public_models = false;
+  bool web = true;                  // the web page is at /
   bool from_file = false;           // the pipeline's stages go by their names in its file
   bool has_tokenize_stage = false;  // named inputs go to the pipeline's tokenizer stage
 };

@@ -1,0 +1,83 @@
+// An answer as it grows: chunks of a stream become one message, with what it cost. Pure functions, no DOM.
+
+// finish: null while it streams, else "stop", "length", "tool_calls", ... as the server names it, or "stopped" (by the
+// user), "error", "interrupted" (the page was closed).
+export function newAnswer(nowMs) {
+  return { role: 'assistant', content: '', reasoning: '', tool_calls: [], finish: null, error: '', started_ms: nowMs, stats: {} };
+}
+
+function addToolCalls(calls, deltas) {
+  const out = calls.map((call) => ({ ...call }));
+  for (const delta of deltas) {
+    const at = delta.index ?? out.length;
+    out[at] ??= { name: '', arguments: '' };
+    out[at].name += delta.function?.name ?? '';
+    out[at].arguments += delta.function?.arguments ?? '';
+  }
+  return out.filter(Boolean);
+}
+
+export function addChunk(answer, chunk, nowMs) {
+  const out = { ...answer, stats: { ...answer.stats } };
+  const choice = chunk.choices?.[0];
+  const delta = choice?.delta ?? {};
+  if (delta.content || delta.reasoning_content || delta.tool_calls) {
+    out.content += delta.content ?? '';
+    out.reasoning += delta.reasoning_content ?? '';
+    if (delta.tool_calls) out.tool_calls = addToolCalls(out.tool_calls, delta.tool_calls);
+    out.stats.first_ms ??= nowMs - answer.started_ms;
+    out.stats.last_ms = nowMs - answer.started_ms;
+  }
+  if (choice?.finish_reason) out.finish = choice.finish_reason;
+  if (chunk.usage) {
+    out.stats.prompt = chunk.usage.prompt_tokens;
+    out.stats.cached = chunk.usage.prompt_tokens_details?.cached_tokens ?? 0;
+    out.stats.output = chunk.usage.completion_tokens;
+  }
+  return out;
+}
+
+export function endAnswer(answer, finish, error = '') {
+  return { ...answer, finish: answer.finish ?? finish, error };
+}
+
+// What goes back to the model: no thinking, no answer that failed before its first word.
+export function requestMessages(conversation) {
+  const out = conversation.system ? [{ role: 'system', content: conversation.system }] : [];
+  for (const message of conversation.messages) {
+    if (message.role === 'assistant' && !message.content) continue;
+    out.push({ role: message.role, content: message.content });
+  }
+  return out;
+}
+
+const ms = (value) => (value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(value < 10000 ? 2 : 1)} s`);
+
+// [{label, value, title}] of what is known. `context`: the model's length in tokens, 0 where unknown.
+export function statsOf(answer, context) {
+  const s = answer.stats ?? {};
+  const out = [];
+  const add = (label, value, title) => out.push({ label, value, title });
+  if (s.prompt !== undefined) {
+    add('in', `${s.prompt}`, 'tokens of the prompt');
+    add('cached', `${s.cached}`, 'of those, tokens that the prefix cache had');
+  }
+  if (s.output !== undefined) add('out', `${s.output}`, 'tokens of the answer');
+  if (s.first_ms !== undefined) add('first token', ms(s.first_ms), 'from sending to the first token, seen from this page');
+  if (s.output > 1 && s.last_ms > s.first_ms) {
+    const rate = ((s.output - 1) * 1000) / (s.last_ms - s.first_ms);
+    add('tokens/s', rate < 10 ? rate.toFixed(1) : `${Math.round(rate)}`, 'after the first token, seen from this page');
+  }
+  if (context > 0 && s.prompt !== undefined) {
+    const used = s.prompt + (s.output ?? 0);
+    add('context', `${Math.round((100 * used) / context)} %`, `${used} of ${context} tokens`);
+  }
+  return out;
+}
+
+const ENDS = {
+  length: 'Cut off: the longest answer or the context is reached.',
+  stopped: 'Stopped.',
+  interrupted: 'Interrupted: the page was closed while the answer was streaming.',
+};
+export const endNote = (answer) => answer.error || (ENDS[answer.finish] ?? '');

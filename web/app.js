@@ -1,0 +1,105 @@
+// The page: what it is made of, and the events of the window.
+import './vendor/purify.js';
+import { html, render, useEffect, useReducer, useRef, useState } from './vendor/htm-preact.js';
+import { Api } from './api.js';
+import { Announcer } from './announcer.js';
+import { Composer } from './composer.js';
+import { Header } from './header.js';
+import { KeyDialog, SettingsDialog } from './dialogs.js';
+import { Messages } from './messages.js';
+import { Session } from './session.js';
+import { Sidebar } from './sidebar.js';
+import { Store } from './store.js';
+
+const ASK_READY_MS = 2000; // while the server is not ready
+const CHAT_ENTRY = /^millrace\.chat\.([0-9a-f]+)$/;
+
+const store = new Store(localStorage);
+const session = new Session({ api: new Api({ key: () => store.key }), store });
+
+function useSession() {
+  const [, again] = useReducer((count) => count + 1, 0);
+  const frame = useRef(0);
+  useEffect(() => {
+    // Tokens come faster than frames: one rendering a frame is enough. A hidden page has no frames.
+    session.changed = () => {
+      if (document.hidden) again();
+      else frame.current ||= requestAnimationFrame(() => { frame.current = 0; again(); });
+    };
+    again();
+  }, []);
+}
+
+// Asks the server until it is ready.
+function useConnection() {
+  const ready = session.status.ready && session.models.length > 0;
+  useEffect(() => {
+    if (ready || session.needKey) return;
+    session.connect();
+    const timer = setInterval(() => session.connect(), ASK_READY_MS);
+    return () => clearInterval(timer);
+  }, [ready, session.needKey]);
+}
+
+function setTheme(theme) {
+  store.theme = theme;
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+setTheme(store.theme);
+
+function useWindowEvents() {
+  useEffect(() => {
+    const keep = () => session.saveAll();
+    const other = (event) => {
+      const id = event.key?.match(CHAT_ENTRY)?.[1];
+      if (id) session.reload(id, event.newValue);
+    };
+    const key = (event) => {
+      if (event.defaultPrevented || document.querySelector('dialog[open]')) return;
+      const typing = event.target.matches('input, textarea, select');
+      if (event.key === 'Escape' && session.streams()) session.stop();
+      else if (event.key === '/' && !typing && !event.ctrlKey && !event.metaKey) document.getElementById('question')?.focus();
+      else return;
+      event.preventDefault();
+    };
+    addEventListener('pagehide', keep);
+    addEventListener('storage', other);
+    addEventListener('keydown', key);
+    return () => {
+      removeEventListener('pagehide', keep);
+      removeEventListener('storage', other);
+      removeEventListener('keydown', key);
+    };
+  }, []);
+}
+
+function App() {
+  useSession();
+  useConnection();
+  useWindowEvents();
+  const [panel, setPanel] = useState(''); // "", "list" (narrow windows only) or "settings"
+  const [theme, showTheme] = useState(store.theme);
+  const { conversation } = session;
+  const last = conversation.messages.at(-1);
+  useEffect(() => { document.title = session.streams() ? '● Millrace' : 'Millrace'; });
+  return html`
+    <div class=${`page ${panel === 'list' ? 'with-list' : ''}`}>
+      <${Sidebar} session=${session} theme=${theme} onTheme=${(to) => { setTheme(to); showTheme(to); }} close=${() => setPanel('')} />
+      <div class="backdrop" onClick=${() => setPanel('')}></div>
+      <main>
+        <${Header} session=${session} onList=${() => setPanel('list')} onSettings=${() => setPanel('settings')} />
+        ${session.notice && html`<div class="notice" role="alert">${session.notice}
+          <button type="button" class="quiet" onClick=${() => { session.notice = ''; session.changed(); }}>Dismiss</button></div>`}
+        <${Messages} key=${conversation.id} session=${session} conversation=${conversation} />
+        <${Composer} session=${session} conversation=${conversation} />
+      </main>
+      <${Announcer} text=${last?.role === 'assistant' ? last.content : ''} streams=${session.streams()} />
+      <${SettingsDialog} open=${panel === 'settings'} close=${() => setPanel('')} session=${session} conversation=${conversation} />
+      <${KeyDialog} open=${session.needKey} session=${session} />
+    </div>`;
+}
+
+const root = document.getElementById('app');
+root.replaceChildren();
+render(html`<${App} />`, root);

@@ -1,0 +1,188 @@
+// The state of the page and what changes it: conversations, the answers that stream, the server's state. No DOM.
+//
+// Changes replace objects, never edit them, and call `changed`, so that a view compares by identity. One answer per
+// conversation streams at a time; other conversations go on meanwhile.
+import { ApiError } from './api.js';
+import { addChunk, endAnswer, newAnswer, requestMessages } from './answer.js';
+import { checkedConversation, fromFile, newConversation } from './store.js';
+
+const SAVE_INTERVAL_MS = 1000; // between two saves of an answer that streams
+
+export class Session {
+  #running = new Map(); // id of a conversation: AbortController
+  #savedMs = 0;
+
+  constructor({ api, store, now = Date.now, changed = () => {} }) {
+    Object.assign(this, { api, store, now, changed });
+    // An answer without an end was streaming when the page was closed: checkedConversation says so.
+    this.conversations = store.load();
+    this.current = this.conversations[0]?.id ?? '';
+    this.models = [];
+    this.model = '';
+    this.status = { ready: false, text: 'connecting' };
+    this.needKey = false;
+    this.notice = '';
+    if (!this.current) this.create();
+  }
+
+  get conversation() {
+    return this.conversations.find((conversation) => conversation.id === this.current);
+  }
+  get context() {
+    return this.models.find((model) => model.id === this.model)?.context ?? 0;
+  }
+  streams(id = this.current) {
+    return this.#running.has(id);
+  }
+
+  // ---- the server
+
+  // Whether it serves, and which models. True when it does; else the caller asks again later.
+  async connect() {
+    try {
+      const { ready, reason } = await this.api.ready();
+      this.status = { ready, text: ready ? 'ready' : reason || 'loading' };
+      if (this.models.length === 0 && !this.needKey) {
+        this.models = await this.api.models();
+        if (!this.models.some((model) => model.id === this.model)) this.model = this.models[0]?.id ?? '';
+      }
+    } catch (problem) {
+      if (problem.status === 401) this.needKey = true;
+      else this.status = { ready: false, text: problem.status === 0 ? 'not reachable' : problem.message };
+    }
+    this.changed();
+    return this.status.ready && this.models.length > 0;
+  }
+
+  async useKey(key) {
+    this.store.key = key;
+    this.needKey = false;
+    this.models = [];
+    const good = await this.connect();
+    if (!this.needKey && this.#unsent) {
+      const id = this.#unsent;
+      this.#unsent = '';
+      this.retry(id);
+    }
+    return good;
+  }
+  #unsent = ''; // a conversation whose last question waits for the key
+
+  choose(model) {
+    this.model = model;
+    this.changed();
+  }
+
+  // ---- conversations
+
+  create() {
+    const empty = this.conversations.find((conversation) => conversation.messages.length === 0);
+    const made = empty ?? newConversation(this.now(), this.conversation);
+    if (!empty) this.conversations = [made, ...this.conversations];
+    this.open(made.id);
+  }
+  open(id) {
+    this.current = id;
+    this.changed();
+  }
+  change(id, fields) {
+    this.conversations = this.conversations.map((one) => (one.id === id ? { ...one, ...fields } : one));
+    this.#save(id);
+    this.changed();
+  }
+  remove(id) {
+    this.stop(id);
+    this.store.remove(id);
+    this.conversations = this.conversations.filter((one) => one.id !== id);
+    if (this.current === id) this.current = this.conversations[0]?.id ?? '';
+    if (!this.current) this.create();
+    this.changed();
+  }
+  // Throws an Error that names what is wrong with the file.
+  import(text) {
+    const added = fromFile(text, new Set(this.conversations.map((one) => one.id)));
+    this.conversations = [...added, ...this.conversations];
+    if (added.length > 0) this.current = added[0].id;
+    for (const one of added) this.#save(one.id);
+    this.changed();
+    return added.length;
+  }
+  // Another tab changed the storage.
+  reload(id, text) {
+    if (this.streams(id)) return;
+    const given = text === null ? null : checkedConversation(JSON.parse(text));
+    const others = this.conversations.filter((one) => one.id !== id);
+    this.conversations = given ? [{ ...given, id }, ...others] : others;
+    if (!this.conversation) this.current = this.conversations[0]?.id ?? '';
+    if (!this.current) this.create();
+    this.changed();
+  }
+  saveAll() {
+    for (const id of this.#running.keys()) this.#save(id);
+  }
+  #save(id) {
+    const conversation = this.conversations.find((one) => one.id === id);
+    if (!conversation || conversation.messages.length === 0) return;
+    if (!this.store.save(conversation)) this.notice = 'The browser has no space left for this conversation: export it, or delete others.';
+  }
+
+  // ---- messages
+
+  send(text, id = this.current) {
+    const one = this.conversations.find((each) => each.id === id);
+    if (!text.trim() || this.streams(id)) return;
+    return this.#answer(id, [...one.messages, { role: 'user', content: text }]);
+  }
+  // Again, from the last question.
+  retry(id = this.current) {
+    const { messages } = this.conversations.find((each) => each.id === id);
+    const last = messages.findLastIndex((message) => message.role === 'user');
+    if (last >= 0 && !this.streams(id)) return this.#answer(id, messages.slice(0, last + 1));
+  }
+  // The question at `index` in other words; what followed goes.
+  edit(index, text, id = this.current) {
+    const { messages } = this.conversations.find((each) => each.id === id);
+    if (text.trim() && !this.streams(id)) return this.#answer(id, [...messages.slice(0, index), { role: 'user', content: text }]);
+  }
+  stop(id = this.current) {
+    this.#running.get(id)?.abort();
+  }
+
+  async #answer(id, messages) {
+    const control = new AbortController();
+    this.#running.set(id, control);
+    let answer = newAnswer(this.now());
+    const show = () => this.change(id, { messages: [...messages, answer], updated: this.now() });
+    const one = this.conversations.find((each) => each.id === id);
+    const body = { model: this.model || undefined, messages: requestMessages({ ...one, messages }), ...one.sampling };
+    show();
+    try {
+      for await (const chunk of this.api.chat(body, control.signal)) {
+        answer = addChunk(answer, chunk, this.now());
+        this.#show(id, [...messages, answer]);
+      }
+      answer = endAnswer(answer, 'stop');
+    } catch (problem) {
+      answer = problem.name === 'AbortError' ? endAnswer(answer, 'stopped') : endAnswer(answer, 'error', problem.message);
+      if (problem.status === 401) {
+        this.needKey = true;
+        this.#unsent = id;
+      } else if (!(problem instanceof ApiError) && problem.name !== 'AbortError') {
+        console.error(problem);
+      } else if (problem.status === 0 || problem.status === 503) {
+        this.status = { ready: false, text: 'not ready' };
+      }
+    }
+    this.#running.delete(id);
+    if (this.conversations.some((each) => each.id === id)) show();
+  }
+  // While it streams: shown at once, saved now and then.
+  #show(id, messages) {
+    this.conversations = this.conversations.map((one) => (one.id === id ? { ...one, messages } : one));
+    if (this.now() - this.#savedMs > SAVE_INTERVAL_MS) {
+      this.#savedMs = this.now();
+      this.#save(id);
+    }
+    this.changed();
+  }
+}
