@@ -1,5 +1,7 @@
 // An answer as it grows: chunks of a stream become one message, with what it cost. Pure functions, no DOM.
 
+const MIN_RATE_MS = 50; // tokens that arrive within it come from buffers: their rate would be the network's
+
 // finish: null while it streams, else "stop", "length", "tool_calls", ... as the server names it, or "stopped" (by the
 // user), "error", "interrupted" (the page was closed).
 export function newAnswer(nowMs) {
@@ -33,6 +35,8 @@ export function addChunk(answer, chunk, nowMs) {
     out.stats.prompt = chunk.usage.prompt_tokens;
     out.stats.cached = chunk.usage.prompt_tokens_details?.cached_tokens ?? 0;
     out.stats.output = chunk.usage.completion_tokens;
+    // Tokens that came with the first one do not count for the rate.
+    if (out.stats.last_ms === out.stats.first_ms) out.stats.first_output = out.stats.output;
   }
   return out;
 }
@@ -64,8 +68,8 @@ export function statsOf(answer, context) {
   }
   if (s.output !== undefined) add('out', `${s.output}`, 'tokens of the answer');
   if (s.first_ms !== undefined) add('first token', ms(s.first_ms), 'from sending to the first token, seen from this page');
-  if (s.output > 1 && s.last_ms > s.first_ms) {
-    const rate = ((s.output - 1) * 1000) / (s.last_ms - s.first_ms);
+  if (s.output > s.first_output && s.last_ms - s.first_ms >= MIN_RATE_MS) {
+    const rate = ((s.output - s.first_output) * 1000) / (s.last_ms - s.first_ms);
     add('tokens/s', rate < 10 ? rate.toFixed(1) : `${Math.round(rate)}`, 'after the first token, seen from this page');
   }
   if (context > 0 && s.prompt !== undefined) {

@@ -27,25 +27,29 @@ const FIELDS = [
 
 function Field({ field, sampling, onChange }) {
   const [name, label, step, min, max, hint] = field;
+  const [text, setText] = useState(`${sampling[name] ?? ''}`);
+  // At each key, since Escape closes the dialog without a change event. What is typed stays as it is; what is kept is in range.
   const change = (event) => {
+    setText(event.target.value);
     const { [name]: _, ...rest } = sampling;
     const value = event.target.valueAsNumber;
     onChange(Number.isNaN(value) ? rest : { ...rest, [name]: Math.min(max, Math.max(min, value)) });
   };
   return html`<label class="setting"><span>${label}<small>${hint}</small></span>
-    <input type="number" inputmode="decimal" step=${step} min=${min} max=${max} placeholder="default" value=${sampling[name] ?? ''} onChange=${change} /></label>`;
+    <input type="number" inputmode="decimal" step=${step} min=${min} max=${max} placeholder="default" value=${text} onInput=${change} /></label>`;
 }
 
 export function SettingsDialog({ open, close, session, conversation }) {
   const { id, system, sampling } = conversation;
+  const [resets, setResets] = useState(0);
   return html`<${Modal} open=${open} close=${close} label="System message and sampling" className="drawer">
     <div class="dialog-head"><h2>Settings of this chat</h2><${IconButton} icon="close" label="Close" onClick=${close} /></div>
     <label class="system"><span>System message</span>
-      <textarea rows="3" placeholder="How the model should answer" value=${system} onChange=${(event) => session.change(id, { system: event.target.value })}></textarea></label>
+      <textarea rows="3" placeholder="How the model should answer" value=${system} onInput=${(event) => session.change(id, { system: event.target.value })}></textarea></label>
     <h3>Sampling</h3><p class="note">An empty field is the server's default.</p>
-    ${FIELDS.map((field) => html`<${Field} key=${field[0]} field=${field} sampling=${sampling} onChange=${(to) => session.change(id, { sampling: to })} />`)}
+    ${FIELDS.map((field) => html`<${Field} key=${`${field[0]} ${resets}`} field=${field} sampling=${sampling} onChange=${(to) => session.change(id, { sampling: to })} />`)}
     <div class="dialog-foot">
-      <button type="button" onClick=${() => session.change(id, { sampling: {}, system: '' })}>Reset</button>
+      <button type="button" onClick=${() => { session.change(id, { sampling: {}, system: '' }); setResets(resets + 1); }}>Reset</button>
       ${session.store.key && html`<button type="button" onClick=${() => { session.store.key = ''; close(); session.changed(); }}>Forget the API key</button>`}
     </div>
   <//>`;

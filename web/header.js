@@ -3,8 +3,8 @@ import { html } from './vendor/htm-preact.js';
 import { IconButton } from './icons.js';
 
 function Model({ session }) {
-  if (session.models.length < 2) return html`<span class="model">${session.model || 'Millrace'}</span>`;
-  return html`<select class="model" aria-label="Model" value=${session.model} onChange=${(event) => session.choose(event.target.value)}>
+  if (session.models.length < 2) return html`<h1 class="model">${session.model || 'Millrace'}</h1>`;
+  return html`<h1 class="unseen">Chat</h1><select class="model" aria-label="Model" value=${session.model} onChange=${(event) => session.choose(event.target.value)}>
     ${session.models.map((model) => html`<option key=${model.id} value=${model.id}>${model.id}</option>`)}
   </select>`;
 }

@@ -17,7 +17,7 @@ const marked = new Marked({ gfm: true, breaks: true, async: false });
 marked.use({
   renderer: {
     html: ({ text, block }) => (block ? `<p>${escape(text)}</p>\n` : escape(text)),
-    image: ({ href, text }) => link(href, `🖼 ${escape(text || href)}`), // never loaded: a click is the user's choice
+    image: ({ href, text }) => link(href, `[image: ${escape(text || href)}]`), // never loaded: a click is the user's choice
     link({ href, tokens }) {
       return link(href, this.parser.parseInline(tokens));
     },
@@ -42,6 +42,7 @@ const ALLOWED = {
     'table', 'thead', 'tbody', 'tr', 'th', 'td', 'div', 'span', 'button'],
   ALLOWED_ATTR: ['href', 'target', 'rel', 'class', 'start', 'type', 'tabindex'],
   ALLOWED_URI_REGEXP: LINK,
+  ADD_URI_SAFE_ATTR: ['target', 'rel', 'class', 'start', 'type', 'tabindex'], // else they too must look like an address
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
 };

@@ -91,7 +91,7 @@ const IDEAS = ['Tell me a short story about a dog and a red ball.', 'Write a sto
 
 function Welcome({ session }) {
   return html`<div class="welcome"><img src="/web/logo.svg" alt="" width="72" height="72" />
-    <h1>${session.model ? html`Chat with <b>${session.model}</b>` : 'Millrace'}</h1>
+    <h2>${session.model ? html`Chat with <b>${session.model}</b>` : 'Millrace'}</h2>
     <p>Answers are computed by this server. Conversations stay in this browser.</p>
     <div class="ideas">${IDEAS.map((idea) => html`<button type="button" key=${idea} onClick=${() => session.send(idea)}>${idea}</button>`)}</div></div>`;
 }

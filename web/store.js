@@ -32,7 +32,7 @@ function checkedMessage(given) {
   const content = string(given?.content);
   if (role === 'user') return { role, content };
   const stats = {};
-  for (const name of ['prompt', 'cached', 'output', 'first_ms', 'last_ms']) {
+  for (const name of ['prompt', 'cached', 'output', 'first_output', 'first_ms', 'last_ms']) {
     if (Number.isFinite(given.stats?.[name])) stats[name] = given.stats[name];
   }
   const calls = Array.isArray(given.tool_calls) ? given.tool_calls : [];

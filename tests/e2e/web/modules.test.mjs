@@ -55,11 +55,11 @@ test('an answer grows, with its costs', () => {
   let answer = newAnswer(1000);
   answer = addChunk(answer, chunk({ role: 'assistant', content: '' }), 1050);
   assert.equal(answer.stats.first_ms, undefined); // no token yet
-  answer = addChunk(answer, chunk({ reasoning_content: 'Hm.' }), 1100);
+  const usage = (tokens) => ({ usage: { prompt_tokens: 20, completion_tokens: tokens, prompt_tokens_details: { cached_tokens: 16 } } });
+  answer = addChunk(answer, chunk({ reasoning_content: 'Hm.' }, usage(1)), 1100);
   answer = addChunk(answer, chunk({ content: 'A' }), 1200);
   answer = addChunk(answer, chunk({ tool_calls: [{ index: 0, function: { name: 'f', arguments: '{' } }] }), 1300);
-  const usage = { prompt_tokens: 20, completion_tokens: 11, prompt_tokens_details: { cached_tokens: 16 } };
-  answer = addChunk(answer, { ...chunk({ tool_calls: [{ index: 0, function: { arguments: '}' } }] }), usage }, 2100);
+  answer = addChunk(answer, chunk({ tool_calls: [{ index: 0, function: { arguments: '}' } }] }, usage(11)), 2100);
   answer = addChunk(answer, { choices: [{ delta: {}, finish_reason: 'tool_calls' }] }, 2200);
   answer = endAnswer(answer, 'stop');
   assert.equal(answer.reasoning + answer.content, 'Hm.A');
@@ -67,6 +67,12 @@ test('an answer grows, with its costs', () => {
   assert.equal(answer.finish, 'tool_calls');
   const shown = Object.fromEntries(statsOf(answer, 100).map((one) => [one.label, one.value]));
   assert.deepEqual(shown, { in: '20', cached: '16', out: '11', 'first token': '100 ms', 'tokens/s': '10', context: '31 %' });
+});
+
+test('tokens that come at once have no rate', () => {
+  let answer = newAnswer(0);
+  for (let n = 1; n <= 100; ++n) answer = addChunk(answer, chunk({ content: 'x' }, { usage: { prompt_tokens: 1, completion_tokens: n } }), 300 + Math.floor(n / 60));
+  assert.deepEqual(statsOf(answer, 0).map((one) => one.label), ['in', 'cached', 'out', 'first token']);
 });
 
 test('thinking and failed answers do not go back to the model', () => {

@@ -1,0 +1,95 @@
+"""The page at /: its files over HTTP, its modules in node, and the page itself in headless Chromium."""
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness import Server, ROOT
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "web"
+LIMIT_S = 900  # of a hung script; no test waits for it
+
+
+def raw(server, path, headers=None, method="GET"):
+    connection = server.connection()
+    connection.request(method, path, headers=headers or {})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def test_every_file_that_the_page_names_is_served(server):
+    pages, seen = ["/"], {}
+    while pages:
+        path = pages.pop()
+        response, body = raw(server, path)
+        assert response.status == 200, path
+        seen[path] = body
+        source = ROOT / "web" / ("index.html" if path == "/" else path.removeprefix("/web/"))
+        assert body == source.read_bytes(), path
+        kind = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+        assert response.getheader("Content-Type") == kind[source.suffix], path
+        if "/vendor/" not in path:
+            text = body.decode()
+            found = re.findall(r'(?:href|src)="(/web/[^"]+)"', text)
+            found += [str(pathlib.PurePosixPath("/web") / name) for name in re.findall(r"(?:from|import) '\./([^']+)'", text)]
+            pages += [name for name in found if name not in seen]
+    assert len(seen) > 10
+
+
+def test_the_wire_is_small_and_asked_for_once(server):
+    total = 0
+    for file in sorted((ROOT / "web").rglob("*")):
+        if file.suffix not in {".html", ".css", ".js", ".svg"}:
+            continue
+        path = "/" if file.name == "index.html" else f"/web/{file.relative_to(ROOT / 'web')}"
+        response, body = raw(server, path, {"Accept-Encoding": "gzip"})
+        assert response.getheader("Content-Encoding") == "gzip"
+        assert gzip.decompress(body) == file.read_bytes()
+        total += len(body)
+        tag = response.getheader("ETag")
+        again, nothing = raw(server, path, {"Accept-Encoding": "gzip", "If-None-Match": tag})
+        assert (again.status, nothing, again.getheader("ETag")) == (304, b"", tag)
+        head, nothing = raw(server, path, {"Accept-Encoding": "gzip"}, "HEAD")
+        assert (head.status, nothing, head.getheader("Content-Length")) == (200, b"", str(len(body)))
+    assert total < 80_000
+
+
+def test_no_web_leaves_the_api_alone():
+    with Server("--no-web") as server:
+        response, body = raw(server, "/", {"Accept": "text/html"})
+        assert response.status == 200 and response.getheader("Content-Type").startswith("text/plain") and b"serves demo" in body
+        assert raw(server, "/web/app.js")[0].status == 404
+        assert "browser" not in server.output()
+
+
+def test_vendored_modules_are_those_of_the_packages():
+    result = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=ROOT / "web" / "vendor", capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    names = {line.split()[1] for line in (ROOT / "web" / "vendor" / "SHA256SUMS").read_text().splitlines()}
+    assert names == {file.name for file in (ROOT / "web" / "vendor").glob("*.js")}
+
+
+def node(script, **env):
+    result = subprocess.run(["node", "--test", script], cwd=FOLDER, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **env})
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_modules_in_node():
+    node("modules.test.mjs")
+
+
+def test_the_page_in_a_browser(server):
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("chromium is not installed; wanted: apt-get install chromium, as scripts/test --ci does")
+    if not (FOLDER / "node_modules" / "puppeteer-core").is_dir():
+        pytest.fail("tests/e2e/web/node_modules is missing; wanted: ./scripts/test, which installs it")
+    with Server("--api-key", "secret") as with_key:
+        url = "http://{0.host}:{0.port}"
+        node("browser.test.mjs", MILLRACE_CHROMIUM=chromium, MILLRACE_URL=url.format(server), MILLRACE_KEY_URL=url.format(with_key))

@@ -1,0 +1,110 @@
+// What the tests of the page share: a browser, a page that notes what goes wrong in it, and a gate in the stream of answers.
+import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import puppeteer from 'puppeteer-core';
+
+export const WAIT_MS = 120_000; // for any event; a wait that runs out is a failure
+const SHOTS = process.env.MILLRACE_SCREENSHOTS; // a folder for pictures to look at; unset: none are taken
+
+export const launch = () =>
+  puppeteer.launch({
+    executablePath: process.env.MILLRACE_CHROMIUM,
+    // As root and inside another sandbox (tests/isolated) Chromium's has no rights; the page is ours.
+    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+    timeout: WAIT_MS,
+    protocolTimeout: WAIT_MS,
+  });
+
+// Runs in the page before its modules: answers stop after window.gate.bytes bytes until window.gate.open() is called.
+function installGate() {
+  const gate = { bytes: Infinity };
+  const opened = new Promise((resolve) => { gate.open = () => { gate.bytes = Infinity; resolve(); }; });
+  const fetchNow = window.fetch;
+  window.gate = gate;
+  window.fetch = async (url, options) => {
+    const response = await fetchNow(url, options);
+    if (!String(url).includes('/chat/completions') || !response.ok) return response;
+    const stopped = new Promise((_, reject) => options.signal.addEventListener('abort', () => reject(options.signal.reason)));
+    stopped.catch(() => {}); // also where nothing waits at the gate
+    const reader = response.body.getReader();
+    let passed = 0;
+    let rest = new Uint8Array();
+    const body = new ReadableStream({
+      async pull(to) {
+        if (rest.length === 0) {
+          const { done, value } = await reader.read();
+          if (done) return to.close();
+          rest = value;
+        }
+        if (passed >= gate.bytes) await Promise.race([opened, stopped]);
+        const part = rest.slice(0, Math.max(1, Math.min(rest.length, gate.bytes - passed)));
+        rest = rest.slice(part.length);
+        passed += part.length;
+        to.enqueue(part);
+      },
+      cancel: (reason) => reader.cancel(reason),
+    });
+    return new Response(body, { status: response.status, headers: response.headers });
+  };
+}
+
+export class Page {
+  static async open(browser, url, { width = 1200, height = 800, dark = false, path = '/' } = {}) {
+    const made = new Page();
+    made.context = await browser.createBrowserContext(); // a storage of its own
+    made.page = await made.context.newPage();
+    made.url = url;
+    made.faults = [];
+    made.requested = [];
+    made.forced = null; // fields added to the body of chat requests
+    const { page } = made;
+    page.setDefaultTimeout(WAIT_MS);
+    page.on('pageerror', (error) => made.faults.push(`error: ${error.message}`));
+    page.on('console', (message) => { if (message.type() === 'error') made.faults.push(`console: ${message.text()}`); });
+    await page.evaluateOnNewDocument(installGate);
+    await page.setRequestInterception(true);
+    page.on('request', (request) => {
+      made.requested.push(request.url());
+      const forced = made.forced && request.url().endsWith('/chat/completions');
+      request.continue(forced ? { postData: JSON.stringify({ ...JSON.parse(request.postData()), ...made.forced }) } : {});
+    });
+    await page.setViewport({ width, height });
+    await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
+    await page.goto(url + path, { waitUntil: 'load' });
+    await page.waitForSelector('#question');
+    return made;
+  }
+
+  ready() { return this.page.waitForSelector('.status.ready'); }
+  click(label) { return this.page.click(`[aria-label="${label}"]`); }
+  wait(condition, ...values) { return this.page.waitForFunction(condition, {}, ...values); }
+  texts(selector) { return this.page.$$eval(selector, (nodes) => nodes.map((node) => node.innerText.trim())); }
+  storage() { return this.page.evaluate(() => Object.keys(localStorage).filter((name) => name.startsWith('millrace.chat.')).length); }
+  async shot(name) {
+    if (!SHOTS) return;
+    mkdirSync(SHOTS, { recursive: true });
+    await this.page.screenshot({ path: `${SHOTS}/${name}.png` });
+  }
+
+  async write(text) {
+    await this.page.type('#question', text);
+    await this.page.keyboard.press('Enter');
+  }
+  // Until `count` answers have ended.
+  ended(count) {
+    return this.wait((n) => document.querySelectorAll('.answer').length === n && !document.querySelector('.answer.live'), count);
+  }
+  async ask(text, count) {
+    await this.write(text);
+    await this.ended(count);
+    return (await this.texts('.answer:last-child .markdown')).at(-1);
+  }
+
+  // No error of the page, no request to elsewhere.
+  async close(allowed = []) {
+    const outside = this.requested.filter((url) => !url.startsWith(this.url) && !url.startsWith('blob:') && !url.startsWith('data:'));
+    assert.deepEqual(outside, []);
+    assert.deepEqual(this.faults.filter((fault) => !allowed.some((pattern) => pattern.test(fault))), []);
+    await this.context.close();
+  }
+}
