@@ -60,6 +60,21 @@ std::string program_path() {
   return error ? "millrace" : path.string();
 }
 
+// An address that opens in a browser of this host, also where the server listens on every address.
+std::string local_url(const ServeOptions& options, const http::Server& server) {
+  if (options.host == "0.0.0.0") return fmt::format("http://127.0.0.1:{}", server.port());
+  if (options.host == "::" || options.host == "[::]") return fmt::format("http://[::1]:{}", server.port());
+  return server.url();
+}
+
+void warn_of_open_server(const ServeOptions& options) {
+  if (!options.api_key.empty() || (options.host != "0.0.0.0" && options.host != "::" && options.host != "[::]")) return;
+  LOG_WARNING(
+      "--host {} without --api-key: everyone who reaches this host may use the model; wanted a key, or --host "
+      "127.0.0.1",
+      options.host);
+}
+
 void print_banner(const std::string& url, const ServeOptions& options, const ModelFacts& model) {
   const char* key = options.api_key.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   const char* chat_key = options.api_key.empty() ? "" : " --api-key KEY";
@@ -310,13 +325,15 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, Pre
     end.begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
     return print_error(status), kExitBadInput;
   }
+  warn_of_open_server(options);
   if (service) service->start();
   if (prefill != nullptr) prefill->start(options.model, options.prefill, options.dp);
   instance.start();
   print_awaited(awaited);
   const auto announce = [&] {
-    if (from_file) return print_pipeline_banner(server.url(), instance.engine().name());
-    print_banner(server.url(), options, service->model());
+    const std::string url = local_url(options, server);
+    if (from_file) return print_pipeline_banner(url, instance.engine().name());
+    print_banner(url, options, service->model());
   };
   const int exit_code = serve_until_signal(instance, server, options, signals, end, announce);
   if (service) service->stop();

@@ -68,6 +68,14 @@ def test_no_web_leaves_the_api_alone():
         assert "browser" not in server.output()
 
 
+def test_the_address_can_be_clicked_and_an_open_server_is_named():
+    with Server("--host", "0.0.0.0") as server:
+        assert server.host == "127.0.0.1" and f"Chat in a browser: http://127.0.0.1:{server.port}/" in server.output()
+        assert "--host 0.0.0.0 without --api-key" in server.output()
+    with Server("--host", "0.0.0.0", "--api-key", "secret") as server:
+        assert "without --api-key" not in server.output()
+
+
 def test_vendored_modules_are_those_of_the_packages():
     result = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=ROOT / "web" / "vendor", capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -169,6 +169,21 @@ test('conversations survive a reload, and are renamed, exported, imported and de
   await page.close();
 });
 
+test('an answer that streams while the page is closed is kept as far as it came', async () => {
+  const page = await Page.open(browser, URL_FREE);
+  await page.ready();
+  page.forced = LONG;
+  await page.page.evaluate((bytes) => { window.gate.bytes = bytes; }, GATE_BYTES);
+  await page.write(STORY);
+  await page.wait(() => document.querySelector('.answer.live .markdown')?.innerText.length > 20);
+  await page.page.reload();
+  await page.page.waitForSelector('.answer .markdown');
+  assert.ok((await page.texts('.answer .markdown'))[0].length > 20);
+  assert.match((await page.texts('.answer .note'))[0], /^Interrupted/);
+  assert.equal(await page.page.$('.answer.live'), null);
+  await page.close();
+});
+
 test('settings and the system message go with the request', async () => {
   const page = await Page.open(browser, URL_FREE);
   await page.ready();
