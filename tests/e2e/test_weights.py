@@ -13,6 +13,7 @@ from harness import DATA, DEMO, ROOT, WAIT_S, Server, placement, wait_until
 from test_text_hosts import join, leader, pipeline, wait_ready
 
 PROMPT = "Once upon a time"
+TRIES = 10  # of what a busy machine may miss
 processes_only = pytest.mark.skipif(placement() != "processes", reason="a stage is a process of its own only there")
 
 
@@ -103,24 +104,31 @@ def test_openai_answers_name_their_weights(server, models):
 def test_a_stream_across_a_switch_tells_its_spans(server, models, policy):
     body = {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": 900, "ignore_eos": True}}
     whole = generate(server, 900)["output_ids"]
-    events = []
 
-    def read():
-        for event in server.stream("/generate", body):
-            if event != "[DONE]":
-                events.append(json.loads(event))
+    def across_a_switch():
+        events = []
 
-    # Company makes its steps longer: alone, it would have ended before the folder is loaded.
-    company = {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "n": 24}
-    clients = [threading.Thread(target=read), threading.Thread(target=server.post, args=("/v1/completions", company))]
-    for client in clients:
-        client.start()
-    wait_until(lambda: events, "token")
-    updated(server, models[1], policy=policy, weight_version="b")
-    for client in clients:
-        client.join(WAIT_S)
-    last = events[-1]
-    spans = last["meta_info"]["weight_versions"]
+        def read():
+            for event in server.stream("/generate", body):
+                if event != "[DONE]":
+                    events.append(json.loads(event))
+
+        # Company makes its steps longer: alone, it would have ended before the folder is loaded.
+        company = {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "n": 24}
+        clients = [threading.Thread(target=read), threading.Thread(target=server.post, args=("/v1/completions", company))]
+        for client in clients:
+            client.start()
+        wait_until(lambda: events, "token")
+        updated(server, models[1], policy=policy, weight_version="b")
+        for client in clients:
+            client.join(WAIT_S)
+        return events[-1], events[-1]["meta_info"]["weight_versions"]
+
+    for _ in range(TRIES):
+        last, spans = across_a_switch()
+        if len(spans) == 2:
+            break
+        updated(server, DEMO, weight_version="1")  # it ended before the folder was loaded: the machine was busy
     assert [s["version"] for s in spans] == ["1", "b"], spans
     assert spans[0]["start"] == 0 and spans[0]["end"] == spans[1]["start"] and spans[1]["end"] == 900
     cut = spans[0]["end"]

@@ -83,8 +83,8 @@ TEST(TcpTamper, ACutConnectionIsMadeAgainOnce) {
       const Result<Parts> parts = get_through(*reader, sent, once);
       ASSERT_TRUE(parts.ok()) << "cut at " << at << ": " << parts.status().to_string();
       EXPECT_EQ(differs(sent.seed, sent.sizes, *parts), "");
+      expect_put_end(sent, {StatusCode::kOk});  // while the reader lives: its acknowledgement may be on its way
     }
-    expect_put_end(sent, {StatusCode::kOk});
     Sent again = send(*pair.writer, at, {3 * kFrameBytes});
     const Proxy always(pair.writer->address(), Mischief::kCut, at);
     const Result<Parts> parts = get_through(*pair.reader, again, always);
