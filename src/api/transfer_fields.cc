@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kField = "kv_transfer_params";
 const std::vector<std::string_view> kNames = {"transfer_id", "do_remote_prefill", "do_remote_decode", "remote_host",
-                                         "remote_port", "remote_engine_id",  "remote_block_ids"};
+                                              "remote_port", "remote_engine_id",  "remote_block_ids"};
 // vLLM's proxies send these as null; here pages are found by their tokens.
 constexpr std::string_view kOnlyNull[] = {"remote_engine_id", "remote_block_ids"};
 

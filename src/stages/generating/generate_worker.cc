@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "stages/generating/delta_list.h"
 #include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
 #include "stages/generating/token_text.h"
@@ -93,8 +94,8 @@ class GenerateWorker : public Worker {
     engine_->describe(status);
     status.text_checksum = text_checksum_;
     weights_->describe(status.metrics);
-    if (grammars_) describe_grammars(status.metrics);
-    if (media_) describe_media(status.metrics);
+    if (grammars_) grammars_->describe(status.metrics);
+    if (media_) media_->describe(status.metrics);
     if (transfers_) transfers_->describe(status.metrics);
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
@@ -360,24 +361,6 @@ class GenerateWorker : public Worker {
     if (!waited.empty()) receive_now(std::move(waited.mapped()), tokens, emit);  // else it was dropped
   }
 
-  void describe_media(std::vector<wire::Metric>& metrics) const {
-    const EncoderCounters& counters = media_->counters();
-    metrics.push_back({"media_encoded_total", static_cast<double>(counters.encoded)});
-    metrics.push_back({"media_failed_total", static_cast<double>(counters.failed)});
-    metrics.push_back({"media_cache_hits_total", static_cast<double>(counters.found)});
-    metrics.push_back({"media_joined_total", static_cast<double>(counters.joined)});
-    metrics.push_back({"media_encode_seconds_total", counters.seconds});
-    metrics.push_back({"media_cache_bytes", static_cast<double>(media_->cached_bytes())});
-    metrics.push_back({"media_waiting_requests", static_cast<double>(media_->waiting())});
-  }
-
-  void describe_grammars(std::vector<wire::Metric>& metrics) const {
-    metrics.push_back({"grammar_compiles_total", static_cast<double>(grammars_->compiled())});
-    metrics.push_back({"grammar_cache_hits_total", static_cast<double>(grammars_->found())});
-    metrics.push_back({"grammar_compile_seconds_total", grammars_->compile_seconds()});
-    metrics.push_back({"grammar_compiling_requests", static_cast<double>(grammars_->waiting())});
-  }
-
   bool has_text(const std::vector<int32_t>& prompt, bool skip_special_tokens) const {
     return tokenizer_ && std::any_of(prompt.begin(), prompt.end(), [&](int32_t id) {
              return tokenizer_->has_token(id) && !(skip_special_tokens && tokenizer_->is_special(id));
@@ -402,7 +385,7 @@ class GenerateWorker : public Worker {
     const ReqId id = delta.id;
     if (held_.contains(id) || emit.congested(id)) {
       held_.insert(id);
-      join(state.unsent, std::move(delta));
+      join_delta(state.unsent, std::move(delta));
     } else {
       emit_tokens(id, std::move(delta), emit);
     }
@@ -417,20 +400,6 @@ class GenerateWorker : public Worker {
     delta.finish = std::move(chunk.finish);
     delta.logprobs.resize(std::min(delta.logprobs.size(), chunk.fed));
     delta.usage.completion_tokens = stops.ids_fed();
-  }
-
-  // One delta holds tokens of one weight version.
-  static void join(std::vector<wire::TokenDelta>& list, wire::TokenDelta delta) {
-    const bool same = !list.empty() && (list.back().weight_version == 0 || delta.weight_version == 0 ||
-                                        list.back().weight_version == delta.weight_version);
-    if (!same) return list.push_back(std::move(delta));
-    wire::TokenDelta& last = list.back();
-    last.tokens.insert(last.tokens.end(), delta.tokens.begin(), delta.tokens.end());
-    std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(last.logprobs));
-    std::move(delta.prompt_logprobs.begin(), delta.prompt_logprobs.end(), std::back_inserter(last.prompt_logprobs));
-    last.finish = std::move(delta.finish);
-    last.usage = delta.usage;
-    last.weight_version = std::max(last.weight_version, delta.weight_version);
   }
 
   void abort_in_engine(ReqId id) {
@@ -468,7 +437,7 @@ class GenerateWorker : public Worker {
     held_.erase(id);
     Value answer = state.typed ? Value() : result(state, delta);
     if (streams_) {
-      join(state.unsent, std::move(delta));
+      join_delta(state.unsent, std::move(delta));
       emit_unsent(id, state, emit);
     }
     emit.result(id, std::move(answer));

@@ -122,6 +122,13 @@ void GrammarCompiler::keep(Key key, Compiled grammar) {
   }
 }
 
+void GrammarCompiler::describe(std::vector<wire::Metric>& metrics) const {
+  metrics.push_back({"grammar_compiles_total", static_cast<double>(compiled_)});
+  metrics.push_back({"grammar_cache_hits_total", static_cast<double>(found_)});
+  metrics.push_back({"grammar_compile_seconds_total", compile_seconds_});
+  metrics.push_back({"grammar_compiling_requests", static_cast<double>(waiting_)});
+}
+
 void GrammarCompiler::compile_main() {
   using Seconds = std::chrono::duration<double>;
   std::unique_lock lock(mutex_);

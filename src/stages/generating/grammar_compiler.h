@@ -21,7 +21,7 @@
 #include "base/status.h"
 #include "grammar/token_grammar.h"
 #include "text/tokenizer.h"
-#include "wire/generation.h"
+#include "wire/messages.h"
 
 namespace millrace {
 
@@ -48,9 +48,7 @@ class GrammarCompiler {
   // Requests that wait for take_finished().
   std::size_t waiting() const { return waiting_; }
 
-  uint64_t compiled() const { return compiled_; }
-  uint64_t found() const { return found_; }
-  double compile_seconds() const { return compile_seconds_; }
+  void describe(std::vector<wire::Metric>& metrics) const;
 
  private:
   using Key = std::pair<wire::GrammarKind, std::string>;

@@ -198,6 +198,16 @@ void MediaEncoder::flush() {
   cached_bytes_ = 0;
 }
 
+void MediaEncoder::describe(std::vector<wire::Metric>& metrics) const {
+  metrics.push_back({"media_encoded_total", static_cast<double>(counters_.encoded)});
+  metrics.push_back({"media_failed_total", static_cast<double>(counters_.failed)});
+  metrics.push_back({"media_cache_hits_total", static_cast<double>(counters_.found)});
+  metrics.push_back({"media_joined_total", static_cast<double>(counters_.joined)});
+  metrics.push_back({"media_encode_seconds_total", counters_.seconds});
+  metrics.push_back({"media_cache_bytes", static_cast<double>(cached_bytes_)});
+  metrics.push_back({"media_waiting_requests", static_cast<double>(waiting_.size())});
+}
+
 void MediaEncoder::encode_main() {
   using Seconds = std::chrono::duration<double>;
   trace::name_thread("encoder");

@@ -22,6 +22,7 @@
 
 #include "base/ids.h"
 #include "stages/media/media_model.h"
+#include "wire/messages.h"
 
 namespace millrace {
 
@@ -58,6 +59,7 @@ class MediaEncoder {
   std::size_t waiting() const { return waiting_.size(); }  // requests
   std::size_t cached_bytes() const { return cached_bytes_; }
   const EncoderCounters& counters() const { return counters_; }
+  void describe(std::vector<wire::Metric>& metrics) const;
 
  private:
   using Features = Result<MediaFeatures>;
