@@ -101,7 +101,8 @@ Status normalize_message(Json& message, const std::string& where, MediaParts& me
 Result<ChatValue> rewritten(const Json& messages, const std::string& text, const ToolHistoryForm& form) {
   nlohmann::ordered_json out = nlohmann::ordered_json::parse(text)["messages"];
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    if (out[i]["content"] != messages[i]["content"]) out[i]["content"] = messages[i]["content"];
+    nlohmann::ordered_json content = messages[i]["content"];
+    if (out[i]["content"] != content) out[i]["content"] = std::move(content);
     RETURN_IF_ERROR(rewrite_tool_history(out[i], fmt::format("messages[{}]", i), form));
   }
   return ChatValue(out);

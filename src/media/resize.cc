@@ -53,8 +53,10 @@ Taps make_taps(int in_size, int out_size) {
   std::vector<double> raw(static_cast<std::size_t>(taps.stride));
   for (std::size_t i = 0; i < outputs; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
-    const int begin = std::max(0, static_cast<int>(center - support + 0.5));
-    const int end = std::min(in_size, static_cast<int>(center + support + 0.5));
+    // Cut off, as Pillow does: a center near 0 makes it negative.
+    const int begin = std::max(0, static_cast<int>(center - support + 0.5));  // NOLINT(bugprone-incorrect-roundings)
+    const int end =
+        std::min(in_size, static_cast<int>(center + support + 0.5));  // NOLINT(bugprone-incorrect-roundings)
     taps.first[i] = begin;
     taps.count[i] = end - begin;
     double sum = 0.0;

@@ -149,12 +149,14 @@ def test_a_full_queue_is_a_429_and_the_others_go_on():
     with Server("--max-running-requests", "1", "--max-queued-requests", "1") as server:
         results = []
         threads = [threading.Thread(target=lambda: results.append(server.post("/v1/chat/completions", {**LONG, "max_tokens": 150}))) for _ in range(6)]
+        assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200  # so that none ends before all have come
         for thread in threads:
             thread.start()
+        wait_until(lambda: len(results) == 4, "the answers of those that find the queue full")
+        assert server.post("/continue_generation", {})[0] == 200
         for thread in threads:
             thread.join()
-        codes = sorted(status for status, _, _ in results)
-        assert codes[0] == 200 and codes[-1] == 429 and set(codes) == {200, 429}
+        assert sorted(status for status, _, _ in results) == [200] * 2 + [429] * 4  # one runs, one waits
         assert all(headers["Retry-After"] for status, headers, _ in results if status == 429)
 
 

@@ -91,7 +91,7 @@ class VisionTower::Run {
     }
     const int quarter = config_.head_dim() / 4;
     std::vector<uint8_t> axes(static_cast<std::size_t>(quarter), 1);
-    axes.resize(static_cast<std::size_t>(2 * quarter), 2);
+    axes.insert(axes.end(), axes.size(), 2);
     kernels::fill_rope_table(turns, axes, inverse_frequencies(config_.head_dim()), 1.0f, cos(), sin());
     return ok_status();
   }
