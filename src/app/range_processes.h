@@ -32,6 +32,7 @@ class RangeProcesses final : public RangePeers {
 
   void on_lost(Lost lost) override;
   void restart(uint32_t range) override;
+  bool send_alive() const override { return true; }
 
  private:
   struct Death {

@@ -75,6 +75,7 @@ void ChainRunner::take_losses() {
 
 // A silent range may be stopped for a while only: it is taken for lost at once, and ended later.
 void ChainRunner::check_liveness() {
+  if (ready_ && links_.peers && links_.peers->send_alive()) liveness_.expect_all();
   liveness_.look(std::chrono::steady_clock::now());
   const std::optional<uint32_t> silent = liveness_.silent_over(kRangeSilentMs);
   if (silent && ready_) break_chain(fmt::format("range {} (silent for {} s)", *silent, kRangeSilentMs / 1000));

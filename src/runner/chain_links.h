@@ -22,6 +22,8 @@ class RangePeers {
   virtual void on_lost(Lost lost) = 0;
   // Ends the process of a range that hangs; it is started again, and `lost` is called.
   virtual void restart(uint32_t range) = 0;
+  // Whether each range sends LayerAlive while it runs, so that its silence means something.
+  virtual bool send_alive() const { return false; }
 };
 
 struct ChainLinks {

@@ -336,6 +336,19 @@ TEST_F(ChainRunnerTest, ASilentRangeIsGivenUpAndThenStartedAgain) {
   wait_for([&] { return split->ranges.restarted() == 1; });
 }
 
+// A process may stop before its first LayerAlive has arrived: what completed the chain is expected to send too.
+TEST_F(ChainRunnerTest, ARangeThatIsSilentFromTheStartIsGivenUp) {
+  std::atomic<bool> frozen{false};
+  auto split = chain(2, [&](uint32_t from, const wire::Message&) { return frozen && from == 1 ? 0 : 1; });
+  ASSERT_TRUE(complete(*split).ok());
+  frozen = true;
+  split->ranges.set_send_alive();
+  split->ranges.send_alive(2);  // none of this chain: only wakes the first one
+  wait_for([&] { return split->runner->recovering(); });
+  EXPECT_NE(split->runner->missing().find("range 1 (silent for 2 s)"), std::string::npos) << split->runner->missing();
+  wait_for([&] { return split->ranges.restarted() == 1; });
+}
+
 TEST(RangeLiveness, CountsOnlyTheTimeInWhichItLooks) {
   RangeLiveness liveness(3);
   RangeLiveness::Clock::time_point now{};
@@ -344,6 +357,14 @@ TEST(RangeLiveness, CountsOnlyTheTimeInWhichItLooks) {
   pass(100'000);
   EXPECT_FALSE(liveness.any());
   EXPECT_FALSE(liveness.silent_over(0));  // none ever sent
+  RangeLiveness expected(3);
+  expected.look(now);
+  expected.expect_all();
+  expected.look(now + std::chrono::milliseconds(7));
+  expected.expect_all();  // counts on
+  EXPECT_EQ(expected.silent_over(6), 1u);
+  expected.on_alive(1);
+  EXPECT_EQ(expected.silent_over(6), 2u);
   liveness.on_alive(2);
   EXPECT_TRUE(liveness.any());
   for (int i = 0; i < 3; ++i) pass(kAliveCheckMs);

@@ -1,4 +1,5 @@
-// RangeLiveness: which ranges of a chain have gone silent. A range that has sent LayerAlive once is expected to go on.
+// RangeLiveness: which ranges of a chain have gone silent. A range that has sent LayerAlive once, or that a chain was
+// completed with, is expected to go on.
 // Silence is counted only while this process looks: what it sleeps through, or computes through, counts for
 // kAliveCheckMs at most, so that a machine without a processor to spare is no reason to give a range up.
 //
@@ -26,6 +27,11 @@ class RangeLiveness {
   void on_alive(uint32_t range) {
     if (range >= silent_ms_.size()) return;
     silent_ms_[range] = 0;
+    any_ = true;
+  }
+  // A complete chain of ranges that send: one that stops before its first message has arrived is silent from now on.
+  void expect_all() {
+    for (std::size_t i = 1; i < silent_ms_.size(); ++i) silent_ms_[i] = silent_ms_[i].value_or(0);
     any_ = true;
   }
   // A range that is started again is unknown until it sends.

@@ -77,6 +77,8 @@ class TestRanges {
   }
   // That the first one wanted to be started again; 0: none.
   uint32_t restarted() const { return restarted_; }
+  // From now on the first one takes them to send LayerAlive.
+  void set_send_alive() { send_alive_ = true; }
   // What the process of a range would send while it runs.
   void send_alive(uint32_t index) {
     wire::Message alive = wire::LayerAlive{index};
@@ -132,6 +134,7 @@ class TestRanges {
     ~Peers() override { ranges.lost_ = nullptr; }
     void on_lost(Lost lost) override { ranges.lost_ = std::move(lost); }
     void restart(uint32_t range) override { ranges.restarted_ = range; }
+    bool send_alive() const override { return ranges.send_alive_; }
     TestRanges& ranges;
   };
 
@@ -147,6 +150,7 @@ class TestRanges {
   std::vector<std::unique_ptr<RangeServer>> servers_;
   std::vector<std::thread> threads_;
   RangePeers::Lost lost_;
+  std::atomic<bool> send_alive_{false};
   std::atomic<uint32_t> restarted_{0};
 };
 
