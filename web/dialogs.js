@@ -31,9 +31,8 @@ function Field({ field, sampling, onChange }) {
   // At each key, since Escape closes the dialog without a change event. What is typed stays as it is; what is kept is in range.
   const change = (event) => {
     setText(event.target.value);
-    const { [name]: _, ...rest } = sampling;
     const value = event.target.valueAsNumber;
-    onChange(Number.isNaN(value) ? rest : { ...rest, [name]: Math.min(max, Math.max(min, value)) });
+    onChange(name, Number.isNaN(value) ? undefined : Math.min(max, Math.max(min, value)));
   };
   return html`<label class="setting"><span>${label}<small>${hint}</small></span>
     <input type="number" inputmode="decimal" step=${step} min=${min} max=${max} placeholder="default" value=${text} onInput=${change} /></label>`;
@@ -47,7 +46,7 @@ export function SettingsDialog({ open, close, session, conversation }) {
     <label class="system"><span>System message</span>
       <textarea rows="3" placeholder="How the model should answer" value=${system} onInput=${(event) => session.change(id, { system: event.target.value })}></textarea></label>
     <h3>Sampling</h3><p class="note">An empty field is the server's default.</p>
-    ${FIELDS.map((field) => html`<${Field} key=${`${field[0]} ${resets}`} field=${field} sampling=${sampling} onChange=${(to) => session.change(id, { sampling: to })} />`)}
+    ${FIELDS.map((field) => html`<${Field} key=${`${field[0]} ${resets}`} field=${field} sampling=${sampling} onChange=${(name, value) => session.setSampling(id, name, value)} />`)}
     <div class="dialog-foot">
       <button type="button" onClick=${() => { session.change(id, { sampling: {}, system: '' }); setResets(resets + 1); }}>Reset</button>
       ${session.store.key && html`<button type="button" onClick=${() => { session.store.key = ''; close(); session.changed(); }}>Forget the API key</button>`}

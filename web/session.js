@@ -90,6 +90,12 @@ export class Session {
     this.#save(id);
     this.changed();
   }
+  // undefined: the server's default. The fields of a dialog may be changed faster than they are drawn, so each change starts from the
+  // settings as they are now.
+  setSampling(id, name, value) {
+    const { [name]: _, ...rest } = this.conversations.find((one) => one.id === id)?.sampling ?? {};
+    this.change(id, { sampling: value === undefined ? rest : { ...rest, [name]: value } });
+  }
   remove(id) {
     this.stop(id);
     this.store.remove(id);

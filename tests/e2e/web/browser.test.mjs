@@ -56,8 +56,8 @@ test('an answer streams, and what it cost stands under it', async () => {
   assert.ok(text.length > part.length && text.startsWith(part.slice(0, -3)), `${part}\n${text}`);
   assert.deepEqual(await page.texts('.stats dt'), ['in', 'cached', 'out', 'first token', 'tokens/s', 'context']);
   // A screen reader got each sentence once.
-  const spoken = (await page.page.$$eval('[role=log] p', (nodes) => nodes.map((node) => node.textContent))).join('');
-  assert.equal(spoken.replace(/\s+/g, ' ').trim(), text.replace(/\s+/g, ' ').trim());
+  await page.wait((all) => [...document.querySelectorAll('[role=log] p')].map((node) => node.textContent).join('').replace(/\s+/g, ' ').trim() === all,
+    text.replace(/\s+/g, ' ').trim());
   await page.shot('answer-light');
   await page.close();
 });

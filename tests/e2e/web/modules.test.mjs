@@ -138,6 +138,19 @@ test('send, retry and edit ask with the right history', async () => {
   assert.equal(new Session({ api: {}, store: new Store(storage) }).conversation.messages[1].content, 'answer 4');
 });
 
+test('settings that change faster than they are drawn are all kept', async () => {
+  const { made, asked } = session((n) => [`answer ${n}`]);
+  const id = made.current;
+  made.setSampling(id, 'temperature', 0.25);
+  made.setSampling(id, 'max_tokens', 7);
+  made.setSampling(id, 'seed', 3);
+  made.setSampling(id, 'seed', undefined);
+  made.setSampling('gone', 'seed', 3);
+  assert.deepEqual(made.conversation.sampling, { temperature: 0.25, max_tokens: 7 });
+  await made.send('Hello');
+  assert.equal(asked[0].max_tokens, 7);
+});
+
 test('a stopped answer keeps what it has; a failed one says why; the key is asked for', async () => {
   const stopping = session(function* () { yield 'part'; stopping.made.stop(); yield 'never'; });
   await stopping.made.send('q');
