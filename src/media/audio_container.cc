@@ -1,0 +1,212 @@
+#include "media/audio_container.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace millrace::audio {
+namespace {
+
+using Bytes = std::span<const uint8_t>;
+
+constexpr uint32_t kUnknownSize = 0xFFFFFFFFu;
+
+bool has(Bytes bytes, std::size_t offset, std::string_view text) {
+  return bytes.size() >= offset + text.size() && std::memcmp(bytes.data() + offset, text.data(), text.size()) == 0;
+}
+uint32_t u16(Bytes bytes, std::size_t at) { return bytes[at] | static_cast<uint32_t>(bytes[at + 1]) << 8; }
+uint32_t u32(Bytes bytes, std::size_t at) { return u16(bytes, at) | u16(bytes, at + 2) << 16; }
+uint32_t big_u32(Bytes bytes, std::size_t at) {
+  return static_cast<uint32_t>(bytes[at]) << 24 | static_cast<uint32_t>(bytes[at + 1]) << 16 |
+         static_cast<uint32_t>(bytes[at + 2]) << 8 | bytes[at + 3];
+}
+
+// The body of the chunk "fmt ": https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html
+struct WavFormat {
+  uint32_t rate = 0;
+  uint32_t frame_bytes = 0;
+};
+
+bool is_read(uint32_t tag, uint32_t bits) {
+  switch (tag) {
+    case 1:  // PCM
+      return bits == 8 || bits == 16 || bits == 24 || bits == 32;
+    case 3:  // float
+      return bits == 32 || bits == 64;
+    case 6:  // A-law
+    case 7:  // u-law
+      return bits == 8;
+    default:
+      return false;
+  }
+}
+
+Result<WavFormat> read_wav_format(Bytes chunk, const AudioLimits& limits) {
+  if (chunk.size() < 16) return invalid_argument("its chunk fmt has {} bytes; wanted at least 16", chunk.size());
+  uint32_t tag = u16(chunk, 0);
+  if (tag == 0xFFFE) {  // extensible: the tag begins the GUID of the encoding
+    if (chunk.size() < 40) return invalid_argument("its extensible chunk fmt has {} bytes; wanted 40", chunk.size());
+    tag = u16(chunk, 24);
+  }
+  const uint32_t channels = u16(chunk, 2);
+  const uint32_t rate = u32(chunk, 4);
+  const uint32_t frame_bytes = u16(chunk, 12);
+  const uint32_t bits = u16(chunk, 14);
+  if (!is_read(tag, bits)) {
+    return error(
+        StatusCode::kUnsupported,
+        "its encoding is {} with {} bits; wanted PCM (1) of 8, 16, 24 or 32 bits, float (3) of 32 or 64, A-law "
+        "(6) or u-law (7)",
+        tag, bits);
+  }
+  RETURN_IF_ERROR(check_shape(rate, channels, limits));
+  if (frame_bytes != channels * bits / 8) {
+    return invalid_argument("a frame of {} channels with {} bits has {} bytes; wanted {}", channels, bits, frame_bytes,
+                            channels * bits / 8);
+  }
+  return WavFormat{rate, frame_bytes};
+}
+
+Result<int64_t> check_wav(Bytes bytes, const AudioLimits& limits) {
+  const uint32_t riff_size = u32(bytes, 4);
+  std::optional<WavFormat> format;
+  std::size_t at = 12;
+  while (bytes.size() - at >= 8) {
+    const uint32_t size = u32(bytes, at + 4);
+    const std::size_t left = bytes.size() - at - 8;
+    if (has(bytes, at, "data")) {
+      if (!format) return invalid_argument("its samples come before a chunk fmt");
+      const bool streamed = size == kUnknownSize && riff_size == kUnknownSize;
+      if (!streamed && size > left) {
+        return invalid_argument("its samples have {} bytes; wanted {}, as its header states", left, size);
+      }
+      const int64_t frames = static_cast<int64_t>((streamed ? left : size) / format->frame_bytes);
+      RETURN_IF_ERROR(check_length(frames, format->rate, limits));
+      return frames;
+    }
+    if (size > left) return invalid_argument("a chunk of {} bytes has {} in the file", size, left);
+    if (has(bytes, at, "fmt ") && !format) {
+      ASSIGN_OR_RETURN(format, read_wav_format(bytes.subspan(at + 8, size), limits));
+    }
+    at += std::min<std::size_t>(8 + size + size % 2, bytes.size() - at);
+  }
+  return invalid_argument("it has no chunk data in {} bytes", bytes.size());
+}
+
+// Pages as RFC 3533 has them.
+Status check_ogg(Bytes bytes) {
+  constexpr std::size_t kHeader = 27;
+  const auto truncated = [&] { return invalid_argument("it is truncated: its {} bytes end in a page", bytes.size()); };
+  std::size_t at = 0;
+  bool last = false;
+  uint32_t serial = 0;
+  while (at < bytes.size()) {
+    if (bytes.size() - at < kHeader) return truncated();
+    if (!has(bytes, at, "OggS")) return invalid_argument("no page begins at byte {}", at);
+    if (at == 0) serial = u32(bytes, 14);
+    if (last || u32(bytes, at + 14) != serial) {
+      return error(StatusCode::kUnsupported, "it has another stream at byte {}; wanted one stream", at);
+    }
+    const std::size_t segments = bytes[at + 26];
+    if (bytes.size() - at - kHeader < segments) return truncated();
+    std::size_t size = kHeader + segments;
+    for (std::size_t i = 0; i < segments; ++i) size += bytes[at + kHeader + i];
+    if (bytes.size() - at < size) return truncated();
+    last = (bytes[at + 5] & 4) != 0;
+    at += size;
+  }
+  if (!last) return invalid_argument("it is truncated: none of its pages is marked as the last");
+  return ok_status();
+}
+
+// The first frame of many MP3 files holds no sound but the number of bytes, 4 to 40 bytes after its header.
+Status check_mp3(Bytes bytes) {
+  std::size_t at = 0;
+  if (has(bytes, 0, "ID3") && bytes.size() >= 10) {
+    for (int i = 6; i < 10; ++i) at = at << 7 | (bytes[static_cast<std::size_t>(i)] & 0x7Fu);
+    at += 10;
+  }
+  for (std::size_t i = at + 4; i <= at + 40; ++i) {
+    if (!has(bytes, i, "Xing") && !has(bytes, i, "Info")) continue;
+    if (bytes.size() - i < 16) break;
+    const uint32_t flags = big_u32(bytes, i + 4);
+    if ((flags & 2) == 0) break;
+    const uint32_t stated = big_u32(bytes, i + ((flags & 1) != 0 ? 12 : 8));
+    if (stated > bytes.size()) {
+      return invalid_argument("it is truncated: it has {} bytes; wanted {}, as its header states", bytes.size(),
+                              stated);
+    }
+    break;
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+std::string_view container_name(Container container) {
+  switch (container) {
+    case Container::kWav:
+      return "WAV";
+    case Container::kFlac:
+      return "FLAC";
+    case Container::kOgg:
+      return "Ogg";
+    case Container::kMp3:
+      return "MP3";
+  }
+  return "unknown";
+}
+
+Result<Container> find_container(Bytes bytes) {
+  if (has(bytes, 0, "RIFF") && has(bytes, 8, "WAVE")) return Container::kWav;
+  if (has(bytes, 0, "fLaC")) return Container::kFlac;
+  if (has(bytes, 0, "OggS")) return Container::kOgg;
+  if (has(bytes, 0, "ID3")) return Container::kMp3;
+  if (bytes.size() >= 2 && bytes[0] == 0xFF && (bytes[1] & 0xE6) == 0xE2) return Container::kMp3;  // layer III
+  std::string seen;
+  for (std::size_t i = 0; i < std::min<std::size_t>(bytes.size(), 8); ++i) seen += fmt::format(" {:02x}", bytes[i]);
+  if (seen.empty()) return invalid_argument("the audio has 0 bytes; wanted a WAV, FLAC, Ogg or MP3 file");
+  return invalid_argument("the audio begins with the bytes{}; wanted a WAV, FLAC, Ogg (Vorbis, Opus) or MP3 file",
+                          seen);
+}
+
+Result<std::optional<int64_t>> check_container(Container container, Bytes bytes, const AudioLimits& limits) {
+  std::optional<int64_t> frames;
+  switch (container) {
+    case Container::kWav: {
+      ASSIGN_OR_RETURN(frames, check_wav(bytes, limits));
+      break;
+    }
+    case Container::kOgg:
+      RETURN_IF_ERROR(check_ogg(bytes));
+      break;
+    case Container::kMp3:
+      RETURN_IF_ERROR(check_mp3(bytes));
+      break;
+    case Container::kFlac:
+      break;
+  }
+  return frames;
+}
+
+Status check_shape(int64_t rate, int64_t channels, const AudioLimits& limits) {
+  if (channels < 1 || channels > limits.max_channels) {
+    return invalid_argument("the audio has {} channels; wanted 1 to {}", channels, limits.max_channels);
+  }
+  if (rate < limits.min_rate || rate > limits.max_rate) {
+    return invalid_argument("the audio has {} samples a second; wanted {} to {}", rate, limits.min_rate,
+                            limits.max_rate);
+  }
+  return ok_status();
+}
+
+Status check_length(int64_t frames, int64_t rate, const AudioLimits& limits) {
+  if (frames < 1) return invalid_argument("the audio has 0 samples; wanted at least 1");
+  const double seconds = static_cast<double>(frames) / static_cast<double>(rate);
+  if (seconds > limits.max_seconds) {
+    return error(StatusCode::kTooLarge, "the audio has {:.1f} seconds; wanted at most {}", seconds, limits.max_seconds);
+  }
+  return ok_status();
+}
+
+}  // namespace millrace::audio
