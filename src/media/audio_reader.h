@@ -1,4 +1,4 @@
-// The frames of an audio file in memory, block by block, mixed down to mono: libsndfile behind the checks of
+// The frames of an audio file in memory, block by block, mixed down to mono: a decoder behind the checks of
 // audio_container.h. For this folder alone.
 //
 // Owner: the function that decodes; one thread. The bytes must outlive it. It holds one block.
@@ -13,8 +13,7 @@
 #include "base/status.h"
 #include "media/audio.h"
 #include "media/audio_container.h"
-
-struct sf_private_tag;
+#include "media/audio_source.h"
 
 namespace millrace::audio {
 
@@ -23,8 +22,8 @@ class AudioReader {
   // All checks that the header allows, the limits of the length included where it states one.
   static Result<AudioReader> open(std::span<const uint8_t> bytes, const AudioLimits& limits);
 
-  int rate() const { return rate_; }
-  int channels() const { return channels_; }
+  int rate() const { return static_cast<int>(source_->rate()); }
+  int channels() const { return static_cast<int>(source_->channels()); }
   // What the header states and open() checked; none where only the decoder can count.
   std::optional<int64_t> frames() const { return frames_; }
 
@@ -33,26 +32,14 @@ class AudioReader {
   Result<std::span<const float>> read();
 
  private:
-  struct Source {  // what the callbacks of the library read
-    std::span<const uint8_t> bytes;
-    int64_t at = 0;
-  };
-  struct Callbacks;
-  struct Close {
-    void operator()(sf_private_tag* file) const;
-  };
-
   AudioReader() = default;
-  Status open_file();
+  Status open_source(std::span<const uint8_t> bytes);
+  Result<std::size_t> read_block();
   Status check_block(std::span<const float> values) const;
-  Status check_end() const;
 
   AudioLimits limits_;
   Container container_ = Container::kWav;
-  std::unique_ptr<Source> source_;  // the library keeps its address
-  std::unique_ptr<sf_private_tag, Close> file_;
-  int rate_ = 0;
-  int channels_ = 0;
+  std::unique_ptr<AudioSource> source_;
   std::optional<int64_t> frames_;
   int64_t read_ = 0;
   std::vector<float> block_;

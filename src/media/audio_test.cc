@@ -173,7 +173,8 @@ TEST(Audio, SamplesThatAreNoNumbers) {
       frames[2 * 8191 + 1] = value;
       const Status status = failure_of(float_wav(frames, static_cast<uint32_t>(rate), 2));
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-      EXPECT_EQ(status.message(), fmt::format("sample 8191 is {}; wanted a finite number of at most 1048576", value));
+      EXPECT_EQ(status.message(),
+                fmt::format("WAV: sample 8191 is {}; wanted a finite number of at most 1048576", value));
     }
   }
 }

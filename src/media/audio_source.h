@@ -1,0 +1,47 @@
+// The decoders behind audio_reader.h. For this folder alone.
+//
+// Owner: the AudioReader; one thread. The bytes must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/status.h"
+#include "media/audio_container.h"
+
+namespace millrace::audio {
+
+class AudioSource {
+ public:
+  AudioSource() = default;
+  AudioSource(const AudioSource&) = delete;
+  AudioSource& operator=(const AudioSource&) = delete;
+  virtual ~AudioSource() = default;
+
+  // Known once it is open, whatever they are: the caller checks them.
+  virtual int64_t rate() const = 0;
+  virtual int64_t channels() const = 0;
+  virtual std::optional<int64_t> frames() const = 0;  // as the header states; none where it is not known or a guess
+
+  // Fills up to `block.size() / channels()` frames, interleaved; gives their number, 0 at the end of the file.
+  // kInvalidArgument: the file is corrupt here.
+  virtual Result<std::size_t> read(std::span<float> block) = 0;
+};
+
+// WAV, FLAC and Ogg by libsndfile.
+Result<std::unique_ptr<AudioSource>> open_sound_file(std::span<const uint8_t> bytes, Container container);
+// MP3 by libmpg123. (libsndfile has it too, but lets it print a line for each bad frame.)
+Result<std::unique_ptr<AudioSource>> open_mp3(std::span<const uint8_t> bytes);
+
+// What the libraries read: a file in memory, with a position that stays in it.
+struct MemoryFile {
+  std::span<const uint8_t> bytes;
+  int64_t at = 0;
+
+  int64_t seek(int64_t offset, int whence);
+  int64_t read(void* out, int64_t count);
+};
+
+}  // namespace millrace::audio

@@ -1,0 +1,109 @@
+// WAV, FLAC and Ogg by libsndfile, from memory; and the file in memory that libmpg123 reads too.
+#include <sndfile.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "media/audio_source.h"
+
+namespace millrace::audio {
+namespace {
+
+int major_format(Container container) {
+  switch (container) {
+    case Container::kWav:
+      return SF_FORMAT_WAV;
+    case Container::kFlac:
+      return SF_FORMAT_FLAC;
+    case Container::kOgg:
+      return SF_FORMAT_OGG;
+    case Container::kMp3:
+      return SF_FORMAT_MPEG;
+  }
+  return 0;
+}
+
+// Whether the decoder found what check_container() did, and an encoding that is read.
+bool is_read(Container container, int format) {
+  const int type = format & SF_FORMAT_TYPEMASK;
+  const int encoding = format & SF_FORMAT_SUBMASK;
+  if (container == Container::kWav && type == SF_FORMAT_WAVEX) return true;
+  if (type != major_format(container)) return false;
+  return container != Container::kOgg || encoding == SF_FORMAT_VORBIS || encoding == SF_FORMAT_OPUS;
+}
+
+struct Close {
+  void operator()(SNDFILE* file) const { sf_close(file); }
+};
+
+MemoryFile& file_of(void* user) { return *static_cast<MemoryFile*>(user); }
+
+class SoundFile : public AudioSource {
+ public:
+  explicit SoundFile(std::span<const uint8_t> bytes) : memory_{bytes, 0} {}
+
+  Status open(Container container) {
+    SF_VIRTUAL_IO calls = {
+        [](void* user) { return static_cast<sf_count_t>(file_of(user).bytes.size()); },
+        [](sf_count_t offset, int whence, void* user) -> sf_count_t { return file_of(user).seek(offset, whence); },
+        [](void* out, sf_count_t count, void* user) -> sf_count_t { return file_of(user).read(out, count); },
+        [](const void*, sf_count_t, void*) -> sf_count_t { return 0; },
+        [](void* user) -> sf_count_t { return file_of(user).at; }};
+    static std::mutex opening;  // sf_strerror of no file reads a global of the library
+    {
+      const std::lock_guard lock(opening);
+      file_.reset(sf_open_virtual(&calls, SFM_READ, &info_, &memory_));
+      if (file_ == nullptr) return invalid_argument("it cannot be read: {}", sf_strerror(nullptr));
+    }
+    if (is_read(container, info_.format)) return ok_status();
+    return error(StatusCode::kUnsupported, "its encoding is {:#x} of libsndfile; wanted PCM, FLAC, Vorbis or Opus",
+                 info_.format);
+  }
+
+  int64_t rate() const override { return info_.samplerate; }
+  int64_t channels() const override { return info_.channels; }
+  std::optional<int64_t> frames() const override {
+    if (info_.frames == SF_COUNT_MAX) return std::nullopt;
+    return info_.frames;
+  }
+
+  Result<std::size_t> read(std::span<float> block) override {
+    const auto wanted = static_cast<sf_count_t>(block.size()) / info_.channels;
+    const sf_count_t count = sf_readf_float(file_.get(), block.data(), wanted);
+    if (count > 0) return static_cast<std::size_t>(std::min(count, wanted));
+    const int reason = sf_error(file_.get());
+    if (reason == SF_ERR_NO_ERROR) return std::size_t{0};
+    return invalid_argument("it is corrupt or truncated: {}", sf_error_number(reason));
+  }
+
+ private:
+  MemoryFile memory_;
+  SF_INFO info_{};
+  std::unique_ptr<SNDFILE, Close> file_;  // after what it reads
+};
+
+}  // namespace
+
+int64_t MemoryFile::seek(int64_t offset, int whence) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? at : size;
+  at = std::clamp<int64_t>(offset, -base, size - base) + base;  // offsets come from the file: no sum may overflow
+  return at;
+}
+
+int64_t MemoryFile::read(void* out, int64_t count) {
+  const int64_t taken = std::clamp<int64_t>(count, 0, static_cast<int64_t>(bytes.size()) - at);
+  if (taken > 0) std::memcpy(out, bytes.data() + at, static_cast<std::size_t>(taken));
+  at += taken;
+  return taken;
+}
+
+Result<std::unique_ptr<AudioSource>> open_sound_file(std::span<const uint8_t> bytes, Container container) {
+  auto file = std::make_unique<SoundFile>(bytes);
+  RETURN_IF_ERROR(file->open(container));
+  return std::unique_ptr<AudioSource>(std::move(file));
+}
+
+}  // namespace millrace::audio
