@@ -93,24 +93,34 @@ Result<int64_t> check_wav(Bytes bytes, const AudioLimits& limits) {
   return invalid_argument("it has no chunk data in {} bytes", bytes.size());
 }
 
+constexpr std::size_t kPageHeader = 27;
+
+// By the first packet, which begins the first page.
+Result<Container> find_codec(Bytes bytes) {
+  const std::size_t packet = kPageHeader + (bytes.size() < kPageHeader ? 0 : bytes[kPageHeader - 1]);
+  if (has(bytes, packet, "\x01vorbis")) return Container::kVorbis;
+  if (has(bytes, packet, "OpusHead")) return Container::kOpus;
+  if (bytes.size() < packet + 8) return invalid_argument("Ogg: it is truncated to {} bytes", bytes.size());
+  return error(StatusCode::kUnsupported, "Ogg: its first stream is neither Vorbis nor Opus");
+}
+
 // Pages as RFC 3533 has them.
 Status check_ogg(Bytes bytes) {
-  constexpr std::size_t kHeader = 27;
   const auto truncated = [&] { return invalid_argument("it is truncated: its {} bytes end in a page", bytes.size()); };
   std::size_t at = 0;
   bool last = false;
   uint32_t serial = 0;
   while (at < bytes.size()) {
-    if (bytes.size() - at < kHeader) return truncated();
+    if (bytes.size() - at < kPageHeader) return truncated();
     if (!has(bytes, at, "OggS")) return invalid_argument("no page begins at byte {}", at);
     if (at == 0) serial = u32(bytes, 14);
     if (last || u32(bytes, at + 14) != serial) {
       return error(StatusCode::kUnsupported, "it has another stream at byte {}; wanted one stream", at);
     }
     const std::size_t segments = bytes[at + 26];
-    if (bytes.size() - at - kHeader < segments) return truncated();
-    std::size_t size = kHeader + segments;
-    for (std::size_t i = 0; i < segments; ++i) size += bytes[at + kHeader + i];
+    if (bytes.size() - at - kPageHeader < segments) return truncated();
+    std::size_t size = kPageHeader + segments;
+    for (std::size_t i = 0; i < segments; ++i) size += bytes[at + kPageHeader + i];
     if (bytes.size() - at < size) return truncated();
     last = (bytes[at + 5] & 4) != 0;
     at += size;
@@ -149,8 +159,10 @@ std::string_view container_name(Container container) {
       return "WAV";
     case Container::kFlac:
       return "FLAC";
-    case Container::kOgg:
-      return "Ogg";
+    case Container::kVorbis:
+      return "Ogg Vorbis";
+    case Container::kOpus:
+      return "Ogg Opus";
     case Container::kMp3:
       return "MP3";
   }
@@ -160,7 +172,7 @@ std::string_view container_name(Container container) {
 Result<Container> find_container(Bytes bytes) {
   if (has(bytes, 0, "RIFF") && has(bytes, 8, "WAVE")) return Container::kWav;
   if (has(bytes, 0, "fLaC")) return Container::kFlac;
-  if (has(bytes, 0, "OggS")) return Container::kOgg;
+  if (has(bytes, 0, "OggS")) return find_codec(bytes);
   if (has(bytes, 0, "ID3")) return Container::kMp3;
   if (bytes.size() >= 2 && bytes[0] == 0xFF && (bytes[1] & 0xE6) == 0xE2) return Container::kMp3;  // layer III
   std::string seen;
@@ -177,7 +189,8 @@ Result<std::optional<int64_t>> check_container(Container container, Bytes bytes,
       ASSIGN_OR_RETURN(frames, check_wav(bytes, limits));
       break;
     }
-    case Container::kOgg:
+    case Container::kVorbis:
+    case Container::kOpus:
       RETURN_IF_ERROR(check_ogg(bytes));
       break;
     case Container::kMp3:

@@ -16,10 +16,10 @@
 
 namespace millrace::audio {
 
-enum class Container : uint8_t { kWav, kFlac, kOgg, kMp3 };
-std::string_view container_name(Container container);  // "WAV", "FLAC", "Ogg", "MP3"
+enum class Container : uint8_t { kWav, kFlac, kVorbis, kOpus, kMp3 };
+std::string_view container_name(Container container);  // "WAV", "FLAC", "Ogg Vorbis", "Ogg Opus", "MP3"
 
-// By the first bytes. kInvalidArgument: none of these.
+// By the first bytes. kInvalidArgument: none of these. kUnsupported: another codec in Ogg.
 Result<Container> find_container(std::span<const uint8_t> bytes);
 
 // WAV: its chunks fit into the file, its format is one that is read; gives its frames. Ogg: one stream of complete

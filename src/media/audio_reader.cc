@@ -7,6 +7,12 @@ namespace {
 
 constexpr std::size_t kBlockFrames = 4096;
 
+Result<std::unique_ptr<AudioSource>> open_decoder(Container container, std::span<const uint8_t> bytes) {
+  if (container == Container::kMp3) return open_mp3(bytes);
+  if (container == Container::kVorbis) return open_vorbis(bytes);
+  return open_sound_file(bytes, container);
+}
+
 }  // namespace
 
 Result<AudioReader> AudioReader::open(std::span<const uint8_t> bytes, const AudioLimits& limits) {
@@ -24,7 +30,7 @@ Result<AudioReader> AudioReader::open(std::span<const uint8_t> bytes, const Audi
 
 Status AudioReader::open_source(std::span<const uint8_t> bytes) {
   ASSIGN_OR_RETURN(const auto stated, check_container(container_, bytes, limits_));
-  ASSIGN_OR_RETURN(source_, container_ == Container::kMp3 ? open_mp3(bytes) : open_sound_file(bytes, container_));
+  ASSIGN_OR_RETURN(source_, open_decoder(container_, bytes));
   RETURN_IF_ERROR(check_shape(source_->rate(), source_->channels(), limits_));
   frames_ = source_->frames();
   if (stated && frames_ != stated) {

@@ -205,7 +205,7 @@ TEST(Audio, ErrorsStateWhatWasSeen) {
             "the audio begins with the bytes 52 49 46 46; wanted a WAV, FLAC, Ogg (Vorbis, Opus) or "
             "MP3 file");
   EXPECT_EQ(message("RIFF....WAVE"), "WAV: it has no chunk data in 12 bytes");
-  EXPECT_EQ(message("OggS"), "Ogg: it is truncated: its 4 bytes end in a page");
+  EXPECT_EQ(message("OggS"), "Ogg: it is truncated to 4 bytes");
 }
 
 // A recording of its first bytes alone. An MP3 that states no length is as complete as any other after each frame.
@@ -233,7 +233,7 @@ TEST(Audio, AChainOfOggStreamsIsRefused) {
   const std::size_t first = file.size();
   file.insert(file.end(), second.begin(), second.end());
   EXPECT_EQ(refusal(file, StatusCode::kUnsupported),
-            fmt::format("Ogg: it has another stream at byte {}; wanted one stream", first));
+            fmt::format("Ogg Vorbis: it has another stream at byte {}; wanted one stream", first));
 }
 
 // What STREAMINFO states: 36 bits of samples, of which 0 is "unknown".

@@ -1,4 +1,4 @@
-// WAV, FLAC and Ogg by libsndfile, from memory; and the file in memory that libmpg123 reads too.
+// WAV, FLAC and Ogg Opus by libsndfile, from memory; and the file in memory that the other decoders read too.
 #include <sndfile.h>
 
 #include <algorithm>
@@ -17,10 +17,11 @@ int major_format(Container container) {
       return SF_FORMAT_WAV;
     case Container::kFlac:
       return SF_FORMAT_FLAC;
-    case Container::kOgg:
+    case Container::kOpus:
       return SF_FORMAT_OGG;
+    case Container::kVorbis:
     case Container::kMp3:
-      return SF_FORMAT_MPEG;
+      break;
   }
   return 0;
 }
@@ -28,10 +29,9 @@ int major_format(Container container) {
 // Whether the decoder found what check_container() did, and an encoding that is read.
 bool is_read(Container container, int format) {
   const int type = format & SF_FORMAT_TYPEMASK;
-  const int encoding = format & SF_FORMAT_SUBMASK;
   if (container == Container::kWav && type == SF_FORMAT_WAVEX) return true;
   if (type != major_format(container)) return false;
-  return container != Container::kOgg || encoding == SF_FORMAT_VORBIS || encoding == SF_FORMAT_OPUS;
+  return container != Container::kOpus || (format & SF_FORMAT_SUBMASK) == SF_FORMAT_OPUS;
 }
 
 struct Close {
@@ -58,7 +58,7 @@ class SoundFile : public AudioSource {
       if (file_ == nullptr) return invalid_argument("it cannot be read: {}", sf_strerror(nullptr));
     }
     if (is_read(container, info_.format)) return ok_status();
-    return error(StatusCode::kUnsupported, "its encoding is {:#x} of libsndfile; wanted PCM, FLAC, Vorbis or Opus",
+    return error(StatusCode::kUnsupported, "its encoding is {:#x} of libsndfile; wanted PCM, FLAC or Opus",
                  info_.format);
   }
 
