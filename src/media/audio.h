@@ -1,10 +1,9 @@
 // Speech from bytes to samples: WAV, FLAC, Ogg Vorbis, Ogg Opus and MP3 to mono 32-bit floats at 16 kHz.
 //
-// Decoded by libsndfile, as Python's soundfile does; Vorbis by libvorbisfile and MP3 by libmpg123. Integers are scaled
-// to
-// [-1, 1), floats are taken as they are. Then what librosa.load(sr=16000) does, which the published processors of
-// speech models call: the mean of the channels in f32, and soxr's HQ filter (pass band to 0.91 of the lower rate's
-// half, the stop band below -120 dB). A file of 16 kHz passes unchanged, bit for bit.
+// Decoded by libsndfile, as Python's soundfile does; Vorbis, Opus (always at 48 kHz) and MP3 by the libraries of those
+// formats. Integers are scaled to [-1, 1), floats are taken as they are. Then what librosa.load(sr=16000) does, which
+// the published processors of speech models call: the mean of the channels in f32, and soxr's HQ filter (pass band to
+// 0.91 of the lower rate's half, the stop band below -120 dB). A file of 16 kHz passes unchanged, bit for bit.
 //
 // WAV: PCM of 8 (unsigned), 16, 24 and 32 bits, float of 32 and 64 bits, A-law and u-law. Both of its sizes may be
 // 0xFFFFFFFF, as programs write that do not know the length yet: the samples end with the file then. Any other size

@@ -9,6 +9,7 @@ constexpr std::size_t kBlockFrames = 4096;
 
 Result<std::unique_ptr<AudioSource>> open_decoder(Container container, std::span<const uint8_t> bytes) {
   if (container == Container::kMp3) return open_mp3(bytes);
+  if (container == Container::kOpus) return open_opus(bytes);
   if (container == Container::kVorbis) return open_vorbis(bytes);
   return open_sound_file(bytes, container);
 }

@@ -30,10 +30,10 @@ class AudioSource {
   virtual Result<std::size_t> read(std::span<float> block) = 0;
 };
 
-// WAV, FLAC and Ogg Opus by libsndfile.
+// WAV and FLAC by libsndfile; the libraries of the other formats are named in their files.
 Result<std::unique_ptr<AudioSource>> open_sound_file(std::span<const uint8_t> bytes, Container container);
+Result<std::unique_ptr<AudioSource>> open_opus(std::span<const uint8_t> bytes);
 Result<std::unique_ptr<AudioSource>> open_vorbis(std::span<const uint8_t> bytes);
-// MP3 by libmpg123. (libsndfile has it too, but lets it print a line for each bad frame.)
 Result<std::unique_ptr<AudioSource>> open_mp3(std::span<const uint8_t> bytes);
 
 // What the libraries read: a file in memory, with a position that stays in it.

@@ -1,4 +1,5 @@
-// MP3 by libmpg123: silent, in floats, with the delays of the encoder cut off where a header states them.
+// MP3 by libmpg123: silent, in floats, without the delays of the encoder where a header states them. (libsndfile lets
+// it print a line for each bad frame.)
 #include <mpg123.h>
 
 #include <array>

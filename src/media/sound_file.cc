@@ -1,4 +1,4 @@
-// WAV, FLAC and Ogg Opus by libsndfile, from memory; and the file in memory that the other decoders read too.
+// WAV and FLAC by libsndfile, from memory; and the file in memory that the other decoders read too.
 #include <sndfile.h>
 
 #include <algorithm>
@@ -11,27 +11,11 @@
 namespace millrace::audio {
 namespace {
 
-int major_format(Container container) {
-  switch (container) {
-    case Container::kWav:
-      return SF_FORMAT_WAV;
-    case Container::kFlac:
-      return SF_FORMAT_FLAC;
-    case Container::kOpus:
-      return SF_FORMAT_OGG;
-    case Container::kVorbis:
-    case Container::kMp3:
-      break;
-  }
-  return 0;
-}
-
-// Whether the decoder found what check_container() did, and an encoding that is read.
-bool is_read(Container container, int format) {
+// Whether the decoder found what find_container() did.
+bool is_format(Container container, int format) {
   const int type = format & SF_FORMAT_TYPEMASK;
-  if (container == Container::kWav && type == SF_FORMAT_WAVEX) return true;
-  if (type != major_format(container)) return false;
-  return container != Container::kOpus || (format & SF_FORMAT_SUBMASK) == SF_FORMAT_OPUS;
+  if (container == Container::kFlac) return type == SF_FORMAT_FLAC;
+  return container == Container::kWav && (type == SF_FORMAT_WAV || type == SF_FORMAT_WAVEX);
 }
 
 struct Close {
@@ -57,9 +41,8 @@ class SoundFile : public AudioSource {
       file_.reset(sf_open_virtual(&calls, SFM_READ, &info_, &memory_));
       if (file_ == nullptr) return invalid_argument("it cannot be read: {}", sf_strerror(nullptr));
     }
-    if (is_read(container, info_.format)) return ok_status();
-    return error(StatusCode::kUnsupported, "its encoding is {:#x} of libsndfile; wanted PCM, FLAC or Opus",
-                 info_.format);
+    if (is_format(container, info_.format)) return ok_status();
+    return error(StatusCode::kUnsupported, "its encoding is {:#x} of libsndfile; wanted WAV or FLAC", info_.format);
   }
 
   int64_t rate() const override { return info_.samplerate; }
