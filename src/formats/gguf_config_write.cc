@@ -47,6 +47,7 @@ std::string_view gguf_architecture(Architecture architecture) {
       return "qwen3";
     case Architecture::kQwen3Vl:
     case Architecture::kQwen3VlMoe:
+    case Architecture::kQwen3OmniMoe:
       break;
     case Architecture::kQwen3Moe:
       return "qwen3moe";

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "formats/config_fields.h"
+#include "formats/nested_config.h"
 #include "formats/safetensors.h"
 
 namespace millrace {
@@ -25,7 +26,9 @@ struct ArchitectureRules {
   int64_t default_bos;
   int64_t default_eos;
 };
-constexpr std::array<ArchitectureRules, 7> kArchitectures = {{
+constexpr std::string_view kThinkerType = "qwen3_omni_moe_thinker";  // the model_type of a thinker alone
+// By the number of the architecture; then the other names of some.
+constexpr std::array<ArchitectureRules, 9> kArchitectures = {{
     {Architecture::kLlama, "LlamaForCausalLM", "llama", 0, 2048, 0, 1, 2},
     {Architecture::kMistral, "MistralForCausalLM", "mistral", 8, 131072, 0, 1, 2},
     {Architecture::kQwen2, "Qwen2ForCausalLM", "qwen2", 32, 32768, 0, -1, -1},
@@ -33,6 +36,8 @@ constexpr std::array<ArchitectureRules, 7> kArchitectures = {{
     {Architecture::kQwen3Moe, "Qwen3MoeForCausalLM", "qwen3_moe", 4, 32768, 0, -1, -1},
     {Architecture::kQwen3Vl, "Qwen3VLForConditionalGeneration", "qwen3_vl", 32, 128000, 128, -1, -1},
     {Architecture::kQwen3VlMoe, "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", 16, 128000, 0, -1, -1},
+    {Architecture::kQwen3OmniMoe, "Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", 4, 32768, 0, -1, -1},
+    {Architecture::kQwen3OmniMoe, "Qwen3OmniMoeThinkerForConditionalGeneration", kThinkerType, 4, 32768, 0, -1, -1},
 }};
 constexpr int64_t kMistralDefaultWindow = 4096;
 constexpr int64_t kQwenDefaultWindow = 4096;
@@ -71,29 +76,13 @@ Status read_architecture(const Json& root, ModelConfig& config) {
 }
 
 bool is_vision_language(Architecture architecture) {
-  return architecture == Architecture::kQwen3Vl || architecture == Architecture::kQwen3VlMoe;
+  return architecture == Architecture::kQwen3Vl || architecture == Architecture::kQwen3VlMoe ||
+         architecture == Architecture::kQwen3OmniMoe;
 }
 
 bool has_expert_layers(Architecture architecture) {
-  return architecture == Architecture::kQwen3Moe || architecture == Architecture::kQwen3VlMoe;
-}
-
-// The language model's part of a nested config, with what stands beside it.
-Result<Json> language_part(const Json& root) {
-  const Json* text = json_find(root, "text_config");
-  if (text == nullptr || !text->is_object()) {
-    return invalid_argument("text_config is {}; wanted an object", text == nullptr ? "missing" : json_type_name(*text));
-  }
-  Json out = *text;
-  for (const char* key : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id", "pad_token_id"}) {
-    if (json_find(out, key) == nullptr && root.contains(key)) out[key] = root.at(key);
-  }
-  // transformers looks for both outside alone.
-  for (const char* key : {"tie_word_embeddings", "quantization_config"}) {
-    out.erase(key);
-    if (json_find(root, key) != nullptr) out[key] = root.at(key);
-  }
-  return out;
+  return architecture == Architecture::kQwen3Moe || architecture == Architecture::kQwen3VlMoe ||
+         architecture == Architecture::kQwen3OmniMoe;
 }
 
 Status read_sizes(const Json& root, ModelConfig& config) {
@@ -165,9 +154,9 @@ Status read_features(const Json& root, ModelConfig& config) {
 
 Status read_experts(const Json& root, ModelConfig& config) {
   if (!has_expert_layers(config.architecture)) return ok_status();
-  const bool vision_language = is_vision_language(config.architecture);
-  const auto number = [&](std::string_view key, int64_t of_qwen3_moe, int64_t of_qwen3_vl_moe, int64_t most, int& out) {
-    return read_int(root, key, vision_language ? of_qwen3_vl_moe : of_qwen3_moe, 1, most, out);
+  const bool vl_moe = config.architecture == Architecture::kQwen3VlMoe;
+  const auto number = [&](std::string_view key, int64_t usual, int64_t of_qwen3_vl_moe, int64_t most, int& out) {
+    return read_int(root, key, vl_moe ? of_qwen3_vl_moe : usual, 1, most, out);
   };
   // transformers takes both names for the same field.
   const std::string_view key = json_find(root, "num_experts") != nullptr ? "num_experts" : "num_local_experts";
@@ -175,10 +164,9 @@ Status read_experts(const Json& root, ModelConfig& config) {
   RETURN_IF_ERROR(number("num_experts_per_tok", 8, 4, config.num_experts, config.experts_per_token));
   RETURN_IF_ERROR(number("moe_intermediate_size", 768, 1408, kMaxIntermediateSize, config.moe_intermediate_size));
   // Qwen3-VL-MoE's class divides by the sum whatever the file has.
-  const bool always_normalized = vision_language;
-  config.norm_topk_prob = always_normalized;
+  config.norm_topk_prob = vl_moe || config.architecture == Architecture::kQwen3OmniMoe;
   RETURN_IF_ERROR(json_read(root, "norm_topk_prob", config.norm_topk_prob));
-  if (always_normalized && !config.norm_topk_prob) {
+  if (vl_moe && !config.norm_topk_prob) {
     return error(StatusCode::kUnsupported, "norm_topk_prob is false; wanted true for {}",
                  architecture_name(config.architecture));
   }
@@ -253,6 +241,12 @@ Status read_windows(const Json& root, ModelConfig& config) {
     case Architecture::kQwen3Vl:
     case Architecture::kQwen3VlMoe:  // the classes have no windows
       return types != nullptr ? apply_layer_types(*types, 0, config) : ok_status();
+    case Architecture::kQwen3OmniMoe:
+      // The attention of transformers' class sees everything, its cache keeps a window: their answers would differ.
+      if (const Json* given = json_find(root, "sliding_window"); given != nullptr) {
+        return error(StatusCode::kUnsupported, "sliding_window is {}; wanted null", given->dump());
+      }
+      return types != nullptr ? apply_layer_types(*types, 0, config) : ok_status();
     case Architecture::kQwen2:
     case Architecture::kQwen3:
     case Architecture::kQwen3Moe:
@@ -304,7 +298,8 @@ Status read_rope(const Json& root, ModelConfig& config) {
                    quoted_name(key));
     }
   }
-  const double default_theta = is_vision_language(config.architecture) ? 500000.0 : 10000.0;
+  const bool omni = config.architecture == Architecture::kQwen3OmniMoe;
+  const double default_theta = omni ? 1e6 : is_vision_language(config.architecture) ? 500000.0 : 10000.0;
   RETURN_IF_ERROR(read_real(root, "rope_theta", default_theta, 0, true, kMaxTheta, rope.theta));
   const auto inside = [&](const Status& status) { return status.with_prefix(where); };
   RETURN_IF_ERROR(inside(read_real(inner, "rope_theta", rope.theta, 0, true, kMaxTheta, rope.theta)));
@@ -338,44 +333,6 @@ Status read_rope(const Json& root, ModelConfig& config) {
                          rope.original_max_position_embeddings));
 }
 
-// How the frequencies are shared out among time, height and width.
-Status read_mrope(const Json& root, ModelConfig& config) {
-  const Json* scaling = json_find(root, "rope_scaling");
-  const Json* found = scaling != nullptr && !scaling->empty() ? scaling : json_find(root, "rope_parameters");
-  const Json inner = found != nullptr ? *found : Json::object();
-  bool interleaved = true;
-  RETURN_IF_ERROR(json_read(inner, "mrope_interleaved", interleaved));
-  if (!interleaved) return error(StatusCode::kUnsupported, "mrope_interleaved is false; wanted true");
-  const Json* section = json_find(inner, "mrope_section");
-  const Json fallback = Json::array({24, 20, 20});
-  if (section == nullptr) section = &fallback;
-  if (!section->is_array() || section->size() != 3) {
-    return invalid_argument("mrope_section is {}; wanted a list of 3 integers", json_type_name(*section));
-  }
-  int sum = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const Json& item = (*section)[i];
-    if (!item.is_number_integer() || item < 0 || item > config.head_dim / 2) {
-      return invalid_argument("mrope_section[{}] is {}; wanted 0 to {}", i,
-                              item.is_number_integer() ? item.dump() : json_type_name(item), config.head_dim / 2);
-    }
-    sum += config.rope.mrope_section[i] = item.get<int>();
-  }
-  if (sum == config.head_dim / 2) return ok_status();
-  return invalid_argument("mrope_section has {} frequencies; wanted head_dim / 2, which is {}", sum,
-                          config.head_dim / 2);
-}
-
-// What a vision-language model has beside its language model, whose part of the file is `language`.
-Status read_vision(const Json& root, const Json& language, ModelConfig& config) {
-  RETURN_IF_ERROR(read_mrope(language, config).with_prefix("text_config"));
-  ASSIGN_OR_RETURN(config.vision, parse_vision_config(root, config.hidden_size, config.vocab_size));
-  const std::size_t additions = config.vision->deepstack.size();
-  if (additions <= static_cast<std::size_t>(config.layers)) return ok_status();
-  return invalid_argument("deepstack_visual_indexes has {} entries; wanted at most one for each of the {} layers",
-                          additions, config.layers);
-}
-
 Status read_language(const Json& root, ModelConfig& config) {
   RETURN_IF_ERROR(read_sizes(root, config));
   RETURN_IF_ERROR(read_features(root, config));
@@ -383,6 +340,13 @@ Status read_language(const Json& root, ModelConfig& config) {
   RETURN_IF_ERROR(read_windows(root, config));
   RETURN_IF_ERROR(read_rope(root, config));
   return read_special_ids(root, config);
+}
+
+// A language model's part and towers beside it.
+Status read_nested(const Json& root, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const Json language, language_part(root));
+  RETURN_IF_ERROR(read_language(language, config).with_prefix("text_config"));
+  return read_towers(root, language, config);
 }
 
 Result<ModelConfig> parse_config(std::string_view text) {
@@ -393,9 +357,14 @@ Result<ModelConfig> parse_config(std::string_view text) {
     RETURN_IF_ERROR(read_language(file, config));
     return config;
   }
-  ASSIGN_OR_RETURN(const Json language, language_part(file));
-  RETURN_IF_ERROR(read_language(language, config).with_prefix("text_config"));
-  RETURN_IF_ERROR(read_vision(file, language, config));
+  const bool complete = config.architecture == Architecture::kQwen3OmniMoe && config.model_type != kThinkerType;
+  if (!complete) {
+    RETURN_IF_ERROR(read_nested(file, config));
+    return config;
+  }
+  ASSIGN_OR_RETURN(const Json thinker, thinker_part(file));
+  RETURN_IF_ERROR(read_nested(thinker, config).with_prefix("thinker_config"));
+  RETURN_IF_ERROR(read_turn_end(file, config));
   return config;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "formats/audio_config.h"
 #include "formats/vision_config.h"
 #include "tensor/dtype.h"
 
@@ -33,7 +34,16 @@ inline constexpr int kMaxPositions = 1 << 26;
 inline constexpr std::size_t kMaxStopIds = 64;
 inline constexpr int kMaxExperts = 1024;
 
-enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kQwen3Moe, kQwen3Vl, kQwen3VlMoe };
+enum class Architecture : uint8_t {
+  kLlama,
+  kMistral,
+  kQwen2,
+  kQwen3,
+  kQwen3Moe,
+  kQwen3Vl,
+  kQwen3VlMoe,
+  kQwen3OmniMoe,  // of the thinker
+};
 std::string_view architecture_name(Architecture architecture);  // "LlamaForCausalLM", ...
 
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3 };
@@ -91,6 +101,7 @@ struct ModelConfig {
   std::optional<int32_t> pad_token_id;
   std::vector<int32_t> eos_token_ids;  // may be empty
   std::optional<VisionConfig> vision;  // of a vision-language model; the fields above are its language model's
+  std::optional<AudioConfig> audio;    // of a model that takes sound; it has `vision` too
 
   int group_size() const { return heads / kv_heads; }  // query heads that share one KV head
   int q_size() const { return heads * head_dim; }

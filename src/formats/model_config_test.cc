@@ -49,6 +49,26 @@ void expect_vision(const ModelConfig& config, const json& read) {
             wanted["tokens"]);
 }
 
+void expect_audio(const ModelConfig& config, const json& read) {
+  ASSERT_EQ(config.audio.has_value(), read.contains("audio"));
+  if (!config.audio) return;
+  EXPECT_EQ(config.vision->merger_names, MergerNames::kQwen3Omni);
+  const AudioConfig& seen = *config.audio;
+  const json& wanted = read["audio"];
+  EXPECT_EQ(seen.mel_bins, wanted["mel_bins"]);
+  EXPECT_EQ(seen.layers, wanted["layers"]);
+  EXPECT_EQ(seen.heads, wanted["heads"]);
+  EXPECT_EQ(seen.ffn, wanted["ffn"]);
+  EXPECT_EQ(seen.d_model, wanted["d_model"]);
+  EXPECT_EQ(json({seen.n_window, seen.n_window_infer, seen.conv_chunksize}), wanted["windows"]);
+  EXPECT_EQ(seen.output_dim, wanted["output_dim"]);
+  EXPECT_EQ(seen.downsample_hidden_size, wanted["channels"]);
+  EXPECT_EQ(seen.max_source_positions, wanted["positions"]);
+  EXPECT_EQ(seen.activation == AudioActivation::kGeluTanh, wanted["tanh"]);
+  EXPECT_EQ(seen.position_id_per_seconds, wanted["positions_per_second"]);
+  EXPECT_EQ(json({seen.audio_token_id, seen.audio_start_token_id, seen.audio_end_token_id}), wanted["tokens"]);
+}
+
 TEST(ModelConfig, ReadsWhatTransformersReads) {
   const auto text = read_small_file(kGolden + "configs.json", 1 << 20);
   ASSERT_TRUE(text.ok());
@@ -89,6 +109,7 @@ TEST(ModelConfig, ReadsWhatTransformersReads) {
       EXPECT_EQ(config->moe_intermediate_size, layer["inner"]);
     }
     expect_vision(*config, read);
+    expect_audio(*config, read);
     const std::string dtype = read["dtype"];
     EXPECT_EQ(config->dtype.has_value(), !dtype.empty());
     if (config->dtype) {

@@ -120,6 +120,11 @@ Result<PixelConfig> image_of(const Json& root) {
   return out;
 }
 
+bool is_unserved_video(const Json& root) {
+  const Json* name = json_find(root, "video_processor_type");
+  return name != nullptr && *name == "Qwen2VLVideoProcessor";
+}
+
 Result<VideoConfig> video_of(const Json& root) {
   RETURN_IF_ERROR(check_class(root, "video_processor_type", {"Qwen3VLVideoProcessor"}));
   for (const char* key : {"min_pixels", "max_pixels", "num_frames"}) {
@@ -138,6 +143,33 @@ Result<VideoConfig> video_of(const Json& root) {
   RETURN_IF_ERROR(read_int(root, "min_frames", out.min_frames, 1, kMaxConfigFrames, out.min_frames));
   RETURN_IF_ERROR(read_int(root, "max_frames", out.max_frames, out.min_frames, kMaxConfigFrames, out.max_frames));
   return out;
+}
+
+Status check_served(const Json& root, std::string_view key, int64_t served, int& out) {
+  RETURN_IF_ERROR(read_int(root, key, served, INT32_MIN, INT32_MAX, out));
+  if (out == served) return ok_status();
+  return error(StatusCode::kUnsupported, "{} is {}; wanted {}", key, out, served);
+}
+
+Result<SoundConfig> sound_of(const Json& root) {
+  RETURN_IF_ERROR(check_class(root, "feature_extractor_type", {"WhisperFeatureExtractor"}));
+  SoundConfig out;
+  RETURN_IF_ERROR(read_int(root, "feature_size", out.mel_bins, 1, kMaxConfigMelBins, out.mel_bins));
+  RETURN_IF_ERROR(check_served(root, "sampling_rate", kServedSamplingRate, out.sampling_rate));
+  RETURN_IF_ERROR(check_served(root, "n_fft", kServedFftSize, out.n_fft));
+  RETURN_IF_ERROR(check_served(root, "hop_length", kServedHopLength, out.hop_length));
+  double dither = 0;
+  RETURN_IF_ERROR(json_read(root, "dither", dither));
+  if (dither == 0) return out;
+  return error(StatusCode::kUnsupported, "dither is {}; wanted 0: the same sound has the same features", dither);
+}
+
+// Whether a file that may describe pictures alone describes sound.
+bool has_sound(const Json& root) {
+  for (const char* key : {"feature_extractor_type", "feature_size", "n_fft", "hop_length", "sampling_rate"}) {
+    if (json_find(root, key) != nullptr) return true;
+  }
+  return false;
 }
 
 // The object that describes one processor, and the file that it is in; null JSON: there is none.
@@ -177,6 +209,13 @@ Result<VideoConfig> parse_video_processor(std::string_view text, std::string_vie
   });
 }
 
+Result<SoundConfig> parse_feature_extractor(std::string_view text, std::string_view path) {
+  return guarded<SoundConfig>(path, [&]() -> Result<SoundConfig> {
+    ASSIGN_OR_RETURN(const Json root, parse_object(text));
+    return sound_of(root);
+  });
+}
+
 Result<ProcessorConfig> read_processor_config(const std::string& model_dir) {
   ProcessorConfig out;
   ASSIGN_OR_RETURN(const Found image, find_processor(model_dir, "image_processor", "preprocessor_config.json"));
@@ -187,8 +226,12 @@ Result<ProcessorConfig> read_processor_config(const std::string& model_dir) {
                  model_dir);
   }
   ASSIGN_OR_RETURN(out.image, guarded<PixelConfig>(image.path, [&] { return image_of(image.root); }));
+  ASSIGN_OR_RETURN(const Found sound, find_processor(model_dir, "feature_extractor", "preprocessor_config.json"));
+  if (!sound.path.empty() && has_sound(sound.root)) {
+    ASSIGN_OR_RETURN(out.sound, guarded<SoundConfig>(sound.path, [&] { return sound_of(sound.root); }));
+  }
   ASSIGN_OR_RETURN(const Found video, find_processor(model_dir, "video_processor", "video_preprocessor_config.json"));
-  if (video.path.empty()) return out;
+  if (video.path.empty() || is_unserved_video(video.root)) return out;
   ASSIGN_OR_RETURN(out.video, guarded<VideoConfig>(video.path, [&] { return video_of(video.root); }));
   return out;
 }

@@ -92,6 +92,57 @@ TEST(ProcessorConfig, Videos) {
             "x: max_frames is 8; wanted 9 to 65536");
 }
 
+TEST(ProcessorConfig, Sound) {
+  const auto config = parse_feature_extractor(
+      R"({"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128, "sampling_rate": 16000,
+          "hop_length": 160, "n_fft": 400, "chunk_length": 300, "n_samples": 4800000, "nb_max_frames": 30000,
+          "padding_value": 0.0, "dither": 0.0, "return_attention_mask": true})",
+      "x");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->mel_bins, 128);
+  EXPECT_EQ(config->sampling_rate, 16000);
+  EXPECT_EQ(config->n_fft, 400);
+  EXPECT_EQ(config->hop_length, 160);
+  EXPECT_EQ(parse_feature_extractor("{}", "x")->mel_bins, 80);
+  const std::tuple<const char*, StatusCode, const char*> cases[] = {
+      {R"({"sampling_rate": 8000})", StatusCode::kUnsupported, "x: sampling_rate is 8000; wanted 16000"},
+      {R"({"n_fft": 512})", StatusCode::kUnsupported, "x: n_fft is 512; wanted 400"},
+      {R"({"hop_length": 128})", StatusCode::kUnsupported, "x: hop_length is 128; wanted 160"},
+      {R"({"dither": 0.5})", StatusCode::kUnsupported,
+       "x: dither is 0.5; wanted 0: the same sound has the same features"},
+      {R"({"feature_extractor_type": "ClapFeatureExtractor"})", StatusCode::kUnsupported,
+       "x: feature_extractor_type is 'ClapFeatureExtractor'; wanted WhisperFeatureExtractor"},
+      {R"({"feature_size": 0})", StatusCode::kInvalidArgument, "x: feature_size is 0; wanted 1 to 1024"}};
+  for (const auto& [text, code, wanted] : cases) {
+    const auto refused = parse_feature_extractor(text, "x");
+    EXPECT_EQ(refused.status().code(), code) << text;
+    EXPECT_EQ(refused.status().message(), wanted);
+  }
+}
+
+// Of Qwen3-Omni: pictures and sound in one object, or nested as transformers 5 saves them.
+TEST(ProcessorConfig, FilesWithSound) {
+  const TempDir dir;
+  dir.write("preprocessor_config.json", R"({"patch_size": 8})");
+  EXPECT_FALSE(read_processor_config(dir.path())->sound.has_value());
+  dir.write("preprocessor_config.json", R"({"patch_size": 8, "feature_size": 128, "image_mean": [0.5, 0.5, 0.5]})");
+  const auto older = read_processor_config(dir.path());
+  ASSERT_TRUE(older.ok()) << older.status().to_string();
+  EXPECT_EQ(older->image.patch_size, 8);
+  EXPECT_EQ(older->sound->mel_bins, 128);
+  dir.write("processor_config.json",
+            R"({"feature_extractor": {"feature_size": 64}, "image_processor": {"patch_size": 9},
+                "video_processor": {"video_processor_type": "Qwen2VLVideoProcessor", "max_pixels": 5}})");
+  const auto newer = read_processor_config(dir.path());
+  ASSERT_TRUE(newer.ok()) << newer.status().to_string();
+  EXPECT_EQ(newer->image.patch_size, 9);
+  EXPECT_EQ(newer->sound->mel_bins, 64);
+  EXPECT_FALSE(newer->video.has_value());
+  dir.write("processor_config.json", R"({"feature_extractor": {"hop_length": 161}})");
+  EXPECT_EQ(read_processor_config(dir.path()).status().message(),
+            dir.path() + "/processor_config.json: feature_extractor: hop_length is 161; wanted 160");
+}
+
 TEST(ProcessorConfig, FilesOfADirectory) {
   const TempDir dir;
   EXPECT_EQ(read_processor_config(dir.path()).status().code(), StatusCode::kNotFound);

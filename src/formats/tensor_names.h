@@ -3,8 +3,10 @@
 // another in older ones:
 //
 //   model.language_model.layers.0.*   language_model.model.layers.0.*   ->  model.layers.0.*
+//   thinker.model.layers.0.*                                            ->  model.layers.0.*
 //   lm_head.weight                    language_model.lm_head.weight     ->  lm_head.weight
 //   model.visual.blocks.0.*           visual.blocks.0.*                 ->  visual.blocks.0.*
+//   thinker.lm_head.weight, thinker.visual.*, thinker.audio_tower.*     ->  without "thinker."
 //
 // Thread safety: pure functions.
 #pragma once
@@ -16,10 +18,18 @@
 namespace millrace {
 
 inline constexpr std::string_view kVisionPrefix = "visual.";
+inline constexpr std::string_view kAudioPrefix = "audio_tower.";  // Qwen3-Omni's, as the two below
+inline constexpr std::string_view kTalkerPrefix = "talker.";
+inline constexpr std::string_view kCode2WavPrefix = "code2wav.";
+
+// Whether a tensor is of a part of Qwen3-Omni that its text and vision models do not use.
+inline bool is_of_omni_part(std::string_view name) {
+  return name.starts_with(kAudioPrefix) || name.starts_with(kTalkerPrefix) || name.starts_with(kCode2WavPrefix);
+}
 
 inline std::string plain_tensor_name(std::string_view name) {
   constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
-      {"model.language_model.", "model."}, {"language_model.", ""}, {"model.visual.", kVisionPrefix}};
+      {"model.language_model.", "model."}, {"language_model.", ""}, {"model.visual.", kVisionPrefix}, {"thinker.", ""}};
   for (const auto& [prefix, plain] : kPrefixes) {
     if (name.starts_with(prefix)) return std::string(plain) + std::string(name.substr(prefix.size()));
   }

@@ -1,6 +1,6 @@
-// The vision tower of a vision-language model, as config.json describes it: Qwen3-VL's (vision_config beside
-// text_config). Range-checked like everything in formats/model_config.h; defaults are those of transformers 5.12's
-// Qwen3VLVisionConfig.
+// The vision tower of a vision-language model, as config.json describes it: Qwen3-VL's and
+// Qwen3-Omni's (vision_config beside text_config). Range-checked like everything in formats/model_config.h; defaults
+// are those of transformers 5.12's Qwen3VLVisionConfig.
 //
 // Thread safety: values and free functions.
 #pragma once
@@ -19,6 +19,10 @@ inline constexpr int kMaxMergeEdge = 8;   // patches
 
 enum class VisionActivation : uint8_t { kGeluTanh, kGelu };
 
+// How the tensors of the mergers are named: norm, linear_fc1, linear_fc2 and deepstack_merger_list; or ln_q, mlp.0,
+// mlp.2 and merger_list.
+enum class MergerNames : uint8_t { kQwen3Vl, kQwen3Omni };
+
 struct VisionConfig {
   int depth = 0;
   int hidden_size = 0;
@@ -32,6 +36,7 @@ struct VisionConfig {
   int position_edge = 0;        // the learned positions are a square of so many
   std::vector<int> deepstack;   // layers behind which a merger makes one more set of features, ascending
   VisionActivation activation = VisionActivation::kGeluTanh;
+  MergerNames merger_names = MergerNames::kQwen3Vl;
 
   // Ids of the vocabulary.
   int32_t image_token_id = 0;

@@ -22,6 +22,7 @@ std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, 
       return make_qwen3(config, layers, version, weights, reader);
     case Architecture::kQwen3Moe:
     case Architecture::kQwen3VlMoe:
+    case Architecture::kQwen3OmniMoe:  // the thinker
       return make_qwen3_moe(config, layers, version, weights, reader);
   }
   return nullptr;
@@ -33,8 +34,9 @@ Status check_all_taken(const ModelConfig& config, LayerRange range, const Weight
   if (config.tie_word_embeddings) ignore.push_back(kHeadName);
   const std::vector<std::string> left = store.unexpected(ignore);
   for (const std::string& name : left) {
-    const bool of_the_tower = config.vision && name.starts_with(kVisionPrefix);
-    if (of_the_tower || of_another_range(config, range, name)) ignore.push_back(name);
+    const bool of_another_part =
+        (config.vision && name.starts_with(kVisionPrefix)) || (config.audio && is_of_omni_part(name));
+    if (of_another_part || of_another_range(config, range, name)) ignore.push_back(name);
   }
   return store.check_all_taken(ignore);
 }

@@ -1,6 +1,6 @@
 """Writes tests/golden/formats/configs.json: config.json texts in old and new spellings and what transformers 5.12 reads
 from them (AutoConfig, and the modules of a model built on the meta device). Of a vision-language model: of its language
-model, and "vision".
+model, and "vision"; of Qwen3-Omni: of its thinker, and "audio" too.
 
 Run from the repository's root: OMP_NUM_THREADS=1 oracle python3 tests/oracles/formats_config.py
 """
@@ -9,12 +9,15 @@ import pathlib
 import tempfile
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig,
+                          Qwen3OmniMoeThinkerForConditionalGeneration)
 
 OUT = pathlib.Path("tests/golden/formats/configs.json")
 CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM",
            "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
-           "qwen3_vl": "Qwen3VLForConditionalGeneration", "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration"}
+           "qwen3_vl": "Qwen3VLForConditionalGeneration", "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
+           "qwen3_omni_moe": "Qwen3OmniMoeForConditionalGeneration",
+           "qwen3_omni_moe_thinker": "Qwen3OmniMoeThinkerForConditionalGeneration"}
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
          "num_key_value_heads": 2, "vocab_size": 300}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -59,6 +62,42 @@ def vision_language_cases():
     yield "qwen3_vl_moe, small", "qwen3_vl_moe", nested(
         {**old, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "norm_topk_prob": True,
          "decoder_sparse_step": 2, "mlp_only_layers": [1]}, tie_word_embeddings=False)
+
+
+AUDIO_TOKENS = {"audio_token_id": 294, "audio_start_token_id": 295, "audio_end_token_id": 296}
+HEARS = {"n_window": 50, "output_dim": 64}  # the defaults of the class, but for what has none that works
+
+
+def thinker(text=None, vision=None, audio=None, **fields):
+    return nested(text, vision, **AUDIO_TOKENS, audio_config={**HEARS, **(audio or {})}, **fields)
+
+
+def omni(*parts, thinker_fields=None, **fields):
+    return {**dict.fromkeys(SMALL, ...), "thinker_config": thinker(*parts, **(thinker_fields or {})), **fields}
+
+
+def omni_cases():
+    new = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, **MROPE}}
+    old = {"rope_theta": 1000000, "rope_scaling": {"interleaved": True, "rope_type": "default", "type": "default",
+                                                   **MROPE}}
+    small = {"d_model": 96, "encoder_layers": 3, "encoder_attention_heads": 4, "encoder_ffn_dim": 160,
+             "downsample_hidden_size": 24, "num_mel_bins": 80, "n_window_infer": 850, "conv_chunksize": 3,
+             "max_source_positions": 99, "activation_function": "gelu_pytorch_tanh"}
+    yield "omni, nothing more", "qwen3_omni_moe", omni()
+    yield "omni, published spelling", "qwen3_omni_moe", omni(
+        {**old, "norm_topk_prob": True, "num_experts": 16, "num_experts_per_tok": 8, "sliding_window": None,
+         "use_sliding_window": False}, {"hidden_act": "gelu_pytorch_tanh"}, {"scale_embedding": False},
+        thinker_fields={"position_id_per_seconds": 13, "seconds_per_chunk": 2, "user_token_id": 272},
+        dtype="bfloat16", im_end_token_id=280, talker_config={"num_code_groups": 16}, code2wav_config={})
+    yield "omni, other sizes", "qwen3_omni_moe", omni(
+        {"head_dim": ..., "num_key_value_heads": ..., "norm_topk_prob": False, "num_experts": 6,
+         "num_experts_per_tok": 2, "moe_intermediate_size": 40, "mlp_only_layers": [1, 2], "eos_token_id": [7, 8],
+         "rope_parameters": {"rope_type": "default", "rope_theta": 5e4, "mrope_section": [4, 2, 2],
+                             "mrope_interleaved": True}}, {"deepstack_visual_indexes": [0, 2]}, small,
+        im_end_token_id=8, dtype="float16")
+    yield "omni, tied in thinker_config", "qwen3_omni_moe", omni(new, thinker_fields={"tie_word_embeddings": True})
+    yield "omni, tied outside", "qwen3_omni_moe", omni(new, tie_word_embeddings=True)
+    yield "omni, a thinker alone", "qwen3_omni_moe_thinker", thinker(new, {}, small, dtype="bfloat16")
 
 
 def cases():
@@ -121,6 +160,7 @@ def cases():
     yield "qwen3_moe, window used", "qwen3_moe", {"use_sliding_window": True, "sliding_window": 5, "num_experts": 4,
                                                   "num_experts_per_tok": 1, "max_window_layers": 3}
     yield from vision_language_cases()
+    yield from omni_cases()
 
 
 def ids(value):
@@ -136,11 +176,29 @@ def read_vision(config, tower):
         "heads": tower.blocks[0].attn.num_heads,
         "patch": list(tower.patch_embed.proj.weight.shape[1:]),  # channels, frames, rows, columns
         "merge_size": tower.spatial_merge_size,
-        "out_hidden_size": tower.merger.linear_fc2.weight.shape[0],
+        "out_hidden_size": (tower.merger.mlp[2] if hasattr(tower.merger, "mlp") else tower.merger.linear_fc2).out_features,
         "positions": tower.pos_embed.weight.shape[0],
         "deepstack": list(tower.deepstack_visual_indexes),
         "tanh": type(tower.blocks[0].mlp.act_fn).__name__ == "GELUTanh",
         "tokens": [getattr(config, name) for name in TOKENS],
+    }
+
+
+def read_audio(config, tower):
+    layer = tower.layers[0]
+    return {
+        "mel_bins": tower.num_mel_bins,
+        "layers": len(tower.layers),
+        "heads": layer.self_attn.num_heads,
+        "ffn": layer.fc1.out_features,
+        "d_model": layer.embed_dim,
+        "windows": [tower.n_window, tower.n_window_infer, tower.conv_chunksize],
+        "output_dim": tower.proj2.out_features,
+        "channels": tower.conv2d3.out_channels,
+        "positions": tower.max_source_positions,
+        "tanh": type(layer.activation_fn).__name__ == "GELUTanh",
+        "positions_per_second": config.position_id_per_seconds,
+        "tokens": [getattr(config, name) for name in AUDIO_TOKENS],
     }
 
 
@@ -149,8 +207,13 @@ def read(text):
         pathlib.Path(folder, "config.json").write_text(text)
         config = AutoConfig.from_pretrained(folder)
     full, tower = config, None
+    complete = hasattr(config, "thinker_config")
+    thinks = config.thinker_config if complete else config if hasattr(config, "audio_config") else None
     with torch.device("meta"):
-        if "vision_config" in config:
+        if thinks is not None:
+            model = Qwen3OmniMoeThinkerForConditionalGeneration._from_config(thinks)
+            decoder, tower, config = model.model, model.visual, thinks.text_config
+        elif "vision_config" in config:
             model = AutoModelForImageTextToText.from_config(config)
             decoder, tower, config = model.model.language_model, model.model.visual, config.text_config
         else:
@@ -189,8 +252,14 @@ def read(text):
         "pad": ids(ends.pad_token_id if tower is not None else config.pad_token_id),
         "dtype": next((str(c.dtype).removeprefix("torch.") for c in (full, config) if c.dtype is not None), ""),
     }
+    if thinks is not None:
+        out["audio"] = read_audio(thinks, model.audio_tower)
+        # Of the complete model: generate() has the end of a turn in its signature.
+        ends = [full.im_end_token_id] if complete and full.im_end_token_id < config.vocab_size else []
+        out["eos"] = list(dict.fromkeys(ids(config.eos_token_id) + ends))
+        out["bos"], out["pad"] = ids(config.bos_token_id), ids(config.pad_token_id)
     if tower is not None:
-        out["vision"] = read_vision(full, tower)
+        out["vision"] = read_vision(thinks or full, tower)
         out["mrope_section"] = list(decoder.rotary_emb.mrope_section)
     return out
 

@@ -34,6 +34,14 @@ std::vector<float> inverse_frequencies(int head_dim) {
   return out;
 }
 
+struct MergerTensors {
+  const char *norm, *fc1, *fc2, *list;
+};
+MergerTensors merger_tensors(MergerNames names) {
+  if (names == MergerNames::kQwen3Omni) return {"ln_q", "mlp.0", "mlp.2", "merger_list"};
+  return {"norm", "linear_fc1", "linear_fc2", "deepstack_merger_list"};
+}
+
 Status cancelled() { return Status(StatusCode::kCancelled, "the encoding was given up"); }
 
 }  // namespace
@@ -193,6 +201,7 @@ class VisionTower::Run {
 VisionTower::VisionTower(const VisionConfig& config, std::shared_ptr<const WeightTable> weights, WeightReader& reader)
     : config_(config), weights_(std::move(weights)) {
   const std::string name(kVisionPrefix);
+  const MergerTensors names = merger_tensors(config.merger_names);
   TensorView patches = reader.tensor(
       name + "patch_embed.proj.weight",
       {config.hidden_size, config.channels, config.temporal_patch_size, config.patch_size, config.patch_size});
@@ -204,7 +213,7 @@ VisionTower::VisionTower(const VisionConfig& config, std::shared_ptr<const Weigh
   for (int i = 0; i < config.depth; ++i) blocks_.push_back(read_block(reader, i));
   merger_ = read_merger(reader, name + "merger.", true);
   for (std::size_t i = 0; i < config.deepstack.size(); ++i) {
-    deepstack_.push_back(read_merger(reader, fmt::format("{}deepstack_merger_list.{}.", name, i), false));
+    deepstack_.push_back(read_merger(reader, fmt::format("{}{}.{}.", name, names.list, i), false));
   }
 }
 
@@ -225,9 +234,10 @@ VisionTower::Block VisionTower::read_block(WeightReader& reader, int index) cons
 
 VisionTower::Merger VisionTower::read_merger(WeightReader& reader, const std::string& name, bool norm_before) const {
   const int64_t joined = int64_t{config_.hidden_size} * config_.merged_patches();
-  return {.norm = read_norm(reader, name + "norm", norm_before ? config_.hidden_size : joined),
-          .fc1 = reader.linear(name + "linear_fc1", joined, joined, true),
-          .fc2 = reader.linear(name + "linear_fc2", config_.out_hidden_size, joined, true),
+  const MergerTensors names = merger_tensors(config_.merger_names);
+  return {.norm = read_norm(reader, name + names.norm, norm_before ? config_.hidden_size : joined),
+          .fc1 = reader.linear(name + names.fc1, joined, joined, true),
+          .fc2 = reader.linear(name + names.fc2, config_.out_hidden_size, joined, true),
           .norm_before = norm_before};
 }
 

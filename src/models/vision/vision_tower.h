@@ -1,5 +1,5 @@
-// VisionTower: Qwen3-VL's vision transformer (Bai et al., "Qwen3-VL Technical Report", 2025): patches of one picture
-// in, rows of the language model's width out.
+// VisionTower: the vision transformer of Qwen3-VL (Bai et al., "Qwen3-VL Technical Report", 2025) and Qwen3-Omni, which
+// names the mergers otherwise: patches of one picture in, rows of the language model's width out.
 //
 //   x = patch_embed(patches) + positions interpolated to the grid
 //   for every block:
