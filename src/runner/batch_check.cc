@@ -75,7 +75,9 @@ Status BatchCheck::check_input(const SequenceStep& sequence) const {
       return invalid_argument("the token id {}; wanted [0, {})", token, facts_.vocab_size);
     }
     if (!is_media_id(token)) return invalid_argument("the token id {} in a row of a picture; wanted its number", token);
-    if (span->features.hidden_size != facts_.hidden_size || span->features.sets != facts_.feature_sets) {
+    const bool sets_fit =
+        span->features.sets == facts_.feature_sets || (facts_.takes_sound && span->features.sets == 1);
+    if (span->features.hidden_size != facts_.hidden_size || !sets_fit) {
       return invalid_argument("features of {} x {}; wanted {} x {}", span->features.sets, span->features.hidden_size,
                               facts_.feature_sets, facts_.hidden_size);
     }

@@ -34,6 +34,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
   facts.takes_media = model->config().vision.has_value();
   facts.hidden_size = model->config().hidden_size;
   if (facts.takes_media) facts.feature_sets = model->config().vision->feature_sets();
+  facts.takes_sound = model->config().audio.has_value();
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }

@@ -1,5 +1,5 @@
-// PromptInput: what of a prompt is no token: the rows that begin as features of pictures, and where its rows stand on
-// the three axes of a multimodal rotary embedding.
+// PromptInput: what of a prompt is no token: the rows that begin as features of pictures and sounds, and where its rows
+// stand on the three axes of a multimodal rotary embedding.
 //
 // Immutable once it was made, shared by the sequence that it belongs to and the batches that compute it. A prompt of
 // text has none: every user tests one pointer. Thread safety: const from any thread.
@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// The features of one picture. Row r has `sets` vectors of hidden_size floats: its embedding, then what is added to it
-// after layer 0, layer 1, ... (deepstack).
+// The features of one picture or sound. Row r has `sets` vectors of hidden_size floats: its embedding, then, of a
+// picture, what is added to it after layer 0, layer 1, ... (deepstack). A sound has the embedding alone.
 struct MediaFeatures {
   int32_t rows = 0;
   int32_t sets = 1;

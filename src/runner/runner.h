@@ -131,7 +131,8 @@ struct RunnerFacts {
   int64_t kv_page_bytes = 0;  // of one page in Batch::reads and writes; 0: this runner cannot read and write pages
   bool takes_media = false;   // SequenceStep::input may be set
   int64_t hidden_size = 0;    // of the features in it, where it may
-  int32_t feature_sets = 1;   // of each of its rows: the embedding and the additions
+  int32_t feature_sets = 1;   // of each row of a picture: the embedding and the additions
+  bool takes_sound = false;   // rows may have one set of features instead, the embedding
 };
 
 struct RunnerMetric {

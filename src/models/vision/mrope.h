@@ -4,6 +4,7 @@
 //   text       the next number on all axes
 //   a picture  of h x w rows that begins at number n: row (y, x) stands at (n, n + y, n + x); what follows begins at
 //              n + max(h, w)
+//   a sound    as text (Qwen3-Omni; models/omni/positions_test.cc)
 //
 // Thread safety: pure functions.
 #pragma once
