@@ -22,6 +22,9 @@ void check_rows(const ConstRows& rows) {
   CHECK(rows.count <= 1 || rows.stride >= rows.width);
 }
 
+// Of an input that is only read: its rows may overlap.
+void check_windows(const ConstRows& rows) { CHECK(rows.count >= 0 && rows.width >= 0 && rows.stride >= 0); }
+
 void check_norm(const ConstRows& x, const TensorView& weight) {
   check_weight(weight);
   CHECK(weight.shape.elements() >= 1);
@@ -44,7 +47,7 @@ void check_sequences(const KvLayer& kv, std::span<const AttentionSequence> seque
 }  // namespace
 
 void check_input(const Input& x) {
-  check_rows(x.x);
+  check_windows(x.x);
   CHECK(x.norm.data == nullptr || x.up.data == nullptr);
   if (x.norm.data != nullptr) check_norm(x.x, x.norm);
   if (x.up.data == nullptr) return;
@@ -84,6 +87,22 @@ void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y)
 void check_layer_norm(const ConstRows& x, const TensorView& weight, const TensorView& bias, const Rows& y) {
   check_same_shape(x, y);
   CHECK(weight.shape.elements() == x.width && bias.shape.elements() == x.width);
+}
+
+void check_scale(const ConstRows& x, const TensorView& scale, const Rows& y) {
+  check_same_shape(x, y);
+  check_weight(scale);
+  CHECK(scale.shape.elements() == x.width);
+}
+
+void check_depthwise(const ConstRows& x, const TensorView& weight, const TensorView& bias, const Rows& y) {
+  check_rows(x);
+  check_rows(y);
+  check_weight(weight);
+  check_weight(bias);
+  CHECK(weight.shape.rank() == 2 && weight.shape[0] >= 1 && weight.shape[1] == x.width && y.width == x.width);
+  CHECK(bias.shape.elements() == x.width);
+  CHECK(y.count == 0 || x.count == y.count + weight.shape[0] - 1);
 }
 
 void check_same_shape(const ConstRows& x, const Rows& y) {

@@ -12,6 +12,8 @@ void check_product(const Input& x, const Product& product);
 void check_embedding(const Weight& table, std::span<const int32_t> ids, const Rows& y);
 void check_rms_norm(const ConstRows& x, const TensorView& weight, const Rows& y);
 void check_layer_norm(const ConstRows& x, const TensorView& weight, const TensorView& bias, const Rows& y);
+void check_scale(const ConstRows& x, const TensorView& scale, const Rows& y);
+void check_depthwise(const ConstRows& x, const TensorView& weight, const TensorView& bias, const Rows& y);
 void check_same_shape(const ConstRows& x, const Rows& y);
 void check_rope_table(std::span<const int32_t> positions, std::span<const float> inv_freq, const Rows& cos,
                       const Rows& sin);

@@ -37,6 +37,7 @@
 //              added as in rms_norm and its sums are added to those of the ranges before it, both scaled to the greater
 //              maximum. Invisible positions are never read, so pages may hold anything there, NaN included. All of it
 //              is f32 arithmetic on stored values, which widen exactly.
+//   depthwise  the bias, then + x[t + k] * w[k] with ascending k, fused where FMA is.
 // Different implementations agree to rounding (tests state the tolerance), not to the bit. "ref" sums in f64 with
 // ascending k and keeps the same promise. NaN in an element's inputs gives NaN in that element and in no other.
 //
@@ -62,6 +63,7 @@ namespace millrace::kernels {
 inline constexpr int64_t kAttentionBlock = 64;
 inline constexpr int64_t kAttentionRange = 128;
 inline constexpr int64_t kMaxHeadDim = 256;
+inline constexpr float kMaxSnakeAngle = 8192.0f;
 
 // `count` rows of `width` f32 elements; row r begins at data + r * stride. A column slice of a wider matrix (the q part
 // of a fused qkv) is a Rows with a bigger stride.
@@ -199,7 +201,7 @@ class Ops {
 
   // All products with the same input, at one go: it is prepared once, and the threads divide all of the weights between
   // them instead of meeting after each. The bits are those of one call for each. Nothing of the input, and no other y,
-  // overlaps a y.
+  // overlaps a y. Rows of the input may overlap each other (stride < width), as the windows of a convolution do.
   virtual void products(const Input& x, std::span<const Product> products) = 0;
 
   // One product. x and y must not overlap.
@@ -222,6 +224,10 @@ class Ops {
   // y += x.
   virtual void add(ConstRows x, Rows y) = 0;
 
+  // y += scale * x, scale [width] of any weight dtype: a residual with a learnt weight for each channel (Touvron et
+  // al., "Going deeper with Image Transformers", 2021).
+  virtual void add_scaled(ConstRows x, const TensorView& scale, Rows y) = 0;
+
   // y = silu(gate) * up, silu(g) = g / (1 + exp(-g)). y may be gate or up.
   virtual void swiglu(ConstRows gate, ConstRows up, Rows y) = 0;
 
@@ -232,6 +238,15 @@ class Ops {
   // y = x * Phi(x), the Gaussian error linear unit (Hendrycks and Gimpel, 2016): by erf, or by their approximation with
   // tanh. y may be x.
   virtual void gelu(ConstRows x, bool tanh, Rows y) = 0;
+
+  // y = x + magnitude * sin(frequency * x)^2, both [width] of any weight dtype: an activation for periodic signals
+  // (Ziyin et al., "Neural Networks Fail to Learn Periodic Functions and How to Fix It", 2020). y may be x. Beyond
+  // kMaxSnakeAngle the sine is that of the bound (ref: the exact one), where an f32 angle has lost its fraction.
+  virtual void snake(ConstRows x, const TensorView& frequency, const TensorView& magnitude, Rows y) = 0;
+
+  // y[t][c] = bias[c] + the sum over k < K of weight[k][c] * x[t + k][c]: each channel is convolved by itself, in time.
+  // weight [K, width], bias [width], of any weight dtype; x has K - 1 rows more than y and does not overlap it.
+  virtual void depthwise(ConstRows x, const TensorView& weight, const TensorView& bias, Rows y) = 0;
 
   // The rotation of each row: cos[r][i] = cos(a) * scaling, sin[r][i] = sin(a) * scaling, a = f32(positions[r]) *
   // inv_freq[i] rounded to f32, as Hugging Face does. Made once per step and used by every layer. `scaling` is

@@ -47,6 +47,16 @@ class MeteredOps final : public Ops {
   void add(ConstRows x, Rows y) override {
     meter(OpKind::kAdd, 0, elements(y), [&] { ops_->add(x, y); });
   }
+  void add_scaled(ConstRows x, const TensorView& scale, Rows y) override {
+    meter(OpKind::kAddScaled, 0, 2.0 * elements(y), [&] { ops_->add_scaled(x, scale, y); });
+  }
+  void snake(ConstRows x, const TensorView& frequency, const TensorView& magnitude, Rows y) override {
+    meter(OpKind::kSnake, 0, 24.0 * elements(y), [&] { ops_->snake(x, frequency, magnitude, y); });
+  }
+  void depthwise(ConstRows x, const TensorView& weight, const TensorView& bias, Rows y) override {
+    const double taps = static_cast<double>(weight.shape[0]);
+    meter(OpKind::kDepthwise, 0, 2.0 * taps * elements(y), [&] { ops_->depthwise(x, weight, bias, y); });
+  }
   void swiglu(ConstRows gate, ConstRows up, Rows y) override {
     meter(OpKind::kSwiglu, 0, 4.0 * elements(y), [&] { ops_->swiglu(gate, up, y); });
   }
@@ -101,9 +111,9 @@ class MeteredOps final : public Ops {
 }  // namespace
 
 std::string_view op_name(OpKind kind) {
-  static constexpr std::string_view kNames[kOpKinds] = {"linear", "embedding",  "rms_norm",  "add",
-                                                        "swiglu", "layer_norm", "gelu",      "rope_table",
-                                                        "rope",   "kv_store",   "attention", "argmax"};
+  static constexpr std::string_view kNames[kOpKinds] = {
+      "linear",     "embedding", "rms_norm",   "add",  "add_scaled", "snake",     "depthwise", "swiglu",
+      "layer_norm", "gelu",      "rope_table", "rope", "kv_store",   "attention", "argmax"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -22,6 +22,9 @@ enum class OpKind : uint8_t {
   kEmbedding,
   kRmsNorm,
   kAdd,
+  kAddScaled,
+  kSnake,
+  kDepthwise,
   kSwiglu,
   kLayerNorm,
   kGelu,
@@ -31,7 +34,7 @@ enum class OpKind : uint8_t {
   kAttention,
   kArgmax,
 };
-inline constexpr std::size_t kOpKinds = 12;
+inline constexpr std::size_t kOpKinds = 15;
 std::string_view op_name(OpKind kind);
 
 struct OpMeter {

@@ -36,6 +36,18 @@ class TracedOps final : public Ops {
     KernelSpan span("add", x.count);
     ops_->add(x, y);
   }
+  void add_scaled(ConstRows x, const TensorView& scale, Rows y) override {
+    KernelSpan span("add_scaled", x.count);
+    ops_->add_scaled(x, scale, y);
+  }
+  void snake(ConstRows x, const TensorView& frequency, const TensorView& magnitude, Rows y) override {
+    KernelSpan span("snake", x.count);
+    ops_->snake(x, frequency, magnitude, y);
+  }
+  void depthwise(ConstRows x, const TensorView& weight, const TensorView& bias, Rows y) override {
+    KernelSpan span("depthwise", y.count);
+    ops_->depthwise(x, weight, bias, y);
+  }
   void swiglu(ConstRows gate, ConstRows up, Rows y) override {
     KernelSpan span("swiglu", y.count);
     ops_->swiglu(gate, up, y);

@@ -84,6 +84,30 @@ class CpuOps final : public Ops {
     for_rows(y.count, y.width, [&](int64_t r) { table_.add(x.row(r), y.width, y.row(r)); });
   }
 
+  void add_scaled(ConstRows x, const TensorView& scale, Rows y) override {
+    check_scale(x, scale, y);
+    const float* wide = widened(scale);
+    for_rows(y.count, y.width, [&](int64_t r) { table_.add_scaled(x.row(r), y.width, wide, y.row(r)); });
+  }
+
+  void snake(ConstRows x, const TensorView& frequency, const TensorView& magnitude, Rows y) override {
+    check_scale(x, frequency, y);
+    check_scale(x, magnitude, y);
+    const float* wide = widened(frequency);
+    const float* wide_magnitude = widened(magnitude, wide_bias_);
+    for_rows(y.count, 4 * y.width,
+             [&](int64_t r) { table_.snake(x.row(r), y.width, wide, wide_magnitude, kMaxSnakeAngle, y.row(r)); });
+  }
+
+  void depthwise(ConstRows x, const TensorView& weight, const TensorView& bias, Rows y) override {
+    check_depthwise(x, weight, bias, y);
+    const float* wide = widened(weight);
+    const float* wide_bias = widened(bias, wide_bias_);
+    const int64_t taps = weight.shape[0];
+    for_rows(y.count, taps * y.width,
+             [&](int64_t r) { table_.depthwise(x.row(r), x.stride, y.width, taps, wide, wide_bias, y.row(r)); });
+  }
+
   void swiglu(ConstRows gate, ConstRows up, Rows y) override {
     check_same_shape(gate, y);
     check_same_shape(up, y);

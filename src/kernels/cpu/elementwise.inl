@@ -35,6 +35,66 @@ static void add_rows(const float* x, int64_t count, float* y) {
   if (i < count) store_partial(y + i, add(load_partial(y + i, count - i), load_partial(x + i, count - i)), count - i);
 }
 
+static void add_scaled(const float* x, int64_t count, const float* scale, float* y) {
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) store(y + i, fma(load(x + i), load(scale + i), load(y + i)));
+  if (i < count) {
+    const int64_t n = count - i;
+    store_partial(y + i, fma(load_partial(x + i, n), load_partial(scale + i, n), load_partial(y + i, n)), n);
+  }
+}
+
+// x + magnitude * sin(a)^2, a = frequency * x within the bound. a = n pi + r with |r| <= pi / 2, and the sign that n
+// gives the sine is lost in the square. pi in three parts (Cephes, S. L. Moshier), whose products with an n of this size
+// are exact; the series to r^13 leaves 7e-10. NaN is the second operand, which max and min hand on.
+static inline V snake_of(V x, V frequency, V magnitude, V bound) {
+  const V magic = set1(12582912.0f);
+  const V a = min(bound, max(sub(zero(), bound), mul(x, frequency)));
+  const V n = sub(fma(a, set1(0.318309886f), magic), magic);
+  V r = fma(n, set1(-3.140625f), a);
+  r = fma(n, set1(-9.67502593994140625e-4f), r);
+  r = fma(n, set1(-1.509957990978376432e-7f), r);
+  const V square = mul(r, r);
+  V p = set1(1.6059043837e-10f);
+  p = fma(p, square, set1(-2.5052108385e-8f));
+  p = fma(p, square, set1(2.7557319224e-6f));
+  p = fma(p, square, set1(-1.9841269841e-4f));
+  p = fma(p, square, set1(8.3333333333e-3f));
+  p = fma(p, square, set1(-1.6666666667e-1f));
+  const V sine = fma(mul(p, square), r, r);
+  return fma(magnitude, mul(sine, sine), x);
+}
+
+static void snake(const float* x, int64_t count, const float* frequency, const float* magnitude, float bound, float* y) {
+  const V limit = set1(bound);
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    store(y + i, snake_of(load(x + i), load(frequency + i), load(magnitude + i), limit));
+  }
+  if (i < count) {
+    const int64_t n = count - i;
+    const V f = load_partial(frequency + i, n), m = load_partial(magnitude + i, n);
+    store_partial(y + i, snake_of(load_partial(x + i, n), f, m, limit), n);
+  }
+}
+
+static void depthwise(const float* x, int64_t stride, int64_t width, int64_t taps, const float* weight,
+                      const float* bias, float* y) {
+  int64_t i = 0;
+  for (; i + kWidth <= width; i += kWidth) {
+    V sum = load(bias + i);
+    for (int64_t k = 0; k < taps; ++k) sum = fma(load(x + k * stride + i), load(weight + k * width + i), sum);
+    store(y + i, sum);
+  }
+  if (i == width) return;
+  const int64_t n = width - i;
+  V sum = load_partial(bias + i, n);
+  for (int64_t k = 0; k < taps; ++k) {
+    sum = fma(load_partial(x + k * stride + i, n), load_partial(weight + k * width + i, n), sum);
+  }
+  store_partial(y + i, sum, n);
+}
+
 static inline V silu_times(V gate, V up) { return mul(div(gate, add(set1(1.0f), exp(sub(zero(), gate)))), up); }
 
 static void swiglu(const float* gate, const float* up, int64_t count, float* y) {

@@ -70,6 +70,12 @@ struct KernelTable {
   void (*layer_norm)(const float* x, int64_t width, const float* weight, const float* bias, float epsilon, float* y);
   void (*gelu)(const float* x, int64_t count, bool tanh, float* y);
   void (*add)(const float* x, int64_t count, float* y);
+  void (*add_scaled)(const float* x, int64_t count, const float* scale, float* y);
+  // One row. y may be x. `bound`: of the angle.
+  void (*snake)(const float* x, int64_t count, const float* frequency, const float* magnitude, float bound, float* y);
+  // One row of y; the `taps` rows of x begin `stride` floats apart, those of `weight` [taps, width] `width`.
+  void (*depthwise)(const float* x, int64_t stride, int64_t width, int64_t taps, const float* weight, const float* bias,
+                    float* y);
   void (*swiglu)(const float* gate, const float* up, int64_t count, float* y);
   // One row of heads; `half` pairs per head.
   void (*rope)(float* x, int64_t width, int64_t head_dim, const float* cos, const float* sin, int64_t half);

@@ -65,6 +65,39 @@ class RefOps final : public Ops {
     }
   }
 
+  void add_scaled(ConstRows x, const TensorView& scale, Rows y) override {
+    check_scale(x, scale, y);
+    for (int64_t r = 0; r < y.count; ++r) {
+      for (int64_t i = 0; i < y.width; ++i) {
+        y.row(r)[i] = static_cast<float>(y.row(r)[i] + double{x.row(r)[i]} * load_weight(scale.data, scale.dtype, i));
+      }
+    }
+  }
+
+  void snake(ConstRows x, const TensorView& frequency, const TensorView& magnitude, Rows y) override {
+    check_scale(x, frequency, y);
+    check_scale(x, magnitude, y);
+    for (int64_t r = 0; r < y.count; ++r) {
+      for (int64_t i = 0; i < y.width; ++i) {
+        const double v = x.row(r)[i], sine = std::sin(v * load_weight(frequency.data, frequency.dtype, i));
+        y.row(r)[i] = static_cast<float>(v + load_weight(magnitude.data, magnitude.dtype, i) * sine * sine);
+      }
+    }
+  }
+
+  void depthwise(ConstRows x, const TensorView& weight, const TensorView& bias, Rows y) override {
+    check_depthwise(x, weight, bias, y);
+    for (int64_t r = 0; r < y.count; ++r) {
+      for (int64_t i = 0; i < y.width; ++i) {
+        double sum = load_weight(bias.data, bias.dtype, i);
+        for (int64_t k = 0; k < weight.shape[0]; ++k) {
+          sum += double{x.row(r + k)[i]} * load_weight(weight.data, weight.dtype, k * y.width + i);
+        }
+        y.row(r)[i] = static_cast<float>(sum);
+      }
+    }
+  }
+
   void swiglu(ConstRows gate, ConstRows up, Rows y) override {
     check_same_shape(gate, y);
     check_same_shape(up, y);
