@@ -1,7 +1,6 @@
 #include "models/omni/audio_stem.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "formats/tensor_names.h"
 #include "models/omni/audio_rows.h"
@@ -15,28 +14,6 @@ using kernels::Rows;
 
 constexpr int kLayers = 3;
 constexpr int64_t kTaps = 3;  // along each axis
-
-// Weights come as [outputs, inputs, bins, frames]; a row of `taps` has the inputs of one tap side by side, so that
-// filling it copies runs: [outputs, frames, bins, inputs].
-Buffer with_inputs_last(const TensorView& from) {
-  const int64_t outputs = from.shape[0], inputs = from.shape[1];
-  const std::size_t size = dtype_size(from.dtype);
-  Buffer out(from.size_bytes());
-  const auto* source = static_cast<const std::byte*>(from.data);
-  std::byte* to = out.data();
-  for (int64_t o = 0; o < outputs; ++o) {
-    for (int64_t frame = 0; frame < kTaps; ++frame) {
-      for (int64_t bin = 0; bin < kTaps; ++bin) {
-        for (int64_t i = 0; i < inputs; ++i) {
-          const int64_t at = ((o * inputs + i) * kTaps + bin) * kTaps + frame;
-          std::memcpy(to, source + static_cast<std::size_t>(at) * size, size);
-          to += size;
-        }
-      }
-    }
-  }
-  return out;
-}
 
 // The inputs of the output position (frame, bin): to [3, 3, channels], zeros outside of the image.
 void fill_taps(const float* image, int64_t frames, int64_t bins, int64_t channels, int64_t frame, int64_t bin,
@@ -60,32 +37,24 @@ AudioStem::AudioStem(const AudioConfig& config, WeightReader& reader, const Load
   for (int i = 0; i < kLayers; ++i) layers_.push_back(read_layer(i, reader, options));
 }
 
+// Weights come as [outputs, inputs, bins, frames]; a row of `taps` has the inputs of one tap next to each other, so
+// that filling it copies runs: [outputs, frames, bins, inputs].
 AudioStem::Layer AudioStem::read_layer(int index, WeightReader& reader, const LoadOptions& options) {
   const std::string name = fmt::format("{}conv2d{}.", kAudioPrefix, index + 1);
-  Layer out;
-  out.inputs = index == 0 ? 1 : channels_;
-  const TensorView stored = reader.tensor(name + "weight", {channels_, out.inputs, kTaps, kTaps});
-  out.bias = reader.tensor(name + "bias", {channels_});
-  if (stored.data == nullptr) return out;
-  if (is_quantized(stored.dtype)) {
-    status_ = error(StatusCode::kUnsupported, "tensor {}weight has dtype {}; wanted F32, F16 or BF16", name,
-                    dtype_name(stored.dtype));
-    return out;
-  }
-  out.bytes = with_inputs_last(stored);
-  TensorView matrix = stored;
-  matrix.data = out.bytes.data();
-  matrix.shape = {channels_, kTaps * kTaps * out.inputs};
-  out.weight = matrix;
-  if (options.pool == nullptr) return out;
-  auto packed = kernels::pack_weight(options.isa, matrix, *options.pool);
-  if (!packed.ok()) {
-    if (status_.ok()) status_ = packed.status().with_prefix(name + "weight");
-    return out;
-  }
-  out.weight = std::move(packed).value();
-  if (out.weight.packed != nullptr) out.bytes = Buffer();
-  return out;
+  const int64_t inputs = index == 0 ? 1 : channels_;
+  const auto source = [inputs](int64_t output, int64_t column) {
+    const int64_t input = column % inputs, bin = column / inputs % kTaps, frame = column / inputs / kTaps;
+    return ((output * inputs + input) * kTaps + bin) * kTaps + frame;
+  };
+  return {.inputs = inputs,
+          .weight = ConvWeight(reader, name + "weight", {channels_, inputs, kTaps, kTaps}, channels_,
+                               kTaps * kTaps * inputs, source, options),
+          .bias = reader.tensor(name + "bias", {channels_})};
+}
+
+Status AudioStem::status() const {
+  for (const Layer& layer : layers_) RETURN_IF_ERROR(layer.weight.status());
+  return ok_status();
 }
 
 AudioStem::Workspace::Workspace(const AudioStem& stem)
@@ -108,7 +77,7 @@ void AudioStem::convolve_layer(const Layer& layer, int64_t frames, int64_t bins,
       fill_taps(from, frames, bins, layer.inputs, position / out_bins, position % out_bins, inputs.row(i));
     }
     const Rows outputs(to + first * channels_, n, channels_);
-    ops.linear(inputs, layer.weight, outputs, {.bias = layer.bias});
+    ops.linear(inputs, layer.weight.weight(), outputs, {.bias = layer.bias});
     ops.gelu(outputs, false, outputs);
   }
 }

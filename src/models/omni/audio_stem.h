@@ -15,6 +15,7 @@
 #include "formats/audio_config.h"
 #include "kernels/ops.h"
 #include "models/load_options.h"
+#include "models/omni/conv_weight.h"
 #include "models/weight_reader.h"
 
 namespace millrace {
@@ -26,7 +27,7 @@ class AudioStem {
   // Reads "audio_tower.conv2d1.*" and so on. An error of packing is in status().
   AudioStem(const AudioConfig& config, WeightReader& reader, const LoadOptions& options);
 
-  const Status& status() const { return status_; }
+  Status status() const;
   // Values of a row: channels * bins, channel after channel.
   int64_t row_width() const { return channels_ * bins_[3]; }
 
@@ -49,8 +50,7 @@ class AudioStem {
  private:
   struct Layer {
     int64_t inputs = 0;  // channels
-    Buffer bytes;        // of a weight that is not packed
-    kernels::Weight weight;
+    ConvWeight weight;
     TensorView bias;
   };
   Layer read_layer(int index, WeightReader& reader, const LoadOptions& options);
@@ -60,7 +60,6 @@ class AudioStem {
   int64_t channels_ = 0;
   std::array<int64_t, 4> bins_{};  // before each convolution and after the last
   std::vector<Layer> layers_;
-  Status status_;
 };
 
 }  // namespace millrace
