@@ -370,6 +370,14 @@ Result<ModelConfig> parse_config(std::string_view text) {
 
 }  // namespace
 
+Result<ModelConfig> read_language_config(Architecture architecture, const Json& fields) {
+  ModelConfig out;
+  out.architecture = architecture;
+  out.model_type = rules_of(architecture).model_type;
+  RETURN_IF_ERROR(read_language(fields, out));
+  return out;
+}
+
 bool ModelConfig::has_experts(int layer) const {
   return num_experts > 0 && (layer + 1) % decoder_sparse_step == 0 &&
          !std::binary_search(mlp_only_layers.begin(), mlp_only_layers.end(), layer);

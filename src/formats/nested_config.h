@@ -20,4 +20,7 @@ Result<Json> language_part(const Json& root);
 // The towers and the rotary axes of a model whose `language` part has been read into `config`.
 Status read_towers(const Json& root, const Json& language, ModelConfig& config);
 
+// The fields of one language model alone, as a part of another's file. In model_config.cc.
+Result<ModelConfig> read_language_config(Architecture architecture, const Json& fields);
+
 }  // namespace millrace

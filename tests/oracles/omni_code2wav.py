@@ -21,15 +21,15 @@ OUT = pathlib.Path("tests/golden/omni")
 VOCODERS = {
     "vocoder": (dict(codebook_size=40, hidden_size=32, num_attention_heads=4, num_key_value_heads=4, sliding_window=9,
                      intermediate_size=48, num_hidden_layers=2, num_quantizers=4, upsample_rates=[8, 5, 4, 3],
-                     upsampling_ratios=[2, 2], decoder_dim=48, max_position_embeddings=1000), [1, 12]),
+                     upsampling_ratios=[2, 2], decoder_dim=32, max_position_embeddings=1000), [1, 11], 0.15),
     "vocoder_odd": (dict(codebook_size=17, hidden_size=20, head_dim=6, num_attention_heads=3, num_key_value_heads=1,
                          sliding_window=72, intermediate_size=28, num_hidden_layers=3, num_quantizers=3,
                          upsample_rates=[5, 2], upsampling_ratios=[3], decoder_dim=28, attention_bias=True,
-                         rms_norm_eps=1e-4, rope_parameters=dict(rope_type="default", rope_theta=500.0)), [1, 2, 7, 230]),
+                         rms_norm_eps=1e-4, rope_parameters=dict(rope_type="default", rope_theta=500.0)), [1, 2, 7, 230], 0.3),
 }
 
 
-def write(name, fields, lengths, seed):
+def write(name, fields, lengths, loudness, seed):
     config = Qwen3OmniMoeCode2WavConfig(**fields)
     model = Qwen3OmniMoeCode2Wav._from_config(config, attn_implementation="eager").float().eval()
     draw = torch.Generator().manual_seed(seed)
@@ -48,7 +48,7 @@ def write(name, fields, lengths, seed):
             else:
                 values = 0.05 * torch.randn(p.shape, generator=draw)
             if key.startswith(f"decoder.{len(config.upsample_rates) + 2}."):
-                values = 0.3 * values  # little of the sound is clamped
+                values = loudness * values  # little of the sound is clamped
             p.copy_(values.bfloat16().float())  # what is stored
         golden = {}
         for k, frames in enumerate(lengths):
@@ -69,5 +69,5 @@ def write(name, fields, lengths, seed):
 
 
 torch.set_num_threads(1)
-for number, (name, (fields, lengths)) in enumerate(VOCODERS.items()):
-    write(name, fields, lengths, number)
+for number, (name, (fields, lengths, loudness)) in enumerate(VOCODERS.items()):
+    write(name, fields, lengths, loudness, number)
