@@ -100,6 +100,20 @@ TEST_P(AudioTowerTest, ThreadsChangeNoBit) {
   }
 }
 
+// Of "windows", whose rows are complete blocks; convolutions stay as they are.
+TEST_P(AudioTowerTest, QuantizedMatricesStayClose) {
+  ThreadPool pool(2);
+  const auto ops = kernels::make_ops(GetParam(), pool);
+  GoldenTower golden = open_golden_tower("windows", {.pool = &pool, .isa = GetParam(), .quantize = DType::kQ8_0});
+  for (int k = 0; k < kLengths; ++k) {
+    const int64_t frames = golden_values<int32_t>(golden.values, "frames_", k)[0];
+    const double error =
+        worst_error(encode_formula(*golden.tower, frames, *ops), golden_values<float>(golden.values, "features_", k));
+    EXPECT_GT(error, 1e-4) << "nothing was quantized";
+    EXPECT_LE(error, 0.06) << frames << " frames";
+  }
+}
+
 std::vector<kernels::Isa> available_isas() {
   std::vector<kernels::Isa> out;
   for (const kernels::Isa isa : kernels::kAllIsas) {
