@@ -55,7 +55,7 @@ constexpr bool is_weight_dtype(DType type) {
 // Element `index` of a weight array at any byte address.
 inline float load_weight(const void* data, DType type, int64_t index) {
   if (type == DType::kF32) {
-    float value;
+    float value = 0;
     std::memcpy(&value, static_cast<const char*>(data) + index * 4, 4);
     return value;
   }

@@ -20,6 +20,7 @@ constexpr int64_t kInlineElements = 16 * 1024;
 
 std::vector<Buffer> make_scratch(const ThreadPool& pool) {
   std::vector<Buffer> scratch;
+  scratch.reserve(static_cast<std::size_t>(pool.size()));
   for (int i = 0; i < pool.size(); ++i) scratch.emplace_back(kAttentionScratch * sizeof(float));
   return scratch;
 }

@@ -94,7 +94,7 @@ static inline V8 load_weights(const char* p) {
 
 // Each byte comes to the top of a 32-bit lane and is shifted down with its sign.
 static inline V8 load_int8(const char* p) {
-  int64_t eight;
+  int64_t eight = 0;
   __builtin_memcpy(&eight, p, sizeof eight);
   const B16 bytes = (B16)L2{eight, 0};
   const B16 none = {};
