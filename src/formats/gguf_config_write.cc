@@ -48,6 +48,7 @@ std::string_view gguf_architecture(Architecture architecture) {
     case Architecture::kQwen3Vl:
     case Architecture::kQwen3VlMoe:
     case Architecture::kQwen3OmniMoe:
+    case Architecture::kQwen3OmniTalker:
       break;
     case Architecture::kQwen3Moe:
       return "qwen3moe";

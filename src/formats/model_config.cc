@@ -27,8 +27,9 @@ struct ArchitectureRules {
   int64_t default_eos;
 };
 constexpr std::string_view kThinkerType = "qwen3_omni_moe_thinker";  // the model_type of a thinker alone
+constexpr std::string_view kTalkerType = "qwen3_omni_moe_talker_text";
 // By the number of the architecture; then the other names of some.
-constexpr std::array<ArchitectureRules, 9> kArchitectures = {{
+constexpr std::array<ArchitectureRules, 10> kArchitectures = {{
     {Architecture::kLlama, "LlamaForCausalLM", "llama", 0, 2048, 0, 1, 2},
     {Architecture::kMistral, "MistralForCausalLM", "mistral", 8, 131072, 0, 1, 2},
     {Architecture::kQwen2, "Qwen2ForCausalLM", "qwen2", 32, 32768, 0, -1, -1},
@@ -37,6 +38,7 @@ constexpr std::array<ArchitectureRules, 9> kArchitectures = {{
     {Architecture::kQwen3Vl, "Qwen3VLForConditionalGeneration", "qwen3_vl", 32, 128000, 128, -1, -1},
     {Architecture::kQwen3VlMoe, "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", 16, 128000, 0, -1, -1},
     {Architecture::kQwen3OmniMoe, "Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", 4, 32768, 0, -1, -1},
+    {Architecture::kQwen3OmniTalker, "Qwen3OmniMoeTalkerForConditionalGeneration", kTalkerType, 2, 32768, 0, -1, -1},
     {Architecture::kQwen3OmniMoe, "Qwen3OmniMoeThinkerForConditionalGeneration", kThinkerType, 4, 32768, 0, -1, -1},
 }};
 constexpr int64_t kMistralDefaultWindow = 4096;
@@ -49,7 +51,10 @@ const ArchitectureRules& rules_of(Architecture architecture) {
 
 std::string supported_list() {
   std::string list;
-  for (const ArchitectureRules& rules : kArchitectures) list += (list.empty() ? "" : ", ") + std::string(rules.name);
+  for (const ArchitectureRules& rules : kArchitectures) {
+    if (rules.architecture == Architecture::kQwen3OmniTalker) continue;
+    list += (list.empty() ? "" : ", ") + std::string(rules.name);
+  }
   return list;
 }
 
@@ -65,6 +70,7 @@ Status read_architecture(const Json& root, ModelConfig& config) {
     name = (*list)[0].get<std::string>();
   }
   for (const ArchitectureRules& rules : kArchitectures) {
+    if (rules.architecture == Architecture::kQwen3OmniTalker) continue;
     if (name.empty() ? model_type != rules.model_type : name != rules.name) continue;
     config.architecture = rules.architecture;
     config.model_type = rules.model_type;
@@ -82,7 +88,7 @@ bool is_vision_language(Architecture architecture) {
 
 bool has_expert_layers(Architecture architecture) {
   return architecture == Architecture::kQwen3Moe || architecture == Architecture::kQwen3VlMoe ||
-         architecture == Architecture::kQwen3OmniMoe;
+         architecture == Architecture::kQwen3OmniMoe || architecture == Architecture::kQwen3OmniTalker;
 }
 
 Status read_sizes(const Json& root, ModelConfig& config) {
@@ -170,6 +176,10 @@ Status read_experts(const Json& root, ModelConfig& config) {
     return error(StatusCode::kUnsupported, "norm_topk_prob is false; wanted true for {}",
                  architecture_name(config.architecture));
   }
+  if (config.architecture ==
+      Architecture::kQwen3OmniTalker) {  // which has experts in all layers, whatever the file has
+    return read_int(root, "shared_expert_intermediate_size", {}, 1, kMaxIntermediateSize, config.shared_expert_size);
+  }
   RETURN_IF_ERROR(read_int(root, "decoder_sparse_step", 1, 1, INT32_MAX, config.decoder_sparse_step));
   const Json* only = json_find(root, "mlp_only_layers");
   if (only == nullptr) return ok_status();
@@ -242,6 +252,7 @@ Status read_windows(const Json& root, ModelConfig& config) {
     case Architecture::kQwen3VlMoe:  // the classes have no windows
       return types != nullptr ? apply_layer_types(*types, 0, config) : ok_status();
     case Architecture::kQwen3OmniMoe:
+    case Architecture::kQwen3OmniTalker:
       // The attention of transformers' class sees everything, its cache keeps a window: their answers would differ.
       if (const Json* given = json_find(root, "sliding_window"); given != nullptr) {
         return error(StatusCode::kUnsupported, "sliding_window is {}; wanted null", given->dump());

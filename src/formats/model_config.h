@@ -42,7 +42,8 @@ enum class Architecture : uint8_t {
   kQwen3Moe,
   kQwen3Vl,
   kQwen3VlMoe,
-  kQwen3OmniMoe,  // of the thinker
+  kQwen3OmniMoe,     // of the thinker
+  kQwen3OmniTalker,  // a part of such a directory (formats/talker_config.h), never one by itself
 };
 std::string_view architecture_name(Architecture architecture);  // "LlamaForCausalLM", ...
 
@@ -93,6 +94,7 @@ struct ModelConfig {
   int num_experts = 0;
   int experts_per_token = 0;         // 1 .. num_experts
   int moe_intermediate_size = 0;     // of each expert
+  int shared_expert_size = 0;        // inner size of one more that every row goes to, weighted by a gate; 0: none
   bool norm_topk_prob = false;       // the chosen experts' probabilities are divided by their sum
   int decoder_sparse_step = 1;       // layer i has experts where i + 1 is a multiple of it ...
   std::vector<int> mlp_only_layers;  // ... and i is none of these (sorted)

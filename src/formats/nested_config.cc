@@ -6,12 +6,12 @@
 #include "formats/config_fields.h"
 
 namespace millrace {
-
 namespace {
 
 using namespace config_fields;
 
-// How the frequencies are shared out among time, height and width.
+}  // namespace
+
 Status read_mrope(const Json& root, ModelConfig& config) {
   const Json* scaling = json_find(root, "rope_scaling");
   const Json* found = scaling != nullptr && !scaling->empty() ? scaling : json_find(root, "rope_parameters");
@@ -38,8 +38,6 @@ Status read_mrope(const Json& root, ModelConfig& config) {
   return invalid_argument("mrope_section has {} frequencies; wanted head_dim / 2, which is {}", sum,
                           config.head_dim / 2);
 }
-
-}  // namespace
 
 Result<Json> thinker_part(const Json& root) {
   const Json* thinker = json_find(root, "thinker_config");

@@ -17,6 +17,9 @@ Status read_turn_end(const Json& root, ModelConfig& config);
 // The language model's part, with what stands beside it.
 Result<Json> language_part(const Json& root);
 
+// How the frequencies are shared out among time, height and width, from a language model's part.
+Status read_mrope(const Json& language, ModelConfig& config);
+
 // The towers and the rotary axes of a model whose `language` part has been read into `config`.
 Status read_towers(const Json& root, const Json& language, ModelConfig& config);
 

@@ -35,6 +35,7 @@ void compare_experts(Compare& compare, const ModelConfig& seen, const ModelConfi
   compare.field("num_experts", seen.num_experts, wanted.num_experts);
   compare.field("num_experts_per_tok", seen.experts_per_token, wanted.experts_per_token);
   compare.field("moe_intermediate_size", seen.moe_intermediate_size, wanted.moe_intermediate_size);
+  compare.field("shared_expert_intermediate_size", seen.shared_expert_size, wanted.shared_expert_size);
   compare.field("norm_topk_prob", seen.norm_topk_prob, wanted.norm_topk_prob);
   compare.field("decoder_sparse_step", seen.decoder_sparse_step, wanted.decoder_sparse_step);
   compare.field("mlp_only_layers", seen.mlp_only_layers, wanted.mlp_only_layers);

@@ -30,6 +30,18 @@ Result<ModelConfig> read_predictor(Json part) {
   return read_language_config(Architecture::kQwen3, part);
 }
 
+Result<ModelConfig> read_text(Json part) {
+  const std::pair<const char*, int> defaults[] = {{"vocab_size", 3072},        {"hidden_size", 1024},
+                                                  {"intermediate_size", 2048}, {"num_hidden_layers", 20},
+                                                  {"num_attention_heads", 16}, {"moe_intermediate_size", 384}};
+  for (const auto& [key, value] : defaults) {
+    if (!part.contains(key)) part[key] = value;
+  }
+  ASSIGN_OR_RETURN(ModelConfig out, read_language_config(Architecture::kQwen3OmniTalker, part));
+  RETURN_IF_ERROR(read_mrope(part, out));
+  return out;
+}
+
 Status read_groups(const Json& talker, const Json& predictor, TalkerConfig& out) {
   RETURN_IF_ERROR(read_int(talker, "num_code_groups", 32, 2, kMaxCodeGroups, out.code_groups));
   int beside = 0;
@@ -75,16 +87,16 @@ Result<TalkerConfig> read_talker(const Json& talker) {
   Result<ModelConfig> predictor = read_predictor(part);
   if (!predictor.ok()) return predictor.status().with_prefix("code_predictor_config");
   out.predictor = std::move(predictor).value();
-  int vocab_size = 0, hidden_size = 0;
-  RETURN_IF_ERROR(read_int(text, "vocab_size", 3072, 1, kMaxVocabSize, vocab_size).with_prefix("text_config"));
-  RETURN_IF_ERROR(read_int(text, "hidden_size", 1024, 1, kMaxHiddenSize, hidden_size).with_prefix("text_config"));
-  if (out.predictor.hidden_size != hidden_size) {
+  Result<ModelConfig> language = read_text(text);
+  if (!language.ok()) return language.status().with_prefix("text_config");
+  out.text = std::move(language).value();
+  if (out.predictor.hidden_size != out.text.hidden_size) {
     return invalid_argument("code_predictor_config: hidden_size is {}; wanted that of text_config, {}",
-                            out.predictor.hidden_size, hidden_size);
+                            out.predictor.hidden_size, out.text.hidden_size);
   }
   RETURN_IF_ERROR(read_int(talker, "thinker_hidden_size", 2048, 1, kMaxHiddenSize, out.thinker_hidden_size));
   RETURN_IF_ERROR(read_int(talker, "accept_hidden_layer", 18, 0, kMaxLayers, out.accept_hidden_layer));
-  RETURN_IF_ERROR(read_codec_ids(talker, vocab_size, out));
+  RETURN_IF_ERROR(read_codec_ids(talker, out.text.vocab_size, out));
   return out;
 }
 

@@ -19,6 +19,7 @@ inline constexpr int kMaxCodeGroups = 64;
 inline constexpr std::size_t kMaxSpeakers = 1024;
 
 struct TalkerConfig {
+  ModelConfig text;  // the talker: Qwen3-MoE with a shared expert; its tensors are those of FolderPart::kTalker
   // The code predictor's layers: dense Qwen3. vocab_size: of each of its codebooks.
   ModelConfig predictor;
   int code_groups = 0;          // codes of a frame: the talker's, and so many less one of the predictor

@@ -16,7 +16,8 @@ json talker_file() {
       R"({"talker_config": {"num_code_groups": 16, "thinker_hidden_size": 2048, "accept_hidden_layer": 24,
       "codec_eos_token_id": 2150, "codec_nothink_id": 2155, "codec_think_bos_id": 2156, "codec_think_eos_id": 2157,
       "codec_pad_id": 2148, "codec_bos_id": 2149, "speaker_id": {"Chelsie": 2301, "ethan": 2302},
-      "text_config": {"vocab_size": 3072, "hidden_size": 1024},
+      "text_config": {"vocab_size": 3072, "hidden_size": 1024, "head_dim": 128, "num_key_value_heads": 2,
+        "shared_expert_intermediate_size": 768, "mlp_only_layers": [3], "decoder_sparse_step": 2},
       "code_predictor_config": {"num_code_groups": 16, "rope_theta": 1000000, "rope_scaling": null}}})");
 }
 
@@ -34,6 +35,17 @@ TEST(TalkerConfig, ReadsTheTalkerAndTheCodePredictor) {
   EXPECT_EQ(config->codec_bos, 2149);
   EXPECT_EQ(config->speakers.at("chelsie"), 2301);
   EXPECT_EQ(config->speakers.at("ethan"), 2302);
+  const ModelConfig& talker = config->text;  // those of Qwen3OmniMoeTalkerTextConfig
+  EXPECT_EQ(talker.layers, 20);
+  EXPECT_EQ(talker.heads, 16);
+  EXPECT_EQ(talker.num_experts, 128);
+  EXPECT_EQ(talker.experts_per_token, 8);
+  EXPECT_EQ(talker.moe_intermediate_size, 384);
+  EXPECT_EQ(talker.shared_expert_size, 768);
+  EXPECT_FALSE(talker.norm_topk_prob);
+  for (int i = 0; i < talker.layers; ++i) EXPECT_TRUE(talker.has_experts(i)) << "whatever the file has";
+  EXPECT_EQ(talker.rope.theta, 10000);
+  EXPECT_EQ(talker.rope.mrope_section, (std::array<int, 3>{24, 20, 20}));
   const ModelConfig& predictor = config->predictor;  // the defaults of Qwen3OmniMoeTalkerCodePredictorConfig
   EXPECT_EQ(predictor.vocab_size, 2048);
   EXPECT_EQ(predictor.hidden_size, 1024);
@@ -62,6 +74,9 @@ TEST(TalkerConfig, WrongFilesAreRefused) {
   refused("p: talker_config: num_code_groups is 1; wanted 2 to 64", [](json& t) { t["num_code_groups"] = 1; });
   refused("p: talker_config: code_predictor_config: hidden_size is 512; wanted that of text_config, 1024",
           [](json& t) { t["code_predictor_config"]["hidden_size"] = 512; });
+  refused(
+      "p: talker_config: text_config: shared_expert_intermediate_size is missing; wanted an integer in [1, 1048576]",
+      [](json& t) { t["text_config"].erase("shared_expert_intermediate_size"); });
   refused("p: talker_config: codec_eos_token_id is 3072; wanted 0 to 3071",
           [](json& t) { t["codec_eos_token_id"] = 3072; });
   refused("p: talker_config: speaker_id: Chelsie is -1; wanted 0 to 3071",

@@ -8,9 +8,16 @@
 //   model.visual.blocks.0.*           visual.blocks.0.*                 ->  visual.blocks.0.*
 //   thinker.lm_head.weight, thinker.visual.*, thinker.audio_tower.*     ->  without "thinker."
 //
+// A folder of Qwen3-Omni holds a second language model, the talker, which has these names where a store is opened for
+// it:
+//
+//   talker.model.layers.0.*   ->  model.layers.0.*      talker.model.codec_embedding.*  ->  model.embed_tokens.*
+//   talker.codec_head.*       ->  lm_head.*             all others as they are
+//
 // Thread safety: pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,9 +34,28 @@ inline bool is_of_omni_part(std::string_view name) {
   return name.starts_with(kAudioPrefix) || name.starts_with(kTalkerPrefix) || name.starts_with(kCode2WavPrefix);
 }
 
-inline std::string plain_tensor_name(std::string_view name) {
+inline constexpr std::string_view kThinkerPrefix = "thinker.";
+
+// Which of a folder's language models a store is opened for.
+enum class FolderPart : uint8_t { kModel, kTalker };
+
+inline std::string talker_tensor_name(std::string_view name) {
   constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
-      {"model.language_model.", "model."}, {"language_model.", ""}, {"model.visual.", kVisionPrefix}, {"thinker.", ""}};
+      {"talker.model.codec_embedding.", "model.embed_tokens."},
+      {"talker.model.", "model."},
+      {"talker.codec_head.", "lm_head."}};
+  for (const auto& [prefix, plain] : kPrefixes) {
+    if (name.starts_with(prefix)) return std::string(plain) + std::string(name.substr(prefix.size()));
+  }
+  return std::string(name);
+}
+
+inline std::string plain_tensor_name(std::string_view name, FolderPart part = FolderPart::kModel) {
+  if (part == FolderPart::kTalker) return talker_tensor_name(name);
+  constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {{"model.language_model.", "model."},
+                                                                         {"language_model.", ""},
+                                                                         {"model.visual.", kVisionPrefix},
+                                                                         {kThinkerPrefix, ""}};
   for (const auto& [prefix, plain] : kPrefixes) {
     if (name.starts_with(prefix)) return std::string(plain) + std::string(name.substr(prefix.size()));
   }

@@ -99,7 +99,7 @@ Status WeightStore::add_shard(const std::string& path, MapMode mode) {
 }
 
 Status WeightStore::add_shard(MappedFile file, SafetensorsHeader header) {
-  for (SafetensorsEntry& entry : header.tensors) entry.name = plain_tensor_name(entry.name);
+  for (SafetensorsEntry& entry : header.tensors) entry.name = plain_tensor_name(entry.name, part_);
   const std::string& path = file.path();
   const std::size_t shard = shards_.size();
   for (std::size_t i = 0; i < header.tensors.size(); ++i) {
@@ -168,7 +168,7 @@ Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
     RETURN_IF_ERROR(status);
   }
   for (const auto& [name, file] : map->items()) {
-    const auto at = slots_.find(plain_tensor_name(name));
+    const auto at = slots_.find(plain_tensor_name(name, part_));
     const std::string wanted = join(directory_, file.get_ref<const std::string&>());
     if (at == slots_.end() || shards_[at->second.shard].file.path() != wanted) {
       return invalid_argument("{}: says that the tensor {} is in {}; wanted it there, found it in {}", index_path,
@@ -226,8 +226,9 @@ Status WeightStore::guarded(const Open& open) {
   }
 }
 
-Result<WeightStore> WeightStore::open(const std::string& directory, MapMode mode) {
+Result<WeightStore> WeightStore::open(const std::string& directory, MapMode mode, FolderPart part) {
   WeightStore store;
+  store.part_ = part;
   store.directory_ = directory;
   RETURN_IF_ERROR(store.guarded([&] { return store.open_directory(mode); }));
   return store;

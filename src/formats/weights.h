@@ -26,6 +26,7 @@
 #include "base/status.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors.h"
+#include "formats/tensor_names.h"
 #include "tensor/tensor.h"
 
 namespace millrace {
@@ -51,7 +52,9 @@ class WeightStore {
   // name that leaves the directory, a tensor in two shards, an indexed tensor that its shard lacks), and those of
   // parse_safetensors. A total_size in the index that differs from the bytes found is only logged as a warning.
   // `path` is a directory or a GGUF file.
-  static Result<WeightStore> open(const std::string& path, MapMode mode = MapMode::kMap);
+  // `part`: the language model whose tensors have plain names (formats/tensor_names.h).
+  static Result<WeightStore> open(const std::string& path, MapMode mode = MapMode::kMap,
+                                  FolderPart part = FolderPart::kModel);
   // The same over one safetensors file outside a model directory (golden data of tests).
   static Result<WeightStore> open_file(const std::string& path, MapMode mode = MapMode::kMap);
 
@@ -137,6 +140,7 @@ class WeightStore {
   const SafetensorsEntry& entry_of(const Slot& slot) const { return shards_[slot.shard].header.tensors[slot.tensor]; }
 
   std::string directory_;
+  FolderPart part_ = FolderPart::kModel;
   std::vector<Shard> shards_;
   std::map<std::string, Slot, std::less<>> slots_;
   uint64_t total_bytes_ = 0;

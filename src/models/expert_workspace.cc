@@ -1,5 +1,9 @@
 #include "models/expert_workspace.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include "kernels/routing.h"
 #include "tensor/float_buffer.h"
 
@@ -10,11 +14,19 @@ ExpertWorkspace::ExpertWorkspace(const ModelConfig& config, int64_t max_rows)
       experts_(config.num_experts),
       hidden_size_(experts_ > 0 ? config.hidden_size : 0),
       inner_size_(experts_ > 0 ? config.moe_intermediate_size : 0),
+      shared_size_(config.shared_expert_size),
       logits_(float_buffer(max_rows, experts_)),
       in_(float_buffer(max_rows, hidden_size_)),
       out_(float_buffer(max_rows, hidden_size_)),
       gate_(float_buffer(max_rows, inner_size_)),
-      up_(float_buffer(max_rows, inner_size_)) {
+      up_(float_buffer(max_rows, inner_size_)),
+      shared_gate_(float_buffer(max_rows, shared_size_)),
+      shared_up_(float_buffer(max_rows, shared_size_)) {
+  if (shared_size_ > 0) {
+    all_.resize(static_cast<std::size_t>(max_rows));
+    std::iota(all_.begin(), all_.end(), 0);
+    all_weights_.resize(all_.size());
+  }
   const auto routed = static_cast<std::size_t>(max_rows * (experts_ > 0 ? config.experts_per_token : 0));
   chosen_.resize(routed);
   weights_.resize(routed);
@@ -27,6 +39,15 @@ ExpertWorkspace::ExpertWorkspace(const ModelConfig& config, int64_t max_rows)
 kernels::Rows ExpertWorkspace::take(Buffer& buffer, int64_t rows, int64_t width) {
   CHECK(rows <= max_rows_);
   return {buffer.as<float>().data(), rows, width};
+}
+
+ExpertGroup ExpertWorkspace::all_rows(kernels::ConstRows logits) {
+  const auto count = static_cast<std::size_t>(logits.count);
+  CHECK(count <= all_.size() && logits.width == 1);
+  for (int64_t r = 0; r < logits.count; ++r) {
+    all_weights_[static_cast<std::size_t>(r)] = 1.0f / (1.0f + std::exp(-logits.row(r)[0]));
+  }
+  return {.rows = std::span(all_).first(count), .weights = std::span(all_weights_).first(count)};
 }
 
 void ExpertWorkspace::group(kernels::ConstRows logits, int64_t k, bool normalize) {

@@ -23,9 +23,17 @@ std::shared_ptr<const Model> make(const ModelConfig& config, LayerRange layers, 
     case Architecture::kQwen3Moe:
     case Architecture::kQwen3VlMoe:
     case Architecture::kQwen3OmniMoe:  // the thinker
+    case Architecture::kQwen3OmniTalker:
       return make_qwen3_moe(config, layers, version, weights, reader);
   }
   return nullptr;
+}
+
+// Of a folder that holds more than one model.
+bool is_of_another_part(const ModelConfig& config, std::string_view name) {
+  const bool talker = config.architecture == Architecture::kQwen3OmniTalker;
+  if (config.vision && name.starts_with(kVisionPrefix)) return true;
+  return ((config.audio || talker) && is_of_omni_part(name)) || (talker && name.starts_with(kThinkerPrefix));
 }
 
 // Old files store the rotary frequencies, which the config implies; a tied head may be stored beside its twin.
@@ -34,8 +42,7 @@ Status check_all_taken(const ModelConfig& config, LayerRange range, const Weight
   if (config.tie_word_embeddings) ignore.push_back(kHeadName);
   const std::vector<std::string> left = store.unexpected(ignore);
   for (const std::string& name : left) {
-    const bool of_another_part =
-        (config.vision && name.starts_with(kVisionPrefix)) || (config.audio && is_of_omni_part(name));
+    const bool of_another_part = is_of_another_part(config, name);
     if (of_another_part || of_another_range(config, range, name)) ignore.push_back(name);
   }
   return store.check_all_taken(ignore);

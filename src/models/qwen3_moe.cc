@@ -9,9 +9,13 @@
 //     x += sum over the chosen e, ascending: p[e] * down[e](silu(gate[e](n)) * up[e](n))
 //   logits = lm_head(rms_norm(x))
 //
+// The talker of Qwen3-Omni has one more expert that every row goes to: x += sigmoid(shared_gate(n)) * shared(n), last.
+//
 // Rows that chose the same expert are multiplied together, and an expert that nobody chose is not read. A row meets its
 // experts in ascending order whoever else is in the batch, so that the batch changes no bit. Layers without experts
 // (config.has_experts) have Qwen3's MLP.
+#include <optional>
+
 #include "kernels/routing.h"
 #include "models/architectures.h"
 #include "models/decoder.h"
@@ -37,6 +41,8 @@ struct MoeLayer {
   TensorView post_norm;
   Linear router;             // [experts, hidden]; empty where the layer has no experts
   std::vector<Mlp> experts;  // one where it has none
+  std::optional<Mlp> shared;
+  Linear shared_gate;  // [1, hidden]
 
   MoeLayer(const ModelConfig& c, int index, WeightReader& reader)
       : attention(c, fmt::format("model.layers.{}.", index), reader) {
@@ -51,6 +57,9 @@ struct MoeLayer {
     for (int e = 0; e < c.num_experts; ++e) {
       experts.emplace_back(fmt::format("{}experts.{}.", inner, e), c.hidden_size, c.moe_intermediate_size, reader);
     }
+    if (c.shared_expert_size == 0) return;
+    shared.emplace(inner + "shared_expert.", c.hidden_size, c.shared_expert_size, reader);
+    shared_gate.weight = reader.tensor(inner + "shared_expert_gate.weight", {1, c.hidden_size});
   }
 
   void attend(const LayerCall& call) const { attention.add_to(call); }
@@ -66,6 +75,17 @@ struct MoeLayer {
     const Rows gate = call.ws.gate(n.count), up = call.ws.up(n.count);
     call.ops.linear(n, {experts[0].gate.into(gate), experts[0].up.into(up)});
     experts[0].down.add_to(call.ops, gated(gate, up), call.x);
+  }
+
+  void add_shared(const LayerCall& call, ConstRows n) const {
+    ExpertWorkspace& ws = call.ws.experts();
+    const Rows gate = ws.shared_gate(n.count), up = ws.shared_up(n.count), out = ws.out(n.count);
+    call.ops.linear(n, {shared->gate.into(gate), shared->up.into(up)});
+    shared->down(call.ops, gated(gate, up), out);
+    const Rows logits = ws.logits(n.count).columns(0, 1);
+    shared_gate(call.ops, n, logits);
+    const ExpertGroup all = ws.all_rows(logits);
+    kernels::scatter_add(out, all.rows, all.weights, call.x);
   }
 
   void sparse(const LayerCall& call, ConstRows n) const {
@@ -84,6 +104,7 @@ struct MoeLayer {
       experts[e].down(call.ops, gated(gate, up), out);
       kernels::scatter_add(out, group.rows, group.weights, call.x);
     }
+    if (shared) add_shared(call, n);
   }
 };
 

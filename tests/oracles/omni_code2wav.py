@@ -19,13 +19,13 @@ OUT = pathlib.Path("tests/golden/omni")
 # Strides and upsampling of published models, with a window that is shorter than the sounds; other strides, biases of
 # attention, keys shared by heads.
 VOCODERS = {
-    "vocoder": (dict(codebook_size=40, hidden_size=32, num_attention_heads=4, num_key_value_heads=4, sliding_window=9,
+    "vocoder": (dict(codebook_size=40, hidden_size=32, num_attention_heads=4, num_key_value_heads=4, sliding_window=4,
                      intermediate_size=48, num_hidden_layers=2, num_quantizers=4, upsample_rates=[8, 5, 4, 3],
-                     upsampling_ratios=[2, 2], decoder_dim=32, max_position_embeddings=1000), [1, 11], 0.15),
+                     upsampling_ratios=[2, 2], decoder_dim=32, max_position_embeddings=1000), [1, 6], 0.15),
     "vocoder_odd": (dict(codebook_size=17, hidden_size=20, head_dim=6, num_attention_heads=3, num_key_value_heads=1,
                          sliding_window=72, intermediate_size=28, num_hidden_layers=3, num_quantizers=3,
                          upsample_rates=[5, 2], upsampling_ratios=[3], decoder_dim=28, attention_bias=True,
-                         rms_norm_eps=1e-4, rope_parameters=dict(rope_type="default", rope_theta=500.0)), [1, 2, 7, 230], 0.3),
+                         rms_norm_eps=1e-4, rope_parameters=dict(rope_type="default", rope_theta=500.0)), [1, 2, 7, 110], 0.3),
 }
 
 

@@ -1,5 +1,4 @@
-// The code predictor against Hugging Face transformers (tests/golden/omni/predictor, tests/oracles/
-// omni_code_predictor.py).
+// The code predictor against Hugging Face transformers (tests/golden/omni/talker, tests/oracles/omni_talker.py).
 #include "models/omni/code_predictor.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +11,7 @@
 namespace millrace {
 namespace {
 
-const std::string kPredictor = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/omni/predictor";
+const std::string kPredictor = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/omni/talker";
 
 TalkerConfig predictor_config() {
   const auto text = read_small_file(kPredictor + "/config.json", 1 << 20);
@@ -43,7 +42,7 @@ Frames golden_frames() {
   auto golden = open_safetensors_file(kPredictor + "/golden.safetensors");
   CHECK(golden.ok());
   return {golden_values<float>(*golden, "hidden_", 0), golden_values<float>(*golden, "first_", 0),
-          golden_values<float>(*golden, "logits_", 0), golden_values<float>(*golden, "sum_", 0),
+          golden_values<float>(*golden, "predicted_", 0), golden_values<float>(*golden, "sum_", 0),
           golden_values<int32_t>(*golden, "codes_", 0)};
 }
 
