@@ -12,7 +12,7 @@ namespace {
 using namespace config_fields;
 
 Status read_sizes(const Json& root, AudioConfig& out) {
-  RETURN_IF_ERROR(read_int(root, "num_mel_bins", 128, 1, kMaxMelBins, out.mel_bins));
+  RETURN_IF_ERROR(read_int(root, "num_mel_bins", 128, 1, kMaxAudioMelBins, out.mel_bins));
   RETURN_IF_ERROR(read_int(root, "encoder_layers", 32, 1, kMaxAudioLayers, out.layers));
   RETURN_IF_ERROR(read_int(root, "encoder_attention_heads", 20, 1, kMaxHeads, out.heads));
   RETURN_IF_ERROR(read_int(root, "encoder_ffn_dim", 5120, 1, kMaxIntermediateSize, out.ffn));

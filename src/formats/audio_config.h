@@ -16,7 +16,7 @@
 namespace millrace {
 
 inline constexpr int kMaxAudioLayers = 256;
-inline constexpr int kMaxMelBins = 1024;
+inline constexpr int kMaxAudioMelBins = 512;
 inline constexpr int kMaxAudioChannels = 1 << 14;    // of the convolutions
 inline constexpr int kMaxAudioWindow = 1 << 20;      // frames
 inline constexpr int kMaxAudioConvChunks = 1 << 20;  // chunks that transformers convolves at one go

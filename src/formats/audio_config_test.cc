@@ -61,7 +61,7 @@ TEST(AudioConfig, WrongFilesAreRefused) {
   refused("output_dim is 63; wanted the language model's hidden_size, 64",
           [&](json& f) { tower(f)["output_dim"] = 63; });
   refused("activation_function is \"relu\"; wanted gelu", [&](json& f) { tower(f)["activation_function"] = "relu"; });
-  refused("num_mel_bins is 0; wanted 1 to 1024", [&](json& f) { tower(f)["num_mel_bins"] = 0; });
+  refused("num_mel_bins is 0; wanted 1 to 512", [&](json& f) { tower(f)["num_mel_bins"] = 0; });
   refused("max_source_positions is 12", [&](json& f) { tower(f)["max_source_positions"] = 12; });
 }
 

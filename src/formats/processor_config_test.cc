@@ -112,7 +112,7 @@ TEST(ProcessorConfig, Sound) {
        "x: dither is 0.5; wanted 0: the same sound has the same features"},
       {R"({"feature_extractor_type": "ClapFeatureExtractor"})", StatusCode::kUnsupported,
        "x: feature_extractor_type is 'ClapFeatureExtractor'; wanted WhisperFeatureExtractor"},
-      {R"({"feature_size": 0})", StatusCode::kInvalidArgument, "x: feature_size is 0; wanted 1 to 1024"}};
+      {R"({"feature_size": 0})", StatusCode::kInvalidArgument, "x: feature_size is 0; wanted 1 to 512"}};
   for (const auto& [text, code, wanted] : cases) {
     const auto refused = parse_feature_extractor(text, "x");
     EXPECT_EQ(refused.status().code(), code) << text;
