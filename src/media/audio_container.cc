@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "media/ogg_pages.h"
+
 namespace millrace::audio {
 namespace {
 
@@ -93,35 +95,27 @@ Result<int64_t> check_wav(Bytes bytes, const AudioLimits& limits) {
   return invalid_argument("it has no chunk data in {} bytes", bytes.size());
 }
 
-constexpr std::size_t kPageHeader = 27;
-
 // By the first packet, which begins the first page.
 Result<Container> find_codec(Bytes bytes) {
-  const std::size_t packet = kPageHeader + (bytes.size() < kPageHeader ? 0 : bytes[kPageHeader - 1]);
+  const std::size_t packet = kOggPageHeader + (bytes.size() < kOggPageHeader ? 0 : bytes[kOggPageHeader - 1]);
   if (has(bytes, packet, "\x01vorbis")) return Container::kVorbis;
   if (has(bytes, packet, "OpusHead")) return Container::kOpus;
   if (bytes.size() < packet + 8) return invalid_argument("Ogg: it is truncated to {} bytes", bytes.size());
   return error(StatusCode::kUnsupported, "Ogg: its first stream is neither Vorbis nor Opus");
 }
 
-// Pages as RFC 3533 has them.
 Status check_ogg(Bytes bytes) {
-  const auto truncated = [&] { return invalid_argument("it is truncated: its {} bytes end in a page", bytes.size()); };
   std::size_t at = 0;
   bool last = false;
   uint32_t serial = 0;
   while (at < bytes.size()) {
-    if (bytes.size() - at < kPageHeader) return truncated();
-    if (!has(bytes, at, "OggS")) return invalid_argument("no page begins at byte {}", at);
-    if (at == 0) serial = u32(bytes, 14);
-    if (last || u32(bytes, at + 14) != serial) {
+    const std::size_t size = ogg_page_size(bytes, at);
+    if (size > 0 && !is_ogg_page(bytes, at)) return invalid_argument("no page begins at byte {}", at);
+    if (size == 0) return invalid_argument("it is truncated: its {} bytes end in a page", bytes.size());
+    if (at == 0) serial = u32(bytes, kOggSerial);
+    if (last || u32(bytes, at + kOggSerial) != serial) {
       return error(StatusCode::kUnsupported, "it has another stream at byte {}; wanted one stream", at);
     }
-    const std::size_t segments = bytes[at + 26];
-    if (bytes.size() - at - kPageHeader < segments) return truncated();
-    std::size_t size = kPageHeader + segments;
-    for (std::size_t i = 0; i < segments; ++i) size += bytes[at + kPageHeader + i];
-    if (bytes.size() - at < size) return truncated();
     last = (bytes[at + 5] & 4) != 0;
     at += size;
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 
@@ -35,6 +36,9 @@ Result<std::unique_ptr<AudioSource>> open_sound_file(std::span<const uint8_t> by
 Result<std::unique_ptr<AudioSource>> open_opus(std::span<const uint8_t> bytes);
 Result<std::unique_ptr<AudioSource>> open_vorbis(std::span<const uint8_t> bytes);
 Result<std::unique_ptr<AudioSource>> open_mp3(std::span<const uint8_t> bytes);
+
+// Held while libsndfile opens a file: the reason of a failure is a global of the library.
+std::mutex& sound_library_lock();
 
 // What the libraries read: a file in memory, with a position that stays in it.
 struct MemoryFile {

@@ -35,9 +35,8 @@ class SoundFile : public AudioSource {
         [](void* out, sf_count_t count, void* user) -> sf_count_t { return file_of(user).read(out, count); },
         [](const void*, sf_count_t, void*) -> sf_count_t { return 0; },
         [](void* user) -> sf_count_t { return file_of(user).at; }};
-    static std::mutex opening;  // sf_strerror of no file reads a global of the library
     {
-      const std::lock_guard lock(opening);
+      const std::lock_guard lock(sound_library_lock());
       file_.reset(sf_open_virtual(&calls, SFM_READ, &info_, &memory_));
       if (file_ == nullptr) return invalid_argument("it cannot be read: {}", sf_strerror(nullptr));
     }
@@ -68,6 +67,11 @@ class SoundFile : public AudioSource {
 };
 
 }  // namespace
+
+std::mutex& sound_library_lock() {
+  static std::mutex lock;
+  return lock;
+}
 
 int64_t MemoryFile::seek(int64_t offset, int whence) {
   const auto size = static_cast<int64_t>(bytes.size());
