@@ -11,8 +11,6 @@ namespace {
 
 using Bytes = std::span<const uint8_t>;
 
-constexpr uint32_t kUnknownSize = 0xFFFFFFFFu;
-
 bool has(Bytes bytes, std::size_t offset, std::string_view text) {
   return bytes.size() >= offset + text.size() && std::memcmp(bytes.data() + offset, text.data(), text.size()) == 0;
 }
@@ -21,78 +19,6 @@ uint32_t u32(Bytes bytes, std::size_t at) { return u16(bytes, at) | u16(bytes, a
 uint32_t big_u32(Bytes bytes, std::size_t at) {
   return static_cast<uint32_t>(bytes[at]) << 24 | static_cast<uint32_t>(bytes[at + 1]) << 16 |
          static_cast<uint32_t>(bytes[at + 2]) << 8 | bytes[at + 3];
-}
-
-// The body of the chunk "fmt ": https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html
-struct WavFormat {
-  uint32_t rate = 0;
-  uint32_t frame_bytes = 0;
-};
-
-bool is_read(uint32_t tag, uint32_t bits) {
-  switch (tag) {
-    case 1:  // PCM
-      return bits == 8 || bits == 16 || bits == 24 || bits == 32;
-    case 3:  // float
-      return bits == 32 || bits == 64;
-    case 6:  // A-law
-    case 7:  // u-law
-      return bits == 8;
-    default:
-      return false;
-  }
-}
-
-Result<WavFormat> read_wav_format(Bytes chunk, const AudioLimits& limits) {
-  if (chunk.size() < 16) return invalid_argument("its chunk fmt has {} bytes; wanted at least 16", chunk.size());
-  uint32_t tag = u16(chunk, 0);
-  if (tag == 0xFFFE) {  // extensible: the tag begins the GUID of the encoding
-    if (chunk.size() < 40) return invalid_argument("its extensible chunk fmt has {} bytes; wanted 40", chunk.size());
-    tag = u16(chunk, 24);
-  }
-  const uint32_t channels = u16(chunk, 2);
-  const uint32_t rate = u32(chunk, 4);
-  const uint32_t frame_bytes = u16(chunk, 12);
-  const uint32_t bits = u16(chunk, 14);
-  if (!is_read(tag, bits)) {
-    return error(
-        StatusCode::kUnsupported,
-        "its encoding is {} with {} bits; wanted PCM (1) of 8, 16, 24 or 32 bits, float (3) of 32 or 64, A-law "
-        "(6) or u-law (7)",
-        tag, bits);
-  }
-  RETURN_IF_ERROR(check_shape(rate, channels, limits));
-  if (frame_bytes != channels * bits / 8) {
-    return invalid_argument("a frame of {} channels with {} bits has {} bytes; wanted {}", channels, bits, frame_bytes,
-                            channels * bits / 8);
-  }
-  return WavFormat{rate, frame_bytes};
-}
-
-Result<int64_t> check_wav(Bytes bytes, const AudioLimits& limits) {
-  const uint32_t riff_size = u32(bytes, 4);
-  std::optional<WavFormat> format;
-  std::size_t at = 12;
-  while (bytes.size() - at >= 8) {
-    const uint32_t size = u32(bytes, at + 4);
-    const std::size_t left = bytes.size() - at - 8;
-    if (has(bytes, at, "data")) {
-      if (!format) return invalid_argument("its samples come before a chunk fmt");
-      const bool streamed = size == kUnknownSize && riff_size == kUnknownSize;
-      if (!streamed && size > left) {
-        return invalid_argument("its samples have {} bytes; wanted {}, as its header states", left, size);
-      }
-      const int64_t frames = static_cast<int64_t>((streamed ? left : size) / format->frame_bytes);
-      RETURN_IF_ERROR(check_length(frames, format->rate, limits));
-      return frames;
-    }
-    if (size > left) return invalid_argument("a chunk of {} bytes has {} in the file", size, left);
-    if (has(bytes, at, "fmt ") && !format) {
-      ASSIGN_OR_RETURN(format, read_wav_format(bytes.subspan(at + 8, size), limits));
-    }
-    at += std::min<std::size_t>(8 + size + size % 2, bytes.size() - at);
-  }
-  return invalid_argument("it has no chunk data in {} bytes", bytes.size());
 }
 
 // By the first packet, which begins the first page.
@@ -176,24 +102,10 @@ Result<Container> find_container(Bytes bytes) {
                           seen);
 }
 
-Result<std::optional<int64_t>> check_container(Container container, Bytes bytes, const AudioLimits& limits) {
-  std::optional<int64_t> frames;
-  switch (container) {
-    case Container::kWav: {
-      ASSIGN_OR_RETURN(frames, check_wav(bytes, limits));
-      break;
-    }
-    case Container::kVorbis:
-    case Container::kOpus:
-      RETURN_IF_ERROR(check_ogg(bytes));
-      break;
-    case Container::kMp3:
-      RETURN_IF_ERROR(check_mp3(bytes));
-      break;
-    case Container::kFlac:
-      break;
-  }
-  return frames;
+Status check_structure(Container container, Bytes bytes) {
+  if (container == Container::kVorbis || container == Container::kOpus) return check_ogg(bytes);
+  if (container == Container::kMp3) return check_mp3(bytes);
+  return ok_status();
 }
 
 Status check_shape(int64_t rate, int64_t channels, const AudioLimits& limits) {

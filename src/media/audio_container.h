@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -22,10 +21,9 @@ std::string_view container_name(Container container);  // "WAV", "FLAC", "Ogg Vo
 // By the first bytes. kInvalidArgument: none of these. kUnsupported: another codec in Ogg.
 Result<Container> find_container(std::span<const uint8_t> bytes);
 
-// WAV: its chunks fit into the file, its format is one that is read; gives its frames. Ogg: one stream of complete
-// pages to the one that is marked as the last. MP3: no fewer bytes than its first frame states. FLAC: nothing.
-Result<std::optional<int64_t>> check_container(Container container, std::span<const uint8_t> bytes,
-                                               const AudioLimits& limits);
+// Ogg: one stream of complete pages to the one that is marked as the last. MP3: no fewer bytes than its first frame
+// states. Others: nothing; wav_layout.h reads WAV.
+Status check_structure(Container container, std::span<const uint8_t> bytes);
 
 // The checks that every file passes, from its header.
 Status check_shape(int64_t rate, int64_t channels, const AudioLimits& limits);

@@ -7,11 +7,24 @@ namespace {
 
 constexpr std::size_t kBlockFrames = 4096;
 
-Result<std::unique_ptr<AudioSource>> open_decoder(Container container, std::span<const uint8_t> bytes) {
-  if (container == Container::kMp3) return open_mp3(bytes);
-  if (container == Container::kOpus) return open_opus(bytes);
-  if (container == Container::kVorbis) return open_vorbis(bytes);
-  return open_sound_file(bytes, container);
+Result<std::unique_ptr<AudioSource>> open_decoder(Container container, std::span<const uint8_t> bytes,
+                                                  const AudioLimits& limits) {
+  RETURN_IF_ERROR(check_structure(container, bytes));
+  switch (container) {
+    case Container::kWav: {
+      ASSIGN_OR_RETURN(const WavLayout layout, read_wav_layout(bytes, limits));
+      return open_wav(layout);
+    }
+    case Container::kFlac:
+      return open_flac(bytes);
+    case Container::kVorbis:
+      return open_vorbis(bytes);
+    case Container::kOpus:
+      return open_opus(bytes);
+    case Container::kMp3:
+      return open_mp3(bytes);
+  }
+  return internal_error("no decoder {}", static_cast<int>(container));
 }
 
 }  // namespace
@@ -30,14 +43,9 @@ Result<AudioReader> AudioReader::open(std::span<const uint8_t> bytes, const Audi
 }
 
 Status AudioReader::open_source(std::span<const uint8_t> bytes) {
-  ASSIGN_OR_RETURN(const auto stated, check_container(container_, bytes, limits_));
-  ASSIGN_OR_RETURN(source_, open_decoder(container_, bytes));
+  ASSIGN_OR_RETURN(source_, open_decoder(container_, bytes, limits_));
   RETURN_IF_ERROR(check_shape(source_->rate(), source_->channels(), limits_));
   frames_ = source_->frames();
-  if (stated && frames_ != stated) {
-    return invalid_argument("its decoder finds {} samples; wanted {}, as its chunks have", frames_.value_or(0),
-                            *stated);
-  }
   if (frames_) RETURN_IF_ERROR(check_length(*frames_, rate(), limits_));
   block_.resize(kBlockFrames * static_cast<std::size_t>(channels()));
   return ok_status();

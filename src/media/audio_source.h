@@ -10,7 +10,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "media/audio_container.h"
+#include "media/wav_layout.h"
 
 namespace millrace::audio {
 
@@ -32,7 +32,8 @@ class AudioSource {
 };
 
 // WAV and FLAC by libsndfile; the libraries of the other formats are named in their files.
-Result<std::unique_ptr<AudioSource>> open_sound_file(std::span<const uint8_t> bytes, Container container);
+Result<std::unique_ptr<AudioSource>> open_wav(const WavLayout& layout);
+Result<std::unique_ptr<AudioSource>> open_flac(std::span<const uint8_t> bytes);
 Result<std::unique_ptr<AudioSource>> open_opus(std::span<const uint8_t> bytes);
 Result<std::unique_ptr<AudioSource>> open_vorbis(std::span<const uint8_t> bytes);
 Result<std::unique_ptr<AudioSource>> open_mp3(std::span<const uint8_t> bytes);

@@ -143,6 +143,47 @@ TEST(Audio, AStreamedWavEndsWithTheFile) {
             "WAV: its samples have 1001 bytes; wanted 4294967295, as its header states");
 }
 
+// What programs put around the samples: chunks of odd sizes before and behind, bytes that belong to none.
+TEST(Audio, OtherChunksOfAWavAreSkipped) {
+  const auto chunk = [](std::string_view name, std::size_t size) {
+    std::vector<uint8_t> out(name.begin(), name.end());
+    for (int i = 0; i < 4; ++i) out.push_back(static_cast<uint8_t>(size >> 8 * i));
+    out.insert(out.end(), size + size % 2, 'x');
+    return out;
+  };
+  const auto wanted = tone(300, 16000, 1001, 0.25);
+  const auto plain = float_wav(wanted, 16000);
+  for (const std::size_t at : {std::size_t{12}, std::size_t{36}, plain.size()}) {
+    for (const std::size_t size : {0, 1, 26, 601}) {
+      for (const char* name : {"LIST", "JUNK", "fact", "id3 ", "bext"}) {
+        if (size < 4 && std::string_view(name) == "LIST") continue;
+        auto file = plain;
+        const auto other = chunk(name, size);
+        file.insert(file.begin() + static_cast<std::ptrdiff_t>(at), other.begin(), other.end());
+        const auto samples = decode_audio(file);
+        ASSERT_TRUE(samples.ok()) << name << " of " << size << " at " << at << ": " << samples.status().to_string();
+        EXPECT_EQ(*samples, wanted) << name << " of " << size << " at " << at;
+      }
+    }
+  }
+  auto file = plain;
+  file.insert(file.end(), {1, 2, 3});
+  EXPECT_EQ(decode_audio(file).value(), wanted);
+}
+
+TEST(Audio, TagsAroundAnMp3AreSkipped) {
+  const auto plain = sound_file("plain.mp3");
+  const auto wanted = decode_audio(plain).value();
+  std::vector<uint8_t> file = {'I', 'D', '3', 4, 0, 0, 0, 0, 9, 0x44};  // 9 * 128 + 0x44 bytes follow
+  file.resize(10 + 9 * 128 + 0x44, 0xFF);                               // what a search for a frame would take for one
+  file.insert(file.end(), plain.begin(), plain.end());
+  const std::string tag = "TAG" + std::string(125, ' ');
+  file.insert(file.end(), tag.begin(), tag.end());
+  const auto samples = decode_audio(file);
+  ASSERT_TRUE(samples.ok()) << samples.status().to_string();
+  EXPECT_EQ(*samples, wanted);
+}
+
 TEST(Audio, WavHeadersThatAreRefused) {
   const auto refused = [](WavFile file, StatusCode code = StatusCode::kInvalidArgument) {
     if (file.data.empty()) file.data.resize(64);

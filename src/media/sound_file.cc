@@ -1,4 +1,4 @@
-// WAV and FLAC by libsndfile, from memory; and the file in memory that the other decoders read too.
+// The samples of WAV, and FLAC, by libsndfile from memory; and the file in memory that the other decoders read too.
 #include <sndfile.h>
 
 #include <algorithm>
@@ -11,11 +11,19 @@
 namespace millrace::audio {
 namespace {
 
-// Whether the decoder found what find_container() did.
-bool is_format(Container container, int format) {
-  const int type = format & SF_FORMAT_TYPEMASK;
-  if (container == Container::kFlac) return type == SF_FORMAT_FLAC;
-  return container == Container::kWav && (type == SF_FORMAT_WAV || type == SF_FORMAT_WAVEX);
+int raw_format(const WavLayout& layout) {
+  switch (layout.encoding) {
+    case WavLayout::Encoding::kFloat:
+      return layout.bits == 32 ? SF_FORMAT_FLOAT : SF_FORMAT_DOUBLE;
+    case WavLayout::Encoding::kAlaw:
+      return SF_FORMAT_ALAW;
+    case WavLayout::Encoding::kUlaw:
+      return SF_FORMAT_ULAW;
+    case WavLayout::Encoding::kPcm:
+      break;
+  }
+  if (layout.bits == 8) return SF_FORMAT_PCM_U8;
+  return layout.bits == 16 ? SF_FORMAT_PCM_16 : layout.bits == 24 ? SF_FORMAT_PCM_24 : SF_FORMAT_PCM_32;
 }
 
 struct Close {
@@ -28,24 +36,24 @@ class SoundFile : public AudioSource {
  public:
   explicit SoundFile(std::span<const uint8_t> bytes) : memory_{bytes, 0} {}
 
-  Status open(Container container) {
+  // `info`: of a file without a header, what it holds.
+  Status open(const SF_INFO& info) {
     SF_VIRTUAL_IO calls = {
         [](void* user) { return static_cast<sf_count_t>(file_of(user).bytes.size()); },
         [](sf_count_t offset, int whence, void* user) -> sf_count_t { return file_of(user).seek(offset, whence); },
         [](void* out, sf_count_t count, void* user) -> sf_count_t { return file_of(user).read(out, count); },
         [](const void*, sf_count_t, void*) -> sf_count_t { return 0; },
         [](void* user) -> sf_count_t { return file_of(user).at; }};
-    {
-      const std::lock_guard lock(sound_library_lock());
-      file_.reset(sf_open_virtual(&calls, SFM_READ, &info_, &memory_));
-      if (file_ == nullptr) return invalid_argument("it cannot be read: {}", sf_strerror(nullptr));
-    }
-    if (is_format(container, info_.format)) return ok_status();
-    return error(StatusCode::kUnsupported, "its encoding is {:#x} of libsndfile; wanted WAV or FLAC", info_.format);
+    info_ = info;
+    const std::lock_guard lock(sound_library_lock());
+    file_.reset(sf_open_virtual(&calls, SFM_READ, &info_, &memory_));
+    if (file_ == nullptr) return invalid_argument("it cannot be read: {}", sf_strerror(nullptr));
+    return ok_status();
   }
 
   int64_t rate() const override { return info_.samplerate; }
   int64_t channels() const override { return info_.channels; }
+  int type() const { return info_.format & SF_FORMAT_TYPEMASK; }
   std::optional<int64_t> frames() const override {
     if (info_.frames == SF_COUNT_MAX) return std::nullopt;
     return info_.frames;
@@ -87,9 +95,22 @@ int64_t MemoryFile::read(void* out, int64_t count) {
   return taken;
 }
 
-Result<std::unique_ptr<AudioSource>> open_sound_file(std::span<const uint8_t> bytes, Container container) {
+Result<std::unique_ptr<AudioSource>> open_wav(const WavLayout& layout) {
+  auto file = std::make_unique<SoundFile>(layout.samples);
+  SF_INFO info{};
+  info.samplerate = layout.rate;
+  info.channels = layout.channels;
+  info.format = SF_FORMAT_RAW | SF_ENDIAN_LITTLE | raw_format(layout);
+  RETURN_IF_ERROR(file->open(info));
+  return std::unique_ptr<AudioSource>(std::move(file));
+}
+
+Result<std::unique_ptr<AudioSource>> open_flac(std::span<const uint8_t> bytes) {
   auto file = std::make_unique<SoundFile>(bytes);
-  RETURN_IF_ERROR(file->open(container));
+  RETURN_IF_ERROR(file->open({}));
+  if (file->type() != SF_FORMAT_FLAC) {
+    return error(StatusCode::kUnsupported, "its format is {:#x} of libsndfile; wanted FLAC", file->type());
+  }
   return std::unique_ptr<AudioSource>(std::move(file));
 }
 
