@@ -78,16 +78,15 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_kv_transfer(fields.request.remote_kv, n));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
-  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history,
-                                                       model.pictures ? &*model.pictures : nullptr));
+  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history, model.media));
   if (forces_call(body) && model.reasoning_dialect != wire::ReasoningDialect::kNone) {
     close_reasoning(body, prompt);
   }
   job->id = fields.rid.empty() ? make_id("chatcmpl-") : fields.rid;
-  if (prompt.pictures != nullptr && fields.wants_ids()) {
+  if (prompt.media != nullptr && fields.wants_ids()) {
     return error(StatusCode::kUnsupported,
                  "return_token_ids, prompt_logprobs or truncate_prompt_tokens is set for a "
-                 "prompt with pictures; leave them out");
+                 "prompt with pictures or audio; leave them out");
   }
   std::vector<Prompt> prompts;
   prompts.emplace_back(std::move(prompt));

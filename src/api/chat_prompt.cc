@@ -48,8 +48,8 @@ Result<std::string> join_parts(const Json& parts, const std::string& where) {
   return text;
 }
 
-// Templates of vision-language models take the parts as they are, the pictures taken out.
-Status take_pictures(Json& parts, const std::string& where, MediaParts& media) {
+// Templates of multimodal models take the parts as they are, pictures and audio taken out.
+Status take_media(Json& parts, const std::string& where, MediaParts& media) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string part_name = fmt::format("{}.content[{}]", where, i);
     Json& part = parts[i];
@@ -87,9 +87,9 @@ Status normalize_message(Json& message, const std::string& where, MediaParts& me
     return invalid_argument("{}.content is of type {}; wanted a string or an array of parts", where,
                             json_type_name(*content));
   }
-  if (media.takes_pictures()) {
+  if (media.takes_any()) {
     changed = true;
-    return take_pictures(message["content"], where, media);
+    return take_media(message["content"], where, media);
   }
   ASSIGN_OR_RETURN(std::string text, join_parts(*content, where));
   message["content"] = std::move(text);
@@ -143,7 +143,7 @@ void close_reasoning(const Json& body, ChatPrompt& prompt) {
 }
 
 Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form,
-                                    const PictureFacts* pictures) {
+                                    const MediaFacts& facts) {
   const Json* given = json_find(body, "messages");
   if (!given) return invalid_argument("messages is missing; wanted an array of messages");
   if (!given->is_array()) return invalid_argument("messages is of type {}; wanted an array", json_type_name(*given));
@@ -152,13 +152,13 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, c
   }
   Json messages = *given;
   bool changed = false;
-  MediaParts media(pictures);
+  MediaParts media(facts);
   for (std::size_t i = 0; i < messages.size(); ++i) {
     RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, changed));
   }
   ChatPrompt prompt;
-  prompt.pictures = std::move(media).pictures();
-  if (pictures != nullptr) prompt.picture_token = pictures->token_id;
+  prompt.media = std::move(media).list();
+  prompt.media_tokens = MediaTokens(facts);
   prompt.source_bytes = text.size();
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
   if (changed || has_tool_history(messages)) {

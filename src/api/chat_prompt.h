@@ -16,7 +16,7 @@ namespace millrace::api {
 // 'robot'; wanted one of ...".
 // `pictures`: of the model; null: it takes text only, and other parts are refused.
 Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form = {},
-                                    const PictureFacts* pictures = nullptr);
+                                    const MediaFacts& facts = {});
 
 // Where the output cannot begin with reasoning: the template's variable enable_thinking is false, unless the request
 // sets it.

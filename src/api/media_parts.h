@@ -1,5 +1,7 @@
-// The pictures in the messages of a chat: parts of type image_url whose URL is a data: URL. Their headers are read
-// here, so that the rows which they become are known and what cannot be served is refused before anything is decoded.
+// The pictures and audios in the messages of a chat: parts of type image_url whose URL is a data: URL, of type
+// input_audio (OpenAI's: base64 and a format) and of type audio_url (a data: URL, as vLLM and others have it). Their
+// headers are read here, so that the rows which they become are known and what cannot be served is refused before
+// anything is decoded.
 //
 // Thread safety: a reader is one thread's.
 #pragma once
@@ -16,21 +18,27 @@ namespace millrace::api {
 
 class MediaParts {
  public:
-  // `facts`: null where the model takes text only: then every picture is refused.
-  explicit MediaParts(const PictureFacts* facts) : facts_(facts) {}
+  // What `facts` has not is refused. They must outlive this.
+  explicit MediaParts(const MediaFacts& facts) : facts_(facts) {}
 
-  bool takes_pictures() const { return facts_ != nullptr; }
-  // Takes the picture out of `part`, which stays as {"type": "image"} for the template. `where`: its name in errors.
-  // kUnsupported, kInvalidArgument, kTooLarge.
+  bool takes_any() const { return facts_.any(); }
+  // Takes the picture or audio out of `part`, which stays as {"type": "image"} or {"type": "audio"} for the template.
+  // `where`: its name in errors. kUnsupported, kInvalidArgument, kTooLarge.
   Status take(Json& part, const std::string& type, const std::string& where);
+  // An audio that is no part of a message: an uploaded file. `where`: the name of its field.
+  Status add_audio(std::string bytes, const std::string& where);
   // All that were taken, in their sequence; null: none.
-  std::shared_ptr<const std::vector<wire::PromptMedia>> pictures() &&;
+  PromptMediaList list() &&;
 
  private:
-  Status add(const std::string& url, const std::string& detail, const std::string& where);
+  Status take_picture(const Json& part, const std::string& where);
+  Status take_input_audio(const Json& part, const std::string& where);
+  Status take_audio_url(const Json& part, const std::string& where);
+  Status add(Result<wire::PromptMedia> media, const std::string& where);
+  std::string wanted_types() const;
 
-  const PictureFacts* const facts_;
-  std::vector<wire::PromptMedia> pictures_;
+  const MediaFacts& facts_;
+  std::vector<wire::PromptMedia> media_;
   std::size_t bytes_ = 0;
 };
 

@@ -261,7 +261,7 @@ void Reply::send_body() {
   const std::string choices = best_choices(shown);
   std::string body = format_->body(choices, total_usage());
   if (const std::string more = metadata(shown); !more.empty()) body.insert(body.rfind('}'), more);
-  responder_->send({.headers = format_->headers(), .body = std::move(body)});
+  responder_->send({.headers = format_->headers(), .content_type = format_->content_type(), .body = std::move(body)});
 }
 
 // The choices that the client gets, joined by commas: all, or of each prompt the likeliest, best first.

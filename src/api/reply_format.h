@@ -64,6 +64,8 @@ class ReplyFormat {
   virtual std::string body(std::string_view choices, const wire::Usage& usage) = 0;
   // An error before anything of the answer is out.
   virtual http::Response error_response(const ApiError& error) const { return api::error_response(error); }
+  // Of an answer that is not streamed, without an error.
+  virtual std::string content_type() const { return "application/json"; }
   // Header fields of an answer without an error.
   virtual http::Headers headers() const { return {}; }
 };

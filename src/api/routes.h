@@ -1,7 +1,8 @@
 // The HTTP surface: every route, in one call, and what the handlers share.
 //
 // Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc (/v1/responses),
-// completions.cc (/v1/completions), generate.cc (/generate), tokens.cc (/tokenize, /detokenize), service.cc
+// completions.cc (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), generate.cc (/generate), tokens.cc
+// (/tokenize, /detokenize), service.cc
 // (/v1/models, /live, /ready, /health, /version, and / without the web page), info.cc (/server_info, /model_info,
 // /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile).
 //
@@ -62,7 +63,11 @@ void add_post_route(ApiContext& context, const std::string& pattern, PostHandler
 void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,
                         http::Access access);
 
+// A POST route whose body may be a form.
+void add_upload_route(ApiContext& context, const std::string& pattern, PostHandler handle);
+
 void add_chat_routes(ApiContext& context);
+void add_audio_routes(ApiContext& context);
 void add_messages_routes(ApiContext& context);
 void add_responses_routes(ApiContext& context);
 void add_completions_routes(ApiContext& context);

@@ -80,25 +80,37 @@ void add_service_routes(ApiContext& context) {
   }
 }
 
+namespace {
+
+http::Handler answer_or_refuse(ApiContext& context, PostHandler handle) {
+  return [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
+    Status status = handle(context, *request, responder);
+    if (status.ok()) return;
+    context.state->requests.rejected(status.code());
+    responder->send(error_response(field_error(status)));
+  };
+}
+
+}  // namespace
+
 void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,
                         http::Access access) {
-  context.server.add_route({.method = method,
-                            .pattern = pattern,
-                            .access = access,
-                            .handler = [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
-                              Status status = handle(context, *request, responder);
-                              if (status.ok()) return;
-                              context.state->requests.rejected(status.code());
-                              responder->send(error_response(field_error(status)));
-                            }});
+  context.server.add_route(
+      {.method = method, .pattern = pattern, .access = access, .handler = answer_or_refuse(context, handle)});
 }
 
 void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle, http::Access access) {
   add_fallible_route(context, "POST", pattern, handle, access);
 }
 
+void add_upload_route(ApiContext& context, const std::string& pattern, PostHandler handle) {
+  context.server.add_route(
+      {.method = "POST", .pattern = pattern, .require_json = false, .handler = answer_or_refuse(context, handle)});
+}
+
 void add_routes(ApiContext& context) {
   add_chat_routes(context);
+  add_audio_routes(context);
   add_messages_routes(context);
   add_responses_routes(context);
   add_completions_routes(context);

@@ -22,8 +22,7 @@ Result<std::vector<Prompt>> read_tokenize_prompts(const Json& body, const std::s
   }
   std::vector<Prompt> out;
   if (has_messages) {
-    ASSIGN_OR_RETURN(ChatPrompt chat,
-                     read_chat_prompt(body, text, model.tool_history, model.pictures ? &*model.pictures : nullptr));
+    ASSIGN_OR_RETURN(ChatPrompt chat, read_chat_prompt(body, text, model.tool_history, model.media));
     out.emplace_back(std::move(chat));
     return out;
   }

@@ -10,7 +10,7 @@
 #include "stages/generating/loading.h"
 #include "stages/generating/text_checksum.h"
 #include "stages/generating/token_values.h"
-#include "stages/media/vision_model.h"
+#include "stages/media/tower_model.h"
 
 namespace millrace {
 namespace {
@@ -150,8 +150,8 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   }
   const bool split = options.pp > 1 || slot.chain;  // takes no new weights
   // A range of a chain has no features; new weights would leave the old tower behind.
-  const std::optional<PictureFacts> pictures = split ? std::nullopt : components.facts.pictures;
-  const bool fixed = split || components.dir.config.vision;
+  const MediaFacts media = split ? MediaFacts() : components.facts.media;
+  const bool fixed = split || components.dir.config.vision || components.dir.config.audio;
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
        .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain),
@@ -165,11 +165,11 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .streams = slot.streams,
        .to_client = slot.to_client,
        .make_kv_events = make_kv_events(options, replica),
-       .make_media = pictures ? MakeMedia([options, config = components.dir.config,
-                                           patches = pictures->patches](const LoadProgress& progress) {
-         return load_vision_model(options, config, patches, progress);
-       })
-                              : MakeMedia(),
+       .make_media = media.any()
+                         ? MakeMedia([options, config = components.dir.config, media](const LoadProgress& progress) {
+                             return load_tower_model(options, config, media, progress);
+                           })
+                         : MakeMedia(),
        .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), replica, options.trainer_hosts},
        .text_checksum = text,

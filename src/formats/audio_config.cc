@@ -23,7 +23,7 @@ Status read_sizes(const Json& root, AudioConfig& out) {
                             out.d_model, out.heads);
   }
   RETURN_IF_ERROR(read_int(root, "output_dim", 3584, 1, kMaxHiddenSize, out.output_dim));
-  RETURN_IF_ERROR(read_int(root, "downsample_hidden_size", 480, 1, kMaxAudioChannels, out.downsample_hidden_size));
+  RETURN_IF_ERROR(read_int(root, "downsample_hidden_size", 480, 1, kMaxAudioConvChannels, out.downsample_hidden_size));
   return read_int(root, "max_source_positions", 1500, kMinAudioSourcePositions, kMaxPositions,
                   out.max_source_positions);
 }

@@ -17,11 +17,11 @@ namespace millrace {
 
 inline constexpr int kMaxAudioLayers = 256;
 inline constexpr int kMaxAudioMelBins = 512;
-inline constexpr int kMaxAudioChannels = 1 << 14;    // of the convolutions
-inline constexpr int kMaxAudioWindow = 1 << 20;      // frames
-inline constexpr int kMaxAudioConvChunks = 1 << 20;  // chunks that transformers convolves at one go
-inline constexpr int kServedAudioWindow = 50;        // n_window
-inline constexpr int kMinAudioSourcePositions = 13;  // the rows of a chunk
+inline constexpr int kMaxAudioConvChannels = 1 << 14;  // of the convolutions
+inline constexpr int kMaxAudioWindow = 1 << 20;        // frames
+inline constexpr int kMaxAudioConvChunks = 1 << 20;    // chunks that transformers convolves at one go
+inline constexpr int kServedAudioWindow = 50;          // n_window
+inline constexpr int kMinAudioSourcePositions = 13;    // the rows of a chunk
 inline constexpr int kMaxPositionsPerSecond = 1 << 16;
 
 enum class AudioActivation : uint8_t { kGelu, kGeluTanh };

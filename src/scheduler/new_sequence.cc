@@ -46,7 +46,8 @@ Status key_media(const PromptInput& input, MediaIds& ids, std::vector<int32_t>& 
   for (const MediaSpan& span : input.spans) {
     const int32_t id = ids.id(span.digest);
     if (id == kNoMediaId) {
-      return error(StatusCode::kUnavailable, "all numbers for pictures are given away; wanted a restart of this stage");
+      return error(StatusCode::kUnavailable,
+                   "all numbers for pictures and audio are given away; wanted a restart of this stage");
     }
     std::fill_n(prompt.begin() + span.begin, span.features.rows, id);
   }

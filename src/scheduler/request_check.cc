@@ -50,11 +50,12 @@ Status check_lengths(const wire::TokenizedRequest& request) {
 Status check_media(const wire::TokenizedRequest& request, const PromptInput* input, const RunnerFacts& model) {
   if (request.media.empty() && input == nullptr) return ok_status();
   if (!model.takes_media) {
-    return error(StatusCode::kUnsupported, "the prompt has pictures; wanted text alone: this engine takes no others");
+    return error(StatusCode::kUnsupported,
+                 "the prompt has pictures or audio; wanted text alone: this engine takes no others");
   }
   const std::size_t spans = input == nullptr ? 0 : input->spans.size();
   if (spans != request.media.size()) {
-    return internal_error("{} encoded pictures for a prompt with {}", spans, request.media.size());
+    return internal_error("{} encoded pictures and audios for a prompt with {}", spans, request.media.size());
   }
   for (std::size_t i = 0; i < spans; ++i) {
     const MediaSpan& span = input->spans[i];
@@ -65,8 +66,8 @@ Status check_media(const wire::TokenizedRequest& request, const PromptInput* inp
   const auto length = static_cast<int32_t>(request.prompt.size());
   const int32_t from = request.sampling.prompt_logprobs_from;
   if (from >= 0 && from < length) {
-    return invalid_argument("logprobs of the prompt are wanted from position {}, and it has pictures; wanted none",
-                            from);
+    return invalid_argument(
+        "logprobs of the prompt are wanted from position {}, and it has pictures or audio; wanted none", from);
   }
   return ok_status();
 }

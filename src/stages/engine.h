@@ -55,7 +55,7 @@ struct ModelFacts {
   wire::ToolDialect tool_dialect = wire::ToolDialect::kNone;
   wire::ReasoningDialect reasoning_dialect = wire::ReasoningDialect::kNone;
   ToolHistoryForm tool_history;
-  std::optional<PictureFacts> pictures;  // nullopt: it takes text only
+  MediaFacts media;  // what it takes beside text
   // Sampling defaults from generation_config.json; nullopt: the field's own default.
   std::optional<double> temperature, top_p, min_p;
   std::optional<int32_t> top_k;

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "stages/media/prompt_pictures.h"
+#include "stages/media/prompt_media.h"
 #include "text/chat_template.h"
 
 namespace millrace {
@@ -36,8 +36,8 @@ struct ChatPrompt {
   ChatValue template_kwargs;  // object of the names that the api allows, or absent
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  Pictures pictures;             // of its messages, in their sequence; null: none
-  int32_t picture_token = -1;    // the placeholder that the template writes for each
+  PromptMediaList media;         // of its messages, in their sequence; null: none
+  MediaTokens media_tokens;      // the placeholders that the template writes for them
   std::size_t source_bytes = 0;  // of the JSON that it came from: its size, as far as limits on memory go
 };
 
@@ -58,9 +58,9 @@ class SharedPrompt {
 
   const Prompt& operator*() const { return *prompt_; }
   // Of a conversation; null: it has none.
-  Pictures pictures() const {
+  PromptMediaList media() const {
     const auto* chat = std::get_if<ChatPrompt>(prompt_.get());
-    return chat == nullptr ? nullptr : chat->pictures;
+    return chat == nullptr ? nullptr : chat->media;
   }
   std::size_t bytes() const { return prompt_bytes(*prompt_); }
   // The tokenizer's: its ids, and who waits for them.

@@ -53,8 +53,7 @@ Result<PromptEncoder::Ids> PromptEncoder::encode_chat(const ChatPrompt& prompt) 
   RETURN_IF_ERROR(check_size(bytes));
   // The template writes its own BOS.
   ASSIGN_OR_RETURN(Ids ids, tokenizer_->encode(segments, {.add_special_tokens = false}));
-  if (prompt.pictures == nullptr) return ids;
-  return expand_pictures(ids, prompt.pictures, prompt.picture_token);
+  return expand_media(ids, prompt.media, prompt.media_tokens);
 }
 
 }  // namespace millrace

@@ -83,21 +83,21 @@ void TextEngine::start(ReqId id, GenerateRequest request) {
   const SharedPrompt prompt = std::exchange(request.prompt, {});
   Status posted = tokenizer_.post(
       prompt,
-      [this, id, pictures = prompt.pictures(), request = std::move(request)](auto ids) mutable {
-        tokenized(id, std::move(request), pictures, std::move(ids));
+      [this, id, media = prompt.media(), request = std::move(request)](auto ids) mutable {
+        tokenized(id, std::move(request), media, std::move(ids));
       },
       [this, id] { return pipeline_.is_live(id); });
   if (!posted.ok()) pipeline_.begin(id, posted, {});
 }
 
-Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const Pictures& pictures,
+Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const PromptMediaList& media,
                                                 std::vector<int32_t> ids) const {
   wire::TokenizedRequest out{.prompt = std::move(ids), .sampling = std::move(request.sampling)};
   ASSIGN_OR_RETURN(out.sampling.max_tokens, resolve_max_tokens(static_cast<int64_t>(out.prompt.size()),
                                                                request.max_tokens, model_.context_length));
   if (out.sampling.parsing) tokenizer_.find_open_reasoning(out.prompt, *out.sampling.parsing);
   out.extra_key = std::move(request.extra_key);
-  if (pictures != nullptr) out.media = position_pictures(out.prompt, pictures, model_.pictures->token_id);
+  out.media = position_media(out.prompt, media, MediaTokens(model_.media));
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;
   out.remote_kv = std::move(request.remote_kv);
@@ -105,7 +105,7 @@ Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const 
   return out;
 }
 
-// Pictures count by their digests: their placeholders are all the same.
+// Pictures and audio count by their digests: their placeholders are all the same.
 ReplicaRouter::Prefix TextEngine::prefix_of(const wire::TokenizedRequest& request) {
   if (request.media.empty()) return ReplicaRouter::prefix_of(request.prompt, request.extra_key);
   std::vector<int32_t> keys = request.prompt;
@@ -118,10 +118,10 @@ ReplicaRouter::Prefix TextEngine::prefix_of(const wire::TokenizedRequest& reques
 }
 
 // On a thread of the tokenizer.
-void TextEngine::tokenized(ReqId id, GenerateRequest request, const Pictures& pictures,
+void TextEngine::tokenized(ReqId id, GenerateRequest request, const PromptMediaList& media,
                            Result<std::vector<int32_t>> ids) {
   if (!ids.ok()) return pipeline_.begin(id, ids.status(), {});
-  Result<wire::TokenizedRequest> out = make(request, pictures, std::move(ids).value());
+  Result<wire::TokenizedRequest> out = make(request, media, std::move(ids).value());
   PlacementHint hint{.replica = request.replica};
   if (out.ok()) {
     hint.tokens = static_cast<int64_t>(out->prompt.size());

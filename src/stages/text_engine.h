@@ -46,8 +46,8 @@ class TextEngine : public Engine {
 
  private:
   class Answer;
-  void tokenized(ReqId id, GenerateRequest request, const Pictures& pictures, Result<std::vector<int32_t>> ids);
-  Result<wire::TokenizedRequest> make(GenerateRequest& request, const Pictures& pictures,
+  void tokenized(ReqId id, GenerateRequest request, const PromptMediaList& media, Result<std::vector<int32_t>> ids);
+  Result<wire::TokenizedRequest> make(GenerateRequest& request, const PromptMediaList& media,
                                       std::vector<int32_t> ids) const;
   static ReplicaRouter::Prefix prefix_of(const wire::TokenizedRequest& request);
 

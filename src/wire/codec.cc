@@ -23,7 +23,7 @@ constexpr uint64_t last_value(OutputEvent::Kind) { return static_cast<uint64_t>(
 constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }
 constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminAction::kInspectWeights); }
 constexpr uint64_t last_value(InFlightPolicy) { return static_cast<uint64_t>(InFlightPolicy::kAbort); }
-constexpr uint64_t last_value(MediaKind) { return static_cast<uint64_t>(MediaKind::kImage); }
+constexpr uint64_t last_value(MediaKind) { return static_cast<uint64_t>(MediaKind::kAudio); }
 constexpr uint64_t last_value(StepKind) { return static_cast<uint64_t>(StepKind::kMixed); }
 constexpr uint64_t last_value(KvRole) { return static_cast<uint64_t>(KvRole::kDecode); }
 constexpr uint64_t last_value(RowType) { return static_cast<uint64_t>(RowType::kF32); }

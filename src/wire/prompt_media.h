@@ -1,5 +1,5 @@
-// What of a prompt is no text: pictures, as the client sent them, and where their rows are. The server has read their
-// headers, so the number of rows is known; the encoder decodes the bytes. A part of TokenizedRequest
+// What of a prompt is no text: pictures and audio, as the client sent them, and where their rows are. The server has
+// read their headers, so the number of rows is known; the encoder decodes the bytes. A part of TokenizedRequest
 // (wire/generation.h).
 //
 // Field numbers in the visit() functions are the wire format: append only. Thread safety: values.
@@ -18,13 +18,13 @@ inline constexpr std::size_t kMaxMediaBytes = 32u << 20;        // of one of the
 inline constexpr std::size_t kMaxPromptMediaBytes = 48u << 20;  // of one request, together
 inline constexpr std::size_t kMediaDigestBytes = 32;            // SHA-256
 
-enum class MediaKind : uint8_t { kImage = 0 };
+enum class MediaKind : uint8_t { kImage = 0, kAudio = 1 };
 
 struct PromptMedia {
   MediaKind kind = MediaKind::kImage;
   int32_t begin = 0;  // its rows are [begin, begin + rows) of the prompt; those ids are placeholders
   int32_t rows = 0;
-  int32_t grid_t = 0;  // in patches, before they are merged
+  int32_t grid_t = 0;  // of a picture: in patches, before they are merged; of an audio: mel frames, 1, 1
   int32_t grid_h = 0;
   int32_t grid_w = 0;
   Blob digest;        // of the encoded bytes and all that decides what becomes of them: equal digests, equal features

@@ -316,7 +316,8 @@ class GenerateWorker : public Worker {
           "the field left out");
     }
     if (!request.media.empty()) {
-      return error(StatusCode::kUnsupported, "kv_transfer_params is set, and the prompt has pictures; wanted text");
+      return error(StatusCode::kUnsupported,
+                   "kv_transfer_params is set, and the prompt has pictures or audio; wanted text");
     }
     if (request.remote_kv->role != wire::KvRole::kPrefill) return ok_status();
     const auto page = static_cast<std::size_t>(model_.page_size);

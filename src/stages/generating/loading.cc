@@ -6,7 +6,6 @@
 
 #include "base/cpu_info.h"
 #include "base/log.h"
-#include "formats/processor_config.h"
 #include "formats/same_config.h"
 #include "formats/weights.h"
 #include "models/model.h"
@@ -14,6 +13,7 @@
 #include "models/packed_cache.h"
 #include "runner/model_runner.h"
 #include "stages/generating/kv_sizes.h"
+#include "stages/media/media_facts.h"
 #include "text/tools/dialect.h"
 #include "text/tools/history_form.h"
 
@@ -64,41 +64,6 @@ Status find_dialects(const ModelOptions& options, TextComponents& components) {
   ASSIGN_OR_RETURN(facts.tool_dialect, tool_dialect_of(options.tool_parser, with_tools));
   ASSIGN_OR_RETURN(facts.reasoning_dialect, reasoning_dialect_of(options.reasoning_parser, with_tools));
   if (has_template) facts.tool_history = find_tool_history_form(*components.chat_template);
-  return ok_status();
-}
-
-// How pictures are prepared; a vision-language model without that file takes text only.
-Status find_pictures(const std::string& path, TextComponents& components) {
-  const auto& vision = components.dir.config.vision;
-  if (!vision) return ok_status();
-  const Result<ProcessorConfig> processor = read_processor_config(path);
-  if (processor.status().code() == StatusCode::kNotFound) {
-    LOG_WARNING("no pictures: {}", processor.status().message());
-    return ok_status();
-  }
-  RETURN_IF_ERROR(processor.status());
-  const PixelConfig& pixels = processor->image;
-  if (pixels.patch_size != vision->patch_size || pixels.merge_size != vision->merge_size ||
-      pixels.temporal_patch_size != vision->temporal_patch_size) {
-    return invalid_argument(
-        "{}/preprocessor_config.json: patches of {} x {}, merged by {}; wanted {} x {} and {}, as in "
-        "config.json",
-        path, pixels.temporal_patch_size, pixels.patch_size, pixels.merge_size, vision->temporal_patch_size,
-        vision->patch_size, vision->merge_size);
-  }
-  PictureFacts& facts = components.facts.pictures.emplace();
-  facts.patches = {.patch_size = pixels.patch_size,
-                   .temporal_patch_size = pixels.temporal_patch_size,
-                   .merge_size = pixels.merge_size,
-                   .min_pixels = pixels.min_pixels,
-                   .max_pixels = pixels.max_pixels,
-                   .resize = pixels.resize,
-                   .rescale = pixels.rescale,
-                   .normalize = pixels.normalize,
-                   .rescale_factor = pixels.rescale_factor,
-                   .mean = pixels.mean,
-                   .std = pixels.std};
-  facts.token_id = vision->image_token_id;
   return ok_status();
 }
 
@@ -240,7 +205,7 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
                                  components.eos_token_ids.end());
   components.facts = make_facts(options, served_name, components);
-  RETURN_IF_ERROR(find_pictures(path, components));
+  ASSIGN_OR_RETURN(components.facts.media, read_media_facts(path, components.dir.config));
   RETURN_IF_ERROR(find_dialects(options, components));
   components.max_prompt_bytes = std::max(kMinPromptBytes, static_cast<std::size_t>(components.facts.context_length) *
                                                               longest_token_bytes(*components.tokenizer));

@@ -14,7 +14,8 @@ std::size_t bytes_of(const MediaFeatures& features) { return features.values->si
 
 Status check_prompt_media(std::span<const wire::PromptMedia> media, int32_t rows) {
   if (media.size() > wire::kMaxPromptMedia) {
-    return invalid_argument("the prompt has {} pictures; wanted at most {}", media.size(), wire::kMaxPromptMedia);
+    return invalid_argument("the prompt has {} pictures and audios; wanted at most {}", media.size(),
+                            wire::kMaxPromptMedia);
   }
   int64_t end = 0;
   for (const wire::PromptMedia& one : media) {
@@ -88,7 +89,7 @@ Status MediaEncoder::start(ReqId id, wire::PromptMedia& media) {
   if (under_way_.size() > kMaxEncoding || under_way_bytes_ + bytes > kMaxEncodingBytes) {
     under_way_.erase(it);
     return error(StatusCode::kResourceExhausted,
-                 "{} pictures of {} bytes wait to be encoded; the limits are {} and {}; try again later",
+                 "{} pictures and audios of {} bytes wait to be encoded; the limits are {} and {}; try again later",
                  under_way_.size(), under_way_bytes_, kMaxEncoding, kMaxEncodingBytes);
   }
   one = {{id}, std::make_shared<std::atomic<bool>>(true), bytes};

@@ -1,0 +1,123 @@
+#include "stages/media/prompt_media.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "media/image.h"
+#include "models/omni/audio_rows.h"
+
+namespace millrace {
+namespace {
+
+// Of all that decides the features: what it is, the size that it is brought to, the file.
+std::string digest_of(const wire::PromptMedia& media) {
+  const char* kind = media.kind == wire::MediaKind::kAudio ? "audio" : "image";
+  const std::string head = fmt::format("{} {} {} {}\n", kind, media.grid_t, media.grid_h, media.grid_w);
+  std::string out(wire::kMediaDigestBytes, '\0');
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  CHECK(EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
+  CHECK(EVP_DigestUpdate(context.get(), head.data(), head.size()) == 1);
+  CHECK(EVP_DigestUpdate(context.get(), media.bytes.bytes.data(), media.bytes.bytes.size()) == 1);
+  CHECK(EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(out.data()), nullptr) == 1);
+  return out;
+}
+
+std::span<const uint8_t> as_bytes(const std::string& bytes) {
+  return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+}
+
+// Of the picture as it is shown, from its header.
+Result<ImageSize> read_size(const std::string& bytes) {
+  ASSIGN_OR_RETURN(const ImageInfo info, read_image_header(as_bytes(bytes)));
+  const ImageLimits limits;
+  const int64_t pixels = int64_t{info.width} * info.height;
+  if (info.width < 1 || info.height < 1 || pixels > limits.pixels) {
+    return invalid_argument("the picture has {} x {} pixels; wanted at least 1 and at most {}", info.width, info.height,
+                            limits.pixels);
+  }
+  if (info.orientation >= 5) return ImageSize{info.height, info.width};
+  return ImageSize{info.width, info.height};
+}
+
+}  // namespace
+
+Result<wire::PromptMedia> read_picture(std::string bytes, bool low_detail, const PictureFacts& facts) {
+  if (bytes.size() > wire::kMaxMediaBytes) {
+    return error(StatusCode::kTooLarge, "the picture has {} bytes; wanted at most {}", bytes.size(),
+                 wire::kMaxMediaBytes);
+  }
+  ASSIGN_OR_RETURN(const ImageSize stored, read_size(bytes));
+  PatchConfig patches = facts.patches;
+  if (low_detail) patches.max_pixels = std::max(patches.min_pixels, std::min(patches.max_pixels, kLowDetailPixels));
+  ASSIGN_OR_RETURN(const PatchGrid grid, patch_grid(stored, patches));
+  wire::PromptMedia out;
+  out.grid_t = grid.t;
+  out.grid_h = grid.h;
+  out.grid_w = grid.w;
+  out.rows = out.grid_h * out.grid_w / (patches.merge_size * patches.merge_size);
+  out.bytes.bytes = std::move(bytes);
+  out.digest.bytes = digest_of(out);
+  return out;
+}
+
+Result<wire::PromptMedia> read_audio(std::string bytes, const AudioFacts& facts) {
+  if (bytes.size() > wire::kMaxMediaBytes) {
+    return error(StatusCode::kTooLarge, "the audio has {} bytes; wanted at most {}", bytes.size(),
+                 wire::kMaxMediaBytes);
+  }
+  ASSIGN_OR_RETURN(const AudioInfo info, read_audio_info(as_bytes(bytes), facts.limits));
+  const int64_t frames = mel_frames(info.samples, facts.mel);
+  const int64_t rows = audio_rows(frames);
+  if (rows < 1) {
+    return invalid_argument("the audio has {} samples of {} Hz; wanted some more: they make no row", info.samples,
+                            kSpeechRate);
+  }
+  wire::PromptMedia out;
+  out.kind = wire::MediaKind::kAudio;
+  out.grid_t = static_cast<int32_t>(frames);
+  out.grid_h = out.grid_w = 1;
+  out.rows = static_cast<int32_t>(rows);
+  out.bytes.bytes = std::move(bytes);
+  out.digest.bytes = digest_of(out);
+  return out;
+}
+
+Result<std::vector<int32_t>> expand_media(const std::vector<int32_t>& ids, const PromptMediaList& media,
+                                          const MediaTokens& tokens) {
+  if (media == nullptr || media->empty()) return ids;
+  std::vector<int32_t> out;
+  std::size_t seen = 0;
+  for (const int32_t id : ids) {
+    const bool placeholder = id >= 0 && (id == tokens.picture || id == tokens.audio);
+    const bool known = placeholder && seen < media->size();
+    if (known && id != tokens.of((*media)[seen].kind)) {
+      return invalid_argument("the chat template wrote the token {} for {}; wanted {}", id, (*media)[seen].field,
+                              tokens.of((*media)[seen].kind));
+    }
+    out.insert(out.end(), known ? static_cast<std::size_t>((*media)[seen].rows) : 1, id);
+    seen += placeholder ? 1 : 0;
+  }
+  if (seen != media->size()) {
+    return invalid_argument("the chat template wrote {} placeholders for {} pictures and audios; wanted one for each",
+                            seen, media->size());
+  }
+  return out;
+}
+
+std::vector<wire::PromptMedia> position_media(std::span<const int32_t> prompt, const PromptMediaList& media,
+                                              const MediaTokens& tokens) {
+  if (media == nullptr) return {};
+  std::vector<wire::PromptMedia> out = *media;
+  std::size_t at = 0;
+  for (wire::PromptMedia& one : out) {
+    while (at < prompt.size() && prompt[at] != tokens.of(one.kind)) ++at;
+    one.begin = static_cast<int32_t>(at);
+    at += static_cast<std::size_t>(one.rows);
+  }
+  CHECK(at <= prompt.size());
+  return out;
+}
+
+}  // namespace millrace

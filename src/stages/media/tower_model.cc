@@ -1,0 +1,126 @@
+#include "stages/media/tower_model.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/cpu_info.h"
+#include "media/audio.h"
+#include "media/image.h"
+#include "media/log_mel.h"
+#include "media/resize.h"
+#include "models/vision/mrope.h"
+
+namespace millrace {
+namespace {
+
+std::span<const uint8_t> bytes_of(const wire::PromptMedia& media) {
+  return {reinterpret_cast<const uint8_t*>(media.bytes.bytes.data()), media.bytes.bytes.size()};
+}
+
+class TowerModel : public MediaModel {
+ public:
+  TowerModel(Towers towers, const MediaFacts& facts, kernels::Isa isa, int threads)
+      : towers_(std::move(towers)),
+        facts_(facts),
+        pool_(threads > 0 ? threads : cpu_info().usable_cpus),
+        ops_(kernels::make_ops(isa, pool_)) {}
+
+  Result<MediaFeatures> encode(const wire::PromptMedia& media, FunctionRef<bool()> keep_going) override {
+    const bool audio = media.kind == wire::MediaKind::kAudio;
+    if (audio ? towers_.audio == nullptr : towers_.vision == nullptr) {
+      return error(StatusCode::kUnsupported, "this model takes no {}", audio ? "audio" : "pictures");
+    }
+    return audio ? encode_audio(media, keep_going) : encode_picture(media, keep_going);
+  }
+
+  // The rows of an audio stand as those of text do: one after the other on all axes.
+  void set_positions(int32_t rows, std::span<const wire::PromptMedia> media, PromptInput& input) const override {
+    std::vector<PictureRows> pictures;
+    for (const wire::PromptMedia& one : media) {
+      if (one.kind != wire::MediaKind::kImage) continue;
+      const int32_t merge = towers_.vision->config().merge_size;
+      pictures.push_back({one.begin, one.grid_h / merge, one.grid_w / merge});
+    }
+    MropePositions positions = mrope_positions(rows, pictures);
+    input.positions = std::move(positions.rows);
+    input.delta = positions.delta;
+  }
+
+ private:
+  Result<MediaFeatures> encode_picture(const wire::PromptMedia& media, FunctionRef<bool()> keep_going) {
+    const VisionGrid grid{media.grid_t, media.grid_h, media.grid_w};
+    const VisionConfig& config = towers_.vision->config();
+    RETURN_IF_ERROR(check_grid(media, grid));
+    ASSIGN_OR_RETURN(const Patches patches, read_patches(media, grid));
+    auto values = std::make_shared<std::vector<float>>();
+    RETURN_IF_ERROR(towers_.vision->encode(grid, {patches.all().data(), grid.patches(), config.patch_values()}, *ops_,
+                                           keep_going, *values));
+    return MediaFeatures{media.rows, config.feature_sets(), config.out_hidden_size, std::move(values)};
+  }
+
+  // The grid came with the request: it must be what the tower can do and what the rows are.
+  Status check_grid(const wire::PromptMedia& media, VisionGrid grid) const {
+    const int32_t merge = towers_.vision->config().merge_size;
+    const bool divides = grid.height % merge == 0 && grid.width % merge == 0;
+    if (grid.frames == 1 && divides && grid.patches() / (merge * merge) == media.rows) return ok_status();
+    return invalid_argument("a grid of {} x {} x {} patches for {} rows; wanted one frame of {} x {} patches for each",
+                            grid.frames, grid.height, grid.width, media.rows, merge, merge);
+  }
+
+  // The picture at the size that the server has chosen from its header.
+  Result<Patches> read_patches(const wire::PromptMedia& media, VisionGrid grid) const {
+    ASSIGN_OR_RETURN(const Image image, decode_image(bytes_of(media)));
+    PatchConfig as_it_is = facts_.pictures->patches;
+    const int32_t height = grid.height * as_it_is.patch_size, width = grid.width * as_it_is.patch_size;
+    as_it_is.resize = false;
+    return make_patches(resize_bicubic(image, width, height), as_it_is);
+  }
+
+  Result<MediaFeatures> encode_audio(const wire::PromptMedia& media, FunctionRef<bool()> keep_going) {
+    const AudioFacts& facts = *facts_.audio;
+    ASSIGN_OR_RETURN(const std::vector<float> samples, decode_audio(bytes_of(media), facts.limits));
+    const int64_t frames = mel_frames(static_cast<int64_t>(samples.size()), facts.mel);
+    if (frames != media.grid_t || audio_rows(frames) != media.rows) {
+      return invalid_argument("the audio has {} frames and {} rows; wanted {} and {}, as when its header was read",
+                              frames, audio_rows(frames), media.grid_t, media.rows);
+    }
+    ASSIGN_OR_RETURN(const std::vector<float> mel, log_mel(samples, facts.mel));
+    auto values = std::make_shared<std::vector<float>>();
+    RETURN_IF_ERROR(towers_.audio->encode(frames, mel, *ops_, keep_going, *values));
+    return MediaFeatures{media.rows, 1, towers_.audio->config().output_dim, std::move(values)};
+  }
+
+  const Towers towers_;
+  const MediaFacts facts_;
+  ThreadPool pool_;
+  const std::unique_ptr<kernels::Ops> ops_;
+};
+
+}  // namespace
+
+std::unique_ptr<MediaModel> make_tower_model(Towers towers, const MediaFacts& facts, kernels::Isa isa, int threads) {
+  return std::make_unique<TowerModel>(std::move(towers), facts, isa, threads);
+}
+
+Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options, const ModelConfig& config,
+                                                     const MediaFacts& facts, const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
+  auto store = std::make_shared<WeightStore>(std::move(opened));
+  const auto report = [&progress](uint64_t done, uint64_t total) {
+    progress("loading the towers", total ? static_cast<double>(done) / static_cast<double>(total) : 1.0);
+  };
+  ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
+  ThreadPool pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
+  const LoadOptions load{.pool = &pool, .isa = isa, .progress = report};
+  Towers towers;
+  if (facts.pictures) {
+    ASSIGN_OR_RETURN(towers.vision, VisionTower::load(*config.vision, store, load));
+  }
+  if (facts.audio) {
+    ASSIGN_OR_RETURN(towers.audio, AudioTower::load(*config.audio, store, load));
+  }
+  RETURN_IF_ERROR(store->load_with_progress(report));
+  return make_tower_model(std::move(towers), facts, isa, options.threads);
+}
+
+}  // namespace millrace

@@ -1,0 +1,32 @@
+// The towers of a multimodal model as a MediaModel. A picture is decoded, brought to its grid, and its patches go
+// through the vision tower; of an audio, resampled, the log-mel frames go through the audio tower.
+//
+// Thread safety: free functions; the models: as MediaModel.
+#pragma once
+
+#include <memory>
+
+#include "formats/model_config.h"
+#include "models/omni/audio_tower.h"
+#include "models/vision/vision_tower.h"
+#include "stages/generating/model_options.h"
+#include "stages/media/media_model.h"
+#include "stages/media/prompt_media.h"
+#include "stages/worker.h"
+
+namespace millrace {
+
+// Null where `facts` has no pictures or no audio.
+struct Towers {
+  std::shared_ptr<const VisionTower> vision;
+  std::shared_ptr<const AudioTower> audio;
+};
+
+// `threads`: 0: all processors.
+std::unique_ptr<MediaModel> make_tower_model(Towers towers, const MediaFacts& facts, kernels::Isa isa, int threads);
+
+// Loads the towers of options.model that `facts` wants. The errors of VisionTower::load and AudioTower::load.
+Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options, const ModelConfig& config,
+                                                     const MediaFacts& facts, const LoadProgress& progress);
+
+}  // namespace millrace
