@@ -14,17 +14,23 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "stages/prompt.h"
+#include "stages/request_event.h"
 #include "stages/weight_control.h"
 #include "text/tools/history_form.h"
 #include "wire/messages.h"
 
 namespace millrace {
+
+// The samples that come next, mono, at SpeechFacts::sample_rate, each in [-1, 1]; SinkAnswer::kFull: as in
+// stages/request_event.h, the same samples come again later.
+using AudioSink = std::function<SinkAnswer(std::span<const float> samples)>;
 
 struct GenerateRequest {
   SharedPrompt prompt;                      // requests that share one are encoded once
@@ -36,10 +42,20 @@ struct GenerateRequest {
   int64_t queue_timeout_ms = 0;             // how long it may wait for its first step; 0: the server's limit alone
   std::optional<int32_t> replica;           // which of several schedulers; nullopt: the router chooses
   std::optional<wire::RemoteKv> remote_kv;  // its prompt is computed here for another server, or there for this one
+
+  std::optional<wire::SpeechRequest> speech;  // the answer is spoken too: samples go to `audio`
+  AudioSink audio;                            // called as the request's sink is; the finish comes behind all samples
 };
 
 struct TokenizeReply {
   std::vector<int32_t> ids;
+};
+
+// Of a model whose answers are spoken.
+struct SpeechFacts {
+  std::vector<std::string> voices;  // in lower case, sorted; the first is the default
+  int sample_rate = 24000;          // Hz
+  double frame_rate = 12.5;         // frames of codes in a second: tokens of audio, for usage
 };
 
 // What the api may say of the model without asking anybody.
@@ -55,7 +71,8 @@ struct ModelFacts {
   wire::ToolDialect tool_dialect = wire::ToolDialect::kNone;
   wire::ReasoningDialect reasoning_dialect = wire::ReasoningDialect::kNone;
   ToolHistoryForm tool_history;
-  MediaFacts media;  // what it takes beside text
+  MediaFacts media;                   // what it takes beside text
+  std::optional<SpeechFacts> speech;  // nullopt: it answers with text alone
   // Sampling defaults from generation_config.json; nullopt: the field's own default.
   std::optional<double> temperature, top_p, min_p;
   std::optional<int32_t> top_k;

@@ -16,6 +16,7 @@
 #include "wire/limits.h"
 #include "wire/output_parsing.h"
 #include "wire/prompt_media.h"
+#include "wire/speech.h"
 
 namespace millrace::wire {
 
@@ -157,11 +158,12 @@ struct TokenizedRequest {
   int64_t queue_timeout_ms = 0;  // from acceptance to the first admission; 0: none
   std::optional<RemoteKv> remote_kv;
   std::vector<PromptMedia> media;  // in the prompt's sequence, apart from each other
+  Boxed<SpeechRequest> speech;     // its answer is spoken too
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, prompt), v(3, sampling), v(4, extra_key), v(5, priority), v(6, timeout_ms), v(7, queue_timeout_ms);
-    v(8, remote_kv), v(9, media, kMaxPromptMedia);
+    v(8, remote_kv), v(9, media, kMaxPromptMedia), v(10, speech);
   }
 };
 
@@ -192,11 +194,12 @@ struct TokenDelta {
   std::vector<TokenLogprobs> logprobs;         // where asked for: of `tokens`, then of the stop or end token
   std::vector<TokenLogprobs> prompt_logprobs;  // the next part of the prompt's; all come before the first token
   uint64_t weight_version = 0;                 // that computed these tokens; 0: nothing was computed yet
+  Boxed<SpeechStart> speech;                   // of a request that is spoken: beside `start`
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, start), v(3, tokens), v(4, finish), v(5, usage), v(6, logprobs), v(7, prompt_logprobs);
-    v(8, weight_version);
+    v(8, weight_version), v(9, speech);
   }
 };
 

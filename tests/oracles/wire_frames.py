@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 14, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 15, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -36,9 +36,11 @@ SAMPLING = {
     21: {1: 1, 2: "[a-z]+", 3: "guided_regex"},
     22: {1: 1, 2: ["weather"], 3: 2, 4: True, 5: False},
 }
+SPEECH = {1: "ethan", 2: 18446744073709551615, 3: 0.5, 4: 0.75, 5: 20, 6: 1.25, 7: 100, 8: True}
 TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0,
              8: {1: "xfer-7f_A", 2: 1, 3: "tcp://[::1]:5001"},
-             9: [{1: 0, 2: 1, 3: 2, 4: 1, 5: 4, 6: 2, 7: b"\x07" * 32, 8: b"\xff\xd8", 9: "messages[0].content[1]"}]}
+             9: [{1: 0, 2: 1, 3: 2, 4: 1, 5: 4, 6: 2, 7: b"\x07" * 32, 8: b"\xff\xd8", 9: "messages[0].content[1]"},
+                 {1: 1, 2: 4, 3: 1, 4: 9, 5: 1, 6: 1, 7: b"\x08" * 32, 8: b"fLaC", 9: "messages[0].content[2]"}], 10: SPEECH}
 LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5]}]
 TOKEN_DELTAS = [
     {
@@ -50,6 +52,7 @@ TOKEN_DELTAS = [
         6: LOGPROBS if i == 9 else [],
         7: LOGPROBS if i == 1 else [],
         8: 2,
+        9: {1: SPEECH, 2: ids(0, 151643)} if i == 5 else None,
     }
     for i in range(40)
 ]

@@ -8,6 +8,17 @@
 
 namespace millrace::wire::testing {
 
+inline SpeechRequest sample_speech() {
+  return {.voice = "ethan",
+          .seed = 18446744073709551615ull,
+          .temperature = 0.5,
+          .top_p = 0.75,
+          .top_k = 20,
+          .repetition_penalty = 1.25,
+          .max_frames = 100,
+          .verbatim = true};
+}
+
 inline TokenizedRequest sample_request() {
   TokenizedRequest request;
   request.id = ReqId{0x1122334455667788};
@@ -30,7 +41,9 @@ inline TokenizedRequest sample_request() {
   request.timeout_ms = 1500;
   request.remote_kv = RemoteKv{{"xfer-7f_A"}, KvRole::kDecode, "tcp://[::1]:5001"};
   request.media = {
-      {MediaKind::kImage, 1, 2, 1, 4, 2, {std::string(32, '\x07')}, {"\xff\xd8"}, "messages[0].content[1]"}};
+      {MediaKind::kImage, 1, 2, 1, 4, 2, {std::string(32, '\x07')}, {"\xff\xd8"}, "messages[0].content[1]"},
+      {MediaKind::kAudio, 4, 1, 9, 1, 1, {std::string(32, '\x08')}, {"fLaC"}, "messages[0].content[2]"}};
+  request.speech = sample_speech();
   return request;
 }
 
@@ -47,6 +60,7 @@ inline TokenDelta sample_tokens(int i) {
   if (i == 9) delta.logprobs = sample_logprobs();
   if (i == 1) delta.prompt_logprobs = sample_logprobs();
   delta.weight_version = 2;
+  if (i == 5) delta.speech = SpeechStart{sample_speech(), {0, 151643}};
   return delta;
 }
 
