@@ -8,12 +8,14 @@
 
 namespace millrace {
 
-Answers::Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook)
+Answers::Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook,
+                 RowFeed* feed)
     : hidden_size_(config.hidden_size),
       vocab_size_(config.vocab_size),
       logits_hook_(std::move(logits_hook)),
       pool_(pool),
       ops_(ops),
+      feed_(feed),
       logit_hidden_(float_buffer(kMaxLogitRows, hidden_size_)),
       logits_(float_buffer(kMaxLogitRows, vocab_size_)) {
   for (int i = 0; i < pool_.size(); ++i) workers_.emplace_back(config.vocab_size);
@@ -57,6 +59,7 @@ void Answers::answer(const Batch& batch, const SequenceStates& states, std::span
     model.head(kernels::ConstRows(group_rows, count, hidden_size_), logits, ops_);
     if (logits_hook_) logits_hook_(batch.step, requests_, logits);
     answer_group(batch, states, group, logits, result);
+    if (feed_ != nullptr) feed_group(batch, states, group, {group_rows, count, hidden_size_}, model, result);
   }
 }
 
@@ -77,6 +80,24 @@ Status Answers::answer_row(const LogitRow& row, const Batch& batch, std::span<fl
   if (!row.sample || !row_statuses_[index].ok()) return row_statuses_[index];
   const grammar::TokenMask& mask = row_masks_[index];
   return worker.sample(logits, sequence, out, mask.empty() ? nullptr : &mask);
+}
+
+// What was drawn for sequences that are fed, with the rows that it was drawn from.
+void Answers::feed_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
+                         kernels::ConstRows hidden, const Model& model, BatchResult& result) {
+  fed_tokens_.clear();
+  std::vector<SampledToken*> answers;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const SequenceStep& sequence = batch.sequences[rows[i].sequence];
+    SampledToken& answer = result.tokens[states[rows[i].sequence].answer];
+    if (sequence.fed == nullptr || !rows[i].sample || !answer.status.ok()) continue;
+    const auto position = static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.tokens.size()));
+    fed_tokens_.push_back({sequence.fed.get(), position, answer.token, hidden.row(static_cast<int64_t>(i)), {}});
+    answers.push_back(&answer);
+  }
+  if (fed_tokens_.empty()) return;
+  feed_->taken(fed_tokens_, model, ops_);
+  for (std::size_t i = 0; i < answers.size(); ++i) answers[i]->status = std::move(fed_tokens_[i].status);
 }
 
 // Rows of one sequence may be with several workers: each row has its own status, and the first bad one becomes that of

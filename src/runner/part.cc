@@ -58,6 +58,7 @@ void Part::clear() {
   tokens.clear();
   positions.clear();
   features.clear();
+  fed.clear();
   positions3.clear();
   additions.clear();
   sequences.clear();
@@ -84,8 +85,10 @@ void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows
     part.indices.push_back(cursor.sequence);
     add_logit_rows(sequence, cursor.sequence, cursor.done, count, part);
     for (std::size_t i = 0; i < count; ++i) {
+      const int32_t at = position + static_cast<int32_t>(i);
+      if (sequence.fed) part.fed.push_back({static_cast<int64_t>(part.tokens.size()), sequence.fed.get(), at});
       part.tokens.push_back(sequence.tokens[cursor.done + i]);
-      part.positions.push_back(position + static_cast<int32_t>(i));
+      part.positions.push_back(at);
     }
     if (sequence.input != nullptr) {
       add_input(*sequence.input, position, count, part);

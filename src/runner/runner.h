@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "kv/page_copy.h"
 #include "runner/prompt_input.h"
+#include "runner/row_feed.h"
 #include "wire/generation.h"
 
 namespace millrace {
@@ -76,6 +77,7 @@ struct SequenceStep {
   bool sample = false;        // sample the token that follows the last row
   SamplingSpec sampling;
   std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
+  std::shared_ptr<FedSequence> fed;          // null: every row begins as its token, or as `input` has it
   // Where sampling.wants_generated(): the tokens generated so far, but for the last of `tokens`, which is a generated
   // one too where `last_is_generated`. Empty and false otherwise.
   SharedSpan<int32_t> generated;
@@ -133,6 +135,7 @@ struct RunnerFacts {
   int64_t hidden_size = 0;    // of the features in it, where it may
   int32_t feature_sets = 1;   // of each row of a picture: the embedding and the additions
   bool takes_sound = false;   // rows may have one set of features instead, the embedding
+  bool fed = false;           // SequenceStep::fed may be set
 };
 
 struct RunnerMetric {

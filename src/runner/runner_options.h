@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include "base/ids.h"
 #include "kernels/ops.h"
 #include "runner/metered_ops.h"
+#include "runner/row_feed.h"
 #include "tensor/dtype.h"
 
 namespace millrace {
@@ -33,6 +35,7 @@ struct RunnerOptions {
   std::optional<kernels::Isa> isa;  // default: the best that runs here, or that of MILLRACE_ISA
   OpMeters* meters = nullptr;       // counts each operation; must outlive the runner, read it while no batch runs
   LogitsHook logits_hook;           // for tests
+  std::shared_ptr<RowFeed> feed;    // of sequences whose rows are no embeddings; null: there are none
 };
 
 }  // namespace millrace

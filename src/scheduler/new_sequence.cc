@@ -55,7 +55,7 @@ Status key_media(const PromptInput& input, MediaIds& ids, std::vector<int32_t>& 
 }
 
 std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, PreparedParts prepared, uint64_t arrival,
-                                        int64_t now_us, std::span<const int32_t> eos_token_ids, int32_t vocab_size) {
+                                        int64_t now_us, const SchedulerOptions& options, int32_t vocab_size) {
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id;
   sequence->prompt_length = static_cast<int32_t>(request.prompt.size());
@@ -64,9 +64,17 @@ std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, Prepared
   sequence->spec = take_spec(sequence->sampling);
   sequence->spec.grammar = std::move(prepared.grammar);
   sequence->input = std::move(prepared.input);
+  sequence->fed = std::move(prepared.fed);
+  if (sequence->fed) {
+    sequence->row_limit = 0;
+    sequence->publishable = false;  // its tokens do not say what its rows are
+    sequence->match_limit = 0;
+  }
   sequence->sampling.grammar.reset();
   if (sequence->sampling.min_tokens > 0) {
-    sequence->spec.banned = stopping_tokens(sequence->sampling, eos_token_ids, vocab_size);
+    std::vector<int32_t> banned = stopping_tokens(sequence->sampling, options.eos_token_ids, vocab_size);
+    banned.insert(banned.end(), options.suppressed_token_ids.begin(), options.suppressed_token_ids.end());
+    sequence->spec.banned = std::move(banned);
   }
   sequence->extra_key = std::move(request.extra_key);
   sequence->priority = request.priority;

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "kv/media_ids.h"
+#include "scheduler/options.h"
 #include "scheduler/sequence.h"
 #include "wire/generation.h"
 
@@ -18,13 +18,14 @@ namespace millrace {
 struct PreparedParts {
   std::shared_ptr<const grammar::TokenGrammar> grammar;  // of request.sampling.grammar, compiled
   std::shared_ptr<const PromptInput> input;              // of request.media, encoded; null: the prompt is tokens alone
+  std::shared_ptr<FedSequence> fed;                      // where its rows are no embeddings
 };
 
 // Puts the number of its picture in each placeholder of `prompt`. kUnavailable: the numbers are over.
 Status key_media(const PromptInput& input, MediaIds& ids, std::vector<int32_t>& prompt);
 
-// `now_us`: the scheduler's clock; deadlines count from it. `eos_token_ids` are the model's, of `vocab_size` tokens.
+// `now_us`: the scheduler's clock; deadlines count from it. `vocab_size`: of the model, whose tokens `options` names.
 std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, PreparedParts prepared, uint64_t arrival,
-                                        int64_t now_us, std::span<const int32_t> eos_token_ids, int32_t vocab_size);
+                                        int64_t now_us, const SchedulerOptions& options, int32_t vocab_size);
 
 }  // namespace millrace

@@ -16,6 +16,7 @@ BatchPlanner::BatchPlanner(const SchedulerOptions& options, const RunnerFacts& m
       requests_(requests),
       cost_(cost),
       counters_(counters),
+      suppressed_(options.suppressed_token_ids),
       depth_(options.overlap ? model.depth : 1),
       ratio_(options.conservativeness),
       admission_(options, model, memory, requests, ratio_, counters) {}
@@ -45,9 +46,9 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
   std::vector<Sequence*> prefilling;
   std::vector<int32_t> remaining;
   for (Sequence* sequence : requests_.running()) {
-    if (sequence->remaining() <= 1) continue;
+    if (sequence->remaining() <= 1 || sequence->ready() <= 0) continue;
     prefilling.push_back(sequence);
-    remaining.push_back(sequence->remaining());
+    remaining.push_back(sequence->ready());
   }
   const std::vector<int32_t> shares = share_prefill(remaining, prefill_budget(plan.decodes));
   for (std::size_t i = 0; i < prefilling.size(); ++i) {
@@ -60,7 +61,7 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
 // Whether there is anything to compute for it in the next batch. Behind a token in flight there is, where the runner
 // can put it in: it knows those of the newest batch, and penalties and grammars need all tokens before it.
 bool BatchPlanner::needs_row(const Sequence& sequence, const WorkInFlight& work) const {
-  if (sequence.remaining() <= 0 || ends_in_flight(sequence, model_.context_length)) return false;
+  if (sequence.ready() <= 0 || ends_in_flight(sequence, model_.context_length)) return false;
   if (sequence.pending == 0) return true;
   return model_.token_in_flight && sequence.last_step == work.newest_step &&
          (sequence.pending == 1 || !sequence.spec.wants_generated());
@@ -111,6 +112,7 @@ void BatchPlanner::add_rows(Sequence& sequence, int32_t count, BatchPlan& plan) 
   step.tokens.assign(first, first + count);
   step.position = position;
   step.input = sequence.input;
+  step.fed = sequence.fed;
   step.pages = sequence.pages.share(memory_.pages_for(position + count));
   step.sample = count == sequence.remaining() && sequence.sampling.max_tokens > 0;
   // The row of a position scores the token after it, as long as that is the prompt's.
@@ -132,7 +134,7 @@ void BatchPlanner::fill_sampling(Sequence& sequence, SequenceStep& step) const {
   if (!step.answers()) return;
   if (step.sample) {
     to = sequence.spec;
-    if (sequence.drawn() >= sequence.sampling.min_tokens) to.banned = {};
+    if (sequence.drawn() >= sequence.sampling.min_tokens) to.banned = suppressed_;
   } else {
     to.top_logprobs = sequence.spec.top_logprobs;
     to.logprob_token_ids = sequence.spec.logprob_token_ids;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/shared_span.h"
 #include "runner/runner.h"
 #include "scheduler/admission.h"
 #include "scheduler/memory.h"
@@ -83,7 +84,8 @@ class BatchPlanner {
   Requests& requests_;
   const StepCost& cost_;
   SchedulerFacts& counters_;
-  const int32_t depth_;  // batches in flight at most
+  const SharedSpan<int32_t> suppressed_;  // of the options
+  const int32_t depth_;                   // batches in flight at most
   NewTokenRatio ratio_;
   AdmissionControl admission_;
   bool hold_back_ = false;  // nothing is planned until nothing is in flight

@@ -72,6 +72,11 @@ Status check_media(const wire::TokenizedRequest& request, const PromptInput* inp
   return ok_status();
 }
 
+Status check_fed(bool fed, const RunnerFacts& model) {
+  if (!fed || model.fed) return ok_status();
+  return internal_error("the rows of the request are fed; wanted tokens: this engine takes no others");
+}
+
 Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model) {
   for (const wire::LogitBias& bias : sampling.logit_bias) {
     if (bias.token < 0 || bias.token >= model.vocab_size) {
@@ -90,10 +95,11 @@ Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model)
 
 }  // namespace
 
-Status check_request(const wire::TokenizedRequest& request, const PromptInput* input, const RunnerFacts& model) {
+Status check_request(const wire::TokenizedRequest& request, const PreparedParts& prepared, const RunnerFacts& model) {
   RETURN_IF_ERROR(check_prompt(request, model));
   RETURN_IF_ERROR(check_lengths(request));
-  RETURN_IF_ERROR(check_media(request, input, model));
+  RETURN_IF_ERROR(check_media(request, prepared.input.get(), model));
+  RETURN_IF_ERROR(check_fed(prepared.fed != nullptr, model));
   return check_ids(request.sampling, model);
 }
 

@@ -5,12 +5,13 @@
 
 #include "base/status.h"
 #include "runner/runner.h"
+#include "scheduler/new_sequence.h"
 #include "wire/generation.h"
 
 namespace millrace {
 
 // kInvalidArgument names the field, the value seen and the values wanted.
-// `input`: of request.media; null: there is none.
-Status check_request(const wire::TokenizedRequest& request, const PromptInput* input, const RunnerFacts& model);
+// `prepared`: what was made of the request.
+Status check_request(const wire::TokenizedRequest& request, const PreparedParts& prepared, const RunnerFacts& model);
 
 }  // namespace millrace

@@ -36,6 +36,12 @@ bool Requests::make_space(int32_t priority, Deltas& out) {
   return true;
 }
 
+bool Requests::starved() const {
+  return !running_.empty() && std::ranges::all_of(running_, [](const Sequence* sequence) {
+    return sequence->remaining() > 0 && sequence->ready() <= 0;
+  });
+}
+
 void Requests::add(std::unique_ptr<Sequence> sequence) {
   deadlines_.add(*sequence);
   waiting_.push(*sequence);

@@ -48,7 +48,7 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out, PreparedPar
     return requests_.end(*live, error_finish(twice), out);
   }
   // What can never run comes before what cannot run now, so that a client does not retry in vain.
-  if (const Status status = check_request(request, prepared.input.get(), model_); !status.ok())
+  if (const Status status = check_request(request, prepared, model_); !status.ok())
     return reject(request, status, out);
   if (draining_) {
     return reject(request, error(StatusCode::kUnavailable, "the server is draining and takes no new requests"), out);
@@ -79,7 +79,7 @@ void Scheduler::accept(wire::TokenizedRequest request, PreparedParts prepared, B
     }
   }
   auto sequence = make_sequence(std::move(request), std::move(prepared), next_arrival_++,
-                                options_.now_us() - before.waited_us, options_.eos_token_ids, model_.vocab_size);
+                                options_.now_us() - before.waited_us, options_, model_.vocab_size);
   sequence->transferred = before.transferred_tokens;
   const wire::SamplingParams& sampling = sequence->sampling;
   wire::TokenDelta& accepted = out.emplace_back();
@@ -96,6 +96,11 @@ void Scheduler::abort(ReqId id, Deltas& out) {
   if (Sequence* live = requests_.find(id)) requests_.end(*live, aborted_finish(), out);
 }
 
+void Scheduler::feed(ReqId id, int32_t rows) {
+  Sequence* sequence = requests_.find(id);
+  if (sequence != nullptr && sequence->fed) sequence->row_limit = std::max(sequence->row_limit, rows);
+}
+
 void Scheduler::fail_all(const Status& status, Deltas& out) { requests_.end_all(status, out); }
 
 bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
@@ -106,6 +111,7 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
   if (switch_) apply_switch();
   int wait_ms = poll_timeout_ms;
   plan_batches(wait_ms, out);
+  const bool starved = in_flight_.empty() && requests_.starved();
   if (!in_flight_.empty()) {
     std::optional<BatchResult> result = runner_.poll(wait_ms);
     check_kv_epoch();  // before anything of this result is published
@@ -116,7 +122,7 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
     forget_lost_kv();
   }
   if (!busy()) check_books_when_idle();
-  const bool waits = paused_ || runner_.recovering();
+  const bool waits = paused_ || starved || runner_.recovering();
   return busy() && !(waits && in_flight_.empty() && !retract_when_drained_ && !switch_);
 }
 
