@@ -1,5 +1,5 @@
-"""The tiny Qwen3-Omni thinker of tests/golden/omni as a directory that is served: with the demo's tokenizer, the tokens of pictures and sounds
-behind it, and a chat template with the rules of Qwen3-Omni's for parts."""
+"""The tiny models of Qwen3-Omni of tests/golden/omni as directories that are served, the thinker alone and one that speaks: with the demo's
+tokenizer, the tokens of pictures and sounds behind it, and a chat template with the rules of Qwen3-Omni's for parts."""
 import json
 import pathlib
 import shutil
@@ -9,6 +9,9 @@ GOLDEN = ROOT / "tests" / "golden" / "omni"
 DEMO = ROOT / "models" / "demo"
 TOKENS = {"<|image_pad|>": 3072, "<|video_pad|>": 3073, "<|vision_start|>": 3074, "<|vision_end|>": 3075,
           "<|audio_pad|>": 3076, "<|audio_start|>": 3077, "<|audio_end|>": 3078}
+# Behind those, for a model that speaks. A talker looks for roles of one token: two are merged to one after all other merges.
+SPEECH_TOKENS = {"<tts_pad>": 3079, "<tts_text_bos>": 3080, "<tts_text_eod>": 3081}
+ROLE_MERGES = {"sy st": 3082, "syst em": 3083, "u ser": 3084, "ass ist": 3085, "assist ant": 3086}
 TEMPLATE = """\
 {%- macro render(content) -%}
   {%- if content is string -%}{{- content -}}
@@ -28,22 +31,51 @@ TEMPLATE = """\
 """
 
 
-def omni_model(folder):
-    folder.mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
-        shutil.copy(GOLDEN / "thinker" / name, folder / name)
+def tokenizer_with(tokens):
+    """tokenizer.json of the demo with further special tokens."""
     tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
     like = tokenizer["added_tokens"][-1]
-    tokenizer["added_tokens"] += [{**like, "id": number, "content": text} for text, number in TOKENS.items()]
+    tokenizer["added_tokens"] += [{**like, "id": number, "content": text} for text, number in tokens.items()]
+    return tokenizer
+
+
+def speaking_tokenizer():
+    tokenizer = tokenizer_with({**TOKENS, **SPEECH_TOKENS})
+    model = tokenizer["model"]
+    # Hugging Face tokenizers number added tokens that are not in the vocabulary themselves, after its last one.
+    model["vocab"] |= {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    model["vocab"] |= {merge.replace(" ", ""): number for merge, number in ROLE_MERGES.items()}
+    model["merges"] += list(ROLE_MERGES)
+    return tokenizer
+
+
+def write_model(folder, golden, tokenizer):
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "preprocessor_config.json"):
+        shutil.copy(GOLDEN / golden / name, folder / name)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     shutil.copy(DEMO / "tokenizer_config.json", folder)
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     return folder
 
 
+def omni_model(folder):
+    return write_model(folder, "thinker", tokenizer_with(TOKENS))
+
+
+def speaking_model(folder):
+    """A complete model: thinker, talker, code predictor, code2wav. As published, its turns end at im_end_token_id of config.json."""
+    return write_model(folder, "speech", speaking_tokenizer())
+
+
 def served():
     """Conversations of tests/oracles/omni_thinker.py: parts, ids of the prompt, greedy ids and text."""
     return json.loads((GOLDEN / "thinker" / "served.json").read_text())
+
+
+def spoken():
+    """Conversations of tests/oracles/omni_speech.py: messages, voice and limits; ids and text of the answer, codes of its speech."""
+    return json.loads((GOLDEN / "speech" / "spoken.json").read_text())
 
 
 def clip(name):

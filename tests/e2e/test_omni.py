@@ -10,7 +10,7 @@ import io
 import pytest
 
 from harness import Server, wait_until
-from omni_model import ROOT, clip, omni_model, served
+from omni_model import ROOT, clip, omni_model, served, speaking_model, spoken
 from vision_model import picture
 
 CHAT = "/v1/chat/completions"
@@ -105,6 +105,19 @@ def test_prompts_and_answers_are_those_of_transformers(omni):
         found = answer(omni, body)
         assert found["choices"][0]["message"]["content"] == one["text"], one["parts"]
         assert found["usage"]["prompt_tokens"] == len(one["prompt"])
+
+
+def test_a_complete_model_writes_the_texts_of_transformers(tmp_path):
+    assert len(spoken()) >= 8
+    with Server(model=speaking_model(tmp_path / "model")) as server:
+        for one in spoken():
+            messages = [{"role": message["role"], "content": [part_of(part) for part in message["parts"]]}
+                        for message in one["messages"]]
+            status, _, tokenized = server.post("/tokenize", {"messages": messages})
+            assert status == 200 and tokenized["tokens"] == one["prompt"]
+            found = answer(server, {"messages": messages, "temperature": 0, "max_tokens": one["max_tokens"]})
+            assert found["choices"][0]["message"]["content"] == one["text"]
+            assert found["choices"][0]["finish_reason"] == ("stop" if one["turn_end"] else "length")
 
 
 def test_an_audio_url_and_a_part_are_the_same(omni):

@@ -138,17 +138,17 @@ def run(model, media, draw):
                      positions=positions[:, 0].int(), delta=delta.flatten().int(), logits=logits[-1], greedy=greedy.int())
 
 
-def published(state):
-    """Each expert apart, all names behind "thinker."."""
+def published(state, prefix="thinker."):
+    """Each expert apart, all names behind the prefix."""
     out = {}
     for name, value in state.items():
         if not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
-            out["thinker." + name] = value
+            out[prefix + name] = value
             continue
         layer, kind = name.rsplit(".", 1)
         for e, matrix in enumerate(value):
             parts = {"down_proj": matrix} if kind == "down_proj" else dict(zip(("gate_proj", "up_proj"), matrix.chunk(2)))
-            out |= {f"thinker.{layer}.{e}.{part}.weight": rows for part, rows in parts.items()}
+            out |= {f"{prefix}{layer}.{e}.{part}.weight": rows for part, rows in parts.items()}
     return out
 
 
@@ -256,15 +256,20 @@ def serve(folder, model):
         out.append(dict(parts=parts, frames=[len(mel) for mel in spectrograms], prompt=ids[0].tolist(), greedy=new.tolist(),
                         text=tokenizer.decode(new.tolist(), skip_special_tokens=True)))
     (folder / "served.json").write_text(json.dumps(dict(system=SYSTEM, conversations=out), indent=1) + "\n")
+    write_processor(folder)
+    return True
+
+
+def write_processor(folder):
     described = {"feature_extractor_type": "WhisperFeatureExtractor", "image_processor_type": "Qwen2VLImageProcessor",
                  "processor_class": "Qwen3OmniMoeProcessor", "dither": 0.0, "padding_value": 0.0,
                  "return_attention_mask": True, **PIXELS, **SOUND}
     (folder / "preprocessor_config.json").write_text(json.dumps(described, indent=1) + "\n")
-    return True
 
 
-torch.set_num_threads(1)
-write_clips()
-config = Qwen3OmniMoeThinkerConfig(text_config=TEXT, vision_config=VISION, audio_config=HEARING, position_id_per_seconds=13,
-                                   user_token_id=21, **IDS)
-write(AloneThinker._from_config(config, attn_implementation="eager").float().eval())
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    write_clips()
+    config = Qwen3OmniMoeThinkerConfig(text_config=TEXT, vision_config=VISION, audio_config=HEARING, position_id_per_seconds=13,
+                                       user_token_id=21, **IDS)
+    write(AloneThinker._from_config(config, attn_implementation="eager").float().eval())
