@@ -79,6 +79,21 @@ Status read_codec_ids(const Json& talker, int vocab_size, TalkerConfig& out) {
   return ok_status();
 }
 
+Status read_turn_ids(const Json& root, SpokenTurnIds& out) {
+  const std::pair<std::string_view, std::pair<int64_t, int32_t*>> ids[] = {
+      {"im_start_token_id", {151644, &out.im_start}},
+      {"system_token_id", {8948, &out.system}},
+      {"user_token_id", {872, &out.user}},
+      {"assistant_token_id", {77091, &out.assistant}},
+      {"tts_pad_token_id", {151671, &out.tts_pad}},
+      {"tts_bos_token_id", {151672, &out.tts_bos}},
+      {"tts_eos_token_id", {151673, &out.tts_eos}}};
+  for (const auto& [key, field] : ids) {
+    RETURN_IF_ERROR(read_int(root, key, field.first, 0, kMaxVocabSize - 1, *field.second));
+  }
+  return ok_status();
+}
+
 Result<TalkerConfig> read_talker(const Json& talker) {
   TalkerConfig out;
   ASSIGN_OR_RETURN(const Json text, optional_part(talker, "text_config"));
@@ -112,6 +127,7 @@ Result<TalkerConfig> parse_talker_config(std::string_view text, std::string_view
     }
     Result<TalkerConfig> out = read_talker(*talker);
     if (!out.ok()) return out.status().with_prefix("talker_config");
+    RETURN_IF_ERROR(read_turn_ids(root, out->turns));
     return out;
   });
 }

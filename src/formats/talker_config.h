@@ -18,6 +18,13 @@ namespace millrace {
 inline constexpr int kMaxCodeGroups = 64;
 inline constexpr std::size_t kMaxSpeakers = 1024;
 
+// Ids of the thinker's vocabulary by which the talker finds what to speak: those that begin a turn and the role behind
+// it, and the texts that stand beside its codes.
+struct SpokenTurnIds {
+  int32_t im_start = 0, system = 0, user = 0, assistant = 0;
+  int32_t tts_pad = 0, tts_bos = 0, tts_eos = 0;
+};
+
 struct TalkerConfig {
   ModelConfig text;  // the talker: Qwen3-MoE with a shared expert; its tensors are those of FolderPart::kTalker
   // The code predictor's layers: dense Qwen3. vocab_size: of each of its codebooks.
@@ -25,6 +32,8 @@ struct TalkerConfig {
   int code_groups = 0;          // codes of a frame: the talker's, and so many less one of the predictor
   int thinker_hidden_size = 0;  // of the rows that are projected
   int accept_hidden_layer = 0;  // of the thinker, before which the rows of media are taken
+
+  SpokenTurnIds turns;
 
   // Ids of the talker's vocabulary.
   int32_t codec_eos = 0, codec_nothink = 0, codec_think_bos = 0, codec_think_eos = 0, codec_pad = 0, codec_bos = 0;

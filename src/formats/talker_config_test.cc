@@ -33,6 +33,13 @@ TEST(TalkerConfig, ReadsTheTalkerAndTheCodePredictor) {
   EXPECT_EQ(config->codec_think_eos, 2157);
   EXPECT_EQ(config->codec_pad, 2148);
   EXPECT_EQ(config->codec_bos, 2149);
+  EXPECT_EQ(config->turns.im_start, 151644);
+  EXPECT_EQ(config->turns.system, 8948);
+  EXPECT_EQ(config->turns.user, 872);
+  EXPECT_EQ(config->turns.assistant, 77091);
+  EXPECT_EQ(config->turns.tts_pad, 151671);
+  EXPECT_EQ(config->turns.tts_bos, 151672);
+  EXPECT_EQ(config->turns.tts_eos, 151673);
   EXPECT_EQ(config->speakers.at("chelsie"), 2301);
   EXPECT_EQ(config->speakers.at("ethan"), 2302);
   const ModelConfig& talker = config->text;  // those of Qwen3OmniMoeTalkerTextConfig

@@ -104,18 +104,17 @@ void CodePredictor::forward(Rows x, int64_t rows_each, int32_t position, Scratch
 }
 
 void CodePredictor::predict(ConstRows hidden, ConstRows first, Scratch& scratch, kernels::Ops& ops, Choose choose,
-                            std::span<int32_t> codes, Rows sum) const {
+                            std::span<int32_t> codes) const {
   const int64_t frames = hidden.count, width = config_.hidden_size;
   const auto columns = static_cast<std::size_t>(groups_ - 1);
-  CHECK(frames <= scratch.max_frames_ && first.count == frames && sum.count == frames);
-  CHECK(hidden.width == width && first.width == width && sum.width == width);
+  CHECK(frames <= scratch.max_frames_ && first.count == frames);
+  CHECK(hidden.width == width && first.width == width);
   CHECK(codes.size() == static_cast<std::size_t>(frames) * columns);
   if (frames == 0) return;
   const Rows pairs = rows_of(scratch.x_, 2 * frames, width), last = rows_of(scratch.rows_, frames, width);
   for (int64_t r = 0; r < frames; ++r) {
     std::copy_n(hidden.row(r), width, pairs.row(2 * r));
     std::copy_n(first.row(r), width, pairs.row(2 * r + 1));
-    std::copy_n(first.row(r), width, sum.row(r));
   }
   forward(pairs, 2, 0, scratch, ops);
   for (int64_t r = 0; r < frames; ++r) std::copy_n(pairs.row(2 * r + 1), width, last.row(r));
@@ -128,9 +127,26 @@ void CodePredictor::predict(ConstRows hidden, ConstRows first, Scratch& scratch,
       CHECK(chosen[r] >= 0 && chosen[r] < config_.vocab_size);
       codes[r * columns + g] = chosen[r];
     }
+    if (g + 1 == columns) return;
     ops.embedding(embeddings_[g], chosen, last);
-    ops.add(last, sum);
-    if (g + 1 < columns) forward(last, 1, static_cast<int32_t>(g) + 2, scratch, ops);
+    forward(last, 1, static_cast<int32_t>(g) + 2, scratch, ops);
+  }
+}
+
+void CodePredictor::add_embeddings(std::span<const int32_t> codes, Scratch& scratch, kernels::Ops& ops,
+                                   Rows rows) const {
+  const auto columns = static_cast<std::size_t>(groups_ - 1);
+  CHECK(codes.size() == static_cast<std::size_t>(rows.count) * columns && rows.width == config_.hidden_size);
+  std::vector<int32_t> ids;
+  for (int64_t first = 0; first < rows.count; first += scratch.max_frames_) {
+    const int64_t n = std::min(scratch.max_frames_, rows.count - first);
+    const Rows embedded = rows_of(scratch.rows_, n, rows.width);
+    for (std::size_t g = 0; g < columns; ++g) {
+      ids.clear();
+      for (int64_t r = first; r < first + n; ++r) ids.push_back(codes[static_cast<std::size_t>(r) * columns + g]);
+      ops.embedding(embeddings_[g], ids, embedded);
+      ops.add(embedded, rows.slice(first, n));
+    }
   }
 }
 

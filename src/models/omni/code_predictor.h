@@ -4,7 +4,8 @@
 //   rows 0 and 1: the hidden row (after the talker's final norm), the embedding of code 0
 //   for g = 0, 1, ...:  logits = head[g](rms_norm(layers(rows)));  code g + 1 is chosen from them;
 //                       its embedding[g] is the next row
-//   sum = the embeddings of all codes of the frame: what the talker's next row begins with
+//
+// The talker's next row begins with the sum of the embeddings of all codes of the frame (add_embeddings).
 //
 // Dense Qwen3 layers with one rotary axis and a fresh context of as many rows as a frame has codes. Frames of several
 // requests are computed together; each has the bits that it would have alone.
@@ -59,10 +60,13 @@ class CodePredictor {
   using Choose = FunctionRef<void(int group, kernels::ConstRows logits, std::span<int32_t> codes)>;
 
   // hidden, first [frames, hidden_size], frames <= the scratch's; `first`: the talker's embedding of code 0. codes
-  // [frames, code_groups() - 1] get what `choose` chose, each in [0, codebook_size) (CHECK); sum [frames, hidden_size]
-  // gets `first` and the embeddings of those codes, added in their sequence.
+  // [frames, code_groups() - 1] get what `choose` chose, each in [0, codebook_size) (CHECK).
   void predict(kernels::ConstRows hidden, kernels::ConstRows first, Scratch& scratch, kernels::Ops& ops, Choose choose,
-               std::span<int32_t> codes, kernels::Rows sum) const;
+               std::span<int32_t> codes) const;
+
+  // rows [frames, hidden_size] += the embeddings of `codes` [frames, code_groups() - 1], in their sequence; as many
+  // frames as there are. Each in [0, codebook_size).
+  void add_embeddings(std::span<const int32_t> codes, Scratch& scratch, kernels::Ops& ops, kernels::Rows rows) const;
 
  private:
   CodePredictor(const TalkerConfig& config, std::shared_ptr<const WeightTable> weights, WeightReader& reader);

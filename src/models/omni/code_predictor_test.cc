@@ -62,8 +62,11 @@ Frames predict_greedily(const CodePredictor& predictor, const Frames& frames, in
         ops.argmax(logits, codes);
         out.logits.insert(out.logits.end(), logits.data, logits.data + logits.count * logits.width);
       },
-      out.codes, kernels::Rows(out.sum.data(), count, width));
+      out.codes);
   EXPECT_EQ(expected, predictor.code_groups());
+  const auto first = frames.first.begin() + begin * width;
+  std::copy(first, first + count * width, out.sum.begin());
+  predictor.add_embeddings(out.codes, scratch, ops, kernels::Rows(out.sum.data(), count, width));
   return out;
 }
 
