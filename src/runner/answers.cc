@@ -9,13 +9,13 @@
 namespace millrace {
 
 Answers::Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook,
-                 RowFeed* feed)
+                 RowSource* row_source)
     : hidden_size_(config.hidden_size),
       vocab_size_(config.vocab_size),
       logits_hook_(std::move(logits_hook)),
       pool_(pool),
       ops_(ops),
-      feed_(feed),
+      row_source_(row_source),
       logit_hidden_(float_buffer(kMaxLogitRows, hidden_size_)),
       logits_(float_buffer(kMaxLogitRows, vocab_size_)) {
   for (int i = 0; i < pool_.size(); ++i) workers_.emplace_back(config.vocab_size);
@@ -59,7 +59,7 @@ void Answers::answer(const Batch& batch, const SequenceStates& states, std::span
     model.head(kernels::ConstRows(group_rows, count, hidden_size_), logits, ops_);
     if (logits_hook_) logits_hook_(batch.step, requests_, logits);
     answer_group(batch, states, group, logits, result);
-    if (feed_ != nullptr) feed_group(batch, states, group, {group_rows, count, hidden_size_}, model, result);
+    if (row_source_ != nullptr) take_group(batch, states, group, {group_rows, count, hidden_size_}, model, result);
   }
 }
 
@@ -82,22 +82,23 @@ Status Answers::answer_row(const LogitRow& row, const Batch& batch, std::span<fl
   return worker.sample(logits, sequence, out, mask.empty() ? nullptr : &mask);
 }
 
-// What was drawn for sequences that are fed, with the rows that it was drawn from.
-void Answers::feed_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
+// What was drawn for sequences with a RowState, with the rows that it was drawn from.
+void Answers::take_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
                          kernels::ConstRows hidden, const Model& model, BatchResult& result) {
-  fed_tokens_.clear();
+  drawn_tokens_.clear();
   std::vector<SampledToken*> answers;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const SequenceStep& sequence = batch.sequences[rows[i].sequence];
     SampledToken& answer = result.tokens[states[rows[i].sequence].answer];
-    if (sequence.fed == nullptr || !rows[i].sample || !answer.status.ok()) continue;
+    if (sequence.row_state == nullptr || !rows[i].sample || !answer.status.ok()) continue;
     const auto position = static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.tokens.size()));
-    fed_tokens_.push_back({sequence.fed.get(), position, answer.token, hidden.row(static_cast<int64_t>(i)), {}});
+    drawn_tokens_.push_back(
+        {sequence.row_state.get(), position, answer.token, hidden.row(static_cast<int64_t>(i)), {}});
     answers.push_back(&answer);
   }
-  if (fed_tokens_.empty()) return;
-  feed_->taken(fed_tokens_, model, ops_);
-  for (std::size_t i = 0; i < answers.size(); ++i) answers[i]->status = std::move(fed_tokens_[i].status);
+  if (drawn_tokens_.empty()) return;
+  row_source_->taken(drawn_tokens_, model, ops_);
+  for (std::size_t i = 0; i < answers.size(); ++i) answers[i]->status = std::move(drawn_tokens_[i].status);
 }
 
 // Rows of one sequence may be with several workers: each row has its own status, and the first bad one becomes that of

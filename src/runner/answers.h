@@ -14,7 +14,7 @@
 #include "models/model.h"
 #include "runner/grammar_masks.h"
 #include "runner/part.h"
-#include "runner/row_feed.h"
+#include "runner/row_source.h"
 #include "runner/row_worker.h"
 #include "runner/runner.h"
 #include "runner/runner_options.h"
@@ -26,9 +26,9 @@ inline constexpr int32_t kMaxLogitRows = 32;  // rows that go through the vocabu
 
 class Answers {
  public:
-  // `feed` outlives it; null: no sequence is fed.
+  // `row_source` outlives it; null: no sequence has a RowState.
   Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook,
-          RowFeed* feed = nullptr);
+          RowSource* row_source = nullptr);
 
   // An answer in the result for each sequence that has one, and the tokens in flight filled in. A sequence whose token
   // never came fails alone and is skipped.
@@ -50,14 +50,14 @@ class Answers {
                     RowWorker& worker, SampledToken& out);
   void answer_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
                     kernels::Rows logits, BatchResult& result);
-  void feed_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
+  void take_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
                   kernels::ConstRows hidden, const Model& model, BatchResult& result);
 
   const int64_t hidden_size_, vocab_size_;
   const LogitsHook logits_hook_;
   ThreadPool& pool_;
   kernels::Ops& ops_;
-  RowFeed* const feed_;
+  RowSource* const row_source_;
   Buffer logit_hidden_, logits_;
   std::vector<RowWorker> workers_;  // one for each worker of the pool
   TokensInFlight in_flight_tokens_;
@@ -65,7 +65,7 @@ class Answers {
   std::vector<ReqId> requests_;  // of the group of rows in hand, as the next two
   std::vector<Status> row_statuses_;
   std::vector<grammar::TokenMask> row_masks_;  // empty: the row draws under no grammar
-  std::vector<FedToken> fed_tokens_;
+  std::vector<DrawnToken> drawn_tokens_;
 };
 
 }  // namespace millrace

@@ -49,7 +49,8 @@ Status BatchCheck::check_tokens(const SequenceStep& sequence) const {
     }
     return ok_status();
   };
-  if (sequence.fed != nullptr && !facts_.fed) return invalid_argument("rows that are fed; wanted tokens alone");
+  if (sequence.row_state != nullptr && !facts_.takes_row_states)
+    return invalid_argument("rows of a row source; wanted tokens alone");
   if (sequence.input == nullptr) {
     RETURN_IF_ERROR(check_ids(sequence.tokens, "token id", true));
   } else {

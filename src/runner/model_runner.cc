@@ -35,7 +35,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
   facts.hidden_size = model->config().hidden_size;
   if (facts.takes_media) facts.feature_sets = model->config().vision->feature_sets();
   facts.takes_sound = model->config().audio.has_value();
-  facts.fed = options.feed != nullptr;
+  facts.takes_row_states = options.row_source != nullptr;
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
@@ -45,9 +45,9 @@ ModelRunner::ModelRunner(std::shared_ptr<const Model> model, RunnerOptions optio
     : max_rows_(options.max_rows),
       facts_(facts),
       model_(std::move(model)),
-      feed_(std::move(options.feed)),
+      row_source_(std::move(options.row_source)),
       engine_(std::move(engine)),
-      answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook), feed_.get()),
+      answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook), row_source_.get()),
       check_(facts_) {
   thread_ = std::thread([this] { compute_main(); });
 }
@@ -241,7 +241,7 @@ void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result)
     for (const FeatureRow& row : part_.features) {
       std::copy_n(row.embedding, hidden.width, hidden.row(row.row));
     }
-    if (!part_.fed.empty()) feed_->fill(part_.fed, hidden, model, engine_->ops());
+    if (!part_.made_rows.empty()) row_source_->fill(part_.made_rows, hidden, model, engine_->ops());
     engine_->forward(model, {.positions = part_.positions,
                              .sequences = part_.sequences,
                              .positions3 = part_.positions3,

@@ -23,7 +23,7 @@
 #include "runner/layer_engine.h"
 #include "runner/model_reaper.h"
 #include "runner/part.h"
-#include "runner/row_feed.h"
+#include "runner/row_source.h"
 #include "runner/runner.h"
 #include "runner/runner_options.h"
 
@@ -83,7 +83,7 @@ class ModelRunner final : public Runner {
   ModelReaper reaper_;
 
   // Compute thread.
-  const std::shared_ptr<RowFeed> feed_;  // null: there is none
+  const std::shared_ptr<RowSource> row_source_;  // null: there is none
   const std::unique_ptr<LayerEngine> engine_;
   Answers answers_;
   BatchCheck check_;

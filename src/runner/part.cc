@@ -58,7 +58,7 @@ void Part::clear() {
   tokens.clear();
   positions.clear();
   features.clear();
-  fed.clear();
+  made_rows.clear();
   positions3.clear();
   additions.clear();
   sequences.clear();
@@ -86,7 +86,8 @@ void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows
     add_logit_rows(sequence, cursor.sequence, cursor.done, count, part);
     for (std::size_t i = 0; i < count; ++i) {
       const int32_t at = position + static_cast<int32_t>(i);
-      if (sequence.fed) part.fed.push_back({static_cast<int64_t>(part.tokens.size()), sequence.fed.get(), at});
+      if (sequence.row_state)
+        part.made_rows.push_back({static_cast<int64_t>(part.tokens.size()), sequence.row_state.get(), at});
       part.tokens.push_back(sequence.tokens[cursor.done + i]);
       part.positions.push_back(at);
     }

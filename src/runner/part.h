@@ -42,7 +42,7 @@ struct FeatureRow {
 struct Part {
   std::vector<int32_t> tokens, positions;  // one for each row; 0 is the token of a row that begins as features
   std::vector<FeatureRow> features;
-  std::vector<FedRow> fed;
+  std::vector<SourceRow> made_rows;
   // Empty where no sequence has a PromptInput: Step::positions3 and Step::additions.
   std::vector<std::array<float, 3>> positions3;
   std::vector<RowAddition> additions;

@@ -25,7 +25,7 @@
 #include "base/status.h"
 #include "kv/page_copy.h"
 #include "runner/prompt_input.h"
-#include "runner/row_feed.h"
+#include "runner/row_source.h"
 #include "wire/generation.h"
 
 namespace millrace {
@@ -77,7 +77,7 @@ struct SequenceStep {
   bool sample = false;        // sample the token that follows the last row
   SamplingSpec sampling;
   std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
-  std::shared_ptr<FedSequence> fed;          // null: every row begins as its token, or as `input` has it
+  std::shared_ptr<RowState> row_state;       // null: every row begins as its token, or as `input` has it
   // Where sampling.wants_generated(): the tokens generated so far, but for the last of `tokens`, which is a generated
   // one too where `last_is_generated`. Empty and false otherwise.
   SharedSpan<int32_t> generated;
@@ -130,12 +130,12 @@ struct RunnerFacts {
   // A row may follow a token that a batch in flight samples (kTokenInFlight). False for a chain of S ranges, which
   // computes up to S batches at the same time: its depth is S + 1, and a sequence that samples is in one batch only.
   bool token_in_flight = true;
-  int64_t kv_page_bytes = 0;  // of one page in Batch::reads and writes; 0: this runner cannot read and write pages
-  bool takes_media = false;   // SequenceStep::input may be set
-  int64_t hidden_size = 0;    // of the features in it, where it may
-  int32_t feature_sets = 1;   // of each row of a picture: the embedding and the additions
-  bool takes_sound = false;   // rows may have one set of features instead, the embedding
-  bool fed = false;           // SequenceStep::fed may be set
+  int64_t kv_page_bytes = 0;      // of one page in Batch::reads and writes; 0: this runner cannot read and write pages
+  bool takes_media = false;       // SequenceStep::input may be set
+  int64_t hidden_size = 0;        // of the features in it, where it may
+  int32_t feature_sets = 1;       // of each row of a picture: the embedding and the additions
+  bool takes_sound = false;       // rows may have one set of features instead, the embedding
+  bool takes_row_states = false;  // SequenceStep::row_state may be set
 };
 
 struct RunnerMetric {

@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "kernels/ops.h"
 #include "runner/metered_ops.h"
-#include "runner/row_feed.h"
+#include "runner/row_source.h"
 #include "tensor/dtype.h"
 
 namespace millrace {
@@ -31,11 +31,11 @@ struct RunnerOptions {
   DType kv_dtype = DType::kF32;
   int32_t context_length = 0;  // 0 = the model's own; never more than that
   int32_t max_rows = kMaxRowsPerStep;
-  bool poison_pages = false;        // fresh pages hold NaN: for tests
-  std::optional<kernels::Isa> isa;  // default: the best that runs here, or that of MILLRACE_ISA
-  OpMeters* meters = nullptr;       // counts each operation; must outlive the runner, read it while no batch runs
-  LogitsHook logits_hook;           // for tests
-  std::shared_ptr<RowFeed> feed;    // of sequences whose rows are no embeddings; null: there are none
+  bool poison_pages = false;              // fresh pages hold NaN: for tests
+  std::optional<kernels::Isa> isa;        // default: the best that runs here, or that of MILLRACE_ISA
+  OpMeters* meters = nullptr;             // counts each operation; must outlive the runner, read it while no batch runs
+  LogitsHook logits_hook;                 // for tests
+  std::shared_ptr<RowSource> row_source;  // of sequences whose rows are no embeddings; null: there are none
 };
 
 }  // namespace millrace

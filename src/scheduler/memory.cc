@@ -57,7 +57,7 @@ bool SequenceMemory::attach(Sequence& sequence, int64_t reserve) {
   sequence.computed = sequence.shared_pages * page_size_;
   sequence.host_tokens = loaded * page_size_;
   sequence.weight_version = weight_version_;
-  sequence.publishable = sequence.fed == nullptr;
+  sequence.publishable = sequence.row_state == nullptr;
   note_tree(before);
   return true;
 }

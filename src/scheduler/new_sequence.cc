@@ -64,10 +64,10 @@ std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, Prepared
   sequence->spec = take_spec(sequence->sampling);
   sequence->spec.grammar = std::move(prepared.grammar);
   sequence->input = std::move(prepared.input);
-  sequence->fed = std::move(prepared.fed);
-  if (sequence->fed) {
+  sequence->row_state = std::move(prepared.row_state);
+  if (sequence->row_state) {
     sequence->row_limit = 0;
-    sequence->publishable = false;  // its tokens do not say what its rows are
+    sequence->publishable = false;  // its tokens do not determine its rows
     sequence->match_limit = 0;
   }
   sequence->sampling.grammar.reset();

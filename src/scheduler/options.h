@@ -47,10 +47,10 @@ struct SchedulerOptions {
   int32_t priority_preemption_gap = kPriorityPreemptionGap;
   bool overlap = true;  // plan and submit the next batch while one runs
   bool prefix_cache = true;
-  CacheOptions cache;                  // which pages go first, and when they are copied to the host tier
+  CacheOptions cache;                         // which pages go first, and when they are copied to the host tier
   std::vector<int32_t> eos_token_ids;         // the model's end tokens
   std::vector<int32_t> suppressed_token_ids;  // never drawn
-  std::function<int64_t()> now_us;     // a clock that never goes back, for deadlines; unset: the steady clock
+  std::function<int64_t()> now_us;            // a clock that never goes back, for deadlines; unset: the steady clock
 };
 
 // kInvalidArgument names the option, the value seen and the value wanted.

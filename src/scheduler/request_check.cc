@@ -72,9 +72,9 @@ Status check_media(const wire::TokenizedRequest& request, const PromptInput* inp
   return ok_status();
 }
 
-Status check_fed(bool fed, const RunnerFacts& model) {
-  if (!fed || model.fed) return ok_status();
-  return internal_error("the rows of the request are fed; wanted tokens: this engine takes no others");
+Status check_row_state(bool any, const RunnerFacts& model) {
+  if (!any || model.takes_row_states) return ok_status();
+  return internal_error("the request has rows of a row source; wanted tokens: this engine has no row source");
 }
 
 Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model) {
@@ -99,7 +99,7 @@ Status check_request(const wire::TokenizedRequest& request, const PreparedParts&
   RETURN_IF_ERROR(check_prompt(request, model));
   RETURN_IF_ERROR(check_lengths(request));
   RETURN_IF_ERROR(check_media(request, prepared.input.get(), model));
-  RETURN_IF_ERROR(check_fed(prepared.fed != nullptr, model));
+  RETURN_IF_ERROR(check_row_state(prepared.row_state != nullptr, model));
   return check_ids(request.sampling, model);
 }
 

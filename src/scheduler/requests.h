@@ -35,7 +35,7 @@ class Requests {
   Sequence* find(ReqId id) const;
   const std::vector<Sequence*>& running() const { return running_; }
   int32_t running_count() const { return static_cast<int32_t>(running_.size()); }
-  // Some run, and none of these has a row that can be computed before it is fed.
+  // Some run, and none of these has a row that can be computed before it is released.
   bool starved() const;
   WaitingQueue& waiting() { return waiting_; }
   const WaitingQueue& waiting() const { return waiting_; }

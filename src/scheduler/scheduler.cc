@@ -48,8 +48,7 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out, PreparedPar
     return requests_.end(*live, error_finish(twice), out);
   }
   // What can never run comes before what cannot run now, so that a client does not retry in vain.
-  if (const Status status = check_request(request, prepared, model_); !status.ok())
-    return reject(request, status, out);
+  if (const Status status = check_request(request, prepared, model_); !status.ok()) return reject(request, status, out);
   if (draining_) {
     return reject(request, error(StatusCode::kUnavailable, "the server is draining and takes no new requests"), out);
   }
@@ -96,9 +95,9 @@ void Scheduler::abort(ReqId id, Deltas& out) {
   if (Sequence* live = requests_.find(id)) requests_.end(*live, aborted_finish(), out);
 }
 
-void Scheduler::feed(ReqId id, int32_t rows) {
+void Scheduler::release_rows(ReqId id, int32_t rows) {
   Sequence* sequence = requests_.find(id);
-  if (sequence != nullptr && sequence->fed) sequence->row_limit = std::max(sequence->row_limit, rows);
+  if (sequence != nullptr && sequence->row_state) sequence->row_limit = std::max(sequence->row_limit, rows);
 }
 
 void Scheduler::fail_all(const Status& status, Deltas& out) { requests_.end_all(status, out); }

@@ -70,9 +70,9 @@ class Scheduler {
   // polled. Idempotent; unknown ids are ignored.
   void abort(ReqId id, Deltas& out);
 
-  // Of a request whose rows are fed (PreparedParts::fed): the rows before position `rows` can be computed from now on,
-  // and no fewer than before. None can at first. Unknown ids are ignored.
-  void feed(ReqId id, int32_t rows);
+  // Of a request whose rows come from a RowSource (PreparedParts::row_state): the rows before position `rows` can be
+  // computed from now on, and no fewer than before. None can at first. Unknown ids are ignored.
+  void release_rows(ReqId id, int32_t rows);
 
   // Ends every request with kError and `status`, in the same way.
   void fail_all(const Status& status, Deltas& out);
@@ -83,8 +83,8 @@ class Scheduler {
   // Ends whose time is over, submits batches while fewer are in flight than may be, there is work and it is time to
   // plan it, then waits up to `poll_timeout_ms` for the oldest one, or for that time, and settles what came. True:
   // there is more work (waiting, running or in flight), call again. False: idle. It never returns true without having
-  // waited or moved something on. Paused, while the runner recovers, or while all that run wait to be fed, it is idle as
-  // soon as nothing is in flight, and has to be called for deadlines.
+  // waited or moved something on. Paused, while the runner recovers, or while all that run wait for rows, it is idle
+  // as soon as nothing is in flight, and has to be called for deadlines.
   bool step(int poll_timeout_ms, Deltas& out);
 
   // Something waits, runs or is in flight, KV pages of transfers included.

@@ -40,8 +40,8 @@ struct Sequence {
   std::string extra_key;
   std::vector<int32_t> tokens;               // also the key in the prefix cache: a row of a picture has its media id
   std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
-  std::shared_ptr<FedSequence> fed;          // null: its rows are embeddings
-  int32_t row_limit = INT32_MAX;             // of one that is fed: the rows before this position can be computed
+  std::shared_ptr<RowState> row_state;       // null: its rows are embeddings
+  int32_t row_limit = INT32_MAX;             // of one with a RowState: the rows before this position can be computed
   AppendArray<int32_t> known_generated;  // where spec.wants_generated(): the known ones of `tokens` behind the prompt
   int32_t prompt_length = 0;
   int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
@@ -71,8 +71,8 @@ struct Sequence {
 
   // KV
   uint64_t weight_version = 0;  // that the KV was computed with
-  bool publishable = true;      // false: the KV is of mixed weight versions, of a failed step, or of fed rows
-  int32_t computed = 0;         // tokens whose KV is in `pages`
+  bool publishable = true;  // false: the KV is of mixed weight versions, of a failed step, or of rows of a RowSource
+  int32_t computed = 0;     // tokens whose KV is in `pages`
   PageTable pages;
   int32_t shared_pages = 0;
   RadixNode* lock = nullptr;
@@ -100,7 +100,9 @@ struct Sequence {
   int32_t generated() const { return known() - prompt_length; }
   int32_t drawn() const { return length() - prompt_length; }  // those that are being drawn included
   int32_t remaining() const { return length() - scheduled; }  // rows until the next token can be sampled
-  int32_t ready() const { return std::min(remaining(), row_limit - scheduled); }  // of these, those that can be computed
+  int32_t ready() const {
+    return std::min(remaining(), row_limit - scheduled);
+  }  // of these, those that can be computed
   wire::Usage usage() const {
     return {prompt_length,
             generated(),

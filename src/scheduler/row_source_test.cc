@@ -1,4 +1,5 @@
-// Requests whose rows are fed: none is computed before it was fed, and when it was fed changes no token.
+// Requests whose rows come from a RowSource: none is computed before it was released, and when that was changes no
+// token.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -15,35 +16,35 @@ using testing::prompt;
 
 RunnerFacts fed_facts(int32_t pages = 256) {
   RunnerFacts facts = kRoomy;
-  facts.fed = true;
+  facts.takes_row_states = true;
   facts.page_count = pages;
   return facts;
 }
 
-// How far each request was fed; the runner must never see a row beyond that.
-class Feeder {
+// How far each request was released; the runner must never see a row beyond that.
+class Releaser {
  public:
-  explicit Feeder(Harness& h) : h_(h) {
+  explicit Releaser(Harness& h) : h_(h) {
     h_.runner.on_submit = [this](const Batch& batch) {
       for (const SequenceStep& step : batch.sequences) {
-        if (step.fed == nullptr) continue;
+        if (step.row_state == nullptr) continue;
         const auto end = step.position + static_cast<int32_t>(step.tokens.size());
-        EXPECT_LE(end, fed_[step.request.value]) << "request " << step.request.value;
+        EXPECT_LE(end, released_[step.request.value]) << "request " << step.request.value;
       }
     };
   }
 
   void receive(uint64_t id, int32_t length, int32_t max_tokens, int32_t first = 1) {
-    h_.receive(Harness::request(id, prompt(length, first), max_tokens), {.fed = std::make_shared<FedSequence>()});
+    h_.receive(Harness::request(id, prompt(length, first), max_tokens), {.row_state = std::make_shared<RowState>()});
   }
-  void feed(uint64_t id, int32_t rows) {
-    fed_[id] = std::max(fed_[id], rows);
-    h_.scheduler.feed(ReqId{id}, rows);
+  void release(uint64_t id, int32_t rows) {
+    released_[id] = std::max(released_[id], rows);
+    h_.scheduler.release_rows(ReqId{id}, rows);
   }
 
  private:
   Harness& h_;
-  std::map<uint64_t, int32_t> fed_;
+  std::map<uint64_t, int32_t> released_;
 };
 
 std::vector<int32_t> alone(uint64_t id, int32_t length, int32_t max_tokens, int32_t first = 1) {
@@ -53,34 +54,34 @@ std::vector<int32_t> alone(uint64_t id, int32_t length, int32_t max_tokens, int3
   return h.outcomes.at(id).tokens;
 }
 
-TEST(Fed, NoRowIsComputedBeforeItWasFed) {
+TEST(RowSource, NoRowIsComputedBeforeItIsReleased) {
   Harness h(fed_facts(), {}, endless());
-  Feeder feeder(h);
-  feeder.receive(1, 20, 8);
+  Releaser rows(h);
+  rows.receive(1, 20, 8);
   h.run();
   EXPECT_TRUE(h.scheduler.busy());
   EXPECT_TRUE(h.outcomes.at(1).tokens.empty());
-  feeder.feed(1, 12);  // a part of the prompt
+  rows.release(1, 12);  // a part of the prompt
   h.run();
   EXPECT_TRUE(h.outcomes.at(1).tokens.empty());
-  feeder.feed(1, 20);
+  rows.release(1, 20);
   h.run();
   EXPECT_EQ(h.outcomes.at(1).tokens.size(), 1u);
-  feeder.feed(1, 23);
-  feeder.feed(1, 21);  // no fewer than before
+  rows.release(1, 23);
+  rows.release(1, 21);  // no fewer than before
   h.run();
   EXPECT_EQ(h.outcomes.at(1).tokens.size(), 4u);
-  feeder.feed(1, INT32_MAX);
+  rows.release(1, INT32_MAX);
   h.run();
   EXPECT_EQ(h.outcomes.at(1).tokens, alone(1, 20, 8));
   h.expect_clean_end();
 }
 
-TEST(Fed, OneThatWaitsHoldsNobodyUp) {
+TEST(RowSource, OneThatWaitsHoldsNoOtherUp) {
   Harness h(fed_facts(), {}, endless());
-  Feeder feeder(h);
-  feeder.receive(1, 20, 8);
-  feeder.feed(1, 21);
+  Releaser rows(h);
+  rows.receive(1, 20, 8);
+  rows.release(1, 21);
   h.receive(Harness::request(2, prompt(30, 100), 12));
   h.run();
   EXPECT_EQ(h.outcomes.at(2).tokens, alone(2, 30, 12, 100));
@@ -91,14 +92,14 @@ TEST(Fed, OneThatWaitsHoldsNobodyUp) {
   h.expect_clean_end();
 }
 
-TEST(Fed, ItsTimeEndsWhileItWaits) {
+TEST(RowSource, ItsTimeEndsWhileItWaits) {
   int64_t now_us = 0;
   SchedulerOptions options;
   options.now_us = [&] { return now_us; };
   Harness h(fed_facts(), options, endless());
   wire::TokenizedRequest request = Harness::request(1, prompt(20), 8);
   request.timeout_ms = 50;
-  h.receive(request, {.fed = std::make_shared<FedSequence>()});
+  h.receive(request, {.row_state = std::make_shared<RowState>()});
   h.run();
   now_us = 60'000;
   h.run();
@@ -106,12 +107,12 @@ TEST(Fed, ItsTimeEndsWhileItWaits) {
   h.expect_clean_end();
 }
 
-TEST(Fed, EqualTokensShareNoPages) {
+TEST(RowSource, EqualTokensShareNoPages) {
   Harness h(fed_facts(), {}, endless());
-  Feeder feeder(h);
+  Releaser rows(h);
   for (uint64_t id = 1; id <= 2; ++id) {
-    feeder.receive(id, 64, 20);
-    feeder.feed(id, INT32_MAX);
+    rows.receive(id, 64, 20);
+    rows.release(id, INT32_MAX);
     h.run();
     EXPECT_EQ(h.outcomes.at(id).usage.cached_tokens, 0);
   }
@@ -122,7 +123,7 @@ TEST(Fed, EqualTokensShareNoPages) {
 }
 
 // Random prompts, limits and pools so small that requests are retracted while they wait.
-TEST(Fed, WhenItIsFedChangesNoToken) {
+TEST(RowSource, WhenRowsAreReleasedChangesNoToken) {
   uint64_t retractions = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
     std::mt19937 draw(seed);
@@ -134,19 +135,19 @@ TEST(Fed, WhenItIsFedChangesNoToken) {
     options.conservativeness = 0;
     options.chunked_prefill_tokens = between(16, 64);
     Harness h(fed_facts(8), options, endless());
-    Feeder feeder(h);
+    Releaser rows(h);
     std::map<uint64_t, std::pair<int32_t, int32_t>> shapes;  // length, limit
-    std::map<uint64_t, int32_t> fed;
+    std::map<uint64_t, int32_t> released;
     for (uint64_t id = 1; id <= 4; ++id) {
       shapes[id] = {between(1, 40), between(1, 40)};
-      feeder.receive(id, shapes[id].first, shapes[id].second, static_cast<int32_t>(id) * 100);
+      rows.receive(id, shapes[id].first, shapes[id].second, static_cast<int32_t>(id) * 100);
     }
     for (int round = 0; round < 200; ++round) {
       const auto id = static_cast<uint64_t>(between(1, 4));
-      feeder.feed(id, fed[id] += between(1, 12));
+      rows.release(id, released[id] += between(1, 12));
       for (int step = between(0, 3); step > 0; --step) h.step();
     }
-    for (const auto& [id, shape] : shapes) feeder.feed(id, INT32_MAX);
+    for (const auto& [id, shape] : shapes) rows.release(id, INT32_MAX);
     h.run();
     for (const auto& [id, shape] : shapes) {
       EXPECT_EQ(h.outcomes.at(id).tokens, alone(id, shape.first, shape.second, static_cast<int32_t>(id) * 100))
@@ -158,9 +159,9 @@ TEST(Fed, WhenItIsFedChangesNoToken) {
   EXPECT_GT(retractions, 0u);
 }
 
-TEST(Fed, AnEngineWithoutAFeedRefusesIt) {
+TEST(RowSource, AnEngineWithoutOneRefusesIt) {
   Harness h(kRoomy, {}, endless());
-  h.receive(Harness::request(1, prompt(20), 8), {.fed = std::make_shared<FedSequence>()});
+  h.receive(Harness::request(1, prompt(20), 8), {.row_state = std::make_shared<RowState>()});
   h.run();
   EXPECT_EQ(h.outcomes.at(1).finish->code, StatusCode::kInternal);
 }
