@@ -117,6 +117,13 @@ void add_output_options(CLI::App& command, ModelOptions& o) {
       ->check(CLI::IsMember({"auto", "qwen3", "deepseek", "off"}))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--speech", o.speech,
+                  "Speak answers where a request asks for it and the model can; off: its talker and vocoder are not "
+                  "loaded (docs/omni.md)")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str()
+      ->group(group);
 }
 
 void add_split_options(CLI::App& command, ModelOptions& o) {

@@ -11,6 +11,7 @@
 #include "stages/generating/text_checksum.h"
 #include "stages/generating/token_values.h"
 #include "stages/media/tower_model.h"
+#include "stages/speech/speech_workers.h"
 
 namespace millrace {
 namespace {
@@ -88,6 +89,10 @@ Result<ArgsOptions> layers_args(const Value& args) {
                          {"model", "threads", "quantize", "packed-cache-dir", "kv-dtype", "kv-gib", "context-length"});
 }
 Result<ArgsOptions> detokenize_args(const Value& args) { return options_of_args(args, {"model"}); }
+Result<ArgsOptions> speech_args(const Value& args) {
+  return options_of_args(args, {"model", "threads", "page-size", "kv-dtype", "max-running-requests",
+                                "max-queued-requests", "chunked-prefill-tokens", "overlap"});
+}
 
 Result<ModelOptions> or_command_line(ArgsOptions from_args, const ModelOptions& command_line) {
   if (from_args) return std::move(*from_args);
@@ -196,6 +201,34 @@ Made make_detokenize(const Value& args, const Slot& slot, const ModelOptions& co
   return make_detokenize_worker(std::move(tokenizer), slot, text);
 }
 
+// Of one that is spoken, with the share of the machine that the stage has.
+Result<ModelOptions> speech_options(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+  ASSIGN_OR_RETURN(ArgsOptions from_args, speech_args(args));
+  const bool threads = from_args ? args.find("threads") != nullptr : command_line.threads != 0;
+  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
+  if (!threads) options.threads = slot.threads;
+  return share_of(options, static_cast<int>(slot.nth), slot.of);
+}
+
+Result<SpeechConfig> speech_config(const ModelOptions& options) {
+  ASSIGN_OR_RETURN(std::optional<SpeechConfig> config, read_speech_config(options));
+  if (config) return std::move(*config);
+  return invalid_argument("{} has no talker or no vocoder; wanted a complete Qwen3-Omni, and --speech auto",
+                          options.model);
+}
+
+Made make_talk(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+  ASSIGN_OR_RETURN(const ModelOptions options, speech_options(args, slot, command_line));
+  ASSIGN_OR_RETURN(const SpeechConfig config, speech_config(options));
+  return make_talk_worker(talk_parts(options, config));
+}
+
+Made make_vocode(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+  ASSIGN_OR_RETURN(const ModelOptions options, speech_options(args, slot, command_line));
+  ASSIGN_OR_RETURN(const SpeechConfig config, speech_config(options));
+  return make_vocode_worker(load_vocoder(options, config));
+}
+
 using Make = Made (*)(const Value&, const Slot&, const ModelOptions&);
 
 template <typename Parse>
@@ -217,7 +250,9 @@ void add_model_workers(Library& library, const ModelOptions& command_line) {
   add(library, "generate", command_line, make_generate, generate_args);
   add(library, "layers", command_line, make_layers, layers_args);
   add(library, "detokenize", command_line, make_detokenize, detokenize_args);
-  library.short_calls.insert({"generate", "detokenize"});
+  add(library, "talk", command_line, make_talk, speech_args);
+  add(library, "vocode", command_line, make_vocode, speech_args);
+  library.short_calls.insert({"generate", "detokenize", "talk"});
   library.with_weights.insert("generate");
 }
 

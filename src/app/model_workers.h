@@ -6,11 +6,14 @@
 //   layers      model, threads, quantize, packed_cache_dir, kv_dtype, kv_gib,
 //               context_length: as `generate` of its chain
 //   detokenize  model
+//   talk        model, threads, page_size, kv_dtype, max_running_requests, max_queued_requests,
+//               chunked_prefill_tokens, overlap: as `generate`
+//   vocode      model, threads
 //
 // `model` is a Hugging Face model directory, relative to where the process was started. Replicas of a stage share the
 // threads and the memory, as --dp does.
 //
-// `generate` and `detokenize` without args take the model of the command line (pipeline/text_pipeline.h).
+// All but `tokenize` take the model of the command line where they have no args (pipeline/text_pipeline.h).
 //
 // Thread safety: add_model_workers() on one thread; each worker is made on its own thread.
 #pragma once

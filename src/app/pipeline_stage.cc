@@ -19,6 +19,7 @@
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
 #include "pipeline/text_pipeline.h"
+#include "stages/speech/speech_config.h"
 
 namespace millrace {
 namespace {
@@ -71,7 +72,8 @@ Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& opt
 
 Status run_stages(const StageOptions& options, AddWorkers add_workers, const sigset_t& signals, EndWatch& end) {
   Library library = make_library(options.model, add_workers);
-  ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, library));
+  ASSIGN_OR_RETURN(const auto speech, read_speech_config(options.model));
+  ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, speech.has_value(), library));
   const bool child = options.parent != 0;
   if (!child && options.join.empty()) return invalid_argument("--join is missing; wanted ADDRESS:PORT of the leader");
   override_hosts(spec, options.join, options.key_file);

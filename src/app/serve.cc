@@ -29,6 +29,7 @@
 #include "pipeline/supervisor.h"
 #include "pipeline/text_pipeline.h"
 #include "stages/generating/loading.h"
+#include "stages/speech/speech_config.h"
 
 namespace millrace {
 namespace {
@@ -194,7 +195,8 @@ Result<CoordinatorOptions> text_coordinator_options(const ServeOptions& options,
 
 // What a text pipeline is told by the command line: options are checked, the spec is changed as they say.
 Status fit_text_pipeline(ServeOptions& options, PipelineSpec& spec, LeadOptions& lead) {
-  const std::string file = options.pipeline.empty() ? kBuiltinFile : options.pipeline;
+  const std::string file =
+      options.pipeline.empty() ? builtin_file(text_shape(spec)->talk != nullptr) : options.pipeline;
   if (options.model.model.empty()) {
     return invalid_argument("--model is missing; wanted a Hugging Face model directory");
   }
@@ -226,7 +228,17 @@ struct TextParts {
   std::string prompt_stage;  // where tokenized prompts go
 };
 
-// nullopt: its answers are not text alone.
+// Of a pipeline whose answers are spoken.
+Status add_speech(const ModelOptions& options, const TextShape& shape, TextParts& out) {
+  if (shape.vocode == nullptr) return ok_status();
+  ASSIGN_OR_RETURN(const auto speech, read_speech_config(options));
+  if (!speech) return ok_status();
+  out.components.facts.speech = speech_facts(*speech);
+  out.options.engine.speech_terminal = shape.vocode->name;
+  return ok_status();
+}
+
+// nullopt: its answers are no text.
 Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const PipelineSpec& spec) {
   const std::optional<TextShape> shape = text_shape(spec);
   if (!shape) return std::optional<TextParts>();
@@ -243,6 +255,7 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.options.engine.wants_prefix =
       shape->generate->replicas > 1 && shape->generate->replica_policy == ReplicaPolicy::kPrefixAware;
   out.prompt_stage = shape->generate->name;
+  RETURN_IF_ERROR(add_speech(from_args ? *from_args : options.model, *shape, out));
   out.options.names = {options.served_model_names, options.any_model_name};
   out.options.public_models = options.public_models;
   out.options.web = options.web;
@@ -352,7 +365,9 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   std::unique_ptr<PrefillProcesses> prefill;
   if (Status status = prepare_prefill(options, prefill); !status.ok()) return print_error(status), kExitBadInput;
   Library library = make_library(options.model, add_workers);
-  auto spec = load_text_or_file(options.pipeline, library);
+  const auto speech = read_speech_config(options.model);
+  if (!speech.ok()) return print_error(speech.status()), kExitBadInput;
+  auto spec = load_text_or_file(options.pipeline, speech->has_value(), library);
   if (!spec.ok()) return print_error(spec.status()), kExitBadInput;
   if (options.placement == "single") {
     if (Status status = spec->may_be_single(options.pipeline); !status.ok()) return print_error(status), kExitBadInput;

@@ -17,9 +17,10 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
                          http::Server& server)
     : components_(std::move(components)),
       tokenizer_(components_.tokenizer, components_.chat_template, components_.max_prompt_bytes),
-      engine_(std::move(options.engine), components_.facts, tokenizer_, pipeline),
+      engine_(options.engine, components_.facts, tokenizer_, pipeline),
       inputs_(
-          pipeline, engine_, [](const Value& payload) { return api::read_prompt(payload, false); },
+          pipeline, engine_, options.engine.terminal,
+          [](const Value& payload) { return api::read_prompt(payload, false); },
           [this](const Value& payload) { return api::read_request(payload, components_.facts); }),
       context_{server, engine_, kVersion, std::move(options.options_json)},
       pipeline_context_{server, engine_of_inputs(options.has_tokenize_stage, pipeline, inputs_), kVersion} {

@@ -52,7 +52,7 @@ TEST(UnusedOptions, WhatOnlyHostsNeed) {
 }
 
 TEST(UnusedOptions, TextUsesTheOthers) {
-  const auto text = parse_pipeline(builtin_text_pipeline(), "text.yaml", make_library());
+  const auto text = parse_pipeline(builtin_pipeline(false), "text.yaml", make_library());
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(refusal({"model", "dp", "request-timeout-s", "kv-gib"}, *text), "");
   EXPECT_NE(refusal({"listen"}, *text), "");

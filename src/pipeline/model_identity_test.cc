@@ -26,7 +26,7 @@ class ModelIdentityTest : public ::testing::Test {
   ~ModelIdentityTest() override { fs::remove_all(folder_); }
 
   static PipelineSpec spec() {
-    return parse_pipeline(builtin_text_pipeline(), "text.yaml", testing::text_library()).value();
+    return parse_pipeline(builtin_pipeline(false), "text.yaml", testing::text_library()).value();
   }
   ModelIdentity now(const PipelineSpec& of = spec()) {
     auto found = identify(of, {.model = folder_, .quantize = quantize_, .kv_dtype = kv_dtype_}, false);

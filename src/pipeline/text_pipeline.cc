@@ -8,7 +8,8 @@ namespace millrace {
 namespace {
 
 bool takes_the_model(const StageSpec& stage) {
-  const bool of_text = stage.worker == kGenerateWorker || stage.worker == kDetokenizeWorker || computes_rows(stage);
+  constexpr std::string_view kWorkers[] = {kGenerateWorker, kDetokenizeWorker, kTalkWorker, kVocodeWorker};
+  const bool of_text = std::ranges::find(kWorkers, stage.worker) != std::end(kWorkers) || computes_rows(stage);
   return of_text && !stage.args.is<ValueMap>();
 }
 
@@ -16,6 +17,30 @@ const StageSpec* find_worker(const PipelineSpec& spec, std::string_view worker) 
   const auto found =
       std::find_if(spec.stages.begin(), spec.stages.end(), [&](const auto& stage) { return stage.worker == worker; });
   return found == spec.stages.end() ? nullptr : &*found;
+}
+
+// What speaks is there completely, or not at all.
+Status check_stages(const PipelineSpec& spec, const std::string& file) {
+  const bool all = std::all_of(spec.stages.begin(), spec.stages.end(), takes_the_model);
+  const auto count = [&spec](std::string_view worker) {
+    return std::count_if(spec.stages.begin(), spec.stages.end(), [&](const auto& one) { return one.worker == worker; });
+  };
+  const bool speaks = count(kTalkWorker) == 1 && count(kVocodeWorker) == 1;
+  const bool silent = count(kTalkWorker) == 0 && count(kVocodeWorker) == 0;
+  if (all && count(kGenerateWorker) == 1 && count(kDetokenizeWorker) == 1 && (speaks || silent)) return ok_status();
+  return invalid_argument(
+      "{}:1: a text pipeline of {} stages; wanted one of worker {} and one of worker {}, both without args, and "
+      "beside them those of worker {}, and one of each of {} and {} for answers that are spoken",
+      file, spec.stages.size(), kGenerateWorker, kDetokenizeWorker, kLayersWorker, kTalkWorker, kVocodeWorker);
+}
+
+// `next` and `stream_to` are these stages, in any sequence.
+bool streams_to(const StageSpec& stage, const std::vector<const StageSpec*>& targets) {
+  const auto are_targets = [&](const std::vector<std::string>& names) {
+    return names.size() == targets.size() &&
+           std::ranges::all_of(targets, [&](const StageSpec* target) { return contains(names, target->name); });
+  };
+  return are_targets(stage.next) && are_targets(stage.stream_to) && stage.route.empty();
 }
 
 }  // namespace
@@ -27,21 +52,20 @@ bool is_text_pipeline(const PipelineSpec& spec) {
 const StageSpec& generating_stage(const PipelineSpec& spec) { return *find_worker(spec, kGenerateWorker); }
 
 Status check_text_pipeline(const PipelineSpec& spec, const std::string& file, int dp) {
+  RETURN_IF_ERROR(check_stages(spec, file));
   const StageSpec* generate = find_worker(spec, kGenerateWorker);
   const StageSpec* detokenize = find_worker(spec, kDetokenizeWorker);
-  const bool all = std::all_of(spec.stages.begin(), spec.stages.end(), takes_the_model);
-  const auto rows = std::count_if(spec.stages.begin(), spec.stages.end(), computes_rows);
-  if (spec.stages.size() - static_cast<std::size_t>(rows) != 2 || generate == nullptr || detokenize == nullptr ||
-      !all) {
-    return invalid_argument(
-        "{}:1: a text pipeline of {} stages; wanted one of worker {} and one of worker {}, both without args, and "
-        "beside them those of worker {}",
-        file, spec.stages.size(), kGenerateWorker, kDetokenizeWorker, kLayersWorker);
+  const StageSpec* talk = find_worker(spec, kTalkWorker);
+  std::vector<const StageSpec*> wanted = {detokenize};
+  if (talk != nullptr) wanted.push_back(talk);
+  if (spec.entry != generate->name || !streams_to(*generate, wanted)) {
+    return invalid_argument("{}:{}: stage '{}' must be the entry, and its next and stream_to '{}'{}", file,
+                            generate->line_of("next"), generate->name, detokenize->name,
+                            talk == nullptr ? "" : fmt::format(" and '{}'", talk->name));
   }
-  const std::vector<std::string> wanted = {detokenize->name};
-  if (spec.entry != generate->name || generate->next != wanted || generate->stream_to != wanted) {
-    return invalid_argument("{}:{}: stage '{}' must be the entry, and its next and stream_to '{}'", file,
-                            generate->line_of("next"), generate->name, detokenize->name);
+  if (talk != nullptr && !streams_to(*talk, {find_worker(spec, kVocodeWorker)})) {
+    return invalid_argument("{}:{}: the next and the stream_to of stage '{}' must be '{}'", file, talk->line_of("next"),
+                            talk->name, find_worker(spec, kVocodeWorker)->name);
   }
   if (detokenize->replicas != 1) {
     return invalid_argument("{}:{}: stage '{}' has {} replicas; wanted 1: it keeps each request's text", file,
@@ -79,8 +103,21 @@ std::optional<TextShape> text_shape(const PipelineSpec& spec) {
     out.generate = &stage;
   }
   if (out.generate == nullptr || !out.generate->wait_for.empty() || !out.generate->route.empty()) return std::nullopt;
-  if (out.generate->next.size() != 1 || out.generate->stream_to != out.generate->next) return std::nullopt;
-  out.detokenize = spec.find(out.generate->next[0]);
+  for (const std::string& name : out.generate->next) {
+    const StageSpec* next = spec.find(name);
+    (next->worker == kTalkWorker ? out.talk : out.detokenize) = next;
+  }
+  if (out.detokenize == nullptr) return std::nullopt;
+  std::vector<const StageSpec*> targets = {out.detokenize};
+  if (out.talk != nullptr) targets.push_back(out.talk);
+  if (!streams_to(*out.generate, targets)) return std::nullopt;
+  if (out.talk != nullptr) {
+    if (out.talk->next.size() != 1) return std::nullopt;
+    out.vocode = spec.find(out.talk->next[0]);
+    if (!streams_to(*out.talk, {out.vocode}) || out.vocode->worker != kVocodeWorker || !out.vocode->terminal) {
+      return std::nullopt;
+    }
+  }
   const StageSpec& text = *out.detokenize;
   if (text.worker != kDetokenizeWorker || !text.terminal || !text.stream_to.empty() || !text.wait_for.empty()) {
     return std::nullopt;
@@ -93,16 +130,21 @@ std::optional<TextShape> text_shape(const PipelineSpec& spec) {
   return out;
 }
 
-std::string_view builtin_text_pipeline() {
+std::string_view builtin_pipeline(bool speaks) {
   static constexpr char kText[] =
 #include "pipeline/text_pipeline.inc"
       ;
-  return {kText, sizeof kText - 1};
+  static constexpr char kOmni[] =
+#include "pipeline/omni_pipeline.inc"
+      ;
+  return speaks ? std::string_view(kOmni, sizeof kOmni - 1) : std::string_view(kText, sizeof kText - 1);
 }
 
-Result<PipelineSpec> load_text_or_file(const std::string& file, const Library& library) {
+const char* builtin_file(bool speaks) { return speaks ? "pipelines/omni.yaml" : "pipelines/text.yaml"; }
+
+Result<PipelineSpec> load_text_or_file(const std::string& file, bool speaks, const Library& library) {
   if (!file.empty()) return load_pipeline(file, library);
-  return parse_pipeline(builtin_text_pipeline(), kBuiltinFile, library);
+  return parse_pipeline(builtin_pipeline(speaks), builtin_file(speaks), library);
 }
 
 }  // namespace millrace

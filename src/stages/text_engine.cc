@@ -5,6 +5,7 @@
 #include <map>
 
 #include "stages/generating/lengths.h"
+#include "stages/speech/speech_workers.h"
 
 namespace millrace {
 namespace {
@@ -23,24 +24,44 @@ wire::TextDelta ended(ReqId id, const Status& status) {
 
 }  // namespace
 
-// What the pipeline says of one request, for its sink: text deltas up to the one with `finish`. What comes behind that,
-// the pipeline's own end, says nothing new.
+// The events of one request, for its sinks: text deltas up to the one with `finish`. What comes behind
+// that, the pipeline's own end, is not reported; but where the answer is spoken, the finish waits for it, behind all
+// samples.
 class TextEngine::Answer {
  public:
-  Answer(Sink sink, PipelineEngine& pipeline, int32_t vocabulary)
-      : sink_(std::move(sink)), pipeline_(pipeline), vocabulary_(vocabulary) {}
+  Answer(Sink sink, AudioSink audio, PipelineEngine& pipeline, int32_t vocabulary)
+      : sink_(std::move(sink)), audio_(std::move(audio)), pipeline_(pipeline), vocabulary_(vocabulary) {}
 
-  void hear(const RequestEvent& event) {
-    if (ended_) return;
-    if (event.text()) return hear_text(event.id, *event.text());
-    if (!event.end()) return;
-    ended_ = true;
-    const Status none = internal_error("the pipeline ended the request without saying how");
-    sink_(ended(event.id, event.end()->status.ok() ? none : event.end()->status));
+  SinkAnswer on_event(const RequestEvent& event) {
+    if (ended_) return SinkAnswer::kTaken;
+    if (event.text()) return on_text(event.id, *event.text()), SinkAnswer::kTaken;
+    if (audio_ && event.value_chunk()) return on_audio(event.id, *event.value_chunk());
+    if (event.end()) on_end(event.id, event.end()->status);
+    return SinkAnswer::kTaken;
   }
 
  private:
-  void hear_text(ReqId id, const wire::TextDelta& delta) {
+  void on_end(ReqId id, const Status& status) {
+    ended_ = true;
+    if (status.ok() && last_) return sink_(*last_);
+    const Status none = internal_error("the pipeline ended the request without saying how");
+    sink_(ended(id, status.ok() ? none : status));
+  }
+
+  SinkAnswer on_audio(ReqId id, const RequestEvent::ValueChunk& chunk) {
+    const Value* samples = chunk.value.is<ValueMap>() ? chunk.value.find(kSamplesKey) : nullptr;
+    const SharedTensor* tensor = samples == nullptr ? nullptr : samples->get<SharedTensor>();
+    if (tensor == nullptr || tensor->dtype != DType::kF32 || tensor->shape.rank() != 1) {
+      ended_ = true;
+      sink_(ended(id, internal_error("the pipeline sent no samples as audio; wanted F32 [n]")));
+      pipeline_.cancel(id);
+      return SinkAnswer::kTaken;
+    }
+    const auto* first = static_cast<const float*>(tensor->view().data);
+    return audio_({first, static_cast<std::size_t>(tensor->shape.elements())});
+  }
+
+  void on_text(ReqId id, const wire::TextDelta& delta) {
     // An id that the model does not have is damage on its way: an answer without it would look whole.
     const auto strange = std::find_if(delta.tokens.begin(), delta.tokens.end(), [this](int32_t token) {
       return token < 0 || (vocabulary_ > 0 && token >= vocabulary_);
@@ -50,13 +71,19 @@ class TextEngine::Answer {
       sink_(ended(id, internal_error("the engine sent token id {}; wanted 0 to {}", *strange, vocabulary_ - 1)));
       return pipeline_.cancel(id);
     }
+    if (delta.finish && audio_ && delta.finish->reason != wire::FinishReason::kError) {
+      last_ = delta;
+      return;
+    }
     ended_ = delta.finish.has_value();
     sink_(delta);
   }
 
   const Sink sink_;
+  const AudioSink audio_;  // empty: the answer is text alone
   PipelineEngine& pipeline_;
   const int32_t vocabulary_;
+  std::optional<wire::TextDelta> last_;  // with the finish, until the sound has ended too
   bool ended_ = false;
 };
 
@@ -64,13 +91,21 @@ TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerSta
     : options_(options), model_(std::move(model)), tokenizer_(tokenizer), pipeline_(pipeline) {}
 
 ReqId TextEngine::submit(GenerateRequest request, Sink sink) {
-  auto answer = std::make_shared<Answer>(std::move(sink), pipeline_, model_.vocab_size);
-  PipelineRequest later{.timeout_ms = request.timeout_ms, .later = true};
-  if (!options_.terminal.empty()) later.terminals = {options_.terminal};
-  const ReqId id = pipeline_.submit(std::move(later),
-                                    [answer](RequestEvent& event) { return answer->hear(event), SinkAnswer::kTaken; });
+  auto answer = std::make_shared<Answer>(std::move(sink), request.speech ? std::move(request.audio) : AudioSink(),
+                                         pipeline_, model_.vocab_size);
+  PipelineRequest later{.terminals = terminals_of(request), .timeout_ms = request.timeout_ms, .later = true};
+  const ReqId id =
+      pipeline_.submit(std::move(later), [answer](RequestEvent& event) { return answer->on_event(event); });
   start(id, std::move(request));
   return id;
+}
+
+// nullopt: the one that there is.
+std::optional<std::vector<std::string>> TextEngine::terminals_of(const GenerateRequest& request) const {
+  if (options_.terminal.empty()) return std::nullopt;
+  std::vector<std::string> terminals = {options_.terminal};
+  if (request.speech && !options_.speech_terminal.empty()) terminals.push_back(options_.speech_terminal);
+  return terminals;
 }
 
 void TextEngine::start(ReqId id, GenerateRequest request) {
@@ -101,6 +136,10 @@ Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const 
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;
   out.remote_kv = std::move(request.remote_kv);
+  if (request.speech) {
+    if (options_.speech_terminal.empty()) return error(StatusCode::kUnsupported, "this pipeline speaks no answers");
+    out.speech = std::move(*request.speech);
+  }
   out.queue_timeout_ms = shorter(options_.queue_timeout_ms, request.queue_timeout_ms);
   return out;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct TextEngineOptions {
   int replicas = 1;              // of the generating stage
   bool wants_prefix = false;     // its placement looks at prefixes
   std::string terminal;          // that makes the text; empty: the pipeline has no other
+  std::string speech_terminal;   // that makes the sound of answers that are spoken; empty: none are
 };
 
 class TextEngine : public Engine {
@@ -46,6 +48,7 @@ class TextEngine : public Engine {
 
  private:
   class Answer;
+  std::optional<std::vector<std::string>> terminals_of(const GenerateRequest& request) const;
   void tokenized(ReqId id, GenerateRequest request, const PromptMediaList& media, Result<std::vector<int32_t>> ids);
   Result<wire::TokenizedRequest> make(GenerateRequest& request, const PromptMediaList& media,
                                       std::vector<int32_t> ids) const;

@@ -52,6 +52,7 @@ ReqId TextInputs::submit(PipelineRequest request, Sink sink) {
   auto collected = std::make_shared<Collected>(
       without(request.inputs, {"text", "messages", kIdsKey, "sampling", "add_special_tokens"}), std::move(sink));
   PipelineRequest later{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = true};
+  if (!later.terminals && !terminal_.empty()) later.terminals = std::vector{terminal_};
   const ReqId id =
       pipeline_.submit(std::move(later), [collected](RequestEvent& event) { return collected->hear(event); });
   if (generate.ok()) {

@@ -17,9 +17,12 @@ namespace millrace {
 
 class TextInputs : public PipelineEngine {
  public:
-  TextInputs(PipelineEngine& pipeline, TextEngine& engine, ReadPrompt read_prompt, ReadRequest read_request)
+  // `terminal`: that of the text, where a request names none; empty: there is no other.
+  TextInputs(PipelineEngine& pipeline, TextEngine& engine, std::string terminal, ReadPrompt read_prompt,
+             ReadRequest read_request)
       : pipeline_(pipeline),
         engine_(engine),
+        terminal_(std::move(terminal)),
         read_prompt_(std::move(read_prompt)),
         read_request_(std::move(read_request)) {}
 
@@ -43,6 +46,7 @@ class TextInputs : public PipelineEngine {
  private:
   PipelineEngine& pipeline_;
   TextEngine& engine_;
+  const std::string terminal_;
   const ReadPrompt read_prompt_;
   const ReadRequest read_request_;
 };

@@ -7,7 +7,7 @@ namespace millrace::testing {
 
 inline Library text_library() {
   Library out;
-  for (const char* worker : {"tokenize", "generate", "detokenize"}) out.workers[worker] = {};
+  for (const char* worker : {"tokenize", "generate", "detokenize", "talk", "vocode"}) out.workers[worker] = {};
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include "stages/generating/delta_list.h"
 #include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
+#include "stages/generating/request_checks.h"
 #include "stages/generating/token_text.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/weight_commands.h"
@@ -142,6 +143,7 @@ class GenerateWorker : public Worker {
     bool typed = false;                    // it came as tokens, and goes as deltas alone: no result tells them again
     std::optional<TokenText> stops;        // where its text may end it
     bool continues_text = false;           // the prompt has some
+    Boxed<wire::SpeechStart> speech;       // until its first delta takes it along
     std::vector<int32_t> ids;              // all so far, for the result
     std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
   };
@@ -206,6 +208,11 @@ class GenerateWorker : public Worker {
       }
       ASSIGN_OR_RETURN(state.stops, TokenText::create(tokenizer_, text));
     }
+    if (request.speech) {
+      RETURN_IF_ERROR(check_speech_use(request, streams_ && !to_client_));
+      state.speech = wire::SpeechStart{*request.speech, request.prompt};
+      if (request.speech->verbatim) return give_verbatim(request, std::move(state), emit);
+    }
     Preparing next{std::move(request), std::move(state), {}, monotonic_ms()};
     RETURN_IF_ERROR(begin_grammar(next));
     RETURN_IF_ERROR(begin_media(next));
@@ -218,10 +225,23 @@ class GenerateWorker : public Worker {
     return ok_status();
   }
 
+  // The text at the end of the prompt is the answer: it is spoken, and nothing is computed here.
+  Status give_verbatim(const wire::TokenizedRequest& request, RequestState state, Emit& emit) {
+    const ReqId id = request.id;
+    const wire::Usage usage{.prompt_tokens = static_cast<int32_t>(request.prompt.size())};
+    states_.insert_or_assign(id, std::move(state));
+    Deltas out(2);
+    for (wire::TokenDelta& delta : out) delta.id = id, delta.usage = usage;
+    out.front().start = wire::DetokenizeStart{};
+    out.back().finish = wire::Finish{.reason = wire::FinishReason::kStop};
+    emit_deltas(out, emit);
+    return ok_status();
+  }
+
   Status begin_grammar(Preparing& next) {
     const wire::SamplingParams& sampling = next.request.sampling;
     if (!sampling.grammar) return ok_status();
-    RETURN_IF_ERROR(check_grammar(sampling));
+    RETURN_IF_ERROR(check_grammar_use(sampling, grammars_.has_value(), !options_.eos_token_ids.empty()));
     auto compiled = grammars_->compile(next.request.id, *sampling.grammar);
     next.compiles = !compiled;
     if (next.compiles) return ok_status();
@@ -241,16 +261,6 @@ class GenerateWorker : public Worker {
     if (next.encodes) return ok_status();
     if (!encoded->ok()) return encoded->status();
     next.parts.input = std::move(**encoded);
-    return ok_status();
-  }
-
-  Status check_grammar(const wire::SamplingParams& sampling) const {
-    if (!grammars_) return error(StatusCode::kUnsupported, "a grammar needs a tokenizer, and the model has none");
-    if (options_.eos_token_ids.empty()) {
-      return error(StatusCode::kUnsupported,
-                   "{} needs a token that ends a text, and the model's files name none (eos_token_id)",
-                   sampling.grammar->field);
-    }
     return ok_status();
   }
 
@@ -310,15 +320,7 @@ class GenerateWorker : public Worker {
   // A request whose prompt's pages another server will want.
   Status offer(const wire::TokenizedRequest& request) {
     if (!request.remote_kv) return ok_status();
-    if (!transfers_ || !transfers_->by_request()) {
-      return invalid_argument(
-          "kv_transfer_params is set, and this server transfers nothing by request; wanted --kv-transfer-listen, or "
-          "the field left out");
-    }
-    if (!request.media.empty()) {
-      return error(StatusCode::kUnsupported,
-                   "kv_transfer_params is set, and the prompt has pictures or audio; wanted text");
-    }
+    RETURN_IF_ERROR(check_transfer_use(request, transfers_ && transfers_->by_request()));
     if (request.remote_kv->role != wire::KvRole::kPrefill) return ok_status();
     const auto page = static_cast<std::size_t>(model_.page_size);
     const auto complete = static_cast<std::ptrdiff_t>(request.prompt.size() / page * page);
@@ -372,7 +374,10 @@ class GenerateWorker : public Worker {
     for (wire::TokenDelta& delta : deltas) {
       const auto found = states_.find(delta.id);
       if (found == states_.end()) continue;
-      if (delta.start) delta.start->continues_text = found->second.continues_text;
+      if (delta.start) {
+        delta.start->continues_text = found->second.continues_text;
+        delta.speech = std::exchange(found->second.speech, {});
+      }
       emit_delta(found->second, delta, emit);
     }
   }

@@ -40,6 +40,7 @@ struct ModelOptions {
   std::string trainer_hosts;  // to which a trainer's process group may connect, with commas; empty: loopback alone
   std::string tool_parser = "auto";       // of the output: auto, qwen, llama3, mistral, off
   std::string reasoning_parser = "auto";  // auto, qwen3, deepseek, off
+  std::string speech = "auto";            // of answers: auto, where the model can; off
   std::string log_level = "info";
   std::string kv_transfer_listen;    // ADDRESS:PORT where other servers ask for KV pages; empty: none do
   std::string kv_transfer_key_file;  // of all these servers

@@ -1,0 +1,84 @@
+#include "stages/speech/speech_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "formats/mapped_file.h"
+#include "formats/weights.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = 16u << 20;
+constexpr std::string_view kTalkerHead = "talker.codec_head.weight";
+
+// Codes of sound are the talker's ids below its special ones.
+int32_t codes_of(const TalkerConfig& talker) { return std::max(0, talker.text.vocab_size - kTalkerSpecialIds); }
+
+Status check_fits(const SpeechConfig& config) {
+  const int codebook = config.vocoder.codebook_size;
+  if (config.talker.code_groups != config.vocoder.quantizers) {
+    return invalid_argument("code2wav_config: num_quantizers is {}; wanted the talker's num_code_groups, {}",
+                            config.vocoder.quantizers, config.talker.code_groups);
+  }
+  if (codes_of(config.talker) < 1 || codes_of(config.talker) > codebook) {
+    return invalid_argument(
+        "talker_config: text_config: vocab_size is {}; wanted {} to {}, the vocoder's codes and {} more",
+        config.talker.text.vocab_size, kTalkerSpecialIds + 1, codebook + kTalkerSpecialIds, kTalkerSpecialIds);
+  }
+  if (config.talker.predictor.vocab_size > codebook) {
+    return invalid_argument("talker_config: code_predictor_config: vocab_size is {}; wanted at most {}, the vocoder's",
+                            config.talker.predictor.vocab_size, codebook);
+  }
+  return ok_status();
+}
+
+// Whether the file has all parts, and does not turn the sound off.
+Result<bool> speaks(const std::string& text, const std::string& path) {
+  const auto root = parse_json(text);
+  if (!root.ok()) return root.status().with_prefix(path);
+  const Json* enabled = json_find(*root, "enable_audio_output");
+  if (enabled != nullptr && enabled->is_boolean() && !enabled->get<bool>()) return false;
+  return json_find(*root, "talker_config") != nullptr && json_find(*root, "code2wav_config") != nullptr;
+}
+
+}  // namespace
+
+Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& options) {
+  const std::string path = options.model + "/config.json";
+  if (options.speech == "off" || !std::filesystem::exists(path)) return std::optional<SpeechConfig>();
+  ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(const bool any, speaks(text, path));
+  if (!any) return std::optional<SpeechConfig>();
+  ASSIGN_OR_RETURN(const WeightStore store, WeightStore::open(options.model));
+  if (store.find(kTalkerHead) == nullptr) {
+    LOG_WARNING("{} describes a talker whose weights are not there: answers are text alone", path);
+    return std::optional<SpeechConfig>();
+  }
+  SpeechConfig out;
+  ASSIGN_OR_RETURN(out.talker, parse_talker_config(text, path));
+  ASSIGN_OR_RETURN(out.vocoder, parse_code2wav_config(text, path));
+  RETURN_IF_ERROR(check_fits(out).with_prefix(path));
+  return std::optional<SpeechConfig>(std::move(out));
+}
+
+std::vector<int32_t> suppressed_codes(const TalkerConfig& config) {
+  std::vector<int32_t> ids;
+  for (int32_t id = codes_of(config); id < config.text.vocab_size; ++id) {
+    if (id != config.codec_eos) ids.push_back(id);
+  }
+  return ids;
+}
+
+SpeechFacts speech_facts(const SpeechConfig& config) {
+  SpeechFacts facts{.voices = {},
+                    .sample_rate = kVocoderRate,
+                    .frame_rate = static_cast<double>(kVocoderRate) / config.vocoder.samples_per_frame()};
+  for (const auto& [name, id] : config.talker.speakers) facts.voices.push_back(name);
+  return facts;
+}
+
+}  // namespace millrace

@@ -1,0 +1,37 @@
+// What a folder's config.json has of speech: the talker and the vocoder of a complete Qwen3-Omni, checked against each
+// other.
+//
+// Thread safety: values and free functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/code2wav_config.h"
+#include "formats/talker_config.h"
+#include "stages/engine.h"
+#include "stages/generating/model_options.h"
+
+namespace millrace {
+
+inline constexpr int32_t kVocoderRate = 24000;      // Hz, of what code2wav makes
+inline constexpr int32_t kTalkerSpecialIds = 1024;  // the last of its vocabulary, which are no codes of sound
+
+struct SpeechConfig {
+  TalkerConfig talker;
+  Code2WavConfig vocoder;
+};
+
+// nullopt: the model answers with text alone: options.speech is off, it is no folder, its config.json has no talker or
+// turns the sound off (enable_audio_output), or its weights have none.
+// Errors: those of both parsers; kInvalidArgument where the talker's codes are not the vocoder's.
+Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& options);
+
+// Ids of the talker that are never drawn: the special ones but the end.
+std::vector<int32_t> suppressed_codes(const TalkerConfig& config);
+
+SpeechFacts speech_facts(const SpeechConfig& config);
+
+}  // namespace millrace

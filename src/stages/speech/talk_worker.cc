@@ -1,0 +1,222 @@
+// talk: text deltas to frames of codes, with a talker of its own.
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "stages/generating/token_values.h"
+#include "stages/speech/speech_workers.h"
+#include "stages/speech/talker_sequence.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kMaxEventsPerStep = 1024;   // of the loop; then a step, however many wait
+constexpr int32_t kMaxFramesAhead = 250;  // that the next stage has not taken: 20 s of sound
+
+class TalkWorker : public Worker {
+ public:
+  explicit TalkWorker(TalkParts parts) : parts_(std::move(parts)) {}
+
+  Status load(const LoadProgress& progress) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, parts_.load(progress));
+    engine_.emplace(parts_.options, std::move(runner));
+    context_length_ = engine_->model().context_length;
+    return ok_status();
+  }
+
+  void tokens(ReqId id, const std::string&, wire::TokenDelta delta, Emit& emit) override {
+    fresh_ = true;
+    if (Status status = take(id, delta, emit); !status.ok()) refuse(id, status, emit);
+  }
+
+  // The thinker's result comes behind all its deltas.
+  void start(ReqId id, Value, Emit& emit) override {
+    fresh_ = true;
+    const auto found = spoken_.find(id);
+    if (found == spoken_.end()) return emit.fail(id, nothing_to_speak());
+    found->second.thinker_ended = true;
+    conclude(id, emit);
+  }
+
+  void drop(ReqId id) override {
+    fresh_ = true;
+    held_.erase(id);
+    if (spoken_.erase(id) != 0) abort(id);
+  }
+
+  int tick(int64_t, Emit& emit) override {
+    if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
+    events_ = 0;
+    Deltas out;
+    const bool busy = engine_->step(out);
+    for (const wire::TokenDelta& delta : out) report(delta, emit);
+    for (const ReqId id : std::vector<ReqId>(held_.begin(), held_.end())) send(id, emit);
+    busy_.store(busy, std::memory_order_relaxed);
+    steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
+    if (busy) return 0;
+    return held_.empty() ? kNever : kRestMs;
+  }
+
+  bool describe(wire::StageStatus& status) const override {
+    const SchedulerFacts facts = engine_->scheduler().facts();
+    status.steps = facts.steps;
+    status.running = facts.running;
+    status.waiting = facts.waiting;
+    status.metrics = {{"speech_frames_total", static_cast<double>(frames_)},
+                      {"talker_rows_total", static_cast<double>(facts.computed_tokens)},
+                      {"talker_retractions_total", static_cast<double>(facts.retractions)},
+                      {"talker_compute_seconds_total", static_cast<double>(facts.compute_us) * 1e-6},
+                      {"talker_idle_seconds_total", static_cast<double>(facts.idle_us) * 1e-6}};
+    return true;
+  }
+
+  std::optional<Pulse> pulse() const override {
+    return Pulse{.busy = busy_.load(std::memory_order_relaxed),
+                 .progress = steps_.load(std::memory_order_relaxed) + engine_->runner_progress()};
+  }
+
+ private:
+  using Deltas = GeneratingEngine::Deltas;
+
+  struct Spoken {
+    std::shared_ptr<TalkerSequence> sequence;
+    int32_t drawn = 0;  // frames
+    int32_t sent = 0;   // of these
+    bool thinker_ended = false;
+    bool ended = false;  // no frame comes any more
+  };
+
+  static Status nothing_to_speak() {
+    return invalid_argument("the request reaches the talker and is not to be spoken; wanted the text's terminal alone");
+  }
+
+  Status take(ReqId id, const wire::TokenDelta& delta, Emit& emit) {
+    if (delta.speech) RETURN_IF_ERROR(begin(id, *delta.speech, emit));
+    const auto found = spoken_.find(id);
+    if (found == spoken_.end()) return nothing_to_speak();
+    TalkerSequence& sequence = *found->second.sequence;
+    sequence.add_text(delta.tokens);
+    if (delta.finish) {
+      sequence.end_text();
+      if (!sequence.any_text()) {  // an empty answer is no sound
+        abort(id);
+        found->second.ended = true;
+      }
+    }
+    release_rows(id, found->second);
+    return ok_status();
+  }
+
+  Status begin(ReqId id, const wire::SpeechStart& start, Emit& emit) {
+    const TalkerConfig& config = parts_.config.talker;
+    const auto speaker = config.speakers.find(start.request.voice);
+    if (speaker == config.speakers.end()) {
+      return invalid_argument("the voice is '{}'; wanted one of the model's", start.request.voice);
+    }
+    ASSIGN_OR_RETURN(SpokenTurn turn, read_spoken_turn(start.prompt, config, speaker->second));
+    const CodeDraws draws{.seed = start.request.seed, .greedy = start.request.temperature <= 0};
+    auto sequence = std::make_shared<TalkerSequence>(std::move(turn), config.turns, config.code_groups, draws);
+    wire::TokenizedRequest request{.id = id};
+    request.prompt.assign(static_cast<std::size_t>(sequence->prompt_rows()), config.codec_pad);
+    if (sequence->prompt_rows() >= context_length_) {
+      return error(StatusCode::kTooLarge, "the talker's prompt has {} rows; wanted at most {}", sequence->prompt_rows(),
+                   context_length_ - 1);
+    }
+    request.sampling = sampling_of(start.request, context_length_ - sequence->prompt_rows());
+    spoken_.insert_or_assign(id, Spoken{.sequence = sequence});
+    Deltas out;
+    engine_->scheduler().receive(std::move(request), out, {.row_state = std::move(sequence)});
+    for (const wire::TokenDelta& delta : out) report(delta, emit);
+    return ok_status();
+  }
+
+  static wire::SamplingParams sampling_of(const wire::SpeechRequest& speech, int32_t most) {
+    wire::SamplingParams sampling;
+    sampling.max_tokens = speech.max_frames > 0 ? std::min(speech.max_frames, most) : most;
+    sampling.temperature = speech.temperature;
+    sampling.top_p = speech.top_p;
+    sampling.top_k = speech.top_k;
+    sampling.repetition_penalty = speech.repetition_penalty;
+    sampling.seed = speech.seed;
+    return sampling;
+  }
+
+  // As far as there is text, and as far as the next stage follows.
+  void release_rows(ReqId id, const Spoken& spoken) {
+    const int32_t ahead = spoken.sequence->prompt_rows() + spoken.sent + kMaxFramesAhead;
+    engine_->scheduler().release_rows(id, std::min(spoken.sequence->rows_ready(), ahead));
+  }
+
+  void report(const wire::TokenDelta& delta, Emit& emit) {
+    const auto found = spoken_.find(delta.id);
+    if (found == spoken_.end()) return;
+    if (delta.finish && delta.finish->reason == wire::FinishReason::kError) {
+      return refuse(delta.id, Status(delta.finish->code, delta.finish->message), emit);
+    }
+    found->second.drawn += static_cast<int32_t>(delta.tokens.size());
+    frames_ += delta.tokens.size();
+    found->second.ended |= delta.finish.has_value();
+    send(delta.id, emit);
+  }
+
+  void send(ReqId id, Emit& emit) {
+    const auto found = spoken_.find(id);
+    if (found == spoken_.end()) return;
+    Spoken& spoken = found->second;
+    const int32_t count = spoken.drawn - spoken.sent;
+    if (count > 0 && emit.congested(id)) {
+      held_.insert(id);
+      return;
+    }
+    held_.erase(id);
+    if (count > 0) {
+      SharedTensor codes = ids_tensor(spoken.sequence->codes(spoken.sent, count));
+      codes.shape = {count, parts_.config.talker.code_groups};
+      Value chunk;
+      chunk.set(kCodesKey, std::move(codes));
+      emit.chunk(id, std::move(chunk));
+      spoken.sent = spoken.drawn;
+      release_rows(id, spoken);
+    }
+    conclude(id, emit);
+  }
+
+  void conclude(ReqId id, Emit& emit) {
+    const auto found = spoken_.find(id);
+    const Spoken& spoken = found->second;
+    if (!spoken.ended || !spoken.thinker_ended || spoken.sent < spoken.drawn) return;
+    spoken_.erase(found);
+    emit.result(id, Value());
+  }
+
+  void refuse(ReqId id, const Status& status, Emit& emit) {
+    held_.erase(id);
+    if (spoken_.erase(id) != 0) abort(id);
+    emit.fail(id, status);
+  }
+
+  void abort(ReqId id) {
+    Deltas ignored;
+    engine_->scheduler().abort(id, ignored);
+  }
+
+  const TalkParts parts_;
+  std::optional<GeneratingEngine> engine_;  // from load() on
+  int32_t context_length_ = 0;
+  std::unordered_map<ReqId, Spoken> spoken_;
+  std::set<ReqId> held_;  // whose codes wait for a receiver that is behind
+  bool fresh_ = false;    // an event came since the last tick
+  int events_ = 0;        // since the last step
+  uint64_t frames_ = 0;
+  std::atomic<bool> busy_{false};  // for pulse(), as the next one
+  std::atomic<uint64_t> steps_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Worker> make_talk_worker(TalkParts parts) { return std::make_unique<TalkWorker>(std::move(parts)); }
+
+}  // namespace millrace
