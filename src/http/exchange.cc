@@ -78,14 +78,14 @@ bool Exchange::send(Response response) {
   return true;
 }
 
-bool Exchange::start_sse(Headers headers) {
+bool Exchange::start_stream(std::string content_type, Headers headers) {
   std::lock_guard lock(mutex_);
   if (phase_ != Phase::kOpen) return false;
   response_.status = 200;
   response_.headers = std::move(headers);
   response_.headers.set("Cache-Control", "no-cache");
   response_.headers.set("X-Accel-Buffering", "no");
-  response_.content_type = "text/event-stream; charset=utf-8";
+  response_.content_type = std::move(content_type);
   head_new_ = true;
   streaming_ = true;
   phase_ = Phase::kStreaming;
@@ -202,7 +202,12 @@ bool Exchange::client_gone() {
 Responder::Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
 Responder::~Responder() { exchange_->abandon(); }
 bool Responder::send(Response response) { return exchange_->send(std::move(response)); }
-bool Responder::start_sse(Headers headers) { return exchange_->start_sse(std::move(headers)); }
+bool Responder::start_sse(Headers headers) {
+  return exchange_->start_stream("text/event-stream; charset=utf-8", std::move(headers));
+}
+bool Responder::start_stream(std::string content_type, Headers headers) {
+  return exchange_->start_stream(std::move(content_type), std::move(headers));
+}
 bool Responder::write(std::string_view chunk) { return exchange_->write(chunk); }
 void Responder::end(std::string_view last) { exchange_->end(last); }
 void Responder::abort() { exchange_->abort(); }

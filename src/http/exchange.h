@@ -52,7 +52,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   // The Responder's side; any thread. See server.h.
   bool send(Response response);
-  bool start_sse(Headers headers);
+  bool start_stream(std::string content_type, Headers headers);
   bool write(std::string_view chunk);
   void end(std::string_view last = {});
   void abort();

@@ -42,7 +42,7 @@ namespace millrace::http {
 class Exchange;
 
 // The handle for answering one request. Every function may be called from any thread. Either send() once, or
-// start_sse(), write() any number of times, end().
+// start_sse() or start_stream(), write() any number of times, end().
 class Responder {
  public:
   explicit Responder(std::shared_ptr<Exchange> exchange);
@@ -55,9 +55,11 @@ class Responder {
 
   // Starts a 200 text/event-stream response. False as above. Chunked for HTTP/1.1, close-delimited for 1.0.
   bool start_sse(Headers headers = {});
-  // Queues ready SSE text (one or several whole events). Chunks queued while a socket write is in flight go out
-  // together. False once the client is gone, the response ended, or this reader is too slow (more than
-  // max_pending_bytes unsent: the connection is aborted and on_disconnect fires).
+  // The same with another content type, for bodies that are sent while they are made: what is written is the body.
+  bool start_stream(std::string content_type, Headers headers = {});
+  // Queues ready SSE text (one or several whole events), or the next bytes of another stream. Chunks queued while a
+  // socket write is in flight go out together. False once the client is gone, the response ended, or this reader is too
+  // slow (more than max_pending_bytes unsent: the connection is aborted and on_disconnect fires).
   bool write(std::string_view chunk);
   // Ends the stream. Later calls do nothing. `last`: SSE text before the end, which like a plain response may be over
   // max_pending_bytes: nothing follows it.

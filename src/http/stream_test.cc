@@ -93,6 +93,26 @@ TEST_F(StreamTest, SseFraming) {
   EXPECT_EQ(gone_, 0);
 }
 
+TEST_F(StreamTest, BytesOfAnotherContentType) {
+  start();
+  Client client(port());
+  client.send(get("/stream"));
+  ResponderPtr out = take();
+  EXPECT_TRUE(out->start_stream("audio/wav", {{"X-More", "1"}}));
+  EXPECT_FALSE(out->start_sse());
+  const std::string bytes("\0\r\n0\r\n\r\n", 8);
+  EXPECT_TRUE(out->write(bytes));
+  ASSERT_TRUE(client.read_until(bytes)) << "bytes go out before the next";
+  out->end("\xFF");
+  const Reply reply = client.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.header("content-type"), "audio/wav");
+  EXPECT_EQ(reply.header("x-more"), "1");
+  EXPECT_EQ(reply.header("transfer-encoding"), "chunked");
+  EXPECT_TRUE(reply.complete);
+  EXPECT_EQ(reply.body, bytes + "\xFF");
+}
+
 TEST_F(StreamTest, Http10StreamEndsWithTheConnection) {
   start();
   Client client(port());
