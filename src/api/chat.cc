@@ -9,6 +9,7 @@
 #include "api/prompt_forms.h"
 #include "api/reply.h"
 #include "api/routes.h"
+#include "api/speech_fields.h"
 #include "api/tool_fields.h"
 #include "api/transfer_fields.h"
 #include "api/unserved_fields.h"
@@ -34,6 +35,7 @@ struct ChatJob {
   std::string name, id;  // of the model, as the client calls it, and of the answer
   bool logprobs = false;
   OutputView view;
+  std::optional<ChatSpeech> speech;
 };
 
 // `ids`: of the prompt, where they are shown.
@@ -54,9 +56,14 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const ChatJ
   options.choices_per_prompt = n;
   std::string head =
       openai_head(fields.stream ? "chat.completion.chunk" : "chat.completion", job.id, job.name, context.version);
-  auto format = std::make_unique<ChatFormat>(context.engine, std::move(head), std::move(shown), job.view);
+  std::optional<ChatAudio> audio;
+  if (job.speech) audio.emplace(*job.speech, *context.engine.model().speech, context.state->spoken);
+  auto format =
+      std::make_unique<ChatFormat>(context.engine, std::move(head), std::move(shown), job.view, std::move(audio));
   auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
-  reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, n), {{job.id, 0, n}});
+  auto requests = make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, n);
+  if (job.speech) speak(job.speech->request, requests.front());
+  reply->start(std::move(requests), {{job.id, 0, n}});
 }
 
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
@@ -73,14 +80,20 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));
   ASSIGN_OR_RETURN(job->view, read_output_fields(body, request.body, model, fields.sampling.params));
   job->logprobs = fields.sampling.params.top_logprobs >= 0;
+  ASSIGN_OR_RETURN(job->speech, read_chat_speech(body, model, fields.stream));
+  if (job->speech) RETURN_IF_ERROR(check_chat_speech(body, fields));
   RETURN_IF_ERROR(read_prompt_logprobs(body, fields));
   const auto n = static_cast<std::size_t>(fields.sampling.n);
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_kv_transfer(fields.request.remote_kv, n));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
-  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history, model.media));
-  if (forces_call(body) && model.reasoning_dialect != wire::ReasoningDialect::kNone) {
-    close_reasoning(body, prompt);
+  ASSIGN_OR_RETURN(ChatPrompt prompt,
+                   read_chat_prompt(body, request.body, model.tool_history, model.media, &context.state->spoken));
+  const bool reasons = model.reasoning_dialect != wire::ReasoningDialect::kNone;
+  if (reasons && (forces_call(body) || job->speech)) close_reasoning(body, prompt);
+  if (job->speech) {  // all of its text is spoken, so all of it is shown
+    fields.sampling.params.parsing.reset();
+    job->view = {};
   }
   job->id = fields.rid.empty() ? make_id("chatcmpl-") : fields.rid;
   if (prompt.media != nullptr && fields.wants_ids()) {

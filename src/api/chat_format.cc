@@ -22,15 +22,18 @@ void append_token_ids(std::string& out, const ChoiceState& choice) {
 
 }  // namespace
 
-ChatFormat::ChatFormat(const Engine& engine, std::string head, ShownDetails shown, const OutputView& view)
+ChatFormat::ChatFormat(const Engine& engine, std::string head, ShownDetails shown, const OutputView& view,
+                       std::optional<ChatAudio> audio)
     : names_{engine, shown.tokens_as_ids, shown.top_logprobs},
       shown_(std::move(shown)),
       view_(view),
       outputs_(shown_.choices_per_prompt, ChatOutput(view)),
+      audio_(std::move(audio)),
       head_(std::move(head)) {}
 
 void ChatFormat::opening(const ChoiceState& choice, EventWriter& out) {
-  append_chunk(out, {.index = choice.index, .opening = true});
+  const std::string delta = audio_ ? audio_->opening() : R"("role":"assistant","content":"")";
+  append_chunk(out, {.index = choice.index, .opening = true, .delta = delta});
 }
 
 void ChatFormat::events(const ChoiceState& choice, EventWriter& out) {
@@ -42,15 +45,38 @@ void ChatFormat::events(const ChoiceState& choice, EventWriter& out) {
   }
   const bool content = details && (!choice.text.empty() || (shown_.logprobs && !choice.logprobs.empty()) ||
                                    (shown_.token_ids && !choice.tokens.empty()));
-  if (content) append_chunk(out, {.index = choice.index, .delta = content_of(choice.text), .details = &choice});
+  if (content) {
+    const std::string delta = audio_ ? audio_->text(choice.text) : content_of(choice.text);
+    append_chunk(out, {.index = choice.index, .delta = delta, .details = &choice});
+  }
   if (!choice.finish) return;
+  if (audio_) {
+    const std::string delta = audio_->closing();
+    append_chunk(out, {.index = choice.index, .delta = delta});
+  }
   append_chunk(out, {.index = choice.index, .finish = &*choice.finish, .reason = output.finish_reason(*choice.finish)});
+}
+
+Status ChatFormat::audio(std::span<const float> samples, EventWriter& out) {
+  ASSIGN_OR_RETURN(const std::string delta, audio_->samples(samples));
+  append_chunk(out, {.delta = delta});
+  return ok_status();
+}
+
+Status ChatFormat::finish(const ChoiceState& choice) { return audio_ ? audio_->encode(choice.samples) : ok_status(); }
+
+void ChatFormat::write_usage(std::string& out, const wire::Usage& usage) const {
+  append_usage(out, usage, audio_ ? std::optional(audio_->tokens()) : std::nullopt);
 }
 
 std::string ChatFormat::choice(const ChoiceState& choice) {
   std::string out = fmt::format("{{\"index\":{},\"message\":{{\"role\":\"assistant\",", choice.index);
   ChatOutput output(view_);
-  out += view_.parsed ? output.message(choice.events) : content_of(choice.text);
+  if (audio_) {
+    out += audio_->message(choice.text);
+  } else {
+    out += view_.parsed ? output.message(choice.events) : content_of(choice.text);
+  }
   out += ",\"refusal\":null},\"logprobs\":";
   append_logprobs(out, &choice);
   append_end(out, &*choice.finish, output.finish_reason(*choice.finish));
@@ -69,7 +95,7 @@ std::string ChatFormat::body(std::string_view choices, const wire::Usage& usage)
   append_prompt_ids(out);
   out += prompt_logprobs_;
   out += ",\"usage\":";
-  append_usage(out, usage);
+  write_usage(out, usage);
   return out + "}";
 }
 
@@ -94,7 +120,6 @@ void ChatFormat::append_chunk(EventWriter& writer, const Chunk& chunk) const {
   out += "{\"index\":";
   append_integer(out, chunk.index);
   out += ",\"delta\":{";
-  if (chunk.opening) out += "\"role\":\"assistant\",\"content\":\"\"";
   out += chunk.delta;
   out += "},\"logprobs\":";
   append_logprobs(out, chunk.details);

@@ -3,10 +3,13 @@
 // Owner: the Reply. Thread safety: as ReplyFormat.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "api/audio_output.h"
 #include "api/chat_output.h"
 #include "api/logprobs.h"
 #include "api/reply_format.h"
@@ -16,11 +19,15 @@ namespace millrace::api {
 
 class ChatFormat : public ReplyFormat {
  public:
-  // `head`: of every body or chunk (openai_head).
-  ChatFormat(const Engine& engine, std::string head, ShownDetails shown, const OutputView& view);
+  // `head`: of every body or chunk (openai_head). `audio`: of an answer that is spoken, which is no parsed output.
+  ChatFormat(const Engine& engine, std::string head, ShownDetails shown, const OutputView& view,
+             std::optional<ChatAudio> audio = {});
 
   void opening(const ChoiceState& choice, EventWriter& out) override;
   void events(const ChoiceState& choice, EventWriter& out) override;
+  Status audio(std::span<const float> samples, EventWriter& out) override;
+  Status finish(const ChoiceState& choice) override;
+  void write_usage(std::string& out, const wire::Usage& usage) const override;
   std::string choice(const ChoiceState& choice) override;
   std::string body(std::string_view choices, const wire::Usage& usage) override;
 
@@ -42,6 +49,7 @@ class ChatFormat : public ReplyFormat {
   const ShownDetails shown_;
   const OutputView view_;
   std::vector<ChatOutput> outputs_;  // of a stream, one for each choice
+  std::optional<ChatAudio> audio_;
   std::string prompt_logprobs_;
   const std::string head_;
 };

@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/content_blocks.h"
 #include "api/media_parts.h"
+#include "api/reply_format.h"
 #include "api/routes.h"
 #include "api/tool_history.h"
 
@@ -69,11 +71,36 @@ Status take_media(Json& parts, const std::string& where, MediaParts& media) {
   return ok_status();
 }
 
+// An earlier turn that was spoken: its transcript, where the message has no text of its own.
+Status take_spoken_turn(Json& message, const std::string& where, const SpokenTurns* spoken) {
+  const Json* audio = json_find(message, "audio");
+  if (!audio) return ok_status();
+  if (message["role"] != "assistant") {
+    return invalid_argument("{}.audio is set with the role {}; wanted assistant", where, message["role"].dump());
+  }
+  if (!audio->is_object()) return wrong_type(where + ".audio", *audio, "an object");
+  ASSIGN_OR_RETURN(const std::string id, read_block_string(*audio, "id", where + ".audio"));
+  std::optional<std::string> transcript;
+  if (spoken) transcript = spoken->find(id, unix_seconds());
+  if (!transcript) {
+    return invalid_argument(
+        "{}.audio.id is '{}', which is unknown or expired; wanted the id of an answer that this server spoke in the "
+        "last {} s, or its transcript as content instead",
+        where, id.substr(0, kShownBytes), kSpokenTurnSeconds);
+  }
+  const Json* content = json_find(message, "content");
+  if (!content || *content == "") message["content"] = std::move(*transcript);
+  return ok_status();
+}
+
 // Checks one message; flattens its content in place where it is an array of parts and the model takes text only.
-Status normalize_message(Json& message, const std::string& where, MediaParts& media, bool& changed) {
+Status normalize_message(Json& message, const std::string& where, MediaParts& media, const SpokenTurns* spoken,
+                         bool& changed) {
   if (!message.is_object())
     return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(message));
   RETURN_IF_ERROR(check_role(message, where));
+  RETURN_IF_ERROR(take_spoken_turn(message, where, spoken));
+  changed |= message.erase("audio") > 0;
   const Json* content = json_find(message, "content");
   if (!content) {
     if (message["role"] != "assistant") return invalid_argument("{}.content is missing; wanted a string", where);
@@ -103,6 +130,7 @@ Result<ChatValue> rewritten(const Json& messages, const std::string& text, const
   for (std::size_t i = 0; i < messages.size(); ++i) {
     nlohmann::ordered_json content = messages[i]["content"];
     if (out[i]["content"] != content) out[i]["content"] = std::move(content);
+    out[i].erase("audio");
     RETURN_IF_ERROR(rewrite_tool_history(out[i], fmt::format("messages[{}]", i), form));
   }
   return ChatValue(out);
@@ -143,7 +171,7 @@ void close_reasoning(const Json& body, ChatPrompt& prompt) {
 }
 
 Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form,
-                                    const MediaFacts& facts) {
+                                    const MediaFacts& facts, const SpokenTurns* spoken) {
   const Json* given = json_find(body, "messages");
   if (!given) return invalid_argument("messages is missing; wanted an array of messages");
   if (!given->is_array()) return invalid_argument("messages is of type {}; wanted an array", json_type_name(*given));
@@ -154,7 +182,7 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, c
   bool changed = false;
   MediaParts media(facts);
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, changed));
+    RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, spoken, changed));
   }
   ChatPrompt prompt;
   prompt.media = std::move(media).list();

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "api/spoken_turns.h"
 #include "base/json.h"
 #include "stages/engine.h"
 #include "text/tools/history_form.h"
@@ -15,8 +16,9 @@ namespace millrace::api {
 // the client's order. `form`: of the calls in the history. kInvalidArgument names the message: "messages[2].role is
 // 'robot'; wanted one of ...".
 // `pictures`: of the model; null: it takes text only, and other parts are refused.
+// `spoken`: where the `audio` of an earlier turn is found by its id; null: there is none.
 Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form = {},
-                                    const MediaFacts& facts = {});
+                                    const MediaFacts& facts = {}, const SpokenTurns* spoken = nullptr);
 
 // Where the output cannot begin with reasoning: the template's variable enable_thinking is false, unless the request
 // sets it.

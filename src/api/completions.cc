@@ -133,6 +133,7 @@ Result<TextFields> read_fields(const Json& body, const std::string& text, const 
   dialect.default_max_tokens = kDefaultMaxTokens;
   if (out.echo) dialect.least_max_tokens = 0;  // to score a prompt is use enough
   ASSIGN_OR_RETURN(out.common, read_common(body, text, model, dialect));
+  RETURN_IF_ERROR(refuse_audio_output(body));
   RETURN_IF_ERROR(refuse_tools(body));
   RETURN_IF_ERROR(refuse_unless(body, "top_logprobs", 0));
   RETURN_IF_ERROR(read_text_logprobs(body, out));

@@ -172,8 +172,6 @@ TEST(Fields, WhatIsNotServedIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
       {"functions", R"([{"name":"f"}])"},
       {"function_call", R"({"name":"f"})"},
-      {"modalities", R"(["text","audio"])"},
-      {"audio", R"({"voice":"alloy","format":"wav"})"},
       {"web_search_options", "{}"},
       {"guided_whitespace_pattern", R"(" ")"},
       {"grammar_lazy", "true"},

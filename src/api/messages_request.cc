@@ -96,6 +96,7 @@ Status translate_output_config(const Json& body, OrderedJson& chat) {
 
 Result<ChatBody> translate_messages(const Json& body, const std::string& text, const ModelFacts& model) {
   RETURN_IF_ERROR(refuse_unserved_messages(body));
+  RETURN_IF_ERROR(refuse_audio_output(body));
   const auto ordered = OrderedJson::parse(text);
   OrderedJson chat = OrderedJson::object();
   RETURN_IF_ERROR(translate_history(body, ordered, chat));

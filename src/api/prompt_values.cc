@@ -6,6 +6,7 @@
 #include "api/choices.h"
 #include "api/fields.h"
 #include "api/tool_fields.h"
+#include "api/unserved_fields.h"
 #include "api/value_json.h"
 #include "stages/generating/token_values.h"
 
@@ -66,6 +67,7 @@ Result<GenerateRequest> read_request(const Value& payload, const ModelFacts& fac
   auto fields = read_common(body, text, facts, kOpenAiDialect);
   if (!fields.ok()) return fields.status().with_prefix("sampling");
   RETURN_IF_ERROR(refuse_tools(body).with_prefix("sampling"));
+  RETURN_IF_ERROR(refuse_audio_output(body).with_prefix("sampling"));
   if (fields->sampling.n != 1) {
     return invalid_argument("sampling: n is {}; wanted 1, for a request of a pipeline has one answer",
                             fields->sampling.n);

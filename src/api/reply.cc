@@ -40,6 +40,9 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
   }
   names_ = std::move(names);
   for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].speech) {
+      requests[i].audio = [self, i](std::span<const float> samples) { return self->on_audio(i, samples); };
+    }
     const ReqId id =
         engine_.submit(std::move(requests[i]), [self, i](const wire::TextDelta& d) { self->on_delta(i, d); });
     std::lock_guard lock(mutex_);
@@ -144,18 +147,26 @@ Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   return ok_status();
 }
 
+void Reply::begin_stream(std::string& out) {
+  started_ = true;
+  if (const std::string type = format_->stream_type(); !type.empty()) {
+    responder_->start_stream(type, format_->headers());
+  } else {
+    responder_->start_sse(format_->headers());
+  }
+  for (const Choice& choice : choices_) {
+    EventWriter events(out, members(choice));
+    format_->opening(choice.state, events);
+  }
+}
+
 // Headers and what waited go out once every choice was accepted; from then on news goes out as it comes.
 Status Reply::stream_events(std::string& out) {
   if (!started_) {
     for (const Choice& choice : choices_) {
       if (!choice.accepted && !choice.state.finish) return ok_status();
     }
-    started_ = true;
-    responder_->start_sse(format_->headers());
-    for (const Choice& choice : choices_) {
-      EventWriter events(out, members(choice));
-      format_->opening(choice.state, events);
-    }
+    begin_stream(out);
   }
   bool waits = options_.cumulative || options_.retained;  // some choice keeps what it has
   for (Choice& choice : choices_) {
@@ -172,6 +183,7 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
   if (options_.prompt_first && state.tokens.empty() && choice.told_tokens == 0 && !state.finish) return ok_status();
   choice.fresh = false;
   choice.closed = state.finish.has_value();
+  if (choice.closed) RETURN_IF_ERROR(format_->finish(state));
   state.elapsed_seconds = elapsed_seconds();
   measure(choice);
   EventWriter events(out, members(choice));
@@ -213,7 +225,7 @@ std::string Reply::members(const Choice& choice) const {
   std::string out = choice.state.finish ? metadata({&choice.state}) : "";
   if (!options_.continuous_usage) return options_.include_usage ? out + ",\"usage\":null" : out;
   out += ",\"usage\":";
-  append_usage(out, choice.state.usage);
+  format_->write_usage(out, choice.state.usage);
   return out;
 }
 
@@ -246,7 +258,9 @@ void Reply::complete(std::string& out) {
 void Reply::end_stream() {
   std::lock_guard lock(mutex_);
   std::string out;
-  CHECK(stream_events(out).ok());  // which cumulative streams alone can fail
+  if (Status status = stream_events(out); !status.ok()) {
+    return fail(choices_.front(), {wire::FinishReason::kError, {}, {}, status.code(), status.message()});
+  }
   write_end(out);
 }
 
@@ -257,6 +271,10 @@ void Reply::write_end(std::string& out) {
 }
 
 void Reply::send_body() {
+  for (const Choice& choice : choices_) {
+    const Status status = format_->finish(choice.state);
+    if (!status.ok()) return static_cast<void>(responder_->send(format_->error_response(field_error(status))));
+  }
   std::vector<const ChoiceState*> shown;
   const std::string choices = best_choices(shown);
   std::string body = format_->body(choices, total_usage());
@@ -298,7 +316,9 @@ void Reply::fail(const Choice& choice, const wire::Finish& finish) {
     state_->requests.rejected(finish.code);
   }
   const ApiError error = field_error(Status(finish.code, finish.message));
-  if (started_) {
+  if (started_ && !format_->stream_type().empty()) {
+    responder_->abort();
+  } else if (started_) {
     responder_->end(format_->error_event(error));
   } else {
     responder_->send(format_->error_response(error));

@@ -78,12 +78,14 @@ void append_end(std::string& out, const wire::Finish* finish, std::string_view r
   }
 }
 
-void append_usage(std::string& out, const wire::Usage& usage) {
+void append_usage(std::string& out, const wire::Usage& usage, std::optional<int64_t> audio_tokens) {
   fmt::format_to(std::back_inserter(out),
                  "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{"
-                 "\"cached_tokens\":{}}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}",
+                 "\"cached_tokens\":{}}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}",
                  usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens,
                  usage.cached_tokens, usage.reasoning_tokens);
+  if (audio_tokens) fmt::format_to(std::back_inserter(out), ",\"audio_tokens\":{}", *audio_tokens);
+  out += "}}";
 }
 
 std::string make_id(std::string_view prefix) {

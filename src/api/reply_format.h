@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,7 @@ struct ChoiceState {
   wire::Usage usage;
   uint64_t weight_version = 0;           // of the newest token
   std::vector<WeightSpan> weight_spans;  // of all generated tokens
+  std::vector<float> samples;            // of an answer that is spoken; not where it is sent as it comes
   double elapsed_seconds = 0;            // since the HTTP request came
   Boxed<wire::Finish> finish;
 };
@@ -39,6 +41,7 @@ class EventWriter {
   EventWriter(std::string& out, std::string member) : out_(out), member_(std::move(member)) {}
   std::string& begin(std::string_view event = {});
   void end();
+  std::string& bytes() { return out_; }             // of a body that has no events
   std::size_t largest() const { return largest_; }  // bytes of an object, without the member
 
  private:
@@ -47,6 +50,9 @@ class EventWriter {
   std::size_t begin_ = 0, largest_ = 0;
 };
 
+// {"prompt_tokens": ...}. `audio_tokens`: of an answer that is spoken; nullopt: it is not.
+void append_usage(std::string& out, const wire::Usage& usage, std::optional<int64_t> audio_tokens = {});
+
 // Fragments are complete JSON texts; events are objects.
 class ReplyFormat {
  public:
@@ -54,8 +60,14 @@ class ReplyFormat {
   // Streaming: the first chunk of a choice, where there is one, and the chunks with what is new.
   virtual void opening(const ChoiceState& /*choice*/, EventWriter& /*out*/) {}
   virtual void events(const ChoiceState& choice, EventWriter& out) = 0;
+  // Streaming: the samples that come next of an answer that is spoken. An error ends the answer.
+  virtual Status audio(std::span<const float> /*samples*/, EventWriter& /*out*/) { return ok_status(); }
+  // A choice has all that it gets: what is left to do before its last events() or its choice(), and may fail.
+  virtual Status finish(const ChoiceState& /*choice*/) { return ok_status(); }
   // Streaming: the chunk that carries the usage alone.
   virtual std::string usage(const wire::Usage& usage) { return body("", usage); }
+  // {"prompt_tokens": ...}, where options ask for it.
+  virtual void write_usage(std::string& out, const wire::Usage& usage) const { append_usage(out, usage); }
   // Streaming: what ends a complete stream, and what ends it after an error, as events.
   virtual std::string last_event() const { return "data: [DONE]\n\n"; }
   virtual std::string error_event(const ApiError& error) const { return "data: " + render_error(error) + "\n\n"; }
@@ -66,6 +78,8 @@ class ReplyFormat {
   virtual http::Response error_response(const ApiError& error) const { return api::error_response(error); }
   // Of an answer that is not streamed, without an error.
   virtual std::string content_type() const { return "application/json"; }
+  // Of a stream that is no server-sent events: its content type. An error breaks it off. Empty: it is.
+  virtual std::string stream_type() const { return ""; }
   // Header fields of an answer without an error.
   virtual http::Headers headers() const { return {}; }
 };
@@ -85,7 +99,6 @@ struct ShownDetails {
 // The pieces that the OpenAI formats share.
 // ,"finish_reason": ... and its "matched_stop"; or null. `reason`: instead of the finish's own; empty: that.
 void append_end(std::string& out, const wire::Finish* finish, std::string_view reason = {});
-void append_usage(std::string& out, const wire::Usage& usage);  // {"prompt_tokens": ...}
 void append_integer(std::string& out, int64_t value);
 void append_ids(std::string& out, const std::vector<int32_t>& ids);  // [1,2]
 // Of a body or chunk with the request's id, from {"id": to "choices":[. `model`: the name that the client asked for.

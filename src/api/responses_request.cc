@@ -128,6 +128,7 @@ OrderedJson shown_tools(const OrderedJson& tools) {
 
 Result<ResponsesBody> translate_responses(const Json& body, const std::string& text) {
   RETURN_IF_ERROR(refuse_unserved_responses(body));
+  RETURN_IF_ERROR(refuse_audio_output(body));
   RETURN_IF_ERROR(refuse_stored(body));
   bool store = false;  // nothing is stored, and the answer reports so
   RETURN_IF_ERROR(json_read(body, "store", store));

@@ -18,6 +18,7 @@
 #include "api/live_requests.h"
 #include "api/model_names.h"
 #include "api/request_metrics.h"
+#include "api/spoken_turns.h"
 #include "http/server.h"
 #include "stages/engine.h"
 #include "stages/pipeline_engine.h"
@@ -33,6 +34,7 @@ struct ApiState {
   RequestMetrics requests;
   LiveRequests live;
   AnswerMemory answers;
+  SpokenTurns spoken;
 };
 
 struct ApiContext {

@@ -13,7 +13,7 @@ namespace millrace::api {
 namespace {
 
 // One text, a list of them (`list`), or a conversation.
-Result<std::vector<Prompt>> read_tokenize_prompts(const Json& body, const std::string& text, const ModelFacts& model,
+Result<std::vector<Prompt>> read_tokenize_prompts(const ApiContext& context, const Json& body, const std::string& text,
                                                   bool& list) {
   const bool has_messages = json_find(body, "messages") != nullptr;
   if (has_messages == (json_find(body, "prompt") != nullptr)) {
@@ -22,7 +22,9 @@ Result<std::vector<Prompt>> read_tokenize_prompts(const Json& body, const std::s
   }
   std::vector<Prompt> out;
   if (has_messages) {
-    ASSIGN_OR_RETURN(ChatPrompt chat, read_chat_prompt(body, text, model.tool_history, model.media));
+    const ModelFacts& model = context.engine.model();
+    ASSIGN_OR_RETURN(ChatPrompt chat,
+                     read_chat_prompt(body, text, model.tool_history, model.media, &context.state->spoken));
     out.emplace_back(std::move(chat));
     return out;
   }
@@ -61,8 +63,7 @@ Status tokenize(ApiContext& context, const http::Request& request, const http::R
   RETURN_IF_ERROR(context.names.read(body).status());
   RETURN_IF_ERROR(refuse_unserved_tokenize(body));
   bool list = false;
-  ASSIGN_OR_RETURN(std::vector<Prompt> prompts,
-                   read_tokenize_prompts(body, request.body, context.engine.model(), list));
+  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_tokenize_prompts(context, body, request.body, list));
   with_prompt_ids(context, responder, std::move(prompts), std::nullopt,
                   [responder, list, context_length = context.engine.model().context_length](const PromptIds& ids) {
                     responder->send({.body = tokenize_body(ids, list, context_length)});

@@ -38,8 +38,6 @@ const UnservedFields kUnserved = {
     {"suffix", {""}},
     {"functions", {kEmptyList}},
     {"function_call", {"none", "auto"}},
-    {"modalities", {Json::array({"text"})}},
-    {"audio", {}},
     {"web_search_options", {}},
     {"verbosity", {"medium"}},
     // Structured output (api/grammar_fields.h reads what is served).
@@ -104,6 +102,11 @@ Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
 }
 
 Status refuse_unserved(const Json& body) { return refuse_all(body, kUnserved); }
+
+Status refuse_audio_output(const Json& body) {
+  static const UnservedFields kFields = {{"modalities", {Json::array({"text"})}}, {"audio", {}}};
+  return refuse_all(body, kFields);
+}
 
 Status refuse_unserved_messages(const Json& body) {
   static const UnservedFields kFields = {

@@ -13,6 +13,8 @@ namespace millrace::api {
 
 // Of /v1/chat/completions and /v1/completions. kUnsupported with the field's name first.
 Status refuse_unserved(const Json& body);
+// Of endpoints that answer with text alone: `modalities` with others, and `audio`.
+Status refuse_audio_output(const Json& body);
 // Of /v1/messages.
 Status refuse_unserved_messages(const Json& body);
 // Of /v1/responses.

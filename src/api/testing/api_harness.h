@@ -104,6 +104,8 @@ class FakeEngine : public Engine {
   void text(std::size_t index, std::string text, int32_t tokens) {
     deliver(index, {.id = ReqId{index + 1}, .text = std::move(text), .usage = {5, tokens, 2}});
   }
+  // What an engine does with the samples of an answer that is spoken.
+  SinkAnswer audio(std::size_t index, const std::vector<float>& samples) { return request(index).audio(samples); }
   // One token with its text and its logprob, and the rivals.
   void token(std::size_t index, int32_t id, std::string text, wire::Usage usage, double logprob,
              std::vector<std::pair<int32_t, double>> top = {}, std::vector<double> of_ids = {}) {
