@@ -111,6 +111,7 @@ void add_upload_route(ApiContext& context, const std::string& pattern, PostHandl
 void add_routes(ApiContext& context) {
   add_chat_routes(context);
   add_audio_routes(context);
+  add_speech_routes(context);
   add_messages_routes(context);
   add_responses_routes(context);
   add_completions_routes(context);
