@@ -18,7 +18,8 @@
 
 namespace millrace::api {
 
-// Of a stream of audio, not taken by the client: above, its stages wait.
+// Of a stream of audio, not taken by the client: at most so much, or one chunk of samples; what comes next waits in the
+// engine.
 inline constexpr std::size_t kMaxUnsentAudioBytes = std::size_t{256} << 10;
 
 // Samples as frames of codes, which are the tokens of audio: rounded.

@@ -165,6 +165,25 @@ TEST_F(ChatAudioTest, ASlowReaderHoldsUpTheEngine) {
   EXPECT_EQ(server_->stats().slow_readers, 0u);
 }
 
+TEST_F(ChatAudioTest, ChunksOverEveryLimitAreSentOneByOne) {
+  auto answer = post(kChat, chat(R"("modalities":["audio"],"stream":true)"));
+  wait_submitted(1);
+  engine_.accept(0);
+  const std::vector<float> chunk = tone(std::size_t{2} << 20);  // over http's limit as base64
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(eventually([&] { return engine_.audio(0, chunk) == SinkAnswer::kTaken; }));
+  }
+  engine_.end(0, {}, 1);
+  std::size_t bytes = 0;
+  for (const std::string& event : answer.get().events) {
+    if (event == "[DONE]") continue;
+    const Json audio = parsed(event)["choices"][0]["delta"].value("audio", Json::object());
+    if (audio.contains("data")) bytes += decoded(audio["data"]).size();
+  }
+  EXPECT_EQ(bytes, 4 * 2 * chunk.size());
+  EXPECT_EQ(server_->stats().slow_readers, 0u);
+}
+
 TEST_F(ChatAudioTest, SamplesThatAreNoNumbersAreTheServersError) {
   auto answer = post(kChat, chat(kSpoken));
   auto stream = post(kChat, chat(R"("modalities":["audio"],"stream":true)"));
@@ -229,6 +248,8 @@ TEST_F(ChatAudioTest, AnEarlierTurnIsNamedByItsAudio) {
   for (const char* turn : {R"("audio":{"id":"audio_other"})", R"("content":"x","audio":{"id":"audio_other"})"}) {
     EXPECT_TRUE(refused(kChat, turns(turn)).starts_with("messages[1].audio.id is 'audio_other', which is unknown"));
   }
+  EXPECT_TRUE(refused("/tokenize", turns(R"("audio":{"id":"audio_other"})")).starts_with("messages[1].audio.id"));
+  EXPECT_EQ(post("/tokenize", turns(R"("audio":{"id":"audio_known"})")).get().status, 200);
   EXPECT_EQ(refused(kChat, turns(R"("audio":"x")")), "messages[1].audio is of type string; wanted an object");
   EXPECT_EQ(refused(kChat, turns(R"("audio":{})")), "messages[1].audio.id is no string; wanted one");
   EXPECT_TRUE(refused(kChat, R"({"messages":[{"role":"user","content":"a","audio":{"id":"audio_known"}}]})")

@@ -5,8 +5,9 @@
 // template is a real HTTP status; after that an error becomes an `error` event and the stream ends without [DONE].
 // A request that was aborted on somebody's order is no error: it ends with the finish reason "abort".
 //
-// Samples of an answer that is spoken come through on_audio(). In a stream each call is one event; while the client has
-// kMaxUnsentAudioBytes to read, the engine keeps them. In other answers they wait for the end, and count as texts do.
+// Samples of an answer that is spoken come through on_audio(). In a stream each call is one event; where the client
+// would have over kMaxUnsentAudioBytes to read, the engine keeps them. In other answers they wait for the end, and
+// count as texts do.
 //
 // Choices are prompt-major: those of one prompt stand together, and their order is that of the requests given to
 // start().
@@ -74,6 +75,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
 
   void on_delta(std::size_t index, const wire::TextDelta& delta);
   SinkAnswer on_audio(std::size_t index, std::span<const float> samples);
+  bool is_full(std::size_t samples) const;
   Status take_audio(Choice& choice, std::span<const float> samples);
   void begin_stream(std::string& out);
   Status absorb(Choice& choice, const wire::TextDelta& delta);

@@ -9,13 +9,19 @@ SinkAnswer Reply::on_audio(std::size_t index, std::span<const float> samples) {
   Choice& choice = choices_[index];
   if (ended_ || choice.state.finish || samples.empty()) return SinkAnswer::kTaken;
   const bool sent = options_.stream && !options_.retained;
-  if (sent && responder_->pending_bytes() > kMaxUnsentAudioBytes && !responder_->disconnected()) {
-    return SinkAnswer::kFull;
-  }
+  if (sent && is_full(samples.size())) return SinkAnswer::kFull;
   if (Status status = take_audio(choice, samples); !status.ok()) {
     fail(choice, {.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()});
   }
   return SinkAnswer::kTaken;
+}
+
+// One chunk of any size is sent where nothing waits: it could never be sent otherwise, and http has a limit of its own
+// for what waits behind another.
+bool Reply::is_full(std::size_t samples) const {
+  const std::size_t unsent = responder_->pending_bytes();
+  const std::size_t bytes = samples * 2 * 4 / 3;  // of 16 bits each, as base64
+  return unsent > 0 && unsent + bytes > kMaxUnsentAudioBytes && !responder_->disconnected();
 }
 
 Status Reply::take_audio(Choice& choice, std::span<const float> samples) {
