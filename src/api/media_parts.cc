@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "api/unserved_fields.h"
 #include "media/data_url.h"
 #include "stages/media/prompt_media.h"
 
@@ -13,6 +14,15 @@ constexpr std::size_t kShownBytes = 64;
 // Of input_audio. The bytes decide what an audio is; a format that no decoder knows is refused by its name.
 constexpr std::string_view kAudioFormats[] = {"wav", "mp3", "flac", "ogg", "opus"};
 
+// Members of a part, or of the object with its URL, that would change how it is read: of SGLang and Qwen's own API.
+Status refuse_limits(const Json& object, const std::string& where) {
+  RETURN_IF_ERROR(refuse_unserved_media(object).with_prefix(where));
+  for (const char* key : {"min_pixels", "max_pixels", "resized_height", "resized_width"}) {
+    RETURN_IF_ERROR(refuse_unless(object, key, nullptr).with_prefix(where));
+  }
+  return ok_status();
+}
+
 struct UrlPart {
   std::string url;
   std::string detail = "auto";
@@ -22,11 +32,13 @@ struct UrlPart {
 Result<UrlPart> read_url(const Json& part, const std::string& key, const std::string& where) {
   const std::string name = fmt::format("{}.{}", where, key);
   UrlPart out;
+  RETURN_IF_ERROR(refuse_limits(part, where));
   const Json* value = json_find(part, key);
   if (value == nullptr) return invalid_argument("{} is missing; wanted an object with a url", name);
   if (value->is_string()) {
     out.url = value->get_ref<const std::string&>();
   } else if (value->is_object()) {
+    RETURN_IF_ERROR(refuse_limits(*value, name));
     const Json* text = json_find(*value, "url");
     if (text == nullptr || !text->is_string()) return invalid_argument("{}.url is no string; wanted a data: URL", name);
     out.url = text->get_ref<const std::string&>();

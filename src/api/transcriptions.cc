@@ -12,6 +12,7 @@
 #include "api/reply.h"
 #include "api/routes.h"
 #include "api/transcription_format.h"
+#include "api/unserved_fields.h"
 
 namespace millrace::api {
 namespace {
@@ -76,7 +77,8 @@ Status read_part(const FormPart& part, Task task, Form& form) {
   }
   if (name == "response_format") form.format = text;
   if (name == "temperature" || name == "stream" || name == "max_tokens" || name == "max_completion_tokens" ||
-      name == "seed" || name == "top_p" || name == "top_k" || name == "repetition_penalty" || name == "timeout_s") {
+      name == "seed" || name == "top_p" || name == "top_k" || name == "min_p" || name == "repetition_penalty" ||
+      name == "frequency_penalty" || name == "presence_penalty" || name == "timeout_s") {
     return read_value(part, form.fields);
   }
   const bool times = name.starts_with("timestamp_granularities") || name.starts_with("include") ||
@@ -85,7 +87,10 @@ Status read_part(const FormPart& part, Task task, Form& form) {
     return error(StatusCode::kUnsupported, "{} is '{}'; wanted none: the model answers with text alone",
                  name.substr(0, kShownBytes), text.substr(0, kShownBytes));
   }
-  return ok_status();
+  const auto value = parse_json(text);
+  Json rest = Json::object();
+  rest[name] = value.ok() ? *value : Json(text);
+  return refuse_unserved(rest);
 }
 
 Result<Form> read_upload(const http::Request& request, Task task) {

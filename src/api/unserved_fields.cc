@@ -32,6 +32,10 @@ const Json kEmptyObject = Json::object();
 const Json kNoEdits = {{"edits", kEmptyList}};
 const Json kKeptThinking = {{"edits", Json::array({{{"type", "clear_thinking_20251015"}, {"keep", "all"}}})}};
 
+// How pictures and audio are read. The model's own processor configuration counts (docs/media.md).
+constexpr const char* kMediaFields[] = {"mm_processor_kwargs", "media_io_kwargs", "images_config", "max_dynamic_patch",
+                                        "min_dynamic_patch"};
+
 // Of the chat and completions routes.
 const UnservedFields kUnserved = {
     // OpenAI (api/tool_fields.h reads tools and tool_choice).
@@ -50,7 +54,6 @@ const UnservedFields kUnserved = {
     {"logits_processors", {}},
     {"vllm_xargs", {}},
     {"prompt_embeds", {}},
-    {"mm_processor_kwargs", {}},
     {"chat_template", {}},
     {"documents", {kEmptyList}},
     {"spaces_between_special_tokens", {true}},
@@ -101,7 +104,15 @@ Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
   return refuse(body, key, std::span(&neutral, neutral.is_null() ? 0 : 1));
 }
 
-Status refuse_unserved(const Json& body) { return refuse_all(body, kUnserved); }
+Status refuse_unserved_media(const Json& object) {
+  for (const char* key : kMediaFields) RETURN_IF_ERROR(refuse(object, key, {}));
+  return ok_status();
+}
+
+Status refuse_unserved(const Json& body) {
+  RETURN_IF_ERROR(refuse_unserved_media(body));
+  return refuse_all(body, kUnserved);
+}
 
 Status refuse_audio_output(const Json& body) {
   static const UnservedFields kFields = {{"modalities", {Json::array({"text"})}}, {"audio", {}}};
@@ -175,11 +186,11 @@ Status refuse_unserved_sampling(const Json& params) {
 }
 
 Status refuse_unserved_tokenize(const Json& body) {
+  RETURN_IF_ERROR(refuse_unserved_media(body));
   static const UnservedFields kFields = {
       // vLLM
       {"return_token_strs", {false}},
       {"chat_template", {}},
-      {"mm_processor_kwargs", {}},
       {"documents", {kEmptyList}},
       // llama.cpp
       {"content", {}},

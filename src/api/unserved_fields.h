@@ -25,6 +25,9 @@ Status refuse_unserved_sampling(const Json& params);
 // Of /tokenize.
 Status refuse_unserved_tokenize(const Json& body);
 
+// How pictures and audio are to be read, at the top of a body or in a part of a message. Those above have it within.
+Status refuse_unserved_media(const Json& object);
+
 // `neutral` is what may stand in a field that is not served; null and absent pass too.
 Status refuse_unless(const Json& body, const char* key, const Json& neutral);
 

@@ -214,6 +214,10 @@ def test_forms_that_cannot_be_served_are_refused(omni):
             ([file, ("temperature", None, b"9")], "temperature is 9", 400), ([file, ("model", None, b"other")], "other", 404),
             ([file, ("response_format", None, b"srt")], "response_format is 'srt'", 400),
             ([file, ("timestamp_granularities[]", None, b"word")], "timestamp_granularities[]", 400),
+            ([file, ("max_dynamic_patch", None, b"2")], "max_dynamic_patch is not supported", 400),
+            ([file, ("mm_processor_kwargs", None, b'{"x": 1}')], "mm_processor_kwargs is not supported", 400),
+            ([file, ("use_beam_search", None, b"true")], "use_beam_search is not supported", 400),
+            ([file, ("frequency_penalty", None, b"3")], "frequency_penalty is 3", 400),
             ([file, ("prompt", None, b"x" * 20000)], "prompt has 20000 bytes", 400)]:
         seen, _, body = upload(omni, parts)
         assert seen == status and wanted in json.loads(body)["error"]["message"], (parts, seen, body)

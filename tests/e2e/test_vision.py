@@ -141,6 +141,13 @@ def test_what_cannot_be_served_is_refused_by_name(vision):
     video = ask()
     video["messages"][1]["content"] = [{"type": "video_url", "video_url": {"url": "data:,"}}]
     assert "video_url" in refused(vision, video)
+    for field in ("media_io_kwargs", "images_config", "max_dynamic_patch", "min_dynamic_patch", "mm_processor_kwargs"):
+        assert refused(vision, ask("photo.jpg", **{field: 1})).startswith(f"{field} is not supported")
+        status, _, answer = vision.post("/tokenize", {"messages": ask("photo.jpg")["messages"], field: 1})
+        assert status == 400 and answer["error"]["message"].startswith(f"{field} is not supported"), answer
+    small = ask("photo.jpg")
+    small["messages"][1]["content"][0]["image_url"]["max_dynamic_patch"] = 2
+    assert "messages[1].content[0].image_url: max_dynamic_patch is not supported" in refused(vision, small)
     assert whole(vision, ask("Still here?"))["choices"][0]["finish_reason"] == "length"
 
 
