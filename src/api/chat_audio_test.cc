@@ -250,6 +250,10 @@ TEST_F(ChatAudioTest, AnEarlierTurnIsNamedByItsAudio) {
   }
   EXPECT_TRUE(refused("/tokenize", turns(R"("audio":{"id":"audio_other"})")).starts_with("messages[1].audio.id"));
   EXPECT_EQ(post("/tokenize", turns(R"("audio":{"id":"audio_known"})")).get().status, 200);
+  context_->state->spoken.add("audio_long", std::string(kMaxNamedTurnsBytes / 2 + 1, 'x'), unix_seconds());
+  const std::string twice = turns(R"("audio":{"id":"audio_long"}},{"role":"assistant","audio":{"id":"audio_long"})");
+  EXPECT_EQ(refused(kChat, twice),
+            "messages[2].audio.id is one of earlier answers with over 4194304 bytes of transcripts; wanted fewer");
   EXPECT_EQ(refused(kChat, turns(R"("audio":"x")")), "messages[1].audio is of type string; wanted an object");
   EXPECT_EQ(refused(kChat, turns(R"("audio":{})")), "messages[1].audio.id is no string; wanted one");
   EXPECT_TRUE(refused(kChat, R"({"messages":[{"role":"user","content":"a","audio":{"id":"audio_known"}}]})")

@@ -71,8 +71,14 @@ Status take_media(Json& parts, const std::string& where, MediaParts& media) {
   return ok_status();
 }
 
+// The earlier turns that a conversation names by their audio. One of a few bytes can name the same megabytes often.
+struct NamedTurns {
+  const SpokenTurns* turns;  // null: there are none
+  std::size_t bytes = 0;     // of their transcripts, so far
+};
+
 // An earlier turn that was spoken: its transcript, where the message has no text of its own.
-Status take_spoken_turn(Json& message, const std::string& where, const SpokenTurns* spoken) {
+Status take_spoken_turn(Json& message, const std::string& where, NamedTurns& named) {
   const Json* audio = json_find(message, "audio");
   if (!audio) return ok_status();
   if (message["role"] != "assistant") {
@@ -81,7 +87,7 @@ Status take_spoken_turn(Json& message, const std::string& where, const SpokenTur
   if (!audio->is_object()) return wrong_type(where + ".audio", *audio, "an object");
   ASSIGN_OR_RETURN(const std::string id, read_block_string(*audio, "id", where + ".audio"));
   std::optional<std::string> transcript;
-  if (spoken) transcript = spoken->find(id, unix_seconds());
+  if (named.turns) transcript = named.turns->find(id, unix_seconds());
   if (!transcript) {
     return invalid_argument(
         "{}.audio.id is '{}', which is unknown or expired; wanted the id of an answer that this server spoke in the "
@@ -89,17 +95,22 @@ Status take_spoken_turn(Json& message, const std::string& where, const SpokenTur
         where, id.substr(0, kShownBytes), kSpokenTurnSeconds);
   }
   const Json* content = json_find(message, "content");
-  if (!content || *content == "") message["content"] = std::move(*transcript);
+  if (content && *content != "") return ok_status();
+  named.bytes += transcript->size();
+  if (named.bytes > kMaxNamedTurnsBytes) {
+    return invalid_argument("{}.audio.id is one of earlier answers with over {} bytes of transcripts; wanted fewer",
+                            where, kMaxNamedTurnsBytes);
+  }
+  message["content"] = std::move(*transcript);
   return ok_status();
 }
 
 // Checks one message; flattens its content in place where it is an array of parts and the model takes text only.
-Status normalize_message(Json& message, const std::string& where, MediaParts& media, const SpokenTurns* spoken,
-                         bool& changed) {
+Status normalize_message(Json& message, const std::string& where, MediaParts& media, NamedTurns& named, bool& changed) {
   if (!message.is_object())
     return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(message));
   RETURN_IF_ERROR(check_role(message, where));
-  RETURN_IF_ERROR(take_spoken_turn(message, where, spoken));
+  RETURN_IF_ERROR(take_spoken_turn(message, where, named));
   changed |= message.erase("audio") > 0;
   const Json* content = json_find(message, "content");
   if (!content) {
@@ -181,13 +192,14 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, c
   Json messages = *given;
   bool changed = false;
   MediaParts media(facts);
+  NamedTurns named{spoken};
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, spoken, changed));
+    RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, named, changed));
   }
   ChatPrompt prompt;
   prompt.media = std::move(media).list();
   prompt.media_tokens = MediaTokens(facts);
-  prompt.source_bytes = text.size();
+  prompt.source_bytes = text.size() + named.bytes;
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
   if (changed || has_tool_history(messages)) {
     ASSIGN_OR_RETURN(prompt.messages, rewritten(messages, text, form));

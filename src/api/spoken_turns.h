@@ -21,6 +21,7 @@ namespace millrace::api {
 inline constexpr int64_t kSpokenTurnSeconds = 3600;
 inline constexpr std::size_t kMaxSpokenTurns = 4096;
 inline constexpr std::size_t kMaxSpokenTurnsBytes = std::size_t{16} << 20;  // of all transcripts
+inline constexpr std::size_t kMaxNamedTurnsBytes = std::size_t{4} << 20;    // of those that one conversation names
 
 class SpokenTurns {
  public:
