@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "app/options.h"
+#include "scheduler/options.h"
 #include "wire/limits.h"
 
 namespace millrace {
