@@ -8,6 +8,11 @@
 #include "text/tools/output_event.h"
 
 namespace millrace::api {
+namespace {
+
+constexpr std::string_view kLinesStream = "application/x-ndjson";
+
+}  // namespace
 
 Reply::Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<ReplyFormat> format,
              ReplyOptions options)
@@ -131,6 +136,9 @@ Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   // A finish that the front makes by itself knows no counts.
   if (delta.usage.prompt_tokens > 0) {
     state_->requests.generated(std::max(0, delta.usage.completion_tokens - state.usage.completion_tokens));
+    if (state.usage.completion_tokens == 0 && delta.usage.completion_tokens > 0) {
+      state.first_token_seconds = elapsed_seconds();
+    }
     state.usage = delta.usage;
   }
   if (delta.weight_version) state.weight_version = delta.weight_version;
@@ -151,11 +159,13 @@ void Reply::begin_stream(std::string& out) {
   started_ = true;
   if (const std::string type = format_->stream_type(); !type.empty()) {
     responder_->start_stream(type, format_->headers());
+  } else if (format_->stream_form() == StreamForm::kLines) {
+    responder_->start_stream(std::string(kLinesStream), format_->headers());
   } else {
     responder_->start_sse(format_->headers());
   }
   for (const Choice& choice : choices_) {
-    EventWriter events(out, members(choice));
+    EventWriter events(out, members(choice), format_->stream_form());
     format_->opening(choice.state, events);
   }
 }
@@ -186,7 +196,7 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
   if (choice.closed) RETURN_IF_ERROR(format_->finish(state));
   state.elapsed_seconds = elapsed_seconds();
   measure(choice);
-  EventWriter events(out, members(choice));
+  EventWriter events(out, members(choice), format_->stream_form());
   format_->events(state, events);
   if (options_.cumulative && events.largest() > kMaxEventBytes) {
     return error(StatusCode::kUnsupported,

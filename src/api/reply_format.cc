@@ -16,7 +16,7 @@ std::string& EventWriter::begin(std::string_view event) {
     out_ += event;
     out_ += '\n';
   }
-  out_ += "data: ";
+  if (form_ == StreamForm::kEvents) out_ += "data: ";
   begin_ = out_.size();
   return out_;
 }
@@ -28,7 +28,7 @@ void EventWriter::end() {
     out_ += member_;
     out_ += '}';
   }
-  out_ += "\n\n";
+  out_ += form_ == StreamForm::kEvents ? "\n\n" : "\n";
 }
 
 void append_integer(std::string& out, int64_t value) {

@@ -30,15 +30,20 @@ struct ChoiceState {
   std::vector<WeightSpan> weight_spans;  // of all generated tokens
   std::vector<float> samples;            // of an answer that is spoken; not where it is sent as it comes
   double elapsed_seconds = 0;            // since the HTTP request came
+  double first_token_seconds = 0;        // the same, when the first tokens were here; 0: there are none
   Boxed<wire::Finish> finish;
 };
 
-// Server-sent events, written in place: begin() gives the text to append one JSON object to, end() completes its event.
-// `event`: its name, on a line before the data; empty: it has none.
+// How the objects of a stream are separated: as server-sent events, or each on a line of its own.
+enum class StreamForm : uint8_t { kEvents, kLines };
+
+// The objects of a stream, written in place: begin() gives the text to append one JSON object to, end() completes its
+// event or line. `event`: its name, on a line before the data; empty: it has none, as lines have none.
 class EventWriter {
  public:
   // `member` (",\"usage\":null") is put into each object, last; empty: none.
-  EventWriter(std::string& out, std::string member) : out_(out), member_(std::move(member)) {}
+  EventWriter(std::string& out, std::string member, StreamForm form = StreamForm::kEvents)
+      : out_(out), member_(std::move(member)), form_(form) {}
   std::string& begin(std::string_view event = {});
   void end();
   std::string& bytes() { return out_; }             // of a body that has no events
@@ -47,6 +52,7 @@ class EventWriter {
  private:
   std::string& out_;
   const std::string member_;
+  const StreamForm form_;
   std::size_t begin_ = 0, largest_ = 0;
 };
 
@@ -57,6 +63,7 @@ void append_usage(std::string& out, const wire::Usage& usage, std::optional<int6
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
+  virtual StreamForm stream_form() const { return StreamForm::kEvents; }
   // Streaming: the first chunk of a choice, where there is one, and the chunks with what is new.
   virtual void opening(const ChoiceState& /*choice*/, EventWriter& /*out*/) {}
   virtual void events(const ChoiceState& choice, EventWriter& out) = 0;
@@ -78,7 +85,8 @@ class ReplyFormat {
   virtual http::Response error_response(const ApiError& error) const { return api::error_response(error); }
   // Of an answer that is not streamed, without an error.
   virtual std::string content_type() const { return "application/json"; }
-  // Of a stream that is no server-sent events: its content type. An error breaks it off. Empty: it is.
+  // Of a stream that is bytes, neither events nor lines: its content type. An error breaks it off. Empty: it is one of
+  // these.
   virtual std::string stream_type() const { return ""; }
   // Header fields of an answer without an error.
   virtual http::Headers headers() const { return {}; }

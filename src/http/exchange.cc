@@ -202,9 +202,7 @@ bool Exchange::client_gone() {
 Responder::Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
 Responder::~Responder() { exchange_->abandon(); }
 bool Responder::send(Response response) { return exchange_->send(std::move(response)); }
-bool Responder::start_sse(Headers headers) {
-  return exchange_->start_stream("text/event-stream; charset=utf-8", std::move(headers));
-}
+bool Responder::start_sse(Headers headers) { return start_stream(std::string(kEventStream), std::move(headers)); }
 bool Responder::start_stream(std::string content_type, Headers headers) {
   return exchange_->start_stream(std::move(content_type), std::move(headers));
 }

@@ -41,6 +41,8 @@ namespace millrace::http {
 
 class Exchange;
 
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
+
 // The handle for answering one request. Every function may be called from any thread. Either send() once, or
 // start_sse() or start_stream(), write() any number of times, end().
 class Responder {
@@ -61,7 +63,7 @@ class Responder {
   // socket write is in flight go out together. False once the client is gone, the response ended, or this reader is too
   // slow (more than max_pending_bytes unsent: the connection is aborted and on_disconnect fires).
   bool write(std::string_view chunk);
-  // Ends the stream. Later calls do nothing. `last`: SSE text before the end, which like a plain response may be over
+  // Ends the stream. Later calls do nothing. `last`: text before the end, which like a plain response may be over
   // max_pending_bytes: nothing follows it.
   void end(std::string_view last = {});
   // Breaks the response off: a client sees a truncated stream, never a well-formed end. For failures with no better

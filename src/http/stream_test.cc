@@ -107,6 +107,7 @@ TEST_F(StreamTest, BytesOfAnotherContentType) {
   const Reply reply = client.read_reply();
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.header("content-type"), "audio/wav");
+  EXPECT_EQ(reply.header("cache-control"), "no-cache");
   EXPECT_EQ(reply.header("x-more"), "1");
   EXPECT_EQ(reply.header("transfer-encoding"), "chunked");
   EXPECT_TRUE(reply.complete);
