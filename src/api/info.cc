@@ -88,9 +88,10 @@ void model_info(ApiContext& context, const http::ResponderPtr& responder) {
   append_version(out, context.engine.weights(), weight_version);
   fmt::format_to(std::back_inserter(out),
                  ",\"context_length\":{},\"vocab_size\":{},\"has_chat_template\":{},"
-                 "\"has_image_understanding\":false,\"has_audio_understanding\":false,"
+                 "\"has_image_understanding\":{},\"has_audio_understanding\":{},"
                  "\"preferred_sampling_params\":{}}}",
-                 model.context_length, model.vocab_size, model.has_chat_template, preferred_sampling(model));
+                 model.context_length, model.vocab_size, model.has_chat_template, model.media.pictures.has_value(),
+                 model.media.audio.has_value(), preferred_sampling(model));
   responder->send({.body = std::move(out)});
 }
 

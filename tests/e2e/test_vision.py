@@ -172,3 +172,8 @@ def test_a_text_model_refuses_pictures(server):
 def test_completions_take_no_pictures_and_text_goes_on(vision):
     status, _, answer = vision.post("/v1/completions", {"prompt": "Once", "max_tokens": 4, "temperature": 0})
     assert status == 200, answer
+
+
+def test_model_info_has_what_the_model_takes(vision, server):
+    assert vision.get("/model_info")[2]["has_image_understanding"] is True
+    assert server.get("/model_info")[2]["has_image_understanding"] is False
