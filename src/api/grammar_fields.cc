@@ -30,6 +30,7 @@ class GrammarReader {
   Status read_native(const Json& params, const FieldPath& root);
   Status read_messages(const Json& body, const FieldPath& root);
   Status read_responses(const Json& body, const FieldPath& root);
+  Status read_ollama(const Json& body, const FieldPath& root);
   Status finish(wire::SamplingParams& out);
 
  private:
@@ -213,6 +214,21 @@ Status GrammarReader::read_responses(const Json& body, const FieldPath& root) {
   return read_native(body, root);
 }
 
+// "json", or a schema. An empty string is what some clients send for none.
+Status GrammarReader::read_ollama(const Json& body, const FieldPath& root) {
+  const Json* format = json_find(body, "format");
+  if (format && format->is_object()) {
+    RETURN_IF_ERROR(read_schema(body, root, "format"));
+  } else if (format && *format == "json") {
+    RETURN_IF_ERROR(add(GrammarKind::kJsonSchema, R"({"type":"object"})", root.member("format")));
+  } else if (format && *format != "") {
+    return invalid_argument("format is {}; wanted \"json\" or an object with a JSON Schema",
+                            format->is_string() ? "'" + format->get<std::string>().substr(0, 64) + "'"
+                                                : fmt::format("of type {}", json_type_name(*format)));
+  }
+  return read_native(body, root);
+}
+
 Status GrammarReader::read_native(const Json& params, const FieldPath& root) {
   RETURN_IF_ERROR(read_schema(params, root, "json_schema"));
   RETURN_IF_ERROR(read_source(params, root, "regex", GrammarKind::kRegex));
@@ -249,6 +265,12 @@ Status read_messages_grammar(const Json& body, const std::string& text, wire::Sa
 Status read_responses_grammar(const Json& body, const std::string& text, wire::SamplingParams& out) {
   GrammarReader reader(text);
   RETURN_IF_ERROR(reader.read_responses(body, {}));
+  return reader.finish(out);
+}
+
+Status read_ollama_grammar(const Json& body, const std::string& text, wire::SamplingParams& out) {
+  GrammarReader reader(text);
+  RETURN_IF_ERROR(reader.read_ollama(body, {}));
   return reader.finish(out);
 }
 

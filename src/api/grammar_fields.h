@@ -23,6 +23,9 @@ Status read_messages_grammar(const Json& body, const std::string& text, wire::Sa
 // Of /v1/responses: text.format, and what is this server's.
 Status read_responses_grammar(const Json& body, const std::string& text, wire::SamplingParams& out);
 
+// Of Ollama's endpoints: format, and what is this server's.
+Status read_ollama_grammar(const Json& body, const std::string& text, wire::SamplingParams& out);
+
 // Of sampling_params of /generate: `params`, which stands in `text` at the JSON pointer `path`.
 Status read_native_grammar(const Json& params, const std::string& text, const std::string& path,
                            wire::SamplingParams& out);

@@ -143,6 +143,30 @@ Status refuse_unserved_responses(const Json& body) {
   return refuse_all(body, kFields);
 }
 
+Status refuse_unserved_ollama(const Json& body) {
+  static const UnservedFields kFields = {
+      {"suffix", {""}},
+      {"template", {""}},
+      {"context", {kEmptyList}},
+      // Of models that draw pictures.
+      {"width", {0}},
+      {"height", {0}},
+      {"steps", {0}},
+  };
+  RETURN_IF_ERROR(refuse_unserved_media(body));
+  return refuse_all(body, kFields);
+}
+
+Status refuse_unserved_ollama_options(const Json& options) {
+  static const UnservedFields kFields = {
+      {"typical_p", {1}},
+      {"tfs_z", {1}},
+      {"mirostat", {0}},
+      {"penalize_newline", {true}},
+  };
+  return refuse_all(options, kFields);
+}
+
 Status refuse_unserved_native(const Json& body) {
   static const UnservedFields kFields = {
       {"input_embeds", {}},

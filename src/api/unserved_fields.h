@@ -19,6 +19,9 @@ Status refuse_audio_output(const Json& body);
 Status refuse_unserved_messages(const Json& body);
 // Of /v1/responses.
 Status refuse_unserved_responses(const Json& body);
+// Of Ollama's /api/chat and /api/generate: at the top of the body, and inside options.
+Status refuse_unserved_ollama(const Json& body);
+Status refuse_unserved_ollama_options(const Json& options);
 // Of /generate: at the top of the body, and inside sampling_params.
 Status refuse_unserved_native(const Json& body);
 Status refuse_unserved_sampling(const Json& params);

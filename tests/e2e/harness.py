@@ -121,7 +121,7 @@ class Server(Output):
             response = connection.getresponse()
             data = response.read().decode()
             kind = response.getheader("Content-Type", "")
-            return response.status, response.headers, json.loads(data) if "json" in kind and data else data
+            return response.status, response.headers, json.loads(data) if kind.startswith("application/json") and data else data
 
     def post(self, path, body, **more):
         return self.request("POST", path, body, **more)

@@ -11,12 +11,16 @@ WRONG = [{"x": 1}]  # of no served field's type
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"
+OLLAMA_CHAT, OLLAMA_TEXT = "/api/chat", "/api/generate"
+OLLAMA = (OLLAMA_CHAT, OLLAMA_TEXT)
 BODIES = {
     CHAT: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
     TEXT: {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0},
     MESSAGES: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
     COUNT: {"messages": [{"role": "user", "content": "a"}]},
     RESPONSES: {"input": "a", "max_output_tokens": 4, "temperature": 0},
+    OLLAMA_CHAT: {"messages": [{"role": "user", "content": "a"}], "stream": False, "options": {"num_predict": 4, "temperature": 0}},
+    OLLAMA_TEXT: {"prompt": "Once upon a time", "stream": False, "options": {"num_predict": 4, "temperature": 0}},
     "/generate": {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
     "/tokenize": {"prompt": "Once upon a time"},
     "/detokenize": {"tokens": [5]},
@@ -47,9 +51,11 @@ def endpoints(heading, cells):
         return [(MESSAGES, cells[2]), (COUNT, cells[2])]
     if heading.startswith("`/v1/responses`"):
         return [(RESPONSES, cells[2])]
-    if heading.startswith("`/tokenize`"):
-        both = ["/tokenize", "/detokenize"]
-        return [(path, cells[2]) for path in both if cells[1] == "both" or path in cells[1]]
+    if heading.startswith("`options`"):
+        return [(path, cells[1]) for path in OLLAMA]
+    if heading.startswith(("`/tokenize`", "`/api/chat`")):
+        both = OLLAMA if heading.startswith("`/api/chat`") else ("/tokenize", "/detokenize")
+        return [(path, cells[-2]) for path in both if cells[1] == "both" or path in cells[1]]
     return [("/generate", cells[1])]
 
 
@@ -59,17 +65,18 @@ def fields():
         for path, outcome in endpoints(heading, cells):
             for field in re.findall(r"`([^`]+)`", cells[0]):
                 values = [json.loads(value) for value in shown] if outcome != "no effect" else []
-                yield heading.startswith("`sampling_params`"), path, field, outcome, values
+                inside = re.match("`(sampling_params|options)`", heading)
+                yield inside[1] if inside else "", path, field, outcome, values
 
 
 FIELDS = list(fields())
 
 
-def request(sampling, path, field, value):
+def request(inside, path, field, value):
     body = dict(BODIES[path])
-    if sampling:
-        return {**body, "sampling_params": {**body["sampling_params"], field: value}}
-    if path in (MESSAGES, COUNT, RESPONSES):
+    if inside:
+        return {**body, inside: {**body[inside], field: value}}
+    if path in (MESSAGES, COUNT, RESPONSES, *OLLAMA):
         return {**body, field: value}
     if field in INSTEAD:
         body.pop(INSTEAD[field], None)
@@ -96,6 +103,8 @@ def content(path, answer):
         return answer["text"], answer["output_ids"]
     if path == MESSAGES:
         return answer["content"], answer["stop_reason"]
+    if path in OLLAMA:
+        return answer.get("message"), answer.get("response"), answer["done_reason"]
     if path == RESPONSES:
         return [item["content"] for item in answer["output"]], answer["status"]
     return answer["choices"] if path in (CHAT, TEXT) else answer
@@ -114,25 +123,30 @@ def test_the_tables_have_what_the_server_refuses():
     assert len(known) > 60 and known <= refused, known - refused
 
 
-@pytest.mark.parametrize("sampling, path, field, outcome, values", FIELDS,
-                         ids=[f"{path}-{'sampling_params.' * sampling}{field}-{outcome}" for sampling, path, field, outcome, _ in FIELDS])
-def test_what_happens_with_a_field(server, sampling, path, field, outcome, values):
+def error_of(path, answer):
+    return answer["error"] if path in OLLAMA else answer["error"]["message"]
+
+
+@pytest.mark.parametrize("inside, path, field, outcome, values", FIELDS,
+                         ids=[f"{path}-{inside}{'.' * bool(inside)}{field}-{outcome}" for inside, path, field, outcome, _ in FIELDS])
+def test_what_happens_with_a_field(server, inside, path, field, outcome, values):
     plain = post(server, path, BODIES[path])[1]
     if outcome == "no effect":
         for value in (1, "a", UNLIKELY):
-            status, answer = post(server, path, {**BODIES[path], field: value})
+            body = request(inside, path, field, value) if inside else {**BODIES[path], field: value}
+            status, answer = post(server, path, body)
             assert status == 200 and content(path, answer) == content(path, plain), (value, answer)
         return
     assert values or outcome == "refused", "a served field without a value to try"
     required = REQUIRED | ({"max_tokens"} if path == MESSAGES else set())
     for value in values if field in required else [*values, None]:
-        status, answer = post(server, path, request(sampling, path, field, value))
+        status, answer = post(server, path, request(inside, path, field, value))
         assert status == 200, (value, answer)
         if outcome == "refused" and field not in ("tools",):
             assert content(path, answer) == content(path, plain), (value, answer)
     wrong = WRONG if outcome == "served" and field != "tools" else UNLIKELY
-    status, _, answer = server.post(path, request(sampling, path, field, wrong))
-    assert status == 400 and field in answer["error"]["message"], answer
+    status, _, answer = server.post(path, request(inside, path, field, wrong))
+    assert status == 400 and field in error_of(path, answer), answer
 
 
 def test_tools_that_must_not_be_called_are_served(server):

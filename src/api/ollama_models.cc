@@ -1,0 +1,185 @@
+#include "api/ollama_models.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cctype>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "api/fields.h"
+#include "api/model_summary.h"
+
+namespace millrace::api {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr std::string_view kDefaultTag = ":latest";
+constexpr const char* kNever = "9999-12-31T23:59:59Z";  // the model is loaded as long as the server runs
+
+std::string time_text(int64_t unix_seconds) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(unix_seconds)); }
+
+// "Qwen3MoeForCausalLM" is the family qwen3moe.
+std::string family_of(const std::string& architecture) {
+  std::string out = architecture.substr(0, architecture.find("For"));
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string size_text(int64_t parameters) {
+  const auto count = static_cast<double>(parameters);
+  if (parameters >= 1'000'000'000) return fmt::format("{:.1f}B", count / 1e9);
+  if (parameters >= 1'000'000) return fmt::format("{:.1f}M", count / 1e6);
+  return parameters > 0 ? fmt::format("{:.1f}K", count / 1e3) : "";
+}
+
+OrderedJson details_of(const ModelFacts& model, const ModelSummary& files) {
+  const std::string family = family_of(model.architecture);
+  return {{"parent_model", ""},
+          {"format", files.format},
+          {"family", family},
+          {"families", OrderedJson::array({family})},
+          {"parameter_size", size_text(files.parameters)},
+          {"quantization_level", files.quantization}};
+}
+
+// Of /api/tags and /api/ps: the one model under each of its names.
+OrderedJson listed_models(const ApiContext& context, const ModelSummary& files, const OrderedJson& more) {
+  OrderedJson models = OrderedJson::array();
+  for (const std::string& name : context.names.names) {
+    OrderedJson model = {{"name", name}, {"model", name}};
+    model["modified_at"] = time_text(files.modified);
+    model["size"] = files.bytes;
+    model["digest"] = files.digest;
+    model["details"] = details_of(context.engine.model(), files);
+    model.update(more);
+    models.push_back(std::move(model));
+  }
+  return {{"models", std::move(models)}};
+}
+
+OrderedJson capabilities_of(const ModelFacts& model) {
+  OrderedJson out = OrderedJson::array({"completion"});
+  if (model.tool_dialect != wire::ToolDialect::kNone) out.push_back("tools");
+  if (model.reasoning_dialect != wire::ReasoningDialect::kNone) out.push_back("thinking");
+  if (model.media.pictures) out.push_back("vision");
+  if (model.media.audio) out.push_back("audio");
+  return out;
+}
+
+// What a request without options gets, where the model has defaults: a line each, as in a Modelfile.
+std::string parameters_of(const ModelFacts& model) {
+  std::string out;
+  const auto append = [&out](const char* name, const auto& value) {
+    if (value) fmt::format_to(std::back_inserter(out), "{}{:<30} {}", out.empty() ? "" : "\n", name, *value);
+  };
+  append("temperature", model.temperature);
+  append("top_p", model.top_p);
+  append("top_k", model.top_k);
+  append("min_p", model.min_p);
+  return out;
+}
+
+OrderedJson shown_model(const ModelFacts& model, const ModelSummary& files) {
+  const std::string family = family_of(model.architecture);
+  return {{"parameters", parameters_of(model)},
+          {"details", details_of(model, files)},
+          {"model_info",
+           {{"general.architecture", family},
+            {"general.parameter_count", files.parameters},
+            {family + ".context_length", model.context_length},
+            {family + ".vocab_size", model.vocab_size}}},
+          {"capabilities", capabilities_of(model)},
+          {"modified_at", time_text(files.modified)}};
+}
+
+// `model`, or `name` as older clients have it.
+Status show(ApiContext& context, const ModelSummary& files, const http::Request& request,
+            const http::ResponderPtr& responder) {
+  ASSIGN_OR_RETURN(Json body, parse_body(request.body));
+  if (!json_find(body, "model") && json_find(body, "name")) body["model"] = body["name"];
+  if (!json_find(body, "model")) return invalid_argument("model is missing; wanted the name of a model");
+  RETURN_IF_ERROR(read_ollama_model(context.names, body).status());
+  responder->send({.body = shown_model(context.engine.model(), files).dump()});
+  return ok_status();
+}
+
+bool is_ready(const ApiContext& context) {
+  return (context.pipeline ? context.pipeline->health() : context.engine.health()).ready;
+}
+
+void add_unserved(ApiContext& context, const char* method, const char* path, const char* why) {
+  http::Route route{.method = method, .pattern = path, .require_json = false};
+  add_ollama_route(context, std::move(route), OllamaEndpoint::kChat,
+                   [path, why](ApiContext&, const http::Request&, const http::ResponderPtr& responder) {
+                     ApiError error{.http_status = 501, .message = fmt::format("{} is not served: {}", path, why)};
+                     responder->send(ollama_error_response(error));
+                     return ok_status();
+                   });
+}
+
+void add_unserved_routes(ApiContext& context) {
+  constexpr const char* kOneModel = "a server has the one model that it was started with";
+  for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest}"}) {
+    add_unserved(context, "POST", path, kOneModel);
+  }
+  add_unserved(context, "DELETE", "/api/delete", kOneModel);
+  for (const char* path : {"/api/embed", "/api/embeddings"}) {
+    add_unserved(context, "POST", path, "no embeddings are computed");
+  }
+}
+
+}  // namespace
+
+Result<std::string> read_ollama_model(const ModelNames& names, const Json& body) {
+  auto name = names.read(body);
+  if (name.ok() || name.status().code() != StatusCode::kNotFound) return name;
+  std::string asked;
+  RETURN_IF_ERROR(json_read(body, "model", asked));
+  if (!asked.ends_with(kDefaultTag)) return name;
+  if (!names.check(std::string_view(asked).substr(0, asked.size() - kDefaultTag.size())).ok()) return name;
+  return asked;
+}
+
+void add_ollama_route(ApiContext& context, http::Route route, OllamaEndpoint endpoint, OllamaHandler handle) {
+  route.render_error = [endpoint](int status, std::string_view message, std::string_view /*request_id*/) {
+    return ollama_error_response({.http_status = status, .message = std::string(message)}, endpoint);
+  };
+  route.handler = [&context, endpoint, handle = std::move(handle)](http::RequestPtr request,
+                                                                   http::ResponderPtr responder) {
+    const Status status = handle(context, *request, responder);
+    if (status.ok()) return;
+    context.state->requests.rejected(status.code());
+    responder->send(ollama_error_response(field_error(status), endpoint));
+  };
+  context.server.add_route(std::move(route));
+}
+
+void add_ollama_model_routes(ApiContext& context) {
+  const auto files = std::make_shared<const ModelSummary>(summarize_model(context.engine.model().path));
+  const auto get = [&context](const char* path, http::Access access, std::function<OrderedJson(ApiContext&)> answer) {
+    add_ollama_route(
+        context, {.method = "GET", .pattern = path, .access = access}, OllamaEndpoint::kChat,
+        [answer = std::move(answer)](ApiContext& api, const http::Request&, const http::ResponderPtr& responder) {
+          responder->send({.body = answer(api).dump()});
+          return ok_status();
+        });
+  };
+  const http::Access models = context.public_models ? http::Access::kPublic : http::Access::kUser;
+  get("/api/version", http::Access::kPublic, [](ApiContext& api) { return OrderedJson{{"version", api.version}}; });
+  get("/api/tags", models, [files](ApiContext& api) { return listed_models(api, *files, OrderedJson::object()); });
+  get("/api/ps", models, [files](ApiContext& api) {
+    if (!is_ready(api)) return OrderedJson{{"models", OrderedJson::array()}};
+    return listed_models(
+        api, *files, {{"expires_at", kNever}, {"size_vram", 0}, {"context_length", api.engine.model().context_length}});
+  });
+  add_ollama_route(context, {.method = "POST", .pattern = "/api/show", .access = models}, OllamaEndpoint::kChat,
+                   [files](ApiContext& api, const http::Request& request, const http::ResponderPtr& responder) {
+                     return show(api, *files, request, responder);
+                   });
+  add_unserved_routes(context);
+}
+
+}  // namespace millrace::api
