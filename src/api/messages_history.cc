@@ -22,10 +22,11 @@ Result<std::string> read_texts(const Json& content, const std::string& name) {
   bool any = false;
   for (std::size_t i = 0; i < content.size(); ++i) {
     const std::string block_name = fmt::format("{}[{}]", name, i);
-    ASSIGN_OR_RETURN(const std::string type, read_block_type(content[i], block_name));
-    if (type != "text") {
+    const Result<std::string> type = read_block_type(content[i], block_name);
+    if (!type.ok()) return type.status();
+    if (*type != "text") {
       return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted 'text': this model takes text only", block_name,
-                   type.substr(0, kShownBytes));
+                   type->substr(0, kShownBytes));
     }
     ASSIGN_OR_RETURN(const std::string more, read_block_string(content[i], "text", block_name));
     append_line(text, any, more);

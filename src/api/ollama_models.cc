@@ -84,7 +84,8 @@ std::string parameters_of(const ModelFacts& model) {
 
 OrderedJson shown_model(const ModelFacts& model, const ModelSummary& files) {
   const std::string family = family_of(model.architecture);
-  return {{"parameters", parameters_of(model)},
+  return {{"template", model.chat_template},
+          {"parameters", parameters_of(model)},
           {"details", details_of(model, files)},
           {"model_info",
            {{"general.architecture", family},

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "api/content_blocks.h"
-#include "api/sampling_fields.h"
 #include "api/unserved_fields.h"
 #include "base/nearest.h"
 
@@ -42,20 +40,6 @@ constexpr std::string_view kKnown[] = {"temperature", "top_k", "top_p", "min_p",
                                        // Of mirostat.
                                        "mirostat_tau", "mirostat_eta"};
 
-bool is_set(const Json& options, const char* key, double neutral) {
-  const Json* value = json_find(options, key);
-  return value && *value != neutral;
-}
-
-// Penalties count all tokens that were generated, which Ollama calls -1; without a penalty there is nothing to count.
-Status check_window(const Json& options) {
-  const bool penalized = is_set(options, "repeat_penalty", 1) || is_set(options, "presence_penalty", 0) ||
-                         is_set(options, "frequency_penalty", 0);
-  std::optional<int64_t> window;
-  RETURN_IF_ERROR(read_integer(options, "repeat_last_n", -1, INT32_MAX, window));
-  return penalized ? refuse_unless(options, "repeat_last_n", -1) : ok_status();
-}
-
 // Values that mean what an absent field means: no bound, and a random seed.
 bool is_absent(std::string_view option, const OrderedJson& value) {
   if (value.is_null()) return true;
@@ -73,7 +57,7 @@ Status translate_ollama_options(const Json& body, const OrderedJson& ordered, Or
     return invalid_argument("options.{} is no known option; did you mean {}?", key.substr(0, kShownBytes),
                             nearest_name(key, kKnown));
   }
-  for (const Status& status : {refuse_unserved_ollama_options(*options), check_window(*options)}) {
+  for (const Status& status : {refuse_unserved_ollama_options(*options), refuse_penalty_window(*options)}) {
     if (!status.ok()) return Status(status.code(), "options." + status.message());
   }
   const OrderedJson& given = ordered.at("options");

@@ -200,6 +200,7 @@ TEST_F(OllamaTest, ErrorsBeforeAndInAStream) {
 
 TEST_F(OllamaTest, TheModelIsListedAndShown) {
   engine_.facts.architecture = "Qwen3MoeForCausalLM";
+  engine_.facts.chat_template = "{{ messages }}";
   engine_.facts.tool_dialect = wire::ToolDialect::kQwen;
   engine_.facts.temperature = 0.6;
   const Json tags = get("/api/tags").json();
@@ -214,6 +215,7 @@ TEST_F(OllamaTest, TheModelIsListedAndShown) {
   const Json shown = post("/api/show", R"({"model":"demo"})").get().json();
   EXPECT_EQ(shown["capabilities"], parsed(R"(["completion","tools"])"));
   EXPECT_EQ(shown["model_info"]["qwen3moe.context_length"], 64);
+  EXPECT_EQ(shown["template"], "{{ messages }}");
   EXPECT_EQ(shown["parameters"], "temperature                    0.6");
   EXPECT_EQ(post("/api/show", R"({"name":"other"})").get().status, 404);
   EXPECT_EQ(post("/api/show", "{}").get().json(),

@@ -1,14 +1,11 @@
 // The HTTP surface: every route, in one call, and what the handlers share.
 //
 // Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc (/v1/responses),
-// completions.cc (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech),
-// generate.cc (/generate), tokens.cc (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health,
-// /version, and / without the web page), info.cc (/server_info, /model_info, /metrics), admin.cc (/abort_request,
-// /flush_cache, /start_profile, /stop_profile).
-// ollama.cc and ollama_models.cc (/api/...), completions.cc (/v1/completions), transcriptions.cc
-// (/v1/audio/transcriptions), generate.cc (/generate), tokens.cc (/tokenize, /detokenize), service.cc (/v1/models,
-// /live, /ready, /health, /version, and / without the web page), info.cc (/server_info, /model_info, /metrics),
-// admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile).
+// ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion, /apply-template, /props), completions.cc
+// (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech), generate.cc
+// (/generate), tokens.cc (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, and /
+// without the web page), info.cc (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache,
+// /start_profile, /stop_profile).
 //
 // Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
 // (http/server.h): what they share is the ApiContext, which is constant then, and behind it the Engine, the
@@ -77,6 +74,7 @@ void add_audio_routes(ApiContext& context);
 void add_speech_routes(ApiContext& context);
 void add_messages_routes(ApiContext& context);
 void add_ollama_routes(ApiContext& context);
+void add_llama_routes(ApiContext& context);
 void add_responses_routes(ApiContext& context);
 void add_completions_routes(ApiContext& context);
 void add_generate_routes(ApiContext& context);

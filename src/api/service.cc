@@ -115,6 +115,7 @@ void add_routes(ApiContext& context) {
   add_messages_routes(context);
   add_responses_routes(context);
   add_ollama_routes(context);
+  add_llama_routes(context);
   add_completions_routes(context);
   add_generate_routes(context);
   add_token_routes(context);

@@ -8,6 +8,7 @@
 #include "api/reply_format.h"
 #include "api/routes.h"
 #include "api/unserved_fields.h"
+#include "text/utf8.h"
 
 namespace millrace::api {
 namespace {
@@ -15,12 +16,23 @@ namespace {
 // One text, a list of them (`list`), or a conversation.
 Result<std::vector<Prompt>> read_tokenize_prompts(const ApiContext& context, const Json& body, const std::string& text,
                                                   bool& list) {
-  const bool has_messages = json_find(body, "messages") != nullptr;
-  if (has_messages == (json_find(body, "prompt") != nullptr)) {
-    return invalid_argument("prompt and messages are {}; wanted exactly one of them",
-                            has_messages ? "both given" : "both missing");
-  }
   std::vector<Prompt> out;
+  const bool has_messages = json_find(body, "messages") != nullptr;
+  const Json* content = json_find(body, "content");
+  const int given = (json_find(body, "prompt") != nullptr) + has_messages + (content != nullptr);
+  if (given != 1) {
+    return invalid_argument("{} of prompt, messages and content are given; wanted exactly one of them",
+                            given == 0 ? "none" : "several");
+  }
+  bool add_special = false;  // of llama.cpp, whose clients ask with `content`
+  RETURN_IF_ERROR(json_read(body, "add_special", add_special));
+  if (content) {
+    if (!content->is_string()) {
+      return invalid_argument("content is of type {}; wanted a string", json_type_name(*content));
+    }
+    out.emplace_back(TextPrompt{content->get<std::string>(), add_special});
+    return out;
+  }
   if (has_messages) {
     const ModelFacts& model = context.engine.model();
     ASSIGN_OR_RETURN(ChatPrompt chat,
@@ -46,27 +58,45 @@ Result<std::vector<Prompt>> read_tokenize_prompts(const ApiContext& context, con
   return out;
 }
 
+// [{"id":1,"piece":"a"}]; a part of a character is a list of its bytes.
+std::string tokens_with_text(const Engine& engine, const std::vector<int32_t>& ids) {
+  std::string out = "[";
+  for (const int32_t id : ids) {
+    fmt::format_to(std::back_inserter(out), "{}{{\"id\":{},\"piece\":", out.size() > 1 ? "," : "", id);
+    const std::string bytes = engine.token_bytes(id);
+    if (utf8_find_invalid(bytes) == std::string::npos) {
+      json_append_string(out, bytes);
+    } else {
+      append_ids(out, std::vector<int32_t>(reinterpret_cast<const unsigned char*>(bytes.data()),
+                                           reinterpret_cast<const unsigned char*>(bytes.data()) + bytes.size()));
+    }
+    out += '}';
+  }
+  return out + "]";
+}
+
 // {"tokens": [1, 2], "count": 2, ...}; of a list of texts a list of each.
-std::string tokenize_body(const PromptIds& ids, bool list, int32_t context_length) {
+std::string tokenize_body(const Engine& engine, const PromptIds& ids, bool list, bool with_text) {
   std::string tokens, counts;
   for (const std::vector<int32_t>& one : ids) {
     if (!counts.empty()) tokens += ',', counts += ',';
-    append_ids(tokens, one);
+    with_text ? static_cast<void>(tokens += tokens_with_text(engine, one)) : append_ids(tokens, one);
     append_integer(counts, static_cast<int64_t>(one.size()));
   }
   if (list) tokens = '[' + tokens + ']', counts = '[' + counts + ']';
-  return fmt::format(R"({{"tokens":{},"count":{},"max_model_len":{}}})", tokens, counts, context_length);
+  return fmt::format(R"({{"tokens":{},"count":{},"max_model_len":{}}})", tokens, counts, engine.model().context_length);
 }
 
 Status tokenize(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   RETURN_IF_ERROR(context.names.read(body).status());
   RETURN_IF_ERROR(refuse_unserved_tokenize(body));
-  bool list = false;
+  bool list = false, with_text = false;
+  RETURN_IF_ERROR(json_read(body, "with_pieces", with_text));
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_tokenize_prompts(context, body, request.body, list));
   with_prompt_ids(context, responder, std::move(prompts), std::nullopt,
-                  [responder, list, context_length = context.engine.model().context_length](const PromptIds& ids) {
-                    responder->send({.body = tokenize_body(ids, list, context_length)});
+                  [&context, responder, list, with_text](const PromptIds& ids) {
+                    responder->send({.body = tokenize_body(context.engine, ids, list, with_text)});
                   });
   return ok_status();
 }
@@ -85,9 +115,9 @@ Status detokenize(ApiContext& context, const http::Request& request, const http:
   RETURN_IF_ERROR(json_read(body, "skip_special_tokens", skip_special_tokens));
   context.engine.detokenize(std::move(ids), skip_special_tokens, [responder](Result<std::string> text) {
     if (!text.ok()) return static_cast<void>(responder->send(error_response(from_status(text.status()))));
-    std::string out = "{\"text\":";
-    json_append_string(out, *text);
-    responder->send({.body = out + "}"});
+    std::string shown;
+    json_append_string(shown, *text);
+    responder->send({.body = fmt::format(R"({{"text":{0},"content":{0}}})", shown)});
   });
   return ok_status();
 }

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "api/sampling_fields.h"
 
 namespace millrace::api {
 namespace {
@@ -102,6 +105,17 @@ const UnservedFields kUnserved = {
 
 Status refuse_unless(const Json& body, const char* key, const Json& neutral) {
   return refuse(body, key, std::span(&neutral, neutral.is_null() ? 0 : 1));
+}
+
+Status refuse_penalty_window(const Json& object) {
+  const auto is_set = [&object](const char* key, double neutral) {
+    const Json* value = json_find(object, key);
+    return value && *value != neutral;
+  };
+  std::optional<int64_t> window;
+  RETURN_IF_ERROR(read_integer(object, "repeat_last_n", -1, INT32_MAX, window));
+  const bool penalized = is_set("repeat_penalty", 1) || is_set("presence_penalty", 0) || is_set("frequency_penalty", 0);
+  return penalized ? refuse_unless(object, "repeat_last_n", -1) : ok_status();
 }
 
 Status refuse_unserved_media(const Json& object) {
@@ -217,10 +231,7 @@ Status refuse_unserved_tokenize(const Json& body) {
       {"chat_template", {}},
       {"documents", {kEmptyList}},
       // llama.cpp
-      {"content", {}},
-      {"add_special", {}},
       {"parse_special", {true}},
-      {"with_pieces", {false}},
   };
   return refuse_all(body, kFields);
 }

@@ -31,6 +31,10 @@ Status refuse_unserved_tokenize(const Json& body);
 // How pictures and audio are to be read, at the top of a body or in a part of a message. Those above have it within.
 Status refuse_unserved_media(const Json& object);
 
+// repeat_last_n of Ollama and llama.cpp. Penalties count all tokens that were generated, which it calls -1; without a
+// penalty there is nothing to count, and any number passes.
+Status refuse_penalty_window(const Json& object);
+
 // `neutral` is what may stand in a field that is not served; null and absent pass too.
 Status refuse_unless(const Json& body, const char* key, const Json& neutral);
 

@@ -67,6 +67,7 @@ struct ModelFacts {
   int32_t vocab_size = 0;
   int64_t created = 0;  // Unix seconds at load
   bool has_chat_template = false;
+  std::string chat_template;  // Jinja, as its file has it; "": there is none
   // How its output is read, and what its template wants of a history with calls.
   wire::ToolDialect tool_dialect = wire::ToolDialect::kNone;
   wire::ReasoningDialect reasoning_dialect = wire::ReasoningDialect::kNone;

@@ -12,6 +12,7 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"
 OLLAMA_CHAT, OLLAMA_TEXT = "/api/chat", "/api/generate"
+LLAMA = "/completion"
 OLLAMA = (OLLAMA_CHAT, OLLAMA_TEXT)
 BODIES = {
     CHAT: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
@@ -21,12 +22,13 @@ BODIES = {
     RESPONSES: {"input": "a", "max_output_tokens": 4, "temperature": 0},
     OLLAMA_CHAT: {"messages": [{"role": "user", "content": "a"}], "stream": False, "options": {"num_predict": 4, "temperature": 0}},
     OLLAMA_TEXT: {"prompt": "Once upon a time", "stream": False, "options": {"num_predict": 4, "temperature": 0}},
+    LLAMA: {"prompt": "Once upon a time", "n_predict": 4, "temperature": 0},
     "/generate": {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
     "/tokenize": {"prompt": "Once upon a time"},
     "/detokenize": {"tokens": [5]},
 }
-INSTEAD = {"messages": "prompt", "tools": "prompt", "input_ids": "text"}  # what a field stands for in a request without it
-REQUIRED = {"prompt", "messages", "input", "text", "input_ids", "tokens"}
+INSTEAD = {"messages": "prompt", "content": "prompt", "tools": "prompt", "input_ids": "text"}  # what a field stands for in a request without it
+REQUIRED = {"prompt", "messages", "content", "input", "text", "input_ids", "tokens"}
 CONVERSATION = {"tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"}
 COMPANIONS = {  # what a field's use needs beside it
     "stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}, "max_completion_tokens": {"max_tokens": None},
@@ -45,6 +47,8 @@ def tables():
 
 def endpoints(heading, cells):
     """(endpoint, what the page says) of a row."""
+    if heading == "`/completion`":
+        return [(LLAMA, cells[2])]
     if "completions" in heading:
         return [(CHAT, cells[2]), (TEXT, cells[3])]
     if heading.startswith("`/v1/messages`"):
@@ -76,7 +80,7 @@ def request(inside, path, field, value):
     body = dict(BODIES[path])
     if inside:
         return {**body, inside: {**body[inside], field: value}}
-    if path in (MESSAGES, COUNT, RESPONSES, *OLLAMA):
+    if path in (MESSAGES, COUNT, RESPONSES, LLAMA, *OLLAMA):
         return {**body, field: value}
     if field in INSTEAD:
         body.pop(INSTEAD[field], None)
@@ -103,6 +107,8 @@ def content(path, answer):
         return answer["text"], answer["output_ids"]
     if path == MESSAGES:
         return answer["content"], answer["stop_reason"]
+    if path == LLAMA:
+        return answer["content"], answer["stop_type"]
     if path in OLLAMA:
         return answer.get("message"), answer.get("response"), answer["done_reason"]
     if path == RESPONSES:

@@ -60,6 +60,7 @@ namespace {
 Status find_dialects(const ModelOptions& options, TextComponents& components) {
   ModelFacts& facts = components.facts;
   const bool has_template = components.chat_template.has_value();
+  if (has_template) facts.chat_template = components.chat_template->source();
   const std::string with_tools = has_template ? components.chat_template->source(true) : "";
   ASSIGN_OR_RETURN(facts.tool_dialect, tool_dialect_of(options.tool_parser, with_tools));
   ASSIGN_OR_RETURN(facts.reasoning_dialect, reasoning_dialect_of(options.reasoning_parser, with_tools));
