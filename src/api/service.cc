@@ -45,11 +45,12 @@ void version(ApiContext& context, const http::ResponderPtr& responder) {
 }
 
 void hello(ApiContext& context, const http::ResponderPtr& responder) {
-  responder->send({.content_type = "text/plain; charset=utf-8",
-                   .body = fmt::format(
-                       "Millrace {} serves {}.\nPoint an OpenAI client at /v1 of this address, or an Anthropic client "
-                       "at the address itself; /ready tells whether requests are accepted now.\n",
-                       context.version, context.engine.model().name)});
+  responder->send(
+      {.content_type = "text/plain; charset=utf-8",
+       .body = fmt::format(
+           "Millrace {} serves {}.\nPoint an OpenAI client at /v1 of this address, or one of Anthropic or Ollama "
+           "at the address itself; /ready tells whether requests are accepted now.\n",
+           context.version, context.engine.model().name)});
 }
 
 }  // namespace

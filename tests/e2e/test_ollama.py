@@ -110,3 +110,26 @@ def test_errors_of_the_server_itself_have_ollamas_form():
         status, _, answer = server.post(CHAT, {**ASK, "stream": False, "options": GREEDY}, headers={"Authorization": "Bearer secret"})
         assert status == 200 and answer["done_reason"] == "length", answer
         assert server.get("/api/version")[0] == 200
+        status, _, answer = server.post(CHAT, "a=b", headers={"Content-Type": "text/plain", "Authorization": "Bearer secret"})
+        assert status == 415 and isinstance(answer["error"], str), answer
+
+
+ODD = [None, 0, -1, 2**70, 1.5, True, "a", "", [], {}, [1], ["a"], [{}], [[]], [None], {"a": 1}, [{"function": {}}], [{"function": {"name": "f", "arguments": []}}]]
+
+
+@pytest.mark.parametrize("path", [CHAT, GENERATE, "/completion", "/apply-template", "/api/show"])
+def test_odd_values_are_answered_or_refused(server, path):
+    chat = {**ASK, "stream": False, "options": {"num_predict": 1}}
+    text = {"model": "demo", "prompt": "a", "stream": False, "options": {"num_predict": 1}}
+    plain = {CHAT: chat, GENERATE: text, "/completion": {"prompt": "a", "n_predict": 1}, "/apply-template": ASK, "/api/show": {"model": "demo"}}[path]
+    fields = ["model", "name", "messages", "prompt", "system", "images", "format", "think", "raw", "tools", "options", "keep_alive", "context", "logprobs",
+              "top_logprobs", "logit_bias", "n_probs", "seed", "stop", "n_predict", "repeat_last_n", "grammar", "json_schema", "tool_choice", "return_tokens"]
+    bodies = [{**plain, field: value} for field in fields for value in ODD]
+    members = ["role", "content", "images", "thinking", "tool_calls", "tool_name", "tool_call_id"]
+    for role in ("user", "assistant", "tool"):
+        bodies += [{**plain, "messages": [{"role": role, "content": "a", member: value}]} for member in members for value in ODD]
+    bodies += [{**plain, "options": {option: value}} for option in ("seed", "num_predict", "stop", "top_k", "repeat_last_n") for value in ODD[:2] + ODD[3:]]
+    for body in bodies:
+        body = {**body, "options": {"num_predict": 1, **body["options"]}} if isinstance(body.get("options"), dict) else {"max_tokens": 1, **body}
+        status, _, answer = server.post(path, body)
+        assert status in (200, 400, 404) and ("error" in answer) == (status != 200), (body, status, answer)
