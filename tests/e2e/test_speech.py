@@ -10,11 +10,12 @@ import pathlib
 import signal
 import struct
 import subprocess
+import wave
 
 import pytest
 
 from harness import Server, placement, wait_until
-from omni_model import GOLDEN, clip, speaking_model, spoken
+from omni_model import GOLDEN, ROOT, clip, speaking_model, spoken
 
 CHAT = "/v1/chat/completions"
 SPEECH = "/v1/audio/speech"
@@ -201,6 +202,21 @@ def test_a_stage_that_is_killed_ends_spoken_answers_alone(folder, victim):
         number, case = CASES[0]
         assert noise_db(sound_of(server, body_of(case)), golden(f"samples_{number}")) > 40
         assert server.stop() == 0
+
+
+def test_the_example_writes_what_it_gets(speaker, tmp_path):
+    def run(*arguments):
+        command = ["/usr/bin/python3", ROOT / "examples" / "speak.py", "--url", f"http://{speaker.host}:{speaker.port}", *arguments]
+        return subprocess.run(command, capture_output=True, timeout=300)
+    done = run("Good morning!", "-o", tmp_path / "out.wav", "--max-tokens", "8")
+    assert done.returncode == 0 and done.stderr.strip(), done.stderr
+    with wave.open(str(tmp_path / "out.wav")) as sound:
+        assert (sound.getframerate(), sound.getnchannels(), sound.getsampwidth()) == (24000, 1, 2)
+        assert sound.getnframes() > 0
+    bare = run("Good morning!", "--max-tokens", "8")
+    assert bare.returncode == 0 and len(bare.stdout) > 0 and len(bare.stdout) % 2 == 0
+    wrong = run("Good morning!", "--voice", "nobody")
+    assert wrong.returncode == 1 and b"wanted one of chelsie, ethan" in wrong.stderr and not wrong.stdout
 
 
 def test_the_official_client_speaks(speaker):
