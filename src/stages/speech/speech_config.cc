@@ -48,8 +48,9 @@ Result<bool> speaks(const std::string& text, const std::string& path) {
 }  // namespace
 
 Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& options) {
+  if (options.speech == "off" || options.model.empty()) return std::optional<SpeechConfig>();
   const std::string path = options.model + "/config.json";
-  if (options.speech == "off" || !std::filesystem::exists(path)) return std::optional<SpeechConfig>();
+  if (!std::filesystem::exists(path)) return std::optional<SpeechConfig>();
   ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxConfigBytes));
   ASSIGN_OR_RETURN(const bool any, speaks(text, path));
   if (!any) return std::optional<SpeechConfig>();

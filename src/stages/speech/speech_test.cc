@@ -139,6 +139,15 @@ std::vector<int32_t> codes_alone(Worker& worker, const Spoken& spoken) {
   return values_of<int32_t>(emit.of[1], kCodesKey);
 }
 
+// A server of a pipeline file has no model on its command line; --speech off turns speech off.
+TEST(SpeechConfig, NoModelAndOffAreSilent) {
+  for (const ModelOptions& options : {ModelOptions{}, ModelOptions{.model = kSpeech, .speech = "off"}}) {
+    const auto config = read_speech_config(options);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    EXPECT_FALSE(config->has_value());
+  }
+}
+
 TEST(Talk, CodesAreThoseOfTransformers) {
   const auto worker = talker();
   for (const Spoken& spoken : spoken_texts()) EXPECT_EQ(codes_alone(*worker, spoken), spoken.codes);
