@@ -1,7 +1,7 @@
 // Decoder: what the architectures of this folder have in common: embedding, a loop over layers, final norm and head.
 //
 //   x = embed(tokens)
-//   for every layer of the range:  layer.attend(x);  layer.mlp(x);  x += the step's additions
+//   for every layer of the range:  layer.attend(x);  layer.mlp(x);  captures of x;  x += the step's additions
 //   logits = head(rms_norm(x))
 //
 // An architecture is its layer: a struct with a constructor that reads its weights, attend() and mlp(). Which range
@@ -11,6 +11,7 @@
 // Thread safety: that of Model: const after it was made.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -74,6 +75,9 @@ class Decoder final : public Model {
       const LayerCall call{config_, layers_.begin + static_cast<int>(i), step, step.kv[i], x, cos, sin, ws, ops};
       range_layers_[i].attend(call);
       range_layers_[i].mlp(call);
+      for (const CapturedRow& captured : step.captures) {
+        if (captured.layer == call.index + 1) std::copy_n(x.row(captured.row), x.width, captured.to);
+      }
       for (const RowAddition& addition : step.additions) {
         if (addition.layer == call.index) add(addition.features, x, addition.row);
       }

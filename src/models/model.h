@@ -60,6 +60,13 @@ struct RowAddition {
   const float* features = nullptr;
 };
 
+// A row as layers [0, layer) leave it is copied to hidden_size floats at `to`, before anything is added to it.
+struct CapturedRow {
+  int layer = 0;
+  int64_t row = 0;
+  float* to = nullptr;
+};
+
 // One ragged batch: row r stands at positions[r] of the sequence whose rows hold r. Every row belongs to a sequence.
 struct Step {
   std::span<const int32_t> positions;
@@ -69,6 +76,7 @@ struct Step {
   // whose three are the same number p get the bits that positions = p gives.
   std::span<const std::array<float, 3>> positions3 = {};
   std::span<const RowAddition> additions = {};
+  std::span<const CapturedRow> captures = {};
 };
 
 // The activations inside a layer, allocated once for `max_rows` rows: a step allocates nothing. The contents mean

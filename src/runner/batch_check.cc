@@ -51,6 +51,7 @@ Status BatchCheck::check_tokens(const SequenceStep& sequence) const {
   };
   if (sequence.row_state != nullptr && !facts_.takes_row_states)
     return invalid_argument("rows of a row source; wanted tokens alone");
+  if (sequence.capture != nullptr) RETURN_IF_ERROR(check_capture(*sequence.capture));
   if (sequence.input == nullptr) {
     RETURN_IF_ERROR(check_ids(sequence.tokens, "token id", true));
   } else {
@@ -65,9 +66,23 @@ Status BatchCheck::check_tokens(const SequenceStep& sequence) const {
   return ok_status();
 }
 
+Status BatchCheck::check_capture(const RowCapture& capture) const {
+  if (capture.layer < 1 || capture.layer > facts_.layers) {
+    return invalid_argument("rows behind {} layers are wanted; wanted 1 to {}", capture.layer, facts_.layers);
+  }
+  for (const CapturedSpan& span : capture.spans) {
+    const int64_t values = int64_t{span.rows} * facts_.hidden_size;
+    if (capture.hidden_size == facts_.hidden_size && static_cast<int64_t>(span.values->size()) == values) continue;
+    return invalid_argument("{} values for {} captured rows of {}; wanted rows of {}", span.values->size(), span.rows,
+                            capture.hidden_size, facts_.hidden_size);
+  }
+  return ok_status();
+}
+
 // Rows of pictures, and no others, have media ids.
 Status BatchCheck::check_input(const SequenceStep& sequence) const {
-  if (!facts_.takes_media) return invalid_argument("a prompt with pictures; wanted tokens alone");
+  const bool taken = facts_.takes_media || (facts_.takes_positions && sequence.input->spans.empty());
+  if (!taken) return invalid_argument("a prompt with pictures; wanted tokens alone");
   for (std::size_t i = 0; i < sequence.tokens.size(); ++i) {
     const int32_t token = sequence.tokens[i];
     const MediaSpan* span = sequence.input->span_of(sequence.position + static_cast<int32_t>(i));

@@ -25,6 +25,7 @@ class BatchCheck {
   Status check_sequence(const SequenceStep& sequence);
   Status check_tokens(const SequenceStep& sequence) const;
   Status check_input(const SequenceStep& sequence) const;
+  Status check_capture(const RowCapture& capture) const;
   Status check_pages(const SequenceStep& sequence, int64_t end);
 
   RunnerFacts facts_;

@@ -36,6 +36,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
   if (facts.takes_media) facts.feature_sets = model->config().vision->feature_sets();
   facts.takes_sound = model->config().audio.has_value();
   facts.takes_row_states = options.row_source != nullptr;
+  facts.takes_positions = true;
+  facts.layers = model->config().layers;
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
@@ -245,7 +247,8 @@ void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result)
     engine_->forward(model, {.positions = part_.positions,
                              .sequences = part_.sequences,
                              .positions3 = part_.positions3,
-                             .additions = part_.additions});
+                             .additions = part_.additions,
+                             .captures = part_.captures});
     answers_.answer(batch, states, part_.logit_rows, hidden, model, result);
   }
 }

@@ -213,6 +213,49 @@ TEST(OmniPrompts, PositionsAreThoseOfTransformers) {
   }
 }
 
+// A capture of all rows of a prompt, behind `layer` layers.
+std::shared_ptr<const RowCapture> capture_all(const TestRequest& request, const ModelConfig& config, int layer) {
+  const auto rows = static_cast<int32_t>(request.prompt.size());
+  auto values = std::make_shared<std::vector<float>>(static_cast<std::size_t>(rows * config.hidden_size));
+  return std::make_shared<RowCapture>(
+      RowCapture{.layer = layer, .hidden_size = config.hidden_size, .spans = {{0, rows, std::move(values)}}});
+}
+
+// Behind all layers, what is captured of a prompt's last row becomes the logits of its first token; behind the others,
+// chunks and company change no bit of it.
+TEST_P(OmniPromptsTest, CapturedRowsAreThoseThatPassTheLayers) {
+  const Thinker thinker = open_thinker(kThinker, {});
+  std::vector<TestRequest> requests = requests_of(read_cases(thinker, GetParam()));
+  ThreadPool pool(2);
+  const auto ops = kernels::make_ops(GetParam(), pool);
+  for (int layer = 1; layer <= thinker.config.layers; ++layer) {
+    for (TestRequest& request : requests) request.capture = capture_all(request, thinker.config, layer);
+    const auto alone = run_all(thinker, {.isa = GetParam()}, requests);
+    std::vector<TestRequest> again = requests;
+    for (TestRequest& request : again) request.capture = capture_all(request, thinker.config, layer);
+    run_all(thinker, {2, 4, 9, 4, 7, 5, GetParam()}, again);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const std::vector<float>& values = *requests[i].capture->spans[0].values;
+      EXPECT_EQ(values, *again[i].capture->spans[0].values);
+      if (layer < thinker.config.layers) continue;
+      std::vector<float> logits(static_cast<std::size_t>(thinker.config.vocab_size));
+      const float* last = requests[i].capture->row(static_cast<int32_t>(requests[i].prompt.size()) - 1);
+      thinker.model->head({last, 1, thinker.config.hidden_size}, {logits.data(), 1, thinker.config.vocab_size}, *ops);
+      EXPECT_EQ(logits, alone[i].logits.front());
+    }
+  }
+}
+
+TEST(OmniPrompts, ACaptureBehindNoLayerIsRefused) {
+  const Thinker thinker = open_thinker(kThinker, {});
+  TestRequest request = read_cases(thinker, kernels::Isa::kGeneric)[0].request;
+  for (const int layer : {0, thinker.config.layers + 1}) {
+    request.capture = capture_all(request, thinker.config, layer);
+    TestScheduler scheduler(thinker.model, {}, {request});
+    EXPECT_NE(scheduler.run().message().find(fmt::format("rows behind {} layers", layer)), std::string::npos);
+  }
+}
+
 // The directory of a thinker alone: no thinker_config, no "thinker." in the names.
 TEST(OmniPrompts, AThinkerAloneGivesTheSameBits) {
   const std::string file = test_files::read_file(kThinker + "/model.safetensors");

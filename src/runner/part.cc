@@ -61,6 +61,7 @@ void Part::clear() {
   made_rows.clear();
   positions3.clear();
   additions.clear();
+  captures.clear();
   sequences.clear();
   indices.clear();
   logit_rows.clear();
@@ -86,8 +87,10 @@ void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows
     add_logit_rows(sequence, cursor.sequence, cursor.done, count, part);
     for (std::size_t i = 0; i < count; ++i) {
       const int32_t at = position + static_cast<int32_t>(i);
-      if (sequence.row_state)
-        part.made_rows.push_back({static_cast<int64_t>(part.tokens.size()), sequence.row_state.get(), at});
+      const auto row = static_cast<int64_t>(part.tokens.size());
+      if (sequence.row_state) part.made_rows.push_back({row, sequence.row_state.get(), at});
+      float* captured = sequence.capture ? sequence.capture->row(at) : nullptr;
+      if (captured != nullptr) part.captures.push_back({sequence.capture->layer, row, captured});
       part.tokens.push_back(sequence.tokens[cursor.done + i]);
       part.positions.push_back(at);
     }

@@ -46,6 +46,7 @@ struct Part {
   // Empty where no sequence has a PromptInput: Step::positions3 and Step::additions.
   std::vector<std::array<float, 3>> positions3;
   std::vector<RowAddition> additions;
+  std::vector<CapturedRow> captures;
   std::vector<kernels::AttentionSequence> sequences;
   std::vector<std::size_t> indices;  // of the batch's sequences: one for each of `sequences`
   std::vector<LogitRow> logit_rows;

@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "kv/page_copy.h"
 #include "runner/prompt_input.h"
+#include "runner/row_capture.h"
 #include "runner/row_source.h"
 #include "wire/generation.h"
 
@@ -76,8 +77,9 @@ struct SequenceStep {
   SharedSpan<int32_t> pages;  // page table: covers position + tokens.size() tokens
   bool sample = false;        // sample the token that follows the last row
   SamplingSpec sampling;
-  std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
-  std::shared_ptr<RowState> row_state;       // null: every row begins as its token, or as `input` has it
+  std::shared_ptr<const PromptInput> input;   // null: the prompt is tokens alone
+  std::shared_ptr<RowState> row_state;        // null: every row begins as its token, or as `input` has it
+  std::shared_ptr<const RowCapture> capture;  // null: no row of this step is wanted
   // Where sampling.wants_generated(): the tokens generated so far, but for the last of `tokens`, which is a generated
   // one too where `last_is_generated`. Empty and false otherwise.
   SharedSpan<int32_t> generated;
@@ -136,6 +138,8 @@ struct RunnerFacts {
   int32_t feature_sets = 1;       // of each row of a picture: the embedding and the additions
   bool takes_sound = false;       // rows may have one set of features instead, the embedding
   bool takes_row_states = false;  // SequenceStep::row_state may be set
+  bool takes_positions = false;   // SequenceStep::input may have positions, and no spans, also without takes_media
+  int layers = 0;                 // RowCapture::layer at most; 0: SequenceStep::capture may not be set
 };
 
 struct RunnerMetric {

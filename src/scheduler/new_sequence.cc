@@ -37,7 +37,6 @@ void begin_scores(Sequence& sequence) {
   if (from < 0 || from >= sequence.prompt_length) return;
   sequence.tell_first_prompt_logprob = from == 0;
   sequence.score_next = std::max(from, 1);
-  if (sequence.score_next < sequence.prompt_length) sequence.match_limit = sequence.score_next - 1;
 }
 
 }  // namespace
@@ -65,11 +64,8 @@ std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, Prepared
   sequence->spec.grammar = std::move(prepared.grammar);
   sequence->input = std::move(prepared.input);
   sequence->row_state = std::move(prepared.row_state);
-  if (sequence->row_state) {
-    sequence->row_limit = 0;
-    sequence->publishable = false;  // its tokens do not determine its rows
-    sequence->match_limit = 0;
-  }
+  sequence->capture = std::move(prepared.capture);
+  if (sequence->capture) sequence->capture_next = sequence->capture->next(0);
   sequence->sampling.grammar.reset();
   if (sequence->sampling.min_tokens > 0) {
     std::vector<int32_t> banned = stopping_tokens(sequence->sampling, options.eos_token_ids, vocab_size);
@@ -83,6 +79,12 @@ std::unique_ptr<Sequence> make_sequence(wire::TokenizedRequest request, Prepared
   sequence->deadline_us = deadline(now_us, request.timeout_ms);
   sequence->queue_deadline_us = deadline(now_us, request.queue_timeout_ms);
   begin_scores(*sequence);
+  limit_match(*sequence);
+  if (sequence->row_state) {
+    sequence->row_limit = 0;
+    sequence->publishable = false;  // its tokens do not determine its rows
+    sequence->match_limit = 0;
+  }
   return sequence;
 }
 

@@ -113,6 +113,7 @@ void BatchPlanner::add_rows(Sequence& sequence, int32_t count, BatchPlan& plan) 
   step.position = position;
   step.input = sequence.input;
   step.row_state = sequence.row_state;
+  if (sequence.capture_next < position + count && position < sequence.capture->end()) step.capture = sequence.capture;
   step.pages = sequence.pages.share(memory_.pages_for(position + count));
   step.sample = count == sequence.remaining() && sequence.sampling.max_tokens > 0;
   // The row of a position scores the token after it, as long as that is the prompt's.

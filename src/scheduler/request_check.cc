@@ -49,7 +49,8 @@ Status check_lengths(const wire::TokenizedRequest& request) {
 
 Status check_media(const wire::TokenizedRequest& request, const PromptInput* input, const RunnerFacts& model) {
   if (request.media.empty() && input == nullptr) return ok_status();
-  if (!model.takes_media) {
+  const bool positions_alone = request.media.empty() && input->spans.empty();
+  if (positions_alone ? !model.takes_positions : !model.takes_media) {
     return error(StatusCode::kUnsupported,
                  "the prompt has pictures or audio; wanted text alone: this engine takes no others");
   }
@@ -77,6 +78,17 @@ Status check_row_state(bool any, const RunnerFacts& model) {
   return internal_error("the request has rows of a row source; wanted tokens: this engine has no row source");
 }
 
+Status check_capture(const RowCapture* capture, std::size_t length, const RunnerFacts& model) {
+  if (capture == nullptr) return ok_status();
+  if (capture->layer < 1 || capture->layer > model.layers || std::cmp_greater(capture->end(), length)) {
+    return internal_error(
+        "rows before {} are wanted behind {} layers; the prompt has {}, and this engine gives rows "
+        "behind 1 to {} layers",
+        capture->end(), capture->layer, length, model.layers);
+  }
+  return ok_status();
+}
+
 Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model) {
   for (const wire::LogitBias& bias : sampling.logit_bias) {
     if (bias.token < 0 || bias.token >= model.vocab_size) {
@@ -100,6 +112,7 @@ Status check_request(const wire::TokenizedRequest& request, const PreparedParts&
   RETURN_IF_ERROR(check_lengths(request));
   RETURN_IF_ERROR(check_media(request, prepared.input.get(), model));
   RETURN_IF_ERROR(check_row_state(prepared.row_state != nullptr, model));
+  RETURN_IF_ERROR(check_capture(prepared.capture.get(), request.prompt.size(), model));
   return check_ids(request.sampling, model);
 }
 

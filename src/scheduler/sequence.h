@@ -38,10 +38,11 @@ struct Sequence {
   wire::SamplingParams sampling;  // its lists for the runner are in `spec` alone
   SamplingSpec spec;              // what the runner is given where it samples; `banned` counts below min_tokens only
   std::string extra_key;
-  std::vector<int32_t> tokens;               // also the key in the prefix cache: a row of a picture has its media id
-  std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
-  std::shared_ptr<RowState> row_state;       // null: its rows are embeddings
-  int32_t row_limit = INT32_MAX;             // of one with a RowState: the rows before this position can be computed
+  std::vector<int32_t> tokens;                // also the key in the prefix cache: a row of a picture has its media id
+  std::shared_ptr<const PromptInput> input;   // null: the prompt is tokens alone
+  std::shared_ptr<RowState> row_state;        // null: its rows are embeddings
+  int32_t row_limit = INT32_MAX;              // of one with a RowState: the rows before this position can be computed
+  std::shared_ptr<const RowCapture> capture;  // null: none of its rows is wanted
   AppendArray<int32_t> known_generated;  // where spec.wants_generated(): the known ones of `tokens` behind the prompt
   int32_t prompt_length = 0;
   int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
@@ -93,6 +94,7 @@ struct Sequence {
   int32_t preemptions = 0;                 // of those, for a request of higher priority
   uint64_t spoken_version = 0;             // the weight version of the newest token
   int32_t score_next = INT32_MAX;          // the first prompt position whose logprob a row has still to give
+  int32_t capture_next = kNoRow;           // the first row of `capture` that is not computed yet
   bool tell_first_prompt_logprob = false;  // that of prompt position 0, which no row gives
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
@@ -113,5 +115,12 @@ struct Sequence {
             std::min(transferred, cached.value_or(0))};
   }
 };
+
+// Rows that have still to give something are computed, whatever is cached; what they gave need not be computed again
+// after a retraction.
+inline void limit_match(Sequence& sequence) {
+  const int32_t scored = sequence.score_next < sequence.prompt_length ? sequence.score_next - 1 : INT32_MAX;
+  sequence.match_limit = std::min(scored, sequence.capture_next);
+}
 
 }  // namespace millrace

@@ -63,6 +63,10 @@ void Settlement::settle_rows(const PlannedRows& rows, SampledToken* answer, cons
   }
   if (!status.ok()) return requests_.end(sequence, error_finish(status), out);
   if (prefill) publish(sequence);
+  if (sequence.capture_next < sequence.computed) {
+    sequence.capture_next = sequence.capture->next(sequence.computed);
+    limit_match(sequence);
+  }
 
   wire::TokenDelta delta;
   take_scores(sequence, rows, answer, delta);
@@ -109,8 +113,7 @@ void Settlement::take_scores(Sequence& sequence, const PlannedRows& rows, Sample
   if (rows.scores == 0) return;
   std::ranges::move(answer->prompt_logprobs, std::back_inserter(delta.prompt_logprobs));
   sequence.score_next = rows.score_begin + rows.scores;
-  // What was told need not be computed again after a retraction.
-  sequence.match_limit = sequence.score_next < sequence.prompt_length ? sequence.score_next - 1 : INT32_MAX;
+  limit_match(sequence);
 }
 
 std::optional<wire::Finish> Settlement::take_token(Sequence& sequence, SampledToken& answer, uint64_t version,

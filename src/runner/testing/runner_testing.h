@@ -19,6 +19,7 @@ struct TestRequest {
   int new_tokens = 0;
   SamplingSpec sampling;
   std::shared_ptr<const PromptInput> input;
+  std::shared_ptr<const RowCapture> capture;
   int share_with = -1;  // index of an earlier request whose full prompt pages are taken over, or -1
 
   std::vector<int32_t> tokens;             // generated
@@ -142,6 +143,7 @@ class TestScheduler {
     step.sample = count == left;
     step.sampling = request.sampling;
     step.input = request.input;
+    step.capture = request.capture;
     state.done += count;
     return step;
   }

@@ -287,6 +287,7 @@ class FakeRunner : public Runner {
     if (std::ranges::count(step.generated, kTokenInFlight) > 0) complain(step, "a generated token in flight");
     if (!step.generated.empty() && !step.last_is_generated) complain(step, "generated tokens before one that is none");
     const auto scores = static_cast<int32_t>(step.score_targets.size());
+    if (step.capture && facts_.layers == 0) complain(step, "rows that this runner does not give");
     if (scores > 0 && (step.score_begin < 0 || step.score_begin + scores > rows)) complain(step, "scores no rows");
   }
 
@@ -342,6 +343,8 @@ class FakeRunner : public Runner {
       kv = HashModel::next_kv(kv, value(token), weight_version);
       attended = HashModel::mix(attended, kv);
       slot(step, position) = {position, kv};
+      float* captured = step.capture ? step.capture->row(position) : nullptr;
+      if (captured != nullptr) *captured = static_cast<float>(position + 1);
       const int32_t scored = position - step.position - step.score_begin;
       if (scored >= 0 && scored < static_cast<int32_t>(step.score_targets.size())) {
         const int32_t target = step.score_targets[static_cast<std::size_t>(scored)];

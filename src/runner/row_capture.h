@@ -1,0 +1,54 @@
+// RowCapture: rows of a prompt that another model wants as they are between two layers, where a tensor of memory takes
+// them on their way: those of pictures and audio for a talker, which speaks from them.
+//
+// A row depends on its sequence alone, so that one which is computed again, after a retraction, writes the same bits.
+// What came from the prefix cache passes no layers: the scheduler computes the rows of a capture whatever is cached.
+//
+// Owner: shared by its maker and the batches that compute it. Thread safety: the compute thread writes; the maker reads
+// when the prompt has been computed, after which no batch has it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+namespace millrace {
+
+inline constexpr int32_t kNoRow = std::numeric_limits<int32_t>::max();
+
+// Rows [begin, begin + rows) of the prompt.
+struct CapturedSpan {
+  int32_t begin = 0;
+  int32_t rows = 0;
+  std::shared_ptr<std::vector<float>> values;  // [rows, hidden_size]
+
+  int32_t end() const { return begin + rows; }
+};
+
+struct RowCapture {
+  int layer =
+      0;  // rows as layers [0, layer) leave them, before deepstack of the last of these; 1 to the model's layers
+  int64_t hidden_size = 0;
+  std::vector<CapturedSpan> spans;  // ascending, apart from each other
+
+  int32_t end() const { return spans.empty() ? 0 : spans.back().end(); }
+  // The first row of a span at or behind `position`; kNoRow: there is none.
+  int32_t next(int32_t position) const {
+    for (const CapturedSpan& span : spans) {
+      if (position < span.begin) return span.begin;
+      if (position < span.end()) return position;
+    }
+    return kNoRow;
+  }
+  // hidden_size floats for the row at `position`; null: it is in no span.
+  float* row(int32_t position) const {
+    for (const CapturedSpan& span : spans) {
+      if (position < span.begin) return nullptr;
+      if (position < span.end()) return span.values->data() + int64_t{position - span.begin} * hidden_size;
+    }
+    return nullptr;
+  }
+};
+
+}  // namespace millrace

@@ -1,0 +1,122 @@
+// Requests whose rows another model wants: each row of a capture is computed, whatever is cached, and no token changes.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "scheduler/testing/harness.h"
+
+namespace millrace {
+namespace {
+
+using testing::endless;
+using testing::Harness;
+using testing::kRoomy;
+using testing::prompt;
+
+RunnerFacts capturing(int32_t pages = 256) {
+  RunnerFacts facts = kRoomy;
+  facts.layers = 4;
+  facts.hidden_size = 1;
+  facts.page_count = pages;
+  return facts;
+}
+
+using Spans = std::vector<std::pair<int32_t, int32_t>>;  // [begin, end)
+
+std::shared_ptr<const RowCapture> capture_of(const Spans& spans) {
+  auto capture = std::make_shared<RowCapture>(RowCapture{.layer = 2, .hidden_size = 1, .spans = {}});
+  for (const auto& [begin, end] : spans) {
+    const auto rows = static_cast<std::size_t>(end - begin);
+    capture->spans.push_back({begin, end - begin, std::make_shared<std::vector<float>>(rows)});
+  }
+  return capture;
+}
+
+// The fake runner writes a row's position plus one.
+void expect_complete(const RowCapture& capture) {
+  for (const CapturedSpan& span : capture.spans) {
+    for (int32_t i = 0; i < span.rows; ++i) {
+      EXPECT_EQ((*span.values)[static_cast<std::size_t>(i)], static_cast<float>(span.begin + i + 1));
+    }
+  }
+}
+
+std::vector<int32_t> alone(uint64_t id, int32_t length, int32_t max_tokens, int32_t first = 1) {
+  Harness h(capturing(), {}, endless());
+  h.receive(Harness::request(id, prompt(length, first), max_tokens));
+  h.run();
+  return h.outcomes.at(id).tokens;
+}
+
+TEST(Capture, RowsOfACapturePassTheLayersWhateverIsCached) {
+  Harness h(capturing(), {}, endless());
+  h.receive(Harness::request(1, prompt(64), 4));
+  h.run();
+  const auto cached_with = [&](uint64_t id, const Spans& spans) {
+    const auto capture = capture_of(spans);
+    h.receive(Harness::request(id, prompt(64), 4), {.capture = capture});
+    h.run();
+    expect_complete(*capture);
+    EXPECT_EQ(h.outcomes.at(id).tokens, alone(id, 64, 4));
+    return h.outcomes.at(id).usage.cached_tokens;
+  };
+  EXPECT_EQ(cached_with(2, {{20, 30}}), 16) << "the page in which the first row lies is computed";
+  EXPECT_EQ(cached_with(3, {{40, 41}, {50, 64}}), 32);
+  EXPECT_EQ(cached_with(4, {{0, 1}}), 0);
+  EXPECT_EQ(cached_with(5, {}), 48);
+  h.expect_clean_end();
+}
+
+// Once the prompt was computed, nothing has to be computed again for the capture.
+TEST(Capture, ARowThatWasGivenIsNotWantedAgain) {
+  Harness h(capturing(), {}, endless());
+  std::vector<int32_t> captured_at;  // positions of steps that have it
+  h.runner.on_submit = [&](const Batch& batch) {
+    for (const SequenceStep& step : batch.sequences) {
+      if (step.capture) captured_at.push_back(step.position);
+    }
+  };
+  h.receive(Harness::request(1, prompt(64), 20), {.capture = capture_of({{20, 30}})});
+  h.run();
+  EXPECT_EQ(captured_at, std::vector<int32_t>{0});
+  h.expect_clean_end();
+}
+
+TEST(Capture, CompanyChunksAndRetractionsLoseNoRow) {
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto between = [&](int low, int high) { return low + static_cast<int32_t>(random() % (high - low + 1u)); };
+    SchedulerOptions options;
+    options.conservativeness = 0;
+    options.chunked_prefill_tokens = between(1, 40);
+    Harness h(capturing(14), options, endless());
+    std::map<uint64_t, std::shared_ptr<const RowCapture>> captures;
+    std::map<uint64_t, std::vector<int32_t>> wanted;
+    for (uint64_t id = 1; id <= 8; ++id) {
+      const int32_t length = between(30, 90), first = between(1, 3), tokens = between(1, 40), begin = between(0, 28);
+      captures[id] = capture_of({{begin, begin + 1}, {begin + 2, between(begin + 3, length)}});
+      wanted[id] = alone(id, length, tokens, first);
+      h.receive(Harness::request(id, prompt(length, first), tokens), {.capture = captures[id]});
+      for (int steps = between(0, 4); steps > 0; --steps) h.step();
+    }
+    h.run();
+    for (const auto& [id, capture] : captures) {
+      expect_complete(*capture);
+      EXPECT_EQ(h.outcomes.at(id).tokens, wanted[id]) << id;
+    }
+    h.expect_clean_end();
+  }
+}
+
+TEST(Capture, ARunnerThatGivesNoRowsRefuses) {
+  Harness none(kRoomy, {}, endless());
+  none.receive(Harness::request(1, prompt(20), 4), {.capture = capture_of({{3, 5}})});
+  EXPECT_EQ(none.outcomes.at(1).finish->code, StatusCode::kInternal);
+  Harness h(capturing(), {}, endless());
+  h.receive(Harness::request(1, prompt(20), 4), {.capture = capture_of({{18, 21}})});
+  EXPECT_EQ(h.outcomes.at(1).finish->code, StatusCode::kInternal) << "rows behind the prompt";
+}
+
+}  // namespace
+}  // namespace millrace
