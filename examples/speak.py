@@ -3,12 +3,15 @@
 
     speak.py "Tell me a story." -o story.wav
     speak.py --url http://10.0.0.1:30000 --voice chelsie "Good morning!" | aplay -f S16_LE -r 24000 -c 1
+    speak.py --audio question.wav -o answer.wav
+    speak.py --image photo.jpg "What do you see?" -o answer.wav
 
 The text of the answer goes to stderr as it comes. Python's own library alone is needed."""
 import argparse
 import base64
 import contextlib
 import json
+import mimetypes
 import sys
 import urllib.error
 import urllib.request
@@ -31,6 +34,14 @@ def chunks(url, body, key):
             yield from (choice["delta"] for choice in event["choices"])
 
 
+def file_part(kind, path):
+    with open(path, "rb") as file:
+        data = base64.b64encode(file.read()).decode()
+    if kind == "audio":
+        return {"type": "input_audio", "input_audio": {"data": data, "format": path.rsplit(".", 1)[-1].lower()}}
+    return {"type": "image_url", "image_url": {"url": f"data:{mimetypes.guess_type(path)[0] or 'image/jpeg'};base64,{data}"}}
+
+
 @contextlib.contextmanager
 def sink(path):
     """What takes samples: a WAV file, or stdout."""
@@ -46,7 +57,9 @@ def sink(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("text", help="what to ask")
+    parser.add_argument("text", nargs="?", help="what to ask")
+    parser.add_argument("--audio", action="append", default=[], metavar="FILE", help="a question that was recorded, or another sound")
+    parser.add_argument("--image", action="append", default=[], metavar="FILE", help="a picture to ask about")
     parser.add_argument("--url", default="http://127.0.0.1:30000")
     parser.add_argument("--voice", help="default: the first of the model's")
     parser.add_argument("--api-key", default="")
@@ -55,8 +68,15 @@ def main():
     options = parser.parse_args()
     if options.output is None and sys.stdout.isatty():
         parser.error("stdout is a terminal; wanted -o FILE, or a player behind a pipe")
+    if not (options.text or options.audio or options.image):
+        parser.error("nothing is asked; wanted a text, --audio FILE or --image FILE")
+    try:
+        parts = [file_part("image", path) for path in options.image] + [file_part("audio", path) for path in options.audio]
+    except OSError as error:
+        sys.exit(f"speak.py: {error.filename}: {error.strerror}")
+    parts += [{"type": "text", "text": options.text}] if options.text else []
     audio = {"format": "pcm16", **({"voice": options.voice} if options.voice else {})}
-    body = {"messages": [{"role": "user", "content": options.text}], "modalities": ["text", "audio"], "audio": audio,
+    body = {"messages": [{"role": "user", "content": parts}], "modalities": ["text", "audio"], "audio": audio,
             "max_tokens": options.max_tokens}
     try:
         with sink(options.output) as write:

@@ -6,6 +6,7 @@
 #include "app/transfer_links.h"
 #include "base/nearest.h"
 #include "models/model_text.h"
+#include "pipeline/text_pipeline.h"
 #include "stages/generating/load_runner.h"
 #include "stages/generating/loading.h"
 #include "stages/generating/text_checksum.h"
@@ -137,6 +138,20 @@ MakeTransfers make_transfers(const ModelOptions& options, uint32_t replica) {
   };
 }
 
+// Where the stage streams to one that speaks. A range of layers has no rows of media to give.
+Result<SpeechTarget> speech_target_of(const ModelOptions& options, const Slot& slot, const ModelConfig& thinker,
+                                      bool split) {
+  for (const auto& [stage, worker] : slot.stream_to) {
+    if (worker != kTalkWorker) continue;
+    ASSIGN_OR_RETURN(const auto speech, read_speech_config(options));
+    if (!speech) continue;
+    ASSIGN_OR_RETURN(SpeechTarget target, speech_target(*speech, thinker, stage));
+    if (split) target.layer = 0;
+    return target;
+  }
+  return SpeechTarget();
+}
+
 Made make_generate(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
   const uint32_t replica = slot.replica;
@@ -157,6 +172,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   // A range of a chain has no features; new weights would leave the old tower behind.
   const MediaFacts media = split ? MediaFacts() : components.facts.media;
   const bool fixed = split || components.dir.config.vision || components.dir.config.audio;
+  ASSIGN_OR_RETURN(SpeechTarget speech, speech_target_of(options, slot, components.dir.config, split));
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
        .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain),
@@ -178,7 +194,8 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), replica, options.trainer_hosts},
        .text_checksum = text,
-       .make_transfers = make_transfers(options, replica)});
+       .make_transfers = make_transfers(options, replica),
+       .speech = std::move(speech)});
 }
 
 Made make_layers(const Value& args, const Slot& slot, const ModelOptions& command_line) {

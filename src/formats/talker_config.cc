@@ -111,6 +111,7 @@ Result<TalkerConfig> read_talker(const Json& talker) {
   }
   RETURN_IF_ERROR(read_int(talker, "thinker_hidden_size", 2048, 1, kMaxHiddenSize, out.thinker_hidden_size));
   RETURN_IF_ERROR(read_int(talker, "accept_hidden_layer", 18, 0, kMaxLayers, out.accept_hidden_layer));
+  RETURN_IF_ERROR(read_int(talker, "spatial_merge_size", 2, 1, kMaxMergeEdge, out.merge_size));
   RETURN_IF_ERROR(read_codec_ids(talker, out.text.vocab_size, out));
   return out;
 }

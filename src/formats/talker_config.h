@@ -31,7 +31,8 @@ struct TalkerConfig {
   ModelConfig predictor;
   int code_groups = 0;          // codes of a frame: the talker's, and so many less one of the predictor
   int thinker_hidden_size = 0;  // of the rows that are projected
-  int accept_hidden_layer = 0;  // of the thinker, before which the rows of media are taken
+  int accept_hidden_layer = 0;  // layers of the thinker behind which the rows of media are taken
+  int merge_size = 2;           // edge of the patches of a picture that make a row
 
   SpokenTurnIds turns;
 

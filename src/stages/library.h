@@ -36,6 +36,7 @@ struct Library {
     int of = 1;
     bool streams = false;                              // its chunks go somewhere
     bool to_client = false;                            // namely to the client
+    std::map<std::string, std::string> stream_to;      // the worker of each stage that they go to
     std::shared_ptr<const ChainSlot> chain = nullptr;  // null: it is in none
   };
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;

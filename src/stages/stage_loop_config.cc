@@ -29,6 +29,9 @@ Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, c
   for (const auto* targets : {&config.spec.next, &config.spec.stream_to}) {
     for (const std::string& target : *targets) config.reaches[target] = graph.terminals_of(target);
   }
+  for (const StageSpec& spec : stages) {
+    if (contains(config.spec.stream_to, spec.name)) config.target_workers[spec.name] = spec.worker;
+  }
   config.entry = stage == entry;
   config.self.stage = stage;
   return config;

@@ -27,10 +27,11 @@ struct StageLoopConfig {
   std::map<std::string, uint32_t> replicas;  // of every stage of the pipeline
   // Of each target: the terminals that its work may get to. A target that is not here gets everything.
   std::map<std::string, std::vector<std::string>> reaches;
-  wire::Peer self;         // stage, replica, first incarnation, endpoint, host, boot, pid
-  std::string reply_to;    // as in wire::Register
-  uint64_t spec_hash = 0;  // as in wire::Register
-  uint32_t nth = 0;        // of so many replicas of this stage that share this machine
+  std::map<std::string, std::string> target_workers;  // of each of spec.stream_to
+  wire::Peer self;                                    // stage, replica, first incarnation, endpoint, host, boot, pid
+  std::string reply_to;                               // as in wire::Register
+  uint64_t spec_hash = 0;                             // as in wire::Register
+  uint32_t nth = 0;                                   // of so many replicas of this stage that share this machine
   int of = 1;
   wire::Peer coordinator;                       // how results reach it: host, boot, pid, relays
   int64_t stalled_ms = loop::kWorkerStalledMs;  // a call of the worker that lasts longer; 0: it may last for ever

@@ -61,6 +61,7 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .of = config.of,
                                  .streams = spec.terminal || !spec.stream_to.empty(),
                                  .to_client = spec.terminal && spec.stream_to.empty(),
+                                 .stream_to = config.target_workers,
                                  .chain = std::move(env.chain)};
   std::shared_ptr<Waker> waker = env.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "wire/prompt_media.h"
+
 namespace millrace::wire {
 
 inline constexpr std::size_t kMaxVoiceBytes = 64;
@@ -37,10 +39,11 @@ struct SpeechRequest {
 struct SpeechStart {
   SpeechRequest request;
   std::vector<int32_t> prompt;
+  std::vector<PromptMedia> media;  // of the prompt, without digests and files; their rows follow as a tensor
 
   template <typename V>
   void visit(V&& v) {
-    v(1, request), v(2, prompt);
+    v(1, request), v(2, prompt), v(3, media, kMaxPromptMedia);
   }
 };
 

@@ -1,8 +1,11 @@
 """The tiny models of Qwen3-Omni of tests/golden/omni as directories that are served, the thinker alone and one that speaks: with the demo's
 tokenizer, the tokens of pictures and sounds behind it, and a chat template with the rules of Qwen3-Omni's for parts."""
+import base64
 import json
 import pathlib
 import shutil
+
+from vision_model import picture
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "omni"
@@ -12,6 +15,7 @@ TOKENS = {"<|image_pad|>": 3072, "<|video_pad|>": 3073, "<|vision_start|>": 3074
 # Behind those, for a model that speaks. A talker looks for roles of one token: two are merged to one after all other merges.
 SPEECH_TOKENS = {"<tts_pad>": 3079, "<tts_text_bos>": 3080, "<tts_text_eod>": 3081}
 ROLE_MERGES = {"sy st": 3082, "syst em": 3083, "u ser": 3084, "ass ist": 3085, "assist ant": 3086}
+TYPES = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp"}
 TEMPLATE = """\
 {%- macro render(content) -%}
   {%- if content is string -%}{{- content -}}
@@ -80,3 +84,21 @@ def spoken():
 
 def clip(name):
     return (GOLDEN / "clips" / name).read_bytes()
+
+
+def text_of(data):
+    return base64.b64encode(data).decode()
+
+
+def audio(data, form="wav"):
+    return {"type": "input_audio", "input_audio": {"data": text_of(data), "format": form}}
+
+
+def part_of(part):
+    """A part of an oracle's message, a text or the name of a file, as one of a chat."""
+    if part.endswith(".wav"):
+        return audio(clip(part))
+    kind = TYPES.get(part.rsplit(".", 1)[-1])
+    if kind is None:
+        return {"type": "text", "text": part}
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{text_of(picture(part))}"}}

@@ -10,12 +10,11 @@ import io
 import pytest
 
 from harness import Server, wait_until
-from omni_model import ROOT, clip, omni_model, served, speaking_model, spoken
+from omni_model import ROOT, audio, clip, omni_model, part_of, served, speaking_model, spoken, text_of
 from vision_model import picture
 
 CHAT = "/v1/chat/completions"
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
-TYPES = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp"}
 SPEECH = ROOT / "tests" / "golden" / "audio"
 
 
@@ -30,23 +29,6 @@ def omni(folder):
         yield running
         assert running.stop() == 0, running.output()
         assert running.leftovers() == []
-
-
-def text_of(data):
-    return base64.b64encode(data).decode()
-
-
-def audio(data, form="wav"):
-    return {"type": "input_audio", "input_audio": {"data": text_of(data), "format": form}}
-
-
-def part_of(part):
-    if part.endswith(".wav"):
-        return audio(clip(part))
-    kind = TYPES.get(part.rsplit(".", 1)[-1])
-    if kind is None:
-        return {"type": "text", "text": part}
-    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{text_of(picture(part))}"}}
 
 
 def ask(*parts, **more):

@@ -15,14 +15,14 @@ import wave
 import pytest
 
 from harness import Server, placement, wait_until
-from omni_model import GOLDEN, ROOT, clip, speaking_model, spoken
+from omni_model import GOLDEN, ROOT, TOKENS, part_of, speaking_model, spoken
 
 CHAT = "/v1/chat/completions"
 SPEECH = "/v1/audio/speech"
 OPENAI = pathlib.Path(__file__).resolve().parent / "openai"
-CASES = [(number, case) for number, case in enumerate(spoken())
-         if not any("." in part.rstrip(".") and part.rsplit(".", 1)[-1] in ("wav", "png", "jpg", "webp")
-                    for message in case["messages"] for part in message["parts"])]
+CASES = list(enumerate(spoken()))
+MEDIA = [(number, case) for number, case in CASES
+         if any(part_of(part)["type"] != "text" for message in case["messages"] for part in message["parts"])]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def golden(name):
 def body_of(case, **more):
     """transformers speaks neither the last id that its thinker samples at a limit, nor the last frame before one."""
     audio = {"voice": case["voice"], "format": "pcm16"}
-    body = {"messages": [{"role": one["role"], "content": "".join(one["parts"])} for one in case["messages"]],
+    body = {"messages": [{"role": one["role"], "content": [part_of(part) for part in one["parts"]]} for one in case["messages"]],
             "modalities": ["text", "audio"], "audio": audio, "temperature": 0, "talker_do_sample": False,
             "max_tokens": len(case["greedy"]) - (0 if case["turn_end"] else 1), "talker_repetition_penalty": case["repetition_penalty"]}
     if not case["codec_eos"]:
@@ -124,6 +124,36 @@ def test_company_and_a_cached_prompt_change_no_sample(speaker):
     assert len(set(alone)) == len(alone)
 
 
+def cached_tokens(server, body):
+    status, _, found = server.post(CHAT, body)
+    assert status == 200, found
+    return found["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_a_conversation_with_audio_goes_on_from_what_is_cached(folder):
+    """The rows that the talker wants of earlier pictures and audio are kept; those of a new one alone are computed."""
+    with Server("--page-size", "4", model=folder) as server:
+        number, case = MEDIA[-1]
+        last = body_of(case)
+        first = {**last, "messages": last["messages"][:2]}
+        silent = {key: value for key, value in first.items() if key not in ("modalities", "audio") and not key.startswith("talker")}
+        picture, audio = (case["prompt"].index(TOKENS[name]) // 4 * 4 for name in ("<|image_pad|>", "<|audio_pad|>"))
+        assert cached_tokens(server, silent) == 0
+        assert cached_tokens(server, silent) > picture
+        assert cached_tokens(server, first) == picture, "its rows pass the layers, though its KV is cached"
+        assert cached_tokens(server, first) > picture, "its rows are known"
+        assert picture < cached_tokens(server, last) <= audio, "up to the audio of the new turn"
+        assert cached_tokens(server, last) > audio
+        def captured(name):
+            return server.metrics()[f"millrace:captured_media_{name}"]
+        wait_until(lambda: (captured("total"), captured("cache_hits_total")) == (2, 4), "the rows of two media, found four times")
+        assert noise_db(sound_of(server, last), golden(f"samples_{number}")) > 40
+        assert server.post("/flush_cache", {})[0] == 200
+        wait_until(lambda: captured("cache_bytes") == 0, "an empty cache")
+        assert noise_db(sound_of(server, last), golden(f"samples_{number}")) > 40
+        assert server.stop() == 0
+
+
 def test_a_given_text_sounds_as_if_it_had_been_generated(speaker):
     text = "Once upon a time there was a dog."
     def speak(**more):
@@ -159,9 +189,6 @@ def test_an_answer_that_is_not_spoken_meets_no_talker(folder):
 def test_refusals_name_the_field(speaker, folder):
     body = body_of(CASES[0][1])
     assert "wanted one of chelsie, ethan" in refused(speaker, CHAT, {**body, "audio": {"voice": "nobody", "format": "pcm16"}})
-    sound = {"type": "input_audio", "input_audio": {"data": base64.b64encode(clip("sweep.wav")).decode(), "format": "wav"}}
-    seen = refused(speaker, CHAT, {**body, "messages": [{"role": "user", "content": [sound]}]})
-    assert "messages[0].content[0]" in seen and "not spoken yet" in seen
     with Server("--speech", "off", model=folder) as silent:
         assert "text alone" in refused(silent, CHAT, body)
         assert len(silent.get("/ready")[2]["stages"]) == 2
@@ -215,6 +242,12 @@ def test_the_example_writes_what_it_gets(speaker, tmp_path):
         assert sound.getnframes() > 0
     bare = run("Good morning!", "--max-tokens", "8")
     assert bare.returncode == 0 and len(bare.stdout) > 0 and len(bare.stdout) % 2 == 0
+    asked = run("--audio", GOLDEN / "clips" / "sweep.wav", "--max-tokens", "8", "-o", tmp_path / "answer.wav")
+    assert asked.returncode == 0, asked.stderr
+    with wave.open(str(tmp_path / "answer.wav")) as sound:
+        assert sound.getnframes() > 0
+    missing = run("--image", tmp_path / "none.png")
+    assert missing.returncode == 1 and b"none.png" in missing.stderr
     wrong = run("Good morning!", "--voice", "nobody")
     assert wrong.returncode == 1 and b"wanted one of chelsie, ethan" in wrong.stderr and not wrong.stdout
 

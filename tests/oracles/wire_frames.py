@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 15, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 16, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -52,7 +52,7 @@ TOKEN_DELTAS = [
         6: LOGPROBS if i == 9 else [],
         7: LOGPROBS if i == 1 else [],
         8: 2,
-        9: {1: SPEECH, 2: ids(0, 151643)} if i == 5 else None,
+        9: {1: SPEECH, 2: ids(0, 151643), 3: [{1: 0, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 7: b"", 8: b"", 9: ""}]} if i == 5 else None,
     }
     for i in range(40)
 ]

@@ -4,14 +4,14 @@
 #include "base/testing/test_data.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/workers.h"
-#include "stages/testing/said_emit.h"
+#include "stages/testing/recorded_emit.h"
 #include "text/tools/output_event.h"
 #include "wire/utf8.h"
 
 namespace millrace {
 namespace {
 
-using testing::SaidEmit;
+using testing::RecordedEmit;
 
 class DetokenizeWorkerTest : public ::testing::Test {
  protected:
@@ -71,7 +71,7 @@ class DetokenizeWorkerTest : public ::testing::Test {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<Worker> worker_;
-  SaidEmit emit_;
+  RecordedEmit emit_;
 };
 
 const char* const kText = "Once upon a time, Zoë saw a 🐶 and 東京 — naïve?";
@@ -209,7 +209,7 @@ TEST(DetokenizeParsedTest, EventsDoNotDependOnTheDeltas) {
   const auto ids = tokenizer->encode(output, {.add_special_tokens = false}).value();
   const auto run = [&](std::size_t size, const wire::DetokenizeStart& start) {
     auto worker = make_detokenize_worker(tokenizer, {.streams = true, .to_client = true});
-    SaidEmit emit;
+    RecordedEmit emit;
     for (std::size_t at = 0; at < ids.size(); at += size) {
       const std::size_t end = std::min(at + size, ids.size());
       wire::TokenDelta delta{

@@ -11,6 +11,7 @@
 #include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
 #include "stages/generating/request_checks.h"
+#include "stages/generating/speech_inputs.h"
 #include "stages/generating/token_text.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/weight_commands.h"
@@ -35,6 +36,7 @@ class GenerateWorker : public Worker {
         make_weights_(std::move(parts.make_weights)),
         make_transfers_(std::move(parts.make_transfers)),
         live_(std::move(parts.live)),
+        speech_(std::move(parts.speech)),
         text_checksum_(parts.text_checksum),
         streams_(parts.streams),
         to_client_(parts.to_client) {}
@@ -76,6 +78,7 @@ class GenerateWorker : public Worker {
     if (preparing_.erase(id) != 0 && media_) media_->drop(id);
     if (fetching_.erase(id) != 0) transfers_->imports().cancel(id, monotonic_ms());
     end_offer(id, error(StatusCode::kCancelled, "the request was aborted"));
+    speech_.drop(id);
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
 
@@ -87,6 +90,7 @@ class GenerateWorker : public Worker {
     }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
     if (media_) media_->flush();
+    speech_.flush();
     const Status status = engine_->flush_when_idle(command.id, now_ms + std::max<int64_t>(command.timeout_ms, 0));
     if (!status.ok()) emit.reply(command.id, status);
   }
@@ -97,6 +101,7 @@ class GenerateWorker : public Worker {
     weights_->describe(status.metrics);
     if (grammars_) grammars_->describe(status.metrics);
     if (media_) media_->describe(status.metrics);
+    speech_.describe(status.metrics);
     if (transfers_) transfers_->describe(status.metrics);
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
@@ -143,7 +148,6 @@ class GenerateWorker : public Worker {
     bool typed = false;                    // it came as tokens, and goes as deltas alone: no result tells them again
     std::optional<TokenText> stops;        // where its text may end it
     bool continues_text = false;           // the prompt has some
-    Boxed<wire::SpeechStart> speech;       // until its first delta takes it along
     std::vector<int32_t> ids;              // all so far, for the result
     std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
   };
@@ -174,6 +178,7 @@ class GenerateWorker : public Worker {
   void refuse(ReqId id, const Status& status, Emit& emit) {
     states_.erase(id);
     held_.erase(id);
+    speech_.drop(id);
     end_offer(id, status);
     emit.fail(id, status);
   }
@@ -209,9 +214,12 @@ class GenerateWorker : public Worker {
       ASSIGN_OR_RETURN(state.stops, TokenText::create(tokenizer_, text));
     }
     if (request.speech) {
-      RETURN_IF_ERROR(check_speech_use(request, streams_ && !to_client_));
-      state.speech = wire::SpeechStart{*request.speech, request.prompt};
-      if (request.speech->verbatim) return give_verbatim(request, std::move(state), emit);
+      RETURN_IF_ERROR(speech_.begin(request));
+      if (request.speech->verbatim) {  // the answer is there
+        states_.insert_or_assign(request.id, std::move(state));
+        Deltas out = SpeechInputs::verbatim(request);
+        return emit_deltas(out, emit), ok_status();
+      }
     }
     Preparing next{std::move(request), std::move(state), {}, monotonic_ms()};
     RETURN_IF_ERROR(begin_grammar(next));
@@ -222,19 +230,6 @@ class GenerateWorker : public Worker {
       const ReqId id = next.request.id;
       preparing_.insert_or_assign(id, std::move(next));
     }
-    return ok_status();
-  }
-
-  // The text at the end of the prompt is the answer: it is spoken, and nothing is computed here.
-  Status give_verbatim(const wire::TokenizedRequest& request, RequestState state, Emit& emit) {
-    const ReqId id = request.id;
-    const wire::Usage usage{.prompt_tokens = static_cast<int32_t>(request.prompt.size())};
-    states_.insert_or_assign(id, std::move(state));
-    Deltas out(2);
-    for (wire::TokenDelta& delta : out) delta.id = id, delta.usage = usage;
-    out.front().start = wire::DetokenizeStart{};
-    out.back().finish = wire::Finish{.reason = wire::FinishReason::kStop};
-    emit_deltas(out, emit);
     return ok_status();
   }
 
@@ -340,6 +335,7 @@ class GenerateWorker : public Worker {
     const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
                                   .transferred_tokens = transferred_tokens};
     states_.insert_or_assign(next.request.id, std::move(next.state));
+    next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
     Deltas out;
     engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), before);
     emit_deltas(out, emit);
@@ -376,7 +372,7 @@ class GenerateWorker : public Worker {
       if (found == states_.end()) continue;
       if (delta.start) {
         delta.start->continues_text = found->second.continues_text;
-        delta.speech = std::exchange(found->second.speech, {});
+        delta.speech = speech_.take_start(delta.id);
       }
       emit_delta(found->second, delta, emit);
     }
@@ -413,7 +409,8 @@ class GenerateWorker : public Worker {
     engine_->scheduler().abort(id, ignored);
   }
 
-  void emit_tokens(ReqId id, wire::TokenDelta delta, Emit& emit) const {
+  void emit_tokens(ReqId id, wire::TokenDelta delta, Emit& emit) {
+    speech_.on_delta(delta, emit);
     if (!to_client_) return emit.tokens(id, std::move(delta));
     if (delta.tokens.empty()) return;
     Value ids;
@@ -421,7 +418,7 @@ class GenerateWorker : public Worker {
     emit.chunk_to(id, "", std::move(ids), "ids");
   }
 
-  void emit_unsent(ReqId id, RequestState& state, Emit& emit) const {
+  void emit_unsent(ReqId id, RequestState& state, Emit& emit) {
     for (wire::TokenDelta& delta : std::exchange(state.unsent, {})) emit_tokens(id, std::move(delta), emit);
   }
 
@@ -448,6 +445,7 @@ class GenerateWorker : public Worker {
     }
     emit.result(id, std::move(answer));
     end_offer(id, ok_status());
+    speech_.drop(id);
     states_.erase(id);
   }
 
@@ -472,6 +470,7 @@ class GenerateWorker : public Worker {
   const MakeWeights make_weights_;
   const MakeTransfers make_transfers_;
   const LiveOptions live_;
+  SpeechInputs speech_;
   const uint64_t text_checksum_;
   std::unique_ptr<KvEventStream> kv_events_;
   std::unique_ptr<transfer::TransferService> transfers_;  // from load() on; null: there are none

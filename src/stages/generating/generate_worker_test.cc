@@ -8,14 +8,14 @@
 #include "scheduler/testing/fake_runner.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/workers.h"
-#include "stages/testing/said_emit.h"
+#include "stages/testing/recorded_emit.h"
 
 namespace millrace {
 namespace {
 
 using testing::FakeRunner;
 using testing::HashModel;
-using testing::SaidEmit;
+using testing::RecordedEmit;
 
 class GenerateWorkerTest : public ::testing::Test {
  protected:
@@ -99,7 +99,7 @@ class GenerateWorkerTest : public ::testing::Test {
   FakeRunner* runner_ = nullptr;
   std::vector<std::string> stop_;
   std::unique_ptr<Worker> worker_;
-  SaidEmit emit_;
+  RecordedEmit emit_;
 };
 
 TEST_F(GenerateWorkerTest, ChunksAndResultsAreAsTheModelSaysInAnyCompany) {

@@ -17,14 +17,6 @@ inline Status check_grammar_use(const wire::SamplingParams& sampling, bool has_t
                sampling.grammar->field);
 }
 
-// request.speech is set. `streams`: to other stages.
-inline Status check_speech_use(const wire::TokenizedRequest& request, bool streams) {
-  if (!streams) return error(StatusCode::kUnsupported, "nothing in this pipeline speaks the answer");
-  if (request.media.empty()) return ok_status();
-  return error(StatusCode::kUnsupported, "{}: an answer to pictures or audio is not spoken yet; wanted text",
-               request.media.front().field);
-}
-
 // request.remote_kv is set.
 inline Status check_transfer_use(const wire::TokenizedRequest& request, bool by_request) {
   if (!by_request) {

@@ -31,6 +31,7 @@
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/live_commands.h"
 #include "stages/generating/model_options.h"
+#include "stages/generating/speech_inputs.h"
 #include "stages/generating/weight_stager.h"
 #include "stages/kv_event_stream.h"
 #include "stages/library.h"
@@ -70,6 +71,7 @@ struct GenerateParts {
   LiveOptions live{};                 // without `make`: nor by a trainer
   uint64_t text_checksum = 0;         // as of the others
   MakeTransfers make_transfers = {};  // empty: there are none
+  SpeechTarget speech = {};           // without a stage: answers are text alone
 };
 
 struct LayersParts {

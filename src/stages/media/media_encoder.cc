@@ -37,7 +37,7 @@ Status check_prompt_media(std::span<const wire::PromptMedia> media, int32_t rows
 }
 
 MediaEncoder::MediaEncoder(std::unique_ptr<MediaModel> model, std::size_t cache_bytes)
-    : model_(std::move(model)), cache_bytes_(cache_bytes), thread_([this] { encode_main(); }) {}
+    : model_(std::move(model)), cache_(cache_bytes), thread_([this] { encode_main(); }) {}
 
 MediaEncoder::~MediaEncoder() {
   ending_ = true;
@@ -142,7 +142,7 @@ void MediaEncoder::settle(Finished one, std::vector<std::pair<ReqId, Encoded>>& 
   under_way_bytes_ -= ended.bytes;
   if (cancelled) return;
   ++(one.features.ok() ? counters_.encoded : counters_.failed);
-  if (one.features.ok()) keep(digest, *one.features);
+  if (one.features.ok()) cache_.keep(digest, *one.features, bytes_of(*one.features));
   for (const ReqId id : ended.requests) {
     const auto found = waiting_.find(id);
     if (found == waiting_.end()) continue;
@@ -174,29 +174,9 @@ std::shared_ptr<const PromptInput> MediaEncoder::make_input(Waiting& waiting) co
 }
 
 const MediaFeatures* MediaEncoder::find(const std::string& digest) {
-  const auto known = by_digest_.find(digest);
-  if (known == by_digest_.end()) return nullptr;
-  kept_.splice(kept_.begin(), kept_, known->second);
-  ++counters_.found;
-  return &kept_.front().features;
-}
-
-void MediaEncoder::keep(const std::string& digest, const MediaFeatures& features) {
-  if (bytes_of(features) > cache_bytes_) return;
-  kept_.push_front({digest, features});
-  by_digest_[digest] = kept_.begin();
-  cached_bytes_ += bytes_of(features);
-  while (cached_bytes_ > cache_bytes_) {
-    cached_bytes_ -= bytes_of(kept_.back().features);
-    by_digest_.erase(kept_.back().digest);
-    kept_.pop_back();
-  }
-}
-
-void MediaEncoder::flush() {
-  kept_.clear();
-  by_digest_.clear();
-  cached_bytes_ = 0;
+  const MediaFeatures* known = cache_.find(digest);
+  if (known != nullptr) ++counters_.found;
+  return known;
 }
 
 void MediaEncoder::describe(std::vector<wire::Metric>& metrics) const {
@@ -205,7 +185,7 @@ void MediaEncoder::describe(std::vector<wire::Metric>& metrics) const {
   metrics.push_back({"media_cache_hits_total", static_cast<double>(counters_.found)});
   metrics.push_back({"media_joined_total", static_cast<double>(counters_.joined)});
   metrics.push_back({"media_encode_seconds_total", counters_.seconds});
-  metrics.push_back({"media_cache_bytes", static_cast<double>(cached_bytes_)});
+  metrics.push_back({"media_cache_bytes", static_cast<double>(cache_.bytes())});
   metrics.push_back({"media_waiting_requests", static_cast<double>(waiting_.size())});
 }
 

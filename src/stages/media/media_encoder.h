@@ -9,18 +9,17 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "stages/media/byte_cache.h"
 #include "stages/media/media_model.h"
 #include "wire/messages.h"
 
@@ -54,19 +53,15 @@ class MediaEncoder {
   // The request wants nothing any more. Ids that do not wait are ignored.
   void drop(ReqId id);
   // Forgets all features that are kept.
-  void flush();
+  void flush() { cache_.clear(); }
 
   std::size_t waiting() const { return waiting_.size(); }  // requests
-  std::size_t cached_bytes() const { return cached_bytes_; }
+  std::size_t cached_bytes() const { return cache_.bytes(); }
   const EncoderCounters& counters() const { return counters_; }
   void describe(std::vector<wire::Metric>& metrics) const;
 
  private:
   using Features = Result<MediaFeatures>;
-  struct Kept {
-    std::string digest;
-    MediaFeatures features;
-  };
   struct Job {
     wire::PromptMedia media;
     std::shared_ptr<std::atomic<bool>> wanted;
@@ -90,19 +85,15 @@ class MediaEncoder {
 
   void encode_main();
   const MediaFeatures* find(const std::string& digest);
-  void keep(const std::string& digest, const MediaFeatures& features);
   Status start(ReqId id, wire::PromptMedia& media);
   std::shared_ptr<const PromptInput> make_input(Waiting& waiting) const;
   void queue(wire::PromptMedia media, const UnderWay& one);
   void settle(Finished one, std::vector<std::pair<ReqId, Encoded>>& out);
 
   const std::unique_ptr<MediaModel> model_;
-  const std::size_t cache_bytes_;
 
   // The worker's thread.
-  std::list<Kept> kept_;  // the latest first
-  std::unordered_map<std::string, std::list<Kept>::iterator> by_digest_;
-  std::size_t cached_bytes_ = 0;
+  ByteCache<MediaFeatures> cache_;             // by digest
   std::map<std::string, UnderWay> under_way_;  // by digest
   std::size_t under_way_bytes_ = 0;
   std::map<ReqId, Waiting> waiting_;

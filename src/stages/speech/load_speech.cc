@@ -60,6 +60,7 @@ Result<std::unique_ptr<Runner>> load_talker(const ModelOptions& options, const T
   TalkerParts parts;
   ASSIGN_OR_RETURN(parts.predictor, CodePredictor::load(config, store, load));
   ASSIGN_OR_RETURN(parts.text, TalkerProjection::load(TalkerProjection::Kind::kText, config, store, load));
+  ASSIGN_OR_RETURN(parts.media, TalkerProjection::load(TalkerProjection::Kind::kMedia, config, store, load));
   RETURN_IF_ERROR(read_embedding(options, config, parts));
   RETURN_IF_ERROR(store->load_with_progress(report));
   ASSIGN_OR_RETURN(RunnerOptions runner, runner_options(config.text, options));

@@ -82,4 +82,15 @@ SpeechFacts speech_facts(const SpeechConfig& config) {
   return facts;
 }
 
+// hidden_states[0] of transformers are embeddings, and the last one has passed the final norm.
+Result<SpeechTarget> speech_target(const SpeechConfig& config, const ModelConfig& thinker, const std::string& talker) {
+  const int layer = config.talker.accept_hidden_layer;
+  if (layer < 1 || layer >= thinker.layers) {
+    return error(StatusCode::kUnsupported,
+                 "talker_config: accept_hidden_layer is {}; wanted 1 to {}, between two layers of the thinker", layer,
+                 thinker.layers - 1);
+  }
+  return SpeechTarget{.stage = talker, .layer = layer, .hidden_size = thinker.hidden_size};
+}
+
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include "formats/talker_config.h"
 #include "stages/engine.h"
 #include "stages/generating/model_options.h"
+#include "stages/generating/speech_inputs.h"
 
 namespace millrace {
 
@@ -33,5 +34,9 @@ Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& optio
 std::vector<int32_t> suppressed_codes(const TalkerConfig& config);
 
 SpeechFacts speech_facts(const SpeechConfig& config);
+
+// Of the stage that generates, whose answers the stage `talker` speaks. kUnsupported where the talker's
+// accept_hidden_layer is no row between two layers of a thinker with so many of them.
+Result<SpeechTarget> speech_target(const SpeechConfig& config, const ModelConfig& thinker, const std::string& talker);
 
 }  // namespace millrace

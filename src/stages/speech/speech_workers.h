@@ -1,6 +1,7 @@
 // The workers that speak an answer, behind a stage `generate` whose requests have a SpeechRequest (wire/speech.h):
 //
-//   talk    ~> token deltas of the thinker    ~> {"codes"}: I32 [frames, groups]
+//   talk    ~> token deltas of the thinker,   ~> {"codes"}: I32 [frames, groups]
+//              {"media_rows"} (stages/generating/speech_inputs.h)
 //   vocode  ~> {"codes"}                      ~> to the client {"samples"}: F32 [n] in [-1, 1], modality "audio"
 //
 // `talk` is a GeneratingEngine over the talker: its tokens are the first codes of frames, its rows come from a

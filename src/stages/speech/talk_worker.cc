@@ -32,6 +32,12 @@ class TalkWorker : public Worker {
     if (Status status = take(id, delta, emit); !status.ok()) refuse(id, status, emit);
   }
 
+  // The hidden rows of media: before the first text, and behind the beginning or before it.
+  void chunk(ReqId id, const std::string&, Value chunk, Emit& emit) override {
+    fresh_ = true;
+    if (Status status = take_media(id, chunk); !status.ok()) refuse(id, status, emit);
+  }
+
   // The thinker's result comes behind all its deltas.
   void start(ReqId id, Value, Emit& emit) override {
     fresh_ = true;
@@ -44,6 +50,7 @@ class TalkWorker : public Worker {
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
+    early_media_.erase(id);
     if (spoken_.erase(id) != 0) abort(id);
   }
 
@@ -101,7 +108,8 @@ class TalkWorker : public Worker {
     sequence.add_text(delta.tokens);
     if (delta.finish) {
       sequence.end_text();
-      if (!sequence.any_text()) {  // an empty answer is no sound
+      // An empty answer is no sound, nor one that was aborted before its prompt was computed.
+      if (!sequence.any_text() || sequence.waits_for_media()) {
         abort(id);
         found->second.ended = true;
       }
@@ -116,7 +124,8 @@ class TalkWorker : public Worker {
     if (speaker == config.speakers.end()) {
       return invalid_argument("the voice is '{}'; wanted one of the model's", start.request.voice);
     }
-    ASSIGN_OR_RETURN(SpokenTurn turn, read_spoken_turn(start.prompt, config, speaker->second));
+    ASSIGN_OR_RETURN(SpokenTurn turn, read_spoken_turn(start.prompt, start.media, config, speaker->second));
+    const std::shared_ptr<const PromptInput> input = positions_of(turn);
     const CodeDraws draws{.seed = start.request.seed, .greedy = start.request.temperature <= 0};
     auto sequence = std::make_shared<TalkerSequence>(std::move(turn), config.turns, config.code_groups, draws);
     wire::TokenizedRequest request{.id = id};
@@ -127,9 +136,47 @@ class TalkWorker : public Worker {
     }
     request.sampling = sampling_of(start.request, context_length_ - sequence->prompt_rows());
     spoken_.insert_or_assign(id, Spoken{.sequence = sequence});
+    if (auto early = early_media_.extract(id); !early.empty()) {
+      RETURN_IF_ERROR(set_media(*sequence, std::move(early.mapped())));
+    }
     Deltas out;
-    engine_->scheduler().receive(std::move(request), out, {.row_state = std::move(sequence)});
+    engine_->scheduler().receive(std::move(request), out, {.input = input, .row_state = std::move(sequence)});
     for (const wire::TokenDelta& delta : out) report(delta, emit);
+    return ok_status();
+  }
+
+  // Three axes where there is a picture. Audio alone stands as text does.
+  static std::shared_ptr<const PromptInput> positions_of(const SpokenTurn& turn) {
+    if (turn.pictures.empty()) return nullptr;
+    MropePositions positions = mrope_positions(static_cast<int32_t>(turn.rows.size()), turn.pictures);
+    auto input = std::make_shared<PromptInput>();
+    input->positions = std::move(positions.rows);
+    input->delta = positions.delta;
+    return input;
+  }
+
+  Status take_media(ReqId id, const Value& chunk) {
+    const Value* rows = chunk.find(kMediaRowsKey);
+    const auto* tensor = rows == nullptr ? nullptr : rows->get<SharedTensor>();
+    const int64_t width = parts_.config.talker.thinker_hidden_size;
+    if (tensor == nullptr || tensor->dtype != DType::kF32 || tensor->shape.rank() != 2 || tensor->shape[1] != width) {
+      return invalid_argument("a chunk without hidden rows of media; wanted {}: F32 [rows, {}]", kMediaRowsKey, width);
+    }
+    const auto found = spoken_.find(id);
+    if (found == spoken_.end()) {
+      early_media_.insert_or_assign(id, *tensor);
+      return ok_status();
+    }
+    RETURN_IF_ERROR(set_media(*found->second.sequence, *tensor));
+    release_rows(id, found->second);
+    return ok_status();
+  }
+
+  static Status set_media(TalkerSequence& sequence, SharedTensor rows) {
+    if (rows.shape[0] != sequence.media_rows()) {
+      return invalid_argument("{} hidden rows of media; wanted {}", rows.shape[0], sequence.media_rows());
+    }
+    sequence.set_media(std::move(rows));
     return ok_status();
   }
 
@@ -194,6 +241,7 @@ class TalkWorker : public Worker {
 
   void refuse(ReqId id, const Status& status, Emit& emit) {
     held_.erase(id);
+    early_media_.erase(id);
     if (spoken_.erase(id) != 0) abort(id);
     emit.fail(id, status);
   }
@@ -207,9 +255,10 @@ class TalkWorker : public Worker {
   std::optional<GeneratingEngine> engine_;  // from load() on
   int32_t context_length_ = 0;
   std::unordered_map<ReqId, Spoken> spoken_;
-  std::set<ReqId> held_;  // whose codes wait for a receiver that is behind
-  bool fresh_ = false;    // an event came since the last tick
-  int events_ = 0;        // since the last step
+  std::unordered_map<ReqId, SharedTensor> early_media_;  // of requests whose beginning has not come
+  std::set<ReqId> held_;                                 // whose codes wait for a receiver that is behind
+  bool fresh_ = false;                                   // an event came since the last tick
+  int events_ = 0;                                       // since the last step
   uint64_t frames_ = 0;
   std::atomic<bool> busy_{false};  // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};

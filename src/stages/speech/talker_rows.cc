@@ -60,6 +60,7 @@ void TalkerRows::fill_tile(std::span<const SourceRow> rows, Rows hidden, const M
   }
   add_codes(rows, hidden, model, ops);
   add_text(rows, hidden, ops);
+  add_media(rows, hidden, ops);
 }
 
 // The first code of every row that has one, then the others of those that are frames, which stand first.
@@ -106,6 +107,24 @@ void TalkerRows::add_text(std::span<const SourceRow> rows, Rows hidden, kernels:
   ops.add(projected, sums);
   for (int64_t k = 0; k < count; ++k)
     std::copy_n(sums.row(k), hidden.width, hidden.row(to[static_cast<std::size_t>(k)]));
+}
+
+void TalkerRows::add_media(std::span<const SourceRow> rows, Rows hidden, kernels::Ops& ops) {
+  std::vector<int64_t> to;
+  const Rows thinker = rows_of(thinker_rows_, kTileRows, config_.thinker_hidden_size);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (spoken_[i].media == kNoId) continue;
+    const float* row = sequence_of(rows[i].sequence).media_row(spoken_[i].media);
+    std::copy_n(row, thinker.width, thinker.row(static_cast<int64_t>(to.size())));
+    to.push_back(rows[i].row);
+  }
+  if (to.empty()) return;
+  const auto count = static_cast<int64_t>(to.size());
+  const Rows projected = rows_of(rows_, count, hidden.width);
+  parts_.media->project(thinker.slice(0, count), ops, projected);
+  for (int64_t k = 0; k < count; ++k) {
+    std::copy_n(projected.row(k), hidden.width, hidden.row(to[static_cast<std::size_t>(k)]));
+  }
 }
 
 // The end has no frame.

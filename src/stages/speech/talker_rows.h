@@ -2,6 +2,7 @@
 // embeddings of a frame's codes; of each drawn first code, the code predictor makes the others at once.
 //
 //   row = embedding of code 0 + embeddings of the other codes, in their sequence, + projection(embedding of the text)
+//   row of a picture or an audio = projection(hidden row of the thinker)
 //
 // Owner: the runner of the talker. Thread safety: its compute thread.
 #pragma once
@@ -23,7 +24,7 @@ namespace millrace {
 // What of a folder's weights is beside the talker's language model.
 struct TalkerParts {
   std::shared_ptr<const CodePredictor> predictor;
-  std::shared_ptr<const TalkerProjection> text;
+  std::shared_ptr<const TalkerProjection> text, media;
   kernels::Weight thinker_embedding;          // [vocabulary, thinker_hidden_size]
   std::shared_ptr<const void> keeps_weights;  // behind the embedding
 };
@@ -39,6 +40,7 @@ class TalkerRows : public RowSource {
  private:
   void fill_tile(std::span<const SourceRow> rows, kernels::Rows hidden, const Model& model, kernels::Ops& ops);
   void add_codes(std::span<const SourceRow> rows, kernels::Rows hidden, const Model& model, kernels::Ops& ops);
+  void add_media(std::span<const SourceRow> rows, kernels::Rows hidden, kernels::Ops& ops);
   void add_text(std::span<const SourceRow> rows, kernels::Rows hidden, kernels::Ops& ops);
   void complete(std::span<DrawnToken* const> tokens, const Model& model, kernels::Ops& ops);
   Result<int32_t> choose(std::span<const float> logits, const DrawnToken& token, int group);

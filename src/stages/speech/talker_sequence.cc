@@ -4,12 +4,22 @@
 #include <utility>
 
 namespace millrace {
+namespace {
+
+int32_t first_media(const std::vector<SpokenRow>& rows) {
+  const auto first = std::ranges::find_if(rows, [](const SpokenRow& row) { return row.media != kNoId; });
+  return first == rows.end() ? INT32_MAX : static_cast<int32_t>(first - rows.begin());
+}
+
+}  // namespace
 
 TalkerSequence::TalkerSequence(SpokenTurn turn, const SpokenTurnIds& ids, int groups, CodeDraws draws)
     : prompt_(std::move(turn.rows)),
       ids_(ids),
       groups_(static_cast<std::size_t>(groups)),
       draws_(draws),
+      media_rows_(turn.media_rows),
+      first_media_(first_media(prompt_)),
       text_(std::move(turn.text)) {}
 
 void TalkerSequence::add_text(std::span<const int32_t> ids) {
@@ -27,9 +37,26 @@ bool TalkerSequence::any_text() const {
   return !text_.empty();
 }
 
-// All rows of the prompt but the last stand beside text that is known.
+void TalkerSequence::set_media(SharedTensor rows) {
+  const std::lock_guard lock(mutex_);
+  if (!media_) media_ = std::move(rows);
+}
+
+bool TalkerSequence::waits_for_media() const {
+  const std::lock_guard lock(mutex_);
+  return media_rows_ > 0 && !media_;
+}
+
+const float* TalkerSequence::media_row(int32_t number) const {
+  const std::lock_guard lock(mutex_);
+  CHECK(media_ && number < media_rows_);
+  return media_->view().as<float>().data() + number * media_->shape[1];
+}
+
+// All rows of the prompt but the last stand beside text that is known, or are media.
 int32_t TalkerSequence::rows_ready() const {
   const std::lock_guard lock(mutex_);
+  if (first_media_ != INT32_MAX && !media_) return first_media_;
   if (text_ended_) return text_.empty() ? prompt_rows() - 1 : INT32_MAX;
   return prompt_rows() - 1 + static_cast<int32_t>(text_.size());
 }

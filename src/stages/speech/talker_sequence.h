@@ -1,5 +1,6 @@
 // TalkerSequence: one answer that is spoken: the rows of its prompt, the text that has come so far, and the codes of
-// its frames. Row r of the talker is prompt row r, or frame r - prompt_rows(); the text beside row
+// its frames. Prompt rows of pictures and audio begin as hidden rows of the thinker, which come when it has computed
+// its own prompt. Row r of the talker is prompt row r, or frame r - prompt_rows(); the text beside row
 // prompt_rows() - 1 + i is the answer's id i, then tts_eos, then tts_pad.
 //
 // Text comes while the thinker writes it, so rows_ready() grows; frames stay, so that a row has the same bits when it
@@ -11,11 +12,13 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "runner/row_source.h"
 #include "stages/speech/spoken_turn.h"
+#include "tensor/shared_bytes.h"
 #include "wire/speech.h"
 
 namespace millrace {
@@ -38,6 +41,10 @@ class TalkerSequence : public RowState {
   void add_text(std::span<const int32_t> ids);
   void end_text();
   bool any_text() const;
+  // F32 [media_rows(), hidden size of the thinker], once.
+  int32_t media_rows() const { return media_rows_; }
+  void set_media(SharedTensor rows);
+  bool waits_for_media() const;
   // Rows before this position can be computed.
   int32_t rows_ready() const;
   // Codes [count, groups] of frames [first, first + count), which were set.
@@ -48,6 +55,8 @@ class TalkerSequence : public RowState {
   // rows_ready(). True: it is a frame's. False with kNoId as its code: the frame was never set, because the end was
   // drawn there.
   bool read_row(int32_t position, SpokenRow& row, std::span<int32_t> rest) const;
+  // Row `number` of the media, which have come.
+  const float* media_row(int32_t number) const;
   // `codes` [groups] of the frame at `position`.
   void set_frame(int32_t position, std::span<const int32_t> codes);
 
@@ -58,9 +67,12 @@ class TalkerSequence : public RowState {
   const SpokenTurnIds ids_;
   const std::size_t groups_;
   const CodeDraws draws_;
+  const int32_t media_rows_;
+  const int32_t first_media_;  // of the prompt's rows; INT32_MAX: none is of media
 
   mutable std::mutex mutex_;
-  std::vector<int32_t> text_;  // guarded by mutex_, as the next two
+  std::optional<SharedTensor> media_;  // guarded by mutex_, as the next three; never changed once it is there
+  std::vector<int32_t> text_;
   bool text_ended_ = false;
   std::vector<int32_t> frames_;  // [frames, groups]
 };

@@ -1,4 +1,4 @@
-// SaidEmit: an Emit that remembers what a worker says. For tests of workers without a loop.
+// RecordedEmit: an Emit that records what a worker emits. For tests of workers without a loop.
 // Thread safety: one thread.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace millrace::testing {
 
-struct SaidEmit : Emit {
-  struct Said {
+struct RecordedEmit : Emit {
+  struct Outputs {
     std::vector<Value> chunks;
     std::vector<std::pair<std::string, std::string>> addresses;  // target and modality of each; "*": to all
     std::vector<wire::TokenDelta> tokens;
@@ -35,7 +35,7 @@ struct SaidEmit : Emit {
     weights_replies.push_back(weights);
   }
 
-  std::map<uint64_t, Said> of;
+  std::map<uint64_t, Outputs> of;
   std::set<uint64_t> full;
   std::vector<std::pair<uint64_t, Result<std::string>>> replies;  // to admin commands
   std::vector<wire::WeightsReply> weights_replies;                // with each of them

@@ -60,7 +60,7 @@ inline TokenDelta sample_tokens(int i) {
   if (i == 9) delta.logprobs = sample_logprobs();
   if (i == 1) delta.prompt_logprobs = sample_logprobs();
   delta.weight_version = 2;
-  if (i == 5) delta.speech = SpeechStart{sample_speech(), {0, 151643}};
+  if (i == 5) delta.speech = SpeechStart{sample_speech(), {0, 151643}, {{.begin = 1, .rows = 1}}};
   return delta;
 }
 
