@@ -23,11 +23,14 @@ Status pause(WeightControl& weights, const http::Request& request, const http::R
   std::string mode = "abort", wait;
   (void)request.query_value("mode", mode);
   if (request.query_value("wait_for_inflight_requests", wait) && wait != "false") mode = "wait";
-  if (mode != "abort" && mode != "keep") {
-    return error(StatusCode::kUnsupported, "mode is '{}'; wanted 'abort' or 'keep'", mode.substr(0, 64));
+  const WeightControl::Done done = answer(responder, R"({"status":"paused"})");
+  if (mode == "wait") {
+    weights.pause_when_idle(done);
+  } else if (mode == "abort" || mode == "keep") {
+    weights.pause(mode == "abort" ? wire::InFlightPolicy::kAbort : wire::InFlightPolicy::kInPlace, done);
+  } else {
+    return error(StatusCode::kUnsupported, "mode is '{}'; wanted 'abort', 'wait' or 'keep'", mode.substr(0, 64));
   }
-  const auto policy = mode == "abort" ? wire::InFlightPolicy::kAbort : wire::InFlightPolicy::kInPlace;
-  weights.pause(policy, answer(responder, R"({"status":"paused"})"));
   return ok_status();
 }
 

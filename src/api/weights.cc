@@ -123,9 +123,9 @@ Status resume(const WeightRoutes& routes, const http::Request& request, const ht
 
 Status show(const WeightRoutes& routes, const http::Request& /*request*/, const http::ResponderPtr& responder) {
   const WeightsState state = routes.weights.state();
-  std::string out =
-      fmt::format("{{\"state\":\"{}\",\"paused\":{},\"seconds\":{:.3f},\"weight_version\":", phase_name(state.phase),
-                  state.paused, state.seconds);
+  std::string out = fmt::format(
+      "{{\"state\":\"{}\",\"paused\":{},\"pausing\":{},\"seconds\":{:.3f},\"weight_version\":", phase_name(state.phase),
+      state.paused, state.pausing, state.seconds);
   json_append_string(out, state.label);
   fmt::format_to(std::back_inserter(out), ",\"version_number\":{},\"updates_completed\":{},\"updates_failed\":{}",
                  state.version, state.completed, state.failed);

@@ -152,7 +152,7 @@ Status Coordinator::choose_route(LiveRequest& request, const Value& inputs,
 // Sends a queued request to its entry stage; where that cannot take it yet, the next tick tries again.
 void Coordinator::try_start(ReqId id, int64_t now_ms) {
   LiveRequest* request = requests_.find(id);
-  if (request == nullptr || !requests_.is_queued(id)) return;
+  if (holding_ || request == nullptr || !requests_.is_queued(id)) return;
   if (!placement_.senders_know(request->route, request->answer.open)) return;
   std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
   const Status sent = outboxes_.send(request->route[request->entry], request->submit);

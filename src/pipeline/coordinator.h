@@ -92,6 +92,9 @@ class Coordinator {
   void note_weights(const StageReplica& replica, std::string note) {
     members_.note_weights(replica.stage, replica.replica, std::move(note));
   }
+  // True: requests that have not begun wait, until false.
+  void hold(bool held) { holding_ = held; }
+  std::size_t running() const { return requests_.running(); }
   // Accepts nothing new; what runs goes on.
   void drain() { draining_ = true; }
   // Ends every request and admin command.
@@ -140,6 +143,7 @@ class Coordinator {
   Delivery delivery_;
   AdminCommands commands_;
   bool draining_ = false;
+  bool holding_ = false;
   bool was_ready_ = false;  // every stage has served
   uint64_t unknown_ = 0;    // messages that are not for a coordinator
 };

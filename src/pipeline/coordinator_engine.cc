@@ -21,7 +21,9 @@ WeightUpdates::Env env_of_weights(CoordinatorThread& coordinator, const std::vec
       .require = [&coordinator, stages](RequiredWeights weights) { coordinator.require_weights(stages, weights); },
       .accept = [&coordinator, stages](RequiredWeights next) { coordinator.accept_weights(stages, next); },
       .note = [&coordinator](const StageReplica& replica,
-                             std::string text) { coordinator.note_weights(replica, std::move(text)); }};
+                             std::string text) { coordinator.note_weights(replica, std::move(text)); },
+      .hold = [&coordinator](bool held) { coordinator.hold(held); },
+      .in_flight = [&coordinator] { return coordinator.running(); }};
 }
 
 }  // namespace

@@ -79,6 +79,11 @@ void CoordinatorThread::admin(PipelineCommand command, AdminCommands::Done done)
   waker_->wake();
 }
 
+void CoordinatorThread::hold(bool held) {
+  locked().core.hold(held);
+  waker_->wake();
+}
+
 bool CoordinatorThread::wait_idle(int timeout_ms) {
   const int64_t end_ms = monotonic_ms() + timeout_ms;
   while (books().live > 0 && monotonic_ms() < end_ms) std::this_thread::sleep_for(std::chrono::milliseconds(20));

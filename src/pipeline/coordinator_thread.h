@@ -54,6 +54,9 @@ class CoordinatorThread : public Stage {
     locked().core.note_weights(replica, std::move(note));
   }
   std::vector<StaleReplica> stale_replicas() const { return locked().core.members().stale(); }
+  // As in Coordinator.
+  void hold(bool held);
+  std::size_t running() const { return locked().core.running(); }
   void drain() { locked().core.drain(); }
   // Waits until nothing is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
   bool wait_idle(int timeout_ms);

@@ -19,7 +19,8 @@ struct SubmitOptions {
 // What is open now: after quiescence, all of the first group are 0. The others count since the start.
 struct CoordinatorBooks {
   std::size_t live = 0;
-  std::size_t pending = 0;
+  std::size_t pending = 0;  // that have not begun
+  std::size_t running = 0;
   std::size_t fetches = 0;  // payloads on their way to us
   std::size_t queued_chunks = 0;
   std::size_t queued_bytes = 0;

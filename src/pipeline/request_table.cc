@@ -54,6 +54,7 @@ std::unique_ptr<LiveRequest> RequestTable::end(ReqId id, RequestState state) {
   requests_.erase(found);
   deadlines_.erase({request->deadline_ms, id});
   unsent_.erase(id);
+  if (request->state == RequestState::kRunning) --running_;
   ++(state == RequestState::kCompleted ? completed_ : state == RequestState::kFailed ? failed_ : aborted_);
   return request;
 }
@@ -76,11 +77,13 @@ void RequestTable::set_running(LiveRequest& request) {
   unsent_.erase(request.id);
   request.submit = wire::Submit{};
   request.state = RequestState::kRunning;
+  ++running_;
 }
 
 void RequestTable::add_to(CoordinatorBooks& books) const {
   books.live = requests_.size();
   books.pending = unsent_.size();
+  books.running = running_;
   books.submitted = submitted_;
   books.refused = refused_;
   books.completed = completed_;

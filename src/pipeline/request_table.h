@@ -61,6 +61,7 @@ class RequestTable {
   // Pending requests that have a route and a Submit, which waits for its entry stage.
   void queue(const LiveRequest& request) { unsent_.insert(request.id); }
   void set_running(LiveRequest& request);
+  std::size_t running() const { return running_; }
   bool is_queued(ReqId id) const { return unsent_.contains(id); }
   std::vector<ReqId> queued() const { return {unsent_.begin(), unsent_.end()}; }
 
@@ -73,6 +74,7 @@ class RequestTable {
   std::unordered_map<ReqId, std::unique_ptr<LiveRequest>> requests_;
   std::set<std::pair<int64_t, ReqId>> deadlines_;
   std::set<ReqId> unsent_;
+  std::size_t running_ = 0;
   uint64_t submitted_ = 0, refused_ = 0, completed_ = 0, failed_ = 0, aborted_ = 0;
 };
 

@@ -11,16 +11,12 @@
 namespace millrace {
 namespace {
 
-void report(const std::vector<wire::AdminReply>& replies) {
-  if (const Status status = first_failure(replies); !status.ok()) LOG_ERROR("weights: {}", status.to_string());
-}
-
 int64_t backoff_ms(int failures) { return std::min(kCatchUpFirstMs << std::min(failures, 16), kCatchUpMaxMs); }
 
 }  // namespace
 
 WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env)
-    : stages_(std::move(stages)), env_(std::move(env)) {}
+    : stages_(std::move(stages)), env_(std::move(env)), pauses_(stages_, {env_.command, env_.hold, env_.in_flight}) {}
 
 // ---- updates
 
@@ -129,18 +125,13 @@ void WeightUpdates::end(const Status& status) {
 
 void WeightUpdates::on_joined(const std::string& stage, uint32_t replica) {
   if (std::find(stages_.begin(), stages_.end(), stage) == stages_.end()) return;
-  PipelineCommand command{.action = wire::AdminAction::kPause, .stages = {stage}, .timeout_ms = kStageWeightsMs};
-  command.replica = replica;
-  bool paused = false;
   {
     const std::lock_guard lock(mutex_);
-    paused = state_.paused;
-    command.policy = pause_policy_;
     if (const auto known = catch_ups_.find({stage, replica}); known != catch_ups_.end() && !known->second.running) {
       catch_ups_.erase(known);  // another process: its first try is due at once
     }
   }
-  if (paused) env_.command(std::move(command), report);
+  pauses_.on_joined(stage, replica);
 }
 
 void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale) {
@@ -161,6 +152,7 @@ void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale)
     std::erase_if(catch_ups_, [](const auto& entry) { return !entry.second.stale && !entry.second.running; });
   }
   end_late_completion(now_ms);
+  pauses_.tick(now_ms);
   for (const StaleReplica& replica : due) catch_up(replica);
   for (const StaleReplica& replica : stale) {
     if (updating) note({replica.stage, replica.replica}, "it waits for the end of the update that is under way");
@@ -226,33 +218,7 @@ void WeightUpdates::note(const StageReplica& replica, std::string text) {
   env_.note(replica, std::move(text));
 }
 
-// ---- pauses and labels
-
-void WeightUpdates::set_paused(bool paused, PipelineCommand command, Done done) {
-  if (stages_.empty()) return done(error(StatusCode::kUnsupported, "the pipeline has no stage that generates"));
-  command.stages = stages_;
-  command.timeout_ms = kPauseMs;
-  const wire::InFlightPolicy policy = command.policy;
-  env_.command(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
-    const Status status = first_failure(replies);
-    if (status.ok()) {
-      const std::lock_guard lock(mutex_);
-      state_.paused = paused;
-      pause_policy_ = policy;
-    }
-    done(status);
-  });
-}
-
-void WeightUpdates::pause(wire::InFlightPolicy policy, Done done) {
-  PipelineCommand command{.action = wire::AdminAction::kPause};
-  command.policy = policy;
-  set_paused(true, std::move(command), std::move(done));
-}
-
-void WeightUpdates::resume(Done done) {
-  set_paused(false, PipelineCommand{.action = wire::AdminAction::kContinue}, std::move(done));
-}
+// ---- labels
 
 Status WeightUpdates::set_label(std::string label) {
   RETURN_IF_ERROR(check_label(label));
@@ -281,6 +247,8 @@ std::string WeightUpdates::label_locked(uint64_t version) const {
 WeightsState WeightUpdates::state() const {
   const std::lock_guard lock(mutex_);
   WeightsState state = state_;
+  const Pauses::State pauses = pauses_.state();
+  state.paused = pauses.paused, state.pausing = pauses.pausing;
   state.label = label_locked(state.version);
   if (state.phase != WeightsState::Phase::kIdle) {
     state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - update_.begun).count();

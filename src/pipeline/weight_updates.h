@@ -36,6 +36,7 @@
 #include <vector>
 
 #include "pipeline/admin_commands.h"
+#include "pipeline/pauses.h"
 #include "stages/weight_control.h"
 
 namespace millrace {
@@ -48,7 +49,6 @@ inline constexpr int64_t kReceiveWeightsMs = 660'000;  // the stages give up bef
 inline constexpr int64_t kHoldStagedMs = 600'000;      // from the last byte to complete()
 inline constexpr int kMaxRounds = 4096;                // of one trainer's update
 inline constexpr int64_t kInspectWeightsMs = 30'000;   // to show what serves
-inline constexpr int64_t kPauseMs = 30'000;
 inline constexpr int64_t kCatchUpFirstMs = 250, kCatchUpMaxMs = 30'000;  // between two tries of a stale replica
 inline constexpr std::size_t kMaxCatchUps = 4;   // replicas that load at the same time; the others wait
 inline constexpr std::size_t kMaxLabels = 1024;  // of versions whose labels are remembered
@@ -65,6 +65,8 @@ class WeightUpdates : public WeightControl {
     std::function<void(RequiredWeights)> accept;
     // What is done about a stale replica, for /ready.
     std::function<void(const StageReplica&, std::string)> note;
+    std::function<void(bool)> hold;  // this and the next one as in Pauses
+    std::function<std::size_t()> in_flight;
   };
 
   // `stages`: those with weights; none: everything is refused.
@@ -87,8 +89,9 @@ class WeightUpdates : public WeightControl {
   void receive_and_complete(const WeightPlan& plan, LiveCompletion completion, Updated done) override;
   void abort_update(const std::optional<std::string>& group, Done done) override;
   void inspect(std::string request, Inspected done) override;
-  void pause(wire::InFlightPolicy policy, Done done) override;
-  void resume(Done done) override;
+  void pause(wire::InFlightPolicy policy, Done done) override { pauses_.pause(policy, std::move(done)); }
+  void pause_when_idle(Done done) override { pauses_.pause_when_idle(std::move(done)); }
+  void resume(Done done) override { pauses_.resume(std::move(done)); }
   Status set_label(std::string label) override;
   std::string label(uint64_t version) const override;
   WeightsState state() const override;
@@ -146,10 +149,10 @@ class WeightUpdates : public WeightControl {
   void catch_up(const StaleReplica& replica);
   void end_catch_up(const StageReplica& replica, const Replies& replies);
   void note(const StageReplica& replica, std::string text);
-  void set_paused(bool paused, PipelineCommand command, Done done);
 
   const std::vector<std::string> stages_;
   const Env env_;
+  Pauses pauses_;
 
   mutable std::mutex mutex_;  // guards what follows; not held while others are called
   WeightsState state_;
@@ -158,7 +161,6 @@ class WeightUpdates : public WeightControl {
   Status live_failure_;        // of a trainer's update, until complete() asks
   bool serving_live_ = false;  // a trainer sent the weights that serve
   std::string serving_path_;   // of the folder that serves; empty: each replica's own
-  wire::InFlightPolicy pause_policy_{};
   std::map<uint64_t, std::string> labels_;
   std::map<Key, CatchUp> catch_ups_;
   int64_t now_ms_ = 0;  // of the last tick

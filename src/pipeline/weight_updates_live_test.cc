@@ -64,7 +64,9 @@ class LiveUpdatesTest : public ::testing::Test {
                               },
                           .require = [this](RequiredWeights weights) { required_.push_back(weights); },
                           .accept = [](RequiredWeights) {},
-                          .note = [](const StageReplica&, const std::string&) {}}};
+                          .note = [](const StageReplica&, const std::string&) {},
+                          .hold = [](bool) {},
+                          .in_flight = [] { return std::size_t{0}; }}};
 };
 
 TEST_F(LiveUpdatesTest, PreparesReceivesAndSwitchesAtComplete) {

@@ -76,7 +76,9 @@ class WeightUpdatesTest : public ::testing::Test {
              required_.push_back(weights.version);
            },
        .accept = [this](RequiredWeights next) { accepted_.push_back(next.version); },
-       .note = [this](const StageReplica& replica, std::string text) { notes_[replica.replica] = std::move(text); }}};
+       .note = [this](const StageReplica& replica, std::string text) { notes_[replica.replica] = std::move(text); },
+       .hold = [](bool) {},
+       .in_flight = [] { return std::size_t{0}; }}};
 };
 
 TEST_F(WeightUpdatesTest, StagesOnAllThenSwitchesAll) {

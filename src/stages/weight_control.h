@@ -28,6 +28,8 @@ struct DiskUpdate {
 // What ends an update that a trainer has sent.
 inline constexpr int64_t kCompleteMs = 300'000;  // that /complete_weights_update waits for the last byte
 
+inline constexpr int64_t kPauseWaitMs = 300'000;  // that pause_when_idle() waits
+
 struct LiveCompletion {
   std::string group;
   std::string label;  // empty: the number of the new version
@@ -49,7 +51,8 @@ struct WeightsState {
   uint64_t version = 1;  // that serves
   std::string label;
   bool paused = false;
-  double seconds = 0;  // of the update under way
+  bool pausing = false;  // pause_when_idle() waits
+  double seconds = 0;    // of the update under way
   uint64_t completed = 0, failed = 0;
   std::string last_error;
   // Of a trainer's update: the one under way, or how far the last one came. Received: by the slowest replica.
@@ -98,6 +101,10 @@ class WeightControl {
   virtual void inspect(std::string request, Inspected done) = 0;
 
   virtual void pause(wire::InFlightPolicy policy, Done done) = 0;
+  // Pauses when the requests in flight have ended by themselves; those that come meanwhile begin after the resume.
+  // kDeadline: they have not within kPauseWaitMs, and nothing is paused. kConflict: they stand still in another pause.
+  // kCancelled: another pause() or resume() came first.
+  virtual void pause_when_idle(Done done) = 0;
   virtual void resume(Done done) = 0;
   // Renames the serving version.
   virtual Status set_label(std::string label) = 0;

@@ -1,11 +1,12 @@
 """What serves, over HTTP: values and checksums of the weights; and vLLM's routes for a trainer."""
+import json
 import struct
 import threading
 
 import pytest
 
 from harness import DEMO, WAIT_S, Server, wait_until
-from test_weights import generate, wait_for_all
+from test_weights import PROMPT, generate, wait_for_all
 from test_weights_broadcast import DTYPES, GROUP, Trainer, in_buckets, safetensors, state, tensors_of, texts, weights  # noqa: F401
 
 MATRIX, VECTOR = "model.layers.1.mlp.down_proj.weight", "model.norm.weight"
@@ -128,9 +129,59 @@ def test_vllms_routes(server, weights, texts):
     assert found == {name: weights["b"][name][1] for name in found} and MATRIX in found
 
 
+@pytest.mark.parametrize("query", ["mode=wait", "wait_for_inflight_requests=true"])
+def test_a_pause_waits_for_the_requests_in_flight(server, query):
+    texts = {number: generate(server, 30, text=f"{PROMPT} {number}")["text"] for number in range(3)}
+    answers, events = {}, []
+
+    def stream():
+        body = {"text": f"{PROMPT} 0", "sampling_params": {"temperature": 0, "max_new_tokens": 900, "ignore_eos": True}, "stream": True}
+        events.extend(json.loads(event) for event in server.stream("/generate", body) if event != "[DONE]")
+
+    def pause():
+        answers["pause"] = server.post(f"/pause?{query}", "")
+
+    def ask(number):
+        answers[number] = generate(server, 30, text=f"{PROMPT} {number}")
+
+    threads = [threading.Thread(target=stream)]
+    threads[0].start()
+    wait_until(lambda: server.metrics()["millrace:live_requests"] >= 1, "request in flight")
+    threads.append(threading.Thread(target=pause))
+    threads[1].start()
+    wait_until(lambda: state(server)["pausing"] or "pause" in answers, "pause that waits")
+    for number in (1, 2):
+        threads.append(threading.Thread(target=ask, args=(number,)))
+        threads[-1].start()
+    threads[1].join(WAIT_S)
+    assert answers["pause"][0] == 200 and answers["pause"][2] == {"status": "paused"}, answers
+    threads[0].join(WAIT_S)
+    assert events[-1]["meta_info"]["completion_tokens"] == 900  # it has ended by itself
+    assert server.get("/is_paused")[2] == {"is_paused": True} and not state(server)["pausing"]
+    wait_until(lambda: server.metrics()["millrace:live_requests"] == 2, "requests that wait")
+    assert 1 not in answers and 2 not in answers
+    assert server.post("/resume", "")[0] == 200
+    for thread in threads[2:]:
+        thread.join(WAIT_S)
+    assert {number: answers[number]["text"] for number in (1, 2)} == {number: texts[number] for number in (1, 2)}
+
+
+def test_a_pause_cannot_wait_for_requests_that_stand_still(server):
+    assert server.post("/pause?mode=keep", "")[0] == 200
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(generate(server, 5)))
+    client.start()
+    wait_until(lambda: server.metrics()["millrace:num_queue_reqs"] == 1, "request that waits")
+    status, _, body = server.post("/pause?mode=wait", "")
+    assert status == 400 and "1 requests in flight stand still in another pause" in body["message"], body
+    assert server.post("/resume", "")[0] == 200
+    client.join(WAIT_S)
+    assert answers and not state(server)["paused"]
+
+
 def test_what_vllms_routes_do_not_serve_is_refused_by_name(server):
     for route, body, part in (
-            ("pause?mode=wait", {}, "mode is 'wait'"), ("pause?wait_for_inflight_requests=true", {}, "mode is 'wait'"),
+            ("pause?mode=later", {}, "mode is 'later'"),
             ("init_weight_transfer_engine", {}, "init_info is missing"),
             ("init_weight_transfer_engine", {"init_info": {"master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "backend": "nccl"}}, "backend"),
             ("start_weight_update", {"is_checkpoint_format": False}, "is_checkpoint_format"), ("update_weights", {}, "update_info is missing"),

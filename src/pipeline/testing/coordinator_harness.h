@@ -220,6 +220,7 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
     const CoordinatorBooks books = core->books();
     EXPECT_EQ(books.live, 0u);
     EXPECT_EQ(books.pending, 0u);
+    EXPECT_EQ(books.running, 0u);
     EXPECT_EQ(books.fetches, 0u);
     EXPECT_EQ(books.queued_chunks, 0u);
     EXPECT_EQ(books.queued_bytes, 0u);

@@ -1,0 +1,120 @@
+#include "pipeline/pauses.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "pipeline/admin_replies.h"
+
+namespace millrace {
+namespace {
+
+using Replies = std::vector<wire::AdminReply>;
+
+Status no_stage() { return error(StatusCode::kUnsupported, "the pipeline has no stage that generates"); }
+
+void report(const Replies& replies) {
+  if (const Status status = first_failure(replies); !status.ok()) LOG_ERROR("pause: {}", status.to_string());
+}
+
+}  // namespace
+
+void Pauses::set_paused(bool paused, PipelineCommand command, Done done) {
+  if (stages_.empty()) return done(no_stage());
+  command.stages = stages_;
+  command.timeout_ms = kPauseMs;
+  const wire::InFlightPolicy policy = command.policy;
+  env_.command(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
+    const Status status = first_failure(replies);
+    if (status.ok()) {
+      const std::lock_guard lock(mutex_);
+      paused_ = paused;
+      policy_ = policy;
+    }
+    done(status);
+  });
+}
+
+void Pauses::pause(wire::InFlightPolicy policy, Done done) {
+  supersede("pause");
+  PipelineCommand command{.action = wire::AdminAction::kPause};
+  command.policy = policy;
+  set_paused(true, std::move(command), std::move(done));
+}
+
+void Pauses::resume(Done done) {
+  supersede("resume");
+  set_paused(false, PipelineCommand{.action = wire::AdminAction::kContinue}, std::move(done));
+}
+
+void Pauses::pause_when_idle(Done done) {
+  if (stages_.empty()) return done(no_stage());
+  supersede("pause");
+  const std::size_t in_flight = env_.in_flight();
+  if (state().paused && in_flight > 0) {
+    return done(error(StatusCode::kConflict,
+                      "{} requests in flight stand still in another pause; wanted none, or a resume first", in_flight));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_ = std::move(done);
+    by_ms_ = 0;
+  }
+  env_.hold(true);  // the next tick looks whether all have ended
+}
+
+Pauses::Done Pauses::take_waiting() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(waiting_, nullptr);
+}
+
+void Pauses::supersede(const char* by) {
+  const Done waiting = take_waiting();
+  if (!waiting) return;
+  env_.hold(false);
+  waiting(error(StatusCode::kCancelled, "another {} came before the requests in flight had ended", by));
+}
+
+// Held requests go on to their stages once these are paused, and wait there as in every pause.
+void Pauses::tick(int64_t now_ms) {
+  int64_t by_ms = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!waiting_) return;
+    if (by_ms_ == 0) by_ms_ = now_ms + kPauseWaitMs;
+    by_ms = by_ms_;
+  }
+  const std::size_t in_flight = env_.in_flight();
+  if (in_flight > 0 && now_ms < by_ms) return;
+  Done done = take_waiting();
+  if (!done) return;  // it was superseded
+  if (in_flight > 0) {
+    env_.hold(false);
+    return done(error(StatusCode::kDeadline, "{} requests are still in flight after {} s, the limit: nothing is paused",
+                      in_flight, kPauseWaitMs / 1000));
+  }
+  PipelineCommand command{.action = wire::AdminAction::kPause};
+  set_paused(true, std::move(command), [this, done = std::move(done)](const Status& status) {
+    env_.hold(false);
+    done(status);
+  });
+}
+
+void Pauses::on_joined(const std::string& stage, uint32_t replica) {
+  PipelineCommand command{.action = wire::AdminAction::kPause, .stages = {stage}, .timeout_ms = kPauseJoinedMs};
+  command.replica = replica;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!paused_) return;
+    command.policy = policy_;
+  }
+  env_.command(std::move(command), report);
+}
+
+Pauses::State Pauses::state() const {
+  const std::lock_guard lock(mutex_);
+  return {.paused = paused_, .pausing = waiting_ != nullptr};
+}
+
+}  // namespace millrace

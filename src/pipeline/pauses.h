@@ -1,0 +1,69 @@
+// Pauses: whether the generating stages plan steps.
+//
+//   runs --pause()--> paused --resume()--> runs
+//   runs --pause_when_idle()--> waits: nothing begins --nothing is in flight--> paused
+//        ^--kPauseWaitMs are over, or another pause() or resume() came--'
+//
+// Owner: WeightUpdates. Thread safety: all functions from any thread, tick() from the coordinator's alone; replies come
+// on the coordinator's thread. Nothing of the environment is called with this class's lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "pipeline/admin_commands.h"
+#include "stages/weight_control.h"
+
+namespace millrace {
+
+inline constexpr int64_t kPauseMs = 30'000;         // for the replies of the stages
+inline constexpr int64_t kPauseJoinedMs = 600'000;  // for that of a replica that has just started
+
+class Pauses {
+ public:
+  using Done = WeightControl::Done;
+
+  struct Env {
+    std::function<void(PipelineCommand, AdminCommands::Done)> command;
+    // True: requests that have not begun wait, until false.
+    std::function<void(bool)> hold;
+    // Requests that have begun and not ended.
+    std::function<std::size_t()> in_flight;
+  };
+  struct State {
+    bool paused = false;
+    bool pausing = false;  // pause_when_idle() waits
+  };
+
+  // `stages`: those that generate; none: everything is refused.
+  Pauses(std::vector<std::string> stages, Env env) : stages_(std::move(stages)), env_(std::move(env)) {}
+
+  // As in WeightControl.
+  void pause(wire::InFlightPolicy policy, Done done);
+  void pause_when_idle(Done done);
+  void resume(Done done);
+
+  // A replica of one of the stages has started: in a pause it is paused before its first request.
+  void on_joined(const std::string& stage, uint32_t replica);
+  void tick(int64_t now_ms);
+  State state() const;
+
+ private:
+  void set_paused(bool paused, PipelineCommand command, Done done);
+  Done take_waiting();
+  void supersede(const char* by);
+
+  const std::vector<std::string> stages_;
+  const Env env_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  bool paused_ = false;
+  wire::InFlightPolicy policy_{};
+  Done waiting_;       // of pause_when_idle()
+  int64_t by_ms_ = 0;  // then it fails; 0: no tick has come since it began
+};
+
+}  // namespace millrace

@@ -1,0 +1,118 @@
+// Pauses that wait for the requests in flight, of a pipeline that a test plays.
+#include "pipeline/pauses.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "base/log.h"
+
+namespace millrace {
+namespace {
+
+using wire::AdminAction;
+
+class PausesTest : public ::testing::Test {
+ protected:
+  PausesTest() { log_init("test", LogLevel::kOff); }
+
+  void pause_when_idle() {
+    pauses_.pause_when_idle([this](const Status& status) { ends_.push_back(status); });
+  }
+  void tick(int64_t now_ms) { pauses_.tick(now_ms); }
+  // The one command that was sent, which must be of this kind, gets its reply.
+  PipelineCommand answer(AdminAction action, StatusCode code = StatusCode::kOk) {
+    if (!asked_) {
+      ADD_FAILURE() << "nothing is asked";
+      return {};
+    }
+    const PipelineCommand command = asked_->command;
+    EXPECT_EQ(command.action, action);
+    const AdminCommands::Done done = std::exchange(asked_, std::nullopt)->done;
+    done({{.stage = "generate-0", .code = code}});
+    return command;
+  }
+
+  struct Asked {
+    PipelineCommand command;
+    AdminCommands::Done done;
+  };
+  std::optional<Asked> asked_;
+  bool held_ = false;
+  std::size_t in_flight_ = 0;
+  std::vector<Status> ends_;
+  Pauses pauses_{{"generate"},
+                 {.command =
+                      [this](PipelineCommand command, AdminCommands::Done done) {
+                        EXPECT_FALSE(asked_);
+                        asked_ = {std::move(command), std::move(done)};
+                      },
+                  .hold = [this](bool held) { held_ = held; },
+                  .in_flight = [this] { return in_flight_; }}};
+};
+
+TEST_F(PausesTest, PausesOnceNothingIsInFlight) {
+  in_flight_ = 2;
+  pause_when_idle();
+  EXPECT_TRUE(held_ && pauses_.state().pausing && !pauses_.state().paused);
+  tick(1000);
+  in_flight_ = 1;
+  tick(1000 + kPauseWaitMs - 1);
+  EXPECT_TRUE(held_ && !asked_ && ends_.empty());
+  in_flight_ = 0;
+  tick(1000 + kPauseWaitMs);
+  EXPECT_EQ(answer(AdminAction::kPause).policy, wire::InFlightPolicy::kInPlace);
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_TRUE(ends_[0].ok() && !held_);  // what came meanwhile waits in the stages
+  EXPECT_TRUE(pauses_.state().paused && !pauses_.state().pausing);
+  tick(1000 + 2 * kPauseWaitMs);
+  EXPECT_TRUE(!asked_ && ends_.size() == 1);
+}
+
+TEST_F(PausesTest, HasALimitAfterWhichNothingIsPaused) {
+  in_flight_ = 3;
+  pause_when_idle();
+  tick(50'000);
+  tick(50'000 + kPauseWaitMs);
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_EQ(ends_[0].code(), StatusCode::kDeadline);
+  EXPECT_EQ(ends_[0].message(), "3 requests are still in flight after 300 s, the limit: nothing is paused");
+  EXPECT_TRUE(!held_ && !asked_ && !pauses_.state().paused && !pauses_.state().pausing);
+}
+
+TEST_F(PausesTest, AnotherPauseOrAResumeComesFirst) {
+  in_flight_ = 1;
+  pause_when_idle();
+  tick(0);
+  pauses_.resume([](const Status&) {});
+  answer(AdminAction::kContinue);
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_TRUE(ends_[0].code() == StatusCode::kCancelled && !held_);
+  pause_when_idle();
+  pause_when_idle();  // the second one waits on
+  ASSERT_EQ(ends_.size(), 2u);
+  EXPECT_TRUE(ends_[1].code() == StatusCode::kCancelled && held_ && pauses_.state().pausing);
+  pauses_.pause(wire::InFlightPolicy::kInPlace, [](const Status&) {});
+  answer(AdminAction::kPause);
+  ASSERT_EQ(ends_.size(), 3u);
+  EXPECT_TRUE(ends_[2].code() == StatusCode::kCancelled && !held_ && pauses_.state().paused);
+  pause_when_idle();  // the request in flight stands still
+  ASSERT_EQ(ends_.size(), 4u);
+  EXPECT_TRUE(ends_[3].code() == StatusCode::kConflict && !held_ && pauses_.state().paused);
+  in_flight_ = 0;
+  pause_when_idle();
+  tick(1);
+  answer(AdminAction::kPause);
+  EXPECT_TRUE(ends_.size() == 5 && ends_[4].ok() && pauses_.state().paused);
+}
+
+TEST_F(PausesTest, AStageThatDoesNotPauseIsReported) {
+  pause_when_idle();
+  tick(1);
+  answer(AdminAction::kPause, StatusCode::kInternal);
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_TRUE(ends_[0].code() == StatusCode::kInternal && !held_ && !pauses_.state().paused);
+}
+
+}  // namespace
+}  // namespace millrace
