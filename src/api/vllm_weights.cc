@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "api/admin_fields.h"
 #include "api/fields.h"
+#include "api/packed_weights.h"
 #include "api/unserved_fields.h"
 #include "api/weight_answers.h"
 
@@ -52,9 +54,14 @@ Result<Json> read_inner(const http::Request& request, const char* key) {
   return invalid_argument("{} is {}; wanted an object", key, inner == nullptr ? "missing" : json_type_name(*inner));
 }
 
-Status init(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+using Packings = std::shared_ptr<PackingOfGroup>;
+
+Status init(WeightControl& weights, const Packings& packings, const http::Request& request,
+            const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json info, read_inner(request, "init_info"));
   ASSIGN_OR_RETURN(const TrainerGroup group, read_trainer_group(info));
+  ASSIGN_OR_RETURN(const Packing packing, read_packing(info, {}));
+  packings->set(group.name, packing);
   weights.join_group(group, answer(responder, R"({"message":"Weight transfer initialized"})"));
   return ok_status();
 }
@@ -72,12 +79,14 @@ Status start(WeightControl& weights, const http::Request& request, const http::R
 }
 
 // One round: what it sends is staged, and nothing switches.
-Status update(WeightControl& weights, const http::Request& request, const http::ResponderPtr& responder) {
+Status update(WeightControl& weights, const Packings& packings, const http::Request& request,
+              const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(Json info, read_inner(request, "update_info"));
-  RETURN_IF_ERROR(refuse_unless(info, "packed", false));
   RETURN_IF_ERROR(refuse_unless(info, "is_checkpoint_format", true));
   if (const Json* dtypes = json_find(info, "dtype_names"); dtypes != nullptr) info["dtypes"] = Json(*dtypes);
-  ASSIGN_OR_RETURN(const WeightPlan plan, read_weight_plan(info));
+  ASSIGN_OR_RETURN(WeightPlan plan, read_weight_plan(info));
+  ASSIGN_OR_RETURN(const Packing packing, read_packing(info, packings->of(plan.group)));
+  RETURN_IF_ERROR(pack(packing, plan));
   weights.receive_and_complete(plan, {.group = plan.group, .last = false}, [responder](const auto& updated) {
     responder->send(updated.ok() ? http::Response{.body = R"({"message":"Weights updated"})"}
                                  : refusal(updated.status()));
@@ -106,14 +115,21 @@ Status world_size(WeightControl& weights, const http::Request& /*request*/, cons
 
 void add_vllm_weight_routes(http::Server& server, WeightControl& weights) {
   const auto add = [&](const char* method, const char* pattern, WeightHandler handle) {
-    add_weight_route(server, weights, method, pattern, handle);
+    add_weight_route(server, weights, method, pattern, std::move(handle));
+  };
+  const auto packings = std::make_shared<PackingOfGroup>();
+  const auto packed = [&packings](auto handle) {
+    return
+        [packings, handle](WeightControl& control, const http::Request& request, const http::ResponderPtr& responder) {
+          return handle(control, packings, request, responder);
+        };
   };
   add("POST", "/pause", pause);
   add("POST", "/resume", resume);
   add("GET", "/is_paused", is_paused);
-  add("POST", "/init_weight_transfer_engine", init);
+  add("POST", "/init_weight_transfer_engine", packed(init));
   add("POST", "/start_weight_update", start);
-  add("POST", "/update_weights", update);
+  add("POST", "/update_weights", packed(update));
   add("POST", "/finish_weight_update", finish);
   add("GET", "/get_world_size", world_size);
 }

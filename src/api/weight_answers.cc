@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "api/error.h"
 #include "api/fields.h"
@@ -81,7 +82,7 @@ void add_weight_route(http::Server& server, WeightControl& weights, const char* 
   server.add_route({.method = method,
                     .pattern = pattern,
                     .access = http::Access::kAdmin,
-                    .handler = [&weights, handle](auto request, auto responder) {
+                    .handler = [&weights, handle = std::move(handle)](auto request, auto responder) {
                       const Status status = handle(weights, *request, responder);
                       if (!status.ok()) responder->send(refusal(status));
                     }});

@@ -1,6 +1,7 @@
 // What the routes about weights answer, and what they read alike. Thread safety: free functions.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -27,7 +28,7 @@ WeightControl::Updated answer_updated(const http::ResponderPtr& responder, const
 
 // An admin route about weights. The handler answers through the responder, now or later; an error that it returns is
 // answered with refusal().
-using WeightHandler = Status (*)(WeightControl&, const http::Request&, const http::ResponderPtr&);
+using WeightHandler = std::function<Status(WeightControl&, const http::Request&, const http::ResponderPtr&)>;
 void add_weight_route(http::Server& server, WeightControl& weights, const char* method, const char* pattern,
                       WeightHandler handle);
 

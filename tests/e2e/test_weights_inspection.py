@@ -88,18 +88,23 @@ def test_checksums_follow_the_bytes(server, weights):
 class VllmTrainer(Trainer):
     """Rank 0 with vLLM's requests."""
 
+    def __init__(self, server, packed=None, **more):
+        self.packed = packed or {}
+        super().__init__(server, **more)
+
     def _init(self, server, world):
         return server.post("/init_weight_transfer_engine", {"init_info": {
             "master_address": "127.0.0.1", "master_port": self.store.port, "rank_offset": 1, "world_size": world,
-            "group_name": self.group}})
+            "group_name": self.group, **self.packed}})
 
-    def update_weights(self, bucket, **more):
+    def update_weights(self, bucket, buffers=None, **more):
+        """`buffers`: the tensors that are sent at once, where they are packed."""
         answers = []
         info = {"names": list(bucket), "dtype_names": [DTYPES[dtype] for dtype, _, _ in bucket.values()],
                 "shapes": [shape for _, shape, _ in bucket.values()], "group_name": self.group, **more}
         call = threading.Thread(target=lambda: answers.append(self.server.post("/update_weights", {"update_info": info})))
         call.start()
-        self.broadcast([bucket], flattened=False)
+        self.broadcast(buffers or [bucket], flattened=buffers is not None)
         call.join(WAIT_S)
         return answers[0]
 
@@ -127,6 +132,39 @@ def test_vllms_routes(server, weights, texts):
     assert (info["weight_version"], info["world_size"]) == ("b", 2)
     found = {t["name"]: t["shape"] for t in info["tensors"]}
     assert found == {name: weights["b"][name][1] for name in found} and MATRIX in found
+
+
+def in_buffers(tensors, size):
+    """vLLM's rule: a buffer is complete as soon as it is larger than the size."""
+    buffers, filled = [{}], 0
+    for name, tensor in tensors.items():
+        if filled > size:
+            buffers.append({})
+            filled = 0
+        buffers[-1][name] = tensor
+        filled += len(tensor[2])
+    return buffers
+
+
+@pytest.mark.parametrize("at", ["init", "update"])
+def test_packed_tensors_come_in_buffers(server, weights, texts, at):
+    size = 100_000
+    packed = {"packed": True, "packed_buffer_size_bytes": size, "packed_num_buffers": 2}
+    buffers = in_buffers(weights["b"], size)
+    assert len(buffers) > 3 and any(len(buffer) > 1 for buffer in buffers)
+    trainer = VllmTrainer(server, replicas=2, packed=packed if at == "init" else None)
+    status, _, body = trainer.update_weights(weights["b"], buffers, **(packed if at == "update" else {}))
+    assert status == 200, body
+    assert (state(server)["buckets_received"], state(server)["state"]) == (len(buffers), "staged")
+    assert server.post("/finish_weight_update", {"weight_version": "b"})[0] == 200
+    for rank in (0, 1):
+        assert generate(server, routed_dp_rank=rank)["text"] == texts["b"]
+    # An update that says otherwise counts, and one buffer holds all by default.
+    for more, sent in (({"packed": False}, None), ({"packed": True, "packed_buffer_size_bytes": None if at == "update" else 1 << 30}, [weights["a"]])):
+        status, _, body = trainer.update_weights(weights["a"], sent, **more)
+        assert status == 200, body
+        assert server.post("/finish_weight_update", {})[0] == 200
+        assert generate(server, routed_dp_rank=1)["text"] == texts["a"]
 
 
 @pytest.mark.parametrize("query", ["mode=wait", "wait_for_inflight_requests=true"])
@@ -185,7 +223,7 @@ def test_what_vllms_routes_do_not_serve_is_refused_by_name(server):
             ("init_weight_transfer_engine", {}, "init_info is missing"),
             ("init_weight_transfer_engine", {"init_info": {"master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "backend": "nccl"}}, "backend"),
             ("start_weight_update", {"is_checkpoint_format": False}, "is_checkpoint_format"), ("update_weights", {}, "update_info is missing"),
-            ("update_weights", {"update_info": {"names": [VECTOR], "dtype_names": ["bfloat16"], "shapes": [[1]], "packed": True}}, "packed"),
+            ("update_weights", {"update_info": {"names": [VECTOR], "dtype_names": ["bfloat16"], "shapes": [[1]], "packed": True, "packed_buffer_size_bytes": 0}}, "packed_buffer_size_bytes"),
             ("update_weights", {"update_info": {"names": [VECTOR], "dtype_names": ["bfloat16"], "shapes": [[288]]}}, "no group")):
         status, _, answer = server.post(f"/{route}", body)
         assert status == 400 and part in answer["message"], (route, answer)
