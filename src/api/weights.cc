@@ -130,6 +130,10 @@ Status show(const WeightRoutes& routes, const http::Request& /*request*/, const 
   fmt::format_to(std::back_inserter(out), ",\"version_number\":{},\"updates_completed\":{},\"updates_failed\":{}",
                  state.version, state.completed, state.failed);
   append_progress(out, state);
+  fmt::format_to(std::back_inserter(out), ",\"snapshot_version\":{},\"snapshot_path\":", state.snapshot.version);
+  json_append_string(out, state.snapshot.path);
+  out += ",\"snapshot_error\":";
+  json_append_string(out, state.snapshot.error);
   responder->send({.body = out + "}"});
   return ok_status();
 }

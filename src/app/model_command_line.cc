@@ -145,6 +145,25 @@ void add_split_options(CLI::App& command, ModelOptions& o) {
       ->group(group);
 }
 
+void add_weight_update_options(CLI::App& command, ModelOptions& o) {
+  const char* group = "Model and memory";
+  command
+      .add_option(
+          "--weights-root", o.weights_root,
+          "Folder below which /update_weights_from_disk may load weights; default: the model's own folder alone")
+      ->group(group);
+  command
+      .add_option(
+          "--weights-snapshot-dir", o.weights_snapshot_dir,
+          "Folder where weights that a trainer sent are kept as model folders, so that a replica that is started "
+          "again finds them; default: nowhere")
+      ->group(group);
+  command
+      .add_option("--trainer-hosts", o.trainer_hosts,
+                  "Hosts, with commas between them, to which /init_weights_update_group may connect; default: this one")
+      ->group(group);
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& o) {
@@ -193,15 +212,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command.add_flag("--check-weights", o.check_weights, "Refuse weights that hold NaN or infinity")->group(group);
-  command
-      .add_option(
-          "--weights-root", o.weights_root,
-          "Folder below which /update_weights_from_disk may load weights; default: the model's own folder alone")
-      ->group(group);
-  command
-      .add_option("--trainer-hosts", o.trainer_hosts,
-                  "Hosts, with commas between them, to which /init_weights_update_group may connect; default: this one")
-      ->group(group);
+  add_weight_update_options(command, o);
   add_split_options(command, o);
   add_output_options(command, o);
   add_scheduling_options(command, o);

@@ -11,6 +11,7 @@
 #include "stages/generating/loading.h"
 #include "stages/generating/text_checksum.h"
 #include "stages/generating/token_values.h"
+#include "stages/generating/weight_snapshot.h"
 #include "stages/media/tower_model.h"
 #include "stages/speech/speech_workers.h"
 
@@ -173,6 +174,12 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   const MediaFacts media = split ? MediaFacts() : components.facts.media;
   const bool fixed = split || components.dir.config.vision || components.dir.config.audio;
   ASSIGN_OR_RETURN(SpeechTarget speech, speech_target_of(options, slot, components.dir.config, split));
+  RETURN_IF_ERROR(check_snapshots(options));
+  if (fixed && !options.weights_snapshot_dir.empty()) {
+    return error(StatusCode::kUnsupported,
+                 "--weights-snapshot-dir is set, and this model takes no new weights; wanted a text model whose layers "
+                 "are not split");
+  }
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
        .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain),
@@ -193,6 +200,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
                          : MakeMedia(),
        .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), replica, options.trainer_hosts},
+       .write_snapshot = write_snapshot_of(options),
        .text_checksum = text,
        .make_transfers = make_transfers(options, replica),
        .speech = std::move(speech)});

@@ -16,7 +16,11 @@ int64_t backoff_ms(int failures) { return std::min(kCatchUpFirstMs << std::min(f
 }  // namespace
 
 WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env)
-    : stages_(std::move(stages)), env_(std::move(env)), pauses_(stages_, {env_.command, env_.hold, env_.in_flight}) {}
+    : stages_(std::move(stages)),
+      env_(std::move(env)),
+      pauses_(stages_, {env_.command, env_.hold, env_.in_flight}),
+      snapshots_(stages_,
+                 {env_.command, [this](uint64_t version, const std::string& path) { on_kept(version, path); }}) {}
 
 // ---- updates
 
@@ -82,6 +86,7 @@ void WeightUpdates::on_switched(const Replies& replies) {
   }
   if (!failure.ok()) LOG_WARNING("weights: not every replica switched: {}", failure.to_string());
   RequiredWeights serving;
+  bool live = false;
   {
     const std::lock_guard lock(mutex_);
     serving = {.version = update_.version, .checksum = update_.checksum};
@@ -89,11 +94,24 @@ void WeightUpdates::on_switched(const Replies& replies) {
     state_.paused_requests = 0;
     for (const wire::AdminReply& reply : replies) state_.paused_requests += reply.weights.paused_requests;
     serving_path_ = update_.wanted.path;
-    serving_live_ = !update_.group.empty();
+    serving_live_ = live = update_.rounds > 0;
     set_label_locked(update_.wanted.label);
   }
   env_.require(serving);
+  if (live) {
+    snapshots_.want(serving.version, replies.size());
+  } else {
+    snapshots_.drop();
+  }
   end(ok_status());
+}
+
+// From now on it is as if they had come from this folder.
+void WeightUpdates::on_kept(uint64_t version, const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  if (version != state_.version || !serving_live_) return;
+  serving_path_ = path;
+  serving_live_ = false;
 }
 
 // What some replicas have staged is of no use.
@@ -153,11 +171,14 @@ void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale)
   }
   end_late_completion(now_ms);
   pauses_.tick(now_ms);
+  snapshots_.tick(now_ms);
   for (const StaleReplica& replica : due) catch_up(replica);
   for (const StaleReplica& replica : stale) {
     if (updating) note({replica.stage, replica.replica}, "it waits for the end of the update that is under way");
     if (replica.wanted.version == serving || updating) continue;
-    note({replica.stage, replica.replica}, "this server does not know where they come from: update the weights");
+    note({replica.stage, replica.replica}, snapshots_.may_come(replica.wanted.version)
+                                               ? "it waits for a snapshot of them"
+                                               : "this server does not know where they come from: update the weights");
   }
 }
 
@@ -248,6 +269,7 @@ WeightsState WeightUpdates::state() const {
   const std::lock_guard lock(mutex_);
   WeightsState state = state_;
   const Pauses::State pauses = pauses_.state();
+  state.snapshot = snapshots_.state();
   state.paused = pauses.paused, state.pausing = pauses.pausing;
   state.label = label_locked(state.version);
   if (state.phase != WeightsState::Phase::kIdle) {

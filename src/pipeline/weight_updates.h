@@ -16,7 +16,8 @@
 //   stale --due--> loading --staged--> switching --> serves
 //     ^--wait: kCatchUpFirstMs, doubled, kCatchUpMaxMs at most--'failed
 //
-// Weights that a trainer sent are nowhere to be loaded from: a stale replica waits for the next update.
+// Weights that a trainer sent can be loaded once a snapshot of them is written (WeightSnapshots); without one, a stale
+// replica waits for the next update.
 //
 // While an update is under way no replica begins to catch up: the update is for stale ones too.
 //
@@ -37,6 +38,7 @@
 
 #include "pipeline/admin_commands.h"
 #include "pipeline/pauses.h"
+#include "pipeline/weight_snapshots.h"
 #include "stages/weight_control.h"
 
 namespace millrace {
@@ -130,6 +132,7 @@ class WeightUpdates : public WeightControl {
   void on_staged(const Replies& replies);
   void switch_all();
   void on_switched(const Replies& replies);
+  void on_kept(uint64_t version, const std::string& path);
   void give_up(const Status& why);
   void end(const Status& status);
   // Of a trainer's updates (weight_updates_live.cc).
@@ -153,13 +156,14 @@ class WeightUpdates : public WeightControl {
   const std::vector<std::string> stages_;
   const Env env_;
   Pauses pauses_;
+  WeightSnapshots snapshots_;
 
   mutable std::mutex mutex_;  // guards what follows; not held while others are called
   WeightsState state_;
   Update update_;  // while state_.phase is not kIdle
   uint64_t next_version_ = 2;
   Status live_failure_;        // of a trainer's update, until complete() asks
-  bool serving_live_ = false;  // a trainer sent the weights that serve
+  bool serving_live_ = false;  // a trainer sent the weights that serve, and no folder has them
   std::string serving_path_;   // of the folder that serves; empty: each replica's own
   std::map<uint64_t, std::string> labels_;
   std::map<Key, CatchUp> catch_ups_;

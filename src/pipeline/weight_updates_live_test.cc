@@ -56,6 +56,7 @@ class LiveUpdatesTest : public ::testing::Test {
   std::deque<Asked> asked_;
   std::vector<RequiredWeights> required_;
   std::vector<Status> prepared_, aborted_;
+  std::vector<std::string> notes_;
   std::vector<Result<LiveUpdated>> completed_;
   WeightUpdates updates_{{"generate"},
                          {.command =
@@ -64,7 +65,7 @@ class LiveUpdatesTest : public ::testing::Test {
                               },
                           .require = [this](RequiredWeights weights) { required_.push_back(weights); },
                           .accept = [](RequiredWeights) {},
-                          .note = [](const StageReplica&, const std::string&) {},
+                          .note = [this](const StageReplica&, std::string text) { notes_.push_back(std::move(text)); },
                           .hold = [](bool) {},
                           .in_flight = [] { return std::size_t{0}; }}};
 };
@@ -359,8 +360,30 @@ TEST_F(LiveUpdatesTest, AStaleReplicaWaitsForTheNextUpdate) {
   complete();
   answer(AdminAction::kAwaitWeights);
   answer(AdminAction::kSwitchWeights);
-  updates_.tick(1000, {{"generate", 1, {.version = 2, .checksum = 0}}});
+  const std::vector<StaleReplica> stale = {{"generate", 1, {.version = 2, .checksum = 0}}};
+  updates_.tick(1000, stale);
+  answer(AdminAction::kWriteWeights, {reply("generate-0", StatusCode::kUnsupported, "no folder")});
+  EXPECT_EQ(notes_.back(), "it waits for a snapshot of them");
+  updates_.tick(2000, stale);
   EXPECT_TRUE(asked_.empty());
+  EXPECT_EQ(notes_.back(), "this server does not know where they come from: update the weights");
+}
+
+TEST_F(LiveUpdatesTest, AStaleReplicaLoadsTheSnapshot) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  complete();
+  answer(AdminAction::kAwaitWeights);
+  answer(AdminAction::kSwitchWeights);
+  const std::vector<StaleReplica> stale = {{"generate", 1, {.version = 2, .checksum = 77}}};
+  updates_.tick(1000, stale);
+  EXPECT_EQ(answer(AdminAction::kWriteWeights, {reply("generate-0", StatusCode::kOk, "/s/2")}).replica, 0u);
+  EXPECT_EQ(updates_.state().snapshot.path, "/s/2");
+  updates_.tick(2000, stale);
+  const PipelineCommand load = answer(AdminAction::kStageWeights, {reply("generate-1")});
+  EXPECT_TRUE(load.argument == "/s/2" && load.replica == 1u && load.weight_version == 2 && load.weights_checksum == 77);
+  answer(AdminAction::kSwitchWeights, {reply("generate-1")});
+  EXPECT_EQ(notes_.back(), "");
 }
 
 TEST_F(LiveUpdatesTest, OneUpdateAtATimeOfAnyKind) {

@@ -44,6 +44,13 @@ struct LiveUpdated {
   std::string label;        // of the version that serves now
 };
 
+// Of weights that a trainer sent.
+struct WeightsSnapshot {
+  uint64_t version = 0;  // of the newest one; 0: there is none
+  std::string path;      // as the stages' hosts see it
+  std::string error;     // why there is none of the weights that serve
+};
+
 // Of this moment, for status requests and metrics.
 struct WeightsState {
   enum class Phase : uint8_t { kIdle = 0, kStaging = 1, kSwitching = 2, kReceiving = 3, kStaged = 4 };
@@ -60,6 +67,7 @@ struct WeightsState {
   uint64_t buckets = 0, buckets_received = 0;
   uint64_t bytes = 0, bytes_received = 0;
   uint64_t paused_requests = 0;  // that waited in a pause at the last switch
+  WeightsSnapshot snapshot;
 };
 
 const char* phase_name(WeightsState::Phase phase);  // "staging"

@@ -56,6 +56,7 @@ enum class AdminAction : uint8_t {
   kAwaitWeights = 11,    // replies when they are staged
   kHoldWeights = 12,     // replies when they are staged no more
   kInspectWeights = 13,  // show what serves (stages/generating/weight_inspector.h)
+  kWriteWeights = 14,    // write `weight_version`, which serves, as a model folder; the reply's message is its path
 };
 
 // What becomes of requests when the weights are switched, or generation is paused.

@@ -37,6 +37,7 @@ class GenerateWorker : public Worker {
         make_transfers_(std::move(parts.make_transfers)),
         live_(std::move(parts.live)),
         speech_(std::move(parts.speech)),
+        write_snapshot_(std::move(parts.write_snapshot)),
         text_checksum_(parts.text_checksum),
         streams_(parts.streams),
         to_client_(parts.to_client) {}
@@ -44,7 +45,7 @@ class GenerateWorker : public Worker {
   Status load(const LoadProgress& progress) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
     engine_.emplace(options_, std::move(runner));
-    weights_.emplace(make_weights_, live_, *engine_);
+    weights_.emplace(make_weights_, live_, write_snapshot_, *engine_);
     model_ = engine_->model();
     if (tokenizer_) grammars_.emplace(tokenizer_, model_.vocab_size, options_.eos_token_ids);
     if (make_media_) {
@@ -471,6 +472,7 @@ class GenerateWorker : public Worker {
   const MakeTransfers make_transfers_;
   const LiveOptions live_;
   SpeechInputs speech_;
+  const WriteSnapshot write_snapshot_;
   const uint64_t text_checksum_;
   std::unique_ptr<KvEventStream> kv_events_;
   std::unique_ptr<transfer::TransferService> transfers_;  // from load() on; null: there are none

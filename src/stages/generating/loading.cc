@@ -13,6 +13,7 @@
 #include "models/packed_cache.h"
 #include "runner/model_runner.h"
 #include "stages/generating/kv_sizes.h"
+#include "stages/generating/weight_snapshot.h"
 #include "stages/media/media_facts.h"
 #include "text/tools/dialect.h"
 #include "text/tools/history_form.h"
@@ -121,8 +122,10 @@ Status check_weights_folder(const ModelOptions& options, const std::string& path
   const std::string folder = canonical(path);
   if (folder.empty()) return error(StatusCode::kNotFound, "{} is not there; wanted a model folder", path);
   if (folder == canonical(options.model)) return ok_status();
-  const std::string root = options.weights_root.empty() ? "" : canonical(options.weights_root);
-  if (!root.empty() && folder.starts_with(root.ends_with('/') ? root : root + "/")) return ok_status();
+  for (const std::string& given : {options.weights_root, options.weights_snapshot_dir}) {
+    const std::string root = given.empty() ? "" : canonical(given);
+    if (!root.empty() && folder.starts_with(root.ends_with('/') ? root : root + "/")) return ok_status();
+  }
   return error(StatusCode::kPermissionDenied, "{} is not below --weights-root ({}), and is not the serving model", path,
                options.weights_root.empty() ? "not set" : options.weights_root);
 }
@@ -171,6 +174,11 @@ MakeLiveWeights make_live_weights_of(const ModelOptions& options) {
     RETURN_IF_ERROR(check_memory_for(bytes));
     return weights;
   };
+}
+
+WriteSnapshot write_snapshot_of(const ModelOptions& options) {
+  if (options.weights_snapshot_dir.empty()) return nullptr;
+  return [options](const Model& model, const std::atomic<bool>& stop) { return write_snapshot(model, options, stop); };
 }
 
 Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name) {

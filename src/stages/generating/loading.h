@@ -17,6 +17,7 @@
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/live_commands.h"
 #include "stages/generating/model_options.h"
+#include "stages/generating/snapshot_writer.h"
 #include "stages/generating/weight_stager.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -42,13 +43,16 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
                                                   std::optional<LayerRange> layers = std::nullopt);
 
 // Makes the weights of another folder, in the same form, on one thread; an empty path: of the model's own. The folder
-// lies below options.weights_root, or is the model's own; kPermissionDenied otherwise. kInvalidArgument where its
-// configuration is not `config`, that of the start; kResourceExhausted where the free memory is less than the folder's
-// weights, with both numbers. The packed cache is left as it is.
+// lies below options.weights_root or weights_snapshot_dir, or is the model's own; kPermissionDenied otherwise.
+// kInvalidArgument where its configuration is not `config`, that of the start; kResourceExhausted where the free memory
+// is less than the folder's weights, with both numbers. The packed cache is left as it is.
 MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config);
 
 // Quantizes and packs what a trainer sends as the serving weights were. kResourceExhausted as above.
 MakeLiveWeights make_live_weights_of(const ModelOptions& options);
+
+// Into options.weights_snapshot_dir; empty where there is none.
+WriteSnapshot write_snapshot_of(const ModelOptions& options);
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
 

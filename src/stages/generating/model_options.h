@@ -36,7 +36,8 @@ struct ModelOptions {
   std::string kv_events;  // a ZeroMQ endpoint; empty: none are published
   bool kv_events_anywhere = false;
   bool check_weights = false;
-  std::string weights_root;   // folders below it may be loaded while requests run; empty: the model's own alone
+  std::string weights_root;          // folders below it may be loaded while requests run; empty: the model's own alone
+  std::string weights_snapshot_dir;  // where weights that a trainer sent are kept as model folders; empty: nowhere
   std::string trainer_hosts;  // to which a trainer's process group may connect, with commas; empty: loopback alone
   std::string tool_parser = "auto";       // of the output: auto, qwen, llama3, mistral, off
   std::string reasoning_parser = "auto";  // auto, qwen3, deepseek, off

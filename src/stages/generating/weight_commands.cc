@@ -6,11 +6,12 @@
 
 namespace millrace {
 
-WeightCommands::WeightCommands(MakeWeights make, LiveOptions live, GeneratingEngine& engine)
+WeightCommands::WeightCommands(MakeWeights make, LiveOptions live, WriteSnapshot write, GeneratingEngine& engine)
     : can_stage_(make != nullptr),
       engine_(engine),
       stager_(std::move(make), engine.runner()),
-      live_(std::move(live), engine, stager_) {}
+      live_(std::move(live), engine, stager_),
+      snapshots_(std::move(write)) {}
 
 // The reply where the version of the command serves here already; kConflict: with other weights.
 Result<wire::WeightsReply> WeightCommands::serving(const wire::AdminRequest& command) const {
@@ -50,6 +51,9 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
       return;
     case wire::AdminAction::kInspectWeights:
       return reply(command.id, inspect(command.argument), {});
+    case wire::AdminAction::kWriteWeights:
+      if (const Status status = begin_snapshot(command); !status.ok()) reply(command.id, status, {});
+      return;
     case wire::AdminAction::kPause:
       scheduler.pause(command.policy, out);
       return reply(command.id, fmt::format("paused; {} requests wait", scheduler.facts().waiting), {});
@@ -65,6 +69,20 @@ Result<std::string> WeightCommands::inspect(const std::string& request) {
   const std::shared_ptr<const Model> model = engine_.runner().serving();
   if (model == nullptr) return error(StatusCode::kUnsupported, "this stage does not show its weights");
   return inspector_.answer(*model, request);
+}
+
+Status WeightCommands::begin_snapshot(const wire::AdminRequest& command) {
+  if (!snapshots_.can_write()) {
+    return error(StatusCode::kUnsupported, "--weights-snapshot-dir is not set: weights are kept nowhere");
+  }
+  std::shared_ptr<const Model> model = engine_.runner().serving();
+  if (model == nullptr) return error(StatusCode::kUnsupported, "this stage does not show its weights");
+  if (model->weight_version() != command.weight_version) {
+    return error(StatusCode::kConflict, "serves version {}; wanted {}, to write it", model->weight_version(),
+                 command.weight_version);
+  }
+  snapshots_.begin(command.id, std::move(model));
+  return ok_status();
 }
 
 Status WeightCommands::begin_switch(const wire::AdminRequest& command, Deltas& out) {
@@ -89,6 +107,7 @@ void WeightCommands::settle(const Reply& reply) {
     }
   }
   live_.settle(reply);
+  for (const SnapshotWriter::Written& written : snapshots_.take_written()) reply(written.command, written.path, {});
   if (switching_ == 0 || engine_.scheduler().switch_pending()) return;
   const uint64_t version = engine_.scheduler().facts().weight_version;
   reply(std::exchange(switching_, 0), fmt::format("serves version {}", version),

@@ -10,6 +10,7 @@
 
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/live_commands.h"
+#include "stages/generating/snapshot_writer.h"
 #include "stages/generating/weight_inspector.h"
 #include "stages/generating/weight_stager.h"
 #include "wire/messages.h"
@@ -23,11 +24,11 @@ class WeightCommands {
   using Deltas = GeneratingEngine::Deltas;
   using Reply = std::function<void(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights)>;
 
-  // `make` empty: staging is refused. `engine` outlives it.
-  WeightCommands(MakeWeights make, LiveOptions live, GeneratingEngine& engine);
+  // `make` empty: staging is refused; `write` empty: snapshots are. `engine` outlives it.
+  WeightCommands(MakeWeights make, LiveOptions live, WriteSnapshot write, GeneratingEngine& engine);
 
   static bool takes(wire::AdminAction action) {
-    return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kInspectWeights;
+    return action >= wire::AdminAction::kStageWeights && action <= wire::AdminAction::kWriteWeights;
   }
   // To stage or switch to what serves already is done at once, where it has the wanted checksum; with another one, it
   // is refused. `out` gets the ends of requests that a policy aborts.
@@ -36,11 +37,12 @@ class WeightCommands {
   void settle(const Reply& reply);
   void describe(std::vector<wire::Metric>& metrics) const { live_.describe(metrics); }
   // Something will end without an event: ask again after kRestMs.
-  bool waits() const { return stager_.busy() || switching_ != 0 || live_.waits(); }
+  bool waits() const { return stager_.busy() || switching_ != 0 || live_.waits() || snapshots_.busy(); }
 
  private:
   Result<wire::WeightsReply> serving(const wire::AdminRequest& command) const;
   Result<std::string> inspect(const std::string& request);
+  Status begin_snapshot(const wire::AdminRequest& command);
   Status begin_switch(const wire::AdminRequest& command, Deltas& out);
 
   const bool can_stage_;
@@ -48,6 +50,7 @@ class WeightCommands {
   WeightStager stager_;
   LiveCommands live_;
   WeightInspector inspector_;
+  SnapshotWriter snapshots_;
   uint64_t switching_ = 0;        // the command of the switch under way; 0: none
   uint32_t paused_requests_ = 0;  // that waited in a pause when it began
 };

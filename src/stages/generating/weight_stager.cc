@@ -1,27 +1,11 @@
 #include "stages/generating/weight_stager.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <utility>
 
-#include "base/log.h"
 #include "base/trace.h"
+#include "stages/generating/low_priority.h"
 
 namespace millrace {
-
-namespace {
-
-constexpr int kStagerNice = 19;
-
-// Of this thread alone: on Linux a thread has a nice value of its own.
-void run_at_low_priority() {
-  if (::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kStagerNice) != 0) {
-    LOG_WARNING("new weights are made at normal priority: steps may take longer meanwhile");
-  }
-}
-
-}  // namespace
 
 WeightStager::~WeightStager() {
   if (thread_.joinable()) thread_.join();
@@ -42,7 +26,7 @@ void WeightStager::start(Wanted wanted) {
   thread_ = std::thread(
       [this, make = std::exchange(current_.make, nullptr), path = current_.path, version = current_.version] {
         trace::name_thread("weight stager");
-        run_at_low_priority();
+        run_at_low_priority("new weights are made");
         made_ = make ? make() : make_(path, version);
         done_.store(true, std::memory_order_release);
       });

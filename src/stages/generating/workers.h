@@ -31,6 +31,7 @@
 #include "stages/generating/generating_engine.h"
 #include "stages/generating/live_commands.h"
 #include "stages/generating/model_options.h"
+#include "stages/generating/snapshot_writer.h"
 #include "stages/generating/speech_inputs.h"
 #include "stages/generating/weight_stager.h"
 #include "stages/kv_event_stream.h"
@@ -69,6 +70,7 @@ struct GenerateParts {
   MakeMedia make_media;               // empty: the model takes text only
   MakeWeights make_weights;           // empty: the weights are never updated
   LiveOptions live{};                 // without `make`: nor by a trainer
+  WriteSnapshot write_snapshot{};     // empty: weights that serve are kept nowhere
   uint64_t text_checksum = 0;         // as of the others
   MakeTransfers make_transfers = {};  // empty: there are none
   SpeechTarget speech = {};           // without a stage: answers are text alone
