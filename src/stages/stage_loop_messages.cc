@@ -113,8 +113,9 @@ void StageLoop::on(wire::Shutdown&& message) {
   parts_->lease.report_soon();
 }
 
-// Called before anything else in every step, so that one that was stopped for long sends nothing stale.
+// Called before anything else in every step.
 void StageLoop::check_lease() {
+  parts_->lease.compensate_pause();
   if (const char* why = parts_->lease.lost()) lose_lease(why);
 }
 

@@ -654,6 +654,25 @@ def test_a_server_that_was_stopped_kills_nobody():
         assert server.children() == children
 
 
+def test_a_machine_that_stood_still_loses_nothing(paced):
+    """A suspended machine, a stopped job, a host without a free core: nobody ran, so nobody is missed. The time is the subject."""
+    with Server("--pipeline", str(paced), "--drain-timeout-s", "1", model=None) as server:
+        events = server.stream(RUN, {"inputs": LONG})
+        for _ in range(20):
+            next(events)
+        pids = [server.process.pid, *server.children().values()]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(8)  # longer than a lease, and than a stage waits for its coordinator
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        for _ in range(2000):  # more than what lay in the sockets
+            event = next(events)
+            assert "error" not in event, event + server.output()
+        events.close()
+        assert "lost" not in server.output() and sorted(pids) == sorted([server.process.pid, *server.children().values()])
+
+
 @processes_only
 def test_a_stage_that_stalls_fails_its_requests(tmp_path):
     path = tmp_path / "stuck.yaml"

@@ -38,9 +38,17 @@ Lease::Answer Lease::on_welcome(wire::Welcome& message, Status& why) {
   return Answer::kJoined;
 }
 
+// A loop steps for every heartbeat or more often.
+void Lease::compensate_pause() {
+  const int64_t gap_ms = context_.now_ms - std::exchange(stepped_ms_, context_.now_ms);
+  if (!context_.is_member || gap_ms <= lease_ms_ / 2) return;
+  last_sent_ms_ += gap_ms, last_seen_ms_ += gap_ms;
+  report_soon();
+}
+
 const char* Lease::lost() const {
   if (!context_.is_member) return nullptr;
-  if (context_.now_ms - last_sent_ms_ > lease_ms_) return "no heartbeat left for longer than the lease";
+  if (context_.now_ms - last_sent_ms_ > lease_ms_) return "no heartbeat could leave for longer than the lease";
   if (context_.now_ms - last_seen_ms_ > kCoordinatorSilentLeases * lease_ms_) return "the coordinator is silent";
   return nullptr;
 }

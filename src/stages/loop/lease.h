@@ -1,7 +1,12 @@
 // Lease: the membership of a stage loop in the session of a coordinator. It registers every kRegisterMs until a Welcome
-// comes; from then on heartbeats keep the lease. When no heartbeat left for longer than the lease (the process was
-// stopped, or the coordinator is away), or nothing came from the coordinator for kCoordinatorSilentLeases, the lease is
-// lost, and the loop joins again as a new incarnation: a zombie sends nothing stale.
+// comes; from then on heartbeats keep the lease. When no heartbeat could leave for longer than the lease (the
+// coordinator is away), or nothing came from the coordinator for kCoordinatorSilentLeases, the lease is lost, and the
+// loop joins again as a new incarnation.
+//
+// A loop that did not run for a while (the process was stopped, the machine was suspended or busy) cannot know whether
+// it was missed: the coordinator may have stood still with it. That time counts for nothing, a heartbeat leaves at
+// once, and the coordinator answers one that was replaced meanwhile with a refusal. Until that comes, what such a
+// zombie sends bears its old incarnation, which every receiver ignores (loop/peer_gate.h, Membership::admit).
 //
 // Owner: a StageLoop, which drops its requests when the lease is lost. Thread safety: the loop's thread.
 #pragma once
@@ -23,6 +28,8 @@ class Lease {
   void coordinator_seen() { last_seen_ms_ = context_.now_ms; }
   bool never_joined() const { return context_.session == 0; }
 
+  // At the begin of every step, before lost(): leaves out the time in which the loop did not run.
+  void compensate_pause();
   // Why the lease is lost by now; nullptr: it holds, or there is none.
   const char* lost() const;
   // From now on this loop is no member; it registers as the next incarnation.
@@ -39,6 +46,7 @@ class Lease {
 
   LoopContext& context_;
   int64_t lease_ms_ = kDefaultLeaseMs;
+  int64_t stepped_ms_ = 0;       // the last step
   int64_t last_sent_ms_ = 0;     // a heartbeat that the outbox took
   int64_t last_seen_ms_ = 0;     // a message of the coordinator
   int64_t next_ms_ = 0;          // Register or StageStatus
