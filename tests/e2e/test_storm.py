@@ -1,14 +1,19 @@
 """Storms of clients that hang up at random moments leave nothing behind: no page, request, socket or thread."""
+import collections
+import contextlib
 import json
+import os
 import pathlib
 import random
+import re
 import socket
 import threading
 import time
 
 from harness import WAIT_S, wait_until
 
-ROUNDS, CLIENTS, SECONDS = 20, 200, 20
+ROUNDS, CLIENTS, SECONDS = 20, 200, 20  # fewer rounds where they take longer, but
+LEAST_ROUNDS = 3
 PATHS = [
     ("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True, "stream": True}),
     ("/v1/completions", {"prompt": ["a dog", "a cat"], "n": 2, "max_tokens": 100, "ignore_eos": True}),
@@ -17,8 +22,33 @@ PATHS = [
 ]
 
 
-def counts(pid):
-    return len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir())), len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
+def held(pid):
+    """What a process holds: {descriptor or thread, by what it is: how many}."""
+    found = collections.Counter()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found["descriptor " + re.sub(r"\d+", "N", os.readlink(entry))] += 1
+    for entry in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found["thread " + (entry / "comm").read_text().strip()] += 1
+    return found
+
+
+def counts(found):
+    return tuple(sum(n for what, n in found.items() if what.startswith(kind)) for kind in ("descriptor", "thread"))
+
+
+def tcp_states(pid):
+    """{state: how many} of the process's TCP sockets, for a report."""
+    names = {"01": "established", "06": "time_wait", "08": "close_wait", "04": "fin_wait_1", "05": "fin_wait_2", "0A": "listen"}
+    lines = pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    inodes = {line.split()[9]: line.split()[3] for line in lines}
+    found = collections.Counter()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            state = inodes.get(os.readlink(entry).removeprefix("socket:[").removesuffix("]"))
+            found[names.get(state, state)] += state is not None
+    return dict(+found)
 
 
 def client(server, seed):
@@ -54,29 +84,38 @@ def test_nothing_is_left(server):
         return (stage["running"] == stage["waiting"] == 0
                 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"])
 
-    wait_until(idle, what="idle scheduler")
-    before = [counts(pid) for pid in pids]
-    deadline = time.monotonic() + SECONDS
-    rounds = 0
-    for storm in range(ROUNDS):
-        threads = [threading.Thread(target=client, args=(server, storm * CLIENTS + i)) for i in range(CLIENTS)]
+    def storm(number):
+        threads = [threading.Thread(target=client, args=(server, number * CLIENTS + i)) for i in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(WAIT_S)
             assert not thread.is_alive()
+
+    # Stages connect to each other when they first have something to send, be it the abort of a request: a first storm has all that.
+    storm(0)
+    wait_until(idle, what="idle scheduler")
+    wait_until(lambda: server.metrics()["millrace:http_connections_open"] == 1, what="end of all connections but the one that asks")
+    before = {pid: held(pid) for pid in pids}
+    deadline = time.monotonic() + SECONDS
+    rounds = 0
+    for number in range(1, 1 + ROUNDS):
+        storm(number)
         rounds += 1
-        if time.monotonic() > deadline:
+        if rounds >= LEAST_ROUNDS and time.monotonic() > deadline:
             break
     print(f"{rounds} rounds of {CLIENTS} clients")
-    assert rounds >= 3, "too slow a machine to say anything"
     wait_until(idle, what="idle scheduler with all pages free or cached after the storm")
 
     def as_before():
-        now = [counts(pid) for pid in pids]
-        return all(after <= first for pair in zip(now, before) for after, first in zip(*pair))
+        return all(after <= first for pid in pids for after, first in zip(counts(held(pid)), counts(before[pid])))
 
-    wait_until(as_before, what=f"state with the descriptors and threads of before, {before},")
+    try:
+        wait_until(as_before, what="state with the descriptors and threads of before")
+    except AssertionError as why:
+        more = [f"{pid} (descriptors, threads): {counts(before[pid])} before, {counts(held(pid))} now, "
+                f"more of {dict(held(pid) - before[pid])}, TCP {tcp_states(pid)}" for pid in pids]
+        raise AssertionError("\n".join([str(why), *more])) from None
     page = server.get("/metrics")[2]
     left = [line for line in page.splitlines() if 'where="client_disconnected"' in line]
     assert left and float(left[0].rsplit(" ", 1)[1]) > rounds * CLIENTS / 10, "the clients did not hang up on anything"
