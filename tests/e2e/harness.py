@@ -20,6 +20,7 @@ WAIT_S = 180  # for any event; a wait that runs out is a failure, so the limit i
 # A shell's background job begins with SIGINT ignored, and the servers that it starts would honour that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+TRIES = 50  # to catch what a busy machine may miss
 HEARTBEAT_S = 0.25  # how old the news of a stage may be
 DATA = ROOT / "tests" / "data" / "models"
 EXTRA_DATA = pathlib.Path(os.environ.get("MILLRACE_EXTRA_TEST_DATA", ROOT.parent / "shared"))
@@ -272,6 +273,18 @@ def wait_until(condition, what="condition"):
             return value
         time.sleep(0.02)
     raise AssertionError(f"no {what} within {WAIT_S} s")
+
+
+def caught_running(server, start, over, stage="scheduler"):
+    """What `start()` gave for a request that was seen to run. Heartbeats report what runs: a short request may be through, which
+    over(request) tells, before they and a busy machine's test get to it. Then another one is started."""
+    for _ in range(TRIES):
+        wait_until(lambda: server.stage(stage)["running"] == 0, f"rest in {stage}")
+        request = start()
+        wait_until(lambda: over(request) or server.stage(stage)["running"] > 0, f"running request in {stage}")
+        if not over(request):
+            return request
+    raise AssertionError(f"{TRIES} requests were through before one was seen to run")
 
 
 def alive(pid):

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -75,9 +76,12 @@ def test_nohup_is_honoured(paced):
     finally:
         signal.signal(signal.SIGHUP, before)
     with server:
+        for pid in (server.process.pid, *server.children().values()):
+            ignored = re.search(r"SigIgn:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]
+            assert int(ignored, 16) >> (signal.SIGHUP - 1) & 1, pid  # the kernel throws it away as it is sent
         os.killpg(server.process.pid, signal.SIGHUP)
-        time.sleep(0.5)
         check(server, CASES[0])
+        assert "stopping" not in server.output() and server.process.poll() is None
         assert server.stop() == 0
 
 

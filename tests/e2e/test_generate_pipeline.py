@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from harness import DEMO, ROOT, WAIT_S, Server, alive, placement, program, wait_until
+from harness import DEMO, ROOT, TRIES, WAIT_S, Server, alive, caught_running, placement, program, wait_until
 
 EXAMPLE = ROOT / "examples" / "pipelines" / "generate.yaml"
 RUN = "/v1/pipeline"
@@ -150,14 +150,16 @@ def test_logprobs_and_several_answers_of_the_pipeline_are_those_of_text(server, 
 
 
 def test_a_request_is_aborted_by_its_name(server):
-    found = {}
     body = {"rid": "to be aborted", "input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 900, "ignore_eos": True, "temperature": 0}}
-    thread = threading.Thread(target=lambda: found.update(answer=server.post("/generate", body)))
-    thread.start()
-    wait_until(lambda: any(stage["running"] > 0 for stage in server.get("/ready")[2]["stages"]), "running request")
-    assert server.post("/abort_request", {"rid": "to be aborted"})[2] == {"aborted": 1}
-    thread.join(WAIT_S)
-    assert found["answer"][0] == 200 and found["answer"][2]["meta_info"]["finish_reason"]["type"] == "abort", found
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for _ in range(TRIES):
+            running = caught_running(server, lambda: pool.submit(server.post, "/generate", body), lambda request: request.done(), "generate")
+            aborted = server.post("/abort_request", {"rid": "to be aborted"})[2]["aborted"]
+            status, _, answer = running.result(WAIT_S)
+            assert status == 200
+            if aborted:  # else it was through in the meantime
+                break
+    assert aborted == 1 and answer["meta_info"]["finish_reason"]["type"] == "abort", answer
     wait_until(lambda: at_rest(server), "rest")
 
 

@@ -1,6 +1,7 @@
 """Disconnects, deaths, signals and leftovers: a crash is local, and nothing stays behind."""
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from harness import DEMO, SANITIZED, WAIT_S, Server, alive, free_port, placement, program, wait_until
+from harness import DEMO, SANITIZED, WAIT_S, Server, alive, caught_running, free_port, placement, program, wait_until
 
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}]}
 LONG = {**STORY, "ignore_eos": True, "temperature": 0}
@@ -35,10 +36,13 @@ def test_a_client_that_leaves_frees_its_pages(server, how):
 
 
 def test_a_waiting_client_that_leaves_frees_its_pages(server):
-    raw = socket.create_connection((server.host, server.port))
-    text = json.dumps(LONG)
-    raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
-    wait_until(lambda: server.stage("scheduler")["running"] == 1, "running request")
+    def start():
+        raw = socket.create_connection((server.host, server.port))
+        text = json.dumps(LONG)
+        raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+        return raw
+
+    raw = caught_running(server, start, lambda raw: select.select([raw], [], [], 0)[0])
     raw.close()
     wait_until(server.all_pages_back, "pages free again")
 

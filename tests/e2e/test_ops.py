@@ -60,7 +60,7 @@ def test_a_server_that_was_stopped_blames_nobody_for_the_silence():
     with Server("--stall-restart-s", "2") as server:
         children = server.children()
         os.kill(server.process.pid, signal.SIGSTOP)
-        time.sleep(5)
+        time.sleep(5)  # the subject: longer than a stage may be silent
         os.kill(server.process.pid, signal.SIGCONT)
         wait_until(server.ready, "readiness")
         assert generate(server)[0] == 200

@@ -206,6 +206,7 @@ class Odd(http.server.BaseHTTPRequestHandler):
     """A server that is no Millrace: /v1/models is fine, the chat is whatever the test says."""
 
     answer = b""
+    asked = threading.Event()  # the test's own
 
     def log_message(self, *arguments):
         pass
@@ -215,8 +216,9 @@ class Odd(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.set()
         if self.answer is None:
-            time.sleep(30)
+            time.sleep(WAIT_S)  # the subject: it does not answer
         self.reply(b"text/event-stream", self.answer)
 
     def reply(self, kind, body):
@@ -225,8 +227,8 @@ class Odd(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def odd_server(answer):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Odd,), {"answer": answer}))
+def odd_server(answer, asked=None):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Odd,), {"answer": answer, "asked": asked or threading.Event()}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
@@ -339,10 +341,11 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave(terminal):
 
 
 def test_ctrl_c_stops_waiting_for_a_server_that_says_nothing():
-    with odd_server(None) as url, contextlib.closing(Terminal(url)) as screen:
+    asked = threading.Event()
+    with odd_server(None, asked) as url, contextlib.closing(Terminal(url)) as screen:
         screen.read_until("> ")
         screen.type("hi\r")
-        time.sleep(0.3)
+        assert asked.wait(WAIT_S)
         screen.type("\x03")
         screen.read_until("> ")
         screen.type("\x04")
@@ -354,6 +357,6 @@ def test_a_server_that_dies_is_said_and_the_program_goes_on():
         screen.read_until("> ")
         server.kill()
         screen.type("hi\r")
-        screen.read_until(r"error: [^\n]*\n", 10)
+        screen.read_until(r"error: [^\n]*\n")
         screen.type("\x04")
         assert screen.exit_code() == 0

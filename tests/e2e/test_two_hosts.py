@@ -16,6 +16,7 @@ from two_hosts import bad_taps, taps, two_hosts, veth
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
 FANIN = (ROOT / "examples" / "pipelines" / "fanin.yaml").read_text()
 FAR = ("image_encoder", "audio_encoder", "talker_ar", "code2wav")  # both directions carry tensors
+MOMENT_S, TRIES = 0.8, 20  # what a cut may last that costs nothing: docs/pipelines.md
 SOUND = ("talker_ar", "code2wav")  # which text does not need
 
 
@@ -150,15 +151,23 @@ def test_a_wire_that_is_out_for_a_moment_costs_nothing(hosts, key, tmp_path):
     with lead(path, near, model=DEMO) as server, join(path, far, "scheduler", model=DEMO) as joined:
         wait_ready(server)
         wanted = server.post(COMPLETIONS, LONG_TEXT)[2]["choices"][0]["text"]
-        events = server.stream(COMPLETIONS, LONG_TEXT)
-        pieces = [next(events) for _ in range(20)]
-        far.plug(False)
-        time.sleep(0.3)
-        far.plug(True)
+        for _ in range(TRIES):
+            events = server.stream(COMPLETIONS, LONG_TEXT)
+            pieces, joined_again = [next(events) for _ in range(20)], joined.output().count("joins again")
+            began = time.monotonic()
+            far.plug(False)
+            time.sleep(0.3)  # the subject: a moment
+            far.plug(True)
+            if time.monotonic() - began < MOMENT_S:
+                break
+            events.close()  # a busy machine made more of it, which may cost the stage
+            wait_until(lambda: server.ready() and server.post(COMPLETIONS, LONG_TEXT)[0] == 200, "return")
+        else:
+            pytest.skip(f"no cut of less than {MOMENT_S} s in {TRIES} tries on this machine")
         pieces = [json.loads(piece) for piece in [*pieces, *events] if piece != "[DONE]"]
         assert all("choices" in piece for piece in pieces), pieces[-1]
         assert "".join(piece["choices"][0]["text"] for piece in pieces if piece["choices"]) == wanted
-        assert "joins again" not in joined.output(), joined.output()
+        assert joined.output().count("joins again") == joined_again, joined.output()
 
 
 @pytest.mark.parametrize("end", [0, 1], ids=["near", "far"])
@@ -238,7 +247,7 @@ def check_cut_off(near, far, connect, cut_s, path):
         check(server, CASES[0])  # and one that does not
         count = len(written.events)
         wait_until(lambda: len(written.events) > count + 20, f"more of the stream: {written.events[-1]}")
-        time.sleep(max(0, began + cut_s - time.monotonic()))
+        time.sleep(max(0, began + cut_s - time.monotonic()))  # the subject: how long it is cut
         connect(True)
         wait_until(server.ready, "return")
         for case in CASES:
