@@ -375,9 +375,12 @@ TEST_F(HostileTest, BodiesOfAllRequestsTogetherAreBounded) {
   Client slow(port());
   const std::string request = post("/echo", half);
   ASSERT_TRUE(slow.send(request.substr(0, request.size() - 1)));
-  std::this_thread::sleep_for(100ms);
-  Client refused(port());
-  const Reply reply = refused.request(post("/echo", std::string(500, 'b')));
+  Reply reply;  // 200 until the server has read the half
+  ASSERT_TRUE(eventually([&] {
+    Client refused(port());
+    reply = refused.request(post("/echo", std::string(500, 'b')));
+    return reply.status != 200;
+  }));
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.header("retry-after"), "1");
   ASSERT_TRUE(slow.send("a"));
