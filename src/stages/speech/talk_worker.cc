@@ -72,6 +72,10 @@ class TalkWorker : public Worker {
     status.steps = facts.steps;
     status.running = facts.running;
     status.waiting = facts.waiting;
+    status.pages_total = facts.pages_total;
+    status.pages_free = facts.pages_free;
+    status.pages_cached = facts.pages_cached;
+    status.page_size = facts.page_size;
     status.metrics = {{"speech_frames_total", static_cast<double>(frames_)},
                       {"talker_rows_total", static_cast<double>(facts.computed_tokens)},
                       {"talker_retractions_total", static_cast<double>(facts.retractions)},
