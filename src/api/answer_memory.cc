@@ -20,7 +20,7 @@ std::size_t bytes_of(const wire::TextDelta& delta) {
   std::size_t events = 0;
   for (const wire::OutputEvent& event : delta.events) events += sizeof(event) + event.text.size();
   return delta.text.size() + events + delta.tokens.size() * sizeof(int32_t) + bytes_of(delta.logprobs) +
-         bytes_of(delta.prompt_logprobs);
+         bytes_of(delta.prompt_logprobs) + (delta.embedding ? delta.embedding->values.bytes.size() : 0);
 }
 
 Status AnswerMemory::add(std::size_t& held, std::size_t bytes) {

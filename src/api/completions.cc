@@ -195,7 +195,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   const SamplingFields& sampling = fields.common.sampling;
   const char* const field = sampling.n > 1 ? "n" : "best_of";
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), fields.best_of, field));
-  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, model.vocab_size));
+  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_prompts(body, "prompt", kMaxPrompts, model.vocab_size));
   RETURN_IF_ERROR(check_choice_count(prompts.size(), fields.best_of, field));
   RETURN_IF_ERROR(check_kv_transfer(fields.common.request.remote_kv, prompts.size() * fields.best_of));
   RETURN_IF_ERROR(check_logprob_volume(sampling.params, sampling.max_tokens, prompts.size() * fields.best_of, model));

@@ -136,6 +136,14 @@ Status read_rank(const http::Request& request, RequestFields& out) {
   return ok_status();
 }
 
+Result<std::optional<int64_t>> read_truncation(const Json& body, const ModelFacts& model) {
+  std::optional<int64_t> out;
+  RETURN_IF_ERROR(read_integer(body, "truncate_prompt_tokens", -1, model.context_length - 1, out));
+  if (out == 0) return invalid_argument("truncate_prompt_tokens is 0; wanted -1 or at least 1");
+  if (out == -1) out = model.context_length - 1;
+  return out;
+}
+
 Result<CommonFields> read_common(const Json& body, const std::string& text, const ModelFacts& model,
                                  const SamplingDialect& dialect) {
   CommonFields out;
@@ -148,9 +156,7 @@ Result<CommonFields> read_common(const Json& body, const std::string& text, cons
   RETURN_IF_ERROR(read_stream_options(body, out));
   RETURN_IF_ERROR(json_read(body, "return_token_ids", out.token_ids));
   RETURN_IF_ERROR(json_read(body, "return_tokens_as_token_ids", out.tokens_as_ids));
-  RETURN_IF_ERROR(read_integer(body, "truncate_prompt_tokens", -1, model.context_length - 1, out.truncate));
-  if (out.truncate == 0) return invalid_argument("truncate_prompt_tokens is 0; wanted -1 or at least 1");
-  if (out.truncate == -1) out.truncate = model.context_length - 1;
+  ASSIGN_OR_RETURN(out.truncate, read_truncation(body, model));
   return out;
 }
 

@@ -55,6 +55,8 @@ Result<Json> parse_body(const std::string& body);
 Result<CommonFields> read_common(const Json& body, const std::string& text, const ModelFacts& model,
                                  const SamplingDialect& dialect);
 Result<RequestFields> read_request_fields(const Json& body);
+// `truncate_prompt_tokens`: so many of the last tokens of a prompt; -1: as many as the context holds; nullopt: all.
+Result<std::optional<int64_t>> read_truncation(const Json& body, const ModelFacts& model);
 // `prompt_logprobs`, after `logprobs` was read: how many of the likeliest tokens are shown at each position of the
 // prompt. Not in a stream.
 Status read_prompt_logprobs(const Json& body, CommonFields& out);

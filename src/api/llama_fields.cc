@@ -90,7 +90,7 @@ Result<LlamaFields> read_llama_fields(const Json& body, const std::string& text,
   out.n_probs = static_cast<int32_t>(probabilities.value_or(0));
   if (out.n_probs > 0) out.common.sampling.params.top_logprobs = out.n_probs;
   RETURN_IF_ERROR(json_read(body, "return_tokens", out.return_tokens));
-  ASSIGN_OR_RETURN(out.prompts, read_prompts(body, model.vocab_size));
+  ASSIGN_OR_RETURN(out.prompts, read_prompts(body, "prompt", kMaxPrompts, model.vocab_size));
   const Json& prompt = *json_find(body, "prompt");
   out.list = prompt.is_array() && !prompt.front().is_number();
   return out;

@@ -127,9 +127,6 @@ void add_unserved_routes(ApiContext& context) {
     add_unserved(context, "POST", path, kOneModel);
   }
   add_unserved(context, "DELETE", "/api/delete", kOneModel);
-  for (const char* path : {"/api/embed", "/api/embeddings"}) {
-    add_unserved(context, "POST", path, "no embeddings are computed");
-  }
 }
 
 }  // namespace

@@ -42,23 +42,21 @@ Result<std::vector<int32_t>> read_ids(const Json& array, const std::string& name
   return ids;
 }
 
-Result<std::vector<Prompt>> read_prompts(const Json& body, int32_t vocab_size) {
-  const Json* prompt = json_find(body, "prompt");
-  if (!prompt) return invalid_argument("prompt is missing; wanted a string, token ids, or an array of them");
+Result<std::vector<Prompt>> read_prompts(const Json& body, std::string_view key, std::size_t most, int32_t vocab_size) {
+  const Json* prompt = json_find(body, key);
+  if (!prompt) return invalid_argument("{} is missing; wanted a string, token ids, or an array of them", key);
   bool add_special_tokens = true;
   RETURN_IF_ERROR(json_read(body, "add_special_tokens", add_special_tokens));
   std::vector<Prompt> prompts;
   const bool batch = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
   if (!batch) {
-    ASSIGN_OR_RETURN(Prompt one, read_one(*prompt, "prompt", vocab_size, add_special_tokens));
+    ASSIGN_OR_RETURN(Prompt one, read_one(*prompt, std::string(key), vocab_size, add_special_tokens));
     prompts.push_back(std::move(one));
     return prompts;
   }
-  if (prompt->size() > kMaxPrompts) {
-    return invalid_argument("prompt has {} entries; wanted at most {}", prompt->size(), kMaxPrompts);
-  }
+  if (prompt->size() > most) return invalid_argument("{} has {} entries; wanted at most {}", key, prompt->size(), most);
   for (std::size_t i = 0; i < prompt->size(); ++i) {
-    ASSIGN_OR_RETURN(Prompt one, read_one((*prompt)[i], fmt::format("prompt[{}]", i), vocab_size, add_special_tokens));
+    ASSIGN_OR_RETURN(Prompt one, read_one((*prompt)[i], fmt::format("{}[{}]", key, i), vocab_size, add_special_tokens));
     prompts.push_back(std::move(one));
   }
   return prompts;

@@ -1,6 +1,7 @@
 #include "api/reply.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "api/fields.h"
@@ -11,6 +12,12 @@ namespace millrace::api {
 namespace {
 
 constexpr std::string_view kLinesStream = "application/x-ndjson";
+
+std::vector<float> values_of(const wire::Embedding& embedding) {
+  std::vector<float> out(embedding.values.bytes.size() / sizeof(float));
+  std::memcpy(out.data(), embedding.values.bytes.data(), out.size() * sizeof(float));
+  return out;
+}
 
 }  // namespace
 
@@ -148,6 +155,7 @@ Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   state.tokens.insert(state.tokens.end(), delta.tokens.begin(), delta.tokens.end());
   state.logprobs.insert(state.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
   state.prompt_logprobs.insert(state.prompt_logprobs.end(), delta.prompt_logprobs.begin(), delta.prompt_logprobs.end());
+  if (delta.embedding) state.embedding = values_of(*delta.embedding);
   if (delta.finish && delta.finish->matched_token) state.tokens.push_back(*delta.finish->matched_token);
   if (delta.finish) state.elapsed_seconds = elapsed_seconds();
   const bool more_tokens = options_.token_events && !(delta.tokens.empty() && delta.prompt_logprobs.empty());

@@ -29,6 +29,7 @@ struct ChoiceState {
   uint64_t weight_version = 0;           // of the newest token
   std::vector<WeightSpan> weight_spans;  // of all generated tokens
   std::vector<float> samples;            // of an answer that is spoken; not where it is sent as it comes
+  std::vector<float> embedding;          // of a request that wants it
   double elapsed_seconds = 0;            // since the HTTP request came
   double first_token_seconds = 0;        // the same, when the first tokens were here; 0: there are none
   Boxed<wire::Finish> finish;

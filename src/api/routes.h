@@ -3,9 +3,9 @@
 // Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc (/v1/responses),
 // ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion, /apply-template, /props), completions.cc
 // (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech), generate.cc
-// (/generate), tokens.cc (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, and /
-// without the web page), info.cc (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache,
-// /start_profile, /stop_profile).
+// (/generate), embeddings.cc (/v1/embeddings, /api/embed, /api/embeddings), tokens.cc (/tokenize, /detokenize),
+// service.cc (/v1/models, /live, /ready, /health, /version, and / without the web page), info.cc (/server_info,
+// /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile).
 //
 // Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
 // (http/server.h): what they share is the ApiContext, which is constant then, and behind it the Engine, the
@@ -78,6 +78,7 @@ void add_llama_routes(ApiContext& context);
 void add_responses_routes(ApiContext& context);
 void add_completions_routes(ApiContext& context);
 void add_generate_routes(ApiContext& context);
+void add_embedding_routes(ApiContext& context);
 void add_token_routes(ApiContext& context);
 void add_service_routes(ApiContext& context);
 void add_info_routes(ApiContext& context);

@@ -123,6 +123,22 @@ Status refuse_unserved_media(const Json& object) {
   return ok_status();
 }
 
+Status refuse_unserved_embeddings(const Json& body) {
+  static const UnservedFields kFields = {
+      // vLLM
+      {"messages", {}},
+      {"embed_dtype", {"float32"}},
+      {"endianness", {"native", "little"}},
+      {"truncation_side", {"left"}},
+      {"mm_processor_kwargs", {}},
+      {"chat_template", {}},
+      // SGLang
+      {"lora_path", {}},
+      {"image", {}},
+  };
+  return refuse_all(body, kFields);
+}
+
 Status refuse_unserved(const Json& body) {
   RETURN_IF_ERROR(refuse_unserved_media(body));
   return refuse_all(body, kUnserved);

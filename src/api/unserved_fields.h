@@ -25,6 +25,8 @@ Status refuse_unserved_ollama_options(const Json& options);
 // Of /generate: at the top of the body, and inside sampling_params.
 Status refuse_unserved_native(const Json& body);
 Status refuse_unserved_sampling(const Json& params);
+// Of /v1/embeddings.
+Status refuse_unserved_embeddings(const Json& body);
 // Of /tokenize.
 Status refuse_unserved_tokenize(const Json& body);
 

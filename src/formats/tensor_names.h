@@ -7,6 +7,7 @@
 //   lm_head.weight                    language_model.lm_head.weight     ->  lm_head.weight
 //   model.visual.blocks.0.*           visual.blocks.0.*                 ->  visual.blocks.0.*
 //   thinker.lm_head.weight, thinker.visual.*, thinker.audio_tower.*     ->  without "thinker."
+//   layers.0.*, embed_tokens.weight, norm.weight (embedding models)     ->  with "model."
 //
 // A folder of Qwen3-Omni holds a second language model, the talker, which has these names where a store is opened for
 // it:
@@ -55,6 +56,9 @@ inline std::string plain_tensor_name(std::string_view name, FolderPart part = Fo
   constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {{"model.language_model.", "model."},
                                                                          {"language_model.", ""},
                                                                          {"model.visual.", kVisionPrefix},
+                                                                         {"layers.", "model.layers."},
+                                                                         {"embed_tokens.", "model.embed_tokens."},
+                                                                         {"norm.", "model.norm."},
                                                                          {kThinkerPrefix, ""}};
   for (const auto& [prefix, plain] : kPrefixes) {
     if (name.starts_with(prefix)) return std::string(plain) + std::string(name.substr(prefix.size()));

@@ -84,6 +84,11 @@ class Decoder final : public Model {
     }
   }
 
+  void final_norm(kernels::ConstRows x, kernels::Rows normed, kernels::Ops& ops) const override {
+    CHECK(layers_.begin == 0);
+    ops.rms_norm(x, norm_, static_cast<float>(config_.rms_norm_eps), normed);
+  }
+
   void head(kernels::ConstRows x, kernels::Rows logits, kernels::Ops& ops) const override {
     CHECK(layers_.begin == 0);
     ops.linear(kernels::normalized(x, norm_, static_cast<float>(config_.rms_norm_eps)), head_, logits);

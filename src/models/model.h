@@ -63,6 +63,7 @@ struct RowAddition {
 // A row as layers [0, layer) leave it is copied to hidden_size floats at `to`, before anything is added to it.
 struct CapturedRow {
   int layer = 0;
+  bool final_norm = false;  // its user applies it
   int64_t row = 0;
   float* to = nullptr;
 };
@@ -122,6 +123,9 @@ class Model {
   // Takes `hidden` [rows, hidden_size] through the layers, in place, and stores the rows' keys and values.
   // rows <= workspace.max_rows().
   virtual void forward(const Step& step, kernels::Rows hidden, Workspace& workspace, kernels::Ops& ops) const = 0;
+
+  // normed [rows, hidden_size] of rows that have passed every layer; may be the same rows. CHECK: as embed().
+  virtual void final_norm(kernels::ConstRows hidden, kernels::Rows normed, kernels::Ops& ops) const = 0;
 
   // logits [rows, vocab_size] of rows that have passed every layer. CHECK: the range begins at 0.
   virtual void head(kernels::ConstRows hidden, kernels::Rows logits, kernels::Ops& ops) const = 0;

@@ -70,6 +70,9 @@ Status BatchCheck::check_capture(const RowCapture& capture) const {
   if (capture.layer < 1 || capture.layer > facts_.layers) {
     return invalid_argument("rows behind {} layers are wanted; wanted 1 to {}", capture.layer, facts_.layers);
   }
+  if (capture.final_norm && capture.layer != facts_.layers) {
+    return invalid_argument("normed rows behind {} layers are wanted; wanted behind {}", capture.layer, facts_.layers);
+  }
   for (const CapturedSpan& span : capture.spans) {
     const int64_t values = int64_t{span.rows} * facts_.hidden_size;
     if (capture.hidden_size == facts_.hidden_size && static_cast<int64_t>(span.values->size()) == values) continue;

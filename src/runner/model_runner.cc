@@ -249,6 +249,10 @@ void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result)
                              .positions3 = part_.positions3,
                              .additions = part_.additions,
                              .captures = part_.captures});
+    for (const CapturedRow& captured : part_.captures) {
+      const kernels::Rows row(captured.to, 1, hidden.width);
+      if (captured.final_norm) model.final_norm(row, row, engine_->ops());
+    }
     answers_.answer(batch, states, part_.logit_rows, hidden, model, result);
   }
 }

@@ -90,7 +90,9 @@ void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows
       const auto row = static_cast<int64_t>(part.tokens.size());
       if (sequence.row_state) part.made_rows.push_back({row, sequence.row_state.get(), at});
       float* captured = sequence.capture ? sequence.capture->row(at) : nullptr;
-      if (captured != nullptr) part.captures.push_back({sequence.capture->layer, row, captured});
+      if (captured != nullptr) {
+        part.captures.push_back({sequence.capture->layer, sequence.capture->final_norm, row, captured});
+      }
       part.tokens.push_back(sequence.tokens[cursor.done + i]);
       part.positions.push_back(at);
     }

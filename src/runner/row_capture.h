@@ -1,5 +1,5 @@
-// RowCapture: rows of a prompt that another model wants as they are between two layers, where a tensor of memory takes
-// them on their way: those of pictures and audio for a talker, which speaks from them.
+// RowCapture: rows of a prompt that are wanted as they are between two layers, or behind them all: those of pictures
+// and audio for a talker, which speaks from them; the last one as the prompt's embedding.
 //
 // A row depends on its sequence alone, so that one which is computed again, after a retraction, writes the same bits.
 // What came from the prefix cache passes no layers: the scheduler computes the rows of a capture whatever is cached.
@@ -29,6 +29,7 @@ struct CapturedSpan {
 struct RowCapture {
   int layer =
       0;  // rows as layers [0, layer) leave them, before deepstack of the last of these; 1 to the model's layers
+  bool final_norm = false;  // behind the final norm too; `layer` is the model's layers
   int64_t hidden_size = 0;
   std::vector<CapturedSpan> spans;  // ascending, apart from each other
 

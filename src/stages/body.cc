@@ -8,7 +8,8 @@ namespace {
 template <typename Delta>
 std::size_t bytes_of(const Delta& delta) {
   return sizeof(int32_t) * delta.tokens.size() +
-         sizeof(wire::TokenLogprobs) * (delta.logprobs.size() + delta.prompt_logprobs.size());
+         sizeof(wire::TokenLogprobs) * (delta.logprobs.size() + delta.prompt_logprobs.size()) +
+         (delta.embedding ? delta.embedding->values.bytes.size() : 0);
 }
 
 template <typename To, typename From>

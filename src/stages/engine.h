@@ -43,6 +43,7 @@ struct GenerateRequest {
   std::optional<int32_t> replica;           // which of several schedulers; nullopt: the router chooses
   std::optional<wire::RemoteKv> remote_kv;  // its prompt is computed here for another server, or there for this one
 
+  bool embed = false;                         // the answer is the prompt's embedding; max_tokens is 0
   std::optional<wire::SpeechRequest> speech;  // the answer is spoken too: samples go to `audio`
   AudioSink audio;                            // called as the request's sink is; the finish comes behind all samples
 };
@@ -74,6 +75,8 @@ struct ModelFacts {
   ToolHistoryForm tool_history;
   MediaFacts media;                   // what it takes beside text
   std::optional<SpeechFacts> speech;  // nullopt: it answers with text alone
+  std::string no_embeddings;          // why it gives none; "": it gives some
+  int64_t embedding_size = 0;
   // Sampling defaults from generation_config.json; nullopt: the field's own default.
   std::optional<double> temperature, top_p, min_p;
   std::optional<int32_t> top_k;

@@ -135,6 +135,7 @@ Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const 
   out.media = position_media(out.prompt, media, MediaTokens(model_.media));
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;
+  out.embed = request.embed;
   out.remote_kv = std::move(request.remote_kv);
   if (request.speech) {
     if (options_.speech_terminal.empty()) return error(StatusCode::kUnsupported, "this pipeline speaks no answers");

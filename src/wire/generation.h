@@ -13,6 +13,7 @@
 #include "base/boxed.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "wire/embedding.h"
 #include "wire/limits.h"
 #include "wire/output_parsing.h"
 #include "wire/prompt_media.h"
@@ -159,11 +160,12 @@ struct TokenizedRequest {
   std::optional<RemoteKv> remote_kv;
   std::vector<PromptMedia> media;  // in the prompt's sequence, apart from each other
   Boxed<SpeechRequest> speech;     // its answer is spoken too
+  bool embed = false;              // its answer is the embedding of its prompt; max_tokens is 0
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, prompt), v(3, sampling), v(4, extra_key), v(5, priority), v(6, timeout_ms), v(7, queue_timeout_ms);
-    v(8, remote_kv), v(9, media, kMaxPromptMedia), v(10, speech);
+    v(8, remote_kv), v(9, media, kMaxPromptMedia), v(10, speech), v(11, embed);
   }
 };
 
@@ -195,11 +197,12 @@ struct TokenDelta {
   std::vector<TokenLogprobs> prompt_logprobs;  // the next part of the prompt's; all come before the first token
   uint64_t weight_version = 0;                 // that computed these tokens; 0: nothing was computed yet
   Boxed<SpeechStart> speech;                   // of a request that is spoken: beside `start`
+  Boxed<Embedding> embedding;                  // of a request that wants it: beside `finish`
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, start), v(3, tokens), v(4, finish), v(5, usage), v(6, logprobs), v(7, prompt_logprobs);
-    v(8, weight_version), v(9, speech);
+    v(8, weight_version), v(9, speech), v(10, embedding);
   }
 };
 
@@ -215,11 +218,12 @@ struct TextDelta {
   std::vector<TokenLogprobs> prompt_logprobs;
   uint64_t weight_version = 0;
   std::vector<OutputEvent> events;  // of a request with `parsing`: what comes instead of `text`
+  Boxed<Embedding> embedding;
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, accepted), v(3, text), v(4, finish), v(5, usage), v(6, tokens), v(7, logprobs);
-    v(8, prompt_logprobs), v(9, weight_version), v(10, events);
+    v(8, prompt_logprobs), v(9, weight_version), v(10, events), v(11, embedding);
   }
 };
 

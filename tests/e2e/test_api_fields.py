@@ -13,6 +13,7 @@ MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"
 OLLAMA_CHAT, OLLAMA_TEXT = "/api/chat", "/api/generate"
 LLAMA = "/completion"
+EMBEDDINGS = "/v1/embeddings"
 OLLAMA = (OLLAMA_CHAT, OLLAMA_TEXT)
 BODIES = {
     CHAT: {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "temperature": 0},
@@ -23,6 +24,7 @@ BODIES = {
     OLLAMA_CHAT: {"messages": [{"role": "user", "content": "a"}], "stream": False, "options": {"num_predict": 4, "temperature": 0}},
     OLLAMA_TEXT: {"prompt": "Once upon a time", "stream": False, "options": {"num_predict": 4, "temperature": 0}},
     LLAMA: {"prompt": "Once upon a time", "n_predict": 4, "temperature": 0},
+    EMBEDDINGS: {"input": "Once upon a time"},
     "/generate": {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 4, "temperature": 0}},
     "/tokenize": {"prompt": "Once upon a time"},
     "/detokenize": {"tokens": [5]},
@@ -47,6 +49,8 @@ def tables():
 
 def endpoints(heading, cells):
     """(endpoint, what the page says) of a row."""
+    if heading == f"`{EMBEDDINGS}`":
+        return [(EMBEDDINGS, cells[2])]
     if heading == "`/completion`":
         return [(LLAMA, cells[2])]
     if "completions" in heading:
@@ -80,7 +84,7 @@ def request(inside, path, field, value):
     body = dict(BODIES[path])
     if inside:
         return {**body, inside: {**body[inside], field: value}}
-    if path in (MESSAGES, COUNT, RESPONSES, LLAMA, *OLLAMA):
+    if path in (MESSAGES, COUNT, RESPONSES, LLAMA, EMBEDDINGS, *OLLAMA):
         return {**body, field: value}
     if field in INSTEAD:
         body.pop(INSTEAD[field], None)

@@ -40,7 +40,7 @@ SPEECH = {1: "ethan", 2: 18446744073709551615, 3: 0.5, 4: 0.75, 5: 20, 6: 1.25, 
 TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAMPLING, 4: "tenant", 5: -3, 6: 1500, 7: 0,
              8: {1: "xfer-7f_A", 2: 1, 3: "tcp://[::1]:5001"},
              9: [{1: 0, 2: 1, 3: 2, 4: 1, 5: 4, 6: 2, 7: b"\x07" * 32, 8: b"\xff\xd8", 9: "messages[0].content[1]"},
-                 {1: 1, 2: 4, 3: 1, 4: 9, 5: 1, 6: 1, 7: b"\x08" * 32, 8: b"fLaC", 9: "messages[0].content[2]"}], 10: SPEECH}
+                 {1: 1, 2: 4, 3: 1, 4: 9, 5: 1, 6: 1, 7: b"\x08" * 32, 8: b"fLaC", 9: "messages[0].content[2]"}], 10: SPEECH, 11: True}
 LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5]}]
 TOKEN_DELTAS = [
     {
@@ -53,6 +53,7 @@ TOKEN_DELTAS = [
         7: LOGPROBS if i == 1 else [],
         8: 2,
         9: {1: SPEECH, 2: ids(0, 151643), 3: [{1: 0, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 7: b"", 8: b"", 9: ""}]} if i == 5 else None,
+        10: {1: b"\0\0\x80\x3f"} if i == 10 else None,
     }
     for i in range(40)
 ]
@@ -91,7 +92,7 @@ def chunk(seq, body, content, opening=None, request=9):
 
 
 def text_delta(text):
-    return {1: 9, 2: False, 3: text, 4: None, 5: usage(3, 2, 1), 6: ids(9), 7: [], 8: [], 9: 2, 10: [{1: 2, 2: "weather"}, {1: 4, 2: ""}]}
+    return {1: 9, 2: False, 3: text, 4: None, 5: usage(3, 2, 1), 6: ids(9), 7: [], 8: [], 9: 2, 10: [{1: 2, 2: "weather"}, {1: 4, 2: ""}], 11: None}
 
 
 # The bodies: 0 token delta, 1 text delta, 2 value, 3 end, 4 result, 5 failure, 6 complete inputs.
@@ -125,7 +126,7 @@ FRAMES = {
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
                               14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000, 17: 0xFEDCBA9876543210, 18: 5}),
     "chunk_batch_text": frame(18, {1: SCHEDULER, 2: "", 3: [
-        chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0, 10: []}, None, 1)]}),
+        chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0, 10: [], 11: None}, None, 1)]}),
     "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None}),
     "submit_generate": frame(7, {1: 9, 2: COORDINATOR, 3: {1: b"\xc0", 2: [], 3: [], 4: "", 5: b"", 6: b""}, 4: ["decode"], 5: 0,
                                  6: [], 7: TOKENIZED}),

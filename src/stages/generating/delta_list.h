@@ -20,6 +20,7 @@ inline void join_delta(std::vector<wire::TokenDelta>& list, wire::TokenDelta del
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(last.logprobs));
   std::move(delta.prompt_logprobs.begin(), delta.prompt_logprobs.end(), std::back_inserter(last.prompt_logprobs));
   last.finish = std::move(delta.finish);
+  last.embedding = std::move(delta.embedding);
   last.usage = delta.usage;
   last.weight_version = std::max(last.weight_version, delta.weight_version);
 }

@@ -130,6 +130,7 @@ class DetokenizeWorker : public Worker {
     out.tokens.resize(chunk.fed);
     out.logprobs = std::move(delta.logprobs);
     out.prompt_logprobs = std::move(delta.prompt_logprobs);
+    out.embedding = std::move(delta.embedding);
     if (!chunk.finish) {
       out.finish = std::move(delta.finish);
       return ok_status();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "stages/generating/delta_list.h"
+#include "stages/generating/embedding.h"
 #include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
 #include "stages/generating/request_checks.h"
@@ -144,12 +145,13 @@ class GenerateWorker : public Worker {
   using Deltas = GeneratingEngine::Deltas;
 
   struct RequestState {
-    Value rest;                            // of the payload
-    Value options;                         // of its text, for who makes text of the ids; null: the defaults
-    bool typed = false;                    // it came as tokens, and goes as deltas alone: no result tells them again
-    std::optional<TokenText> stops;        // where its text may end it
-    bool continues_text = false;           // the prompt has some
-    std::vector<int32_t> ids;              // all so far, for the result
+    Value rest;                      // of the payload
+    Value options;                   // of its text, for who makes text of the ids; null: the defaults
+    bool typed = false;              // it came as tokens, and goes as deltas alone: no result tells them again
+    std::optional<TokenText> stops;  // where its text may end it
+    bool continues_text = false;     // the prompt has some
+    std::vector<int32_t> ids;        // all so far, for the result
+    std::shared_ptr<const RowCapture> embedding;  // null: its answer is text
     std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
   };
 
@@ -214,6 +216,7 @@ class GenerateWorker : public Worker {
       }
       ASSIGN_OR_RETURN(state.stops, TokenText::create(tokenizer_, text));
     }
+    if (request.embed) RETURN_IF_ERROR(check_embed_use(request, model_));
     if (request.speech) {
       RETURN_IF_ERROR(speech_.begin(request));
       if (request.speech->verbatim) {  // the answer is there
@@ -335,8 +338,9 @@ class GenerateWorker : public Worker {
   void receive_now(Preparing next, int32_t transferred_tokens, Emit& emit) {
     const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
                                   .transferred_tokens = transferred_tokens};
-    states_.insert_or_assign(next.request.id, std::move(next.state));
     next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
+    if (next.request.embed) next.parts.capture = next.state.embedding = capture_last_row(next.request, model_);
+    states_.insert_or_assign(next.request.id, std::move(next.state));
     Deltas out;
     engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), before);
     emit_deltas(out, emit);
@@ -380,7 +384,7 @@ class GenerateWorker : public Worker {
   }
 
   void emit_delta(RequestState& state, wire::TokenDelta& delta, Emit& emit) {
-    if (state.stops) stop_by_text(*state.stops, delta);
+    if (state.stops && end_by_text(*state.stops, delta)) abort_in_engine(delta.id);
     if (!state.typed) state.ids.insert(state.ids.end(), delta.tokens.begin(), delta.tokens.end());
     if (delta.finish) return finish(state, delta, emit);
     if (!streams_) return;
@@ -392,17 +396,6 @@ class GenerateWorker : public Worker {
     } else {
       emit_tokens(id, std::move(delta), emit);
     }
-  }
-
-  // Where the text of its ids ends the request, what is behind the end was never said.
-  void stop_by_text(TokenText& stops, wire::TokenDelta& delta) {
-    TokenText::Chunk chunk = stops.push(delta.tokens, delta.finish.has_value());
-    delta.tokens.resize(chunk.fed);
-    if (!chunk.finish) return;
-    if (!delta.finish) abort_in_engine(delta.id);
-    delta.finish = std::move(chunk.finish);
-    delta.logprobs.resize(std::min(delta.logprobs.size(), chunk.fed));
-    delta.usage.completion_tokens = stops.ids_fed();
   }
 
   void abort_in_engine(ReqId id) {
@@ -439,6 +432,7 @@ class GenerateWorker : public Worker {
     const wire::Finish end = *delta.finish;
     if (end.reason == wire::FinishReason::kError) return refuse(id, Status(end.code, end.message), emit);
     held_.erase(id);
+    if (state.embedding && end.reason == wire::FinishReason::kLength) delta.embedding = embedding_of(*state.embedding);
     Value answer = state.typed ? Value() : result(state, delta);
     if (streams_) {
       join_delta(state.unsent, std::move(delta));

@@ -6,6 +6,7 @@
 
 #include "base/cpu_info.h"
 #include "base/log.h"
+#include "formats/pooling_config.h"
 #include "formats/same_config.h"
 #include "formats/weights.h"
 #include "models/model.h"
@@ -43,6 +44,8 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
   facts.architecture = architecture_name(components.dir.config.architecture);
   facts.context_length = context_length(components.dir.config, options.context_length);
   facts.vocab_size = components.dir.config.vocab_size;
+  facts.embedding_size = components.dir.config.hidden_size;
+  if (options.pp > 1) facts.no_embeddings = "its layers are split over processes (--pp)";
   facts.created = std::time(nullptr);
   facts.has_chat_template = components.chat_template.has_value();
   const GenerationDefaults& generation = components.dir.generation;
@@ -214,6 +217,9 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
                                  components.eos_token_ids.end());
   components.facts = make_facts(options, served_name, components);
+  if (const Status pooling = check_last_token_pooling(path); !pooling.ok()) {
+    components.facts.no_embeddings = pooling.message();
+  }
   ASSIGN_OR_RETURN(components.facts.media, read_media_facts(path, components.dir.config));
   RETURN_IF_ERROR(find_dialects(options, components));
   components.max_prompt_bytes = std::max(kMinPromptBytes, static_cast<std::size_t>(components.facts.context_length) *

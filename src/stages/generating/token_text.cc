@@ -1,5 +1,6 @@
 #include "stages/generating/token_text.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -57,6 +58,17 @@ TokenText::Chunk TokenText::push(std::span<const int32_t> ids, bool last) {
   append(chunk, stops_.push(held), false);
   if (!chunk.finish) append(chunk, stops_.finish(), true);
   return chunk;
+}
+
+bool end_by_text(TokenText& stops, wire::TokenDelta& delta) {
+  TokenText::Chunk chunk = stops.push(delta.tokens, delta.finish.has_value());
+  delta.tokens.resize(chunk.fed);
+  if (!chunk.finish) return false;
+  const bool by_text = !delta.finish;
+  delta.finish = std::move(chunk.finish);
+  delta.logprobs.resize(std::min(delta.logprobs.size(), chunk.fed));
+  delta.usage.completion_tokens = stops.ids_fed();
+  return by_text;
 }
 
 }  // namespace millrace

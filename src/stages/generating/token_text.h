@@ -62,4 +62,8 @@ class TokenText {
   std::string partial_;                    // released bytes of the first of these: it comes in one chunk
 };
 
+// Where the text of its ids ends the request, what is behind the end goes from the delta, which gets the finish. True:
+// the text alone ended it, and its ids are still being generated.
+bool end_by_text(TokenText& stops, wire::TokenDelta& delta);
+
 }  // namespace millrace

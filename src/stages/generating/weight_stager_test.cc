@@ -20,6 +20,7 @@ class FakeModel : public Model {
       : Model({.layers = 1}, {0, 1}, version, std::move(weights)) {}
   void embed(std::span<const int32_t>, kernels::Rows, kernels::Ops&) const override {}
   void forward(const Step&, kernels::Rows, Workspace&, kernels::Ops&) const override {}
+  void final_norm(kernels::ConstRows, kernels::Rows, kernels::Ops&) const override {}
   void head(kernels::ConstRows, kernels::Rows, kernels::Ops&) const override {}
 };
 

@@ -147,8 +147,7 @@ void TalkerRows::complete(std::span<DrawnToken* const> tokens, const Model& mode
     first.push_back(token.token);
     std::copy_n(token.hidden, width, embedded.row(r));
   }
-  const kernels::Weight& norm = model.weights().find(kFinalNormName)->weight;
-  ops.rms_norm(embedded, norm.view, static_cast<float>(config_.text.rms_norm_eps), hidden);
+  model.final_norm(embedded, hidden, ops);
   model.embed(first, embedded, ops);
   const auto choose_all = [&](int group, ConstRows logits, std::span<int32_t> chosen) {
     for (std::size_t r = 0; r < tokens.size(); ++r) {

@@ -44,6 +44,7 @@ inline TokenizedRequest sample_request() {
       {MediaKind::kImage, 1, 2, 1, 4, 2, {std::string(32, '\x07')}, {"\xff\xd8"}, "messages[0].content[1]"},
       {MediaKind::kAudio, 4, 1, 9, 1, 1, {std::string(32, '\x08')}, {"fLaC"}, "messages[0].content[2]"}};
   request.speech = sample_speech();
+  request.embed = true;
   return request;
 }
 
@@ -61,6 +62,7 @@ inline TokenDelta sample_tokens(int i) {
   if (i == 1) delta.prompt_logprobs = sample_logprobs();
   delta.weight_version = 2;
   if (i == 5) delta.speech = SpeechStart{sample_speech(), {0, 151643}, {{.begin = 1, .rows = 1}}};
+  if (i == 10) delta.embedding = Embedding{{std::string("\0\0\x80\x3f", 4)}};
   return delta;
 }
 
