@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/prompts.h"
+#include "api/routes.h"
 #include "api/tool_fields.h"
 #include "api/unserved_fields.h"
 #include "wire/limits.h"

@@ -33,8 +33,9 @@ void WeightSnapshots::tick(int64_t now_ms) {
     asked_ = command.weight_version = wanted_;
     command.replica = static_cast<uint32_t>(static_cast<std::size_t>(failures_) % replicas_);
   }
-  env_.command(std::move(command), [this, version = command.weight_version](
-                                       const std::vector<wire::AdminReply>& replies) { on_reply(version, replies); });
+  const uint64_t version = command.weight_version;
+  env_.command(std::move(command),
+               [this, version](const std::vector<wire::AdminReply>& replies) { on_reply(version, replies); });
 }
 
 void WeightSnapshots::on_reply(uint64_t version, const std::vector<wire::AdminReply>& replies) {
