@@ -1,4 +1,4 @@
-"""Spoken answers under faults: clients that hang up at random moments, stages that are killed or frozen at several moments under eight clients. Each
+"""Spoken answers over several hosts and under faults: clients that hang up at random moments, stages that are killed or frozen at several moments under eight clients. Each
 request ends once, nothing is left in any book, and the sound of what comes later is what it was."""
 import base64
 import concurrent.futures
@@ -12,7 +12,8 @@ import socket
 import pytest
 
 from harness import WAIT_S, Server, placement, wait_until
-from omni_model import part_of, speaking_model, spoken
+from omni_model import ROOT, part_of, speaking_model, spoken
+from test_text_hosts import control_port, join, wait_ready
 
 CHAT = "/v1/chat/completions"
 HANGUPS = int(os.environ.get("MILLRACE_HANGUPS", "300"))  # 5,000 by hand
@@ -126,3 +127,31 @@ def test_a_stage_that_fails_at_any_moment_ends_each_request_once(folder, victim,
             wait_until(lambda: books_are_empty(server), "empty books of all stages")
         assert [ends_of(server, body) for body in bodies] == wanted
         assert server.stop() == 0, server.output()
+
+
+OMNI = (ROOT / "pipelines" / "omni.yaml").read_text()
+EXAMPLE = (ROOT / "examples" / "pipelines" / "omni-two-hosts.yaml").read_text()
+LAYOUTS = {"example": ["talker", "vocoder"], "vocoder": ["vocoder"], "thinker": ["scheduler"], "all": ["scheduler", "detokenizer", "talker", "vocoder"]}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_over_hosts_the_sound_is_that_of_one_process(folder, tmp_path, layout):
+    """Hidden rows of pictures and audio, codes and samples go over TCP."""
+    remote = LAYOUTS[layout]
+    control = f'control: "tcp://127.0.0.1:{control_port()}"\n'
+    text = EXAMPLE.replace('control: "tcp://127.0.0.1:30100"\n', control) if layout == "example" else OMNI.replace("name: omni\n", f"name: omni\n{control}")
+    for stage in remote if layout != "example" else []:
+        text = text.replace(f"    process: {stage}\n", f"    process: {stage}\n    host: other\n")
+    path = tmp_path / "omni-hosts.yaml"
+    path.write_text(text)
+    with Server("--placement", "single", model=folder) as alone:
+        wanted = [sound_of(alone, body) for body in BODIES]
+        assert alone.stop() == 0
+    with Server("--pipeline", str(path), model=folder, wait=False) as server, join(path, ",".join(remote), model=folder) as joined:
+        wait_ready(server)
+        wait_until(server.ready, "the joined stages")
+        assert [sound_of(server, body) for body in BODIES] == wanted
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(lambda body: sound_of(server, body), BODIES)) == wanted
+        assert server.stop() == 0, server.output()
+        assert joined.end() == 0, joined.output()
