@@ -26,7 +26,7 @@ wire::TextDelta ended(ReqId id, const Status& status) {
 
 // The events of one request, for its sinks: text deltas up to the one with `finish`. What comes behind
 // that, the pipeline's own end, is not reported; but where the answer is spoken, the finish waits for it, behind all
-// samples.
+// samples, while the last text goes on at once.
 class TextEngine::Answer {
  public:
   Answer(Sink sink, AudioSink audio, PipelineEngine& pipeline, int32_t vocabulary)
@@ -71,12 +71,18 @@ class TextEngine::Answer {
       sink_(ended(id, internal_error("the engine sent token id {}; wanted 0 to {}", *strange, vocabulary_ - 1)));
       return pipeline_.cancel(id);
     }
-    if (delta.finish && audio_ && delta.finish->reason != wire::FinishReason::kError) {
-      last_ = delta;
-      return;
-    }
+    if (delta.finish && audio_ && delta.finish->reason != wire::FinishReason::kError) return hold_finish(delta);
     ended_ = delta.finish.has_value();
     sink_(delta);
+  }
+
+  // The text is complete, the sound is not.
+  void hold_finish(const wire::TextDelta& delta) {
+    last_ = wire::TextDelta{
+        .id = delta.id, .finish = delta.finish, .usage = delta.usage, .weight_version = delta.weight_version};
+    wire::TextDelta text = delta;
+    text.finish.reset();
+    sink_(text);
   }
 
   const Sink sink_;

@@ -230,5 +230,54 @@ TEST_F(TextEngineTest, AbortsAndCommandsGoToThePipeline) {
   EXPECT_EQ(health.stages[2].stage, "detokenizer");
 }
 
+// The last text comes at once, the finish behind all samples.
+TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
+  TextEngine engine({.terminal = "detokenizer", .speech_terminal = "vocoder"}, facts(), tokenizer_, pipeline_);
+  std::vector<wire::TextDelta> deltas;
+  std::vector<float> received;
+  const auto submit = [&] {
+    GenerateRequest request{.prompt = Prompt(TokenPrompt{{1, 2}}), .max_tokens = 8};
+    request.speech = wire::SpeechRequest{.voice = "ethan"};
+    request.audio = [&](std::span<const float> samples) {
+      received.insert(received.end(), samples.begin(), samples.end());
+      return SinkAnswer::kTaken;
+    };
+    return engine.submit(std::move(request), [&](const wire::TextDelta& delta) { deltas.push_back(delta); });
+  };
+  const auto play = [&](ReqId id, const std::vector<float>& samples) {
+    Buffer bytes(samples.size() * sizeof(float));
+    std::copy(samples.begin(), samples.end(), bytes.as<float>().begin());
+    Value value;
+    value.set("samples", SharedTensor{.dtype = DType::kF32,
+                                      .shape = {static_cast<int64_t>(samples.size())},
+                                      .bytes = SharedBytes(std::move(bytes))});
+    RequestEvent event{
+        .id = id, .stage = "vocoder", .body = RequestEvent::ValueChunk{.modality = "audio", .value = std::move(value)}};
+    EXPECT_EQ(pipeline_.sinks.at(id.value)(event), SinkAnswer::kTaken);
+  };
+  const ReqId id = submit();
+  EXPECT_EQ(pipeline_.requests[0].terminals, (std::vector<std::string>{"detokenizer", "vocoder"}));
+  pipeline_.say(id, {.accepted = true});
+  play(id, {0.5f});
+  pipeline_.say(id, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kLength}, .usage = {2, 3}});
+  ASSERT_EQ(deltas.size(), 2u);
+  EXPECT_EQ(deltas[1].text, "all");
+  EXPECT_FALSE(deltas[1].finish.has_value());
+  play(id, {0.25f, -1});
+  pipeline_.finish(id, ok_status());
+  ASSERT_EQ(deltas.size(), 3u);
+  EXPECT_EQ(deltas[2].text, "") << "the text comes once";
+  EXPECT_EQ(deltas[2].finish->reason, wire::FinishReason::kLength);
+  EXPECT_EQ(deltas[2].usage.completion_tokens, 3);
+  EXPECT_EQ(received, (std::vector<float>{0.5f, 0.25f, -1}));
+
+  const ReqId failed = submit();
+  pipeline_.say(failed, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kStop}});
+  pipeline_.finish(failed, Status(StatusCode::kUnavailable, "the vocoder stopped"));
+  EXPECT_EQ(deltas.back().finish->reason, wire::FinishReason::kError);
+  EXPECT_EQ(deltas.back().finish->message, "the vocoder stopped");
+  pipeline_.wait_begun(1);  // the tokenizer is done with both
+}
+
 }  // namespace
 }  // namespace millrace

@@ -1,0 +1,61 @@
+// From the placeholders that a chat template writes to the rows of pictures and audio.
+#include "stages/media/prompt_media.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+constexpr int32_t kPicture = 50, kAudio = 60;
+
+MediaTokens tokens() {
+  MediaTokens out;
+  out.picture = kPicture;
+  out.audio = kAudio;
+  return out;
+}
+
+PromptMediaList list(const std::vector<std::pair<wire::MediaKind, int32_t>>& kinds) {
+  auto out = std::make_shared<std::vector<wire::PromptMedia>>();
+  for (const auto& [kind, rows] : kinds) {
+    out->push_back({.kind = kind, .rows = rows, .field = fmt::format("part {}", out->size())});
+  }
+  return out;
+}
+
+using wire::MediaKind;
+
+TEST(PromptMediaTest, EachPlaceholderBecomesItsRows) {
+  const auto media = list({{MediaKind::kImage, 3}, {MediaKind::kAudio, 2}, {MediaKind::kImage, 1}});
+  const auto ids = expand_media({1, kPicture, 2, kAudio, kPicture}, media, tokens());
+  ASSERT_TRUE(ids.ok()) << ids.status().to_string();
+  EXPECT_EQ(*ids, (std::vector<int32_t>{1, kPicture, kPicture, kPicture, 2, kAudio, kAudio, kPicture}));
+  const auto placed = position_media(*ids, media, tokens());
+  ASSERT_EQ(placed.size(), 3u);
+  EXPECT_EQ(placed[0].begin, 1);
+  EXPECT_EQ(placed[1].begin, 5);
+  EXPECT_EQ(placed[2].begin, 7);
+  EXPECT_EQ(placed[1].field, "part 1");
+}
+
+TEST(PromptMediaTest, TextAloneStaysAsItIs) {
+  const std::vector<int32_t> text = {1, kPicture, 2};
+  EXPECT_EQ(*expand_media(text, nullptr, tokens()), text) << "a placeholder's id of a client's tokens is no picture";
+  EXPECT_TRUE(position_media(text, nullptr, tokens()).empty());
+}
+
+TEST(PromptMediaTest, ATemplateThatWritesOthersIsAtFault) {
+  const auto message = [](const std::vector<int32_t>& ids, const PromptMediaList& media) {
+    return std::string(expand_media(ids, media, tokens()).status().message());
+  };
+  const auto media = list({{MediaKind::kImage, 3}, {MediaKind::kAudio, 2}});
+  EXPECT_NE(message({1, kPicture}, media).find("1 placeholders for 2"), std::string::npos);
+  EXPECT_NE(message({kPicture, kAudio, kPicture}, media).find("3 placeholders for 2"), std::string::npos);
+  EXPECT_NE(message({kAudio, kPicture}, media).find("wrote the token 60 for part 0; wanted 50"), std::string::npos);
+  MediaTokens pictures = tokens();
+  pictures.audio = -1;
+  EXPECT_FALSE(expand_media({kPicture, kAudio}, media, pictures).ok()) << "a model without audio";
+}
+
+}  // namespace
+}  // namespace millrace
