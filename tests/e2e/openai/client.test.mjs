@@ -52,6 +52,17 @@ test('completions, streamed and not', async () => {
   assert.equal(text, whole.choices[0].text);
 });
 
+test('embeddings, as the client decodes them and as numbers', async () => {
+  const input = ['a dog', 'a cat'];
+  const decoded = await client.embeddings.create({ model, input });  // asks for base64
+  const numbers = await client.embeddings.create({ model, input, encoding_format: 'float' });
+  assert.equal(decoded.usage.prompt_tokens, numbers.usage.total_tokens);
+  decoded.data.forEach((one, i) => {
+    assert.deepEqual(new Float32Array(one.embedding), new Float32Array(numbers.data[i].embedding));
+    assert.ok(Math.abs(Math.hypot(...one.embedding) - 1) < 1e-5);
+  });
+});
+
 test('errors become the client\'s typed errors', async () => {
   const bad = { model, messages, temperature: 9 };
   await assert.rejects(client.chat.completions.create(bad), (error) => {

@@ -125,6 +125,15 @@ test('the model is listed, shown and loaded', async () => {
   assert.deepEqual([empty.response, empty.done, empty.done_reason], ['', true, 'load']);
 });
 
+test('embeddings', async () => {
+  const { embeddings, model } = await client.embed({ model: 'demo', input: ['a dog', 'a cat'] });
+  assert.equal(model, 'demo');
+  assert.equal(embeddings.length, 2);
+  for (const one of embeddings) assert.ok(Math.abs(Math.hypot(...one) - 1) < 1e-5);
+  const { embedding } = await client.embeddings({ model: 'demo', prompt: 'a cat' });
+  assert.deepEqual(embedding, embeddings[1]);
+});
+
 test('errors become the client\'s errors', async () => {
   for (const [call, status, pattern] of [
     [() => client.chat({ ...request, model: 'nothing' }), 404, /'nothing' does not exist/],
@@ -139,7 +148,8 @@ test('errors become the client\'s errors', async () => {
     [() => client.create({ model: 'demo', from: 'a' }), 501, /^\/api\/create is not served/],
     [() => client.copy({ source: 'demo', destination: 'a' }), 501, /^\/api\/copy is not served/],
     [() => client.delete({ model: 'demo' }), 501, /^\/api\/delete is not served/],
-    [() => client.embed({ model: 'demo', input: 'a' }), 501, /^\/api\/embed is not served/],
+    [() => client.embed({ model: 'nothing', input: 'a' }), 404, /'nothing' does not exist/],
+    [() => client.embed({ model: 'demo', input: '' }), 400, /^input is empty/],
   ]) {
     await assert.rejects(call, (error) => error.status_code === status && pattern.test(error.message));
   }
