@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -9,10 +10,10 @@
 #include "api/error.h"
 #include "api/pipelines.h"
 #include "api/routes.h"
-#include "app/admin_key.h"
 #include "app/commands.h"
 #include "app/end_watch.h"
 #include "app/instance.h"
+#include "app/keys.h"
 #include "app/library.h"
 #include "app/model_workers.h"
 #include "app/output.h"
@@ -356,12 +357,16 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, Pre
 }  // namespace
 
 int run_serve(const ServeOptions& given, AddWorkers add_workers) {
-  ::unsetenv("MILLRACE_API_KEY");  // the options have it; child processes need it not
   ServeOptions options = given;
+  // The option takes no empty variable, and would start an open server.
+  if (const char* key = std::getenv("MILLRACE_API_KEY"); key != nullptr && *key == '\0' && options.api_key.empty()) {
+    options.given.emplace_back("api-key");
+  }
+  ::unsetenv("MILLRACE_API_KEY");  // the options have it; child processes need it not
   const sigset_t signals = block_stop_signals();
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
-  if (Status status = load_admin_key(options); !status.ok()) return print_error(status), kExitBadInput;
+  if (Status status = load_keys(options); !status.ok()) return print_error(status), kExitBadInput;
   std::unique_ptr<PrefillProcesses> prefill;
   if (Status status = prepare_prefill(options, prefill); !status.ok()) return print_error(status), kExitBadInput;
   Library library = make_library(options.model, add_workers);

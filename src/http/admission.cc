@@ -101,7 +101,7 @@ std::optional<Response> admit(const ServerOptions& options, const Gate& gate, co
     response.headers.add("Allow", match.allow);
     return response;
   }
-  if (HttpError error = gate.check_origin(head)) return refuse(error);
+  if (HttpError error = gate.check_origin(head, *match.route)) return refuse(error);
   if (HttpError error = check_body(options, *match.route, head)) return refuse(error);
   return std::nullopt;
 }

@@ -23,6 +23,16 @@ std::string_view bearer_token(const std::string* field) {
   return text;
 }
 
+// Whether a URL or an origin is of the page that this server itself serves: its authority is the Host that the browser
+// used.
+bool is_from_host(std::string_view url, const RequestHead& head) {
+  const std::string* host = head.headers.find("host");
+  const size_t scheme = url.find("://");
+  if (host == nullptr || scheme == std::string_view::npos) return false;
+  url.remove_prefix(scheme + 3);
+  return equals_ignore_case(url.substr(0, url.find('/')), *host);
+}
+
 }  // namespace
 
 Gate::Digest Gate::digest(std::string_view key) {
@@ -63,8 +73,9 @@ HttpError Gate::check_access(const RequestHead& head, const Route* route, bool o
     }
     return {};
   }
-  std::string_view token = bearer_token(head.headers.find("authorization"));
-  if (const std::string* key = head.headers.find("x-api-key"); token.empty() && key != nullptr) token = *key;
+  const std::string* authorization = head.headers.find("authorization");
+  std::string_view token = bearer_token(authorization);
+  if (const std::string* key = head.headers.find("x-api-key"); authorization == nullptr && key != nullptr) token = *key;
   Digest given = digest(token);
   // Both compared always, without a shortcut.
   bool is_user = user_key_ && CRYPTO_memcmp(given.data(), user_key_->data(), given.size()) == 0;
@@ -88,16 +99,21 @@ std::string Gate::cors_origin(const RequestHead& head) const {
   return known ? *origin : "";
 }
 
-HttpError Gate::check_origin(const RequestHead& head) const {
-  if (head.method == "GET" || head.method == "HEAD" || head.method == "OPTIONS") return {};
-  const std::string* origin = head.headers.find("origin");
-  if (origin == nullptr || !cors_origin(head).empty()) return {};
-  // The page that this server itself serves: the origin's authority is the Host that the browser used.
-  const std::string* host = head.headers.find("host");
-  size_t scheme = origin->find("://");
-  if (host != nullptr && scheme != std::string::npos && equals_ignore_case(origin->substr(scheme + 3), *host))
-    return {};
-  return {403, "cross-origin requests are off for this origin; allow it in the CORS list"};
+HttpError Gate::check_origin(const RequestHead& head, const Route& route) const {
+  const bool safe = head.method == "GET" || head.method == "HEAD" || head.method == "OPTIONS";
+  if (safe && route.access != Access::kAdmin) return {};
+  const HttpError refused{403, "cross-origin requests are off for this origin; allow it in the CORS list"};
+  if (const std::string* origin = head.headers.find("origin")) {
+    return !cors_origin(head).empty() || is_from_host(*origin, head) ? HttpError{} : refused;
+  }
+  if (!safe) return {};  // browsers send Origin with each of these
+  // Images, frames and links of a page are fetched without Origin. Sec-Fetch-Site is absent on plain HTTP to other
+  // addresses than loopback ones, where Referer remains.
+  if (const std::string* site = head.headers.find("sec-fetch-site")) {
+    return *site == "same-origin" || *site == "none" ? HttpError{} : refused;
+  }
+  const std::string* referer = head.headers.find("referer");
+  return referer == nullptr || is_from_host(*referer, head) ? HttpError{} : refused;
 }
 
 bool Gate::is_preflight(const RequestHead& head) {

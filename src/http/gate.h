@@ -29,9 +29,9 @@ class Gate {
   // 401 without a valid key; 403 for the user key on an admin route, and for an admin route without any key that does
   // not come over the Unix socket. `route` is nullptr when there is none.
   HttpError check_access(const RequestHead& head, const Route* route, bool over_unix_socket) const;
-  // 403 for a state-changing request that a browser sends for a foreign page: forms and scripts need no CORS to do
-  // harm.
-  HttpError check_origin(const RequestHead& head) const;
+  // 403 for a state-changing request that a browser sends for a page of another origin: forms and scripts need no CORS
+  // to do harm. On admin routes a GET is one too: an image of such a page could flush the cache.
+  HttpError check_origin(const RequestHead& head, const Route& route) const;
 
   // The value for Access-Control-Allow-Origin, or "" when the request has no Origin or a foreign one.
   std::string cors_origin(const RequestHead& head) const;

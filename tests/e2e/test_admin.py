@@ -50,6 +50,11 @@ def key_file(folder, text=KEY + "\n", mode=0o600):
     return str(path)
 
 
+def fifo(folder):
+    os.mkfifo(folder / "fifo", 0o600)
+    return str(folder / "fifo")
+
+
 def test_without_a_key_only_the_unix_socket(tmp_path):
     path = str(tmp_path / "admin.sock")
     with Server("--uds", path, admin=False) as server:
@@ -95,6 +100,13 @@ def test_an_api_key_alone_opens_them_too():
         assert call(server, "sk-user") == [200, 200, 200]
 
 
+def refused(*arguments, **environment):
+    """The run of a server that must not start."""
+    return subprocess.run(
+        [program(), "serve", "--model", str(DEMO), "--port", "0", *arguments],
+        capture_output=True, text=True, timeout=WAIT_S, env={**os.environ, **environment})
+
+
 @pytest.mark.parametrize("words, arguments", [
     ("has mode 0644; wanted 0600", lambda f: ["--admin-api-key-file", key_file(f, mode=0o644)]),
     ("0 bytes; wanted 1 to 1024", lambda f: ["--admin-api-key-file", key_file(f, "\n")]),
@@ -102,6 +114,10 @@ def test_an_api_key_alone_opens_them_too():
     ("without spaces", lambda f: ["--admin-api-key-file", key_file(f, "two words")]),
     ("No such file", lambda f: ["--admin-api-key-file", str(f / "none")]),
     ("not a regular file", lambda f: ["--admin-api-key-file", str(f)]),
+    ("not a regular file", lambda f: ["--admin-api-key-file", fifo(f)]),
+    ("--api-key: the key has 0 bytes; wanted 1 to 1024", lambda f: ["--api-key", ""]),
+    ("--admin-api-key: the key has 0 bytes; wanted 1 to 1024", lambda f: ["--admin-api-key", ""]),
+    ("--admin-api-key-file: cannot read", lambda f: ["--admin-api-key-file", ""]),
     ("is that of --api-key", lambda f: ["--admin-api-key", "same", "--api-key", "same"]),
     ("--admin-without-key with --api-key", lambda f: ["--admin-without-key", "--api-key", "k"]),
     ("excludes", lambda f: ["--admin-without-key", "--admin-api-key", "k"]),
@@ -109,6 +125,31 @@ def test_an_api_key_alone_opens_them_too():
 ])
 def test_wrong_options_are_named(tmp_path, words, arguments):
     given = arguments(tmp_path)
-    done = subprocess.run([program(), "serve", "--model", str(DEMO), "--port", "0", *given], capture_output=True, text=True, timeout=WAIT_S)
+    done = refused(*given)
     assert done.returncode == 2 and words in done.stderr, done.stderr
     assert "two words" not in done.stderr
+
+
+def test_an_empty_variable_is_no_open_server():
+    done = refused(MILLRACE_API_KEY="")
+    assert done.returncode == 2 and "--api-key: the key has 0 bytes" in done.stderr, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user, and read it")
+def test_a_file_of_another_user_is_refused(tmp_path):
+    path = key_file(tmp_path)
+    try:
+        os.chown(path, 12345, -1)
+    except OSError as error:  # a user namespace without this user
+        pytest.skip(str(error))
+    done = refused("--admin-api-key-file", path)
+    assert done.returncode == 2 and "belongs to user 12345; wanted user 0" in done.stderr, done.stderr
+
+
+def test_pages_of_other_origins_cannot_get_admin_routes():
+    with Server("--admin-without-key") as server:
+        for path in ("/flush_cache", "/start_profile", "/stop_profile"):
+            for fields in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Referer": "http://evil.example/"}):
+                status, _, answer = server.get(path, headers=fields)
+                assert status == 403 and "cross-origin" in answer["error"]["message"], (path, fields, answer)
+        assert server.get("/flush_cache")[0] == 200
