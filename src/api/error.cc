@@ -1,5 +1,10 @@
 #include "api/error.h"
 
+#include <fmt/core.h>
+
+#include <cinttypes>
+#include <cstdio>
+
 #include "base/json.h"
 
 namespace millrace::api {
@@ -8,6 +13,24 @@ namespace {
 constexpr std::string_view kRetryAfterSeconds = "1";
 // OpenAI's clients look for the code kContextExceeded, llama.cpp's for this type.
 constexpr std::string_view kContextExceededType = "exceed_context_size_error";
+
+// The context is exceeded by the tokens of a prompt (stages/generating/lengths.cc, in OpenAI's words) or already by its
+// bytes (stages/prompt_encoder.cc). A status has no further code that distinguishes it from other limits.
+bool is_of_context(std::string_view message) {
+  return message.find("This model's maximum") != std::string_view::npos ||
+         message.find("more than fits the model's context") != std::string_view::npos;
+}
+
+std::optional<ContextLengths> lengths_in(const std::string& message) {
+  const std::size_t begin = message.find("This model's maximum context length is ");
+  if (begin == std::string::npos) return std::nullopt;
+  ContextLengths out;
+  const int read = std::sscanf(message.c_str() + begin,
+                               "This model's maximum context length is %" SCNd64
+                               " tokens. However, the prompt has %" SCNd64 " tokens",
+                               &out.context, &out.prompt);
+  return read == 2 ? std::optional(out) : std::nullopt;
+}
 
 int http_status_of(StatusCode code) {
   switch (code) {
@@ -79,7 +102,10 @@ ApiError bad_request(std::string message, std::string param) {
 
 ApiError from_status(const Status& status) {
   ApiError error{.http_status = http_status_of(status.code()), .message = status.message()};
-  if (status.code() == StatusCode::kTooLarge) error.code = kContextExceeded;
+  if (status.code() == StatusCode::kTooLarge) {
+    error.code = is_of_context(status.message()) ? kContextExceeded : kLimitExceeded;
+    error.lengths = lengths_in(status.message());
+  }
   return error;
 }
 
@@ -91,6 +117,9 @@ std::string render_error(const ApiError& error) {
   out += '"';
   append_nullable(out, "param", error.param);
   append_nullable(out, "code", error.code);
+  if (error.lengths) {
+    out += fmt::format(R"(,"n_prompt_tokens":{},"n_ctx":{})", error.lengths->prompt, error.lengths->context);
+  }
   out += "}}";
   return out;
 }

@@ -19,25 +19,37 @@ Json parsed(const std::string& text) {
 
 TEST(ApiError, EveryStatusCodeHasItsHttpStatus) {
   const std::map<StatusCode, int> wanted = {
-      {StatusCode::kInvalidArgument, 400},
-      {StatusCode::kNotFound, 404},
-      {StatusCode::kConflict, 409},
-      {StatusCode::kResourceExhausted, 429},
-      {StatusCode::kUnavailable, 503},
-      {StatusCode::kDeadline, 504},
-      {StatusCode::kCancelled, 499},
-      {StatusCode::kUnauthenticated, 401},
-      {StatusCode::kPermissionDenied, 403},
-      {StatusCode::kUnsupported, 400},
-      {StatusCode::kInternal, 500},
-      {StatusCode::kTooLarge, 400},  // of a prompt: OpenAI clients look for a 400 with context_length_exceeded
+      {StatusCode::kInvalidArgument, 400},   {StatusCode::kNotFound, 404},        {StatusCode::kConflict, 409},
+      {StatusCode::kResourceExhausted, 429}, {StatusCode::kUnavailable, 503},     {StatusCode::kDeadline, 504},
+      {StatusCode::kCancelled, 499},         {StatusCode::kUnauthenticated, 401}, {StatusCode::kPermissionDenied, 403},
+      {StatusCode::kUnsupported, 400},       {StatusCode::kInternal, 500},        {StatusCode::kTooLarge, 400},
   };
   for (const auto& [code, http] : wanted) {
     const ApiError error = from_status(Status(code, "m"));
     EXPECT_EQ(error.http_status, http) << status_code_name(code);
     EXPECT_EQ(error.message, "m");
-    EXPECT_EQ(error.code, code == StatusCode::kTooLarge ? "context_length_exceeded" : "");
+    EXPECT_EQ(error.code, code == StatusCode::kTooLarge ? "limit_exceeded" : "");
   }
+}
+
+// The messages of stages/generating/lengths.cc and stages/prompt_encoder.cc.
+TEST(ApiError, OnlyThePromptExceedsTheContext) {
+  const auto of = [](const char* message) {
+    return parsed(render_error(from_status(Status(StatusCode::kTooLarge, message))))["error"];
+  };
+  const Json tokens =
+      of("prompt 1: This model's maximum context length is 1024 tokens. However, the prompt has 3001 tokens.");
+  EXPECT_EQ(tokens["code"], "context_length_exceeded");
+  EXPECT_EQ(tokens["type"], "exceed_context_size_error");
+  EXPECT_EQ(tokens["n_prompt_tokens"], 3001);
+  EXPECT_EQ(tokens["n_ctx"], 1024);
+  const Json bytes = of("the prompt has 9 bytes; wanted at most 8, more than fits the model's context");
+  EXPECT_EQ(bytes["code"], "context_length_exceeded");
+  EXPECT_EQ(bytes["type"], "exceed_context_size_error");
+  EXPECT_FALSE(bytes.contains("n_ctx"));
+  const Json loop = of("chat_template.jinja, line 3: the template runs for more than 10000000 steps");
+  EXPECT_EQ(loop["code"], "limit_exceeded");
+  EXPECT_EQ(loop["type"], "invalid_request_error");
 }
 
 TEST(ApiError, TheBodyIsNestedAndComplete) {

@@ -139,10 +139,11 @@ TEST_F(MessagesTest, ErrorsHaveTheFormOfTheFamily) {
             parsed(R"({"type":"invalid_request_error","message":"messages has 0 entries; wanted 1 to 4096"})"));
   EXPECT_TRUE(json["request_id"].get<std::string>().starts_with("req-"));
   engine_.refuse = [](std::size_t index) {
-    return index == 0 ? Status(StatusCode::kTooLarge, "9 tokens") : Status(StatusCode::kUnavailable, "loading");
+    return index == 0 ? Status(StatusCode::kTooLarge, "This model's maximum is 9 tokens")
+                      : Status(StatusCode::kUnavailable, "loading");
   };
   const Json large = post(kPath, std::string(kBody) + "}").get().json();
-  EXPECT_EQ(large["error"]["message"], "prompt is too long: 9 tokens");
+  EXPECT_EQ(large["error"]["message"], "prompt is too long: This model's maximum is 9 tokens");
   const Answer loading = post(kPath, std::string(kBody) + R"(,"stream":true})").get();
   EXPECT_EQ(loading.status, 503);
   EXPECT_EQ(loading.json()["error"]["type"], "overloaded_error");

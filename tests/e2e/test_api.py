@@ -4,6 +4,8 @@ import threading
 
 import pytest
 
+from harness import DEMO, Server
+
 STORY = [{"role": "user", "content": "Tell me a short story about a dog."}]
 CHAT = "/v1/chat/completions"
 
@@ -173,6 +175,19 @@ def test_context_length_says_both_numbers(server):
     error = body["error"]
     assert status == 400 and error["code"] == "context_length_exceeded" and error["type"] == "exceed_context_size_error"
     assert f"maximum context length is {limit}" in error["message"]
+    assert error["n_ctx"] == limit and error["n_prompt_tokens"] > limit
+
+
+def test_a_template_over_its_limits_is_no_context_that_is_exceeded(tmp_path):
+    """Agents cut their history and try again where the context is exceeded, which would not end here."""
+    for file in DEMO.iterdir():
+        (tmp_path / file.name).symlink_to(file.resolve())
+    (tmp_path / "chat_template.jinja").write_text("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+    with Server(model=tmp_path) as server:
+        status, _, body = server.post(CHAT, {"messages": STORY})
+        error = body["error"]
+        assert status == 400 and error["code"] == "limit_exceeded" and error["type"] == "invalid_request_error", error
+        assert "the template runs for more than" in error["message"]
 
 
 def test_max_tokens_is_an_upper_bound(server):

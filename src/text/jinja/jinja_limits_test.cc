@@ -54,6 +54,10 @@ TEST(JinjaLimits, Running) {
   Limits small;
   small.max_steps = 10'000;
   expect_limit("\n{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}", "steps", small);
+  small = Limits();
+  small.max_cpu_ms = -1;  // over before it begins; the clock is read after some thousands of steps
+  expect_limit("\n{% for a in range(100000) %}{% endfor %}", "runs for more than -1 ms", small);
+  EXPECT_TRUE(status_of("{% for a in range(10) %}{% endfor %}", small).ok());
   expect_limit("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "levels deep");
   expect_limit("{% for x in [l] recursive %}{{ loop([l]) }}{% endfor %}", "levels deep");
   small = Limits();

@@ -17,6 +17,8 @@ struct Limits {
   // Evaluation: one step is one node visited, one item produced or 64 bytes of text copied.
   int max_eval_depth = 700;  // nodes within nodes at run time, macro calls included; about 500 bytes of stack each
   int64_t max_steps = 10'000'000;  // one to two seconds
+  // CPU time of the thread: what a step takes differs, and others wait for the thread that renders.
+  int64_t max_cpu_ms = 2000;
   size_t max_output_bytes = size_t{32} << 20;
   size_t max_string_bytes = size_t{32} << 20;  // of one string value, repetition included
   size_t max_alloc_bytes = size_t{1} << 29;    // of all values made during one render, freed ones included
