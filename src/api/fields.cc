@@ -148,6 +148,7 @@ Result<CommonFields> read_common(const Json& body, const std::string& text, cons
                                  const SamplingDialect& dialect) {
   CommonFields out;
   RETURN_IF_ERROR(refuse_unserved(body));
+  if (dialect.n_predict.empty()) RETURN_IF_ERROR(refuse_unless(body, "n_predict", nullptr));
   ASSIGN_OR_RETURN(out.sampling, read_sampling(body, model, dialect));
   RETURN_IF_ERROR(read_grammar(body, text, out.sampling.params));
   ASSIGN_OR_RETURN(out.request, read_request_fields(body));

@@ -9,8 +9,11 @@
 
 namespace millrace::api {
 
-const SamplingDialect kOpenAiDialect{
-    .max_tokens = "max_tokens", .max_tokens_also = "max_completion_tokens", .min_tokens = "min_tokens", .seed = "seed"};
+const SamplingDialect kOpenAiDialect{.max_tokens = "max_tokens",
+                                     .max_tokens_also = "max_completion_tokens",
+                                     .n_predict = "n_predict",
+                                     .min_tokens = "min_tokens",
+                                     .seed = "seed"};
 const SamplingDialect kMessagesDialect{
     .max_tokens = "max_tokens", .min_tokens = "min_tokens", .seed = "seed", .stop = "stop_sequences"};
 const SamplingDialect kResponsesDialect{.max_tokens = "max_output_tokens", .min_tokens = "min_tokens", .seed = "seed"};
@@ -173,6 +176,13 @@ Status read_lengths(const Json& object, const ModelFacts& model, const SamplingD
     std::optional<int64_t> value;
     RETURN_IF_ERROR(read_integer(object, key, dialect.least_max_tokens, INT32_MAX, value));
     if (value) out.max_tokens = static_cast<int32_t>(*value);
+  }
+  if (const Json* predict = dialect.n_predict.empty() ? nullptr : json_find(object, dialect.n_predict)) {
+    std::optional<int64_t> value;
+    if (*predict != -1) {
+      RETURN_IF_ERROR(read_integer(object, dialect.n_predict, dialect.least_max_tokens, INT32_MAX, value));
+    }
+    out.max_tokens = value ? std::optional(static_cast<int32_t>(*value)) : std::nullopt;
   }
   std::optional<int64_t> least;
   const int32_t most = out.max_tokens.value_or(model.context_length);

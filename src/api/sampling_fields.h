@@ -23,6 +23,7 @@ inline constexpr double kMaxLogitBias = 100;  // and least: its negative
 
 struct SamplingDialect {
   std::string_view max_tokens, max_tokens_also;  // the second wins where both are given; "": there is none
+  std::string_view n_predict;  // llama.cpp's name, which wins there too, and of which -1 is no bound; "": there is none
   std::string_view min_tokens;
   std::string_view seed;
   std::string_view stop = "stop";

@@ -71,6 +71,7 @@ TEST(SamplingFields, NumbersAtTheirEdges) {
          {"presence_penalty", {"-2", "0", "2"}, {"-2.0000001", "2.1"}, "[-2, 2]"},
          {"repetition_penalty", {"1e-9", "1", "2"}, {"0", "-1", "2.1"}, "(0, 2]"},
          {"max_tokens", {"1", "2147483647"}, {"0", "-1", "2147483648"}, "[1, 2147483647]"},
+         {"n_predict", {"-1", "1", "2147483647"}, {"0", "-2", "2147483648"}, "[1, 2147483647]"},
          {"min_tokens", {"0", "64"}, {"-1", "65"}, "[0, 64]"},
          {"n", {"1", "128"}, {"0", "-1", "129", "2147483648"}, "[1, 128]"}},
         kOpenAiDialect);
@@ -114,6 +115,17 @@ TEST(SamplingFields, ValuesArrive) {
   EXPECT_EQ(read("{\"stop_regex\":\"x\"}")->params.stop_regex, std::vector<std::string>{"x"});
   EXPECT_EQ(read("{\"temperature\":1e-7}")->params.temperature, 0.0);
   EXPECT_FALSE(read("{}")->seeded);
+}
+
+// llama.cpp's name of max_tokens, where it wins too.
+TEST(SamplingFields, NPredictBoundsATextOfOpenAisEndpoints) {
+  EXPECT_EQ(read(R"({"n_predict":7})")->max_tokens, 7);
+  EXPECT_EQ(read(R"({"n_predict":7,"max_tokens":9})")->max_tokens, 7);
+  EXPECT_EQ(read(R"({"n_predict":null,"max_tokens":9})")->max_tokens, 9);
+  SamplingDialect completions = kOpenAiDialect;
+  completions.default_max_tokens = 16;
+  EXPECT_FALSE(read(R"({"n_predict":-1})", completions)->max_tokens.has_value());
+  EXPECT_EQ(read("{}", completions)->max_tokens, 16);
 }
 
 TEST(SamplingFields, TheNativeDialectHasItsOwnDefaults) {

@@ -65,6 +65,9 @@ const UnservedFields kUnserved = {
     {"repetition_detection", {}},
     {"return_prompt_text", {false}},
     {"ec_transfer_params", {}},
+    {"logprob_token_ids", {}},
+    {"detokenize", {true}},
+    {"watermarking", {false}},
     // SGLang
     {"lora_path", {}},
     {"session_params", {}},
@@ -83,7 +86,10 @@ const UnservedFields kUnserved = {
     // llama.cpp
     {"lora", {kEmptyList}},
     {"grammar_lazy", {false}},
-    {"n_predict", {}},
+    {"reasoning_budget_tokens", {-1}},
+    {"thinking_budget_tokens", {-1}},
+    {"reasoning_control", {false}},
+    {"generation_prompt", {""}},
     {"n_cmpl", {1}},
     {"t_max_predict_ms", {0, -1}},
     {"n_indent", {0}},
