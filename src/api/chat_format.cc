@@ -20,6 +20,15 @@ void append_token_ids(std::string& out, const ChoiceState& choice) {
   append_ids(out, choice.tokens);
 }
 
+// Clients read the key in the last chunk; null: no more of it.
+void add_reasoning_key(std::string& delta) {
+  constexpr std::string_view kKey = "\"reasoning_content\":";
+  if (delta.starts_with(kKey)) return;
+  if (!delta.empty()) delta += ',';
+  delta += kKey;
+  delta += "null";
+}
+
 }  // namespace
 
 ChatFormat::ChatFormat(const Engine& engine, std::string head, ShownDetails shown, const OutputView& view,
@@ -32,29 +41,32 @@ ChatFormat::ChatFormat(const Engine& engine, std::string head, ShownDetails show
       head_(std::move(head)) {}
 
 void ChatFormat::opening(const ChoiceState& choice, EventWriter& out) {
-  const std::string delta = audio_ ? audio_->opening() : R"("role":"assistant","content":"")";
+  const std::string delta = audio_ ? audio_->opening() : R"("role":"assistant","content":"","refusal":null)";
   append_chunk(out, {.index = choice.index, .opening = true, .delta = delta});
 }
 
 void ChatFormat::events(const ChoiceState& choice, EventWriter& out) {
   ChatOutput& output = outputs_[static_cast<std::size_t>(choice.index)];
-  // The details of the tokens come once, on the first chunk.
-  const ChoiceState* details = &choice;
-  for (const std::string& delta : output.deltas(choice.events, choice.finish.has_value())) {
-    append_chunk(out, {.index = choice.index, .delta = delta, .details = std::exchange(details, nullptr)});
+  std::vector<std::string> deltas = output.deltas(choice.events, choice.finish.has_value());
+  const bool content = deltas.empty() && (!choice.text.empty() || (shown_.logprobs && !choice.logprobs.empty()) ||
+                                          (shown_.token_ids && !choice.tokens.empty()));
+  if (content) deltas.push_back(audio_ ? audio_->text(choice.text) : content_of(choice.text));
+  const bool detailed = !deltas.empty();
+  // The end stands on the last chunk of text, as in completions; behind audio, on one of its own.
+  const bool closes = choice.finish.has_value();
+  if (closes && audio_) deltas.push_back(audio_->closing());
+  if (closes && (audio_ || deltas.empty())) deltas.emplace_back();
+  if (closes && view_.reasoning_field) add_reasoning_key(deltas.back());
+  for (std::size_t i = 0; i < deltas.size(); ++i) {
+    Chunk chunk{.index = choice.index, .delta = deltas[i]};
+    // The details of the tokens come once, on the first chunk.
+    if (i == 0 && detailed) chunk.details = &choice;
+    if (closes && i + 1 == deltas.size()) {
+      chunk.finish = &*choice.finish;
+      chunk.reason = output.finish_reason(*choice.finish);
+    }
+    append_chunk(out, chunk);
   }
-  const bool content = details && (!choice.text.empty() || (shown_.logprobs && !choice.logprobs.empty()) ||
-                                   (shown_.token_ids && !choice.tokens.empty()));
-  if (content) {
-    const std::string delta = audio_ ? audio_->text(choice.text) : content_of(choice.text);
-    append_chunk(out, {.index = choice.index, .delta = delta, .details = &choice});
-  }
-  if (!choice.finish) return;
-  if (audio_) {
-    const std::string delta = audio_->closing();
-    append_chunk(out, {.index = choice.index, .delta = delta});
-  }
-  append_chunk(out, {.index = choice.index, .finish = &*choice.finish, .reason = output.finish_reason(*choice.finish)});
 }
 
 Status ChatFormat::audio(std::span<const float> samples, EventWriter& out) {

@@ -135,6 +135,44 @@ TEST_F(ToolReplyTest, TheEngineGetsHowToReadTheOutput) {
   EXPECT_EQ(body["usage"]["completion_tokens_details"]["reasoning_tokens"], 2);
 }
 
+TEST_F(ToolReplyTest, TheEndStandsOnTheLastChunkOfText) {
+  auto answer = post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}],"stream":true})");
+  wait_submitted(1);
+  engine_.accept(0);
+  engine_.text(0, "a", 1);
+  engine_.end(0, {.reason = wire::FinishReason::kLength}, 2, "b");
+  const Answer got = answer.get();
+  ASSERT_EQ(got.events.size(), 4u);
+  const auto choice = [&got](std::size_t i) { return parsed(got.events[i])["choices"][0]; };
+  EXPECT_EQ(choice(0)["delta"], parsed(R"({"role":"assistant","content":"","refusal":null})"));
+  EXPECT_EQ(choice(1)["delta"], parsed(R"({"content":"a"})"));
+  EXPECT_TRUE(choice(1)["finish_reason"].is_null());
+  EXPECT_EQ(choice(2)["delta"], parsed(R"({"content":"b"})"));
+  EXPECT_EQ(choice(2)["finish_reason"], "length");
+  EXPECT_EQ(got.events[3], "[DONE]");
+}
+
+TEST_F(ToolReplyTest, TheLastChunkOfAModelThatReasonsHasTheKeyOfReasoning) {
+  engine_.facts.reasoning_dialect = wire::ReasoningDialect::kThink;
+  for (const bool text : {true, false}) {
+    const std::size_t index = engine_.submitted();
+    auto answer = post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}],"stream":true})");
+    wait_submitted(index + 1);
+    engine_.accept(index);
+    wire::TextDelta delta{.id = ReqId{index + 1}, .usage = {5, 3, 0}, .tokens = {1, 2}};
+    delta.events = {{Kind::kReasoning, "so"}};
+    if (text) delta.events.push_back({Kind::kText, "b"});
+    delta.finish = wire::Finish{.matched_token = 9};
+    engine_.deliver(index, delta);
+    const Answer got = answer.get();
+    ASSERT_EQ(got.events.size(), text ? 4u : 3u);
+    const Json last = parsed(got.events[got.events.size() - 2])["choices"][0];
+    EXPECT_EQ(last["delta"],
+              text ? parsed(R"({"content":"b","reasoning_content":null})") : parsed(R"({"reasoning_content":"so"})"));
+    EXPECT_EQ(last["finish_reason"], "stop");
+  }
+}
+
 TEST_F(ToolReplyTest, AForcedCallIsAGrammar) {
   auto answer = post("/v1/chat/completions", std::string(kAsk) + R"(,"tool_choice":"required","stream":true})");
   wait_submitted(1);
@@ -149,8 +187,8 @@ TEST_F(ToolReplyTest, AForcedCallIsAGrammar) {
   delta.finish = wire::Finish{};
   engine_.deliver(0, delta);
   const Answer got = answer.get();
-  ASSERT_EQ(got.events.size(), 8u);  // the opening, five deltas, the end, [DONE]
-  EXPECT_EQ(parsed(got.events[6])["choices"][0]["finish_reason"], "tool_calls");
+  ASSERT_EQ(got.events.size(), 7u);  // the opening, five deltas, the last of which has the end, [DONE]
+  EXPECT_EQ(parsed(got.events[5])["choices"][0]["finish_reason"], "tool_calls");
 }
 
 TEST_F(ToolReplyTest, OtherEndpointsHaveNoTools) {

@@ -289,7 +289,7 @@ TEST_F(ServerTest, CorsForListedOrigins) {
   Reply preflight = client.request(
       "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\nOrigin: https://ui.example\r\nAccess-Control-Request-Method: "
       "POST\r\n\r\n");
-  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.status, 200);
   EXPECT_EQ(preflight.header("access-control-allow-origin"), "https://ui.example");
   EXPECT_EQ(preflight.header("access-control-allow-methods"), "POST, OPTIONS");
   EXPECT_NE(preflight.header("access-control-allow-headers").find("authorization"), std::string::npos);

@@ -33,8 +33,8 @@ def test_chat_stream_is_role_deltas_finish_usage_done(server):
     assert all(chunk["object"] == "chat.completion.chunk" for chunk in chunks)
     version = server.get("/version")[2]["version"]
     assert all(chunk["system_fingerprint"] == f"millrace-{version}" for chunk in chunks)
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert chunks[-2]["choices"][0]["delta"] == {} and chunks[-2]["choices"][0]["finish_reason"] == "length"
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
+    assert chunks[-2]["choices"][0]["delta"]["content"] and chunks[-2]["choices"][0]["finish_reason"] == "length"
     assert all(chunk["choices"][0]["finish_reason"] is None and chunk["usage"] is None for chunk in chunks[:-2])
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 16
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1]) == whole
