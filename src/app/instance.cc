@@ -49,11 +49,15 @@ Instance::Instance(PipelineSpec spec, Library library) : spec_(std::move(spec)),
 
 Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library library, LeadOptions options) {
   std::unique_ptr<Instance> instance(new Instance(std::move(spec), std::move(library)));
-  ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
   ReplicasOfProcesses processes = replicas_of_processes(instance->spec_, options.single);
   const bool has_children = processes.size() > processes.count(std::string(kServerProcess));
-  ASSIGN_OR_RETURN(instance->network_, PipelineNetwork::make(instance->spec_, run_dir.path(), "", !has_children));
-  Lead& lead = instance->lead_.emplace(std::move(run_dir));
+  Lead& lead = instance->lead_.emplace();
+  // Children remove the folder of a server that was killed; a server without any needs none.
+  if (has_children) {
+    ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
+    lead.run_dir.emplace(std::move(run_dir));
+  }
+  ASSIGN_OR_RETURN(instance->network_, PipelineNetwork::make(instance->spec_, instance->run_dir(), "", !has_children));
   if (options.coordinator.spec_hash == 0) options.coordinator.spec_hash = instance->spec_.hash();
   RETURN_IF_ERROR(instance->add_coordinator(options.coordinator));
   lead.engine = std::make_unique<CoordinatorEngine>(instance->spec_, instance->library_, *lead.coordinator, lead.relays,

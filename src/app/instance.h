@@ -59,13 +59,13 @@ class Instance {
   PipelineEngine& engine() { return *lead_->engine; }
   void drain() { lead_->coordinator->drain(); }
   std::size_t live_requests() const { return lead_->coordinator->books().live; }
-  const std::string& run_dir() const { return lead_->run_dir.path(); }
+  // "": there are no child processes, and no folder.
+  std::string run_dir() const { return lead_->run_dir ? lead_->run_dir->path() : ""; }
 
  private:
   class Env;
   struct Lead {
-    explicit Lead(RunDir dir) : run_dir(std::move(dir)) {}
-    RunDir run_dir;
+    std::optional<RunDir> run_dir;
     loop::Relays relays;  // the coordinator's
     std::unique_ptr<CoordinatorEnv> env;
     std::unique_ptr<RelayPayloads> payloads;

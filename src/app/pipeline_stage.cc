@@ -112,10 +112,13 @@ int run_stage(const StageOptions& options, AddWorkers add_workers) {
   trace::name_process(name);
   const bool child = options.parent != 0;
   const sigset_t signals = child ? block_child_stop_signal() : block_stop_signals();
-  if (child && !become_child(options.parent).ok()) return 1;
   const auto last_act = [&options, child] {
     if (child && !options.run_dir.empty() && !parent_alive(options.parent)) RunDir::remove(options.run_dir);
   };
+  if (child && !become_child(options.parent).ok()) {
+    last_act();
+    return 1;
+  }
   Status status;
   {
     EndWatch end = child ? EndWatch(last_act) : EndWatch(signals, last_act);

@@ -68,7 +68,7 @@ std::string PipelineNetwork::coordinator_endpoint() const {
 }
 
 std::string PipelineNetwork::aborts_endpoint() const {
-  return over_hosts_ ? nth_endpoint(control_, 1) : RunDir::ipc_endpoint(run_dir_, "aborts");
+  return over_hosts_ ? nth_endpoint(control_, 1) : inbox_endpoint("aborts");
 }
 
 Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_coordinator() {

@@ -122,6 +122,23 @@ def test_killing_the_parent_leaves_no_process_and_no_file():
         wait_until(lambda: server.leftovers() == [], "removal of the run folder")
 
 
+@pytest.mark.parametrize("at", ["the first child", "every child", "the address"])
+def test_killing_a_server_that_loads_leaves_no_folder(at):
+    """The children remove the run folder, also those that find their parent dead as they begin; a server without
+    children makes none."""
+    with Server(wait=False) as server:
+        reached = {"the first child": lambda: server.children(), "every child": lambda: len(server.children()) == 2,
+                   "the address": lambda: " at http" in server.output()}[at]
+        if placement() == "processes" or at == "the address":
+            wait_until(reached, at)
+        else:
+            wait_until(lambda: server.leftovers() or " at http" in server.output(), at)
+        children = server.children()
+        os.kill(server.process.pid, signal.SIGKILL)
+        wait_until(lambda: not any(alive(pid) for pid in children.values()), "end of the children")
+        wait_until(lambda: server.leftovers() == [], "removal of the run folder")
+
+
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_stopping_finishes_what_runs_and_refuses_what_is_new(sig):
     with Server() as server:
