@@ -87,7 +87,7 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   }
   ASSIGN_OR_RETURN(join.replicas, parse_replicas(options.stages, spec));
   if (!child) RETURN_IF_ERROR(may_join(spec, join.replicas, options.pipeline));
-  RETURN_IF_ERROR(check_process_limits(join.replicas.size()).status());
+  RETURN_IF_ERROR(check_process_limits(join.replicas.size(), address_space_mib(spec, join.replicas, false)).status());
   join.incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
   const std::string name = spec.name, leader = spec.control;
   const std::size_t count = join.replicas.size();

@@ -310,7 +310,9 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, Pre
     if (Status fit = fit_text_pipeline(options, spec, lead); !fit.ok()) return print_error(fit), kExitBadInput;
   }
   if (Status status = check_prefill(options, spec); !status.ok()) return print_error(status), kExitBadInput;
-  const auto connections = check_process_limits(replicas_of(spec));
+  const std::vector<StageReplica> local =
+      replicas_of_processes(spec, options.placement == "single")[std::string(kServerProcess)];
+  const auto connections = check_process_limits(replicas_of(spec), address_space_mib(spec, local, true));
   if (!connections.ok()) return print_error(connections.status()), kExitBadInput;
   auto text = text_parts(options, spec);
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
