@@ -13,6 +13,10 @@
 namespace millrace {
 namespace {
 
+// A SYN that is lost is sent again after 1 s, and the next after 2 s more (RFC 6298): two may be lost. A host that is
+// gone is noticed by its lease before.
+constexpr int kConnectOverHostsMs = 5'000;
+
 std::string host_name() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
@@ -123,7 +127,10 @@ Result<loop::Relays> PipelineNetwork::relays(const RelaySpec& spec) const {
   if (spec.credits > 0) options.credits = spec.credits;
   if (spec.lease_ms > 0) options.lease_ms = spec.lease_ms;
   if (key_) options.secret = key_->bytes();
-  if (over_hosts_) options.listen = listen_ + ":0";
+  if (over_hosts_) {
+    options.listen = listen_ + ":0";
+    options.connect_timeout_ms = kConnectOverHostsMs;
+  }
   loop::Relays out;
   for (const std::string& name : backends_) {
     ASSIGN_OR_RETURN(auto relay, make_relay(name, options));
