@@ -19,7 +19,7 @@ import threading
 import time
 
 from served import start
-from weights import Stream, post, rate
+from weights import Stream, end_streams, post, rate
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "oracles"))
 from gloo_peer import Rank, Store  # noqa: E402
@@ -131,11 +131,7 @@ def main():
             quiet.append((spans[-1][2], time.monotonic()))
             resident.append(memory(statuses, "VmRSS"))
         peak = memory(statuses, "VmHWM")
-        for stream in streams:
-            stream.stopped.set()
-        for stream in streams:
-            stream.join()
-            stream.parse()
+        end_streams(streams)
     finally:
         process.terminate()
         process.wait()

@@ -64,6 +64,15 @@ class Stream(threading.Thread):
                     self.at_switch.append(max(gaps[span["start"] - 3:span["start"] + 2]))
 
 
+def end_streams(streams):
+    """After it each stream has what came, parsed."""
+    for stream in streams:
+        stream.stopped.set()
+    for stream in streams:
+        stream.join()
+        stream.parse()
+
+
 def post(address, path, body):
     connection = http.client.HTTPConnection(*address, timeout=600)
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -105,11 +114,7 @@ def main():
             quiet.append((end, time.monotonic()))
             if sys.stderr.isatty():
                 print(f"\r{i + 1} of {args.updates} updates", end="", file=sys.stderr)
-        for stream in streams:
-            stream.stopped.set()
-        for stream in streams:
-            stream.join()
-            stream.parse()
+        end_streams(streams)
     finally:
         process.terminate()
         process.wait()
