@@ -102,3 +102,16 @@ def part_of(part):
     if kind is None:
         return {"type": "text", "text": part}
     return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{text_of(picture(part))}"}}
+
+
+def spoken_body(case, **more):
+    """A chat of a conversation of spoken(), greedy, whose answer is spoken."""
+    messages = [{"role": one["role"], "content": [part_of(part) for part in one["parts"]]} for one in case["messages"]]
+    return {"messages": messages, "modalities": ["text", "audio"], "audio": {"voice": case["voice"], "format": "pcm16"}, "temperature": 0,
+            "talker_do_sample": False, **more}
+
+
+def sound_of(server, body):
+    status, _, found = server.post("/v1/chat/completions", body)
+    assert status == 200, found
+    return base64.b64decode(found["choices"][0]["message"]["audio"]["data"])

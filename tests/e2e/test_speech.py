@@ -15,7 +15,7 @@ import wave
 import pytest
 
 from harness import Server, placement, wait_until
-from omni_model import GOLDEN, ROOT, TOKENS, part_of, speaking_model, spoken
+from omni_model import GOLDEN, ROOT, TOKENS, part_of, sound_of, speaking_model, spoken, spoken_body
 
 CHAT = "/v1/chat/completions"
 SPEECH = "/v1/audio/speech"
@@ -48,10 +48,8 @@ def golden(name):
 
 def body_of(case, **more):
     """transformers speaks neither the last id that its thinker samples at a limit, nor the last frame before one."""
-    audio = {"voice": case["voice"], "format": "pcm16"}
-    body = {"messages": [{"role": one["role"], "content": [part_of(part) for part in one["parts"]]} for one in case["messages"]],
-            "modalities": ["text", "audio"], "audio": audio, "temperature": 0, "talker_do_sample": False,
-            "max_tokens": len(case["greedy"]) - (0 if case["turn_end"] else 1), "talker_repetition_penalty": case["repetition_penalty"]}
+    body = spoken_body(case, max_tokens=len(case["greedy"]) - (0 if case["turn_end"] else 1),
+                       talker_repetition_penalty=case["repetition_penalty"])
     if not case["codec_eos"]:
         body["talker_max_new_tokens"] = case["talker_max_new_tokens"] - 1
     return {**body, **more}
@@ -61,10 +59,6 @@ def message_of(server, body):
     status, _, found = server.post(CHAT, body)
     assert status == 200, found
     return found["choices"][0]["message"], found
-
-
-def sound_of(server, body):
-    return base64.b64decode(message_of(server, body)[0]["audio"]["data"])
 
 
 def refused(server, path, body, status=400):

@@ -12,7 +12,7 @@ import socket
 import pytest
 
 from harness import WAIT_S, Server, placement, wait_until
-from omni_model import ROOT, part_of, speaking_model, spoken
+from omni_model import ROOT, sound_of, speaking_model, spoken, spoken_body
 from test_text_hosts import control_port, join, wait_ready
 
 CHAT = "/v1/chat/completions"
@@ -26,19 +26,7 @@ def folder(tmp_path_factory):
     return speaking_model(tmp_path_factory.mktemp("faults") / "speaker")
 
 
-def body_of(case, **more):
-    messages = [{"role": one["role"], "content": [part_of(part) for part in one["parts"]]} for one in case["messages"]]
-    return {"messages": messages, "modalities": ["text", "audio"], "audio": {"voice": case["voice"], "format": "pcm16"}, "temperature": 0,
-            "talker_do_sample": False, "max_tokens": 8, "ignore_eos": True, "talker_max_new_tokens": 40, **more}
-
-
-BODIES = [body_of(case) for case in spoken()]
-
-
-def sound_of(server, body):
-    status, _, found = server.post(CHAT, body)
-    assert status == 200, found
-    return base64.b64decode(found["choices"][0]["message"]["audio"]["data"])
+BODIES = [spoken_body(case, max_tokens=8, ignore_eos=True, talker_max_new_tokens=40) for case in spoken()]
 
 
 def books_are_empty(server):
