@@ -17,19 +17,6 @@
 namespace millrace::api {
 namespace {
 
-// `logprobs` is a switch here, and `top_logprobs` a count that needs it.
-Status read_chat_logprobs(const Json& body, wire::SamplingParams& out) {
-  bool wanted = false;
-  RETURN_IF_ERROR(json_read(body, "logprobs", wanted));
-  std::optional<int64_t> top;
-  RETURN_IF_ERROR(read_integer(body, "top_logprobs", 0, kMaxClientTopLogprobs, top));
-  if (top.value_or(0) > 0 && !wanted) {
-    return invalid_argument("top_logprobs is {} without logprobs: true; wanted both or neither", *top);
-  }
-  if (wanted) out.top_logprobs = static_cast<int32_t>(top.value_or(0));
-  return ok_status();
-}
-
 struct ChatJob {
   CommonFields fields;
   std::string name, id;  // of the model, as the client calls it, and of the answer
@@ -77,7 +64,8 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
   RETURN_IF_ERROR(refuse_unless(body, "echo", false));
   RETURN_IF_ERROR(refuse_unless(body, "add_special_tokens", false));  // the template writes them
-  RETURN_IF_ERROR(read_chat_logprobs(body, fields.sampling.params));
+  ASSIGN_OR_RETURN(const std::optional<int32_t> top_logprobs, read_chat_logprobs(body));
+  if (top_logprobs) fields.sampling.params.top_logprobs = *top_logprobs;
   ASSIGN_OR_RETURN(job->view, read_output_fields(body, request.body, model, fields.sampling.params));
   job->logprobs = fields.sampling.params.top_logprobs >= 0;
   ASSIGN_OR_RETURN(job->speech, read_chat_speech(body, model, fields.stream));

@@ -32,11 +32,9 @@ class EmbeddingFormat : public ReplyFormat {
   void events(const ChoiceState& /*choice*/, EventWriter& /*out*/) override {}
 
   Status finish(const ChoiceState& choice) override {
-    double squares = 0;
-    for (const float value : choice.embedding) squares += double{value} * value;
-    if (!choice.embedding.empty() && std::isfinite(squares) && squares > 0) return ok_status();
-    return internal_error("input {} has an embedding of length {}; wanted a finite one over 0", choice.index,
-                          std::sqrt(squares));
+    const double length = length_of(choice.embedding);
+    if (std::isfinite(length) && length > 0) return ok_status();
+    return internal_error("input {} has an embedding of length {}; wanted a finite one over 0", choice.index, length);
   }
 
   std::string choice(const ChoiceState& choice) override {
@@ -73,13 +71,17 @@ class EmbeddingFormat : public ReplyFormat {
   }
 
  private:
+  static double length_of(const std::vector<float>& values) {
+    double squares = 0;
+    for (const float value : values) squares += double{value} * value;
+    return std::sqrt(squares);
+  }
+
   // The first ones, to length 1.
   std::vector<float> shown(std::vector<float> values) const {
     if (shape_.dimensions > 0 && shape_.dimensions < values.size()) values.resize(shape_.dimensions);
     if (!shape_.normalize) return values;
-    double squares = 0;
-    for (const float value : values) squares += double{value} * value;
-    const double length = std::sqrt(squares);
+    const double length = length_of(values);
     for (float& value : values) value = length > 0 ? static_cast<float>(value / length) : 0;
     return values;
   }

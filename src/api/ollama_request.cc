@@ -43,24 +43,12 @@ Status translate_think(const Json& body, const ModelFacts& model, OrderedJson& c
   return ok_status();
 }
 
-Status read_shown_logprobs(const Json& body, OllamaRequest& out) {
-  bool wanted = false;
-  RETURN_IF_ERROR(json_read(body, "logprobs", wanted));
-  std::optional<int64_t> top;
-  RETURN_IF_ERROR(read_integer(body, "top_logprobs", 0, kMaxClientTopLogprobs, top));
-  if (top.value_or(0) > 0 && !wanted) {
-    return invalid_argument("top_logprobs is {} without logprobs: true; wanted both or neither", *top);
-  }
-  if (wanted) out.logprobs = static_cast<int32_t>(top.value_or(0));
-  return ok_status();
-}
-
 // What both endpoints have.
 Status translate_common(const Json& body, const OrderedJson& ordered, const ModelFacts& model, OrderedJson& chat,
                         OllamaRequest& out) {
   RETURN_IF_ERROR(refuse_unserved_ollama(body));
   RETURN_IF_ERROR(json_read(body, "stream", out.stream));
-  RETURN_IF_ERROR(read_shown_logprobs(body, out));
+  ASSIGN_OR_RETURN(out.logprobs, read_chat_logprobs(body));
   copy_server_fields(ordered, chat);
   RETURN_IF_ERROR(translate_ollama_options(body, ordered, chat));
   return translate_think(body, model, chat);

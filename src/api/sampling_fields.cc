@@ -204,6 +204,17 @@ Status read_integer(const Json& object, std::string_view key, int64_t low, int64
   return ok_status();
 }
 
+Result<std::optional<int32_t>> read_chat_logprobs(const Json& body) {
+  bool wanted = false;
+  RETURN_IF_ERROR(json_read(body, "logprobs", wanted));
+  std::optional<int64_t> top;
+  RETURN_IF_ERROR(read_integer(body, "top_logprobs", 0, kMaxClientTopLogprobs, top));
+  if (top.value_or(0) > 0 && !wanted) {
+    return invalid_argument("top_logprobs is {} without logprobs: true; wanted both or neither", *top);
+  }
+  return wanted ? std::optional(static_cast<int32_t>(top.value_or(0))) : std::nullopt;
+}
+
 Status read_token_ids(const Json& object, std::string_view key, const ModelFacts& model, std::size_t at_most,
                       std::vector<int32_t>& out) {
   const Json* ids = json_find(object, key);

@@ -52,6 +52,10 @@ Result<SamplingFields> read_sampling(const Json& object, const ModelFacts& model
 // An integer field within [low, high]; absent leaves `out` empty.
 Status read_integer(const Json& object, std::string_view key, int64_t low, int64_t high, std::optional<int64_t>& out);
 
+// `logprobs`, a switch, and `top_logprobs`, a count that needs it: how many of the likeliest are shown beside each
+// token; nullopt: no logprobs.
+Result<std::optional<int32_t>> read_chat_logprobs(const Json& body);
+
 // A list of token ids inside the vocabulary; absent leaves `out` as it is.
 Status read_token_ids(const Json& object, std::string_view key, const ModelFacts& model, std::size_t at_most,
                       std::vector<int32_t>& out);
