@@ -39,7 +39,7 @@ struct SpeechRequest {
 struct SpeechStart {
   SpeechRequest request;
   std::vector<int32_t> prompt;
-  std::vector<PromptMedia> media;  // of the prompt, without digests and files; their rows follow as a tensor
+  std::vector<PromptMedia> media;  // of the prompt, without their files; their rows follow as a tensor
 
   template <typename V>
   void visit(V&& v) {

@@ -16,6 +16,7 @@ std::vector<wire::PromptMedia> without_files(const std::vector<wire::PromptMedia
                    .grid_t = one.grid_t,
                    .grid_h = one.grid_h,
                    .grid_w = one.grid_w,
+                   .digest = one.digest,
                    .field = one.field});
   }
   return out;

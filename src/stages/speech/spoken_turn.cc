@@ -1,7 +1,9 @@
 #include "stages/speech/spoken_turn.h"
 
 #include <algorithm>
-#include <utility>
+#include <numeric>
+
+#include "stages/media/media_encoder.h"
 
 namespace millrace {
 namespace {
@@ -40,22 +42,18 @@ struct MediaMap {
 };
 
 Result<MediaMap> map_media(std::span<const wire::PromptMedia> media, std::size_t length, int32_t merge) {
+  RETURN_IF_ERROR(check_prompt_media(media, static_cast<int32_t>(length)));
   MediaMap out{std::vector<int32_t>(length, kNoId), std::vector<const wire::PromptMedia*>(length), 0};
-  int64_t end = 0;
   for (const wire::PromptMedia& one : media) {
-    const int64_t behind = int64_t{one.begin} + one.rows;
-    if (one.begin < end || one.rows < 1 || std::cmp_greater(behind, length)) {
-      return invalid_argument("{} has rows [{}, {}); wanted some inside [{}, {})", one.field, one.begin, behind, end,
-                              length);
-    }
     const int64_t wanted = int64_t{one.grid_h / merge} * (one.grid_w / merge);
     if (one.kind == wire::MediaKind::kImage && wanted != one.rows) {
       return invalid_argument("{} has {} rows of {} x {} patches; wanted {}", one.field, one.rows, one.grid_h,
                               one.grid_w, wanted);
     }
     out.begins[static_cast<std::size_t>(one.begin)] = &one;
-    for (int64_t row = one.begin; row < behind; ++row) out.row_of[static_cast<std::size_t>(row)] = out.rows++;
-    end = behind;
+    const auto first = out.row_of.begin() + one.begin;
+    std::iota(first, first + one.rows, out.rows);
+    out.rows += one.rows;
   }
   return out;
 }
