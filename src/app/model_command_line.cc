@@ -60,6 +60,14 @@ void add_scheduling_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option(
+          "--min-remote-tokens", o.min_remote_tokens,
+          "Where other processes compute prompts: one of which the prefix cache lacks fewer tokens is computed by "
+          "its scheduler (docs/disaggregation.md)")
+      ->check(CLI::Range(1, 1 << 26))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--overlap", o.overlap,
                   "Plan the next batch while one is computed: on or off; the texts are the same")
       ->check(CLI::IsMember({"on", "off"}))
@@ -220,10 +228,7 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   command.add_option("--log-level", o.log_level, "What is written to stderr")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  // What `serve --prefill` gives its children; not for people.
-  command.add_option("--kv-sockets", o.kv_sockets)->group("");
-  command.add_option("--kv-peers", o.kv_peers)->group("");
-  command.add_option("--kv-min-tokens", o.min_remote_tokens)->group("");
+  // What `serve` gives its children; not for people.
   command.add_option("--kv-listen", o.kv_transfer_listen)->group("");
   command.add_option("--kv-key-file", o.kv_transfer_key_file)->group("");
 }
@@ -244,10 +249,8 @@ void add_model_arguments(const ModelOptions& model, std::vector<std::string>& ou
     out.push_back(name);
     out.push_back(fmt::format("{}", value));
   };
-  if (model.kv_peers > 0) add("--kv-sockets", model.kv_sockets), add("--kv-peers", model.kv_peers);
   if (!model.kv_transfer_listen.empty()) add("--kv-listen", model.kv_transfer_listen);
   if (!model.kv_transfer_key_file.empty()) add("--kv-key-file", model.kv_transfer_key_file);
-  add("--kv-min-tokens", model.min_remote_tokens);
 }
 
 std::vector<std::string> model_option_names() {

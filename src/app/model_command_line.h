@@ -33,6 +33,7 @@ void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("priority-preemption-gap", m.priority_preemption_gap), visit("max-skips", m.max_skips);
   visit("schedule-conservativeness", m.schedule_conservativeness), visit("max-decode-gap-ms", m.max_decode_gap_ms);
   visit("overlap", m.overlap), visit("prefix-cache", m.prefix_cache), visit("eviction-policy", m.eviction_policy);
+  visit("min-remote-tokens", m.min_remote_tokens);
   visit("kv-host-gib", m.kv_host_gib), visit("kv-host-write-policy", m.kv_host_write_policy);
   visit("tool-parser", m.tool_parser), visit("reasoning-parser", m.reasoning_parser), visit("speech", m.speech);
   visit("kv-events", m.kv_events), visit("kv-events-anywhere", m.kv_events_anywhere), visit("log-level", m.log_level);

@@ -125,18 +125,43 @@ MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
   };
 }
 
-// From the prefill replicas of the process that started this one, or with the servers that requests name.
-MakeTransfers make_transfers(const ModelOptions& options, uint32_t replica) {
+// With the stage that computes prompts, or has them computed, by the pipeline's file; else with the servers that
+// requests name.
+MakeTransfers make_transfers(const ModelOptions& options, const OpenTransferLinks& of_pipeline) {
   const bool listens = !options.kv_transfer_listen.empty();
-  if (options.kv_peers == 0 && !listens) return {};
-  return [options, replica, listens](GeneratingEngine& engine) -> Result<std::unique_ptr<transfer::TransferService>> {
+  if (!of_pipeline && !listens) return {};
+  return [options, of_pipeline](
+             GeneratingEngine& engine,
+             std::optional<transfer::PrefillJobs> jobs) -> Result<std::unique_ptr<transfer::TransferService>> {
     ASSIGN_OR_RETURN(wire::KvFormat format, kv_format(options, engine.model()));
-    ASSIGN_OR_RETURN(transfer::TransferLinks links,
-                     listens ? listening_links(options.kv_transfer_listen, options.kv_transfer_key_file)
-                             : decode_links(options.kv_sockets, replica, options.kv_peers));
+    ASSIGN_OR_RETURN(
+        transfer::TransferLinks links,
+        of_pipeline ? of_pipeline() : listening_links(options.kv_transfer_listen, options.kv_transfer_key_file));
     links.min_tokens = options.min_remote_tokens;
-    return std::make_unique<transfer::TransferService>(engine.scheduler(), std::move(links), std::move(format));
+    const auto checksum = [&engine](uint64_t version) { return engine.weights_checksum(version); };
+    return std::make_unique<transfer::TransferService>(engine.scheduler(), std::move(links), std::move(format),
+                                                       checksum, std::move(jobs));
   };
+}
+
+// The options of a stage that has the model: those of its args, or the command line's, with its share of the machine.
+Result<ModelOptions> generating_options(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+  ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
+  // What the file says of the stage's resources, where nothing else does.
+  const bool has_args = from_args.has_value();
+  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
+  const bool threads = has_args ? args.find("threads") != nullptr : options.threads != 0;
+  const bool kv_gib = has_args ? args.find("kv_gib") != nullptr : options.kv_gib != 0;
+  if (!threads) options.threads = slot.threads;
+  if (!kv_gib) options.kv_gib = static_cast<double>(slot.memory_mib) / 1024;
+  if (slot.transfers && options.pp > 1) {
+    return invalid_argument("--pp is {}, and the stage transfers KV pages; wanted one of them", options.pp);
+  }
+  if (slot.transfers && !options.prefix_cache) {
+    return invalid_argument(
+        "--no-prefix-cache, and the stage transfers KV pages; wanted a prefix cache, to which they come");
+  }
+  return share_of(options, static_cast<int>(slot.nth), slot.of);
 }
 
 // Where the stage streams to one that speaks. A range of layers has no rows of media to give.
@@ -154,16 +179,7 @@ Result<SpeechTarget> speech_target_of(const ModelOptions& options, const Slot& s
 }
 
 Made make_generate(const Value& args, const Slot& slot, const ModelOptions& command_line) {
-  ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
-  const uint32_t replica = slot.replica;
-  // What the file says of the stage's resources, where nothing else does.
-  const bool has_args = from_args.has_value();
-  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
-  const bool threads = has_args ? args.find("threads") != nullptr : options.threads != 0;
-  const bool kv_gib = has_args ? args.find("kv_gib") != nullptr : options.kv_gib != 0;
-  if (!threads) options.threads = slot.threads;
-  if (!kv_gib) options.kv_gib = static_cast<double>(slot.memory_mib) / 1024;
-  options = share_of(options, static_cast<int>(slot.nth), slot.of + options.kv_peers);
+  ASSIGN_OR_RETURN(const ModelOptions options, generating_options(args, slot, command_line));
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
   if (slot.chain && options.pp > 1) {
@@ -192,18 +208,35 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .read_request = [facts = components.facts](const Value& payload) { return api::read_request(payload, facts); },
        .streams = slot.streams,
        .to_client = slot.to_client,
-       .make_kv_events = make_kv_events(options, replica),
+       .make_kv_events = make_kv_events(options, slot.replica),
        .make_media = media.any()
                          ? MakeMedia([options, config = components.dir.config, media](const LoadProgress& progress) {
                              return load_tower_model(options, config, media, progress);
                            })
                          : MakeMedia(),
        .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config),
-       .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), replica, options.trainer_hosts},
+       .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), slot.weights_rank, options.trainer_hosts},
        .write_snapshot = write_snapshot_of(options),
        .text_checksum = text,
-       .make_transfers = make_transfers(options, replica),
+       .make_transfers = make_transfers(options, slot.transfers),
        .speech = std::move(speech)});
+}
+
+Made make_prefill(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+  if (!slot.transfers) return internal_error("a stage that computes prompts has no stage to compute them for");
+  ASSIGN_OR_RETURN(ModelOptions options, generating_options(args, slot, command_line));
+  options.kv_events.clear();  // they are of the caches that requests meet
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
+  const bool fixed = dir.config.vision || dir.config.audio;  // as in make_generate()
+  return make_prefill_worker(
+      {.options = scheduler_options(options, {}),
+       .load = make_load_runner(options, nullptr, nullptr),
+       .make_weights = fixed ? MakeWeights() : make_weights_of(options, dir.config),
+       .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), slot.weights_rank, options.trainer_hosts},
+       .write_snapshot = write_snapshot_of(options),
+       .text_checksum = text,
+       .make_transfers = make_transfers(options, slot.transfers)});
 }
 
 Made make_layers(const Value& args, const Slot& slot, const ModelOptions& command_line) {
@@ -274,11 +307,12 @@ void add_model_workers(Library& library, const ModelOptions& command_line) {
   add(library, "tokenize", command_line, make_tokenize, tokenize_args);
   add(library, "generate", command_line, make_generate, generate_args);
   add(library, "layers", command_line, make_layers, layers_args);
+  add(library, "prefill", command_line, make_prefill, generate_args);
   add(library, "detokenize", command_line, make_detokenize, detokenize_args);
   add(library, "talk", command_line, make_talk, speech_args);
   add(library, "vocode", command_line, make_vocode, speech_args);
-  library.short_calls.insert({"generate", "detokenize", "talk"});
-  library.with_weights.insert("generate");
+  library.short_calls.insert({"generate", "prefill", "detokenize", "talk"});
+  library.with_weights.insert({"generate", "prefill"});
 }
 
 }  // namespace millrace

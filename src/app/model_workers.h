@@ -5,6 +5,7 @@
 //               context_length, max_running_requests, max_queued_requests, chunked_prefill_tokens, schedule_policy, ...
 //   layers      model, threads, quantize, packed_cache_dir, kv_dtype, kv_gib,
 //               context_length: as `generate` of its chain
+//   prefill     as `generate` of the stage whose prompts it computes
 //   detokenize  model
 //   talk        model, threads, page_size, kv_dtype, max_running_requests, max_queued_requests,
 //               chunked_prefill_tokens, overlap: as `generate`

@@ -20,16 +20,9 @@ void add_split_roles(CLI::App& command, ServeOptions& o) {
   const char* group = "Running";
   command
       .add_option("--prefill", o.prefill,
-                  "Processes of this host that compute long prompts for the schedulers, which take over the KV pages; "
+                  "Replicas on this host that compute long prompts for the schedulers, which take over the KV pages; "
                   "they share the threads and the KV memory (docs/disaggregation.md)")
       ->check(CLI::Range(1, kMaxReplicas))
-      ->group(group);
-  command
-      .add_option("--min-remote-tokens", o.min_remote_tokens,
-                  "With --prefill or --kv-transfer-listen: a prompt of which the prefix cache lacks fewer tokens is "
-                  "computed by its scheduler")
-      ->check(CLI::Range(1, 1 << 26))
-      ->capture_default_str()
       ->group(group);
   command
       .add_option("--kv-transfer-listen", o.kv_transfer_listen,
@@ -195,9 +188,10 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
   // What follows is of text stages: this host's own, the model apart, which must be the leader's.
   add_model_options(command, o.model);
   // What `serve` says to its children; not for people.
-  for (CLI::Option* option : {command.add_option("process", o.process), command.add_option("--run-dir", o.run_dir),
-                              command.add_option("--incarnation", o.incarnation),
-                              command.add_option("--parent", o.parent), command.add_option("--replicas", o.replicas)}) {
+  for (CLI::Option* option :
+       {command.add_option("process", o.process), command.add_option("--run-dir", o.run_dir),
+        command.add_option("--incarnation", o.incarnation), command.add_option("--parent", o.parent),
+        command.add_option("--replicas", o.replicas), command.add_option("--prefill", o.prefill)}) {
     option->group("");
   }
 }
@@ -230,7 +224,6 @@ std::vector<std::string> child_arguments(const char* command, const Options& o) 
 }  // namespace
 
 void add_range_options(CLI::App& command, RangeOptions& o) { add_child_options(command, o); }
-void add_prefill_options(CLI::App& command, PrefillOptions& o) { add_child_options(command, o); }
 
 std::vector<std::string> stage_arguments(const StageOptions& o) {
   std::vector<std::string> out = {"stage", o.process};
@@ -250,12 +243,12 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add("parent", o.parent);
   for (const std::string& seat : o.stages) add("seat", seat);
   add("replicas", o.replicas);
+  add("prefill", o.prefill);
   add_model_arguments(o.model, out);
   return out;
 }
 
 std::vector<std::string> range_arguments(const RangeOptions& o) { return child_arguments("range", o); }
-std::vector<std::string> prefill_arguments(const PrefillOptions& o) { return child_arguments("prefill", o); }
 
 std::string options_json(const ServeOptions& o) {
   std::string out = "{";
@@ -282,7 +275,6 @@ std::string options_json(const ServeOptions& o) {
   add("dp", o.dp);
   add("dp-policy", o.dp_policy);
   add("prefill", o.prefill);
-  add("min-remote-tokens", o.min_remote_tokens);
   add("kv-transfer-listen", o.kv_transfer_listen);
   return out + "}";
 }

@@ -42,7 +42,6 @@ struct ServeOptions {
   int dp = 0;       // schedulers; 0: as many as the pipeline says
   int prefill = 0;  // processes that compute prompts for the schedulers; 0: each computes its own
   int decode = 0;   // with prefill, another name of dp
-  int min_remote_tokens = 128;
   std::string kv_transfer_listen, kv_transfer_key_file;  // as in ModelOptions
   std::string dp_policy = "prefix_aware";
   int queue_timeout_s = 0;
@@ -59,6 +58,7 @@ struct StageOptions {
   uint64_t incarnation = 0;
   int parent = 0;    // the leader's process; 0: a person started this one
   int replicas = 0;  // schedulers of a text pipeline in all; 0: as its file says
+  int prefill = 0;   // replicas that compute prompts for them; 0: the same
   ModelOptions model;
   // Of pipelines of any shape, and of text over several hosts.
   std::string pipeline;  // its file
@@ -73,14 +73,6 @@ struct RangeOptions {
   int index = 0;        // from 0; the first range is its parent's
   int parent = 0;
   ModelOptions model;
-};
-
-// A child process that computes prompts for the schedulers of its parent.
-struct PrefillOptions {
-  std::string run_dir;  // of the sockets of transfers
-  int index = 0;        // from 0
-  int parent = 0;
-  ModelOptions model;  // with this process's share
 };
 
 struct ChatOptions {
@@ -113,7 +105,6 @@ void add_serve_options(CLI::App& command, ServeOptions& options);
 std::vector<std::string> given_options(const CLI::App& command);
 void add_stage_options(CLI::App& command, StageOptions& options);
 void add_range_options(CLI::App& command, RangeOptions& options);
-void add_prefill_options(CLI::App& command, PrefillOptions& options);
 void add_chat_options(CLI::App& command, ChatOptions& options);
 void add_pipeline_options(CLI::App& command, PipelineOptions& options);
 void add_inspect_options(CLI::App& command, InspectOptions& options);
@@ -122,7 +113,6 @@ void add_inspect_options(CLI::App& command, InspectOptions& options);
 std::vector<std::string> stage_arguments(const StageOptions& options);
 // The same for a range of a layer split.
 std::vector<std::string> range_arguments(const RangeOptions& options);
-std::vector<std::string> prefill_arguments(const PrefillOptions& options);
 
 // The names of what every process that touches the model needs to know, without the dashes.
 std::vector<std::string> model_option_names();

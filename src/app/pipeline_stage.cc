@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "pipeline/model_identity.h"
+#include "pipeline/prefill_spec.h"
 #include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
 #include "pipeline/text_pipeline.h"
@@ -84,6 +85,7 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   if (is_text_pipeline(spec)) {
     ASSIGN_OR_RETURN(join.spec_hash, text_identity(spec, options));
     override_replicas(spec, child ? options.replicas : 0, "");
+    if (child && options.prefill > 0) RETURN_IF_ERROR(set_prefill_replicas(spec, options.pipeline, options.prefill));
   }
   ASSIGN_OR_RETURN(join.replicas, parse_replicas(options.stages, spec));
   if (!child) RETURN_IF_ERROR(may_join(spec, join.replicas, options.pipeline));

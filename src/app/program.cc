@@ -48,7 +48,6 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   ServeOptions serve;
   StageOptions stage;
   RangeOptions range;
-  PrefillOptions prefill;
   ChatOptions chat;
   PipelineOptions pipeline;
   InspectOptions inspect;
@@ -66,8 +65,6 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   add_stage_options(*stage_command, stage);
   CLI::App* range_command = app.add_subcommand("range", "A child of serve --pp")->group("");
   add_range_options(*range_command, range);
-  CLI::App* prefill_command = app.add_subcommand("prefill", "A child of serve --prefill")->group("");
-  add_prefill_options(*prefill_command, prefill);
   add_chat_options(*chat_command, chat);
   add_pipeline_options(*pipeline_command, pipeline);
   add_inspect_options(*inspect_command, inspect);
@@ -87,12 +84,11 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
     return app.exit(error) == 0 ? 0 : kExitBadInput;
   }
   // A server outlives whoever reads what it says; a command that prints ends with its reader, as in any pipe.
-  if (*serve_command || *stage_command || *range_command || *prefill_command) ::signal(SIGPIPE, SIG_IGN);
+  if (*serve_command || *stage_command || *range_command) ::signal(SIGPIPE, SIG_IGN);
   serve.given = given_options(*serve_command);
   if (*serve_command) return run_serve(serve, add_workers);
   if (*stage_command) return run_stage(stage, add_workers);
   if (*range_command) return run_range(range);
-  if (*prefill_command) return run_prefill(prefill);
   if (*chat_command) return run_chat(chat);
   if (*pipeline_command) return run_pipeline(pipeline, add_workers);
   if (*bench_command) {

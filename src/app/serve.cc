@@ -17,7 +17,6 @@
 #include "app/library.h"
 #include "app/model_workers.h"
 #include "app/output.h"
-#include "app/prefill_processes.h"
 #include "app/process_limits.h"
 #include "app/progress.h"
 #include "app/signals.h"
@@ -27,6 +26,7 @@
 #include "base/trace.h"
 #include "http/server.h"
 #include "pipeline/model_identity.h"
+#include "pipeline/prefill_spec.h"
 #include "pipeline/supervisor.h"
 #include "pipeline/text_pipeline.h"
 #include "stages/generating/loading.h"
@@ -217,6 +217,8 @@ Status fit_text_pipeline(ServeOptions& options, PipelineSpec& spec, LeadOptions&
   RETURN_IF_ERROR(validate(options));
   ASSIGN_OR_RETURN(lead.coordinator, text_coordinator_options(options, spec));
   override_replicas(spec, lead.child.replicas, options.dp_policy);
+  if (options.prefill > 0) RETURN_IF_ERROR(set_prefill_replicas(spec, file, options.prefill));
+  lead.child.prefill = options.prefill;
   spec.request_timeout_s = options.request_timeout_s;
   const int each = options.model.max_running_requests + options.model.max_queued_requests;
   spec.max_requests = options.dp * each + kBeforeQueue;
@@ -272,8 +274,8 @@ std::size_t replicas_of(const PipelineSpec& spec) {
       [](std::size_t sum, const StageSpec& stage) { return sum + static_cast<std::size_t>(stage.replicas); });
 }
 
-// --decode is --dp; the schedulers have the folder in which the prefill replicas will be.
-Status prepare_prefill(ServeOptions& options, std::unique_ptr<PrefillProcesses>& prefill) {
+// --decode is --dp.
+Status join_names(ServeOptions& options) {
   if (options.decode > 0 && options.prefill == 0) {
     return invalid_argument("--decode is {} without --prefill; wanted both, or --dp", options.decode);
   }
@@ -281,35 +283,28 @@ Status prepare_prefill(ServeOptions& options, std::unique_ptr<PrefillProcesses>&
     return invalid_argument("--decode is {} and --dp is {}; wanted one of them", options.decode, options.dp);
   }
   if (options.decode > 0) options.dp = options.decode;
-  options.model.min_remote_tokens = options.min_remote_tokens;
   options.model.kv_transfer_listen = options.kv_transfer_listen;
   options.model.kv_transfer_key_file = options.kv_transfer_key_file;
-  if (options.prefill == 0) return ok_status();
-  ASSIGN_OR_RETURN(prefill, PrefillProcesses::make());
-  options.model.kv_sockets = prefill->run_dir();
-  options.model.kv_peers = options.prefill;
   return ok_status();
 }
 
-// Both are of the command line's model, on this host.
-Status check_prefill(const ServeOptions& options, const PipelineSpec& spec) {
-  if (options.prefill == 0 && options.kv_transfer_listen.empty()) return ok_status();
+// Requests that name the other server are of the command line's model, on this host.
+Status check_transfer_use(const ServeOptions& options, const PipelineSpec& spec) {
+  if (options.kv_transfer_listen.empty()) return ok_status();
   const bool fits = is_text_pipeline(spec) && !spec.over_hosts() && !generating_stage(spec).args.is<ValueMap>() &&
-                    !generating_stage(spec).layers;
+                    !generating_stage(spec).layers && generating_stage(spec).prefill_from.empty();
   if (fits) return ok_status();
   return invalid_argument(
-      "--{} has no use with this pipeline; wanted a text pipeline on this host whose generating stage has neither "
-      "args nor layers",
-      options.prefill > 0 ? "prefill" : "kv-transfer-listen");
+      "--kv-transfer-listen has no use with this pipeline; wanted a text pipeline on this host whose generating stage "
+      "has neither args, layers nor prefill_from");
 }
 
-int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, PrefillProcesses* prefill,
-                   const sigset_t& signals) {
+int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, const sigset_t& signals) {
   LeadOptions lead = lead_options(options);
   if (is_text_pipeline(spec)) {
     if (Status fit = fit_text_pipeline(options, spec, lead); !fit.ok()) return print_error(fit), kExitBadInput;
   }
-  if (Status status = check_prefill(options, spec); !status.ok()) return print_error(status), kExitBadInput;
+  if (Status status = check_transfer_use(options, spec); !status.ok()) return print_error(status), kExitBadInput;
   const std::vector<StageReplica> local =
       replicas_of_processes(spec, options.placement == "single")[std::string(kServerProcess)];
   const auto connections = check_process_limits(replicas_of(spec), address_space_mib(spec, local, true));
@@ -320,10 +315,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, Pre
   const std::string awaited =
       join_commands(spec, options.pipeline, lead.child.model.model.empty() ? "" : " --model DIR");
   std::string run_dir;
-  EndWatch end(signals, [&run_dir, kv_sockets = options.model.kv_sockets] {
-    RunDir::remove(run_dir);
-    RunDir::remove(kv_sockets);
-  });
+  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
   auto made = Instance::lead(std::move(spec), std::move(library), std::move(lead));
   if (!made.ok()) return print_error(made.status()), start_error(made.status());
   Instance& instance = **made;
@@ -343,7 +335,6 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, Pre
   }
   warn_of_open_server(options);
   if (service) service->start();
-  if (prefill != nullptr) prefill->start(options.model, options.prefill, options.dp);
   instance.start();
   print_awaited(awaited);
   const auto announce = [&] {
@@ -369,8 +360,7 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
   if (Status status = load_keys(options); !status.ok()) return print_error(status), kExitBadInput;
-  std::unique_ptr<PrefillProcesses> prefill;
-  if (Status status = prepare_prefill(options, prefill); !status.ok()) return print_error(status), kExitBadInput;
+  if (Status status = join_names(options); !status.ok()) return print_error(status), kExitBadInput;
   Library library = make_library(options.model, add_workers);
   const auto speech = read_speech_config(options.model);
   if (!speech.ok()) return print_error(speech.status()), kExitBadInput;
@@ -381,7 +371,7 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   }
   if (Status status = check_used(options, *spec); !status.ok()) return print_error(status), kExitBadInput;
   override_hosts(*spec, options.listen, options.key_file);
-  return serve_pipeline(options, std::move(*spec), std::move(library), prefill.get(), signals);
+  return serve_pipeline(options, std::move(*spec), std::move(library), signals);
 }
 
 }  // namespace millrace

@@ -5,31 +5,9 @@
 
 #include "app/held_mailbox.h"
 #include "control/endpoint.h"
-#include "pipeline/run_dir.h"
 
 namespace millrace {
 namespace {
-
-std::string decode_name(uint32_t index) { return fmt::format("decode-{}", index); }
-std::string prefill_name(uint32_t index) { return fmt::format("prefill-{}", index); }
-
-// A server of this folder may connect to the others in it, and to nothing else.
-Result<transfer::TransferLinks> links_in(const std::string& run_dir, const std::string& name) {
-  auto zmq = std::make_shared<ZmqContext>();
-  transfer::TransferLinks links;
-  links.endpoint = RunDir::ipc_endpoint(run_dir, name);
-  ASSIGN_OR_RETURN(auto inbox, bind_inbox(*zmq, links.endpoint));
-  links.inbox = std::make_unique<HeldInbox>(zmq, std::move(inbox));
-  links.connect = [zmq, run_dir](const std::string& endpoint) -> Result<std::shared_ptr<Outbox>> {
-    const std::string folder = "ipc://" + run_dir + "/";
-    if (!endpoint.starts_with(folder) || endpoint.find('/', folder.size()) != std::string::npos) {
-      return invalid_argument("'{}' is no socket of {}", quoted_endpoint(endpoint), run_dir);
-    }
-    ASSIGN_OR_RETURN(auto outbox, connect_outbox(*zmq, endpoint, BeforeConnected::kRefuse));
-    return std::shared_ptr<Outbox>(std::make_shared<HeldOutbox>(zmq, std::move(outbox)));
-  };
-  return links;
-}
 
 Status check_key(const Endpoint& endpoint, bool key) {
   if (key || endpoint.local()) return ok_status();
@@ -43,18 +21,6 @@ Result<std::optional<SharedKey>> load_key(const std::string& path) {
 }
 
 }  // namespace
-
-Result<transfer::TransferLinks> decode_links(const std::string& run_dir, uint32_t index, int peers) {
-  ASSIGN_OR_RETURN(transfer::TransferLinks links, links_in(run_dir, decode_name(index)));
-  for (int i = 0; i < peers; ++i) {
-    links.peers.push_back(RunDir::ipc_endpoint(run_dir, prefill_name(static_cast<uint32_t>(i))));
-  }
-  return links;
-}
-
-Result<transfer::TransferLinks> prefill_links(const std::string& run_dir, uint32_t index) {
-  return links_in(run_dir, prefill_name(index));
-}
 
 Status check_transfer_endpoint(const std::string& listen, const std::string& key_file) {
   const std::string text = "tcp://" + listen;

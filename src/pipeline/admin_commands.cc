@@ -28,6 +28,11 @@ bool is_about_trainer(const PipelineCommand& command) {
          command.action == wire::AdminAction::kAwaitWeights;
 }
 
+// What a replica that is not needed had in its cache is gone with it.
+bool is_gone_with(const PipelineCommand& command, const ReplicaView& view) {
+  return command.action == wire::AdminAction::kFlushCache && view.optional && !view.up;
+}
+
 bool stands_still(const ReplicaView& view) { return view.silent || view.status.state == wire::StageState::kStalled; }
 
 }  // namespace
@@ -55,7 +60,7 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   open.done = std::move(done);
   for (std::size_t slot = 0; slot < members_.replicas().size(); ++slot) {
     const ReplicaView& view = members_.replicas()[slot];
-    if (!is_for(command, view)) continue;
+    if (!is_for(command, view) || is_gone_with(command, view)) continue;
     Status sent = may_ask(command, view);
     if (sent.ok()) {
       wire::Message message = wire::AdminRequest{.id = next_,
@@ -91,11 +96,18 @@ bool AdminCommands::any_ready(const PipelineCommand& command) const {
                      [&](const ReplicaView& view) { return is_for(command, view) && view.is_ready(); });
 }
 
+// Among the replicas that the command is for, in the file's order: as their ranks in a trainer's group are.
+std::size_t AdminCommands::rank_of(const PipelineCommand& command, std::size_t slot) const {
+  const auto first = members_.replicas().begin();
+  return static_cast<std::size_t>(std::count_if(first, first + static_cast<std::ptrdiff_t>(slot),
+                                                [&](const ReplicaView& view) { return is_for(command, view); }));
+}
+
 void AdminCommands::add_reply(Command& command, std::size_t slot, const Status& status,
                               const wire::WeightsReply& weights) {
   const ReplicaView& view = members_.replicas()[slot];
   command.replies.emplace(slot, reply_of(0, view.name, status, weights));
-  const bool lost = status.code() == StatusCode::kUnavailable && view.replica >= command.wanted.needed;
+  const bool lost = status.code() == StatusCode::kUnavailable && rank_of(command.wanted, slot) >= command.wanted.needed;
   if (!command.wanted.ends_early || status.ok() || lost || !command.failure.ok()) return;
   command.failure = status.with_prefix(view.name);
 }
@@ -132,9 +144,14 @@ void AdminCommands::settle_if(const std::function<Status(const Asked& asked)>& s
 }
 
 void AdminCommands::on_lost(std::size_t slot, const std::string& reason) {
+  const ReplicaView& view = members_.replicas()[slot];
+  for (auto asked = awaited_.begin(); asked != awaited_.end();) {
+    const bool gone = asked->second.slot == slot && is_gone_with(commands_.at(asked->second.command).wanted, view);
+    asked = gone ? settle(asked, ok_status()) : std::next(asked);
+  }
   settle_if([&](const Asked& asked) {
     if (asked.slot != slot) return ok_status();
-    return error(StatusCode::kUnavailable, "{} stopped: {}", members_.replicas()[slot].name, reason);
+    return error(StatusCode::kUnavailable, "{} stopped: {}", view.name, reason);
   });
 }
 

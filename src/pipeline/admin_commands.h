@@ -91,6 +91,7 @@ class AdminCommands {
   Status check(const PipelineCommand& command) const;
   Status may_ask(const PipelineCommand& command, const ReplicaView& view) const;
   bool any_ready(const PipelineCommand& command) const;
+  std::size_t rank_of(const PipelineCommand& command, std::size_t slot) const;
   bool waits_for_standing(const Command& command) const;
   void add_reply(Command& command, std::size_t slot, const Status& status, const wire::WeightsReply& weights = {});
   bool is_frozen(const Command& command, const ReplicaView& view, int64_t now_ms) const;

@@ -89,7 +89,7 @@ Result<std::shared_ptr<ChainPort>> ChainPort::make(PipelineNetwork& network, con
     port->ranges_.push_back(*one->layers);
     port->state_->ranges.push_back({.stage = one->name});
   }
-  ASSIGN_OR_RETURN(port->inbox_, network.bind_range(stage.stage, stage.replica, incarnation));
+  ASSIGN_OR_RETURN(port->inbox_, network.bind_direct(stage.stage, stage.replica, incarnation));
   port->endpoint_ = port->inbox_->endpoint();
   return port;
 }
@@ -111,12 +111,12 @@ void ChainPort::State::update(uint32_t range, const wire::Peer& peer) {
   Range& known = ranges[range];
   // Under another coordinator, incarnations of the server's own children begin anew.
   const bool other =
-      peer.incarnation != known.incarnation || peer.pid != known.pid || peer.chain_endpoint != known.endpoint;
+      peer.incarnation != known.incarnation || peer.pid != known.pid || peer.direct_endpoint != known.endpoint;
   if (known.up && (other || !peer.up)) report(range, peer.up ? "it was started again" : "it is gone");
   known.up = peer.up;
   known.incarnation = peer.incarnation;
   known.pid = peer.pid;
-  known.endpoint = peer.up ? peer.chain_endpoint : "";
+  known.endpoint = peer.up ? peer.direct_endpoint : "";
 }
 
 // Before there is a receiver no range has any KV of its chain. It queues what it gets: nothing computes on this thread.
@@ -131,7 +131,7 @@ void ChainPort::State::connect() {
   outbox.reset();
   connected.clear();
   if (to.endpoint.empty()) return;
-  auto made = network.connect_range(to.endpoint);
+  auto made = network.connect_direct(to.endpoint, kMaxQueuedSteps);
   if (!made.ok()) {  // the table comes again
     LOG_WARNING("stage '{}' cannot be reached at '{}': {}", name(next()), to.endpoint, made.status().message());
     return;

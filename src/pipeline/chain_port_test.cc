@@ -29,7 +29,7 @@ class ChainPortTest : public testing::Test {
     for (const char* stage : {"generate", "upper", "top"}) {
       ports_.push_back(ChainPort::make(*network_, spec_, {stage, 0}, 1).value());
       peers_.push_back({.stage = stage, .incarnation = 1, .pid = 1});
-      peers_.back().chain_endpoint = ports_.back()->endpoint();
+      peers_.back().direct_endpoint = ports_.back()->endpoint();
       slots_.push_back(ChainPort::slot(ports_.back()));
       links_.push_back(slots_.back()->open().value());
     }
@@ -103,7 +103,7 @@ TEST_F(ChainPortTest, RowsGoToTheNewAddressOfTheNextRange) {
   const auto other = ChainPort::make(*network_, spec_, {"upper", 0}, 2).value();
   const ChainLinks links = ChainPort::slot(other)->open().value();
   peers_[1].incarnation = 2;
-  peers_[1].chain_endpoint = other->endpoint();
+  peers_[1].direct_endpoint = other->endpoint();
   publish();
   ASSERT_TRUE(send(0).ok());
   EXPECT_FALSE(receive(1));

@@ -32,7 +32,7 @@ class ChainChecker {
 
  private:
   void keys(const StageSpec& stage) {
-    const bool rows = computes_rows(stage), first = stage.worker == kGenerateWorker;
+    const bool rows = stage.computes_rows(), first = stage.worker == kGenerateWorker;
     if (!rows && !first && (stage.layers || !stage.layers_to.empty())) {
       const char* key = stage.layers ? "layers" : "layers_to";
       return errors_.add(stage.line_of(key), "stage '{}' has {} and the worker '{}'; wanted the worker {} or {}",
@@ -57,28 +57,6 @@ class ChainChecker {
                   "layers of stage '{}' are [{}, {}]; wanted one at least: only the first range may be empty",
                   stage.name, stage.layers->begin, stage.layers->end);
     }
-    no_payloads(stage);
-  }
-
-  void no_payloads(const StageSpec& stage) {
-    if (spec_.entry == stage.name) {
-      errors_.add(stage.line, "the entry '{}' has the worker {}, which gets no requests; wanted another stage",
-                  stage.name, kLayersWorker);
-    }
-    for (const char* key : {"next", "terminal", "stream_to", "wait_for", "merge", "route", "stream_done_to",
-                            "project_payload", "wait_for_rule"}) {
-      if (!stage.key_lines.contains(key)) continue;
-      errors_.add(stage.line_of(key), "stage '{}' has {} and the worker {}, which gets no requests; wanted it left out",
-                  stage.name, key, kLayersWorker);
-    }
-    for (const StageSpec& from : spec_.stages) {
-      for (const char* key : {"next", "stream_to"}) {
-        const auto& targets = std::string_view(key) == "next" ? from.next : from.stream_to;
-        if (!contains(targets, stage.name)) continue;
-        errors_.add(from.line_of(key), "{} of stage '{}' is '{}', which gets no requests; wanted layers_to for rows",
-                    key, from.name, stage.name);
-      }
-    }
   }
 
   void link(const StageSpec& from) {
@@ -91,7 +69,7 @@ class ChainChecker {
                          from.layers_to, nearest_name(from.layers_to, names));
     }
     if (!to->readable) return;
-    if (!computes_rows(*to)) {
+    if (!to->computes_rows()) {
       return errors_.add(line, "layers_to of stage '{}' is '{}', whose worker is '{}'; wanted one of the worker {}",
                          from.name, to->name, to->worker, kLayersWorker);
     }
@@ -112,7 +90,7 @@ class ChainChecker {
   // Those that no first range leads to: the first of a chain without one, and the stages of a cycle.
   void reach() {
     for (const StageSpec& stage : spec_.stages) {
-      if (!computes_rows(stage)) continue;
+      if (!stage.computes_rows()) continue;
       std::vector<std::string> path = {stage.name};
       const StageSpec* at = &stage;
       while (senders_.contains(at) && (at = senders_.at(at)) != &stage && path.size() <= spec_.stages.size()) {

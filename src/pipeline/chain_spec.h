@@ -5,16 +5,11 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "pipeline/spec.h"
 
 namespace millrace {
-
-inline constexpr std::string_view kLayersWorker = "layers";  // a range behind the first one; it gets no requests
-
-inline bool computes_rows(const StageSpec& stage) { return stage.worker == kLayersWorker; }
 
 // The stages of the chain that `stage` has a range of, the first range first; empty: it has none. Of a spec that was
 // checked.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace millrace {
 
 namespace {
@@ -12,6 +14,13 @@ std::vector<std::string> stages_with_weights(const PipelineSpec& spec, const Lib
     if (library.with_weights.contains(stage.worker)) stages.push_back(stage.name);
   }
   return stages;
+}
+
+// A stage that computes prompts has the model of the one that it computes them for.
+bool have_one_model(const PipelineSpec& spec, const Library& library) {
+  return std::count_if(spec.stages.begin(), spec.stages.end(), [&](const StageSpec& stage) {
+           return library.with_weights.contains(stage.worker) && !stage.computes_prompts();
+         }) == 1;
 }
 
 WeightUpdates::Env env_of_weights(CoordinatorThread& coordinator, const std::vector<std::string>& stages) {
@@ -35,7 +44,8 @@ CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& li
       coordinator_(coordinator),
       relays_(relays),
       weights_(std::make_unique<WeightUpdates>(stages_with_weights(spec, library),
-                                               env_of_weights(coordinator, stages_with_weights(spec, library)))),
+                                               env_of_weights(coordinator, stages_with_weights(spec, library)),
+                                               have_one_model(spec, library))),
       profile_(std::move(profile_folder)) {}
 
 void CoordinatorEngine::tick(int64_t now_ms) {

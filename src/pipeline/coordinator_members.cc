@@ -78,9 +78,9 @@ void Coordinator::shut_down(int64_t grace_ms) {
   }
 }
 
-// Empty: ready, which takes one replica of every stage.
+// Empty: ready, which takes one replica of every stage without which requests are not served.
 std::string Coordinator::why_not_ready() const {
-  return draining_ ? "shutting down" : placement_.why_missing(~StageSet{0});
+  return draining_ ? "shutting down" : placement_.why_missing(~graph_.optional());
 }
 
 Health Coordinator::health() const {

@@ -12,7 +12,11 @@ Membership::Membership(const PipelineSpec& spec, MembershipOptions options, int6
   for (std::size_t index = 0; index < spec.stages.size(); ++index) {
     const StageSpec& stage = spec.stages[index];
     for (uint32_t replica = 0; replica < static_cast<uint32_t>(stage.replicas); ++replica) {
-      ReplicaView member{.stage = stage.name, .replica = replica, .local = stage.host.empty(), .since_ms = now_ms};
+      ReplicaView member{.stage = stage.name,
+                         .replica = replica,
+                         .optional = stage.computes_prompts(),
+                         .local = stage.host.empty(),
+                         .since_ms = now_ms};
       member.stage_index = index;
       member.host = stage.host;
       member.name = stage.replicas == 1 ? stage.name : fmt::format("{}-{}", stage.name, replica);
@@ -108,6 +112,7 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
     member.up = member.reachable = true;
     member.peer = message.self;
     member.peer.up = true;
+    member.peer.serves = false;
     member.reply_to = message.reply_to;
     member.newest = message.self.incarnation;
     member.expected = 0;
@@ -159,13 +164,24 @@ void Membership::handle(const wire::StageStatus& status, int64_t now_ms) {
   if (status.state == wire::StageState::kFailed) {
     lose(*index, status.message.empty() ? "it failed" : status.message, now_ms);
   }
+  publish_serving(now_ms);
+}
+
+// Who serves changes without a registration: it has loaded, stands still, or waits for other weights.
+void Membership::publish_serving(int64_t now_ms) {
+  bool changed = false;
+  for (ReplicaView& member : replicas_) {
+    const bool serves = member.serves();
+    changed |= std::exchange(member.peer.serves, serves) != serves && member.up;
+  }
+  if (changed) new_table(now_ms);
 }
 
 void Membership::lose(std::size_t index, const std::string& reason, int64_t now_ms, bool anew) {
   ReplicaView& member = replicas_[index];
   if (!member.up) return;
   member.up = false;
-  member.peer.up = false;
+  member.peer.up = member.peer.serves = false;
   member.since_ms = now_ms;
   member.fence_sent_ms = now_ms - kFenceNoticeMs;
   member.lost_why = reason;
@@ -204,6 +220,7 @@ void Membership::tick(int64_t now_ms) {
       lose(i, member.status.message.empty() ? "it stands still" : member.status.message, now_ms);
     }
   }
+  publish_serving(now_ms);
   if (now_ms - table_sent_ms_ < kPeersRepeatMs || epoch_ == 0) return;
   table_sent_ms_ = now_ms;
   send_table();

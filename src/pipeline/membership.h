@@ -63,6 +63,7 @@ struct ReplicaView {
   uint32_t replica = 0;
   std::size_t stage_index = 0;  // in the spec
   std::string name;             // "think", or "think-1" where there are several
+  bool optional = false;        // requests are served without it: it computes prompts for another stage
   bool local = true;            // restarted by the supervisor when it is lost; a remote one is awaited
   std::string host;             // the remote one's, as the file calls it
   bool up = false;              // holds a lease
@@ -172,6 +173,7 @@ class Membership {
   Status may_register(const wire::Register& message) const;
   void lose(std::size_t slot, const std::string& reason, int64_t now_ms, bool anew = false);
   void welcome(std::size_t slot, const std::string& reply_to, uint64_t incarnation, const Status& status);
+  void publish_serving(int64_t now_ms);
   void new_table(int64_t now_ms);
   void send_table(std::optional<std::size_t> only = std::nullopt);
   void learn_checksums(const ReplicaView& first);

@@ -153,10 +153,32 @@ TEST_F(MembershipTest, HeartbeatsRenewTheLeaseAndSilenceLosesIt) {
 
 TEST_F(MembershipTest, TheTableIsSentAgain) {
   join("a");
+  beat("a", 0, 1);
   (void)members.take_messages();
+  const uint64_t epoch = members.epoch();
   for (int i = 0; i < 8; ++i) now += 250, beat("a", 0, 1), members.tick(now);
   EXPECT_EQ(tables().size(), 2u);
-  EXPECT_EQ(members.epoch(), 1u);
+  EXPECT_EQ(members.epoch(), epoch);
+}
+
+TEST_F(MembershipTest, TheTableHasWhoServes) {
+  const auto serves = [this] { return tables().back().peers.front().serves; };  // "a"
+  join("b");
+  join("a");
+  EXPECT_FALSE(serves());
+  beat("a", 0, 1);
+  EXPECT_TRUE(serves());
+  beat("a", 0, 1, wire::StageState::kStalled);
+  EXPECT_FALSE(serves());
+  beat("a", 0, 1);
+  EXPECT_TRUE(serves());
+  beat("a", 0, 1);
+  EXPECT_TRUE(tables().empty()) << "nothing has changed";
+  members.require_weights({"a"}, {.version = 2});
+  members.tick(now += 10);
+  EXPECT_FALSE(serves()) << "it has other weights";
+  join("a", 0, 2);
+  EXPECT_FALSE(serves());
 }
 
 TEST_F(MembershipTest, AfterAPauseOfTheCoordinatorNoLeaseIsLost) {

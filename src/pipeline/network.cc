@@ -89,10 +89,10 @@ Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_stage(const std::string& st
   return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}", stage, replica, incarnation)), key());
 }
 
-Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_range(const std::string& stage, uint32_t replica,
-                                                           uint64_t incarnation) {
+Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_direct(const std::string& stage, uint32_t replica,
+                                                            uint64_t incarnation) {
   if (over_hosts_) return bind_inbox(zmq_, fmt::format("tcp://{}:0", listen_), key());
-  return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}.rows", stage, replica, incarnation)), key());
+  return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}.direct", stage, replica, incarnation)), key());
 }
 
 // A message that waited for an absent coordinator would be old when it arrives; on one host it is never absent.
@@ -109,9 +109,8 @@ Result<std::shared_ptr<Outbox>> PipelineNetwork::connect(const std::string& endp
   return connect_outbox(zmq_, endpoint, {.policy = BeforeConnected::kKeep, .key = key()});
 }
 
-Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_range(const std::string& endpoint) {
-  return connect_outbox(zmq_, endpoint,
-                        {.policy = BeforeConnected::kRefuse, .key = key(), .queue_limit = kMaxQueuedSteps});
+Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_direct(const std::string& endpoint, int queue_limit) {
+  return connect_outbox(zmq_, endpoint, {.policy = BeforeConnected::kRefuse, .key = key(), .queue_limit = queue_limit});
 }
 
 wire::Peer PipelineNetwork::self(const std::string& stage, uint32_t replica, uint64_t incarnation) const {

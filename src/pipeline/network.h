@@ -38,14 +38,14 @@ class PipelineNetwork {
   Result<std::unique_ptr<AbortPublisher>> bind_aborts();
   // A stage's side; the endpoint is the inbox's.
   Result<std::unique_ptr<Inbox>> bind_stage(const std::string& stage, uint32_t replica, uint64_t incarnation);
-  // The same for the rows of a range of layers, which a stage that is in a chain has beside its inbox.
-  Result<std::unique_ptr<Inbox>> bind_range(const std::string& stage, uint32_t replica, uint64_t incarnation);
+  // The same beside it, for rows of a layer split or for KV pages, which go from stage to stage without a loop.
+  Result<std::unique_ptr<Inbox>> bind_direct(const std::string& stage, uint32_t replica, uint64_t incarnation);
   Result<std::shared_ptr<Outbox>> connect_coordinator();
   Result<std::unique_ptr<AbortSubscription>> subscribe_aborts(std::shared_ptr<Waker> waker);
   // An outbox to the inbox that has this endpoint.
   Result<std::shared_ptr<Outbox>> connect(const std::string& endpoint);
-  // The same to that of a range: what it cannot take now is refused, so that no old rows wait for it.
-  Result<std::shared_ptr<Outbox>> connect_range(const std::string& endpoint);
+  // The same to one of bind_direct(): what it cannot take now is refused, so that nothing old waits for it.
+  Result<std::shared_ptr<Outbox>> connect_direct(const std::string& endpoint, int queue_limit);
 
   // This process, but for endpoint and relays.
   wire::Peer self(const std::string& stage, uint32_t replica, uint64_t incarnation) const;

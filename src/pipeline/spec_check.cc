@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "base/nearest.h"
 #include "control/endpoint.h"
@@ -43,6 +44,7 @@ class Checker {
     environments();
     if (named_) graph();
     if (named_) check_chains(spec_, errors_);
+    if (named_) check_prefill(spec_, errors_);
   }
 
  private:
@@ -110,7 +112,7 @@ class Checker {
   }
 
   void edges(const StageSpec& stage) {
-    if (computes_rows(stage)) return;  // no payload comes or goes
+    if (!stage.takes_payloads()) return no_payloads(stage);
     if (stage.terminal == !stage.next.empty()) {
       errors_.add(stage.line_of("next"), "stage '{}' {}; wanted either next or terminal: true", stage.name,
                   stage.terminal ? "is terminal and has next" : "has no next and is not terminal");
@@ -127,6 +129,30 @@ class Checker {
                     fmt::join(stage.next, ", "));
       }
       known("project_payload", line, fmt::format("stage '{}'", stage.name), projection, library_.projections);
+    }
+  }
+
+  // Of a worker that gets none: no key that would send it some, and none of its own.
+  void no_payloads(const StageSpec& stage) {
+    if (spec_.entry == stage.name) {
+      errors_.add(stage.line, "the entry '{}' has the worker {}, which gets no requests; wanted another stage",
+                  stage.name, stage.worker);
+    }
+    for (const char* key : {"next", "terminal", "stream_to", "wait_for", "merge", "route", "stream_done_to",
+                            "project_payload", "wait_for_rule"}) {
+      if (!stage.key_lines.contains(key)) continue;
+      errors_.add(stage.line_of(key), "stage '{}' has {} and the worker {}, which gets no requests; wanted it left out",
+                  stage.name, key, stage.worker);
+    }
+    const auto [wanted, what] =
+        stage.computes_rows() ? std::pair("layers_to", "rows") : std::pair("prefill_from", "pages");
+    for (const StageSpec& from : spec_.stages) {
+      for (const char* key : {"next", "stream_to"}) {
+        const auto& targets = std::string_view(key) == "next" ? from.next : from.stream_to;
+        if (!contains(targets, stage.name)) continue;
+        errors_.add(from.line_of(key), "{} of stage '{}' is '{}', which gets no requests; wanted {} for {}", key,
+                    from.name, stage.name, wanted, what);
+      }
     }
   }
 
@@ -316,7 +342,7 @@ class Checker {
     };
     visit(*spec_.find(spec_.entry));
     for (const StageSpec& stage : spec_.stages) {
-      if (!reached.contains(stage.name) && !computes_rows(stage)) {
+      if (!reached.contains(stage.name) && stage.takes_payloads()) {
         errors_.add(stage.line, "stage '{}' is reached by no payload from the entry '{}'", stage.name, spec_.entry);
       }
     }

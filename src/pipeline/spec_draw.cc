@@ -71,6 +71,9 @@ std::map<std::string, int> columns(const PipelineSpec& spec) {
       for (const auto* list : {&stage.next, &stage.stream_to}) {
         for (const std::string& target : *list) column[target] = std::max(column[target], column[stage.name] + 1);
       }
+      if (!stage.prefill_from.empty()) {
+        column[stage.name] = std::max(column[stage.name], column[stage.prefill_from] + 1);
+      }
       if (stage.layers_to.empty()) continue;
       column[stage.layers_to] = std::max(column[stage.layers_to], column[stage.name] + 1);
     }
@@ -86,6 +89,7 @@ struct EdgeStyle {
 };
 constexpr EdgeStyle kPayloadEdge{"payload", "#334155", "", -6};
 constexpr EdgeStyle kStreamEdge{"stream", "#0369a1", " stroke-dasharray=\"5 4\"", 12};
+constexpr EdgeStyle kPagesEdge{"pages", "#15803d", " stroke-dasharray=\"2 3\"", 3};
 constexpr EdgeStyle kRowsEdge{"rows", "#b45309", " stroke-dasharray=\"2 3\"", 3};
 
 std::string edge(const Box& from, const Box& to, const EdgeStyle& style) {
@@ -149,6 +153,10 @@ std::string to_dot(const PipelineSpec& spec) {
     for (const std::string& target : stage.stream_to) {
       out += fmt::format("  {} -> {} [style=dashed];\n", quoted(stage.name), quoted(target));
     }
+    if (!stage.prefill_from.empty()) {
+      out +=
+          fmt::format("  {} -> {} [style=dotted, label=\"pages\"];\n", quoted(stage.prefill_from), quoted(stage.name));
+    }
     if (stage.layers_to.empty()) continue;
     out += fmt::format("  {} -> {} [style=dotted, label=\"rows\"];\n", quoted(stage.name), quoted(stage.layers_to));
   }
@@ -161,8 +169,9 @@ std::string to_svg(const PipelineSpec& spec) {
   std::map<std::string, Box> boxes;
   std::map<std::string, std::size_t> fills;
   int width = 0, height = 0;
-  const bool has_rows =
-      std::any_of(spec.stages.begin(), spec.stages.end(), [](const auto& stage) { return !stage.layers_to.empty(); });
+  const auto any = [&spec](auto has) { return std::any_of(spec.stages.begin(), spec.stages.end(), has); };
+  const bool has_rows = any([](const StageSpec& stage) { return !stage.layers_to.empty(); });
+  const bool has_pages = any([](const StageSpec& stage) { return !stage.prefill_from.empty(); });
   for (const StageSpec& stage : spec.stages) {
     const int x = column[stage.name], y = rows[x]++;
     const Box at{kMargin + x * (kBoxWidth + kGapX), kMargin + 46 + y * (kBoxHeight + kGapY) + x % 2 * kGapY};
@@ -177,13 +186,16 @@ std::string to_svg(const PipelineSpec& spec) {
       "<text x=\"{4}\" y=\"26\" font-size=\"13\" fill=\"#475569\">{5}: payloads solid, streams dashed, {6}round ends "
       "are "
       "terminals, one colour a process</text>\n",
-      width, height, marker(kPayloadEdge), marker(kStreamEdge) + (has_rows ? marker(kRowsEdge) : ""), kMargin,
-      escaped(spec.name), has_rows ? "rows of layers dotted, " : "");
+      width, height, marker(kPayloadEdge),
+      marker(kStreamEdge) + (has_rows ? marker(kRowsEdge) : "") + (has_pages ? marker(kPagesEdge) : ""), kMargin,
+      escaped(spec.name),
+      std::string(has_rows ? "rows of layers dotted, " : "") + (has_pages ? "KV pages dotted, " : ""));
   for (const StageSpec& stage : spec.stages) {
     const Box& from = boxes[stage.name];
     for (const std::string& target : stage.next) out += edge(from, boxes[target], kPayloadEdge);
     for (const std::string& target : stage.stream_to) out += edge(from, boxes[target], kStreamEdge);
     if (!stage.layers_to.empty()) out += edge(from, boxes[stage.layers_to], kRowsEdge);
+    if (!stage.prefill_from.empty()) out += edge(boxes[stage.prefill_from], from, kPagesEdge);
   }
   for (const StageSpec& stage : spec.stages) {
     out += box(stage, boxes[stage.name], stage.name == spec.entry, kFills[fills[location(stage)] % std::size(kFills)]);
@@ -213,6 +225,7 @@ uint64_t PipelineSpec::hash() const {
     add(s.resources.threads), add(s.resources.memory_mib), add(s.resources.max_requests);
     add(s.stalled_ms);
     if (s.layers) add(s.layers->begin), add(s.layers->end), add(s.layers_to);
+    if (!s.prefill_from.empty()) add(s.prefill_from);
     add_list(s.next), add_list(s.wait_for), add_list(s.stream_to), add_map(s.project_payload), add_map(s.env);
     if (const auto lifted = lift(s.args); lifted.ok()) add(lifted->tree);
   }

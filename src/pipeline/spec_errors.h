@@ -37,5 +37,7 @@ class SpecErrors {
 void check_pipeline(const PipelineSpec& spec, const Library& library, SpecErrors& errors);
 // Of it, the layer splits: `layers` and `layers_to`. Stages have names of their own.
 void check_chains(const PipelineSpec& spec, SpecErrors& errors);
+// Of it, the stages that compute prompts for others: `prefill_from`.
+void check_prefill(const PipelineSpec& spec, SpecErrors& errors);
 
 }  // namespace millrace

@@ -240,6 +240,7 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   map.text_map("project_payload", stage.project_payload);
   read_layers(map, stage.layers);
   map.text("layers_to", stage.layers_to);
+  map.text("prefill_from", stage.prefill_from);
   stage.process = stage.name;
   map.text("process", stage.process);
   map.text("host", stage.host);

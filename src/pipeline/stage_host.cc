@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "pipeline/chain_port.h"
+#include "pipeline/transfer_port.h"
 
 namespace millrace {
 namespace {
@@ -27,17 +28,35 @@ Result<StageReplica> parse_replica(const std::string& text, const PipelineSpec& 
   return out;
 }
 
-// Which of how many replicas of its stage that share this machine. Those of the server's host are all there; of others,
-// a process that joined knows its own.
-void set_share(StageLoopConfig& config, const StageReplica& replica, const std::vector<StageReplica>& here) {
-  config.nth = replica.replica, config.of = config.spec.replicas;
-  if (config.spec.host.empty()) return;
-  config.nth = 0, config.of = 0;
-  for (const StageReplica& other : here) {
-    if (other.stage != replica.stage) continue;
-    if (other.replica == replica.replica) config.nth = static_cast<uint32_t>(config.of);
-    ++config.of;
+// Which of how many replicas of its stage, and of the one that computes prompts for it, share this machine. Those of
+// the server's host are all there; of others, a process that joined knows its own.
+void set_share(StageLoopConfig& config, const PipelineSpec& spec, const StageReplica& replica,
+               const std::vector<StageReplica>& here) {
+  const StageSpec* partner = transfers_with(spec, config.spec);
+  if (partner != nullptr && partner->host != config.spec.host) partner = nullptr;
+  const auto replicas_here = [&](const StageSpec& stage, uint32_t below) {
+    return static_cast<uint32_t>(std::count_if(here.begin(), here.end(), [&](const StageReplica& other) {
+      return other.stage == stage.name && other.replica < below;
+    }));
+  };
+  const bool all = config.spec.host.empty();
+  const auto count = [&](const StageSpec& stage) {
+    const auto replicas = static_cast<uint32_t>(stage.replicas);
+    return all ? replicas : replicas_here(stage, replicas);
+  };
+  config.nth = all ? replica.replica : replicas_here(config.spec, replica.replica);
+  if (partner != nullptr && config.spec.computes_prompts()) config.nth += count(*partner);
+  config.of = static_cast<int>(count(config.spec) + (partner != nullptr ? count(*partner) : 0));
+}
+
+// Of all replicas that a trainer sends weights, in the file's order.
+uint32_t weights_rank(const PipelineSpec& spec, const Library& library, const StageReplica& replica) {
+  uint32_t rank = replica.replica;
+  for (const StageSpec& stage : spec.stages) {
+    if (stage.name == replica.stage) break;
+    if (library.with_weights.contains(stage.worker)) rank += static_cast<uint32_t>(stage.replicas);
   }
+  return rank;
 }
 
 }  // namespace
@@ -73,7 +92,8 @@ Result<std::unique_ptr<StageHost>> StageHost::make(const PipelineSpec& spec, uin
     if (!config.ok()) return config.status().with_prefix(prefix);
     config->self = network.self(replica.stage, replica.replica, incarnation);
     config->spec_hash = spec_hash;
-    set_share(*config, replica, replicas);
+    set_share(*config, spec, replica, replicas);
+    config->weights_rank = weights_rank(spec, library, replica);
     RETURN_IF_ERROR(host->add(std::move(config).value(), library, network, spec).with_prefix(prefix));
   }
   return host;
@@ -90,8 +110,14 @@ Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNe
   if (config.spec.layers) {
     ASSIGN_OR_RETURN(auto port,
                      ChainPort::make(network, spec, {config.self.stage, config.self.replica}, config.self.incarnation));
-    config.self.chain_endpoint = port->endpoint();
+    config.self.direct_endpoint = port->endpoint();
     env.chain = ChainPort::slot(port);
+    env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
+  } else if (transfers_with(spec, config.spec) != nullptr) {
+    ASSIGN_OR_RETURN(auto port, TransferPort::make(network, spec, {config.self.stage, config.self.replica},
+                                                   config.self.incarnation));
+    config.self.direct_endpoint = port->endpoint();
+    env.transfers = TransferPort::slot(port);
     env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
   }
   config.self.endpoint = env.inbox->endpoint();

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "pipeline/chain_spec.h"
-
 namespace millrace {
 namespace {
 
 bool takes_the_model(const StageSpec& stage) {
   constexpr std::string_view kWorkers[] = {kGenerateWorker, kDetokenizeWorker, kTalkWorker, kVocodeWorker};
-  const bool of_text = std::ranges::find(kWorkers, stage.worker) != std::end(kWorkers) || computes_rows(stage);
+  const bool of_text = std::ranges::find(kWorkers, stage.worker) != std::end(kWorkers) || !stage.takes_payloads();
   return of_text && !stage.args.is<ValueMap>();
 }
 
@@ -27,11 +25,14 @@ Status check_stages(const PipelineSpec& spec, const std::string& file) {
   };
   const bool speaks = count(kTalkWorker) == 1 && count(kVocodeWorker) == 1;
   const bool silent = count(kTalkWorker) == 0 && count(kVocodeWorker) == 0;
-  if (all && count(kGenerateWorker) == 1 && count(kDetokenizeWorker) == 1 && (speaks || silent)) return ok_status();
+  const bool generates = count(kGenerateWorker) == 1 && count(kPrefillWorker) <= 1;
+  if (all && generates && count(kDetokenizeWorker) == 1 && (speaks || silent)) return ok_status();
   return invalid_argument(
       "{}:1: a text pipeline of {} stages; wanted one of worker {} and one of worker {}, both without args, and "
-      "beside them those of worker {}, and one of each of {} and {} for answers that are spoken",
-      file, spec.stages.size(), kGenerateWorker, kDetokenizeWorker, kLayersWorker, kTalkWorker, kVocodeWorker);
+      "beside them those of worker {}, one of worker {} at most, and one of each of {} and {} for answers that are "
+      "spoken",
+      file, spec.stages.size(), kGenerateWorker, kDetokenizeWorker, kLayersWorker, kPrefillWorker, kTalkWorker,
+      kVocodeWorker);
 }
 
 // `next` and `stream_to` are these stages, in any sequence.

@@ -15,11 +15,12 @@ int64_t backoff_ms(int failures) { return std::min(kCatchUpFirstMs << std::min(f
 
 }  // namespace
 
-WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env)
+WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env, bool one_model)
     : stages_(std::move(stages)),
+      one_model_(one_model || stages_.size() == 1),
       env_(std::move(env)),
       pauses_(stages_, {env_.command, env_.hold, env_.in_flight}),
-      snapshots_(stages_,
+      snapshots_({stages_.begin(), stages_.begin() + (stages_.empty() ? 0 : 1)},  // whose replicas all have them
                  {env_.command, [this](uint64_t version, const std::string& path) { on_kept(version, path); }}) {}
 
 // ---- updates

@@ -71,8 +71,9 @@ class WeightUpdates : public WeightControl {
     std::function<std::size_t()> in_flight;
   };
 
-  // `stages`: those with weights; none: everything is refused.
-  WeightUpdates(std::vector<std::string> stages, Env env);
+  // `stages`: those with weights; none: everything is refused. `one_model`: they all have the same one; else a
+  // trainer's update is refused where there are several.
+  WeightUpdates(std::vector<std::string> stages, Env env, bool one_model = false);
 
   bool has_stages() const { return !stages_.empty(); }
   const std::vector<std::string>& stages() const { return stages_; }
@@ -154,6 +155,7 @@ class WeightUpdates : public WeightControl {
   void note(const StageReplica& replica, std::string text);
 
   const std::vector<std::string> stages_;
+  const bool one_model_;
   const Env env_;
   Pauses pauses_;
   WeightSnapshots snapshots_;

@@ -13,7 +13,7 @@ namespace millrace {
 using Phase = WeightsState::Phase;
 
 Status WeightUpdates::check_live() const {
-  if (stages_.size() == 1) return ok_status();
+  if (one_model_) return ok_status();
   return error(StatusCode::kUnsupported, "the pipeline has {} stages with weights; wanted one", stages_.size());
 }
 
@@ -23,13 +23,13 @@ void WeightUpdates::join_group(const TrainerGroup& group, Done done) {
   PipelineCommand command{.action = wire::AdminAction::kJoinGroup, .stages = stages_, .timeout_ms = kJoinGroupMs};
   command.argument = to_json(group);
   command.ends_early = true;
-  command.needed = static_cast<uint32_t>(group.world_size - group.rank_offset);
-  env_.command(std::move(command),
-               [this, name = group.name, needed = command.needed, done = std::move(done)](const Replies& replies) {
-                 const Status status = first_failure(replies, needed);
-                 if (!status.ok()) leave_failed_group(name, status);
-                 done(status);
-               });
+  const auto needed = static_cast<uint32_t>(group.world_size - group.rank_offset);
+  command.needed = needed;
+  env_.command(std::move(command), [this, name = group.name, needed, done = std::move(done)](const Replies& replies) {
+    const Status status = first_failure(replies, needed);
+    if (!status.ok()) leave_failed_group(name, status);
+    done(status);
+  });
 }
 
 // The other replicas stop to wait for its ranks. A join that was cancelled left them in another group, or in none.
@@ -106,8 +106,9 @@ void WeightUpdates::prepare(const WeightPlan& plan, Done done) {
     const std::lock_guard lock(mutex_);
     command.argument = to_json(plan, state_.version, update_.rounds - 1);
   }
-  env_.command(std::move(command), [this, version = command.weight_version, done = std::move(done)](
-                                       const Replies& replies) { on_ready(version, replies, done); });
+  const uint64_t version = command.weight_version;
+  env_.command(std::move(command),
+               [this, version, done = std::move(done)](const Replies& replies) { on_ready(version, replies, done); });
 }
 
 // All replicas wait for the first broadcast, or none will: the trainer learns of it before it sends anything.

@@ -15,6 +15,7 @@
 
 #include "models/model.h"
 #include "runner/chain_links.h"
+#include "stages/transfer/transfer_links.h"
 #include "stages/worker.h"
 
 namespace millrace {
@@ -25,6 +26,9 @@ struct ChainSlot {
   uint32_t index = 0;                        // of this worker's
   std::function<Result<ChainLinks>()> open;  // to the other ranges; once
 };
+
+// The sockets for KV pages of a worker that computes prompts for another stage, or has one that does; once.
+using OpenTransferLinks = std::function<Result<transfer::TransferLinks>()>;
 
 struct Library {
   struct WorkerSeat {
@@ -38,6 +42,8 @@ struct Library {
     bool to_client = false;                            // namely to the client
     std::map<std::string, std::string> stream_to;      // the worker of each stage that they go to
     std::shared_ptr<const ChainSlot> chain = nullptr;  // null: it is in none
+    OpenTransferLinks transfers = nullptr;             // empty: it has none
+    uint32_t weights_rank = 0;  // among all replicas of the pipeline that a trainer sends weights
   };
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;
   // Which of the stage's targets; an empty list is an error of the request.

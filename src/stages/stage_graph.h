@@ -44,6 +44,8 @@ class StageGraph {
   // Whether a request still depends on `stage`: something may yet come from there to a terminal that is `open`.
   // gathered[i] are the stages from which stages[i] has everything: no more comes along those edges.
   bool needs(std::size_t stage, StageSet open, const std::vector<StageSet>& gathered) const;
+  // Those without which every request is served, later: the stages that compute prompts for others.
+  StageSet optional() const { return optional_; }
   // Those of these names that are in the pipeline.
   StageSet known(const std::vector<std::string>& names) const;
 
@@ -65,6 +67,7 @@ class StageGraph {
 
   std::vector<Node> nodes_;
   std::size_t entry_ = 0;
+  StageSet optional_ = 0;
 };
 
 }  // namespace millrace

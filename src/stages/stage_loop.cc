@@ -16,8 +16,7 @@ Result<std::unique_ptr<StageLoop>> StageLoop::make(StageLoopConfig config, const
   const StageSpec& spec = config.spec;
   Result<loop::LoopRules> rules = loop::LoopRules::find(spec, library);
   RETURN_IF_ERROR(rules.status().with_prefix(spec.name));
-  const bool rows_alone = spec.layers && !spec.terminal && spec.next.empty();  // a range of layers gets no requests
-  if (spec.terminal != spec.next.empty() && !rows_alone) {
+  if (spec.terminal != spec.next.empty() && spec.takes_payloads()) {
     return invalid_argument("stage '{}' is {}a terminal and has {} next stages; wanted one or the other", spec.name,
                             spec.terminal ? "" : "not ", spec.next.size());
   }

@@ -33,6 +33,7 @@ struct StageLoopConfig {
   uint64_t spec_hash = 0;                             // as in wire::Register
   uint32_t nth = 0;                                   // of so many replicas of this stage that share this machine
   int of = 1;
+  uint32_t weights_rank = 0;                    // as the worker gets it
   wire::Peer coordinator;                       // how results reach it: host, boot, pid, relays
   int64_t stalled_ms = loop::kWorkerStalledMs;  // a call of the worker that lasts longer; 0: it may last for ever
 

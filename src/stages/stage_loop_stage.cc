@@ -62,7 +62,9 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .streams = spec.terminal || !spec.stream_to.empty(),
                                  .to_client = spec.terminal && spec.stream_to.empty(),
                                  .stream_to = config.target_workers,
-                                 .chain = std::move(env.chain)};
+                                 .chain = std::move(env.chain),
+                                 .transfers = std::move(env.transfers),
+                                 .weights_rank = config.weights_rank};
   std::shared_ptr<Waker> waker = env.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
   const auto make_worker = [make = maker->second, args = spec.args, seat] { return make(args, seat); };

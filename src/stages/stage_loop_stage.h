@@ -35,6 +35,7 @@ struct StageLoopStageEnv {
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopEnv; empty: carry_out()
   std::function<void(const wire::Peers&)> on_peers;                     // as in StageLoopEnv
   std::shared_ptr<const ChainSlot> chain;                               // of the worker; null: it is in none
+  OpenTransferLinks transfers;                                          // the same; empty: it has none
 };
 
 // Orders about profiles, which are the whole process's. kUnsupported: another order.

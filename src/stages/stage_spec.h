@@ -24,6 +24,10 @@ inline bool contains(const std::vector<std::string>& names, const std::string& n
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Workers beside a stage `generate` that get no payloads: one computes rows of hidden values, the other KV pages.
+inline constexpr std::string_view kLayersWorker = "layers";
+inline constexpr std::string_view kPrefillWorker = "prefill";
+
 inline constexpr int kMaxStages = 64;  // of one pipeline
 inline constexpr int64_t kMinStalledMs = 100;
 inline constexpr int64_t kMaxStalledMs = 86'400'000;
@@ -62,6 +66,7 @@ struct StageSpec {
   std::map<std::string, std::string> project_payload;  // target -> Library::projections: what of the result it gets
   std::optional<LayerRange> layers;  // of the model, that this stage computes: a range of a layer split
   std::string layers_to;             // the stage with the next range; no edge: payloads never travel on it
+  std::string prefill_from;          // the stage that computes long prompts for this one; no edge either
   std::string process;               // stages of one name share a process
   std::string host;                  // who runs it: empty = this host; else a name that `millrace stage --join` says
   int replicas = 1;
@@ -75,6 +80,9 @@ struct StageSpec {
   KeyLines key_lines;
   bool readable = true;  // false: a key has an error of its own, so that others may only follow from it
 
+  bool computes_rows() const { return worker == kLayersWorker; }
+  bool computes_prompts() const { return worker == kPrefillWorker; }
+  bool takes_payloads() const { return !computes_rows() && !computes_prompts(); }
   // The stage's own where the file does not have the key.
   int line_of(std::string_view key) const {
     const auto found = key_lines.find(key);

@@ -38,7 +38,8 @@ Peer sample_peer() {
           .host = "gpu-host",
           .boot = "3f6a",
           .pid = 4242,
-          .relays = {{"shm", {"\0shm"s}}, {"tcp", {"[::1]:4000"}}}};
+          .relays = {{"shm", {"\0shm"s}}, {"tcp", {"[::1]:4000"}}},
+          .serves = true};
 }
 
 Peer other_peer() { return {"decode", 0, 1, "tcp://[::1]:5001", "", "", 1, {}, false, "tcp://[::1]:5002"}; }

@@ -46,7 +46,7 @@ Status check_peer(const Peer& peer) {
   RETURN_IF_ERROR(check_text("endpoint", peer.endpoint));
   RETURN_IF_ERROR(check_text("host", peer.host));
   RETURN_IF_ERROR(check_text("boot", peer.boot));
-  RETURN_IF_ERROR(check_text("chain_endpoint", peer.chain_endpoint));
+  RETURN_IF_ERROR(check_text("direct_endpoint", peer.direct_endpoint));
   RETURN_IF_ERROR(check_not_negative("pid", peer.pid));
   for (const RelayAddress& relay : peer.relays) RETURN_IF_ERROR(check_name("a relay", relay.relay));
   return ok_status();

@@ -165,13 +165,14 @@ struct Peer {
   int64_t pid = 0;
   std::vector<RelayAddress> relays;
   bool up = true;
-  std::string chain_endpoint;  // of a stage with a range of a model's layers: its inbox for the rows; else empty
+  std::string direct_endpoint;  // its inbox for rows of layers, or for KV pages; empty: it has none
+  bool serves = false;          // in Peers: it is ready, and has the weights that it must have
 
   template <typename V>
   void visit(V&& v) {
     v(1, stage, kMaxStageNameBytes), v(2, replica), v(3, incarnation), v(4, endpoint, kMaxEndpointBytes);
     v(5, host, kMaxHostBytes), v(6, boot, kMaxHostBytes), v(7, pid), v(8, relays, kMaxPeerRelays), v(9, up);
-    v(10, chain_endpoint, kMaxEndpointBytes);
+    v(10, direct_endpoint, kMaxEndpointBytes), v(11, serves);
   }
   friend bool operator==(const Peer&, const Peer&) = default;
 };

@@ -172,9 +172,11 @@ class Server(Output):
         return next(stage for stage in stages if stage["stage"] == name)
 
     def all_pages_back(self):
-        """No request waits or runs, and every page is free or cached."""
-        stage = self.stage("scheduler")
-        return stage["running"] == 0 and stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
+        """No request waits or runs, and every page of each scheduler and prefill replica is free or cached."""
+        generating = [stage for stage in self.get("/ready")[2]["stages"] if stage["stage"].partition("-")[0] in ("scheduler", "prefill")]
+        return generating and all(
+            stage["running"] == 0 and stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
+            for stage in generating)
 
     def metrics(self):
         """{name: the sum over its labels} of /metrics. Those of the stages are as old as their last heartbeat."""

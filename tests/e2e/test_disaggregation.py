@@ -9,26 +9,17 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, WAIT_S, Server, program, wait_until
+from harness import DEMO, WAIT_S, Server, placement, program, wait_until
 from test_bits import check_greedy
 
+processes_only = pytest.mark.skipif(placement() != "processes", reason="a replica is a process of its own only there")
 THINGS = ["a dog", "a cat", "the moon", "a red ball", "rain", "a bear", "a boat", "cake"]
 
 
 def prefills(server):
     """{index: pid} of the prefill replicas, which are children of the server."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            arguments = (entry / "cmdline").read_bytes().split(b"\0")
-            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-        except (OSError, IndexError):
-            continue
-        if fields[0] != "Z" and int(fields[1]) == server.process.pid and len(arguments) > 2 and arguments[1] == b"prefill":
-            found[int(arguments[arguments.index(b"--index") + 1])] = int(entry.name)
-    return found
+    names = {name.partition("-"): pid for name, pid in server.children().items()}
+    return {int(index or 0): pid for (name, _, index), pid in names.items() if name == "prefill"}
 
 
 def body(i, **more):
@@ -70,11 +61,11 @@ def split():
     with Server("--prefill", "1", "--decode", "1") as server:
         begins(server)
         yield server
-        pids = prefills(server)
-        assert list(pids) == [0]
+        pids = list(prefills(server).values())
+        assert len(pids) == (placement() == "processes")
         assert server.stop() == 0, server.output()
         assert server.leftovers() == []
-        assert not pathlib.Path(f"/proc/{pids[0]}").exists()
+        assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_the_answers_are_those_of_one_process_and_the_pages_come_from_the_other(colocated, split):
@@ -128,6 +119,7 @@ def test_the_server_shows_its_options(split):
     assert info["options"]["prefill"] == 1 and info["options"]["min-remote-tokens"] == 128, info
 
 
+@processes_only
 def test_a_killed_prefill_replica_costs_time_and_no_request(colocated):
     with Server("--prefill", "1", "--decode", "1") as server, concurrent.futures.ThreadPoolExecutor(16) as pool:
         for round_number in range(3):
@@ -142,22 +134,41 @@ def test_a_killed_prefill_replica_costs_time_and_no_request(colocated):
         assert server.stop() == 0, server.output()
 
 
-def test_a_frozen_prefill_replica_costs_its_time_limit_once_and_no_request(colocated):
+@processes_only
+def test_a_frozen_prefill_replica_is_replaced_and_costs_no_request(colocated):
     with Server("--prefill", "1", "--decode", "1") as server:
         begins(server)
         frozen = prefills(server)[0]
         os.kill(frozen, signal.SIGSTOP)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             assert list(pool.map(lambda i: answer(server, i), range(8))) == colocated[:8]
-        # It is not asked for a while: this does not take its time limit again.
-        assert [answer(server, i) for i in range(8, 12)] == colocated[8:12]
-        wait_until(lambda: ended(server, "deadline") == 8, "8 transfers that took too long")
-        os.kill(frozen, signal.SIGCONT)
+        wait_until(lambda: prefills(server).get(0, frozen) != frozen, "a new prefill replica")
         begins(server, 20_000)
         wait_until(server.all_pages_back, "rest")
         assert server.stop() == 0, server.output()
 
 
+@processes_only
+def test_another_replica_computes_what_a_killed_one_has_not_sent(colocated):
+    with Server("--prefill", "3", "--decode", "2") as server, concurrent.futures.ThreadPoolExecutor(24) as pool:
+        begins(server)
+        wait_until(lambda: len(prefills(server)) == 3, "three prefill replicas")
+        asked = 0
+        for _ in range(6):
+            wait_until(lambda: server.get("/ready")[2]["reason"] == "", "all replicas")
+            assert server.post("/flush_cache", {})[0] == 200
+            running = [pool.submit(answer, server, i) for i in range(24)]
+            os.kill(prefills(server)[1], signal.SIGKILL)
+            assert [future.result() for future in running] == colocated
+            asked = server.metrics()["millrace:kv_transfers_asked_another_total"]
+            if asked:
+                break
+        assert asked > 0, server.output()
+        wait_until(server.all_pages_back, "rest")
+        assert server.stop() == 0, server.output()
+
+
+@processes_only
 def test_the_prefill_replicas_do_not_outlive_a_server_that_is_killed():
     with Server("--prefill", "2") as server:
         wait_until(lambda: len(prefills(server)) == 2, "two prefill replicas")

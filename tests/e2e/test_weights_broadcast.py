@@ -9,6 +9,8 @@ import threading
 import pytest
 
 from harness import DEMO, ROOT, WAIT_S, Server, wait_until
+from test_disaggregation import answer as prefilled_answer
+from test_disaggregation import begins
 from test_weights import generate, kill, other_weights, processes_only, wait_for_all
 
 sys.path.insert(0, str(ROOT / "tests" / "oracles"))
@@ -444,3 +446,19 @@ def test_who_may_call_and_where_a_group_may_be(server):
                       "complete_weights_update", "abort_weights_update", "update_weights_from_distributed",
                       "update_weights_from_tensor"):
             assert closed.post(f"/{route}", {})[0] in (401, 403), route
+
+
+def test_prefill_replicas_are_ranks_too(weights, texts):
+    """Two schedulers and a prefill replica: all get the weights, and pages go on."""
+    other = weights["root"] / "b"
+    with Server(model=other) as server:
+        wanted = [prefilled_answer(server, i) for i in range(8)]
+    with Server("--prefill", "1", "--decode", "2") as server:
+        wait_for_all(server)
+        assert server.get("/get_world_size")[2]["world_size"] == 3
+        trainer = Trainer(server, replicas=3)
+        trainer.update(in_buckets(weights["b"], 5), flush_cache=True)
+        begins(server)
+        assert [prefilled_answer(server, i) for i in range(8)] == wanted
+        trainer.close()
+        assert server.stop() == 0, server.output()

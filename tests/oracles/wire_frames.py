@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 16, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 17, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -80,10 +80,10 @@ INLINE = {
 FAILURE = {1: 5, 2: "no room for 2 images; wanted at most 1"}
 RANGE_GONE = {1: 6, 2: "range 2 is gone"}
 PEER = {1: "image_encoder", 2: 1, 3: 7, 4: "ipc:///run/millrace/image_encoder-1", 5: "gpu-host", 6: "3f6a", 7: 4242,
-        8: [{1: "shm", 2: b"\0shm"}, {1: "tcp", 2: b"[::1]:4000"}], 9: True, 10: ""}
+        8: [{1: "shm", 2: b"\0shm"}, {1: "tcp", 2: b"[::1]:4000"}], 9: True, 10: "", 11: True}
 ROUTE = [{1: "decode", 2: 3, 3: 7}, {1: "code2wav", 2: 0, 3: 0}]
 SELF = {1: "decode", 2: 0, 3: 1, 4: "tcp://[::1]:5001", 5: "", 6: "", 7: 1, 8: [], 9: False,
-        10: "tcp://[::1]:5002"}
+        10: "tcp://[::1]:5002", 11: False}
 OPENING = {1: ["decode"], 2: 1500, 3: ROUTE}
 
 

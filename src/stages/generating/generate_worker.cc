@@ -57,7 +57,7 @@ class GenerateWorker : public Worker {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
     }
     if (make_transfers_) {
-      ASSIGN_OR_RETURN(transfers_, make_transfers_(*engine_));
+      ASSIGN_OR_RETURN(transfers_, make_transfers_(*engine_, std::nullopt));
     }
     return ok_status();
   }

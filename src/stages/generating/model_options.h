@@ -45,10 +45,7 @@ struct ModelOptions {
   std::string log_level = "info";
   std::string kv_transfer_listen;    // ADDRESS:PORT where other servers ask for KV pages; empty: none do
   std::string kv_transfer_key_file;  // of all these servers
-  // Set by the process that started this one: the folder of sockets of its prefill replicas, and how many there are.
-  std::string kv_sockets;
-  int kv_peers = 0;
-  int min_remote_tokens = 128;  // fewer that the cache lacks are computed here
+  int min_remote_tokens = 128;       // fewer that the cache lacks are computed here, not by another server
 };
 
 // The share of one of several schedulers: threads and memory are divided, and each has its own endpoint for KV events.

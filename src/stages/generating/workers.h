@@ -5,6 +5,7 @@
 //   detokenize  ~> token deltas, -> {"ids", ...}    ~> text deltas, -> the same with {"text"}
 //
 //   layers      nothing: rows of hidden values, from one range of a model's layers to the next
+//   prefill     nothing: KV pages of prompts, for a stage `generate`
 //
 // What else stands in a payload goes on untouched: routes and merges may need it. A prompt that the server has
 // tokenized comes to `generate` as a wire::TokenizedRequest instead; its deltas then tell all, and both results are
@@ -26,6 +27,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "stages/engine.h"
 #include "stages/generating/generating_engine.h"
@@ -49,7 +51,9 @@ using ReadPrompt = std::function<Result<Prompt>(const Value& payload)>;
 using ReadRequest = std::function<Result<GenerateRequest>(const Value& payload)>;
 
 // The transfers of a stage whose runner is loaded: KV pages of prompts that other servers compute, or want.
-using MakeTransfers = std::function<Result<std::unique_ptr<transfer::TransferService>>(GeneratingEngine& engine)>;
+// `jobs`: of a stage that computes whatever is wanted.
+using MakeTransfers = std::function<Result<std::unique_ptr<transfer::TransferService>>(
+    GeneratingEngine& engine, std::optional<transfer::PrefillJobs> jobs)>;
 
 // A stage's KV events, where somebody listens.
 using MakeKvEvents = std::function<Result<std::unique_ptr<KvEventStream>>()>;
@@ -76,6 +80,17 @@ struct GenerateParts {
   SpeechTarget speech = {};           // without a stage: answers are text alone
 };
 
+// As in GenerateParts.
+struct PrefillParts {
+  SchedulerOptions options;
+  LoadRunner load;
+  MakeWeights make_weights;
+  LiveOptions live{};
+  WriteSnapshot write_snapshot{};
+  uint64_t text_checksum = 0;
+  MakeTransfers make_transfers;
+};
+
 struct LayersParts {
   ModelOptions options;
   std::shared_ptr<const ChainSlot> chain;
@@ -87,6 +102,7 @@ std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt r
 std::unique_ptr<Worker> make_generate_worker(GenerateParts parts);
 std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
                                                const Library::WorkerSeat& seat, uint64_t text_checksum = 0);
+std::unique_ptr<Worker> make_prefill_worker(PrefillParts parts);
 // A range of a layer split, not the first one.
 std::unique_ptr<Worker> make_layers_worker(LayersParts parts);
 

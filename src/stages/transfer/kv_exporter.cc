@@ -111,6 +111,20 @@ void KvExporter::on_end(const wire::KvEnd& end, int64_t now_ms) {
   erase(it, now_ms);
 }
 
+void KvExporter::set_takers(const std::vector<TransferPeers::Replica>& takers, int64_t now_ms) {
+  for (auto it = exports_.begin(); it != exports_.end();) {
+    const auto next = std::next(it);
+    const bool gone = it->second.want && std::none_of(takers.begin(), takers.end(), [&](const auto& taker) {
+                        return taker.endpoint == it->second.want->reply_to;
+                      });
+    if (gone) {
+      counters_.end(error(StatusCode::kUnavailable, "the server that wanted it is gone"));
+      erase(it, now_ms);
+    }
+    it = next;
+  }
+}
+
 void KvExporter::on_job_end(uint64_t job, const Status& status) {
   const auto found = jobs_of_.find(job);
   if (found == jobs_of_.end()) return;

@@ -23,6 +23,7 @@
 #include "stages/transfer/tombstones.h"
 #include "stages/transfer/transfer_counters.h"
 #include "stages/transfer/transfer_env.h"
+#include "stages/transfer/transfer_links.h"
 
 namespace millrace::transfer {
 
@@ -40,6 +41,9 @@ class KvExporter {
   void on_want(wire::KvWant want, int64_t now_ms);
   void on_taken(const wire::KvTaken& taken, int64_t now_ms);
   void on_end(const wire::KvEnd& end, int64_t now_ms);
+
+  // The servers that may want something now: what others wanted ends.
+  void set_takers(const std::vector<TransferPeers::Replica>& takers, int64_t now_ms);
 
   // A job has ended, well or not: what it computed is in the cache.
   void on_job_end(uint64_t job, const Status& status);

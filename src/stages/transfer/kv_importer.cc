@@ -9,7 +9,10 @@
 
 namespace millrace::transfer {
 
-KvImporter::KvImporter(TransferEnv& env, ImporterOptions options) : env_(env), options_(std::move(options)) {}
+KvImporter::KvImporter(TransferEnv& env, ImporterOptions options) : env_(env), options_(std::move(options)) {
+  peers_.resize(options_.peers);
+  if (!peers_.empty()) router_.emplace(static_cast<int>(peers_.size()), ReplicaPolicy::kPrefixAware);
+}
 
 Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
   if (wanted.remote != nullptr && (imports_.contains(wanted.remote->id) || ended_.contains(wanted.remote->id))) {
@@ -35,29 +38,86 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
                        error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}", imports_.size(),
                              kMaxTransfers));
   }
-  const TransferId id = wanted.remote != nullptr ? wanted.remote->id : new_id();
-  const std::optional<std::string> peer = wanted.remote != nullptr ? wanted.remote->peer : next_peer(now_ms);
-  if (!peer) {
-    ++alone_["no_peer"];
-    return false;
+  Import import{.waiting = {wanted.request}, .prefix = std::move(prefix), .begun_ms = now_ms};
+  Status asked;
+  if (wanted.remote != nullptr) {
+    import.peer = wanted.remote->peer;
+    asked = ask(import, wanted.remote->id, *format, now_ms);
+  } else {
+    asked = ask_any(std::move(import), *format, std::nullopt, now_ms);
   }
-  Import import{.waiting = {wanted.request},
-                .prefix = std::move(prefix),
-                .peer = *peer,
-                .receiver = KvReceiver(id, cached, end, format->page_bytes, now_ms),
-                .begun_ms = now_ms};
+  if (!asked.ok()) return works_alone(wanted.request, "no_peer", asked);
+  return true;
+}
+
+// Sends the want to the import's peer; then it is open. An error leaves it as it was.
+Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvFormat& format, int64_t now_ms) {
+  const auto end = static_cast<int32_t>(import.prefix.tokens.size()) / format.page_size;
+  const int32_t cached = env_.pages().cached_pages(import.prefix);
+  import.receiver.emplace(id, cached, end, format.page_bytes, now_ms);
   import.want = wire::KvWant{.id = id,
                              .reply_to = options_.reply_to,
-                             .format = *format,
+                             .format = format,
                              .extra_key = import.prefix.space.extra_key,
                              .tokens = import.prefix.tokens,
                              .from_page = cached};
-  if (const Status status = send_want(import); !status.ok()) {
-    avoided_until_ms_[*peer] = now_ms + kRenewMs;  // it is being started again, perhaps
-    return works_alone(wanted.request, "no_peer", status);
-  }
+  RETURN_IF_ERROR(send_want(import));
   imports_.emplace(id, std::move(import));
-  return true;
+  return ok_status();
+}
+
+// The best of the servers that can be reached.
+Status KvImporter::ask_any(Import import, const wire::KvFormat& format, std::optional<int> not_this, int64_t now_ms) {
+  const auto hashes = router_ && router_->wants_prefix()
+                          ? ReplicaRouter::prefix_of(import.prefix.tokens, import.prefix.space.extra_key)
+                          : ReplicaRouter::Prefix();
+  const auto cached = static_cast<int64_t>(env_.pages().cached_pages(import.prefix)) * format.page_size;
+  import.asked_tokens = static_cast<int64_t>(import.prefix.tokens.size()) - cached;
+  Status status = error(StatusCode::kUnavailable, "no server that computes prompts is available");
+  while (const std::optional<int> replica = choose_peer(hashes, not_this, now_ms)) {
+    Peer& peer = peers_[static_cast<std::size_t>(*replica)];
+    import.replica = replica;
+    import.peer = peer.endpoint;
+    const int64_t tokens = import.asked_tokens;
+    status = ask(import, new_id(), format, now_ms);
+    if (status.ok()) return router_->begin(*replica, hashes, tokens), status;
+    peer.avoided_until_ms = now_ms + kRenewMs;  // it is being started again, perhaps
+  }
+  return status;
+}
+
+std::optional<int> KvImporter::choose_peer(const ReplicaRouter::Prefix& hashes, std::optional<int> not_this,
+                                           int64_t now_ms) {
+  if (!router_) return std::nullopt;
+  std::vector<bool> serves;
+  for (const Peer& peer : peers_) {
+    const bool excluded = not_this && static_cast<std::size_t>(*not_this) == serves.size();
+    serves.push_back(!peer.endpoint.empty() && peer.avoided_until_ms <= now_ms && !excluded);
+  }
+  return router_->choose(hashes, serves);
+}
+
+void KvImporter::set_peers(const std::vector<TransferPeers::Replica>& peers, int64_t now_ms) {
+  std::vector<int> gone;
+  for (std::size_t i = 0; i < peers_.size() && i < peers.size(); ++i) {
+    Peer& known = peers_[i];
+    const bool anew = !peers[i].endpoint.empty() && known.incarnation != peers[i].incarnation;
+    if (!known.endpoint.empty() && (anew || known.endpoint != peers[i].endpoint)) gone.push_back(static_cast<int>(i));
+    known.endpoint = peers[i].endpoint;
+    if (!anew) continue;
+    known.incarnation = peers[i].incarnation;
+    known.avoided_until_ms = 0;
+    router_->forget(static_cast<int>(i));
+  }
+  for (const int replica : gone) {
+    std::vector<TransferId> ids;
+    for (const auto& [id, import] : imports_) {
+      if (import.replica == replica) ids.push_back(id);
+    }
+    for (const TransferId& id : ids) {
+      end(imports_.find(id), error(StatusCode::kUnavailable, "the server is gone"), now_ms, false, Cause::kPeer);
+    }
+  }
 }
 
 bool KvImporter::join(const Wanted& wanted, const TransferPrefix& prefix) {
@@ -75,16 +135,6 @@ Status KvImporter::send_want(Import& import) {
   if (status.code() == StatusCode::kResourceExhausted) return ok_status();  // at the next step
   if (status.ok()) import.want.reset();
   return status;
-}
-
-// The next one in turn that is not avoided.
-std::optional<std::string> KvImporter::next_peer(int64_t now_ms) {
-  for (std::size_t i = 0; i < options_.peers.size(); ++i) {
-    const std::string& peer = options_.peers[next_peer_++ % options_.peers.size()];
-    const auto avoided = avoided_until_ms_.find(peer);
-    if (avoided == avoided_until_ms_.end() || avoided->second <= now_ms) return peer;
-  }
-  return std::nullopt;
 }
 
 TransferId KvImporter::new_id() {
@@ -120,15 +170,15 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
     ++counters_.ignored;
     return;
   }
-  const Result<KvReceiver::Part> verdict = import.receiver.on_part(part, now_ms);
-  if (!verdict.ok()) return end(it, verdict.status(), now_ms, true);
+  const Result<KvReceiver::Part> verdict = import.receiver->on_part(part, now_ms);
+  if (!verdict.ok()) return end(it, verdict.status(), now_ms, true, Cause::kPeer);
   if (*verdict == KvReceiver::Part::kRepeated) {
     ++counters_.ignored;
     return;
   }
   if (*verdict == KvReceiver::Part::kAskAgain) {
     ++counters_.again;
-    if (const Status status = report(import); !status.ok()) end(it, status, now_ms, false);
+    if (const Status status = report(import); !status.ok()) end(it, status, now_ms, false, Cause::kPeer);
     return;
   }
   ++counters_.parts;
@@ -170,15 +220,15 @@ void KvImporter::on_written(const PageTransfers::Done& done, int64_t now_ms) {
   if (!done.status.ok()) return end(it, done.status, now_ms, true);
   Import& import = it->second;
   import.writing = false;
-  import.receiver.on_written(write.parts);
+  import.receiver->on_written(write.parts);
   import.written_pages += write.pages;
-  if (import.receiver.complete()) return end(it, ok_status(), now_ms, true);
-  if (const Status status = report(import); !status.ok()) return end(it, status, now_ms, false);
+  if (import.receiver->complete()) return end(it, ok_status(), now_ms, true);
+  if (const Status status = report(import); !status.ok()) return end(it, status, now_ms, false, Cause::kPeer);
   if (const Status status = write_next(it->first, import); !status.ok()) end(it, status, now_ms, true);
 }
 
 Status KvImporter::report(Import& import) {
-  wire::Message taken = import.receiver.taken(options_.reply_to);
+  wire::Message taken = import.receiver->taken(options_.reply_to);
   const Status status = env_.send(import.peer, taken);
   return status.code() == StatusCode::kResourceExhausted ? ok_status() : status;  // the next report is soon
 }
@@ -191,7 +241,7 @@ void KvImporter::on_end(const wire::KvEnd& ended, int64_t now_ms) {
   }
   const Status status = ended.failure ? Status(ended.failure->code, ended.failure->message)
                                       : error(StatusCode::kCancelled, "the other server ended the transfer");
-  end(it, status, now_ms, false);
+  end(it, status, now_ms, false, Cause::kPeer);
 }
 
 void KvImporter::step(int64_t now_ms) {
@@ -200,40 +250,67 @@ void KvImporter::step(int64_t now_ms) {
     const auto next = std::next(it);
     Import& import = it->second;
     if (const Status status = send_want(import); !status.ok()) {
-      end(it, status, now_ms, false);
+      end(it, status, now_ms, false, Cause::kPeer);
       it = next;
       continue;
     }
-    const KvReceiver::Due due = import.receiver.due(now_ms);
+    const KvReceiver::Due due = import.receiver->due(now_ms);
     if (due == KvReceiver::Due::kGiveUp) {
-      avoided_until_ms_[import.peer] = now_ms + kAvoidMs;
-      end(it, error(StatusCode::kDeadline, "no pages came for {} ms", kProgressTimeoutMs), now_ms, true);
+      if (import.replica) peers_[static_cast<std::size_t>(*import.replica)].avoided_until_ms = now_ms + kAvoidMs;
+      end(it, error(StatusCode::kDeadline, "no pages came for {} ms", kProgressTimeoutMs), now_ms, true, Cause::kPeer);
     } else if (due == KvReceiver::Due::kRenew && !import.want) {
-      if (const Status status = report(import); !status.ok()) end(it, status, now_ms, false);
+      if (const Status status = report(import); !status.ok()) end(it, status, now_ms, false, Cause::kPeer);
     }
     it = next;
   }
 }
 
-void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify) {
-  Import& import = it->second;
+void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify, Cause cause) {
+  const TransferId id = it->first;
+  Import import = std::move(it->second);
+  imports_.erase(it);
+  ended_.add(id, now_ms);
   counters_.end(status);
   waited_ms_ += now_ms - import.begun_ms;
-  const int32_t tokens = import.written_pages * static_cast<int32_t>(import.prefix.tokens.size()) /
-                         std::max(1, import.receiver.end_page());
-  if (!status.ok() && status.code() != StatusCode::kCancelled) {
-    LOG_WARNING("transfer {}: request {} computes what has not arrived ({} tokens have): {}", it->first.text,
-                import.waiting.empty() ? 0 : import.waiting.front().value, tokens, status.to_string());
-  }
+  if (import.replica) router_->end(*import.replica, import.asked_tokens);
   if (notify) {
     std::optional<wire::Failure> failure;
     if (!status.ok()) failure = wire::Failure{status.code(), status.message()};
-    wire::Message message = wire::KvEnd{it->first, std::move(failure)};
+    wire::Message message = wire::KvEnd{id, std::move(failure)};
     (void)env_.send(import.peer, message);  // or P's lease ends by itself
   }
-  for (const ReqId request : import.waiting) ready_.push_back({request, tokens});
-  ended_.add(it->first, now_ms);
-  imports_.erase(it);
+  const bool failed = !status.ok() && status.code() != StatusCode::kCancelled;
+  const int32_t tokens = import.written_pages * static_cast<int32_t>(import.prefix.tokens.size()) /
+                         std::max(1, import.receiver->end_page());
+  const uint64_t request = import.waiting.empty() ? 0 : import.waiting.front().value;
+  if (failed && cause == Cause::kPeer && ask_another(import, now_ms)) {
+    LOG_WARNING("transfer {}: request {} asks another server for what has not arrived ({} tokens have): {}", id.text,
+                request, tokens, status.to_string());
+    return;
+  }
+  if (failed) {
+    LOG_WARNING("transfer {}: request {} computes what has not arrived ({} tokens have): {}", id.text, request, tokens,
+                status.to_string());
+  }
+  for (const ReqId waiting : import.waiting) ready_.push_back({waiting, tokens});
+}
+
+// Once: a prompt that ends one server after the other is computed here.
+bool KvImporter::ask_another(Import& failed, int64_t now_ms) {
+  if (!failed.replica || failed.second || failed.waiting.empty()) return false;
+  const auto format = env_.format();
+  if (!format.ok()) return false;
+  const auto cached = static_cast<int64_t>(env_.pages().cached_pages(failed.prefix)) * format->page_size;
+  const int64_t missing = static_cast<int64_t>(failed.prefix.tokens.size()) - cached;
+  if (missing < std::max(options_.min_tokens, 1)) return false;
+  Import next{.waiting = failed.waiting,
+              .prefix = failed.prefix,
+              .second = true,
+              .written_pages = failed.written_pages,
+              .begun_ms = now_ms};
+  if (!ask_any(std::move(next), *format, failed.replica, now_ms).ok()) return false;
+  ++asked_another_;
+  return true;
 }
 
 void KvImporter::stop(const Status& status, int64_t now_ms) {
@@ -245,6 +322,7 @@ void KvImporter::describe(std::vector<wire::Metric>& metrics) const {
   for (const auto& [reason, count] : alone_) {
     metrics.push_back({fmt::format("kv_transfers_not_asked_total{{reason={}}}", reason), static_cast<double>(count)});
   }
+  metrics.push_back({"kv_transfers_asked_another_total", static_cast<double>(asked_another_)});
   metrics.push_back({"kv_transfer_wait_seconds_total", static_cast<double>(waited_ms_) / 1000});
 }
 

@@ -4,9 +4,12 @@
 //
 //   begin() -> KvWant -> KvPart, written, KvTaken ... -> KvEnd -> take_ready()
 //
-// What fails costs time alone: the request begins anyway, with what has arrived, and computes the rest. Bytes become a
-// prefix of the tokens that D itself asked for, in the namespace of its request. Requests with the same prefix share
-// one transfer.
+// What fails costs time alone: another server that computes prompts is asked for what has not arrived, once; else the
+// request begins with what has, and computes the rest. Bytes become a prefix of the tokens that D itself asked for, in
+// the namespace of its request. Requests with the same prefix share one transfer.
+//
+// Of several servers that one is asked which was given most of the prompt before, or has the fewest open transfers
+// (ReplicaRouter).
 //
 // Owner: the worker `generate`. Thread safety: the worker's thread.
 #pragma once
@@ -18,17 +21,19 @@
 #include <string>
 #include <vector>
 
+#include "stages/replica_router.h"
 #include "stages/transfer/kv_receiver.h"
 #include "stages/transfer/tombstones.h"
 #include "stages/transfer/transfer_counters.h"
 #include "stages/transfer/transfer_env.h"
+#include "stages/transfer/transfer_links.h"
 
 namespace millrace::transfer {
 
 struct ImporterOptions {
-  std::string reply_to;            // the endpoint of this server's inbox
-  std::vector<std::string> peers;  // servers that compute any prompt; empty: a request names its own
-  uint64_t id_seed = 0;            // of transfer ids that are made here; different for each process
+  std::string reply_to;   // the endpoint of this server's inbox
+  std::size_t peers = 0;  // servers that compute any prompt; 0: a request names its own
+  uint64_t id_seed = 0;   // of transfer ids that are made here; different for each process
   int32_t min_tokens = 0;
 };
 
@@ -48,6 +53,9 @@ class KvImporter {
   Result<bool> begin(const Wanted& wanted, int64_t now_ms);
   // It waits no more: it was aborted.
   void cancel(ReqId request, int64_t now_ms);
+
+  // Where those servers are now. Transfers from one that is gone, or has begun anew, end.
+  void set_peers(const std::vector<TransferPeers::Replica>& peers, int64_t now_ms);
 
   void on_part(wire::KvPart part, int64_t now_ms);
   void on_end(const wire::KvEnd& end, int64_t now_ms);
@@ -72,27 +80,40 @@ class KvImporter {
     int32_t pages = 0;
     std::string bytes;
   };
+  struct Peer {
+    std::string endpoint;  // empty: it is not there
+    uint64_t incarnation = 0;
+    int64_t avoided_until_ms = 0;  // it did not answer
+  };
   struct Import {
     std::vector<ReqId> waiting;
     TransferPrefix prefix;
-    std::string peer;
-    std::optional<wire::Message> want{};  // not sent yet: the connection is being made
-    KvReceiver receiver;
-    std::deque<Received> received{};  // not written: a part goes behind those that are cached
+    std::string peer;                      // its endpoint
+    std::optional<int> replica;            // of peers_; nullopt: the request has named it
+    bool second = false;                   // another one has failed
+    int64_t asked_tokens = 0;              // of the replica
+    std::optional<wire::Message> want{};   // not sent yet: the connection is being made
+    std::optional<KvReceiver> receiver{};  // from ask() on
+    std::deque<Received> received{};       // not written: a part goes behind those that are cached
     bool writing = false;
     int32_t written_pages = 0;
     int64_t begun_ms = 0;
   };
+  // Who caused an end: after a peer's failure another one may do better.
+  enum class Cause : uint8_t { kPeer, kSelf };
   using Imports = std::map<TransferId, Import>;
 
   Status send_want(Import& import);
   bool join(const Wanted& wanted, const TransferPrefix& prefix);
-  std::optional<std::string> next_peer(int64_t now_ms);
+  std::optional<int> choose_peer(const ReplicaRouter::Prefix& hashes, std::optional<int> not_this, int64_t now_ms);
+  Status ask(Import& import, const TransferId& id, const wire::KvFormat& format, int64_t now_ms);
+  Status ask_any(Import import, const wire::KvFormat& format, std::optional<int> not_this, int64_t now_ms);
+  bool ask_another(Import& failed, int64_t now_ms);
   TransferId new_id();
   bool works_alone(ReqId request, const char* reason, const Status& status);
   Status report(Import& import);
   Status write_next(const TransferId& id, Import& import);
-  void end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify);
+  void end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify, Cause cause = Cause::kSelf);
 
   TransferEnv& env_;
   const ImporterOptions options_;
@@ -103,14 +124,15 @@ class KvImporter {
     int parts = 0;
   };
   std::map<uint64_t, Write> tickets_;
-  std::map<std::string, int64_t> avoided_until_ms_;  // peers that did not answer
+  std::vector<Peer> peers_;
+  std::optional<ReplicaRouter> router_;  // of peers_, where there are any
   std::vector<Ready> ready_;
   TransferTombstones ended_;
   TransferCounters counters_;
   std::map<std::string, uint64_t> alone_;     // requests that asked no server, by reason
   uint64_t next_ticket_ = uint64_t{1} << 63;  // an exporter of the same server counts from 1
   uint64_t next_id_ = 0;
-  std::size_t next_peer_ = 0;
+  uint64_t asked_another_ = 0;
   int64_t waited_ms_ = 0;  // of all that ended
 };
 

@@ -17,7 +17,7 @@ class TransferEnv {
   // kUnavailable: no server is there; kResourceExhausted: try later. The message is left untouched unless OK.
   virtual Status send(const std::string& endpoint, wire::Message& message) = 0;
   virtual PageTransfers& pages() = 0;
-  // Of this server's pages. An error: its weights are not those that it was started with.
+  // Of this server's pages, with the weights that serve now. An error: nothing can be transferred.
   virtual Result<wire::KvFormat> format() const = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "stages/transfer/transfer_service.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -18,22 +19,19 @@ uint64_t random_seed() {
 }  // namespace
 
 TransferService::TransferService(Scheduler& scheduler, TransferLinks links, wire::KvFormat format,
-                                 std::optional<PrefillJobs> jobs)
+                                 WeightsChecksum checksum, std::optional<PrefillJobs> jobs)
     : scheduler_(scheduler),
       links_(std::move(links)),
       format_(std::move(format)),
-      weight_version_(scheduler.facts().weight_version),
+      checksum_(std::move(checksum)),
+      start_version_(scheduler.facts().weight_version),
       now_ms_(monotonic_ms()),
-      exporter_(std::make_unique<KvExporter>(*this, std::move(jobs))),
-      importer_(std::make_unique<KvImporter>(*this, ImporterOptions{.reply_to = links_.endpoint,
-                                                                    .peers = links_.peers,
-                                                                    .id_seed = random_seed(),
-                                                                    .min_tokens = links_.min_tokens})) {
-  for (const std::string& peer : links_.peers) {
-    if (const auto made = connection(peer); !made.ok()) {
-      LOG_WARNING("transfers: {}: {}", peer, made.status().to_string());
-    }
-  }
+      exporter_(std::make_unique<KvExporter>(*this, std::move(jobs))) {
+  const bool asks = links_.peers && links_.peers->compute();
+  importer_ = std::make_unique<KvImporter>(*this, ImporterOptions{.reply_to = links_.endpoint,
+                                                                  .peers = asks ? links_.peers->count() : 0,
+                                                                  .id_seed = random_seed(),
+                                                                  .min_tokens = links_.min_tokens});
 }
 
 TransferService::~TransferService() {
@@ -65,8 +63,24 @@ void TransferService::on(wire::Message message, int64_t now_ms) {
   }
 }
 
+// Connections to those that are gone would be tried for ever; what they had or wanted ends now.
+void TransferService::update_peers(int64_t now_ms) {
+  if (!links_.peers || peers_version_ == links_.peers->version()) return;
+  peers_version_ = links_.peers->version();
+  const std::vector<TransferPeers::Replica> replicas = links_.peers->replicas();
+  std::erase_if(connections_, [&](const auto& each) {
+    return std::none_of(replicas.begin(), replicas.end(), [&](const auto& one) { return one.endpoint == each.first; });
+  });
+  if (links_.peers->compute()) {
+    importer_->set_peers(replicas, now_ms);
+  } else {
+    exporter_->set_takers(replicas, now_ms);
+  }
+}
+
 void TransferService::step(int64_t now_ms) {
   now_ms_ = now_ms;
+  update_peers(now_ms);
   for (const PageTransfers::Done& done : pages().take_done()) {
     if (exporter_->has_ticket(done.ticket)) {
       exporter_->on_read(done, now_ms);
@@ -111,9 +125,10 @@ Status TransferService::send(const std::string& endpoint, wire::Message& message
 
 Result<wire::KvFormat> TransferService::format() const {
   const uint64_t version = scheduler_.facts().weight_version;
-  if (version == weight_version_) return format_;
-  return error(StatusCode::kConflict, "the weights were updated (version {}); transfers are of those of the start",
-               version);
+  wire::KvFormat format = format_;
+  format.weights_checksum = checksum_(version);
+  if (format.weights_checksum != 0 || version == start_version_) return format;
+  return error(StatusCode::kConflict, "the checksum of the weights of version {} is not known", version);
 }
 
 void TransferService::describe(std::vector<wire::Metric>& metrics) const {

@@ -11,12 +11,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "control/mailbox.h"
 #include "scheduler/scheduler.h"
 #include "stages/transfer/kv_exporter.h"
 #include "stages/transfer/kv_importer.h"
 #include "stages/transfer/limits.h"
 #include "stages/transfer/transfer_env.h"
+#include "stages/transfer/transfer_links.h"
 
 namespace millrace::transfer {
 
@@ -24,21 +24,14 @@ inline constexpr int kTransferRestMs = 2;           // while a transfer is open,
 inline constexpr int kTransferListenMs = 5;         // and so soon where other servers may begin one
 inline constexpr int64_t kConnectTimeoutMs = 2000;  // a new connection may take so long
 
-// The sockets of a server, made at the start.
-struct TransferLinks {
-  std::unique_ptr<Inbox> inbox;
-  std::string endpoint;  // of it, as others reach it
-  // To another server; kInvalidArgument for an endpoint that may not be connected to.
-  std::function<Result<std::shared_ptr<Outbox>>(const std::string& endpoint)> connect;
-  std::vector<std::string> peers;  // that compute any prompt; connected to at once
-  int32_t min_tokens = kMinRemoteTokens;
-};
-
 class TransferService final : public TransferEnv {
  public:
-  // `format`: of the pages, with the weights of the start: under others nothing is transferred. `jobs`: of a server
-  // that computes whatever is wanted. The scheduler outlives it.
-  TransferService(Scheduler& scheduler, TransferLinks links, wire::KvFormat format,
+  // The checksum of the weights of a version; 0: not known, and nothing is transferred.
+  using WeightsChecksum = std::function<uint64_t(uint64_t version)>;
+
+  // `format`: of the pages, but for the weights, which may be updated. `jobs`: of a server that computes whatever is
+  // wanted. The scheduler outlives it.
+  TransferService(Scheduler& scheduler, TransferLinks links, wire::KvFormat format, WeightsChecksum checksum,
                   std::optional<PrefillJobs> jobs = std::nullopt);
   ~TransferService() override;  // the other servers know that these transfers are over
 
@@ -49,7 +42,7 @@ class TransferService final : public TransferEnv {
   // After each step of the scheduler.
   void step(int64_t now_ms);
   // Transfers are of requests that a proxy has sent to two servers, by their ids: this one takes and gives.
-  bool by_request() const { return links_.peers.empty(); }
+  bool by_request() const { return links_.peers == nullptr; }
   // Something is open: call again within kTransferRestMs.
   bool waits() const { return importer_->open() > 0 || exporter_->open() > 0; }
   void describe(std::vector<wire::Metric>& metrics) const;
@@ -65,12 +58,15 @@ class TransferService final : public TransferEnv {
     bool worked = false;
   };
   Result<Connection*> connection(const std::string& endpoint);
+  void update_peers(int64_t now_ms);
   void on(wire::Message message, int64_t now_ms);
 
   Scheduler& scheduler_;
   TransferLinks links_;
   const wire::KvFormat format_;
-  const uint64_t weight_version_;
+  const WeightsChecksum checksum_;
+  const uint64_t start_version_;  // of weights whose checksum may be unknown everywhere
+  uint64_t peers_version_ = 0;    // of links_.peers
   std::unordered_map<std::string, Connection> connections_;
   int64_t now_ms_ = 0;
   uint64_t unexpected_ = 0;  // messages of other kinds

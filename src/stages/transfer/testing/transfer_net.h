@@ -36,7 +36,9 @@ class TransferNet {
         p_env_(*this, p),
         d_env_(*this, d),
         exporter(p_env_, jobs ? std::optional(make_jobs()) : std::nullopt),
-        importer(d_env_, {.reply_to = "d", .peers = {"p"}, .id_seed = 5, .min_tokens = transfer::kMinRemoteTokens}) {}
+        importer(d_env_, {.reply_to = "d", .peers = 1, .id_seed = 5, .min_tokens = transfer::kMinRemoteTokens}) {
+    importer.set_peers({{"p", 1}}, now_ms);
+  }
 
   // A request of D's client.
   Result<bool> send(uint64_t id, const std::vector<int32_t>& prompt, int32_t max_tokens = 8,

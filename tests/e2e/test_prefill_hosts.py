@@ -1,0 +1,163 @@
+"""Prompts computed on other hosts by a pipeline's file: the answers are those of one process, a host that is gone costs time alone, and
+new weights come to all of them."""
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from harness import DEMO, ROOT, Joined, Server, new_key, program, wait_until
+from test_disaggregation import answer, begins, body
+from test_layer_hosts import control_of, lead, wait_ready
+from test_text_hosts import control_port
+from test_weights import other_weights
+from two_hosts import two_hosts, veth
+
+REQUESTS = 16
+
+
+@pytest.fixture(scope="module")
+def network():
+    with two_hosts(veth) as (near, far, _):
+        yield near, far
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
+    return new_key(tmp_path_factory.mktemp("key") / "key")
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    with Server() as server:
+        return [answer(server, i) for i in range(REQUESTS)]
+
+
+def pipeline(folder, generate="", prompts="host: b", control=None, key=None):
+    """A file whose stages `scheduler` and `prompts` have these keys."""
+    lines = ["name: prefill-decode", f'control: "tcp://{control or f"127.0.0.1:{control_port()}"}"', "entry: scheduler"]
+    if key:
+        lines.append(f'key_file: "{key}"')
+    more = f", {generate}" if generate else ""
+    lines += [
+        "stages:",
+        "  - {name: scheduler, worker: generate, prefill_from: prompts, next: detokenize, stream_to: detokenize, "
+        f"resources: {{max_requests: 65536}}{more}}}",
+        f"  - {{name: prompts, worker: prefill, {prompts}}}",
+        "  - {name: detokenize, worker: detokenize, terminal: true, can_accept_stream_before_payload: true, "
+        "resources: {max_requests: 65536}}"]
+    path = folder / "prefill.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def join(path, stages, where=None, model=DEMO, more=()):
+    return Joined(path, stages, control_of(path), model=model, where=where, more=[*(["--listen", where.ipv4] if where else []), *more])
+
+
+def leave(joined):
+    """As a person ends it with Ctrl-C."""
+    joined.process.send_signal(signal.SIGINT)
+    assert joined.end() == 0, joined.output()
+
+
+def all_answers(server, first=0):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda i: answer(server, i), range(first, REQUESTS)))
+
+
+def no_transfer_is_open(server):
+    wait_until(lambda: server.metrics()["millrace:kv_transfers_open"] == 0, "no open transfer")
+
+
+def test_two_hosts_with_a_key(network, key, tmp_path, wanted):
+    near, far = network
+    path = pipeline(tmp_path, control=f"{near.ipv4}:30310", key=key)
+    with lead(path, where=near) as server:
+        wait_ready(server)
+        # Nobody computes prompts yet: the server serves, and says what is missing.
+        assert answer(server, 0) == wanted[0]
+        assert "prompts" in server.get("/ready")[2]["reason"]
+        with join(path, "prompts", where=far) as prompts:
+            begins(server)
+            assert server.post("/flush_cache", {})[0] == 200
+            assert all_answers(server) == wanted
+            info = server.post("/generate", body(900))[2]["meta_info"]
+            assert info["transferred_tokens"] == (info["prompt_tokens"] - 1) // 16 * 16
+            no_transfer_is_open(server)
+            leave(prompts)
+        assert server.post("/flush_cache", {})[0] == 200
+        assert all_answers(server) == wanted  # without it again
+        assert server.stop() == 0, server.output()
+        assert server.leftovers() == []
+
+
+# Two that generate and three that compute, in five processes on as many "hosts".
+def test_several_of_each_and_processes_that_die(tmp_path, wanted):
+    path = pipeline(tmp_path, generate="replicas: 2", prompts="replicas: 3, host: b")
+    with lead(path) as server, contextlib.ExitStack() as stack:
+        joined = [stack.enter_context(join(path, f"prompts:{i}")) for i in range(3)]
+        wait_ready(server)
+        wait_until(lambda: server.get("/ready")[2]["reason"] == "", "all replicas")
+        begins(server)
+        assert server.post("/flush_cache", {})[0] == 200
+        assert all_answers(server) == wanted
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert server.post("/flush_cache", {})[0] == 200
+            running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
+            os.kill(joined[0].process.pid, signal.SIGKILL)
+            os.kill(joined[1].process.pid, signal.SIGSTOP)
+            assert [one.result() for one in running] == wanted
+        assert server.post("/flush_cache", {})[0] == 200
+        assert all_answers(server) == wanted  # by the third one
+        os.kill(joined[1].process.pid, signal.SIGCONT)
+        no_transfer_is_open(server)
+
+
+# The scheduler elsewhere, prompts in a child of the server.
+def test_the_scheduler_may_be_the_one_that_joins(tmp_path, wanted):
+    path = pipeline(tmp_path, generate="host: b", prompts="process: prompts")
+    with lead(path) as server, join(path, "scheduler"):
+        wait_ready(server)
+        begins(server)
+        assert server.post("/flush_cache", {})[0] == 200
+        assert all_answers(server) == wanted
+
+
+def test_new_weights_come_to_all_and_pages_go_on(tmp_path):
+    other = other_weights(tmp_path / "b")
+    with Server(model=other) as server:
+        wanted = [answer(server, i) for i in range(REQUESTS)]
+    path = pipeline(tmp_path)
+    with lead(path, "--weights-root", str(tmp_path)) as server, join(path, "prompts", more=["--weights-root", str(tmp_path)]) as prompts:
+        wait_ready(server)
+        begins(server)
+        status, _, found = server.post("/update_weights_from_disk", {"model_path": str(other)})
+        assert status == 200, found
+        begins(server, 20_000)  # with the new weights on both sides
+        assert all_answers(server) == wanted
+        # One that comes back has the old ones: it is brought to the new ones before it is asked.
+        leave(prompts)
+        with join(path, "prompts", more=["--weights-root", str(tmp_path)]):
+            begins(server, 30_000)
+            assert server.post("/flush_cache", {})[0] == 200
+            assert all_answers(server) == wanted
+    shutil.rmtree(other)
+
+
+def test_the_example_is_a_pipeline():
+    done = subprocess.run([program(), "pipeline", "check", str(ROOT / "examples/pipelines/prefill-decode.yaml")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "prefill" in done.stdout, done
+
+
+def test_what_cannot_be_is_refused_at_the_start(tmp_path):
+    path = pipeline(tmp_path)
+    with lead(path, "--no-prefix-cache") as server:
+        assert server.process.wait(60) == 2
+        assert "wanted a prefix cache" in server.output()
+    with lead(path, "--prefill", "2") as server:
+        assert server.process.wait(60) == 2
+        assert "--prefill is 2 and the pipeline is over several hosts" in server.output()
