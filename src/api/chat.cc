@@ -75,8 +75,9 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_kv_transfer(fields.request.remote_kv, n));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
+  MediaParts media(model.media);
   ASSIGN_OR_RETURN(ChatPrompt prompt,
-                   read_chat_prompt(body, request.body, model.tool_history, model.media, &context.state->spoken));
+                   read_chat_prompt(body, request.body, media, model.tool_history, &context.state->spoken));
   const bool reasons = model.reasoning_dialect != wire::ReasoningDialect::kNone;
   if (reasons && (forces_call(body) || job->speech)) close_reasoning(body, prompt);
   if (job->speech) {  // all of its text is spoken, so all of it is shown

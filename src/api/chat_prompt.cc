@@ -60,8 +60,10 @@ Status take_media(Json& parts, const std::string& where, MediaParts& media) {
     }
     std::string type;
     RETURN_IF_ERROR(json_read(part, "type", type).with_prefix(part_name));
+    if (media.is_stand_in(type)) continue;
     if (type != "text") {
-      RETURN_IF_ERROR(media.take(part, type, part_name));
+      ASSIGN_OR_RETURN(type, media.take(part, type, part_name, {"text"}));
+      part = {{"type", type}};
       continue;
     }
     const Json* value = json_find(part, "text");
@@ -125,7 +127,7 @@ Status normalize_message(Json& message, const std::string& where, MediaParts& me
     return invalid_argument("{}.content is of type {}; wanted a string or an array of parts", where,
                             json_type_name(*content));
   }
-  if (media.takes_any()) {
+  if (media.facts().any()) {
     changed = true;
     return take_media(message["content"], where, media);
   }
@@ -181,8 +183,8 @@ void close_reasoning(const Json& body, ChatPrompt& prompt) {
   prompt.template_kwargs = ChatValue(variables);
 }
 
-Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form,
-                                    const MediaFacts& facts, const SpokenTurns* spoken) {
+Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, MediaParts& media,
+                                    const ToolHistoryForm& form, const SpokenTurns* spoken) {
   const Json* given = json_find(body, "messages");
   if (!given) return invalid_argument("messages is missing; wanted an array of messages");
   if (!given->is_array()) return invalid_argument("messages is of type {}; wanted an array", json_type_name(*given));
@@ -191,14 +193,13 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, c
   }
   Json messages = *given;
   bool changed = false;
-  MediaParts media(facts);
   NamedTurns named{spoken};
   for (std::size_t i = 0; i < messages.size(); ++i) {
     RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, named, changed));
   }
   ChatPrompt prompt;
   prompt.media = std::move(media).list();
-  prompt.media_tokens = MediaTokens(facts);
+  prompt.media_tokens = MediaTokens(media.facts());
   prompt.source_bytes = text.size() + named.bytes;
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
   if (changed || has_tool_history(messages)) {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "api/media_parts.h"
 #include "api/spoken_turns.h"
 #include "base/json.h"
 #include "stages/engine.h"
@@ -15,10 +16,10 @@ namespace millrace::api {
 // `body`; `text` is the same body as the client wrote it, from which the templates get their values with the keys in
 // the client's order. `form`: of the calls in the history. kInvalidArgument names the message: "messages[2].role is
 // 'robot'; wanted one of ...".
-// `pictures`: of the model; null: it takes text only, and other parts are refused.
-// `spoken`: where the `audio` of an earlier turn is found by its id; null: there is none.
-Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, const ToolHistoryForm& form = {},
-                                    const MediaFacts& facts = {}, const SpokenTurns* spoken = nullptr);
+// `media`: takes the pictures and audios out of the parts, or took them in a translation from another dialect; the
+// prompt gets them. `spoken`: where the `audio` of an earlier turn is found by its id; null: there is none.
+Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, MediaParts& media,
+                                    const ToolHistoryForm& form = {}, const SpokenTurns* spoken = nullptr);
 
 // Where the output cannot begin with reasoning: the template's variable enable_thinking is false, unless the request
 // sets it.

@@ -10,7 +10,9 @@ namespace {
 
 Result<ChatPrompt> read(const std::string& body) {
   ASSIGN_OR_RETURN(const Json json, parse_json(body));
-  return read_chat_prompt(json, body);
+  const MediaFacts text_only;
+  MediaParts media(text_only);
+  return read_chat_prompt(json, body, media);
 }
 
 // The contents, as a template sees them.
@@ -57,7 +59,9 @@ std::string history(const std::string& messages, const ToolHistoryForm& form) {
       "{% endfor %}",
       "test");
   const std::string body = R"({"messages":)" + messages + "}";
-  const auto prompt = read_chat_prompt(*parse_json(body), body, form);
+  const MediaFacts text_only;
+  MediaParts media(text_only);
+  const auto prompt = read_chat_prompt(*parse_json(body), body, media, form);
   if (!prompt.ok()) return prompt.status().message();
   const auto rendered = chat->render(prompt->messages, {});
   if (!rendered.ok()) return rendered.status().message();

@@ -21,20 +21,30 @@ Result<std::string> read_block_string(const Json& block, const char* key, const 
   return value->get<std::string>();
 }
 
-void append_line(std::string& text, bool& any, const std::string& more) {
-  if (any) text += '\n';
+void ChatContent::add_text(const std::string& more) {
+  if (parts_.empty() || parts_.back()["type"] != "text") {
+    parts_.push_back({{"type", "text"}, {"text", more}});
+    return;
+  }
+  auto& text = parts_.back()["text"].get_ref<std::string&>();
+  text += '\n';
   text += more;
-  any = true;
+}
+
+nlohmann::ordered_json ChatContent::take() {
+  nlohmann::ordered_json parts = std::exchange(parts_, nlohmann::ordered_json::array());
+  if (parts.empty()) return "";
+  if (parts.size() == 1 && parts[0]["type"] == "text") return std::move(parts[0]["text"]);
+  return parts;
 }
 
 void ChatTurn::end(nlohmann::ordered_json& messages) {
-  if (role == "assistant" || has_text) {
-    nlohmann::ordered_json message = {{"role", role}, {"content", std::exchange(text, {})}};
-    if (has_reasoning) message["reasoning_content"] = std::exchange(reasoning, {});
+  if (role == "assistant" || !content.empty()) {
+    nlohmann::ordered_json message = {{"role", role}, {"content", content.take()}};
+    if (!reasoning.empty()) message["reasoning_content"] = reasoning.take();
     if (!calls.empty()) message["tool_calls"] = std::exchange(calls, nlohmann::ordered_json::array());
     messages.push_back(std::move(message));
   }
-  has_text = has_reasoning = false;
 }
 
 }  // namespace millrace::api

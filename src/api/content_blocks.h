@@ -22,19 +22,27 @@ Status wrong_type(const std::string& name, const Json& value, std::string_view w
 Result<std::string> read_block_type(const Json& block, const std::string& name);
 // A string that must be there.
 Result<std::string> read_block_string(const Json& block, const char* key, const std::string& name);
-// Parts of a text stand on lines of their own, as those of a chat message do. `any`: whether there was one before.
-void append_line(std::string& text, bool& any, const std::string& more);
+// The content of a message: texts, of which those without a picture or audio between them stand on lines of their own,
+// and parts that stand for pictures and audios (api/media_parts.h).
+class ChatContent {
+ public:
+  bool empty() const { return parts_.empty(); }
+  void add_text(const std::string& more);
+  void add_part(const std::string& type) { parts_.push_back({{"type", type}}); }
+  // A string, or a list of parts where there are others than text. Empties this.
+  nlohmann::ordered_json take();
+
+ private:
+  nlohmann::ordered_json parts_ = nlohmann::ordered_json::array();
+};
 
 // A turn, of which a chat has one message.
 struct ChatTurn {
   std::string role;  // "": none is under way
-  std::string text, reasoning;
-  bool has_text = false, has_reasoning = false;
+  ChatContent content, reasoning;
   nlohmann::ordered_json calls = nlohmann::ordered_json::array();  // as tool_calls
 
-  void add_text(const std::string& more) { append_line(text, has_text, more); }
-  void add_reasoning(const std::string& more) { append_line(reasoning, has_reasoning, more); }
-  // Appends the message where there is something: any turn of the assistant, and text of others. The role stays.
+  // Appends the message where there is something: any turn of the assistant, and content of others. The role stays.
   void end(nlohmann::ordered_json& messages);
 };
 

@@ -42,7 +42,8 @@ Status apply_template(ApiContext& context, const http::Request& request, const h
   const ModelFacts& model = context.engine.model();
   RETURN_IF_ERROR(context.names.read(body).status());
   RETURN_IF_ERROR(refuse_unserved(body));
-  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, model.tool_history, model.media));
+  MediaParts media(model.media);
+  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, request.body, media, model.tool_history));
   if (prompt.media != nullptr) {
     return error(StatusCode::kUnsupported, "messages has pictures or audio, which are no text; wanted text alone");
   }

@@ -1,15 +1,16 @@
-// The pictures and audios in the messages of a chat: parts of type image_url whose URL is a data: URL, of type
-// input_audio (OpenAI's: base64 and a format) and of type audio_url (a data: URL, as vLLM and others have it). Their
-// headers are read here, so that the rows which they become are known and what cannot be served is refused before
-// anything is decoded.
+// The pictures and audios in the messages of a request, decoded from base64 and with their headers read, so that the
+// rows which they become are known and what cannot be served is refused before anything is decoded further.
 //
 // Thread safety: a reader is one thread's.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "api/media_fields.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "stages/engine.h"
@@ -19,25 +20,29 @@ namespace millrace::api {
 class MediaParts {
  public:
   // What `facts` has not is refused. They must outlive this.
-  explicit MediaParts(const MediaFacts& facts) : facts_(facts) {}
+  explicit MediaParts(const MediaFacts& facts, MediaDialect dialect = MediaDialect::kChat)
+      : facts_(facts), dialect_(dialect) {}
 
-  bool takes_any() const { return facts_.any(); }
-  // Takes the picture or audio out of `part`, which stays as {"type": "image"} or {"type": "audio"} for the template.
-  // `where`: its name in errors. kUnsupported, kInvalidArgument, kTooLarge.
-  Status take(Json& part, const std::string& type, const std::string& where);
+  const MediaFacts& facts() const { return facts_; }
+  // Whether such a part of a chat stands for one that was taken: of the dialects that are translated into chats.
+  bool is_stand_in(std::string_view type) const {
+    return dialect_ != MediaDialect::kChat && (type == "image" || type == "audio");
+  }
+  // Takes the picture or audio of `part`. The answer is the type of the part {"type": ...} that stands for it in what
+  // the template gets. `where`: the part's name in errors; `others`: types without media, for the error of an unknown
+  // type. kUnsupported, kInvalidArgument, kTooLarge.
+  Result<std::string> take(const Json& part, const std::string& type, const std::string& where,
+                           std::initializer_list<std::string_view> others);
   // An audio that is no part of a message: an uploaded file. `where`: the name of its field.
   Status add_audio(std::string bytes, const std::string& where);
   // All that were taken, in their sequence; null: none.
   PromptMediaList list() &&;
 
  private:
-  Status take_picture(const Json& part, const std::string& where);
-  Status take_input_audio(const Json& part, const std::string& where);
-  Status take_audio_url(const Json& part, const std::string& where);
   Status add(Result<wire::PromptMedia> media, const std::string& where);
-  std::string wanted_types() const;
 
   const MediaFacts& facts_;
+  const MediaDialect dialect_;
   std::vector<wire::PromptMedia> media_;
   std::size_t bytes_ = 0;
 };

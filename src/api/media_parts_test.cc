@@ -13,8 +13,8 @@ std::string refused(const std::string& text) {
   MediaFacts facts;
   facts.pictures.emplace();
   MediaParts parts(facts);
-  Json part = *parse_json(text);
-  return parts.take(part, "image_url", "messages[0].content[1]").message();
+  const Json part = *parse_json(text);
+  return parts.take(part, "image_url", "messages[0].content[1]", {"text"}).status().message();
 }
 
 TEST(MediaParts, LimitsOfAPictureAreRefused) {

@@ -25,10 +25,11 @@ Result<MessagesJob> read_job(ApiContext& context, const http::Request& request, 
   const ModelFacts& model = context.engine.model();
   MessagesJob job;
   ASSIGN_OR_RETURN(job.model_name, context.names.read(body));
-  ASSIGN_OR_RETURN(const ChatBody chat, translate_messages(body, request.body, model));
+  MediaParts media(model.media, MediaDialect::kMessages);
+  ASSIGN_OR_RETURN(const ChatBody chat, translate_messages(body, request.body, model, media));
   job.thinking_omitted = chat.thinking_omitted;
-  ASSIGN_OR_RETURN(job.chat,
-                   read_translated_chat(chat.text, body, request, model, {kMessagesDialect, read_messages_grammar}));
+  ASSIGN_OR_RETURN(job.chat, read_translated_chat(chat.text, body, request, model,
+                                                  {kMessagesDialect, read_messages_grammar}, media));
   return job;
 }
 

@@ -14,29 +14,31 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// A string, or a list of text blocks.
-Result<std::string> read_texts(const Json& content, const std::string& name) {
-  if (content.is_string()) return content.get<std::string>();
+// A string, or a list of text blocks. `media`: takes the blocks of pictures; null: there are none.
+Status read_blocks(const Json& content, const std::string& name, MediaParts* media, ChatContent& out) {
+  if (content.is_string()) return out.add_text(content.get_ref<const std::string&>()), ok_status();
   if (!content.is_array()) return wrong_type(name, content, "a string or an array of text blocks");
-  std::string text;
-  bool any = false;
   for (std::size_t i = 0; i < content.size(); ++i) {
     const std::string block_name = fmt::format("{}[{}]", name, i);
-    const Result<std::string> type = read_block_type(content[i], block_name);
-    if (!type.ok()) return type.status();
-    if (*type != "text") {
-      return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted 'text': this model takes text only", block_name,
-                   type->substr(0, kShownBytes));
+    ASSIGN_OR_RETURN(const std::string type, read_block_type(content[i], block_name));
+    if (type == "text") {
+      ASSIGN_OR_RETURN(const std::string text, read_block_string(content[i], "text", block_name));
+      out.add_text(text);
+    } else if (media != nullptr) {
+      ASSIGN_OR_RETURN(const std::string part, media->take(content[i], type, block_name, {"text"}));
+      out.add_part(part);
+    } else {
+      return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted text", block_name, type.substr(0, kShownBytes));
     }
-    ASSIGN_OR_RETURN(const std::string more, read_block_string(content[i], "text", block_name));
-    append_line(text, any, more);
   }
-  return text;
+  return ok_status();
 }
 
 class HistoryReader {
  public:
-  void add_system(std::string text) { out_.push_back({{"role", "system"}, {"content", std::move(text)}}); }
+  explicit HistoryReader(MediaParts& media) : media_(media) {}
+
+  void add_system(OrderedJson text) { out_.push_back({{"role", "system"}, {"content", std::move(text)}}); }
   Status add(const Json& message, const OrderedJson& ordered, const std::string& name);
   Status finish(OrderedJson& chat);
 
@@ -46,20 +48,21 @@ class HistoryReader {
                              const std::string& name);
   Status add_result(const Json& block, const std::string& name);
 
+  MediaParts& media_;
   OrderedJson out_ = OrderedJson::array();
   ChatTurn turn_;  // under way
 };
 
 Status HistoryReader::add_result(const Json& block, const std::string& name) {
   ASSIGN_OR_RETURN(std::string id, read_block_string(block, "tool_use_id", name));
-  std::string text;
-  if (const Json* content = json_find(block, "content")) {
-    ASSIGN_OR_RETURN(text, read_texts(*content, name + ".content"));
+  ChatContent content;
+  if (const Json* given = json_find(block, "content")) {
+    RETURN_IF_ERROR(read_blocks(*given, name + ".content", &media_, content));
   }
   bool is_error = false;
   RETURN_IF_ERROR(json_read(block, "is_error", is_error).with_prefix(name));
   turn_.end(out_);  // text before a result
-  OrderedJson message = {{"role", "tool"}, {"tool_call_id", std::move(id)}, {"content", std::move(text)}};
+  OrderedJson message = {{"role", "tool"}, {"tool_call_id", std::move(id)}, {"content", content.take()}};
   if (is_error) message["is_error"] = true;  // for a template that looks at it
   out_.push_back(std::move(message));
   return ok_status();
@@ -68,11 +71,12 @@ Status HistoryReader::add_result(const Json& block, const std::string& name) {
 Status HistoryReader::add_user_block(const Json& block, const std::string& type, const std::string& name) {
   if (type == "tool_result") return add_result(block, name);
   if (type != "text") {
-    return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted text or tool_result: this model takes text only",
-                 name, type.substr(0, kShownBytes));
+    ASSIGN_OR_RETURN(const std::string part, media_.take(block, type, name, {"text", "tool_result"}));
+    turn_.content.add_part(part);
+    return ok_status();
   }
   ASSIGN_OR_RETURN(const std::string text, read_block_string(block, "text", name));
-  turn_.add_text(text);
+  turn_.content.add_text(text);
   return ok_status();
 }
 
@@ -80,10 +84,10 @@ Status HistoryReader::add_assistant_block(const Json& block, const OrderedJson& 
                                           const std::string& name) {
   if (type == "text") {
     ASSIGN_OR_RETURN(const std::string text, read_block_string(block, "text", name));
-    turn_.add_text(text);
+    turn_.content.add_text(text);
   } else if (type == "thinking") {
     ASSIGN_OR_RETURN(const std::string thinking, read_block_string(block, "thinking", name));
-    turn_.add_reasoning(thinking);
+    turn_.reasoning.add_text(thinking);
   } else if (type == "tool_use") {
     ASSIGN_OR_RETURN(std::string id, read_block_string(block, "id", name));
     ASSIGN_OR_RETURN(std::string function, read_block_string(block, "name", name));
@@ -112,11 +116,11 @@ Status HistoryReader::add(const Json& message, const OrderedJson& ordered, const
   const Json* content = json_find(message, "content");
   if (!content) return invalid_argument("{}.content is missing; wanted a string or an array of blocks", name);
   if (content->is_string()) {
-    turn_.add_text(content->get_ref<const std::string&>());
+    turn_.content.add_text(content->get_ref<const std::string&>());
     return ok_status();
   }
   if (!content->is_array()) return wrong_type(name + ".content", *content, "a string or an array of blocks");
-  if (content->empty() && !turn_.has_text) turn_.add_text("");
+  if (content->empty() && turn_.content.empty()) turn_.content.add_text("");
   for (std::size_t i = 0; i < content->size(); ++i) {
     const Json& block = (*content)[i];
     const std::string block_name = fmt::format("{}.content[{}]", name, i);
@@ -129,7 +133,7 @@ Status HistoryReader::add(const Json& message, const OrderedJson& ordered, const
 
 Status HistoryReader::finish(OrderedJson& chat) {
   const bool prefilled = turn_.role == "assistant";
-  if (prefilled && (!turn_.calls.empty() || turn_.has_reasoning)) {
+  if (prefilled && (!turn_.calls.empty() || !turn_.reasoning.empty())) {
     return invalid_argument(
         "messages has a {} block in its last turn, the assistant's; wanted {}",
         turn_.calls.empty() ? "thinking" : "tool_use",
@@ -143,11 +147,12 @@ Status HistoryReader::finish(OrderedJson& chat) {
 
 }  // namespace
 
-Status translate_history(const Json& body, const OrderedJson& ordered, OrderedJson& chat) {
-  HistoryReader reader;
+Status translate_history(const Json& body, const OrderedJson& ordered, MediaParts& media, OrderedJson& chat) {
+  HistoryReader reader(media);
   if (const Json* system = json_find(body, "system")) {
-    ASSIGN_OR_RETURN(std::string text, read_texts(*system, "system"));
-    if (!text.empty()) reader.add_system(std::move(text));
+    ChatContent content;
+    RETURN_IF_ERROR(read_blocks(*system, "system", nullptr, content));
+    if (OrderedJson text = content.take(); text != "") reader.add_system(std::move(text));
   }
   const Json* messages = json_find(body, "messages");
   if (!messages) return invalid_argument("messages is missing; wanted an array of messages");

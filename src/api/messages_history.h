@@ -6,6 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "api/media_parts.h"
 #include "base/json.h"
 #include "base/status.h"
 
@@ -13,7 +14,9 @@ namespace millrace::api {
 
 // Adds messages to `chat`, and continue_final_message where the last turn is the assistant's: the answer continues it.
 // `ordered`: the body, its keys in the client's sequence. kInvalidArgument, or kUnsupported of a block that is not
-// served, with the block's name first: "messages[2].content[0].type is 'image'; wanted ...".
-Status translate_history(const Json& body, const nlohmann::ordered_json& ordered, nlohmann::ordered_json& chat);
+// served, with the block's name first: "messages[2].content[0].type is 'document'; wanted ...". `media` takes the
+// blocks of pictures.
+Status translate_history(const Json& body, const nlohmann::ordered_json& ordered, MediaParts& media,
+                         nlohmann::ordered_json& chat);
 
 }  // namespace millrace::api

@@ -94,12 +94,13 @@ Status translate_output_config(const Json& body, OrderedJson& chat) {
 
 }  // namespace
 
-Result<ChatBody> translate_messages(const Json& body, const std::string& text, const ModelFacts& model) {
+Result<ChatBody> translate_messages(const Json& body, const std::string& text, const ModelFacts& model,
+                                    MediaParts& media) {
   RETURN_IF_ERROR(refuse_unserved_messages(body));
   RETURN_IF_ERROR(refuse_audio_output(body));
   const auto ordered = OrderedJson::parse(text);
   OrderedJson chat = OrderedJson::object();
-  RETURN_IF_ERROR(translate_history(body, ordered, chat));
+  RETURN_IF_ERROR(translate_history(body, ordered, media, chat));
   for (const char* key : kSameFields) copy_field(ordered, key, chat);
   copy_server_fields(ordered, chat);
   RETURN_IF_ERROR(translate_tools(body, ordered, chat));

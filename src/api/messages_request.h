@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "api/media_parts.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "stages/engine.h"
@@ -17,7 +18,9 @@ struct ChatBody {
   bool thinking_omitted = false;  // thinking.display: its blocks come without their text
 };
 
-// `text`: of the body, as it came. kInvalidArgument or kUnsupported with the field's name first.
-Result<ChatBody> translate_messages(const Json& body, const std::string& text, const ModelFacts& model);
+// `text`: of the body, as it came. `media` takes its pictures. kInvalidArgument or kUnsupported with the field's name
+// first.
+Result<ChatBody> translate_messages(const Json& body, const std::string& text, const ModelFacts& model,
+                                    MediaParts& media);
 
 }  // namespace millrace::api

@@ -14,9 +14,10 @@ ModelFacts model() {
   return facts;
 }
 
-Result<ChatBody> translate(const std::string& body) {
+Result<ChatBody> translate(const std::string& body, const MediaFacts& facts = {}) {
   ASSIGN_OR_RETURN(const Json json, parse_json(body));
-  return translate_messages(json, body, model());
+  MediaParts media(facts, MediaDialect::kMessages);
+  return translate_messages(json, body, model(), media);
 }
 
 // One field of the chat, as text, or the error.
@@ -144,6 +145,46 @@ TEST(MessagesRequest, WhatIsNotServedIsRefused) {
       std::string::npos);
   EXPECT_NE(messages(R"([{"role":"assistant","content":[{"type":"server_tool_use"}]}])").find("is 'server_tool_use'"),
             std::string::npos);
+}
+
+// A GIF of one pixel.
+constexpr char kPixel[] = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7";
+
+std::string picture_messages(const std::string& list) {
+  MediaFacts facts;
+  facts.pictures.emplace();
+  const auto chat = translate(R"({"messages":)" + list + "}", facts);
+  return chat.ok() ? Json::parse(chat->text)["messages"].dump() : chat.status().message();
+}
+
+std::string image(const std::string& more = "") {
+  return R"({"type":"image","source":{"type":"base64","media_type":"image/gif","data":")" + std::string(kPixel) +
+         "\"}" + more + "}";
+}
+
+TEST(MessagesRequest, PicturesStandBetweenTexts) {
+  EXPECT_EQ(picture_messages(R"([{"role":"user","content":"a"},{"role":"user","content":[)" + image() +
+                             R"(,{"type":"text","text":"b"},{"type":"text","text":"c"},)" + image() + "]}]"),
+            R"([{"content":[{"text":"a","type":"text"},{"type":"image"},{"text":"b\nc","type":"text"},)"
+            R"({"type":"image"}],"role":"user"}])");
+  EXPECT_EQ(picture_messages(R"([{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[)" +
+                             image() + R"(]},{"type":"text","text":"b"}]}])"),
+            R"([{"content":[{"type":"image"}],"role":"tool","tool_call_id":"t"},{"content":"b","role":"user"}])");
+  const std::pair<std::string, const char*> cases[] = {
+      {image(R"(,"transformations":{"a":1})"), "[0]: transformations is not supported"},
+      {R"({"type":"image"})", "[0].source is missing"},
+      {R"({"type":"image","source":{"type":"base64"}})", "[0].source.data is no string"},
+      {R"({"type":"image","source":{"type":"base64","data":"a"}})", "[0].source.data: its base64 has 1 characters"},
+      {R"({"type":"image","source":{"type":"file","file_id":"f"}})", "[0].source.type is 'file'; wanted base64 or url"},
+      {R"({"type":"image","source":{"type":"url","url":"http://a"}})", "[0].source.url begins with 'http://a'"},
+      {R"({"type":"document"})", "[0].type is 'document'; wanted text, tool_result or image"},
+  };
+  for (const auto& [block, message] : cases) {
+    const std::string got = picture_messages(R"([{"role":"user","content":[)" + block + "]}]");
+    EXPECT_NE(got.find(std::string("messages[0].content") + message), std::string::npos) << got;
+  }
+  EXPECT_EQ(messages(R"([{"role":"user","content":[)" + image() + "]}]"),
+            "messages[0].content[0].type is 'image'; wanted text or tool_result: this model takes text only");
 }
 
 }  // namespace

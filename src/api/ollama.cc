@@ -35,8 +35,9 @@ Result<OllamaJob> read_text_job(const OllamaRequest& ollama, const Json& body, c
 
 Result<OllamaJob> read_chat_job(const OllamaRequest& ollama, const Json& body, const http::Request& request,
                                 const ModelFacts& model) {
-  ASSIGN_OR_RETURN(TranslatedChat chat,
-                   read_translated_chat(ollama.chat, body, request, model, {kOpenAiDialect, read_ollama_grammar}));
+  MediaParts media(model.media);
+  ASSIGN_OR_RETURN(TranslatedChat chat, read_translated_chat(ollama.chat, body, request, model,
+                                                             {kOpenAiDialect, read_ollama_grammar}, media));
   OllamaJob job{std::move(chat.fields), chat.view, {}};
   job.prompts.emplace_back(std::move(chat.prompt));
   return job;

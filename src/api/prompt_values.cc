@@ -17,7 +17,9 @@ Result<Prompt> chat_prompt(const Value& conversation) {
   std::string text;
   append_value(text, conversation);
   ASSIGN_OR_RETURN(const Json body, parse_json(text));
-  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, text));
+  const MediaFacts text_only;
+  MediaParts media(text_only);
+  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, text, media));
   return Prompt(std::move(prompt));
 }
 

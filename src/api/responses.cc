@@ -34,9 +34,10 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
   const ModelFacts& model = context.engine.model();
   ResponsesFormat::Facts facts;
   ASSIGN_OR_RETURN(facts.model, context.names.read(body));
-  ASSIGN_OR_RETURN(const ResponsesBody translated, translate_responses(body, request.body));
+  MediaParts media(model.media, MediaDialect::kResponses);
+  ASSIGN_OR_RETURN(const ResponsesBody translated, translate_responses(body, request.body, media));
   ASSIGN_OR_RETURN(TranslatedChat chat, read_translated_chat(translated.chat, body, request, model,
-                                                             {kResponsesDialect, read_responses_grammar}));
+                                                             {kResponsesDialect, read_responses_grammar}, media));
   CommonFields& fields = chat.fields;
   RETURN_IF_ERROR(read_shown_logprobs(translated, chat.view, model, fields.sampling));
   facts.id = fields.rid.empty() ? make_id("resp_") : fields.rid;

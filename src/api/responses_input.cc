@@ -14,43 +14,47 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// A string, or a list of text parts.
-Result<std::string> read_content(const Json& content, const std::string& name) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) return wrong_type(name, content, "a string or an array of parts");
-  std::string text;
-  bool any = false;
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    const std::string part_name = fmt::format("{}[{}]", name, i);
-    ASSIGN_OR_RETURN(const std::string type, read_block_type(content[i], part_name));
-    if (type != "input_text" && type != "output_text" && type != "refusal") {
-      return error(StatusCode::kUnsupported,
-                   "{}.type is '{}'; wanted input_text, output_text or refusal: this model takes text only", part_name,
-                   type.substr(0, kShownBytes));
-    }
-    ASSIGN_OR_RETURN(const std::string more,
-                     read_block_string(content[i], type == "refusal" ? "refusal" : "text", part_name));
-    append_line(text, any, more);
-  }
-  return text;
-}
-
 class InputReader {
  public:
+  explicit InputReader(MediaParts& media) : media_(media) {}
+
   Status add_instructions(const Json& instructions);
   Status add(const Json& item, const std::string& name);
   Status finish(OrderedJson& chat);
 
  private:
+  Status read_content(const Json& content, const std::string& name, ChatContent& out);
   Status add_message(const Json& item, const std::string& name);
   Status add_call(const Json& item, const std::string& name);
   Status add_output(const Json& item, const std::string& name);
   Status add_reasoning(const Json& item, const std::string& name);
   void enter(const char* role);
 
+  MediaParts& media_;
   OrderedJson out_ = OrderedJson::array();
   ChatTurn turn_;  // under way: the assistant's, or the system's at the beginning
 };
+
+// A string, or a list of parts.
+Status InputReader::read_content(const Json& content, const std::string& name, ChatContent& out) {
+  if (content.is_string()) return out.add_text(content.get_ref<const std::string&>()), ok_status();
+  if (!content.is_array()) return wrong_type(name, content, "a string or an array of parts");
+  if (content.empty()) out.add_text("");
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const std::string part_name = fmt::format("{}[{}]", name, i);
+    ASSIGN_OR_RETURN(const std::string type, read_block_type(content[i], part_name));
+    if (type != "input_text" && type != "output_text" && type != "refusal") {
+      ASSIGN_OR_RETURN(const std::string part,
+                       media_.take(content[i], type, part_name, {"input_text", "output_text", "refusal"}));
+      out.add_part(part);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::string text,
+                     read_block_string(content[i], type == "refusal" ? "refusal" : "text", part_name));
+    out.add_text(text);
+  }
+  return ok_status();
+}
 
 // Items of one turn follow each other.
 void InputReader::enter(const char* role) {
@@ -64,7 +68,7 @@ Status InputReader::add_instructions(const Json& instructions) {
   const auto& text = instructions.get_ref<const std::string&>();
   if (text.empty()) return ok_status();
   enter("system");
-  turn_.add_text(text);
+  turn_.content.add_text(text);
   return ok_status();
 }
 
@@ -76,16 +80,16 @@ Status InputReader::add_message(const Json& item, const std::string& name) {
   }
   const Json* content = json_find(item, "content");
   if (!content) return invalid_argument("{}.content is missing; wanted a string or an array of parts", name);
-  ASSIGN_OR_RETURN(std::string text, read_content(*content, name + ".content"));
   if (role == "developer") role = "system";  // a name of OpenAI's models, which most templates leave out
   const bool joined = role == "assistant" || (role == "system" && out_.empty());
   if (joined) {
     enter(role.c_str());
-    turn_.add_text(text);
-    return ok_status();
+    return read_content(*content, name + ".content", turn_.content);
   }
   enter("");
-  out_.push_back({{"role", std::move(role)}, {"content", std::move(text)}});
+  ChatContent read;
+  RETURN_IF_ERROR(read_content(*content, name + ".content", read));
+  out_.push_back({{"role", std::move(role)}, {"content", read.take()}});
   return ok_status();
 }
 
@@ -107,9 +111,10 @@ Status InputReader::add_output(const Json& item, const std::string& name) {
   ASSIGN_OR_RETURN(std::string id, read_block_string(item, "call_id", name));
   const Json* output = json_find(item, "output");
   if (!output) return invalid_argument("{}.output is missing; wanted a string or an array of parts", name);
-  ASSIGN_OR_RETURN(std::string text, read_content(*output, name + ".output"));
+  ChatContent content;
+  RETURN_IF_ERROR(read_content(*output, name + ".output", content));
   enter("");
-  out_.push_back({{"role", "tool"}, {"tool_call_id", std::move(id)}, {"content", std::move(text)}});
+  out_.push_back({{"role", "tool"}, {"tool_call_id", std::move(id)}, {"content", content.take()}});
   return ok_status();
 }
 
@@ -127,7 +132,7 @@ Status InputReader::add_reasoning(const Json& item, const std::string& name) {
     }
     ASSIGN_OR_RETURN(const std::string text, read_block_string((*content)[i], "text", part_name));
     enter("assistant");
-    turn_.add_reasoning(text);
+    turn_.reasoning.add_text(text);
   }
   return ok_status();
 }
@@ -162,8 +167,8 @@ Status InputReader::finish(OrderedJson& chat) {
 
 }  // namespace
 
-Status translate_input(const Json& body, OrderedJson& chat) {
-  InputReader reader;
+Status translate_input(const Json& body, MediaParts& media, OrderedJson& chat) {
+  InputReader reader(media);
   if (const Json* instructions = json_find(body, "instructions")) {
     RETURN_IF_ERROR(reader.add_instructions(*instructions));
   }

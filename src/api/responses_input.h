@@ -7,13 +7,14 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "api/media_parts.h"
 #include "base/json.h"
 #include "base/status.h"
 
 namespace millrace::api {
 
 // Adds messages to `chat`. kInvalidArgument, or kUnsupported of an item or part that is not served, with its name
-// first: "input[2].content[0].type is 'input_image'; wanted ...".
-Status translate_input(const Json& body, nlohmann::ordered_json& chat);
+// first: "input[2].content[0].type is 'input_file'; wanted ...". `media` takes the parts of pictures and audio.
+Status translate_input(const Json& body, MediaParts& media, nlohmann::ordered_json& chat);
 
 }  // namespace millrace::api

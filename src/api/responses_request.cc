@@ -126,7 +126,7 @@ OrderedJson shown_tools(const OrderedJson& tools) {
 
 }  // namespace
 
-Result<ResponsesBody> translate_responses(const Json& body, const std::string& text) {
+Result<ResponsesBody> translate_responses(const Json& body, const std::string& text, MediaParts& media) {
   RETURN_IF_ERROR(refuse_unserved_responses(body));
   RETURN_IF_ERROR(refuse_audio_output(body));
   RETURN_IF_ERROR(refuse_stored(body));
@@ -135,7 +135,7 @@ Result<ResponsesBody> translate_responses(const Json& body, const std::string& t
   ResponsesBody out;
   RETURN_IF_ERROR(read_logprobs(body, out.top_logprobs));
   OrderedJson chat = OrderedJson::object();
-  RETURN_IF_ERROR(translate_input(body, chat));
+  RETURN_IF_ERROR(translate_input(body, media, chat));
   const auto ordered = OrderedJson::parse(text);
   for (const char* key : kSameFields) copy_field(ordered, key, chat);
   copy_server_fields(ordered, chat);

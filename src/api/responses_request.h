@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "api/media_parts.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "wire/generation.h"
@@ -20,8 +21,9 @@ struct ResponsesBody {
   std::optional<int64_t> top_logprobs;
 };
 
-// `text`: of the body, as it came. kInvalidArgument or kUnsupported with the field's name first.
-Result<ResponsesBody> translate_responses(const Json& body, const std::string& text);
+// `text`: of the body, as it came. `media` takes its pictures and audio. kInvalidArgument or kUnsupported with the
+// field's name first.
+Result<ResponsesBody> translate_responses(const Json& body, const std::string& text, MediaParts& media);
 
 // The members of the answer that repeat the request, joined by commas: instructions, tools, temperature, ... Of a body
 // that translate_responses() took; `sampling`: what is used.

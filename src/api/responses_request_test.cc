@@ -8,9 +8,10 @@
 namespace millrace::api {
 namespace {
 
-Result<ResponsesBody> translate(const std::string& body) {
+Result<ResponsesBody> translate(const std::string& body, const MediaFacts& facts = {}) {
   ASSIGN_OR_RETURN(const Json json, parse_json(body));
-  return translate_responses(json, body);
+  MediaParts media(facts, MediaDialect::kResponses);
+  return translate_responses(json, body, media);
 }
 
 // One field of the chat, as text, or the error.
@@ -155,6 +156,44 @@ TEST(ResponsesRequest, WhatIsNotServedIsRefused) {
   };
   for (const auto& [input, message] : inputs) {
     EXPECT_NE(messages(input).find(message), std::string::npos) << messages(input);
+  }
+}
+
+// A GIF of one pixel.
+constexpr char kPixel[] = R"("data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")";
+
+std::string picture_messages(const std::string& input, const std::string& more = "") {
+  MediaFacts facts;
+  facts.pictures.emplace();
+  const auto chat = translate(R"({"input":)" + input + more + "}", facts);
+  return chat.ok() ? Json::parse(chat->chat)["messages"].dump() : chat.status().message();
+}
+
+std::string image(const std::string& more = "") {
+  return R"({"type":"input_image","image_url":)" + std::string(kPixel) + more + "}";
+}
+
+TEST(ResponsesRequest, PicturesStandBetweenTexts) {
+  EXPECT_EQ(
+      picture_messages(R"([{"role":"user","content":[{"type":"input_text","text":"a"},)" + image(R"(,"detail":"low")") +
+                       R"(,{"type":"input_text","text":"b"},{"type":"input_text","text":"c"}]}])"),
+      R"([{"content":[{"text":"a","type":"text"},{"type":"image"},{"text":"b\nc","type":"text"}],"role":"user"}])");
+  EXPECT_EQ(picture_messages(R"([{"type":"function_call_output","call_id":"c","output":[)" + image() + "]}]"),
+            R"([{"content":[{"type":"image"}],"role":"tool","tool_call_id":"c"}])");
+  EXPECT_EQ(picture_messages(R"([{"role":"developer","content":[)" + image() + "]}]", R"(,"instructions":"i")"),
+            R"([{"content":[{"text":"i","type":"text"},{"type":"image"}],"role":"system"}])");
+  const std::pair<std::string, const char*> cases[] = {
+      {image(R"(,"detail":"original")"), "[0].detail is 'original'; wanted auto, low or high"},
+      {image(R"(,"file_id":"f")"), "[0].file_id is not supported"},
+      {image(R"(,"max_pixels":1)"), "[0]: max_pixels is not supported"},
+      {R"({"type":"input_image"})", "[0].image_url is no string"},
+      {R"({"type":"input_image","image_url":"file:///a"})", "[0].image_url begins with 'file:///'"},
+      {R"({"type":"input_audio"})",
+       "[0].type is 'input_audio'; wanted input_text, output_text, refusal or input_image"},
+  };
+  for (const auto& [part, message] : cases) {
+    const std::string got = picture_messages(R"([{"role":"user","content":[)" + part + "]}]");
+    EXPECT_NE(got.find(std::string("input[0].content") + message), std::string::npos) << got;
   }
 }
 

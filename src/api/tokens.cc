@@ -35,8 +35,8 @@ Result<std::vector<Prompt>> read_tokenize_prompts(const ApiContext& context, con
   }
   if (has_messages) {
     const ModelFacts& model = context.engine.model();
-    ASSIGN_OR_RETURN(ChatPrompt chat,
-                     read_chat_prompt(body, text, model.tool_history, model.media, &context.state->spoken));
+    MediaParts media(model.media);
+    ASSIGN_OR_RETURN(ChatPrompt chat, read_chat_prompt(body, text, media, model.tool_history, &context.state->spoken));
     out.emplace_back(std::move(chat));
     return out;
   }

@@ -31,7 +31,7 @@ constexpr const char* kServerFields[] = {"min_p",
 }  // namespace
 
 Result<TranslatedChat> read_translated_chat(const std::string& chat, const Json& body, const http::Request& request,
-                                            const ModelFacts& model, const ChatDialect& dialect) {
+                                            const ModelFacts& model, const ChatDialect& dialect, MediaParts& media) {
   ASSIGN_OR_RETURN(const Json chat_body, parse_json(chat));
   TranslatedChat out;
   ASSIGN_OR_RETURN(out.fields, read_common(chat_body, chat, model, dialect.sampling));
@@ -39,7 +39,7 @@ Result<TranslatedChat> read_translated_chat(const std::string& chat, const Json&
   wire::SamplingParams& sampling = out.fields.sampling.params;
   RETURN_IF_ERROR(dialect.read_grammar(body, request.body, sampling));
   ASSIGN_OR_RETURN(out.view, read_output_fields(chat_body, chat, model, sampling));
-  ASSIGN_OR_RETURN(out.prompt, read_chat_prompt(chat_body, chat, model.tool_history, model.media));
+  ASSIGN_OR_RETURN(out.prompt, read_chat_prompt(chat_body, chat, media, model.tool_history));
   if (forces_call(chat_body) && model.reasoning_dialect != wire::ReasoningDialect::kNone) {
     close_reasoning(chat_body, out.prompt);
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "api/fields.h"
+#include "api/media_parts.h"
 #include "api/tool_fields.h"
 #include "base/json.h"
 #include "base/status.h"
@@ -30,9 +31,9 @@ struct ChatDialect {
 };
 
 // `chat`: the translated body. `body`, `request`: as they came. kInvalidArgument or kUnsupported with the field's name
-// first.
+// first. `media`: what the translation took, or takes out of the chat.
 Result<TranslatedChat> read_translated_chat(const std::string& chat, const Json& body, const http::Request& request,
-                                            const ModelFacts& model, const ChatDialect& dialect);
+                                            const ModelFacts& model, const ChatDialect& dialect, MediaParts& media);
 
 // Copies the fields that are this server's and not the dialect's, which every endpoint has under the same names.
 void copy_server_fields(const nlohmann::ordered_json& body, nlohmann::ordered_json& chat);
