@@ -6,6 +6,7 @@
 #include "api/choices.h"
 #include "api/fields.h"
 #include "api/logprobs.h"
+#include "api/media_route.h"
 #include "api/prompt_forms.h"
 #include "api/reply.h"
 #include "api/routes.h"
@@ -53,7 +54,7 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const ChatJ
   reply->start(std::move(requests), {{job.id, 0, n}});
 }
 
-Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
   auto job = std::make_shared<ChatJob>();
@@ -75,7 +76,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
   RETURN_IF_ERROR(check_kv_transfer(fields.request.remote_kv, n));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
-  MediaParts media(model.media);
+  MediaParts media(model.media, MediaDialect::kChat, &urls);
   ASSIGN_OR_RETURN(ChatPrompt prompt,
                    read_chat_prompt(body, request.body, media, model.tool_history, &context.state->spoken));
   const bool reasons = model.reasoning_dialect != wire::ReasoningDialect::kNone;
@@ -103,7 +104,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
 }  // namespace
 
 void add_chat_routes(ApiContext& context) {
-  for (const char* path : {"/v1/chat/completions", "/chat/completions"}) add_post_route(context, path, handle);
+  for (const char* path : {"/v1/chat/completions", "/chat/completions"}) add_media_route(context, path, handle);
 }
 
 }  // namespace millrace::api

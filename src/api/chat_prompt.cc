@@ -198,7 +198,6 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, M
     RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, named, changed));
   }
   ChatPrompt prompt;
-  prompt.media = std::move(media).list();
   prompt.media_tokens = MediaTokens(media.facts());
   prompt.source_bytes = text.size() + named.bytes;
   ASSIGN_OR_RETURN(const ChatValue original, ChatValue::parse(text));
@@ -229,6 +228,7 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, M
   if (prompt.continue_final_message && prompt.add_generation_prompt) {
     return invalid_argument("continue_final_message is true and add_generation_prompt too; wanted one of them");
   }
+  ASSIGN_OR_RETURN(prompt.media, std::move(media).list());
   return prompt;
 }
 

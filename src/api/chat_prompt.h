@@ -17,7 +17,8 @@ namespace millrace::api {
 // the client's order. `form`: of the calls in the history. kInvalidArgument names the message: "messages[2].role is
 // 'robot'; wanted one of ...".
 // `media`: takes the pictures and audios out of the parts, or took them in a translation from another dialect; the
-// prompt gets them. `spoken`: where the `audio` of an earlier turn is found by its id; null: there is none.
+// prompt gets them; kUnavailable where some must be fetched first (api/media_urls.h), which is checked last. `spoken`:
+// where the `audio` of an earlier turn is found by its id; null: there is none.
 Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, MediaParts& media,
                                     const ToolHistoryForm& form = {}, const SpokenTurns* spoken = nullptr);
 

@@ -7,24 +7,22 @@
 #include "stages/media/prompt_media.h"
 
 namespace millrace::api {
-namespace {
 
-Result<std::string> read_bytes(const MediaField& field) {
+Result<std::optional<std::string>> MediaParts::read_bytes(const MediaField& field) {
   if (!field.is_url) {
     const auto bytes = decode_base64(field.text, wire::kMaxMediaBytes);
     if (!bytes.ok()) return bytes.status().with_prefix(field.name);
-    return std::string(bytes->begin(), bytes->end());
+    return std::optional<std::string>(std::in_place, bytes->begin(), bytes->end());
   }
-  if (!is_data_url(field.text)) {
-    return error(StatusCode::kUnsupported, "{} begins with '{}'; wanted a data: URL: no others are read", field.name,
-                 field.text.substr(0, 8));
+  if (is_data_url(field.text)) {
+    const auto data = read_data_url(field.text, wire::kMaxMediaBytes);
+    if (!data.ok()) return data.status().with_prefix(field.name);
+    return std::optional<std::string>(std::in_place, data->bytes.begin(), data->bytes.end());
   }
-  const auto data = read_data_url(field.text, wire::kMaxMediaBytes);
-  if (!data.ok()) return data.status().with_prefix(field.name);
-  return std::string(data->bytes.begin(), data->bytes.end());
+  MediaUrls none(nullptr);
+  ASSIGN_OR_RETURN(const std::string* file, (urls_ != nullptr ? *urls_ : none).find(field.text, field.name));
+  return file != nullptr ? std::optional<std::string>(*file) : std::nullopt;
 }
-
-}  // namespace
 
 Result<std::string> MediaParts::take(const Json& part, const std::string& type, const std::string& where,
                                      std::initializer_list<std::string_view> others) {
@@ -33,13 +31,16 @@ Result<std::string> MediaParts::take(const Json& part, const std::string& type, 
                  wanted_types(dialect_, facts_, others));
   }
   ASSIGN_OR_RETURN(const MediaField field, read_media_field(dialect_, part, type, where));
-  ASSIGN_OR_RETURN(std::string bytes, read_bytes(field));
-  if (field.kind == wire::MediaKind::kAudio) {
-    RETURN_IF_ERROR(add_audio(std::move(bytes), where));
-    return std::string("audio");
+  ASSIGN_OR_RETURN(std::optional<std::string> bytes, read_bytes(field));
+  const bool audio = field.kind == wire::MediaKind::kAudio;
+  if (!bytes) {
+    RETURN_IF_ERROR(count(where));
+  } else if (audio) {
+    RETURN_IF_ERROR(add_audio(std::move(*bytes), where));
+  } else {
+    RETURN_IF_ERROR(add(read_picture(std::move(*bytes), field.low_detail, *facts_.pictures), where));
   }
-  RETURN_IF_ERROR(add(read_picture(std::move(bytes), field.low_detail, *facts_.pictures), where));
-  return std::string("image");
+  return std::string(audio ? "audio" : "image");
 }
 
 Status MediaParts::add_audio(std::string bytes, const std::string& where) {
@@ -47,12 +48,15 @@ Status MediaParts::add_audio(std::string bytes, const std::string& where) {
   return add(read_audio(std::move(bytes), *facts_.audio), where);
 }
 
+Status MediaParts::count(const std::string& where) {
+  if (++count_ <= wire::kMaxPromptMedia) return ok_status();
+  return invalid_argument("{} is one more than {} pictures and audios; wanted at most so many", where,
+                          wire::kMaxPromptMedia);
+}
+
 Status MediaParts::add(Result<wire::PromptMedia> media, const std::string& where) {
   if (!media.ok()) return media.status().with_prefix(where);
-  if (media_.size() >= wire::kMaxPromptMedia) {
-    return invalid_argument("{} is one more than {} pictures and audios; wanted at most so many", where,
-                            wire::kMaxPromptMedia);
-  }
+  RETURN_IF_ERROR(count(where));
   bytes_ += media->bytes.bytes.size();
   if (bytes_ > wire::kMaxPromptMediaBytes) {
     return error(StatusCode::kTooLarge,
@@ -64,8 +68,9 @@ Status MediaParts::add(Result<wire::PromptMedia> media, const std::string& where
   return ok_status();
 }
 
-PromptMediaList MediaParts::list() && {
-  if (media_.empty()) return nullptr;
+Result<PromptMediaList> MediaParts::list() && {
+  if (urls_ != nullptr) RETURN_IF_ERROR(urls_->check_complete());
+  if (media_.empty()) return PromptMediaList();
   return std::make_shared<const std::vector<wire::PromptMedia>>(std::move(media_));
 }
 

@@ -5,12 +5,13 @@
 #pragma once
 
 #include <initializer_list>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "api/media_fields.h"
+#include "api/media_urls.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "stages/engine.h"
@@ -19,9 +20,9 @@ namespace millrace::api {
 
 class MediaParts {
  public:
-  // What `facts` has not is refused. They must outlive this.
-  explicit MediaParts(const MediaFacts& facts, MediaDialect dialect = MediaDialect::kChat)
-      : facts_(facts), dialect_(dialect) {}
+  // What `facts` has not is refused. `urls`: of files that are fetched; null: none are. Both must outlive this.
+  explicit MediaParts(const MediaFacts& facts, MediaDialect dialect = MediaDialect::kChat, MediaUrls* urls = nullptr)
+      : facts_(facts), dialect_(dialect), urls_(urls) {}
 
   const MediaFacts& facts() const { return facts_; }
   // Whether such a part of a chat stands for one that was taken: of the dialects that are translated into chats.
@@ -35,16 +36,20 @@ class MediaParts {
                            std::initializer_list<std::string_view> others);
   // An audio that is no part of a message: an uploaded file. `where`: the name of its field.
   Status add_audio(std::string bytes, const std::string& where);
-  // All that were taken, in their sequence; null: none.
-  PromptMediaList list() &&;
+  // All that were taken, in their sequence; null: none. kUnavailable: some must be fetched first (api/media_urls.h).
+  Result<PromptMediaList> list() &&;
 
  private:
+  // nullopt: it is not fetched yet.
+  Result<std::optional<std::string>> read_bytes(const MediaField& field);
+  Status count(const std::string& where);
   Status add(Result<wire::PromptMedia> media, const std::string& where);
 
   const MediaFacts& facts_;
   const MediaDialect dialect_;
+  MediaUrls* const urls_;
   std::vector<wire::PromptMedia> media_;
-  std::size_t bytes_ = 0;
+  std::size_t count_ = 0, bytes_ = 0;  // those that are not fetched yet count too
 };
 
 }  // namespace millrace::api

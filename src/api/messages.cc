@@ -5,6 +5,7 @@
 
 #include "api/choices.h"
 #include "api/grammar_fields.h"
+#include "api/media_route.h"
 #include "api/messages_error.h"
 #include "api/messages_format.h"
 #include "api/messages_request.h"
@@ -21,11 +22,11 @@ struct MessagesJob {
   TranslatedChat chat;
 };
 
-Result<MessagesJob> read_job(ApiContext& context, const http::Request& request, const Json& body) {
+Result<MessagesJob> read_job(ApiContext& context, const http::Request& request, const Json& body, MediaUrls& urls) {
   const ModelFacts& model = context.engine.model();
   MessagesJob job;
   ASSIGN_OR_RETURN(job.model_name, context.names.read(body));
-  MediaParts media(model.media, MediaDialect::kMessages);
+  MediaParts media(model.media, MediaDialect::kMessages, &urls);
   ASSIGN_OR_RETURN(const ChatBody chat, translate_messages(body, request.body, model, media));
   job.thinking_omitted = chat.thinking_omitted;
   ASSIGN_OR_RETURN(job.chat, read_translated_chat(chat.text, body, request, model,
@@ -33,12 +34,12 @@ Result<MessagesJob> read_job(ApiContext& context, const http::Request& request, 
   return job;
 }
 
-Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   if (!json_find(body, "max_tokens")) {
     return invalid_argument("max_tokens is missing; wanted an integer in [1, {}]", INT32_MAX);
   }
-  ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body));
+  ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body, urls));
   const CommonFields& fields = job.chat.fields;
   const std::string id = fields.rid.empty() ? make_id("msg_") : fields.rid;
   MessagesFormat::Names names{id, job.model_name, request.request_id};
@@ -52,9 +53,10 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
 }
 
 // The tokens of the prompt that the same body has at /v1/messages.
-Status count_tokens(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+Status count_tokens(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder,
+                    MediaUrls& urls) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
-  ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body));
+  ASSIGN_OR_RETURN(MessagesJob job, read_job(context, request, body, urls));
   context.engine.tokenize(
       std::move(job.chat.prompt), [responder, id = request.request_id](Result<TokenizeReply> reply) {
         if (!reply.ok()) {
@@ -66,19 +68,15 @@ Status count_tokens(ApiContext& context, const http::Request& request, const htt
   return ok_status();
 }
 
-// As add_post_route(), with the errors of this family.
-void add_route(ApiContext& context, const std::string& pattern, PostHandler handle) {
-  http::Route route{.method = "POST", .pattern = pattern};
-  route.render_error = [](int status, std::string_view message, std::string_view request_id) {
+// With the errors of this family.
+void add_route(ApiContext& context, const std::string& pattern, MediaHandler handle) {
+  const auto render = [](const Status& status, const http::Request& request) {
+    return messages_error_response(field_error(status), request.request_id);
+  };
+  const auto render_error = [](int status, std::string_view message, std::string_view request_id) {
     return messages_error_response({.http_status = status, .message = std::string(message)}, request_id);
   };
-  route.handler = [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
-    const Status status = handle(context, *request, responder);
-    if (status.ok()) return;
-    context.state->requests.rejected(status.code());
-    responder->send(messages_error_response(field_error(status), request->request_id));
-  };
-  context.server.add_route(std::move(route));
+  add_media_route(context, {.pattern = pattern, .handle = handle, .render = render, .render_error = render_error});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "api/choices.h"
 #include "api/fields.h"
 #include "api/grammar_fields.h"
+#include "api/media_route.h"
 #include "api/reply.h"
 #include "api/responses_format.h"
 #include "api/responses_request.h"
@@ -29,12 +30,12 @@ Status read_shown_logprobs(const ResponsesBody& translated, const OutputView& vi
   return check_logprob_volume(sampling.params, sampling.max_tokens, 1, model);
 }
 
-Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
   ResponsesFormat::Facts facts;
   ASSIGN_OR_RETURN(facts.model, context.names.read(body));
-  MediaParts media(model.media, MediaDialect::kResponses);
+  MediaParts media(model.media, MediaDialect::kResponses, &urls);
   ASSIGN_OR_RETURN(const ResponsesBody translated, translate_responses(body, request.body, media));
   ASSIGN_OR_RETURN(TranslatedChat chat, read_translated_chat(translated.chat, body, request, model,
                                                              {kResponsesDialect, read_responses_grammar}, media));
@@ -66,7 +67,7 @@ void no_response(const http::Request& request, const http::ResponderPtr& respond
 
 void add_responses_routes(ApiContext& context) {
   for (const std::string path : {"/v1/responses", "/responses"}) {
-    add_post_route(context, path, create);
+    add_media_route(context, path, create);
     for (const auto& [method, rest] :
          {std::pair("GET", "/{id}"), {"DELETE", "/{id}"}, {"POST", "/{id}/cancel"}, {"GET", "/{id}/input_items"}}) {
       context.server.add_route({.method = method, .pattern = path + rest, .handler = [](auto request, auto responder) {

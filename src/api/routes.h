@@ -26,6 +26,8 @@
 
 namespace millrace::api {
 
+class MediaFetcher;
+
 // What outlives single requests: shared, because a request may end after its server has.
 struct ApiState {
   explicit ApiState(const std::string& model_name)
@@ -47,8 +49,9 @@ struct ApiContext {
   // in.
   PipelineEngine* pipeline = nullptr;
   ModelNames names = {{engine.model().name}};
-  bool public_models = false;  // /v1/models needs no key
-  bool hello = true;           // GET / names the server; false: the web page is there
+  MediaFetcher* media_fetcher = nullptr;  // null: no URL is fetched
+  bool public_models = false;             // /v1/models needs no key
+  bool hello = true;                      // GET / names the server; false: the web page is there
   std::shared_ptr<ApiState> state = std::make_shared<ApiState>(engine.model().name);
 };
 

@@ -3,6 +3,7 @@
 
 #include "api/chat_prompt.h"
 #include "api/fields.h"
+#include "api/media_route.h"
 #include "api/prompt_forms.h"
 #include "api/prompts.h"
 #include "api/reply_format.h"
@@ -15,7 +16,7 @@ namespace {
 
 // One text, a list of them (`list`), or a conversation.
 Result<std::vector<Prompt>> read_tokenize_prompts(const ApiContext& context, const Json& body, const std::string& text,
-                                                  bool& list) {
+                                                  MediaUrls& urls, bool& list) {
   std::vector<Prompt> out;
   const bool has_messages = json_find(body, "messages") != nullptr;
   const Json* content = json_find(body, "content");
@@ -35,7 +36,7 @@ Result<std::vector<Prompt>> read_tokenize_prompts(const ApiContext& context, con
   }
   if (has_messages) {
     const ModelFacts& model = context.engine.model();
-    MediaParts media(model.media);
+    MediaParts media(model.media, MediaDialect::kChat, &urls);
     ASSIGN_OR_RETURN(ChatPrompt chat, read_chat_prompt(body, text, media, model.tool_history, &context.state->spoken));
     out.emplace_back(std::move(chat));
     return out;
@@ -87,13 +88,14 @@ std::string tokenize_body(const Engine& engine, const PromptIds& ids, bool list,
   return fmt::format(R"({{"tokens":{},"count":{},"max_model_len":{}}})", tokens, counts, engine.model().context_length);
 }
 
-Status tokenize(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
+Status tokenize(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder,
+                MediaUrls& urls) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
   RETURN_IF_ERROR(context.names.read(body).status());
   RETURN_IF_ERROR(refuse_unserved_tokenize(body));
   bool list = false, with_text = false;
   RETURN_IF_ERROR(json_read(body, "with_pieces", with_text));
-  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_tokenize_prompts(context, body, request.body, list));
+  ASSIGN_OR_RETURN(std::vector<Prompt> prompts, read_tokenize_prompts(context, body, request.body, urls, list));
   with_prompt_ids(context, responder, std::move(prompts), std::nullopt,
                   [&context, responder, list, with_text](const PromptIds& ids) {
                     responder->send({.body = tokenize_body(context.engine, ids, list, with_text)});
@@ -126,7 +128,7 @@ Status detokenize(ApiContext& context, const http::Request& request, const http:
 
 void add_token_routes(ApiContext& context) {
   for (const char* prefix : {"", "/v1"}) {
-    add_post_route(context, std::string(prefix) + "/tokenize", tokenize);
+    add_media_route(context, std::string(prefix) + "/tokenize", tokenize);
     add_post_route(context, std::string(prefix) + "/detokenize", detokenize);
   }
 }

@@ -128,7 +128,7 @@ Result<ChatPrompt> make_prompt(Form& form, Task task, const ModelFacts& model) {
   const std::size_t bytes = form.file.size();
   RETURN_IF_ERROR(media.add_audio(std::move(form.file), "file"));
   ChatPrompt prompt;
-  prompt.media = std::move(media).list();
+  ASSIGN_OR_RETURN(prompt.media, std::move(media).list());
   prompt.media_tokens = MediaTokens(model.media);
   prompt.source_bytes = bytes;
   prompt.messages = ChatValue(Json::array(

@@ -1,6 +1,8 @@
 #include "app/options.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <type_traits>
 
@@ -123,6 +125,22 @@ void add_admin_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
 }
 
+void add_media_options(CLI::App& command, ServeOptions& o) {
+  const char* group = "Pictures and audio";
+  CLI::Option* domains = command
+                             .add_option("--media-allowed-domains", o.media_domains,
+                                         "Host whose http: and https: URLs are fetched, or *.HOST for those below it; "
+                                         "may repeat; default: none")
+                             ->group(group);
+  command
+      .add_flag("--media-allow-private-networks", o.media_private_networks,
+                "Connect to addresses that are not public too: loopback, private, link-local")
+      ->needs(domains)
+      ->group(group);
+  command.add_option("--media-root", o.media_root, "Folder below which file: URLs are read; default: none are")
+      ->group(group);
+}
+
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeOptions& o) {
@@ -157,6 +175,7 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
   command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
+  add_media_options(command, o);
   add_running_options(command, o);
   add_split_roles(command, o);
 }
@@ -265,6 +284,9 @@ std::string options_json(const ServeOptions& o) {
   add("port", o.port);
   add("max-body-mib", o.max_body_mib);
   add("web", o.web);
+  add("media-allowed-domains", fmt::format("{}", fmt::join(o.media_domains, " ")));
+  add("media-allow-private-networks", o.media_private_networks);
+  add("media-root", o.media_root);
   add("pipeline", o.pipeline);
   add("listen", o.listen);
   add("placement", o.placement);

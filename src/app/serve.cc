@@ -241,6 +241,25 @@ Status add_speech(const ModelOptions& options, const TextShape& shape, TextParts
   return ok_status();
 }
 
+// What fetches the URLs of pictures and audio, where an option allows some.
+Status add_media_fetcher(const ServeOptions& options, TextParts& out) {
+  if (options.media_domains.empty() && options.media_root.empty()) return ok_status();
+  if (!out.components.facts.media.any()) {
+    return invalid_argument("--{} has no use: the model '{}' takes text only; wanted one that takes pictures or audio",
+                            options.media_root.empty() ? "media-allowed-domains" : "media-root",
+                            out.components.facts.name);
+  }
+  api::MediaFetchOptions fetch{.root = options.media_root};
+  fetch.policy.private_networks = options.media_private_networks;
+  for (const std::string& text : options.media_domains) {
+    auto domain = http::read_domain(text);
+    if (!domain.ok()) return domain.status().with_prefix("--media-allowed-domains");
+    fetch.policy.domains.push_back(std::move(domain).value());
+  }
+  ASSIGN_OR_RETURN(out.options.media_fetcher, api::MediaFetcher::make(std::move(fetch)));
+  return ok_status();
+}
+
 // nullopt: its answers are no text.
 Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const PipelineSpec& spec) {
   const std::optional<TextShape> shape = text_shape(spec);
@@ -259,6 +278,7 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
       shape->generate->replicas > 1 && shape->generate->replica_policy == ReplicaPolicy::kPrefixAware;
   out.prompt_stage = shape->generate->name;
   RETURN_IF_ERROR(add_speech(from_args ? *from_args : options.model, *shape, out));
+  RETURN_IF_ERROR(add_media_fetcher(options, out));
   out.options.names = {options.served_model_names, options.any_model_name};
   out.options.public_models = options.public_models;
   out.options.web = options.web;

@@ -16,6 +16,7 @@ PipelineEngine& engine_of_inputs(bool has_tokenize_stage, PipelineEngine& pipeli
 TextService::TextService(TextComponents components, TextServiceOptions options, PipelineEngine& pipeline,
                          http::Server& server)
     : components_(std::move(components)),
+      media_fetcher_(std::move(options.media_fetcher)),
       tokenizer_(components_.tokenizer, components_.chat_template, components_.max_prompt_bytes),
       engine_(options.engine, components_.facts, tokenizer_, pipeline),
       inputs_(
@@ -28,6 +29,7 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
   if (!options.names.names.empty()) context_.names.names = std::move(options.names.names);
   context_.names.any = options.names.any;
   context_.public_models = options.public_models;
+  context_.media_fetcher = media_fetcher_.get();
   context_.hello = !options.web;
   if (options.web) http::add_static_files(server, web_files());
   api::add_routes(context_);
@@ -41,6 +43,7 @@ void TextService::start() {
 }
 
 void TextService::stop() {
+  if (media_fetcher_) media_fetcher_->stop();
   tokenizer_.close();
   tokenizer_.request_stop();
   if (thread_.joinable()) thread_.join();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "api/media_fetcher.h"
 #include "api/pipelines.h"
 #include "api/routes.h"
 #include "stages/generating/loading.h"
@@ -18,8 +19,9 @@ namespace millrace {
 
 struct TextServiceOptions {
   TextEngineOptions engine;
-  std::string options_json = "{}";  // for /server_info
-  api::ModelNames names;            // none: the model's own
+  std::string options_json = "{}";                   // for /server_info
+  api::ModelNames names;                             // none: the model's own
+  std::unique_ptr<api::MediaFetcher> media_fetcher;  // null: no URL of a picture or audio is fetched
   bool public_models = false;
   bool web = true;                  // the web page is at /
   bool from_file = false;           // the pipeline's stages go by their names in its file
@@ -39,6 +41,7 @@ class TextService {
 
  private:
   const TextComponents components_;
+  const std::unique_ptr<api::MediaFetcher> media_fetcher_;
   TokenizerStage tokenizer_;
   TextEngine engine_;
   TextInputs inputs_;

@@ -1,0 +1,143 @@
+#include "api/media_fetcher.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "http/fetch.h"
+#include "wire/prompt_media.h"
+
+namespace millrace::api {
+namespace {
+
+bool has_scheme(const std::string& url, std::string_view scheme) {
+  return url.size() > scheme.size() && http::equals_ignore_case(std::string_view(url).substr(0, scheme.size()), scheme);
+}
+
+bool is_file_url(const std::string& url) { return has_scheme(url, "file:"); }
+
+}  // namespace
+
+MediaFetch::MediaFetch(std::vector<FetchedMedia> files, Done done)
+    : files_(std::move(files)),
+      done_(std::move(done)),
+      deadline_(std::chrono::steady_clock::now() + kMediaFetchTime),
+      missing_(files_.size()) {}
+
+MediaFetch::~MediaFetch() {
+  if (all_bytes_ != nullptr) all_bytes_->fetch_sub(bytes_.load());
+}
+
+Result<std::unique_ptr<MediaFetcher>> MediaFetcher::make(MediaFetchOptions options) {
+  options.policy.max_bytes = wire::kMaxMediaBytes;
+  MediaRoot root;
+  if (!options.root.empty()) {
+    ASSIGN_OR_RETURN(root, MediaRoot::open(options.root));
+  }
+  return std::unique_ptr<MediaFetcher>(new MediaFetcher(std::move(options), std::move(root)));
+}
+
+MediaFetcher::MediaFetcher(MediaFetchOptions options, MediaRoot root)
+    : options_(std::move(options)), root_(std::move(root)) {}
+
+Status MediaFetcher::check(const std::string& url) const {
+  if (is_file_url(url) && root_.is_open()) return root_.path_of(url).status();
+  if (has_scheme(url, "http:") || has_scheme(url, "https:")) {
+    if (!options_.policy.domains.empty()) return http::check_fetch_url(url, options_.policy).status();
+  }
+  return error(StatusCode::kUnsupported, "the URL begins with '{}'; wanted a data: URL{}{}", url.substr(0, 8),
+               options_.policy.domains.empty() ? "" : ", http: or https:", root_.is_open() ? ", or file:" : "");
+}
+
+Status MediaFetcher::start(const std::shared_ptr<MediaFetch>& fetch) {
+  const std::size_t count = fetch->files_.size();
+  fetch->all_bytes_ = bytes_;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return Status(StatusCode::kUnavailable, "the server is shutting down");
+    if (waiting_.size() + count > kMediaFetchesWaiting) {
+      return error(
+          StatusCode::kResourceExhausted,
+          "{} files of URLs wait to be fetched, and this request has {}; wanted at most {} together: try again "
+          "later",
+          waiting_.size(), count, kMediaFetchesWaiting);
+    }
+    for (std::size_t i = 0; i < count; ++i) waiting_.emplace_back(fetch, i);
+    while (threads_.size() < kMediaFetchesAtOnce) threads_.emplace_back([this] { run(); });  // of the first request
+  }
+  wake_.notify_all();
+  return ok_status();
+}
+
+void MediaFetcher::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    waiting_.clear();
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void MediaFetcher::run() {
+  pthread_setname_np(pthread_self(), "media-fetch");
+  while (true) {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+    if (stopped_) return;
+    const auto [fetch, index] = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    work(fetch, index);
+  }
+}
+
+void MediaFetcher::work(const std::shared_ptr<MediaFetch>& fetch, std::size_t index) {
+  if (fetch->cancelled_) return;
+  FetchedMedia& file = fetch->files_[index];
+  Result<std::string> bytes = get(*fetch, file.url);
+  if (stopped_) return;
+  Status status = ok_status();
+  if (bytes.ok()) {
+    file.bytes = std::move(bytes).value();
+    if (--fetch->missing_ > 0) return;
+  } else {
+    status = bytes.status().with_prefix(file.name);
+  }
+  // A client that left cancelled it; then nothing is reported. The first error cancels the other files.
+  if (!fetch->cancelled_.exchange(true)) fetch->done_(fetch, status);
+}
+
+Result<std::string> MediaFetcher::get(MediaFetch& fetch, const std::string& url) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(fetch.deadline_ - std::chrono::steady_clock::now());
+  if (left.count() <= 0) {
+    return error(StatusCode::kResourceExhausted, "it waited over {} ms for its turn; try again later",
+                 kMediaFetchTime.count());
+  }
+  const auto take_bytes = [&](std::size_t size) -> Status {
+    const std::size_t of_request = fetch.bytes_.fetch_add(size) + size;
+    const std::size_t of_all = bytes_->fetch_add(size) + size;
+    if (of_request > wire::kMaxPromptMediaBytes) {
+      return error(StatusCode::kTooLarge, "the files of the request's URLs have over {} bytes; wanted at most so many",
+                   wire::kMaxPromptMediaBytes);
+    }
+    if (of_all <= kFetchedBytes) return ok_status();
+    return error(StatusCode::kResourceExhausted,
+                 "files of {} bytes are being fetched; wanted at most {}: try again "
+                 "later",
+                 of_all, kFetchedBytes);
+  };
+  if (is_file_url(url)) {
+    ASSIGN_OR_RETURN(const std::string path, root_.path_of(url));
+    return root_.read(path, options_.policy.max_bytes, take_bytes);
+  }
+  http::FetchPolicy policy = options_.policy;
+  policy.timeout = std::min(policy.timeout, left);
+  return http::fetch(url, policy,
+                     {.cancelled = [&] { return fetch.cancelled_ || stopped_; }, .take_bytes = take_bytes});
+}
+
+}  // namespace millrace::api

@@ -1,0 +1,75 @@
+#include "api/media_route.h"
+
+#include <memory>
+#include <utility>
+
+#include "api/error.h"
+#include "api/fields.h"
+
+namespace millrace::api {
+namespace {
+
+class MediaCall : public std::enable_shared_from_this<MediaCall> {
+ public:
+  MediaCall(ApiContext& context, const MediaRoute& route, http::RequestPtr request, http::ResponderPtr responder)
+      : context_(context),
+        route_(route),
+        request_(std::move(request)),
+        responder_(std::move(responder)),
+        urls_(context.media_fetcher) {}
+
+  void run() {
+    const Status status = route_.handle(context_, *request_, responder_, urls_);
+    if (urls_.wanted()) return fetch();
+    if (!status.ok()) reject(status);
+  }
+
+ private:
+  void fetch() {
+    const auto fetch = std::make_shared<MediaFetch>(
+        urls_.take_missing(), [call = shared_from_this()](const auto& done, const Status& status) {
+          call->context_.server.post_aside([call, done, status] { call->on_fetched(*done, status); });
+        });
+    responder_->on_disconnect([weak = std::weak_ptr(fetch)] {
+      if (const auto running = weak.lock()) running->cancel();
+    });
+    if (const Status status = context_.media_fetcher->start(fetch); !status.ok()) reject(status);
+  }
+
+  void on_fetched(MediaFetch& fetch, const Status& status) {
+    if (responder_->disconnected()) return;
+    if (!status.ok()) return reject(status);
+    urls_.set_fetched(fetch.take_files());
+    run();
+  }
+
+  void reject(const Status& status) {
+    context_.state->requests.rejected(status.code());
+    responder_->send(route_.render(status, *request_));
+  }
+
+  ApiContext& context_;
+  const MediaRoute& route_;
+  const http::RequestPtr request_;
+  const http::ResponderPtr responder_;
+  MediaUrls urls_;
+};
+
+}  // namespace
+
+void add_media_route(ApiContext& context, MediaRoute route) {
+  http::Route out{.method = "POST", .pattern = route.pattern, .render_error = route.render_error};
+  const auto shared = std::make_shared<const MediaRoute>(std::move(route));
+  out.handler = [&context, shared](http::RequestPtr request, http::ResponderPtr responder) {
+    std::make_shared<MediaCall>(context, *shared, std::move(request), std::move(responder))->run();
+  };
+  context.server.add_route(std::move(out));
+}
+
+void add_media_route(ApiContext& context, const std::string& pattern, MediaHandler handle) {
+  add_media_route(context, {.pattern = pattern, .handle = handle, .render = [](const Status& status, const auto&) {
+                              return error_response(field_error(status));
+                            }});
+}
+
+}  // namespace millrace::api

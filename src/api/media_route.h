@@ -1,0 +1,30 @@
+// Routes whose requests may name pictures and audio by URLs that are fetched first, with the client's connection
+// watched meanwhile.
+//
+// Thread safety: add_media_route() before the server starts.
+#pragma once
+
+#include <string>
+
+#include "api/media_urls.h"
+#include "api/routes.h"
+
+namespace millrace::api {
+
+// As PostHandler (api/routes.h), but run once more, on the bodies thread, when `urls` has the files that it lacked.
+using MediaHandler = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&, MediaUrls& urls);
+
+struct MediaRoute {
+  std::string pattern;  // of a POST
+  MediaHandler handle;
+  http::Response (*render)(const Status& status, const http::Request& request);  // an error of handle()
+  // Renders errors of the server itself; unset: as everywhere.
+  std::function<http::Response(int status, std::string_view message, std::string_view request_id)> render_error =
+      nullptr;
+};
+
+void add_media_route(ApiContext& context, MediaRoute route);
+// With the errors of OpenAI's endpoints.
+void add_media_route(ApiContext& context, const std::string& pattern, MediaHandler handle);
+
+}  // namespace millrace::api

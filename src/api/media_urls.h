@@ -1,0 +1,38 @@
+// MediaUrls: the URLs of one request whose files are fetched before its prompt can be made. A handler runs twice: the
+// first time it checks everything and the URLs are noted, the second time their files are here (api/media_route.h).
+//
+// Owner: the request. Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/media_fetcher.h"
+#include "base/status.h"
+
+namespace millrace::api {
+
+class MediaUrls {
+ public:
+  // null: nothing is fetched.
+  explicit MediaUrls(const MediaFetcher* fetcher) : fetcher_(fetcher) {}
+
+  // The file of a URL; null: it is noted now, and fetched if the rest of the request is fine. `name`: of its field, in
+  // errors. kUnsupported, kInvalidArgument.
+  Result<const std::string*> find(std::string_view url, const std::string& name);
+  // Behind all that can be checked without the files: an error where some are missing, which makes wanted() true.
+  Status check_complete();
+  bool wanted() const { return wanted_; }
+
+  std::vector<FetchedMedia> take_missing();
+  void set_fetched(std::vector<FetchedMedia> files);
+
+ private:
+  const MediaFetcher* const fetcher_;
+  std::vector<FetchedMedia> missing_, fetched_;
+  bool wanted_ = false;
+};
+
+}  // namespace millrace::api
