@@ -11,6 +11,8 @@ test_packages=(libgtest-dev python3 python3-pytest python3-zmq python3-msgpack i
 # The page of tests/e2e/test_web.py in Chromium: 120 MB to download, so only continuous integration installs it. Without it that test is
 # skipped; the page's modules are tested in node all the same.
 browser_packages=(chromium fonts-dejavu-core)
+# Videos: without ffmpeg their requests get a 400, and their tests are skipped.
+video_packages=(ffmpeg)
 bench_packages=(libbenchmark-dev valgrind)
 check_packages=(clang-format python3)
 fuzz_packages=(clang libclang-rt-14-dev)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "media/resize.h"
 
@@ -55,12 +56,11 @@ Result<ImageSize> target_size(ImageSize size, const PatchConfig& config) {
   return size;
 }
 
-// One patch whose first pixel is `pixels`: for each channel its values, once for each of the equal frames.
+// One patch of one frame, whose first pixel is `pixels`: for each channel its values.
 void write_patch(const uint8_t* pixels, std::size_t stride, const ValueTables& tables, const PatchConfig& config,
                  float* out) {
   const auto edge = static_cast<std::size_t>(config.patch_size);
-  const std::size_t plane = edge * edge;
-  const std::size_t channel = plane * static_cast<std::size_t>(config.temporal_patch_size);
+  const std::size_t channel = edge * edge * static_cast<std::size_t>(config.temporal_patch_size);
   for (std::size_t y = 0; y < edge; ++y, pixels += stride) {
     float* const red = out + y * edge;
     float* const green = red + channel;
@@ -72,15 +72,21 @@ void write_patch(const uint8_t* pixels, std::size_t stride, const ValueTables& t
       blue[x] = tables[2][rgb[2]];
     }
   }
+}
+
+// A picture stands still: the first frame of a patch becomes all of them.
+void repeat_frame(const PatchConfig& config, float* patch) {
+  const auto plane = static_cast<std::size_t>(config.patch_size) * static_cast<std::size_t>(config.patch_size);
   for (std::size_t c = 0; c < 3; ++c) {
-    float* const first = out + c * channel;
+    float* const first = patch + c * plane * static_cast<std::size_t>(config.temporal_patch_size);
     for (int frame = 1; frame < config.temporal_patch_size; ++frame) {
       std::memcpy(first + static_cast<std::size_t>(frame) * plane, first, plane * sizeof(float));
     }
   }
 }
 
-void write_patches(const Image& image, const PatchConfig& config, Patches& out) {
+// `frames`: one, or as many as a patch has.
+void write_patches(std::span<const Image* const> frames, const PatchConfig& config, Patches& out) {
   const ValueTables tables = make_tables(config);
   const int merge = config.merge_size;
   float* row = out.values.get();
@@ -88,12 +94,26 @@ void write_patches(const Image& image, const PatchConfig& config, Patches& out) 
     for (int block_x = 0; block_x < out.grid.w; block_x += merge) {
       for (int y = block_y; y < block_y + merge; ++y) {
         for (int x = block_x; x < block_x + merge; ++x, row += out.row_size) {
-          const uint8_t* pixels = image.row(y * config.patch_size) + 3 * x * config.patch_size;
-          write_patch(pixels, image.row_bytes(), tables, config, row);
+          float* to = row;
+          for (const Image* frame : frames) {
+            const uint8_t* pixels = frame->row(y * config.patch_size) + 3 * x * config.patch_size;
+            write_patch(pixels, frame->row_bytes(), tables, config, to);
+            to += config.patch_size * config.patch_size;
+          }
+          if (frames.size() == 1) repeat_frame(config, row);
         }
       }
     }
   }
+}
+
+int row_size(const PatchConfig& config) {
+  return 3 * config.temporal_patch_size * config.patch_size * config.patch_size;
+}
+
+Status no_memory(const Patches& patches) {
+  return error(StatusCode::kResourceExhausted, "no memory left for {} patches of {} numbers", patches.grid.rows(),
+               patches.row_size);
 }
 
 }  // namespace
@@ -140,20 +160,40 @@ Result<PatchGrid> patch_grid(ImageSize size, const PatchConfig& config) {
 Result<Patches> make_patches(const Image& image, const PatchConfig& config) {
   Patches out;
   ASSIGN_OR_RETURN(out.grid, patch_grid({image.width(), image.height()}, config));
-  out.row_size = 3 * config.temporal_patch_size * config.patch_size * config.patch_size;
+  out.row_size = row_size(config);
   const int width = out.grid.w * config.patch_size;
   const int height = out.grid.h * config.patch_size;
   try {
     out.values = std::make_unique_for_overwrite<float[]>(out.all().size());
     if (width == image.width() && height == image.height()) {
-      write_patches(image, config, out);
+      write_patches(std::array<const Image*, 1>{&image}, config, out);
     } else {
-      write_patches(resize_bicubic(image, width, height), config, out);
+      const Image resized = resize_bicubic(image, width, height);
+      write_patches(std::array<const Image*, 1>{&resized}, config, out);
     }
   } catch (const std::bad_alloc&) {
-    return error(StatusCode::kResourceExhausted, "no memory left for {} patches of {} numbers", out.grid.rows(),
-                 out.row_size);
+    return no_memory(out);
   }
+  return out;
+}
+
+Result<Patches> make_patches(std::span<const Image> frames, const PatchConfig& config) {
+  check_config(config);
+  CHECK(std::ssize(frames) == config.temporal_patch_size);
+  const int edge = config.patch_size * config.merge_size, width = frames[0].width(), height = frames[0].height();
+  CHECK(width % edge == 0 && height % edge == 0);
+  std::vector<const Image*> pointers;
+  for (const Image& frame : frames) {
+    CHECK(frame.width() == width && frame.height() == height);
+    pointers.push_back(&frame);
+  }
+  Patches out{.grid = {1, height / config.patch_size, width / config.patch_size}, .row_size = row_size(config)};
+  try {
+    out.values = std::make_unique_for_overwrite<float[]>(out.all().size());
+  } catch (const std::bad_alloc&) {
+    return no_memory(out);
+  }
+  write_patches(pointers, config, out);
   return out;
 }
 

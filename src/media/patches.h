@@ -80,4 +80,8 @@ Result<PatchGrid> patch_grid(ImageSize size, const PatchConfig& config);
 // patch_grid; kResourceExhausted: no memory.
 Result<Patches> make_patches(const Image& image, const PatchConfig& config);
 
+// The same of frames of a video that follow each other: temporal_patch_size of them, all of one size, whose edges are
+// multiples of patch_size * merge_size (CHECK); nothing is resized. kResourceExhausted.
+Result<Patches> make_patches(std::span<const Image> frames, const PatchConfig& config);
+
 }  // namespace millrace

@@ -1,0 +1,36 @@
+"""Writes tests/golden/media/video/rising.{mp4,gif,webm}: eleven frames of 64 x 48 pixels, four a second, the same in each; the MP4 and the GIF
+without loss.
+
+Run from the repository's root with Debian 12's ffmpeg:
+    python3 tests/oracles/media_video_files.py
+"""
+import pathlib
+import subprocess
+
+OUT = pathlib.Path("tests/golden/media/video")
+FRAMES, FPS, WIDTH, HEIGHT = 11, 4, 64, 48
+
+
+def pixel(frame, x, y):
+    return 20 * frame + 20, 60 + 40 * ((x // 16 + y // 16 + frame) % 2), 200 - 15 * frame
+
+
+def frames():
+    """The bytes of all frames, RGB."""
+    return bytes(value for frame in range(FRAMES) for y in range(HEIGHT) for x in range(WIDTH) for value in pixel(frame, x, y))
+
+
+def ffmpeg(name, *options):
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{WIDTH}x{HEIGHT}", "-r", str(FPS), "-i", "-"]
+    subprocess.run(["ffmpeg", "-v", "error", "-y", *given, *options, "-bitexact", "-threads", "1", str(OUT / name)], input=frames(), check=True)
+
+
+if __name__ == "__main__":
+    OUT.mkdir(parents=True, exist_ok=True)
+    ffmpeg("rising.mp4", "-c:v", "libx264rgb", "-qp", "0")
+    ffmpeg("rising.gif", "-vf", "split[a][b];[a]palettegen=stats_mode=full[p];[b][p]paletteuse=dither=none")
+    ffmpeg("rising.webm", "-c:v", "libvpx-vp9", "-b:v", "200k", "-pix_fmt", "yuv420p")
+    for name in ("rising.mp4", "rising.gif"):
+        back = subprocess.run(["ffmpeg", "-v", "error", "-i", str(OUT / name), "-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
+                              capture_output=True, check=True).stdout
+        assert back == frames(), name
