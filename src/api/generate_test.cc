@@ -252,12 +252,12 @@ TEST_F(GenerateTest, OrdersReachTheSchedulers) {
   EXPECT_EQ(post("/start_profile", "{}").get().status, 200);
   engine_.replies = {{.stage = "scheduler", .message = "/tmp/x/trace.json"}, {.stage = "scheduler-1"}};
   EXPECT_EQ(post("/stop_profile", "").get().json()["replies"][0]["message"], "/tmp/x/trace.json");
-  ASSERT_EQ(engine_.orders.size(), 4u);
-  EXPECT_EQ(engine_.orders[0].action, wire::AdminAction::kFlushCache);
-  EXPECT_EQ(engine_.orders[0].timeout_ms, 1500);
-  EXPECT_EQ(engine_.orders[1].timeout_ms, 2000);
-  EXPECT_EQ(engine_.orders[2].action, wire::AdminAction::kStartProfile);
-  EXPECT_EQ(engine_.orders[3].action, wire::AdminAction::kStopProfile);
+  ASSERT_EQ(engine_.commands.size(), 4u);
+  EXPECT_EQ(engine_.commands[0].action, wire::AdminAction::kFlushCache);
+  EXPECT_EQ(engine_.commands[0].timeout_ms, 1500);
+  EXPECT_EQ(engine_.commands[1].timeout_ms, 2000);
+  EXPECT_EQ(engine_.commands[2].action, wire::AdminAction::kStartProfile);
+  EXPECT_EQ(engine_.commands[3].action, wire::AdminAction::kStopProfile);
   engine_.replies = {{.stage = "scheduler"},
                      {.stage = "scheduler-1", .code = StatusCode::kConflict, .message = "busy"}};
   const Answer busy = post("/flush_cache", "").get();
@@ -265,13 +265,13 @@ TEST_F(GenerateTest, OrdersReachTheSchedulers) {
   EXPECT_EQ(busy.json()["error"]["message"], "scheduler-1: busy");
   engine_.replies.clear();
   EXPECT_EQ(post("/flush_cache", "").get().status, 503);
-  const std::size_t orders = engine_.orders.size();
+  const std::size_t before = engine_.commands.size();
   for (const char* query : {"-1", "601", "nan", "x", ""}) {
     EXPECT_EQ(get(std::string("/flush_cache?timeout=") + query).status, 400) << query;
   }
   EXPECT_EQ(post("/start_profile", R"({"num_steps":3})").get().status, 400);
   EXPECT_EQ(post("/start_profile", R"({"output_dir":"/etc"})").get().status, 400);
-  EXPECT_EQ(engine_.orders.size(), orders);
+  EXPECT_EQ(engine_.commands.size(), before);
 }
 
 TEST_F(GenerateTest, InfoPagesAndMetrics) {

@@ -6,7 +6,6 @@
 #include "base/json.h"
 
 namespace millrace::api {
-namespace {
 
 void append_stage(std::string& out, const wire::StageStatus& stage) {
   out += "{\"stage\":";
@@ -21,7 +20,12 @@ void append_stage(std::string& out, const wire::StageStatus& stage) {
       stage.pages_cached, stage.page_size);
 }
 
-}  // namespace
+void append_weights(std::string& out, const WeightsState& weights) {
+  out += fmt::format("{{\"state\":\"{}\",\"paused\":{},\"weight_version\":", phase_name(weights.phase), weights.paused);
+  json_append_string(out, weights.label);
+  append_progress(out, weights);
+  out += '}';
+}
 
 http::Response health_response(const Health& health) {
   std::string out = health.ready ? "{\"ready\":true,\"reason\":" : "{\"ready\":false,\"reason\":";
@@ -33,11 +37,8 @@ http::Response health_response(const Health& health) {
   }
   out += ']';
   if (health.weights) {
-    out += fmt::format(",\"weights_update\":{{\"state\":\"{}\",\"paused\":{},\"weight_version\":",
-                       phase_name(health.weights->phase), health.weights->paused);
-    json_append_string(out, health.weights->label);
-    append_progress(out, *health.weights);
-    out += '}';
+    out += ",\"weights_update\":";
+    append_weights(out, *health.weights);
   }
   out += '}';
   http::Response response{.status = health.ready ? 200 : 503, .body = std::move(out)};

@@ -1,6 +1,8 @@
 // /ready and /health: the same answer for every engine. Thread safety: free function.
 #pragma once
 
+#include <string>
+
 #include "http/message.h"
 #include "stages/engine.h"
 
@@ -8,5 +10,10 @@ namespace millrace::api {
 
 // 200 when requests are accepted now, else 503 with the reason.
 http::Response health_response(const Health& health);
+
+// A stage as an object, as its last heartbeat has it.
+void append_stage(std::string& out, const wire::StageStatus& stage);
+// ... and the state of the weights and of an update.
+void append_weights(std::string& out, const WeightsState& weights);
 
 }  // namespace millrace::api

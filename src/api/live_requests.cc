@@ -47,6 +47,22 @@ std::size_t LiveRequests::abort_all() {
   return aborted;
 }
 
+std::vector<LiveRequests::Listed> LiveRequests::list(std::size_t most) const {
+  std::vector<std::pair<std::string, Target>> targets;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& named : names_) {
+      if (targets.size() >= most) break;
+      targets.push_back(named);
+    }
+  }
+  std::vector<Listed> out;
+  for (const auto& [name, target] : targets) {
+    if (auto reply = target.reply.lock()) out.push_back({name, reply->running(target.first, target.count)});
+  }
+  return out;
+}
+
 std::size_t LiveRequests::size() const {
   std::lock_guard lock(mutex_);
   return names_.size();

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/status.h"
 
 namespace millrace::api {
@@ -34,6 +35,13 @@ class LiveRequests {
   std::size_t abort(const std::string& name);
   std::size_t abort_all();
   std::size_t size() const;  // names
+
+  // At most `most` names, sorted, each with the engine's ids of its choices that still run.
+  struct Listed {
+    std::string name;
+    std::vector<ReqId> ids;
+  };
+  std::vector<Listed> list(std::size_t most) const;
 
  private:
   struct Target {

@@ -12,8 +12,8 @@
 // Choices are prompt-major: those of one prompt stand together, and their order is that of the requests given to
 // start().
 //
-// Shared by the sinks (shared_ptr). Thread safety: start(), on_delta(), on_disconnect() and cancel() from any thread;
-// locks are taken in this sequence: submit_mutex_, mutex_, LiveRequests'.
+// Shared by the sinks (shared_ptr). Thread safety: start(), on_delta(), on_disconnect(), cancel() and running() from
+// any thread; locks are taken in this sequence: submit_mutex_, mutex_, LiveRequests'.
 #pragma once
 
 #include <chrono>
@@ -60,6 +60,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
 
   // Ends the running ones of these choices with the news of an abort; how many there were. Not from a sink.
   std::size_t cancel(std::size_t first, std::size_t count);
+  // The engine's ids of the running ones of these choices.
+  std::vector<ReqId> running(std::size_t first, std::size_t count);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -92,7 +94,6 @@ class Reply : public std::enable_shared_from_this<Reply> {
   std::string best_choices(std::vector<const ChoiceState*>& shown);
   void fail(const Choice& choice, const wire::Finish& finish);
   void abort_all();
-  std::vector<ReqId> running(std::size_t first, std::size_t count);
   void leave();
   double elapsed_seconds() const;
   wire::Usage total_usage() const;

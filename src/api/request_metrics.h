@@ -26,6 +26,11 @@ class RequestMetrics {
   void disconnected(std::size_t choices) { aborted("client_disconnected", choices); }
   // Somebody asked for it.
   void cancelled(std::size_t choices) { aborted("abort_request", choices); }
+  // What was measured so far.
+  HistogramView time_to_first_token() const { return ttft_.view(); }
+  HistogramView inter_token_latency() const { return inter_token_.view(); }
+  HistogramView request_latency() const { return e2e_.view(); }
+  HistogramView queue_time() const { return queue_.view(); }
   // A request ended before anything was generated for it.
   void rejected(StatusCode code);
 

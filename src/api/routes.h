@@ -5,7 +5,8 @@
 // (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech), generate.cc
 // (/generate), embeddings.cc (/v1/embeddings, /api/embed, /api/embeddings), tokens.cc (/tokenize, /detokenize),
 // service.cc (/v1/models, /live, /ready, /health, /version, and / without the web page), info.cc (/server_info,
-// /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile).
+// /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile), live_view.cc
+// (/live/events).
 //
 // Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
 // (http/server.h): what they share is the ApiContext, which is constant then, and behind it the Engine, the
@@ -86,5 +87,6 @@ void add_token_routes(ApiContext& context);
 void add_service_routes(ApiContext& context);
 void add_info_routes(ApiContext& context);
 void add_admin_routes(ApiContext& context);
+void add_live_routes(ApiContext& context);
 
 }  // namespace millrace::api

@@ -124,6 +124,7 @@ void add_routes(ApiContext& context) {
   add_service_routes(context);
   add_info_routes(context);
   add_admin_routes(context);
+  add_live_routes(context);
 }
 
 }  // namespace millrace::api

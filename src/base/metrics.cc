@@ -8,10 +8,12 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "base/status.h"
 
@@ -181,6 +183,33 @@ void Gauge::add(double by) {
 }
 void Histogram::observe(double value) {
   if (impl_ != nullptr) impl_->Observe(value);
+}
+
+HistogramView Histogram::view() const {
+  HistogramView out;
+  if (impl_ == nullptr) return out;
+  const prometheus::ClientMetric::Histogram counted = impl_->Collect().histogram;
+  uint64_t below = 0;
+  for (const prometheus::ClientMetric::Bucket& bucket : counted.bucket) {
+    if (std::isfinite(bucket.upper_bound)) out.bounds.push_back(bucket.upper_bound);
+    out.counts.push_back(bucket.cumulative_count - std::exchange(below, bucket.cumulative_count));
+  }
+  out.count = counted.sample_count;
+  out.sum = counted.sample_sum;
+  return out;
+}
+
+double quantile(const HistogramView& histogram, double q) {
+  if (histogram.count == 0) return 0;
+  const double rank = q * static_cast<double>(histogram.count);
+  double below = 0, lower = 0;
+  for (std::size_t i = 0; i < histogram.bounds.size(); ++i) {
+    const double upper = histogram.bounds[i], inside = static_cast<double>(histogram.counts[i]);
+    if (inside > 0 && below + inside >= rank) return lower + (upper - lower) * (rank - below) / inside;
+    below += inside;
+    lower = upper;
+  }
+  return lower;
 }
 
 }  // namespace millrace

@@ -66,10 +66,23 @@ class Gauge {
   prometheus::Gauge* impl_ = nullptr;
 };
 
+// What a histogram has counted.
+struct HistogramView {
+  std::vector<double> bounds;    // of the buckets
+  std::vector<uint64_t> counts;  // in each, not added up; one more than bounds: what is over the last
+  uint64_t count = 0;
+  double sum = 0;
+};
+
+// The value that a fraction `q` (0 to 1) is at most, on a straight line inside its bucket, as Prometheus'
+// histogram_quantile has it: what is over the last bound counts as that bound. 0 where nothing was counted.
+double quantile(const HistogramView& histogram, double q);
+
 class Histogram {
  public:
   Histogram() = default;
   void observe(double value);
+  HistogramView view() const;
 
  private:
   friend class Metrics;

@@ -101,6 +101,23 @@ TEST(Metrics, AHandleWithoutARegistryDoesNothing) {
   Histogram().observe(1);
 }
 
+TEST(Metrics, AHistogramIsSeenAndItsQuantilesLieInItsBuckets) {
+  Metrics metrics;
+  Histogram seconds = metrics.histogram("seconds", "Seconds.", {1, 2, 4});
+  EXPECT_EQ(quantile(seconds.view(), 0.5), 0);
+  for (const double value : {0.5, 0.5, 1.5, 1.5, 1.5, 1.5, 3.0, 3.0, 9.0, 9.0}) seconds.observe(value);
+  const HistogramView view = seconds.view();
+  EXPECT_EQ(view.bounds, (std::vector<double>{1, 2, 4}));
+  EXPECT_EQ(view.counts, (std::vector<uint64_t>{2, 4, 2, 2}));
+  EXPECT_EQ(view.count, 10u);
+  EXPECT_DOUBLE_EQ(view.sum, 31);
+  EXPECT_DOUBLE_EQ(quantile(view, 0.1), 0.5);   // one of the two below 1
+  EXPECT_DOUBLE_EQ(quantile(view, 0.5), 1.75);  // three of the four between 1 and 2
+  EXPECT_DOUBLE_EQ(quantile(view, 0.8), 4);
+  EXPECT_DOUBLE_EQ(quantile(view, 0.99), 4);  // over the last bound: that is all that is known
+  EXPECT_EQ(Histogram().view().count, 0u);
+}
+
 TEST(Metrics, NothingIsLostBetweenThreads) {
   Metrics metrics;
   constexpr int kThreads = 4, kEach = 5000;

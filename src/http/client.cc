@@ -77,7 +77,9 @@ Result<Url> parse_url(const std::string& text) {
   return url;
 }
 
-Result<ClientResponse> Client::get(const std::string& path) { return request("GET", path, "", {}); }
+Result<ClientResponse> Client::get(const std::string& path, const std::function<bool(std::string_view)>& on_data) {
+  return request("GET", path, "", on_data);
+}
 
 Result<ClientResponse> Client::post(const std::string& path, const std::string& json,
                                     const std::function<bool(std::string_view)>& on_data) {

@@ -31,7 +31,8 @@ class Client {
  public:
   Client(Url url, std::string api_key) : url_(std::move(url)), api_key_(std::move(api_key)) {}
 
-  Result<ClientResponse> get(const std::string& path);
+  // With on_data, the body of a 200 is handed over as below.
+  Result<ClientResponse> get(const std::string& path, const std::function<bool(std::string_view)>& on_data = {});
   // JSON in. With on_data, the body of a 200 is handed over piece by piece as it arrives; false from it ends the
   // request.
   Result<ClientResponse> post(const std::string& path, const std::string& json,

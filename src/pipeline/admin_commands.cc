@@ -85,6 +85,10 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
 
 // What a replica that stands still has staged is dropped when it goes on.
 Status AdminCommands::may_ask(const PipelineCommand& command, const ReplicaView& view) const {
+  // The commands would pile up in the queue of a stage that stands still, for this one is sent again and again.
+  if (command.action == wire::AdminAction::kShowState && !(view.is_ready() && view.status.pages_total > 0)) {
+    return error(StatusCode::kUnavailable, "{} has no scheduler that can be asked now", view.name);
+  }
   const bool only_ready = is_about_weights(command) && command.action != wire::AdminAction::kDropWeights;
   const bool may = view.up && (!only_ready || view.is_ready() || !any_ready(command));
   return may ? ok_status() : Status(StatusCode::kUnavailable, members_.why_not_serving(view));

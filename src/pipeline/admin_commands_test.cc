@@ -63,6 +63,32 @@ TEST_F(AdminCommandsTest, SilentAndDeadStagesAreAnsweredFor) {
   expect_quiet();
 }
 
+TEST_F(AdminCommandsTest, TheStateIsAskedOfSchedulersThatRunAlone) {
+  const auto report = [&](wire::StageState state) {
+    wire::StageStatus status{.stage = "decode", .incarnation = 1, .state = state, .pages_total = 8};
+    status.peers_epoch = core->members().epoch();
+    core->handle(status, now);
+  };
+  const auto ask = [&](Answer& answer) {
+    core->admin({.action = wire::AdminAction::kShowState, .timeout_ms = 1000}, answer.done(), now);
+  };
+  Answer first, second;
+  report(wire::StageState::kReady);
+  ask(first);
+  const auto asked = box("decode").take<wire::AdminRequest>();
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_TRUE(box("prepare").take<wire::AdminRequest>().empty());  // it has no pages
+  core->handle(wire::AdminReply{asked[0].id, "decode", StatusCode::kOk, "{}"}, now);
+  ASSERT_EQ(first.calls, 1);
+  EXPECT_EQ(first.of("decode").message, "{}");
+  EXPECT_EQ(first.of("prepare").code, StatusCode::kUnavailable);
+  report(wire::StageState::kStalled);
+  ask(second);
+  EXPECT_TRUE(box("decode").take<wire::AdminRequest>().empty());
+  ASSERT_EQ(second.calls, 1);
+  EXPECT_EQ(second.of("decode").code, StatusCode::kUnavailable);
+}
+
 TEST_F(AdminCommandsTest, CommandsAreBoundedAndUnknownStagesRefused) {
   std::vector<Answer> answers(kMaxOpenCommands);
   for (Answer& answer : answers) core->admin({.timeout_ms = 60'000}, answer.done(), now);

@@ -104,6 +104,19 @@ void CoordinatorEngine::end_profile(std::vector<wire::AdminReply> replies, Admin
   });
 }
 
+// Where a stage sends both to another one, its stream is shown.
+std::vector<StageLink> CoordinatorEngine::links() const {
+  std::vector<StageLink> out;
+  for (const StageSpec& stage : spec_.stages) {
+    for (const std::string& to : stage.stream_to) out.push_back({stage.name, to, StageLink::Kind::kStream});
+    for (const std::string& to : stage.next) {
+      if (!contains(stage.stream_to, to)) out.push_back({stage.name, to, StageLink::Kind::kPayload});
+    }
+    if (!stage.layers_to.empty()) out.push_back({stage.name, stage.layers_to, StageLink::Kind::kLayers});
+  }
+  return out;
+}
+
 std::vector<MetricSample> CoordinatorEngine::samples() const {
   const CoordinatorBooks books = coordinator_.books();
   std::vector<MetricSample> out;

@@ -44,6 +44,7 @@ class CoordinatorEngine : public PipelineEngine {
   int64_t request_timeout_s() const override { return spec_.request_timeout_s; }
   const std::string& name() const override { return spec_.name; }
   const std::string& picture() const override { return picture_; }
+  std::vector<StageLink> links() const override;
 
  private:
   void end_profile(std::vector<wire::AdminReply> replies, AdminCommands::Done done);

@@ -139,6 +139,7 @@ class SequenceMemory {
   const RadixCache& cache() const { return *cache_; }
   const PagePool* host_pool() const { return host_pool_.get(); }  // nullptr: there is no host tier
   PagePool& pool() { return *pool_; }
+  const PagePool& pool() const { return *pool_; }
 
   // Recounts everything; O(pages). `idle`: no sequence holds anything, so held must be 0 and nothing locked.
   Status verify(bool idle) const;

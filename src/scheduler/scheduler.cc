@@ -116,13 +116,23 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
     check_kv_epoch();  // before anything of this result is published
     const bool switched = result && switch_ && result->weight_version == switch_->version;
     if (result) transfers_.settle(*result, kv_lost_);
-    if (result) settlement_.settle(std::move(*result), kv_lost_, out);
+    if (result) settle(std::move(*result), out);
     if (switched) end_switch();
     forget_lost_kv();
   }
   if (!busy()) check_books_when_idle();
   const bool waits = paused_ || starved || runner_.recovering();
   return busy() && !(waits && in_flight_.empty() && !retract_when_drained_ && !switch_);
+}
+
+void Scheduler::settle(BatchResult result, Deltas& out) {
+  LoggedStep step{.sequences = static_cast<int32_t>(in_flight_.oldest().rows.size()), .compute_us = result.compute_us};
+  const uint64_t prefill_rows = counters_.prefill_rows, decode_rows = counters_.decode_rows;
+  settlement_.settle(std::move(result), kv_lost_, out);
+  step.step = counters_.steps;
+  step.prefill_rows = static_cast<int32_t>(counters_.prefill_rows - prefill_rows);
+  step.decode_rows = static_cast<int32_t>(counters_.decode_rows - decode_rows);
+  log_.add(step);
 }
 
 // Submits batches while fewer are in flight than may be. `wait_ms`: how long the oldest may be waited for.
@@ -257,6 +267,10 @@ SchedulerFacts Scheduler::facts() const {
   facts.step_fixed_us = cost_.fixed_us();
   facts.step_row_us = cost_.per_row_us();
   return facts;
+}
+
+SchedulerSnapshot Scheduler::snapshot() const {
+  return take_snapshot(facts(), requests_, memory_, log_, options_.now_us());
 }
 
 }  // namespace millrace

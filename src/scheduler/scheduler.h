@@ -39,7 +39,9 @@
 #include "scheduler/plan.h"
 #include "scheduler/requests.h"
 #include "scheduler/settle.h"
+#include "scheduler/snapshot.h"
 #include "scheduler/step_cost.h"
+#include "scheduler/step_log.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -110,6 +112,10 @@ class Scheduler {
   // O(1).
   SchedulerFacts facts() const;
 
+  // Everything about this moment that people may want to see; the limits are in snapshot.h. O(pages) and more: for an
+  // operator's command.
+  SchedulerSnapshot snapshot() const;
+
   // What changed in the cache since the last call, where options.cache.events.
   KvEvents take_events() { return memory_.take_events(); }
 
@@ -124,6 +130,7 @@ class Scheduler {
   void reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out);
   void accept(wire::TokenizedRequest request, PreparedParts prepared, BeforeAcceptance before, Deltas& out);
   bool submit(BatchPlan plan, Deltas& out);
+  void settle(BatchResult result, Deltas& out);
   void plan_batches(int& wait_ms, Deltas& out);
   bool may_plan() const;
   void apply_switch();
@@ -139,6 +146,7 @@ class Scheduler {
   SequenceMemory memory_;
   MediaIds media_ids_;
   StepCost cost_;
+  StepLog log_;
   Requests requests_;
   PageTransfers transfers_;
   BatchesInFlight in_flight_;

@@ -25,6 +25,15 @@ Sequence* WaitingQueue::worst() const {
   return nullptr;
 }
 
+std::vector<const Sequence*> WaitingQueue::oldest(std::size_t count) const {
+  std::vector<const Sequence*> out;
+  for (const auto& [arrival, sequence] : by_arrival_) {
+    if (out.size() >= count) break;
+    out.push_back(sequence);
+  }
+  return out;
+}
+
 // The first of the policy's order. kSkipWindow are looked at; one more stands in for an oldest one among them that is
 // offered its place before its turn.
 std::vector<Sequence*> WaitingQueue::candidates(const Look& look) const {

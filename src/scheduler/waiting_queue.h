@@ -50,6 +50,8 @@ class WaitingQueue {
   void take(Sequence& sequence) { remove(sequence), admitted(sequence, {}); }
   bool empty() const { return by_rank_.empty(); }
   int32_t size() const { return static_cast<int32_t>(by_rank_.size()); }
+  // The first `count` by arrival, or all.
+  std::vector<const Sequence*> oldest(std::size_t count) const;
   Sequence& oldest() const { return *by_arrival_.begin()->second; }  // the queue must not be empty
   // The last in the order of a policy that does not look at the cache, among those never admitted; nullptr: none.
   Sequence* worst() const;

@@ -90,6 +90,13 @@ struct Health {
   std::optional<WeightsState> weights;  // of a pipeline that has some
 };
 
+// An edge of the pipeline between two stages, as the pipeline names them, for people who look at it.
+struct StageLink {
+  enum class Kind : uint8_t { kPayload = 0, kStream = 1, kLayers = 2 };
+  std::string from, to;
+  Kind kind = Kind::kPayload;
+};
+
 class Engine {
  public:
   using Sink = std::function<void(const wire::TextDelta&)>;
@@ -116,6 +123,8 @@ class Engine {
   virtual WeightControl* weights() const { return nullptr; }
   virtual const ModelFacts& model() const = 0;
   virtual Health health() const = 0;
+  // Of the pipeline behind it.
+  virtual std::vector<StageLink> links() const { return {}; }
 };
 
 }  // namespace millrace

@@ -62,6 +62,7 @@ class PipelineEngine {
   // For people: the pipeline's name, and its picture as SVG.
   virtual const std::string& name() const = 0;
   virtual const std::string& picture() const = 0;
+  virtual std::vector<StageLink> links() const { return {}; }
 };
 
 }  // namespace millrace

@@ -45,6 +45,7 @@ class TextEngine : public Engine {
   const ModelFacts& model() const override { return model_; }
   // Of several replicas each has its number in its name: "scheduler-1".
   Health health() const override;
+  std::vector<StageLink> links() const override { return pipeline_.links(); }
 
  private:
   class Answer;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -46,7 +47,7 @@ class FakeEngine : public Engine {
   ModelFacts facts;
   std::function<Status(std::size_t index)> refuse;  // set: answers from inside submit() where it is not OK
   std::map<int32_t, std::string> bytes;             // of tokens; others are "t" and their number
-  std::vector<wire::AdminRequest> orders;           // what admin() was asked
+  std::vector<wire::AdminRequest> commands;         // what admin() was asked
   std::vector<wire::AdminReply> replies = {{.stage = "scheduler", .message = "done"}};
   Health state = {.ready = true};
   static constexpr int32_t kUndecodable = 66;  // a list that begins with it has no text
@@ -76,7 +77,7 @@ class FakeEngine : public Engine {
              std::function<void(std::vector<wire::AdminReply>)> done) override {
     {
       std::lock_guard lock(mutex_);
-      orders.push_back({.action = action, .timeout_ms = timeout_ms});
+      commands.push_back({.action = action, .timeout_ms = timeout_ms});
     }
     done(replies);
   }
@@ -90,7 +91,12 @@ class FakeEngine : public Engine {
     done(Status(StatusCode::kUnavailable, "the tokenizer stops"));
   }
   const ModelFacts& model() const override { return facts; }
-  Health health() const override { return state; }
+  Health health() const override {
+    Health health = state;
+    health.draining = health.draining || draining_;
+    return health;
+  }
+  void drain() { draining_ = true; }
 
   void deliver(std::size_t index, const wire::TextDelta& delta) {
     Sink sink;
@@ -132,6 +138,10 @@ class FakeEngine : public Engine {
     return delta;
   }
 
+  std::size_t asked() const {  // how many admin commands
+    std::lock_guard lock(mutex_);
+    return commands.size();
+  }
   std::size_t submitted() const {
     std::lock_guard lock(mutex_);
     return requests_.size();
@@ -149,6 +159,7 @@ class FakeEngine : public Engine {
   }
 
  private:
+  std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;
   std::vector<GenerateRequest> requests_;
   std::vector<Sink> sinks_;

@@ -12,8 +12,8 @@
 #include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
 #include "stages/generating/request_checks.h"
+#include "stages/generating/request_state.h"
 #include "stages/generating/speech_inputs.h"
-#include "stages/generating/token_text.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"
@@ -70,7 +70,7 @@ class GenerateWorker : public Worker {
   void generate(ReqId id, wire::TokenizedRequest request, Emit& emit) override {
     fresh_ = true;
     request.id = id;
-    RequestState state{.typed = streams_ && !to_client_};
+    GenerateState state{.typed = streams_ && !to_client_};
     if (Status status = begin(std::move(request), std::move(state), emit); !status.ok()) refuse(id, status, emit);
   }
 
@@ -89,6 +89,9 @@ class GenerateWorker : public Worker {
       Deltas out;
       weights_->begin(command, out, weights_reply_to(emit));
       return emit_deltas(out, emit);
+    }
+    if (command.action == wire::AdminAction::kShowState) {
+      return emit.reply(command.id, state_json(engine_->scheduler().snapshot(), preparing()));
     }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
     if (media_) media_->flush();
@@ -144,30 +147,6 @@ class GenerateWorker : public Worker {
  private:
   using Deltas = GeneratingEngine::Deltas;
 
-  struct RequestState {
-    Value rest;                      // of the payload
-    Value options;                   // of its text, for who makes text of the ids; null: the defaults
-    bool typed = false;              // it came as tokens, and goes as deltas alone: no result tells them again
-    std::optional<TokenText> stops;  // where its text may end it
-    bool continues_text = false;     // the prompt has some
-    std::vector<int32_t> ids;        // all so far, for the result
-    std::shared_ptr<const RowCapture> embedding;  // null: its answer is text
-    std::vector<wire::TokenDelta> unsent;  // while the receiver is behind: joined, but for changes of the weights
-  };
-
-  // A request whose grammar is being compiled, whose pictures are being encoded or whose pages are on their way from
-  // another server. The scheduler does not know it yet.
-  struct Preparing {
-    wire::TokenizedRequest request;
-    RequestState state;
-    PreparedParts parts;
-    int64_t since_ms = 0;  // that it waits
-    bool compiles = false;
-    bool encodes = false;
-
-    bool ready() const { return !compiles && !encodes; }
-  };
-
   static GeneratingEngine::Reply reply_to(Emit& emit) {
     return [&emit](uint64_t command, const Result<std::string>& reply) { emit.reply(command, reply); };
   }
@@ -200,7 +179,7 @@ class GenerateWorker : public Worker {
     return begin(std::move(request), {.rest = without(payload, {kIdsKey, "sampling"})}, emit);
   }
 
-  Status begin(wire::TokenizedRequest request, RequestState state, Emit& emit) {
+  Status begin(wire::TokenizedRequest request, GenerateState state, Emit& emit) {
     const wire::SamplingParams& sampling = request.sampling;
     const wire::DetokenizeStart text{sampling.stop,
                                      sampling.skip_special_tokens,
@@ -225,7 +204,7 @@ class GenerateWorker : public Worker {
         return emit_deltas(out, emit), ok_status();
       }
     }
-    Preparing next{std::move(request), std::move(state), {}, monotonic_ms()};
+    PreparingState next{std::move(request), std::move(state), {}, monotonic_ms()};
     RETURN_IF_ERROR(begin_grammar(next));
     RETURN_IF_ERROR(begin_media(next));
     if (next.ready()) {
@@ -237,7 +216,7 @@ class GenerateWorker : public Worker {
     return ok_status();
   }
 
-  Status begin_grammar(Preparing& next) {
+  Status begin_grammar(PreparingState& next) {
     const wire::SamplingParams& sampling = next.request.sampling;
     if (!sampling.grammar) return ok_status();
     RETURN_IF_ERROR(check_grammar_use(sampling, grammars_.has_value(), !options_.eos_token_ids.empty()));
@@ -249,7 +228,7 @@ class GenerateWorker : public Worker {
     return ok_status();
   }
 
-  Status begin_media(Preparing& next) {
+  Status begin_media(PreparingState& next) {
     wire::TokenizedRequest& request = next.request;
     if (request.media.empty()) return ok_status();
     if (!media_) return error(StatusCode::kUnsupported, "{}: this model takes text only", request.media.front().field);
@@ -263,13 +242,21 @@ class GenerateWorker : public Worker {
     return ok_status();
   }
 
+  std::vector<PreparingRequest> preparing() const {
+    std::vector<PreparingRequest> out;
+    const int64_t now_ms = monotonic_ms();
+    for (const auto& [id, next] : preparing_) out.push_back(next.describe(now_ms, next.encodes ? "media" : "grammar"));
+    for (const auto& [id, next] : fetching_) out.push_back(next.describe(now_ms, "transfer"));
+    return out;
+  }
+
   // Requests whose grammars and pictures are there now go on, in the order in which these came.
   void begin_prepared(Emit& emit) {
     if (grammars_ && grammars_->waiting() > 0) {
       for (auto& [id, compiled] : grammars_->take_finished()) {
         const auto waiting = preparing_.find(id);
         if (waiting == preparing_.end()) continue;  // it was dropped
-        Preparing& next = waiting->second;
+        PreparingState& next = waiting->second;
         next.compiles = false;
         if (compiled.ok()) next.parts.grammar = std::move(*compiled);
         go_on(waiting, compiled.status().with_prefix(next.request.sampling.grammar->field), emit);
@@ -285,7 +272,7 @@ class GenerateWorker : public Worker {
     }
   }
 
-  void go_on(std::unordered_map<ReqId, Preparing>::iterator waiting, const Status& status, Emit& emit) {
+  void go_on(std::unordered_map<ReqId, PreparingState>::iterator waiting, const Status& status, Emit& emit) {
     const ReqId id = waiting->first;
     if (!status.ok()) {
       preparing_.erase(waiting);
@@ -293,13 +280,13 @@ class GenerateWorker : public Worker {
       return refuse(id, status, emit);
     }
     if (!waiting->second.ready()) return;
-    Preparing next = std::move(waiting->second);
+    PreparingState next = std::move(waiting->second);
     preparing_.erase(waiting);
     fetch_pages(std::move(next), emit);
   }
 
   // The last thing that a request may wait for: pages of its prompt from another server.
-  void fetch_pages(Preparing next, Emit& emit) {
+  void fetch_pages(PreparingState next, Emit& emit) {
     const wire::TokenizedRequest& request = next.request;
     const ReqId id = request.id;
     if (Status status = offer(request); !status.ok()) return refuse(id, status, emit);
@@ -335,7 +322,7 @@ class GenerateWorker : public Worker {
     if (!offered.empty()) transfers_->exports().on_offer_end(offered.mapped(), status, monotonic_ms());
   }
 
-  void receive_now(Preparing next, int32_t transferred_tokens, Emit& emit) {
+  void receive_now(PreparingState next, int32_t transferred_tokens, Emit& emit) {
     const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
                                   .transferred_tokens = transferred_tokens};
     next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
@@ -383,7 +370,7 @@ class GenerateWorker : public Worker {
     }
   }
 
-  void emit_delta(RequestState& state, wire::TokenDelta& delta, Emit& emit) {
+  void emit_delta(GenerateState& state, wire::TokenDelta& delta, Emit& emit) {
     if (state.stops && end_by_text(*state.stops, delta)) abort_in_engine(delta.id);
     if (!state.typed) state.ids.insert(state.ids.end(), delta.tokens.begin(), delta.tokens.end());
     if (delta.finish) return finish(state, delta, emit);
@@ -412,7 +399,7 @@ class GenerateWorker : public Worker {
     emit.chunk_to(id, "", std::move(ids), "ids");
   }
 
-  void emit_unsent(ReqId id, RequestState& state, Emit& emit) {
+  void emit_unsent(ReqId id, GenerateState& state, Emit& emit) {
     for (wire::TokenDelta& delta : std::exchange(state.unsent, {})) emit_tokens(id, std::move(delta), emit);
   }
 
@@ -427,7 +414,7 @@ class GenerateWorker : public Worker {
     }
   }
 
-  void finish(RequestState& state, wire::TokenDelta& delta, Emit& emit) {
+  void finish(GenerateState& state, wire::TokenDelta& delta, Emit& emit) {
     const ReqId id = delta.id;
     const wire::Finish end = *delta.finish;
     if (end.reason == wire::FinishReason::kError) return refuse(id, Status(end.code, end.message), emit);
@@ -444,7 +431,7 @@ class GenerateWorker : public Worker {
     states_.erase(id);
   }
 
-  static Value result(RequestState& state, const wire::TokenDelta& delta) {
+  static Value result(GenerateState& state, const wire::TokenDelta& delta) {
     Value out = state.rest.is<ValueMap>() ? std::move(state.rest) : Value(ValueMap{});
     set_result(out, state.ids, *delta.finish, delta.usage);
     if (state.options.is<ValueMap>()) out.set(std::string(kDetokenizeKey), state.options);
@@ -472,15 +459,15 @@ class GenerateWorker : public Worker {
   std::unique_ptr<transfer::TransferService> transfers_;  // from load() on; null: there are none
   const bool streams_;
   const bool to_client_;
-  std::unordered_map<ReqId, RequestState> states_;
-  std::unordered_map<ReqId, Preparing> preparing_;  // not in states_ yet; they wait for grammars and pictures
-  std::unordered_map<ReqId, Preparing> fetching_;   // nor these; they wait for pages
-  std::unordered_map<ReqId, TransferId> offers_;    // of requests that compute for another server
-  std::vector<ReqId> late_;                         // of fetching_, in step_transfers()
-  std::set<ReqId> held_;                            // whose ids wait for a receiver that is behind
-  bool fresh_ = false;                              // an event came since the last tick
-  int events_ = 0;                                  // since the last step
-  std::atomic<bool> busy_{false};                   // for pulse(), as the next one
+  std::unordered_map<ReqId, GenerateState> states_;
+  std::unordered_map<ReqId, PreparingState> preparing_;  // not in states_ yet; they wait for grammars and pictures
+  std::unordered_map<ReqId, PreparingState> fetching_;   // nor these; they wait for pages
+  std::unordered_map<ReqId, TransferId> offers_;         // of requests that compute for another server
+  std::vector<ReqId> late_;                              // of fetching_, in step_transfers()
+  std::set<ReqId> held_;                                 // whose ids wait for a receiver that is behind
+  bool fresh_ = false;                                   // an event came since the last tick
+  int events_ = 0;                                       // since the last step
+  std::atomic<bool> busy_{false};                        // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};
 };
 

@@ -2,8 +2,10 @@
 // must say comes from that hash alone (scheduler/testing/hash_model.h).
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "scheduler/testing/fake_runner.h"
 #include "stages/generating/token_values.h"
@@ -267,6 +269,36 @@ TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
   run();
   expect_answer(1, {1, 2, 3}, 20);
   expect_answer(60, {1, 2, 3}, 20);
+}
+
+TEST_F(GenerateWorkerTest, ItShowsWhatItDoes) {
+  model_.eos_one_in = 0;
+  make();
+  const auto state = [&] {
+    worker_->admin({.id = 5, .action = wire::AdminAction::kShowState}, 0, emit_);
+    return parse_json(emit_.replies.back().second.value()).value();
+  };
+  EXPECT_TRUE(state()["requests"].empty());
+  start(1, std::vector<int32_t>(40, 7), 4);
+  start(2, std::vector<int32_t>(20, 9), 4);
+  EXPECT_EQ(state()["requests"][1]["state"], "queued");
+  for (int i = 0; i < 4; ++i) worker_->tick(0, emit_);
+  const Json busy = state();
+  EXPECT_EQ(busy["requests"].size(), 2u);
+  EXPECT_EQ(busy["requests"][0]["state"], "decoding");
+  EXPECT_EQ(busy["requests"][0]["prompt_tokens"], 40);
+  EXPECT_EQ(busy["running"], 2);
+  const Json& pages = busy["pages"];
+  EXPECT_EQ(pages["free"].get<int>() + pages["cached"].get<int>() + pages["running"].get<int>(),
+            pages["total"].get<int>());
+  EXPECT_EQ(pages["map"].get<std::string>().size(), pages["total"].get<std::size_t>());
+  worker_->drop({1});
+  EXPECT_EQ(state()["requests"].size(), 1u);
+  run();
+  const Json idle = state();
+  EXPECT_TRUE(idle["requests"].empty());
+  EXPECT_FALSE(idle["steps"].empty());
+  EXPECT_FALSE(idle["cache"]["nodes"].empty());
 }
 
 TEST_F(GenerateWorkerTest, AFlushWaitsForIdlenessAsLongAsItMay) {

@@ -1,0 +1,105 @@
+#include "api/live_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/error.h"
+#include "api/fields.h"
+#include "api/live_event.h"
+
+namespace millrace::api {
+
+LiveView::LiveView(ApiContext& context)
+    : context_(context),
+      events_(context.state->metrics.counter("live_view_events_total",
+                                             "States of the engine that were put together for /live/events.")),
+      clients_gauge_(context.state->metrics.gauge("live_view_clients", "Clients of /live/events.")) {}
+
+Status LiveView::add(const http::ResponderPtr& responder) {
+  drop_those_who_left();
+  if (clients_.size() >= kMaxLiveClients) {
+    return error(StatusCode::kResourceExhausted, "{} clients look at /live/events, the limit; try again later",
+                 clients_.size());
+  }
+  if (context_.engine.health().draining) return error(StatusCode::kUnavailable, "the server is shutting down");
+  if (!responder->start_sse()) return ok_status();  // it has left
+  responder->on_disconnect([self = weak_from_this()] {
+    if (const auto view = self.lock()) view->drop_those_who_left();
+  });
+  clients_.push_back(responder);
+  clients_gauge_.set(static_cast<double>(clients_.size()));
+  if (std::exchange(asking_, true)) {
+    responder->write(last_event_);
+  } else {
+    ask();
+  }
+  return ok_status();
+}
+
+// The replies come on another thread, and perhaps when the server is gone.
+void LiveView::ask() {
+  drop_those_who_left();
+  if (clients_.empty()) {
+    asking_ = false;
+    return;
+  }
+  if (context_.engine.health().draining) return publish({});  // the schedulers may be gone
+  context_.engine.admin(wire::AdminAction::kShowState, kLiveTimeoutMs,
+                        [self = weak_from_this()](std::vector<wire::AdminReply> replies) {
+                          const auto view = self.lock();
+                          if (!view) return;
+                          view->context_.server.post([self, replies = std::move(replies)] {
+                            if (const auto still = self.lock()) still->publish(replies);
+                          });
+                        });
+}
+
+void LiveView::publish(const std::vector<wire::AdminReply>& replies) {
+  drop_those_who_left();
+  const bool draining = context_.engine.health().draining;
+  if (!clients_.empty()) {
+    last_event_.clear();
+    http::append_sse_data(last_event_,
+                          live_event(context_, replies, {.period_ms = kLivePeriodMs, .clients = clients_.size()}));
+    events_.add();
+    for (const http::ResponderPtr& client : clients_) {
+      if (draining) {
+        client->end(last_event_);
+      } else if (client->pending_bytes() <= kMaxUnreadLiveBytes) {
+        client->write(last_event_);
+      }
+    }
+  }
+  if (draining) clients_.clear();
+  context_.server.post_after(std::chrono::milliseconds(kLivePeriodMs), [self = weak_from_this()] {
+    if (const auto view = self.lock()) view->ask();
+  });
+}
+
+void LiveView::drop_those_who_left() {
+  std::erase_if(clients_, [](const http::ResponderPtr& client) { return client->disconnected(); });
+  clients_gauge_.set(static_cast<double>(clients_.size()));
+  if (clients_.empty()) last_event_.clear();
+}
+
+namespace {
+
+Status handle(LiveView& view, const http::Request& request, const http::ResponderPtr& responder) {
+  if (request.method != "HEAD") return view.add(responder);
+  responder->send({.content_type = std::string(http::kEventStream)});
+  return ok_status();
+}
+
+}  // namespace
+
+void add_live_routes(ApiContext& context) {
+  context.server.add_route({.method = "GET",
+                            .pattern = "/live/events",
+                            .access = http::Access::kUser,
+                            .handler = [view = std::make_shared<LiveView>(context)](auto request, auto responder) {
+                              const Status status = handle(*view, *request, responder);
+                              if (!status.ok()) responder->send(error_response(field_error(status)));
+                            }});
+}
+
+}  // namespace millrace::api
