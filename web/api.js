@@ -58,6 +58,20 @@ export class Api {
     return { ready: body.ready === true, reason: String(body.reason ?? '') };
   }
 
+  // What the engine does, as objects, twice a second.
+  async *live(signal) {
+    const response = await this.request('/live/events', { signal });
+    if (!response.ok) throw await errorOf(response);
+    for await (const data of events(response.body)) yield JSON.parse(data);
+  }
+
+  // How many choices were still running.
+  async abort(rid) {
+    const response = await this.request('/abort_request', { body: { rid } });
+    if (!response.ok) throw await errorOf(response);
+    return (await response.json()).aborted;
+  }
+
   // The chunks of a chat completion, as objects. An error inside the stream is an ApiError.
   async *chat(body, signal) {
     const response = await this.request('/v1/chat/completions', {

@@ -6,6 +6,7 @@ import { Announcer } from './announcer.js';
 import { Composer } from './composer.js';
 import { Header } from './header.js';
 import { KeyDialog, SettingsDialog } from './dialogs.js';
+import { Live } from './live.js';
 import { Messages } from './messages.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
@@ -39,6 +40,21 @@ function useConnection() {
     const timer = setInterval(() => session.connect(), ASK_READY_MS);
     return () => clearInterval(timer);
   }, [ready, session.needKey]);
+}
+
+// Whether the address is #live. What opens a conversation leaves the Live view.
+function useLiveRoute() {
+  const [live, setLive] = useState(location.hash === '#live');
+  useEffect(() => {
+    const follow = () => setLive(location.hash === '#live');
+    addEventListener('hashchange', follow);
+    session.opened = () => {
+      if (location.hash === '#live') history.pushState(null, '', location.pathname);
+      follow();
+    };
+    return () => removeEventListener('hashchange', follow);
+  }, []);
+  return live;
 }
 
 function setTheme(theme) {
@@ -78,21 +94,22 @@ function App() {
   useSession();
   useConnection();
   useWindowEvents();
+  const live = useLiveRoute();
   const [panel, setPanel] = useState(''); // "", "list" (narrow windows only) or "settings"
   const [theme, showTheme] = useState(store.theme);
   const { conversation } = session;
   const last = conversation.messages.at(-1);
-  useEffect(() => { document.title = session.streams() ? '● Millrace' : 'Millrace'; });
+  useEffect(() => { document.title = live ? 'Live · Millrace' : session.streams() ? '● Millrace' : 'Millrace'; });
   return html`
     <div class=${`page ${panel === 'list' ? 'with-list' : ''}`}>
-      <${Sidebar} session=${session} theme=${theme} onTheme=${(to) => { setTheme(to); showTheme(to); }} close=${() => setPanel('')} />
+      <${Sidebar} session=${session} live=${live} theme=${theme} onTheme=${(to) => { setTheme(to); showTheme(to); }} close=${() => setPanel('')} />
       <div class="backdrop" onClick=${() => setPanel('')}></div>
       <main>
-        <${Header} session=${session} onList=${() => setPanel('list')} onSettings=${() => setPanel('settings')} />
+        <${Header} session=${session} live=${live} onList=${() => setPanel('list')} onSettings=${() => setPanel('settings')} />
         ${session.notice && html`<div class="notice" role="alert">${session.notice}
           <button type="button" class="quiet" onClick=${() => { session.notice = ''; session.changed(); }}>Dismiss</button></div>`}
-        <${Messages} key=${conversation.id} session=${session} conversation=${conversation} />
-        <${Composer} session=${session} conversation=${conversation} />
+        ${live ? html`<${Live} session=${session} />` : html`<${Messages} key=${conversation.id} session=${session} conversation=${conversation} />
+          <${Composer} session=${session} conversation=${conversation} />`}
       </main>
       <${Announcer} text=${last?.role === 'assistant' ? last.content : ''} streams=${session.streams()} />
       <${SettingsDialog} open=${panel === 'settings'} close=${() => setPanel('')} session=${session} conversation=${conversation} />

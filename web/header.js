@@ -9,13 +9,13 @@ function Model({ session }) {
   </select>`;
 }
 
-export function Header({ session, onList, onSettings }) {
+export function Header({ session, live, onList, onSettings }) {
   const { ready, text } = session.status;
   return html`<header>
     <span class="narrow-only"><${IconButton} icon="menu" label="Show conversations" onClick=${onList} /></span>
     <${Model} session=${session} />
     <span class=${`status ${ready ? 'ready' : 'waiting'}`} role="status"><i></i>${text}</span>
     <span class="gap"></span>
-    <${IconButton} icon="settings" label="System message and sampling" onClick=${onSettings} />
+    ${live ? html`<a class="nav" href="#">Back to chat</a>` : html`<${IconButton} icon="settings" label="System message and sampling" onClick=${onSettings} />`}
   </header>`;
 }

@@ -13,7 +13,7 @@ export class Session {
   #savedMs = 0;
 
   constructor({ api, store, now = Date.now, changed = () => {} }) {
-    Object.assign(this, { api, store, now, changed });
+    Object.assign(this, { api, store, now, changed, opened: () => {} });
     // An answer without an end was streaming when the page was closed: checkedConversation says so.
     this.conversations = store.load();
     this.current = this.conversations[0]?.id ?? '';
@@ -68,6 +68,15 @@ export class Session {
   }
   #unsent = ''; // a conversation whose last question waits for the key
 
+  wantKey() {
+    this.needKey = true;
+    this.changed();
+  }
+  notify(text) {
+    this.notice = text;
+    this.changed();
+  }
+
   choose(model) {
     this.model = model;
     this.changed();
@@ -83,6 +92,7 @@ export class Session {
   }
   open(id) {
     this.current = id;
+    this.opened();
     this.changed();
   }
   change(id, fields) {

@@ -14,10 +14,10 @@ function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-function Row({ session, conversation, close }) {
+function Row({ session, conversation, live, close }) {
   const [mode, setMode] = useState(''); // "", "rename", "delete"
   const { id } = conversation;
-  const shown = id === session.current;
+  const shown = id === session.current && !live;
   if (mode === 'rename') {
     const keep = (event) => { session.change(id, { title: event.target.value.trim() }); setMode(''); };
     return html`<li class="row renaming"><input aria-label="Title" maxlength="200" autofocus ref=${(node) => node?.focus()} value=${titleOf(conversation)} onBlur=${keep}
@@ -40,9 +40,8 @@ function Row({ session, conversation, close }) {
     </span></li>`;
 }
 
-export function Sidebar({ session, theme, onTheme, close }) {
+export function Sidebar({ session, live, theme, onTheme, close }) {
   const file = useRef();
-  const note = (text) => { session.notice = text; session.changed(); };
   const take = async (event) => {
     const [given] = event.target.files;
     event.target.value = '';
@@ -51,7 +50,7 @@ export function Sidebar({ session, theme, onTheme, close }) {
       if (given.size > MAX_FILE_BYTES) throw new Error(`The file has ${given.size} bytes; wanted ${MAX_FILE_BYTES} at most.`);
       session.import(await given.text());
     } catch (problem) {
-      note(`Nothing was imported. ${problem.message}`);
+      session.notify(`Nothing was imported. ${problem.message}`);
     }
   };
   const next = THEMES[(THEMES.findIndex(([name]) => name === theme) + 1) % THEMES.length][0];
@@ -60,7 +59,8 @@ export function Sidebar({ session, theme, onTheme, close }) {
     <div class="brand"><img src="/web/logo.svg" alt="" width="28" height="28" /><b>Millrace</b><span class="gap"></span>
       <span class="narrow-only"><${IconButton} icon="close" label="Close" onClick=${close} /></span></div>
     <button type="button" class="new" onClick=${() => { session.create(); close(); document.getElementById('question')?.focus(); }}><${Icon} name="plus" />New chat</button>
-    <ul class="list">${session.conversations.map((one) => html`<${Row} key=${one.id} session=${session} conversation=${one} close=${close} />`)}</ul>
+    <a class="nav" href="#live" aria-current=${live ? 'page' : undefined} onClick=${close}><${Icon} name="live" />Live</a>
+    <ul class="list">${session.conversations.map((one) => html`<${Row} key=${one.id} session=${session} conversation=${one} live=${live} close=${close} />`)}</ul>
     <div class="foot">
       <${IconButton} icon="export" label="Export all chats" onClick=${() => download('millrace-chats.json', toFile(session.conversations.filter((one) => one.messages.length > 0)))} />
       <${IconButton} icon="import" label="Import chats" onClick=${() => file.current.click()} />

@@ -11,6 +11,7 @@ RequestSnapshot describe(const Sequence& sequence, State state, int64_t now_us) 
                       .prompt_tokens = sequence.prompt_length,
                       .cached_tokens = sequence.cached.value_or(0),
                       .output_tokens = sequence.generated(),
+                      .max_tokens = sequence.sampling.max_tokens,
                       .pages = sequence.pages.size(),
                       .priority = sequence.priority,
                       .retractions = sequence.retractions,

@@ -44,6 +44,7 @@ TEST(Snapshot, RequestsInEachState) {
   ASSERT_EQ(seen.requests.size(), 3u);
   EXPECT_EQ(seen.requests[0].id, ReqId{1});
   EXPECT_EQ(seen.requests[0].state, State::kDecoding);
+  EXPECT_EQ(seen.requests[0].max_tokens, 50);
   EXPECT_EQ(seen.requests[0].output_tokens, static_cast<int32_t>(h.outcomes[1].tokens.size()));
   EXPECT_EQ(seen.requests[1].state, State::kPrefilling);
   EXPECT_EQ(seen.requests[1].to_compute, 120);

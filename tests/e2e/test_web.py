@@ -90,9 +90,12 @@ def node(script, **env):
 
 def test_the_modules_in_node():
     node("modules.test.mjs")
+    node("live.test.mjs")
 
 
-def test_the_page_in_a_browser(server):
+@pytest.fixture(scope="module")
+def pages(server):
+    """What the tests in a browser get: where it is, and the addresses of a server without and of one with a key."""
     chromium = shutil.which("chromium")
     if not chromium:
         pytest.skip("chromium is not installed; wanted: apt-get install chromium, as scripts/test --ci does")
@@ -100,4 +103,12 @@ def test_the_page_in_a_browser(server):
         pytest.fail("tests/e2e/web/node_modules is missing; wanted: ./scripts/test, which installs it")
     with Server("--api-key", "secret") as with_key:
         url = "http://{0.host}:{0.port}"
-        node("browser.test.mjs", MILLRACE_CHROMIUM=chromium, MILLRACE_URL=url.format(server), MILLRACE_KEY_URL=url.format(with_key))
+        yield {"MILLRACE_CHROMIUM": chromium, "MILLRACE_URL": url.format(server), "MILLRACE_KEY_URL": url.format(with_key)}
+
+
+def test_the_page_in_a_browser(pages):
+    node("browser.test.mjs", **pages)
+
+
+def test_the_live_view_in_a_browser(pages):
+    node("live.browser.test.mjs", **pages)

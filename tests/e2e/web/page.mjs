@@ -49,7 +49,7 @@ function installGate() {
 }
 
 export class Page {
-  static async open(browser, url, { width = 1200, height = 800, dark = false, path = '/' } = {}) {
+  static async open(browser, url, { width = 1200, height = 800, dark = false, path = '/', shows = '#question' } = {}) {
     const made = new Page();
     made.context = await browser.createBrowserContext(); // a storage of its own
     made.page = await made.context.newPage();
@@ -71,7 +71,7 @@ export class Page {
     await page.setViewport({ width, height });
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
     await page.goto(url + path, { waitUntil: 'load' });
-    await page.waitForSelector('#question');
+    await page.waitForSelector(shows);
     return made;
   }
 
