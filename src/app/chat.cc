@@ -11,6 +11,7 @@
 
 #include "app/commands.h"
 #include "app/output.h"
+#include "app/server_answer.h"
 #include "base/json.h"
 #include "http/client.h"
 #include "pipeline/supervisor.h"
@@ -29,22 +30,6 @@ constexpr char kHelp[] =
     "  a line that ends with \\ goes on in the next one\n";
 
 std::atomic<bool> g_interrupted{false};
-
-// What a server sends must not move the cursor or ring the bell: no control characters but tab and line feed. The text
-// is whole UTF-8, so the controls U+0080 to U+009F are C2 and their own byte.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {
-      ++i;
-    } else if ((byte >= 0x20 && byte != 0x7F) || byte == '\n' || byte == '\t') {
-      out += text[i];
-    }
-  }
-  return out;
-}
 
 class Conversation {
  public:
@@ -136,20 +121,6 @@ class Conversation {
     std::fputs(printable(piece).c_str(), stdout);
     std::fflush(stdout);
     return true;
-  }
-
-  // The body of a good answer, or what the server says of a bad one.
-  static Result<Json> checked(const http::ClientResponse& response) {
-    auto body = parse_json(response.body);
-    if (response.status == 200) return body;
-    std::string message = response.body.substr(0, 500);
-    if (body.ok() && body->is_object()) {
-      const Json* error = json_find(*body, "error");
-      if (error && error->is_object()) {
-        if (Status status = json_read(*error, "message", message); !status.ok()) message = "no message";
-      }
-    }
-    return Status(StatusCode::kUnavailable, fmt::format("HTTP {}: {}", response.status, printable(message)));
   }
 
   http::Client client_;

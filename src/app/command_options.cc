@@ -1,4 +1,4 @@
-// The command lines of `millrace chat` and `millrace pipeline`.
+// The command lines of `millrace chat`, `millrace top` and `millrace pipeline`.
 #include <CLI/CLI.hpp>
 
 #include "app/options.h"
@@ -13,6 +13,12 @@ void add_chat_options(CLI::App& command, ChatOptions& o) {
       ->check(CLI::Range(0.0, 2.0));
   command.add_option("--max-tokens,-n", o.max_tokens, "Longest answer; default: what the context holds")
       ->check(CLI::Range(1, 1 << 26));
+}
+
+void add_top_options(CLI::App& command, TopOptions& o) {
+  command.add_option("--url,-u", o.url, "Server to look at")->capture_default_str();
+  command.add_option("--api-key", o.api_key, "Key of the server")->envname("MILLRACE_API_KEY");
+  command.add_flag("--once", o.once, "Print one frame and end");
 }
 
 void add_pipeline_options(CLI::App& command, PipelineOptions& o) {

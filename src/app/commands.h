@@ -15,6 +15,7 @@ int run_stage(const StageOptions& options, AddWorkers add_workers);
 // A child of the process that has the first range of a layer split.
 int run_range(const RangeOptions& options);
 int run_chat(const ChatOptions& options);
+int run_top(const TopOptions& options);
 int run_pipeline(const PipelineOptions& options, AddWorkers add_workers);
 int run_inspect(const InspectOptions& options);
 

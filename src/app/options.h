@@ -86,6 +86,12 @@ struct ChatOptions {
   int max_tokens = 0;       // 0: the server's default
 };
 
+struct TopOptions {
+  std::string url = "http://127.0.0.1:30000";
+  std::string api_key;
+  bool once = false;
+};
+
 struct PipelineOptions {
   std::string action;  // "check" or "draw"
   std::string file;
@@ -109,6 +115,7 @@ std::vector<std::string> given_options(const CLI::App& command);
 void add_stage_options(CLI::App& command, StageOptions& options);
 void add_range_options(CLI::App& command, RangeOptions& options);
 void add_chat_options(CLI::App& command, ChatOptions& options);
+void add_top_options(CLI::App& command, TopOptions& options);
 void add_pipeline_options(CLI::App& command, PipelineOptions& options);
 void add_inspect_options(CLI::App& command, InspectOptions& options);
 

@@ -49,6 +49,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   StageOptions stage;
   RangeOptions range;
   ChatOptions chat;
+  TopOptions top;
   PipelineOptions pipeline;
   InspectOptions inspect;
   QuantizeOptions quantize;
@@ -57,6 +58,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
   CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
   CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
+  CLI::App* top_command = app.add_subcommand("top", "Show in the terminal what a running server does");
   CLI::App* pipeline_command = app.add_subcommand("pipeline", "Check or draw a pipeline's file");
   CLI::App* inspect_command =
       app.add_subcommand("inspect", "Say what a model directory holds, or which relays this machine has");
@@ -66,6 +68,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   CLI::App* range_command = app.add_subcommand("range", "A child of serve --pp")->group("");
   add_range_options(*range_command, range);
   add_chat_options(*chat_command, chat);
+  add_top_options(*top_command, top);
   add_pipeline_options(*pipeline_command, pipeline);
   add_inspect_options(*inspect_command, inspect);
   CLI::App* quantize_command = app.add_subcommand("quantize", "Write a model as a GGUF file");
@@ -90,6 +93,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   if (*stage_command) return run_stage(stage, add_workers);
   if (*range_command) return run_range(range);
   if (*chat_command) return run_chat(chat);
+  if (*top_command) return run_top(top);
   if (*pipeline_command) return run_pipeline(pipeline, add_workers);
   if (*bench_command) {
     return bench_command->got_subcommand("serve") ? run_bench_serve(bench.serve) : run_bench_offline(bench.offline);

@@ -114,6 +114,7 @@ Result<ClientResponse> Client::request(const std::string& method, const std::str
   bhttp::read_header(socket, buffer, parser, error);
   if (error) return failure(url_, "no answer from", error);
   ClientResponse response{.status = static_cast<int>(parser.get().result_int())};
+  if (on_data && response.status == 200) parser.body_limit(boost::none);  // it is not kept, and may go on for days
   std::string piece(kPieceBytes, '\0');
   while (!parser.is_done()) {
     parser.get().body() = {piece.data(), piece.size(), true};

@@ -33,7 +33,7 @@ def chat(server, text, *arguments, **more):
 
 @pytest.mark.parametrize("arguments,words", [
     (["--help"], ["serve", "chat", "inspect", "--version"]), (["serve", "--help"], ["--model", "--port", "--api-key", "--placement", "--kv-gib"]),
-    (["chat", "--help"], ["--url", "--system", "--temperature"]), (["inspect", "--help"], ["--tensors", "--relays"])])
+    (["chat", "--help"], ["--url", "--system", "--temperature"]), (["top", "--help"], ["--url", "--api-key", "--once"]), (["inspect", "--help"], ["--tensors", "--relays"])])
 def test_help_goes_to_stdout(arguments, words):
     code, out, err = run(*arguments)
     assert code == 0 and err == ""
