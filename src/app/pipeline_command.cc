@@ -31,6 +31,7 @@ void describe(const PipelineSpec& spec, const std::string& file) {
     if (!stage.wait_for.empty()) std::printf(" waits for %s", listed(stage.wait_for).c_str());
     if (stage.layers) std::printf(" layers [%d, %d)", stage.layers->begin, stage.layers->end);
     if (!stage.layers_to.empty()) std::printf(" => %s", stage.layers_to.c_str());
+    if (!stage.prefill_from.empty()) std::printf(" <= %s", stage.prefill_from.c_str());
     if (stage.stalled_ms == 0) std::printf(" never stalls");
     if (stage.stalled_ms > 0 && stage.stalled_ms != loop::kWorkerStalledMs) {
       std::printf(" stalls at %g s", static_cast<double>(stage.stalled_ms) / 1000);

@@ -112,6 +112,7 @@ std::vector<StageLink> CoordinatorEngine::links() const {
     for (const std::string& to : stage.next) {
       if (!contains(stage.stream_to, to)) out.push_back({stage.name, to, StageLink::Kind::kPayload});
     }
+    if (!stage.prefill_from.empty()) out.push_back({stage.prefill_from, stage.name, StageLink::Kind::kPages});
     if (!stage.layers_to.empty()) out.push_back({stage.name, stage.layers_to, StageLink::Kind::kLayers});
   }
   return out;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "stages/generating/state_json.h"
 #include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"
 #include "stages/stage.h"
@@ -11,6 +12,7 @@
 namespace millrace {
 namespace {
 
+constexpr uint64_t kFirstJob = uint64_t{1} << 63;  // who looks at the state takes no job for a client's request
 constexpr int kListenMs = 20;  // idle, it waits so long for a want; the coordinator's commands wait as long
 
 class PrefillWorker final : public Worker {
@@ -25,7 +27,7 @@ class PrefillWorker final : public Worker {
     jobs.begin = [this](uint64_t job, const std::vector<int32_t>& tokens, const std::string& extra_key) {
       begin(job, tokens, extra_key);
     };
-    jobs.cancel = [this](uint64_t job) { engine_->scheduler().abort(ReqId{job}, out_); };
+    jobs.cancel = [this](uint64_t job) { engine_->scheduler().abort(id_of(job), out_); };
     ASSIGN_OR_RETURN(transfers_, parts_.make_transfers(*engine_, std::move(jobs)));
     return ok_status();
   }
@@ -37,6 +39,9 @@ class PrefillWorker final : public Worker {
 
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
     if (WeightCommands::takes(command.action)) return weights_->begin(command, out_, weights_reply_to(emit));
+    if (command.action == wire::AdminAction::kShowState) {
+      return emit.reply(command.id, state_json(engine_->scheduler().snapshot(), {}));
+    }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
     const Status status = engine_->flush_when_idle(command.id, now_ms + std::max<int64_t>(command.timeout_ms, 0));
     if (!status.ok()) emit.reply(command.id, status);
@@ -78,9 +83,11 @@ class PrefillWorker final : public Worker {
     };
   }
 
+  static ReqId id_of(uint64_t job) { return ReqId{kFirstJob + job}; }
+
   // Nothing is drawn: the request ends when its last row is computed.
   void begin(uint64_t job, const std::vector<int32_t>& tokens, const std::string& extra_key) {
-    wire::TokenizedRequest request{.id = ReqId{job}, .prompt = tokens};
+    wire::TokenizedRequest request{.id = id_of(job), .prompt = tokens};
     request.sampling.max_tokens = 0;
     request.extra_key = extra_key;
     engine_->scheduler().receive(std::move(request), out_);
@@ -90,7 +97,7 @@ class PrefillWorker final : public Worker {
     for (const wire::TokenDelta& delta : std::exchange(out_, {})) {
       if (!delta.finish) continue;
       const bool failed = delta.finish->reason == wire::FinishReason::kError;
-      transfers_->exports().on_job_end(delta.id.value,
+      transfers_->exports().on_job_end(delta.id.value - kFirstJob,
                                        failed ? Status(delta.finish->code, delta.finish->message) : ok_status());
     }
   }
