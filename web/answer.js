@@ -45,12 +45,18 @@ export function endAnswer(answer, finish, error = '') {
   return { ...answer, finish: answer.finish ?? finish, error };
 }
 
+// Pictures stand before the text, as models are trained.
+const partsOf = ({ content, pictures }) => [
+  ...pictures.map(({ url }) => ({ type: 'image_url', image_url: { url } })),
+  ...(content.trim() ? [{ type: 'text', text: content }] : []),
+];
+
 // What goes back to the model: no thinking, no answer that failed before its first word.
 export function requestMessages(conversation) {
   const out = conversation.system ? [{ role: 'system', content: conversation.system }] : [];
   for (const message of conversation.messages) {
     if (message.role === 'assistant' && !message.content) continue;
-    out.push({ role: message.role, content: message.content });
+    out.push({ role: message.role, content: message.pictures ? partsOf(message) : message.content });
   }
   return out;
 }

@@ -51,6 +51,11 @@ export class Api {
     return list.data.map((model) => ({ id: model.id, context: model.max_model_len ?? 0 }));
   }
 
+  // Whether the model takes pictures.
+  async takesPictures() {
+    return (await this.json('/model_info')).has_image_understanding === true;
+  }
+
   // {ready, reason}; not an error while the model loads.
   async ready() {
     const response = await this.request('/ready');

@@ -12,6 +12,7 @@ const PATHS = {
   retry: 'M20 11a8 8 0 1 0-2.300 6.500M20 5v6h-6',
   edit: 'M4 20h4L19 9l-4-4L4 16zM13 7l4 4',
   trash: 'M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13',
+  picture: 'M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.500 8.500h.01',
   live: 'M3 12h4l3-8 4 16 3-8h4',
   close: 'M6 6l12 12M18 6L6 18',
   down: 'M12 5v14M6 13l6 6 6-6',

@@ -3,6 +3,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './v
 import { endNote, statsOf } from './answer.js';
 import { Icon, IconButton } from './icons.js';
 import { safeHtml } from './markdown.js';
+import { Picture } from './pictures.js';
 
 const NEAR_END_PX = 80; // closer to the end than this, the page follows what streams
 const SHOW_COPIED_MS = 1500;
@@ -61,7 +62,8 @@ function Question({ message, index, session, streams }) {
     </article>`;
   }
   return html`<article class="question" aria-label="Your question">
-    <div class="bubble">${message.content}</div>
+    ${message.pictures && html`<div class="pictures">${message.pictures.map((picture, i) => html`<${Picture} key=${i} picture=${picture} label=${`Picture ${i + 1} of your question`} />`)}</div>`}
+    ${message.content && html`<div class="bubble">${message.content}</div>`}
     <div class="actions"><${CopyButton} text=${message.content} />
       ${!streams && html`<${IconButton} icon="edit" label="Edit" onClick=${() => setEditing(true)} />`}</div>
   </article>`;

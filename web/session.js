@@ -19,6 +19,7 @@ export class Session {
     this.current = this.conversations[0]?.id ?? '';
     this.models = [];
     this.model = '';
+    this.takesPictures = false;
     this.status = { ready: false, text: 'connecting' };
     this.needKey = false;
     this.notice = '';
@@ -44,6 +45,7 @@ export class Session {
       this.status = { ready, text: ready ? 'ready' : reason || 'loading' };
       if (this.models.length === 0 && !this.needKey) {
         this.models = await this.api.models();
+        this.takesPictures = await this.api.takesPictures().catch(() => false);
         if (!this.models.some((model) => model.id === this.model)) this.model = this.models[0]?.id ?? '';
       }
     } catch (problem) {
@@ -144,10 +146,11 @@ export class Session {
 
   // ---- messages
 
-  send(text, id = this.current) {
+  // `pictures`: [{url, width, height}], of data: URLs.
+  send(text, pictures = [], id = this.current) {
     const one = this.conversations.find((each) => each.id === id);
-    if (!text.trim() || this.streams(id)) return;
-    return this.#answer(id, [...one.messages, { role: 'user', content: text }]);
+    if ((!text.trim() && pictures.length === 0) || this.streams(id)) return;
+    return this.#answer(id, [...one.messages, { role: 'user', content: text, ...(pictures.length > 0 && { pictures }) }]);
   }
   // Again, from the last question.
   retry(id = this.current) {
@@ -155,10 +158,10 @@ export class Session {
     const last = messages.findLastIndex((message) => message.role === 'user');
     if (last >= 0 && !this.streams(id)) return this.#answer(id, messages.slice(0, last + 1));
   }
-  // The question at `index` in other words; what followed goes.
+  // The question at `index` in other words, with its pictures; what followed goes.
   edit(index, text, id = this.current) {
     const { messages } = this.conversations.find((each) => each.id === id);
-    if (text.trim() && !this.streams(id)) return this.#answer(id, [...messages.slice(0, index), { role: 'user', content: text }]);
+    if (text.trim() && !this.streams(id)) return this.#answer(id, [...messages.slice(0, index), { ...messages[index], content: text }]);
   }
   stop(id = this.current) {
     this.#running.get(id)?.abort();

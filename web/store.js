@@ -9,6 +9,8 @@ const THEME = 'millrace.theme';
 const FORMAT = 'millrace-chats';
 export const MAX_TITLE = 60;
 export const MAX_IMPORTED = 1000; // conversations of one file
+export const MAX_PICTURES = 4; // of one question
+export const MAX_PICTURE_CHARS = 4 << 20; // of one as a data: URL
 
 const string = (value) => (typeof value === 'string' ? value : '');
 const number = (value) => (Number.isFinite(value) ? value : 0);
@@ -23,14 +25,20 @@ export function newConversation(nowMs, defaults = {}) {
 export function titleOf(conversation) {
   if (conversation.title) return conversation.title;
   const first = conversation.messages.find((message) => message.role === 'user')?.content.trim().replace(/\s+/g, ' ') ?? '';
-  if (!first) return 'New chat';
+  if (!first) return conversation.messages.some((message) => message.pictures) ? 'A picture' : 'New chat';
   return first.length > MAX_TITLE ? `${first.slice(0, MAX_TITLE - 1)}…` : first;
 }
+
+const PICTURE = /^data:image\/(jpeg|png|webp|gif);base64,[A-Za-z0-9+/]+=*$/;
+const isPicture = (given) => string(given?.url).length <= MAX_PICTURE_CHARS && PICTURE.test(string(given?.url));
 
 function checkedMessage(given) {
   const role = given?.role === 'assistant' ? 'assistant' : 'user';
   const content = string(given?.content);
-  if (role === 'user') return { role, content };
+  if (role === 'user') {
+    const pictures = (Array.isArray(given?.pictures) ? given.pictures : []).filter(isPicture).slice(0, MAX_PICTURES);
+    return pictures.length === 0 ? { role, content } : { role, content, pictures: pictures.map(({ url, width, height }) => ({ url, width: number(width), height: number(height) })) };
+  }
   const stats = {};
   for (const name of ['prompt', 'cached', 'output', 'first_output', 'first_ms', 'last_ms']) {
     if (Number.isFinite(given.stats?.[name])) stats[name] = given.stats[name];

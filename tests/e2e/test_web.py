@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from harness import Server, ROOT
+from vision_model import vision_model
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "web"
 LIMIT_S = 900  # of a hung script; no test waits for it
@@ -108,6 +109,11 @@ def pages(server):
 
 def test_the_page_in_a_browser(pages):
     node("browser.test.mjs", **pages)
+
+
+def test_pictures_in_a_browser(pages, tmp_path):
+    with Server(model=vision_model(tmp_path / "vision")) as vision:
+        node("pictures.browser.test.mjs", **pages, MILLRACE_VISION_URL=f"http://{vision.host}:{vision.port}")
 
 
 def test_the_live_view_in_a_browser(pages):

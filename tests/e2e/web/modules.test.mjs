@@ -7,7 +7,7 @@ const WEB = new URL('../../../web/', import.meta.url);
 const load = (name) => import(new URL(name, WEB));
 const { SseParser, events } = await load('sse.js');
 const { addChunk, endAnswer, newAnswer, requestMessages, statsOf } = await load('answer.js');
-const { Store, fromFile, titleOf, toFile } = await load('store.js');
+const { MAX_PICTURE_CHARS, Store, fromFile, titleOf, toFile } = await load('store.js');
 const { Session } = await load('session.js');
 const { Api, ApiError } = await load('api.js');
 const { toHtml } = await load('markdown.js');
@@ -100,6 +100,30 @@ test('conversations survive the storage and a file; a hostile file is refused or
   assert.deepEqual(cleaned.messages[1].stats, {});
 });
 
+const picture = { url: 'data:image/png;base64,iVBORw0KGgo=', width: 4, height: 3 };
+
+test('pictures stand before the text, and only data: URLs of pictures are kept', async () => {
+  assert.deepEqual(requestMessages({ system: '', messages: [{ role: 'user', content: 'what?', pictures: [picture] }, { role: 'user', content: ' ', pictures: [picture, picture] }] }), [
+    { role: 'user', content: [{ type: 'image_url', image_url: { url: picture.url } }, { type: 'text', text: 'what?' }] },
+    { role: 'user', content: [picture, picture].map(({ url }) => ({ type: 'image_url', image_url: { url } })) }]);
+  const hostile = ['http://203.0.113.9/a.png', 'javascript:alert(1)', 'data:text/html;base64,AAAA', 'data:image/svg+xml;base64,AAAA', 'data:image/png;base64,A"onload=', 5, null, `data:image/png;base64,${'A'.repeat(MAX_PICTURE_CHARS)}`];
+  const file = (pictures) => JSON.stringify({ format: 'millrace-chats', version: 1, conversations: [{ id: 'ab1', messages: [{ role: 'user', content: 'q', pictures }] }] });
+  assert.deepEqual(fromFile(file(hostile.map((url) => ({ url }))))[0].messages[0], { role: 'user', content: 'q' });
+  assert.deepEqual(fromFile(file([...hostile, picture, { ...picture, width: 'x' }, picture, picture, picture, picture]))[0].messages[0].pictures.map((one) => one.width), [4, 0, 4, 4]);
+  assert.deepEqual(fromFile(file('none'))[0].messages[0], { role: 'user', content: 'q' });
+  assert.equal(titleOf({ title: '', messages: [{ role: 'user', content: '', pictures: [picture] }] }), 'A picture');
+
+  const { made, asked, storage } = session((n) => [`answer ${n}`]);
+  await made.connect();
+  assert.equal(made.takesPictures, true);
+  await made.send('', [picture]);
+  await made.edit(0, 'and in words');
+  assert.deepEqual(asked[1].messages[0].content.map((part) => part.type), ['image_url', 'text']);
+  assert.deepEqual(new Session({ api: {}, store: new Store(storage) }).conversation.messages[0], { role: 'user', content: 'and in words', pictures: [picture] });
+  assert.equal(await made.send('  ', []), undefined);
+  assert.equal(asked.length, 2);
+});
+
 test('a title is how the first question begins', () => {
   assert.equal(titleOf({ title: '', messages: [] }), 'New chat');
   assert.equal(titleOf({ title: '', messages: [{ role: 'user', content: ' a\n b ' }] }), 'a b');
@@ -110,7 +134,7 @@ test('a title is how the first question begins', () => {
 // A session over a server that answers with `script`, a list of chunks and errors.
 function session(script, storage = new MemoryStorage()) {
   const asked = [];
-  const api = { models: async () => [{ id: 'm', context: 64 }], ready: async () => ({ ready: true, reason: '' }),
+  const api = { models: async () => [{ id: 'm', context: 64 }], ready: async () => ({ ready: true, reason: '' }), takesPictures: async () => true,
     async *chat(body, signal) {
       asked.push(body);
       for (const step of script(asked.length, signal)) {
