@@ -66,7 +66,8 @@ setTheme(store.theme);
 
 function useWindowEvents() {
   useEffect(() => {
-    const keep = () => session.saveAll();
+    const leave = () => session.leave();
+    const comeBack = () => session.comeBack();
     const other = (event) => {
       const id = event.key?.match(CHAT_ENTRY)?.[1];
       if (id) session.reload(id, event.newValue);
@@ -79,11 +80,13 @@ function useWindowEvents() {
       else return;
       event.preventDefault();
     };
-    addEventListener('pagehide', keep);
+    addEventListener('pagehide', leave);
+    addEventListener('pageshow', comeBack);
     addEventListener('storage', other);
     addEventListener('keydown', key);
     return () => {
-      removeEventListener('pagehide', keep);
+      removeEventListener('pagehide', leave);
+      removeEventListener('pageshow', comeBack);
       removeEventListener('storage', other);
       removeEventListener('keydown', key);
     };

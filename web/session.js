@@ -135,9 +135,15 @@ export class Session {
     if (!this.current) this.create();
     this.changed();
   }
-  saveAll() {
+  // The page is closed, or left for the browser's history. What streams fails then, before the page is gone or after it came back.
+  leave() {
+    this.#left = true;
     for (const id of this.#running.keys()) this.#save(id);
   }
+  comeBack() {
+    this.#left = false;
+  }
+  #left = false;
   #save(id) {
     const conversation = this.conversations.find((one) => one.id === id);
     if (!conversation || conversation.messages.length === 0) return;
@@ -182,18 +188,22 @@ export class Session {
       }
       answer = endAnswer(answer, 'stop');
     } catch (problem) {
-      answer = problem.name === 'AbortError' ? endAnswer(answer, 'stopped') : endAnswer(answer, 'error', problem.message);
-      if (problem.status === 401) {
-        this.needKey = true;
-        this.#unsent = id;
-      } else if (!(problem instanceof ApiError) && problem.name !== 'AbortError') {
-        console.error(problem);
-      } else if (problem.status === 0 || problem.status === 503) {
-        this.status = { ready: false, text: 'not ready' };
-      }
+      answer = this.#left ? endAnswer(answer, 'interrupted') : this.#failed(id, answer, problem);
     }
     this.#running.delete(id);
     if (this.conversations.some((each) => each.id === id)) show();
+  }
+  #failed(id, answer, problem) {
+    if (problem.name === 'AbortError') return endAnswer(answer, 'stopped');
+    if (problem.status === 401) {
+      this.needKey = true;
+      this.#unsent = id;
+    } else if (!(problem instanceof ApiError)) {
+      console.error(problem);
+    } else if (problem.status === 0 || problem.status === 503) {
+      this.status = { ready: false, text: 'not ready' };
+    }
+    return endAnswer(answer, 'error', problem.message);
   }
   // While it streams: shown at once, saved now and then.
   #show(id, messages) {

@@ -175,6 +175,16 @@ test('settings that change faster than they are drawn are all kept', async () =>
   assert.equal(asked[0].max_tokens, 7);
 });
 
+test('an answer that fails because the page is left was interrupted', async () => {
+  const leaving = session(function* () { yield 'part'; leaving.made.leave(); yield new TypeError('network error'); });
+  await leaving.made.send('q');
+  const kept = new Session({ api: {}, store: new Store(leaving.storage) }).conversation.messages[1];
+  assert.deepEqual([kept.content, kept.finish, kept.error], ['part', 'interrupted', '']);
+  leaving.made.comeBack();
+  await leaving.made.retry();
+  assert.equal(leaving.made.conversation.messages[1].finish, 'interrupted'); // it leaves again
+});
+
 test('a stopped answer keeps what it has; a failed one says why; the key is asked for', async () => {
   const stopping = session(function* () { yield 'part'; stopping.made.stop(); yield 'never'; });
   await stopping.made.send('q');
