@@ -141,6 +141,26 @@ export function prefixLayout(cache) {
   return { nodes: out, rows: next, tokens: Math.max(1, ...out.map((node) => node.begin + node.tokens)) };
 }
 
+// ---- transfers and ranges
+
+const RANGE = /^range_idle_ratio\{range=(\d+)\}$/;
+const TRANSFER = /^kv_transfer(\w*?)(_total)?(?:\{(.*)\})?$/;
+const WHAT = { s: 'transfers', s_open: 'open transfers', s_early: 'early offers', s_not_asked: 'not asked', _bytes: 'bytes', _parts: 'parts', _wait_seconds: 'seconds waited' };
+
+// {ranges: [{range, busy}], transfers: [{label, value}]} of a stage's metrics; what is 0 is left out.
+export function furtherOf(metrics) {
+  const ranges = [], transfers = [];
+  for (const [name, value] of Object.entries(metrics)) {
+    const range = name.match(RANGE), transfer = name.match(TRANSFER);
+    if (range) ranges.push({ range: Number(range[1]), busy: Math.min(1, Math.max(0, 1 - value)) });
+    else if (transfer && value > 0) {
+      const details = (transfer[3] ?? '').split(',').filter(Boolean).map((label) => label.slice(label.indexOf('=') + 1));
+      transfers.push({ label: [WHAT[transfer[1]] ?? transfer[1].replaceAll('_', ' ').trim(), ...details].join(', '), value });
+    }
+  }
+  return { ranges: ranges.sort((a, b) => a.range - b.range), transfers };
+}
+
 // ---- latencies
 
 // [{from, to, count}]: from the first bucket that has some to the last, with one empty one at each end.

@@ -4,7 +4,7 @@ import { IconButton } from './icons.js';
 import { Latency, Pages, Prefixes, Spark, Steps, useWidth } from './live-charts.js';
 import { Pipeline } from './live-pipeline.js';
 import { LiveStream } from './live-stream.js';
-import { addPoint, duration, pointOf, rates, requestsOf, short, statesOf } from './live-state.js';
+import { addPoint, duration, furtherOf, pointOf, rates, requestsOf, short, statesOf } from './live-state.js';
 
 const MAX_ROWS = 60; // of the list of requests
 
@@ -89,12 +89,18 @@ function Scheduler({ stage, state, many }) {
     <section class="panel wide" aria-label=${`Cached prefixes${name}`}><h2>Cached prefixes${name} <small>${state.cache.nodes_total} in the radix tree</small></h2><${Prefixes} cache=${state.cache} /></section>`;
 }
 
-// What stages count of transfers of pages and of ranges of layers, where there are some.
+function Range({ range, busy }) {
+  const percent = Math.round(100 * busy);
+  return html`<li><span>range ${range}</span><svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label=${`range ${range} is busy ${percent} % of the time`}><rect class="under" width="100" height="10" /><rect width=${percent} height="10" /></svg><b>${percent} % busy</b></li>`;
+}
+
+// Transfers of pages and ranges of layers, where there are some.
 function Further({ stages }) {
-  const shown = stages.map((stage) => [stage, Object.entries(stage.metrics).filter(([name, value]) => /^(kv_transfer|range_)/.test(name) && value > 0)]).filter(([, list]) => list.length > 0);
-  if (shown.length === 0) return null;
-  return html`<section class="panel wide" aria-label="Transfers and ranges"><h2>Transfers and layer ranges</h2>
-    ${shown.map(([stage, list]) => html`<h3>${stage.stage}</h3><dl class="numbers">${list.map(([name, value]) => html`<div key=${name}><dt>${name.replaceAll('_', ' ')}</dt><dd>${Number.isInteger(value) ? short(value) : value.toFixed(2)}</dd></div>`)}</dl>`)}</section>`;
+  const shown = stages.map((stage) => ({ stage, ...furtherOf(stage.metrics) })).filter(({ ranges, transfers }) => ranges.length + transfers.length > 0);
+  return shown.map(({ stage, ranges, transfers }) => html`
+    ${ranges.length > 0 && html`<section class="panel wide" aria-label="Layer ranges"><h2>Layer ranges <small>of ${stage.stage}</small></h2><ul class="ranges">${ranges.map((one) => html`<${Range} key=${one.range} ...${one} />`)}</ul></section>`}
+    ${transfers.length > 0 && html`<section class="panel wide" aria-label="Transfers"><h2>KV transfers <small>of ${stage.stage}</small></h2>
+      <dl class="numbers">${transfers.map(({ label, value }) => html`<div key=${label}><dt>${label}</dt><dd>${Number.isInteger(value) ? short(value) : value.toFixed(1)}</dd></div>`)}</dl></section>`}`);
 }
 
 function Picture({ event }) {

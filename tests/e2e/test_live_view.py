@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from harness import Server, placement, wait_until
+from omni_model import sound_of, speaking_model, spoken, spoken_body
 
 PAGE_STATES = {"f": "free", "c": "cached", "r": "running", "h": "running", "i": "importing"}
 
@@ -136,6 +137,13 @@ def test_steps_pages_prefixes_and_latencies_after_work(server):
         assert latency["p50"] <= latency["p90"] <= latency["p99"]
 
 
+def test_a_head_request_is_no_client(server):
+    wait_until(lambda: server.metrics()["millrace:live_view_clients"] == 0, "leaving of the others")
+    status, headers, body = server.request("HEAD", "/live/events")
+    assert status == 200 and headers["Content-Type"].startswith("text/event-stream") and body == ""
+    assert server.metrics()["millrace:live_view_clients"] == 0
+
+
 def test_no_text_is_shown(server):
     with paused(server), Watcher(server) as watcher:
         thread, _ = start(server, "private", max_new_tokens=2)
@@ -166,6 +174,18 @@ def test_nothing_is_put_together_without_a_client(server):
     with Watcher(server) as watcher:
         assert watcher.event() and watcher.event()
     assert server.metrics()["millrace:live_view_events_total"] >= before + 2
+
+
+def test_stages_of_a_model_that_speaks_are_all_there(tmp_path):
+    with Server(model=speaking_model(tmp_path / "speaker")) as speaker:
+        sound_of(speaker, spoken_body(spoken()[0]))
+        with Watcher(speaker) as watcher:
+            event = watcher.until(lambda event: len(event["schedulers"]) == 2)
+        names = {stage["stage"] for stage in event["stages"]}
+        assert len(names) == 4 and {link[end] for link in event["links"] for end in ("from", "to")} == names
+        for one in event["schedulers"]:
+            assert one["state"]["steps"] and one["stage"] in names
+            assert_adds_up(one["state"])
 
 
 def test_the_key_is_wanted_and_an_open_stream_does_not_hold_up_the_end():

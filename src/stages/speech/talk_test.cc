@@ -1,6 +1,9 @@
 // The talker as a worker, against Hugging Face transformers (tests/golden/omni/speech): the codes of each frame.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 #include "stages/testing/speech_testing.h"
 
 namespace millrace {
@@ -208,6 +211,22 @@ TEST(Talk, RefusalsNameWhatIsWanted) {
   worker->tokens(ReqId{2}, "scheduler", text(2, {1}, false), emit);
   EXPECT_EQ(emit.of[2].failures.size(), 1u) << "a request that is not to be spoken";
   EXPECT_EQ(codes_alone(*worker, good), good.codes);
+}
+
+TEST(Talk, ItShowsWhatItDoes) {
+  const auto worker = talker();
+  const Spoken spoken = spoken_texts().front();
+  Emitted emit;
+  worker->tokens(ReqId{1}, "scheduler", opening(1, spoken), emit);
+  worker->tokens(ReqId{1}, "scheduler", text(1, spoken.text, false), emit);
+  worker->tick(0, emit);
+  worker->admin({.id = 7, .action = wire::AdminAction::kShowState}, 0, emit);
+  ASSERT_EQ(emit.replies.size(), 1u);
+  const Json state = parse_json(emit.replies[0].second.value()).value();
+  EXPECT_EQ(state["requests"][0]["id"], 1);
+  EXPECT_EQ(state["pages"]["map"].get<std::string>().size(), state["pages"]["total"].get<std::size_t>());
+  worker->admin({.id = 8}, 0, emit);
+  EXPECT_EQ(emit.replies[1].second.status().code(), StatusCode::kUnsupported);
 }
 
 // Dropped at every moment, and what comes after is right.

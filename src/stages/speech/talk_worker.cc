@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "stages/generating/state_json.h"
 #include "stages/generating/token_values.h"
 #include "stages/speech/speech_workers.h"
 #include "stages/speech/talker_sequence.h"
@@ -52,6 +53,11 @@ class TalkWorker : public Worker {
     held_.erase(id);
     early_media_.erase(id);
     if (spoken_.erase(id) != 0) abort(id);
+  }
+
+  void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
+    if (command.action != wire::AdminAction::kShowState) return Worker::admin(command, now_ms, emit);
+    emit.reply(command.id, state_json(engine_->scheduler().snapshot(), {}));
   }
 
   int tick(int64_t, Emit& emit) override {

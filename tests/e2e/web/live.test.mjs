@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 const WEB = new URL('../../../web/', import.meta.url);
 const load = (name) => import(new URL(name, WEB));
-const { HISTORY, MAX_CELLS, addPoint, bucketsOf, duration, pageRuns, prefixLayout, rates, requestsOf, short } = await load('live-state.js');
+const { HISTORY, MAX_CELLS, addPoint, bucketsOf, duration, furtherOf, pageRuns, prefixLayout, rates, requestsOf, short } = await load('live-state.js');
 const { pipelineLayout } = await load('live-pipeline.js');
 const { LiveStream } = await load('live-stream.js');
 const { Api, ApiError } = await load('api.js');
@@ -60,6 +60,14 @@ test('prefixes stand where their tokens are, a row for each leaf', () => {
   const at = Object.fromEntries(nodes.map((one) => [one.id, [one.row, one.rows, one.begin]]));
   assert.deepEqual(at, { 2: [0, 1, 0], 7: [1, 2, 0], 4: [1, 1, 32], 9: [2, 1, 32], 10: [3, 1, 0] });
   assert.deepEqual(prefixLayout({ nodes: [] }), { nodes: [], rows: 0, tokens: 1 });
+});
+
+test('ranges and transfers have names for people', () => {
+  assert.deepEqual(furtherOf({ 'range_idle_ratio{range=1}': 0.25, 'range_idle_ratio{range=0}': 2, 'range_compute_seconds_total{range=0}': 5, kv_leases: 3,
+    'kv_transfers_total{end=decode,reason=ok}': 51, 'kv_transfers_total{end=decode,reason=lost}': 0, 'kv_transfer_bytes_total{end=decode}': 13e6, kv_transfer_wait_seconds_total: 4.5, kv_transfer_new_thing: 1 }), {
+    ranges: [{ range: 0, busy: 0 }, { range: 1, busy: 0.75 }],
+    transfers: [{ label: 'transfers, decode, ok', value: 51 }, { label: 'bytes, decode', value: 13e6 }, { label: 'seconds waited', value: 4.5 }, { label: 'new thing', value: 1 }] });
+  assert.deepEqual(furtherOf({}), { ranges: [], transfers: [] });
 });
 
 test('a histogram shows from its first bucket to its last', () => {
