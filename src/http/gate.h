@@ -30,7 +30,8 @@ class Gate {
   // not come over the Unix socket. `route` is nullptr when there is none.
   HttpError check_access(const RequestHead& head, const Route* route, bool over_unix_socket) const;
   // 403 for a state-changing request that a browser sends for a page of another origin: forms and scripts need no CORS
-  // to do harm. On admin routes a GET is one too: an image of such a page could flush the cache.
+  // to do harm. On admin routes a GET is one too: an image of such a page could flush the cache; and on
+  // those that ask for it (Route::same_origin).
   HttpError check_origin(const RequestHead& head, const Route& route) const;
 
   // The value for Access-Control-Allow-Origin, or "" when the request has no Origin or a foreign one.

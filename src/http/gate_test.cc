@@ -33,6 +33,7 @@ TEST(Gate, PagesOfOtherOriginsCannotGetAdminRoutes) {
   const Gate gate({.admin_without_key = true, .cors_origins = {"https://ui.example"}}, true);
   const Route admin{.method = "GET", .pattern = "/flush_cache", .access = Access::kAdmin};
   const Route user{.method = "GET", .pattern = "/v1/models"};
+  const Route held{.method = "GET", .pattern = "/live/events", .same_origin = true};
   struct Case {
     std::vector<std::pair<std::string, std::string>> fields;
     int want;
@@ -57,6 +58,7 @@ TEST(Gate, PagesOfOtherOriginsCannotGetAdminRoutes) {
     for (const char* method : {"GET", "HEAD"}) {
       const RequestHead head = head_of(method, test.fields);
       EXPECT_EQ(gate.check_origin(head, admin).status, test.want) << method << " " << &test - cases;
+      EXPECT_EQ(gate.check_origin(head, held).status, test.want) << method << " " << &test - cases;
       EXPECT_EQ(gate.check_origin(head, user).status, 0);
     }
   }

@@ -95,6 +95,7 @@ struct Route {
   std::string method;   // "GET" (also answers HEAD), "POST", "DELETE", ...
   std::string pattern;  // "/v1/models", "/v1/models/{id}"; "{id...}" as the last part takes the rest of the path
   Access access = Access::kUser;
+  bool same_origin = false;        // pages of other origins get a 403 for a GET too, as on admin routes
   bool require_json = true;        // a non-empty body must be application/json, else 415
   std::size_t max_body_bytes = 0;  // 0: the server's limit
   // Renders the errors that the server itself answers on this route; unset: ServerOptions::render_error.

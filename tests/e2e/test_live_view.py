@@ -144,6 +144,11 @@ def test_a_head_request_is_no_client(server):
     assert server.metrics()["millrace:live_view_clients"] == 0
 
 
+def test_a_page_of_another_origin_is_no_client(server):
+    for name, value in (("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site"), ("Referer", "https://evil.example/")):
+        assert server.get("/live/events", headers={name: value})[0] == 403, name
+
+
 def test_no_text_is_shown(server):
     with paused(server), Watcher(server) as watcher:
         thread, _ = start(server, "private", max_new_tokens=2)
