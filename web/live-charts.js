@@ -113,7 +113,7 @@ export function Latency({ name, histogram, empty }) {
   const at = (value) => {
     const i = buckets.findIndex((bucket) => value <= bucket.to);
     const { from, to } = buckets[i];
-    return (i + (Number.isFinite(to) ? (value - from) / (to - from) : 0.5)) * step;
+    return (i + (Number.isFinite(to) && to > from ? (value - from) / (to - from) : 0.5)) * step;
   };
   const marks = histogram.count > 0 ? ['p50', 'p90', 'p99'] : [];
   return html`<section class="latency" aria-label=${name}><h3>${name}</h3>
@@ -122,7 +122,7 @@ export function Latency({ name, histogram, empty }) {
         ${buckets.map(({ from, to, count }, i) => html`<g><title>${`${duration(from)} to ${Number.isFinite(to) ? duration(to) : '…'}: ${count}`}</title>
           <rect class="touch" x=${i * step} width=${step} height=${BARS} /><rect class="bar" x=${(i * step + step * 0.1).toFixed(2)} width=${(step * 0.8).toFixed(2)} y=${(BARS - (BARS * count) / top).toFixed(2)} height=${((BARS * count) / top).toFixed(2)} /></g>`)}
         ${marks.map((mark) => html`<path class=${`mark ${mark}`} d=${`M${at(histogram[mark]).toFixed(2)} 0V${BARS}`} />`)}</svg>
-      <p class="scale"><span>${buckets[0].from > 0 ? duration(buckets[0].from) : 0}</span><span>${Number.isFinite(buckets.at(-1).to) ? duration(buckets.at(-1).to) : 'more'}</span></p>`}
+      <p class="scale"><span>${duration(buckets[0].from)}</span><span>${Number.isFinite(buckets.at(-1).to) ? duration(buckets.at(-1).to) : 'more'}</span></p>`}
     <dl>${['p50', 'p90', 'p99'].map((mark) => html`<div key=${mark}><dt>${mark}</dt><dd>${histogram.count > 0 ? duration(histogram[mark]) : '–'}</dd></div>`)}
       <div><dt>count</dt><dd>${short(histogram.count)}</dd></div></dl></section>`;
 }

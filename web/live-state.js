@@ -12,6 +12,7 @@ export function short(value) {
   return `${Math.round(value)}`;
 }
 export function duration(seconds) {
+  if (seconds === 0) return '0 ms';
   if (seconds < 0.0995) return `${(seconds * 1000).toFixed(seconds < 0.00995 ? 1 : 0)} ms`;
   if (seconds < 9.95) return `${seconds.toFixed(seconds < 0.995 ? 2 : 1)} s`;
   if (seconds < 90) return `${Math.round(seconds)} s`;

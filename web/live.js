@@ -42,7 +42,7 @@ function Tiles({ event, history }) {
   return html`<div class="tiles">
     <${Tile} name="generated" label="Generated" value=${short(generated.at(-1) ?? 0)} unit=" tok/s" values=${generated} />
     <${Tile} name="prefilled" label="Prompts" value=${short(prefilled.at(-1) ?? 0)} unit=" tok/s" values=${prefilled} />
-    <${Tile} name="requests" label="Running + waiting" value=${now.running} unit=${` + ${now.waiting}`} values=${history.map((point) => point.running + point.waiting)} />
+    <${Tile} name="requests" label="Run + wait" value=${now.running} unit=${` + ${now.waiting}`} values=${history.map((point) => point.running + point.waiting)} />
     <${Tile} name="memory" label="KV pages in use" value=${Math.round(100 * now.used)} unit=" %" values=${history.map((point) => point.used)} />
     <${Tile} name="cached" label="Cached prompts" value=${prompt > 0 ? Math.round((100 * cached) / prompt) : '–'} unit=${prompt > 0 ? ' %' : ''} />
     <${Weights} event=${event} states=${states} /></div>`;
@@ -119,7 +119,8 @@ export function Live({ session }) {
       <section class="panel" aria-label="Latencies"><h2>Latencies <small>since the start</small></h2><div class="latencies">
         <${Latency} name="First token" histogram=${event.latency.time_to_first_token} empty="No stream yet." />
         <${Latency} name="Between tokens" histogram=${event.latency.inter_token} empty="No stream yet." />
-        <${Latency} name="Answer" histogram=${event.latency.end_to_end} empty="No answer yet." /></div></section>
+        <${Latency} name="Answer" histogram=${event.latency.end_to_end} empty="No answer yet." />
+        <${Latency} name="In the queue" histogram=${event.latency.queue} empty="No answer yet." /></div></section>
       ${event.schedulers.map(({ stage, state, error }) => (state ? html`<${Scheduler} key=${stage} stage=${stage} state=${state} many=${event.schedulers.length > 1} />`
         : html`<section class="panel wide" key=${stage}><h2>${stage}</h2><p class="problem">${error}</p></section>`))}
       <${Further} stages=${event.stages} /></div></div>`;

@@ -11,7 +11,7 @@ const { Api, ApiError } = await load('api.js');
 
 test('numbers and times are short', () => {
   assert.deepEqual([0, 999, 9999, 12345, 123456, 2.5e6, 3e9].map(short), ['0', '999', '9999', '12.3k', '123k', '2.5M', '3.0G']);
-  assert.deepEqual([0.0004, 0.012, 0.25, 1.5, 42, 600, 9000].map(duration), ['0.4 ms', '12 ms', '0.25 s', '1.5 s', '42 s', '10 min', '2.5 h']);
+  assert.deepEqual([0, 0.0004, 0.012, 0.25, 1.5, 42, 600, 9000].map(duration), ['0 ms', '0.4 ms', '12 ms', '0.25 s', '1.5 s', '42 s', '10 min', '2.5 h']);
 });
 
 const point = (time_ms, generated, more) => ({ time_ms, generated, schedulers: 1, ...more });
