@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "http/fetch.h"
+#include "stages/media/prompt_video.h"
 #include "wire/prompt_media.h"
 
 namespace millrace::api {
@@ -15,6 +16,11 @@ bool has_scheme(const std::string& url, std::string_view scheme) {
 }
 
 bool is_file_url(const std::string& url) { return has_scheme(url, "file:"); }
+
+Status waited_too_long() {
+  return error(StatusCode::kResourceExhausted, "it waited over {} ms for its turn; try again later",
+               kMediaFetchTime.count());
+}
 
 }  // namespace
 
@@ -52,6 +58,7 @@ Status MediaFetcher::check(const std::string& url) const {
 Status MediaFetcher::start(const std::shared_ptr<MediaFetch>& fetch) {
   const std::size_t count = fetch->files_.size();
   fetch->all_bytes_ = bytes_;
+  for (const FetchedMedia& file : fetch->files_) RETURN_IF_ERROR(take_bytes(*fetch, file.bytes.size()));
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return Status(StatusCode::kUnavailable, "the server is shutting down");
@@ -97,47 +104,60 @@ void MediaFetcher::run() {
 void MediaFetcher::work(const std::shared_ptr<MediaFetch>& fetch, std::size_t index) {
   if (fetch->cancelled_) return;
   FetchedMedia& file = fetch->files_[index];
-  Result<std::string> bytes = get(*fetch, file.url);
-  if (stopped_) return;
-  Status status = ok_status();
-  if (bytes.ok()) {
-    file.bytes = std::move(bytes).value();
-    if (--fetch->missing_ > 0) return;
-  } else {
-    status = bytes.status().with_prefix(file.name);
-  }
+  const Status status = get(*fetch, file).with_prefix(file.name);
+  if (stopped_ || (status.ok() && --fetch->missing_ > 0)) return;
   // A client that left cancelled it; then nothing is reported. The first error cancels the other files.
   if (!fetch->cancelled_.exchange(true)) fetch->done_(fetch, status);
 }
 
-Result<std::string> MediaFetcher::get(MediaFetch& fetch, const std::string& url) {
+// Of one request and of all: what is over a limit counts until the request is gone.
+Status MediaFetcher::take_bytes(MediaFetch& fetch, std::size_t size) {
+  const std::size_t of_request = fetch.bytes_.fetch_add(size) + size;
+  const std::size_t of_all = bytes_->fetch_add(size) + size;
+  if (of_request > kFetchedBytesOfRequest) {
+    return error(StatusCode::kTooLarge, "the files of the request's URLs have over {} bytes; wanted at most so many",
+                 kFetchedBytesOfRequest);
+  }
+  if (of_all <= kFetchedBytes) return ok_status();
+  return error(StatusCode::kResourceExhausted,
+               "files of {} bytes are being fetched; wanted at most {}: try again later", of_all, kFetchedBytes);
+}
+
+Status MediaFetcher::get(MediaFetch& fetch, FetchedMedia& file) {
+  if (!file.here) {
+    ASSIGN_OR_RETURN(file.bytes, fetch_file(fetch, file.key));
+  }
+  return file.video ? decode(fetch, file) : ok_status();
+}
+
+Status MediaFetcher::decode(MediaFetch& fetch, FetchedMedia& file) {
+  const auto cancelled = [&] { return fetch.cancelled_ || stopped_; };
+  while (!decoders_.try_acquire_for(std::chrono::milliseconds(100))) {
+    if (cancelled()) return Status(StatusCode::kCancelled, "the client went away");
+    if (std::chrono::steady_clock::now() > fetch.deadline_) return waited_too_long();
+  }
+  auto frames = read_video(file.bytes, *options_.videos, {.cancelled = cancelled});
+  decoders_.release();
+  RETURN_IF_ERROR(frames.status());
+  file.frames = std::move(frames).value();
+  file.bytes = {};
+  std::size_t size = 0;
+  for (const PromptItem& item : file.frames) size += item.media.bytes.bytes.size();
+  return take_bytes(fetch, size);
+}
+
+Result<std::string> MediaFetcher::fetch_file(MediaFetch& fetch, const std::string& url) {
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(fetch.deadline_ - std::chrono::steady_clock::now());
-  if (left.count() <= 0) {
-    return error(StatusCode::kResourceExhausted, "it waited over {} ms for its turn; try again later",
-                 kMediaFetchTime.count());
-  }
-  const auto take_bytes = [&](std::size_t size) -> Status {
-    const std::size_t of_request = fetch.bytes_.fetch_add(size) + size;
-    const std::size_t of_all = bytes_->fetch_add(size) + size;
-    if (of_request > wire::kMaxPromptMediaBytes) {
-      return error(StatusCode::kTooLarge, "the files of the request's URLs have over {} bytes; wanted at most so many",
-                   wire::kMaxPromptMediaBytes);
-    }
-    if (of_all <= kFetchedBytes) return ok_status();
-    return error(StatusCode::kResourceExhausted,
-                 "files of {} bytes are being fetched; wanted at most {}: try again "
-                 "later",
-                 of_all, kFetchedBytes);
-  };
+  if (left.count() <= 0) return waited_too_long();
+  const auto take = [&](std::size_t size) { return take_bytes(fetch, size); };
   if (is_file_url(url)) {
     ASSIGN_OR_RETURN(const std::string path, root_.path_of(url));
-    return root_.read(path, options_.policy.max_bytes, take_bytes);
+    return root_.read(path, options_.policy.max_bytes, take);
   }
   http::FetchPolicy policy = options_.policy;
   policy.timeout = std::min(policy.timeout, left);
-  return http::fetch(url, policy,
-                     {.cancelled = [&] { return fetch.cancelled_ || stopped_; }, .take_bytes = take_bytes});
+  return http::fetch(url, policy, {.cancelled = [&] { return fetch.cancelled_ || stopped_; }, .take_bytes = take});
 }
 
 }  // namespace millrace::api

@@ -28,7 +28,7 @@ class MediaFetcherTest : public ::testing::Test {
   }
   std::shared_ptr<MediaFetch> make(const std::vector<std::string>& urls) {
     std::vector<FetchedMedia> files;
-    for (std::size_t i = 0; i < urls.size(); ++i) files.push_back({.url = urls[i], .name = fmt::format("part[{}]", i)});
+    for (std::size_t i = 0; i < urls.size(); ++i) files.push_back({.key = urls[i], .name = fmt::format("part[{}]", i)});
     done_ = std::make_shared<std::promise<Status>>();
     return std::make_shared<MediaFetch>(std::move(files),
                                         [done = done_](const auto&, const Status& status) { done->set_value(status); });
@@ -66,15 +66,15 @@ TEST_F(MediaFetcherTest, TheFirstErrorEndsTheOthers) {
 }
 
 TEST_F(MediaFetcherTest, TheBytesOfARequestHaveALimit) {
-  const std::string half(wire::kMaxPromptMediaBytes / 2 + 1, 'x');
+  const std::string large(wire::kMaxMediaBytes, 'x');
   ScriptedServer server([&](Peer& peer, const std::string&) {
-    peer.send(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", half.size())) && peer.send(half);
+    peer.send(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", large.size())) && peer.send(large);
   });
-  const auto fetch = make({url(server, "/a"), url(server, "/b")});
+  const auto fetch = make({url(server, "/a"), url(server, "/b"), url(server, "/c"), url(server, "/d")});
   ASSERT_TRUE(fetcher_->start(fetch).ok());
   const Status status = wait();
   EXPECT_EQ(status.code(), StatusCode::kTooLarge);
-  EXPECT_NE(status.message().find("over 50331648 bytes"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("over 100663296 bytes"), std::string::npos) << status.message();
 }
 
 TEST_F(MediaFetcherTest, TooManyThatWaitAreRefused) {

@@ -17,25 +17,31 @@ constexpr std::string_view kAudioFormats[] = {"wav", "mp3", "flac", "ogg", "opus
 struct MediaType {
   MediaDialect dialect;
   std::string_view name;
-  wire::MediaKind kind;
+  MediaForm form;
 };
 
-constexpr MediaType kTypes[] = {{MediaDialect::kChat, "image_url", wire::MediaKind::kImage},
-                                {MediaDialect::kChat, "input_audio", wire::MediaKind::kAudio},
-                                {MediaDialect::kChat, "audio_url", wire::MediaKind::kAudio},
-                                {MediaDialect::kMessages, "image", wire::MediaKind::kImage},
-                                {MediaDialect::kResponses, "input_image", wire::MediaKind::kImage},
-                                {MediaDialect::kResponses, "input_audio", wire::MediaKind::kAudio}};
+constexpr MediaType kTypes[] = {{MediaDialect::kChat, "image_url", MediaForm::kPicture},
+                                {MediaDialect::kChat, "video_url", MediaForm::kVideo},
+                                {MediaDialect::kChat, "input_audio", MediaForm::kAudio},
+                                {MediaDialect::kChat, "audio_url", MediaForm::kAudio},
+                                {MediaDialect::kMessages, "image", MediaForm::kPicture},
+                                {MediaDialect::kResponses, "input_image", MediaForm::kPicture},
+                                {MediaDialect::kResponses, "input_audio", MediaForm::kAudio}};
 
 bool is_taken(const MediaType& type, MediaDialect dialect, const MediaFacts& facts) {
   if (type.dialect != dialect) return false;
-  return type.kind == wire::MediaKind::kAudio ? facts.audio.has_value() : facts.pictures.has_value();
+  if (type.form == MediaForm::kVideo) return facts.videos.has_value();
+  return type.form == MediaForm::kAudio ? facts.audio.has_value() : facts.pictures.has_value();
 }
 
 // Members of a part, or of the object with its URL, that would change how it is read: of SGLang and Qwen's own API.
+constexpr const char* kPartLimits[] = {"min_pixels",   "max_pixels", "resized_height", "resized_width",
+                                       "total_pixels", "fps",        "nframes",        "num_frames",
+                                       "min_frames",   "max_frames", "video_start",    "video_end"};
+
 Status refuse_limits(const Json& object, const std::string& where) {
   RETURN_IF_ERROR(refuse_unserved_media(object).with_prefix(where));
-  for (const char* key : {"min_pixels", "max_pixels", "resized_height", "resized_width"}) {
+  for (const char* key : kPartLimits) {
     RETURN_IF_ERROR(refuse_unless(object, key, nullptr).with_prefix(where));
   }
   return ok_status();
@@ -148,7 +154,9 @@ std::string wanted_types(MediaDialect dialect, const MediaFacts& facts, std::vec
 Result<MediaField> read_media_field(MediaDialect dialect, const Json& part, const std::string& type,
                                     const std::string& where) {
   MediaField out;
-  if (type == "input_audio" || type == "audio_url") out.kind = wire::MediaKind::kAudio;
+  for (const MediaType& known : kTypes) {
+    if (known.dialect == dialect && known.name == type) out.form = known.form;
+  }
   Status status = ok_status();
   if (type == "input_audio") {
     status = read_input_audio(part, where, out);

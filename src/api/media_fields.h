@@ -1,5 +1,5 @@
-// Where a part of a message has its picture or audio, in the dialects that differ in it: chats (image_url, input_audio,
-// audio_url), /v1/messages (image, with a source) and /v1/responses (input_image, input_audio).
+// Where a part of a message has its picture, video or audio, in the dialects that differ in it: chats (image_url,
+// video_url, input_audio, audio_url), /v1/messages (image, with a source) and /v1/responses (input_image, input_audio).
 //
 // Thread safety: free functions.
 #pragma once
@@ -17,16 +17,18 @@ namespace millrace::api {
 
 enum class MediaDialect : uint8_t { kChat, kMessages, kResponses };
 
-// A picture or audio, not yet decoded. `text` is a member of the part, which must outlive this.
+enum class MediaForm : uint8_t { kPicture, kVideo, kAudio };
+
+// A picture, video or audio, not yet decoded. `text` is a member of the part, which must outlive this.
 struct MediaField {
-  wire::MediaKind kind = wire::MediaKind::kImage;
+  MediaForm form = MediaForm::kPicture;
   bool is_url = true;  // false: `text` is base64
   std::string_view text;
   std::string name;         // of the member, in errors: "messages[0].content[1].image_url.url"
   bool low_detail = false;  // of a picture
 };
 
-// Whether a part of this type has a picture or an audio that the model takes.
+// Whether a part of this type has a picture, a video or an audio that the model takes.
 bool is_media_type(MediaDialect dialect, const MediaFacts& facts, std::string_view type);
 // What an error wants instead of another type: `others`, which have no media, and those of is_media_type(). Of a model
 // that takes none: "text: this model takes text only".

@@ -31,8 +31,12 @@ Result<std::string> MediaParts::take(const Json& part, const std::string& type, 
                  wanted_types(dialect_, facts_, others));
   }
   ASSIGN_OR_RETURN(const MediaField field, read_media_field(dialect_, part, type, where));
+  if (field.form == MediaForm::kVideo) {
+    RETURN_IF_ERROR(take_video(field, where));
+    return std::string("video");
+  }
   ASSIGN_OR_RETURN(std::optional<std::string> bytes, read_bytes(field));
-  const bool audio = field.kind == wire::MediaKind::kAudio;
+  const bool audio = field.form == MediaForm::kAudio;
   if (!bytes) {
     RETURN_IF_ERROR(count(where));
   } else if (audio) {
@@ -50,28 +54,42 @@ Status MediaParts::add_audio(std::string bytes, const std::string& where) {
 
 Status MediaParts::count(const std::string& where) {
   if (++count_ <= wire::kMaxPromptMedia) return ok_status();
-  return invalid_argument("{} is one more than {} pictures and audios; wanted at most so many", where,
+  return invalid_argument("{} is one more than {} pictures, audios and groups of frames; wanted at most so many", where,
                           wire::kMaxPromptMedia);
 }
 
 Status MediaParts::add(Result<wire::PromptMedia> media, const std::string& where) {
   if (!media.ok()) return media.status().with_prefix(where);
+  return add_item({std::move(media).value()}, where);
+}
+
+// Each group of its frames counts as a picture.
+Status MediaParts::take_video(const MediaField& field, const std::string& where) {
+  MediaUrls none(nullptr);
+  ASSIGN_OR_RETURN(const std::vector<PromptItem>* frames,
+                   (urls_ != nullptr ? *urls_ : none).find_video(field.text, field.name));
+  if (frames == nullptr) return count(where);
+  for (const PromptItem& item : *frames) RETURN_IF_ERROR(add_item(item, where));
+  return ok_status();
+}
+
+Status MediaParts::add_item(PromptItem item, const std::string& where) {
   RETURN_IF_ERROR(count(where));
-  bytes_ += media->bytes.bytes.size();
+  bytes_ += item.media.bytes.bytes.size();
   if (bytes_ > wire::kMaxPromptMediaBytes) {
     return error(StatusCode::kTooLarge,
-                 "the pictures and audios up to {} have {} bytes; wanted at most {} in one request", where, bytes_,
-                 wire::kMaxPromptMediaBytes);
+                 "the pictures, frames and audios up to {} have {} bytes; wanted at most {} in one request", where,
+                 bytes_, wire::kMaxPromptMediaBytes);
   }
-  media->field = where;
-  media_.push_back(std::move(*media));
+  item.media.field = where;
+  media_.push_back(std::move(item));
   return ok_status();
 }
 
 Result<PromptMediaList> MediaParts::list() && {
   if (urls_ != nullptr) RETURN_IF_ERROR(urls_->check_complete());
   if (media_.empty()) return PromptMediaList();
-  return std::make_shared<const std::vector<wire::PromptMedia>>(std::move(media_));
+  return std::make_shared<const std::vector<PromptItem>>(std::move(media_));
 }
 
 }  // namespace millrace::api

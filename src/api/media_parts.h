@@ -1,5 +1,5 @@
-// The pictures and audios in the messages of a request, decoded from base64 and with their headers read, so that the
-// rows which they become are known and what cannot be served is refused before anything is decoded further.
+// The pictures, videos and audios in the messages of a request, decoded from base64 and with their headers read, so
+// that the rows which they become are known and what cannot be served is refused before anything is decoded further.
 //
 // Thread safety: a reader is one thread's.
 #pragma once
@@ -29,9 +29,9 @@ class MediaParts {
   bool is_stand_in(std::string_view type) const {
     return dialect_ != MediaDialect::kChat && (type == "image" || type == "audio");
   }
-  // Takes the picture or audio of `part`. The answer is the type of the part {"type": ...} that stands for it in what
-  // the template gets. `where`: the part's name in errors; `others`: types without media, for the error of an unknown
-  // type. kUnsupported, kInvalidArgument, kTooLarge.
+  // Takes the picture, video or audio of `part`. The answer is the type of the part {"type": ...} that stands for it in
+  // what the template gets. `where`: the part's name in errors; `others`: types without media, for the error of an
+  // unknown type. kUnsupported, kInvalidArgument, kTooLarge.
   Result<std::string> take(const Json& part, const std::string& type, const std::string& where,
                            std::initializer_list<std::string_view> others);
   // An audio that is no part of a message: an uploaded file. `where`: the name of its field.
@@ -44,11 +44,13 @@ class MediaParts {
   Result<std::optional<std::string>> read_bytes(const MediaField& field);
   Status count(const std::string& where);
   Status add(Result<wire::PromptMedia> media, const std::string& where);
+  Status add_item(PromptItem item, const std::string& where);
+  Status take_video(const MediaField& field, const std::string& where);
 
   const MediaFacts& facts_;
   const MediaDialect dialect_;
   MediaUrls* const urls_;
-  std::vector<wire::PromptMedia> media_;
+  std::vector<PromptItem> media_;
   std::size_t count_ = 0, bytes_ = 0;  // those that are not fetched yet count too
 };
 

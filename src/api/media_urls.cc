@@ -3,19 +3,49 @@
 #include <algorithm>
 #include <utility>
 
+#include "media/data_url.h"
+
 namespace millrace::api {
 
+const FetchedMedia* MediaUrls::find(const std::string& key, bool video) const {
+  const auto found =
+      std::ranges::find_if(fetched_, [&](const FetchedMedia& file) { return file.video == video && file.key == key; });
+  return found == fetched_.end() ? nullptr : &*found;
+}
+
+void MediaUrls::note(FetchedMedia file) {
+  const bool known = std::ranges::any_of(
+      missing_, [&](const FetchedMedia& one) { return one.video == file.video && one.key == file.key; });
+  if (!known) missing_.push_back(std::move(file));
+}
+
+Status MediaUrls::check(std::string_view url, const std::string& name) const {
+  if (fetcher_ != nullptr && fetcher_->fetches_any()) return fetcher_->check(std::string(url)).with_prefix(name);
+  return error(StatusCode::kUnsupported, "{} begins with '{}'; wanted a data: URL: no others are read", name,
+               url.substr(0, 8));
+}
+
 Result<const std::string*> MediaUrls::find(std::string_view url, const std::string& name) {
-  for (const FetchedMedia& file : fetched_) {
-    if (file.url == url) return &file.bytes;
+  if (const FetchedMedia* file = find(std::string(url), false)) return &file->bytes;
+  RETURN_IF_ERROR(check(url, name));
+  note({.key = std::string(url), .name = name});
+  return nullptr;
+}
+
+Result<const std::vector<PromptItem>*> MediaUrls::find_video(std::string_view url, const std::string& name) {
+  const bool data = is_data_url(url);
+  const std::string key = data ? name : std::string(url);
+  if (const FetchedMedia* file = find(key, true)) return &file->frames;
+  if (fetcher_ == nullptr)
+    return error(StatusCode::kUnsupported, "{} is a video, which this endpoint does not take", name);
+  if (!data) {
+    RETURN_IF_ERROR(check(url, name));
+    note({.key = key, .name = name, .video = true});
+    return nullptr;
   }
-  if (fetcher_ == nullptr) {
-    return error(StatusCode::kUnsupported, "{} begins with '{}'; wanted a data: URL: no others are read", name,
-                 url.substr(0, 8));
-  }
-  RETURN_IF_ERROR(fetcher_->check(std::string(url)).with_prefix(name));
-  const bool noted = std::ranges::any_of(missing_, [&](const FetchedMedia& file) { return file.url == url; });
-  if (!noted) missing_.push_back({.url = std::string(url), .name = name});
+  const auto read = read_data_url(url, wire::kMaxMediaBytes);
+  if (!read.ok()) return read.status().with_prefix(name);
+  note({.key = key, .name = name, .bytes = {read->bytes.begin(), read->bytes.end()}, .video = true, .here = true});
   return nullptr;
 }
 

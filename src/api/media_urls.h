@@ -1,4 +1,5 @@
-// MediaUrls: the URLs of one request whose files are fetched before its prompt can be made. A handler runs twice: the
+// MediaUrls: the URLs of one request whose files are fetched, and the videos that are decoded, before its prompt can be
+// made. A handler runs twice: the
 // first time it checks everything and the URLs are noted, the second time their files are here (api/media_route.h).
 //
 // Owner: the request. Thread safety: one thread at a time.
@@ -22,6 +23,8 @@ class MediaUrls {
   // The file of a URL; null: it is noted now, and fetched if the rest of the request is fine. `name`: of its field, in
   // errors. kUnsupported, kInvalidArgument.
   Result<const std::string*> find(std::string_view url, const std::string& name);
+  // The same of a video, by a data: URL too: its frames, which are decoded on the fetcher's threads.
+  Result<const std::vector<PromptItem>*> find_video(std::string_view url, const std::string& name);
   // Behind all that can be checked without the files: an error where some are missing, which makes wanted() true.
   Status check_complete();
   bool wanted() const { return wanted_; }
@@ -30,6 +33,10 @@ class MediaUrls {
   void set_fetched(std::vector<FetchedMedia> files);
 
  private:
+  Status check(std::string_view url, const std::string& name) const;
+  const FetchedMedia* find(const std::string& key, bool video) const;
+  void note(FetchedMedia file);
+
   const MediaFetcher* const fetcher_;
   std::vector<FetchedMedia> missing_, fetched_;
   bool wanted_ = false;

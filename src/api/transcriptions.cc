@@ -148,7 +148,7 @@ Status answer(ApiContext& context, const http::Request& request, const http::Res
   ASSIGN_OR_RETURN(const std::string name, context.names.read(form.fields));
   ASSIGN_OR_RETURN(const CommonFields fields, read_common(form.fields, form.fields.dump(), model, kOpenAiDialect));
   ASSIGN_OR_RETURN(ChatPrompt prompt, make_prompt(form, task, model));
-  const int64_t rows = prompt.media->front().rows;
+  const int64_t rows = prompt.media->front().media.rows;
   auto format = std::make_unique<TranscriptionFormat>(rows, form.format == "text" && !fields.stream);
   auto reply = std::make_shared<Reply>(context, responder, std::move(format), ReplyOptions{.stream = fields.stream});
   std::vector<Prompt> prompts;

@@ -241,15 +241,17 @@ Status add_speech(const ModelOptions& options, const TextShape& shape, TextParts
   return ok_status();
 }
 
-// What fetches the URLs of pictures and audio, where an option allows some.
+// What fetches the URLs of pictures and audio, where an option allows some, and decodes videos.
 Status add_media_fetcher(const ServeOptions& options, TextParts& out) {
-  if (options.media_domains.empty() && options.media_root.empty()) return ok_status();
-  if (!out.components.facts.media.any()) {
+  const MediaFacts& media = out.components.facts.media;
+  const bool given = !options.media_domains.empty() || !options.media_root.empty();
+  if (!media.any() && !given) return ok_status();
+  if (!media.any()) {
     return invalid_argument("--{} has no use: the model '{}' takes text only; wanted one that takes pictures or audio",
                             options.media_root.empty() ? "media-allowed-domains" : "media-root",
                             out.components.facts.name);
   }
-  api::MediaFetchOptions fetch{.root = options.media_root};
+  api::MediaFetchOptions fetch{.root = options.media_root, .videos = media.videos};
   fetch.policy.private_networks = options.media_private_networks;
   for (const std::string& text : options.media_domains) {
     auto domain = http::read_domain(text);

@@ -14,7 +14,7 @@ struct Head {
   std::array<char, 8> magic = kMagic;
   uint32_t frames = 0, width = 0, height = 0;
 };
-static_assert(sizeof(Head) == 20);
+static_assert(sizeof(Head) == kPackHeadBytes);
 
 }  // namespace
 

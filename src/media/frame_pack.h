@@ -4,6 +4,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,8 @@
 #include "media/image.h"
 
 namespace millrace {
+
+inline constexpr std::size_t kPackHeadBytes = 20;
 
 // All of one size; at least one.
 std::string pack_frames(std::span<const Image> frames);

@@ -53,7 +53,9 @@ Result<PromptEncoder::Ids> PromptEncoder::encode_chat(const ChatPrompt& prompt) 
   RETURN_IF_ERROR(check_size(bytes));
   // The template writes its own BOS.
   ASSIGN_OR_RETURN(Ids ids, tokenizer_->encode(segments, {.add_special_tokens = false}));
-  return expand_media(ids, prompt.media, prompt.media_tokens);
+  return expand_media(ids, prompt.media, prompt.media_tokens, [this](const std::string& label) {
+    return tokenizer_->encode(label, {.add_special_tokens = false, .parse_special = false});
+  });
 }
 
 }  // namespace millrace

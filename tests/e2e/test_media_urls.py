@@ -236,7 +236,7 @@ def test_nothing_is_fetched_for_a_request_that_is_refused(vision, pictures):
     many = chat_body(url)
     many["messages"][0]["content"] *= 65
     status, _, answer = vision.post(CHAT, many)
-    assert status == 400 and "is one more than 64 pictures and audios" in answer["error"]["message"], answer
+    assert status == 400 and "is one more than 64 pictures, audios and groups of frames" in answer["error"]["message"], answer
     assert len(pictures.seen) == before
 
 

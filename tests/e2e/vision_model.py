@@ -14,6 +14,7 @@ TEMPLATE = """\
   {%- else -%}
     {%- for part in content -%}
       {%- if part.type == 'image' or 'image' in part or 'image_url' in part -%}<|vision_start|><|image_pad|><|vision_end|>
+      {%- elif part.type == 'video' or 'video' in part -%}<|vision_start|><|video_pad|><|vision_end|>
       {%- elif 'text' in part -%}{{- part.text -}}{%- endif -%}
     {%- endfor -%}
   {%- endif -%}
@@ -29,7 +30,8 @@ def vision_model(folder, model="dense"):
     folder.mkdir(parents=True)
     for name in ("config.json", "model.safetensors"):
         shutil.copy(GOLDEN / model / name, folder / name)
-    shutil.copy(GOLDEN / "dense" / "preprocessor_config.json", folder)
+    for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
+        shutil.copy(GOLDEN / "dense" / name, folder)
     tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
     like = tokenizer["added_tokens"][-1]
     tokenizer["added_tokens"] += [{**like, "id": number, "content": text} for text, number in TOKENS.items()]
@@ -41,6 +43,14 @@ def vision_model(folder, model="dense"):
 
 def served():
     return json.loads((GOLDEN / "dense" / "served.json").read_text())
+
+
+def served_videos():
+    return json.loads((GOLDEN / "dense" / "video.json").read_text())
+
+
+def video(name):
+    return (ROOT / "tests" / "golden" / "media" / "video" / name).read_bytes()
 
 
 def picture(name):

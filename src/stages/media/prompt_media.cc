@@ -11,19 +11,6 @@
 namespace millrace {
 namespace {
 
-// Of all that decides the features: what it is, the size that it is brought to, the file.
-std::string digest_of(const wire::PromptMedia& media) {
-  const char* kind = media.kind == wire::MediaKind::kAudio ? "audio" : "image";
-  const std::string head = fmt::format("{} {} {} {}\n", kind, media.grid_t, media.grid_h, media.grid_w);
-  std::string out(wire::kMediaDigestBytes, '\0');
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  CHECK(EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
-  CHECK(EVP_DigestUpdate(context.get(), head.data(), head.size()) == 1);
-  CHECK(EVP_DigestUpdate(context.get(), media.bytes.bytes.data(), media.bytes.bytes.size()) == 1);
-  CHECK(EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(out.data()), nullptr) == 1);
-  return out;
-}
-
 std::span<const uint8_t> as_bytes(const std::string& bytes) {
   return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
@@ -43,6 +30,18 @@ Result<ImageSize> read_size(const std::string& bytes) {
 
 }  // namespace
 
+std::string media_digest(const wire::PromptMedia& media) {
+  const char* kind = media.kind == wire::MediaKind::kAudio ? "audio" : "image";
+  const std::string head = fmt::format("{} {} {} {}\n", kind, media.grid_t, media.grid_h, media.grid_w);
+  std::string out(wire::kMediaDigestBytes, '\0');
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  CHECK(EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
+  CHECK(EVP_DigestUpdate(context.get(), head.data(), head.size()) == 1);
+  CHECK(EVP_DigestUpdate(context.get(), media.bytes.bytes.data(), media.bytes.bytes.size()) == 1);
+  CHECK(EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(out.data()), nullptr) == 1);
+  return out;
+}
+
 Result<wire::PromptMedia> read_picture(std::string bytes, bool low_detail, const PictureFacts& facts) {
   if (bytes.size() > wire::kMaxMediaBytes) {
     return error(StatusCode::kTooLarge, "the picture has {} bytes; wanted at most {}", bytes.size(),
@@ -58,7 +57,7 @@ Result<wire::PromptMedia> read_picture(std::string bytes, bool low_detail, const
   out.grid_w = grid.w;
   out.rows = out.grid_h * out.grid_w / (patches.merge_size * patches.merge_size);
   out.bytes.bytes = std::move(bytes);
-  out.digest.bytes = digest_of(out);
+  out.digest.bytes = media_digest(out);
   return out;
 }
 
@@ -80,41 +79,79 @@ Result<wire::PromptMedia> read_audio(std::string bytes, const AudioFacts& facts)
   out.grid_h = out.grid_w = 1;
   out.rows = static_cast<int32_t>(rows);
   out.bytes.bytes = std::move(bytes);
-  out.digest.bytes = digest_of(out);
+  out.digest.bytes = media_digest(out);
   return out;
 }
 
+MediaTokens::MediaTokens(const MediaFacts& facts) {
+  if (facts.pictures) picture = facts.pictures->token_id;
+  if (facts.audio) audio = facts.audio->token_id;
+  if (!facts.videos) return;
+  video = facts.videos->token_id;
+  frames_start = facts.videos->start_id;
+  frames_end = facts.videos->end_id;
+}
+
+namespace {
+
+// Appends the rows of the item at `at`, and of those that continue it; the index of the next one.
+Result<std::size_t> append_rows(const std::vector<PromptItem>& items, std::size_t at, const MediaTokens& tokens,
+                                const LabelEncoder& encode, std::vector<int32_t>& out) {
+  do {
+    const PromptItem& item = items[at];
+    const bool video = !item.label.empty();
+    if (video) {
+      ASSIGN_OR_RETURN(const std::vector<int32_t> label, encode(item.label));
+      out.insert(out.end(), label.begin(), label.end());
+      out.push_back(tokens.frames_start);
+    }
+    out.insert(out.end(), static_cast<std::size_t>(item.media.rows), tokens.of(item));
+    if (video) out.push_back(tokens.frames_end);
+  } while (++at < items.size() && items[at].continues);
+  return at;
+}
+
+}  // namespace
+
 Result<std::vector<int32_t>> expand_media(const std::vector<int32_t>& ids, const PromptMediaList& media,
-                                          const MediaTokens& tokens) {
+                                          const MediaTokens& tokens, const LabelEncoder& encode) {
   if (media == nullptr || media->empty()) return ids;
   std::vector<int32_t> out;
-  std::size_t seen = 0;
+  std::size_t seen = 0, placeholders = 0;
   for (const int32_t id : ids) {
-    const bool placeholder = id >= 0 && (id == tokens.picture || id == tokens.audio);
-    const bool known = placeholder && seen < media->size();
-    if (known && id != tokens.of((*media)[seen].kind)) {
-      return invalid_argument("the chat template wrote the token {} for {}; wanted {}", id, (*media)[seen].field,
-                              tokens.of((*media)[seen].kind));
+    const bool placeholder = id >= 0 && (id == tokens.picture || id == tokens.audio || id == tokens.video);
+    placeholders += placeholder ? 1 : 0;
+    if (!placeholder || seen == media->size()) {
+      out.push_back(id);
+      continue;
     }
-    out.insert(out.end(), known ? static_cast<std::size_t>((*media)[seen].rows) : 1, id);
-    seen += placeholder ? 1 : 0;
+    const PromptItem& item = (*media)[seen];
+    if (id != tokens.of(item)) {
+      return invalid_argument("the chat template wrote the token {} for {}; wanted {}", id, item.media.field,
+                              tokens.of(item));
+    }
+    ASSIGN_OR_RETURN(seen, append_rows(*media, seen, tokens, encode, out));
   }
-  if (seen != media->size()) {
-    return invalid_argument("the chat template wrote {} placeholders for {} pictures and audios; wanted one for each",
-                            seen, media->size());
+  const auto wanted =
+      static_cast<std::size_t>(std::ranges::count_if(*media, [](const PromptItem& item) { return !item.continues; }));
+  if (placeholders != wanted) {
+    return invalid_argument(
+        "the chat template wrote {} placeholders for {} pictures, videos and audios; wanted one for each", placeholders,
+        wanted);
   }
   return out;
 }
 
 std::vector<wire::PromptMedia> position_media(std::span<const int32_t> prompt, const PromptMediaList& media,
                                               const MediaTokens& tokens) {
-  if (media == nullptr) return {};
-  std::vector<wire::PromptMedia> out = *media;
+  std::vector<wire::PromptMedia> out;
+  if (media == nullptr) return out;
   std::size_t at = 0;
-  for (wire::PromptMedia& one : out) {
-    while (at < prompt.size() && prompt[at] != tokens.of(one.kind)) ++at;
-    one.begin = static_cast<int32_t>(at);
-    at += static_cast<std::size_t>(one.rows);
+  for (const PromptItem& item : *media) {
+    while (at < prompt.size() && prompt[at] != tokens.of(item)) ++at;
+    out.push_back(item.media);
+    out.back().begin = static_cast<int32_t>(at);
+    at += static_cast<std::size_t>(item.media.rows);
   }
   CHECK(at <= prompt.size());
   return out;

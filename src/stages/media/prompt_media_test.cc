@@ -16,9 +16,9 @@ MediaTokens tokens() {
 }
 
 PromptMediaList list(const std::vector<std::pair<wire::MediaKind, int32_t>>& kinds) {
-  auto out = std::make_shared<std::vector<wire::PromptMedia>>();
+  auto out = std::make_shared<std::vector<PromptItem>>();
   for (const auto& [kind, rows] : kinds) {
-    out->push_back({.kind = kind, .rows = rows, .field = fmt::format("part {}", out->size())});
+    out->push_back({.media = {.kind = kind, .rows = rows, .field = fmt::format("part {}", out->size())}});
   }
   return out;
 }
@@ -36,6 +36,36 @@ TEST(PromptMediaTest, EachPlaceholderBecomesItsRows) {
   EXPECT_EQ(placed[1].begin, 5);
   EXPECT_EQ(placed[2].begin, 7);
   EXPECT_EQ(placed[1].field, "part 1");
+}
+
+TEST(PromptMediaTest, AVideoIsItsGroupsWithTheirTimes) {
+  constexpr int32_t kVideo = 70, kStart = 71, kEnd = 72;
+  MediaTokens all = tokens();
+  all.video = kVideo;
+  all.frames_start = kStart;
+  all.frames_end = kEnd;
+  auto items = std::make_shared<std::vector<PromptItem>>();
+  items->push_back({.media = {.rows = 2}, .label = "a"});
+  items->push_back({.media = {.rows = 2}, .label = "bc", .continues = true});
+  items->push_back({.media = {.rows = 1}, .label = "d"});
+  items->push_back({.media = {.rows = 1}});
+  const auto encode = [](const std::string& label) -> Result<std::vector<int32_t>> {
+    return std::vector<int32_t>(label.begin(), label.end());
+  };
+  const auto ids = expand_media({1, kVideo, 2, kVideo, kPicture}, items, all, encode);
+  ASSERT_TRUE(ids.ok()) << ids.status().to_string();
+  EXPECT_EQ(*ids, (std::vector<int32_t>{1, 'a', kStart, kVideo, kVideo, kEnd, 'b', 'c', kStart, kVideo, kVideo, kEnd, 2,
+                                        'd', kStart, kVideo, kEnd, kPicture}));
+  const auto placed = position_media(*ids, items, all);
+  ASSERT_EQ(placed.size(), 4u);
+  EXPECT_EQ(placed[0].begin, 3);
+  EXPECT_EQ(placed[1].begin, 9);
+  EXPECT_EQ(placed[2].begin, 15);
+  EXPECT_EQ(placed[3].begin, 17);
+  EXPECT_NE(expand_media({kVideo, kVideo}, items, all, encode).status().message().find("2 placeholders for 3"),
+            std::string::npos);
+  EXPECT_NE(expand_media({kPicture, kVideo, kPicture}, items, all, encode).status().message().find("wanted 70"),
+            std::string::npos);
 }
 
 TEST(PromptMediaTest, TextAloneStaysAsItIs) {

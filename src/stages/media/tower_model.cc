@@ -5,6 +5,7 @@
 
 #include "base/cpu_info.h"
 #include "media/audio.h"
+#include "media/frame_pack.h"
 #include "media/image.h"
 #include "media/log_mel.h"
 #include "media/resize.h"
@@ -69,11 +70,26 @@ class TowerModel : public MediaModel {
 
   // The picture at the size that the server has chosen from its header.
   Result<Patches> read_patches(const wire::PromptMedia& media, VisionGrid grid) const {
+    if (is_frame_pack(bytes_of(media))) return read_frames(media, grid);
     ASSIGN_OR_RETURN(const Image image, decode_image(bytes_of(media)));
     PatchConfig as_it_is = facts_.pictures->patches;
     const int32_t height = grid.height * as_it_is.patch_size, width = grid.width * as_it_is.patch_size;
     as_it_is.resize = false;
     return make_patches(resize_bicubic(image, width, height), as_it_is);
+  }
+
+  // Frames of a video, which have their size already.
+  Result<Patches> read_frames(const wire::PromptMedia& media, VisionGrid grid) const {
+    if (!facts_.videos) return error(StatusCode::kUnsupported, "this model takes no videos");
+    const PatchConfig& config = facts_.videos->patches;
+    ASSIGN_OR_RETURN(const std::vector<Image> frames, unpack_frames(bytes_of(media)));
+    const int height = grid.height * config.patch_size, width = grid.width * config.patch_size;
+    if (std::ssize(frames) != config.temporal_patch_size || frames[0].width() != width ||
+        frames[0].height() != height) {
+      return invalid_argument("{} frames of {} x {} pixels; wanted {} of {} x {}", frames.size(), frames[0].width(),
+                              frames[0].height(), config.temporal_patch_size, width, height);
+    }
+    return make_patches(frames, config);
   }
 
   Result<MediaFeatures> encode_audio(const wire::PromptMedia& media, FunctionRef<bool()> keep_going) {

@@ -42,7 +42,7 @@ inline std::vector<wire::PromptMedia> media_of(const nlohmann::json& messages, c
   CHECK(dir.ok());
   const auto facts = read_media_facts(kSpeech, dir->config);
   CHECK(facts.ok() && facts->pictures && facts->audio);
-  auto media = std::make_shared<std::vector<wire::PromptMedia>>();
+  auto media = std::make_shared<std::vector<PromptItem>>();
   for (const auto& message : messages) {
     for (const std::string part : message["parts"]) {
       const bool audio = part.ends_with(".wav");
@@ -53,7 +53,7 @@ inline std::vector<wire::PromptMedia> media_of(const nlohmann::json& messages, c
                        : read_picture(std::move(*bytes), false, *facts->pictures);
       CHECK(one.ok());
       one->bytes.bytes.clear();
-      media->push_back(std::move(*one));
+      media->push_back({std::move(*one)});
     }
   }
   return position_media(prompt, media, MediaTokens(*facts));
