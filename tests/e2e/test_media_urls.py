@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import socket
+import ssl
 import subprocess
 import threading
 
@@ -266,6 +267,54 @@ def test_audio_comes_by_url_too(tmp_path, pictures):
 def run(*arguments):
     return subprocess.run([program(), "serve", "--port", "0", "--placement", placement(), *arguments], capture_output=True, text=True, timeout=120,
                           check=False)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Of pictures.test, signed by itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=pictures.test", "-addext",
+                    "subjectAltName=DNS:pictures.test", "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")], check=True, capture_output=True,
+                   timeout=60)
+    (folder / "hosts").write_text("127.0.0.1 localhost pictures.test other.test\n")
+    (folder / "trusted.pem").write_bytes((folder / "cert.pem").read_bytes())
+    return folder
+
+
+def inside(certificate, trusted):
+    """What starts a program that finds its hosts in another file, and perhaps trusts another certificate: in mounts of its own."""
+    mounts = f"mount --bind {certificate}/hosts /etc/hosts"
+    if trusted:
+        mounts += f" && mount --bind {certificate}/trusted.pem /etc/ssl/certs/ca-certificates.crt"
+    return ("unshare", "--mount", "sh", "-c", mounts + ' && exec "$0" "$@"')
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts need root")
+def test_names_are_looked_up_and_certificates_checked(folder, certificate):
+    """A name of the hosts file that is this host; TLS with a certificate that the system trusts, and without."""
+    secure, plain = Pictures(), Pictures()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    secure.socket = context.wrap_socket(secure.socket, server_side=True)
+    port = secure.server_address[1]
+    names = ("--media-allowed-domains", "*.test", "--media-allowed-domains", "pictures.test")
+    url = f"https://pictures.test:{port}/photo.jpg"
+    with Server(*names, "--media-allow-private-networks", model=folder, prefix=inside(certificate, True)) as trusting:
+        status, _, answer = trusting.post(CHAT, chat_body(url))
+        assert status == 200, answer
+        plainly = trusting.post(CHAT, chat_body(plain.url("photo.jpg", host="pictures.test")))
+        assert plainly[0] == 200 and plainly[2]["choices"] == answer["choices"]
+        assert UNREACHABLE in refused(trusting, url.replace("pictures.test", "other.test")), "the certificate is another name's"
+        assert UNREACHABLE in refused(trusting, plain.url("photo.jpg", host="pictures.test").replace("http:", "https:")), "no TLS"
+        assert UNREACHABLE in refused(trusting, "http://missing.test/photo.jpg")
+    with Server(*names, "--media-allow-private-networks", model=folder, prefix=inside(certificate, False)) as strict:
+        assert UNREACHABLE in refused(strict, url), "no certificate that is trusted"
+    seen = len(plain.seen)
+    with Server(*names, model=folder, prefix=inside(certificate, True)) as outside:
+        assert UNREACHABLE in refused(outside, plain.url("photo.jpg", host="pictures.test")), "the name's address is this host's"
+    assert len(plain.seen) == seen
+    secure.end()
+    plain.end()
 
 
 @pytest.mark.parametrize("options, message", [
