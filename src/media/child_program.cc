@@ -20,6 +20,7 @@ namespace {
 constexpr int kInputDescriptor = 3;  // kChildInput
 constexpr rlim_t kOpenFiles = 32;
 constexpr int kPollMs = 100;
+constexpr int kEndPollMs = 2, kMaxEndMs = 5000;  // from the end of its output to its own
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
 
@@ -112,10 +113,17 @@ Status read_output(int output, const ChildLimits& limits,
   }
 }
 
+// One that has closed its output ends soon, or is ended.
 Status end_process(pid_t pid, bool kill, const ChildLimits& limits) {
-  if (kill) ::kill(pid, SIGKILL);
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  for (int waited_ms = 0; !kill && ::waitpid(pid, &status, WNOHANG) == 0; waited_ms += kEndPollMs) {
+    kill = waited_ms >= kMaxEndMs;
+    if (!kill) ::poll(nullptr, 0, kEndPollMs);
+  }
+  if (kill) {
+    ::kill(pid, SIGKILL);
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return ok_status();
   if (WIFSIGNALED(status)) {

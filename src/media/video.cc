@@ -13,7 +13,12 @@ namespace {
 
 constexpr char kPackage[] = "ffmpeg";
 constexpr char kContainers[] = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif";
-constexpr char kCodecs[] = "h264,hevc,vp8,vp9,libvpx,libvpx-vp9,av1,libdav1d,libaom-av1,mpeg4,mjpeg,gif";
+// Of sound and subtitles too: ffprobe opens those of all streams, and fails where one is not listed.
+constexpr char kCodecs[] =
+    "h264,hevc,vp8,vp9,libvpx,libvpx-vp9,av1,libdav1d,libaom-av1,mpeg4,mjpeg,gif,"
+    "aac,aac_latm,mp3,mp3float,mp2,mp2float,opus,libopus,vorbis,ac3,eac3,flac,alac,amrnb,amrwb,pcm_u8,pcm_s16le,pcm_"
+    "s16be,"
+    "pcm_s24le,pcm_f32le,adpcm_ima_qt,adpcm_ima_wav,adpcm_ms,mov_text,subrip,srt,ass,ssa,webvtt,text";
 constexpr std::size_t kMaxProbeBytes = 64 << 10;
 constexpr double kDefaultFps = 24;  // as in transformers, where the file has none
 

@@ -178,6 +178,10 @@ TEST(ChildProgram, LimitsEndIt) {
             std::string::npos);
   EXPECT_EQ(run_child({"/bin/sh", "-c", "sleep 600"}, input, {.cancelled = [] { return true; }}, drop).code(),
             StatusCode::kCancelled);
+  EXPECT_NE(
+      run_child({"/bin/sh", "-c", "exec >&-; exec sleep 600"}, input, {}, drop).message().find("ended by signal 9"),
+      std::string::npos)
+      << "its output is closed, and it goes on";
   EXPECT_EQ(run_child({"/bin/sh", "-c", "yes"}, input, {},
                       [](std::span<const uint8_t>) { return invalid_argument("too much"); })
                 .message(),

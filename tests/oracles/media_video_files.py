@@ -1,5 +1,5 @@
-"""Writes tests/golden/media/video/rising.{mp4,gif,webm}: eleven frames of 64 x 48 pixels, four a second, the same in each; the MP4 and the GIF
-without loss.
+"""Writes tests/golden/media/video/rising.{mp4,gif,webm} and turned.mp4: eleven frames of 64 x 48 pixels, four a second, the same in each; the first
+two without loss. turned.mp4 has sound and is shown turned by a quarter.
 
 Run from the repository's root with Debian 12's ffmpeg:
     python3 tests/oracles/media_video_files.py
@@ -30,6 +30,10 @@ if __name__ == "__main__":
     ffmpeg("rising.mp4", "-c:v", "libx264rgb", "-qp", "0")
     ffmpeg("rising.gif", "-vf", "split[a][b];[a]palettegen=stats_mode=full[p];[b][p]paletteuse=dither=none")
     ffmpeg("rising.webm", "-c:v", "libvpx-vp9", "-b:v", "200k", "-pix_fmt", "yuv420p")
+    ffmpeg("still.mp4", "-f", "lavfi", "-i", "sine=duration=2.75:sample_rate=8000", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-c:a", "aac", "-b:a", "16k")
+    turn = ["-c", "copy", "-metadata:s:v:0", "rotate=90", "-bitexact", str(OUT / "turned.mp4")]
+    subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", str(OUT / "still.mp4"), *turn], check=True)
+    (OUT / "still.mp4").unlink()
     for name in ("rising.mp4", "rising.gif"):
         back = subprocess.run(["ffmpeg", "-v", "error", "-i", str(OUT / name), "-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
                               capture_output=True, check=True).stdout
