@@ -18,12 +18,18 @@ struct GgufArchitecture {
   std::string_view gguf;
   std::string_view hf;
 };
-constexpr std::array<GgufArchitecture, 4> kArchitectures = {{
+constexpr std::array<GgufArchitecture, 6> kArchitectures = {{
     {"llama", "LlamaForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},
     {"qwen3", "Qwen3ForCausalLM"},
     {"qwen3moe", "Qwen3MoeForCausalLM"},
+    // The language model of Qwen3-VL; its tower is another file. Text has the same position on all three axes, where
+    // the rotation is the plain one.
+    {"qwen3vl", "Qwen3ForCausalLM"},
+    {"qwen3vlmoe", "Qwen3MoeForCausalLM"},
 }};
+// About pictures: keys of architectures that see.
+constexpr std::array<std::string_view, 2> kVisionKeys = {"rope.dimension_sections", "n_deepstack_layers"};
 
 // Keys of the architecture that are read below, or change nothing.
 constexpr std::array<std::string_view, 21> kKnownKeys = {"block_count",
@@ -127,6 +133,9 @@ Status ConfigReader::check_keys() const {
     if (!at->first.starts_with(prefix)) break;
     const std::string_view name = std::string_view(at->first).substr(prefix.size());
     if (std::find(kKnownKeys.begin(), kKnownKeys.end(), name) != kKnownKeys.end()) continue;
+    if (arch_.starts_with("qwen3vl") && std::find(kVisionKeys.begin(), kVisionKeys.end(), name) != kVisionKeys.end()) {
+      continue;
+    }
     const auto fixed =
         std::find_if(kFixedKeys.begin(), kFixedKeys.end(), [&](const FixedKey& f) { return f.key == name; });
     if (fixed == kFixedKeys.end()) {
@@ -270,7 +279,7 @@ Status ConfigReader::read_rope() {
 Status ConfigReader::read_experts() {
   int64_t experts = 0;
   RETURN_IF_ERROR(gguf_read(header_, key("expert_count"), 0, 0, kMaxExperts, experts));
-  if (arch_ != "qwen3moe") {
+  if (arch_ != "qwen3moe" && arch_ != "qwen3vlmoe") {
     if (experts == 0) return copy_int("feed_forward_length", "intermediate_size", std::nullopt, kMaxIntermediateSize);
     return error(StatusCode::kUnsupported, "{} is {}; wanted 0: only qwen3moe has experts", key("expert_count"),
                  experts);

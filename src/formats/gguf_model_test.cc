@@ -97,7 +97,8 @@ TEST_P(GgufModelTest, IsTheFolder) {
 INSTANTIATE_TEST_SUITE_P(Golden, GgufModelTest,
                          testing::Values(Case{"llama.gguf", "llama"}, Case{"llama-00002-of-00003.gguf", "llama"},
                                          Case{"llama_bias.gguf", "llama_bias"}, Case{"qwen2.gguf", "qwen2"},
-                                         Case{"qwen3.gguf", "qwen3"}, Case{"qwen3moe.gguf", "qwen3moe"}),
+                                         Case{"qwen3.gguf", "qwen3"}, Case{"qwen3moe.gguf", "qwen3moe"},
+                                         Case{"qwen3vl.gguf", "qwen3vl"}, Case{"qwen3vlmoe.gguf", "qwen3vlmoe"}),
                          [](const auto& info) { return "n" + std::to_string(info.index); });
 
 // What this build writes is read back as the config that it began with.
@@ -211,6 +212,8 @@ TEST(GgufConfig, WhatIsNotSupportedIsRefusedByName) {
     expect_refused(edited, code, parts);
   };
   with_string("general.architecture", "gemma3", no, {"\"gemma3\"; wanted one of llama, qwen2, qwen3, qwen3moe"});
+  with_u32("qwen3.n_deepstack_layers", 3, no,
+           {"has the key \"qwen3.n_deepstack_layers\""});  // not of this architecture
   with_string("general.type", "adapter", no, {"general.type is \"adapter\""});
   with_string("qwen3.rope.scaling.type", "yarn", no, {"qwen3.rope.scaling.type is \"yarn\""});
   with_string("qwen3.unheard_of", "x", no, {"the key \"qwen3.unheard_of\""});

@@ -83,6 +83,10 @@ MODELS = {
     "qwen3": ("Qwen3ForCausalLM", gguf.MODEL_ARCH.QWEN3, dict(SMALL, head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=True)),
     "qwen3moe": ("Qwen3MoeForCausalLM", gguf.MODEL_ARCH.QWEN3MOE, dict(
         SMALL, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True)),
+    # The language models of Qwen3-VL, which the folders hold alone.
+    "qwen3vl": ("Qwen3ForCausalLM", gguf.MODEL_ARCH.QWEN3VL, dict(SMALL, head_dim=16, rms_norm_eps=1e-6, tie_word_embeddings=True)),
+    "qwen3vlmoe": ("Qwen3MoeForCausalLM", gguf.MODEL_ARCH.QWEN3VLMOE, dict(
+        SMALL, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True)),
 }
 
 
@@ -180,6 +184,9 @@ def write_safetensors(path, tensors):
 def write_gguf(path, arch, name, c, tensors, **split):
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch], **split)
     metadata(writer, c)
+    if name.startswith("qwen3vl"):
+        writer.add_rope_dimension_sections([4, 2, 2, 0])
+        writer.add_num_deepstack_layers(3)
     table = gguf.get_tensor_name_map(arch, c["num_hidden_layers"])
     experts = {}
     for hf, array in tensors:
