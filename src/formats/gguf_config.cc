@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "formats/config_fields.h"
 #include "formats/gguf_model.h"
+#include "formats/gguf_vision.h"
 #include "formats/safetensors.h"
 
 namespace millrace {
@@ -328,7 +329,18 @@ Result<Json> ConfigReader::run() {
 Result<ModelConfig> gguf_model_config(const GgufModel& model) {
   auto json = config_fields::guarded<Json>(model.path(), [&] { return ConfigReader(model).run(); });
   if (!json.ok()) return json.status();
-  return parse_model_config(json->dump(), model.path());
+  std::string_view architecture;
+  RETURN_IF_ERROR(gguf_read(model.header(), "general.architecture", std::nullopt, architecture));
+  std::optional<std::string> tower;
+  if (architecture.starts_with("qwen3vl")) {
+    ASSIGN_OR_RETURN(tower, find_tower(model.path()));
+  }
+  if (!tower) return parse_model_config(json->dump(), model.path());
+  ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*tower));
+  ASSIGN_OR_RETURN(const Json both, add_tower(*json, model, opened));
+  ASSIGN_OR_RETURN(ModelConfig config, parse_model_config(both.dump(), model.path()));
+  config.vision->kernels_by_frame = true;
+  return config;
 }
 
 Result<GenerationDefaults> gguf_generation_defaults(const GgufModel& model, const ModelConfig& config) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "formats/gguf_vision.h"
 #include "formats/safetensors.h"
 
 namespace millrace {
@@ -140,7 +141,7 @@ Result<std::optional<std::string>> find_gguf(const std::string& path) {
     const std::string name = entry->d_name;
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
       return std::optional<std::string>();
-    if (!name.ends_with(kSuffix)) continue;
+    if (!name.ends_with(kSuffix) || is_tower_file(name)) continue;
     const std::optional<ShardName> shard = parse_shard_name(name);
     found.insert(shard ? shard->path(1) : name);
   }

@@ -48,12 +48,12 @@ class GgufModel {
 };
 
 // The GGUF file that `path` means: itself where it is a file that ends with .gguf, or the one file (or set of shards)
-// of a folder without safetensors. nullopt: a Hugging Face folder, or nothing. kInvalidArgument: several to choose
-// from.
+// of a folder without safetensors; files of towers (formats/gguf_vision.h) do not count. nullopt: a Hugging Face
+// folder, or nothing. kInvalidArgument: several to choose from.
 Result<std::optional<std::string>> find_gguf(const std::string& path);
 
-// The same values as those of the folder that the file was made from, as far as the format has them. Errors name path
-// and key.
+// The same values as those of the folder that the file was made from, as far as the format has them; of a
+// vision-language model with those of the tower beside it. Errors name path and key.
 Result<ModelConfig> gguf_model_config(const GgufModel& model);
 Result<GenerationDefaults> gguf_generation_defaults(const GgufModel& model, const ModelConfig& config);
 

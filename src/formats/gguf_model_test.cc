@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "formats/gguf_writer.h"
+#include "formats/processor_config.h"
 #include "formats/testing/test_files.h"
 #include "formats/weights.h"
 
@@ -326,6 +327,41 @@ TEST(GgufNames, GoBothWays) {
                            "blk.99999.attn_q.weight", "output", "rope_freqs.weight"}) {
     EXPECT_EQ(hf_tensor_name(name), name);
   }
+}
+
+// Both files of llama.cpp's converter together are the folder that they were made from (tests/oracles/vision_gguf.py).
+TEST(GgufVision, IsTheFolder) {
+  const std::string vision = MILLRACE_SOURCE_DIR "/tests/golden/vision/";
+  const auto dir = open_model_dir(vision + "gguf"), wanted = open_model_dir(vision + "dense");
+  ASSERT_TRUE(dir.ok()) << dir.status().to_string();
+  ASSERT_TRUE(wanted.ok());
+  ASSERT_TRUE(dir->config.vision.has_value());
+  VisionConfig tower = *dir->config.vision;
+  EXPECT_TRUE(tower.kernels_by_frame);
+  tower.kernels_by_frame = false;
+  EXPECT_TRUE(tower == *wanted->config.vision);
+  EXPECT_EQ(dir->config.rope.mrope_section, wanted->config.rope.mrope_section);
+  EXPECT_EQ(dir->config.architecture, wanted->config.architecture);
+  auto store = WeightStore::open(vision + "gguf"), folder = WeightStore::open(vision + "dense");
+  ASSERT_TRUE(store.ok()) << store.status().to_string();
+  ASSERT_TRUE(folder.ok());
+  std::size_t compared = 0;
+  for (const std::string& name : folder->names()) {
+    if (name == "visual.patch_embed.proj.weight") continue;
+    SCOPED_TRACE(name);
+    const auto theirs = folder->get_any(name), ours = store->get_any(name);
+    ASSERT_TRUE(ours.ok()) << ours.status().to_string();
+    EXPECT_TRUE(ours->shape == theirs->shape);
+    if (ours->dtype != theirs->dtype) continue;  // what the converter keeps in f32
+    EXPECT_EQ(std::memcmp(ours->data, theirs->data, ours->size_bytes()), 0);
+    ++compared;
+  }
+  EXPECT_GT(compared, 40u);
+  EXPECT_EQ(store->names().size(), folder->names().size() + 1) << "two kernels of patches";
+  const auto pixels = read_processor_config(vision + "gguf");
+  ASSERT_TRUE(pixels.ok()) << pixels.status().to_string();
+  EXPECT_EQ(pixels->image.min_pixels, 64 * 16 * 16);
+  EXPECT_EQ(pixels->image.mean, (std::array<double, 3>{0.5, 0.5, 0.5}));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/config_fields.h"
+#include "formats/gguf_vision.h"
 #include "formats/mapped_file.h"
 #include "formats/model_config.h"
 
@@ -216,9 +217,20 @@ Result<SoundConfig> parse_feature_extractor(std::string_view text, std::string_v
   });
 }
 
-Result<ProcessorConfig> read_processor_config(const std::string& model_dir) {
+Result<ProcessorConfig> read_processor_config(const std::string& model) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(model));
+  const std::string model_dir = gguf ? std::filesystem::path(*gguf).parent_path().string() : model;
   ProcessorConfig out;
   ASSIGN_OR_RETURN(const Found image, find_processor(model_dir, "image_processor", "preprocessor_config.json"));
+  if (image.path.empty() && gguf) {
+    ASSIGN_OR_RETURN(const std::optional<std::string> tower, find_tower(*gguf));
+    if (!tower) return error(StatusCode::kNotFound, "{}: there is no mmproj*.gguf beside it; wanted one", *gguf);
+    ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*tower));
+    auto pixels = tower_pixels(opened);
+    if (!pixels.ok()) return pixels.status().with_prefix(*tower);
+    out.image = *pixels;
+    return out;
+  }
   if (image.path.empty()) {
     return error(StatusCode::kNotFound,
                  "{}: it has no preprocessor_config.json, and no image_processor in a "

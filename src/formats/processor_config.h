@@ -77,8 +77,9 @@ Result<VideoConfig> parse_video_processor(std::string_view text, std::string_vie
 Result<SoundConfig> parse_feature_extractor(std::string_view text, std::string_view path);
 
 // "image_processor", "video_processor" and "feature_extractor" inside processor_config.json (transformers 5) win over
-// the files of older releases, whose preprocessor_config.json describes pictures and sound in one object. kNotFound:
-// the directory has no description of an image processor.
-Result<ProcessorConfig> read_processor_config(const std::string& model_dir);
+// the files of older releases, whose preprocessor_config.json describes pictures and sound in one object.
+// `model`: a directory or a GGUF file; beside one, the files of a directory count, and without them its tower.
+// kNotFound: there is no description of an image processor.
+Result<ProcessorConfig> read_processor_config(const std::string& model);
 
 }  // namespace millrace

@@ -37,6 +37,7 @@ struct VisionConfig {
   std::vector<int> deepstack;   // layers behind which a merger makes one more set of features, ascending
   VisionActivation activation = VisionActivation::kGeluTanh;
   MergerNames merger_names = MergerNames::kQwen3Vl;
+  bool kernels_by_frame = false;  // the patch embedding is stored as a kernel for each frame (formats/gguf_vision.h)
 
   // Ids of the vocabulary.
   int32_t image_token_id = 0;

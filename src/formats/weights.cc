@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "formats/finite_values.h"
 #include "formats/gguf_model.h"
+#include "formats/gguf_vision.h"
 #include "formats/stacked_experts.h"
 #include "formats/tensor_names.h"
 
@@ -129,6 +130,7 @@ Status WeightStore::add_gguf(const std::string& path, MapMode mode) {
     if (!header.ok()) return header.status().with_prefix(file.file.path());
     RETURN_IF_ERROR(add_shard(std::move(file.file), std::move(header).value()));
   }
+  if (config.vision) RETURN_IF_ERROR(add_tower_file(path, mode));
   for (auto& [name, slot] : slots_) {
     slot.rope_heads = rope_permuted_heads(config, name);
     const Shape& shape = entry_of(slot).shape;
@@ -137,6 +139,16 @@ Status WeightStore::add_gguf(const std::string& path, MapMode mode) {
                             quoted_name(name), shape.to_string(), 2 * slot.rope_heads);
   }
   return ok_status();
+}
+
+// Of a model in GGUF, whose config has the tower that is there.
+Status WeightStore::add_tower_file(const std::string& model_file, MapMode mode) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> path, find_tower(model_file));
+  CHECK(path.has_value());
+  ASSIGN_OR_RETURN(GgufModel tower, GgufModel::open(*path, mode));
+  auto header = tower_header(tower);
+  if (!header.ok()) return header.status().with_prefix(*path);
+  return add_shard(std::move(std::move(tower).take_files().front().file), std::move(header).value());
 }
 
 Status WeightStore::open_index(const std::string& index_path, MapMode mode) {

@@ -128,6 +128,7 @@ class WeightStore {
   Status add_shard(const std::string& path, MapMode mode);
   Status add_shard(MappedFile file, SafetensorsHeader header);
   Status add_gguf(const std::string& path, MapMode mode);
+  Status add_tower_file(const std::string& model_file, MapMode mode);
   std::vector<std::pair<uint64_t, uint64_t>> kept_ranges(std::size_t shard) const;
   void release_unused(std::size_t shard) const;
   Status open_index(const std::string& index_path, MapMode mode);

@@ -202,11 +202,7 @@ VisionTower::VisionTower(const VisionConfig& config, std::shared_ptr<const Weigh
     : config_(config), weights_(std::move(weights)) {
   const std::string name(kVisionPrefix);
   const MergerTensors names = merger_tensors(config.merger_names);
-  TensorView patches = reader.tensor(
-      name + "patch_embed.proj.weight",
-      {config.hidden_size, config.channels, config.temporal_patch_size, config.patch_size, config.patch_size});
-  patches.shape = {config.hidden_size, config.patch_values()};  // a convolution whose stride is its kernel is a product
-  patch_embed_ = {patches, reader.tensor(name + "patch_embed.proj.bias", {config.hidden_size})};
+  patch_embed_ = {read_kernels(reader), reader.tensor(name + "patch_embed.proj.bias", {config.hidden_size})};
   const TensorView positions = reader.tensor(
       name + "pos_embed.weight", {int64_t{config.position_edge} * config.position_edge, config.hidden_size});
   if (positions.data != nullptr) positions_ = kernels::widened_values(positions);
@@ -215,6 +211,31 @@ VisionTower::VisionTower(const VisionConfig& config, std::shared_ptr<const Weigh
   for (std::size_t i = 0; i < config.deepstack.size(); ++i) {
     deepstack_.push_back(read_merger(reader, fmt::format("{}{}.{}.", name, names.list, i), false));
   }
+}
+
+// A convolution whose stride is its kernel is a product.
+TensorView VisionTower::read_kernels(WeightReader& reader) {
+  const int64_t edge = config_.patch_size, frames = config_.temporal_patch_size;
+  const std::string name = fmt::format("{}patch_embed.", kVisionPrefix);
+  const Shape matrix = {config_.hidden_size, config_.patch_values()};
+  if (!config_.kernels_by_frame) {
+    TensorView kernels =
+        reader.tensor(name + "proj.weight", {config_.hidden_size, config_.channels, frames, edge, edge});
+    kernels.shape = matrix;
+    return kernels;
+  }
+  kernels_.resize(static_cast<std::size_t>(config_.hidden_size) * static_cast<std::size_t>(config_.patch_values()));
+  const int64_t planes = int64_t{config_.hidden_size} * config_.channels, plane = edge * edge;
+  for (int64_t frame = 0; frame < frames; ++frame) {
+    const TensorView one = reader.tensor(fmt::format("{}frames.{}.weight", name, frame),
+                                         {config_.hidden_size, config_.channels, edge, edge});
+    if (one.data == nullptr) return {};
+    const std::vector<float> values = kernels::widened_values(one);
+    for (int64_t i = 0; i < planes; ++i) {
+      std::copy_n(values.begin() + i * plane, plane, kernels_.begin() + (i * frames + frame) * plane);
+    }
+  }
+  return {.data = kernels_.data(), .dtype = DType::kF32, .shape = matrix, .device = Device::kHost};
 }
 
 VisionTower::Norm VisionTower::read_norm(WeightReader& reader, const std::string& name, int64_t width) const {

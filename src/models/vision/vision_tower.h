@@ -73,12 +73,14 @@ class VisionTower {
   class Run;
 
   VisionTower(const VisionConfig& config, std::shared_ptr<const WeightTable> weights, WeightReader& reader);
+  TensorView read_kernels(WeightReader& reader);
   Norm read_norm(WeightReader& reader, const std::string& name, int64_t width) const;
   Block read_block(WeightReader& reader, int index) const;
   Merger read_merger(WeightReader& reader, const std::string& name, bool norm_before) const;
 
   const VisionConfig config_;
   const std::shared_ptr<const WeightTable> weights_;  // keeps the bytes alive
+  std::vector<float> kernels_;                        // of patch_embed_, where they are stored frame by frame
   Linear patch_embed_;
   std::vector<float> positions_;  // [position_edge^2, hidden_size]
   std::vector<Block> blocks_;
