@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "http/fetch.h"
+#include "http/message.h"
 #include "stages/media/prompt_video.h"
 #include "wire/prompt_media.h"
 

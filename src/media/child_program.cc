@@ -135,6 +135,7 @@ Status end_process(pid_t pid, bool kill, const ChildLimits& limits) {
 
 std::vector<char*> pointers_of(std::vector<std::string>& texts) {
   std::vector<char*> out;
+  out.reserve(texts.size() + 1);
   for (std::string& text : texts) out.push_back(text.data());
   out.push_back(nullptr);
   return out;
