@@ -1,8 +1,8 @@
 #include "app/options.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <type_traits>
 

@@ -49,8 +49,8 @@ TEST(TopFrame, NumbersAndRates) {
   for (const char* part :
        {"millrace demo  ready  1 running, 2 waiting  weights 3", "generated      100 tokens/s",
         "prompts        500 tokens/s", "25 % from the cache", "2 running, 3 cached, 5 free of 10 pages",
-        "step 8: 16 prefill + 3 decode rows", "latency    p50 p90 p99   answer 0.25 s 1.5 s 4.0 ms", "scheduler ready 1+2",
-        "no request runs or waits"}) {
+        "step 8: 16 prefill + 3 decode rows", "latency    p50 p90 p99   answer 0.25 s 1.5 s 4.0 ms",
+        "scheduler ready 1+2", "no request runs or waits"}) {
     EXPECT_TRUE(has(text, part)) << part << " in\n" << text;
   }
 }

@@ -23,7 +23,8 @@ struct FetchControl {
 };
 
 // kInvalidArgument: of the URL, its server or what it sent; kTooLarge; kCancelled; what take_bytes() gives. A message
-// never has the reason why a host could not be reached: a refused address, a closed port and an unknown name look the same.
+// never has the reason why a host could not be reached: a refused address, a closed port and an unknown name look the
+// same.
 Result<std::string> fetch(std::string_view url, const FetchPolicy& policy, const FetchControl& control);
 
 }  // namespace millrace::http

@@ -30,7 +30,7 @@ struct RequestSnapshot {
   int32_t cached_tokens = 0;
   int32_t output_tokens = 0;
   int32_t max_tokens = 0;  // that it may generate
-  int32_t computed = 0;  // prefilling: so many of the next are computed, cached ones included
+  int32_t computed = 0;    // prefilling: so many of the next are computed, cached ones included
   int32_t to_compute = 0;
   int32_t pages = 0;
   int32_t priority = 0;

@@ -114,6 +114,9 @@ def test_several_of_each_and_processes_that_die(tmp_path, wanted):
         assert server.post("/flush_cache", {})[0] == 200
         assert all_answers(server) == wanted  # by the third one
         os.kill(joined[1].process.pid, signal.SIGCONT)
+        # The metrics of a process that is gone are those of its last heartbeat: it comes back for them.
+        stack.enter_context(join(path, "prompts:0"))
+        wait_until(lambda: server.get("/ready")[2]["reason"] == "", "all replicas again")
         no_transfer_is_open(server)
 
 

@@ -40,12 +40,13 @@ void append_pages(std::string& out, const SchedulerFacts& facts, const std::stri
 
 void append_request(std::string& out, const RequestSnapshot& request) {
   separate(out);
-  append(out,
-         "{{\"id\":{},\"state\":\"{}\",\"prompt_tokens\":{},\"cached_tokens\":{},\"output_tokens\":{},\"max_tokens\":{},"
-         "\"computed\":{},\"to_compute\":{},\"pages\":{},\"priority\":{},\"retractions\":{},\"age_s\":{:.3f}}}",
-         request.id.value, request_state_name(request.state), request.prompt_tokens, request.cached_tokens,
-         request.output_tokens, request.max_tokens, request.computed, request.to_compute, request.pages, request.priority,
-         request.retractions, request.age_s);
+  append(
+      out,
+      "{{\"id\":{},\"state\":\"{}\",\"prompt_tokens\":{},\"cached_tokens\":{},\"output_tokens\":{},\"max_tokens\":{},"
+      "\"computed\":{},\"to_compute\":{},\"pages\":{},\"priority\":{},\"retractions\":{},\"age_s\":{:.3f}}}",
+      request.id.value, request_state_name(request.state), request.prompt_tokens, request.cached_tokens,
+      request.output_tokens, request.max_tokens, request.computed, request.to_compute, request.pages, request.priority,
+      request.retractions, request.age_s);
 }
 
 void append_requests(std::string& out, const std::vector<RequestSnapshot>& requests,
