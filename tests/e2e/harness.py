@@ -161,6 +161,17 @@ class Server(Output):
         assert status == 200, body
         return body["choices"][0]["message"]["content"]
 
+    def chat_answer(self, body):
+        status, _, found = self.post("/v1/chat/completions", body)
+        assert status == 200, found
+        return found
+
+    def chat_refusal(self, body, status=400):
+        """The message of the error."""
+        seen, _, found = self.post("/v1/chat/completions", body)
+        assert seen == status, found
+        return found["error"]["message"]
+
     def ready(self):
         try:
             return self.get("/ready")[0] == 200

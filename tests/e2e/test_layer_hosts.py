@@ -11,23 +11,11 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, WAIT_S, Joined, Server, new_key, placement, program, wait_until
+from harness import DEMO, WAIT_S, Joined, Server, placement, program, wait_until
 from test_layer_split import answer, body, text_of
 from test_text_hosts import control_port
-from two_hosts import two_hosts, veth
 
 REQUESTS = 32
-
-
-@pytest.fixture(scope="module")
-def network():
-    with two_hosts(veth) as (near, far, _):
-        yield near, far
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory):
-    return new_key(tmp_path_factory.mktemp("key") / "key")
 
 
 @pytest.fixture(scope="module")

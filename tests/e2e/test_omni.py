@@ -1,6 +1,5 @@
 """The thinker of Qwen3-Omni is served: text, pictures and audio give the ids of Hugging Face transformers, beside tensors of a talker that are
 not read; audio comes as parts of a chat or as an uploaded file."""
-import base64
 import concurrent.futures
 import http.client
 import json
@@ -35,18 +34,6 @@ def ask(*parts, **more):
     messages = [{"role": "system", "content": served()["system"]},
                 {"role": "user", "content": [part_of(part) if isinstance(part, str) else part for part in parts]}]
     return {"messages": messages, "temperature": 0, "max_tokens": 16, "ignore_eos": True, "logprobs": True, **more}
-
-
-def answer(server, body):
-    status, _, found = server.post(CHAT, body)
-    assert status == 200, found
-    return found
-
-
-def refused(server, body, status=400):
-    seen, _, found = server.post(CHAT, body)
-    assert seen == status, found
-    return found["error"]["message"]
 
 
 def tokens_of(found):
@@ -84,7 +71,7 @@ def test_prompts_and_answers_are_those_of_transformers(omni):
         body = ask(*one["parts"])
         status, _, tokenized = omni.post("/tokenize", {"messages": body["messages"]})
         assert status == 200 and tokenized["tokens"] == one["prompt"]
-        found = answer(omni, body)
+        found = omni.chat_answer(body)
         assert found["choices"][0]["message"]["content"] == one["text"], one["parts"]
         assert found["usage"]["prompt_tokens"] == len(one["prompt"])
 
@@ -97,38 +84,38 @@ def test_a_complete_model_writes_the_texts_of_transformers(tmp_path):
                         for message in one["messages"]]
             status, _, tokenized = server.post("/tokenize", {"messages": messages})
             assert status == 200 and tokenized["tokens"] == one["prompt"]
-            found = answer(server, {"messages": messages, "temperature": 0, "max_tokens": one["max_tokens"]})
+            found = server.chat_answer({"messages": messages, "temperature": 0, "max_tokens": one["max_tokens"]})
             assert found["choices"][0]["message"]["content"] == one["text"]
             assert found["choices"][0]["finish_reason"] == ("stop" if one["turn_end"] else "length")
 
 
 def test_an_audio_url_and_a_part_are_the_same(omni):
-    given = tokens_of(answer(omni, ask("What do you hear?", "sweep.wav")))
+    given = tokens_of(omni.chat_answer(ask("What do you hear?", "sweep.wav")))
     for url in (f"data:audio/wav;base64,{text_of(clip('sweep.wav'))}", f"data:;base64,{text_of(clip('sweep.wav'))}"):
         for value in (url, {"url": url}):
-            assert tokens_of(answer(omni, ask("What do you hear?", {"type": "audio_url", "audio_url": value}))) == given
+            assert tokens_of(omni.chat_answer(ask("What do you hear?", {"type": "audio_url", "audio_url": value}))) == given
     inside = {"type": "input_audio", "input_audio": {"data": f"data:audio/wav;base64,{text_of(clip('sweep.wav'))}"}}
-    assert tokens_of(answer(omni, ask("What do you hear?", inside))) == given
+    assert tokens_of(omni.chat_answer(ask("What do you hear?", inside))) == given
 
 
 def test_a_stream_has_the_same_text(omni):
     body = ask("click.wav", "tall.webp")
     events = [json.loads(event) for event in omni.stream(CHAT, {**body, "stream": True}) if event != "[DONE]"]
     assert "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"]) == \
-        answer(omni, body)["choices"][0]["message"]["content"]
+        omni.chat_answer(body)["choices"][0]["message"]["content"]
 
 
 def test_company_caches_and_flushes_change_nothing(folder):
     bodies = [ask(*one["parts"], seed=7, temperature=0.9) for one in served()["conversations"]]
     with Server(model=folder) as server:
-        alone = [tokens_of(answer(server, body)) for body in bodies]
+        alone = [tokens_of(server.chat_answer(body)) for body in bodies]
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            assert [tokens_of(found) for found in pool.map(lambda body: answer(server, body), bodies * 2)] == alone * 2
-        found = answer(server, bodies[2])  # two audios
+            assert [tokens_of(found) for found in pool.map(lambda body: server.chat_answer(body), bodies * 2)] == alone * 2
+        found = server.chat_answer(bodies[2])  # two audios
         assert found["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
         assert tokens_of(found) == alone[2]
         assert server.post("/flush_cache", {})[0] == 200
-        assert [tokens_of(answer(server, body)) for body in bodies] == alone
+        assert [tokens_of(server.chat_answer(body)) for body in bodies] == alone
         wait_until(server.all_pages_back, "rest")
 
 
@@ -136,7 +123,7 @@ def test_every_format_is_heard(omni):
     seconds = {}
     for name in ("speech.flac", "speech.mp3", "speech.ogg", "speech.opus"):
         data = (SPEECH / name).read_bytes()
-        found = answer(omni, ask(audio(data, name.rsplit(".", 1)[-1]), max_tokens=2))
+        found = omni.chat_answer(ask(audio(data, name.rsplit(".", 1)[-1]), max_tokens=2))
         seconds[name] = found["usage"]["prompt_tokens"]
     assert max(seconds.values()) - min(seconds.values()) <= 2 < min(seconds.values()), seconds  # MP3 pads a frame or two
 
@@ -154,9 +141,9 @@ def test_what_cannot_be_heard_is_refused_by_name(omni):
             ({"type": "audio_url", "audio_url": {}}, "audio_url.url is no string"),
             ({"type": "video_url", "video_url": {"url": "data:,"}}, "type is 'video_url'"),
             ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{text_of(clip('click.wav'))}"}}, where)]:
-        assert wanted in refused(omni, ask(part)), part
-    assert "data: URL" in refused(omni, ask({"type": "audio_url", "audio_url": "http://localhost/a.wav"}))
-    answer(omni, ask("click.wav"))
+        assert wanted in omni.chat_refusal(ask(part)), part
+    assert "data: URL" in omni.chat_refusal(ask({"type": "audio_url", "audio_url": "http://localhost/a.wav"}))
+    omni.chat_answer(ask("click.wav"))
 
 
 def test_a_file_is_transcribed(omni):

@@ -9,25 +9,13 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, ROOT, Joined, Server, new_key, program, wait_until
+from harness import ROOT, Server, program, wait_until
 from test_disaggregation import answer, begins, body
-from test_layer_hosts import control_of, lead, wait_ready
+from test_layer_hosts import join, lead, wait_ready
 from test_text_hosts import control_port
 from test_weights import other_weights
-from two_hosts import two_hosts, veth
 
 REQUESTS = 16
-
-
-@pytest.fixture(scope="module")
-def network():
-    with two_hosts(veth) as (near, far, _):
-        yield near, far
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory):
-    return new_key(tmp_path_factory.mktemp("key") / "key")
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +40,6 @@ def pipeline(folder, generate="", prompts="host: b", control=None, key=None):
     path = folder / "prefill.yaml"
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def join(path, stages, where=None, model=DEMO, more=()):
-    return Joined(path, stages, control_of(path), model=model, where=where, more=[*(["--listen", where.ipv4] if where else []), *more])
 
 
 def leave(joined):

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from harness import DEMO, ROOT, WAIT_S, Joined, Server, new_key, wait_until
-from test_pipeline import CASES, LONG, RUN, at_rest, books_are_zero, by_stage, check, run
+from test_pipeline import CASES, LONG, RUN, at_rest, books_are_zero, check, run
 from test_text_hosts import COMPLETIONS, LONG as LONG_TEXT, expect_scheduler_1_lost, in_background, texts
-from two_hosts import bad_taps, taps, two_hosts, veth
+from two_hosts import bad_taps, taps, two_hosts
 
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
 FANIN = (ROOT / "examples" / "pipelines" / "fanin.yaml").read_text()
@@ -20,22 +20,11 @@ MOMENT_S, TRIES = 0.8, 20  # what a cut may last that costs nothing: docs/pipeli
 SOUND = ("talker_ar", "code2wav")  # which text does not need
 
 
-@pytest.fixture(scope="module")
-def network():
-    with two_hosts(veth) as (near, far, _):
-        yield near, far
-
-
 @pytest.fixture
 def hosts(network):
     yield network
     for host in network:
         host.plug(True)
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory):
-    return new_key(tmp_path_factory.mktemp("key") / "key")
 
 
 def text_file(folder, address, key, replicas=1):
