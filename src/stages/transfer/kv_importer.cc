@@ -38,7 +38,7 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
                        error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}", imports_.size(),
                              kMaxTransfers));
   }
-  Import import{.waiting = {wanted.request}, .prefix = std::move(prefix), .begun_ms = now_ms};
+  Import import{.waiting = {wanted.request}, .prefix = std::move(prefix), .from_page = cached, .begun_ms = now_ms};
   Status asked;
   if (wanted.remote != nullptr) {
     import.peer = wanted.remote->peer;
@@ -53,14 +53,13 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
 // Sends the want to the import's peer; then it is open. An error leaves it as it was.
 Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvFormat& format, int64_t now_ms) {
   const auto end = static_cast<int32_t>(import.prefix.tokens.size()) / format.page_size;
-  const int32_t cached = env_.pages().cached_pages(import.prefix);
-  import.receiver.emplace(id, cached, end, format.page_bytes, now_ms);
+  import.receiver.emplace(id, import.from_page, end, format.page_bytes, now_ms);
   import.want = wire::KvWant{.id = id,
                              .reply_to = options_.reply_to,
                              .format = format,
                              .extra_key = import.prefix.space.extra_key,
                              .tokens = import.prefix.tokens,
-                             .from_page = cached};
+                             .from_page = import.from_page};
   RETURN_IF_ERROR(send_want(import));
   imports_.emplace(id, std::move(import));
   return ok_status();
@@ -71,8 +70,8 @@ Status KvImporter::ask_any(Import import, const wire::KvFormat& format, std::opt
   const auto hashes = router_ && router_->wants_prefix()
                           ? ReplicaRouter::prefix_of(import.prefix.tokens, import.prefix.space.extra_key)
                           : ReplicaRouter::Prefix();
-  const auto cached = static_cast<int64_t>(env_.pages().cached_pages(import.prefix)) * format.page_size;
-  import.asked_tokens = static_cast<int64_t>(import.prefix.tokens.size()) - cached;
+  import.asked_tokens =
+      static_cast<int64_t>(import.prefix.tokens.size()) - int64_t{import.from_page} * format.page_size;
   Status status = error(StatusCode::kUnavailable, "no server that computes prompts is available");
   while (const std::optional<int> replica = choose_peer(hashes, not_this, now_ms)) {
     Peer& peer = peers_[static_cast<std::size_t>(*replica)];
@@ -300,12 +299,13 @@ bool KvImporter::ask_another(Import& failed, int64_t now_ms) {
   if (!failed.replica || failed.second || failed.waiting.empty()) return false;
   const auto format = env_.format();
   if (!format.ok()) return false;
-  const auto cached = static_cast<int64_t>(env_.pages().cached_pages(failed.prefix)) * format->page_size;
-  const int64_t missing = static_cast<int64_t>(failed.prefix.tokens.size()) - cached;
+  const int32_t cached = env_.pages().cached_pages(failed.prefix);
+  const int64_t missing = static_cast<int64_t>(failed.prefix.tokens.size()) - int64_t{cached} * format->page_size;
   if (missing < std::max(options_.min_tokens, 1)) return false;
   Import next{.waiting = failed.waiting,
               .prefix = failed.prefix,
               .second = true,
+              .from_page = cached,
               .written_pages = failed.written_pages,
               .begun_ms = now_ms};
   if (!ask_any(std::move(next), *format, failed.replica, now_ms).ok()) return false;

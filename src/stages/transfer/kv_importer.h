@@ -91,6 +91,7 @@ class KvImporter {
     std::string peer;                      // its endpoint
     std::optional<int> replica;            // of peers_; nullopt: the request has named it
     bool second = false;                   // another one has failed
+    int32_t from_page = 0;                 // those below are in the cache
     int64_t asked_tokens = 0;              // of the replica
     std::optional<wire::Message> want{};   // not sent yet: the connection is being made
     std::optional<KvReceiver> receiver{};  // from ask() on
