@@ -1,5 +1,5 @@
-// PageCopy: the bytes of one KV page to go from the pool to the host tier, or back. PageRead and PageWrite: those of
-// several to and from memory outside.
+// PageCopy: the bytes of one KV page to go from the pool to the host tier, or back. PageWrite: those of several from
+// memory outside.
 //
 // The books (kv/) decide, the runner carries it out: the copies of a batch are done in their order before its rows are
 // computed, and after those of all batches submitted before. So a page may be named as the source of a copy to the host
@@ -23,11 +23,8 @@ struct PageCopy {
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 
-// The bytes of complete pages, one page after the other, each with all layers, K and V (runner/kv_pages.h): for another
+// The bytes of complete pages, one page after the other, each with all layers, K and V (runner/kv_pages.h): of another
 // scheduler of the same model.
-struct PageRead {
-  std::vector<PageId> pages;  // cached: not written any more
-};
 struct PageWrite {
   std::vector<PageId> pages;
   std::shared_ptr<const std::string> bytes;  // RunnerFacts::kv_page_bytes for each of `pages`

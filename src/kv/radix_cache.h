@@ -131,6 +131,7 @@ class RadixCache {
 
   // What was noted since the last call, in order.
   std::vector<PageCopy> take_copies();
+  bool copies_due() const { return !copies_.empty(); }
   // Puts copies that were taken and not carried out in front of those noted since.
   void return_copies(std::vector<PageCopy> copies);
   KvEvents take_events() { return events_.take(); }

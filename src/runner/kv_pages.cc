@@ -164,21 +164,19 @@ Status KvPages::write(const PageWrite& write, ThreadPool& pool) {
   return ok_status();
 }
 
-Result<std::string> KvPages::read(const PageRead& read, ThreadPool& pool) const {
-  RETURN_IF_ERROR(check_pages(read.pages, "read"));
-  std::string out(read.pages.size() * static_cast<std::size_t>(bytes_of_page()), '\0');
+Status KvPages::read(std::span<const PageId> pages, std::span<std::byte> to) const {
+  RETURN_IF_ERROR(check_pages(pages, "read"));
+  const std::size_t wanted = pages.size() * static_cast<std::size_t>(bytes_of_page());
+  if (to.size() != wanted) return invalid_argument("{} bytes for {} pages; wanted {}", to.size(), pages.size(), wanted);
   const auto size = static_cast<std::size_t>(page_bytes_);
-  pool.parallel_for(static_cast<int64_t>(read.pages.size()), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      char* to = out.data() + i * bytes_of_page();
-      const int64_t offset = read.pages[static_cast<std::size_t>(i)].value * page_bytes_;
-      for (const Bytes& buffer : bytes_) {
-        std::memcpy(to, buffer.get() + offset, size);
-        to += size;
-      }
+  std::byte* next = to.data();
+  for (const PageId page : pages) {
+    for (const Bytes& buffer : bytes_) {
+      std::memcpy(next, buffer.get() + page.value * page_bytes_, size);
+      next += size;
     }
-  });
-  return out;
+  }
+  return ok_status();
 }
 
 }  // namespace millrace

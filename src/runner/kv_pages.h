@@ -3,9 +3,10 @@
 // a page is one copy for each layer, K and V. A page's bytes say all that it holds (int8: its scales too).
 //
 // Fresh pages hold anything: attention never reads a slot that was not written. Poisoned pools hold NaN there, so that
-// a test sees a read that should not be. Owner: the model runner. Thread safety: none; the compute thread's.
+// a test sees a read that should not be. Owner: the model runner. Thread safety: the compute thread's, but for read().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -63,7 +64,8 @@ class KvPages {
   // kInvalidArgument where a page lies outside the pool, or the bytes are not bytes_of_page() for each page: nothing is
   // written then.
   Status write(const PageWrite& write, ThreadPool& pool);
-  Result<std::string> read(const PageRead& read, ThreadPool& pool) const;
+  // Any thread, while other pages are written: nobody writes these, and who did is known to be done.
+  Status read(std::span<const PageId> pages, std::span<std::byte> to) const;
 
  private:
   Status check_pages(std::span<const PageId> pages, const char* what) const;

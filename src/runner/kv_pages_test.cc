@@ -166,11 +166,11 @@ TEST_F(KvPagesTest, PagesAreReadAndWrittenWithoutLosingABit) {
     const std::string a = random_page(), b = random_page(), before = page_of(to, 3);
     set_page(from, 4, a);
     set_page(from, 1, b);
-    const Result<std::string> bytes = from.read({{PageId{4}, PageId{1}}}, pool);
-    ASSERT_TRUE(bytes.ok());
-    EXPECT_EQ(*bytes, a + b);
+    std::string bytes(a.size() + b.size(), '\0');
+    ASSERT_TRUE(from.read(std::vector{PageId{4}, PageId{1}}, std::as_writable_bytes(std::span(bytes))).ok());
+    EXPECT_EQ(bytes, a + b);
     EXPECT_EQ(from.bytes_of_page(), kv_page_bytes(model_->config(), all(), kPageSize, dtype));
-    ASSERT_TRUE(to.write({{PageId{2}, PageId{0}}, std::make_shared<const std::string>(*bytes)}, pool).ok());
+    ASSERT_TRUE(to.write({{PageId{2}, PageId{0}}, std::make_shared<const std::string>(bytes)}, pool).ok());
     EXPECT_EQ(page_of(to, 2), a);
     EXPECT_EQ(page_of(to, 0), b);
     EXPECT_EQ(page_of(to, 3), before);
@@ -182,7 +182,11 @@ TEST_F(KvPagesTest, ReadsAndWritesOutOfRangeAreRefused) {
   KvPages pages = make();
   const auto bytes = std::make_shared<const std::string>(random_page());
   const std::string before = page_of(pages, 0);
-  EXPECT_EQ(pages.read({{PageId{6}}}, pool).status().message(), "a read of the page 6; wanted [0, 6)");
+  std::string to(bytes->size(), '\0');
+  const auto span = std::as_writable_bytes(std::span(to));
+  EXPECT_EQ(pages.read(std::vector{PageId{6}}, span).message(), "a read of the page 6; wanted [0, 6)");
+  EXPECT_EQ(pages.read(std::vector{PageId{0}, PageId{1}}, span).message(),
+            fmt::format("{} bytes for 2 pages; wanted {}", bytes->size(), 2 * bytes->size()));
   EXPECT_EQ(pages.write({{PageId{-1}}, bytes}, pool).message(), "a write of the page -1; wanted [0, 6)");
   EXPECT_EQ(pages.write({{PageId{0}, PageId{1}}, bytes}, pool).message(),
             fmt::format("{} bytes for 2 pages; wanted {}", bytes->size(), 2 * bytes->size()));
@@ -261,17 +265,19 @@ TEST_F(HostTierTest, ARunnerGoesOnWithThePagesOfAnother) {
     auto plain = make_runner(dtype);
     run(*plain, {.step = 1, .sequences = {step(1, kPrompt, 0, {0, 1, 2})}});
     logits_.clear();
-    BatchResult read = run(*plain, {.step = 2,
-                                    .reads = {{{PageId{0}, PageId{1}}}, {{PageId{2}}}},
-                                    .sequences = {step(1, {13, 14}, 12, {0, 1, 2, 3})}});
+    // While a batch is in flight that reads them and writes the next page.
+    std::string bytes(static_cast<std::size_t>(3 * plain->facts().kv_page_bytes), '\0');
+    ASSERT_TRUE(plain->submit({.step = 2, .sequences = {step(1, {13, 14}, 12, {0, 1, 2, 3})}}).ok());
+    const std::vector pages = {PageId{0}, PageId{1}, PageId{2}};
+    ASSERT_TRUE(plain->read_pages(pages, std::as_writable_bytes(std::span(bytes))).ok());
+    while (!plain->poll(1000)) {
+    }
     const auto wanted = std::exchange(logits_, {});
     ASSERT_EQ(wanted.size(), 1u);
-    ASSERT_EQ(read.page_bytes.size(), 2u);
-    EXPECT_EQ(static_cast<int64_t>(read.page_bytes[1].size()), plain->facts().kv_page_bytes);
 
     auto other = make_runner(dtype);
-    const auto bytes = std::make_shared<const std::string>(read.page_bytes[0] + read.page_bytes[1]);
-    EXPECT_TRUE(run(*other, {.step = 1, .writes = {{{PageId{6}, PageId{1}, PageId{3}}, bytes}}}).status.ok());
+    const auto shared = std::make_shared<const std::string>(std::move(bytes));
+    EXPECT_TRUE(run(*other, {.step = 1, .writes = {{{PageId{6}, PageId{1}, PageId{3}}, shared}}}).status.ok());
     run(*other, {.step = 2, .sequences = {step(1, {13, 14}, 12, {6, 1, 3, 5})}});
     EXPECT_EQ(std::exchange(logits_, {}), wanted);
   }

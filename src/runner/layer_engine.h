@@ -37,7 +37,8 @@ class LayerEngine {
   Status copy(std::span<const PageCopy> copies) { return pages_.copy(copies, pool_); }
   // The bytes of complete pages, between the copies and the rows of a step; errors as those of KvPages.
   Status write(const PageWrite& write);
-  Result<std::string> read(const PageRead& read) { return pages_.read(read, pool_); }
+  // Any thread, also while others are computed: of pages that nobody writes (KvPages::read).
+  Status read(std::span<const PageId> pages, std::span<std::byte> to) const { return pages_.read(pages, to); }
   // A sequence of the step that is about to run has these pages.
   void use_pages(std::span<const int32_t> pages) { prefault_.add_used(pages); }
   // KV memory ahead of its use: a busy engine's share in a step, and a chunk while there is no work (false: there is

@@ -208,7 +208,7 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
     result.status = internal_error("the batch names the weight version {}, which is not staged; {} serves",
                                    batch.weight_version, model.weight_version());
   }
-  if (result.status.ok()) result.status = move_pages(batch, result);
+  if (result.status.ok()) result.status = move_pages(batch);
   if (result.status.ok()) {
     for (const SequenceStep& sequence : batch.sequences) engine_->use_pages(sequence.pages);
     engine_->prefault_in_step();
@@ -221,13 +221,9 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   return result;
 }
 
-Status ModelRunner::move_pages(const Batch& batch, BatchResult& result) {
+Status ModelRunner::move_pages(const Batch& batch) {
   RETURN_IF_ERROR(engine_->copy(batch.copies));
   for (const PageWrite& write : batch.writes) RETURN_IF_ERROR(engine_->write(write));
-  for (const PageRead& read : batch.reads) {
-    ASSIGN_OR_RETURN(std::string bytes, engine_->read(read));
-    result.page_bytes.push_back(std::move(bytes));
-  }
   return ok_status();
 }
 

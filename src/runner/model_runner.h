@@ -41,6 +41,9 @@ class ModelRunner final : public Runner {
   RunnerFacts facts() const override;
   Status submit(Batch batch) override;
   std::optional<BatchResult> poll(int timeout_ms) override;
+  Status read_pages(std::span<const PageId> pages, std::span<std::byte> to) override {
+    return engine_->read(pages, to);
+  }
   uint64_t progress() const override { return engine_->motion(); }
 
   // Pages keep the keys and values that older weights wrote: the caller keys them by weight version. Old weights are
@@ -64,7 +67,7 @@ class ModelRunner final : public Runner {
   void wait_for_job(std::unique_lock<std::mutex>& lock);
   void switch_model();
   BatchResult run(Batch batch, const Model& model);
-  Status move_pages(const Batch& batch, BatchResult& result);
+  Status move_pages(const Batch& batch);
   void compute(Batch& batch, const Model& model, BatchResult& result);
 
   const int32_t max_rows_;

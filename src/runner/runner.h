@@ -11,12 +11,15 @@
 // The scheduler knows this interface only, so it is tested with a fake runner whose next token is a hash of (weight
 // version, all tokens so far).
 //
-// Thread safety: submit, poll and serve_staged are called by one thread, the scheduler's; the others by any.
+// Thread safety: submit, poll, read_pages and serve_staged are called by one thread, the scheduler's; the others by
+// any.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -96,8 +99,7 @@ struct Batch {
   uint64_t step = 0;
   uint64_t weight_version = 0;    // that computes it: the serving one or the staged one; 0: whichever serves
   std::vector<PageCopy> copies;   // done first, in this order
-  std::vector<PageWrite> writes;  // then these,
-  std::vector<PageRead> reads;    // and then these: a batch that has some needs no rows
+  std::vector<PageWrite> writes;  // and then these: a batch that has some needs no rows
   std::vector<SequenceStep> sequences;
 };
 
@@ -112,9 +114,8 @@ struct SampledToken {
 
 struct BatchResult {
   uint64_t step = 0;
-  Status status;                        // not OK: the whole step failed, no tokens
-  std::vector<SampledToken> tokens;     // one for each sequence that answers(), in the batch's order
-  std::vector<std::string> page_bytes;  // one for each of Batch::reads
+  Status status;                     // not OK: the whole step failed, no tokens
+  std::vector<SampledToken> tokens;  // one for each sequence that answers(), in the batch's order
   uint64_t weight_version = 0;
   int64_t compute_us = 0;  // from the first copy to the last draw; of a chain of ranges: of its slowest range
   int64_t idle_us = 0;     // that the compute thread had waited for this batch since it ended the one before
@@ -132,7 +133,7 @@ struct RunnerFacts {
   // A row may follow a token that a batch in flight samples (kTokenInFlight). False for a chain of S ranges, which
   // computes up to S batches at the same time: its depth is S + 1, and a sequence that samples is in one batch only.
   bool token_in_flight = true;
-  int64_t kv_page_bytes = 0;      // of one page in Batch::reads and writes; 0: this runner cannot read and write pages
+  int64_t kv_page_bytes = 0;      // of one page in read_pages() and Batch::writes; 0: this runner cannot do either
   bool takes_media = false;       // SequenceStep::input may be set
   int64_t hidden_size = 0;        // of the features in it, where it may
   int32_t feature_sets = 1;       // of each row of a picture: the embedding and the additions
@@ -156,6 +157,12 @@ class Runner {
   // The oldest finished batch; waits up to timeout_ms for it. nullopt: nothing finished in that time, or nothing in
   // flight.
   virtual std::optional<BatchResult> poll(int timeout_ms) = 0;
+  // The bytes of complete pages, one page after the other, `to` as large as they are. They were computed by batches
+  // that were polled, and no batch in flight copies or writes them; others may be computed meanwhile. The scheduler's
+  // thread. kInvalidArgument: a page or a size out of range.
+  virtual Status read_pages(std::span<const PageId> /*pages*/, std::span<std::byte> /*to*/) {
+    return error(StatusCode::kUnsupported, "this runner gives no bytes of KV pages");
+  }
   // A number that changes while a computation moves, also inside one long step, and means nothing else: a batch in
   // flight over which it stands still hangs. From any thread. A runner without one tells its steps alone.
   virtual uint64_t progress() const { return 0; }

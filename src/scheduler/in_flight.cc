@@ -31,7 +31,7 @@ Status BatchesInFlight::submit(BatchPlan& plan) {
       ++sequence.pending;
     }
   }
-  batches_.push_back({step, weight_version, std::move(plan.rows), plan.decodes > 0, now_us_(), {}});
+  batches_.push_back({step, weight_version, std::move(plan.rows), plan.decodes > 0, !copies.empty(), now_us_(), {}});
   return ok_status();
 }
 

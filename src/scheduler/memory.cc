@@ -129,6 +129,8 @@ void SequenceMemory::give_back(std::span<const PageId> pages) {
 
 std::vector<PageCopy> SequenceMemory::take_copies() { return cache_->take_copies(); }
 
+bool SequenceMemory::copies_due() const { return cache_->copies_due(); }
+
 void SequenceMemory::return_copies(std::vector<PageCopy> copies) { cache_->return_copies(std::move(copies)); }
 
 KvEvents SequenceMemory::take_events() { return cache_->take_events(); }

@@ -30,23 +30,31 @@ Status PageTransfers::check(const TransferPrefix& prefix, int32_t first, int32_t
     return invalid_argument("pages [{}, {}) of {} tokens; wanted pages of {} tokens inside", first,
                             int64_t{first} + count, prefix.tokens.size(), memory_.page_size());
   }
-  if (queued_.size() < kMaxQueuedMoves) return ok_status();
-  return error(StatusCode::kResourceExhausted, "{} reads and writes of KV pages wait; the limit is {}", queued_.size(),
-               kMaxQueuedMoves);
+  return ok_status();
 }
 
-Status PageTransfers::read(uint64_t ticket, const TransferPrefix& prefix, int32_t first, int32_t count) {
+Status PageTransfers::check_bytes(std::size_t given, int32_t count) const {
+  const int64_t wanted = count * model_.kv_page_bytes;
+  if (static_cast<int64_t>(given) == wanted) return ok_status();
+  return invalid_argument("{} bytes for {} pages; wanted {}", given, count, wanted);
+}
+
+// A page that comes back from the host tier is cached from the plan of its copy on, and has its bytes when the batch
+// with that copy is settled.
+Status PageTransfers::read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to) const {
   RETURN_IF_ERROR(check(prefix, first, count));
-  const auto tokens =
-      std::span(prefix.tokens)
-          .first(static_cast<std::size_t>(first + count) * static_cast<std::size_t>(memory_.page_size()));
-  SequenceMemory::LockedPrefix found = memory_.lock_prefix(prefix.space, tokens);
+  RETURN_IF_ERROR(check_bytes(to.size(), count));
+  if (copying_step_ || memory_.copies_due()) {
+    return error(StatusCode::kResourceExhausted, "pages are on their way from the host tier; try again later");
+  }
+  const auto tokens = static_cast<std::size_t>(first + count) * static_cast<std::size_t>(memory_.page_size());
+  const SequenceMemory::LockedPrefix found = memory_.lock_prefix(prefix.space, std::span(prefix.tokens).first(tokens));
+  memory_.unlock_prefix(found.node);
   if (static_cast<int32_t>(found.pages.size()) < first + count) {
-    memory_.unlock_prefix(found.node);
     return error(StatusCode::kUnavailable, "{} pages are cached; wanted {}", found.pages.size(), first + count);
   }
-  found.pages.erase(found.pages.begin(), found.pages.begin() + first);
-  queued_.push_back({.ticket = ticket, .pages = std::move(found.pages), .lock = found.node});
+  RETURN_IF_ERROR(runner_.read_pages(std::span(found.pages).subspan(static_cast<std::size_t>(first)), to));
+  counters_.exported_tokens += static_cast<uint64_t>(count) * static_cast<uint64_t>(memory_.page_size());
   return ok_status();
 }
 
@@ -57,25 +65,26 @@ Status PageTransfers::write(uint64_t ticket, const TransferPrefix& prefix, int32
     return error(StatusCode::kConflict, "the weights are of version {} by now; the transfer is of version {}",
                  memory_.weight_version(), prefix.space.weight_version);
   }
-  const auto given = static_cast<int64_t>(bytes == nullptr ? 0 : bytes->size());
-  if (given != count * model_.kv_page_bytes) {
-    return invalid_argument("{} bytes for {} pages; wanted {}", given, count, count * model_.kv_page_bytes);
+  RETURN_IF_ERROR(check_bytes(bytes == nullptr ? 0 : bytes->size(), count));
+  if (full()) {
+    return error(StatusCode::kResourceExhausted, "{} writes of KV pages wait; the limit is {}", queued_.size(),
+                 kMaxQueuedWrites);
   }
   const auto page = static_cast<std::size_t>(memory_.page_size());
   const auto below = static_cast<std::size_t>(first) * page, size = static_cast<std::size_t>(count) * page;
   // The lock comes first: what lies below must not be evicted for the new pages.
   const auto found = memory_.lock_prefix(prefix.space, std::span(prefix.tokens).first(below));
-  Move move{.ticket = ticket, .writes = true, .space = prefix.space, .lock = found.node, .bytes = std::move(bytes)};
+  Write write{.ticket = ticket, .space = prefix.space, .lock = found.node, .bytes = std::move(bytes)};
   Status status;
   if (static_cast<int32_t>(found.pages.size()) < first) {
     status = error(StatusCode::kUnavailable, "{} pages are cached; wanted {}", found.pages.size(), first);
-  } else if (!memory_.begin_import(count, move.pages)) {
+  } else if (!memory_.begin_import(count, write.pages)) {
     status = error(StatusCode::kResourceExhausted, "{} KV pages are available; wanted {}", memory_.available(), count);
   }
   if (!status.ok()) return memory_.unlock_prefix(found.node), status;
   const auto tokens = std::span(prefix.tokens).subspan(below, size);
-  move.tokens.assign(tokens.begin(), tokens.end());
-  queued_.push_back(std::move(move));
+  write.tokens.assign(tokens.begin(), tokens.end());
+  queued_.push_back(std::move(write));
   return ok_status();
 }
 
@@ -83,67 +92,49 @@ void PageTransfers::add_to(Batch& batch) {
   int64_t bytes = 0;
   while (!queued_.empty()) {
     bytes += static_cast<int64_t>(queued_.front().pages.size()) * model_.kv_page_bytes;
-    if (!adding_.empty() && bytes > kMaxMovedBytesInBatch) return;
-    Move& move = adding_.emplace_back(std::move(queued_.front()));
+    if (!adding_.empty() && bytes > kMaxWrittenBytesInBatch) return;
+    const Write& write = adding_.emplace_back(std::move(queued_.front()));
     queued_.pop_front();
-    if (move.writes) {
-      batch.writes.push_back({move.pages, move.bytes});
-    } else {
-      batch.reads.push_back({move.pages});
-    }
+    batch.writes.push_back({write.pages, write.bytes});
   }
 }
 
-void PageTransfers::submitted(uint64_t step) {
+void PageTransfers::submitted(uint64_t step, bool copies) {
   if (!adding_.empty()) sent_.push_back({step, std::exchange(adding_, {})});
+  if (copies) copying_step_ = step;
 }
 
 void PageTransfers::refused(const Status& status) {
-  for (Move& move : std::exchange(adding_, {})) end(move, status);
+  for (Write& write : std::exchange(adding_, {})) end(write, status);
 }
 
-void PageTransfers::settle(BatchResult& result, bool kv_lost) {
+void PageTransfers::settle(const BatchResult& result, bool kv_lost) {
+  if (copying_step_ == result.step) copying_step_.reset();
   if (sent_.empty() || sent_.front().step != result.step) return;
   Sent sent = std::move(sent_.front());
   sent_.pop_front();
   Status status = result.status;
   if (status.ok() && kv_lost) status = error(StatusCode::kUnavailable, "the KV was lost");
-  std::size_t next = 0;
-  for (Move& move : sent.moves) {
-    std::string bytes;
-    if (status.ok() && !move.writes) {
-      if (next == result.page_bytes.size()) {
-        status = internal_error("the runner returned the bytes of {} reads; wanted more", next);
-      } else {
-        bytes = std::move(result.page_bytes[next++]);
-      }
-    }
-    end(move, status, std::move(bytes));
-  }
+  for (Write& write : sent.writes) end(write, status);
 }
 
 void PageTransfers::forget() {
-  for (Move& move : std::exchange(queued_, {})) end(move, error(StatusCode::kUnavailable, "the KV was lost"));
+  for (Write& write : std::exchange(queued_, {})) end(write, error(StatusCode::kUnavailable, "the KV was lost"));
   memory_.revoke_leases();
 }
 
-void PageTransfers::end(Move& move, Status status, std::string bytes) {
-  const auto tokens = move.pages.size() * static_cast<std::size_t>(memory_.page_size());
-  if (move.writes) {
-    if (status.ok() && move.space.weight_version != memory_.weight_version()) {
-      status = error(StatusCode::kConflict, "the weights were switched meanwhile");
-    }
-    if (status.ok()) {
-      memory_.publish_import(move.space, move.tokens, move.pages, move.lock);
-      counters_.imported_tokens += tokens;
-    } else {
-      memory_.cancel_import(move.pages);
-    }
-  } else if (status.ok()) {
-    counters_.exported_tokens += tokens;
+void PageTransfers::end(Write& write, Status status) {
+  if (status.ok() && write.space.weight_version != memory_.weight_version()) {
+    status = error(StatusCode::kConflict, "the weights were switched meanwhile");
   }
-  memory_.unlock_prefix(move.lock);
-  done_.push_back({move.ticket, std::move(status), std::move(bytes)});
+  if (status.ok()) {
+    memory_.publish_import(write.space, write.tokens, write.pages, write.lock);
+    counters_.imported_tokens += write.tokens.size();
+  } else {
+    memory_.cancel_import(write.pages);
+  }
+  memory_.unlock_prefix(write.lock);
+  done_.push_back({write.ticket, std::move(status)});
 }
 
 }  // namespace millrace

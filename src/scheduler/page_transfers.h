@@ -4,13 +4,12 @@
 // cached prefix like any other, so a request that comes later finds them, or what is missing is computed. Nothing here
 // knows peers, messages or time; stages/transfer/ does.
 //
-//   read():  locks the prefix -> PageRead in the next batch  -> settled: unlocked, the bytes in take_done()
-//   write(): takes pages      -> PageWrite in the next batch -> settled: in the cache under their tokens
+//   read():  at once: what is cached was computed by settled batches, and nobody writes it any more
+//   write(): takes pages -> PageWrite in the next batch -> settled: in the cache under their tokens
 //
-// The runner moves the bytes between the copies and the rows of a batch, in the order of submission. So a page that is
-// to be read is locked until then, and one that is written is kImporting until then: in no other's page table, not
-// found in the cache, and counted. What failed, or was computed with other weights, or fell to a loss of all KV, is not
-// published.
+// The runner writes the bytes between the copies and the rows of a batch, in the order of submission. Until then such a
+// page is kImporting: in no other's page table, not found in the cache, and counted. What failed, or was computed with
+// other weights, or fell to a loss of all KV, is not published.
 //
 // Owner: the scheduler. Thread safety: none.
 #pragma once
@@ -18,6 +17,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,8 @@
 
 namespace millrace {
 
-inline constexpr std::size_t kMaxQueuedMoves = 256;           // reads and writes that no batch has taken
-inline constexpr int64_t kMaxMovedBytesInBatch = 32ll << 20;  // one move at least
+inline constexpr std::size_t kMaxQueuedWrites = 256;            // that no batch has taken
+inline constexpr int64_t kMaxWrittenBytesInBatch = 32ll << 20;  // one write at least
 
 // Tokens in complete pages, and whose pages they may share.
 struct TransferPrefix {
@@ -39,8 +40,8 @@ struct TransferPrefix {
 class PageTransfers {
  public:
   // What is passed outlives it. It counts in `counters`.
-  PageTransfers(const RunnerFacts& model, SequenceMemory& memory, SchedulerFacts& counters)
-      : model_(model), memory_(memory), counters_(counters) {}
+  PageTransfers(Runner& runner, const RunnerFacts& model, SequenceMemory& memory, SchedulerFacts& counters)
+      : runner_(runner), model_(model), memory_(memory), counters_(counters) {}
 
   // kUnsupported: the runner cannot, or there is no prefix cache. kUnavailable: the weights are not known yet.
   Status supported() const;
@@ -54,63 +55,65 @@ class PageTransfers {
   int32_t lease(uint64_t number, const TransferPrefix& prefix);
   void end_lease(uint64_t number) { memory_.end_lease(number); }
 
-  // The pages [first, first + count) of `prefix`, of which all that lie below are cached too. kUnavailable: they are
-  // not, or not any more; kResourceExhausted: kMaxQueuedMoves wait. `ticket` names the result.
-  Status read(uint64_t ticket, const TransferPrefix& prefix, int32_t first, int32_t count);
-  // Into the cache as those pages; all pages below `first` are cached. Errors as read(), kInvalidArgument where the
-  // number of bytes is wrong, kConflict where the weights are others by now, kResourceExhausted where fewer pages are
-  // available.
+  // The bytes of the pages [first, first + count) of `prefix`, of which all that lie below are cached too, to `to`, as
+  // large as they are. kUnavailable: they are not cached, or not any more; kResourceExhausted: later, pages come back
+  // from the host tier now.
+  Status read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to) const;
+  // Into the cache as those pages; all pages below `first` are cached. `ticket` names the result. kUnavailable: they
+  // are not; kResourceExhausted: kMaxQueuedWrites wait, or fewer pages are available; kInvalidArgument: the number of
+  // bytes is wrong; kConflict: the weights are others by now.
   Status write(uint64_t ticket, const TransferPrefix& prefix, int32_t first, int32_t count,
                std::shared_ptr<const std::string> bytes);
 
   struct Done {
     uint64_t ticket = 0;
     Status status;
-    std::string bytes;  // of a read
   };
   // Each ticket once, in no order that means anything.
   std::vector<Done> take_done() { return std::exchange(done_, {}); }
 
-  // kMaxQueuedMoves wait: the next read or write would be refused.
-  bool full() const { return queued_.size() >= kMaxQueuedMoves; }
+  // kMaxQueuedWrites wait: the next one would be refused.
+  bool full() const { return queued_.size() >= kMaxQueuedWrites; }
   // Grows with what is cached or evicted.
   uint64_t changes() const { return memory_.changes(); }
 
   // ---- for the scheduler
   bool queued() const { return !queued_.empty(); }
-  // Gives the batch what is queued, kMaxMovedBytesInBatch at most.
+  // Gives the batch what is queued, kMaxWrittenBytesInBatch at most.
   void add_to(Batch& batch);
-  // The batch that add_to() has filled was submitted, or refused.
-  void submitted(uint64_t step);
+  // The batch that add_to() has filled was submitted, or refused. `copies`: it has some.
+  void submitted(uint64_t step, bool copies);
   void refused(const Status& status);
   // `result`: of the oldest batch in flight. `kv_lost`: its bytes are of no worth.
-  void settle(BatchResult& result, bool kv_lost);
+  void settle(const BatchResult& result, bool kv_lost);
   // All KV was lost: what is queued fails, leases end.
   void forget();
 
  private:
-  struct Move {
+  struct Write {
     uint64_t ticket = 0;
-    bool writes = false;
     CacheNamespace space;
-    std::vector<int32_t> tokens;  // of a write: those of `pages`
+    std::vector<int32_t> tokens;  // of `pages`
     std::vector<PageId> pages;
-    RadixNode* lock = nullptr;  // of the prefix: with the pages of a read, below those of a write
+    RadixNode* lock = nullptr;  // of the prefix below them
     std::shared_ptr<const std::string> bytes;
   };
   struct Sent {
     uint64_t step = 0;
-    std::vector<Move> moves;
+    std::vector<Write> writes;
   };
   Status check(const TransferPrefix& prefix, int32_t first, int32_t count) const;
-  void end(Move& move, Status status, std::string bytes = {});
+  Status check_bytes(std::size_t given, int32_t count) const;
+  void end(Write& write, Status status);
 
+  Runner& runner_;
   const RunnerFacts& model_;
   SequenceMemory& memory_;
   SchedulerFacts& counters_;
-  std::deque<Move> queued_;
-  std::vector<Move> adding_;  // to a batch that is not submitted yet
-  std::deque<Sent> sent_;     // in flight, the oldest first
+  std::deque<Write> queued_;
+  std::vector<Write> adding_;             // to a batch that is not submitted yet
+  std::deque<Sent> sent_;                 // in flight, the oldest first
+  std::optional<uint64_t> copying_step_;  // the newest in flight that copies to or from the host tier
   std::vector<Done> done_;
 };
 

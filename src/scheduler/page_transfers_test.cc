@@ -43,13 +43,18 @@ TransferPrefix prefix_of(const Harness& h, const std::vector<int32_t>& tokens, i
   return {h.scheduler.transfers().space_of(""), {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)}};
 }
 
+Result<std::string> read(const Harness& h, const TransferPrefix& prefix, int32_t first, int32_t count) {
+  std::string bytes(static_cast<std::size_t>(count * 16 * kFakeTokenBytes), '\0');
+  RETURN_IF_ERROR(h.scheduler.transfers().read(prefix, first, count, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
+}
+
 // `pages` of the prompt's prefix from one to the other.
 void move_pages(Harness& from, Harness& to, const TransferPrefix& prefix, int32_t first, int32_t count) {
-  ASSERT_TRUE(from.scheduler.transfers().read(1, prefix, first, count).ok());
-  PageTransfers::Done read = wait_for(from, 1);
-  ASSERT_TRUE(read.status.ok()) << read.status.to_string();
-  auto bytes = std::make_shared<const std::string>(std::move(read.bytes));
-  ASSERT_TRUE(to.scheduler.transfers().write(2, prefix, first, count, bytes).ok());
+  const Result<std::string> bytes = read(from, prefix, first, count);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+  ASSERT_TRUE(
+      to.scheduler.transfers().write(2, prefix, first, count, std::make_shared<const std::string>(*bytes)).ok());
   const PageTransfers::Done written = wait_for(to, 2);
   ASSERT_TRUE(written.status.ok()) << written.status.to_string();
 }
@@ -95,7 +100,10 @@ TEST(PageTransfers, ErrorsNameBothNumbersAndTakeNothing) {
   PageTransfers& transfers = h.scheduler.transfers();
   const TransferPrefix prefix = prefix_of(h, prompt(100), 4);
   const auto bytes = std::make_shared<const std::string>(std::string(256 * 2, 'x'));
-  EXPECT_EQ(transfers.read(1, prefix, 0, 2).to_string(), "unavailable: 0 pages are cached; wanted 2");
+  EXPECT_EQ(read(h, prefix, 0, 2).status().to_string(), "unavailable: 0 pages are cached; wanted 2");
+  std::string small(255, '\0');
+  EXPECT_EQ(transfers.read(prefix, 0, 1, std::as_writable_bytes(std::span(small))).to_string(),
+            "invalid_argument: 255 bytes for 1 pages; wanted 256");
   EXPECT_EQ(transfers.write(1, prefix, 1, 2, bytes).to_string(), "unavailable: 0 pages are cached; wanted 1");
   EXPECT_EQ(transfers.write(1, prefix, 0, 1, bytes).to_string(), "invalid_argument: 512 bytes for 1 pages; wanted 256");
   EXPECT_EQ(transfers.write(1, prefix, 3, 2, bytes).to_string(),
@@ -191,18 +199,23 @@ class Pair {
  public:
   explicit Pair(uint64_t seed) : random_(seed), p_(small(), options(), endless()), d_(small(), options(), endless()) {}
 
-  void run(uint64_t& moved, uint64_t& hits, uint64_t& refused) {
+  struct Counts {
+    uint64_t moved = 0;    // writes that were published
+    uint64_t hits = 0;     // requests that found something cached
+    uint64_t refused = 0;  // writes: pools that were full, prefixes that were evicted
+    uint64_t late = 0;     // reads while pages came back from the host tier
+  };
+  void run(Counts& counts) {
     for (int i = 0; i < 150; ++i) {
       if (pick(4) == 0) send(p_, 0);
       if (pick(4) == 0) send(d_, 1 + pick(30));
-      if (pick(3) == 0) begin_read(refused);
+      if (pick(3) == 0) move(counts);
       if (pick(9) == 0) p_.scheduler.transfers().end_lease(pick(4));
       if (pick(40) == 0) (void)p_.scheduler.flush_cache();
       fail_next_ = pick(30) == 0;
       p_.step();
-      deliver(refused);
       d_.step();
-      for (const PageTransfers::Done& done : d_.scheduler.transfers().take_done()) moved += done.status.ok();
+      for (const PageTransfers::Done& done : d_.scheduler.transfers().take_done()) counts.moved += done.status.ok();
     }
     fail_next_ = false;
     for (uint64_t lease = 0; lease < 4; ++lease) p_.scheduler.transfers().end_lease(lease);
@@ -214,7 +227,7 @@ class Pair {
       const Outcome& outcome = d_.outcomes.at(id);
       if (outcome.finish->reason != wire::FinishReason::kLength) continue;  // a failed step
       EXPECT_EQ(outcome.tokens, predict(request, endless(), 1, 256).tokens) << id;
-      hits += outcome.usage.cached_tokens > 0;
+      counts.hits += outcome.usage.cached_tokens > 0;
     }
   }
 
@@ -241,50 +254,39 @@ class Pair {
     h.receive(request);
   }
 
-  void begin_read(uint64_t& refused) {
+  void move(Counts& counts) {
     const std::vector<int32_t> tokens = any_prompt();
     const TransferPrefix prefix = prefix_of(p_, tokens, static_cast<int32_t>(tokens.size()) / 16);
     PageTransfers& transfers = p_.scheduler.transfers();
     const int32_t cached = pick(2) == 0 ? transfers.lease(pick(4), prefix) : transfers.cached_pages(prefix);
     if (cached == 0) return;
     const auto first = static_cast<int32_t>(pick(static_cast<uint64_t>(cached)));
-    const Status status = transfers.read(++next_id_, prefix, first, cached - first);
-    refused += !status.ok();
-    if (status.ok()) reads_[next_id_] = {prefix, first, cached - first};
+    const Result<std::string> bytes = read(p_, prefix, first, cached - first);
+    counts.late += bytes.status().code() == StatusCode::kResourceExhausted;
+    if (!bytes.ok()) return;
+    const auto shared = std::make_shared<const std::string>(*bytes);
+    counts.refused += !d_.scheduler.transfers().write(++next_id_, prefix, first, cached - first, shared).ok();
   }
 
-  void deliver(uint64_t& refused) {
-    for (PageTransfers::Done& done : p_.scheduler.transfers().take_done()) {
-      const auto& [prefix, first, count] = reads_.at(done.ticket);
-      if (!done.status.ok()) continue;
-      auto bytes = std::make_shared<const std::string>(std::move(done.bytes));
-      refused += !d_.scheduler.transfers().write(done.ticket, prefix, first, count, bytes).ok();
-    }
-  }
-
-  struct Read {
-    TransferPrefix prefix;
-    int32_t first = 0, count = 0;
-  };
   std::mt19937_64 random_;
   Harness p_, d_;
   uint64_t next_id_ = 0;
   bool fail_next_ = false;
-  std::map<uint64_t, Read> reads_;
   std::map<uint64_t, wire::TokenizedRequest> sent_;
 };
 
 TEST(PageTransfers, UnderLoadNoTextIsWrongAndTheBooksBalance) {
   log_init("test", LogLevel::kOff);
-  uint64_t moved = 0, hits = 0, refused = 0;
+  Pair::Counts counts;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Pair(seed).run(moved, hits, refused);
+    Pair(seed).run(counts);
     if (HasFailure()) return;
   }
-  EXPECT_GT(moved, 2000u);
-  EXPECT_GT(hits, 2000u);
-  EXPECT_GT(refused, 500u) << "pools that were full, prefixes that were evicted";
+  EXPECT_GT(counts.moved, 2000u);
+  EXPECT_GT(counts.hits, 2000u);
+  EXPECT_GT(counts.refused, 500u);
+  EXPECT_GT(counts.late, 100u);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ struct BatchPlan {
   Batch batch;
   std::vector<PlannedRows> rows;
   int32_t decodes = 0;  // of the rows: those that come first
-  bool empty() const { return rows.empty() && batch.reads.empty() && batch.writes.empty(); }
+  bool empty() const { return rows.empty() && batch.writes.empty(); }
 };
 
 // What the runner has while a batch is planned.

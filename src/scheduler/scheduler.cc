@@ -31,7 +31,7 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
       memory_(model_.page_count, model_.page_size,
               MemoryOptions{options_.prefix_cache, options_.cache, model_.host_page_count}),
       requests_(options_, memory_, counters_),
-      transfers_(model_, memory_, counters_),
+      transfers_(runner_, model_, memory_, counters_),
       in_flight_(runner, memory_, options_.now_us),
       planner_(options_, model_, memory_, requests_, cost_, counters_),
       settlement_(options_, model_, memory_, requests_, in_flight_, cost_, counters_),
@@ -161,7 +161,10 @@ bool Scheduler::may_plan() const {
 bool Scheduler::submit(BatchPlan plan, Deltas& out) {
   checked_idle_ = false;
   const Status status = in_flight_.submit(plan);
-  if (status.ok()) return transfers_.submitted(in_flight_.newest().step), true;
+  if (status.ok()) {
+    transfers_.submitted(in_flight_.newest().step, in_flight_.newest().copies);
+    return true;
+  }
   transfers_.refused(status);
   for (const PlannedRows& rows : plan.rows) requests_.end(*rows.sequence, error_finish(status), out);
   return false;

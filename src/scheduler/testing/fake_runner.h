@@ -10,15 +10,18 @@
 //     do not permit it, and neither is a batch of other weights than those in flight
 //   - `generated` comes with penalties and only then; scored rows are rows of the step
 //   - copies name pages that exist; a page that comes from the host is not free
-//   - bytes are written to pages that are importing, and read from those that are cached, both at submit and at poll
+//   - bytes are written to pages that are importing, both at submit and at poll; and read from those that are cached
+//     and that no copy in flight fills
 // Free pages are poisoned at every submit and poll, but for those whose copy to the host is under way.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -88,6 +91,16 @@ class FakeRunner : public Runner {
     return ok_status();
   }
 
+  Status read_pages(std::span<const PageId> pages, std::span<std::byte> to) override {
+    check_state(pages, PageState::kCached, "a read");
+    if (to.size() != pages.size() * page_bytes()) complain("a read of another size");
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      if (is_being_filled(pages[i])) complain("a read of page " + std::to_string(pages[i].value) + ", being filled");
+      std::memcpy(to.data() + i * page_bytes(), &slots_[slot_of(pages[i])], page_bytes());
+    }
+    return ok_status();
+  }
+
   Status submit(Batch batch) override {
     if (in_flight_.size() >= static_cast<std::size_t>(facts_.depth)) {
       complain("too many batches in flight");
@@ -95,7 +108,7 @@ class FakeRunner : public Runner {
     }
     if (refuse) RETURN_IF_ERROR(refuse(batch));
     if (on_submit) on_submit(batch);
-    if (batch.sequences.empty() && batch.reads.empty() && batch.writes.empty()) complain("a batch of nothing");
+    if (batch.sequences.empty() && batch.writes.empty()) complain("a batch of nothing");
     check_in_flight_tokens(batch);
     const uint64_t before = in_flight_.empty() ? 0 : in_flight_.back().weight_version;  // 0: whichever serves
     if (!facts_.token_in_flight && before != 0 && batch.weight_version != before) {
@@ -135,7 +148,6 @@ class FakeRunner : public Runner {
     for (const PageCopy& copy : batch.copies) carry_out(copy);
     BatchResult result;
     for (const PageWrite& write : batch.writes) store(write);
-    for (const PageRead& read : batch.reads) result.page_bytes.push_back(bytes_of(read));
     result.step = batch.step;
     if (staged != 0 && batch.weight_version == staged) weight_version = std::exchange(staged, 0);
     if (batch.weight_version != 0 && batch.weight_version != weight_version) complain("a batch of unknown weights");
@@ -202,27 +214,23 @@ class FakeRunner : public Runner {
     }
   }
 
-  std::string bytes_of(const PageRead& read) const {
-    std::string bytes(read.pages.size() * page_bytes(), 0);
-    for (std::size_t i = 0; i < read.pages.size(); ++i) {
-      std::memcpy(bytes.data() + i * page_bytes(), &slots_[slot_of(read.pages[i])], page_bytes());
-    }
-    return bytes;
+  bool is_being_filled(PageId page) const {
+    return std::ranges::any_of(in_flight_, [&](const Batch& batch) {
+      return std::ranges::any_of(batch.copies, [&](const PageCopy& copy) {
+        return copy.direction == CopyDirection::kFromHost && copy.page == page;
+      });
+    });
   }
 
-  void check_moves(const Batch& batch) {
-    const auto check_state = [this](const std::vector<PageId>& pages, PageState wanted, const char* what) {
-      for (const PageId page : pages) {
-        if (page.value < 0 || page.value >= facts_.page_count) {
-          complain(std::string(what) + " of a page that does not exist");
-        } else if (pool_ != nullptr && pool_->state(page) != wanted) {
-          complain(std::string(what) + " of page " + std::to_string(page.value) + ", which is " +
-                   page_state_name(pool_->state(page)));
-        }
+  void check_state(std::span<const PageId> pages, PageState wanted, const char* what) {
+    for (const PageId page : pages) {
+      if (page.value < 0 || page.value >= facts_.page_count) {
+        complain(std::string(what) + " of a page that does not exist");
+      } else if (pool_ != nullptr && pool_->state(page) != wanted) {
+        complain(std::string(what) + " of page " + std::to_string(page.value) + ", which is " +
+                 page_state_name(pool_->state(page)));
       }
-    };
-    for (const PageWrite& write : batch.writes) check_state(write.pages, PageState::kImporting, "a write");
-    for (const PageRead& read : batch.reads) check_state(read.pages, PageState::kCached, "a read");
+    }
   }
 
   // The batch just before it, whether in flight or polled, must sample what it stands in for.
@@ -255,7 +263,7 @@ class FakeRunner : public Runner {
       check_rows(step);
       check_pages(step);
     }
-    check_moves(batch);
+    for (const PageWrite& write : batch.writes) check_state(write.pages, PageState::kImporting, "a write");
     for (const PageCopy& copy : batch.copies) {
       const bool exists = copy.page.value >= 0 && copy.page.value < facts_.page_count && copy.host_page.value >= 0 &&
                           copy.host_page.value < facts_.host_page_count;

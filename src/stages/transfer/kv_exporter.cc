@@ -175,22 +175,13 @@ void KvExporter::on_offer_end(const TransferId& id, const Status& status, int64_
   if (!status.ok()) fail(it, status.with_prefix("the request that computes ended"), now_ms);
 }
 
-void KvExporter::on_read(const PageTransfers::Done& done, int64_t now_ms) {
-  const auto ticket = tickets_.find(done.ticket);
-  if (ticket == tickets_.end()) return;
-  const auto it = exports_.find(ticket->second);
-  tickets_.erase(ticket);
-  if (it == exports_.end() || !it->second.sender) return;
-  if (!done.status.ok()) return fail(it, done.status, now_ms);
-  it->second.sender->on_read(done.bytes);
-}
-
 void KvExporter::step(int64_t now_ms) {
   ended_.expire(now_ms);
+  int64_t budget = kReadBytesPerStep;
   for (auto it = exports_.begin(); it != exports_.end();) {
     const auto next = std::next(it);
     Export& open = it->second;
-    Status status = open.prefix ? advance(open) : ok_status();
+    Status status = open.prefix ? advance(open, budget) : ok_status();
     if (status.ok() && open.sender) status = send_parts(open);
     if (status.ok() && expired(open, now_ms)) {
       status = error(StatusCode::kDeadline, "nothing came from the other server for {} ms", kLeaseMs);
@@ -201,7 +192,7 @@ void KvExporter::step(int64_t now_ms) {
 }
 
 // Keeps what is cached by now, and reads what comes next of it.
-Status KvExporter::advance(Export& open) {
+Status KvExporter::advance(Export& open, int64_t& budget) {
   PageTransfers& pages = env_.pages();
   if (open.prefix->space.weight_version != pages.space_of("").weight_version) {
     return error(StatusCode::kConflict, "the weights were switched");
@@ -210,12 +201,15 @@ Status KvExporter::advance(Export& open) {
     open.cached = pages.lease(open.number, *open.prefix);
   }
   if (!open.sender) return ok_status();
-  while (!pages.full()) {
-    const std::optional<PageRun> run = open.sender->next_read(open.cached);
+  while (budget > 0) {
+    const std::optional<PageRun> run = open.sender->next_run(open.cached);
     if (!run) break;
-    const uint64_t ticket = next_++;
-    RETURN_IF_ERROR(pages.read(ticket, *open.prefix, run->first, run->count));
-    tickets_[ticket] = open.want->id;
+    std::string bytes(static_cast<std::size_t>(run->count * open.want->format.page_bytes), '\0');
+    const Status status = pages.read(*open.prefix, run->first, run->count, std::as_writable_bytes(std::span(bytes)));
+    if (status.code() == StatusCode::kResourceExhausted) return ok_status();  // at the next step
+    RETURN_IF_ERROR(status);
+    budget -= static_cast<int64_t>(bytes.size());
+    open.sender->add(*run, std::move(bytes));
   }
   const auto end = static_cast<int32_t>(open.prefix->tokens.size()) / open.want->format.page_size;
   if (open.computing || open.sender->all_read() || open.cached >= end) return ok_status();

@@ -53,9 +53,7 @@ class KvExporter {
   // It has ended. kLeaseMs from now on, D has to want the pages.
   void on_offer_end(const TransferId& id, const Status& status, int64_t now_ms);
 
-  // After each step of the scheduler, with its finished reads: reads, sends, ends what has waited too long.
-  void on_read(const PageTransfers::Done& done, int64_t now_ms);
-  bool has_ticket(uint64_t ticket) const { return tickets_.contains(ticket); }
+  // After each step of the scheduler: reads what is cached by now, sends it, ends what has waited too long.
   void step(int64_t now_ms);
   // Ends all, with this reason.
   void stop(const Status& status, int64_t now_ms);
@@ -86,7 +84,7 @@ class KvExporter {
   void refuse(const TransferId& id, const std::string& reply_to, const Status& status);
   void fail(Exports::iterator it, const Status& status, int64_t now_ms);
   void erase(Exports::iterator it, int64_t now_ms);
-  Status advance(Export& open);
+  Status advance(Export& open, int64_t& budget);
   Status send_parts(Export& open);
   bool expired(const Export& open, int64_t now_ms) const;
 
@@ -94,11 +92,10 @@ class KvExporter {
   const std::optional<PrefillJobs> jobs_;
   Exports exports_;
   std::map<uint64_t, TransferId> jobs_of_;  // job -> transfer
-  std::map<uint64_t, TransferId> tickets_;  // read -> transfer
   TransferTombstones ended_;
   TransferCounters counters_;
   std::size_t early_ = 0;  // wants without an offer
-  uint64_t next_ = 1;      // export, job or ticket
+  uint64_t next_ = 1;      // export or job
 };
 
 }  // namespace millrace::transfer

@@ -60,7 +60,6 @@ class KvImporter {
   void on_part(wire::KvPart part, int64_t now_ms);
   void on_end(const wire::KvEnd& end, int64_t now_ms);
   void on_written(const PageTransfers::Done& done, int64_t now_ms);
-  bool has_ticket(uint64_t ticket) const { return tickets_.contains(ticket); }
   void step(int64_t now_ms);
   // Ends all; their requests are ready.
   void stop(const Status& status, int64_t now_ms);
@@ -130,8 +129,8 @@ class KvImporter {
   std::vector<Ready> ready_;
   TransferTombstones ended_;
   TransferCounters counters_;
-  std::map<std::string, uint64_t> alone_;     // requests that asked no server, by reason
-  uint64_t next_ticket_ = uint64_t{1} << 63;  // an exporter of the same server counts from 1
+  std::map<std::string, uint64_t> alone_;  // requests that asked no server, by reason
+  uint64_t next_ticket_ = 1;
   uint64_t next_id_ = 0;
   uint64_t asked_another_ = 0;
   int64_t waited_ms_ = 0;  // of all that ended

@@ -12,20 +12,16 @@ KvSender::KvSender(TransferId id, int32_t from, int32_t end, int32_t part_pages)
   CHECK(from >= 0 && from < end);
 }
 
-std::optional<PageRun> KvSender::next_read(int32_t cached) {
-  if (runs_.size() + kept_.size() >= static_cast<std::size_t>(kWindowParts)) return std::nullopt;
+std::optional<PageRun> KvSender::next_run(int32_t cached) const {
+  if (kept_.size() >= static_cast<std::size_t>(kWindowParts)) return std::nullopt;
   const int32_t count = std::min({part_pages_, cached - next_page_, end_ - next_page_});
   if (count <= 0) return std::nullopt;
-  const PageRun run{next_page_, count};
-  next_page_ += count;
-  runs_.push_back(run);
-  return run;
+  return PageRun{next_page_, count};
 }
 
-void KvSender::on_read(std::string bytes) {
-  CHECK(!runs_.empty());
-  const PageRun run = runs_.front();
-  runs_.pop_front();
+void KvSender::add(const PageRun& run, std::string bytes) {
+  CHECK(run.first == next_page_ && run.count > 0);
+  next_page_ += run.count;
   wire::KvPart& part = kept_.emplace_back();
   part.id = id_;
   part.number = taken_ + static_cast<uint32_t>(kept_.size()) - 1;

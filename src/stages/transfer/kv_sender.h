@@ -1,10 +1,10 @@
 // KvSender: the parts of one transfer at the server that computes (P): which pages to read next, what was sent, and
 // what is kept until it was taken. A deterministic state machine without clock, sockets or threads.
 //
-//   next_read() -> (read by the scheduler) -> on_read() -> next_part(), sent() -> on_taken()
+//   next_run() -> (its bytes are read) -> add() -> next_part(), sent() -> on_taken()
 //
-// Parts are numbered from 0 in the order of the pages. At most kWindowParts are read or kept; parts that were not taken
-// can be sent again.
+// Parts are numbered from 0 in the order of the pages. At most kWindowParts are kept; parts that were not taken can be
+// sent again.
 //
 // Owner: KvExporter. Thread safety: none.
 #pragma once
@@ -27,17 +27,16 @@ class KvSender {
   KvSender(TransferId id, int32_t from, int32_t end, int32_t part_pages);
 
   // What to read now, where the pages below `cached` are in the cache; nullopt: nothing yet.
-  std::optional<PageRun> next_read(int32_t cached);
-  // Of the oldest run that was not read yet.
-  void on_read(std::string bytes);
+  std::optional<PageRun> next_run(int32_t cached) const;
+  // The bytes of next_run().
+  void add(const PageRun& run, std::string bytes);
   // The part to send now; nullptr: none. It stays the same until sent().
   const wire::KvPart* next_part() const;
   void sent() { ++next_sent_; }
   // kInvalidArgument: more parts than were sent.
   Status on_taken(const wire::KvTaken& taken);
 
-  bool all_read() const { return next_page_ == end_; }  // or being read
-  bool all_taken() const { return all_read() && runs_.empty() && kept_.empty(); }
+  bool all_read() const { return next_page_ == end_; }
   uint64_t resent() const { return resent_; }
 
  private:
@@ -45,7 +44,6 @@ class KvSender {
   const int32_t end_;
   const int32_t part_pages_;
   int32_t next_page_;              // to read
-  std::deque<PageRun> runs_;       // being read
   std::deque<wire::KvPart> kept_;  // not taken: parts [taken_, taken_ + kept_.size())
   uint32_t taken_ = 0;
   uint32_t next_sent_ = 0;  // number of the part to send next

@@ -6,18 +6,19 @@
 
 namespace millrace::transfer {
 
-inline constexpr int32_t kMinRemoteTokens = 128;         // fewer that the cache lacks are computed here
-inline constexpr std::size_t kMaxTransfers = 4096;       // open at a server, in each direction
-inline constexpr std::size_t kMaxEarlyWants = 1024;      // that have come before their request
-inline constexpr std::size_t kMaxEndpoints = 256;        // of other servers, connected at the same time
-inline constexpr int64_t kPartBytes = int64_t{4} << 20;  // of one KvPart at most; one page at least
-inline constexpr int kWindowParts = 8;                   // read and not taken yet, of one transfer
-inline constexpr int64_t kLeaseMs = 10'000;              // P keeps a transfer so long after D's last message
-inline constexpr int64_t kProgressTimeoutMs = 10'000;    // D waits so long for the next part, or the first
-inline constexpr int64_t kRenewMs = 500;                 // D repeats KvTaken, so that P and D know of each other
-inline constexpr int64_t kAgainMs = 2'000;               // without progress D asks once more for what was sent
-inline constexpr int64_t kAvoidMs = 10'000;              // a P that did not answer is not asked for so long
-inline constexpr int64_t kTombstoneMs = 60'000;          // an id that has ended begins nothing for so long
-inline constexpr std::size_t kMaxTombstones = 16'384;    // the oldest go first
+inline constexpr int32_t kMinRemoteTokens = 128;                 // fewer that the cache lacks are computed here
+inline constexpr std::size_t kMaxTransfers = 4096;               // open at a server, in each direction
+inline constexpr std::size_t kMaxEarlyWants = 1024;              // that have come before their request
+inline constexpr std::size_t kMaxEndpoints = 256;                // of other servers, connected at the same time
+inline constexpr int64_t kPartBytes = int64_t{4} << 20;          // of one KvPart at most; one page at least
+inline constexpr int kWindowParts = 8;                           // read and not taken yet, of one transfer
+inline constexpr int64_t kReadBytesPerStep = int64_t{32} << 20;  // of all transfers, between two steps; one part more
+inline constexpr int64_t kLeaseMs = 10'000;                      // P keeps a transfer so long after D's last message
+inline constexpr int64_t kProgressTimeoutMs = 10'000;            // D waits so long for the next part, or the first
+inline constexpr int64_t kRenewMs = 500;               // D repeats KvTaken, so that P and D know of each other
+inline constexpr int64_t kAgainMs = 2'000;             // without progress D asks once more for what was sent
+inline constexpr int64_t kAvoidMs = 10'000;            // a P that did not answer is not asked for so long
+inline constexpr int64_t kTombstoneMs = 60'000;        // an id that has ended begins nothing for so long
+inline constexpr std::size_t kMaxTombstones = 16'384;  // the oldest go first
 
 }  // namespace millrace::transfer

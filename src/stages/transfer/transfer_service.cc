@@ -81,13 +81,7 @@ void TransferService::update_peers(int64_t now_ms) {
 void TransferService::step(int64_t now_ms) {
   now_ms_ = now_ms;
   update_peers(now_ms);
-  for (const PageTransfers::Done& done : pages().take_done()) {
-    if (exporter_->has_ticket(done.ticket)) {
-      exporter_->on_read(done, now_ms);
-    } else {
-      importer_->on_written(done, now_ms);
-    }
-  }
+  for (const PageTransfers::Done& done : pages().take_done()) importer_->on_written(done, now_ms);
   exporter_->step(now_ms);
   importer_->step(now_ms);
 }

@@ -184,7 +184,6 @@ class TransferNet {
 
   void turn_p() {
     p.step();
-    for (const PageTransfers::Done& done : p.scheduler.transfers().take_done()) exporter.on_read(done, now_ms);
     for (const auto& [id, outcome] : p.outcomes) {
       if (outcome.finish && ended_jobs_.insert(id).second) exporter.on_job_end(id, ok_status());
     }
