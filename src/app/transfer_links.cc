@@ -1,10 +1,13 @@
 #include "app/transfer_links.h"
 
+#include <unistd.h>
+
 #include <optional>
 #include <utility>
 
 #include "app/held_mailbox.h"
 #include "control/endpoint.h"
+#include "relay/registry.h"
 
 namespace millrace {
 namespace {
@@ -35,6 +38,10 @@ Result<transfer::TransferLinks> listening_links(const std::string& listen, const
   ASSIGN_OR_RETURN(const std::optional<SharedKey> key, load_key(key_file));
   auto zmq = std::make_shared<ZmqContext>();
   transfer::TransferLinks links;
+  // Servers of one host have shared memory; between hosts the bytes go through the one port that was opened.
+  ASSIGN_OR_RETURN(std::shared_ptr<Relay> relay, make_relay("shm", {}));
+  links.self = {.stage = "server", .boot = host_id(), .pid = ::getpid(), .relays = {{"shm", {relay->address()}}}};
+  links.relays.emplace("shm", std::move(relay));
   ASSIGN_OR_RETURN(auto inbox, bind_inbox(*zmq, "tcp://" + listen, key ? &*key : nullptr));
   links.endpoint = inbox->endpoint();
   links.inbox = std::make_unique<HeldInbox>(zmq, std::move(inbox));

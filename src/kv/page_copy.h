@@ -6,11 +6,10 @@
 // and be written anew by the same batch.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "tensor/shared_bytes.h"
 
 namespace millrace {
 
@@ -27,7 +26,7 @@ struct PageCopy {
 // scheduler of the same model.
 struct PageWrite {
   std::vector<PageId> pages;
-  std::shared_ptr<const std::string> bytes;  // RunnerFacts::kv_page_bytes for each of `pages`
+  std::vector<SharedBytes> bytes;  // in this order, each of whole pages: RunnerFacts::kv_page_bytes for each of `pages`
 };
 
 }  // namespace millrace

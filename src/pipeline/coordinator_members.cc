@@ -1,8 +1,21 @@
 // The coordinator's stages: members that join and are lost, admin commands, health.
+#include <string_view>
+
 #include "base/log.h"
 #include "pipeline/coordinator.h"
 
 namespace millrace {
+namespace {
+
+// Of a process that is gone: nothing runs or waits there, and it has no pages. What it has counted it has counted.
+void forget_gauges(wire::StageStatus& status) {
+  status.running = status.waiting = status.pages_total = status.pages_free = status.pages_cached = 0;
+  std::erase_if(status.metrics, [](const wire::Metric& metric) {
+    return !std::string_view(metric.name).substr(0, metric.name.find('{')).ends_with("_total");
+  });
+}
+
+}  // namespace
 
 Delivery::Callbacks Coordinator::delivery_callbacks() {
   return {
@@ -99,6 +112,7 @@ Health Coordinator::health() const {
     if (replica.up) continue;
     status.state = replica.newest == 0 ? wire::StageState::kLoading : wire::StageState::kFailed;
     status.message = replica.lost_why;
+    forget_gauges(status);
   }
   return health;
 }

@@ -36,6 +36,24 @@ TEST_F(CoordinatorStages, ItIsReadyWhenEveryStageHasAReplicaThatIs) {
   EXPECT_EQ(health.stages[2].state, wire::StageState::kReady);
 }
 
+TEST_F(CoordinatorStages, OfALostStageTheCountersStayAndTheGaugesGo) {
+  make();
+  all_join();
+  wire::StageStatus status{.stage = "think", .incarnation = 1, .state = wire::StageState::kReady, .running = 4};
+  status.waiting = 2, status.pages_total = 9, status.pages_free = 3;
+  status.metrics = {
+      {"kv_transfers_open", 5}, {"kv_transfers_total{end=decode,reason=ok}", 7}, {"queue{kind=x_total}", 1}};
+  core->handle(status, now);
+  EXPECT_EQ(core->health().stages[1].running, 4);
+  EXPECT_EQ(core->health().stages[1].metrics.size(), 3u);
+  core->down("think", 0, 1, "killed", now);
+  const wire::StageStatus lost = core->health().stages[1];
+  EXPECT_EQ(lost.state, wire::StageState::kFailed);
+  EXPECT_EQ(lost.running + lost.waiting + lost.pages_total + lost.pages_free, 0);
+  ASSERT_EQ(lost.metrics.size(), 1u);
+  EXPECT_EQ(lost.metrics[0].name, "kv_transfers_total{end=decode,reason=ok}");
+}
+
 // As when the process has no file descriptor left: the stage registers until it is welcome, and each time is tried
 // anew.
 TEST_F(CoordinatorStages, AStageThatCannotBeReachedIsTriedAgain) {

@@ -114,8 +114,7 @@ Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNe
     env.chain = ChainPort::slot(port);
     env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
   } else if (transfers_with(spec, config.spec) != nullptr) {
-    ASSIGN_OR_RETURN(auto port, TransferPort::make(network, spec, {config.self.stage, config.self.replica},
-                                                   config.self.incarnation));
+    ASSIGN_OR_RETURN(auto port, TransferPort::make(network, spec, config.self, env.relays));
     config.self.direct_endpoint = port->endpoint();
     env.transfers = TransferPort::slot(port);
     env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };

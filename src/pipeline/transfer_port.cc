@@ -19,15 +19,19 @@ const StageSpec* transfers_with(const PipelineSpec& spec, const StageSpec& stage
 }
 
 Result<std::shared_ptr<TransferPort>> TransferPort::make(PipelineNetwork& network, const PipelineSpec& spec,
-                                                         const StageReplica& stage, uint64_t incarnation) {
-  const StageSpec& self = *spec.find(stage.stage);
-  const StageSpec* other = transfers_with(spec, self);
+                                                         wire::Peer self, loop::Relays relays) {
+  const StageSpec& stage = *spec.find(self.stage);
+  const StageSpec* other = transfers_with(spec, stage);
   CHECK(other != nullptr);
   auto peers =
       std::make_shared<transfer::TransferPeers>(static_cast<std::size_t>(other->replicas), other->computes_prompts());
   std::shared_ptr<TransferPort> port(new TransferPort(network, other->name, std::move(peers)));
-  ASSIGN_OR_RETURN(port->inbox_, network.bind_direct(stage.stage, stage.replica, incarnation));
-  port->endpoint_ = port->inbox_->endpoint();
+  ASSIGN_OR_RETURN(port->links_.inbox, network.bind_direct(self.stage, self.replica, self.incarnation));
+  port->endpoint_ = port->links_.inbox->endpoint();
+  for (const auto& [name, relay] : relays) self.relays.push_back({name, {relay->address()}});
+  port->links_.self = std::move(self);
+  port->links_.relays = std::move(relays);
+  port->links_.relay = stage.relay.backend;
   return port;
 }
 
@@ -43,9 +47,8 @@ void TransferPort::on_peers(const wire::Peers& table) {
 }
 
 Result<transfer::TransferLinks> TransferPort::take_links() {
-  if (!inbox_) return internal_error("the links of the transfers were taken before");
-  transfer::TransferLinks links;
-  links.inbox = std::move(inbox_);
+  if (!links_.inbox) return internal_error("the links of the transfers were taken before");
+  transfer::TransferLinks links = std::move(links_);
   links.endpoint = endpoint_;
   links.peers = peers_;
   links.connect = [&network = network_, peers = peers_,

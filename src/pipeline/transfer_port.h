@@ -23,9 +23,10 @@ const StageSpec* transfers_with(const PipelineSpec& spec, const StageSpec& stage
 
 class TransferPort {
  public:
-  // Of this replica of `stage`, which has transfers. `network` must outlive it and its links. Errors: those of binding.
-  static Result<std::shared_ptr<TransferPort>> make(PipelineNetwork& network, const PipelineSpec& spec,
-                                                    const StageReplica& stage, uint64_t incarnation);
+  // Of the replica `self` of a stage that has transfers, whose relays carry the bytes. `network` must outlive it and
+  // its links. Errors: those of binding.
+  static Result<std::shared_ptr<TransferPort>> make(PipelineNetwork& network, const PipelineSpec& spec, wire::Peer self,
+                                                    loop::Relays relays);
 
   const std::string& endpoint() const { return endpoint_; }
   void on_peers(const wire::Peers& table);
@@ -40,7 +41,7 @@ class TransferPort {
   PipelineNetwork& network_;
   const std::string other_;  // the stage at the other end
   const std::shared_ptr<transfer::TransferPeers> peers_;
-  std::unique_ptr<Inbox> inbox_;  // until take_links()
+  transfer::TransferLinks links_;  // until take_links()
   std::string endpoint_;
 };
 

@@ -36,7 +36,9 @@ class TransferPortTest : public testing::Test {
     table_.peers[1].serves = true;
   }
   End end(const std::string& stage, uint32_t replica) {
-    End out{.port = TransferPort::make(*network_, spec_, {stage, replica}, 1).value(), .links = {}};
+    const loop::Relays relays = network_->relays({}).value();
+    End out{.port = TransferPort::make(*network_, spec_, network_->self(stage, replica, 1), relays).value(),
+            .links = {}};
     out.links = TransferPort::slot(out.port)().value();
     return out;
   }

@@ -147,17 +147,28 @@ Status KvPages::check_pages(std::span<const PageId> pages, const char* what) con
 
 Status KvPages::write(const PageWrite& write, ThreadPool& pool) {
   RETURN_IF_ERROR(check_pages(write.pages, "write"));
-  const std::size_t wanted = write.pages.size() * static_cast<std::size_t>(bytes_of_page());
-  const std::size_t given = write.bytes == nullptr ? 0 : write.bytes->size();
-  if (given != wanted) return invalid_argument("{} bytes for {} pages; wanted {}", given, write.pages.size(), wanted);
+  const auto of_page = static_cast<std::size_t>(bytes_of_page());
+  std::vector<const std::byte*> from;  // of each page
+  std::size_t given = 0;
+  for (const SharedBytes& part : write.bytes) {
+    given += part.size_bytes();
+    if (part.size_bytes() % of_page != 0) {
+      return invalid_argument("{} bytes in one part; wanted whole pages of {}", part.size_bytes(), of_page);
+    }
+    for (std::size_t at = 0; at < part.size_bytes(); at += of_page) from.push_back(part.data() + at);
+  }
+  if (from.size() != write.pages.size()) {
+    return invalid_argument("{} bytes for {} pages; wanted {}", given, write.pages.size(),
+                            write.pages.size() * of_page);
+  }
   const auto size = static_cast<std::size_t>(page_bytes_);
   pool.parallel_for(static_cast<int64_t>(write.pages.size()), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const char* from = write.bytes->data() + i * bytes_of_page();
-      const int64_t offset = write.pages[static_cast<std::size_t>(i)].value * page_bytes_;
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      const std::byte* next = from[i];
+      const int64_t offset = write.pages[i].value * page_bytes_;
       for (const Bytes& buffer : bytes_) {
-        std::memcpy(buffer.get() + offset, from, size);
-        from += size;
+        std::memcpy(buffer.get() + offset, next, size);
+        next += size;
       }
     }
   });

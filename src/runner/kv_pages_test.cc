@@ -170,7 +170,7 @@ TEST_F(KvPagesTest, PagesAreReadAndWrittenWithoutLosingABit) {
     ASSERT_TRUE(from.read(std::vector{PageId{4}, PageId{1}}, std::as_writable_bytes(std::span(bytes))).ok());
     EXPECT_EQ(bytes, a + b);
     EXPECT_EQ(from.bytes_of_page(), kv_page_bytes(model_->config(), all(), kPageSize, dtype));
-    ASSERT_TRUE(to.write({{PageId{2}, PageId{0}}, std::make_shared<const std::string>(bytes)}, pool).ok());
+    ASSERT_TRUE(to.write({{PageId{2}, PageId{0}}, {SharedBytes::of(a), SharedBytes::of(b)}}, pool).ok());
     EXPECT_EQ(page_of(to, 2), a);
     EXPECT_EQ(page_of(to, 0), b);
     EXPECT_EQ(page_of(to, 3), before);
@@ -180,17 +180,19 @@ TEST_F(KvPagesTest, PagesAreReadAndWrittenWithoutLosingABit) {
 TEST_F(KvPagesTest, ReadsAndWritesOutOfRangeAreRefused) {
   ThreadPool pool(1);
   KvPages pages = make();
-  const auto bytes = std::make_shared<const std::string>(random_page());
+  const SharedBytes bytes = SharedBytes::of(random_page());
   const std::string before = page_of(pages, 0);
-  std::string to(bytes->size(), '\0');
+  std::string to(bytes.size_bytes(), '\0');
   const auto span = std::as_writable_bytes(std::span(to));
   EXPECT_EQ(pages.read(std::vector{PageId{6}}, span).message(), "a read of the page 6; wanted [0, 6)");
   EXPECT_EQ(pages.read(std::vector{PageId{0}, PageId{1}}, span).message(),
-            fmt::format("{} bytes for 2 pages; wanted {}", bytes->size(), 2 * bytes->size()));
-  EXPECT_EQ(pages.write({{PageId{-1}}, bytes}, pool).message(), "a write of the page -1; wanted [0, 6)");
-  EXPECT_EQ(pages.write({{PageId{0}, PageId{1}}, bytes}, pool).message(),
-            fmt::format("{} bytes for 2 pages; wanted {}", bytes->size(), 2 * bytes->size()));
-  EXPECT_FALSE(pages.write({{PageId{0}}, nullptr}, pool).ok());
+            fmt::format("{} bytes for 2 pages; wanted {}", bytes.size_bytes(), 2 * bytes.size_bytes()));
+  EXPECT_EQ(pages.write({{PageId{-1}}, {bytes}}, pool).message(), "a write of the page -1; wanted [0, 6)");
+  EXPECT_EQ(pages.write({{PageId{0}, PageId{1}}, {bytes}}, pool).message(),
+            fmt::format("{} bytes for 2 pages; wanted {}", bytes.size_bytes(), 2 * bytes.size_bytes()));
+  EXPECT_FALSE(pages.write({{PageId{0}}, {}}, pool).ok());
+  EXPECT_EQ(pages.write({{PageId{0}}, {bytes.slice(0, 8), bytes.slice(8, bytes.size_bytes() - 8)}}, pool).message(),
+            fmt::format("8 bytes in one part; wanted whole pages of {}", bytes.size_bytes()));
   EXPECT_EQ(page_of(pages, 0), before);
 }
 
@@ -276,8 +278,8 @@ TEST_F(HostTierTest, ARunnerGoesOnWithThePagesOfAnother) {
     ASSERT_EQ(wanted.size(), 1u);
 
     auto other = make_runner(dtype);
-    const auto shared = std::make_shared<const std::string>(std::move(bytes));
-    EXPECT_TRUE(run(*other, {.step = 1, .writes = {{{PageId{6}, PageId{1}, PageId{3}}, shared}}}).status.ok());
+    const SharedBytes shared = SharedBytes::of(std::move(bytes));
+    EXPECT_TRUE(run(*other, {.step = 1, .writes = {{{PageId{6}, PageId{1}, PageId{3}}, {shared}}}}).status.ok());
     run(*other, {.step = 2, .sequences = {step(1, {13, 14}, 12, {6, 1, 3, 5})}});
     EXPECT_EQ(std::exchange(logits_, {}), wanted);
   }

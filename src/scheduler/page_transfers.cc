@@ -59,13 +59,15 @@ Status PageTransfers::read(const TransferPrefix& prefix, int32_t first, int32_t 
 }
 
 Status PageTransfers::write(uint64_t ticket, const TransferPrefix& prefix, int32_t first, int32_t count,
-                            std::shared_ptr<const std::string> bytes) {
+                            std::vector<SharedBytes> bytes) {
   RETURN_IF_ERROR(check(prefix, first, count));
   if (prefix.space.weight_version != memory_.weight_version()) {
     return error(StatusCode::kConflict, "the weights are of version {} by now; the transfer is of version {}",
                  memory_.weight_version(), prefix.space.weight_version);
   }
-  RETURN_IF_ERROR(check_bytes(bytes == nullptr ? 0 : bytes->size(), count));
+  std::size_t given = 0;
+  for (const SharedBytes& part : bytes) given += part.size_bytes();
+  RETURN_IF_ERROR(check_bytes(given, count));
   if (full()) {
     return error(StatusCode::kResourceExhausted, "{} writes of KV pages wait; the limit is {}", queued_.size(),
                  kMaxQueuedWrites);

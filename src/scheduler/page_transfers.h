@@ -16,10 +16,8 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "runner/runner.h"
@@ -59,11 +57,11 @@ class PageTransfers {
   // large as they are. kUnavailable: they are not cached, or not any more; kResourceExhausted: later, pages come back
   // from the host tier now.
   Status read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to) const;
-  // Into the cache as those pages; all pages below `first` are cached. `ticket` names the result. kUnavailable: they
-  // are not; kResourceExhausted: kMaxQueuedWrites wait, or fewer pages are available; kInvalidArgument: the number of
-  // bytes is wrong; kConflict: the weights are others by now.
+  // Into the cache as those pages, each of `bytes` whole ones; all below `first` are cached. `ticket` names the result.
+  // kUnavailable: they are not; kResourceExhausted: kMaxQueuedWrites wait, or fewer pages are available;
+  // kInvalidArgument: the number of bytes is wrong; kConflict: the weights are others by now.
   Status write(uint64_t ticket, const TransferPrefix& prefix, int32_t first, int32_t count,
-               std::shared_ptr<const std::string> bytes);
+               std::vector<SharedBytes> bytes);
 
   struct Done {
     uint64_t ticket = 0;
@@ -96,7 +94,7 @@ class PageTransfers {
     std::vector<int32_t> tokens;  // of `pages`
     std::vector<PageId> pages;
     RadixNode* lock = nullptr;  // of the prefix below them
-    std::shared_ptr<const std::string> bytes;
+    std::vector<SharedBytes> bytes;
   };
   struct Sent {
     uint64_t step = 0;

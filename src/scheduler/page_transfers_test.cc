@@ -53,8 +53,7 @@ Result<std::string> read(const Harness& h, const TransferPrefix& prefix, int32_t
 void move_pages(Harness& from, Harness& to, const TransferPrefix& prefix, int32_t first, int32_t count) {
   const Result<std::string> bytes = read(from, prefix, first, count);
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
-  ASSERT_TRUE(
-      to.scheduler.transfers().write(2, prefix, first, count, std::make_shared<const std::string>(*bytes)).ok());
+  ASSERT_TRUE(to.scheduler.transfers().write(2, prefix, first, count, {SharedBytes::of(*bytes)}).ok());
   const PageTransfers::Done written = wait_for(to, 2);
   ASSERT_TRUE(written.status.ok()) << written.status.to_string();
 }
@@ -99,7 +98,7 @@ TEST(PageTransfers, ErrorsNameBothNumbersAndTakeNothing) {
   Harness h(with_bytes(), {}, endless());
   PageTransfers& transfers = h.scheduler.transfers();
   const TransferPrefix prefix = prefix_of(h, prompt(100), 4);
-  const auto bytes = std::make_shared<const std::string>(std::string(256 * 2, 'x'));
+  const std::vector<SharedBytes> bytes = {SharedBytes::of(std::string(256 * 2, 'x'))};
   EXPECT_EQ(read(h, prefix, 0, 2).status().to_string(), "unavailable: 0 pages are cached; wanted 2");
   std::string small(255, '\0');
   EXPECT_EQ(transfers.read(prefix, 0, 1, std::as_writable_bytes(std::span(small))).to_string(),
@@ -125,7 +124,7 @@ TEST(PageTransfers, ALayerSplitAndAServerWithoutACacheHaveNone) {
 TEST(PageTransfers, AWriteIsNotPublishedAfterASwitchOfTheWeights) {
   Harness h(with_bytes(), {}, endless());
   const TransferPrefix prefix = prefix_of(h, prompt(100), 2);
-  const auto bytes = std::make_shared<const std::string>(std::string(512, 'x'));
+  const std::vector<SharedBytes> bytes = {SharedBytes::of(std::string(512, 'x'))};
   ASSERT_TRUE(h.scheduler.transfers().write(1, prefix, 0, 2, bytes).ok());
   h.switch_weights({.version = 2});
   EXPECT_EQ(wait_for(h, 1).status.code(), StatusCode::kConflict);
@@ -138,7 +137,7 @@ TEST(PageTransfers, AFailedStepAndALossOfAllKvPublishNothing) {
   log_init("test", LogLevel::kOff);
   Harness h(with_bytes(), {}, endless());
   const TransferPrefix prefix = prefix_of(h, prompt(100), 2);
-  const auto bytes = std::make_shared<const std::string>(std::string(512, 'x'));
+  const std::vector<SharedBytes> bytes = {SharedBytes::of(std::string(512, 'x'))};
   h.runner.fail_step = [](const Batch&) { return internal_error("a fault"); };
   ASSERT_TRUE(h.scheduler.transfers().write(1, prefix, 0, 2, bytes).ok());
   EXPECT_EQ(wait_for(h, 1).status.code(), StatusCode::kInternal);
@@ -264,7 +263,7 @@ class Pair {
     const Result<std::string> bytes = read(p_, prefix, first, cached - first);
     counts.late += bytes.status().code() == StatusCode::kResourceExhausted;
     if (!bytes.ok()) return;
-    const auto shared = std::make_shared<const std::string>(*bytes);
+    const std::vector<SharedBytes> shared = {SharedBytes::of(*bytes)};
     counts.refused += !d_.scheduler.transfers().write(++next_id_, prefix, first, cached - first, shared).ok();
   }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "tensor/tensor.h"
@@ -28,6 +29,13 @@ class SharedBytes {
     data_ = owner->data();
     size_bytes_ = owner->size_bytes();
     owner_ = std::move(owner);
+  }
+  // Takes the text over.
+  static SharedBytes of(std::string text) {
+    auto owner = std::make_shared<const std::string>(std::move(text));
+    const auto* data = reinterpret_cast<const std::byte*>(owner->data());
+    const std::size_t size = owner->size();
+    return {std::move(owner), data, size};
   }
 
   const std::byte* data() const { return data_; }

@@ -30,7 +30,14 @@ KvWant sample_want() {
                      .isa = "amx"},
           .extra_key = "tenant",
           .tokens = {1, 2, 3, 4, 5, 6},
-          .from_page = 1};
+          .from_page = 1,
+          .reader = {.stage = "decode",
+                     .replica = 1,
+                     .incarnation = 7,
+                     .host = "gpu-host",
+                     .boot = "3f6a",
+                     .pid = 4242,
+                     .relays = {{"shm", {"\x01\x02"}}}}};
 }
 
 KvPart sample_part() {
@@ -43,9 +50,18 @@ KvPart sample_part() {
           .bytes = {std::string("\0\1\2\3\xff\xfe\xfd\xfc", 8)}};
 }
 
+KvPart sample_relayed_part() {
+  KvPart part = sample_part();
+  part.bytes.bytes.clear();
+  part.relay = "shm";
+  part.descriptor.bytes = "\xf0\x0f";
+  return part;
+}
+
 const std::vector<std::pair<std::string, Message>> kTransferSamples = {
     {"kv_want", sample_want()},
     {"kv_part", sample_part()},
+    {"kv_part_relayed", sample_relayed_part()},
     {"kv_taken", KvTaken{kTransfer, 4, true, "tcp://[::1]:5001"}},
     {"kv_end", KvEnd{kTransfer, {}}},
     {"kv_end_failed",
@@ -116,7 +132,14 @@ TEST(TransferCodec, MessagesWhoseNumbersDisagreeAreRefused) {
   expect_refusal(part, "first_page is -1");
   part = sample_part();
   part.bytes.bytes.clear();
-  expect_refusal(part, "2 pages with 0 bytes");
+  expect_refusal(part, "2 pages with 0 bytes and a descriptor of 0; wanted at least 1 page, with bytes alone");
+  part = sample_part();
+  part.descriptor.bytes = "x";
+  expect_refusal(part, "2 pages with 8 bytes and a descriptor of 1; wanted at least 1 page, with bytes alone");
+  part.relay = "shm";
+  expect_refusal(part, "2 pages with 8 bytes and a descriptor of 1; wanted at least 1 page, with a descriptor alone");
+  part.relay = "../x";
+  expect_refusal(part, "relay is \"../x\"");
   expect_refusal(KvTaken{{"x/y"}, 1, false, "ipc:///d"}, "id is \"x/y\"");
   expect_refusal(KvTaken{kTransfer, 1, false, ""}, "reply_to is empty");
   expect_refusal(KvEnd{kTransfer, Failure{StatusCode::kOk, ""}}, "failure has the code 0");
@@ -125,8 +148,10 @@ TEST(TransferCodec, MessagesWhoseNumbersDisagreeAreRefused) {
 TEST(TransferCodec, TheChecksumIsOfAllThatAPartHas) {
   const KvPart part = sample_part();
   const std::vector<std::function<void(KvPart&)>> changes = {
-      [](KvPart& p) { p.id.text[5] = '1'; }, [](KvPart& p) { ++p.number; },     [](KvPart& p) { ++p.first_page; },
-      [](KvPart& p) { ++p.pages; },          [](KvPart& p) { p.last = false; }, [](KvPart& p) { p.bytes.bytes += 'x'; },
+      [](KvPart& p) { p.id.text[5] = '1'; }, [](KvPart& p) { ++p.number; },
+      [](KvPart& p) { ++p.first_page; },     [](KvPart& p) { ++p.pages; },
+      [](KvPart& p) { p.last = false; },     [](KvPart& p) { p.bytes.bytes += 'x'; },
+      [](KvPart& p) { p.relay += 'x'; },     [](KvPart& p) { p.descriptor.bytes += 'x'; },
   };
   for (std::size_t i = 0; i < changes.size(); ++i) {
     KvPart changed = part;

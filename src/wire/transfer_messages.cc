@@ -22,6 +22,8 @@ uint64_t kv_checksum(const KvPart& part) {
                               part.last ? uint64_t{1} : 0};
   sum.add(numbers, sizeof(numbers));
   sum.add(part.bytes.bytes);
+  sum.add(part.relay);
+  sum.add(part.descriptor.bytes);
   clear_upper_vectors();
   return sum.value();
 }
@@ -44,9 +46,18 @@ Status validate(const KvWant& message) {
 Status validate(const KvPart& message) {
   RETURN_IF_ERROR(check_id(message.id));
   RETURN_IF_ERROR(check_not_negative("first_page", message.first_page));
-  if (message.pages >= 1 && static_cast<int64_t>(message.bytes.bytes.size()) >= message.pages) return ok_status();
-  return invalid_argument("{} pages with {} bytes; wanted at least 1 page, with bytes", message.pages,
-                          message.bytes.bytes.size());
+  const std::size_t bytes = message.bytes.bytes.size(), descriptor = message.descriptor.bytes.size();
+  if (message.relay.empty()) {
+    if (message.pages >= 1 && static_cast<int64_t>(bytes) >= message.pages && descriptor == 0) return ok_status();
+    return invalid_argument("{} pages with {} bytes and a descriptor of {}; wanted at least 1 page, with bytes alone",
+                            message.pages, bytes, descriptor);
+  }
+  if (!is_stage_name(message.relay))
+    return invalid_argument("relay is \"{}\"; wanted a relay's name", utf8_repair(message.relay));
+  if (message.pages >= 1 && bytes == 0 && descriptor > 0) return ok_status();
+  return invalid_argument(
+      "{} pages with {} bytes and a descriptor of {}; wanted at least 1 page, with a descriptor alone", message.pages,
+      bytes, descriptor);
 }
 
 Status validate(const KvTaken& message) {

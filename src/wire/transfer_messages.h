@@ -47,14 +47,16 @@ struct KvWant {
   std::string extra_key;        // of D's request: pages of another are never given
   std::vector<int32_t> tokens;  // of the complete pages [0, last]
   int32_t from_page = 0;        // D has those below
+  Peer reader;                  // D, as relays reach it
 
   template <typename V>
   void visit(V&& v) {
     v(1, id.text, kMaxTransferIdBytes), v(2, reply_to, kMaxEndpointBytes), v(3, format), v(4, extra_key);
-    v(5, tokens), v(6, from_page);
+    v(5, tokens), v(6, from_page), v(7, reader);
   }
 };
 
+// Its bytes come through the relay that it names, or in the message itself where none reaches D.
 struct KvPart {
   TransferId id;
   uint32_t number = 0;  // from 0, without gaps
@@ -62,12 +64,14 @@ struct KvPart {
   int32_t pages = 0;
   bool last = false;      // no part follows
   uint64_t checksum = 0;  // kv_checksum()
-  Blob bytes;             // page_bytes for each page
+  Blob bytes;             // page_bytes for each page; empty: a relay has them
+  std::string relay;      // empty: the message has the bytes
+  Blob descriptor;        // of the relay's
 
   template <typename V>
   void visit(V&& v) {
     v(1, id.text, kMaxTransferIdBytes), v(2, number), v(3, first_page), v(4, pages), v(5, last), v(6, checksum);
-    v(7, bytes, kMaxKvPartBytes);
+    v(7, bytes, kMaxKvPartBytes), v(8, relay, kMaxRelayNameBytes), v(9, descriptor, kMaxDescriptorBytes);
   }
 };
 
@@ -94,7 +98,8 @@ struct KvEnd {
   }
 };
 
-// xxh3 (64 bits) over fields, each with its length (base/xxh3.h, FieldsChecksum): the id, the numbers, the bytes.
+// xxh3 (64 bits) over fields, each with its length (base/xxh3.h, FieldsChecksum): the id, the numbers, the bytes, the
+// relay, the descriptor.
 uint64_t kv_checksum(const KvPart& part);
 
 Status validate(const KvWant& message);

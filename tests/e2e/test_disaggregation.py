@@ -80,6 +80,17 @@ def test_the_answers_are_those_of_one_process_and_the_pages_come_from_the_other(
     wait_until(split.all_pages_back, "rest")
 
 
+def bytes_came_through_relays(server):
+    """All parts, and there were some. The metrics are as old as the last heartbeat."""
+    wait_until(lambda: server.metrics()["millrace:kv_transfer_parts_total"] > 0, "parts")
+    assert server.metrics()["millrace:kv_transfer_parts_in_messages_total"] == 0
+
+
+def test_the_bytes_come_through_shared_memory_or_by_reference(split):
+    assert answer(split, 40)
+    bytes_came_through_relays(split)
+
+
 def test_greedy_equals_transformers(split):
     check_greedy(split)
 

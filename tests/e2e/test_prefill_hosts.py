@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from harness import ROOT, Server, program, wait_until
-from test_disaggregation import answer, begins, body
+from test_disaggregation import answer, begins, body, bytes_came_through_relays
 from test_layer_hosts import join, lead, wait_ready
 from test_text_hosts import control_port
 from test_weights import other_weights
@@ -72,6 +72,7 @@ def test_two_hosts_with_a_key(network, key, tmp_path, wanted):
             info = server.post("/generate", body(900))[2]["meta_info"]
             assert info["transferred_tokens"] == (info["prompt_tokens"] - 1) // 16 * 16
             no_transfer_is_open(server)
+            bytes_came_through_relays(server)
             leave(prompts)
         assert server.post("/flush_cache", {})[0] == 200
         assert all_answers(server) == wanted  # without it again
@@ -97,8 +98,8 @@ def test_several_of_each_and_processes_that_die(tmp_path, wanted):
             assert [one.result() for one in running] == wanted
         assert server.post("/flush_cache", {})[0] == 200
         assert all_answers(server) == wanted  # by the third one
+        no_transfer_is_open(server)
         os.kill(joined[1].process.pid, signal.SIGCONT)
-        # The metrics of a process that is gone are those of its last heartbeat: it comes back for them.
         stack.enter_context(join(path, "prompts:0"))
         wait_until(lambda: server.get("/ready")[2]["reason"] == "", "all replicas again")
         no_transfer_is_open(server)

@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 17, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 18, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -116,6 +116,7 @@ LAYER_BATCH = [{1: 9, 2: 17, 3: 1, 4: ids(4, 0), 5: 0}, {1: 10, 2: 40, 3: 1, 4: 
 
 # ---- the messages of a transfer of KV pages
 KV_FORMAT = {1: 0xFEDCBA9876543210, 2: 0x0123456789ABCDEF, 3: 2, 4: 4, 5: "bf16", 6: "amx"}
+KV_READER = {1: "decode", 2: 1, 3: 7, 4: "", 5: "gpu-host", 6: "3f6a", 7: 4242, 8: [{1: "shm", 2: b"\x01\x02"}], 9: True, 10: "", 11: False}
 TRANSFER = "xfer-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 
 FRAMES = {
@@ -147,8 +148,9 @@ FRAMES = {
     "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
     "layer_alive": frame(23, {1: 2}),
     "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
-    "kv_want": frame(24, {1: TRANSFER, 2: "ipc:///run/millrace/decode-0", 3: KV_FORMAT, 4: "tenant", 5: ids(1, 2, 3, 4, 5, 6), 6: 1}),
-    "kv_part": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"\0\1\2\3\xff\xfe\xfd\xfc"}),
+    "kv_want": frame(24, {1: TRANSFER, 2: "ipc:///run/millrace/decode-0", 3: KV_FORMAT, 4: "tenant", 5: ids(1, 2, 3, 4, 5, 6), 6: 1, 7: KV_READER}),
+    "kv_part": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"\0\1\2\3\xff\xfe\xfd\xfc", 8: "", 9: b""}),
+    "kv_part_relayed": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"", 8: "shm", 9: b"\xf0\x0f"}),
     "kv_taken": frame(26, {1: TRANSFER, 2: 4, 3: True, 4: "tcp://[::1]:5001"}),
     "kv_end": frame(27, {1: TRANSFER, 2: None}),
     "kv_end_failed": frame(27, {1: TRANSFER, 2: {1: 5, 2: "4096 transfers are open; the limit is 4096"}}),

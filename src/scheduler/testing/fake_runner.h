@@ -208,9 +208,13 @@ class FakeRunner : public Runner {
   std::size_t page_bytes() const { return static_cast<std::size_t>(facts_.page_size) * sizeof(Slot); }
 
   void store(const PageWrite& write) {
-    if (write.bytes->size() != write.pages.size() * page_bytes()) return complain("a write of another size");
+    std::string bytes;
+    for (const SharedBytes& part : write.bytes) {
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size_bytes());
+    }
+    if (bytes.size() != write.pages.size() * page_bytes()) return complain("a write of another size");
     for (std::size_t i = 0; i < write.pages.size(); ++i) {
-      std::memcpy(&slots_[slot_of(write.pages[i])], write.bytes->data() + i * page_bytes(), page_bytes());
+      std::memcpy(&slots_[slot_of(write.pages[i])], bytes.data() + i * page_bytes(), page_bytes());
     }
   }
 

@@ -95,6 +95,7 @@ void KvExporter::on_taken(const wire::KvTaken& taken, int64_t now_ms) {
   }
   open.last_seen_ms = now_ms;
   if (!open.sender) return;  // its request has not come yet
+  if (taken.again) open.part.reset();
   const uint64_t before = open.sender->resent();
   const Status status = open.sender->on_taken(taken);
   counters_.again += open.sender->resent() - before;
@@ -177,12 +178,11 @@ void KvExporter::on_offer_end(const TransferId& id, const Status& status, int64_
 
 void KvExporter::step(int64_t now_ms) {
   ended_.expire(now_ms);
-  int64_t budget = kReadBytesPerStep;
+  int64_t budget = kSentBytesPerStep;
   for (auto it = exports_.begin(); it != exports_.end();) {
     const auto next = std::next(it);
     Export& open = it->second;
     Status status = open.prefix ? advance(open, budget) : ok_status();
-    if (status.ok() && open.sender) status = send_parts(open);
     if (status.ok() && expired(open, now_ms)) {
       status = error(StatusCode::kDeadline, "nothing came from the other server for {} ms", kLeaseMs);
     }
@@ -191,7 +191,7 @@ void KvExporter::step(int64_t now_ms) {
   }
 }
 
-// Keeps what is cached by now, and reads what comes next of it.
+// Keeps what is cached by now, and sends what comes next of it.
 Status KvExporter::advance(Export& open, int64_t& budget) {
   PageTransfers& pages = env_.pages();
   if (open.prefix->space.weight_version != pages.space_of("").weight_version) {
@@ -201,32 +201,50 @@ Status KvExporter::advance(Export& open, int64_t& budget) {
     open.cached = pages.lease(open.number, *open.prefix);
   }
   if (!open.sender) return ok_status();
-  while (budget > 0) {
-    const std::optional<PageRun> run = open.sender->next_run(open.cached);
-    if (!run) break;
-    std::string bytes(static_cast<std::size_t>(run->count * open.want->format.page_bytes), '\0');
-    const Status status = pages.read(*open.prefix, run->first, run->count, std::as_writable_bytes(std::span(bytes)));
-    if (status.code() == StatusCode::kResourceExhausted) return ok_status();  // at the next step
-    RETURN_IF_ERROR(status);
-    budget -= static_cast<int64_t>(bytes.size());
-    open.sender->add(*run, std::move(bytes));
-  }
+  RETURN_IF_ERROR(send_parts(open, budget));
   const auto end = static_cast<int32_t>(open.prefix->tokens.size()) / open.want->format.page_size;
-  if (open.computing || open.sender->all_read() || open.cached >= end) return ok_status();
+  if (open.computing || open.sender->all_sent() || open.cached >= end) return ok_status();
   return error(StatusCode::kUnavailable, "{} of {} pages are cached", open.cached, end);
 }
 
-Status KvExporter::send_parts(Export& open) {
-  while (const wire::KvPart* part = open.sender->next_part()) {
-    const std::size_t bytes = part->bytes.bytes.size();
-    wire::Message message = *part;
+// What cannot go now goes at the next step.
+Status KvExporter::send_parts(Export& open, int64_t& budget) {
+  while (budget > 0) {
+    if (!open.part) {
+      std::optional<wire::KvPart> part = open.sender->next(open.cached);
+      if (!part) return ok_status();
+      const Status status = fill(open, *part);
+      if (status.code() == StatusCode::kResourceExhausted) return ok_status();
+      RETURN_IF_ERROR(status);
+      budget -= part->pages * open.want->format.page_bytes;
+      open.part = std::move(part);
+    }
+    wire::Message message = *open.part;
     const Status status = env_.send(open.want->reply_to, message);
-    if (status.code() == StatusCode::kResourceExhausted) return ok_status();  // at the next step
+    if (status.code() == StatusCode::kResourceExhausted) return ok_status();
     RETURN_IF_ERROR(status);
-    open.sender->sent();
+    open.sender->sent(*open.part);
     ++counters_.parts;
-    counters_.bytes += bytes;
+    counters_.parts_in_messages += open.part->relay.empty();
+    counters_.bytes += static_cast<uint64_t>(open.part->pages * open.want->format.page_bytes);
+    open.part.reset();
   }
+  return ok_status();
+}
+
+// With its bytes. The buffer is used again, but for what a relay gives its reader by reference.
+Status KvExporter::fill(const Export& open, wire::KvPart& part) {
+  const auto bytes = static_cast<std::size_t>(part.pages * open.want->format.page_bytes);
+  if (buffer_ == nullptr || buffer_.use_count() > 1 || buffer_->size_bytes() < bytes) {
+    buffer_ = std::make_shared<Buffer>(bytes);
+  }
+  RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer_->data(), bytes}));
+  if (open.sender->in_message()) {
+    part.bytes.bytes.assign(reinterpret_cast<const char*>(buffer_->data()), bytes);
+  } else {
+    RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer_, buffer_->data(), bytes), part));
+  }
+  part.checksum = wire::kv_checksum(part);
   return ok_status();
 }
 
@@ -256,6 +274,7 @@ void KvExporter::erase(Exports::iterator it, int64_t now_ms) {
   Export& open = it->second;
   if (open.want && !open.offered && !jobs_) --early_;
   env_.pages().end_lease(open.number);
+  env_.drop_offers(it->first);
   if (open.job) {
     jobs_of_.erase(*open.job);
     jobs_->cancel(*open.job);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,7 +54,7 @@ class KvExporter {
   // It has ended. kLeaseMs from now on, D has to want the pages.
   void on_offer_end(const TransferId& id, const Status& status, int64_t now_ms);
 
-  // After each step of the scheduler: reads what is cached by now, sends it, ends what has waited too long.
+  // After each step of the scheduler: sends what is cached by now, ends what has waited too long.
   void step(int64_t now_ms);
   // Ends all, with this reason.
   void stop(const Status& status, int64_t now_ms);
@@ -72,6 +73,7 @@ class KvExporter {
     std::string extra_key;
     std::optional<TransferPrefix> prefix;  // of the want, or of the offer
     std::optional<KvSender> sender;
+    std::optional<wire::KvPart> part;  // with its bytes, not sent yet
     int32_t cached = 0;
     uint64_t seen_changes = 0;  // of the cache
     int64_t last_seen_ms = 0;
@@ -85,12 +87,14 @@ class KvExporter {
   void fail(Exports::iterator it, const Status& status, int64_t now_ms);
   void erase(Exports::iterator it, int64_t now_ms);
   Status advance(Export& open, int64_t& budget);
-  Status send_parts(Export& open);
+  Status send_parts(Export& open, int64_t& budget);
+  Status fill(const Export& open, wire::KvPart& part);
   bool expired(const Export& open, int64_t now_ms) const;
 
   TransferEnv& env_;
   const std::optional<PrefillJobs> jobs_;
   Exports exports_;
+  std::shared_ptr<Buffer> buffer_;          // of one part
   std::map<uint64_t, TransferId> jobs_of_;  // job -> transfer
   TransferTombstones ended_;
   TransferCounters counters_;

@@ -59,7 +59,9 @@ Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvForma
                              .format = format,
                              .extra_key = import.prefix.space.extra_key,
                              .tokens = import.prefix.tokens,
-                             .from_page = import.from_page};
+                             .from_page = import.from_page,
+                             .reader = env_.reader()};
+  import.page_bytes = format.page_bytes;
   RETURN_IF_ERROR(send_want(import));
   imports_.emplace(id, std::move(import));
   return ok_status();
@@ -181,29 +183,74 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
     return;
   }
   ++counters_.parts;
-  counters_.bytes += part.bytes.bytes.size();
-  import.received.push_back({part.first_page, part.pages, std::move(part.bytes.bytes)});
-  if (const Status status = write_next(it->first, import); !status.ok()) end(it, status, now_ms, true);
+  counters_.parts_in_messages += part.relay.empty();
+  counters_.bytes += static_cast<uint64_t>(part.pages * import.page_bytes);
+  constexpr std::size_t kMost = 2 * static_cast<std::size_t>(kWindowParts);
+  if (import.received.size() >= kMost) {
+    return end(it,
+               error(StatusCode::kResourceExhausted, "{} parts came that were not taken; the limit is {}",
+                     import.received.size() + 1, kMost),
+               now_ms, true, Cause::kPeer);
+  }
+  import.received.push_back({part.number, part.first_page, part.pages, std::nullopt});
+  Status status;
+  if (part.relay.empty()) {
+    import.received.back().bytes = SharedBytes::of(std::move(part.bytes.bytes));
+    status = write_next(it->first, import);
+  } else {
+    status = begin_fetch(import, part);
+  }
+  if (!status.ok()) end(it, status, now_ms, true);
+}
+
+Status KvImporter::begin_fetch(Import& import, const wire::KvPart& part) {
+  const Result<uint64_t> ticket = env_.fetch(part, static_cast<std::size_t>(part.pages * import.page_bytes));
+  if (!ticket.ok()) return on_lost(import, std::prev(import.received.end()), ticket.status());
+  import.received.back().ticket = *ticket;
+  return ok_status();
+}
+
+void KvImporter::on_fetched(TransferEnv::Fetched fetched, int64_t now_ms) {
+  const auto it = imports_.find(fetched.id);
+  if (it == imports_.end()) return;
+  Import& import = it->second;
+  const auto part = std::find_if(import.received.begin(), import.received.end(),
+                                 [&](const Received& each) { return each.ticket == fetched.ticket; });
+  if (part == import.received.end()) return;  // it is asked for again, with all that follows
+  Status status;
+  if (fetched.status.ok()) {
+    part->ticket.reset();
+    part->bytes = std::move(fetched.bytes);
+    status = write_next(it->first, import);
+  } else {
+    status = on_lost(import, part, fetched.status);
+  }
+  if (!status.ok()) end(it, status, now_ms, true, Cause::kPeer);
+}
+
+// The part and all that follow come once more.
+Status KvImporter::on_lost(Import& import, std::deque<Received>::iterator part, const Status& status) {
+  LOG_WARNING("transfer: part {} did not come through its relay, and is asked for again: {}", part->number,
+              status.to_string());
+  RETURN_IF_ERROR(import.receiver->on_lost(part->number, part->first_page, status).status());
+  import.received.erase(part, import.received.end());
+  ++counters_.again;
+  return report(import);
 }
 
 // One write at a time, of all that has come since: what lies below it must be cached.
 Status KvImporter::write_next(const TransferId& id, Import& import) {
-  if (import.received.size() > 2 * static_cast<std::size_t>(kWindowParts)) {
-    return error(StatusCode::kResourceExhausted, "{} parts came that were not taken; the limit is {}",
-                 import.received.size(), 2 * kWindowParts);
-  }
-  if (import.writing || import.received.empty()) return ok_status();
-  Received all = std::move(import.received.front());
-  import.received.pop_front();
-  Write write{id, all.pages, 1};
-  for (; !import.received.empty(); import.received.pop_front()) {
-    all.bytes += import.received.front().bytes;
+  if (import.writing || import.received.empty() || import.received.front().ticket) return ok_status();
+  const int32_t first_page = import.received.front().first_page;
+  Write write{.id = id};
+  std::vector<SharedBytes> bytes;
+  for (; !import.received.empty() && !import.received.front().ticket; import.received.pop_front()) {
+    bytes.push_back(std::move(import.received.front().bytes));
     write.pages += import.received.front().pages;
     ++write.parts;
   }
   const uint64_t ticket = next_ticket_++;
-  RETURN_IF_ERROR(env_.pages().write(ticket, import.prefix, all.first_page, write.pages,
-                                     std::make_shared<const std::string>(std::move(all.bytes))));
+  RETURN_IF_ERROR(env_.pages().write(ticket, import.prefix, first_page, write.pages, std::move(bytes)));
   import.writing = true;
   tickets_[ticket] = std::move(write);
   return ok_status();
@@ -269,6 +316,7 @@ void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms,
   Import import = std::move(it->second);
   imports_.erase(it);
   ended_.add(id, now_ms);
+  env_.drop_fetches(id);
   counters_.end(status);
   waited_ms_ += now_ms - import.begun_ms;
   if (import.replica) router_->end(*import.replica, import.asked_tokens);

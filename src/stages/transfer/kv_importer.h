@@ -59,6 +59,7 @@ class KvImporter {
 
   void on_part(wire::KvPart part, int64_t now_ms);
   void on_end(const wire::KvEnd& end, int64_t now_ms);
+  void on_fetched(TransferEnv::Fetched fetched, int64_t now_ms);
   void on_written(const PageTransfers::Done& done, int64_t now_ms);
   void step(int64_t now_ms);
   // Ends all; their requests are ready.
@@ -75,9 +76,11 @@ class KvImporter {
 
  private:
   struct Received {
+    uint32_t number = 0;  // of the part
     int32_t first_page = 0;
     int32_t pages = 0;
-    std::string bytes;
+    std::optional<uint64_t> ticket;  // of the fetch of its bytes, until they are there
+    SharedBytes bytes{};
   };
   struct Peer {
     std::string endpoint;  // empty: it is not there
@@ -87,10 +90,11 @@ class KvImporter {
   struct Import {
     std::vector<ReqId> waiting;
     TransferPrefix prefix;
-    std::string peer;                      // its endpoint
-    std::optional<int> replica;            // of peers_; nullopt: the request has named it
-    bool second = false;                   // another one has failed
-    int32_t from_page = 0;                 // those below are in the cache
+    std::string peer;            // its endpoint
+    std::optional<int> replica;  // of peers_; nullopt: the request has named it
+    bool second = false;         // another one has failed
+    int32_t from_page = 0;       // those below are in the cache
+    int64_t page_bytes = 0;
     int64_t asked_tokens = 0;              // of the replica
     std::optional<wire::Message> want{};   // not sent yet: the connection is being made
     std::optional<KvReceiver> receiver{};  // from ask() on
@@ -112,6 +116,8 @@ class KvImporter {
   TransferId new_id();
   bool works_alone(ReqId request, const char* reason, const Status& status);
   Status report(Import& import);
+  Status begin_fetch(Import& import, const wire::KvPart& part);
+  Status on_lost(Import& import, std::deque<Received>::iterator part, const Status& status);
   Status write_next(const TransferId& id, Import& import);
   void end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify, Cause cause = Cause::kSelf);
 

@@ -27,6 +27,11 @@ class ImporterTest : public ::testing::Test {
     }
     PageTransfers& pages() override { return server_.scheduler.transfers(); }
     Result<wire::KvFormat> format() const override { return format_; }
+    Status offer(const wire::Peer&, SharedBytes, wire::KvPart&) override { return internal_error("D offers nothing"); }
+    void drop_offers(const TransferId&) override {}
+    const wire::Peer& reader() const override { return reader_; }
+    Result<uint64_t> fetch(const wire::KvPart&, std::size_t) override { return internal_error("there is no relay"); }
+    void drop_fetches(const TransferId&) override {}
 
     std::vector<std::pair<std::string, wire::Message>> sent;
     std::set<std::string> unreachable;
@@ -34,6 +39,7 @@ class ImporterTest : public ::testing::Test {
 
    private:
     testing::Harness& server_;
+    const wire::Peer reader_{.stage = "d"};
   };
 
   void SetUp() override {

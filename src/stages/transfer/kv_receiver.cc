@@ -34,7 +34,7 @@ Result<KvReceiver::Part> KvReceiver::on_part(const wire::KvPart& part, int64_t n
     return invalid_argument("part {} has the pages [{}, {}); wanted [{}, ...) of {}", part.number, part.first_page, end,
                             next_page_, end_);
   }
-  if (static_cast<int64_t>(part.bytes.bytes.size()) != part.pages * page_bytes_) {
+  if (part.relay.empty() && static_cast<int64_t>(part.bytes.bytes.size()) != part.pages * page_bytes_) {
     return invalid_argument("part {} has {} bytes for {} pages; wanted {}", part.number, part.bytes.bytes.size(),
                             part.pages, part.pages * page_bytes_);
   }
@@ -44,6 +44,16 @@ Result<KvReceiver::Part> KvReceiver::on_part(const wire::KvPart& part, int64_t n
   progress_ms_ = now_ms;
   again_ms_ = now_ms + kAgainMs;
   return Part::kWrite;
+}
+
+Result<KvReceiver::Part> KvReceiver::on_lost(uint32_t number, int32_t first_page, const Status& status) {
+  if (lost_ == number) return status.with_prefix(fmt::format("part {}, for the second time", number));
+  lost_ = number;
+  next_ = number;
+  next_page_ = first_page;
+  asked_ = false;
+  ask_again();
+  return Part::kAskAgain;
 }
 
 bool KvReceiver::ask_again() {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "wire/transfer_messages.h"
 
@@ -20,6 +21,9 @@ class KvReceiver {
   enum class Part { kWrite, kRepeated, kAskAgain };
   // kWrite: the part's pages are next. Errors: it is damaged for the second time, or its numbers are wrong.
   Result<Part> on_part(const wire::KvPart& part, int64_t now_ms);
+  // The bytes of a part that was kWrite did not come: kAskAgain, and from `part` on all comes once more. Its second
+  // time is an error.
+  Result<Part> on_lost(uint32_t number, int32_t first_page, const Status& status);
   // The oldest parts that were given out are in the cache.
   void on_written(int parts) { written_ += static_cast<uint32_t>(parts); }
 
@@ -40,13 +44,14 @@ class KvReceiver {
   const int32_t end_;
   const int64_t page_bytes_;
   int32_t next_page_;
-  uint32_t next_ = 0;     // number of the part that is to come
-  uint32_t written_ = 0;  // parts
-  int64_t progress_ms_;   // when a part came last, or the transfer began
-  int64_t renew_ms_;      // when to report next
-  int64_t again_ms_;      // when to ask again without having seen a part
-  bool again_ = false;    // the next report asks
-  bool asked_ = false;    // for part next_
+  uint32_t next_ = 0;             // number of the part that is to come
+  uint32_t written_ = 0;          // parts
+  int64_t progress_ms_;           // when a part came last, or the transfer began
+  int64_t renew_ms_;              // when to report next
+  int64_t again_ms_;              // when to ask again without having seen a part
+  bool again_ = false;            // the next report asks
+  bool asked_ = false;            // for part next_
+  std::optional<uint32_t> lost_;  // the part whose bytes did not come last
   uint64_t asked_again_ = 0;
 };
 

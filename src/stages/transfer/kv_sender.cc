@@ -12,46 +12,45 @@ KvSender::KvSender(TransferId id, int32_t from, int32_t end, int32_t part_pages)
   CHECK(from >= 0 && from < end);
 }
 
-std::optional<PageRun> KvSender::next_run(int32_t cached) const {
-  if (kept_.size() >= static_cast<std::size_t>(kWindowParts)) return std::nullopt;
-  const int32_t count = std::min({part_pages_, cached - next_page_, end_ - next_page_});
-  if (count <= 0) return std::nullopt;
-  return PageRun{next_page_, count};
+std::optional<wire::KvPart> KvSender::next(int32_t cached) const {
+  const std::size_t at = next_number_ - taken_;
+  PageRun run;
+  if (at < sent_.size()) {
+    run = sent_[at];
+  } else {
+    if (sent_.size() >= static_cast<std::size_t>(kWindowParts)) return std::nullopt;
+    run = {next_page_, std::min({part_pages_, cached - next_page_, end_ - next_page_})};
+    if (run.count <= 0) return std::nullopt;
+  }
+  return wire::KvPart{.id = id_,
+                      .number = next_number_,
+                      .first_page = run.first,
+                      .pages = run.count,
+                      .last = run.first + run.count == end_};
 }
 
-void KvSender::add(const PageRun& run, std::string bytes) {
-  CHECK(run.first == next_page_ && run.count > 0);
-  next_page_ += run.count;
-  wire::KvPart& part = kept_.emplace_back();
-  part.id = id_;
-  part.number = taken_ + static_cast<uint32_t>(kept_.size()) - 1;
-  part.first_page = run.first;
-  part.pages = run.count;
-  part.last = run.first + run.count == end_;
-  part.bytes.bytes = std::move(bytes);
-  part.checksum = wire::kv_checksum(part);
-}
-
-const wire::KvPart* KvSender::next_part() const {
-  const std::size_t at = next_sent_ - taken_;
-  return at < kept_.size() ? &kept_[at] : nullptr;
+void KvSender::sent(const wire::KvPart& part) {
+  CHECK(part.number == next_number_);
+  if (next_number_++ - taken_ < sent_.size()) return;  // again
+  sent_.push_back({part.first_page, part.pages});
+  next_page_ += part.pages;
 }
 
 Status KvSender::on_taken(const wire::KvTaken& taken) {
-  if (taken.parts > next_sent_) {
+  if (taken.parts > next_number_) {
     // After a request to send again, what was sent before may be taken first.
-    if (taken.parts > taken_ + kept_.size()) {
-      return invalid_argument("{} parts are taken; {} were sent", taken.parts, next_sent_);
+    if (taken.parts > taken_ + sent_.size()) {
+      return invalid_argument("{} parts are taken; {} were sent", taken.parts, next_number_);
     }
-    next_sent_ = taken.parts;
+    next_number_ = taken.parts;
   }
   while (taken_ < taken.parts) {
-    kept_.pop_front();
+    sent_.pop_front();
     ++taken_;
   }
-  if (taken.again && next_sent_ > taken_) {
-    resent_ += next_sent_ - taken_;
-    next_sent_ = taken_;
+  if (taken.again && next_number_ > taken_) {
+    resent_ += next_number_ - taken_;
+    next_number_ = taken_;
   }
   return ok_status();
 }

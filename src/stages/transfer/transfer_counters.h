@@ -14,6 +14,7 @@ namespace millrace::transfer {
 struct TransferCounters {
   std::map<std::string, uint64_t> ended;  // by reason: "ok", or the name of a status code
   uint64_t parts = 0;
+  uint64_t parts_in_messages = 0;  // whose bytes no relay carried
   uint64_t bytes = 0;
   uint64_t again = 0;    // parts that were sent, or asked for, once more
   uint64_t ignored = 0;  // messages that named no open transfer, or came twice
@@ -28,6 +29,7 @@ struct TransferCounters {
       add("kv_transfers_total", static_cast<double>(count), fmt::format(",reason={}", reason));
     }
     add("kv_transfer_parts_total", static_cast<double>(parts));
+    add("kv_transfer_parts_in_messages_total", static_cast<double>(parts_in_messages));
     add("kv_transfer_bytes_total", static_cast<double>(bytes));
     add("kv_transfer_parts_again_total", static_cast<double>(again));
     add("kv_transfer_messages_ignored_total", static_cast<double>(ignored));

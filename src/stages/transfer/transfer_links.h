@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "control/mailbox.h"
+#include "stages/loop/relay_choice.h"
 #include "stages/transfer/limits.h"
 
 namespace millrace::transfer {
@@ -54,6 +55,9 @@ class TransferPeers {
 };
 
 struct TransferLinks {
+  wire::Peer self;      // this process, as relays reach it
+  loop::Relays relays;  // for the bytes of pages; none: they travel in messages
+  std::string relay;    // the backend that the pipeline asks for; empty or "auto": the best
   std::unique_ptr<Inbox> inbox;
   std::string endpoint;  // of it, as others reach it
   // To another server; kInvalidArgument for an endpoint that may not be connected to.

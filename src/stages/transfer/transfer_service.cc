@@ -25,6 +25,8 @@ TransferService::TransferService(Scheduler& scheduler, TransferLinks links, wire
       format_(std::move(format)),
       checksum_(std::move(checksum)),
       start_version_(scheduler.facts().weight_version),
+      writer_(links_.self, links_.relays, links_.relay),
+      reader_(links_.relays, [waker = links_.inbox->waker()] { waker->wake(); }),
       now_ms_(monotonic_ms()),
       exporter_(std::make_unique<KvExporter>(*this, std::move(jobs))) {
   const bool asks = links_.peers && links_.peers->compute();
@@ -82,6 +84,8 @@ void TransferService::step(int64_t now_ms) {
   now_ms_ = now_ms;
   update_peers(now_ms);
   for (const PageTransfers::Done& done : pages().take_done()) importer_->on_written(done, now_ms);
+  for (Fetched& fetched : reader_.take_fetched()) importer_->on_fetched(std::move(fetched), now_ms);
+  writer_.collect();
   exporter_->step(now_ms);
   importer_->step(now_ms);
 }

@@ -15,6 +15,7 @@
 #include "stages/transfer/kv_exporter.h"
 #include "stages/transfer/kv_importer.h"
 #include "stages/transfer/limits.h"
+#include "stages/transfer/part_relays.h"
 #include "stages/transfer/transfer_env.h"
 #include "stages/transfer/transfer_links.h"
 
@@ -50,6 +51,15 @@ class TransferService final : public TransferEnv {
   Status send(const std::string& endpoint, wire::Message& message) override;
   PageTransfers& pages() override { return scheduler_.transfers(); }
   Result<wire::KvFormat> format() const override;
+  Status offer(const wire::Peer& reader, SharedBytes bytes, wire::KvPart& part) override {
+    return writer_.offer(reader, std::move(bytes), part);
+  }
+  void drop_offers(const TransferId& id) override { writer_.drop(id); }
+  const wire::Peer& reader() const override { return links_.self; }
+  Result<uint64_t> fetch(const wire::KvPart& part, std::size_t size_bytes) override {
+    return reader_.fetch(part, size_bytes);
+  }
+  void drop_fetches(const TransferId& id) override { reader_.drop(id); }
 
  private:
   struct Connection {
@@ -68,6 +78,8 @@ class TransferService final : public TransferEnv {
   const uint64_t start_version_;  // of weights whose checksum may be unknown everywhere
   uint64_t peers_version_ = 0;    // of links_.peers
   std::unordered_map<std::string, Connection> connections_;
+  PartWriter writer_;
+  PartReader reader_;
   int64_t now_ms_ = 0;
   uint64_t unexpected_ = 0;  // messages of other kinds
   std::unique_ptr<KvExporter> exporter_;

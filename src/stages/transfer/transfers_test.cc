@@ -181,6 +181,7 @@ TEST_F(Transfers, ADifferentFormatIsRefusedWithBothValues) {
 
 TEST_F(Transfers, ADamagedPartIsSentOnceMoreAndTheSecondDamageEndsTheTransfer) {
   TransferNet net;
+  net.relay = false;
   int damages = 1;
   net.fate = [&](const std::string&, wire::Message& message) {
     if (auto* part = std::get_if<wire::KvPart>(&message); part != nullptr && part->number == 1 && damages > 0) {
@@ -201,13 +202,59 @@ TEST_F(Transfers, ADamagedPartIsSentOnceMoreAndTheSecondDamageEndsTheTransfer) {
   net.expect_clean_end();
 }
 
+// The relay's own trouble: what it does not bring comes in messages, and so does all that follows.
+TEST_F(Transfers, WhatARelayDoesNotBringComesInMessages) {
+  TransferNet net;
+  const int64_t parts = [&] {
+    EXPECT_TRUE(*net.send(1, prompt(500)));
+    net.run();
+    return metric(net, "kv_transfer_parts_total{end=decode}");
+  }();
+  EXPECT_GT(parts, 2);
+  EXPECT_EQ(metric(net, "kv_transfer_parts_in_messages_total{end=prefill}"), 0);
+  net.fetch_fate = [](const wire::KvPart& part) -> Result<int64_t> {
+    if (part.number == 0) return 5;
+    return error(StatusCode::kUnavailable, "the writer cannot be reached");
+  };
+  EXPECT_TRUE(*net.send(2, prompt(500, 300)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(2), 496);
+  EXPECT_EQ(metric(net, "kv_transfer_parts_again_total{end=decode}"), 1);
+  EXPECT_GT(metric(net, "kv_transfer_parts_in_messages_total{end=decode}"), 0);
+  net.expect_clean_end();
+}
+
+TEST_F(Transfers, ARelayWithoutCapacityDelaysParts) {
+  TransferNet net;
+  net.most_offers = 1;
+  net.fetch_fate = [](const wire::KvPart&) -> Result<int64_t> { return 30; };
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  EXPECT_TRUE(*net.send(2, prompt(500, 300)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 496);
+  EXPECT_EQ(net.transferred.at(2), 496);
+  EXPECT_EQ(metric(net, "kv_transfer_parts_in_messages_total{end=prefill}"), 0);
+  net.expect_clean_end();
+}
+
+// The bytes of an earlier part come after those of later ones.
+TEST_F(Transfers, BytesThatComeInAnotherOrderAreWrittenInOrder) {
+  TransferNet net;
+  net.fetch_fate = [](const wire::KvPart& part) -> Result<int64_t> { return part.number % 2 == 0 ? 40 : 1; };
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 496);
+  net.expect_clean_end();
+}
+
 TEST_F(Transfers, EveryLostMessageCostsTimeAlone) {
-  for (int lost = 0; lost < 25; ++lost) {
+  for (int lost = 0; lost < 50; ++lost) {
     SCOPED_TRACE(lost);
     TransferNet net;
+    net.relay = lost % 2 == 0;
     int number = 0;
     net.fate = [&](const std::string&, wire::Message&) {
-      return TransferNet::Fate{.copies = number++ == lost ? 0 : 1};
+      return TransferNet::Fate{.copies = number++ == lost / 2 ? 0 : 1};
     };
     EXPECT_TRUE(*net.send(1, prompt(500)));
     net.run();
@@ -368,9 +415,17 @@ TEST_F(Transfers, OverAnyNetworkEveryRequestEndsWithItsText) {
       if (loss > 0 && pick(100) < loss) fate.copies = static_cast<int>(pick(3));
       if (pick(10) == 0) fate.late_ms = static_cast<int64_t>(pick(300));
       if (auto* part = std::get_if<wire::KvPart>(&message); part != nullptr && loss > 0 && pick(40) == 0) {
-        part->bytes.bytes[pick(part->bytes.bytes.size())] ^= 1;
+        std::string& text = part->relay.empty() ? part->bytes.bytes : part->descriptor.bytes;
+        text[pick(text.size())] ^= 1;
       }
       return fate;
+    };
+    net.relay = pick(3) > 0;
+    if (pick(2) == 0) net.most_offers = 1 + pick(6);
+    const uint64_t unread = pick(3) * 5;
+    net.fetch_fate = [&](const wire::KvPart&) -> Result<int64_t> {
+      if (pick(100) < unread) return error(StatusCode::kUnavailable, "a fault");
+      return static_cast<int64_t>(pick(5) * pick(20));
     };
     uint64_t id = 0;
     for (int i = 0; i < 120; ++i) {

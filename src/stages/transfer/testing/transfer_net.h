@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 
@@ -80,6 +81,8 @@ class TransferNet {
     for (int64_t ms = 0; ms <= 2 * transfer::kLeaseMs; ms += 100) turn(100);
     EXPECT_EQ(importer.open(), 0u);
     EXPECT_EQ(exporter.open(), 0u);
+    EXPECT_TRUE(offers_.empty());
+    EXPECT_TRUE(fetches_.empty());
     p.run();
     d.run();
     EXPECT_EQ(p.scheduler.facts().leases, 0);
@@ -102,6 +105,10 @@ class TransferNet {
   };
   std::function<Fate(const std::string& to, wire::Message& message)> fate;
   std::function<void(const wire::Message&)> on_deliver;
+  bool relay = true;  // it carries the bytes of parts; else they are in the messages
+  // Of a part whose bytes are read: an error, or how late they come. Unset: at once.
+  std::function<Result<int64_t>(const wire::KvPart& part)> fetch_fate;
+  std::size_t most_offers = SIZE_MAX;  // that the relay has capacity for
   Harness p, d;
   std::optional<Status> p_format_error;
   wire::KvFormat p_format{.model_hash = 7,
@@ -125,6 +132,20 @@ class TransferNet {
       if (&server_ == &net_.p && net_.p_format_error) return *net_.p_format_error;
       return &server_ == &net_.p ? net_.p_format : net_.d_format;
     }
+    Status offer(const wire::Peer& reader, SharedBytes bytes, wire::KvPart& part) override {
+      EXPECT_EQ(reader.stage, "d");
+      return net_.offer(bytes, part);
+    }
+    void drop_offers(const TransferId& id) override {
+      std::erase_if(net_.offers_, [&](const auto& each) { return each.second.first == id; });
+    }
+    const wire::Peer& reader() const override { return net_.reader_; }
+    Result<uint64_t> fetch(const wire::KvPart& part, std::size_t size_bytes) override {
+      return net_.begin_fetch(part, size_bytes);
+    }
+    void drop_fetches(const TransferId& id) override {
+      std::erase_if(net_.fetches_, [&](const auto& each) { return each.second.id == id; });
+    }
 
    private:
     TransferNet& net_;
@@ -144,6 +165,45 @@ class TransferNet {
                   ++jobs_cancelled;
                   p.abort(job);
                 }};
+  }
+
+  Status offer(const SharedBytes& bytes, wire::KvPart& part) {
+    std::string copy(reinterpret_cast<const char*>(bytes.data()), bytes.size_bytes());
+    if (!relay) {
+      part.bytes.bytes = std::move(copy);
+      return ok_status();
+    }
+    if (offers_.size() >= most_offers) return error(StatusCode::kResourceExhausted, "no credit is left");
+    part.relay = "sim";
+    part.descriptor.bytes = std::to_string(++last_offer_);
+    offers_[part.descriptor.bytes] = {part.id, std::move(copy)};
+    return ok_status();
+  }
+
+  // The bytes are read when they come, so a drop meanwhile is seen.
+  Result<uint64_t> begin_fetch(const wire::KvPart& part, std::size_t size_bytes) {
+    Result<int64_t> late_ms = fetch_fate ? fetch_fate(part) : 0;
+    const uint64_t ticket = ++last_fetch_;
+    fetches_.emplace(now_ms + (late_ms.ok() ? *late_ms : 1),
+                     Fetch{part.id, ticket, late_ms.status(), part.descriptor.bytes, size_bytes});
+    return ticket;
+  }
+
+  void end_fetches() {
+    for (auto it = fetches_.begin(); it != fetches_.end() && it->first <= now_ms; it = fetches_.begin()) {
+      const Fetch fetch = std::move(it->second);
+      fetches_.erase(it);
+      transfer::TransferEnv::Fetched fetched{fetch.id, fetch.ticket, fetch.status, {}};
+      const auto offer = offers_.find(fetch.descriptor);
+      if (fetched.status.ok() && offer == offers_.end()) {
+        fetched.status = error(StatusCode::kUnavailable, "the put is over");
+      } else if (fetched.status.ok()) {
+        EXPECT_EQ(offer->second.second.size(), fetch.size_bytes);
+        fetched.bytes = SharedBytes::of(offer->second.second);
+        offers_.erase(offer);
+      }
+      importer.on_fetched(std::move(fetched), now_ms);
+    }
   }
 
   Status post(const std::string& to, wire::Message& message) {
@@ -193,6 +253,7 @@ class TransferNet {
   void turn_d() {
     d.step();
     for (const PageTransfers::Done& done : d.scheduler.transfers().take_done()) importer.on_written(done, now_ms);
+    end_fetches();
     importer.step(now_ms);
     for (const transfer::KvImporter::Ready& ready : importer.take_ready()) {
       const auto request = held.extract(ready.request.value);
@@ -202,7 +263,19 @@ class TransferNet {
     }
   }
 
+  struct Fetch {
+    TransferId id;
+    uint64_t ticket = 0;
+    Status status;
+    std::string descriptor;
+    std::size_t size_bytes = 0;
+  };
+
+  const wire::Peer reader_{.stage = "d"};
   Env p_env_, d_env_;
+  std::map<std::string, std::pair<TransferId, std::string>> offers_;  // by descriptor: bytes
+  std::multimap<int64_t, Fetch> fetches_;                             // by their time
+  uint64_t last_offer_ = 0, last_fetch_ = 0;
   std::multimap<int64_t, std::pair<std::string, wire::Message>> queue_;
   std::vector<wire::Message> at_p_;  // of a frozen P
   std::set<uint64_t> ended_jobs_;
