@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "app/bench.h"
+#include "app/model_source.h"
 #include "app/output.h"
 #include "base/cpu_info.h"
 #include "models/model.h"
@@ -92,7 +93,8 @@ class Offline {
 
   Status load() {
     ModelOptions model;
-    model.model = options_.model;
+    ASSIGN_OR_RETURN(const ModelSource source, cached_source(options_.model, ""));
+    model.model = source.path;
     model.threads = options_.threads;
     model.quantize = options_.quantize;
     model.packed_cache_dir = options_.packed_cache_dir;

@@ -3,61 +3,19 @@
 
 #include "app/commands.h"
 #include "app/inspect_split.h"
+#include "app/model_report.h"
+#include "app/model_source.h"
 #include "app/output.h"
-#include "app/units.h"
 #include "base/log.h"
 #include "formats/model_config.h"
 #include "formats/shard_manifest.h"
 #include "formats/weights.h"
-#include "models/model.h"
 #include "pipeline/supervisor.h"
 #include "relay/registry.h"
-#include "runner/kv_pages.h"
 #include "stages/generating/loading.h"
 
 namespace millrace {
 namespace {
-
-void print_row(const char* name, const std::string& value) { std::printf("  %-22s %s\n", name, value.c_str()); }
-
-std::string dtype_summary(const WeightStore& store) {
-  std::map<std::string_view, uint64_t> bytes;
-  for (const std::string& name : store.names()) {
-    const SafetensorsEntry* entry = store.find(name);
-    bytes[dtype_name(entry->dtype)] += entry->end - entry->begin;
-  }
-  std::string text;
-  for (const auto& [name, count] : bytes)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, bytes_text(count));
-  return text;
-}
-
-std::string attention_text(const ModelConfig& c) {
-  return fmt::format("{} heads x {}, {} KV heads{}{}", c.heads, c.head_dim, c.kv_heads, c.qk_norm ? ", QK norm" : "",
-                     c.qkv_bias ? ", QKV bias" : "");
-}
-
-void print_model(const ModelDir& dir, const WeightStore& store) {
-  const ModelConfig& c = dir.config;
-  std::printf("%s\n", dir.path.c_str());
-  print_row("architecture", std::string(architecture_name(c.architecture)));
-  print_row("parameters", fmt::format("{} ({})", count_text(parameter_count(c)), parameter_count(c)));
-  print_row("weights", fmt::format("{} in {} file{} ({})", bytes_text(store.total_bytes()), store.shard_count(),
-                                   store.shard_count() == 1 ? "" : "s", dtype_summary(store)));
-  print_row("layers", fmt::format("{}, hidden {}, intermediate {}", c.layers, c.hidden_size, c.intermediate_size));
-  print_row("attention", attention_text(c));
-  print_row("vocabulary", fmt::format("{}, {} head", c.vocab_size, c.tie_word_embeddings ? "tied" : "own"));
-  print_row("context length", fmt::format("{} tokens", c.max_position_embeddings));
-  print_row("rope", fmt::format("{}, theta {}", rope_type_name(c.rope.type), c.rope.theta));
-  for (const char* name : {"f32", "bf16", "f16", "int8"}) {
-    const auto dtype = kv_dtype_from_name(name);
-    if (!dtype.ok()) continue;
-    const auto token = static_cast<uint64_t>(kv_page_bytes(c, {0, c.layers}, 1, *dtype));
-    print_row(name == std::string("f32") ? "KV cache" : "",
-              fmt::format("{:<4} {} a token, {} for a whole context", name, bytes_text(token),
-                          bytes_text(token * static_cast<uint64_t>(c.max_position_embeddings))));
-  }
-}
 
 Status inspect(const InspectOptions& options) {
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
@@ -69,8 +27,7 @@ Status inspect(const InspectOptions& options) {
     return invalid_argument("{} is a shard with the layers [{}, {}); wanted the complete model for --pp and --split",
                             options.model, layers.begin, layers.end);
   }
-  // Checks every tensor's name and shape against the config.
-  ASSIGN_OR_RETURN(const auto model, load_model(dir.config, store, layers, 1));
+  RETURN_IF_ERROR(check_model(dir, store, layers));
   ASSIGN_OR_RETURN(const std::optional<SplitPlan> split, split_of(options, dir.config, *store));
   print_model(dir, *store);
   if (shard) {
@@ -118,14 +75,18 @@ void print_relays() {
 
 }  // namespace
 
-int run_inspect(const InspectOptions& options) {
+int run_inspect(const InspectOptions& given) {
   log_init("inspect", LogLevel::kOff);
+  InspectOptions options = given;
   if (options.relays) return print_relays(), 0;
   if (options.model.empty()) {
     print_error(invalid_argument("model is missing; wanted a Hugging Face model directory, a GGUF file, or --relays"));
     return kExitBadInput;
   }
-  Status status = inspect(options);
+  const auto source = cached_source(options.model, "");
+  if (!source.ok()) return print_error(source.status()), kExitBadInput;
+  options.model = source->path;
+  const Status status = inspect(options);
   if (status.ok()) return 0;
   print_error(status);
   return kExitBadInput;

@@ -177,8 +177,10 @@ void add_weight_update_options(CLI::App& command, ModelOptions& o) {
 void add_model_options(CLI::App& command, ModelOptions& o) {
   const char* group = "Model and memory";
   command
-      .add_option("--model,-m", o.model,
-                  "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), or a GGUF file")
+      .add_option(
+          "--model,-m", o.model,
+          "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), or a GGUF file; of serve also "
+          "ORG/NAME[:QUANT] of a hub")
       ->group(group);
   command.add_option("--threads", o.threads, "Compute threads; 0 = all CPUs of this process")
       ->check(CLI::Range(0, 256))

@@ -145,6 +145,14 @@ void add_media_options(CLI::App& command, ServeOptions& o) {
 
 void add_serve_options(CLI::App& command, ServeOptions& o) {
   add_model_options(command, o.model);
+  command
+      .add_option(
+          "name", o.model.model,
+          "The model, instead of --model: a path, or ORG/NAME[:QUANT] of a hub, which is pulled where the cache "
+          "does not have it (docs/models.md)")
+      ->excludes("--model");
+  command.add_option("--revision", o.revision, "Branch, tag or commit of a model of a hub; default: main")
+      ->group("Model and memory");
   const char* group = "HTTP";
   command.add_option("--host", o.host, "Address to listen on; 0.0.0.0 = every one")
       ->capture_default_str()
@@ -280,6 +288,7 @@ std::string options_json(const ServeOptions& o) {
     }
   };
   visit_model_options(o.model, add);
+  add("revision", o.revision);
   add("host", o.host);
   add("port", o.port);
   add("max-body-mib", o.max_body_mib);

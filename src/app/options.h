@@ -19,6 +19,7 @@ namespace millrace {
 
 struct ServeOptions {
   ModelOptions model;
+  std::string revision;                         // of a model of a hub; "": main
   std::vector<std::string> served_model_names;  // none: the directory's name
   bool any_model_name = false;
   bool public_models = false;

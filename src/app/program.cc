@@ -7,6 +7,7 @@
 
 #include "app/bench.h"
 #include "app/commands.h"
+#include "app/hub_commands.h"
 #include "app/quantize.h"
 #include "app/split.h"
 #include "pipeline/supervisor.h"
@@ -44,7 +45,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   app.formatter(std::make_shared<WrappingFormatter>());  // subcommands take it over
   app.set_version_flag("--version", std::string("millrace ") + kVersion);
   app.require_subcommand(1);
-  app.footer("Begin with: millrace serve --model DIR   then: millrace chat");
+  app.footer("Begin with: millrace serve --model DIR, or millrace serve ORG/NAME   then: millrace chat");
   ServeOptions serve;
   StageOptions stage;
   RangeOptions range;
@@ -55,7 +56,9 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   QuantizeOptions quantize;
   SplitOptions split;
   BenchOptions bench;
+  HubCommandLine hub;
   CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
+  hub.add_to(app);
   CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
   CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
   CLI::App* top_command = app.add_subcommand("top", "Show in the terminal what a running server does");
@@ -90,6 +93,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   if (*serve_command || *stage_command || *range_command) ::signal(SIGPIPE, SIG_IGN);
   serve.given = given_options(*serve_command);
   if (*serve_command) return run_serve(serve, add_workers);
+  if (const std::optional<int> code = hub.run()) return *code;
   if (*stage_command) return run_stage(stage, add_workers);
   if (*range_command) return run_range(range);
   if (*chat_command) return run_chat(chat);

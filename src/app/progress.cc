@@ -1,5 +1,6 @@
 #include "app/progress.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,11 @@ constexpr int kPlainStepPercent = 25;  // a plain line at each quarter
 
 }  // namespace
 
+std::string progress_bar(int percent) {
+  const int filled = percent * kBarCells / 100;
+  return fmt::format("[{}{}] {:3}%", std::string(filled, '#'), std::string(kBarCells - filled, '.'), percent);
+}
+
 LoadingProgress::LoadingProgress(std::FILE* out) : out_(out), terminal_(::isatty(::fileno(out)) != 0) {}
 
 void LoadingProgress::update(const wire::StageStatus& status) {
@@ -22,9 +28,7 @@ void LoadingProgress::update(const wire::StageStatus& status) {
   last_what_ = status.message;
   last_percent_ = percent;
   if (terminal_) {
-    const int filled = percent * kBarCells / 100;
-    std::fprintf(out_, "\r%-18s [%s%s] %3d%%", status.message.c_str(), std::string(filled, '#').c_str(),
-                 std::string(kBarCells - filled, '.').c_str(), percent);
+    std::fprintf(out_, "\r%-18s %s", status.message.c_str(), progress_bar(percent).c_str());
     drawn_ = true;
   } else {
     std::fprintf(out_, "millrace: %s %d%%\n", status.message.c_str(), percent);

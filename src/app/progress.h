@@ -1,4 +1,5 @@
-// The progress of loading: a bar on a terminal, plain lines elsewhere. Thread safety: one thread.
+// The progress of loading and of pulling a model: a bar on a terminal, plain lines elsewhere. Thread safety: one thread
+// for each.
 #pragma once
 
 #include <cstdio>
@@ -7,6 +8,9 @@
 #include "wire/messages.h"
 
 namespace millrace {
+
+// "[####....]  50%"
+std::string progress_bar(int percent);
 
 class LoadingProgress {
  public:

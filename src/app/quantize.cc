@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "app/model_source.h"
 #include "app/output.h"
 #include "base/log.h"
 #include "pipeline/supervisor.h"
@@ -22,7 +23,11 @@ void add_quantize_options(CLI::App& command, QuantizeOptions& o) {
 
 int run_quantize(const QuantizeOptions& options) {
   log_init("quantize", LogLevel::kWarning);
-  const Status status = quantize_model(options);
+  const auto source = cached_source(options.input, "");
+  if (!source.ok()) return print_error(source.status()), kExitBadInput;
+  QuantizeOptions of_source = options;
+  of_source.input = source->path;
+  const Status status = quantize_model(of_source);
   if (!status.ok()) {
     print_error(status);
     return kExitBadInput;

@@ -15,6 +15,7 @@
 #include "app/instance.h"
 #include "app/keys.h"
 #include "app/library.h"
+#include "app/model_source.h"
 #include "app/model_workers.h"
 #include "app/output.h"
 #include "app/process_limits.h"
@@ -199,7 +200,7 @@ Status fit_text_pipeline(ServeOptions& options, PipelineSpec& spec, LeadOptions&
   const std::string file =
       options.pipeline.empty() ? builtin_file(text_shape(spec)->talk != nullptr) : options.pipeline;
   if (options.model.model.empty()) {
-    return invalid_argument("--model is missing; wanted a Hugging Face model directory");
+    return invalid_argument("--model is missing; wanted a Hugging Face model directory, or ORG/NAME of a hub");
   }
   RETURN_IF_ERROR(check_text_pipeline(spec, file, options.dp));
   if (options.model.pp > 1 && generating_stage(spec).layers) {
@@ -369,6 +370,15 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
   return exit_code;
 }
 
+// A model of a hub becomes its folder or file in the cache, and has its name.
+Status find_model(ServeOptions& options, const sigset_t& signals) {
+  ASSIGN_OR_RETURN(const ModelSource source, pulled_source(options.model.model, options.revision, signals));
+  options.model.model = source.path;
+  if (!source.name.empty() && options.served_model_names.empty()) options.served_model_names = {source.name};
+  for (const char* token : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) ::unsetenv(token);  // of no use to children
+  return ok_status();
+}
+
 }  // namespace
 
 int run_serve(const ServeOptions& given, AddWorkers add_workers) {
@@ -383,6 +393,7 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   trace::name_process("front");
   if (Status status = load_keys(options); !status.ok()) return print_error(status), kExitBadInput;
   if (Status status = join_names(options); !status.ok()) return print_error(status), kExitBadInput;
+  if (Status status = find_model(options, signals); !status.ok()) return print_error(status), exit_code_of(status);
   Library library = make_library(options.model, add_workers);
   const auto speech = read_speech_config(options.model);
   if (!speech.ok()) return print_error(speech.status()), kExitBadInput;

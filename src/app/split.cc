@@ -5,6 +5,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "app/model_source.h"
 #include "app/output.h"
 #include "app/progress.h"
 #include "app/signals.h"
@@ -70,8 +71,12 @@ void add_split_options(CLI::App& command, SplitOptions& o) {
   command.add_option("--out,-o", o.output, "Folder to make, with 0, 1 and so on in it")->required();
 }
 
-int run_split(const SplitOptions& options) {
+int run_split(const SplitOptions& given) {
   log_init("split", LogLevel::kWarning);
+  SplitOptions options = given;
+  const auto source = cached_source(given.model, "");
+  if (!source.ok()) return print_error(source.status()), kExitBadInput;
+  options.model = source->path;
   std::vector<LayerRange> ranges;
   const Status status = split(options, ranges);
   if (!status.ok()) {

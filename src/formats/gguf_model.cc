@@ -5,46 +5,17 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <set>
 
 #include "formats/gguf_vision.h"
 #include "formats/safetensors.h"
+#include "formats/shard_names.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::string_view kSuffix = ".gguf";
-
-// "PREFIX-00002-of-00005.gguf".
-struct ShardName {
-  std::string prefix;
-  int number = 0;
-  int count = 0;
-
-  std::string path(int i) const { return fmt::format("{}-{:05d}-of-{:05d}.gguf", prefix, i, count); }
-};
-
-std::optional<int> five_digits(std::string_view text) {
-  int value = 0;
-  if (text.size() != 5) return std::nullopt;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return code == std::errc() && end == text.data() + text.size() && value > 0 ? std::optional<int>(value)
-                                                                              : std::nullopt;
-}
-
-std::optional<ShardName> parse_shard_name(std::string_view path) {
-  constexpr std::string_view kOf = "-of-";
-  constexpr std::size_t kTail = 1 + 5 + kOf.size() + 5;  // "-00001-of-00002"
-  if (!path.ends_with(kSuffix)) return std::nullopt;
-  path.remove_suffix(kSuffix.size());
-  if (path.size() <= kTail) return std::nullopt;
-  const std::string_view tail = path.substr(path.size() - kTail);
-  const std::optional<int> number = five_digits(tail.substr(1, 5)), count = five_digits(tail.substr(tail.size() - 5));
-  if (tail[0] != '-' || tail.substr(6, kOf.size()) != kOf || !number || !count || *number > *count) return std::nullopt;
-  return ShardName{std::string(path.substr(0, path.size() - kTail)), *number, *count};
-}
 
 Result<GgufFile> open_file(const std::string& path, MapMode mode) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path, mode));
@@ -84,7 +55,7 @@ Status GgufModel::open_shards(const std::string& first, int count, MapMode mode)
   if (count > kMaxGgufShards) {
     return error(StatusCode::kTooLarge, "{}: is one of {} shards; wanted at most {}", first, count, kMaxGgufShards);
   }
-  const ShardName name = *parse_shard_name(first);
+  const GgufShardName name = *parse_gguf_shard_name(first);
   for (int i = 1; i <= count; ++i) {
     Result<GgufFile> file = open_file(name.path(i), mode);
     if (!file.ok() && file.status().code() == StatusCode::kNotFound) {
@@ -99,7 +70,7 @@ Status GgufModel::open_shards(const std::string& first, int count, MapMode mode)
 
 Result<GgufModel> GgufModel::open(const std::string& path, MapMode mode) {
   GgufModel model;
-  if (const std::optional<ShardName> name = parse_shard_name(path); name && name->count > 1) {
+  if (const std::optional<GgufShardName> name = parse_gguf_shard_name(path); name && name->count > 1) {
     RETURN_IF_ERROR(model.open_shards(path, name->count, mode));
     return model;
   }
@@ -142,7 +113,7 @@ Result<std::optional<std::string>> find_gguf(const std::string& path) {
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
       return std::optional<std::string>();
     if (!name.ends_with(kSuffix) || is_tower_file(name)) continue;
-    const std::optional<ShardName> shard = parse_shard_name(name);
+    const std::optional<GgufShardName> shard = parse_gguf_shard_name(name);
     found.insert(shard ? shard->path(1) : name);
   }
   if (found.size() > 1) {

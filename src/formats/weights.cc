@@ -15,6 +15,7 @@
 #include "formats/finite_values.h"
 #include "formats/gguf_model.h"
 #include "formats/gguf_vision.h"
+#include "formats/shard_names.h"
 #include "formats/stacked_experts.h"
 #include "formats/tensor_names.h"
 
@@ -31,17 +32,6 @@ std::string join(const std::string& directory, std::string_view name) { return f
 bool exists(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0;
-}
-
-// A shard lies in the model's own directory: an index must not be able to name /etc/passwd.
-Status check_shard_name(std::string_view name, const std::string& index_path) {
-  const bool plain = !name.empty() && name.size() <= 255 && name != "." && name.find("..") == std::string_view::npos &&
-                     name.find('/') == std::string_view::npos && name.find('\\') == std::string_view::npos &&
-                     name.find('\0') == std::string_view::npos;
-  if (plain && name.ends_with(".safetensors")) return ok_status();
-  return invalid_argument(
-      "{}: names the shard {}; wanted a file name that ends with .safetensors, without path separators or '..'",
-      index_path, quoted_name(name));
 }
 
 // The entries of a GGUF file under the names of a Hugging Face folder, each of stacked experts on its own.
@@ -156,22 +146,8 @@ Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
   auto parsed = parse_json(text);
   if (!parsed.ok()) return invalid_argument("{}: {}; wanted one JSON object", index_path, parsed.status().message());
   const Json& root = *parsed;
-  const Json* map = root.is_object() ? json_find(root, "weight_map") : nullptr;
-  if (map == nullptr || !map->is_object() || map->empty()) {
-    return invalid_argument("{}: has no weight_map; wanted an object of tensor name to shard file name", index_path);
-  }
-  std::set<std::string> files;
-  for (const auto& [name, file] : map->items()) {
-    if (!file.is_string()) {
-      return invalid_argument("{}: weight_map[{}] is of type {}; wanted a shard's file name", index_path,
-                              quoted_name(name), json_type_name(file));
-    }
-    RETURN_IF_ERROR(check_shard_name(file.get_ref<const std::string&>(), index_path));
-    files.insert(file.get<std::string>());
-    if (files.size() > kMaxShards) {
-      return error(StatusCode::kTooLarge, "{}: names over {} shards; wanted at most that", index_path, kMaxShards);
-    }
-  }
+  ASSIGN_OR_RETURN(const std::set<std::string> files, shard_names(root, index_path));
+  const Json* map = json_find(root, "weight_map");
   for (const std::string& file : files) {
     Status status = add_shard(join(directory_, file), mode);
     if (status.code() == StatusCode::kNotFound) {

@@ -32,7 +32,6 @@
 namespace millrace {
 
 inline constexpr uint64_t kMaxIndexFileBytes = 64u << 20;
-inline constexpr std::size_t kMaxShards = 4096;
 inline constexpr std::size_t kSmallTensorBytes = 64u << 10;  // the largest that is copied
 
 // One tensor as a reader has summed it.

@@ -2,11 +2,11 @@
 
 #include <curl/curl.h>
 
-#include <memory>
 #include <utility>
 
 #include "base/log.h"
 #include "http/address_check.h"
+#include "http/curl_handle.h"
 
 namespace millrace::http {
 namespace {
@@ -21,11 +21,6 @@ struct Transfer {
   std::size_t head_bytes = 0;
   bool refused_address = false;
   Status stopped;  // why this side ended it
-};
-
-struct Deleter {
-  void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 
 long status_of(CURL* curl) {
@@ -126,14 +121,13 @@ Status failed(const std::string& host, const Transfer& transfer, CURLcode code) 
 }  // namespace
 
 Result<std::string> fetch(std::string_view url, const FetchPolicy& policy, const FetchControl& control) {
-  static const CURLcode started = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (started != CURLE_OK) return internal_error("libcurl does not start: {}", curl_easy_strerror(started));
+  RETURN_IF_ERROR(start_curl());
   ASSIGN_OR_RETURN(const ParsedUrl parsed, check_fetch_url(url, policy));
-  const std::unique_ptr<CURL, Deleter> curl(curl_easy_init());
+  const CurlHandle curl(curl_easy_init());
   if (curl == nullptr) return internal_error("libcurl gives no handle");
   Transfer transfer{.policy = policy, .control = control, .curl = curl.get(), .stopped = ok_status()};
   set_options(curl.get(), transfer, parsed.get());
-  std::unique_ptr<curl_slist, Deleter> addresses;
+  CurlList addresses;
   for (const std::string& address : policy.addresses) {
     addresses.reset(curl_slist_append(addresses.release(), address.c_str()));
   }

@@ -1,0 +1,141 @@
+#include "hub/cache.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "formats/mapped_file.h"
+#include "hub/reference.h"
+
+namespace millrace::hub {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kPrefix = "models--";
+constexpr uint64_t kMaxRefBytes = 256;
+
+std::string folder_name(const std::string& repository) {
+  std::string name = repository;
+  return std::string(kPrefix) + name.replace(name.find('/'), 1, "--");
+}
+
+std::optional<std::string> repository_of(const std::string& folder) {
+  if (!folder.starts_with(kPrefix)) return std::nullopt;
+  std::string name = folder.substr(kPrefix.size());
+  const std::size_t cut = name.find("--");
+  if (cut == std::string::npos) return std::nullopt;
+  name.replace(cut, 2, "/");
+  return parse_reference(name).ok() ? std::optional<std::string>(name) : std::nullopt;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::string trimmed(std::string text) {
+  text.erase(text.find_last_not_of(" \r\n\t") + 1);
+  return text;
+}
+
+}  // namespace
+
+std::string Cache::folder(const std::string& repository) const { return root_ + "/" + folder_name(repository); }
+std::string Cache::locks(const std::string& repository) const { return root_ + "/.locks/" + folder_name(repository); }
+std::string Cache::blob(const std::string& repository, const std::string& etag) const {
+  return folder(repository) + "/blobs/" + etag;
+}
+std::string Cache::snapshot(const std::string& repository, const std::string& commit) const {
+  return folder(repository) + "/snapshots/" + commit;
+}
+
+std::vector<std::string> Cache::repositories() const {
+  std::vector<std::string> out;
+  std::error_code failed;
+  std::size_t looked_at = 0;
+  for (fs::directory_iterator entry(root_, failed), end; !failed && entry != end; entry.increment(failed)) {
+    if (++looked_at > kMaxCacheEntries) break;
+    if (auto name = repository_of(entry->path().filename().string())) out.push_back(std::move(*name));
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::optional<std::string> cached_commit(const Cache& cache, const std::string& repository,
+                                         const std::string& revision) {
+  std::string commit = revision;
+  if (!is_commit(revision)) {
+    const auto text = read_small_file(cache.folder(repository) + "/refs/" + revision, kMaxRefBytes);
+    if (!text.ok()) return std::nullopt;
+    commit = trimmed(*text);
+  }
+  if (!is_commit(commit) || !is_folder(cache.snapshot(repository, commit))) return std::nullopt;
+  return commit;
+}
+
+std::vector<std::string> snapshot_files(const std::string& snapshot) {
+  std::vector<std::string> out;
+  std::error_code failed;
+  std::size_t looked_at = 0;
+  for (fs::recursive_directory_iterator entry(snapshot, failed), end; !failed && entry != end;
+       entry.increment(failed)) {
+    if (++looked_at > kMaxCacheEntries) break;
+    std::error_code none;
+    if (entry->is_regular_file(none)) out.push_back(entry->path().lexically_relative(snapshot).string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Status file_error(int number, const std::string& path, std::string_view what) {
+  const StatusCode code = number == ENOSPC || number == EDQUOT                     ? StatusCode::kResourceExhausted
+                          : number == ENOENT                                       ? StatusCode::kNotFound
+                          : number == EACCES || number == EPERM || number == EROFS ? StatusCode::kPermissionDenied
+                                                                                   : StatusCode::kInternal;
+  return error(code, "{}: cannot {}: {}", path, what, std::strerror(number));
+}
+
+Status make_folders(const std::string& folder) {
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  return failed ? file_error(failed.value(), folder, "make the folder") : ok_status();
+}
+
+Status link_file(const Cache& cache, const std::string& repository, const std::string& commit, const std::string& file,
+                 const std::string& etag) {
+  const std::string path = cache.snapshot(repository, commit) + "/" + file;
+  RETURN_IF_ERROR(make_folders(fs::path(path).parent_path().string()));
+  std::string target = "../../";  // of snapshots/COMMIT/
+  for (const char c : file) target += c == '/' ? "../" : "";
+  target += "blobs/" + etag;
+  // A link that is there already leads to the same bytes, or to those of an older listing: it is replaced at once.
+  const std::string fresh = fmt::format("{}.{}.new", path, ::getpid());
+  ::unlink(fresh.c_str());
+  if (::symlink(target.c_str(), fresh.c_str()) != 0) return file_error(errno, fresh, "make the link");
+  if (::rename(fresh.c_str(), path.c_str()) == 0) return ok_status();
+  const int number = errno;
+  ::unlink(fresh.c_str());
+  return file_error(number, path, "make the link");
+}
+
+Status set_revision(const Cache& cache, const std::string& repository, const std::string& revision,
+                    const std::string& commit) {
+  if (revision == commit) return ok_status();
+  const std::string path = cache.folder(repository) + "/refs/" + revision;
+  RETURN_IF_ERROR(make_folders(fs::path(path).parent_path().string()));
+  const std::string fresh = fmt::format("{}.{}.new", path, ::getpid());
+  std::FILE* file = std::fopen(fresh.c_str(), "wb");
+  if (file == nullptr) return file_error(errno, fresh, "write");
+  const bool written = std::fputs(commit.c_str(), file) >= 0;
+  const bool closed = std::fclose(file) == 0;
+  if (written && closed && ::rename(fresh.c_str(), path.c_str()) == 0) return ok_status();
+  const int number = errno;
+  ::unlink(fresh.c_str());
+  return file_error(number, path, "write");
+}
+
+}  // namespace millrace::hub
