@@ -68,7 +68,7 @@ def main():
         for inner, description in subcommands(lines):
             page += [f".SS millrace {escape(name)} {escape(inner)}", escape(description), *options(help_of(program, name, inner)[1:])]
     page += [".SH EXIT STATUS", "0 when all went well, 1 when the command failed, 2 for bad input: an unknown option, a missing or broken file.",
-             ".SH SEE ALSO", "The documents of the project: README.md, docs/api.md, docs/pipelines.md."]
+             ".SH SEE ALSO", "The documents of the project: README.md, docs/api.md, docs/models.md, docs/pipelines.md."]
     with open(output, "w", encoding="utf-8") as file:
         file.write("\n".join(page) + "\n")
 

@@ -1,6 +1,7 @@
 """Models by name: `millrace pull`, `list`, `rm` and `serve ORG/NAME`, against a hub of this machine (hub_server.py)."""
 import json
 import os
+import pty
 import struct
 import subprocess
 
@@ -8,6 +9,7 @@ import pytest
 
 from harness import DEMO, WAIT_S, Server, program
 from hub_server import cache_of, environment, folder_files, millrace, running_hub
+from vision_model import GOLDEN
 
 NAME = "tiny-org/tiny-stories"
 NOT_NEEDED = {"pytorch_model.bin": b"x" * 2000, "onnx/model.onnx": b"x" * 2000, "consolidated.safetensors": b"x" * 2000, "model.pth": b"x",
@@ -262,3 +264,57 @@ def test_a_name_of_the_cache_for_other_commands(hub, tmp_path):
     assert code == 0 and "Qwen3ForCausalLM" in out
     code, _, err = millrace(None, tmp_path, "quantize", NAME, tmp_path / "out.gguf")
     assert code == 0 and (tmp_path / "out.gguf").exists(), err
+
+
+def test_a_tower_comes_along_and_sees(hub, tmp_path):
+    vision = {"tiny-vl-F32.gguf": (GOLDEN / "gguf" / "model.gguf").read_bytes(), "mmproj-F32.gguf": (GOLDEN / "gguf" / "mmproj.gguf").read_bytes(),
+              "preprocessor_config.json": (GOLDEN / "dense" / "preprocessor_config.json").read_bytes()}
+    hub.add("org/tiny-vl", {**vision, "README.md": b"x"})
+    with Server("org/tiny-vl", model=None, env=environment(hub, tmp_path)) as server:
+        assert server.model == "org/tiny-vl:F32"
+        assert server.get("/model_info")[2]["has_image_understanding"] is True
+    snapshot = cache_of(tmp_path, "org/tiny-vl") / "snapshots" / hub.repositories["org/tiny-vl"].commit
+    assert folder_files(snapshot) == vision
+
+
+def test_a_model_that_another_tool_pulled(tmp_path):
+    """The layout as huggingface_hub writes it, with a link and with a file of its own (where links are not to be had)."""
+    commit = "1234567890" * 4
+    cache = cache_of(tmp_path, NAME)
+    (cache / "blobs").mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(commit)
+    snapshot = cache / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    for name, data in demo_files().items():
+        if name == "config.json":
+            (snapshot / name).write_bytes(data)
+        else:
+            (cache / "blobs" / ("blob-of-" + name)).write_bytes(data)
+            (snapshot / name).symlink_to(f"../../blobs/blob-of-{name}")
+    (tmp_path / "hub" / "version.txt").write_text("1")
+    (tmp_path / "hub" / "datasets--a--b").mkdir()
+    with Server(NAME, model=None, env=environment(None, tmp_path)) as server:
+        assert server.model == NAME
+    listed = millrace(None, tmp_path, "list")[1].splitlines()
+    assert len(listed) == 2 and listed[1].startswith(NAME) and f"main {commit[:8]}" in listed[1]
+    # A link without a blob: the model is not there any more.
+    (cache / "blobs" / "blob-of-model.safetensors").unlink()
+    code, _, err = millrace(None, tmp_path, "inspect", NAME)
+    assert code == 2 and "nor in the cache" in err
+
+
+def test_a_bar_on_a_terminal(hub, tmp_path):
+    terminal, theirs = pty.openpty()
+    with subprocess.Popen([program(), "pull", NAME], stdout=subprocess.PIPE, stderr=theirs, env=environment(hub, tmp_path)) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(terminal, 4096)
+            except OSError:  # the other end is closed
+                break
+        assert process.wait(WAIT_S) == 0
+    os.close(terminal)
+    assert b"\r\x1b[K[" in shown and b"100% 11.5 MB of 11.5 MB" in shown, shown
+    assert shown.endswith(b"\r\x1b[K"), "the bar is gone at the end"

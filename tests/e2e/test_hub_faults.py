@@ -3,6 +3,7 @@ has arrived is never lost nor taken on trust."""
 import json
 import os
 import signal
+import ssl
 import subprocess
 import urllib.parse
 
@@ -298,3 +299,15 @@ def test_an_index_that_names_files_elsewhere(hub, tmp_path):
     for shard in ("../../evil.safetensors", "missing.safetensors"):
         files["model.safetensors.index.json"] = File(json.dumps({"weight_map": {"a": shard}}).encode())
         expect_error(hub, tmp_path, 2, shard)
+
+
+def test_a_certificate_that_fails_is_no_passing_fault(hub, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out",
+                    str(certificate)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = hub.servers[0]
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    expect_error(hub, tmp_path, 2, "certificate", HF_ENDPOINT=hub.url.replace("http:", "https:"), HF_TOKEN="hf_secret")
+    assert hub.requests == []
