@@ -1,5 +1,5 @@
-// Any text as a regular expression, an EBNF grammar and a JSON Schema: refused, or a grammar in which a random text
-// ends or dies. The first byte chooses the language, the last 16 are read by the grammar.
+// Any text as a regular expression, an EBNF grammar, a JSON Schema and structural tags: refused, or a grammar in which
+// a random text ends or dies. The first byte chooses the language, the last 16 are read by the grammar.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -8,6 +8,7 @@
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
 #include "grammar/state_table.h"
+#include "grammar/structural_tag.h"
 
 namespace {
 
@@ -15,10 +16,11 @@ using namespace millrace;
 using namespace millrace::grammar;
 
 Result<Rules> parse(uint8_t language, std::string_view source) {
-  if (language % 3 == 0) return parse_ebnf(source);
-  if (language % 3 == 1) return parse_json_schema(source);
+  if (language % 4 == 0) return parse_ebnf(source);
+  if (language % 4 == 1) return parse_json_schema(source);
+  if (language % 4 == 2) return parse_structural_tag(source, {"<a>", "</a>"}, static_cast<TextStart>(language / 4 % 3));
   const auto write = [](const CharSet& set) { return chars(set); };
-  const auto body = parse_regex(source, language & 4 ? RegexMatch::kFull : RegexMatch::kAnywhere, write);
+  const auto body = parse_regex(source, language & 16 ? RegexMatch::kFull : RegexMatch::kAnywhere, write);
   if (!body.ok()) return body.status();
   return Rules{{*body}, {"pattern"}};
 }

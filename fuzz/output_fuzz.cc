@@ -63,8 +63,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1 || size > 8192) return 0;
   const uint8_t options = data[0];
   wire::OutputParsing how{
-      static_cast<ToolDialect>(options % 5), {}, static_cast<ReasoningDialect>(options / 5 % 3), (options & 64) != 0};
+      static_cast<ToolDialect>(options % 7), {}, static_cast<ReasoningDialect>(options / 7 % 3), (options & 64) != 0};
   how.reasoning_inline = size % 7 == 0;
+  how.guarded = size % 5 == 0;
   if (options & 128) how.tool_names = {"f", "weather"};
   OutputMarkers markers;
   if (options & 32) {

@@ -66,6 +66,12 @@ std::vector<std::string> ChatOutput::deltas(const std::vector<wire::OutputEvent>
 
 std::string ChatOutput::message(const std::vector<wire::OutputEvent>& events) {
   std::string content, reasoning, calls, arguments;
+  bool open = false;
+  const auto end_call = [&] {
+    if (!skipped_) calls += member("arguments", arguments) + "}}";
+    arguments.clear();
+    open = false;
+  };
   for (const wire::OutputEvent& event : events) {
     switch (event.kind) {
       case Kind::kText:
@@ -76,6 +82,7 @@ std::string ChatOutput::message(const std::vector<wire::OutputEvent>& events) {
         break;
       case Kind::kCallBegin:
         skipped_ = view_.one_call && calls_ > 0;
+        open = true;
         if (skipped_) break;
         calls += fmt::format("{}{{\"id\":\"{}\",\"type\":\"function\",\"function\":{{", calls_++ ? "," : "",
                              make_id(kCallIdPrefix));
@@ -85,11 +92,11 @@ std::string ChatOutput::message(const std::vector<wire::OutputEvent>& events) {
         arguments += event.text;
         break;
       case Kind::kCallEnd:
-        if (!skipped_) calls += member("arguments", arguments) + "}}";
-        arguments.clear();
+        end_call();
         break;
     }
   }
+  if (open) end_call();  // it was cut off
   std::string out = content.empty() && calls_ > 0 ? "\"content\":null" : member("content", content);
   if (view_.reasoning_field) {
     out += reasoning.empty() ? ",\"reasoning_content\":null" : "," + member("reasoning_content", reasoning);

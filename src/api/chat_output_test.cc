@@ -86,6 +86,41 @@ TEST(ChatOutput, ReasoningMayWaitUntilItIsComplete) {
   EXPECT_EQ(cut.deltas({{Kind::kReasoning, "a"}}, true).size(), 1u);
 }
 
+// A call that the end cut off has no end: what there is of it is shown.
+TEST(ChatOutput, ACallThatIsCutOffIsShown) {
+  ChatOutput output({.parsed = true});
+  const Json message = object(output.message({{Kind::kCallBegin, "f"},
+                                              {Kind::kArguments, "{}"},
+                                              {Kind::kCallEnd, ""},
+                                              {Kind::kCallBegin, "g"},
+                                              {Kind::kArguments, R"({"x")"}}));
+  ASSERT_EQ(message["tool_calls"].size(), 2u);
+  EXPECT_EQ(message["tool_calls"][1]["function"]["name"], "g");
+  EXPECT_EQ(message["tool_calls"][1]["function"]["arguments"], R"({"x")");
+  EXPECT_EQ(output.finish_reason({.reason = wire::FinishReason::kLength}), "");
+}
+
+TEST(ToolGrammar, StrictToolsKeepTheirSchemas) {
+  const std::string text =
+      R"({"tools":[{"function":{"name":"f","strict":true,"parameters":{"properties":{"a":{"$ref":"#"}}}}},)"
+      R"({"function":{"name":"g","parameters":{"not":{}}}},{"function":{"name":"h","strict":false}}]})";
+  const auto qwen = OrderedJson::parse(guarded_calls(text, wire::ToolDialect::kQwen));
+  EXPECT_EQ(qwen["triggers"].dump(), R"(["<tool_call>"])");
+  ASSERT_EQ(qwen["structures"].size(), 2u);
+  EXPECT_EQ(qwen["structures"][0]["begin"], "<tool_call>\n");
+  EXPECT_EQ(
+      qwen["structures"][0]["schema"]["properties"].dump(),
+      R"({"name":{"const":"f"},"arguments":{"properties":{"a":{"$ref":"#/properties/arguments"}},"type":"object"}})");
+  EXPECT_EQ(qwen["structures"][1]["schema"]["properties"].dump(),
+            R"({"name":{"enum":["g","h"]},"arguments":{"type":"object"}})");
+  const auto mistral = OrderedJson::parse(guarded_calls(text, wire::ToolDialect::kMistral));
+  ASSERT_EQ(mistral["structures"].size(), 5u);
+  EXPECT_EQ(mistral["structures"][0]["schema"]["items"]["anyOf"].size(), 2u);
+  EXPECT_EQ(mistral["structures"][2]["begin"], "[TOOL_CALLS]f[ARGS]");
+  EXPECT_EQ(mistral["structures"][2]["schema"]["properties"]["a"]["$ref"], "#");
+  EXPECT_EQ(mistral["structures"][3]["schema"].dump(), R"({"type":"object"})");
+}
+
 TEST(ToolGrammar, ReferencesAndSequencesAreKept) {
   const std::string text =
       R"({"tools":[{"function":{"name":"f","parameters":{"type":"object","properties":{"z":{"$ref":"#/$defs/z"},

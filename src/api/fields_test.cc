@@ -122,7 +122,11 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
       {R"({"stream_options":{}})", "stream_options", "stream: true"},
       {R"({"ignore_eos":"no"})", "ignore_eos", "boolean"},
       {R"({"cache_salt":")" + std::string(wire::kMaxNameBytes + 1, 'x') + "\"}", "cache_salt", "257"},
-      {R"({"structural_tag":{}})", "structural_tag", "not supported"},
+      {R"({"structural_tag":{"type":"tag"}})", "structural_tag.type", "wanted structural_tag"},
+      {R"({"structural_tag":7})", "structural_tag", "no object"},
+      {R"({"structural_tag":{"format":{"type":"any_text"}}})", "structural_tag.format.type", "any_text"},
+      {R"({"structural_tag":{"format":{"type":"triggered_tags","at_least_one":true}}})",
+       "structural_tag.format.at_least_one", "at_least_one"},
       {R"({"regex":["a"]})", "regex", "array"},
       {R"({"regex":"a","guided_json":{}})", "regex", "beside guided_json"},
       {R"({"regex":"a","ignore_eos":true})", "ignore_eos", "beside regex"},
@@ -151,6 +155,13 @@ TEST(Fields, WhatTheTextShallBe) {
        {GrammarKind::kJsonSchema, R"({"z":{"y":1,"x":2},"a":0})", "response_format.json_schema.schema"}},
       {R"({"structured_outputs":{"json":{"z":1,"a":0}}})",
        {GrammarKind::kJsonSchema, R"({"z":1,"a":0})", "structured_outputs.json"}},
+      {R"({"response_format":{"type":"structural_tag","structures":[{"begin":"<a>","schema":{"z":1,"a":0},"end":"b"}],"triggers":["<"]}})",
+       {GrammarKind::kStructuralTag,
+        R"({"triggers":["<"],"structures":[{"begin":"<a>","schema":{"z":1,"a":0},"end":"b"}]})", "response_format"}},
+      {R"({"structural_tag":"{\"format\":{\"type\":\"triggered_tags\",\"triggers\":[\"<\"],\"tags\":[{\"begin\":\"<a>\",\"content\":)"
+       R"({\"type\":\"json_schema\",\"json_schema\":true},\"end\":\"b\"}]}}"})",
+       {GrammarKind::kStructuralTag, R"({"triggers":["<"],"structures":[{"begin":"<a>","end":"b","schema":true}]})",
+        "structural_tag"}},
   };
   for (const auto& [body, wanted] : cases) {
     const auto out = read(body);

@@ -163,7 +163,7 @@ TEST_F(GenerateTest, RefusalsNameTheFieldAndReachNoEngine) {
       {R"({"text":"a","sampling_params":{"seed":4}})", "did you mean sampling_seed?"},
       {R"({"text":"a","sampling_params":{"temprature":1}})", "did you mean temperature?"},
       {R"({"text":"a","sampling_params":{"top_p":2}})", "sampling_params.top_p is 2; wanted a number in (0, 1]"},
-      {R"({"text":"a","sampling_params":{"structural_tag":{}}})", "sampling_params.structural_tag is not supported"},
+      {R"({"text":"a","sampling_params":{"structural_tag":7}})", "sampling_params.structural_tag is no object"},
       {R"({"text":"a","sampling_params":{"regex":""}})", "sampling_params.regex is empty"},
       {R"({"text":"a","sampling_params":{"n":129}})", "[1, 128]"},
       {R"({"text":["a","b","c"],"sampling_params":{"n":100}})", "sampling_params.n is 100 for 3 prompts"},

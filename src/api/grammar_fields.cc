@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/structural_tag_field.h"
 #include "api/unserved_fields.h"
 #include "wire/limits.h"
 
@@ -40,6 +41,9 @@ class GrammarReader {
   // A schema: an object, or a string with its text.
   Status read_schema(const Json& object, const FieldPath& at, const char* key);
   Status read_choice(const Json& object, const FieldPath& at, const char* key);
+  // Structural tags: an object, or a string with its text.
+  Status read_tags(const Json& object, const FieldPath& at, const char* key);
+  Status add_tags(const nlohmann::ordered_json& tags, const FieldPath& path);
   // {"type": "json_schema", "schema": ...}, which is all that Anthropic has. `openai`: or text, or json_object.
   Status read_output_format(const Json& object, const FieldPath& at, const char* key, bool openai = false);
   Status read_response_format(const Json& body, const FieldPath& root);
@@ -109,6 +113,24 @@ Status GrammarReader::read_choice(const Json& object, const FieldPath& at, const
   return add(GrammarKind::kEbnf, std::move(ebnf), path);
 }
 
+Status GrammarReader::add_tags(const nlohmann::ordered_json& tags, const FieldPath& path) {
+  ASSIGN_OR_RETURN(std::string source, structural_tag_source(tags, path.name));
+  return add(GrammarKind::kStructuralTag, std::move(source), path);
+}
+
+Status GrammarReader::read_tags(const Json& object, const FieldPath& at, const char* key) {
+  const Json* value = json_find(object, key);
+  if (!value) return ok_status();
+  const FieldPath path = at.member(key);
+  if (value->is_string()) {
+    const auto& text = value->get_ref<const std::string&>();
+    RETURN_IF_ERROR(parse_json(text).status().with_prefix(path.name));
+    return add_tags(nlohmann::ordered_json::parse(text), path);
+  }
+  const auto ordered = nlohmann::ordered_json::parse(text_);
+  return add_tags(ordered.at(nlohmann::ordered_json::json_pointer(path.pointer)), path);
+}
+
 // OpenAI's, with the two spellings of llama.cpp, where the schema stands beside the type.
 Status GrammarReader::read_response_format(const Json& body, const FieldPath& root) {
   const Json* format = json_find(body, "response_format");
@@ -120,8 +142,9 @@ Status GrammarReader::read_response_format(const Json& body, const FieldPath& ro
   std::string type;
   RETURN_IF_ERROR(json_read(*format, "type", type).with_prefix("response_format"));
   if (type == "text") return ok_status();
+  if (type == "structural_tag") return read_tags(body, root, "response_format");
   if (type != "json_object" && type != "json_schema") {
-    return invalid_argument("response_format.type is '{}'; wanted text, json_object or json_schema",
+    return invalid_argument("response_format.type is '{}'; wanted text, json_object, json_schema or structural_tag",
                             type.substr(0, 64));
   }
   const std::size_t before = found_.size();
@@ -146,9 +169,7 @@ Status GrammarReader::read_structured_outputs(const Json& body, const FieldPath&
   if (!wanted->is_object()) {
     return invalid_argument("structured_outputs is of type {}; wanted an object", json_type_name(*wanted));
   }
-  for (const char* key : {"structural_tag", "whitespace_pattern"}) {
-    RETURN_IF_ERROR(refuse_unless(*wanted, key, nullptr).with_prefix("structured_outputs"));
-  }
+  RETURN_IF_ERROR(refuse_unless(*wanted, "whitespace_pattern", nullptr).with_prefix("structured_outputs"));
   for (const char* key : {"disable_any_whitespace", "disable_additional_properties"}) {
     RETURN_IF_ERROR(refuse_unless(*wanted, key, kNeutralFalse).with_prefix("structured_outputs"));
   }
@@ -157,13 +178,16 @@ Status GrammarReader::read_structured_outputs(const Json& body, const FieldPath&
   RETURN_IF_ERROR(read_source(*wanted, path, "regex", GrammarKind::kRegex));
   RETURN_IF_ERROR(read_choice(*wanted, path, "choice"));
   RETURN_IF_ERROR(read_source(*wanted, path, "grammar", GrammarKind::kEbnf));
+  RETURN_IF_ERROR(read_tags(*wanted, path, "structural_tag"));
   bool any_object = false;
   RETURN_IF_ERROR(json_read(*wanted, "json_object", any_object).with_prefix("structured_outputs"));
   if (any_object) {
     RETURN_IF_ERROR(add(GrammarKind::kJsonSchema, R"({"type":"object"})", path.member("json_object")));
   }
   if (found_.size() > before) return ok_status();
-  return invalid_argument("structured_outputs has none of json, regex, choice, grammar and json_object; wanted one");
+  return invalid_argument(
+      "structured_outputs has none of json, regex, choice, grammar, structural_tag and json_object; "
+      "wanted one");
 }
 
 Status GrammarReader::read_openai(const Json& body, const FieldPath& root) {
@@ -232,7 +256,8 @@ Status GrammarReader::read_ollama(const Json& body, const FieldPath& root) {
 Status GrammarReader::read_native(const Json& params, const FieldPath& root) {
   RETURN_IF_ERROR(read_schema(params, root, "json_schema"));
   RETURN_IF_ERROR(read_source(params, root, "regex", GrammarKind::kRegex));
-  return read_source(params, root, "ebnf", GrammarKind::kEbnf);
+  RETURN_IF_ERROR(read_source(params, root, "ebnf", GrammarKind::kEbnf));
+  return read_tags(params, root, "structural_tag");
 }
 
 Status GrammarReader::finish(wire::SamplingParams& out) {

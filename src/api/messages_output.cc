@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "api/partial_json.h"
 #include "base/json.h"
 
 namespace millrace::api {
@@ -72,7 +73,7 @@ struct MessageOutput::ContentSink {
   void text(Block /*block*/, const std::string& text) { collected += text; }
   void close(Block block) {
     if (block == Block::kCall) {
-      out += collected;  // an object, as the model wrote it
+      out += complete_json(collected);  // an object, as the model wrote it; one that was cut off is closed
     } else {
       json_append_string(out, collected);
     }

@@ -12,6 +12,8 @@
 namespace millrace::api {
 namespace {
 
+constexpr std::size_t kMaxParameterBytes = 256;  // of a name; the value of a longer one is what it reads as
+
 enum class Choice : uint8_t { kNone, kAuto, kRequired, kNamed };
 
 struct ToolChoice {
@@ -19,7 +21,7 @@ struct ToolChoice {
   std::string name;  // kNamed
 };
 
-Result<std::string> read_tool(const Json& tool, std::size_t i, std::set<std::string>& names) {
+Result<std::string> read_tool(const Json& tool, std::size_t i, std::set<std::string>& names, bool& strict) {
   const std::string where = fmt::format("tools[{}]", i);
   if (!tool.is_object()) return invalid_argument("{} is of type {}; wanted an object", where, json_type_name(tool));
   std::string type = "function", name;
@@ -36,10 +38,14 @@ Result<std::string> read_tool(const Json& tool, std::size_t i, std::set<std::str
     return invalid_argument("Tool {} function has invalid 'parameters' schema: it is of type {}; wanted an object", i,
                             json_type_name(*parameters));
   }
+  bool is_strict = false;
+  RETURN_IF_ERROR(json_read(*function, "strict", is_strict).with_prefix(where + ".function"));
+  strict = strict || is_strict;
   return name;
 }
 
-Result<std::vector<std::string>> read_tools(const Json& body) {
+// `strict`: whether one of them wants its schema kept.
+Result<std::vector<std::string>> read_tools(const Json& body, bool& strict) {
   std::vector<std::string> names;
   const Json* tools = json_find(body, "tools");
   if (!tools) return names;
@@ -49,7 +55,7 @@ Result<std::vector<std::string>> read_tools(const Json& body) {
   }
   std::set<std::string> seen;
   for (std::size_t i = 0; i < tools->size(); ++i) {
-    ASSIGN_OR_RETURN(std::string name, read_tool((*tools)[i], i, seen));
+    ASSIGN_OR_RETURN(std::string name, read_tool((*tools)[i], i, seen, strict));
     names.push_back(std::move(name));
   }
   return names;
@@ -104,6 +110,39 @@ Status read_reasoning(const Json& body, wire::OutputParsing& parsing, OutputView
   return ok_status();
 }
 
+// A value of Qwen3-Coder's form is a text, which may read as JSON too: the schema decides which it is.
+bool is_text(const Json& parameter) {
+  if (!parameter.is_object()) return false;
+  if (const Json* type = json_find(parameter, "type")) return *type == "string";
+  const Json* values = json_find(parameter, "enum");
+  return values && values->is_array() &&
+         std::all_of(values->begin(), values->end(), [](const Json& value) { return value.is_string(); });
+}
+
+Status find_text_parameters(const Json& body, std::vector<std::string>& out) {
+  for (const Json& tool : *json_find(body, "tools")) {
+    const Json* parameters = json_find(tool.at("function"), "parameters");
+    const Json* properties = parameters ? json_find(*parameters, "properties") : nullptr;
+    if (!properties || !properties->is_object()) continue;
+    for (const auto& [key, value] : properties->items()) {
+      if (key.size() > kMaxParameterBytes || !is_text(value)) continue;
+      out.push_back(wire::text_parameter(tool.at("function").at("name").get<std::string>(), key));
+    }
+  }
+  if (out.size() <= wire::kMaxTextParameters) return ok_status();
+  return invalid_argument("tools has {} parameters that are strings; wanted at most {}", out.size(),
+                          wire::kMaxTextParameters);
+}
+
+Status set_grammar(wire::GrammarKind kind, std::string source, wire::SamplingParams& sampling) {
+  if (source.size() > wire::kMaxGrammarBytes) {
+    return invalid_argument("tools have {} bytes of schemas; wanted at most {} where a call has to keep them",
+                            source.size(), wire::kMaxGrammarBytes);
+  }
+  sampling.grammar = wire::GrammarSource{kind, std::move(source), "tools"};
+  return ok_status();
+}
+
 // A grammar admits no tags and nothing but the call.
 Status force_call(const Json& body, const std::string& text, const ModelFacts& model, const ToolChoice& choice,
                   bool one_call, wire::SamplingParams& sampling) {
@@ -114,13 +153,18 @@ Status force_call(const Json& body, const std::string& text, const ModelFacts& m
   if (sampling.ignore_eos) return invalid_argument("ignore_eos is true, and tool_choice forces a call; wanted false");
   const ForcedCall forced{choice.name, one_call || choice.choice == Choice::kNamed,
                           model.tool_dialect == wire::ToolDialect::kLlama3 ? "parameters" : "arguments"};
-  std::string schema = forced_call_schema(*json_find(body, "tools"), text, forced);
-  if (schema.size() > wire::kMaxGrammarBytes) {
-    return invalid_argument("tools have {} bytes of schemas; wanted at most {} where tool_choice forces a call",
-                            schema.size(), wire::kMaxGrammarBytes);
-  }
-  sampling.grammar = wire::GrammarSource{wire::GrammarKind::kJsonSchema, std::move(schema), "tools"};
-  return ok_status();
+  return set_grammar(wire::GrammarKind::kJsonSchema, forced_call_schema(*json_find(body, "tools"), text, forced),
+                     sampling);
+}
+
+// A free text, in which what begins as a call is one: where a tool is strict, or where the marker is a token, which
+// stands for nothing else. Llama 3's objects have no marker.
+Status guard_calls(const std::string& text, const ModelFacts& model, bool strict, wire::OutputParsing& parsing,
+                   wire::SamplingParams& sampling) {
+  const bool has_form = parsing.tools == wire::ToolDialect::kQwen || parsing.tools == wire::ToolDialect::kMistral;
+  if (sampling.grammar || !has_form || !(strict || model.has_tool_token)) return ok_status();
+  parsing.guarded = true;
+  return set_grammar(wire::GrammarKind::kStructuralTag, guarded_calls(text, parsing.tools), sampling);
 }
 
 }  // namespace
@@ -143,7 +187,8 @@ Result<OutputView> read_output_fields(const Json& body, const std::string& text,
                                       wire::SamplingParams& sampling) {
   OutputView view;
   wire::OutputParsing parsing{.reasoning = model.reasoning_dialect};
-  ASSIGN_OR_RETURN(parsing.tool_names, read_tools(body));
+  bool strict = false;
+  ASSIGN_OR_RETURN(parsing.tool_names, read_tools(body, strict));
   ASSIGN_OR_RETURN(const ToolChoice choice, read_choice(body, parsing.tool_names));
   bool parallel = true;
   RETURN_IF_ERROR(json_read(body, "parallel_tool_calls", parallel));
@@ -160,11 +205,16 @@ Result<OutputView> read_output_fields(const Json& body, const std::string& text,
                      "tools is not supported with this model: its chat template has no known form of calls. Leave it "
                      "out, let tool_choice be none or force a call, or start the server with --tool-parser");
       }
+      if (parsing.tools == wire::ToolDialect::kQwenXml) {
+        RETURN_IF_ERROR(find_text_parameters(body, parsing.text_parameters));
+      }
+      RETURN_IF_ERROR(guard_calls(text, model, strict, parsing, sampling));
       break;
     case Choice::kRequired:
     case Choice::kNamed:
       parsing.tools = wire::ToolDialect::kJson;
       parsing.reasoning = wire::ReasoningDialect::kNone;
+      parsing.guarded = true;
       if (!choice.name.empty()) parsing.tool_names = {choice.name};
       RETURN_IF_ERROR(force_call(body, text, model, choice, view.one_call, sampling));
       break;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "wire/output_parsing.h"
 
 namespace millrace::api {
 
@@ -18,5 +19,9 @@ struct ForcedCall {
 // `tools`: checked. `text`: the body they stand in, for the sequence of their properties. A `$ref` of a function's
 // parameters goes on naming the same schema, which stands deeper now.
 std::string forced_call_schema(const Json& tools, const std::string& text, const ForcedCall& forced);
+
+// The structural tags (grammar/structural_tag.h) of a text with calls of the tools of the body `text`, in the form of
+// `dialect`, kQwen or kMistral. The arguments of a strict tool keep its schema, those of the others are any object.
+std::string guarded_calls(const std::string& text, wire::ToolDialect dialect);
 
 }  // namespace millrace::api

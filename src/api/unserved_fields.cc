@@ -48,7 +48,6 @@ const UnservedFields kUnserved = {
     {"web_search_options", {}},
     {"verbosity", {"medium"}},
     // Structured output (api/grammar_fields.h reads what is served).
-    {"structural_tag", {}},
     {"guided_whitespace_pattern", {}},
     // vLLM
     {"use_beam_search", {false}},
@@ -237,7 +236,6 @@ Status refuse_unserved_native(const Json& body) {
 
 Status refuse_unserved_sampling(const Json& params) {
   static const UnservedFields kFields = {
-      {"structural_tag", {}},
       {"stream_interval", {}},
       {"custom_params", {kEmptyObject}},
       {"spaces_between_special_tokens", {true}},

@@ -116,7 +116,7 @@ void add_output_options(CLI::App& command, ModelOptions& o) {
   command
       .add_option("--tool-parser", o.tool_parser,
                   "How tool calls are found in the output; auto: by the chat template (docs/tools.md)")
-      ->check(CLI::IsMember({"auto", "qwen", "llama3", "mistral", "off"}))
+      ->check(CLI::IsMember({"auto", "qwen", "qwen-xml", "llama3", "mistral", "deepseek", "off"}))
       ->capture_default_str()
       ->group(group);
   command

@@ -71,6 +71,7 @@ struct ModelFacts {
   std::string chat_template;  // Jinja, as its file has it; "": there is none
   // How its output is read, and what its template wants of a history with calls.
   wire::ToolDialect tool_dialect = wire::ToolDialect::kNone;
+  bool has_tool_token = false;  // the marker that begins a call is one token
   wire::ReasoningDialect reasoning_dialect = wire::ReasoningDialect::kNone;
   ToolHistoryForm tool_history;
   MediaFacts media;                   // what it takes beside text

@@ -16,8 +16,8 @@ static_assert(std::endian::native == std::endian::little, "token ids travel as l
 
 // The largest number of each enumeration: what decode() accepts.
 constexpr uint64_t last_value(FinishReason) { return static_cast<uint64_t>(FinishReason::kError); }
-constexpr uint64_t last_value(GrammarKind) { return static_cast<uint64_t>(GrammarKind::kEbnf); }
-constexpr uint64_t last_value(ToolDialect) { return static_cast<uint64_t>(ToolDialect::kJson); }
+constexpr uint64_t last_value(GrammarKind) { return static_cast<uint64_t>(GrammarKind::kStructuralTag); }
+constexpr uint64_t last_value(ToolDialect) { return static_cast<uint64_t>(ToolDialect::kDeepSeek); }
 constexpr uint64_t last_value(ReasoningDialect) { return static_cast<uint64_t>(ReasoningDialect::kThinkOpen); }
 constexpr uint64_t last_value(OutputEvent::Kind) { return static_cast<uint64_t>(OutputEvent::Kind::kCallEnd); }
 constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }

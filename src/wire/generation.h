@@ -33,7 +33,7 @@ struct LogitBias {
   friend bool operator==(const LogitBias&, const LogitBias&) = default;
 };
 
-enum class GrammarKind : uint8_t { kJsonSchema = 0, kRegex = 1, kEbnf = 2 };
+enum class GrammarKind : uint8_t { kJsonSchema = 0, kRegex = 1, kEbnf = 2, kStructuralTag = 3 };
 
 // What a text has to be, as the client wrote it. The stage that generates compiles it (docs/structured-output.md).
 struct GrammarSource {

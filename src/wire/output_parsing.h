@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::wire {
@@ -14,12 +15,21 @@ namespace millrace::wire {
 inline constexpr std::size_t kMaxTools = 128;         // of one request
 inline constexpr std::size_t kMaxToolNameBytes = 64;  // as at OpenAI's
 
+inline constexpr std::size_t kMaxTextParameters = 2048;  // of all tools of one request
+
+// A parameter of a function, as one string: no name of a function has a '/'.
+inline std::string text_parameter(std::string_view function, std::string_view parameter) {
+  return std::string(function) + "/" + std::string(parameter);
+}
+
 enum class ToolDialect : uint8_t {
   kNone = 0,
-  kQwen = 1,     // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, Hermes' form too
-  kLlama3 = 2,   // <|python_tag|>{"name": ..., "parameters": {...}}, or the object alone
-  kMistral = 3,  // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
-  kJson = 4,     // the whole output is one such object, or an array of them: what a grammar makes it
+  kQwen = 1,      // <tool_call>{"name": ..., "arguments": {...}}</tool_call>, Hermes' form too
+  kLlama3 = 2,    // <|python_tag|>{"name": ..., "parameters": {...}}, or the object alone
+  kMistral = 3,   // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]name[ARGS]{...}
+  kJson = 4,      // the whole output is one such object, or an array of them: what a grammar makes it
+  kQwenXml = 5,   // <tool_call><function=NAME><parameter=KEY>VALUE</parameter>...</function></tool_call>
+  kDeepSeek = 6,  // <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>..., with a JSON object
 };
 
 enum class ReasoningDialect : uint8_t {
@@ -32,21 +42,24 @@ struct OutputParsing {
   ToolDialect tools = ToolDialect::kNone;
   std::vector<std::string> tool_names;  // a call of another name is text; empty: any name
   ReasoningDialect reasoning = ReasoningDialect::kNone;
-  bool reasoning_open = false;    // the output begins inside the reasoning
-  bool reasoning_inline = false;  // the reasoning is text, tags included; no call is looked for in it
+  bool reasoning_open = false;               // the output begins inside the reasoning
+  bool reasoning_inline = false;             // the reasoning is text, tags included; no call is looked for in it
+  bool guarded = false;                      // by a grammar, so that what begins as a call is one
+  std::vector<std::string> text_parameters;  // of kQwenXml: text_parameter() of those whose values are strings
 
   bool empty() const { return tools == ToolDialect::kNone && reasoning == ReasoningDialect::kNone; }
 
   template <typename V>
   void visit(V&& v) {
     v(1, tools), v(2, tool_names, kMaxTools), v(3, reasoning), v(4, reasoning_open), v(5, reasoning_inline);
+    v(6, guarded), v(7, text_parameters, kMaxTextParameters);
   }
   friend bool operator==(const OutputParsing&, const OutputParsing&) = default;
 };
 
 // What is found in an output, in its sequence. A call is kCallBegin with its name, then its arguments in one or several
 // fragments, then kCallEnd. The fragments joined are the JSON object as the model wrote it. Nothing is taken back: a
-// call that is begun is complete and well formed.
+// call that is begun is well formed, and complete unless the output was cut off in it.
 struct OutputEvent {
   enum class Kind : uint8_t { kText = 0, kReasoning = 1, kCallBegin = 2, kArguments = 3, kCallEnd = 4 };
   Kind kind = Kind::kText;

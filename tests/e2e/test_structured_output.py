@@ -77,6 +77,32 @@ def test_all_spellings_of_one_wish(server):
     assert answers[1]["text"] == answers[2]["text"] == text_of(server, regex="(cat|dog){2}")[0]
 
 
+TAGGED = {"triggers": [" dog"], "structures": [{"begin": " dog", "schema": {"type": "integer", "minimum": 10, "maximum": 19}, "end": "!"}]}
+
+
+def test_tags_in_free_text(server):
+    """The text is the model's own until a trigger comes."""
+    newer = {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": TAGGED["triggers"], "tags": [
+        {"begin": " dog", "content": {"type": "json_schema", "json_schema": TAGGED["structures"][0]["schema"]}, "end": "!"}]}}
+    spellings = [{"response_format": {"type": "structural_tag", **TAGGED}}, {"response_format": newer}, {"structural_tag": TAGGED},
+                 {"structural_tag": json.dumps(TAGGED)}, {"structured_outputs": {"structural_tag": json.dumps(newer)}}]
+    found = 0
+    for seed in range(8):
+        prompt = "Once upon a time there was a happy dog named Max. The"
+        texts = {text_of(server, prompt=prompt, temperature=1, seed=seed, max_tokens=80, **spelling) for spelling in spellings}
+        assert len(texts) == 1
+        text, reason = texts.pop()
+        free = text_of(server, prompt=prompt, temperature=1, seed=seed, max_tokens=80)[0]
+        rest = text.split(" dog")
+        assert free.startswith(rest[0]) or (reason == "length" and rest[0].startswith(free))
+        for i, part in enumerate(rest[1:], 2):
+            assert re.match("1[0-9]!", part) or (i == len(rest) and reason == "length" and re.fullmatch("(1[0-9]?)?", part)), text
+            found += 1
+    assert found > 2
+    status, _, answer = server.post("/generate", {"text": PROMPT, "sampling_params": {"temperature": 0, "structural_tag": json.dumps(TAGGED)}})
+    assert status == 200, answer
+
+
 def test_choices_may_hold_anything(server):
     for choice in ['"quoted"\\back', "two\nlines\tand \x01", "☃ é", "[a-z]"]:
         assert text_of(server, guided_choice=[choice]) == (choice, "stop")
@@ -140,7 +166,9 @@ BAD = [
     ({"guided_choice": []}, "guided_choice is empty"),
     ({"guided_choice": ["a", 1]}, "guided_choice has a integer"),
     ({"structured_outputs": {}}, "structured_outputs has none"),
-    ({"structured_outputs": {"regex": "a", "structural_tag": {}}}, "structural_tag"),
+    ({"structured_outputs": {"regex": "a", "structural_tag": {}}}, "structural_tag is set beside structured_outputs.regex"),
+    ({"structural_tag": {}}, "structural_tag: triggers is missing"),
+    ({"response_format": {"type": "structural_tag", **TAGGED, "triggers": ["cat"]}}, "response_format: structures[0].begin begins with none"),
     ({"structured_outputs": {"json": {}, "disable_any_whitespace": True}}, "disable_any_whitespace"),
     ({"regex": "a", "ebnf": 'root ::= "a"'}, "ebnf is set beside regex"),
     ({"regex": "a", "ignore_eos": True}, "ignore_eos is true beside regex"),

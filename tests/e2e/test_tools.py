@@ -1,4 +1,5 @@
 """Tool calls and reasoning: what a model writes of them is read, in streams as in whole answers. Grammars make the demo model write it."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -8,7 +9,7 @@ import subprocess
 import pytest
 
 from harness import Server
-from tool_model import ebnf, tool_model
+from tool_model import ebnf, marked_tool_model, tool_model
 
 CHAT = "/v1/chat/completions"
 ASK = [{"role": "user", "content": "How is the weather?"}]
@@ -177,6 +178,100 @@ def test_how_reasoning_is_shown(tools):
     assert sum(delta.get("reasoning_content") is not None for delta in chunks) == 1
     cut = both(tools, {**request, "max_tokens": 14})
     assert cut[0] == "" and cut[1] and "It may rain.\n\n<tool_call>".startswith(cut[1]) and cut[3] == "length"
+
+
+# ---- calls that a grammar guards ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    folder, ids = marked_tool_model(tmp_path_factory.mktemp("marked") / "demo")
+    with Server(model=folder) as running:
+        running.bias = {ids[0]: 50, ids[2]: 100}  # calls at once, and ends where it may
+        yield running
+        assert running.stop() == 0, running.output()
+
+
+def calling(server, tools, **fields):
+    return body(tools=tools, logit_bias=server.bias, min_tokens=2, temperature=1, max_tokens=400, **fields)
+
+
+def strict(tool):
+    return {**tool, "function": {**tool["function"], "strict": True}}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_arguments_of_a_strict_tool_keep_its_schema(marked, seed):
+    request = calling(marked, [strict(WEATHER), strict(CLOCK)], seed=seed)
+    content, _, calls, finish = both(marked, request)
+    assert content == "" and finish == "tool_calls" and len(calls) == 1
+    name, values = calls[0][0], json.loads(calls[0][1])
+    if name == "weather":
+        assert list(values) == ["city", "days"] and values["city"] in ("paris", "rome") and 1 <= values["days"] <= 9
+    else:
+        assert name == "clock" and list(values) == ["zone"] and values["zone"] in ("utc", "cet")
+
+
+def test_a_tool_that_is_not_strict_has_the_form_alone(marked):
+    any_object = {"type": "function", "function": {"name": "clock", "parameters": {"not": {}}}}  # a schema that no grammar keeps
+    for seed in range(4):
+        content, _, calls, finish = both(marked, calling(marked, [any_object, strict(WEATHER)], seed=seed))
+        for name, arguments in calls:
+            values = json.loads(arguments) if finish == "tool_calls" else {}
+            assert isinstance(values, dict) and name in ("clock", "weather")
+        assert content == "" and calls and finish in ("tool_calls", "length")
+    status, _, answer = marked.post(CHAT, calling(marked, [strict(any_object)]))
+    assert status == 400 and "tools: structures[0]: schema.properties.arguments.not is not served" in answer["error"]["message"], answer
+
+
+def test_a_guarded_call_that_is_cut_off_is_a_beginning(marked):
+    request = calling(marked, [strict(WEATHER)], seed=1)
+    _, _, [(_, arguments)], _ = both(marked, request)
+    tokens = whole(marked, request)["usage"]["completion_tokens"]
+    seen = set()
+    for limit in range(2, tokens):
+        content, _, calls, finish = both(marked, {**request, "max_tokens": limit})
+        assert finish == "length"
+        if calls:
+            assert content == "" and calls[0][0] == "weather" and arguments.startswith(calls[0][1]) and calls[0][1]
+            seen.add(calls[0][1])
+        else:
+            assert content.startswith("<tool_call>")
+    assert len(seen) > 2 and arguments in seen
+
+
+def test_tools_change_no_text_without_a_call(marked):
+    """The masks of free text admit all that the model may write: without a call, it is the same with strict tools as with a schema of none."""
+    request = body(tools=[WEATHER], temperature=1, max_tokens=60)
+    for seed in range(3):
+        prompt = marked.post("/tokenize", {"messages": ASK, "tools": [WEATHER]})[2]["tokens"]
+        text = marked.post("/v1/completions", {"prompt": prompt, "temperature": 1, "max_tokens": 60, "seed": seed})[2]["choices"][0]["text"]
+        content, _, calls, _ = both(marked, {**request, "seed": seed})
+        assert calls == [] and content.strip() == text.strip()
+
+
+def test_company_changes_no_guarded_call(marked):
+    requests = [calling(marked, [strict(WEATHER), CLOCK], seed=seed) for seed in range(4)] + [body(tools=[WEATHER], temperature=1, seed=5, max_tokens=60)]
+    alone = [shown(whole(marked, request)["choices"][0]["message"]) for request in requests]
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        together = list(pool.map(lambda request: shown(whole(marked, request)["choices"][0]["message"]), requests * 2))
+    assert together == alone * 2
+
+
+def test_a_guarded_call_in_every_family(marked):
+    bias = {"logit_bias": marked.bias, "min_tokens": 2, "temperature": 1, "seed": 3}
+    parameters = WEATHER["function"]["parameters"]
+    answer = marked.post("/v1/responses", {"input": "The weather?", "tools": [{"type": "function", "name": "weather", "parameters": parameters,
+                                                                              "strict": True}], **bias})[2]
+    [item] = answer["output"]
+    assert item["type"] == "function_call" and json.loads(item["arguments"])["city"] in ("paris", "rome")
+    message = {"max_tokens": 200, "messages": ASK, "tools": [{"name": "weather", "input_schema": parameters, "strict": True}], **bias}
+    answer = marked.post("/v1/messages", message)[2]
+    [block] = answer["content"]
+    assert answer["stop_reason"] == "tool_use" and block["input"]["city"] in ("paris", "rome")
+    cut = marked.post("/v1/messages", {**message, "max_tokens": answer["usage"]["output_tokens"] - 4})[2]
+    assert cut["stop_reason"] == "max_tokens" and cut["content"][0]["type"] == "tool_use"
+    assert cut["content"][0]["input"].items() <= block["input"].items(), "what is not complete is left out"
 
 
 def test_reasoning_that_the_prompt_opens_or_closes(tools):

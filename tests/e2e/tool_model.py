@@ -34,6 +34,23 @@ def tool_model(folder):
     return folder
 
 
+def marked_tool_model(folder):
+    """The same, with <tool_call> and </tool_call> as tokens, in place of the two that its merges made last. Returns their ids
+    and that of <|im_end|> too."""
+    tool_model(folder)
+    tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
+    vocabulary, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
+    ids = []
+    for marker in ("<tool_call>", "</tool_call>"):
+        ids.append(vocabulary.pop(merges.pop().replace(" ", "")))
+        tokenizer["added_tokens"].append({"id": ids[-1], "content": marker, "special": False, "single_word": False, "lstrip": False,
+                                          "rstrip": False, "normalized": False})
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    ids += [token["id"] for token in tokenizer["added_tokens"] if token["content"] == "<|im_end|>"]
+    return folder, ids
+
+
 def ebnf(text):
     """The grammar of one text; what stands between two bars is a part of EBNF itself."""
     parts = re.split(r"\|\|(.*?)\|\|", text)

@@ -220,7 +220,7 @@ class GenerateWorker : public Worker {
     const wire::SamplingParams& sampling = next.request.sampling;
     if (!sampling.grammar) return ok_status();
     RETURN_IF_ERROR(check_grammar_use(sampling, grammars_.has_value(), !options_.eos_token_ids.empty()));
-    auto compiled = grammars_->compile(next.request.id, *sampling.grammar);
+    auto compiled = grammars_->compile(next.request.id, grammar_key(sampling));
     next.compiles = !compiled;
     if (next.compiles) return ok_status();
     if (!compiled->ok()) return compiled->status().with_prefix(sampling.grammar->field);

@@ -5,11 +5,12 @@
 #include "grammar/ebnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
+#include "text/tools/dialect.h"
 
 namespace millrace {
 namespace {
 
-Result<grammar::Rules> parse(const wire::GrammarSource& source) {
+Result<grammar::Rules> parse(const GrammarKey& source, const std::vector<std::string>& markers) {
   switch (source.kind) {
     case wire::GrammarKind::kJsonSchema:
       return grammar::parse_json_schema(source.text);
@@ -21,26 +22,52 @@ Result<grammar::Rules> parse(const wire::GrammarSource& source) {
                                             [](const auto& set) { return grammar::chars(set); }));
       return grammar::Rules{{std::move(body)}, {"regex"}};
     }
+    case wire::GrammarKind::kStructuralTag:
+      return grammar::parse_structural_tag(source.text, markers, source.start);
   }
-  return invalid_argument("the kind of grammar is {}; wanted 0 to 2", static_cast<int>(source.kind));
+  return invalid_argument("the kind of grammar is {}; wanted 0 to 3", static_cast<int>(source.kind));
 }
 
 // Added tokens stand for no text that a grammar may want: most are control tokens, and what the others spell can be
-// spelled with ordinary ones.
+// spelled with ordinary ones. They are marks, which only structural tags know.
 std::vector<std::string> vocabulary(const Tokenizer& tokenizer, int32_t vocab_size) {
   std::vector<std::string> out(static_cast<std::size_t>(vocab_size));
   for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
-    if (tokenizer.has_token(id) && !tokenizer.is_added(id)) {
-      out[static_cast<std::size_t>(id)] = tokenizer.token_bytes(id);
-    }
+    if (!tokenizer.has_token(id)) continue;
+    std::string bytes = tokenizer.token_bytes(id);
+    if (grammar::has_mark_byte(bytes)) continue;
+    out[static_cast<std::size_t>(id)] = tokenizer.is_added(id) ? grammar::token_mark(bytes) : std::move(bytes);
+  }
+  return out;
+}
+
+// The added tokens that a tag may name: none that begins or ends a turn.
+std::vector<std::string> markers_of(const Tokenizer& tokenizer, int32_t vocab_size) {
+  std::vector<std::string> out;
+  for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
+    if (!tokenizer.has_token(id) || !tokenizer.is_added(id)) continue;
+    std::string text = tokenizer.token_bytes(id);
+    if (!text.empty() && (is_chat_marker(text) || !tokenizer.is_control(id))) out.push_back(std::move(text));
   }
   return out;
 }
 
 }  // namespace
 
-Result<std::shared_ptr<const grammar::Grammar>> compile_grammar(const wire::GrammarSource& source) {
-  const auto rules = parse(source);
+GrammarKey grammar_key(const wire::SamplingParams& sampling) {
+  using wire::ReasoningDialect, grammar::TextStart;
+  GrammarKey key{sampling.grammar->kind, sampling.grammar->text, TextStart::kContent};
+  if (key.kind != wire::GrammarKind::kStructuralTag || !sampling.parsing) return key;
+  const wire::OutputParsing& parsing = *sampling.parsing;
+  if (parsing.reasoning == ReasoningDialect::kNone) return key;
+  const bool open = parsing.reasoning_open || parsing.reasoning == ReasoningDialect::kThinkOpen;
+  key.start = open ? TextStart::kReasons : TextStart::kMayReason;
+  return key;
+}
+
+Result<std::shared_ptr<const grammar::Grammar>> compile_grammar(const GrammarKey& key,
+                                                                const std::vector<std::string>& markers) {
+  const auto rules = parse(key, markers);
   Status status = rules.status();
   if (status.ok()) {
     auto compiled = grammar::Grammar::compile(*rules);
@@ -66,8 +93,7 @@ GrammarCompiler::~GrammarCompiler() {
   thread_.join();
 }
 
-std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, const wire::GrammarSource& source) {
-  Key key{source.kind, source.text};
+std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, const GrammarKey& key) {
   if (const auto known = by_key_.find(key); known != by_key_.end()) {
     kept_.splice(kept_.begin(), kept_, known->second);
     ++found_;
@@ -86,7 +112,7 @@ std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, cons
   asked_[key].push_back(id);
   {
     const std::lock_guard lock(mutex_);
-    queued_.push_back(std::move(key));
+    queued_.push_back(key);
   }
   changed_.notify_one();
   return std::nullopt;
@@ -111,7 +137,7 @@ std::vector<std::pair<ReqId, GrammarCompiler::Compiled>> GrammarCompiler::take_f
 }
 
 void GrammarCompiler::keep(Key key, Compiled grammar) {
-  const std::size_t bytes = key.second.size() + (grammar.ok() ? (*grammar)->grammar->memory_bytes() : 0);
+  const std::size_t bytes = key.text.size() + (grammar.ok() ? (*grammar)->grammar->memory_bytes() : 0);
   kept_.push_front({std::move(key), std::move(grammar), bytes});
   by_key_[kept_.front().key] = kept_.begin();
   kept_bytes_ += bytes;
@@ -147,8 +173,11 @@ void GrammarCompiler::compile_main() {
 }
 
 GrammarCompiler::Compiled GrammarCompiler::make(const Key& key) {
-  ASSIGN_OR_RETURN(auto grammar, compile_grammar({.kind = key.first, .text = key.second}));
-  if (trie_.ok() && *trie_ == nullptr) trie_ = grammar::TokenTrie::build(vocabulary(*tokenizer_, vocab_size_));
+  if (trie_.ok() && *trie_ == nullptr) {
+    trie_ = grammar::TokenTrie::build(vocabulary(*tokenizer_, vocab_size_));
+    markers_ = markers_of(*tokenizer_, vocab_size_);
+  }
+  ASSIGN_OR_RETURN(auto grammar, compile_grammar(key, markers_));
   ASSIGN_OR_RETURN(auto trie, trie_);
   return std::make_shared<const grammar::TokenGrammar>(
       grammar::TokenGrammar{std::move(grammar), std::move(trie), end_ids_});

@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "grammar/structural_tag.h"
 #include "grammar/token_grammar.h"
 #include "text/tokenizer.h"
 #include "wire/messages.h"
@@ -29,8 +30,20 @@ inline constexpr std::size_t kMaxKeptGrammars = 256;
 inline constexpr std::size_t kMaxKeptGrammarBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kMaxCompiling = 64;  // sources that wait or are being compiled
 
-// A source as a grammar. kInvalidArgument: with the path or the offset of what is wrong or not served.
-Result<std::shared_ptr<const grammar::Grammar>> compile_grammar(const wire::GrammarSource& source);
+// What a grammar depends on besides its source's text.
+struct GrammarKey {
+  wire::GrammarKind kind = wire::GrammarKind::kJsonSchema;
+  std::string text;
+  grammar::TextStart start = grammar::TextStart::kContent;  // of structural tags
+
+  auto operator<=>(const GrammarKey&) const = default;
+};
+GrammarKey grammar_key(const wire::SamplingParams& sampling);
+
+// A source as a grammar, over a vocabulary with these markers (grammar/structural_tag.h). kInvalidArgument: with the
+// path or the offset of what is wrong or not served.
+Result<std::shared_ptr<const grammar::Grammar>> compile_grammar(const GrammarKey& key,
+                                                                const std::vector<std::string>& markers);
 
 class GrammarCompiler {
  public:
@@ -42,7 +55,7 @@ class GrammarCompiler {
 
   // The grammar where it is known; nullopt: take_finished() will have it, for `id`. kResourceExhausted while
   // kMaxCompiling sources wait.
-  std::optional<Compiled> compile(ReqId id, const wire::GrammarSource& source);
+  std::optional<Compiled> compile(ReqId id, const GrammarKey& key);
   // What was compiled since the last call, for the requests that asked for it, in the order in which they came.
   std::vector<std::pair<ReqId, Compiled>> take_finished();
   // Requests that wait for take_finished().
@@ -51,7 +64,7 @@ class GrammarCompiler {
   void describe(std::vector<wire::Metric>& metrics) const;
 
  private:
-  using Key = std::pair<wire::GrammarKind, std::string>;
+  using Key = GrammarKey;
   struct Kept {
     Key key;
     Compiled grammar;
@@ -81,7 +94,8 @@ class GrammarCompiler {
   double compile_seconds_ = 0;
 
   // The compiling thread.
-  Result<std::shared_ptr<const grammar::TokenTrie>> trie_{nullptr};  // made with the first grammar
+  Result<std::shared_ptr<const grammar::TokenTrie>> trie_{nullptr};  // made with the first grammar, as the next one
+  std::vector<std::string> markers_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

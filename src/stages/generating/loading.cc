@@ -68,6 +68,10 @@ Status find_dialects(const ModelOptions& options, TextComponents& components) {
   const std::string with_tools = has_template ? components.chat_template->source(true) : "";
   ASSIGN_OR_RETURN(facts.tool_dialect, tool_dialect_of(options.tool_parser, with_tools));
   ASSIGN_OR_RETURN(facts.reasoning_dialect, reasoning_dialect_of(options.reasoning_parser, with_tools));
+  if (const auto markers = markers_of(facts.tool_dialect); !markers.empty()) {
+    const std::optional<int32_t> id = components.tokenizer->id_of(markers.front());
+    facts.has_tool_token = id && components.tokenizer->is_added(*id);
+  }
   if (has_template) facts.tool_history = find_tool_history_form(*components.chat_template);
   return ok_status();
 }

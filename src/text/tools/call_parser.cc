@@ -1,5 +1,6 @@
 #include "text/tools/call_parser.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -19,6 +20,7 @@ void CallParser::push_marker(std::string_view marker, OutputEvents& out) {
 void CallParser::finish(OutputEvents& out) {
   handle({{scanner_.take_held(), false}}, out);
   out_ = &out;
+  if (streamed_) held_.clear();  // the form behind the call is missing, or a part of the call, which has no end then
   if (!held_.empty() && !ends_well()) broken();
   if (!space_follows_call_) text_ += space_;
   flush_text();
@@ -36,7 +38,10 @@ void CallParser::handle(std::vector<MarkerScanner::Symbol> symbols, OutputEvents
   flush_text();
 }
 
-void CallParser::flush_text() { add_event(*out_, OutputEvent::Kind::kText, std::exchange(text_, {})); }
+void CallParser::flush_text() {
+  add_event(*out_, OutputEvent::Kind::kText, std::exchange(text_, {}));
+  if (!arguments_.empty()) out_->push_back({OutputEvent::Kind::kArguments, std::exchange(arguments_, {})});
+}
 
 void CallParser::text(char byte) {
   if (is_space(byte)) {
@@ -64,17 +69,52 @@ void CallParser::hold(char byte) {
   if (held_.size() > kMaxToolCallBytes) broken();
 }
 
-bool CallParser::json_begins(char byte) {
+bool CallParser::json_begins(char byte, std::string name) {
   json_ = JsonExtent();
+  stream_ = CallStream(std::move(name));
   json_begin_ = held_.size();
   return json_goes_on(byte) != JsonExtent::State::kBroken;
 }
 
 JsonExtent::State CallParser::json_goes_on(char byte) {
   held_ += byte;
+  const JsonExtent before = json_;
   const JsonExtent::State state = held_.size() > kMaxToolCallBytes ? JsonExtent::State::kBroken : json_.push(byte);
-  if (state == JsonExtent::State::kBroken) broken();
+  if (state == JsonExtent::State::kBroken) {
+    broken();
+  } else if (options_.guarded) {
+    stream(byte, before);
+  }
   return state;
+}
+
+void CallParser::stream(char byte, const JsonExtent& before) {
+  using Found = CallStream::Found;
+  const Found found = stream_.push(byte, before, json_);
+  if (found == Found::kNothing || (found == Found::kArgumentsBegin && !begin_call()) || !call_open_) return;
+  arguments_ += byte;
+  held_.clear();
+  json_begin_ = 0;
+  if (found == Found::kArgumentsEnd) end_call();
+}
+
+// False: it is none of the calls that are looked for, and stays held.
+bool CallParser::begin_call() {
+  const std::string& name = stream_.name();
+  const bool wanted = names().empty() || std::find(names().begin(), names().end(), name) != names().end();
+  if (!wanted || !is_tool_name(name) || calls_ == kMaxToolCalls) return false;
+  ++calls_;
+  flush_text();
+  out_->push_back({OutputEvent::Kind::kCallBegin, name});
+  space_.clear();
+  streamed_ = call_open_ = true;
+  return true;
+}
+
+void CallParser::end_call() {
+  if (!std::exchange(call_open_, false)) return;
+  flush_text();
+  out_->push_back({OutputEvent::Kind::kCallEnd, {}});
 }
 
 void CallParser::complete(std::vector<ToolCall> calls) {
@@ -87,11 +127,14 @@ void CallParser::complete(std::vector<ToolCall> calls) {
     out_->push_back({OutputEvent::Kind::kCallEnd, {}});
   }
   held_.clear();
+  streamed_ = false;
   space_.clear();
   space_follows_call_ = true;
 }
 
 void CallParser::broken() {
+  end_call();
+  streamed_ = false;
   const std::string held = std::exchange(held_, {});
   on_broken();
   text(held);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/tools/call_stream.h"
 #include "text/tools/json_extent.h"
 #include "text/tools/marker_scanner.h"
 #include "text/tools/tool_call.h"
@@ -39,12 +40,15 @@ class CallParser : public ToolParser {
 
   void hold(std::string_view marker) { held_ += marker; }
   void hold(char byte);  // broken() where it is over the limit
-  // The JSON of a call begins, with this byte, or goes on. False: it is none, and broken() was called.
-  bool json_begins(char byte);
+  // The JSON of a call begins, with this byte, or goes on. False: it is none, and broken() was called. `name`: where it
+  // is the arguments alone.
+  bool json_begins(char byte, std::string name = {});
   JsonExtent::State json_goes_on(char byte);
   bool in_json_string() const { return json_.in_string(); }
   int json_depth() const { return json_.depth(); }
   std::string_view json() const { return std::string_view(held_).substr(json_begin_); }
+  // The calls of this JSON were given out while they came; complete() gets none.
+  bool was_streamed() const { return streamed_; }
 
   const std::vector<std::string>& names() const { return options_.names; }
   // What is held are these calls.
@@ -55,6 +59,10 @@ class CallParser : public ToolParser {
  private:
   void handle(std::vector<MarkerScanner::Symbol> symbols, OutputEvents& out);
   void flush_text();
+  // A byte of JSON, as the call under way has it.
+  void stream(char byte, const JsonExtent& before);
+  bool begin_call();
+  void end_call();
 
   const ToolParserOptions options_;
   MarkerScanner scanner_;
@@ -67,6 +75,10 @@ class CallParser : public ToolParser {
   std::size_t json_begin_ = 0;
   JsonExtent json_;
   std::size_t calls_ = 0;
+  CallStream stream_;       // of a guarded output
+  bool streamed_ = false;   // what is held has calls that are given out
+  bool call_open_ = false;  // one is given out, and not all of its arguments
+  std::string arguments_;   // of the push under way
 };
 
 inline bool is_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }

@@ -9,6 +9,8 @@ namespace {
 constexpr std::array<std::string_view, 2> kQwenMarkers = {"<tool_call>", "</tool_call>"};
 constexpr std::array<std::string_view, 1> kLlama3Markers = {"<|python_tag|>"};
 constexpr std::array<std::string_view, 3> kMistralMarkers = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
+constexpr std::array<std::string_view, 5> kDeepSeekMarkers = {
+    "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"};
 constexpr std::array<std::string_view, 2> kThinkMarkers = {"<think>", "</think>"};
 // Besides those: what templates put around tools and their results.
 constexpr std::array<std::string_view, 10> kPromptMarkers = {
@@ -27,8 +29,9 @@ ToolDialect find_tool_dialect(std::string_view chat_template) {
   if (!contains(chat_template, "tools")) return ToolDialect::kNone;
   // Qwen3-Coder writes its arguments as XML between the same markers.
   if (contains(chat_template, "<tool_call>")) {
-    return contains(chat_template, "<function=") ? ToolDialect::kNone : ToolDialect::kQwen;
+    return contains(chat_template, "<function=") ? ToolDialect::kQwenXml : ToolDialect::kQwen;
   }
+  if (contains(chat_template, kDeepSeekMarkers[0])) return ToolDialect::kDeepSeek;
   if (contains(chat_template, "[TOOL_CALLS]")) return ToolDialect::kMistral;
   // Llama 3.1 marks the calls of built-in tools alone; Llama 3.2 writes the object alone.
   if (contains(chat_template, "<|python_tag|>")) return ToolDialect::kLlama3;
@@ -47,8 +50,11 @@ Result<ToolDialect> tool_dialect_of(std::string_view flag, std::string_view chat
   if (flag == "qwen") return ToolDialect::kQwen;
   if (flag == "llama3") return ToolDialect::kLlama3;
   if (flag == "mistral") return ToolDialect::kMistral;
+  if (flag == "qwen-xml") return ToolDialect::kQwenXml;
+  if (flag == "deepseek") return ToolDialect::kDeepSeek;
   if (flag == "off") return ToolDialect::kNone;
-  return invalid_argument("the tool parser is '{}'; wanted auto, qwen, llama3, mistral or off", flag);
+  return invalid_argument("the tool parser is '{}'; wanted auto, qwen, qwen-xml, llama3, mistral, deepseek or off",
+                          flag);
 }
 
 Result<ReasoningDialect> reasoning_dialect_of(std::string_view flag, std::string_view chat_template) {
@@ -62,11 +68,14 @@ Result<ReasoningDialect> reasoning_dialect_of(std::string_view flag, std::string
 std::span<const std::string_view> markers_of(ToolDialect dialect) {
   switch (dialect) {
     case ToolDialect::kQwen:
+    case ToolDialect::kQwenXml:
       return kQwenMarkers;
     case ToolDialect::kLlama3:
       return kLlama3Markers;
     case ToolDialect::kMistral:
       return kMistralMarkers;
+    case ToolDialect::kDeepSeek:
+      return kDeepSeekMarkers;
     case ToolDialect::kNone:
     case ToolDialect::kJson:
       return {};
@@ -81,7 +90,7 @@ std::span<const std::string_view> markers_of(ReasoningDialect dialect) {
 
 bool is_chat_marker(std::string_view token) {
   return is_one_of(kQwenMarkers, token) || is_one_of(kLlama3Markers, token) || is_one_of(kMistralMarkers, token) ||
-         is_one_of(kThinkMarkers, token) || is_one_of(kPromptMarkers, token);
+         is_one_of(kDeepSeekMarkers, token) || is_one_of(kThinkMarkers, token) || is_one_of(kPromptMarkers, token);
 }
 
 }  // namespace millrace

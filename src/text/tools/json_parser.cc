@@ -37,7 +37,7 @@ class JsonParser final : public CallParser {
 
   void finish_json() {
     std::vector<ToolCall> calls;
-    if (!read_tool_calls(json(), names(), calls)) return broken();
+    if (!was_streamed() && !read_tool_calls(json(), names(), calls)) return broken();
     state_ = State::kAfterJson;
     complete(std::move(calls));
   }

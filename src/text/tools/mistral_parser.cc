@@ -87,13 +87,14 @@ class MistralParser final : public CallParser {
 
   void begin_json(char byte) {
     state_ = State::kJson;
-    json_begins(byte);
+    json_begins(byte, name_);
   }
 
   void finish_json() {
     std::vector<ToolCall> calls;
-    const bool good =
-        name_.empty() ? read_tool_calls(json(), names(), calls) : read_named_call(name_, json(), names(), calls);
+    const bool good = was_streamed()  ? true
+                      : name_.empty() ? read_tool_calls(json(), names(), calls)
+                                      : read_named_call(name_, json(), names(), calls);
     if (!good) return broken();
     state_ = State::kBetween;
     complete(std::move(calls));

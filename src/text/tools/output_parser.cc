@@ -50,7 +50,8 @@ OutputParser::OutputParser(const wire::OutputParsing& parsing, const OutputMarke
     : reasoning_kind_(parsing.reasoning_inline ? OutputEvent::Kind::kText : OutputEvent::Kind::kReasoning),
       reasoning_({parsing.reasoning, parsing.reasoning_open, parsing.reasoning_inline,
                   common_texts(markers, markers_of(parsing.reasoning))}),
-      tools_(make_tool_parser({parsing.tools, parsing.tool_names, common_texts(markers, markers_of(parsing.tools))})) {}
+      tools_(make_tool_parser({parsing.tools, parsing.tool_names, common_texts(markers, markers_of(parsing.tools)),
+                               parsing.guarded, parsing.text_parameters})) {}
 
 void OutputParser::push(std::string_view text, OutputEvents& out) {
   std::vector<ReasoningParser::Part> parts;

@@ -60,7 +60,7 @@ class QwenParser final : public CallParser {
 
   void finish_json() {
     ready_.clear();
-    if (!read_tool_calls(json(), names(), ready_)) return broken();
+    if (!was_streamed() && !read_tool_calls(json(), names(), ready_)) return broken();
     state_ = State::kAfterJson;
   }
 

@@ -24,6 +24,10 @@ std::unique_ptr<ToolParser> make_tool_parser(ToolParserOptions options) {
       return make_mistral_parser(std::move(options));
     case ToolDialect::kJson:
       return make_json_parser(std::move(options));
+    case ToolDialect::kQwenXml:
+      return make_qwen_xml_parser(std::move(options));
+    case ToolDialect::kDeepSeek:
+      return make_deepseek_parser(std::move(options));
     case ToolDialect::kNone:
       break;
   }

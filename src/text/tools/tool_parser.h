@@ -4,9 +4,11 @@
 // that token counts (push_marker) and text that spells it is text; the other markers are found in the text.
 //
 // A call is held until it is complete and well formed, and then given out. What turns out to be no call, is cut off by
-// the end, or is over kMaxToolCallBytes, is text, byte for byte. White space directly before a call, and behind the
-// last one, belongs to the form and is dropped. The events, joined, do not depend on how the output is cut into pushes.
-// Time is linear in the bytes; memory is kMaxToolCallBytes and a call's copy.
+// the end, or is over kMaxToolCallBytes, is text, byte for byte. Where a grammar guarantees that what begins as a call
+// is one (`guarded`), it is given out from its first argument on; one that the end cuts off ends there. White space
+// directly before a call, and behind the last one, belongs to the form and is dropped. The events, joined, do not
+// depend on how the output is cut into pushes. Time is linear in the bytes; memory is kMaxToolCallBytes and a call's
+// copy.
 //
 // Owned by one request; one thread at a time.
 #pragma once
@@ -37,8 +39,10 @@ class ToolParser {
 
 struct ToolParserOptions {
   ToolDialect dialect = ToolDialect::kNone;
-  std::vector<std::string> names;         // empty: any
-  std::vector<std::string> text_markers;  // of markers_of(dialect), those that the tokenizer has no token for
+  std::vector<std::string> names;            // empty: any
+  std::vector<std::string> text_markers;     // of markers_of(dialect), those that the tokenizer has no token for
+  bool guarded = false;                      // by a grammar: kQwen, kMistral and kJson
+  std::vector<std::string> text_parameters;  // of kQwenXml: wire::text_parameter() of those that are strings
 };
 
 // kNone: everything is text.
@@ -49,5 +53,7 @@ std::unique_ptr<ToolParser> make_qwen_parser(ToolParserOptions options);
 std::unique_ptr<ToolParser> make_llama3_parser(ToolParserOptions options);
 std::unique_ptr<ToolParser> make_mistral_parser(ToolParserOptions options);
 std::unique_ptr<ToolParser> make_json_parser(ToolParserOptions options);
+std::unique_ptr<ToolParser> make_qwen_xml_parser(ToolParserOptions options);
+std::unique_ptr<ToolParser> make_deepseek_parser(ToolParserOptions options);
 
 }  // namespace millrace

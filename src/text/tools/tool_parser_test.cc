@@ -61,11 +61,14 @@ struct Reading {
   ToolDialect dialect = ToolDialect::kQwen;
   std::vector<std::string> names{};
   bool text_markers = true;
+  bool guarded = false;
+  std::vector<std::string> text_parameters{};
 };
 
 std::string parse(const Reading& reading, const std::vector<std::string_view>& chunks) {
-  auto parser = make_tool_parser(
-      {reading.dialect, reading.names, reading.text_markers ? texts_of(reading.dialect) : std::vector<std::string>()});
+  auto parser = make_tool_parser({reading.dialect, reading.names,
+                                  reading.text_markers ? texts_of(reading.dialect) : std::vector<std::string>(),
+                                  reading.guarded, reading.text_parameters});
   OutputEvents events;
   for (std::string_view chunk : chunks) push(*parser, chunk, events);
   parser->finish(events);
@@ -280,7 +283,8 @@ TEST(ToolParserLimits, CallsOverTheLimitAreText) {
 
 TEST(ToolDialects, AreFoundInTheTemplateOrNamed) {
   EXPECT_EQ(find_tool_dialect("{% if tools %}<tool_call>{% endif %}"), ToolDialect::kQwen);
-  EXPECT_EQ(find_tool_dialect("{% if tools %}<tool_call><function={% endif %}"), ToolDialect::kNone);
+  EXPECT_EQ(find_tool_dialect("{% if tools %}<tool_call><function={% endif %}"), ToolDialect::kQwenXml);
+  EXPECT_EQ(find_tool_dialect("{% if tools %}<｜tool▁calls▁begin｜>{% endif %}"), ToolDialect::kDeepSeek);
   EXPECT_EQ(find_tool_dialect("{% if tools %}[TOOL_CALLS]{% endif %}"), ToolDialect::kMistral);
   EXPECT_EQ(find_tool_dialect("{% if tools %}<|python_tag|>{% endif %}"), ToolDialect::kLlama3);
   EXPECT_EQ(find_tool_dialect("{% if tools %}<|start_header_id|>{\"name\": x, \"parameters\": y}{% endif %}"),
@@ -291,9 +295,97 @@ TEST(ToolDialects, AreFoundInTheTemplateOrNamed) {
   EXPECT_EQ(*reasoning_dialect_of("auto", "<think></think>"), ReasoningDialect::kThink);
   EXPECT_EQ(*reasoning_dialect_of("deepseek", ""), ReasoningDialect::kThinkOpen);
   EXPECT_EQ(tool_dialect_of("hermes2", "").status().message(),
-            "the tool parser is 'hermes2'; wanted auto, qwen, llama3, mistral or off");
+            "the tool parser is 'hermes2'; wanted auto, qwen, qwen-xml, llama3, mistral, deepseek or off");
   EXPECT_EQ(reasoning_dialect_of("x", "").status().message(),
             "the reasoning parser is 'x'; wanted auto, qwen3, deepseek or off");
+}
+
+// ---- guarded by a grammar: a call is given out while it comes -------------------------------------------------------
+
+TEST(GuardedToolParser, GivesTheSameOfCompleteCalls) {
+  const Reading qwen{.guarded = true};
+  expect(qwen, kCall, kCallEvents);
+  expect(qwen, "a\n\n" + kCall + "\n b \n" + kCall + "\n", "|text a" + kCallEvents + "|text \n b" + kCallEvents);
+  expect(qwen, R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)", "|call f|arguments {}|end");
+  expect(qwen, R"(<tool_call>{"name": "f", "arguments": {"name": "g", "arguments": {"x": "}{"}}}</tool_call>)",
+         R"(|call f|arguments {"name": "g", "arguments": {"x": "}{"}}|end)");
+  const Reading json{.dialect = ToolDialect::kJson, .guarded = true};
+  const std::string one = R"({"name": "f", "arguments": {"a": [{"b": "\\\""}]}})";
+  const std::string events = R"(|call f|arguments {"a": [{"b": "\\\""}]}|end)";
+  expect(json, one, events);
+  expect(json, "[" + one + ", " + one + "]\n", events + events);
+  const Reading mistral{.dialect = ToolDialect::kMistral, .guarded = true};
+  expect(mistral, "[TOOL_CALLS][" + one + "," + one + "]", events + events);
+  expect(mistral, R"(hm [TOOL_CALLS]f[ARGS]{"a": {"b": 1}}[TOOL_CALLS]g[ARGS]{})",
+         R"(|text hm|call f|arguments {"a": {"b": 1}}|end|call g|arguments {}|end)");
+}
+
+TEST(GuardedToolParser, GivesArgumentsAsTheyCome) {
+  auto parser =
+      make_tool_parser({.dialect = ToolDialect::kQwen, .text_markers = texts_of(ToolDialect::kQwen), .guarded = true});
+  const std::pair<const char*, const char*> steps[] = {{"See. <tool_call>\n{\"name\": \"wea", "|text See."},
+                                                       {"ther\", \"arguments\": ", ""},
+                                                       {"{\"ci", "|call weather|arguments {\"ci"},
+                                                       {"ty\": \"", "|arguments ty\": \""},
+                                                       {"par", "|arguments par"},
+                                                       {"is\"}", "|arguments is\"}|end"},
+                                                       {"}\n</tool_call>", ""},
+                                                       {" And", "|text  And"}};
+  for (const auto& [chunk, wanted] : steps) {
+    OutputEvents events;
+    parser->push(chunk, events);
+    EXPECT_EQ(show(events), wanted) << chunk;
+  }
+}
+
+// What was given out is not taken back: the call has no end.
+TEST(GuardedToolParser, ACallThatIsCutOffHasNoEnd) {
+  const Reading qwen{.guarded = true};
+  expect(qwen, R"(<tool_call>{"name": "f", "arguments": {"a": "b)", R"(|call f|arguments {"a": "b)");
+  expect(qwen, R"(<tool_call>{"name": "f", "arguments": {"a": 1})", R"(|call f|arguments {"a": 1}|end)");
+  expect(qwen, R"(<tool_call>{"name": "f", "arguments": {"a": 1}})", R"(|call f|arguments {"a": 1}|end)");
+  expect_text(qwen, R"(<tool_call>{"name": "f", "arg)");
+  const Reading json{.dialect = ToolDialect::kJson, .guarded = true};
+  expect(json, R"([{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a)",
+         R"(|call f|arguments {}|end|call g|arguments {"a)");
+}
+
+// ---- Qwen3-Coder ----------------------------------------------------------------------------------------------------
+
+TEST(QwenXmlToolParser, ReadsCalls) {
+  const Reading xml{
+      .dialect = ToolDialect::kQwenXml, .names = {"write"}, .text_parameters = {"write/path", "write/text"}};
+  const std::string call =
+      "<tool_call>\n<function=write>\n<parameter=path>\n/tmp/a\n</parameter>\n<parameter=text>\n12\n\n</parameter>\n"
+      "<parameter=mode>\n644\n</parameter>\n<parameter=tags>\n[\"a\", 1]\n</parameter>\n"
+      "<parameter=note>\nno JSON\n</parameter>\n</function>\n</tool_call>";
+  const std::string events =
+      R"(|call write|arguments {"path": "/tmp/a", "text": "12\n", "mode": 644, "tags": ["a", 1], "note": "no JSON"}|end)";
+  expect(xml, "Well.\n" + call, "|text Well." + events);
+  expect(xml, call + "\n" + call, events + events);
+  expect(xml, "<tool_call><function=write></function></tool_call>", "|call write|arguments {}|end");
+  expect_text(xml, "<tool_call><function=read></function></tool_call>");
+  expect_text(xml, "<tool_call><function=write><parameter=a>b</function></tool_call>");
+  expect_text(xml, "<tool_call><function=write></function>x</tool_call>");
+  expect_text(xml, "<tool_call><function=write></function>");
+}
+
+// ---- DeepSeek -------------------------------------------------------------------------------------------------------
+
+TEST(DeepSeekToolParser, ReadsCallsOfBothForms) {
+  const Reading deepseek{.dialect = ToolDialect::kDeepSeek, .names = {"weather", "clock"}};
+  const std::string begin = "<｜tool▁calls▁begin｜>", end = "<｜tool▁calls▁end｜>";
+  const std::string call =
+      "<｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Paris\"}\n```<｜tool▁call▁end｜>";
+  const std::string other = "<｜tool▁call▁begin｜>clock<｜tool▁sep｜>{\"zone\": \"utc\"}<｜tool▁call▁end｜>";
+  const std::string called = R"(|call weather|arguments {"city": "Paris"}|end)",
+                    asked = R"(|call clock|arguments {"zone": "utc"}|end)";
+  expect(deepseek, "See.\n" + begin + call + end, "|text See." + called);
+  expect(deepseek, begin + call + "\n" + other + end, called + asked);
+  expect(deepseek, begin + other, asked);  // the end is the model's own habit
+  expect_text(deepseek, begin + end);
+  expect_text(deepseek, begin + "<｜tool▁call▁begin｜>thief<｜tool▁sep｜>{}<｜tool▁call▁end｜>" + end);
+  expect_text(deepseek, begin + "<｜tool▁call▁begin｜>clock<｜tool▁sep｜>{<｜tool▁call▁end｜>" + end);
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ inline TokenizedRequest sample_request() {
   request.sampling.top_logprobs = 2;
   request.sampling.logprob_token_ids = {4};
   request.sampling.grammar = GrammarSource{GrammarKind::kRegex, "[a-z]+", "guided_regex"};
-  request.sampling.parsing = OutputParsing{ToolDialect::kQwen, {"weather"}, ReasoningDialect::kThinkOpen, true, false};
+  request.sampling.parsing =
+      OutputParsing{ToolDialect::kQwen, {"weather"}, ReasoningDialect::kThinkOpen, true, false, true, {"weather/city"}};
   request.extra_key = "tenant";
   request.priority = -3;
   request.timeout_ms = 1500;

@@ -1,0 +1,151 @@
+#include "grammar/structural_tag.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "grammar/free_text.h"
+#include "grammar/json_schema.h"
+
+namespace millrace::grammar {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr std::string_view kOpenReasoning = "<think>", kCloseReasoning = "</think>";
+
+struct Tag {
+  std::string begin, end;  // with marks
+  int schema = 0;          // a rule
+};
+
+// Each marker in the text, the longest first where several begin at one place, as its mark.
+std::string with_marks(std::string_view text, const std::vector<std::string>& markers) {
+  std::string out;
+  while (!text.empty()) {
+    std::string_view longest;
+    for (const std::string& marker : markers) {
+      if (marker.size() > longest.size() && text.starts_with(marker)) longest = marker;
+    }
+    out += longest.empty() ? std::string(1, text.front()) : token_mark(longest);
+    text.remove_prefix(std::max<std::size_t>(longest.size(), 1));
+  }
+  return out;
+}
+
+class TagReader {
+ public:
+  explicit TagReader(const std::vector<std::string>& markers) : markers_(markers) {}
+
+  Result<Rules> read(const OrderedJson& source, TextStart start) {
+    rules_.bodies.push_back(empty());
+    rules_.names.emplace_back("root");
+    ASSIGN_OR_RETURN(const OrderedJson* triggers, list(source, "triggers"));
+    ASSIGN_OR_RETURN(const OrderedJson* structures, list(source, "structures"));
+    for (std::size_t i = 0; i < triggers->size(); ++i) {
+      const std::string where = fmt::format("triggers[{}]", i);
+      ASSIGN_OR_RETURN(std::string trigger, text((*triggers)[i], where));
+      if (trigger.empty()) return invalid_argument("{} is empty; wanted a text", where);
+      triggers_.push_back(std::move(trigger));
+    }
+    for (std::size_t i = 0; i < structures->size(); ++i) {
+      RETURN_IF_ERROR(read_tag((*structures)[i], fmt::format("structures[{}]", i)));
+    }
+    rules_.bodies[0] = begin(start);
+    return std::move(rules_);
+  }
+
+ private:
+  static Result<const OrderedJson*> list(const OrderedJson& source, const char* key) {
+    const auto found = source.find(key);
+    if (found == source.end() || !found->is_array() || found->empty()) {
+      return invalid_argument("{} is {}; wanted a list with at least one entry", key,
+                              found == source.end() ? "missing"
+                              : found->is_array()   ? "empty"
+                                                    : "no list");
+    }
+    if (found->size() <= kMaxTags) return &*found;
+    return invalid_argument("{} has {} entries; wanted at most {}", key, found->size(), kMaxTags);
+  }
+
+  Result<std::string> text(const OrderedJson& value, const std::string& where) const {
+    if (!value.is_string()) return invalid_argument("{} is no string; wanted one", where);
+    const auto& bytes = value.get_ref<const std::string&>();
+    if (bytes.size() <= kMaxTagBytes) return with_marks(bytes, markers_);
+    return invalid_argument("{} has {} bytes; wanted at most {}", where, bytes.size(), kMaxTagBytes);
+  }
+
+  Status read_tag(const OrderedJson& given, const std::string& where) {
+    if (!given.is_object()) return invalid_argument("{} is no object; wanted one", where);
+    for (const char* key : {"begin", "schema", "end"}) {
+      if (!given.contains(key)) return invalid_argument("{}.{} is missing; wanted begin, schema and end", where, key);
+    }
+    Tag tag;
+    ASSIGN_OR_RETURN(tag.begin, text(given["begin"], where + ".begin"));
+    ASSIGN_OR_RETURN(tag.end, text(given["end"], where + ".end"));
+    const bool triggered = std::any_of(triggers_.begin(), triggers_.end(),
+                                       [&](const std::string& trigger) { return tag.begin.starts_with(trigger); });
+    if (!triggered) return invalid_argument("{}.begin begins with none of the triggers; wanted one that does", where);
+    const Result<Rules> schema = parse_json_schema(given["schema"].dump());
+    if (!schema.ok()) return schema.status().with_prefix(where);
+    tag.schema = append_rules(rules_, *schema);
+    tags_.push_back(std::move(tag));
+    return ok_status();
+  }
+
+  // Where the trigger has come: the rest of the tags that begin with it, and free text again.
+  ExprPtr behind(const std::string& trigger, int start) const {
+    std::vector<ExprPtr> ways;
+    for (const Tag& tag : tags_) {
+      if (!tag.begin.starts_with(trigger)) continue;
+      ways.push_back(seq(
+          {grammar::text(tag.begin.substr(trigger.size())), rule(tag.schema), grammar::text(tag.end), rule(start)}));
+    }
+    return alt(std::move(ways));
+  }
+
+  // A text that may reason is free text too, with the tag of reasoning in it. That way of reading it ends at the first
+  // token of a tag that does not fit, and both go on as one behind the reasoning.
+  ExprPtr begin(TextStart start) {
+    const int content = add_free_text(
+        rules_, triggers_, [&](std::size_t pattern, int first) { return behind(triggers_[pattern], first); });
+    if (start == TextStart::kContent) return rule(content);
+    const std::string close = with_marks(kCloseReasoning, markers_);
+    const int reasoning = add_free_text(rules_, {close}, [&](std::size_t, int) { return rule(content); });
+    if (start == TextStart::kReasons) return rule(reasoning);
+    const ExprPtr space = repeat(chars(CharSet::of(" \n\r\t")), 0, kUnbounded);
+    return alt({seq({space, grammar::text(with_marks(kOpenReasoning, markers_)), rule(reasoning)}), rule(content)});
+  }
+
+  const std::vector<std::string>& markers_;
+  Rules rules_;
+  std::vector<std::string> triggers_;  // with marks
+  std::vector<Tag> tags_;
+};
+
+}  // namespace
+
+std::string token_mark(std::string_view token_text) {
+  std::string out(1, kMarkBegin);
+  out += token_text;
+  out += kMarkEnd;
+  return out;
+}
+
+bool has_mark_byte(std::string_view bytes) {
+  return bytes.find(kMarkBegin) != std::string_view::npos || bytes.find(kMarkEnd) != std::string_view::npos;
+}
+
+Result<Rules> parse_structural_tag(std::string_view source, const std::vector<std::string>& markers, TextStart start) {
+  if (source.size() > kMaxSourceBytes) {
+    return error(StatusCode::kTooLarge, "the tags have {} bytes; wanted at most {}", source.size(), kMaxSourceBytes);
+  }
+  const Result<Json> checked = parse_json(source, kMaxSchemaNesting);
+  if (!checked.ok()) return checked.status().with_prefix("the tags");
+  if (!checked->is_object()) return invalid_argument("the tags are no object; wanted one");
+  return TagReader(markers).read(OrderedJson::parse(source), start);
+}
+
+}  // namespace millrace::grammar
