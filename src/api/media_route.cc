@@ -61,7 +61,10 @@ void add_media_route(ApiContext& context, MediaRoute route) {
   http::Route out{.method = "POST", .pattern = route.pattern, .render_error = route.render_error};
   const auto shared = std::make_shared<const MediaRoute>(std::move(route));
   out.handler = [&context, shared](http::RequestPtr request, http::ResponderPtr responder) {
-    std::make_shared<MediaCall>(context, *shared, std::move(request), std::move(responder))->run();
+    const bool heavy = shared->is_heavy != nullptr && shared->is_heavy(context, *request);
+    const auto call = std::make_shared<MediaCall>(context, *shared, std::move(request), std::move(responder));
+    if (!heavy) return call->run();
+    context.server.post_aside([call] { call->run(); });
   };
   context.server.add_route(std::move(out));
 }

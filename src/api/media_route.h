@@ -21,6 +21,8 @@ struct MediaRoute {
   // Renders errors of the server itself; unset: as everywhere.
   std::function<http::Response(int status, std::string_view message, std::string_view request_id)> render_error =
       nullptr;
+  // Whether a request is work for the bodies thread although its body is small; null: never.
+  bool (*is_heavy)(ApiContext&, const http::Request&) = nullptr;
 };
 
 void add_media_route(ApiContext& context, MediaRoute route);

@@ -1,7 +1,5 @@
-// POST /v1/responses: OpenAI's Responses API over the way of a chat. Nothing is stored, so the routes of a stored
-// response know none.
-#include <fmt/format.h>
-
+// POST /v1/responses: OpenAI's Responses API over the way of a chat. The routes of stored responses are in
+// stored_responses.cc.
 #include <nlohmann/json.hpp>
 
 #include "api/choices.h"
@@ -12,6 +10,7 @@
 #include "api/responses_format.h"
 #include "api/responses_request.h"
 #include "api/routes.h"
+#include "api/stored_input.h"
 #include "api/translated_chat.h"
 
 namespace millrace::api {
@@ -31,8 +30,13 @@ Status read_shown_logprobs(const ResponsesBody& translated, const OutputView& vi
 }
 
 Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
-  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  ASSIGN_OR_RETURN(Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
+  bool store = true;
+  RETURN_IF_ERROR(json_read(body, "store", store));
+  ASSIGN_OR_RETURN(StoredInput input, resolve_stored_input(body, context.state->responses, unix_seconds()));
+  // What could not be gone on from is not kept.
+  store = store && context.state->responses.enabled() && input.items.size() <= kMaxConversationBytes;
   ResponsesFormat::Facts facts;
   ASSIGN_OR_RETURN(facts.model, context.names.read(body));
   MediaParts media(model.media, MediaDialect::kResponses, &urls);
@@ -41,9 +45,14 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
                                                              {kResponsesDialect, read_responses_grammar}, media));
   CommonFields& fields = chat.fields;
   RETURN_IF_ERROR(read_shown_logprobs(translated, chat.view, model, fields.sampling));
-  facts.id = fields.rid.empty() ? make_id("resp_") : fields.rid;
-  facts.request_members = request_members(request.body, fields.sampling.params);
+  facts.id = fields.rid.empty() ? ResponseStore::make_id() : fields.rid;
+  facts.request_members = request_members(request.body, fields.sampling.params, store);
   const std::string id = facts.id;
+  if (store) {
+    facts.store = [state = context.state, id, input = std::move(input)](std::string answer, const auto& items) {
+      state->responses.add(id, std::move(answer), input.items, input.before, items, unix_seconds());
+    };
+  }
   const TokenNames names{.engine = context.engine,
                          .top = static_cast<std::size_t>(translated.top_logprobs.value_or(0))};
   auto format = std::make_unique<ResponsesFormat>(std::move(facts), chat.view, names);
@@ -55,25 +64,23 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
   return ok_status();
 }
 
-void no_response(const http::Request& request, const http::ResponderPtr& responder) {
-  const std::string_view id = request.param("id");
-  responder->send(error_response({.http_status = 404,
-                                  .message = fmt::format("Response with id '{}' not found: responses are not stored "
-                                                         "here, they are in the answer of POST /v1/responses alone",
-                                                         id.substr(0, 64))}));
+// What it goes on from has to be read too.
+bool is_heavy(ApiContext& context, const http::Request& request) {
+  if (request.body.size() > kInlineAnswerBytes) return false;  // such a body is on that thread already
+  const Result<Json> body = parse_body(request.body);
+  return body.ok() && bytes_referred_to(*body, context.state->responses, unix_seconds()) > kInlineAnswerBytes;
 }
 
 }  // namespace
 
 void add_responses_routes(ApiContext& context) {
-  for (const std::string path : {"/v1/responses", "/responses"}) {
-    add_media_route(context, path, create);
-    for (const auto& [method, rest] :
-         {std::pair("GET", "/{id}"), {"DELETE", "/{id}"}, {"POST", "/{id}/cancel"}, {"GET", "/{id}/input_items"}}) {
-      context.server.add_route({.method = method, .pattern = path + rest, .handler = [](auto request, auto responder) {
-                                  no_response(*request, responder);
-                                }});
-    }
+  for (const char* path : {"/v1/responses", "/responses"}) {
+    add_media_route(context,
+                    {.pattern = path,
+                     .handle = create,
+                     .render = [](const Status& status, const auto&) { return error_response(field_error(status)); },
+                     .is_heavy = is_heavy});
+    add_stored_response_routes(context, path);
   }
 }
 

@@ -43,7 +43,7 @@ void ResponsesFormat::append_response(std::string& out, const wire::Finish* fini
                  : !reason.empty() ? "incomplete"
                                    : "completed");
   if (finish && reason.empty()) {
-    append_integer(out, unix_seconds());
+    append_integer(out, completed_at_);
   } else {
     out += "null";
   }
@@ -87,9 +87,19 @@ void ResponsesFormat::events(const ChoiceState& choice, EventWriter& out) {
   events_.attach(&out);
   items_.add(choice, events_);
   if (!choice.finish) return;
+  completed_at_ = unix_seconds();
   const bool complete = incomplete_reason(*choice.finish).empty();
   items_.finish(complete, events_);
+  keep(*choice.finish, choice.usage);
   write_response(complete ? "response.completed" : "response.incomplete", choice);
+}
+
+// Before the client knows that it is there.
+void ResponsesFormat::keep(const wire::Finish& finish, const wire::Usage& usage) const {
+  if (!facts_.store) return;
+  std::string body;
+  append_response(body, &finish, usage);
+  facts_.store(std::move(body), items_.ids());
 }
 
 std::string ResponsesFormat::error_event(const ApiError& error) const {
@@ -112,6 +122,7 @@ std::string ResponsesFormat::error_event(const ApiError& error) const {
 
 std::string ResponsesFormat::choice(const ChoiceState& choice) {
   finish_ = *choice.finish;
+  completed_at_ = unix_seconds();
   items_.add(choice, events_);
   items_.finish(incomplete_reason(finish_).empty(), events_);
   return "";
@@ -120,6 +131,7 @@ std::string ResponsesFormat::choice(const ChoiceState& choice) {
 std::string ResponsesFormat::body(std::string_view /*choices*/, const wire::Usage& usage) {
   std::string out;
   append_response(out, &finish_, usage);
+  if (facts_.store) facts_.store(out, items_.ids());
   return out;
 }
 

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "api/reply_format.h"
 #include "api/responses_items.h"
@@ -18,6 +20,8 @@ class ResponsesFormat : public ReplyFormat {
   struct Facts {
     std::string id, model;        // of the answer, and of the model as the client calls it
     std::string request_members;  // api/responses_request.h
+    // Takes the complete answer and the ids of its items; empty: it is not stored.
+    std::function<void(std::string body, const std::vector<std::string>& items)> store;
   };
 
   ResponsesFormat(Facts facts, const OutputView& view, TokenNames names)
@@ -37,12 +41,14 @@ class ResponsesFormat : public ReplyFormat {
   void append_response(std::string& out, const wire::Finish* finish, const wire::Usage& usage,
                        std::string_view error = "null") const;
   void write_response(std::string_view type, const ChoiceState& choice);
+  void keep(const wire::Finish& finish, const wire::Usage& usage) const;
 
   const Facts facts_;
   const int64_t created_at_ = unix_seconds();
   ResponseItems items_;
   NumberedEvents events_;
   wire::Finish finish_;
+  int64_t completed_at_ = 0;
 };
 
 }  // namespace millrace::api

@@ -145,10 +145,6 @@ Status InputReader::add(const Json& item, const std::string& name) {
   if (type == "function_call") return add_call(item, name);
   if (type == "function_call_output") return add_output(item, name);
   if (type == "reasoning") return add_reasoning(item, name);
-  if (type == "item_reference") {
-    return error(StatusCode::kUnsupported,
-                 "{}.type is 'item_reference', and items are not stored here; wanted the item itself", name);
-  }
   return error(StatusCode::kUnsupported,
                "{}.type is '{}'; wanted message, function_call, function_call_output or reasoning", name,
                type.substr(0, kShownBytes));

@@ -176,6 +176,12 @@ void ResponseItems::add(const ChoiceState& choice, NumberedEvents& events) {
   }
 }
 
+std::vector<std::string> ResponseItems::ids() const {
+  std::vector<std::string> out;
+  for (const Item& item : items_) out.push_back(item.id);
+  return out;
+}
+
 void ResponseItems::finish(bool complete, NumberedEvents& events) {
   if (items_.empty()) open(Kind::kMessage, "", events);  // an answer has one, be it empty
   close(complete ? State::kCompleted : State::kIncomplete, events);

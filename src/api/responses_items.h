@@ -36,6 +36,7 @@ class ResponseItems {
  public:
   ResponseItems(const OutputView& view, TokenNames names) : view_(view), names_(names) {}
 
+  std::vector<std::string> ids() const;
   // What is new in `choice`. With a stream, its events are written: output_item, content_part, output_text,
   // reasoning_text and function_call_arguments.
   void add(const ChoiceState& choice, NumberedEvents& events);

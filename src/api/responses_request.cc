@@ -26,17 +26,17 @@ constexpr const char* kSameFields[] = {"max_output_tokens",
                                        "stop"};
 constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
-// What refers to an earlier answer.
-Status refuse_stored(const Json& body) {
-  for (const char* key : {"previous_response_id", "conversation"}) {
-    if (!json_find(body, key)) continue;
+// What goes on without its client.
+Status refuse_detached(const Json& body) {
+  if (json_find(body, "conversation")) {
     return error(StatusCode::kUnsupported,
-                 "{} is not supported: responses are not stored here; send the earlier items in input", key);
+                 "conversation is not supported; wanted previous_response_id, or the earlier "
+                 "items in input");
   }
   static const Json kFalse = false;
   if (const Json* background = json_find(body, "background"); background && *background != kFalse) {
     return error(StatusCode::kUnsupported,
-                 "background is not supported: responses are not stored here; wanted false or nothing");
+                 "background is not supported: a response ends with its client here; wanted false or nothing");
   }
   return ok_status();
 }
@@ -129,9 +129,7 @@ OrderedJson shown_tools(const OrderedJson& tools) {
 Result<ResponsesBody> translate_responses(const Json& body, const std::string& text, MediaParts& media) {
   RETURN_IF_ERROR(refuse_unserved_responses(body));
   RETURN_IF_ERROR(refuse_audio_output(body));
-  RETURN_IF_ERROR(refuse_stored(body));
-  bool store = false;  // nothing is stored, and the answer reports so
-  RETURN_IF_ERROR(json_read(body, "store", store));
+  RETURN_IF_ERROR(refuse_detached(body));
   ResponsesBody out;
   RETURN_IF_ERROR(read_logprobs(body, out.top_logprobs));
   OrderedJson chat = OrderedJson::object();
@@ -146,7 +144,7 @@ Result<ResponsesBody> translate_responses(const Json& body, const std::string& t
   return out;
 }
 
-std::string request_members(const std::string& text, const wire::SamplingParams& sampling) {
+std::string request_members(const std::string& text, const wire::SamplingParams& sampling, bool stored) {
   const auto body = OrderedJson::parse(text);
   const OrderedJson& given_text = member(body, "text");
   OrderedJson out = {
@@ -154,9 +152,9 @@ std::string request_members(const std::string& text, const wire::SamplingParams&
       {"instructions", member(body, "instructions")},
       {"max_output_tokens", member(body, "max_output_tokens")},
       {"parallel_tool_calls", or_else(member(body, "parallel_tool_calls"), true)},
-      {"previous_response_id", nullptr},
+      {"previous_response_id", member(body, "previous_response_id")},
       {"reasoning", {{"effort", member(member(body, "reasoning"), "effort")}, {"summary", nullptr}}},
-      {"store", false},
+      {"store", stored},
       {"temperature", sampling.temperature},
       {"text", {{"format", or_else(member(given_text, "format"), {{"type", "text"}})}, {"verbosity", "medium"}}},
       {"tool_choice", or_else(member(body, "tool_choice"), "auto")},

@@ -26,7 +26,7 @@ struct ResponsesBody {
 Result<ResponsesBody> translate_responses(const Json& body, const std::string& text, MediaParts& media);
 
 // The members of the answer that repeat the request, joined by commas: instructions, tools, temperature, ... Of a body
-// that translate_responses() took; `sampling`: what is used.
-std::string request_members(const std::string& text, const wire::SamplingParams& sampling);
+// that translate_responses() took; `sampling`: what is used; `stored`: whether the answer is kept.
+std::string request_members(const std::string& text, const wire::SamplingParams& sampling, bool stored);
 
 }  // namespace millrace::api

@@ -116,7 +116,6 @@ TEST(ResponsesRequest, Logprobs) {
 
 TEST(ResponsesRequest, WhatIsNotServedIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"("previous_response_id":"resp_1")", "previous_response_id is not supported: responses are not stored here"},
       {R"("conversation":{"id":"conv_1"})", "conversation is not supported"},
       {R"("background":true)", "background is not supported"},
       {R"("truncation":"auto")", "truncation is not supported; wanted \"disabled\" or nothing"},
@@ -134,7 +133,6 @@ TEST(ResponsesRequest, WhatIsNotServedIsRefused) {
       {R"("tool_choice":"any")", "tool_choice is 'any'"},
       {R"("tool_choice":{"type":"file_search"})", "tool_choice.type is 'file_search'"},
       {R"("tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]})", "tool_choice.tools is empty"},
-      {R"("store":1)", "store is"},
   };
   for (const auto& [more, message] : cases) {
     const auto got = translate(R"({"input":"hi",)" + std::string(more) + "}");
@@ -200,17 +198,20 @@ TEST(ResponsesRequest, PicturesStandBetweenTexts) {
 TEST(ResponsesRequest, TheAnswerRepeatsTheRequest) {
   wire::SamplingParams sampling;
   sampling.temperature = 0.7;
-  const Json plain = Json::parse("{" + request_members(R"({"input":"hi","store":true})", sampling) + "}");
+  const Json plain = Json::parse("{" + request_members(R"({"input":"hi"})", sampling, true) + "}");
   EXPECT_EQ(plain, Json::parse(R"({"background":false,"instructions":null,"max_output_tokens":null,"metadata":{},)"
                                R"("parallel_tool_calls":true,"previous_response_id":null,)"
-                               R"("reasoning":{"effort":null,"summary":null},"store":false,"temperature":0.7,)"
+                               R"("reasoning":{"effort":null,"summary":null},"store":true,"temperature":0.7,)"
                                R"("text":{"format":{"type":"text"},"verbosity":"medium"},"tool_choice":"auto",)"
                                R"("tools":[],"top_logprobs":0,"top_p":1.0,"truncation":"disabled"})"));
   const Json full = Json::parse(
       "{" +
-      request_members(R"({"input":"hi","tools":[{"type":"function","name":"f"}],"metadata":{"a":"b"},"user":"u"})",
-                      sampling) +
+      request_members(R"({"input":"hi","tools":[{"type":"function","name":"f"}],"metadata":{"a":"b"},"user":"u",)"
+                      R"("previous_response_id":"resp_1"})",
+                      sampling, false) +
       "}");
+  EXPECT_EQ(full["store"], false);
+  EXPECT_EQ(full["previous_response_id"], "resp_1");
   EXPECT_EQ(full["tools"], Json::parse(R"([{"type":"function","name":"f","description":null,"parameters":null,)"
                                        R"("strict":null}])"));
   EXPECT_EQ(full["metadata"], Json::parse(R"({"a":"b"})"));

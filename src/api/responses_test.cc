@@ -2,6 +2,7 @@
 // OpenAI's API reference.
 #include <gtest/gtest.h>
 
+#include "api/reply_format.h"
 #include "api/testing/api_harness.h"
 
 namespace millrace::api::testing {
@@ -95,7 +96,7 @@ TEST_F(ResponsesTest, Complete) {
   EXPECT_EQ(body["status"], "completed");
   EXPECT_EQ(body["model"], "demo");
   EXPECT_EQ(body["temperature"], 0.5);
-  EXPECT_EQ(body["store"], false);
+  EXPECT_EQ(body["store"], true);
   EXPECT_EQ(body["metadata"], parsed(R"({"a":"b"})"));
   EXPECT_TRUE(body["error"].is_null() && body["incomplete_details"].is_null());
   EXPECT_EQ(without_ids(body["output"]), Json::array({message("Hello")}));
@@ -244,14 +245,72 @@ TEST_F(ResponsesTest, AnErrorInAStreamFailsTheResponse) {
   EXPECT_EQ(without_ids(failed["response"]["output"]), Json::array({message("a", "incomplete")}));
 }
 
-TEST_F(ResponsesTest, NothingIsStored) {
-  for (const char* path : {"/v1/responses/resp_1", "/responses/resp_1/input_items"}) {
+TEST_F(ResponsesTest, AStoredAnswerIsReadAgain) {
+  for (const char* stream : {"", R"(,"stream":true)"}) {
+    const auto number = static_cast<std::size_t>(*stream != 0);
+    auto answer = post(kPath, std::string(kBody) + R"(,"instructions":"i")" + stream + "}");
+    wait_submitted(number + 1);
+    engine_.accept(number);
+    engine_.end(number, {.reason = FinishReason::kStop}, 3, "Hello");
+    const Answer got = answer.get();
+    const Json body = number ? parsed(got.events.back())["response"] : got.json();
+    const std::string path = "/v1/responses/" + body["id"].get<std::string>();
+    EXPECT_EQ(get(path).json(), body);
+    const Json items = get(path + "/input_items").json();
+    EXPECT_EQ(items["object"], "list");
+    EXPECT_EQ(items["has_more"], false);
+    ASSERT_EQ(items["data"].size(), 1u);
+    EXPECT_EQ(items["first_id"], items["data"][0]["id"]);
+    EXPECT_EQ(items["last_id"], items["first_id"]);
+    EXPECT_EQ(items["data"][0]["content"], parsed(R"([{"type":"input_text","text":"hi"}])"));
+    EXPECT_EQ(get(path + "?stream=true").status, 400);
+    const Answer cancelled = post(path + "/cancel", "").get();
+    EXPECT_EQ(cancelled.status, 400);
+    EXPECT_NE(cancelled.body.find("was not created with background: true"), std::string::npos) << cancelled.body;
+    EXPECT_EQ(context_->state->responses.size(), number + 1);
+  }
+}
+
+TEST_F(ResponsesTest, InputItemsComeInPages) {
+  context_->state->responses.add("resp_a", R"({"output":[{"id":"m2"}]})", R"([{"id":"m0"},{"id":"m1"}])", nullptr, {},
+                                 unix_seconds());
+  context_->state->responses.add("resp_b", R"({"output":[]})", R"([{"id":"m3"}])",
+                                 context_->state->responses.find("resp_a", unix_seconds()), {}, unix_seconds());
+  const auto ids = [&](const std::string& query) {
+    const Json page = get("/v1/responses/resp_b/input_items" + query).json();
+    std::string out = page["has_more"].get<bool>() ? "+" : "";
+    for (const Json& item : page["data"]) out += item["id"].get<std::string>();
+    return out;
+  };
+  EXPECT_EQ(ids(""), "m3m2m1m0");
+  EXPECT_EQ(ids("?order=asc"), "m0m1m2m3");
+  EXPECT_EQ(ids("?order=asc&limit=2"), "+m0m1");
+  EXPECT_EQ(ids("?order=asc&limit=2&after=m1"), "m2m3");
+  EXPECT_EQ(ids("?after=m2&limit=1"), "+m1");
+  EXPECT_EQ(ids("?after=m0"), "");
+  for (const char* query : {"?order=up", "?limit=0", "?limit=101", "?limit=x", "?after=m9"}) {
+    EXPECT_EQ(get("/v1/responses/resp_b/input_items" + std::string(query)).status, 400) << query;
+  }
+}
+
+TEST_F(ResponsesTest, WhatIsNotToBeStoredIsNot) {
+  auto answer = post(kPath, std::string(kBody) + R"(,"store":false})");
+  wait_submitted(1);
+  engine_.accept(0);
+  engine_.end(0, {.reason = FinishReason::kStop}, 3, "Hello");
+  const Json body = answer.get().json();
+  EXPECT_EQ(body["store"], false);
+  EXPECT_EQ(context_->state->responses.size(), 0u);
+  const std::string id = body["id"];
+  for (const std::string& path : {"/v1/responses/" + id, "/responses/" + id + "/input_items"}) {
     const Answer got = get(path);
     EXPECT_EQ(got.status, 404);
-    EXPECT_NE(got.json()["error"]["message"].get<std::string>().find("'resp_1' not found: responses are not stored"),
+    EXPECT_NE(got.json()["error"]["message"].get<std::string>().find("'" + id + "' not found: it was not stored"),
               std::string::npos);
   }
-  EXPECT_EQ(post("/v1/responses/resp_1/cancel", "").get().status, 404);
+  EXPECT_EQ(post("/v1/responses/" + id + "/cancel", "").get().status, 404);
+  EXPECT_EQ(post(kPath, std::string(kBody) + R"(,"previous_response_id":")" + id + "\"}").get().status, 400);
+  EXPECT_EQ(post(kPath, std::string(kBody) + R"(,"store":1})").get().status, 400);
 }
 
 // Every value of a body, one at a time, by values of other types.

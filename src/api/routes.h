@@ -1,6 +1,7 @@
 // The HTTP surface: every route, in one call, and what the handlers share.
 //
-// Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc (/v1/responses),
+// Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc and
+// stored_responses.cc (/v1/responses),
 // ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion, /apply-template, /props), completions.cc
 // (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech), generate.cc
 // (/generate), embeddings.cc (/v1/embeddings, /api/embed, /api/embeddings), tokens.cc (/tokenize, /detokenize),
@@ -20,6 +21,7 @@
 #include "api/live_requests.h"
 #include "api/model_names.h"
 #include "api/request_metrics.h"
+#include "api/response_store.h"
 #include "api/spoken_turns.h"
 #include "http/server.h"
 #include "stages/engine.h"
@@ -39,6 +41,7 @@ struct ApiState {
   LiveRequests live;
   AnswerMemory answers;
   SpokenTurns spoken;
+  ResponseStore responses;
 };
 
 struct ApiContext {
@@ -80,6 +83,7 @@ void add_messages_routes(ApiContext& context);
 void add_ollama_routes(ApiContext& context);
 void add_llama_routes(ApiContext& context);
 void add_responses_routes(ApiContext& context);
+void add_stored_response_routes(ApiContext& context, const std::string& path);
 void add_completions_routes(ApiContext& context);
 void add_generate_routes(ApiContext& context);
 void add_embedding_routes(ApiContext& context);

@@ -183,6 +183,18 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
   command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
+  command
+      .add_option("--response-store-mib", o.response_store_mib,
+                  "MiB of memory for answers of /v1/responses that clients may read again; 0: none is stored")
+      ->check(CLI::Range(0, 1 << 16))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--response-store-ttl-s", o.response_store_ttl_s,
+                  "How long such an answer is kept at most, in seconds")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str()
+      ->group(group);
   add_media_options(command, o);
   add_running_options(command, o);
   add_split_roles(command, o);
@@ -293,6 +305,8 @@ std::string options_json(const ServeOptions& o) {
   add("port", o.port);
   add("max-body-mib", o.max_body_mib);
   add("web", o.web);
+  add("response-store-mib", o.response_store_mib);
+  add("response-store-ttl-s", o.response_store_ttl_s);
   add("media-allowed-domains", fmt::format("{}", fmt::join(o.media_domains, " ")));
   add("media-allow-private-networks", o.media_private_networks);
   add("media-root", o.media_root);

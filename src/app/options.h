@@ -23,7 +23,9 @@ struct ServeOptions {
   std::vector<std::string> served_model_names;  // none: the directory's name
   bool any_model_name = false;
   bool public_models = false;
-  bool web = true;  // a page at /
+  bool web = true;              // a page at /
+  int response_store_mib = 64;  // of answers of /v1/responses; 0: none is stored
+  int response_store_ttl_s = 3600;
   std::string host = "127.0.0.1";
   int port = 30000;
   std::string api_key;             // also from MILLRACE_API_KEY

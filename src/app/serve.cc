@@ -285,6 +285,8 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.options.names = {options.served_model_names, options.any_model_name};
   out.options.public_models = options.public_models;
   out.options.web = options.web;
+  out.options.response_store_bytes = static_cast<std::size_t>(options.response_store_mib) << 20;
+  out.options.response_store_seconds = options.response_store_ttl_s;
   out.options.from_file = from_args.has_value();
   out.options.has_tokenize_stage = shape->tokenize != nullptr;
   if (!from_args) out.options.options_json = options_json(options);

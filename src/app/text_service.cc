@@ -29,6 +29,7 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
   if (!options.names.names.empty()) context_.names.names = std::move(options.names.names);
   context_.names.any = options.names.any;
   context_.public_models = options.public_models;
+  context_.state->responses.set_limits(options.response_store_bytes, options.response_store_seconds);
   context_.media_fetcher = media_fetcher_.get();
   context_.hello = !options.web;
   if (options.web) http::add_static_files(server, web_files());

@@ -23,9 +23,10 @@ PipelineSpec echo(const std::string& more = "") {
 
 TEST(UnusedOptions, OfModelsAndText) {
   std::vector<std::string> names = model_option_names();
-  names.insert(names.end(), {"request-timeout-s", "queue-timeout-s", "stall-restart-s", "dp", "dp-policy",
-                             "served-model-name", "any-model-name", "public-models", "media-allowed-domains",
-                             "media-allow-private-networks", "media-root"});
+  names.insert(names.end(),
+               {"request-timeout-s", "queue-timeout-s", "stall-restart-s", "dp", "dp-policy", "served-model-name",
+                "any-model-name", "public-models", "media-allowed-domains", "media-allow-private-networks",
+                "media-root", "response-store-mib", "response-store-ttl-s"});
   for (const std::string& name : names) {
     if (name == "log-level") continue;
     EXPECT_NE(refusal({"port", name}, echo()).find("--" + name + " has no use"), std::string::npos) << name;

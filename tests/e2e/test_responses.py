@@ -106,7 +106,7 @@ def assembled(found):
 
 def shown(response):
     """Without what differs between two answers: ids, times, and how much of the prompt was cached."""
-    assert re.fullmatch("resp_[0-9a-f]{24}", response["id"]) and response["object"] == "response"
+    assert re.fullmatch("resp_[0-9a-f]{32}", response["id"]) and response["object"] == "response"
     usage = response["usage"]
     assert 0 <= usage["output_tokens_details"]["reasoning_tokens"] <= usage["output_tokens"]
     assert 0 <= usage["input_tokens_details"]["cached_tokens"] <= usage["input_tokens"]
@@ -145,7 +145,7 @@ def test_text(server):
     response = both(server, request)
     assert response["status"] == "incomplete" and response["incomplete_details"] == {"reason": "max_output_tokens"} and response["usage"][1] == 24
     assert [item["type"] for item in response["output"]] == ["message"] and response["output"][0]["status"] == "incomplete"
-    repeated = {"model": "demo", "temperature": 0, "top_p": 0.9, "max_output_tokens": 24, "metadata": {"a": "b"}, "store": False, "user": "u",
+    repeated = {"model": "demo", "temperature": 0, "top_p": 0.9, "max_output_tokens": 24, "metadata": {"a": "b"}, "store": True, "user": "u",
                 "instructions": None, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "truncation": "disabled", "error": None,
                 "previous_response_id": None, "background": False, "text": {"format": {"type": "text"}, "verbosity": "medium"}}
     assert {key: response[key] for key in repeated} == repeated
@@ -254,10 +254,10 @@ def part(kind):
     (part("input_image"), "input[0].content[0].type is 'input_image'"),
     (part("input_file"), "input[0].content[0].type is 'input_file'"),
     (part("input_audio"), "input[0].content[0].type is 'input_audio'"),
-    ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type is 'item_reference', and items are not stored here"),
+    ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].id is 'msg_1', and no such item is stored"),
     ({"input": [{"type": "computer_call"}]}, "input[0].type is 'computer_call'"),
     ({"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]}]}, "input[0].output[0].type is 'input_image'"),
-    ({"previous_response_id": "resp_1"}, "previous_response_id is not supported: responses are not stored here; send the earlier items in input"),
+    ({"previous_response_id": "resp_1"}, "previous_response_id is 'resp_1', and no such response is stored"),
     ({"conversation": "conv_1"}, "conversation is not supported"),
     ({"background": True}, "background is not supported"),
     ({"truncation": "auto"}, "truncation is not supported"),
@@ -286,13 +286,54 @@ def test_what_is_not_served_is_refused_by_name(server, fields, message):
         assert set(answer["error"]) == {"message", "type", "param", "code"} | counts
 
 
-def test_nothing_is_stored(server):
-    made = server.post(RESPONSES, body(max_output_tokens=2, store=True))[2]
-    assert made["store"] is False
-    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
-        status, _, answer = server.request(method, f"{RESPONSES}/{made['id']}{path}", None)
-        assert status == 404 and f"'{made['id']}' not found: responses are not stored here" in answer["error"]["message"], answer
-        assert answer["error"]["type"] == "not_found_error"
+def stored(server, path, method="GET"):
+    return server.request(method, f"{RESPONSES}/{path}", None)[::2]
+
+
+def test_a_stored_answer(server):
+    made = server.post(RESPONSES, body(max_output_tokens=2))[2]
+    assert made["store"] is True
+    assert stored(server, made["id"]) == (200, made)
+    [streamed] = [data["response"] for name, data in events(server, body(max_output_tokens=2)) if name == "incomplete"]
+    assert stored(server, streamed["id"]) == (200, streamed)
+    assert stored(server, made["id"], "DELETE") == (200, {"id": made["id"], "object": "response", "deleted": True})
+    secret = server.post(RESPONSES, body(max_output_tokens=2, store=False))[2]
+    assert secret["store"] is False
+    for gone in (made["id"], secret["id"], "resp_1"):
+        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
+            status, answer = stored(server, gone + path, method)
+            assert status == 404 and f"'{gone}' not found: it was not stored" in answer["error"]["message"], answer
+            assert answer["error"]["type"] == "not_found_error"
+
+
+def test_a_conversation_goes_on_from_a_stored_answer(tools):
+    first = tools.post(RESPONSES, body(CALL, tools=[WEATHER], instructions="Be brief."))[2]
+    [made] = first["output"]
+    result = {"type": "function_call_output", "call_id": made["call_id"], "output": "rain"}
+    by_id = body(THOUGHT + "Rain.", input=[result], tools=[WEATHER], previous_response_id=first["id"])
+    by_items = body(THOUGHT + "Rain.", input=[*ASK, made, result], tools=[WEATHER])
+    second, same = tools.post(RESPONSES, by_id)[2], tools.post(RESPONSES, by_items)[2]
+    assert second["previous_response_id"] == first["id"] and same["previous_response_id"] is None
+    assert second["usage"]["input_tokens"] == same["usage"]["input_tokens"], "the instructions are not carried over"
+    assert shown(second)["output"] == shown(same)["output"]
+    references = [*ASK, {"type": "item_reference", "id": made["id"]}, result]
+    assert tools.post(RESPONSES, {**by_items, "input": references})[2]["usage"]["input_tokens"] == same["usage"]["input_tokens"]
+
+    third = tools.post(RESPONSES, body("Yes.", input="Sure?", previous_response_id=second["id"]))[2]
+    status, items = stored(tools, f"{third['id']}/input_items?order=asc")
+    assert status == 200 and [item["type"] for item in items["data"]] == [
+        "message", "function_call", "function_call_output", "reasoning", "message", "message"]
+    assert items["data"][-1]["content"] == [{"type": "input_text", "text": "Sure?"}] and items["has_more"] is False
+    assert items["data"][1] == made
+    assert stored(tools, first["id"], "DELETE")[0] == 200
+    assert tools.post(RESPONSES, body("Yes.", previous_response_id=second["id"]))[0] == 200, "a later answer holds the earlier ones"
+    assert tools.post(RESPONSES, body("Yes.", previous_response_id=first["id"]))[0] == 400
+
+
+def test_a_server_that_stores_nothing(tmp_path):
+    with Server("--response-store-mib", "0") as running:
+        made = running.post(RESPONSES, body(max_output_tokens=2, store=True))[2]
+        assert made["store"] is False and stored(running, made["id"])[0] == 404
 
 
 def test_another_model_and_the_key(server):

@@ -13,7 +13,7 @@ const reasoning = { type: 'reasoning', summary: [], status: 'completed', content
 
 // Without what differs between two answers: ids, times, how much of the prompt was cached, and what the helpers add.
 function shown({ id, created_at: created, completed_at: completed, usage, output, output_parsed: parsed, ...rest }) {
-  assert.match(id, /^resp_[0-9a-f]{24}$/);
+  assert.match(id, /^resp_[0-9a-f]{32}$/);
   assert.ok(Number.isInteger(created) && (completed === null || completed >= created));
   const items = output.map(({ id: name, call_id: made, parsed_arguments: document, ...item }) => {
     assert.match(name, /^(msg|rs|fc)_[0-9a-f]{24}$/);
@@ -42,7 +42,7 @@ test('a text, streamed and not', async () => {
   assert.equal(answer.usage.output_tokens, 16);
   assert.equal(answer.usage.total_tokens, answer.usage.input_tokens + 16);
   assert.ok(answer.output_text.length > 0);
-  assert.equal(answer.store, false);
+  assert.equal(answer.store, true);
 });
 
 test('the events of a stream', async () => {
@@ -103,7 +103,7 @@ test('errors become the client\'s typed errors', async () => {
     [{ temperature: 9 }, OpenAI.BadRequestError, /temperature is 9/],
     [{ input: image }, OpenAI.BadRequestError, /type is 'input_image'/],
     [{ tools: [{ type: 'web_search' }] }, OpenAI.BadRequestError, /web_search/],
-    [{ previous_response_id: 'resp_1' }, OpenAI.BadRequestError, /not stored here; send the earlier items in input/],
+    [{ previous_response_id: 'resp_1' }, OpenAI.BadRequestError, /no such response is stored/],
     [{ model: 'nothing' }, OpenAI.NotFoundError, /'nothing'/],
   ]) {
     for (const stream of [false, true]) {
@@ -115,8 +115,23 @@ test('errors become the client\'s typed errors', async () => {
     }
   }
   for (const ask of [() => client.responses.retrieve('resp_1'), () => client.responses.delete('resp_1'), () => client.responses.cancel('resp_1')]) {
-    await assert.rejects(ask(), (error) => error instanceof OpenAI.NotFoundError && /are not stored here/.test(error.message));
+    await assert.rejects(ask(), (error) => error instanceof OpenAI.NotFoundError && /it was not stored/.test(error.message));
   }
+});
+
+test('a conversation by ids', async () => {
+  const first = await client.responses.create({ ...request, ...called, tools });
+  assert.deepEqual(await client.responses.retrieve(first.id), first);
+  const result = { type: 'function_call_output', call_id: first.output.at(-1).call_id, output: 'Sun.' };
+  const last = await client.responses.create({ ...request, ...thought, input: [result], tools, previous_response_id: first.id });
+  assert.equal(last.output_text, 'Sun.');
+  assert.equal(last.previous_response_id, first.id);
+  const items = [];
+  for await (const item of client.responses.inputItems.list(last.id, { order: 'asc', limit: 2 })) items.push(item.type);
+  assert.deepEqual(items, ['message', ...first.output.map((item) => item.type), 'function_call_output']);
+  await client.responses.delete(first.id);
+  await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
+  await assert.rejects(client.responses.cancel(last.id), OpenAI.BadRequestError);
 });
 
 test('aborting a stream ends it and frees the request', async () => {

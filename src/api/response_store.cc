@@ -1,0 +1,104 @@
+#include "api/response_store.h"
+
+#include <fmt/format.h>
+
+#include <random>
+#include <utility>
+
+namespace millrace::api {
+namespace {
+
+std::size_t bytes_of(const StoredResponse& response) {
+  return sizeof(response) + response.id.size() + response.body.size() + response.input.size();
+}
+
+}  // namespace
+
+StoredResponse::~StoredResponse() {
+  if (counted) counted->total.fetch_sub(bytes_of(*this), std::memory_order_relaxed);
+}
+
+ResponseStore::ResponseStore() : counted_(std::make_shared<StoredBytes>()) {}
+
+std::string ResponseStore::make_id() {
+  std::random_device system;
+  return fmt::format("resp_{:08x}{:08x}{:08x}{:08x}", system(), system(), system(), system());
+}
+
+void ResponseStore::set_limits(std::size_t bytes, int64_t seconds) {
+  max_bytes_ = bytes;
+  seconds_ = seconds;
+}
+
+void ResponseStore::add(std::string id, std::string body, std::string input, StoredResponsePtr before,
+                        const std::vector<std::string>& items, int64_t now_s) {
+  if (!enabled()) return;
+  auto response = std::make_shared<StoredResponse>();
+  response->id = id;
+  response->body = std::move(body);
+  response->input = std::move(input);
+  response->conversation_bytes = bytes_of(*response) + (before ? before->conversation_bytes : 0);
+  response->turn = before ? before->turn + 1 : 1;
+  response->before = std::move(before);
+  response->counted = counted_;
+  counted_->total.fetch_add(bytes_of(*response), std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  if (const auto known = entries_.find(id); known != entries_.end()) drop(known);
+  const uint64_t number = next_number_++;
+  oldest_first_.emplace(number, id);
+  for (const std::string& item : items) by_item_.insert_or_assign(item, id);
+  entries_.emplace(std::move(id), Entry{std::move(response), items, now_s + seconds_, number});
+  drop_excess(now_s);
+}
+
+void ResponseStore::drop(Entries::iterator entry) {
+  for (const std::string& item : entry->second.items) {
+    const auto found = by_item_.find(item);
+    if (found != by_item_.end() && found->second == entry->first) by_item_.erase(found);
+  }
+  oldest_first_.erase(entry->second.number);
+  entries_.erase(entry);
+}
+
+// An entry that a later one goes on from frees its bytes with that one alone, so more of them may have to go.
+void ResponseStore::drop_excess(int64_t now_s) {
+  while (!oldest_first_.empty()) {
+    const auto oldest = entries_.find(oldest_first_.begin()->second);
+    const bool full = entries_.size() > kMaxStoredResponses || by_item_.size() > kMaxStoredItems ||
+                      counted_->total.load(std::memory_order_relaxed) > max_bytes_;
+    if (!full && oldest->second.expires_at > now_s) return;
+    drop(oldest);
+  }
+}
+
+StoredResponsePtr ResponseStore::find(std::string_view id, int64_t now_s) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  return found == entries_.end() || found->second.expires_at <= now_s ? nullptr : found->second.response;
+}
+
+StoredResponsePtr ResponseStore::find_item(std::string_view item, int64_t now_s) const {
+  const std::lock_guard lock(mutex_);
+  const auto id = by_item_.find(item);
+  if (id == by_item_.end()) return nullptr;
+  const auto found = entries_.find(id->second);
+  return found == entries_.end() || found->second.expires_at <= now_s ? nullptr : found->second.response;
+}
+
+bool ResponseStore::forget(std::string_view id, int64_t now_s) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return false;
+  const bool known = found->second.expires_at > now_s;
+  drop(found);
+  return known;
+}
+
+std::size_t ResponseStore::size() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.size();
+}
+
+std::size_t ResponseStore::bytes() const { return counted_->total.load(std::memory_order_relaxed); }
+
+}  // namespace millrace::api

@@ -1,0 +1,141 @@
+#include "api/stored_input.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "api/content_blocks.h"
+#include "api/reply_format.h"
+
+namespace millrace::api {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// The earliest first.
+std::vector<const StoredResponse*> conversation_of(const StoredResponse* last) {
+  std::vector<const StoredResponse*> out;
+  for (; last != nullptr; last = last->before.get()) out.push_back(last);
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+Status no_such_response(std::string_view id) {
+  return invalid_argument(
+      "previous_response_id is '{}', and no such response is stored: it never was, it expired, it was deleted, or "
+      "newer ones took its place; wanted the id of a stored one, or the earlier items in input",
+      id.substr(0, kShownBytes));
+}
+
+Result<Json> referred_item(const Json& reference, const std::string& name, const ResponseStore& store, int64_t now_s) {
+  std::string id;
+  RETURN_IF_ERROR(json_read(reference, "id", id).with_prefix(name));
+  if (const StoredResponsePtr response = store.find_item(id, now_s)) {
+    const Json answer = Json::parse(response->body);
+    for (const Json& item : answer.at("output")) {
+      if (item.at("id") == id) return item;
+    }
+  }
+  return invalid_argument("{}.id is '{}', and no such item is stored; wanted the item itself", name,
+                          id.substr(0, kShownBytes));
+}
+
+bool is_reference(const Json& item) {
+  const Json* type = item.is_object() ? json_find(item, "type") : nullptr;
+  return type != nullptr && *type == "item_reference";
+}
+
+OrderedJson as_parts(const OrderedJson& content, bool assistant) {
+  if (!content.is_string()) return content;
+  return OrderedJson::array({{{"type", assistant ? "output_text" : "input_text"}, {"text", content}}});
+}
+
+// As a client gets it back: with all that an item has.
+OrderedJson complete_item(OrderedJson item) {
+  if (!item.is_object()) return item;
+  if (!item.contains("type")) item["type"] = "message";
+  const std::string type = item["type"].is_string() ? item["type"].get<std::string>() : "";
+  if (!item.contains("id") || !item["id"].is_string()) {
+    item["id"] = make_id(type == "message" ? "msg_" : type == "reasoning" ? "rs_" : "fc_");
+  }
+  if (!item.contains("status")) item["status"] = "completed";
+  if (type == "message" && item.contains("content")) {
+    item["content"] = as_parts(item["content"], item.contains("role") && item["role"] == "assistant");
+  }
+  return item;
+}
+
+std::string complete_items(const Json& items) {
+  OrderedJson out = OrderedJson::array();
+  for (OrderedJson& item : OrderedJson::parse(items.dump())) out.push_back(complete_item(std::move(item)));
+  return out.dump();
+}
+
+}  // namespace
+
+Result<StoredInput> resolve_stored_input(Json& body, const ResponseStore& store, int64_t now_s) {
+  StoredInput out;
+  std::string previous;
+  RETURN_IF_ERROR(json_read(body, "previous_response_id", previous));
+  const auto input = body.find("input");
+  if (input == body.end()) return out;  // translate_input() refuses it
+  Json items = input->is_string() ? Json::array({{{"role", "user"}, {"content", *input}}}) : *input;
+  if (!items.is_array()) return out;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (!is_reference(items[i])) continue;
+    ASSIGN_OR_RETURN(items[i], referred_item(items[i], fmt::format("input[{}]", i), store, now_s));
+  }
+  out.items = complete_items(items);
+  if (!previous.empty()) {
+    out.before = store.find(previous, now_s);
+    if (!out.before) return no_such_response(previous);
+    if (out.before->conversation_bytes > kMaxConversationBytes) {
+      return invalid_argument("previous_response_id names a conversation of {} bytes; wanted at most {}",
+                              out.before->conversation_bytes, kMaxConversationBytes);
+    }
+    if (out.before->turn >= kMaxConversationTurns) {
+      return invalid_argument("previous_response_id names turn {} of a conversation; wanted one below {}",
+                              out.before->turn, kMaxConversationTurns);
+    }
+    Json all = Json::array();
+    for (const StoredResponse* earlier : conversation_of(out.before.get())) {
+      for (Json& item : Json::parse(earlier->input)) all.push_back(std::move(item));
+      Json answer = Json::parse(earlier->body);
+      for (Json& item : answer["output"]) all.push_back(std::move(item));
+    }
+    for (Json& item : items) all.push_back(std::move(item));
+    items = std::move(all);
+  }
+  if (!input->is_string() || !previous.empty()) *input = std::move(items);
+  return out;
+}
+
+std::size_t bytes_referred_to(const Json& body, const ResponseStore& store, int64_t now_s) {
+  std::size_t bytes = 0;
+  const auto add = [&](const StoredResponsePtr& response) { bytes += response ? response->conversation_bytes : 0; };
+  const Json* previous = json_find(body, "previous_response_id");
+  if (previous && previous->is_string()) add(store.find(previous->get<std::string>(), now_s));
+  const Json* input = json_find(body, "input");
+  if (!input || !input->is_array()) return bytes;
+  for (const Json& item : *input) {
+    const Json* id = is_reference(item) ? json_find(item, "id") : nullptr;
+    if (id && id->is_string()) add(store.find_item(id->get<std::string>(), now_s));
+  }
+  return bytes;
+}
+
+OrderedJson input_items(const StoredResponse& response) {
+  OrderedJson out = OrderedJson::array();
+  for (const StoredResponse* turn : conversation_of(&response)) {
+    for (OrderedJson& item : OrderedJson::parse(turn->input)) out.push_back(std::move(item));
+    if (turn == &response) break;
+    OrderedJson answer = OrderedJson::parse(turn->body);
+    for (OrderedJson& item : answer["output"]) out.push_back(std::move(item));
+  }
+  return out;
+}
+
+}  // namespace millrace::api
