@@ -43,6 +43,7 @@ class HistoryReader {
   Status finish(OrderedJson& chat);
 
  private:
+  Status add_instructions(const Json& message, const std::string& name);
   Status add_user_block(const Json& block, const std::string& type, const std::string& name);
   Status add_assistant_block(const Json& block, const OrderedJson& ordered, const std::string& type,
                              const std::string& name);
@@ -104,12 +105,24 @@ Status HistoryReader::add_assistant_block(const Json& block, const OrderedJson& 
   return ok_status();
 }
 
+// Instructions between turns stay where they are.
+Status HistoryReader::add_instructions(const Json& message, const std::string& name) {
+  const Json* content = json_find(message, "content");
+  if (!content) return invalid_argument("{}.content is missing; wanted a string or an array of text blocks", name);
+  ChatContent read;
+  RETURN_IF_ERROR(read_blocks(*content, name + ".content", nullptr, read));
+  turn_.end(out_);
+  turn_.role.clear();
+  add_system(read.take());
+  return ok_status();
+}
+
 Status HistoryReader::add(const Json& message, const OrderedJson& ordered, const std::string& name) {
   if (!message.is_object()) return wrong_type(name, message, "an object");
   ASSIGN_OR_RETURN(const std::string role, read_block_string(message, "role", name));
+  if (role == "system") return add_instructions(message, name);
   if (role != "user" && role != "assistant") {
-    return invalid_argument("{}.role is '{}'; wanted user or assistant: instructions stand in system", name,
-                            role.substr(0, kShownBytes));
+    return invalid_argument("{}.role is '{}'; wanted user, assistant or system", name, role.substr(0, kShownBytes));
   }
   if (role != turn_.role) turn_.end(out_);
   turn_.role = role;

@@ -139,7 +139,7 @@ TEST(MessagesRequest, WhatIsNotServedIsRefused) {
     ASSERT_FALSE(got.ok()) << more;
     EXPECT_NE(got.status().message().find(message), std::string::npos) << got.status().message();
   }
-  EXPECT_NE(messages(R"([{"role":"system","content":"x"}])").find("messages[0].role is 'system'"), std::string::npos);
+  EXPECT_NE(messages(R"([{"role":"tool","content":"x"}])").find("messages[0].role is 'tool'"), std::string::npos);
   EXPECT_NE(
       messages(R"([{"role":"user","content":[{"type":"image"}]}])").find("messages[0].content[0].type is 'image'"),
       std::string::npos);

@@ -152,6 +152,15 @@ def test_text(server):
     assert server.post("/messages", request)[2]["content"] == message["content"]
 
 
+def test_instructions_between_turns_stay_there(server):
+    turns = [{"role": "user", "content": "Tell me a story."}, {"role": "system", "content": [text("About a cat.")]}, {"role": "user", "content": "Now."}]
+    message = both(server, body(messages=turns, max_tokens=12))
+    chat = {"messages": [turns[0], {"role": "system", "content": "About a cat."}, turns[2]], "max_tokens": 12, "temperature": 0}
+    answer = server.post(CHAT, chat)[2]
+    assert message["content"][0]["text"] == answer["choices"][0]["message"]["content"]
+    assert message["usage"][0] == answer["usage"]["prompt_tokens"]
+
+
 def test_a_chat_has_the_same_prompt_and_text(server):
     system = "Write short stories."
     turns = [{"role": "user", "content": "Tell me"}, {"role": "user", "content": [text("a story."), text("About a cat.")]}]
@@ -268,7 +277,8 @@ def fault(answer):
     ({"max_tokens": 0}, "max_tokens is 0"),
     ({"messages": None}, "messages is missing"),
     ({"messages": []}, "messages has 0 entries"),
-    ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role is 'system'; wanted user or assistant"),
+    ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role is 'tool'; wanted user, assistant or system"),
+    ({"messages": [{"role": "system", "content": 5}]}, "messages[0].content is of type integer"),
     ({"messages": [{"role": "user"}]}, "messages[0].content is missing"),
     ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type is 'image'"),
     ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0].type is 'document'"),
