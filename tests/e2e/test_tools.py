@@ -334,9 +334,10 @@ def test_the_parsers_are_named_by_flags():
         assert both(running, body(text, tools=[CLOCK])) == ("", "", [("clock", '{"zone": "utc"}')], "tool_calls")
 
 
-def test_the_official_client_goes_a_whole_round(tools):
-    if not (OPENAI / "node_modules" / "openai").is_dir():
-        pytest.fail("tests/e2e/openai/node_modules is missing; wanted: ./scripts/test, which installs it")
-    result = subprocess.run(["node", "--test", "tools.test.mjs"], cwd=OPENAI, capture_output=True, text=True, timeout=300,
+@pytest.mark.parametrize("script", ["tools.test.mjs", "ai.test.mjs"])
+def test_clients_go_a_whole_round(tools, script):
+    if not (OPENAI / "node_modules" / "ai").is_dir():
+        pytest.fail("tests/e2e/openai/node_modules lacks ai; wanted: ./scripts/test, which installs it")
+    result = subprocess.run(["node", "--test", script], cwd=OPENAI, capture_output=True, text=True, timeout=300,
                             env={**os.environ, "MILLRACE_URL": f"http://{tools.host}:{tools.port}/v1"})
     assert result.returncode == 0, result.stdout + result.stderr
