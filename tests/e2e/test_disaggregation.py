@@ -147,7 +147,7 @@ def test_a_killed_prefill_replica_costs_time_and_no_request(colocated):
 
 @processes_only
 def test_a_frozen_prefill_replica_is_replaced_and_costs_no_request(colocated):
-    with Server("--prefill", "1", "--decode", "1") as server:
+    with Server("--prefill", "1", "--decode", "1", "--stall-restart-s", "20") as server:
         begins(server)
         frozen = prefills(server)[0]
         os.kill(frozen, signal.SIGSTOP)
