@@ -99,18 +99,21 @@ TEST(ThreadPool, OtherThreadsTakePart) {
   EXPECT_EQ(ids.size(), 2u);
 }
 
+// From some time on: on a busy machine the threads come to their rest late. Threads that spin never do.
 TEST(ThreadPool, IdlePoolUsesNoCpu) {
   ThreadPool pool(4);
   pool.parallel_for(100, 1, [](int64_t, int64_t, int) {});
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  timespec before{};
-  timespec after{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-  const double used_ms = 1e3 * static_cast<double>(after.tv_sec - before.tv_sec) +
-                         1e-6 * static_cast<double>(after.tv_nsec - before.tv_nsec);
-  EXPECT_LT(used_ms, 20.0);  // three spinning threads would use 200 ms or more
+  const auto used_ms = [] {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+  };
+  for (int i = 0; i < 300; ++i) {
+    const double before = used_ms();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (used_ms() - before < 20) return;  // one spinning thread would use as much on a tenth of a core
+  }
+  FAIL() << "the pool's threads never rest";
 }
 
 TEST(ThreadPool, MakingAndDroppingPoolsInEveryState) {

@@ -105,7 +105,8 @@ TEST(UcxRelay, SignalHandlersStayOurs) {
   EXPECT_EQ(caught_signals(), g_caught_before_ucx);
 }
 
-// An idle relay sleeps: 300 ms of rest cost next to no CPU, with a connection open.
+// An idle relay sleeps, with a connection open: from some time on, a second costs next to no CPU. A thread that spins
+// never comes to that.
 TEST(UcxRelay, IdleCostsNothing) {
   NEED_UCX();
   auto writer = make_with({}, "ucx:posix,cma,tcp,self@lo"), reader = make_with({}, "ucx:posix,cma,tcp,self@lo");
@@ -116,10 +117,12 @@ TEST(UcxRelay, IdleCostsNothing) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
   };
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const auto before = used_ms();
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-  EXPECT_LT(used_ms() - before, 200);  // a spinning thread would have used 1000 of an idle machine
+  for (int i = 0; i < 60; ++i) {
+    const auto before = used_ms();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    if (used_ms() - before < 50) return;
+  }
+  FAIL() << "the relay's threads never rest";
 }
 
 // Bytes that come by message, in pieces, with checksums and without: the pool is too small for a second one.
