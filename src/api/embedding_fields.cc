@@ -34,6 +34,7 @@ Result<EmbeddingFields> read_embedding_fields(const Json& body, const ModelFacts
   RETURN_IF_ERROR(check_model(model));
   RETURN_IF_ERROR(refuse_unserved_embeddings(body));
   EmbeddingFields out;
+  out.normalize = model.normalizes;
   ASSIGN_OR_RETURN(out.inputs, read_prompts(body, "input", kMaxEmbeddingInputs, model.vocab_size));
   ASSIGN_OR_RETURN(out.request, read_request_fields(body));
   for (const char* key : {"request_id", "rid"}) RETURN_IF_ERROR(read_name(body, key, out.rid));

@@ -4,9 +4,10 @@
 // stored_responses.cc (/v1/responses),
 // ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion, /apply-template, /props), completions.cc
 // (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech), generate.cc
-// (/generate), embeddings.cc (/v1/embeddings, /api/embed, /api/embeddings), tokens.cc (/tokenize, /detokenize),
-// service.cc (/v1/models, /live, /ready, /health, /version, and / without the web page), info.cc (/server_info,
-// /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile, /stop_profile), live_view.cc
+// (/generate), embeddings.cc (/v1/embeddings, /api/embed, /api/embeddings), rerank.cc (/v1/rerank), tokens.cc
+// (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, and / without the web page),
+// info.cc (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile,
+// /stop_profile), live_view.cc
 // (/live/events).
 //
 // Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
@@ -87,6 +88,7 @@ void add_stored_response_routes(ApiContext& context, const std::string& path);
 void add_completions_routes(ApiContext& context);
 void add_generate_routes(ApiContext& context);
 void add_embedding_routes(ApiContext& context);
+void add_rerank_routes(ApiContext& context);
 void add_token_routes(ApiContext& context);
 void add_service_routes(ApiContext& context);
 void add_info_routes(ApiContext& context);

@@ -120,6 +120,7 @@ void add_routes(ApiContext& context) {
   add_completions_routes(context);
   add_generate_routes(context);
   add_embedding_routes(context);
+  add_rerank_routes(context);
   add_token_routes(context);
   add_service_routes(context);
   add_info_routes(context);

@@ -28,8 +28,9 @@ struct ArchitectureRules {
 };
 constexpr std::string_view kThinkerType = "qwen3_omni_moe_thinker";  // the model_type of a thinker alone
 constexpr std::string_view kTalkerType = "qwen3_omni_moe_talker_text";
+constexpr std::string_view kQwen3Classifier = "Qwen3ForSequenceClassification";
 // By the number of the architecture; then the other names of some.
-constexpr std::array<ArchitectureRules, 10> kArchitectures = {{
+constexpr std::array<ArchitectureRules, 11> kArchitectures = {{
     {Architecture::kLlama, "LlamaForCausalLM", "llama", 0, 2048, 0, 1, 2},
     {Architecture::kMistral, "MistralForCausalLM", "mistral", 8, 131072, 0, 1, 2},
     {Architecture::kQwen2, "Qwen2ForCausalLM", "qwen2", 32, 32768, 0, -1, -1},
@@ -40,6 +41,7 @@ constexpr std::array<ArchitectureRules, 10> kArchitectures = {{
     {Architecture::kQwen3OmniMoe, "Qwen3OmniMoeForConditionalGeneration", "qwen3_omni_moe", 4, 32768, 0, -1, -1},
     {Architecture::kQwen3OmniTalker, "Qwen3OmniMoeTalkerForConditionalGeneration", kTalkerType, 2, 32768, 0, -1, -1},
     {Architecture::kQwen3OmniMoe, "Qwen3OmniMoeThinkerForConditionalGeneration", kThinkerType, 4, 32768, 0, -1, -1},
+    {Architecture::kQwen3, kQwen3Classifier, "qwen3", 32, 32768, 128, -1, -1},
 }};
 constexpr int64_t kMistralDefaultWindow = 4096;
 constexpr int64_t kQwenDefaultWindow = 4096;
@@ -74,6 +76,7 @@ Status read_architecture(const Json& root, ModelConfig& config) {
     if (name.empty() ? model_type != rules.model_type : name != rules.name) continue;
     config.architecture = rules.architecture;
     config.model_type = rules.model_type;
+    config.score_head = rules.name == kQwen3Classifier;
     return ok_status();
   }
   return error(StatusCode::kUnsupported, "architecture is {}; wanted one of {}",
@@ -125,6 +128,11 @@ Status read_sizes(const Json& root, ModelConfig& config) {
 
 Status read_features(const Json& root, ModelConfig& config) {
   RETURN_IF_ERROR(json_read(root, "tie_word_embeddings", config.tie_word_embeddings));
+  if (config.score_head && !config.tie_word_embeddings) {
+    return error(StatusCode::kUnsupported,
+                 "tie_word_embeddings is false; wanted true for {}, which has no other head of the vocabulary",
+                 kQwen3Classifier);
+  }
   bool attention_bias = false;
   bool mlp_bias = false;
   RETURN_IF_ERROR(json_read(root, "attention_bias", attention_bias));

@@ -7,6 +7,7 @@
 #include "formats/gguf_model.h"
 #include "formats/mapped_file.h"
 #include "formats/model_config.h"
+#include "formats/pooling_config.h"
 
 namespace millrace {
 namespace {
@@ -97,6 +98,7 @@ Result<ModelDir> open_model_dir(const std::string& path) {
     ASSIGN_OR_RETURN(generation, read_small_file(generation_path, kMaxConfigFileBytes));
   }
   ASSIGN_OR_RETURN(dir.generation, parse_generation_config(generation, generation_path, dir.config));
+  if (const auto pooling = read_pooling_config(path); pooling.ok()) dir.config.mean_pooling = pooling->mean;
   return dir;
 }
 

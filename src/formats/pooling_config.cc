@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 1u << 20;
-constexpr std::string_view kLastToken = "pooling_mode_lasttoken";
+constexpr std::string_view kLastToken = "pooling_mode_lasttoken", kMean = "pooling_mode_mean_tokens";
 constexpr std::string_view kPoolingMode = "pooling_mode_";
 
 Result<Json> read_json(const std::string& path) {
@@ -21,12 +21,14 @@ Result<Json> read_json(const std::string& path) {
 }
 
 // "sentence_transformers.models.Transformer" and, in newer files, "...base.modules.transformer.Transformer".
-Status check_modules(const Json& modules, const std::string& path) {
+Status read_modules(const Json& modules, const std::string& path, PoolingConfig& out) {
+  out.normalizes = false;
   if (!modules.is_array()) return invalid_argument("{} is of type {}; wanted a list", path, json_type_name(modules));
   for (const Json& module : modules) {
     std::string type;
     RETURN_IF_ERROR(json_read(module, "type", type).with_prefix(path));
     const std::string name = type.substr(type.rfind('.') + 1);
+    if (name == "Normalize") out.normalizes = true;
     if (name == "Transformer" || name == "Pooling" || name == "Normalize") continue;
     return error(StatusCode::kUnsupported, "{} has the module {}; wanted Transformer, Pooling and Normalize alone",
                  path, name);
@@ -35,35 +37,34 @@ Status check_modules(const Json& modules, const std::string& path) {
 }
 
 // One of several is true; `pooling_mode: "lasttoken"` in newer files.
-Status check_pooling(const Json& pooling, const std::string& path) {
+Status read_pooling(const Json& pooling, const std::string& path, PoolingConfig& out) {
   if (!pooling.is_object()) {
     return invalid_argument("{} is of type {}; wanted an object", path, json_type_name(pooling));
   }
   std::string mode;
   RETURN_IF_ERROR(json_read(pooling, "pooling_mode", mode).with_prefix(path));
-  bool last = mode == "lasttoken";
+  std::string found = mode.empty() ? "" : std::string(kPoolingMode) + (mode == "mean" ? "mean_tokens" : mode);
   for (const auto& [key, value] : pooling.items()) {
-    if (!key.starts_with(kPoolingMode) || value != true) continue;
-    if (key == kLastToken) {
-      last = true;
-    } else {
-      mode = key;
-    }
+    if (!key.starts_with(kPoolingMode) || value != true || key == found) continue;
+    found = found.empty() ? key : found + " and " + key;
   }
-  if (last && (mode.empty() || mode == "lasttoken")) return ok_status();
-  return error(StatusCode::kUnsupported, "{} has {}; wanted {}", path, mode.empty() ? "no pooling mode" : mode,
-               kLastToken);
+  out.mean = found == kMean;
+  if (out.mean || found == kLastToken) return ok_status();
+  return error(StatusCode::kUnsupported, "{} has {}; wanted {} or {}", path, found.empty() ? "no pooling mode" : found,
+               kLastToken, kMean);
 }
 
 }  // namespace
 
-Status check_last_token_pooling(const std::string& model_dir) {
+Result<PoolingConfig> read_pooling_config(const std::string& model_dir) {
   const std::string modules_path = model_dir + "/modules.json", pooling_path = model_dir + "/1_Pooling/config.json";
-  if (!std::filesystem::exists(modules_path)) return ok_status();
+  PoolingConfig out;
+  if (!std::filesystem::exists(modules_path)) return out;
   ASSIGN_OR_RETURN(const Json modules, read_json(modules_path));
-  RETURN_IF_ERROR(check_modules(modules, modules_path));
+  RETURN_IF_ERROR(read_modules(modules, modules_path, out));
   ASSIGN_OR_RETURN(const Json pooling, read_json(pooling_path));
-  return check_pooling(pooling, pooling_path);
+  RETURN_IF_ERROR(read_pooling(pooling, pooling_path, out));
+  return out;
 }
 
 }  // namespace millrace

@@ -11,8 +11,13 @@
 
 namespace millrace {
 
-// OK: the row of the last token is its embedding. kUnsupported where it is made otherwise (the mean of all rows, a
-// dense layer behind), with the value seen and the one wanted; kInvalidArgument for files that cannot be read.
-Status check_last_token_pooling(const std::string& model_dir);
+struct PoolingConfig {
+  bool mean = false;       // of all rows; false: the last token's row
+  bool normalizes = true;  // to length 1
+};
+
+// kUnsupported where it is made otherwise (the first token's row, a dense layer behind), with the value seen and those
+// wanted; kInvalidArgument for files that cannot be read.
+Result<PoolingConfig> read_pooling_config(const std::string& model_dir);
 
 }  // namespace millrace

@@ -22,31 +22,46 @@ constexpr char kPooling[] =
 
 class PoolingConfigTest : public ::testing::Test {
  protected:
-  Status check(const std::string& modules, const std::string& pooling) {
+  Result<PoolingConfig> check(const std::string& modules, const std::string& pooling) {
     std::filesystem::create_directories(dir_.path() + "/1_Pooling");
     dir_.write("modules.json", modules);
     dir_.write("1_Pooling/config.json", pooling);
-    return check_last_token_pooling(dir_.path());
+    return read_pooling_config(dir_.path());
   }
   test_files::TempDir dir_;
 };
 
 TEST_F(PoolingConfigTest, TheLastTokenIsServed) {
-  EXPECT_TRUE(check_last_token_pooling(dir_.path()).ok()) << "a language model like any other";
-  const Status status = check(kModules, kPooling);
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  EXPECT_TRUE(check(kModules, R"({"pooling_mode": "lasttoken"})").ok());
+  EXPECT_FALSE(read_pooling_config(dir_.path())->mean) << "a language model like any other";
+  EXPECT_TRUE(read_pooling_config(dir_.path())->normalizes);
+  for (const char* pooling : {kPooling, R"({"pooling_mode": "lasttoken"})"}) {
+    const auto config = check(kModules, pooling);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    EXPECT_FALSE(config->mean);
+    EXPECT_TRUE(config->normalizes);
+  }
+}
+
+TEST_F(PoolingConfigTest, SoIsTheMean) {
+  for (const char* pooling : {R"({"pooling_mode_mean_tokens": true})", R"({"pooling_mode": "mean"})"}) {
+    const auto config =
+        check(R"([{"type": "sentence_transformers.models.Transformer"}, {"type": "x.Pooling"}])", pooling);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    EXPECT_TRUE(config->mean);
+    EXPECT_FALSE(config->normalizes) << "no module of that name";
+  }
 }
 
 TEST_F(PoolingConfigTest, OtherWaysAreRefusedByName) {
-  const auto message = [](const Status& status) { return std::string(status.message()); };
-  const Status mean = check(kModules, R"({"pooling_mode_mean_tokens": true})");
-  EXPECT_EQ(mean.code(), StatusCode::kUnsupported);
-  EXPECT_NE(message(mean).find("pooling_mode_mean_tokens; wanted pooling_mode_lasttoken"), std::string::npos);
+  const auto message = [](const Result<PoolingConfig>& config) { return std::string(config.status().message()); };
+  const auto first = check(kModules, R"({"pooling_mode_cls_token": true})");
+  EXPECT_EQ(first.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(message(first).find("pooling_mode_cls_token; wanted pooling_mode_lasttoken or pooling_mode_mean_tokens"),
+            std::string::npos);
   EXPECT_FALSE(check(kModules, R"({"pooling_mode_mean_tokens": true, "pooling_mode_lasttoken": true})").ok());
-  EXPECT_FALSE(check(kModules, R"({"pooling_mode": "mean"})").ok());
+  EXPECT_FALSE(check(kModules, R"({"pooling_mode": "cls"})").ok());
   EXPECT_NE(message(check(kModules, "{}")).find("no pooling mode"), std::string::npos);
-  const Status dense = check(R"([{"type": "sentence_transformers.models.Dense"}])", kPooling);
+  const auto dense = check(R"([{"type": "sentence_transformers.models.Dense"}])", kPooling);
   EXPECT_NE(message(dense).find("the module Dense"), std::string::npos);
   for (const char* broken : {"{}", "[1]", "[", R"([{"type": 5}])"}) EXPECT_FALSE(check(broken, kPooling).ok());
   for (const char* broken : {"[]", "{", R"({"pooling_mode": 5})"}) EXPECT_FALSE(check(kModules, broken).ok());

@@ -73,6 +73,11 @@ Status BatchCheck::check_capture(const RowCapture& capture) const {
   if (capture.final_norm && capture.layer != facts_.layers) {
     return invalid_argument("normed rows behind {} layers are wanted; wanted behind {}", capture.layer, facts_.layers);
   }
+  if (capture.sum) {
+    if (capture.final_norm && std::cmp_equal(capture.sum->values.size(), facts_.hidden_size)) return ok_status();
+    return invalid_argument("a sum of {} values of rows; wanted {}, behind the final norm", capture.sum->values.size(),
+                            facts_.hidden_size);
+  }
   for (const CapturedSpan& span : capture.spans) {
     const int64_t values = int64_t{span.rows} * facts_.hidden_size;
     if (capture.hidden_size == facts_.hidden_size && static_cast<int64_t>(span.values->size()) == values) continue;

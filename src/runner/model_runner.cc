@@ -38,6 +38,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
   facts.takes_row_states = options.row_source != nullptr;
   facts.takes_positions = true;
   facts.layers = model->config().layers;
+  facts.mean_pooling = model->config().mean_pooling;
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
@@ -248,6 +249,12 @@ void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result)
     for (const CapturedRow& captured : part_.captures) {
       const kernels::Rows row(captured.to, 1, hidden.width);
       if (captured.final_norm) model.final_norm(row, row, engine_->ops());
+    }
+    for (const SummedRow& summed : part_.sums) {
+      summed_row_.resize(static_cast<std::size_t>(hidden.width));
+      const kernels::Rows row(summed_row_.data(), 1, hidden.width);
+      model.final_norm(hidden.slice(summed.row, 1), row, engine_->ops());
+      summed.sum->add(summed.position, summed_row_.data());
     }
     answers_.answer(batch, states, part_.logit_rows, hidden, model, result);
   }

@@ -91,6 +91,7 @@ class ModelRunner final : public Runner {
   Answers answers_;
   BatchCheck check_;
   Part part_;
+  std::vector<float> summed_row_;
   std::optional<std::chrono::steady_clock::time_point> last_end_;  // of the batch before
 
   std::thread thread_;  // last: it uses everything above

@@ -62,6 +62,7 @@ void Part::clear() {
   positions3.clear();
   additions.clear();
   captures.clear();
+  sums.clear();
   sequences.clear();
   indices.clear();
   logit_rows.clear();
@@ -89,7 +90,9 @@ void cut_part(const Batch& batch, const SequenceStates& states, int32_t max_rows
       const int32_t at = position + static_cast<int32_t>(i);
       const auto row = static_cast<int64_t>(part.tokens.size());
       if (sequence.row_state) part.made_rows.push_back({row, sequence.row_state.get(), at});
-      float* captured = sequence.capture ? sequence.capture->row(at) : nullptr;
+      const bool summed = sequence.capture && sequence.capture->sum;
+      if (summed) part.sums.push_back({row, at, sequence.capture->sum.get()});
+      float* captured = sequence.capture && !summed ? sequence.capture->row(at) : nullptr;
       if (captured != nullptr) {
         part.captures.push_back({sequence.capture->layer, sequence.capture->final_norm, row, captured});
       }

@@ -39,6 +39,13 @@ struct FeatureRow {
   const float* embedding = nullptr;  // hidden_size floats
 };
 
+// A row that is added to a sum, behind the final norm.
+struct SummedRow {
+  int64_t row = 0;
+  int32_t position = 0;
+  RowSum* sum = nullptr;
+};
+
 struct Part {
   std::vector<int32_t> tokens, positions;  // one for each row; 0 is the token of a row that begins as features
   std::vector<FeatureRow> features;
@@ -47,6 +54,7 @@ struct Part {
   std::vector<std::array<float, 3>> positions3;
   std::vector<RowAddition> additions;
   std::vector<CapturedRow> captures;
+  std::vector<SummedRow> sums;
   std::vector<kernels::AttentionSequence> sequences;
   std::vector<std::size_t> indices;  // of the batch's sequences: one for each of `sequences`
   std::vector<LogitRow> logit_rows;

@@ -1,5 +1,5 @@
 // RowCapture: rows of a prompt that are wanted as they are between two layers, or behind them all: those of pictures
-// and audio for a talker, which speaks from them; the last one as the prompt's embedding.
+// and audio for a talker, which speaks from them; the last one as the prompt's embedding, or the sum of all.
 //
 // A row depends on its sequence alone, so that one which is computed again, after a retraction, writes the same bits.
 // What came from the prefix cache passes no layers: the scheduler computes the rows of a capture whatever is cached.
@@ -26,12 +26,26 @@ struct CapturedSpan {
   int32_t end() const { return begin + rows; }
 };
 
+// The sum of rows [0, rows) of a prompt. Each is added once, in the sequence of their positions, so its bits depend on
+// no cut; one that is computed again is left out.
+struct RowSum {
+  std::vector<double> values;  // hidden_size
+  int32_t rows = 0;
+
+  void add(int32_t position, const float* row) {
+    if (position != rows) return;
+    ++rows;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] += static_cast<double>(row[i]);
+  }
+};
+
 struct RowCapture {
   int layer =
       0;  // rows as layers [0, layer) leave them, before deepstack of the last of these; 1 to the model's layers
   bool final_norm = false;  // behind the final norm too; `layer` is the model's layers
   int64_t hidden_size = 0;
   std::vector<CapturedSpan> spans;  // ascending, apart from each other
+  std::shared_ptr<RowSum> sum;      // gets the rows, and the spans have no values; final_norm is set
 
   int32_t end() const { return spans.empty() ? 0 : spans.back().end(); }
   // The first row of a span at or behind `position`; kNoRow: there is none.

@@ -141,6 +141,7 @@ struct RunnerFacts {
   bool takes_row_states = false;  // SequenceStep::row_state may be set
   bool takes_positions = false;   // SequenceStep::input may have positions, and no spans, also without takes_media
   int layers = 0;                 // RowCapture::layer at most; 0: SequenceStep::capture may not be set
+  bool mean_pooling = false;      // the embedding of a prompt is the mean of its rows, not the last one
 };
 
 struct RunnerMetric {

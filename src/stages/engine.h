@@ -10,6 +10,7 @@
 // returns, one delta that was already under way may still arrive.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,6 +60,12 @@ struct SpeechFacts {
   double frame_rate = 12.5;         // frames of codes in a second: tokens of audio, for usage
 };
 
+// Of a model that scores how well a document answers a query (formats/reranker_config.h).
+struct RerankFacts {
+  std::array<int32_t, 2> tokens{-1, -1};  // "no" and "yes", whose logits count; -1: the head does
+  std::vector<float> head;
+};
+
 // What the api may say of the model without asking anybody.
 struct ModelFacts {
   std::string name;  // the served model's id
@@ -78,6 +85,10 @@ struct ModelFacts {
   std::optional<SpeechFacts> speech;  // nullopt: it answers with text alone
   std::string no_embeddings;          // why it gives none; "": it gives some
   int64_t embedding_size = 0;
+  bool mean_pooling = false;          // an embedding is the mean of all rows, not the last one
+  bool normalizes = true;             // to length 1, where the request has no wish
+  std::optional<RerankFacts> rerank;  // nullopt: it is no reranker
+  std::string no_reranking = "its files name no score of a query and a document";  // why it is none
   // Sampling defaults from generation_config.json; nullopt: the field's own default.
   std::optional<double> temperature, top_p, min_p;
   std::optional<int32_t> top_k;

@@ -7,7 +7,10 @@ namespace millrace {
 std::size_t prompt_bytes(const Prompt& prompt) {
   if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->text.size();
   if (const auto* ids = std::get_if<TokenPrompt>(&prompt)) return ids->ids.size() * sizeof(int32_t);
-  return std::get<ChatPrompt>(prompt).source_bytes;
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return chat->source_bytes;
+  std::size_t bytes = 0;
+  for (const Segment& segment : std::get<SegmentPrompt>(prompt).segments) bytes += segment.text.size();
+  return bytes;
 }
 
 SharedPrompt::SharedPrompt(Prompt prompt)

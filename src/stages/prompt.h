@@ -24,6 +24,11 @@ struct TextPrompt {
   bool add_special_tokens = true;
 };
 
+// A text of parts that are trusted, whose special tokens count, and parts of a client, where they are plain text.
+struct SegmentPrompt {
+  std::vector<Segment> segments;
+};
+
 struct TokenPrompt {
   std::vector<int32_t> ids;
 };
@@ -41,7 +46,7 @@ struct ChatPrompt {
   std::size_t source_bytes = 0;  // of the JSON that it came from: its size, as far as limits on memory go
 };
 
-using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt>;
+using Prompt = std::variant<TextPrompt, TokenPrompt, ChatPrompt, SegmentPrompt>;
 
 // What it takes in memory, about.
 std::size_t prompt_bytes(const Prompt& prompt);

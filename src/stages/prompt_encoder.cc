@@ -11,6 +11,10 @@ PromptEncoder::PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer, std::op
 Result<PromptEncoder::Ids> PromptEncoder::encode(const Prompt& prompt) const {
   if (const auto* text = std::get_if<TextPrompt>(&prompt)) return encode_text(*text);
   if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return encode_chat(*chat);
+  if (const auto* parts = std::get_if<SegmentPrompt>(&prompt)) {
+    RETURN_IF_ERROR(check_size(prompt_bytes(prompt)));
+    return tokenizer_->encode(parts->segments, {.add_special_tokens = false});
+  }
   const Ids& ids = std::get<TokenPrompt>(prompt).ids;
   RETURN_IF_ERROR(check_ids(ids));
   return ids;

@@ -141,10 +141,10 @@ def bare_names(source, target):
     target.write_bytes(struct.pack("<Q", len(packed)) + packed + data[8 + size:])
 
 
-def embedding_model(folder, pooling):
+def embedding_model(folder, pooling, modules=MODULES):
     shutil.copytree(DEMO, folder)
     bare_names(DEMO / "model.safetensors", folder / "model.safetensors")
-    (folder / "modules.json").write_text(json.dumps(MODULES))
+    (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 288, pooling: True}))
     return folder
@@ -154,9 +154,31 @@ def test_a_directory_of_sentence_transformers(server, tmp_path):
     with Server(model=embedding_model(tmp_path / "last", "pooling_mode_lasttoken")) as other:
         assert embeddings(other, TEXTS) == embeddings(server, TEXTS)
         assert other.stop() == 0
-    with Server(model=embedding_model(tmp_path / "mean", "pooling_mode_mean_tokens")) as other:
-        assert "pooling_mode_mean_tokens" in refused(other, {"input": "a"})
+    with Server(model=embedding_model(tmp_path / "bare", "pooling_mode_lasttoken", MODULES[:2])) as other:
+        assert near(embeddings(other, TEXTS[1])[0], CASES[1]["row"]), "no module scales it to length 1"
+        assert embeddings(other, TEXTS[1], normalize=True) == embeddings(server, TEXTS[1])
         assert other.stop() == 0
+    with Server(model=embedding_model(tmp_path / "first", "pooling_mode_cls_token")) as other:
+        assert "pooling_mode_cls_token" in refused(other, {"input": "a"})
+        assert other.stop() == 0
+
+
+def test_the_mean_of_all_rows(tmp_path):
+    """Those of transformers, and the same bits in company, in chunks, and although their prefix is cached."""
+    folder = embedding_model(tmp_path / "mean", "pooling_mode_mean_tokens")
+    with Server("--chunked-prefill-tokens", "16", "--page-size", "4", model=folder) as small:
+        chunked = embeddings(small, TEXTS)
+        assert small.stop() == 0
+    with Server(model=folder) as mean:
+        alone = [embeddings(mean, text)[0] for text in TEXTS]
+        for seen, case in zip(alone, CASES):
+            assert near(seen, [value / length(case["mean"]) for value in case["mean"]]), case["text"]
+        assert near(embeddings(mean, TEXTS[4], normalize=False)[0], CASES[4]["mean"])
+        assert alone == chunked == embeddings(mean, TEXTS) and embeddings(mean, TEXTS * 20) == alone * 20
+        status, _, answer = mean.post("/v1/completions", {"prompt": TEXTS[1], "max_tokens": 4, "temperature": 0})
+        assert status == 200 and answer["choices"][0]["text"]
+        assert embeddings(mean, TEXTS) == alone
+        assert mean.stop() == 0
 
 
 def test_layers_split_over_processes_give_none():

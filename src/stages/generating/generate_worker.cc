@@ -326,7 +326,7 @@ class GenerateWorker : public Worker {
     const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
                                   .transferred_tokens = transferred_tokens};
     next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
-    if (next.request.embed) next.parts.capture = next.state.embedding = capture_last_row(next.request, model_);
+    if (next.request.embed) next.parts.capture = next.state.embedding = capture_embedding(next.request, model_);
     states_.insert_or_assign(next.request.id, std::move(next.state));
     Deltas out;
     engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), before);

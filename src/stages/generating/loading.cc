@@ -7,6 +7,7 @@
 #include "base/cpu_info.h"
 #include "base/log.h"
 #include "formats/pooling_config.h"
+#include "formats/reranker_config.h"
 #include "formats/same_config.h"
 #include "formats/weights.h"
 #include "models/model.h"
@@ -14,6 +15,7 @@
 #include "models/packed_cache.h"
 #include "runner/model_runner.h"
 #include "stages/generating/kv_sizes.h"
+#include "stages/generating/score_head.h"
 #include "stages/generating/weight_snapshot.h"
 #include "stages/media/media_facts.h"
 #include "text/tools/dialect.h"
@@ -73,6 +75,39 @@ Status find_dialects(const ModelOptions& options, TextComponents& components) {
     facts.has_tool_token = id && components.tokenizer->is_added(*id);
   }
   if (has_template) facts.tool_history = find_tool_history_form(*components.chat_template);
+  return ok_status();
+}
+
+// The two tokens, or the head, by which the model scores how well a document answers a query.
+Status find_reranker(const std::string& path, TextComponents& components) {
+  ASSIGN_OR_RETURN(const std::optional<RerankerConfig> config, read_reranker_config(path));
+  if (!config) return ok_status();
+  if (components.dir.config.architecture != Architecture::kQwen3) {
+    return error(StatusCode::kUnsupported, "it is a reranker of {}, whose prompt is not known; wanted one of Qwen3",
+                 architecture_name(components.dir.config.architecture));
+  }
+  RerankFacts facts;
+  if (std::holds_alternative<RerankHead>(*config)) {
+    if (!components.facts.no_embeddings.empty())
+      return error(StatusCode::kUnsupported, "{}", components.facts.no_embeddings);
+    ASSIGN_OR_RETURN(facts.head, read_score_head(path, components.dir.config.hidden_size));
+    components.facts.rerank = std::move(facts);
+    return ok_status();
+  }
+  const auto& tokens = std::get<RerankTokens>(*config);
+  for (const auto& [token, id] : {std::pair(&tokens.no, &facts.tokens[0]), {&tokens.yes, &facts.tokens[1]}}) {
+    if (const auto* text = std::get_if<std::string>(token)) {
+      *id = components.tokenizer->id_of(*text).value_or(-1);
+    } else {
+      *id = std::get<int32_t>(*token);
+    }
+    if (!components.tokenizer->has_token(*id)) {
+      return invalid_argument("it compares the token {}, which its tokenizer does not have",
+                              std::holds_alternative<std::string>(*token) ? "'" + std::get<std::string>(*token) + "'"
+                                                                          : std::to_string(*id));
+    }
+  }
+  components.facts.rerank = std::move(facts);
   return ok_status();
 }
 
@@ -221,8 +256,14 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
                                  components.eos_token_ids.end());
   components.facts = make_facts(options, served_name, components);
-  if (const Status pooling = check_last_token_pooling(path); !pooling.ok()) {
-    components.facts.no_embeddings = pooling.message();
+  if (const Result<PoolingConfig> pooling = read_pooling_config(path); pooling.ok()) {
+    components.facts.mean_pooling = pooling->mean;
+    components.facts.normalizes = pooling->normalizes;
+  } else {
+    components.facts.no_embeddings = pooling.status().message();
+  }
+  if (const Status reranker = find_reranker(path, components); !reranker.ok()) {
+    components.facts.no_reranking = reranker.message();
   }
   ASSIGN_OR_RETURN(components.facts.media, read_media_facts(path, components.dir.config));
   RETURN_IF_ERROR(find_dialects(options, components));
