@@ -140,9 +140,10 @@ TEST(StoredInput, WhatIsNotStoredIsRefused) {
     EXPECT_TRUE(got.is_string() && got.get<std::string>().find(part) != std::string::npos) << got;
   };
   refuses(R"({"input":"a","previous_response_id":"nothing"})",
-       "previous_response_id is 'nothing', and no such response is stored");
+          "previous_response_id is 'nothing', and no such response is stored");
   refuses(R"({"input":"a","previous_response_id":7})", "previous_response_id is");
-  refuses(R"({"input":[{"type":"item_reference","id":"msg_x"}]})", "input[0].id is 'msg_x', and no such item is stored");
+  refuses(R"({"input":[{"type":"item_reference","id":"msg_x"}]})",
+          "input[0].id is 'msg_x', and no such item is stored");
   store.add("big", R"({"output":[],"x":")" + std::string(kMaxConversationBytes, 'x') + "\"}", "[]", nullptr, {}, kNow);
   refuses(R"({"input":"a","previous_response_id":"big"})", "wanted at most 4194304");
 }

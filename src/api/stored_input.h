@@ -17,7 +17,7 @@ namespace millrace::api {
 // What a request refers to.
 struct StoredInput {
   StoredResponsePtr before;  // previous_response_id
-  std::string items;  // its own items as a JSON array, for the store: each with an id and its content as parts
+  std::string items;         // its own items as a JSON array, for the store: each with an id and its content as parts
 };
 
 // Puts the items of previous_response_id before those of body["input"], and items in the place of references to them.
