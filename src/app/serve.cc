@@ -395,7 +395,10 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   trace::name_process("front");
   if (Status status = load_keys(options); !status.ok()) return print_error(status), kExitBadInput;
   if (Status status = join_names(options); !status.ok()) return print_error(status), kExitBadInput;
-  if (Status status = find_model(options, signals); !status.ok()) return print_error(status), exit_code_of(status);
+  // A file may have no use for --model; then nothing is pulled.
+  const bool from_file = !options.pipeline.empty();
+  Status found = from_file ? ok_status() : find_model(options, signals);
+  if (!found.ok()) return print_error(found), exit_code_of(found);
   Library library = make_library(options.model, add_workers);
   const auto speech = read_speech_config(options.model);
   if (!speech.ok()) return print_error(speech.status()), kExitBadInput;
@@ -405,6 +408,11 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
     if (Status status = spec->may_be_single(options.pipeline); !status.ok()) return print_error(status), kExitBadInput;
   }
   if (Status status = check_used(options, *spec); !status.ok()) return print_error(status), kExitBadInput;
+  if (from_file) {
+    found = find_model(options, signals);
+    if (!found.ok()) return print_error(found), exit_code_of(found);
+    library = make_library(options.model, add_workers);
+  }
   override_hosts(*spec, options.listen, options.key_file);
   return serve_pipeline(options, std::move(*spec), std::move(library), signals);
 }

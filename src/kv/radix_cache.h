@@ -24,6 +24,7 @@
 // Owner: one scheduler, beside its PagePool. Thread safety: none.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -131,7 +132,11 @@ class RadixCache {
 
   // What was noted since the last call, in order.
   std::vector<PageCopy> take_copies();
-  bool copies_due() const { return !copies_.empty(); }
+  // Some of them are from the host tier: of pages that are cached, and have not got their bytes.
+  bool loads_due() const {
+    return std::ranges::any_of(copies_,
+                               [](const PageCopy& copy) { return copy.direction == CopyDirection::kFromHost; });
+  }
   // Puts copies that were taken and not carried out in front of those noted since.
   void return_copies(std::vector<PageCopy> copies);
   KvEvents take_events() { return events_.take(); }

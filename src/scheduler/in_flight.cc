@@ -13,6 +13,8 @@ Status BatchesInFlight::submit(BatchPlan& plan) {
   batch.step = next_step_++;
   batch.copies = memory_.take_copies();
   std::vector<PageCopy> copies = batch.copies;
+  const bool loads =
+      std::ranges::any_of(copies, [](const PageCopy& copy) { return copy.direction == CopyDirection::kFromHost; });
   batch.weight_version = memory_.weight_version();
   const auto [step, weight_version] = std::pair(batch.step, batch.weight_version);
   if (Status status = runner_.submit(std::move(batch)); !status.ok()) {
@@ -31,7 +33,7 @@ Status BatchesInFlight::submit(BatchPlan& plan) {
       ++sequence.pending;
     }
   }
-  batches_.push_back({step, weight_version, std::move(plan.rows), plan.decodes > 0, !copies.empty(), now_us_(), {}});
+  batches_.push_back({step, weight_version, std::move(plan.rows), plan.decodes > 0, loads, now_us_(), {}});
   return ok_status();
 }
 

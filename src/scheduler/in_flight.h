@@ -25,7 +25,7 @@ struct BatchInFlight {
   uint64_t weight_version = 0;  // 0: whichever the runner serves
   std::vector<PlannedRows> rows;
   bool decodes = false;            // among its rows are those of decodes
-  bool copies = false;             // it has page copies
+  bool loads = false;              // it brings pages back from the host tier
   int64_t begun_us = 0;            // when the runner came to it
   std::vector<PageId> duplicates;  // held pages that this batch may name, and that nobody needs after it
 };

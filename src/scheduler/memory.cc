@@ -129,7 +129,7 @@ void SequenceMemory::give_back(std::span<const PageId> pages) {
 
 std::vector<PageCopy> SequenceMemory::take_copies() { return cache_->take_copies(); }
 
-bool SequenceMemory::copies_due() const { return cache_->copies_due(); }
+bool SequenceMemory::loads_due() const { return cache_->loads_due(); }
 
 void SequenceMemory::return_copies(std::vector<PageCopy> copies) { cache_->return_copies(std::move(copies)); }
 

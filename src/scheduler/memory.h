@@ -120,8 +120,8 @@ class SequenceMemory {
 
   // The page copies decided since the last call, for the front of the next batch; also for one without rows.
   std::vector<PageCopy> take_copies();
-  // take_copies() would give some.
-  bool copies_due() const;
+  // take_copies() would give some that bring pages back from the host tier.
+  bool loads_due() const;
   // What take_copies() gave, when submit() refused the batch: the next call gives it again, in front of what is decided
   // since. A batch that was accepted and failed counts as copied.
   void return_copies(std::vector<PageCopy> copies);

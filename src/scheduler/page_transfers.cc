@@ -40,11 +40,12 @@ Status PageTransfers::check_bytes(std::size_t given, int32_t count) const {
 }
 
 // A page that comes back from the host tier is cached from the plan of its copy on, and has its bytes when the batch
-// with that copy is settled.
-Status PageTransfers::read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to) const {
+// with that copy is settled. The plan's own batch may have been refused: then the next one brings them.
+Status PageTransfers::read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to) {
   RETURN_IF_ERROR(check(prefix, first, count));
   RETURN_IF_ERROR(check_bytes(to.size(), count));
-  if (copying_step_ || memory_.copies_due()) {
+  waits_for_loads_ = waits_for_loads_ || memory_.loads_due();
+  if (loading_step_ || waits_for_loads_) {
     return error(StatusCode::kResourceExhausted, "pages are on their way from the host tier; try again later");
   }
   const auto tokens = static_cast<std::size_t>(first + count) * static_cast<std::size_t>(memory_.page_size());
@@ -101,17 +102,19 @@ void PageTransfers::add_to(Batch& batch) {
   }
 }
 
-void PageTransfers::submitted(uint64_t step, bool copies) {
+void PageTransfers::submitted(uint64_t step, bool loads) {
   if (!adding_.empty()) sent_.push_back({step, std::exchange(adding_, {})});
-  if (copies) copying_step_ = step;
+  if (loads) loading_step_ = step;
+  waits_for_loads_ = false;
 }
 
 void PageTransfers::refused(const Status& status) {
+  waits_for_loads_ = false;
   for (Write& write : std::exchange(adding_, {})) end(write, status);
 }
 
 void PageTransfers::settle(const BatchResult& result, bool kv_lost) {
-  if (copying_step_ == result.step) copying_step_.reset();
+  if (loading_step_ == result.step) loading_step_.reset();
   if (sent_.empty() || sent_.front().step != result.step) return;
   Sent sent = std::move(sent_.front());
   sent_.pop_front();

@@ -56,7 +56,7 @@ class PageTransfers {
   // The bytes of the pages [first, first + count) of `prefix`, of which all that lie below are cached too, to `to`, as
   // large as they are. kUnavailable: they are not cached, or not any more; kResourceExhausted: later, pages come back
   // from the host tier now.
-  Status read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to) const;
+  Status read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to);
   // Into the cache as those pages, each of `bytes` whole ones; all below `first` are cached. `ticket` names the result.
   // kUnavailable: they are not; kResourceExhausted: kMaxQueuedWrites wait, or fewer pages are available;
   // kInvalidArgument: the number of bytes is wrong; kConflict: the weights are others by now.
@@ -76,11 +76,13 @@ class PageTransfers {
   uint64_t changes() const { return memory_.changes(); }
 
   // ---- for the scheduler
-  bool queued() const { return !queued_.empty(); }
+  bool queued() const { return !queued_.empty() || waits_for_loads_; }
+  // A read waits for pages that the next batch brings back from the host tier, even if it does nothing else.
+  bool waits_for_loads() const { return waits_for_loads_; }
   // Gives the batch what is queued, kMaxWrittenBytesInBatch at most.
   void add_to(Batch& batch);
-  // The batch that add_to() has filled was submitted, or refused. `copies`: it has some.
-  void submitted(uint64_t step, bool copies);
+  // The batch that add_to() has filled was submitted, or refused. `loads`: it brings pages back from the host tier.
+  void submitted(uint64_t step, bool loads);
   void refused(const Status& status);
   // `result`: of the oldest batch in flight. `kv_lost`: its bytes are of no worth.
   void settle(const BatchResult& result, bool kv_lost);
@@ -111,7 +113,8 @@ class PageTransfers {
   std::deque<Write> queued_;
   std::vector<Write> adding_;             // to a batch that is not submitted yet
   std::deque<Sent> sent_;                 // in flight, the oldest first
-  std::optional<uint64_t> copying_step_;  // the newest in flight that copies to or from the host tier
+  std::optional<uint64_t> loading_step_;  // the newest in flight that brings pages back from the host tier
+  bool waits_for_loads_ = false;
   std::vector<Done> done_;
 };
 

@@ -43,7 +43,7 @@ TransferPrefix prefix_of(const Harness& h, const std::vector<int32_t>& tokens, i
   return {h.scheduler.transfers().space_of(""), {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)}};
 }
 
-Result<std::string> read(const Harness& h, const TransferPrefix& prefix, int32_t first, int32_t count) {
+Result<std::string> read(Harness& h, const TransferPrefix& prefix, int32_t first, int32_t count) {
   std::string bytes(static_cast<std::size_t>(count * 16 * kFakeTokenBytes), '\0');
   RETURN_IF_ERROR(h.scheduler.transfers().read(prefix, first, count, std::as_writable_bytes(std::span(bytes))));
   return bytes;
@@ -179,6 +179,34 @@ TEST(PageTransfers, ALeaseKeepsAPrefixUntilItEndsOrIsNeeded) {
   EXPECT_EQ(h.scheduler.facts().leases, 0);
   EXPECT_EQ(h.scheduler.facts().revoked_leases, 1u);
   EXPECT_LT(transfers.cached_pages(prefix), 4);
+  h.expect_clean_end();
+}
+
+// 8 pages, and a host tier. What goes there is read meanwhile; what comes back, when it is there.
+TEST(PageTransfers, OfTheHostTierAReadWaitsForWhatComesBackAlone) {
+  log_init("test", LogLevel::kOff);
+  RunnerFacts facts = with_bytes();
+  facts.page_count = 8;
+  facts.host_page_count = 32;
+  Harness h(facts, {}, endless());
+  const std::vector<int32_t> first = prompt(100);
+  for (const int32_t seed : {1, 300, 600}) {
+    h.receive(Harness::request(static_cast<uint64_t>(seed), prompt(100, seed), 0));
+    h.run();
+    const std::vector<int32_t> tokens = prompt(100, seed);
+    EXPECT_TRUE(read(h, prefix_of(h, tokens, 6), 0, 6).ok()) << "copies to the host tier are due: " << seed;
+  }
+  const TransferPrefix prefix = prefix_of(h, first, 6);
+  EXPECT_EQ(h.scheduler.transfers().cached_pages(prefix), 0);
+  // The batch that would bring them back is refused, and nothing else is to be done.
+  h.runner.refuse = [](const Batch&) { return internal_error("a refusal"); };
+  h.receive(Harness::request(7, first, 0));
+  h.run();
+  h.runner.refuse = nullptr;
+  ASSERT_EQ(h.scheduler.transfers().cached_pages(prefix), 6);
+  EXPECT_EQ(read(h, prefix, 0, 6).status().code(), StatusCode::kResourceExhausted);
+  h.run();
+  EXPECT_TRUE(read(h, prefix, 0, 6).ok());
   h.expect_clean_end();
 }
 

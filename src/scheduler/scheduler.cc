@@ -147,7 +147,7 @@ void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
     }
     BatchPlan next = planner_.plan(in_flight_.work(), out);
     transfers_.add_to(next.batch);
-    if (next.empty() || !submit(std::move(next), out)) break;
+    if ((next.empty() && !transfers_.waits_for_loads()) || !submit(std::move(next), out)) break;
     check_kv_epoch();
   }
 }
@@ -162,7 +162,7 @@ bool Scheduler::submit(BatchPlan plan, Deltas& out) {
   checked_idle_ = false;
   const Status status = in_flight_.submit(plan);
   if (status.ok()) {
-    transfers_.submitted(in_flight_.newest().step, in_flight_.newest().copies);
+    transfers_.submitted(in_flight_.newest().step, in_flight_.newest().loads);
     return true;
   }
   transfers_.refused(status);

@@ -108,7 +108,7 @@ class FakeRunner : public Runner {
     }
     if (refuse) RETURN_IF_ERROR(refuse(batch));
     if (on_submit) on_submit(batch);
-    if (batch.sequences.empty() && batch.writes.empty()) complain("a batch of nothing");
+    if (batch.sequences.empty() && batch.writes.empty() && batch.copies.empty()) complain("a batch of nothing");
     check_in_flight_tokens(batch);
     const uint64_t before = in_flight_.empty() ? 0 : in_flight_.back().weight_version;  // 0: whichever serves
     if (!facts_.token_in_flight && before != 0 && batch.weight_version != before) {
