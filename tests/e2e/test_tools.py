@@ -332,6 +332,14 @@ def test_the_parsers_are_named_by_flags():
     with Server("--tool-parser", "mistral") as running:
         text = '[TOOL_CALLS][{"name": "clock", "arguments": {"zone": "utc"}}]'
         assert both(running, body(text, tools=[CLOCK])) == ("", "", [("clock", '{"zone": "utc"}')], "tool_calls")
+    with Server("--tool-parser", "deepseek") as running:
+        text = '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>clock<｜tool▁sep｜>{"zone": "utc"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+        assert both(running, body(text, tools=[CLOCK])) == ("", "", [("clock", '{"zone": "utc"}')], "tool_calls")
+    with Server("--tool-parser", "qwen-xml") as running:  # the city is a text, whatever it reads as
+        text = "<tool_call>\n<function=weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n12\n</parameter>\n</function>\n</tool_call>"
+        city = {"type": "string"}
+        weather = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": city, "days": {}}}}}
+        assert both(running, body(text, tools=[weather])) == ("", "", [("weather", '{"city": "12", "days": 12}')], "tool_calls")
 
 
 @pytest.mark.parametrize("script", ["tools.test.mjs", "ai.test.mjs"])
