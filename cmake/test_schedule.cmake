@@ -5,7 +5,7 @@
 #
 # Patterns of names, of which the first that matches counts, and the seconds that the test takes on two busy cores.
 set(MILLRACE_TEST_SECONDS
-    "^e2e\\.bits\\.processes$=190" "^e2e\\.pipeline\\.processes$=120" "^e2e\\.bits\\.=95" "^e2e\\.pipeline\\.=70"
+    "^e2e\\.bits\\.processes$=190" "^e2e\\.pipeline\\.processes$=120" "^e2e\\.bits\\.=95" "^e2e\\.hub_faults\\.processes$=80" "^e2e\\.hub\\.=20" "^e2e\\.pipeline\\.=70"
     "^e2e\\.(hostile|web)\\.=65" "^relay\\.(ucx|plugin)_relay$=65" "^text\\.tokenizer_golden$=45"
     "^e2e\\.(two_hosts|text_hosts|layer_hosts|weights)\\.=40" "^e2e\\.(ends|layer_split|disaggregation)\\.=30" "^relay\\.nccl_relay$=26"
     "^(relay\\.tcp_relay|kernels\\.attention_shared)$=20" "^relay\\.(shm|sim)_relay$=15" "^kernels\\.attention$=14"
@@ -13,7 +13,7 @@ set(MILLRACE_TEST_SECONDS
 # Less than six tenths of their time is work, and what they wait for is long: tests of a stop or a kill in the middle of an
 # answer want a core.
 set(MILLRACE_TESTS_THAT_WAIT
-    "^(relay|control)\\.|^pipeline\\.cluster$|^e2e\\.(pipeline|two_hosts|text_hosts)\\.")
+    "^(relay|control)\\.|^pipeline\\.cluster$|^e2e\\.(pipeline|two_hosts|text_hosts|hub_faults)\\.")
 
 function(millrace_schedule test)
   set(seconds 1)

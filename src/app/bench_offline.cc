@@ -38,7 +38,7 @@ uint64_t touch(const std::byte* from, int64_t bytes) {
   uint64_t sum = 0;
   for (int64_t at = 0; at < bytes; at += kLineBytes) {
     __builtin_prefetch(from + at + kAheadBytes);
-    uint64_t word;
+    uint64_t word = 0;
     std::memcpy(&word, from + at, sizeof word);
     sum += word;
   }

@@ -10,6 +10,7 @@
 #include "app/end_watch.h"
 #include "app/instance.h"
 #include "app/library.h"
+#include "app/model_source.h"
 #include "app/output.h"
 #include "app/process_limits.h"
 #include "app/signals.h"
@@ -104,7 +105,8 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
 
 }  // namespace
 
-int run_stage(const StageOptions& options, AddWorkers add_workers) {
+int run_stage(const StageOptions& given, AddWorkers add_workers) {
+  StageOptions options = given;
   if (options.pipeline.empty() && options.run_dir.empty()) {
     print_error(invalid_argument("--pipeline is missing; wanted --join ADDRESS:PORT --pipeline FILE --stages a,b"));
     return kExitBadInput;
@@ -121,6 +123,10 @@ int run_stage(const StageOptions& options, AddWorkers add_workers) {
     last_act();
     return 1;
   }
+  const Result<ModelSource> source =
+      child ? Result<ModelSource>({options.model.model, ""}) : cached_source(options.model.model, "");
+  if (!source.ok()) return print_error(source.status()), kExitBadInput;
+  options.model.model = source->path;
   Status status;
   {
     EndWatch end = child ? EndWatch(last_act) : EndWatch(signals, last_act);

@@ -256,8 +256,9 @@ def test_the_customary_quantization(hub, gguf, tmp_path):
 
 
 def test_a_name_of_the_cache_for_other_commands(hub, tmp_path):
-    code, _, err = millrace(hub, tmp_path, "inspect", NAME)
-    assert code == 2 and f"millrace pull {NAME}" in err
+    for command in (["inspect", NAME], ["stage", "--join", "127.0.0.1:1", "--pipeline", "x.yaml", "--stages", "scheduler", "--model", NAME]):
+        code, _, err = millrace(hub, tmp_path, *command)
+        assert code == 2 and f"millrace pull {NAME}" in err
     assert hub.requests == []
     assert millrace(hub, tmp_path, "pull", NAME)[0] == 0
     code, out, _ = millrace(None, tmp_path, "inspect", NAME)
