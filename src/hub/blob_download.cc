@@ -66,16 +66,28 @@ Status BlobDownload::run(Connection& connection) {
         FileLock::wait(lock_, false, fmt::format("{}: another process is getting it; waiting", what_), hub_.control()));
     if (!is_complete()) {
       RETURN_IF_ERROR(open_incomplete());
-      RETURN_IF_ERROR(with_retries(hub_.policy(), hub_.control(), [&] { return attempt(connection); }));
-      return finish();
+      const bool resumed = size_ > 0;
+      const Status status = fetch(connection);
+      if (!resumed || status.code() != StatusCode::kInvalidArgument) return status;
+      // What was left there may have been spoilt; the hub's own bytes are another matter.
+      hub_.control().note(status.message() + "; getting it from the beginning");
+      ::unlink(incomplete_.c_str());
+      RETURN_IF_ERROR(open_incomplete());
+      return fetch(connection);
     }
   }
   arrived_(static_cast<int64_t>(file_.size));
   return ok_status();
 }
 
+Status BlobDownload::fetch(Connection& connection) {
+  RETURN_IF_ERROR(with_retries(hub_.policy(), hub_.control(), [&] { return attempt(connection); }));
+  return finish();
+}
+
 // What is there is summed again, since another process may have written it.
 Status BlobDownload::open_incomplete() {
+  if (fd_ >= 0) ::close(fd_);
   fd_ = ::open(incomplete_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kBlobMode);
   struct stat info {};
   if (fd_ < 0 || ::fstat(fd_, &info) != 0) return file_error(errno, incomplete_, "open");

@@ -31,13 +31,15 @@ class BlobDownload {
   BlobDownload& operator=(const BlobDownload&) = delete;
 
   // kCancelled keeps what has arrived, as do errors of the network and a full disk. kInvalidArgument: other bytes than
-  // the hub's listing has; they are removed, and the message has both checksums.
+  // the hub's listing has; they are removed, and the message has both checksums. Of a file that was resumed, this is
+  // found out by getting it once more from its beginning.
   Status run(Connection& connection);
 
  private:
   bool is_complete() const;
   Status open_incomplete();
   Status restart();
+  Status fetch(Connection& connection);
   Attempt attempt(Connection& connection);
   Status on_head(const HubAnswer& answer);
   Status on_body(std::span<const std::byte> bytes);
