@@ -8,6 +8,7 @@
 
 #include "api/content_blocks.h"
 #include "api/error.h"
+#include "api/fields.h"
 #include "api/reply_format.h"
 #include "api/routes.h"
 #include "api/stored_input.h"

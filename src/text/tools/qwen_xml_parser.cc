@@ -1,6 +1,7 @@
 // <tool_call> <function=NAME> <parameter=KEY> VALUE </parameter> ... </function> </tool_call>, of Qwen3-Coder. A value
 // is the text itself, without the line ends next to its tags; what it is in JSON, the function's parameters decide.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/json.h"
