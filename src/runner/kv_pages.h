@@ -64,7 +64,7 @@ class KvPages {
   // kInvalidArgument where a page lies outside the pool, or the bytes are not bytes_of_page() for each page: nothing is
   // written then.
   Status write(const PageWrite& write, ThreadPool& pool);
-  // Any thread, while other pages are written: nobody writes these, and who did is known to be done.
+  // Any thread, while other pages are written: these are not, and what wrote them is known to be done.
   Status read(std::span<const PageId> pages, std::span<std::byte> to) const;
 
  private:

@@ -37,7 +37,7 @@ class LayerEngine {
   Status copy(std::span<const PageCopy> copies) { return pages_.copy(copies, pool_); }
   // The bytes of complete pages, between the copies and the rows of a step; errors as those of KvPages.
   Status write(const PageWrite& write);
-  // Any thread, also while others are computed: of pages that nobody writes (KvPages::read).
+  // Any thread, also while others are computed: of pages that are not written meanwhile (KvPages::read).
   Status read(std::span<const PageId> pages, std::span<std::byte> to) const { return pages_.read(pages, to); }
   // A sequence of the step that is about to run has these pages.
   void use_pages(std::span<const int32_t> pages) { prefault_.add_used(pages); }

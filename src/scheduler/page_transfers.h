@@ -4,7 +4,7 @@
 // cached prefix like any other, so a request that comes later finds them, or what is missing is computed. Nothing here
 // knows peers, messages or time; stages/transfer/ does.
 //
-//   read():  at once: what is cached was computed by settled batches, and nobody writes it any more
+//   read():  at once: what is cached was computed by settled batches, and is not written any more
 //   write(): takes pages -> PageWrite in the next batch -> settled: in the cache under their tokens
 //
 // The runner writes the bytes between the copies and the rows of a batch, in the order of submission. Until then such a

@@ -238,7 +238,7 @@ TEST_F(Transfers, ARelayWithoutCapacityDelaysParts) {
 }
 
 // The bytes of an earlier part come after those of later ones.
-TEST_F(Transfers, BytesThatComeInAnotherOrderAreWrittenInOrder) {
+TEST_F(Transfers, BytesThatComeLateAreWrittenBeforeThoseOfTheNextPart) {
   TransferNet net;
   net.fetch_fate = [](const wire::KvPart& part) -> Result<int64_t> { return part.number % 2 == 0 ? 40 : 1; };
   EXPECT_TRUE(*net.send(1, prompt(500)));
