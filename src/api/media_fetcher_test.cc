@@ -53,11 +53,16 @@ TEST_F(MediaFetcherTest, AllFilesCome) {
 
 TEST_F(MediaFetcherTest, TheFirstErrorEndsTheOthers) {
   std::atomic<bool> left{false};
+  std::promise<void> asked;  // a connection that ends before its request has come shows nothing
   ScriptedServer slow([&](Peer& peer, const std::string&) {
+    asked.set_value();
     peer.wait_closed();
     left = true;
   });
-  ScriptedServer bad([](Peer& peer, const std::string&) { peer.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"); });
+  ScriptedServer bad([&](Peer& peer, const std::string&) {
+    asked.get_future().wait();
+    peer.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+  });
   const auto fetch = make({url(slow), url(bad)});
   ASSERT_TRUE(fetcher_->start(fetch).ok());
   EXPECT_EQ(wait().message(), "part[1]: its server answered 500; wanted 200");
