@@ -96,7 +96,7 @@ Result<KvPages> KvPages::make(const ModelConfig& config, LayerRange layers, cons
   pages.page_count_ = options.page_count;
   pages.host_page_count_ = options.host_page_count;
   pages.page_bytes_ = layer.page_bytes();
-  const auto buffers = static_cast<std::size_t>(2 * layers.count());
+  const std::size_t buffers = 2 * static_cast<std::size_t>(layers.count());
   ASSIGN_OR_RETURN(pages.bytes_, allocate(pages.page_bytes_, options.page_count, buffers, options.poison));
   if (options.host_page_count > 0) {
     ASSIGN_OR_RETURN(pages.host_, allocate(pages.page_bytes_, options.host_page_count, buffers, options.poison));

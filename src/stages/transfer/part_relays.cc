@@ -62,8 +62,8 @@ std::vector<TransferEnv::Fetched> PartReader::take_fetched() {
   for (loop::CallEnd& end : ends) {
     const auto open = open_.extract(end.purpose.seq);
     if (open.empty()) continue;
-    TransferEnv::Fetched& one = out.emplace_back(open.mapped(), end.purpose.seq, std::move(end.status));
-    if (one.status.ok()) one.bytes = std::move(end.parts.front());
+    out.push_back({open.mapped(), end.purpose.seq, std::move(end.status), {}});
+    if (out.back().status.ok()) out.back().bytes = std::move(end.parts.front());
   }
   return out;
 }
