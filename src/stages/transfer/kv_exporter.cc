@@ -99,6 +99,8 @@ void KvExporter::on_taken(const wire::KvTaken& taken, int64_t now_ms) {
   const uint64_t before = open.sender->resent();
   const Status status = open.sender->on_taken(taken);
   counters_.again += open.sender->resent() - before;
+  // What is sent again goes in the message itself, and so does all that follows: a relay may have been the reason.
+  if (open.sender->resent() > before) open.want->reader.relays.clear();
   if (!status.ok()) fail(it, status, now_ms);
 }
 
@@ -239,11 +241,7 @@ Status KvExporter::fill(const Export& open, wire::KvPart& part) {
     buffer_ = std::make_shared<Buffer>(bytes);
   }
   RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer_->data(), bytes}));
-  if (open.sender->in_message()) {
-    part.bytes.bytes.assign(reinterpret_cast<const char*>(buffer_->data()), bytes);
-  } else {
-    RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer_, buffer_->data(), bytes), part));
-  }
+  RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer_, buffer_->data(), bytes), part));
   part.checksum = wire::kv_checksum(part);
   return ok_status();
 }

@@ -4,8 +4,7 @@
 //   next() -> (its bytes are read and offered) -> sent() -> on_taken()
 //
 // Parts are numbered from 0 in the order of the pages. At most kWindowParts are sent and not taken; those can be sent
-// again, read anew: their pages are leased until the transfer ends. What is sent again goes in the message itself, and
-// so does all that follows: if a relay was the reason, it works without.
+// again, read anew: their pages are leased until the transfer ends.
 //
 // Owner: KvExporter. Thread safety: none.
 #pragma once
@@ -30,7 +29,6 @@ class KvSender {
   Status on_taken(const wire::KvTaken& taken);
 
   bool all_sent() const { return next_page_ == end_; }
-  bool in_message() const { return resent_ > 0; }
   uint64_t resent() const { return resent_; }
 
  private:

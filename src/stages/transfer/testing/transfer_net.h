@@ -134,7 +134,7 @@ class TransferNet {
     }
     Status offer(const wire::Peer& reader, SharedBytes bytes, wire::KvPart& part) override {
       EXPECT_EQ(reader.stage, "d");
-      return net_.offer(bytes, part);
+      return net_.offer(reader, bytes, part);
     }
     void drop_offers(const TransferId& id) override {
       std::erase_if(net_.offers_, [&](const auto& each) { return each.second.first == id; });
@@ -167,9 +167,9 @@ class TransferNet {
                 }};
   }
 
-  Status offer(const SharedBytes& bytes, wire::KvPart& part) {
+  Status offer(const wire::Peer& reader, const SharedBytes& bytes, wire::KvPart& part) {
     std::string copy(reinterpret_cast<const char*>(bytes.data()), bytes.size_bytes());
-    if (!relay) {
+    if (!relay || reader.relays.empty()) {
       part.bytes.bytes = std::move(copy);
       return ok_status();
     }
@@ -271,7 +271,7 @@ class TransferNet {
     std::size_t size_bytes = 0;
   };
 
-  const wire::Peer reader_{.stage = "d"};
+  const wire::Peer reader_{.stage = "d", .relays = {{"sim", {"d"}}}};
   Env p_env_, d_env_;
   std::map<std::string, std::pair<TransferId, std::string>> offers_;  // by descriptor: bytes
   std::multimap<int64_t, Fetch> fetches_;                             // by their time
