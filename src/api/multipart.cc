@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/trimmed.h"
 #include "http/message.h"
 
 namespace millrace::api {
 namespace {
 
 constexpr std::size_t kShownBytes = 64;
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // A quoted string at the beginning of `text`, which keeps what is behind it. Browsers write %22 for a quote inside;
 // other clients write \".
@@ -40,22 +35,22 @@ struct FieldValue {
 Result<FieldValue> split_field(std::string_view text) {
   FieldValue out;
   const std::size_t end = std::min(text.find(';'), text.size());
-  out.value = trim(text.substr(0, end));
+  out.value = trimmed(text.substr(0, end), kBlanks);
   text.remove_prefix(end);
   while (!text.empty()) {
-    text = trim(text.substr(1));  // ';'
+    text = trimmed(text.substr(1), kBlanks);  // ';'
     if (text.empty()) break;
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) return invalid_argument("a parameter of a header field has no value");
-    const std::string name(trim(text.substr(0, equals)));
-    text = trim(text.substr(equals + 1));
+    const std::string name(trimmed(text.substr(0, equals), kBlanks));
+    text = trimmed(text.substr(equals + 1), kBlanks);
     std::string value;
     if (!text.empty() && text.front() == '"') {
       ASSIGN_OR_RETURN(value, take_quoted(text));
-      text = trim(text);
+      text = trimmed(text, kBlanks);
     } else {
       const std::size_t length = std::min(text.find(';'), text.size());
-      value = std::string(trim(text.substr(0, length)));
+      value = std::string(trimmed(text.substr(0, length), kBlanks));
       text.remove_prefix(length);
     }
     if (!text.empty() && text.front() != ';') return invalid_argument("a header field goes on behind a quoted value");
@@ -93,7 +88,7 @@ Status read_head(std::string_view head, std::size_t index, FormPart& part) {
     head.remove_prefix(std::min(head.size(), end + 2));
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) return invalid_argument("part {} has a header field without a colon", index);
-    if (!http::equals_ignore_case(trim(line.substr(0, colon)), "content-disposition")) continue;
+    if (!http::equals_ignore_case(trimmed(line.substr(0, colon), kBlanks), "content-disposition")) continue;
     ASSIGN_OR_RETURN(const FieldValue field, split_field(line.substr(colon + 1)));
     const std::string* name = find_member(field, "name");
     if (!http::equals_ignore_case(field.value, "form-data") || name == nullptr) continue;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "formats/mapped_file.h"
+#include "formats/json_file.h"
 
 namespace millrace {
 namespace {
@@ -12,13 +12,6 @@ namespace {
 constexpr uint64_t kMaxFileBytes = 1u << 20;
 constexpr std::string_view kLastToken = "pooling_mode_lasttoken", kMean = "pooling_mode_mean_tokens";
 constexpr std::string_view kPoolingMode = "pooling_mode_";
-
-Result<Json> read_json(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxFileBytes));
-  auto json = parse_json(text);
-  if (!json.ok()) return json.status().with_prefix(path);
-  return json;
-}
 
 // "sentence_transformers.models.Transformer" and, in newer files, "...base.modules.transformer.Transformer".
 Status read_modules(const Json& modules, const std::string& path, PoolingConfig& out) {
@@ -60,9 +53,9 @@ Result<PoolingConfig> read_pooling_config(const std::string& model_dir) {
   const std::string modules_path = model_dir + "/modules.json", pooling_path = model_dir + "/1_Pooling/config.json";
   PoolingConfig out;
   if (!std::filesystem::exists(modules_path)) return out;
-  ASSIGN_OR_RETURN(const Json modules, read_json(modules_path));
+  ASSIGN_OR_RETURN(const Json modules, read_json_file(modules_path, kMaxFileBytes));
   RETURN_IF_ERROR(read_modules(modules, modules_path, out));
-  ASSIGN_OR_RETURN(const Json pooling, read_json(pooling_path));
+  ASSIGN_OR_RETURN(const Json pooling, read_json_file(pooling_path, kMaxFileBytes));
   RETURN_IF_ERROR(read_pooling(pooling, pooling_path, out));
   return out;
 }

@@ -4,20 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "formats/mapped_file.h"
+#include "formats/json_file.h"
 
 namespace millrace {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 1u << 20;
 constexpr std::string_view kClassifier = "ForSequenceClassification";
-
-Result<Json> read_json(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxFileBytes));
-  auto json = parse_json(text);
-  if (!json.ok()) return json.status().with_prefix(path);
-  return json;
-}
 
 bool is_classifier(const Json& config) {
   const Json* names = json_find(config, "architectures");
@@ -54,7 +47,7 @@ Result<std::optional<RerankerConfig>> read_classifier_tokens(const Json& tokens)
 Result<std::optional<RerankerConfig>> read_modules(const std::string& dir) {
   const std::string path = dir + "/modules.json";
   if (!std::filesystem::exists(path)) return std::optional<RerankerConfig>();
-  ASSIGN_OR_RETURN(const Json modules, read_json(path));
+  ASSIGN_OR_RETURN(const Json modules, read_json_file(path, kMaxFileBytes));
   for (const Json& module : modules.is_array() ? modules : Json::array()) {
     std::string type, folder;
     RETURN_IF_ERROR(json_read(module, "type", type).with_prefix(path));
@@ -65,7 +58,7 @@ Result<std::optional<RerankerConfig>> read_modules(const std::string& dir) {
       return invalid_argument("{} has the path '{}'; wanted a folder beside it", path, folder.substr(0, 64));
     }
     const std::string tokens_path = dir + "/" + folder + "/config.json";
-    ASSIGN_OR_RETURN(const Json tokens, read_json(tokens_path));
+    ASSIGN_OR_RETURN(const Json tokens, read_json_file(tokens_path, kMaxFileBytes));
     int64_t yes = -1, no = -1;
     RETURN_IF_ERROR(json_read(tokens, "true_token_id", yes).with_prefix(tokens_path));
     RETURN_IF_ERROR(json_read(tokens, "false_token_id", no).with_prefix(tokens_path));
@@ -83,7 +76,7 @@ Result<std::optional<RerankerConfig>> read_modules(const std::string& dir) {
 Result<std::optional<RerankerConfig>> read_reranker_config(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
   if (!std::filesystem::exists(path)) return std::optional<RerankerConfig>();
-  ASSIGN_OR_RETURN(const Json config, read_json(path));
+  ASSIGN_OR_RETURN(const Json config, read_json_file(path, kMaxFileBytes));
   if (!config.is_object()) return std::optional<RerankerConfig>();
   if (const Json* tokens = json_find(config, "classifier_from_token")) return read_classifier_tokens(*tokens);
   if (is_classifier(config)) return read_head(config);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "base/trimmed.h"
 #include "http/target.h"
 
 namespace millrace::http {
@@ -13,12 +14,6 @@ constexpr size_t kMaxLeadingEmptyLines = 1;  // RFC 9112 2.2: some clients end a
 constexpr size_t kMaxLengthDigits = 18;      // fits in 63 bits
 
 HttpError bad(std::string message) { return {400, std::move(message)}; }
-
-std::string_view trim_ows(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 struct RequestLine {
   std::string_view method, target;
@@ -69,7 +64,7 @@ HttpError parse_field(std::string_view line, RequestHead& head) {
   if (colon == std::string_view::npos) return bad("a header line has no ':'");
   std::string_view name = line.substr(0, colon);
   if (!is_token(name)) return bad("a header name has a space or another character that no token has");
-  std::string_view value = trim_ows(line.substr(colon + 1));
+  std::string_view value = trimmed(line.substr(colon + 1), kBlanks);
   for (char c : value) {
     uint8_t byte = static_cast<uint8_t>(c);
     if ((byte < 0x20 && c != '\t') || byte == 0x7F) return bad("a header value has a control character");
@@ -86,7 +81,7 @@ void for_each_token(const Headers& headers, std::string_view name, Visit visit) 
     std::string_view rest = field.value;
     while (true) {
       size_t comma = rest.find(',');
-      visit(trim_ows(rest.substr(0, comma)));
+      visit(trimmed(rest.substr(0, comma), kBlanks));
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);
     }

@@ -1,18 +1,14 @@
 #include "http/static_files.h"
 
+#include "base/trimmed.h"
+
 namespace millrace::http {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // The part up to the separator, which is taken off the text. For "a, b": "a", then "b".
 std::string_view take_part(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
-  const std::string_view part = trimmed(text.substr(0, end));
+  const std::string_view part = trimmed(text.substr(0, end), kBlanks);
   text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   return part;
 }

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <utility>
 
+#include "base/trimmed.h"
 #include "formats/safetensors.h"
 
 namespace millrace::hub {
@@ -28,12 +29,6 @@ std::string origin_of(const std::string& text) {
   }
   std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
   return out.starts_with("http|") || out.starts_with("https|") ? out : "";
-}
-
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin));
 }
 
 bool would_fail_again(CURLcode code) {
@@ -75,7 +70,7 @@ std::size_t Connection::Hop::take_head(char* data, std::size_t /*one*/, std::siz
   if (colon == std::string_view::npos) return size;
   std::string name(line.substr(0, colon));
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  std::string value = trimmed(line.substr(colon + 1));
+  std::string value(trimmed(line.substr(colon + 1)));
   if (name == "content-range") hop.answer.content_range = value;
   hop.answer.fields.emplace(std::move(name), std::move(value));
   return size;

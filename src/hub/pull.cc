@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/json.h"
-#include "formats/mapped_file.h"
+#include "formats/json_file.h"
 #include "formats/shard_names.h"
 #include "formats/weights.h"
 #include "hub/blob_download.h"
@@ -34,10 +34,8 @@ std::vector<std::string> names_of(const Repository& repository) {
 }
 
 Result<std::set<std::string>> read_shard_index(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxIndexFileBytes));
-  auto index = parse_json(text);
-  if (!index.ok()) return index.status().with_prefix(path);
-  return shard_names(*index, path);
+  ASSIGN_OR_RETURN(const Json index, read_json_file(path, kMaxIndexFileBytes));
+  return shard_names(index, path);
 }
 
 // One pull, from the listing to the ref.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/trimmed.h"
 #include "formats/mapped_file.h"
 #include "http/curl_handle.h"
 
@@ -46,15 +47,8 @@ Result<std::string> check_endpoint(std::string text, const char* name) {
   return invalid_argument("{} is '{}'; wanted an address such as https://hub.example", name, text.substr(0, 256));
 }
 
-std::string stripped(std::string text) {
-  constexpr const char* kSpace = " \t\r\n";
-  text.erase(0, text.find_first_not_of(kSpace));
-  text.erase(text.find_last_not_of(kSpace) + 1);
-  return text;
-}
-
 Result<std::string> check_token(std::string token, const std::string& source) {
-  token = stripped(std::move(token));
+  token = std::string(trimmed(token));
   const bool printable = std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (printable && token.size() <= kMaxTokenBytes) return token;
   return invalid_argument("{} has a token of {} bytes; wanted at most {} printable ASCII characters without spaces",

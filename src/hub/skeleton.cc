@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "formats/gguf.h"
+#include "formats/json_file.h"
 #include "formats/mapped_file.h"
 #include "formats/shard_names.h"
 #include "formats/weights.h"
@@ -99,10 +100,8 @@ Status SkeletonFetch::fetch_gguf(const RemoteFile& file) {
 
 Status SkeletonFetch::fetch_shards() {
   const std::string path = folder_ + "/" + std::string(kSafetensorsIndex);
-  ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxIndexFileBytes));
-  auto index = parse_json(text);
-  if (!index.ok()) return index.status().with_prefix(path);
-  ASSIGN_OR_RETURN(const std::set<std::string> shards, shard_names(*index, repository_.name));
+  ASSIGN_OR_RETURN(const Json index, read_json_file(path, kMaxIndexFileBytes));
+  ASSIGN_OR_RETURN(const std::set<std::string> shards, shard_names(index, repository_.name));
   for (const std::string& shard : shards) {
     const RemoteFile* file = repository_.find(shard);
     if (file == nullptr) {

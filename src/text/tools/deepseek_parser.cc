@@ -4,6 +4,7 @@
 //   <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
 #include <utility>
 
+#include "base/trimmed.h"
 #include "text/tools/call_parser.h"
 
 namespace millrace {
@@ -13,12 +14,6 @@ constexpr std::string_view kCalls = "<｜tool▁calls▁begin｜>", kCallsEnd = 
 constexpr std::string_view kCall = "<｜tool▁call▁begin｜>", kCallEnd = "<｜tool▁call▁end｜>";
 constexpr std::string_view kSeparator = "<｜tool▁sep｜>";
 constexpr std::string_view kFence = "```json", kFenceEnd = "```";
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
 
 class DeepSeekParser final : public CallParser {
  public:
