@@ -42,6 +42,8 @@ Result<std::unique_ptr<EventSocket>> EventSocket::bind(ZmqContext& context, cons
   plan.send_high_water = kEventHighWater;
   plan.receive_high_water = kEventHighWater;
   plan.public_without_key = anywhere;
+  plan.linger_ms =
+      kLingerMs;            // with 0, libzmq 4.3.4 aborts where a listener leaves in the middle of an event meanwhile
   plan.heartbeats = false;  // a listener may speak an older ZMTP, or read late
   Result<OpenedSocket> opened = open_socket(context, plan);
   if (!opened.ok()) return opened.status().with_prefix("KV events");
