@@ -80,6 +80,7 @@ Status Instance::add_coordinator(CoordinatorOptions options) {
   ASSIGN_OR_RETURN(lead_->relays, network_->relays(spec_.relay));
   lead_->env = std::make_unique<Env>(*this, std::move(aborts));
   options.session = random_session();
+  if (spec_.lease_ms > 0) options.lease_ms = spec_.lease_ms;
   options.self = network_->self(kCoordinatorStage, 0, 1);
   options.self.endpoint = inbox->endpoint();
   for (const auto& [name, relay] : lead_->relays) options.self.relays.push_back({name, {relay->address()}});

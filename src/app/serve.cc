@@ -176,7 +176,8 @@ LeadOptions lead_options(const ServeOptions& options) {
 Result<CoordinatorOptions> text_coordinator_options(const ServeOptions& options, const PipelineSpec& spec) {
   constexpr int64_t kForEverMs = int64_t{1} << 40;
   CoordinatorOptions out{.stall_grace_ms = int64_t{options.stall_restart_s} * 1000};
-  if (!spec.over_hosts()) out.lease_ms = options.stall_restart_s > 0 ? out.stall_grace_ms : kForEverMs;
+  if (!spec.over_hosts() && spec.lease_ms == 0)
+    out.lease_ms = options.stall_restart_s > 0 ? out.stall_grace_ms : kForEverMs;
   if (options.placement == "single" && !spec.over_hosts()) {  // no process ever joins
     out.spec_hash = spec.hash();
     return out;

@@ -20,6 +20,8 @@ namespace millrace {
 inline constexpr const char* kCoordinatorStage = "coordinator";  // as a peer; no stage may have this name
 inline constexpr std::string_view kServerProcess = "front";      // the process that serves HTTP and coordinates
 inline constexpr std::size_t kMaxSpecBytes = 1u << 20;
+inline constexpr int64_t kMinLeaseMs = 500;
+inline constexpr int64_t kMaxLeaseMs = 600'000;
 
 // One of several equal stages.
 struct StageReplica {
@@ -35,6 +37,7 @@ struct PipelineSpec {
   RelaySpec relay;             // where a stage has none
   std::map<std::string, std::string> env_defaults;  // of every child process; never over what is set
   int64_t request_timeout_s = 600;
+  int64_t lease_ms = 0;     // a stage that is silent for so long is lost; 0: kLeaseMs, or that of text serving
   int max_requests = 4096;  // live in the pipeline
   std::string control;      // the coordinator's endpoint for stages of other hosts: "tcp://10.0.0.1:30100"; empty: none
   std::string key_file;     // the shared key of the hosts; needed where `control` is not loopback

@@ -281,6 +281,7 @@ PipelineSpec read_pipeline(const YAML::Node& root, SpecErrors& errors) {
   map.text_map("env_defaults", spec.env_defaults);
   map.integer("request_timeout_s", spec.request_timeout_s, 1, 7 * 24 * 3600);
   map.integer("max_requests", spec.max_requests, 1, 1 << 20);
+  map.integer("lease_ms", spec.lease_ms, kMinLeaseMs, kMaxLeaseMs);
   map.text("control", spec.control);
   map.text("key_file", spec.key_file);
   if (const auto relay = map.take("relay")) read_relay(*relay, "relay of the pipeline", spec.relay, errors);

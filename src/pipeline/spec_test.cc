@@ -75,6 +75,7 @@ stages:
 
 constexpr std::string_view kGood = R"(name: good
 request_timeout_s: 9
+lease_ms: 8000
 relay: {backend: tcp, pool_mib: 64, credits: 3}
 stages:
   - name: a
@@ -100,9 +101,10 @@ TEST(PipelineSpec, ValuesAndDefaults) {
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_EQ(spec->entry, "a");
   EXPECT_EQ(spec->request_timeout_s, 9);
+  EXPECT_EQ(spec->lease_ms, 8000);
   EXPECT_EQ(spec->terminals(), std::vector<std::string>{"c"});
   const StageSpec& a = spec->stages[0];
-  EXPECT_EQ(a.line, 5);
+  EXPECT_EQ(a.line, 6);
   EXPECT_EQ(a.process, "a");
   EXPECT_EQ(*a.args.find("n")->get<int64_t>(), 3);
   EXPECT_EQ(*a.args.find("x")->get<double>(), 0.5);

@@ -13,7 +13,7 @@ import pytest
 
 from harness import DEMO, WAIT_S, Joined, Server, placement, program, wait_until
 from test_layer_split import answer, body, text_of
-from test_text_hosts import control_port
+from test_text_hosts import LEASE, control_port
 
 REQUESTS = 32
 
@@ -27,7 +27,7 @@ def wanted():
 def pipeline(folder, *ranges, control=None, key=None, more=""):
     """A file with these ranges: (begin, end, host), the first of them the server's own."""
     names = ["generate", *(f"upper{i}" for i in range(1, len(ranges)))]
-    lines = ["name: layers", f'control: "tcp://{control or f"127.0.0.1:{control_port()}"}"', "entry: generate"]
+    lines = ["name: layers", f'control: "tcp://{control or f"127.0.0.1:{control_port()}"}"', LEASE, "entry: generate"]
     if key:
         lines.append(f'key_file: "{key}"')
     lines.append("stages:")

@@ -12,7 +12,7 @@ import pytest
 from harness import ROOT, Server, program, wait_until
 from test_disaggregation import answer, begins, body, bytes_came_through_relays
 from test_layer_hosts import join, lead, wait_ready
-from test_text_hosts import control_port
+from test_text_hosts import LEASE, control_port
 from test_weights import other_weights
 
 REQUESTS = 16
@@ -26,7 +26,7 @@ def wanted():
 
 def pipeline(folder, generate="", prompts="host: b", control=None, key=None):
     """A file whose stages `scheduler` and `prompts` have these keys."""
-    lines = ["name: prefill-decode", f'control: "tcp://{control or f"127.0.0.1:{control_port()}"}"', "entry: scheduler"]
+    lines = ["name: prefill-decode", f'control: "tcp://{control or f"127.0.0.1:{control_port()}"}"', LEASE, "entry: scheduler"]
     if key:
         lines.append(f'key_file: "{key}"')
     more = f", {generate}" if generate else ""

@@ -13,7 +13,7 @@ import pytest
 
 from harness import WAIT_S, Server, placement, wait_until
 from omni_model import ROOT, sound_of, speaking_model, spoken, spoken_body
-from test_text_hosts import control_port, join, wait_ready
+from test_text_hosts import LEASE, control_port, join, wait_ready
 
 CHAT = "/v1/chat/completions"
 HANGUPS = int(os.environ.get("MILLRACE_HANGUPS", "300"))  # 5,000 by hand
@@ -126,7 +126,7 @@ LAYOUTS = {"example": ["talker", "vocoder"], "vocoder": ["vocoder"], "thinker": 
 def test_over_hosts_the_sound_is_that_of_one_process(folder, tmp_path, layout):
     """Hidden rows of pictures and audio, codes and samples go over TCP."""
     remote = LAYOUTS[layout]
-    control = f'control: "tcp://127.0.0.1:{control_port()}"\n'
+    control = f'control: "tcp://127.0.0.1:{control_port()}"\n{LEASE}\n'
     text = EXAMPLE.replace('control: "tcp://127.0.0.1:30100"\n', control) if layout == "example" else OMNI.replace("name: omni\n", f"name: omni\n{control}")
     for stage in remote if layout != "example" else []:
         text = text.replace(f"    process: {stage}\n", f"    process: {stage}\n    host: other\n")

@@ -21,6 +21,9 @@ PROMPTS = ["Once upon a time", "The little dog", "Tom and his sister went to the
 LONG = {"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "max_tokens": 900}
 
 
+LEASE = "lease_ms: 8000"  # so that a process that gets no processor for a while is not lost
+
+
 def control_port():
     """Below those that the system gives to connections."""
     while True:
@@ -32,7 +35,7 @@ def control_port():
 
 def pipeline(folder, *remote, replicas=1, name="hosts.yaml", more=""):
     """pipelines/text.yaml with these stages on another host."""
-    text = TEXT.replace("name: text\n", f'name: text\ncontrol: "tcp://127.0.0.1:{control_port()}"\n{more}')
+    text = TEXT.replace("name: text\n", f'name: text\ncontrol: "tcp://127.0.0.1:{control_port()}"\n{LEASE}\n{more}')
     for stage in remote:
         text = text.replace(f"    process: {stage}\n", f"    process: {stage}\n    host: other\n")
     text = text.replace("    process: scheduler\n", f"    process: scheduler\n    replicas: {replicas}\n")
