@@ -3,25 +3,35 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "api/testing/api_harness.h"
+#include "http/testing/test_client.h"
 
 namespace millrace::api {
 namespace {
 
 TEST(AnswerMemoryOfOne, OneAnswerAndAllTogetherAreBounded) {
-  AnswerMemory memory;
-  std::size_t one = 0;
-  EXPECT_TRUE(memory.add(one, kMaxAnswerBytes).ok());
-  EXPECT_EQ(memory.add(one, 1).code(), StatusCode::kUnsupported);
-  EXPECT_EQ(memory.held(), kMaxAnswerBytes + 1);
-  memory.release(one);
-  EXPECT_EQ(one, 0u);
-  EXPECT_EQ(memory.held(), 0u);
-  std::size_t many[5] = {};
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(memory.add(many[i], kMaxAnswerBytes).ok());
-  EXPECT_EQ(memory.add(many[4], 1).code(), StatusCode::kResourceExhausted);
-  for (std::size_t& held : many) memory.release(held);
-  EXPECT_EQ(memory.held(), 0u);
+  const auto memory = std::make_shared<AnswerMemory>();
+  auto one = std::make_unique<AnswerShare>(memory);
+  EXPECT_TRUE(one->add(kMaxAnswerBytes).ok());
+  EXPECT_EQ(one->add(1).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(memory->held(), kMaxAnswerBytes + 1);
+  one->set(5);
+  EXPECT_EQ(memory->held(), 5u);
+  one.reset();
+  EXPECT_EQ(memory->held(), 0u);
+  std::vector<std::unique_ptr<AnswerShare>> many;
+  for (int i = 0; i < 4; ++i) {
+    many.push_back(std::make_unique<AnswerShare>(memory));
+    EXPECT_TRUE(many.back()->add(kMaxAnswerBytes).ok());
+  }
+  AnswerShare large(memory), small(memory);
+  EXPECT_TRUE(small.add(kSmallAnswerBytes).ok()) << "small answers are served whatever others hold";
+  EXPECT_EQ(large.add(kSmallAnswerBytes + 1).code(), StatusCode::kResourceExhausted);
+  many.clear();
+  EXPECT_EQ(memory->held(), 2 * kSmallAnswerBytes + 1);
 }
 
 wire::TextDelta scores(int32_t positions, std::size_t ids) {
@@ -46,6 +56,31 @@ TEST_F(AnswerMemoryTest, AnAnswerThatHoldsTooMuchIsRefusedAndFreed) {
   EXPECT_EQ(got.status, 400);
   EXPECT_NE(got.body.find("the answer holds"), std::string::npos) << got.body;
   EXPECT_TRUE(testing::eventually([&] { return !engine_.aborts().empty(); }));
+}
+
+// A client that asks for much and reads nothing: what it was given counts until it has it.
+TEST_F(AnswerMemoryTest, AnAnswerCountsUntilItsClientHasIt) {
+  http::testing::Client client(server_->port(), 4096);
+  constexpr std::size_t kIds = 100;
+  std::string ids = "0";
+  for (std::size_t i = 1; i < kIds; ++i) ids += "," + std::to_string(i);
+  const std::string body =
+      R"({"input_ids":[5,6,7],"return_logprob":true,"logprob_start_len":0,"token_ids_logprob":[)" + ids + "]}";
+  client.send("POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
+  wait_submitted(1);
+  engine_.accept(0);
+  for (int i = 0; i < 8; ++i) engine_.deliver(0, scores(1000, kIds));
+  const AnswerMemory& memory = context_->state->answers;
+  const std::size_t kept = memory.held();
+  EXPECT_GT(kept, 800'000u * (8 + 16));
+  engine_.end(0, {.reason = wire::FinishReason::kStop}, 1);
+  EXPECT_TRUE(testing::eventually([&] { return server_->stats().responses_2xx == 1; }));
+  const std::size_t written = memory.held();
+  EXPECT_GT(written, 8'000'000u);
+  EXPECT_LT(written, kept) << "as it was kept it is gone";
+  EXPECT_EQ(client.read_reply().body.size(), written);
+  EXPECT_TRUE(testing::eventually([&] { return memory.held() == 0; }));
 }
 
 }  // namespace

@@ -100,15 +100,15 @@ std::string ChatFormat::choice(const ChoiceState& choice) {
   return out + "}";
 }
 
-std::string ChatFormat::body(std::string_view choices, const wire::Usage& usage) {
-  std::string out = head_;
-  out += choices;
+std::string ChatFormat::body(std::string choices, const wire::Usage& usage) {
+  std::string out = std::move(choices.insert(0, head_));
   out += ']';
   append_prompt_ids(out);
   out += prompt_logprobs_;
   out += ",\"usage\":";
   write_usage(out, usage);
-  return out + "}";
+  out += '}';
+  return out;
 }
 
 // Without a choice: none.

@@ -29,7 +29,7 @@ class ChatFormat : public ReplyFormat {
   Status finish(const ChoiceState& choice) override;
   void write_usage(std::string& out, const wire::Usage& usage) const override;
   std::string choice(const ChoiceState& choice) override;
-  std::string body(std::string_view choices, const wire::Usage& usage) override;
+  std::string body(std::string choices, const wire::Usage& usage) override;
 
  private:
   struct Chunk {

@@ -41,12 +41,12 @@ class TextFormat : public ReplyFormat {
     append_choice(out, choice, true);
     return out;
   }
-  std::string body(std::string_view choices, const wire::Usage& usage) override {
-    std::string out = head_;
-    out += choices;
-    out += "],\"usage\":";
-    append_usage(out, usage);
-    return out + "}";
+  std::string body(std::string choices, const wire::Usage& usage) override {
+    choices.insert(0, head_);
+    choices += "],\"usage\":";
+    append_usage(choices, usage);
+    choices += '}';
+    return choices;
   }
 
  private:

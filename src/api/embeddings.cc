@@ -51,7 +51,7 @@ class EmbeddingFormat : public ReplyFormat {
     return out + "}";
   }
 
-  std::string body(std::string_view choices, const wire::Usage& usage) override {
+  std::string body(std::string choices, const wire::Usage& usage) override {
     if (shape_.dialect == Dialect::kOllamaPrompt) return fmt::format("{{\"embedding\":{}}}", choices);
     std::string out = shape_.dialect == Dialect::kOpenAi ? "{\"object\":\"list\",\"model\":" : "{\"model\":";
     json_append_string(out, shape_.model);

@@ -49,8 +49,8 @@ class GenerateFormat : public ReplyFormat {
     append_choice(out, choice);
     return out;
   }
-  std::string body(std::string_view choices, const wire::Usage& /*usage*/) override {
-    return list_ ? fmt::format("[{}]", choices) : std::string(choices);
+  std::string body(std::string choices, const wire::Usage& /*usage*/) override {
+    return list_ ? std::move(choices.insert(0, 1, '[').append(1, ']')) : std::move(choices);
   }
 
  private:

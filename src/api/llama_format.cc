@@ -106,8 +106,8 @@ std::string LlamaFormat::choice(const ChoiceState& choice) {
   return out + "}";
 }
 
-std::string LlamaFormat::body(std::string_view choices, const wire::Usage& /*usage*/) {
-  return shape_.list ? fmt::format("[{}]", choices) : std::string(choices);
+std::string LlamaFormat::body(std::string choices, const wire::Usage& /*usage*/) {
+  return shape_.list ? std::move(choices.insert(0, 1, '[').append(1, ']')) : std::move(choices);
 }
 
 }  // namespace millrace::api

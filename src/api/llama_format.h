@@ -27,7 +27,7 @@ class LlamaFormat : public ReplyFormat {
   void events(const ChoiceState& choice, EventWriter& out) override;
   std::string last_event() const override { return ""; }
   std::string choice(const ChoiceState& choice) override;
-  std::string body(std::string_view choices, const wire::Usage& usage) override;
+  std::string body(std::string choices, const wire::Usage& usage) override;
 
  private:
   void append_part(std::string& out, const ChoiceState& choice) const;

@@ -72,7 +72,7 @@ std::string MessagesFormat::choice(const ChoiceState& choice) {
   return out;
 }
 
-std::string MessagesFormat::body(std::string_view choices, const wire::Usage& usage) {
+std::string MessagesFormat::body(std::string choices, const wire::Usage& usage) {
   std::string out = head();
   out += choices;
   out += ',';

@@ -140,7 +140,7 @@ std::string OllamaFormat::choice(const ChoiceState& choice) {
   return out;
 }
 
-std::string OllamaFormat::body(std::string_view choices, const wire::Usage& /*usage*/) { return std::string(choices); }
+std::string OllamaFormat::body(std::string choices, const wire::Usage& /*usage*/) { return choices; }
 
 std::string OllamaFormat::error_event(const ApiError& error) const {
   return render_ollama_error(error, shape_.endpoint) + "\n";

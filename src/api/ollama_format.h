@@ -29,7 +29,7 @@ class OllamaFormat : public ReplyFormat {
   std::string last_event() const override { return ""; }
   std::string error_event(const ApiError& error) const override;
   std::string choice(const ChoiceState& choice) override;
-  std::string body(std::string_view choices, const wire::Usage& usage) override;
+  std::string body(std::string choices, const wire::Usage& usage) override;
   http::Response error_response(const ApiError& error) const override;
 
   // The answer to a request without a prompt, which asks that the model be loaded.

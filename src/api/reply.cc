@@ -28,12 +28,10 @@ Reply::Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<
       state_(context.state),
       responder_(std::move(responder)),
       format_(std::move(format)),
-      options_(options) {}
+      options_(options),
+      memory_(std::make_shared<AnswerShare>(std::shared_ptr<AnswerMemory>(state_, &state_->answers))) {}
 
-Reply::~Reply() {
-  leave();
-  state_->answers.release(held_);
-}
+Reply::~Reply() { leave(); }
 
 void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
                   std::vector<std::string> echo) {
@@ -121,7 +119,7 @@ void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
   bool all = true;
   for (const Choice& each : choices_) all &= each.state.finish.has_value();
   // The end of such a stream repeats all of it. Megabytes take long to write, and this thread serves all requests.
-  if (all && options_.stream && options_.retained && held_ > kInlineAnswerBytes) {
+  if (all && options_.stream && options_.retained && memory_->bytes() > kInlineAnswerBytes) {
     ended_ = true;
     leave();
     return server_.post_aside([self = shared_from_this()] { self->end_stream(); });
@@ -139,7 +137,7 @@ void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
 
 Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   ChoiceState& state = choice.state;
-  RETURN_IF_ERROR(state_->answers.add(held_, bytes_of(delta)));
+  RETURN_IF_ERROR(memory_->add(bytes_of(delta)));
   // A finish that the front makes by itself knows no counts.
   if (delta.usage.prompt_tokens > 0) {
     state_->requests.generated(std::max(0, delta.usage.completion_tokens - state.usage.completion_tokens));
@@ -191,7 +189,7 @@ Status Reply::stream_events(std::string& out) {
     RETURN_IF_ERROR(stream_choice(choice, out));
     waits |= choice.fresh;
   }
-  if (!waits) state_->answers.release(held_);
+  if (!waits) memory_->set(0);
   return ok_status();
 }
 
@@ -269,7 +267,7 @@ void Reply::complete(std::string& out) {
     state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
   }
   // Nothing changes any more. Megabytes take long to write, and this thread serves all requests.
-  if (held_ <= kInlineAnswerBytes) return send_body();
+  if (memory_->bytes() <= kInlineAnswerBytes) return send_body();
   server_.post_aside([self = shared_from_this()] { self->send_body(); });
 }
 
@@ -294,15 +292,20 @@ void Reply::send_body() {
     if (!status.ok()) return static_cast<void>(responder_->send(format_->error_response(field_error(status))));
   }
   std::vector<const ChoiceState*> shown;
-  const std::string choices = best_choices(shown);
-  std::string body = format_->body(choices, total_usage());
+  std::string body = format_->body(best_choices(shown), total_usage());
   if (const std::string more = metadata(shown); !more.empty()) body.insert(body.rfind('}'), more);
-  responder_->send({.headers = format_->headers(), .content_type = format_->content_type(), .body = std::move(body)});
+  memory_->set(body.size());
+  http::Response response{.headers = format_->headers(), .content_type = format_->content_type()};
+  response.body = std::move(body);
+  response.counted = std::move(memory_);
+  responder_->send(std::move(response));
 }
 
-// The choices that the client gets, joined by commas: all, or of each prompt the likeliest, best first.
+// The choices that the client gets, joined by commas: all, or of each prompt the likeliest, best first. What was most
+// of a choice is freed when it is written.
 std::string Reply::best_choices(std::vector<const ChoiceState*>& shown) {
   std::string out;
+  out.reserve(memory_->bytes());  // grown by doubling, it would be there twice for a while
   int index = 0;
   const std::size_t group = options_.choices_per_prompt;
   const bool ranked = options_.best != 0 && options_.best < group;
@@ -320,6 +323,7 @@ std::string Reply::best_choices(std::vector<const ChoiceState*>& shown) {
       choices_[i].state.index = index++;
       out += format_->choice(choices_[i].state);
       shown.push_back(&choices_[i].state);
+      choices_[i].state.logprobs = choices_[i].state.prompt_logprobs = {};
     }
   }
   return out;

@@ -112,8 +112,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
   std::mutex mutex_;  // guards what follows
   std::vector<Choice> choices_;
   std::vector<LiveRequests::Name> names_;
-  std::size_t held_ = 0;  // of state_->answers
-  bool started_ = false;  // SSE headers are out
+  std::shared_ptr<AnswerShare> memory_;  // what it holds
+  bool started_ = false;                 // SSE headers are out
   bool ended_ = false;
 };
 

@@ -26,7 +26,7 @@ bool Reply::is_full(std::size_t samples) const {
 
 Status Reply::take_audio(Choice& choice, std::span<const float> samples) {
   if (!options_.stream || options_.retained) {
-    RETURN_IF_ERROR(state_->answers.add(held_, samples.size_bytes()));
+    RETURN_IF_ERROR(memory_->add(samples.size_bytes()));
     choice.state.samples.insert(choice.state.samples.end(), samples.begin(), samples.end());
     return ok_status();
   }

@@ -81,7 +81,7 @@ class ReplyFormat {
   virtual std::string error_event(const ApiError& error) const { return "data: " + render_error(error) + "\n\n"; }
   // Not streaming: one choice, and the whole body around the choices, which are joined by commas.
   virtual std::string choice(const ChoiceState& choice) = 0;
-  virtual std::string body(std::string_view choices, const wire::Usage& usage) = 0;
+  virtual std::string body(std::string choices, const wire::Usage& usage) = 0;
   // An error before anything of the answer is out.
   virtual http::Response error_response(const ApiError& error) const { return api::error_response(error); }
   // Of an answer that is not streamed, without an error.

@@ -62,7 +62,7 @@ class RerankFormat : public ReplyFormat {
 
   std::string choice(const ChoiceState& /*choice*/) override { return ""; }
 
-  std::string body(std::string_view /*choices*/, const wire::Usage& usage) override {
+  std::string body(std::string /*choices*/, const wire::Usage& usage) override {
     std::vector<std::size_t> best(scores_.size());
     std::iota(best.begin(), best.end(), std::size_t{0});
     std::stable_sort(best.begin(), best.end(), [&](std::size_t a, std::size_t b) { return scores_[a] > scores_[b]; });

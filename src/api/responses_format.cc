@@ -128,7 +128,7 @@ std::string ResponsesFormat::choice(const ChoiceState& choice) {
   return "";
 }
 
-std::string ResponsesFormat::body(std::string_view /*choices*/, const wire::Usage& usage) {
+std::string ResponsesFormat::body(std::string /*choices*/, const wire::Usage& usage) {
   std::string out;
   append_response(out, &finish_, usage);
   if (facts_.store) facts_.store(out, items_.ids());

@@ -34,7 +34,7 @@ class ResponsesFormat : public ReplyFormat {
   // `error`, and response.failed: some clients look for the one, some for the other.
   std::string error_event(const ApiError& error) const override;
   std::string choice(const ChoiceState& choice) override;
-  std::string body(std::string_view choices, const wire::Usage& usage) override;
+  std::string body(std::string choices, const wire::Usage& usage) override;
 
  private:
   // `finish`: null while it is under way. `error`: a JSON object or null.

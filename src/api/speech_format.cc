@@ -58,7 +58,7 @@ void SpeechFormat::events(const ChoiceState& choice, EventWriter& out) {
   out.end();
 }
 
-std::string SpeechFormat::body(std::string_view /*choices*/, const wire::Usage& /*usage*/) {
+std::string SpeechFormat::body(std::string /*choices*/, const wire::Usage& /*usage*/) {
   return std::exchange(file_, {});
 }
 

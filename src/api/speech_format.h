@@ -34,7 +34,7 @@ class SpeechFormat : public ReplyFormat {
   Status finish(const ChoiceState& choice) override;
   std::string last_event() const override { return ""; }
   std::string choice(const ChoiceState& /*choice*/) override { return ""; }
-  std::string body(std::string_view choices, const wire::Usage& usage) override;
+  std::string body(std::string choices, const wire::Usage& usage) override;
   std::string content_type() const override { return std::string(audio_content_type(format_)); }
   std::string stream_type() const override { return events_ ? "" : content_type(); }
 

@@ -53,8 +53,8 @@ std::string TranscriptionFormat::choice(const ChoiceState& choice) {
   return out;
 }
 
-std::string TranscriptionFormat::body(std::string_view choices, const wire::Usage& usage) {
-  std::string out(choices);
+std::string TranscriptionFormat::body(std::string choices, const wire::Usage& usage) {
+  std::string out = std::move(choices);
   if (plain_) return out;
   append_usage(out, usage);
   return out + "}";

@@ -19,7 +19,7 @@ class TranscriptionFormat : public ReplyFormat {
 
   void events(const ChoiceState& choice, EventWriter& out) override;
   std::string choice(const ChoiceState& choice) override;
-  std::string body(std::string_view choices, const wire::Usage& usage) override;
+  std::string body(std::string choices, const wire::Usage& usage) override;
   std::string content_type() const override { return plain_ ? "text/plain; charset=utf-8" : "application/json"; }
 
  private:

@@ -53,8 +53,8 @@ void Hub::close() {
   tasks.swap(tasks_);
 }
 
-Exchange::Exchange(std::shared_ptr<Hub> hub, std::size_t max_pending_bytes, std::function<void()> on_ready)
-    : hub_(std::move(hub)), max_pending_bytes_(max_pending_bytes), on_ready_(std::move(on_ready)) {}
+Exchange::Exchange(std::shared_ptr<Hub> hub, std::function<void()> on_ready)
+    : hub_(std::move(hub)), on_ready_(std::move(on_ready)) {}
 
 void Exchange::queue_locked() {
   if (queued_) return;
@@ -97,28 +97,49 @@ bool Exchange::write(std::string_view chunk) {
   std::lock_guard lock(mutex_);
   if (phase_ != Phase::kStreaming || too_slow_) return false;
   if (chunk.empty()) return true;
-  // One event over the limit is not the reader's fault; a second one behind it is.
-  std::size_t unsent = unsent_.load(std::memory_order_relaxed);
-  if (unsent > 0 && unsent + chunk.size() > max_pending_bytes_) {
+  if (!fits(chunk.size())) {
     too_slow_ = true;
     hub_->ready(shared_from_this());  // even when queued: what is queued is taken only when the socket takes more
     return false;
   }
+  add_locked(chunk);
+  return true;
+}
+
+// One event over the limit is not the reader's fault; a second one behind it is. Where all together hold too much,
+// those that hold least are not the reason.
+bool Exchange::fits(std::size_t more) const {
+  const std::size_t unsent = unsent_.load(std::memory_order_relaxed);
+  const Limits& limits = hub_->limits;
+  if (unsent == 0) return true;
+  if (unsent + more > limits.max_pending_bytes) return false;
+  return unsent + more <= limits.unsent_share_bytes ||
+         hub_->unsent.load(std::memory_order_relaxed) + more <= limits.unsent_bytes;
+}
+
+void Exchange::add_locked(std::string_view chunk) {
   unsent_.fetch_add(chunk.size(), std::memory_order_relaxed);
+  hub_->unsent.fetch_add(chunk.size(), std::memory_order_relaxed);
   pending_.append(chunk);
   queue_locked();
-  return true;
+}
+
+void Exchange::bytes_sent(std::size_t count) {
+  unsent_.fetch_sub(count, std::memory_order_relaxed);
+  hub_->unsent.fetch_sub(count, std::memory_order_relaxed);
+}
+
+void Exchange::forget_unsent() {
+  hub_->unsent.fetch_sub(unsent_.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 void Exchange::end(std::string_view last) {
   std::function<void()> dropped;
   std::lock_guard lock(mutex_);
   if (phase_ != Phase::kStreaming || too_slow_) return;
-  unsent_.fetch_add(last.size(), std::memory_order_relaxed);
-  pending_.append(last);
   phase_ = Phase::kEnded;
   dropped.swap(on_disconnect_);
-  queue_locked();
+  add_locked(last);
 }
 
 void Exchange::abort() {
@@ -187,7 +208,7 @@ bool Exchange::client_gone() {
     if (phase_ == Phase::kEnded || phase_ == Phase::kGone) return false;
     phase_ = Phase::kGone;
     pending_.clear();
-    unsent_.store(0, std::memory_order_relaxed);
+    forget_unsent();
     callback.swap(on_disconnect_);
   }
   if (!callback) return true;

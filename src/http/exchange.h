@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "http/limits.h"
 #include "http/message.h"
 
 namespace millrace::http {
@@ -27,12 +28,16 @@ class Exchange;
 class Hub {
  public:
   // `wake` makes the io thread call run() soon. It is called under the Hub's mutex, at most once per run().
-  explicit Hub(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // The limits are those of unsent stream bytes (limits.h).
+  Hub(std::function<void()> wake, const Limits& limits) : limits(limits), wake_(std::move(wake)) {}
 
   void ready(std::shared_ptr<Exchange> exchange);
   void post(std::function<void()> task);
   void run();  // io thread
   void close();
+
+  const Limits limits;
+  std::atomic<std::size_t> unsent{0};  // of all streams
 
  private:
   void wake_locked();
@@ -48,7 +53,8 @@ class Hub {
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   // `on_ready` is called on the io thread when there is something to take; the owner clears it with detach().
-  Exchange(std::shared_ptr<Hub> hub, std::size_t max_pending_bytes, std::function<void()> on_ready);
+  Exchange(std::shared_ptr<Hub> hub, std::function<void()> on_ready);
+  ~Exchange() { forget_unsent(); }
 
   // The Responder's side; any thread. See server.h.
   bool send(Response response);
@@ -72,9 +78,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   };
   // Moves out what is new; swaps the queued stream bytes into `chunk`, which must be empty.
   void take(Taken& taken, std::string& chunk);
-  void bytes_sent(std::size_t count) { unsent_.fetch_sub(count, std::memory_order_relaxed); }
+  void bytes_sent(std::size_t count);
   bool ended() const;
-  // The reader is over max_pending_bytes: nothing more is sent to it.
+  // The reader is over a limit of unsent bytes: nothing more is sent to it.
   bool too_slow() const;
   // The client is gone or the server stops: runs on_disconnect unless the response has ended.
   // True when it had not ended.
@@ -85,9 +91,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
  private:
   enum class Phase : uint8_t { kOpen, kStreaming, kEnded, kGone };
   void queue_locked();
+  void add_locked(std::string_view chunk);
+  bool fits(std::size_t more) const;
+  void forget_unsent();
 
   const std::shared_ptr<Hub> hub_;
-  const std::size_t max_pending_bytes_;
   std::function<void()> on_ready_;  // io thread only
 
   mutable std::mutex mutex_;

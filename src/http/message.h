@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,6 +72,7 @@ struct Response {
   Headers headers;                                // further fields; CR, LF and NUL in values are replaced by '?'
   std::string content_type = "application/json";  // "" sends none
   std::string body;
+  std::shared_ptr<void> counted;  // held until the body is sent, or the client is gone: what its bytes count against
 };
 
 // "OK", "Not Found", ...; "Unknown" for numbers without a name.

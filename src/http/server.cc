@@ -96,7 +96,8 @@ class Server::Impl {
 };
 
 Server::Impl::Impl(ServerOptions options) : context(std::move(options)) {
-  context.hub = std::make_shared<Hub>([this] { asio::post(io_, [hub = context.hub] { hub->run(); }); });
+  context.hub =
+      std::make_shared<Hub>([this] { asio::post(io_, [hub = context.hub] { hub->run(); }); }, context.options.limits);
   std::random_device entropy;
   context.id_seed = (static_cast<uint64_t>(entropy()) << 32) | entropy();
   context.on_session_closed = [this] { accept_pause_.cancel(), unix_accept_pause_.cancel(); };

@@ -132,7 +132,7 @@ struct ServerStats {
   uint64_t responses_4xx = 0;
   uint64_t responses_5xx = 0;
   uint64_t disconnects = 0;    // clients that left before their response ended
-  uint64_t slow_readers = 0;   // of those, aborted for max_pending_bytes or write_stall_timeout
+  uint64_t slow_readers = 0;   // of those, aborted for unsent bytes or write_stall_timeout
   uint64_t accept_errors = 0;  // out of file descriptors and the like
 };
 

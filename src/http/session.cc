@@ -257,7 +257,7 @@ Session::Awaitable<bool> Session::flush() {
 void Session::call_handler(const Route& route) {
   end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = false;
   context_.counters.active.fetch_add(1, std::memory_order_relaxed);
-  exchange_ = std::make_shared<Exchange>(context_.hub, context_.options.limits.max_pending_bytes, [this] { pump(); });
+  exchange_ = std::make_shared<Exchange>(context_.hub, [this] { pump(); });
   context_.dispatcher.dispatch(route, std::move(request_), exchange_);
   pump();
 }
@@ -282,6 +282,9 @@ Session::Awaitable<Session::Next> Session::run_handler(const Route& route) {
 Session::Next Session::finish_exchange(bool stalled) {
   std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange->detach();
+  segment_at_ = segments_.size();
+  free_chunk();  // before what it counted is released
+  counted_.reset();
   auto& counters = context_.counters;
   counters.active.fetch_sub(1, std::memory_order_relaxed);
   if (exchange_done_) {

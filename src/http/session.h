@@ -140,6 +140,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool load();
   void load_head(Response& response, bool streaming);
   void queue_response(Response response);
+  void free_chunk();
   bool output_empty() const { return segment_at_ == segments_.size(); }
   void advance(std::size_t count);
   void arm_write();
@@ -172,8 +173,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::string cors_origin_;
   bool keep_alive_ = true;
   std::shared_ptr<CountedRequest> request_;
-  HttpError error_;   // why read_head or read_body gave up
-  Response refusal_;  // what refuse() sends
+  HttpError error_;                // why read_head or read_body gave up
+  Response refusal_;               // what refuse() sends
+  std::shared_ptr<void> counted_;  // of the body that is sent
   std::shared_ptr<Exchange> exchange_;
   bool end_loaded_ = false;     // the exchange's last bytes are in segments_
   bool exchange_done_ = false;  // ... and written

@@ -149,12 +149,16 @@ void Session::advance(std::size_t count) {
   }
 }
 
+void Session::free_chunk() {
+  chunk_.clear();
+  if (chunk_.capacity() > kKeepCapacityBytes) std::string().swap(chunk_);
+}
+
 // Fills the output from the exchange. False when there is nothing to write now.
 bool Session::load() {
   if (!exchange_ || end_loaded_) return false;
   Exchange::Taken taken;
-  chunk_.clear();
-  if (chunk_.capacity() > kKeepCapacityBytes) std::string().swap(chunk_);
+  free_chunk();
   exchange_->take(taken, chunk_);
   end_loaded_ = taken.ended;
   aborted_ = taken.aborted;
@@ -164,6 +168,7 @@ bool Session::load() {
     load_head(taken.response, taken.streaming);
     segments_[0] = head_text_;
     if (!taken.streaming) chunk_ = std::move(taken.response.body);
+    counted_ = std::move(taken.response.counted);
   }
   bool no_body = head_.method == "HEAD" || (!taken.streaming && is_bodyless(taken.response.status));
   chunk_counts_ = taken.streaming && !no_body;

@@ -318,6 +318,47 @@ TEST_F(StreamTest, ClientThatTakesNothingIsAbortedInTime) {
   EXPECT_EQ(gone_, 0) << "the response had been handed over";
 }
 
+// Three readers that take nothing: together they hold too much, and the one that asks for more is ended, not the one
+// that holds little.
+TEST_F(StreamTest, AllSlowReadersTogetherAreBounded) {
+  start({.limits = {.unsent_bytes = 3 << 20, .unsent_share_bytes = 1 << 10}});
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<ResponderPtr> outs;
+  const std::string event = "data: " + std::string(10'000, 'x') + "\n\n";
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(std::make_unique<Client>(port(), 4096));
+    clients.back()->send(get("/stream"));
+    outs.push_back(take());
+    outs.back()->start_sse();
+  }
+  auto unsent = [&] { return outs[0]->pending_bytes() + outs[1]->pending_bytes(); };
+  bool fits = true;  // the limit of one is 4 MiB: two of them reach the 3 MiB before
+  while (fits && unsent() < (16u << 20)) fits = outs[0]->write(event) && outs[1]->write(event);
+  EXPECT_FALSE(fits);
+  EXPECT_LE(unsent(), 3u << 20);
+  EXPECT_TRUE(eventually([&] { return server_->stats().slow_readers == 1; }));
+  EXPECT_TRUE(outs[2]->write("data: a small one\n\n"));
+  outs[2]->end();
+  EXPECT_EQ(clients[2]->read_reply().body, "data: a small one\n\n");
+}
+
+// What a body counts against is held until the client has it, and no longer, though its connection stays open.
+TEST_F(StreamTest, ABodyIsCountedUntilItIsSent) {
+  start();
+  Client client(port(), 4096);
+  client.send(get("/stream"));
+  auto counted = std::make_shared<int>(1);
+  std::weak_ptr<int> held = counted;
+  Response response{.body = std::string(8 << 20, 'x')};
+  response.counted = std::move(counted);
+  EXPECT_TRUE(take()->send(std::move(response)));
+  EXPECT_TRUE(eventually([&] { return server_->stats().responses_2xx == 1; }));
+  EXPECT_FALSE(held.expired());
+  EXPECT_EQ(client.read_reply().body.size(), 8u << 20);
+  EXPECT_TRUE(eventually([&] { return held.expired(); }));
+  EXPECT_EQ(server_->stats().connections_open, 1u);
+}
+
 TEST_F(StreamTest, BigResponseArrivesWhole) {
   start();
   Client client(port(), 4096);

@@ -111,11 +111,11 @@ TEST(Sampling, NoStopBeforeMinTokens) {
 TEST(Sampling, RangesAreCheckedWithFieldValueAndLimits) {
   Harness h(kRoomy, {}, endless());
   uint64_t id = 0;
-  const auto refused = [&](auto change) {
+  const auto refused = [&](auto change, StatusCode code = StatusCode::kInvalidArgument) {
     wire::TokenizedRequest request = Harness::request(++id, prompt(4), 5);
     change(request);
     h.receive(request);
-    EXPECT_EQ(h.outcomes.at(id).finish->code, StatusCode::kInvalidArgument);
+    EXPECT_EQ(h.outcomes.at(id).finish->code, code);
     EXPECT_FALSE(h.outcomes.at(id).accepted);
     return h.outcomes.at(id).finish->message;
   };
@@ -126,6 +126,15 @@ TEST(Sampling, RangesAreCheckedWithFieldValueAndLimits) {
             "min_tokens is -1; wanted 0..5, because max_tokens is 5");
   EXPECT_EQ(refused([](Request r) { r.sampling.prompt_logprobs_from = 5; }),
             "prompt_logprobs_from is 5; wanted -1..4, because the prompt has 4 tokens");
+  EXPECT_EQ(
+      refused(
+          [](Request r) {
+            r.sampling.prompt_logprobs_from = 1;
+            r.sampling.top_logprobs = 1 << 19;
+          },
+          StatusCode::kUnsupported),
+      "3 positions of the prompt with 524289 logprobs each are wanted; wanted at most 1572864 logprobs in all: ask for "
+      "fewer, or from a later position on");
   EXPECT_EQ(refused([](Request r) {
               r.sampling.logit_bias = {{1000, 1}};
             }),

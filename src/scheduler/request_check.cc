@@ -1,6 +1,8 @@
 #include "scheduler/request_check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace millrace {
@@ -38,6 +40,17 @@ Status check_lengths(const wire::TokenizedRequest& request) {
   if (sampling.prompt_logprobs_from < -1 || sampling.prompt_logprobs_from > length) {
     return invalid_argument("prompt_logprobs_from is {}; wanted -1..{}, because the prompt has {} tokens",
                             sampling.prompt_logprobs_from, length, length);
+  }
+  if (sampling.prompt_logprobs_from >= 0) {
+    const int64_t positions = length - sampling.prompt_logprobs_from;
+    const int64_t each = 1 + std::max(0, sampling.top_logprobs) + std::ssize(sampling.logprob_token_ids);
+    if (positions * each > kMaxPromptLogprobs) {
+      return error(
+          StatusCode::kUnsupported,
+          "{} positions of the prompt with {} logprobs each are wanted; wanted at most {} logprobs in all: ask for "
+          "fewer, or from a later position on",
+          positions, each, kMaxPromptLogprobs);
+    }
   }
   const std::pair<const char*, int64_t> times[] = {{"timeout_ms", request.timeout_ms},
                                                    {"queue_timeout_ms", request.queue_timeout_ms}};

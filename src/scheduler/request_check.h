@@ -10,6 +10,10 @@
 
 namespace millrace {
 
+// Of one request's prompt: positions times logprobs at each. More than an answer may hold, and it takes seconds to
+// compute.
+inline constexpr int64_t kMaxPromptLogprobs = int64_t{3} << 19;
+
 // kInvalidArgument names the field, the value seen and the values wanted.
 // `prepared`: what was made of the request.
 Status check_request(const wire::TokenizedRequest& request, const PreparedParts& prepared, const RunnerFacts& model);
