@@ -181,19 +181,22 @@ void append_prompt_logprobs(std::string& out, const Engine& engine, LogprobSpan 
   append_list(out, prompt, {}, [&](const wire::TokenLogprobs& position) {
     if (!position.logprob) return static_cast<void>(out += "null");
     bool comma = false;
-    const auto append = [&](int32_t id, double logprob, const std::string& rank) {
+    const auto append = [&](int32_t id, double logprob, int64_t rank) {
       fmt::format_to(std::back_inserter(out), "{}\"{}\":{{\"logprob\":", comma ? "," : "", id);
       append_number(out, logprob);
-      out += ",\"rank\":" + rank + ",\"decoded_token\":";
+      out += ",\"rank\":";
+      append_integer(out, rank);
+      out += ",\"decoded_token\":";
       json_append_string(out, engine.token_bytes(id));
       out += '}';
       comma = true;
     };
     out += '{';
     const auto at = std::find(position.top_ids.begin(), position.top_ids.end(), position.token);
-    if (at == position.top_ids.end()) append(position.token, *position.logprob, "null");
-    for (std::size_t i = 0; i < position.top_ids.size(); ++i)
-      append(position.top_ids[i], position.top[i], std::to_string(i + 1));
+    if (at == position.top_ids.end()) append(position.token, *position.logprob, position.rank);
+    for (std::size_t i = 0; i < position.top_ids.size(); ++i) {
+      append(position.top_ids[i], position.top[i], static_cast<int64_t>(i) + 1);
+    }
     out += '}';
   });
 }

@@ -48,7 +48,7 @@ void append_text_logprobs(std::string& out, const TokenNames& names, LogprobSpan
                           TextOffset& offset);
 
 // As vLLM's prompt_logprobs: null for the first token, then {"5": {"logprob", "rank", "decoded_token"}, ...} of the
-// token and the likeliest. The rank is 1 for the likeliest, null where the token is not among them.
+// token and the likeliest. The rank is 1 for the likeliest.
 void append_prompt_logprobs(std::string& out, const Engine& engine, LogprobSpan prompt);
 
 // One entry a place.

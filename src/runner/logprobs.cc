@@ -18,6 +18,16 @@ struct LogSoftmax {
   }
 };
 
+// How many are likelier, and 1; the lower id first among equals, as in TopSelect.
+int32_t rank_of(std::span<const float> logits, int32_t token) {
+  const float own = logits[static_cast<std::size_t>(token)];
+  int32_t before = 0;
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    before += logits[id] > own || (logits[id] == own && id < static_cast<std::size_t>(token));
+  }
+  return before + 1;
+}
+
 }  // namespace
 
 Result<wire::TokenLogprobs> token_logprobs(std::span<const float> logits, int32_t token, const SamplingSpec& spec,
@@ -31,6 +41,7 @@ Result<wire::TokenLogprobs> token_logprobs(std::span<const float> logits, int32_
   wire::TokenLogprobs out;
   out.token = token;
   out.logprob = logprob(token);
+  out.rank = rank_of(logits, token);
   if (spec.top_logprobs > 0) {
     for (const int32_t id : select.ranked(logits, spec.top_logprobs)) {
       out.top_ids.push_back(id);

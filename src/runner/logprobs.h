@@ -15,8 +15,9 @@
 
 namespace millrace {
 
-// The logprob of `token`, of the spec.top_logprobs likeliest tokens (all, where the vocabulary has fewer) and of
-// spec.logprob_token_ids. Ids are inside the vocabulary (CHECK). kInternal for broken logits, as greedy_token.
+// The logprob and the rank of `token`, the logprobs of the spec.top_logprobs likeliest tokens (all, where the
+// vocabulary has fewer) and of spec.logprob_token_ids. Ids are inside the vocabulary (CHECK). kInternal for broken
+// logits, as greedy_token.
 Result<wire::TokenLogprobs> token_logprobs(std::span<const float> logits, int32_t token, const SamplingSpec& spec,
                                            TopSelect& select);
 

@@ -98,6 +98,8 @@ std::vector<int32_t> random_prompt(uint32_t seed, std::size_t length, int32_t vo
 void expect_golden(const wire::TokenLogprobs& found, const json& wanted) {
   EXPECT_EQ(found.token, wanted["token"]);
   EXPECT_NEAR(*found.logprob, wanted["logprob"].get<double>(), kTolerance);
+  EXPECT_GE(found.rank, wanted["rank"][0].get<int32_t>());
+  EXPECT_LE(found.rank, wanted["rank"][1].get<int32_t>());
   const auto top = wanted["top"].get<std::vector<double>>();  // one more than asked for
   ASSERT_EQ(found.top.size() + 1, top.size());
   for (std::size_t i = 0; i < found.top.size(); ++i) {

@@ -125,10 +125,11 @@ struct TokenLogprobs {
   std::vector<int32_t> top_ids;   // the likeliest first, the lower id first among equals
   std::vector<double> top;        // theirs
   std::vector<double> of_ids;     // of SamplingParams::logprob_token_ids, in that order
+  int32_t rank = 0;               // of the token among all by likelihood, from 1; 0: not known
 
   template <typename V>
   void visit(V&& v) {
-    v(1, token), v(2, logprob), v(3, top_ids), v(4, top), v(5, of_ids);
+    v(1, token), v(2, logprob), v(3, top_ids), v(4, top), v(5, of_ids), v(6, rank);
   }
 };
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 OUT = "tests/golden/sampling/logprobs.json"
 STEPS = 12
 TOP = 5
+NEAR = 4e-4
 CHOSEN = [0, 17, 1000, 3071]
 
 
@@ -24,6 +25,8 @@ def entry(logits, token):
     top = torch.topk(logprobs, TOP + 1)  # one more, so that a tie at the end is seen
     return {"token": token, "logprob": round(float(logprobs[token]), 9), "top_ids": top.indices.tolist(),
             "top": [round(x, 9) for x in top.values.tolist()],
+            # The rank, where logits that differ by less than NEAR may be in either order.
+            "rank": [int((logprobs > logprobs[token] + NEAR).sum()) + 1, int((logprobs > logprobs[token] - NEAR).sum())],
             "of_ids": [round(float(logprobs[i]), 9) for i in CHOSEN]}
 
 

@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 18, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 19, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -41,7 +41,7 @@ TOKENIZED = {1: 0x1122334455667788, 2: ids(0, 1, -1, 2147483647, 151643), 3: SAM
              8: {1: "xfer-7f_A", 2: 1, 3: "tcp://[::1]:5001"},
              9: [{1: 0, 2: 1, 3: 2, 4: 1, 5: 4, 6: 2, 7: b"\x07" * 32, 8: b"\xff\xd8", 9: "messages[0].content[1]"},
                  {1: 1, 2: 4, 3: 1, 4: 9, 5: 1, 6: 1, 7: b"\x08" * 32, 8: b"fLaC", 9: "messages[0].content[2]"}], 10: SPEECH, 11: True}
-LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: []}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5]}]
+LOGPROBS = [{1: 7, 2: -0.5, 3: ids(7, 8), 4: [-0.5, -1.25], 5: [], 6: 1}, {1: 8, 2: None, 3: b"", 4: [], 5: [-3.5], 6: 0}]
 TOKEN_DELTAS = [
     {
         1: i,

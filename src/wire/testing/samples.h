@@ -50,7 +50,8 @@ inline TokenizedRequest sample_request() {
 }
 
 inline std::vector<TokenLogprobs> sample_logprobs() {
-  return {{.token = 7, .logprob = -0.5, .top_ids = {7, 8}, .top = {-0.5, -1.25}}, {.token = 8, .of_ids = {-3.5}}};
+  return {{.token = 7, .logprob = -0.5, .top_ids = {7, 8}, .top = {-0.5, -1.25}, .rank = 1},
+          {.token = 8, .of_ids = {-3.5}}};
 }
 
 inline TokenDelta sample_tokens(int i) {
