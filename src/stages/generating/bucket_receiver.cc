@@ -4,6 +4,8 @@
 #include <cstring>
 #include <span>
 
+#include "stages/generating/tensor_packer.h"
+
 namespace millrace {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr int kTrainerRank = 0;
 // Cuts the bytes of tensors that follow each other out of slices.
 class TensorCutter {
  public:
-  TensorCutter(LiveWeights& weights, ReceiveProgress& progress) : weights_(weights), progress_(progress) {}
+  TensorCutter(TensorPacker& packer, ReceiveProgress& progress) : packer_(packer), progress_(progress) {}
 
   // The bytes that come next are those of `tensors`. Nothing before was left unfinished.
   void expect(std::span<const TensorSpec> tensors) {
@@ -39,8 +41,11 @@ class TensorCutter {
     filled_ = 0;
     bytes_ = Buffer();
     while (!tensors_.empty() && status_.ok()) {
-      bytes_ = Buffer(tensors_.front().size_bytes());
-      if (bytes_.size_bytes() > 0) return;
+      const std::size_t size = tensors_.front().size_bytes();
+      status_ = packer_.await_room(size);
+      if (!status_.ok()) return;
+      bytes_ = Buffer(size);
+      if (size > 0) return;
       add();  // one without elements
     }
   }
@@ -49,11 +54,11 @@ class TensorCutter {
     begin_tensor();
   }
   void add() {
-    status_ = weights_.add(tensors_.front(), std::move(bytes_));
+    packer_.add(tensors_.front(), std::move(bytes_));
     tensors_ = tensors_.subspan(1);
   }
 
-  LiveWeights& weights_;
+  TensorPacker& packer_;
   ReceiveProgress& progress_;
   std::span<const TensorSpec> tensors_;  // the first one is being filled
   Buffer bytes_;
@@ -83,7 +88,8 @@ Result<std::shared_ptr<const Model>> receive_weights(collective::ProcessGroup& g
                                                      LiveWeights& weights, uint64_t version,
                                                      ReceiveProgress& progress) {
   const auto deadline = collective::Clock::now() + kReceiveWeightsTime;
-  TensorCutter cutter(weights, progress);
+  TensorPacker packer(weights);
+  TensorCutter cutter(packer, progress);
   progress.started.store(true, std::memory_order_release);
   for (const std::vector<TensorSpec>& bucket : plan.buckets) {
     const std::span<const TensorSpec> tensors(bucket);
@@ -97,6 +103,7 @@ Result<std::shared_ptr<const Model>> receive_weights(collective::ProcessGroup& g
     progress.buckets.fetch_add(1, std::memory_order_relaxed);
   }
   RETURN_IF_ERROR(cutter.status());
+  RETURN_IF_ERROR(packer.finish());
   return weights.make(version);
 }
 

@@ -1,5 +1,6 @@
 // BucketReceiver: receives the buckets of an update over a process group and makes a model of them. The bytes of a
-// tensor are put together from slices and are quantized and packed when the last one has come; no bucket is held whole.
+// tensor are put together from slices; TensorPacker quantizes and packs it while the next one comes. No bucket is held
+// whole.
 //
 // An error of a tensor ends the update, and the buckets that follow are still received, so that the trainer's
 // broadcasts return: PyTorch's sender waits for its own limit of 30 minutes otherwise.
