@@ -101,6 +101,14 @@ void add_cache_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option("--kv-disk-dir", o.kv_disk_dir,
+                  "Folder where the KV of prompts that are used again is kept, so that a restart finds it")
+      ->group(group);
+  command.add_option("--kv-disk-gib", o.kv_disk_gib, "GiB that its files may have; the oldest are removed")
+      ->check(CLI::Range(0.001, 1048576.0))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--kv-events", o.kv_events,
                   "ZeroMQ endpoint on which cached and evicted pages are published for routers: tcp://127.0.0.1:5557, "
                   "ipc:///path; with --dp N the port or the path grows by one a scheduler")

@@ -35,6 +35,7 @@ void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("overlap", m.overlap), visit("prefix-cache", m.prefix_cache), visit("eviction-policy", m.eviction_policy);
   visit("min-remote-tokens", m.min_remote_tokens);
   visit("kv-host-gib", m.kv_host_gib), visit("kv-host-write-policy", m.kv_host_write_policy);
+  visit("kv-disk-dir", m.kv_disk_dir), visit("kv-disk-gib", m.kv_disk_gib);
   visit("tool-parser", m.tool_parser), visit("reasoning-parser", m.reasoning_parser), visit("speech", m.speech);
   visit("kv-events", m.kv_events), visit("kv-events-anywhere", m.kv_events_anywhere), visit("log-level", m.log_level);
 }

@@ -144,6 +144,28 @@ MakeTransfers make_transfers(const ModelOptions& options, const OpenTransferLink
   };
 }
 
+// Every scheduler of every server may have the folder: files are named by what they hold.
+MakeSavedPrefixes make_saved_prefixes(const ModelOptions& options) {
+  if (options.kv_disk_dir.empty()) return {};
+  return [options](GeneratingEngine& engine) -> Result<std::unique_ptr<kv_disk::SavedPrefixes>> {
+    constexpr double kGiB = 1024.0 * 1024 * 1024;
+    ASSIGN_OR_RETURN(auto folder,
+                     kv_disk::PageFolder::open(options.kv_disk_dir, static_cast<uint64_t>(options.kv_disk_gib * kGiB)));
+    ASSIGN_OR_RETURN(const wire::KvFormat at_start, kv_format(options, engine.model()));
+    const Status supported = engine.scheduler().transfers().supported();
+    if (supported.code() == StatusCode::kUnsupported) return supported.with_prefix("--kv-disk-dir");
+    // Without a checksum of the weights nothing would be found again.
+    auto format = [&engine, at_start]() -> Result<wire::KvFormat> {
+      wire::KvFormat now = at_start;
+      now.weights_checksum = engine.weights_checksum(engine.scheduler().facts().weight_version);
+      if (now.weights_checksum != 0) return now;
+      return error(StatusCode::kUnavailable, "the checksum of the weights is not known");
+    };
+    return std::make_unique<kv_disk::SavedPrefixes>(engine.scheduler().transfers(), std::move(format),
+                                                    std::make_unique<kv_disk::PageIo>(std::move(folder)));
+  };
+}
+
 // The options of a stage that has the model: those of its args, or the command line's, with its share of the machine.
 Result<ModelOptions> generating_options(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
@@ -182,6 +204,11 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   ASSIGN_OR_RETURN(const ModelOptions options, generating_options(args, slot, command_line));
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
+  if (slot.chain && !options.kv_disk_dir.empty()) {
+    return error(
+        StatusCode::kUnsupported,
+        "--kv-disk-dir, and the file gives the stage layers; wanted one of them: a range of layers keeps no KV");
+  }
   if (slot.chain && options.pp > 1) {
     return invalid_argument("--pp is {}, and the file gives the stage layers; wanted one of them", options.pp);
   }
@@ -219,7 +246,8 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .write_snapshot = write_snapshot_of(options),
        .text_checksum = text,
        .make_transfers = make_transfers(options, slot.transfers),
-       .speech = std::move(speech)});
+       .speech = std::move(speech),
+       .make_saved = make_saved_prefixes(options)});
 }
 
 Made make_prefill(const Value& args, const Slot& slot, const ModelOptions& command_line) {

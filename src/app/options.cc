@@ -361,6 +361,13 @@ Status validate(const ServeOptions& o) {
     return invalid_argument("--kv-host-gib is {} with --no-prefix-cache; wanted a prefix cache, whose pages it keeps",
                             o.model.kv_host_gib);
   }
+  if (!o.model.kv_disk_dir.empty() && !o.model.prefix_cache) {
+    return invalid_argument("--kv-disk-dir with --no-prefix-cache; wanted a prefix cache, whose pages it keeps");
+  }
+  if (!o.model.kv_disk_dir.empty() && o.model.pp > 1) {
+    return error(StatusCode::kUnsupported,
+                 "--kv-disk-dir with --pp {}; wanted one of them: a range of layers keeps no KV", o.model.pp);
+  }
   if (!o.model.kv_events.empty() && !o.model.prefix_cache) {
     return invalid_argument("--kv-events with --no-prefix-cache; wanted a prefix cache, of which they tell");
   }

@@ -20,10 +20,10 @@ struct LogSoftmax {
 
 // How many are likelier, and 1; the lower id first among equals, as in TopSelect.
 int32_t rank_of(std::span<const float> logits, int32_t token) {
-  const float own = logits[static_cast<std::size_t>(token)];
+  const float logit = logits[static_cast<std::size_t>(token)];
   int32_t before = 0;
   for (std::size_t id = 0; id < logits.size(); ++id) {
-    before += logits[id] > own || (logits[id] == own && id < static_cast<std::size_t>(token));
+    before += logits[id] > logit || (logits[id] == logit && id < static_cast<std::size_t>(token));
   }
   return before + 1;
 }

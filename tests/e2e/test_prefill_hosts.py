@@ -96,7 +96,7 @@ def test_several_of_each_and_processes_that_die(tmp_path, wanted):
             os.kill(joined[0].process.pid, signal.SIGKILL)
             os.kill(joined[1].process.pid, signal.SIGSTOP)
             assert [one.result() for one in running] == wanted
-        assert server.post("/flush_cache", {})[0] == 200
+        wait_until(lambda: server.post("/flush_cache", {})[0] == 200, "a flush that waits for the frozen one no more")
         assert all_answers(server) == wanted  # by the third one
         no_transfer_is_open(server)
         os.kill(joined[1].process.pid, signal.SIGCONT)

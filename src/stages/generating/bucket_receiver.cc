@@ -42,7 +42,7 @@ class TensorCutter {
     bytes_ = Buffer();
     while (!tensors_.empty() && status_.ok()) {
       const std::size_t size = tensors_.front().size_bytes();
-      status_ = packer_.await_room(size);
+      status_ = packer_.await_capacity(size);
       if (!status_.ok()) return;
       bytes_ = Buffer(size);
       if (size > 0) return;

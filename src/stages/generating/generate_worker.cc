@@ -11,6 +11,7 @@
 #include "stages/generating/embedding.h"
 #include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
+#include "stages/generating/prompt_pages.h"
 #include "stages/generating/request_checks.h"
 #include "stages/generating/request_state.h"
 #include "stages/generating/speech_inputs.h"
@@ -36,6 +37,7 @@ class GenerateWorker : public Worker {
         make_media_(std::move(parts.make_media)),
         make_weights_(std::move(parts.make_weights)),
         make_transfers_(std::move(parts.make_transfers)),
+        make_saved_(std::move(parts.make_saved)),
         live_(std::move(parts.live)),
         speech_(std::move(parts.speech)),
         write_snapshot_(std::move(parts.write_snapshot)),
@@ -56,9 +58,15 @@ class GenerateWorker : public Worker {
     if (make_kv_events_) {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
     }
+    std::unique_ptr<transfer::TransferService> transfers;
     if (make_transfers_) {
-      ASSIGN_OR_RETURN(transfers_, make_transfers_(*engine_, std::nullopt));
+      ASSIGN_OR_RETURN(transfers, make_transfers_(*engine_, std::nullopt));
     }
+    std::unique_ptr<kv_disk::SavedPrefixes> saved;
+    if (make_saved_) {
+      ASSIGN_OR_RETURN(saved, make_saved_(*engine_));
+    }
+    pages_.emplace(engine_->scheduler(), model_.page_size, std::move(transfers), std::move(saved));
     return ok_status();
   }
 
@@ -78,8 +86,7 @@ class GenerateWorker : public Worker {
     fresh_ = true;
     held_.erase(id);
     if (preparing_.erase(id) != 0 && media_) media_->drop(id);
-    if (fetching_.erase(id) != 0) transfers_->imports().cancel(id, monotonic_ms());
-    end_offer(id, error(StatusCode::kCancelled, "the request was aborted"));
+    pages_->drop(id, monotonic_ms());
     speech_.drop(id);
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
@@ -107,7 +114,7 @@ class GenerateWorker : public Worker {
     if (grammars_) grammars_->describe(status.metrics);
     if (media_) media_->describe(status.metrics);
     speech_.describe(status.metrics);
-    if (transfers_) transfers_->describe(status.metrics);
+    pages_->describe(status.metrics);
     if (kv_events_) {
       status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
       status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(kv_events_->dropped())});
@@ -125,11 +132,11 @@ class GenerateWorker : public Worker {
     if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
     events_ = 0;
     begin_prepared(emit);
-    if (transfers_) transfers_->receive(0, now_ms);
+    pages_->receive(now_ms);
     Deltas out;
     const bool busy = engine_->step(out);
     emit_deltas(out, emit);
-    if (transfers_) step_transfers(now_ms, emit);
+    for (PromptPages::Begun& begun : pages_->step(now_ms)) receive_now(std::move(begun), emit);
     emit_held(emit);
     engine_->settle_flushes(now_ms, reply_to(emit));
     weights_->settle(weights_reply_to(emit));
@@ -137,8 +144,7 @@ class GenerateWorker : public Worker {
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
-    if (transfers_ && transfers_->waits()) return transfer::kTransferRestMs;
-    if (transfers_ && transfers_->by_request()) return transfer::kTransferListenMs;
+    if (const std::optional<int> due_ms = pages_->due()) return *due_ms;
     if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
     if (!held_.empty() || !preparing_.empty() || weights_->waits()) return kRestMs;
     return states_.empty() ? kNever : kPausedTickMs;
@@ -161,7 +167,7 @@ class GenerateWorker : public Worker {
     states_.erase(id);
     held_.erase(id);
     speech_.drop(id);
-    end_offer(id, status);
+    pages_->on_end(id, status, monotonic_ms());
     emit.fail(id, status);
   }
 
@@ -246,7 +252,7 @@ class GenerateWorker : public Worker {
     std::vector<PreparingRequest> out;
     const int64_t now_ms = monotonic_ms();
     for (const auto& [id, next] : preparing_) out.push_back(next.describe(now_ms, next.encodes ? "media" : "grammar"));
-    for (const auto& [id, next] : fetching_) out.push_back(next.describe(now_ms, "transfer"));
+    pages_->describe(out, now_ms);
     return out;
   }
 
@@ -285,71 +291,25 @@ class GenerateWorker : public Worker {
     fetch_pages(std::move(next), emit);
   }
 
-  // The last thing that a request may wait for: pages of its prompt from another server.
+  // The last thing that a request may wait for.
   void fetch_pages(PreparingState next, Emit& emit) {
-    const wire::TokenizedRequest& request = next.request;
-    const ReqId id = request.id;
-    if (Status status = offer(request); !status.ok()) return refuse(id, status, emit);
-    // Logprobs of a prompt need its rows here; the ids of pictures are numbers of this process alone.
-    const int32_t scored_from = request.sampling.prompt_logprobs_from;
-    const bool scores = scored_from >= 0 && std::cmp_less(scored_from, request.prompt.size());
-    if (!transfers_ || scores || next.parts.input) return receive_now(std::move(next), 0, emit);
-    const wire::RemoteKv* remote = request.remote_kv ? &*request.remote_kv : nullptr;
-    if (remote != nullptr && remote->role == wire::KvRole::kPrefill) return receive_now(std::move(next), 0, emit);
-    const Result<bool> waits =
-        transfers_->imports().begin({id, request.prompt, request.extra_key, remote}, monotonic_ms());
-    if (!waits.ok()) return refuse(id, waits.status(), emit);
-    if (!*waits) return receive_now(std::move(next), 0, emit);
-    fetching_.insert_or_assign(id, std::move(next));
+    const ReqId id = next.request.id;
+    auto begun = pages_->begin(std::move(next), monotonic_ms());
+    if (!begun.ok()) return refuse(id, begun.status(), emit);
+    if (*begun) receive_now(std::move(**begun), emit);
   }
 
-  // A request whose prompt's pages another server will want.
-  Status offer(const wire::TokenizedRequest& request) {
-    if (!request.remote_kv) return ok_status();
-    RETURN_IF_ERROR(check_transfer_use(request, transfers_ && transfers_->by_request()));
-    if (request.remote_kv->role != wire::KvRole::kPrefill) return ok_status();
-    const auto page = static_cast<std::size_t>(model_.page_size);
-    const auto complete = static_cast<std::ptrdiff_t>(request.prompt.size() / page * page);
-    RETURN_IF_ERROR(transfers_->exports().on_offer(request.remote_kv->id,
-                                                   {request.prompt.begin(), request.prompt.begin() + complete},
-                                                   request.extra_key, monotonic_ms()));
-    offers_[request.id] = request.remote_kv->id;
-    return ok_status();
-  }
-
-  void end_offer(ReqId id, const Status& status) {
-    const auto offered = offers_.extract(id);
-    if (!offered.empty()) transfers_->exports().on_offer_end(offered.mapped(), status, monotonic_ms());
-  }
-
-  void receive_now(PreparingState next, int32_t transferred_tokens, Emit& emit) {
+  void receive_now(PromptPages::Begun begun, Emit& emit) {
+    PreparingState& next = begun.request;
+    if (!begun.status.ok()) return refuse(next.request.id, begun.status, emit);
     const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
-                                  .transferred_tokens = transferred_tokens};
+                                  .transferred_tokens = begun.transferred_tokens};
     next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
     if (next.request.embed) next.parts.capture = next.state.embedding = capture_embedding(next.request, model_);
     states_.insert_or_assign(next.request.id, std::move(next.state));
     Deltas out;
     engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), before);
     emit_deltas(out, emit);
-  }
-
-  // Requests whose pages have come, or will not come, go on; so do those whose time is over, to their end.
-  void step_transfers(int64_t now_ms, Emit& emit) {
-    for (auto& [id, waiting] : fetching_) {
-      const int64_t waited_ms = now_ms - waiting.since_ms;
-      const auto over = [&](int64_t limit_ms) { return limit_ms > 0 && waited_ms >= limit_ms; };
-      if (!over(waiting.request.timeout_ms) && !over(waiting.request.queue_timeout_ms)) continue;
-      transfers_->imports().cancel(id, now_ms);
-      late_.push_back(id);
-    }
-    for (const ReqId id : std::exchange(late_, {})) begin_fetched(id, 0, emit);
-    transfers_->step(now_ms);
-    for (const auto& [id, tokens] : transfers_->imports().take_ready()) begin_fetched(id, tokens, emit);
-  }
-
-  void begin_fetched(ReqId id, int32_t tokens, Emit& emit) {
-    auto waited = fetching_.extract(id);
-    if (!waited.empty()) receive_now(std::move(waited.mapped()), tokens, emit);  // else it was dropped
   }
 
   bool has_text(const std::vector<int32_t>& prompt, bool skip_special_tokens) const {
@@ -426,7 +386,7 @@ class GenerateWorker : public Worker {
       emit_unsent(id, state, emit);
     }
     emit.result(id, std::move(answer));
-    end_offer(id, ok_status());
+    pages_->on_end(id, ok_status(), monotonic_ms());
     speech_.drop(id);
     states_.erase(id);
   }
@@ -451,19 +411,17 @@ class GenerateWorker : public Worker {
   const MakeMedia make_media_;
   const MakeWeights make_weights_;
   const MakeTransfers make_transfers_;
+  const MakeSavedPrefixes make_saved_;
   const LiveOptions live_;
   SpeechInputs speech_;
   const WriteSnapshot write_snapshot_;
   const uint64_t text_checksum_;
   std::unique_ptr<KvEventStream> kv_events_;
-  std::unique_ptr<transfer::TransferService> transfers_;  // from load() on; null: there are none
+  std::optional<PromptPages> pages_;  // from load() on
   const bool streams_;
   const bool to_client_;
   std::unordered_map<ReqId, GenerateState> states_;
   std::unordered_map<ReqId, PreparingState> preparing_;  // not in states_ yet; they wait for grammars and pictures
-  std::unordered_map<ReqId, PreparingState> fetching_;   // nor these; they wait for pages
-  std::unordered_map<ReqId, TransferId> offers_;         // of requests that compute for another server
-  std::vector<ReqId> late_;                              // of fetching_, in step_transfers()
   std::set<ReqId> held_;                                 // whose ids wait for a receiver that is behind
   bool fresh_ = false;                                   // an event came since the last tick
   int events_ = 0;                                       // since the last step

@@ -21,7 +21,9 @@ struct ModelOptions {
   std::string kv_dtype = "f32";
   double kv_host_gib = 0;  // memory for KV pages that were evicted; 0: none
   std::string kv_host_write_policy = "write_through";
-  int context_length = 0;  // 0: the model's own
+  std::string kv_disk_dir;  // where prompts that are used again are kept from one start to the next; empty: nowhere
+  double kv_disk_gib = 16;  // that all files there may have
+  int context_length = 0;   // 0: the model's own
   int max_running_requests = 64;
   int max_queued_requests = 1024;
   int chunked_prefill_tokens = 512;

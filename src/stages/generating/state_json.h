@@ -14,7 +14,7 @@ namespace millrace {
 // A request that the scheduler does not know yet.
 struct PreparingRequest {
   ReqId id;
-  const char* state = "";  // what it waits for: "grammar", "media" or "transfer"
+  const char* state = "";  // what it waits for: "grammar", "media", "disk" or "transfer"
   int32_t prompt_tokens = 0;
   int32_t priority = 0;
   double age_s = 0;

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-Status TensorPacker::await_room(std::size_t bytes) {
+Status TensorPacker::await_capacity(std::size_t bytes) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock,
                 [&] { return unpacked_bytes_ == 0 || unpacked_bytes_ + bytes <= kUnpackedBytes || !status_.ok(); });

@@ -2,7 +2,7 @@
 // received meanwhile. The thread has the priority of the one that made it.
 //
 // Memory: tensors that were received, are being received or are packed have kUnpackedBytes together, or are a single
-// larger one: await_room() comes before each.
+// larger one: await_capacity() comes before each.
 //
 // Owner: the thread that receives. Thread safety: one thread.
 #pragma once
@@ -25,8 +25,8 @@ class TensorPacker {
   ~TensorPacker() { (void)finish(); }
 
   // Waits until a tensor of `bytes` may be received, and counts it. The first error, of any tensor so far.
-  Status await_room(std::size_t bytes);
-  // One for which there was room. After an error it is dropped.
+  Status await_capacity(std::size_t bytes);
+  // One for which there was capacity. After an error it is dropped.
   void add(const TensorSpec& tensor, Buffer bytes);
   // Waits for what was added; the first error. Nothing may be added after it.
   Status finish();

@@ -36,6 +36,7 @@
 #include "stages/generating/snapshot_writer.h"
 #include "stages/generating/speech_inputs.h"
 #include "stages/generating/weight_stager.h"
+#include "stages/kv_disk/saved_prefixes.h"
 #include "stages/kv_event_stream.h"
 #include "stages/library.h"
 #include "stages/media/media_model.h"
@@ -54,6 +55,9 @@ using ReadRequest = std::function<Result<GenerateRequest>(const Value& payload)>
 // `jobs`: of a stage that computes whatever is wanted.
 using MakeTransfers = std::function<Result<std::unique_ptr<transfer::TransferService>>(
     GeneratingEngine& engine, std::optional<transfer::PrefillJobs> jobs)>;
+
+// The prompts of a stage that are kept on disk, once its runner is loaded.
+using MakeSavedPrefixes = std::function<Result<std::unique_ptr<kv_disk::SavedPrefixes>>(GeneratingEngine& engine)>;
 
 // A stage's KV events, where somebody listens.
 using MakeKvEvents = std::function<Result<std::unique_ptr<KvEventStream>>()>;
@@ -78,6 +82,7 @@ struct GenerateParts {
   uint64_t text_checksum = 0;         // as of the others
   MakeTransfers make_transfers = {};  // empty: there are none
   SpeechTarget speech = {};           // without a stage: answers are text alone
+  MakeSavedPrefixes make_saved = {};  // empty: none are kept
 };
 
 // As in GenerateParts.

@@ -83,7 +83,6 @@ void TransferService::update_peers(int64_t now_ms) {
 void TransferService::step(int64_t now_ms) {
   now_ms_ = now_ms;
   update_peers(now_ms);
-  for (const PageTransfers::Done& done : pages().take_done()) importer_->on_written(done, now_ms);
   for (Fetched& fetched : reader_.take_fetched()) importer_->on_fetched(std::move(fetched), now_ms);
   writer_.collect();
   exporter_->step(now_ms);

@@ -40,7 +40,8 @@ class TransferService final : public TransferEnv {
   KvExporter& exports() { return *exporter_; }
   // Messages that have come; waits up to `wait_ms` for the first.
   void receive(int wait_ms, int64_t now_ms);
-  // After each step of the scheduler.
+  // What PageTransfers::take_done() gave; then step(), after each step of the scheduler.
+  void on_written(const PageTransfers::Done& done, int64_t now_ms) { importer_->on_written(done, now_ms); }
   void step(int64_t now_ms);
   // Transfers are of requests that a proxy has sent to two servers, by their ids: this one takes and gives.
   bool by_request() const { return links_.peers == nullptr; }

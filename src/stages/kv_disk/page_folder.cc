@@ -1,0 +1,223 @@
+#include "stages/kv_disk/page_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/xxh3.h"
+#include "stages/kv_disk/limits.h"
+
+namespace millrace::kv_disk {
+namespace {
+
+namespace fs = std::filesystem;
+static_assert(std::endian::native == std::endian::little, "files hold numbers as memory does");
+
+constexpr std::string_view kUnfinished = "unfinished-";
+
+struct Header {
+  char magic[8] = {'M', 'R', 'K', 'V', 'P', 'A', 'G', 'E'};
+  uint32_t version = 1;
+  uint32_t tokens = 0;
+  uint64_t page_bytes = 0;
+  uint64_t checksum = 0;
+  BlockDigest parent{};
+};
+static_assert(sizeof(Header) == 64);
+
+uint64_t checksum_of(const PageName& name, std::span<const std::byte> bytes) {
+  StreamChecksum sum;
+  sum.add(name.parent.data(), name.parent.size());
+  sum.add(name.tokens.data(), name.tokens.size() * sizeof(int32_t));
+  sum.add(bytes.data(), bytes.size());
+  return sum.value();
+}
+
+Header header_of(const PageName& name, std::span<const std::byte> bytes) {
+  Header header;
+  header.tokens = static_cast<uint32_t>(name.tokens.size());
+  header.page_bytes = bytes.size();
+  header.checksum = checksum_of(name, bytes);
+  header.parent = name.parent;
+  return header;
+}
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int fd() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+
+ private:
+  const int fd_;
+};
+
+bool read_all(int fd, void* to, std::size_t size) {
+  for (std::size_t at = 0; at < size;) {
+    const ssize_t count = ::read(fd, static_cast<char*>(to) + at, size - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    at += static_cast<std::size_t>(count);
+  }
+  return true;
+}
+
+bool write_all(int fd, const void* from, std::size_t size) {
+  for (std::size_t at = 0; at < size;) {
+    const ssize_t count = ::write(fd, static_cast<const char*>(from) + at, size - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    at += static_cast<std::size_t>(count);
+  }
+  return true;
+}
+
+// What is in the file, compared with what was asked for.
+Status read_page(int fd, const PageName& name, std::span<std::byte> to) {
+  struct stat info {};
+  const std::size_t token_bytes = name.tokens.size() * sizeof(int32_t);
+  const std::size_t size = sizeof(Header) + token_bytes + to.size();
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || std::cmp_not_equal(info.st_size, size)) {
+    return error(StatusCode::kUnavailable, "{} bytes; wanted a file of {}", info.st_size, size);
+  }
+  Header header;
+  std::vector<int32_t> tokens(name.tokens.size());
+  if (!read_all(fd, &header, sizeof header) || !read_all(fd, tokens.data(), token_bytes) ||
+      !read_all(fd, to.data(), to.size())) {
+    return error(StatusCode::kUnavailable, "not readable: {}", std::strerror(errno));
+  }
+  if (tokens != name.tokens) return error(StatusCode::kUnavailable, "other tokens than its name has");
+  const Header wanted = header_of(name, to);
+  if (std::memcmp(&header, &wanted, sizeof header) == 0) return ok_status();
+  return error(StatusCode::kUnavailable, "checksum {:016x}; wanted {:016x}", header.checksum, wanted.checksum);
+}
+
+Status check_folder(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    return invalid_argument("--kv-disk-dir {} is not a folder that can be read; wanted one", path);
+  }
+  if (info.st_uid != ::geteuid()) {
+    return invalid_argument("--kv-disk-dir {} is user {}'s; wanted a folder of the server's own user, {}", path,
+                            info.st_uid, ::geteuid());
+  }
+  if ((info.st_mode & 0077) == 0) return ok_status();
+  return invalid_argument("--kv-disk-dir {} has mode {:04o}; wanted 0700: its files are readable prompts", path,
+                          info.st_mode & 07777);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PageFolder>> PageFolder::open(std::string path, uint64_t max_bytes) {
+  std::error_code problem;
+  if (const fs::path parent = fs::path(path).parent_path(); !parent.empty()) fs::create_directories(parent, problem);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return invalid_argument("--kv-disk-dir {} cannot be made: {}", path, std::strerror(errno));
+  }
+  RETURN_IF_ERROR(check_folder(path));
+  std::unique_ptr<PageFolder> folder(new PageFolder(std::move(path), max_bytes));
+  folder->tidy();
+  return folder;
+}
+
+// 256 folders, so that none has too many files.
+std::string PageFolder::file_of(const BlockDigest& digest) const {
+  std::string hex;
+  for (const uint8_t byte : digest) fmt::format_to(std::back_inserter(hex), "{:02x}", byte);
+  return fmt::format("{}/{}/{}", path_, hex.substr(0, 2), hex.substr(2));
+}
+
+bool PageFolder::contains(const BlockDigest& digest) const { return ::access(file_of(digest).c_str(), R_OK) == 0; }
+
+bool PageFolder::mark_used(const BlockDigest& digest) const {
+  return ::utimensat(AT_FDCWD, file_of(digest).c_str(), nullptr, 0) == 0;
+}
+
+Status PageFolder::read(const PageName& name, std::span<std::byte> to) {
+  const std::string path = file_of(name.digest);
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file.ok() && errno == ENOENT) return error(StatusCode::kNotFound, "{}: no such page", path);
+  if (!file.ok()) return error(StatusCode::kUnavailable, "{}: {}", path, std::strerror(errno));
+  if (const Status status = read_page(file.fd(), name, to); !status.ok()) {
+    ::unlink(path.c_str());
+    return status.with_prefix(fmt::format("{} is damaged, and was removed", path));
+  }
+  (void)::futimens(file.fd(), nullptr);  // used now
+  return ok_status();
+}
+
+Status PageFolder::write(const PageName& name, std::span<const std::byte> bytes) {
+  if (contains(name.digest)) return ok_status();
+  const std::string path = file_of(name.digest);
+  const std::string unfinished = fmt::format("{}/{}{}-{}", path_, kUnfinished, ::getpid(), written_++);
+  const auto failed = [&](const std::string& what) {
+    const int reason = errno;
+    ::unlink(unfinished.c_str());
+    return error(StatusCode::kUnavailable, "{}: {}", what, std::strerror(reason));
+  };
+  {
+    const File file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const Header header = header_of(name, bytes);
+    if (!file.ok() || !write_all(file.fd(), &header, sizeof header) ||
+        !write_all(file.fd(), name.tokens.data(), name.tokens.size() * sizeof(int32_t)) ||
+        !write_all(file.fd(), bytes.data(), bytes.size())) {
+      return failed(unfinished);
+    }
+  }
+  const std::string folder = path.substr(0, path.rfind('/'));
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return failed(folder);
+  if (::rename(unfinished.c_str(), path.c_str()) != 0) return failed(path);
+  bytes_.fetch_add(sizeof(Header) + name.tokens.size() * sizeof(int32_t) + bytes.size(), std::memory_order_relaxed);
+  if (this->bytes() > max_bytes_) tidy();
+  return ok_status();
+}
+
+void PageFolder::tidy() {
+  struct Found {
+    fs::file_time_type used;
+    uint64_t bytes;
+    fs::path path;
+  };
+  std::vector<Found> found;
+  uint64_t sum = 0;
+  const auto now = fs::file_time_type::clock::now();
+  std::error_code problem;  // other processes remove files too
+  for (fs::recursive_directory_iterator it(path_, problem), end; !problem && it != end; it.increment(problem)) {
+    std::error_code gone;
+    if (!it->is_regular_file(gone) || it->is_symlink(gone)) continue;
+    const auto used = it->last_write_time(gone);
+    const uint64_t bytes = it->file_size(gone);
+    if (gone) continue;
+    if (it->path().filename().string().starts_with(kUnfinished)) {
+      if (now - used > std::chrono::seconds(kStaleFileS)) fs::remove(it->path(), gone);
+      continue;
+    }
+    sum += bytes;
+    found.push_back({used, bytes, it->path()});
+  }
+  if (sum > max_bytes_) {  // a tenth more, so that this is not done for each page
+    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.used < b.used; });
+    for (const Found& file : found) {
+      if (sum <= max_bytes_ / 10 * 9) break;
+      std::error_code gone;
+      if (fs::remove(file.path, gone)) sum -= file.bytes;
+    }
+  }
+  bytes_.store(sum, std::memory_order_relaxed);
+}
+
+}  // namespace millrace::kv_disk
