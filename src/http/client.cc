@@ -5,8 +5,11 @@
 #include <sys/socket.h>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -19,10 +22,11 @@ namespace beast = boost::beast;
 namespace bhttp = boost::beast::http;
 
 constexpr std::size_t kPieceBytes = 16384;
+constexpr std::size_t kMaxUnixPathBytes = 107;  // of sockaddr_un
 constexpr uint64_t kMaxResponseBytes = 256u << 20;
 
 Status failure(const Url& url, std::string_view what, const boost::system::error_code& error) {
-  return millrace::error(StatusCode::kUnavailable, "{} {}:{}: {}", what, url.host, url.port, error.message());
+  return millrace::error(StatusCode::kUnavailable, "{} {}: {}", what, url.text(), error.message());
 }
 
 // Lets a socket be known to others for as long as it is open.
@@ -49,11 +53,22 @@ void Client::interrupt() {
   if (socket_ >= 0) (void)::shutdown(socket_, SHUT_RDWR);
 }
 
+std::string Url::text() const { return unix_socket.empty() ? fmt::format("{}:{}", host, port) : "unix:" + unix_socket; }
+
 Result<Url> parse_url(const std::string& text) {
   std::string_view rest = text;
+  if (rest.starts_with("unix:")) {
+    Url url;
+    url.unix_socket = rest.substr(5);
+    if (url.unix_socket.empty() || url.unix_socket.size() > kMaxUnixPathBytes) {
+      return invalid_argument("the path of the socket has {} bytes; wanted unix:PATH, 1 to {} bytes",
+                              url.unix_socket.size(), kMaxUnixPathBytes);
+    }
+    return url;
+  }
   if (rest.starts_with("http://")) rest.remove_prefix(7);
   if (rest.find("://") != std::string_view::npos) {
-    return invalid_argument("the URL is '{}'; wanted http://HOST:PORT", text);
+    return invalid_argument("the URL is '{}'; wanted http://HOST:PORT or unix:PATH", text);
   }
   rest = rest.substr(0, rest.find('/'));
   Url url;
@@ -89,17 +104,30 @@ Result<ClientResponse> Client::post(const std::string& path, const std::string& 
 Result<ClientResponse> Client::request(const std::string& method, const std::string& path, const std::string& json,
                                        const std::function<bool(std::string_view)>& on_data) {
   asio::io_context context;
-  asio::ip::tcp::socket socket(context);
   boost::system::error_code error;
+  if (!url_.unix_socket.empty()) {
+    asio::local::stream_protocol::socket socket(context);
+    socket.connect(asio::local::stream_protocol::endpoint(url_.unix_socket), error);
+    if (error) return failure(url_, "cannot connect to", error);
+    return exchange(socket, method, path, json, on_data);
+  }
+  asio::ip::tcp::socket socket(context);
   const auto addresses = asio::ip::tcp::resolver(context).resolve(url_.host, std::to_string(url_.port), error);
   if (error) return failure(url_, "cannot resolve", error);
   asio::connect(socket, addresses, error);
   if (error) return failure(url_, "cannot connect to", error);
+  return exchange(socket, method, path, json, on_data);
+}
+
+template <typename Socket>
+Result<ClientResponse> Client::exchange(Socket& socket, const std::string& method, const std::string& path,
+                                        const std::string& json, const std::function<bool(std::string_view)>& on_data) {
+  boost::system::error_code error;
   const Shown shown(mutex_, socket_, socket.native_handle());
 
   bhttp::request<bhttp::string_body> message(bhttp::string_to_verb(method), path, 11);
   const std::string host = url_.host.find(':') == std::string::npos ? url_.host : "[" + url_.host + "]";
-  message.set(bhttp::field::host, host + ":" + std::to_string(url_.port));
+  message.set(bhttp::field::host, url_.unix_socket.empty() ? host + ":" + std::to_string(url_.port) : "localhost");
   message.set(bhttp::field::content_type, "application/json");
   message.set(bhttp::field::connection, "close");
   if (!api_key_.empty()) message.set(bhttp::field::authorization, "Bearer " + api_key_);

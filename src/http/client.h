@@ -1,5 +1,5 @@
 // A small blocking HTTP/1.1 client: what `millrace chat`, `millrace bench` and tests of the server need. Plain http://
-// only.
+// and Unix sockets only.
 //
 // Thread safety: one thread at a time, but for interrupt().
 #pragma once
@@ -17,9 +17,13 @@ namespace millrace::http {
 struct Url {
   std::string host = "127.0.0.1";
   uint16_t port = 30000;
+  std::string unix_socket;  // a path instead of both; "": none
+
+  std::string text() const;  // "host:port" or "unix:/path", for messages
 };
 
-// "http://host:port" or "host:port", a trailing "/" or "/v1" is ignored. kInvalidArgument says what was seen.
+// "http://host:port" or "host:port", a trailing "/" or "/v1" is ignored; or "unix:/path". kInvalidArgument has
+// what was seen.
 Result<Url> parse_url(const std::string& text);
 
 struct ClientResponse {
@@ -43,6 +47,10 @@ class Client {
  private:
   Result<ClientResponse> request(const std::string& method, const std::string& path, const std::string& json,
                                  const std::function<bool(std::string_view)>& on_data);
+  // The same over a connected socket.
+  template <typename Socket>
+  Result<ClientResponse> exchange(Socket& socket, const std::string& method, const std::string& path,
+                                  const std::string& json, const std::function<bool(std::string_view)>& on_data);
 
   const Url url_;
   const std::string api_key_;

@@ -231,6 +231,7 @@ bool Responder::write(std::string_view chunk) { return exchange_->write(chunk); 
 void Responder::end(std::string_view last) { exchange_->end(last); }
 void Responder::abort() { exchange_->abort(); }
 void Responder::on_disconnect(std::function<void()> callback) { exchange_->on_disconnect(std::move(callback)); }
+const RequestLabel& Responder::label() const { return exchange_->label(); }
 bool Responder::disconnected() const { return exchange_->disconnected(); }
 std::size_t Responder::pending_bytes() const { return exchange_->pending_bytes(); }
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "http/limits.h"
@@ -55,6 +56,10 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // `on_ready` is called on the io thread when there is something to take; the owner clears it with detach().
   Exchange(std::shared_ptr<Hub> hub, std::function<void()> on_ready);
   ~Exchange() { forget_unsent(); }
+
+  // Before the handler is called; constant then.
+  void set_label(RequestLabel label) { label_ = std::move(label); }
+  const RequestLabel& label() const { return label_; }
 
   // The Responder's side; any thread. See server.h.
   bool send(Response response);
@@ -97,6 +102,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   const std::shared_ptr<Hub> hub_;
   std::function<void()> on_ready_;  // io thread only
+  RequestLabel label_;
 
   mutable std::mutex mutex_;
   Phase phase_ = Phase::kOpen;

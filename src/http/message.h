@@ -67,6 +67,11 @@ struct Request {
   bool query_value(std::string_view name, std::string& out) const;
 };
 
+// What a request is called in a log.
+struct RequestLabel {
+  std::string method, path, request_id;
+};
+
 struct Response {
   int status = 200;
   Headers headers;                                // further fields; CR, LF and NUL in values are replaced by '?'

@@ -167,16 +167,18 @@ Status Server::Impl::bind_unix() {
 
 Status Server::Impl::start() {
   CHECK(!thread_.joinable());
+  const bool has_tcp = context.options.tcp;
+  CHECK(has_tcp || !context.options.unix_socket.empty());
   tcp::endpoint endpoint;
-  RETURN_IF_ERROR(resolve(endpoint));
-  RETURN_IF_ERROR(bind(endpoint));
+  if (has_tcp) RETURN_IF_ERROR(resolve(endpoint));
+  if (has_tcp) RETURN_IF_ERROR(bind(endpoint));
   RETURN_IF_ERROR(bind_unix());
-  port = acceptor_.local_endpoint().port();
-  url = "http://" + format_endpoint({endpoint.address(), port});
-  context.gate.emplace(context.options, endpoint.address().is_loopback());
+  port = has_tcp ? acceptor_.local_endpoint().port() : 0;
+  url = has_tcp ? "http://" + format_endpoint({endpoint.address(), port}) : "unix:" + context.options.unix_socket;
+  context.gate.emplace(context.options, !has_tcp || endpoint.address().is_loopback());
   work_.emplace(io_.get_executor());
   accepting_ = true;
-  asio::co_spawn(io_, accept_loop(acceptor_, accept_pause_), asio::detached);
+  if (has_tcp) asio::co_spawn(io_, accept_loop(acceptor_, accept_pause_), asio::detached);
   if (unix_acceptor_.is_open()) {
     asio::co_spawn(io_, accept_loop(unix_acceptor_, unix_accept_pause_), asio::detached);
   }

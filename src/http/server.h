@@ -76,6 +76,8 @@ class Responder {
   // the Responder rather than a shared_ptr.
   void on_disconnect(std::function<void()> callback);
 
+  // Of the request that this answers.
+  const RequestLabel& label() const;
   bool disconnected() const;
   // Response bytes accepted by write() that the kernel has not yet taken.
   std::size_t pending_bytes() const;
@@ -111,6 +113,7 @@ struct ServerOptions {
   std::string admin_api_key;              // "": admin routes take api_key
   bool admin_without_key = false;         // admin routes are open to every client where no key is set
   std::string unix_socket;                // a path to listen on too, mode 0600, the same routes; "": none
+  bool tcp = true;                        // false: the Unix socket alone
   std::vector<std::string> cors_origins;  // exact origins ("https://ui.example") or "*"; default none
   // Further names accepted in Host when bound to a loopback address, where only loopback names are accepted otherwise
   // (421): a web page must not reach the server through DNS rebinding.
@@ -149,9 +152,9 @@ class Server {
   // Binds, listens and starts the threads. kUnavailable when the address or the Unix socket is in use,
   // kInvalidArgument when it cannot be resolved or bound; the message names address and port, or the path.
   Status start();
-  // The bound port; valid after start().
+  // The bound port; valid after start(). 0 without TCP.
   uint16_t port() const;
-  // "http://127.0.0.1:30000"
+  // "http://127.0.0.1:30000", or "unix:/path" without TCP.
   std::string url() const;
 
   // Closes the listening socket and idle connections; busy ones close after their response. Any thread, idempotent.

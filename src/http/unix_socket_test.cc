@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "http/client.h"
 #include "http/server.h"
 #include "http/testing/test_client.h"
 
@@ -50,6 +51,22 @@ class UnixSocketTest : public ::testing::Test {
 };
 
 const std::string kAdmin = post("/admin", "{}");
+
+TEST_F(UnixSocketTest, MayBeTheOnlyListener) {
+  ASSERT_TRUE(start({.unix_socket = path_, .tcp = false}).ok());
+  EXPECT_EQ(server_->port(), 0);
+  EXPECT_EQ(server_->url(), "unix:" + path_);
+  EXPECT_EQ(local(get("/user")).body, "unix");
+  http::Client client(parse_url(server_->url()).value(), "");
+  const auto answer = client.get("/user");
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->body, "unix");
+  EXPECT_EQ(client.post("/admin", "{}")->body, "unix{}");
+  server_.reset();
+  EXPECT_NE(client.get("/user").status().message().find("unix:" + path_), std::string::npos);
+  EXPECT_FALSE(parse_url("unix:").ok());
+  EXPECT_FALSE(parse_url("unix:" + std::string(108, 'x')).ok());
+}
 
 TEST_F(UnixSocketTest, ServesTheSameRoutesToThisUserAlone) {
   ASSERT_TRUE(start({.unix_socket = path_}).ok());

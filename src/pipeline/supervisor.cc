@@ -1,7 +1,6 @@
 #include "pipeline/supervisor.h"
 
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,81 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <string_view>
 
 #include "base/log.h"
+#include "pipeline/spawn.h"
 #include "stages/stage.h"
 
-extern char** environ;
-
 namespace millrace {
-namespace {
-
-std::string describe(int wait_status) {
-  if (WIFSIGNALED(wait_status)) {
-    const int signal = WTERMSIG(wait_status);
-    return fmt::format("killed by signal {} ({})", signal, sigabbrev_np(signal) ? sigabbrev_np(signal) : "?");
-  }
-  return fmt::format("exit code {}", WEXITSTATUS(wait_status));
-}
-
-// What a terminal sends to its whole process group: the parent decides what comes of it.
-sigset_t terminal_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGHUP);
-  return set;
-}
-
-// "NAME=value" of each variable.
-std::vector<std::string> environment_of(const ChildSpec& spec) {
-  std::vector<std::string> out;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    if (!spec.env.contains(std::string(text.substr(0, text.find('='))))) out.emplace_back(text);
-  }
-  for (const auto& [name, value] : spec.env) out.push_back(name + "=" + value);
-  for (const auto& [name, value] : spec.env_defaults) {
-    if (!spec.env.contains(name) && ::getenv(name.c_str()) == nullptr) out.push_back(name + "=" + value);
-  }
-  return out;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  out.reserve(texts.size() + 1);
-  for (std::string& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-// Starts this very program again. Whatever this thread blocks, the child begins with a terminal's signals blocked and
-// no others: one that comes before become_child() ignores them must not end it.
-Result<pid_t> spawn_self(const ChildSpec& spec, uint64_t incarnation) {
-  std::vector<std::string> arguments = spec.arguments(incarnation), environment = environment_of(spec);
-  arguments.insert(arguments.begin(), "millrace");
-  const std::vector<char*> argv = pointers_to(arguments), envp = pointers_to(environment);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  const sigset_t blocked = terminal_signals();
-  posix_spawnattr_setsigmask(&attributes, &blocked);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  // No socket of a client may live on in a child: it would keep the connection open after this process closed it.
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-  pid_t pid = -1;
-  const int failure = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (failure != 0) return internal_error("cannot start a process: {}", std::strerror(failure));
-  return pid;
-}
-
-}  // namespace
 
 Supervisor::Supervisor(std::vector<ChildSpec> children, SupervisorEvents events) : events_(std::move(events)) {
   for (ChildSpec& spec : children) children_.emplace_back().spec = std::move(spec);
@@ -137,7 +67,9 @@ void Supervisor::launch(Child& child) {
   ++child.incarnation;
   child.started_ms = monotonic_ms();
   events_.starting(child.spec.name, child.incarnation);
-  auto pid = spawn_self(child.spec, child.incarnation);
+  auto pid = spawn_self({.arguments = child.spec.arguments(child.incarnation),
+                         .env = child.spec.env,
+                         .env_defaults = child.spec.env_defaults});
   if (pid.ok()) {
     child.pid = *pid;
     return;
@@ -150,7 +82,7 @@ void Supervisor::launch(Child& child) {
 void Supervisor::reap(Child& child, int wait_status) {
   child.pid = -1;
   if (monotonic_ms() - child.started_ms >= kLongRunMs) child.pause_ms = kRestartPauseMs;
-  const std::string how = describe(wait_status);
+  const std::string how = describe_exit(wait_status);
   events_.died(child.spec.name, how);
   const bool bad_input = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput;
   if (bad_input && !(events_.had_served && events_.had_served(child.spec.name))) {
