@@ -44,7 +44,7 @@ class MediaCall : public std::enable_shared_from_this<MediaCall> {
   }
 
   void reject(const Status& status) {
-    context_.state->requests.rejected(status.code());
+    note_refusal(context_, responder_->label(), status);
     responder_->send(route_.render(status, *request_));
   }
 

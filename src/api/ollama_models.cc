@@ -149,7 +149,7 @@ void add_ollama_route(ApiContext& context, http::Route route, OllamaEndpoint end
                                                                    http::ResponderPtr responder) {
     const Status status = handle(context, *request, responder);
     if (status.ok()) return;
-    context.state->requests.rejected(status.code());
+    note_refusal(context, responder->label(), status);
     responder->send(ollama_error_response(field_error(status), endpoint));
   };
   context.server.add_route(std::move(route));

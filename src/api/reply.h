@@ -22,6 +22,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/error.h"
@@ -95,6 +96,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   void fail(const Choice& choice, const wire::Finish& finish);
   void abort_all();
   void leave();
+  void log_end(std::string_view finish);
   double elapsed_seconds() const;
   wire::Usage total_usage() const;
 

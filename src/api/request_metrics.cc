@@ -1,23 +1,8 @@
 #include "api/request_metrics.h"
 
+#include "api/request_log.h"
+
 namespace millrace::api {
-namespace {
-
-const char* reason_name(wire::FinishReason reason) {
-  switch (reason) {
-    case wire::FinishReason::kStop:
-      return "stop";
-    case wire::FinishReason::kLength:
-      return "length";
-    case wire::FinishReason::kAborted:
-      return "abort";
-    case wire::FinishReason::kError:
-      return "error";
-  }
-  return "error";
-}
-
-}  // namespace
 
 RequestMetrics::RequestMetrics(Metrics& metrics)
     : metrics_(metrics),

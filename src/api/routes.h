@@ -37,6 +37,7 @@ struct ApiState {
   explicit ApiState(const std::string& model_name)
       : metrics("millrace:", {{"model_name", model_name}}), requests(metrics) {}
 
+  bool log_requests = false;  // a line for each (request_log.h); constant once routes are served
   Metrics metrics;
   RequestMetrics requests;
   LiveRequests live;
@@ -65,6 +66,9 @@ inline constexpr std::size_t kMaxPrompts = 64;     // of one completions or gene
 
 // The context outlives the server's threads.
 void add_routes(ApiContext& context);
+
+// Of a request that is refused by its handler: the counter and the line in the log.
+void note_refusal(ApiContext& context, const http::RequestLabel& request, const Status& why);
 
 // A POST route whose handler either takes the responder along or says why not, which becomes the error response.
 using PostHandler = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&);

@@ -2,6 +2,7 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"
+#include "api/request_log.h"
 #include "api/routes.h"
 #include "base/json.h"
 
@@ -87,12 +88,17 @@ http::Handler answer_or_refuse(ApiContext& context, PostHandler handle) {
   return [&context, handle](http::RequestPtr request, http::ResponderPtr responder) {
     Status status = handle(context, *request, responder);
     if (status.ok()) return;
-    context.state->requests.rejected(status.code());
+    note_refusal(context, responder->label(), status);
     responder->send(error_response(field_error(status)));
   };
 }
 
 }  // namespace
+
+void note_refusal(ApiContext& context, const http::RequestLabel& request, const Status& why) {
+  context.state->requests.rejected(why.code());
+  if (context.state->log_requests) log_refusal(request, context.engine.model().name, why);
+}
 
 void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,
                         http::Access access) {
