@@ -36,6 +36,9 @@ def subcommands(lines):
 def options(lines):
     """The options of a --help as roff: a tagged paragraph each, headings as bold lines."""
     out = []
+    if "Examples:" in lines:
+        lines, examples = lines[:lines.index("Examples:")], lines[lines.index("Examples:") + 1:]
+        return [*options(lines), ".PP", "\\fBExamples\\fR", ".nf", *map(escape, filter(str.strip, examples)), ".fi"]
     for line in lines:
         if not line.strip() or line.startswith("Usage:"):
             continue
@@ -67,8 +70,10 @@ def main():
         page += [f".SH MILLRACE {escape(name.upper())}", *options(lines[1:])]
         for inner, description in subcommands(lines):
             page += [f".SS millrace {escape(name)} {escape(inner)}", escape(description), *options(help_of(program, name, inner)[1:])]
+    page += [".SH ENVIRONMENT", "Each option is a variable too: MILLRACE_KV_GIB for \\-\\-kv\\-gib. The command line wins over the environment, that over the file of "
+             "\\-\\-config (YAML: kv\\-gib: 4), that over the default."]
     page += [".SH EXIT STATUS", "0 when all went well, 1 when the command failed, 2 for bad input: an unknown option, a missing or broken file.",
-             ".SH SEE ALSO", "The documents of the project: README.md, docs/api.md, docs/models.md, docs/pipelines.md."]
+             ".SH SEE ALSO", "The documents of the project: README.md, docs/api.md, docs/cli.md, docs/models.md, docs/pipelines.md."]
     with open(output, "w", encoding="utf-8") as file:
         file.write("\n".join(page) + "\n")
 

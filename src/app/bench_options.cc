@@ -7,7 +7,7 @@ namespace {
 
 void add_serve(CLI::App& command, BenchServeOptions& o) {
   command.add_option("--url,-u", o.url, "Server to load")->capture_default_str();
-  command.add_option("--api-key", o.generator.api_key, "Key of the server")->envname("MILLRACE_API_KEY");
+  command.add_option("--api-key", o.generator.api_key, "Key of the server");
   command.add_option("--model-name", o.generator.model, "Model to ask for; default: the first that the server names");
   command
       .add_option(
@@ -59,11 +59,11 @@ void add_offline(CLI::App& command, BenchOfflineOptions& o) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command.add_option("--quantize", o.quantize, "Quantize the weights at load: q8_0 or q4_0")
-      ->check(CLI::IsMember({"none", "q8_0", "q4_0"}));
+      ->transform(CLI::IsMember({"none", "q8_0", "q4_0"}, CLI::ignore_case));
   command.add_option("--packed-cache-dir", o.packed_cache_dir,
                      "Folder where packed weights are kept from one start to the next, as with serve");
   command.add_option("--kv-dtype", o.kv_dtype, "How keys and values are stored: f32, bf16, f16, int8")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
+      ->transform(CLI::IsMember({"f32", "bf16", "f16", "int8"}, CLI::ignore_case))
       ->capture_default_str();
   command.add_option("--batch,-b", o.batches, "Sequences that decode together, one measurement each")
       ->check(CLI::Range(1, 1024))

@@ -29,6 +29,8 @@ constexpr char kHelp[] =
     "  /quit            leave (Ctrl-D does too); Ctrl-C stops an answer\n"
     "  a line that ends with \\ goes on in the next one\n";
 
+constexpr int kInterruptedExit = 128 + SIGINT;  // as shells have it
+
 std::atomic<bool> g_interrupted{false};
 
 class Conversation {
@@ -41,6 +43,8 @@ class Conversation {
   Status connect() {
     ASSIGN_OR_RETURN(const http::ClientResponse response, client_.get("/v1/models"));
     ASSIGN_OR_RETURN(const Json body, checked(response));
+    model_ = options_.model;
+    if (!model_.empty()) return ok_status();
     const Json* data = json_find(body, "data");
     if (data && data->is_array() && !data->empty()) RETURN_IF_ERROR(json_read(data->front(), "id", model_));
     return ok_status();
@@ -68,6 +72,7 @@ class Conversation {
   }
 
   ChatOptions& options() { return options_; }
+  bool interrupted() const { return interrupted_; }  // the last answer
 
  private:
   Status answer() {
@@ -89,9 +94,9 @@ class Conversation {
                                  });
     std::printf("\n");
     // Ctrl-C also ends the wait for a server that says nothing.
-    const bool interrupted = g_interrupted.exchange(false);
-    if (!response.ok() && !interrupted) return response.status();
-    if (interrupted && text.empty()) return ok_status();
+    interrupted_ = g_interrupted.exchange(false);
+    if (!response.ok() && !interrupted_) return response.status();
+    if (interrupted_ && text.empty()) return ok_status();
     if (response.ok() && response->status != 200) return checked(*response).status();
     messages_.push_back({{"role", "assistant"}, {"content", text}});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -127,6 +132,7 @@ class Conversation {
   ChatOptions options_;
   std::string model_;
   Json messages_;
+  bool interrupted_ = false;
 };
 
 // Prompts for a line. False: Ctrl-C came instead. SIGINT is blocked but for the wait itself, so that none is missed.
@@ -212,6 +218,11 @@ int run_chat(const ChatOptions& options) {
   action.sa_handler = [](int) { g_interrupted.store(true); };
   action.sa_flags = 0;  // not SA_RESTART: it ends the wait for the keyboard or the server
   ::sigaction(SIGINT, &action, nullptr);
+  if (options.prompt) {
+    const Status status = conversation.ask(*options.prompt);
+    if (!status.ok()) return print_error(status), 1;
+    return conversation.interrupted() ? kInterruptedExit : 0;
+  }
   if (::isatty(STDIN_FILENO))
     std::printf("Talking to %s. /help lists the commands.\n", printable(conversation.model()).c_str());
   std::string line;

@@ -16,7 +16,7 @@ void add_inspect_options(CLI::App& command, InspectOptions& o) {
       command.add_option("--kv-tokens", o.kv_tokens,
                          "Tokens of the KV cache in the table and for memory; default: the model's context"),
       command.add_option("--kv-dtype", o.kv_dtype, "How they are stored; default: f32")
-          ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))};
+          ->transform(CLI::IsMember({"f32", "bf16", "f16", "int8"}, CLI::ignore_case))};
   CLI::Option* relays =
       command
           .add_flag("--relays", o.relays,

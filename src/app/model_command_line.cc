@@ -209,14 +209,14 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
           "--kv-dtype", o.kv_dtype,
           "How keys and values are stored: f32 (exact), bf16 or f16 (half the memory), int8 (a quarter, one scale "
           "per token and head)")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
+      ->transform(CLI::IsMember({"f32", "bf16", "f16", "int8"}, CLI::ignore_case))
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--quantize", o.quantize,
                   "Quantize the weights while they are loaded: q8_0 (8.5 bits each) or q4_0 (4.5); none = as the file "
                   "holds them")
-      ->check(CLI::IsMember({"none", "q8_0", "q4_0"}))
+      ->transform(CLI::IsMember({"none", "q8_0", "q4_0"}, CLI::ignore_case))
       ->capture_default_str()
       ->group(group);
   command

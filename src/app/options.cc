@@ -108,6 +108,8 @@ void add_admin_options(CLI::App& command, ServeOptions& o) {
   command
       .add_option("--uds", o.uds, "Unix socket to listen on too, for this user alone; admin routes need no key there")
       ->group(group);
+  command.add_flag("!--no-tcp", o.tcp, "Listen on the Unix socket alone")->needs("--uds")->group(group);
+  command.add_option("--parent", o.parent)->group("");  // of `run` and the router; not for people
   CLI::Option* key =
       command
           .add_option("--admin-api-key", o.admin_api_key, "Key of the admin routes; others see it in the process list")
@@ -141,10 +143,45 @@ void add_media_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
 }
 
+// Several models, or one that comes and goes (docs/models.md).
+void add_models_options(CLI::App& command, ServeOptions& o) {
+  const char* group = "Several models";
+  command.remove_option(command.get_option("--model"));
+  command
+      .add_option("--model,-m", o.models,
+                  "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), GGUF file, or "
+                  "ORG/NAME[:QUANT] of a hub; may repeat: several models, loaded when they are asked for; NAME=MODEL "
+                  "gives one a name")
+      ->group("Model and memory");
+  command.add_option("--models-dir", o.models_dir, "Folder whose models are served: folders and GGUF files in it")
+      ->group(group);
+  command.add_option("--model-alias", o.model_aliases, "ALIAS=NAME: another name of a model; may repeat")->group(group);
+  command
+      .add_option("--pin-model", o.pinned_models, "Name of a model that is loaded at the start and stays; may repeat")
+      ->group(group);
+  command
+      .add_option("--model-ttl-s,--model-ttl", o.model_ttl_s,
+                  "Unload a model that had no request for so many seconds; 0 = never")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--models-max", o.models_max, "Models loaded at a time; 0 = as many as the memory holds")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--models-memory-gib", o.models_memory_gib,
+                  "Memory in GiB for the weights of all loaded models; 0 = what is free when one is loaded")
+      ->check(CLI::Range(0.0, 65536.0))
+      ->capture_default_str()
+      ->group(group);
+}
+
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeOptions& o) {
   add_model_options(command, o.model);
+  add_models_options(command, o);
   command
       .add_option(
           "name", o.model.model,
@@ -161,9 +198,7 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str()
       ->group(group);
-  command.add_option("--api-key", o.api_key, "Key that clients must send as 'Authorization: Bearer KEY'")
-      ->envname("MILLRACE_API_KEY")
-      ->group(group);
+  command.add_option("--api-key", o.api_key, "Key that clients must send as 'Authorization: Bearer KEY'")->group(group);
   add_admin_options(command, o);
   command
       .add_option("--cors-origin", o.cors_origins, "Origin of web pages that may call this server; may repeat; * = any")
@@ -182,6 +217,8 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
+  command.add_flag("!--no-request-log", o.request_log, "Do not log a line for each request (docs/cli.md)")
+      ->group(group);
   command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
   command
       .add_option("--response-store-mib", o.response_store_mib,
@@ -204,7 +241,7 @@ std::vector<std::string> given_options(const CLI::App& command) {
   std::vector<std::string> out;
   for (const CLI::Option* option : command.get_options()) {
     const std::vector<std::string>& names = option->get_lnames();
-    if (option->count() > 0 && !names.empty()) out.push_back(names.front());
+    if (option->count() > 0 && !names.empty() && names.front() != "config") out.push_back(names.front());
   }
   return out;
 }
@@ -304,6 +341,8 @@ std::string options_json(const ServeOptions& o) {
   add("host", o.host);
   add("port", o.port);
   add("max-body-mib", o.max_body_mib);
+  add("tcp", o.tcp);
+  add("request-log", o.request_log);
   add("web", o.web);
   add("response-store-mib", o.response_store_mib);
   add("response-store-ttl-s", o.response_store_ttl_s);

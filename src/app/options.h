@@ -28,11 +28,14 @@ struct ServeOptions {
   int response_store_ttl_s = 3600;
   std::string host = "127.0.0.1";
   int port = 30000;
-  std::string api_key;             // also from MILLRACE_API_KEY
+  std::string api_key;
   std::string admin_api_key;       // from the command line, or of the file
   std::string admin_api_key_file;  // keeps the key out of the process list
   bool admin_without_key = false;  // admin routes are open to every client
   std::string uds;                 // a Unix socket to listen on too
+  bool tcp = true;                 // false: on the Unix socket alone
+  bool request_log = true;         // a line for each request
+  int parent = 0;                  // the process that started this server for itself; 0: a person did
   std::vector<std::string> cors_origins;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> media_domains;  // from which URLs of pictures and audio are fetched; none: from nowhere
@@ -52,8 +55,16 @@ struct ServeOptions {
   std::string dp_policy = "prefix_aware";
   int queue_timeout_s = 0;
   int stall_restart_s = 120;
-  std::string profile_dir;         // empty: a folder of this user's under the system's temporary one
-  std::vector<std::string> given;  // names of the options that a person gave, without the dashes
+  std::string profile_dir;  // empty: a folder of this user's under the system's temporary one
+  // Of several models (router/router.h); `model.model` is the first, where a person named it without an option.
+  std::vector<std::string> models;                        // of --model
+  std::string models_dir;                                 // a folder with models in it
+  std::vector<std::string> model_aliases, pinned_models;  // "ALIAS=NAME"; names
+  int model_ttl_s = 0;                                    // a model without requests for so long is unloaded; 0: never
+  int models_max = 0;                                     // loaded at a time; 0: as many as the memory holds
+  double models_memory_gib = 0;                           // for their weights; 0: what the system has
+  std::vector<std::string> child_arguments;               // for the server of each model
+  std::vector<std::string> given;                         // names of the options that a person gave, without the dashes
 };
 
 // A child process of `serve`, or one that a person started to join it: some stages of a pipeline, each on a thread.
@@ -85,8 +96,10 @@ struct ChatOptions {
   std::string url = "http://127.0.0.1:30000";
   std::string api_key;
   std::string system;
-  double temperature = -1;  // negative: the server's default
-  int max_tokens = 0;       // 0: the server's default
+  double temperature = -1;            // negative: the server's default
+  int max_tokens = 0;                 // 0: the server's default
+  std::string model;                  // to ask for; "": the first that the server names
+  std::optional<std::string> prompt;  // to answer, and nothing else
 };
 
 struct TopOptions {
@@ -113,7 +126,7 @@ struct InspectOptions {
 };
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
-// What stood on the command line or in the environment, without the dashes.
+// What stood on the command line, in the environment or in a file, without the dashes.
 std::vector<std::string> given_options(const CLI::App& command);
 void add_stage_options(CLI::App& command, StageOptions& options);
 void add_range_options(CLI::App& command, RangeOptions& options);

@@ -4,107 +4,149 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
 
 #include "app/bench.h"
+#include "app/command_line.h"
 #include "app/commands.h"
+#include "app/help.h"
 #include "app/hub_commands.h"
+#include "app/launch.h"
 #include "app/quantize.h"
+#include "app/router/child_arguments.h"
+#include "app/router/router.h"
+#include "app/run.h"
 #include "app/split.h"
-#include "pipeline/supervisor.h"
 
 namespace millrace {
 namespace {
-
-constexpr std::size_t kHelpWidth = 110;  // of a whole line
 
 // Blocks of this size and more go back to the system when they are freed. By itself glibc raises the limit to the
 // largest block that was ever freed, and keeps what a model's load used in passing: a fifth of a quantized model.
 constexpr int kOwnMappingBytes = 1 << 20;
 
-// CLI11 does not break long descriptions; it indents what follows a line break.
-class WrappingFormatter : public CLI::Formatter {
+// The commands of a command line, and their options.
+class Commands {
  public:
-  std::string make_option_desc(const CLI::Option* option) const override {
-    std::string text = option->get_description();
-    const std::size_t width = kHelpWidth - get_column_width();
-    for (std::size_t begin = 0; text.size() - begin > width;) {
-      const std::size_t space = text.rfind(' ', begin + width);
-      if (space == std::string::npos || space <= begin) break;
-      text[space] = '\n';
-      begin = space + 1;
-    }
-    return text;
+  void add_to(CLI::App& app) {
+    add_serving(app);
+    add_clients(app);
+    add_tools(app);
   }
+  // The exit code of the one that was given.
+  int run(AddWorkers add_workers);
+
+ private:
+  void add_serving(CLI::App& app);
+  void add_clients(CLI::App& app);
+  void add_tools(CLI::App& app);
+  int serve(AddWorkers add_workers);
+
+  ServeOptions serve_options_;
+  StageOptions stage_options_;
+  RangeOptions range_options_;
+  RunOptions run_options_;
+  LaunchOptions launch_options_;
+  ChatOptions chat_options_;
+  TopOptions top_options_;
+  PipelineOptions pipeline_options_;
+  InspectOptions inspect_options_;
+  QuantizeOptions quantize_options_;
+  SplitOptions split_options_;
+  BenchOptions bench_options_;
+  HubCommandLine hub_;
+  CLI::App *serve_ = nullptr, *run_ = nullptr, *stage_ = nullptr, *range_ = nullptr, *chat_ = nullptr,
+           *launch_ = nullptr, *top_ = nullptr, *pipeline_ = nullptr, *bench_ = nullptr, *quantize_ = nullptr,
+           *split_ = nullptr;
 };
+
+void Commands::add_serving(CLI::App& app) {
+  serve_ = app.add_subcommand("serve", "Serve models over HTTP");
+  add_serve_options(*serve_, serve_options_);
+  run_ = app.add_subcommand("run", "Chat with a model in the terminal, or answer one prompt");
+  add_run_options(*run_, run_options_);
+  hub_.add_to(app);
+  stage_ = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
+  add_stage_options(*stage_, stage_options_);
+  range_ = app.add_subcommand("range", "A child of serve --pp")->group("");
+  add_range_options(*range_, range_options_);
+}
+
+void Commands::add_clients(CLI::App& app) {
+  chat_ = app.add_subcommand("chat", "Talk to a running server in the terminal");
+  add_chat_options(*chat_, chat_options_);
+  launch_ = app.add_subcommand("launch", "Start a coding agent that uses a running server");
+  add_launch_options(*launch_, launch_options_);
+  top_ = app.add_subcommand("top", "Show in the terminal what a running server does");
+  add_top_options(*top_, top_options_);
+}
+
+void Commands::add_tools(CLI::App& app) {
+  pipeline_ = app.add_subcommand("pipeline", "Check or draw a pipeline's file");
+  add_pipeline_options(*pipeline_, pipeline_options_);
+  add_inspect_options(
+      *app.add_subcommand("inspect", "Say what a model directory holds, or which relays this machine has"),
+      inspect_options_);
+  quantize_ = app.add_subcommand("quantize", "Write a model as a GGUF file");
+  add_quantize_options(*quantize_, quantize_options_);
+  split_ = app.add_subcommand("split", "Write a model as one folder for each range of its layers");
+  add_split_options(*split_, split_options_);
+  bench_ = app.add_subcommand("bench", "Measure a server, or a model without one");
+  add_bench_options(*bench_, bench_options_);
+}
+
+int Commands::serve(AddWorkers add_workers) {
+  ServeOptions& options = serve_options_;
+  options.given = given_options(*serve_);
+  options.child_arguments = child_arguments(*serve_);
+  // A single model is served by this process itself.
+  if (options.models.size() == 1 && !wants_router(options)) options.model.model = options.models.front();
+  return run_serve(options, add_workers);
+}
+
+int Commands::run(AddWorkers add_workers) {
+  // A server outlives whoever reads what it says; a command that prints ends with its reader, as in any pipe.
+  if (*serve_ || *stage_ || *range_) ::signal(SIGPIPE, SIG_IGN);
+  if (*serve_) return serve(add_workers);
+  if (*run_) {
+    run_options_.given = given_options(*run_);
+    return run_run(run_options_);
+  }
+  if (const std::optional<int> code = hub_.run()) return *code;
+  if (*stage_) return run_stage(stage_options_, add_workers);
+  if (*range_) return run_range(range_options_);
+  if (*chat_) return run_chat(chat_options_);
+  if (*launch_) return run_launch(launch_options_);
+  if (*top_) return run_top(top_options_);
+  if (*pipeline_) return run_pipeline(pipeline_options_, add_workers);
+  if (*bench_) {
+    return bench_->got_subcommand("serve") ? run_bench_serve(bench_options_.serve)
+                                           : run_bench_offline(bench_options_.offline);
+  }
+  if (*quantize_) return run_quantize(quantize_options_);
+  if (*split_) return run_split(split_options_);
+  return run_inspect(inspect_options_);
+}
 
 }  // namespace
 
 int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
-  CLI::App app{"Millrace serves open language models behind an OpenAI-compatible API."};
-  app.formatter(std::make_shared<WrappingFormatter>());  // subcommands take it over
+  CLI::App app{"Millrace serves open language models behind an OpenAI-compatible API.", "millrace"};
+  app.formatter(help_formatter());  // subcommands take it over
   app.set_version_flag("--version", std::string("millrace ") + kVersion);
   app.require_subcommand(1);
-  app.footer("Begin with: millrace serve --model DIR, or millrace serve ORG/NAME   then: millrace chat");
-  ServeOptions serve;
-  StageOptions stage;
-  RangeOptions range;
-  ChatOptions chat;
-  TopOptions top;
-  PipelineOptions pipeline;
-  InspectOptions inspect;
-  QuantizeOptions quantize;
-  SplitOptions split;
-  BenchOptions bench;
-  HubCommandLine hub;
-  CLI::App* serve_command = app.add_subcommand("serve", "Serve a model over HTTP");
-  hub.add_to(app);
-  CLI::App* stage_command = app.add_subcommand("stage", "Run stages of a pipeline that another host serves");
-  CLI::App* chat_command = app.add_subcommand("chat", "Talk to a running server in the terminal");
-  CLI::App* top_command = app.add_subcommand("top", "Show in the terminal what a running server does");
-  CLI::App* pipeline_command = app.add_subcommand("pipeline", "Check or draw a pipeline's file");
-  CLI::App* inspect_command =
-      app.add_subcommand("inspect", "Say what a model directory holds, or which relays this machine has");
-  CLI::App* bench_command = app.add_subcommand("bench", "Measure a server, or a model without one");
-  add_serve_options(*serve_command, serve);
-  add_stage_options(*stage_command, stage);
-  CLI::App* range_command = app.add_subcommand("range", "A child of serve --pp")->group("");
-  add_range_options(*range_command, range);
-  add_chat_options(*chat_command, chat);
-  add_top_options(*top_command, top);
-  add_pipeline_options(*pipeline_command, pipeline);
-  add_inspect_options(*inspect_command, inspect);
-  CLI::App* quantize_command = app.add_subcommand("quantize", "Write a model as a GGUF file");
-  add_quantize_options(*quantize_command, quantize);
-  CLI::App* split_command = app.add_subcommand("split", "Write a model as one folder for each range of its layers");
-  add_split_options(*split_command, split);
-  add_bench_options(*bench_command, bench);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::RequiredError& error) {
-    // What is missing is less of a help than the word that was not understood.
-    const std::vector<std::string> unknown = app.remaining(true);
-    if (unknown.empty()) return app.exit(error), kExitBadInput;
-    return app.exit(CLI::ExtrasError(unknown)), kExitBadInput;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitBadInput;
-  }
-  // A server outlives whoever reads what it says; a command that prints ends with its reader, as in any pipe.
-  if (*serve_command || *stage_command || *range_command) ::signal(SIGPIPE, SIG_IGN);
-  serve.given = given_options(*serve_command);
-  if (*serve_command) return run_serve(serve, add_workers);
-  if (const std::optional<int> code = hub.run()) return *code;
-  if (*stage_command) return run_stage(stage, add_workers);
-  if (*range_command) return run_range(range);
-  if (*chat_command) return run_chat(chat);
-  if (*top_command) return run_top(top);
-  if (*pipeline_command) return run_pipeline(pipeline, add_workers);
-  if (*bench_command) {
-    return bench_command->got_subcommand("serve") ? run_bench_serve(bench.serve) : run_bench_offline(bench.offline);
-  }
-  if (*quantize_command) return run_quantize(quantize);
-  if (*split_command) return run_split(split);
-  return run_inspect(inspect);
+  app.footer(
+      "Begin with: millrace run MODEL, or millrace serve MODEL: a folder, a GGUF file or ORG/NAME of a hub.\n"
+      "millrace COMMAND --help has options and examples. An option --some-name is also the variable\n"
+      "MILLRACE_SOME_NAME, and a line 'some-name: VALUE' of the file that --config names.");
+  Commands commands;
+  commands.add_to(app);
+  add_config_options(app);
+  add_examples(app);
+  if (const std::optional<int> code = parse_command_line(app, argc, argv)) return *code;
+  return commands.run(add_workers);
 }
 
 }  // namespace millrace

@@ -16,7 +16,7 @@ void add_quantize_options(CLI::App& command, QuantizeOptions& o) {
   command.add_option("input", o.input, "Hugging Face model directory, or a GGUF file")->required();
   command.add_option("output", o.output, "GGUF file to write")->required();
   command.add_option("--type,-t", o.type, "Of the matrices: q8_0 (8.5 bits each), q4_0 (4.5), bf16, f16 or f32")
-      ->check(CLI::IsMember({"q8_0", "q4_0", "bf16", "f16", "f32"}))
+      ->transform(CLI::IsMember({"q8_0", "q4_0", "bf16", "f16", "f32"}, CLI::ignore_case))
       ->capture_default_str();
   command.add_flag("--overwrite", o.overwrite, "Replace the file where there is one");
 }

@@ -1,13 +1,15 @@
 // millrace serve: the HTTP server in front of a backend, from the first check of the model to the last drained request.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <numeric>
+#include <optional>
 
-#include "api/error.h"
 #include "api/pipelines.h"
 #include "api/routes.h"
 #include "app/commands.h"
@@ -20,6 +22,8 @@
 #include "app/output.h"
 #include "app/process_limits.h"
 #include "app/progress.h"
+#include "app/router/router.h"
+#include "app/server_options.h"
 #include "app/signals.h"
 #include "app/text_service.h"
 #include "app/unused_options.h"
@@ -28,6 +32,7 @@
 #include "http/server.h"
 #include "pipeline/model_identity.h"
 #include "pipeline/prefill_spec.h"
+#include "pipeline/run_dir.h"
 #include "pipeline/supervisor.h"
 #include "pipeline/text_pipeline.h"
 #include "stages/generating/loading.h"
@@ -39,43 +44,11 @@ namespace {
 constexpr std::chrono::milliseconds kLastWordsMs{2000};  // to write what is already answered
 constexpr int kBeforeQueue = 1024;  // requests that may be in the tokenizer or on their way to the scheduler's queue
 
-http::ServerOptions server_options(const ServeOptions& o, std::size_t connections) {
-  http::ServerOptions out;
-  out.limits.connections = connections;
-  out.host = o.host;
-  out.port = static_cast<uint16_t>(o.port);
-  out.api_key = o.api_key;
-  out.admin_api_key = o.admin_api_key;
-  out.admin_without_key = o.admin_without_key;
-  out.unix_socket = o.uds;
-  out.cors_origins = o.cors_origins;
-  out.allowed_hosts = o.allowed_hosts;
-  out.server_name = std::string("millrace/") + kVersion;
-  out.limits.body_bytes = static_cast<std::size_t>(o.max_body_mib) << 20;
-  out.render_error = api::render_http_error;
-  return out;
-}
-
 // How to start this program from any folder: a user talks to the server from another terminal.
 std::string program_path() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   return error ? "millrace" : path.string();
-}
-
-// An address that opens in a browser of this host, also where the server listens on every address.
-std::string local_url(const ServeOptions& options, const http::Server& server) {
-  if (options.host == "0.0.0.0") return fmt::format("http://127.0.0.1:{}", server.port());
-  if (options.host == "::" || options.host == "[::]") return fmt::format("http://[::1]:{}", server.port());
-  return server.url();
-}
-
-void warn_of_open_server(const ServeOptions& options) {
-  if (!options.api_key.empty() || (options.host != "0.0.0.0" && options.host != "::" && options.host != "[::]")) return;
-  LOG_WARNING(
-      "--host {} without --api-key: everyone who reaches this host may use the model; wanted a key, or --host "
-      "127.0.0.1",
-      options.host);
 }
 
 void print_banner(const std::string& url, const ServeOptions& options, const ModelFacts& model) {
@@ -153,7 +126,7 @@ int serve_until_signal(Instance& instance, http::Server& server, const ServeOpti
   }
   // What is running may end within the limit, or until a second signal; everything new gets a 503.
   instance.drain();
-  if (exit_code == 0) print_stopping(instance.live_requests(), options);
+  if (exit_code == 0 && options.parent == 0) print_stopping(instance.live_requests(), options);
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
   while (exit_code == 0 && instance.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
@@ -162,6 +135,13 @@ int serve_until_signal(Instance& instance, http::Server& server, const ServeOpti
   server.drain(kLastWordsMs);
   server.stop();
   return exit_code;
+}
+
+// The folder of the socket is of the process that started this one; where that was killed, no other process removes it.
+void remove_folder_of_parent(const ServeOptions& options) {
+  if (options.parent <= 0 || parent_alive(options.parent)) return;
+  ::unlink(options.uds.c_str());
+  RunDir::remove(std::filesystem::path(options.uds).parent_path().string());
 }
 
 LeadOptions lead_options(const ServeOptions& options) {
@@ -286,6 +266,7 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.options.names = {options.served_model_names, options.any_model_name};
   out.options.public_models = options.public_models;
   out.options.web = options.web;
+  out.options.log_requests = options.request_log;
   out.options.response_store_bytes = static_cast<std::size_t>(options.response_store_mib) << 20;
   out.options.response_store_seconds = options.response_store_ttl_s;
   out.options.from_file = from_args.has_value();
@@ -341,7 +322,16 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
   const std::string awaited =
       join_commands(spec, options.pipeline, lead.child.model.model.empty() ? "" : " --model DIR");
   std::string run_dir;
-  EndWatch end(signals, [&run_dir] { RunDir::remove(run_dir); });
+  std::optional<EndWatch> end;
+  const auto last_act = [&run_dir, &options] {
+    RunDir::remove(run_dir);
+    remove_folder_of_parent(options);
+  };
+  if (options.parent > 0) {
+    end.emplace(last_act);
+  } else {
+    end.emplace(signals, last_act);
+  }
   auto made = Instance::lead(std::move(spec), std::move(library), std::move(lead));
   if (!made.ok()) return print_error(made.status()), start_error(made.status());
   Instance& instance = **made;
@@ -356,7 +346,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
     api::add_pipeline_routes(context);
   }
   if (Status status = server.start(); !status.ok()) {
-    end.begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
+    end->begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
     return print_error(status), kExitBadInput;
   }
   warn_of_open_server(options);
@@ -368,8 +358,9 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, con
     if (from_file) return print_pipeline_banner(url, instance.engine().name());
     print_banner(url, options, service->model());
   };
-  const int exit_code = serve_until_signal(instance, server, options, signals, end, announce);
+  const int exit_code = serve_until_signal(instance, server, options, signals, *end, announce);
   if (service) service->stop();
+  remove_folder_of_parent(options);
   return exit_code;
 }
 
@@ -391,11 +382,15 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
     options.given.emplace_back("api-key");
   }
   ::unsetenv("MILLRACE_API_KEY");  // the options have it; child processes need it not
-  const sigset_t signals = block_stop_signals();
+  if (options.parent > 0) {
+    if (Status status = become_child(options.parent); !status.ok()) return print_error(status), 1;
+  }
+  const sigset_t signals = options.parent > 0 ? block_child_stop_signal() : block_stop_signals();
   log_init("front", log_level_of(options.model.log_level));
   trace::name_process("front");
   if (Status status = load_keys(options); !status.ok()) return print_error(status), kExitBadInput;
   if (Status status = join_names(options); !status.ok()) return print_error(status), kExitBadInput;
+  if (wants_router(options)) return run_router(options, signals);
   // A file may have no use for --model; then nothing is pulled.
   const bool from_file = !options.pipeline.empty();
   Status found = from_file ? ok_status() : find_model(options, signals);

@@ -128,7 +128,7 @@ void add_show_options(CLI::App& command, ShowOptions& o) {
           fmt::format("Tokens of the KV cache in the estimate; default: the model's own, {} at most", kShownContext))
       ->check(CLI::Range(1, 1 << 26));
   command.add_option("--kv-dtype", o.kv_dtype, "How they are stored")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
+      ->transform(CLI::IsMember({"f32", "bf16", "f16", "int8"}, CLI::ignore_case))
       ->capture_default_str();
 }
 

@@ -42,6 +42,8 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
   static const std::vector<std::string> kUsed = {"host",
                                                  "port",
                                                  "uds",
+                                                 "no-tcp",
+                                                 "parent",
                                                  "api-key",
                                                  "admin-api-key",
                                                  "admin-api-key-file",

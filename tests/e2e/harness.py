@@ -25,7 +25,7 @@ HEARTBEAT_S = 0.25  # how old the news of a stage may be
 DATA = ROOT / "tests" / "data" / "models"
 EXTRA_DATA = pathlib.Path(os.environ.get("MILLRACE_EXTRA_TEST_DATA", ROOT.parent / "shared"))
 STORIES = EXTRA_DATA / "models" / "stories15M"  # larger, but not in the repository (tests/data/README.md)
-URL = re.compile(r"(?:serves (?P<model>\S+)|runs the pipeline '\S+') at http://(?P<host>[\d.]+):(?P<port>\d+)")
+URL = re.compile(r"(?:serves (?P<model>\S+)(?: models?)?|runs the pipeline '\S+') at http://(?P<host>[\d.]+):(?P<port>\d+)")
 
 
 def program(*arguments):

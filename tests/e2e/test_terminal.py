@@ -47,7 +47,7 @@ def test_version():
 
 
 @pytest.mark.parametrize("arguments,word", [
-    ([], "subcommand"), (["frobnicate"], "frobnicate"), (["--frob"], "--frob"), (["serve"], "--model"), (["serve", "--model", DEMO, "--frob"], "--frob"), (["serve", "--frob"], "--frob"),
+    (["frobnicate"], "frobnicate"), (["--frob"], "--frob"), (["serve"], "--model"), (["serve", "--model", DEMO, "--frob"], "--frob"), (["serve", "--frob"], "--frob"),
     (["serve", "--model", DEMO, "--port", "70000"], "70000"), (["serve", "--model", DEMO, "--port", "x"], "x"), (["serve", "--model", DEMO, "--placement", "moon"], "moon"),
     (["serve", "--model", DEMO, "--page-size", "0"], "--page-size"), (["chat", "--temperature", "3"], "--temperature"), (["chat", "extra"], "extra"), (["inspect"], "model"),
     (["inspect", DEMO, "more"], "more"), (["inspect", "--relays", DEMO], "--relays"), (["inspect", "--relay"], "--relay"), (["serve", "--model", "/nonexistent"], "/nonexistent"), (["chat", "--url", "ftp://x"], "ftp://x"), (["chat", "--url", "http://h:port"], "port")])

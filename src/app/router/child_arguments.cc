@@ -1,0 +1,82 @@
+#include "app/router/child_arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace millrace {
+namespace {
+
+// Of the router alone.
+constexpr std::array<std::string_view, 24> kRouterOptions = {"help",
+                                                             "config",
+                                                             "model",
+                                                             "host",
+                                                             "port",
+                                                             "uds",
+                                                             "no-tcp",
+                                                             "parent",
+                                                             "api-key",
+                                                             "admin-api-key",
+                                                             "cors-origin",
+                                                             "allowed-host",
+                                                             "public-models",
+                                                             "no-web",
+                                                             "admin-api-key-file",
+                                                             "models-dir",
+                                                             "model-alias",
+                                                             "pin-model",
+                                                             "model-ttl-s",
+                                                             "models-max",
+                                                             "admin-without-key",
+                                                             "revision",
+                                                             "models-memory-gib",
+                                                             "any-model-name"};
+
+struct Unserved {
+  std::string_view option;
+  const char* why;
+};
+constexpr std::array kUnserved = {
+    Unserved{"pipeline", "a pipeline's file is of one model"},
+    Unserved{"listen", "stages of other hosts join one model"},
+    Unserved{"key-file", "stages of other hosts join one model"},
+    Unserved{"served-model-name", "wanted --model NAME=PATH and --model-alias ALIAS=NAME"},
+    Unserved{"any-model-name", "each request names its model"},
+    Unserved{"revision", "wanted one model"},
+    Unserved{"kv-transfer-listen", "KV pages are of one model"},
+    Unserved{"kv-transfer-key-file", "KV pages are of one model"},
+    Unserved{"kv-events", "KV events are of one model"},
+    Unserved{"weights-snapshot-dir", "a trainer's weights are of one model"},
+};
+
+bool is_of_router(std::string_view name) {
+  return std::find(kRouterOptions.begin(), kRouterOptions.end(), name) != kRouterOptions.end();
+}
+
+}  // namespace
+
+std::vector<std::string> child_arguments(const CLI::App& command) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty() || is_of_router(option->get_lnames().front())) continue;
+    const std::string name = option->get_lnames().front();
+    for (const std::string& value : option->results()) {
+      // A flag that turns something off has the value of what it turns off.
+      const bool negated = option->get_expected_max() == 0 && option->get_flag_value(name, "true") == "false";
+      out.push_back("--" + name + "=" + (negated ? (value == "false" ? "true" : "false") : value));
+    }
+  }
+  return out;
+}
+
+Status check_router_options(const std::vector<std::string>& given) {
+  for (const Unserved& each : kUnserved) {
+    if (std::find(given.begin(), given.end(), each.option) == given.end()) continue;
+    return invalid_argument("--{} has no use with several models: {}", each.option, each.why);
+  }
+  return ok_status();
+}
+
+}  // namespace millrace

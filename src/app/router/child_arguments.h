@@ -1,0 +1,22 @@
+// The options that the router passes to the server of each model: those that a person gave, but for the ones of the
+// router itself (where it listens, keys, names). Thread safety: one thread, at the start.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace millrace {
+
+// Of the command `serve`, after it was parsed: as arguments.
+std::vector<std::string> child_arguments(const CLI::App& command);
+
+// kInvalidArgument names an option that has no use with several models, or only with one.
+Status check_router_options(const std::vector<std::string>& given);
+
+}  // namespace millrace

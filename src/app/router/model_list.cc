@@ -1,0 +1,164 @@
+#include "app/router/model_list.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "api/model_summary.h"
+#include "app/model_source.h"
+#include "base/nearest.h"
+#include "formats/model_config.h"
+#include "hub/reference.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kDefaultTag = ":latest";  // that Ollama's clients put behind a name
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+bool is_model(const fs::path& path) {
+  std::error_code failed;
+  if (fs::is_directory(path, failed)) return fs::exists(path / "config.json", failed);
+  // Of several shards the first one stands for all; a tower is a part of a model.
+  const std::string name = path.filename().string();
+  const bool later_shard = name.find("-of-") != std::string::npos && name.find("-00001-of-") == std::string::npos;
+  return path.extension() == ".gguf" && !name.starts_with("mmproj") && !later_shard;
+}
+
+// "Qwen3-0.6B" of a folder or a file, ORG/NAME[:QUANT] of a hub.
+std::string name_of(const std::string& path) {
+  if (!exists(path)) return path;
+  const fs::path clean = fs::path(path + "/").parent_path();  // without slashes at the end
+  return (clean.extension() == ".gguf" ? clean.stem() : clean.filename()).string();
+}
+
+void describe(ServedModel& model) {
+  std::string path = model.path;
+  if (!exists(path)) {
+    const auto found = look_up_model(path, "");
+    if (!found.ok() || found->wanted) return;
+    path = found->source.path;
+  }
+  const api::ModelSummary summary = api::summarize_model(path);
+  model.bytes = summary.bytes;
+  model.created = summary.modified;
+  if (const auto dir = open_model_dir(path); dir.ok()) model.context = dir->config.max_position_embeddings;
+}
+
+// "NAME=PATH" or "PATH".
+ServedModel model_of(const std::string& text) {
+  if (!is_named_model(text)) return {.name = name_of(text), .path = text};
+  const std::size_t equals = text.find('=');
+  return {.name = text.substr(0, equals), .path = text.substr(equals + 1)};
+}
+
+Status add_folder(const fs::path& folder, const std::string& prefix, bool deeper, std::vector<ServedModel>& out) {
+  std::error_code failed;
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::directory_iterator(folder, failed)) entries.push_back(entry.path());
+  if (failed) return invalid_argument("--models-dir: {} cannot be read: {}", folder.string(), failed.message());
+  std::sort(entries.begin(), entries.end());
+  for (const fs::path& entry : entries) {
+    if (entry.filename().string().starts_with('.')) continue;
+    if (is_model(entry)) {
+      const std::string name = entry.extension() == ".gguf" ? entry.stem().string() : entry.filename().string();
+      out.push_back({.name = prefix + name, .path = entry.string()});
+    } else if (deeper && fs::is_directory(entry, failed)) {
+      RETURN_IF_ERROR(add_folder(entry, entry.filename().string() + "/", false, out));
+    }
+  }
+  return ok_status();
+}
+
+Result<ServedModel*> named(std::vector<ServedModel>& models, const std::string& name, const char* option) {
+  for (ServedModel& model : models) {
+    if (model.name == name) return &model;
+  }
+  std::vector<std::string_view> names;
+  for (const ServedModel& model : models) names.push_back(model.name);
+  return invalid_argument("--{}: there is no model '{}'; perhaps '{}'", option, name, nearest_name(name, names));
+}
+
+Status add_aliases(const ModelListOptions& options, std::vector<ServedModel>& models) {
+  for (const std::string& text : options.aliases) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return invalid_argument("--model-alias is '{}'; wanted ALIAS=NAME", text);
+    }
+    ASSIGN_OR_RETURN(ServedModel * model, named(models, text.substr(equals + 1), "model-alias"));
+    model->aliases.push_back(text.substr(0, equals));
+  }
+  for (const std::string& name : options.pinned) {
+    ASSIGN_OR_RETURN(ServedModel * model, named(models, name, "pin-model"));
+    model->pinned = true;
+  }
+  return ok_status();
+}
+
+Status check_names(const std::vector<ServedModel>& models) {
+  std::vector<std::string> seen;
+  for (const ServedModel& model : models) {
+    seen.push_back(model.name);
+    seen.insert(seen.end(), model.aliases.begin(), model.aliases.end());
+  }
+  std::sort(seen.begin(), seen.end());
+  const auto twice = std::adjacent_find(seen.begin(), seen.end());
+  if (twice == seen.end()) return ok_status();
+  return invalid_argument("two models have the name '{}'; wanted different names: --model NAME=PATH", *twice);
+}
+
+}  // namespace
+
+Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options) {
+  std::vector<ServedModel> out;
+  for (const std::string& text : options.models) {
+    out.push_back(model_of(text));
+    if (!exists(out.back().path) && !hub::parse_reference(out.back().path).ok()) {
+      return error(StatusCode::kNotFound, "--model: {} is not there; wanted a folder, a GGUF file or ORG/NAME of a hub",
+                   out.back().path);
+    }
+  }
+  if (!options.folder.empty()) RETURN_IF_ERROR(add_folder(options.folder, "", true, out));
+  if (out.empty()) {
+    return invalid_argument("--models-dir: {} has no model; wanted folders with config.json, or GGUF files",
+                            options.folder);
+  }
+  if (out.size() > kMaxModels) {
+    return invalid_argument("there are {} models; wanted at most {}", out.size(), kMaxModels);
+  }
+  RETURN_IF_ERROR(add_aliases(options, out));
+  RETURN_IF_ERROR(check_names(out));
+  for (ServedModel& model : out) describe(model);
+  return out;
+}
+
+// A path may have a '=' too.
+bool is_named_model(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  return equals != std::string::npos && equals > 0 && !exists(text) && text.find('/') > equals;
+}
+
+const ServedModel* find_model(const std::vector<ServedModel>& models, const std::string& name) {
+  const auto is = [](const ServedModel& model, std::string_view wanted) {
+    return model.name == wanted || std::find(model.aliases.begin(), model.aliases.end(), wanted) != model.aliases.end();
+  };
+  for (const ServedModel& model : models) {
+    if (is(model, name)) return &model;
+  }
+  if (!name.ends_with(kDefaultTag)) return nullptr;
+  for (const ServedModel& model : models) {
+    if (is(model, std::string_view(name).substr(0, name.size() - kDefaultTag.size()))) return &model;
+  }
+  return nullptr;
+}
+
+}  // namespace millrace

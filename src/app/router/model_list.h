@@ -1,0 +1,43 @@
+// The models that one server may serve: their names, other names, where they are and what they take.
+//
+// Thread safety: values and free functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+inline constexpr std::size_t kMaxModels = 256;  // of one server
+
+struct ServedModel {
+  std::string name;
+  std::vector<std::string> aliases;
+  std::string path;     // as `serve` takes it: a path, or ORG/NAME[:QUANT] of a hub
+  uint64_t bytes = 0;   // of its weights, as they are stored; 0: not known before it is there
+  int context = 0;      // tokens; 0: not known
+  int64_t created = 0;  // Unix seconds, of its newest file
+  bool pinned = false;  // loaded from the start, and never given up for another one
+};
+
+struct ModelListOptions {
+  std::vector<std::string> models;   // "PATH", "ORG/NAME[:QUANT]" or "NAME=" and one of both
+  std::string folder;                // with models in it: folders, GGUF files, and both one folder deeper
+  std::vector<std::string> aliases;  // "ALIAS=NAME"
+  std::vector<std::string> pinned;   // names
+};
+
+// In the sequence of the options, those of the folder by name. kInvalidArgument: names that are there twice or not at
+// all, or no model.
+Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options);
+
+// Whether it is "NAME=MODEL".
+bool is_named_model(const std::string& text);
+
+// The model of that name or alias; also with Ollama's ":latest" behind it. nullptr: there is none.
+const ServedModel* find_model(const std::vector<ServedModel>& models, const std::string& name);
+
+}  // namespace millrace

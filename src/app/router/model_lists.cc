@@ -1,0 +1,91 @@
+#include "app/router/model_lists.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/json.h"
+
+namespace millrace {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out;
+  json_append_string(out, text);
+  return out;
+}
+
+}  // namespace
+
+std::string model_object(const ServedModel& model, const std::string& id, const ModelStatus& status) {
+  std::string out =
+      fmt::format(R"({{"id":{},"object":"model","created":{},"owned_by":"millrace","root":{},"parent":null)",
+                  quoted(id), model.created, quoted(model.name));
+  if (model.context > 0) out += fmt::format(R"(,"max_model_len":{})", model.context);
+  out += fmt::format(R"(,"status":{{"value":"{}","pinned":{})", model_state_name(status.state), status.pinned);
+  if (status.state == ModelState::kLoading) out += fmt::format(R"(,"progress":{:.3f})", status.progress);
+  if (!status.error.empty()) out += R"(,"failed":true,"error":)" + quoted(status.error);
+  return out + "}}";
+}
+
+std::string model_list(const std::vector<ServedModel>& models, const std::vector<ModelStatus>& statuses) {
+  std::string out = R"({"object":"list","data":[)";
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (i > 0) out += ',';
+    out += model_object(models[i], models[i].name, statuses[i]);
+    for (const std::string& alias : models[i].aliases) out += ',' + model_object(models[i], alias, statuses[i]);
+  }
+  return out + "]}";
+}
+
+std::string model_states(const std::vector<ModelStatus>& statuses) {
+  std::string out = "[";
+  for (const ModelStatus& status : statuses) {
+    if (out.size() > 1) out += ',';
+    out +=
+        fmt::format(R"({{"id":{},"status":"{}","running":{},"waiting":{},"progress":{:.3f},"message":{},"error":{}}})",
+                    quoted(status.name), model_state_name(status.state), status.running, status.waiting,
+                    status.progress, quoted(status.message), quoted(status.error));
+  }
+  return out + "]";
+}
+
+std::string ollama_list(const std::vector<ServedModel>& models, const std::vector<ModelStatus>& statuses,
+                        bool loaded_only) {
+  std::string out = R"({"models":[)";
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (loaded_only && statuses[i].state != ModelState::kLoaded) continue;
+    if (out.back() == '}') out += ',';
+    out += fmt::format(
+        R"({{"name":{0},"model":{0},"modified_at":"{1:%Y-%m-%dT%H:%M:%SZ}","size":{2},"digest":"","details":{{)"
+        R"("parent_model":"","format":"","family":"","families":[],"parameter_size":"","quantization_level":""}})",
+        quoted(models[i].name), fmt::gmtime(models[i].created), models[i].bytes);
+    if (loaded_only) out += R"(,"expires_at":"9999-12-31T23:59:59Z","size_vram":0)";
+    out += '}';
+  }
+  return out + "]}";
+}
+
+std::vector<MetricSample> model_samples(const std::vector<ModelStatus>& statuses) {
+  std::vector<MetricSample> out;
+  const auto add = [&out](const ModelStatus& status, const char* name, const char* help, double value,
+                          MetricLabels more = {}) {
+    more.insert(more.begin(), {"model", status.name});
+    out.push_back({name, help, std::move(more), value});
+  };
+  for (const ModelStatus& s : statuses) {
+    add(s, "model_loaded", "1: the model is loaded.", s.state == ModelState::kLoaded ? 1 : 0);
+    add(s, "model_requests_running", "Requests that a model's server has.", s.running);
+    add(s, "model_requests_waiting", "Requests that wait until their model is loaded.", s.waiting);
+    add(s, "model_loads_total", "Loads that ended well.", static_cast<double>(s.loads));
+    add(s, "model_load_failures_total", "Loads that failed.", static_cast<double>(s.failures));
+    const char* unloads = "Models that were unloaded, by the reason.";
+    add(s, "model_unloads_total", unloads, static_cast<double>(s.expirations), {{"reason", "ttl"}});
+    add(s, "model_unloads_total", unloads, static_cast<double>(s.evictions), {{"reason", "memory"}});
+    add(s, "model_unloads_total", unloads, static_cast<double>(s.unloads), {{"reason", "request"}});
+  }
+  return out;
+}
+
+}  // namespace millrace
