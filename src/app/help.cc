@@ -84,6 +84,7 @@ std::string allowed_values(const std::string& type) {
 
 std::string names_of(const std::set<CLI::Option*>& options) {
   std::vector<std::string> names;
+  names.reserve(options.size());
   for (const CLI::Option* option : options) names.push_back(option->get_name());
   std::sort(names.begin(), names.end());
   return CLI::detail::join(names, ", ");

@@ -124,6 +124,7 @@ Status start(const LaunchPlan& plan, std::vector<std::string> arguments) {
   for (const auto& [name, value] : plan.env) ::setenv(name.c_str(), value.c_str(), 1);
   arguments.insert(arguments.begin(), plan.program);
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   ::execvp(plan.program.c_str(), argv.data());

@@ -35,7 +35,7 @@ bool reads_input(bool has_words) {
 Result<std::string> read_input() {
   std::string text;
   char buffer[1 << 16];
-  for (std::size_t bytes; (bytes = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) {
+  for (std::size_t bytes = 0; (bytes = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) {
     text.append(buffer, bytes);
     if (text.size() > kMaxPromptBytes) {
       return error(StatusCode::kTooLarge, "standard input has more than {} bytes; wanted a prompt of at most so many",

@@ -84,6 +84,7 @@ Result<ServedModel*> named(std::vector<ServedModel>& models, const std::string& 
     if (model.name == name) return &model;
   }
   std::vector<std::string_view> names;
+  names.reserve(models.size());
   for (const ServedModel& model : models) names.push_back(model.name);
   return invalid_argument("--{}: there is no model '{}'; perhaps '{}'", option, name, nearest_name(name, names));
 }
