@@ -89,7 +89,7 @@ void ServerProcess::take_line(std::string_view line) {
 
 void ServerProcess::take_lines() {
   std::size_t begin = 0;
-  for (std::size_t end; (end = kept_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+  for (std::size_t end = 0; (end = kept_.find('\n', begin)) != std::string::npos; begin = end + 1) {
     take_line(std::string_view(kept_).substr(begin, end - begin));
   }
   kept_.erase(0, begin);

@@ -163,7 +163,7 @@ Result<ClientResponse> Client::exchange(Socket& socket, const std::string& metho
 bool SseReader::push(std::string_view piece, const std::function<bool(std::string_view)>& on_event) {
   kept_ += piece;
   std::size_t begin = 0;
-  for (std::size_t end; (end = kept_.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
+  for (std::size_t end = 0; (end = kept_.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
     std::string_view event(kept_.data() + begin, end - begin);
     if (event.starts_with("event: ")) event.remove_prefix(std::min(event.find('\n'), event.size() - 1) + 1);
     if (event.starts_with("data: ") && !on_event(event.substr(6))) return false;
