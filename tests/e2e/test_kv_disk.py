@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from harness import Server, wait_until
+from harness import DEMO, Server, wait_until
+from test_weights import other_weights, updated
 
 SYSTEM = "Once upon a time there was a little girl who liked to play with her dog in the garden. " * 8
 QUESTIONS = ["She said", "One day", "The dog ran"]
@@ -136,6 +137,26 @@ def test_a_folder_that_others_may_read_is_refused(tmp_path):
     path.mkdir(mode=0o755)
     with serve(path, wait=False) as server:
         wait_until(lambda: "wanted 0700" in server.output(), "the reason")
+
+
+def test_new_weights_find_nothing_of_the_old_ones_and_come_back_to_them(folder, plain, tmp_path):
+    other = other_weights(tmp_path / "b")
+    with Server(model=other) as server:
+        wanted = [ask(server, question)[0] for question in QUESTIONS]
+    assert wanted != plain
+    with serve(folder, "--weights-root", str(tmp_path)) as server:
+        assert ask(server, QUESTIONS[2])[1] > 0
+        updated(server, other)
+        before = len(files(folder))
+        found = [ask(server, question) for question in QUESTIONS]
+        assert [one[0] for one in found] == wanted and found[0][1] == 0
+        wait_until(lambda: len(files(folder)) > before, "saved pages of the new weights")
+        updated(server, DEMO)
+        assert server.post("/flush_cache", {})[0] == 200
+        found = ask(server, QUESTIONS[2])
+        assert found[0] == plain[2] and found[1] > 0
+    with serve(folder, model=other) as server:
+        assert ask(server, QUESTIONS[2])[0] == wanted[2]
 
 
 def test_two_schedulers_share_a_folder(folder, plain):
