@@ -83,6 +83,7 @@ class Reference:
     def check(self, arguments, until=lambda metrics: True):
         """The metrics as soon as they are so: what the stages report comes with their heartbeats."""
         with Server(*arguments, model=self.model) as server:
+            wait_until(lambda: server.get("/ready")[2]["reason"] == "", "all replicas")  # it is ready without prefill ones
             order = list(range(len(self.bodies)))
             for round_number in range(2):  # the second round meets the cache of the first
                 random.Random(round_number).shuffle(order)
