@@ -38,7 +38,7 @@ def test_the_service_runs_the_program():
 def test_a_stop_waits_for_the_running_requests():
     unit = settings((DEBIAN / "millrace.service").read_text())
     options = subprocess.run([program(), "serve", "--help"], capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
-    drain = int(re.search(r"--drain-timeout-s [^=]*=(\d+)", options)[1])
+    drain = int(re.search(r"--drain-timeout-s N \([^)]*default (\d+)\)", options)[1])
     assert int(unit["TimeoutStopSec"][0]) >= drain + 10 and unit["KillMode"] == ["mixed"]
 
 
