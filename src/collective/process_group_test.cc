@@ -109,7 +109,9 @@ TEST(ProcessGroup, OnlyAllowedHostsAreConnectedTo) {
     EXPECT_EQ(status.code(), StatusCode::kPermissionDenied) << allowed;
     EXPECT_NE(status.message().find("192.0.2.7 is not among --trainer-hosts"), std::string::npos);
   }
-  EXPECT_EQ(join_at("192.0.2.7", "192.0.2.8,192.0.2.7").code(), StatusCode::kDeadline);
+  // Without a route the system refuses at once.
+  const StatusCode tried = join_at("192.0.2.7", "192.0.2.8,192.0.2.7").code();
+  EXPECT_TRUE(tried == StatusCode::kDeadline || tried == StatusCode::kUnavailable) << status_code_name(tried);
   EXPECT_EQ(join_at("127.1.2.3", "192.0.2.8").code(), StatusCode::kDeadline);
 }
 

@@ -75,7 +75,6 @@ stages:
 
 constexpr std::string_view kGood = R"(name: good
 request_timeout_s: 9
-lease_ms: 8000
 relay: {backend: tcp, pool_mib: 64, credits: 3}
 stages:
   - name: a
@@ -96,15 +95,26 @@ stages:
     resources: {threads: 2, memory_mib: 100, max_requests: 4}
 )";
 
+TEST(PipelineSpec, ALease) {
+  const auto spec = parse("lease_ms: 8000\n" + std::string(kGood));
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  EXPECT_EQ(spec->lease_ms, 8000);
+  const auto wrong = parse("lease_ms: 499\n" + std::string(kGood));
+  EXPECT_NE(wrong.status().message().find(
+                "p.yaml:1: lease_ms of the pipeline is '499'; wanted an integer from 500 to 600000"),
+            std::string::npos)
+      << wrong.status().message();
+}
+
 TEST(PipelineSpec, ValuesAndDefaults) {
   const auto spec = parse(kGood);
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   EXPECT_EQ(spec->entry, "a");
   EXPECT_EQ(spec->request_timeout_s, 9);
-  EXPECT_EQ(spec->lease_ms, 8000);
+  EXPECT_EQ(spec->lease_ms, 0);
   EXPECT_EQ(spec->terminals(), std::vector<std::string>{"c"});
   const StageSpec& a = spec->stages[0];
-  EXPECT_EQ(a.line, 6);
+  EXPECT_EQ(a.line, 5);
   EXPECT_EQ(a.process, "a");
   EXPECT_EQ(*a.args.find("n")->get<int64_t>(), 3);
   EXPECT_EQ(*a.args.find("x")->get<double>(), 0.5);
