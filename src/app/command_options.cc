@@ -8,6 +8,9 @@ namespace millrace {
 void add_chat_options(CLI::App& command, ChatOptions& o) {
   command.add_option("--url,-u", o.url, "Server to talk to")->capture_default_str();
   command.add_option("--api-key", o.api_key, "Key of the server");
+  if (command.get_name() == "chat") {
+    command.add_option("--model-name,-m", o.model, "Model to ask for, as the server names it; default: its first");
+  }
   command.add_option("--system,-s", o.system, "System message to begin with");
   command.add_option("--temperature,-t", o.temperature, "0 = always the likeliest word; default: the server's")
       ->check(CLI::Range(0.0, 2.0));
@@ -18,6 +21,7 @@ void add_chat_options(CLI::App& command, ChatOptions& o) {
 void add_top_options(CLI::App& command, TopOptions& o) {
   command.add_option("--url,-u", o.url, "Server to look at")->capture_default_str();
   command.add_option("--api-key", o.api_key, "Key of the server");
+  command.add_option("--model-name,-m", o.model, "Of a server of several models: the one to look at");
   command.add_flag("--once", o.once, "Print one frame and end");
 }
 

@@ -163,7 +163,7 @@ void add_launch_options(CLI::App& command, LaunchOptions& o) {
   command.add_option("arguments", o.arguments, "Arguments for it, after --");
   command.add_option("--url,-u", o.url, "Server to use")->capture_default_str();
   command.add_option("--api-key", o.api_key, "Key of the server");
-  command.add_option("--model,-m", o.model, "Model to use, as the server names it; default: its first");
+  command.add_option("--model-name,-m", o.model, "Model to use, as the server names it; default: its first");
   command.add_flag("--print", o.print, "Show the settings and the command; write and start nothing");
 }
 

@@ -105,6 +105,7 @@ struct ChatOptions {
 struct TopOptions {
   std::string url = "http://127.0.0.1:30000";
   std::string api_key;
+  std::string model;  // of several; "": the only one that is loaded
   bool once = false;
 };
 

@@ -57,7 +57,8 @@ class Screen {
 };
 
 // Shows events until the server ends the stream, Ctrl-C comes, or once is enough.
-Status follow(http::Client& client, bool once) {
+Status follow(http::Client& client, const TopOptions& options) {
+  const bool once = options.once;
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   std::optional<Screen> screen;  // not before there is something to show: an error stays in view
   TopFrame frame;
@@ -73,7 +74,8 @@ Status follow(http::Client& client, bool once) {
     screen->show(frame.render(size_of_terminal(terminal)) + (terminal || once ? "" : "\n"));
     return !once && !g_interrupted.load();
   };
-  auto response = client.get("/live/events", [&](std::string_view chunk) { return reader.push(chunk, take); });
+  const std::string path = "/live/events" + (options.model.empty() ? "" : "?model=" + http::escaped(options.model));
+  auto response = client.get(path, [&](std::string_view chunk) { return reader.push(chunk, take); });
   screen.reset();
   if (g_interrupted.load() || (once && events >= kEventsOfOnce)) return ok_status();
   RETURN_IF_ERROR(failed);
@@ -93,7 +95,7 @@ int run_top(const TopOptions& options) {
   action.sa_flags = 0;  // not SA_RESTART: it ends the wait for the server
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  const Status status = follow(client, options.once);
+  const Status status = follow(client, options);
   if (status.ok()) return 0;
   print_error(status);
   return 1;

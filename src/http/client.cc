@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace millrace::http {
@@ -90,6 +91,16 @@ Result<Url> parse_url(const std::string& text) {
   }
   if (!host.empty()) url.host = std::string(host);
   return url;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = std::isalnum(byte) != 0 || std::string_view("-._~/:").find(c) != std::string_view::npos;
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
+  }
+  return out;
 }
 
 Result<ClientResponse> Client::get(const std::string& path, const std::function<bool(std::string_view)>& on_data) {

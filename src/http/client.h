@@ -26,6 +26,9 @@ struct Url {
 // what was seen.
 Result<Url> parse_url(const std::string& text);
 
+// As a part of a path or a query: all but letters, digits and "-._~/:" as %XX.
+std::string escaped(std::string_view text);
+
 struct ClientResponse {
   int status = 0;
   std::string body;  // empty when it was handed to on_data

@@ -86,7 +86,7 @@ def test_claude_gets_variables(server, home):
 def test_keys_and_names(home):
     with Server("--api-key", "secret", "--served-model-name", "one", "--served-model-name", "two") as server:
         url = url_of(server)
-        assert launch(home, "claude", "--url", url, "--api-key", "secret", "--model", "two")[0] == 7
+        assert launch(home, "claude", "--url", url, "--api-key", "secret", "--model-name", "two")[0] == 7
         env, _ = started(home)
         assert (env["ANTHROPIC_AUTH_TOKEN"], env["ANTHROPIC_MODEL"]) == ("secret", "two")
         assert launch(home, "codex", "--url", url, "--api-key", "secret")[0] == 7
@@ -96,7 +96,7 @@ def test_keys_and_names(home):
         assert 'env_key = "MILLRACE_API_KEY"' in text and "secret" not in text
         code, _, err = launch(home, "claude", "--url", url)
         assert code == 1 and "401" in err
-        code, _, err = launch(home, "claude", "--url", url, "--api-key", "secret", "--model", "three")
+        code, _, err = launch(home, "claude", "--url", url, "--api-key", "secret", "--model-name", "three")
         assert code == 2 and "'three'" in err and "'one', 'two'" in err
 
 

@@ -142,6 +142,31 @@ def test_a_model_that_does_not_load_costs_the_others_nothing(models):
     text_of(ask(models, "tiny"))
 
 
+def test_what_only_looks_neither_loads_a_model_nor_keeps_it(folder):
+    with serve(folder, "--model-ttl", "1") as server:
+        for path in ("/server_info?model=tiny", "/model_info?model=tiny", "/live/events?model=tiny"):
+            status, _, answer = server.get(path)
+            assert status == 409 and "'tiny' is unloaded" in answer["error"]["message"]
+        text_of(ask(server, "tiny"))
+        connection = server.connection()
+        with contextlib.closing(connection):
+            connection.request("GET", "/live/events?model=tiny")
+            response = connection.getresponse()
+            assert response.status == 200 and response.readline()
+            wait_until(lambda: states(server)["tiny"] == "unloaded", "unloaded model")
+
+
+def test_commands_name_one_of_several_models(models):
+    url = f"http://{models.host}:{models.port}"
+    text = text_of(ask(models, "org/other"))
+    code, out, err = run("run", "--url", url, "--temperature", "0", "--max-tokens", "8", "org/other", "Tell me a story.")
+    assert (code, out) == (0, text + "\n"), err
+    code, out, err = run("top", "--url", url, "--model-name", "org/other", "--once")
+    assert code == 0 and "org/other" in out, err
+    code, _, err = run("top", "--url", url, "--model-name", "nobody", "--once")
+    assert code == 1 and "'nobody'" in err
+
+
 # ---- and away again ------------------------------------------------------------------------------------------------
 
 def test_loading_and_unloading_by_hand(folder):

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <atomic>
-#include <cctype>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -86,16 +85,6 @@ http::Response error_for(const http::RequestLabel& request, const Status& why) {
 
 void refuse(const http::ResponderPtr& responder, const Status& why) {
   responder->send(error_for(responder->label(), why));
-}
-
-std::string escaped_path(std::string_view path) {
-  std::string out;
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = std::isalnum(byte) != 0 || std::string_view("/-._~:").find(c) != std::string_view::npos;
-    out += plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
-  }
-  return out;
 }
 
 // "": none is named.
@@ -214,13 +203,27 @@ Result<const ServedModel*> ModelRoutes::model_of(const http::Request& request) c
 void ModelRoutes::forward(const http::RequestPtr& request, const http::ResponderPtr& responder) {
   const auto model = model_of(*request);
   if (!model.ok()) return refuse(responder, model.status());
+  std::string target = http::escaped(request->path);
+  if (!request->query.empty()) target += "?" + request->query;
+  if (request->method != "POST") return look(**model, request, responder, std::move(target));
   const auto gone = [responder] { return responder->disconnected(); };
-  pool_.acquire(**model, gone, [this, request, responder](Result<ModelPool::Use> use) {
+  pool_.acquire(**model, gone, [this, request, responder, target](Result<ModelPool::Use> use) {
     if (!use.ok()) return refuse(responder, use.status());
-    std::string target = escaped_path(request->path);
-    if (!request->query.empty()) target += "?" + request->query;
-    forwarder_.forward(request, responder, {use->socket, std::move(target)}, [held = use->held] {});
+    forwarder_.forward(request, responder, {use->socket, target}, [held = use->held] {});
   });
+}
+
+// What only looks at a model neither loads it nor keeps it: a dashboard is no use of it.
+void ModelRoutes::look(const ServedModel& model, const http::RequestPtr& request, const http::ResponderPtr& responder,
+                       std::string target) {
+  const auto index = static_cast<std::size_t>(&model - pool_.models().data());
+  const ModelStatus status = pool_.statuses()[index];
+  if (status.state == ModelState::kLoaded) {
+    return forwarder_.forward(request, responder, {status.socket, std::move(target)}, nullptr);
+  }
+  refuse(responder,
+         error(StatusCode::kConflict, "the model '{}' is {}; wanted it loaded: by a request, or /models/load",
+               model.name, model_state_name(status.state)));
 }
 
 void ModelRoutes::list(const http::RequestPtr&, const http::ResponderPtr& responder) {

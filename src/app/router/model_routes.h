@@ -39,6 +39,8 @@ class ModelRoutes {
   void add_lists();
 
   void forward(const http::RequestPtr& request, const http::ResponderPtr& responder);
+  void look(const ServedModel& model, const http::RequestPtr& request, const http::ResponderPtr& responder,
+            std::string target);
   void list(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void describe(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void load(const http::RequestPtr& request, const http::ResponderPtr& responder);
