@@ -27,6 +27,10 @@ class EndpointError(TrainerError):
         self.refused = refused
 
 
+class BroadcastError(TrainerError):
+    """A broadcast failed: a rank of the group is gone."""
+
+
 class LimitError(TrainerError):
     """A wait reached its limit."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from .broadcast import TorchBroadcaster
 from .buckets import buffer_bytes, fill_buckets
-from .errors import ConflictError, EndpointError, InputError, LimitError, PartialSyncError, TrainerError
+from .errors import BroadcastError, ConflictError, EndpointError, InputError, LimitError, PartialSyncError, TrainerError
 from .parallel import Task, call_all, first_error
 from .tensors import as_tensors
 
@@ -102,9 +102,7 @@ class WeightSync:
             self._join()
             with self._paused():
                 try:
-                    self._begun = list(self.endpoints)
-                    self._prepare(buckets)
-                    self._send_all(buckets)
+                    self._transfer(buckets)
                 except BaseException as error:
                     self._abort(error)
                     raise
@@ -229,6 +227,18 @@ class WeightSync:
         if paused:
             raise EndpointError(f"generation is paused: /continue_generation failed {CONTINUE_TRIES} times: {error}")
 
+    def _transfer(self, buckets):
+        try:
+            self._begun = list(self.endpoints)
+            self._prepare(buckets)
+            self._send_all(buckets)
+        except BroadcastError as error:
+            if not self._kept:
+                raise
+            self._abort(error)  # a replica was lost and started again since the last sync, which went on without it: a new group, once
+            self._join()
+            self._transfer(buckets)
+
     def _prepare(self, buckets):
         body = {"buckets": [bucket.describe() for bucket in buckets], "num_buckets": len(buckets), "load_format": "flattened_bucket"}
         limit_s = self.limits.prepare_s
@@ -265,7 +275,7 @@ class WeightSync:
                 raise LimitError(f"the broadcast of {what} took more than bucket_s {self.limits.bucket_s:g} s")
             self._look(RECEIVING, what)
         if task.error is not None:
-            raise TrainerError("; ".join([f"the broadcast of {what} failed: {type(task.error).__name__}: {task.error}", *self._reasons()]))
+            raise BroadcastError("; ".join([f"the broadcast of {what} failed: {type(task.error).__name__}: {task.error}", *self._reasons()]))
 
     def _reasons(self):
         """Of the endpoints that have given up."""
