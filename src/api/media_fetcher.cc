@@ -137,7 +137,7 @@ Status MediaFetcher::decode(MediaFetch& fetch, FetchedMedia& file) {
     if (cancelled()) return Status(StatusCode::kCancelled, "the client went away");
     if (std::chrono::steady_clock::now() > fetch.deadline_) return waited_too_long();
   }
-  auto frames = read_video(file.bytes, *options_.videos, {.cancelled = cancelled});
+  auto frames = read_video(file.bytes, *options_.videos, options_.video_limits, cancelled);
   decoders_.release();
   RETURN_IF_ERROR(frames.status());
   file.frames = std::move(frames).value();

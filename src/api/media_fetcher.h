@@ -23,6 +23,7 @@
 #include "api/media_root.h"
 #include "base/status.h"
 #include "http/fetch_policy.h"
+#include "media/video.h"
 #include "stages/media/prompt_media.h"
 #include "wire/prompt_media.h"
 
@@ -39,6 +40,7 @@ struct MediaFetchOptions {
   http::FetchPolicy policy;
   std::string root;                  // of file: URLs; "": none are read
   std::optional<VideoFacts> videos;  // of the model; nullopt: none are decoded
+  VideoLimits video_limits;
 };
 
 // A file that a request names.

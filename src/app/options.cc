@@ -13,6 +13,7 @@
 #include "control/event_socket.h"
 #include "stages/generating/loading.h"
 #include "stages/replica_router.h"
+#include "wire/prompt_media.h"
 
 namespace millrace {
 namespace {
@@ -141,6 +142,15 @@ void add_media_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command.add_option("--media-root", o.media_root, "Folder below which file: URLs are read; default: none are")
       ->group(group);
+  const auto limit = [&](const char* name, auto& value, const char* text, int64_t most) {
+    command.add_option(name, value, text)->capture_default_str()->check(CLI::Range(int64_t{1}, most))->group(group);
+  };
+  limit("--video-max-frames", o.video.frames, "Frames of a video's file at most", 10'000'000);
+  limit("--video-max-pixels", o.video.pixels, "Pixels of a video's frame at most", int64_t{64} << 20);
+  limit("--video-max-seconds", o.video.seconds, "Seconds that a video plays at most", 86'400);
+  limit("--video-max-mib", o.video.mib, "MiB of a video's file at most", int64_t{wire::kMaxMediaBytes >> 20});
+  limit("--video-decode-seconds", o.video.decode_seconds, "Seconds for each of the two programs that read a video",
+        600);
 }
 
 // Several models, or one that comes and goes (docs/models.md).
@@ -349,6 +359,11 @@ std::string options_json(const ServeOptions& o) {
   add("media-allowed-domains", fmt::format("{}", fmt::join(o.media_domains, " ")));
   add("media-allow-private-networks", o.media_private_networks);
   add("media-root", o.media_root);
+  add("video-max-frames", o.video.frames);
+  add("video-max-pixels", o.video.pixels);
+  add("video-max-seconds", o.video.seconds);
+  add("video-max-mib", o.video.mib);
+  add("video-decode-seconds", o.video.decode_seconds);
   add("pipeline", o.pipeline);
   add("listen", o.listen);
   add("placement", o.placement);

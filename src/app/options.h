@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "media/video.h"
 #include "stages/generating/model_options.h"
 
 namespace CLI {
@@ -41,10 +42,11 @@ struct ServeOptions {
   std::vector<std::string> media_domains;  // from which URLs of pictures and audio are fetched; none: from nowhere
   bool media_private_networks = false;
   std::string media_root;  // below which file: URLs are read; "": none are
-  std::string pipeline;    // a YAML file; empty: text serving as it is built in
-  std::string listen;      // where stages of other hosts join: instead of the pipeline's control
-  std::string key_file;    // instead of the pipeline's own
-  std::string placement;   // "": as the pipeline says; "processes": the same; "single": all in this process
+  VideoLimits video;
+  std::string pipeline;   // a YAML file; empty: text serving as it is built in
+  std::string listen;     // where stages of other hosts join: instead of the pipeline's control
+  std::string key_file;   // instead of the pipeline's own
+  std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
   int drain_timeout_s = 30;

@@ -227,13 +227,17 @@ Status add_speech(const ModelOptions& options, const TextShape& shape, TextParts
 Status add_media_fetcher(const ServeOptions& options, TextParts& out) {
   const MediaFacts& media = out.components.facts.media;
   const bool given = !options.media_domains.empty() || !options.media_root.empty();
+  for (const std::string& name : options.given) {
+    if (!name.starts_with("video-") || media.videos) continue;
+    return invalid_argument("--{} has no use: the model '{}' takes no videos", name, out.components.facts.name);
+  }
   if (!media.any() && !given) return ok_status();
   if (!media.any()) {
     return invalid_argument("--{} has no use: the model '{}' takes text only; wanted one that takes pictures or audio",
                             options.media_root.empty() ? "media-allowed-domains" : "media-root",
                             out.components.facts.name);
   }
-  api::MediaFetchOptions fetch{.root = options.media_root, .videos = media.videos};
+  api::MediaFetchOptions fetch{.root = options.media_root, .videos = media.videos, .video_limits = options.video};
   fetch.policy.private_networks = options.media_private_networks;
   for (const std::string& text : options.media_domains) {
     auto domain = http::read_domain(text);

@@ -26,7 +26,8 @@ TEST(UnusedOptions, OfModelsAndText) {
   names.insert(names.end(),
                {"request-timeout-s", "queue-timeout-s", "stall-restart-s", "dp", "dp-policy", "served-model-name",
                 "any-model-name", "public-models", "media-allowed-domains", "media-allow-private-networks",
-                "media-root", "response-store-mib", "response-store-ttl-s"});
+                "media-root", "video-max-frames", "video-max-pixels", "video-max-seconds", "video-max-mib",
+                "video-decode-seconds", "response-store-mib", "response-store-ttl-s"});
   for (const std::string& name : names) {
     if (name == "log-level") continue;
     EXPECT_NE(refusal({"port", name}, echo()).find("--" + name + " has no use"), std::string::npos) << name;

@@ -14,11 +14,14 @@
 #include <cstring>
 #include <string_view>
 
+#include "media/child_sandbox.h"
+
 namespace millrace {
 namespace {
 
 constexpr int kInputDescriptor = 3;  // kChildInput
 constexpr rlim_t kOpenFiles = 32;
+constexpr int kNotStarted = 127;  // exit status, as of a shell
 constexpr int kPollMs = 100;
 constexpr int kEndPollMs = 2, kMaxEndMs = 5000;  // from the end of its output to its own
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;
@@ -66,6 +69,7 @@ struct Start {
   char* const* envp;
   int input, output, null;
   const ChildLimits& limits;
+  const ChildSandbox& sandbox;
 };
 
 // In the new process, which still has the memory of this one: system calls alone.
@@ -73,13 +77,14 @@ struct Start {
   const bool limited = set_limit(RLIMIT_AS, start.limits.address_space) &&
                        set_limit(RLIMIT_CPU, static_cast<rlim_t>(start.limits.cpu_seconds)) &&
                        set_limit(RLIMIT_FSIZE, 0) && set_limit(RLIMIT_CORE, 0) && set_limit(RLIMIT_NOFILE, kOpenFiles);
+  const bool ends_with_parent = ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && ::chdir("/") == 0;
+  // The sandbox comes before the descriptors are closed, since one of them is its ruleset.
+  const bool enclosed = start.sandbox.enter();
   const bool wired = ::dup2(start.null, STDIN_FILENO) >= 0 && ::dup2(start.output, STDOUT_FILENO) >= 0 &&
                      ::dup2(start.null, STDERR_FILENO) >= 0 && ::dup2(start.input, kInputDescriptor) >= 0 &&
                      ::close_range(kInputDescriptor + 1, ~0u, 0) == 0;
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  if (limited && wired && ::chdir("/") == 0) ::execve(start.argv[0], start.argv, start.envp);
-  ::_exit(127);
+  if (limited && ends_with_parent && enclosed && wired) ::execve(start.argv[0], start.argv, start.envp);
+  ::_exit(kNotStarted);
 }
 
 // vfork(), since fork() of a process with a model's weights copies their page tables. Signals are blocked meanwhile, so
@@ -102,7 +107,8 @@ Status read_output(int output, const ChildLimits& limits,
   while (true) {
     if (limits.cancelled()) return Status(StatusCode::kCancelled, "no request waits for it any more");
     if (std::chrono::steady_clock::now() > deadline) {
-      return invalid_argument("decoding took over {} ms; wanted a shorter or smaller one", limits.time.count());
+      return invalid_argument("decoding took over {} ms; wanted a shorter or smaller one (--video-decode-seconds)",
+                              limits.time.count());
     }
     pollfd one{output, POLLIN, 0};
     if (::poll(&one, 1, kPollMs) <= 0) continue;
@@ -126,6 +132,9 @@ Status end_process(pid_t pid, bool kill, const ChildLimits& limits) {
     }
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return ok_status();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotStarted) {
+    return error(StatusCode::kInternal, "the decoder could not be started in its sandbox");
+  }
   if (WIFSIGNALED(status)) {
     return invalid_argument("the decoder ended by signal {}; wanted one that needs at most {} s and {} MiB",
                             WTERMSIG(status), limits.cpu_seconds, limits.address_space >> 20);
@@ -158,6 +167,7 @@ Result<std::string> find_program(const std::string& name, const std::string& pac
 
 Status run_child(const std::vector<std::string>& arguments, std::span<const uint8_t> input, const ChildLimits& limits,
                  const std::function<Status(std::span<const uint8_t>)>& on_output) {
+  ASSIGN_OR_RETURN(const ChildSandbox sandbox, ChildSandbox::make(arguments.front()));
   const Descriptor file(::memfd_create("input", MFD_CLOEXEC));
   if (file.get() < 0) return no_resource("a file for its input");
   RETURN_IF_ERROR(fill(file.get(), input));
@@ -174,7 +184,7 @@ Status run_child(const std::vector<std::string>& arguments, std::span<const uint
   std::vector<std::string> words = arguments, environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
   const std::vector<char*> argv = pointers_of(words), envp = pointers_of(environment);
   const pid_t pid =
-      start_process({argv.data(), envp.data(), high_input.get(), high_output.get(), high_null.get(), limits});
+      start_process({argv.data(), envp.data(), high_input.get(), high_output.get(), high_null.get(), limits, sandbox});
   if (pid < 0) return no_resource("vfork");
   inside.reset();
   high_output.reset();

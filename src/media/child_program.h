@@ -1,5 +1,6 @@
-// Runs a program that reads untrusted bytes, such as a decoder of videos, in a process of its own with limits of
-// memory, time and output, without files to write to and without this process's descriptors and environment.
+// Runs a program that reads untrusted bytes, such as a decoder of videos, in a process of its own: in a sandbox
+// (media/child_sandbox.h), with limits of memory, time and output, without files to write to and without this process's
+// descriptors and environment.
 //
 // Thread safety: free functions; each call blocks its thread until the process has ended.
 #pragma once
@@ -31,7 +32,7 @@ inline constexpr char kChildInput[] = "/dev/fd/3";
 
 // Runs `arguments` (the first is the program's path) with `input` as kChildInput, and gives what it prints to
 // `on_output` as it comes; an error from there ends the process and is returned. kInvalidArgument: the process failed
-// or was over a limit; kCancelled.
+// or was over a limit; kCancelled; kInternal, kUnsupported: no sandbox, so it did not run.
 Status run_child(const std::vector<std::string>& arguments, std::span<const uint8_t> input, const ChildLimits& limits,
                  const std::function<Status(std::span<const uint8_t>)>& on_output);
 

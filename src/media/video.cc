@@ -51,13 +51,19 @@ double read_rate(const Json& stream, const char* key) {
   return above > 0 && below > 0 ? above / below : 0;
 }
 
+ChildLimits child_limits(const VideoLimits& limits, const Cancelled& cancelled) {
+  return {.cpu_seconds = limits.decode_seconds,
+          .time = std::chrono::seconds(limits.decode_seconds),
+          .cancelled = cancelled};
+}
+
 Status not_read() {
   return invalid_argument("it is no video that is read; wanted MP4, QuickTime, Matroska, WebM, AVI or GIF");
 }
 
 }  // namespace
 
-Result<VideoInfo> parse_video_info(std::string_view text) {
+Result<VideoInfo> parse_video_info(std::string_view text, const VideoLimits& limits) {
   const auto root = parse_json(text);
   const Json* streams = root.ok() ? json_find(*root, "streams") : nullptr;
   if (streams == nullptr || !streams->is_array() || streams->empty() || !(*streams)[0].is_object()) return not_read();
@@ -69,33 +75,45 @@ Result<VideoInfo> parse_video_info(std::string_view text) {
   RETURN_IF_ERROR(json_read(stream, "height", out.height));
   out.frames = std::strtoll(frames.c_str(), nullptr, 10);
   if (out.frames < 1 || out.width < 1 || out.height < 1) return not_read();
-  if (out.frames > kMaxVideoFrames || out.width > kMaxVideoPixels / out.height) {
-    return invalid_argument("it has {} frames of {} x {} pixels; wanted at most {} of {} pixels", out.frames, out.width,
-                            out.height, kMaxVideoFrames, kMaxVideoPixels);
+  if (out.width > limits.pixels / out.height) {
+    return invalid_argument("its frames have {} x {} pixels; wanted at most {} (--video-max-pixels)", out.width,
+                            out.height, limits.pixels);
+  }
+  if (out.frames > limits.frames) {
+    return invalid_argument("it has {} frames; wanted at most {} (--video-max-frames)", out.frames, limits.frames);
   }
   out.fps = read_rate(stream, "avg_frame_rate");
   if (out.fps == 0) out.fps = read_rate(stream, "r_frame_rate");
   if (out.fps == 0) out.fps = kDefaultFps;
+  const double seconds = static_cast<double>(out.frames) / out.fps;
+  if (seconds > limits.seconds) {
+    return invalid_argument("it plays for {:.0f} seconds; wanted at most {} (--video-max-seconds)", seconds,
+                            limits.seconds);
+  }
   return out;
 }
 
-Result<VideoInfo> probe_video(std::span<const uint8_t> bytes, const ChildLimits& limits) {
+Result<VideoInfo> probe_video(std::span<const uint8_t> bytes, const VideoLimits& limits, const Cancelled& cancelled) {
+  if (bytes.size() > static_cast<std::size_t>(limits.mib) << 20) {
+    return error(StatusCode::kTooLarge, "it has {} bytes; wanted at most {} MiB (--video-max-mib)", bytes.size(),
+                 limits.mib);
+  }
   ASSIGN_OR_RETURN(std::string program, find_program("ffprobe", kPackage));
   std::vector<std::string> arguments = command(std::move(program));
   add(arguments, {"-select_streams", "v:0", "-count_frames", "-show_entries",
                   "stream=nb_read_frames,avg_frame_rate,r_frame_rate,width,height", "-of", "json", kChildInput});
   std::string printed;
-  const Status run = run_child(arguments, bytes, limits, [&](std::span<const uint8_t> data) {
+  const Status run = run_child(arguments, bytes, child_limits(limits, cancelled), [&](std::span<const uint8_t> data) {
     printed.append(reinterpret_cast<const char*>(data.data()), data.size());
     return printed.size() <= kMaxProbeBytes ? ok_status() : invalid_argument("ffprobe prints too much of it");
   });
   if (run.code() == StatusCode::kInvalidArgument && printed.find("streams") == std::string::npos) return not_read();
   RETURN_IF_ERROR(run);
-  return parse_video_info(printed);
+  return parse_video_info(printed, limits);
 }
 
-Status decode_frames(std::span<const uint8_t> bytes, std::span<const int64_t> indices, const ChildLimits& limits,
-                     const std::function<Status(Image)>& on_frame) {
+Status decode_frames(std::span<const uint8_t> bytes, std::span<const int64_t> indices, const VideoLimits& limits,
+                     const Cancelled& cancelled, const std::function<Status(Image)>& on_frame) {
   ASSIGN_OR_RETURN(std::string program, find_program("ffmpeg", kPackage));
   std::vector<std::string> arguments = command(std::move(program));
   std::string chosen;
@@ -105,14 +123,14 @@ Status decode_frames(std::span<const uint8_t> bytes, std::span<const int64_t> in
   add(arguments, {"-vsync", "passthrough", "-frames:v"});
   arguments.push_back(std::to_string(indices.size()));
   add(arguments, {"-f", "image2pipe", "-c:v", "ppm", "pipe:1"});
-  PpmStream frames(kMaxVideoPixels);
+  PpmStream frames(limits.pixels);
   std::size_t count = 0;
   const auto counted = [&](Image image) {
     ++count;
     return on_frame(std::move(image));
   };
-  RETURN_IF_ERROR(
-      run_child(arguments, bytes, limits, [&](std::span<const uint8_t> data) { return frames.add(data, counted); }));
+  RETURN_IF_ERROR(run_child(arguments, bytes, child_limits(limits, cancelled),
+                            [&](std::span<const uint8_t> data) { return frames.add(data, counted); }));
   if (count == indices.size()) return ok_status();
   return invalid_argument("{} of its frames were decoded; wanted {}", count, indices.size());
 }

@@ -17,8 +17,16 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMaxVideoFrames = 100'000;            // of a file
-inline constexpr int64_t kMaxVideoPixels = int64_t{16} << 20;  // of a frame
+// What an operator may set; each error names the option.
+struct VideoLimits {
+  int64_t frames = 100'000;            // of a file: --video-max-frames
+  int64_t pixels = int64_t{16} << 20;  // of a frame: --video-max-pixels
+  int seconds = 3600;                  // of its playing: --video-max-seconds
+  int mib = 32;                        // of a file: --video-max-mib
+  int decode_seconds = 60;             // of each program, of a core and by the clock: --video-decode-seconds
+};
+
+using Cancelled = std::function<bool()>;
 
 struct VideoInfo {
   int64_t frames = 0;  // as they are decoded
@@ -27,15 +35,16 @@ struct VideoInfo {
   int64_t height = 0;
 };
 
-// From what ffprobe prints. kInvalidArgument: no video stream, or a value out of range.
-Result<VideoInfo> parse_video_info(std::string_view json);
+// From what ffprobe prints. kInvalidArgument: no video stream, or a value over its limit.
+Result<VideoInfo> parse_video_info(std::string_view json, const VideoLimits& limits);
 
-// Decodes all of it once, to count the frames. kUnsupported: no ffprobe; kInvalidArgument: no video that is read.
-Result<VideoInfo> probe_video(std::span<const uint8_t> bytes, const ChildLimits& limits);
+// Decodes all of it once, to count the frames. kUnsupported: no ffprobe; kInvalidArgument: no video that is read;
+// kTooLarge: too many bytes; kCancelled: `cancelled`, which is asked ten times a second, returned true.
+Result<VideoInfo> probe_video(std::span<const uint8_t> bytes, const VideoLimits& limits, const Cancelled& cancelled);
 
 // Gives the frames of ascending `indices` to `on_frame`, one after the other. The errors of probe_video(); one of
 // on_frame() ends it.
-Status decode_frames(std::span<const uint8_t> bytes, std::span<const int64_t> indices, const ChildLimits& limits,
-                     const std::function<Status(Image)>& on_frame);
+Status decode_frames(std::span<const uint8_t> bytes, std::span<const int64_t> indices, const VideoLimits& limits,
+                     const Cancelled& cancelled, const std::function<Status(Image)>& on_frame);
 
 }  // namespace millrace

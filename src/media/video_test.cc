@@ -97,7 +97,7 @@ TEST(FramePack, WhatWasPackedComesBack) {
 }
 
 TEST(VideoInfoTest, RatesAndLimits) {
-  const auto info = [](const std::string& stream) { return parse_video_info(R"({"streams":[{)" + stream + "}]}"); };
+  const auto info = [](const std::string& stream) { return parse_video_info(R"({"streams":[{)" + stream + "}]}", {}); };
   const std::string size = R"("width":64,"height":48,"nb_read_frames":"9")";
   EXPECT_EQ(info(size + R"(,"avg_frame_rate":"30000/1001")")->fps, 30000.0 / 1001);
   EXPECT_EQ(info(size + R"(,"avg_frame_rate":"0/0","r_frame_rate":"25/1")")->fps, 25);
@@ -110,8 +110,32 @@ TEST(VideoInfoTest, RatesAndLimits) {
     EXPECT_FALSE(info(bad).ok()) << bad;
   }
   for (const char* bad : {"", "{}", "[]", R"({"streams":[]})", R"({"streams":[7]})"}) {
-    EXPECT_FALSE(parse_video_info(bad).ok()) << bad;
+    EXPECT_FALSE(parse_video_info(bad, {}).ok()) << bad;
   }
+}
+
+const Cancelled kNever = [] { return false; };
+
+TEST(VideoInfoTest, EachLimitIsNamed) {
+  const std::string text = R"({"streams":[{"width":64,"height":48,"nb_read_frames":"90","avg_frame_rate":"30/1"}]})";
+  const VideoLimits fits{.frames = 90, .pixels = 64 * 48, .seconds = 3};
+  EXPECT_TRUE(parse_video_info(text, fits).ok());
+  VideoLimits limits = fits;
+  limits.frames = 89;
+  EXPECT_EQ(parse_video_info(text, limits).status().message(),
+            "it has 90 frames; wanted at most 89 (--video-max-frames)");
+  limits = fits;
+  limits.pixels = 64 * 48 - 1;
+  EXPECT_EQ(parse_video_info(text, limits).status().message(),
+            "its frames have 64 x 48 pixels; wanted at most 3071 (--video-max-pixels)");
+  limits = fits;
+  limits.seconds = 2;
+  EXPECT_EQ(parse_video_info(text, limits).status().message(),
+            "it plays for 3 seconds; wanted at most 2 (--video-max-seconds)");
+  const std::vector<uint8_t> large((1 << 20) + 1);
+  const Status status = probe_video(large, {.mib = 1}, kNever).status();
+  EXPECT_EQ(status.code(), StatusCode::kTooLarge);
+  EXPECT_EQ(status.message(), "it has 1048577 bytes; wanted at most 1 MiB (--video-max-mib)");
 }
 
 class VideoTest : public ::testing::Test {
@@ -125,13 +149,13 @@ class VideoTest : public ::testing::Test {
 TEST_F(VideoTest, ChosenFramesOfAFile) {
   for (const Json& one : golden()["files"]) {
     const std::vector<uint8_t> file = bytes_of(read_text(kGolden + one["name"].get<std::string>()));
-    const auto info = probe_video(file, {});
+    const auto info = probe_video(file, {}, kNever);
     ASSERT_TRUE(info.ok()) << info.status().message();
     EXPECT_EQ(info->frames, one["frames"]);
     EXPECT_NEAR(info->fps, one["fps"].get<double>(), 1e-6);
     const std::vector<int64_t> indices = {0, 2, 5, info->frames - 1};
     std::vector<int> reds;
-    const Status status = decode_frames(file, indices, {}, [&](Image image) {
+    const Status status = decode_frames(file, indices, {}, kNever, [&](Image image) {
       EXPECT_EQ(image.width(), one["width"]);
       EXPECT_EQ(image.height(), one["height"]);
       reds.push_back(image.row(image.height() / 2)[image.width() / 2 * 3]);
@@ -145,59 +169,22 @@ TEST_F(VideoTest, ChosenFramesOfAFile) {
   }
 }
 
+TEST_F(VideoTest, FramesOverTheLimitAreRefused) {
+  const std::vector<uint8_t> file = bytes_of(read_text(kGolden + "rising.mp4"));
+  const auto info = probe_video(file, {.pixels = 100}, kNever);
+  EXPECT_NE(info.status().message().find("wanted at most 100 (--video-max-pixels)"), std::string::npos)
+      << info.status().message();
+}
+
 TEST_F(VideoTest, WhatIsNoVideoIsRefused) {
   std::vector<std::string> files = {"", "not a video", "#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
                                     "ffconcat version 1.0\nfile '/etc/passwd'\n",
                                     read_text(kGolden + "rising.mp4").substr(0, 300)};
   for (const std::string& file : files) {
-    const auto info = probe_video(bytes_of(file), {});
+    const auto info = probe_video(bytes_of(file), {}, kNever);
     ASSERT_FALSE(info.ok()) << file;
     EXPECT_EQ(info.status().code(), StatusCode::kInvalidArgument) << info.status().message();
   }
-}
-
-TEST(ChildProgram, LimitsEndIt) {
-  const auto drop = [](std::span<const uint8_t>) { return ok_status(); };
-  const std::vector<uint8_t> input = bytes_of("input");
-  std::string seen;
-  const auto keep = [&](std::span<const uint8_t> data) {
-    seen.append(data.begin(), data.end());
-    return ok_status();
-  };
-  EXPECT_TRUE(run_child({"/bin/sh", "-c", "cat /dev/fd/3; echo $HOME; ls /dev/fd"}, input, {}, keep).ok());
-  EXPECT_EQ(seen, "input\n0\n1\n2\n3\n4\n") << "no environment, and no descriptor of this process";
-  EXPECT_EQ(run_child({"/bin/sh", "-c", "exit 3"}, input, {}, drop).message(), "it cannot be decoded");
-  EXPECT_FALSE(run_child({"/no/such/program"}, input, {}, drop).ok());
-  EXPECT_NE(run_child({"/bin/sh", "-c", "while :; do :; done"}, input, {.cpu_seconds = 1}, drop)
-                .message()
-                .find("ended by signal 9"),
-            std::string::npos);
-  EXPECT_NE(run_child({"/bin/sh", "-c", "sleep 600"}, input, {.time = std::chrono::milliseconds(1)}, drop)
-                .message()
-                .find("decoding took over 1 ms"),
-            std::string::npos);
-  EXPECT_EQ(run_child({"/bin/sh", "-c", "sleep 600"}, input, {.cancelled = [] { return true; }}, drop).code(),
-            StatusCode::kCancelled);
-  EXPECT_NE(
-      run_child({"/bin/sh", "-c", "exec >&-; exec sleep 600"}, input, {}, drop).message().find("ended by signal 9"),
-      std::string::npos)
-      << "its output is closed, and it goes on";
-  EXPECT_EQ(run_child({"/bin/sh", "-c", "yes"}, input, {},
-                      [](std::span<const uint8_t>) { return invalid_argument("too much"); })
-                .message(),
-            "too much");
-  EXPECT_FALSE(run_child({"/bin/sh", "-c", "echo a > \"$0\"", ::testing::TempDir() + "written"}, input, {}, drop).ok())
-      << "files stay empty";
-  EXPECT_FALSE(run_child({"/bin/sh", "-c", "head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null"}, input,
-                         {.address_space = std::size_t{64} << 20}, drop)
-                   .ok());
-}
-
-TEST(ChildProgram, AMissingProgramIsNamed) {
-  const auto found = find_program("no-such-decoder", "decoders");
-  EXPECT_EQ(found.status().code(), StatusCode::kUnsupported);
-  EXPECT_EQ(found.status().message(),
-            "no-such-decoder is not installed on the server; wanted Debian's package decoders");
 }
 
 }  // namespace

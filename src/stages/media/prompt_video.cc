@@ -73,10 +73,10 @@ class GroupMaker {
 
 }  // namespace
 
-Result<std::vector<PromptItem>> read_video(const std::string& bytes, const VideoFacts& facts,
-                                           const ChildLimits& limits) {
+Result<std::vector<PromptItem>> read_video(const std::string& bytes, const VideoFacts& facts, const VideoLimits& limits,
+                                           const Cancelled& cancelled) {
   const std::span<const uint8_t> file(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-  ASSIGN_OR_RETURN(const VideoInfo info, probe_video(file, limits));
+  ASSIGN_OR_RETURN(const VideoInfo info, probe_video(file, limits, cancelled));
   const std::vector<int64_t> indices = sample_frames(info.frames, info.fps, facts.sampling);
   std::vector<double> times = group_times(indices, info.fps, facts.patches.temporal_patch_size);
   if (times.size() > wire::kMaxPromptMedia) {
@@ -84,7 +84,8 @@ Result<std::vector<PromptItem>> read_video(const std::string& bytes, const Video
                             indices.size(), info.frames, facts.patches.temporal_patch_size, wire::kMaxPromptMedia);
   }
   GroupMaker groups(facts, indices.size(), std::move(times));
-  RETURN_IF_ERROR(decode_frames(file, indices, limits, [&](Image frame) { return groups.add(std::move(frame)); }));
+  RETURN_IF_ERROR(
+      decode_frames(file, indices, limits, cancelled, [&](Image frame) { return groups.add(std::move(frame)); }));
   return groups.finish();
 }
 

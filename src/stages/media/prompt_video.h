@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "base/status.h"
-#include "media/child_program.h"
+#include "media/video.h"
 #include "stages/media/prompt_media.h"
 
 namespace millrace {
 
 // Without `begin` and `field`. kUnsupported: ffmpeg is not installed; kInvalidArgument: no video that is served, or one
 // of over wire::kMaxPromptMedia groups; kTooLarge: the frames have over wire::kMaxPromptMediaBytes; kCancelled.
-Result<std::vector<PromptItem>> read_video(const std::string& bytes, const VideoFacts& facts,
-                                           const ChildLimits& limits);
+Result<std::vector<PromptItem>> read_video(const std::string& bytes, const VideoFacts& facts, const VideoLimits& limits,
+                                           const Cancelled& cancelled);
 
 }  // namespace millrace
