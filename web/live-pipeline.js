@@ -17,7 +17,7 @@ export function pipelineLayout({ stages, links }, width) {
   for (let round = 0; round < bases.length; ++round) {
     for (const { from, to } of inner) if (column.get(to) <= column.get(from) && column.get(from) < bases.length) column.set(to, column.get(from) + 1);
   }
-  const entries = bases.filter((base) => !inner.some((link) => (link.kind === 'pages' ? link.from : link.to) === base));
+  const entries = bases.filter((base) => !inner.some((link) => (['pages', 'features'].includes(link.kind) ? link.from : link.to) === base));
   const exits = bases.filter((base) => !inner.some((link) => link.from === base && link.kind !== 'layers'));
   const all = [{ stage: SERVER, base: SERVER, state: 'ready' }, ...nodes];
   column.set(SERVER, 0);

@@ -47,7 +47,7 @@ void append_live_stage(std::string& out, const wire::StageStatus& stage) {
 }
 
 void append_links(std::string& out, const std::vector<StageLink>& links) {
-  static constexpr const char* kKinds[] = {"payload", "stream", "layers", "pages"};
+  static constexpr const char* kKinds[] = {"payload", "stream", "layers", "pages", "features"};
   out += ",\"links\":[";
   for (const StageLink& link : links) {
     separate(out);

@@ -12,6 +12,8 @@
 #include "stages/generating/text_checksum.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/weight_snapshot.h"
+#include "stages/media/media_facts.h"
+#include "stages/media/remote_media.h"
 #include "stages/media/tower_model.h"
 #include "stages/speech/speech_workers.h"
 
@@ -90,6 +92,7 @@ Result<ArgsOptions> layers_args(const Value& args) {
   return options_of_args(args,
                          {"model", "threads", "quantize", "packed-cache-dir", "kv-dtype", "kv-gib", "context-length"});
 }
+Result<ArgsOptions> encode_args(const Value& args) { return options_of_args(args, {"model", "threads", "quantize"}); }
 Result<ArgsOptions> detokenize_args(const Value& args) { return options_of_args(args, {"model"}); }
 Result<ArgsOptions> speech_args(const Value& args) {
   return options_of_args(args, {"model", "threads", "page-size", "kv-dtype", "max-running-requests",
@@ -200,6 +203,28 @@ Result<SpeechTarget> speech_target_of(const ModelOptions& options, const Slot& s
   return SpeechTarget();
 }
 
+Result<wire::EncoderFacts> encoder_facts(const ModelOptions& options) {
+  ASSIGN_OR_RETURN(const uint64_t hash, model_hash(options));
+  ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
+  return wire::EncoderFacts{hash, std::string(kernels::isa_name(isa))};
+}
+
+// The towers, here or in the stage that encodes for this one.
+MakeMedia make_media_of(const ModelOptions& options, const ModelConfig& config, const MediaFacts& media,
+                        const OpenTransferLinks& remote) {
+  if (!media.any()) return {};
+  if (!remote) {
+    return [options, config, media](const LoadProgress& progress) {
+      return load_tower_model(options, config, media, progress);
+    };
+  }
+  return [options, config, remote](const LoadProgress&) -> Result<std::unique_ptr<MediaModel>> {
+    ASSIGN_OR_RETURN(wire::EncoderFacts facts, encoder_facts(options));
+    ASSIGN_OR_RETURN(transfer::TransferLinks links, remote());
+    return make_remote_media(std::move(links), std::move(facts), config);
+  };
+}
+
 Made make_generate(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(const ModelOptions options, generating_options(args, slot, command_line));
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
@@ -213,8 +238,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
     return invalid_argument("--pp is {}, and the file gives the stage layers; wanted one of them", options.pp);
   }
   const bool split = options.pp > 1 || slot.chain;  // takes no new weights
-  // A range of a chain has no features; new weights would leave the old tower behind.
-  const MediaFacts media = split ? MediaFacts() : components.facts.media;
+  const MediaFacts& media = components.facts.media;
   const bool fixed = split || components.dir.config.vision || components.dir.config.audio;
   ASSIGN_OR_RETURN(SpeechTarget speech, speech_target_of(options, slot, components.dir.config, split));
   RETURN_IF_ERROR(check_snapshots(options));
@@ -236,11 +260,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .streams = slot.streams,
        .to_client = slot.to_client,
        .make_kv_events = make_kv_events(options, slot.replica),
-       .make_media = media.any()
-                         ? MakeMedia([options, config = components.dir.config, media](const LoadProgress& progress) {
-                             return load_tower_model(options, config, media, progress);
-                           })
-                         : MakeMedia(),
+       .make_media = make_media_of(options, components.dir.config, media, slot.features),
        .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), slot.weights_rank, options.trainer_hosts},
        .write_snapshot = write_snapshot_of(options),
@@ -248,6 +268,26 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .make_transfers = make_transfers(options, slot.transfers),
        .speech = std::move(speech),
        .make_saved = make_saved_prefixes(options)});
+}
+
+Made make_encode(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+  if (!slot.features) return internal_error("a stage that encodes media has no stage to encode them for");
+  ASSIGN_OR_RETURN(ArgsOptions from_args, encode_args(args));
+  const bool threads = from_args ? args.find("threads") != nullptr : command_line.threads != 0;
+  ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
+  if (!threads) options.threads = slot.threads;
+  ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
+  ASSIGN_OR_RETURN(const MediaFacts media, read_media_facts(options.model, dir.config));
+  if (!media.any()) {
+    return error(StatusCode::kUnsupported, "{} takes text only; wanted a model that takes pictures or audio",
+                 options.model);
+  }
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
+  ASSIGN_OR_RETURN(wire::EncoderFacts facts, encoder_facts(options));
+  return make_encode_worker({.make_media = make_media_of(options, dir.config, media, nullptr),
+                             .open = slot.features,
+                             .facts = std::move(facts),
+                             .text_checksum = text});
 }
 
 Made make_prefill(const Value& args, const Slot& slot, const ModelOptions& command_line) {
@@ -336,10 +376,11 @@ void add_model_workers(Library& library, const ModelOptions& command_line) {
   add(library, "generate", command_line, make_generate, generate_args);
   add(library, "layers", command_line, make_layers, layers_args);
   add(library, "prefill", command_line, make_prefill, generate_args);
+  add(library, "encode", command_line, make_encode, encode_args);
   add(library, "detokenize", command_line, make_detokenize, detokenize_args);
   add(library, "talk", command_line, make_talk, speech_args);
   add(library, "vocode", command_line, make_vocode, speech_args);
-  library.short_calls.insert({"generate", "prefill", "detokenize", "talk"});
+  library.short_calls.insert({"generate", "prefill", "encode", "detokenize", "talk"});
   library.with_weights.insert({"generate", "prefill"});
 }
 

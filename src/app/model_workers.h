@@ -6,6 +6,7 @@
 //   layers      model, threads, quantize, packed_cache_dir, kv_dtype, kv_gib,
 //               context_length: as `generate` of its chain
 //   prefill     as `generate` of the stage whose prompts it computes
+//   encode      model, threads, quantize: as `generate` of the stage whose media it encodes
 //   detokenize  model
 //   talk        model, threads, page_size, kv_dtype, max_running_requests, max_queued_requests,
 //               chunked_prefill_tokens, overlap: as `generate`

@@ -32,6 +32,7 @@ void describe(const PipelineSpec& spec, const std::string& file) {
     if (stage.layers) std::printf(" layers [%d, %d)", stage.layers->begin, stage.layers->end);
     if (!stage.layers_to.empty()) std::printf(" => %s", stage.layers_to.c_str());
     if (!stage.prefill_from.empty()) std::printf(" <= %s", stage.prefill_from.c_str());
+    if (!stage.encode_from.empty()) std::printf(" <= %s", stage.encode_from.c_str());
     if (stage.stalled_ms == 0) std::printf(" never stalls");
     if (stage.stalled_ms > 0 && stage.stalled_ms != loop::kWorkerStalledMs) {
       std::printf(" stalls at %g s", static_cast<double>(stage.stalled_ms) / 1000);

@@ -53,6 +53,8 @@ Status check_all_taken(const ModelConfig& config, LayerRange range, const Weight
 
 bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name) {
   if (name == kEmbeddingName || name == kFinalNormName || name == kHeadName) return range.begin > 0;
+  // Towers are beside the first range, whose rows begin as their features.
+  if (is_of_another_part(config, name)) return range.begin > 0;
   if (!name.starts_with(kLayerPrefix)) return false;
   name.remove_prefix(std::string_view(kLayerPrefix).size());
   int layer = -1;

@@ -35,7 +35,10 @@ constexpr const char* kSmallFiles[] = {"config.json",
                                        "vocab.json",
                                        "merges.txt",
                                        "chat_template.jinja",
-                                       "chat_template.json"};
+                                       "chat_template.json",
+                                       "preprocessor_config.json",
+                                       "video_preprocessor_config.json",
+                                       "processor_config.json"};
 
 // A file that is written, with its size and checksum.
 class SummedFile {

@@ -113,6 +113,7 @@ std::vector<StageLink> CoordinatorEngine::links() const {
       if (!contains(stage.stream_to, to)) out.push_back({stage.name, to, StageLink::Kind::kPayload});
     }
     if (!stage.prefill_from.empty()) out.push_back({stage.prefill_from, stage.name, StageLink::Kind::kPages});
+    if (!stage.encode_from.empty()) out.push_back({stage.encode_from, stage.name, StageLink::Kind::kFeatures});
     if (!stage.layers_to.empty()) out.push_back({stage.name, stage.layers_to, StageLink::Kind::kLayers});
   }
   return out;

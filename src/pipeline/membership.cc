@@ -14,7 +14,7 @@ Membership::Membership(const PipelineSpec& spec, MembershipOptions options, int6
     for (uint32_t replica = 0; replica < static_cast<uint32_t>(stage.replicas); ++replica) {
       ReplicaView member{.stage = stage.name,
                          .replica = replica,
-                         .optional = stage.computes_prompts(),
+                         .optional = stage.helps(),
                          .local = stage.host.empty(),
                          .since_ms = now_ms};
       member.stage_index = index;

@@ -45,6 +45,7 @@ class Checker {
     if (named_) graph();
     if (named_) check_chains(spec_, errors_);
     if (named_) check_prefill(spec_, errors_);
+    if (named_) check_encode(spec_, errors_);
   }
 
  private:
@@ -144,8 +145,9 @@ class Checker {
       errors_.add(stage.line_of(key), "stage '{}' has {} and the worker {}, which gets no requests; wanted it left out",
                   stage.name, key, stage.worker);
     }
-    const auto [wanted, what] =
-        stage.computes_rows() ? std::pair("layers_to", "rows") : std::pair("prefill_from", "pages");
+    const auto [wanted, what] = stage.computes_rows()   ? std::pair("layers_to", "rows")
+                                : stage.encodes_media() ? std::pair("encode_from", "features")
+                                                        : std::pair("prefill_from", "pages");
     for (const StageSpec& from : spec_.stages) {
       for (const char* key : {"next", "stream_to"}) {
         const auto& targets = std::string_view(key) == "next" ? from.next : from.stream_to;

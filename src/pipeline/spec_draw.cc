@@ -74,6 +74,9 @@ std::map<std::string, int> columns(const PipelineSpec& spec) {
       if (!stage.prefill_from.empty()) {
         column[stage.name] = std::max(column[stage.name], column[stage.prefill_from] + 1);
       }
+      if (!stage.encode_from.empty()) {
+        column[stage.name] = std::max(column[stage.name], column[stage.encode_from] + 1);
+      }
       if (stage.layers_to.empty()) continue;
       column[stage.layers_to] = std::max(column[stage.layers_to], column[stage.name] + 1);
     }
@@ -90,6 +93,7 @@ struct EdgeStyle {
 constexpr EdgeStyle kPayloadEdge{"payload", "#334155", "", -6};
 constexpr EdgeStyle kStreamEdge{"stream", "#0369a1", " stroke-dasharray=\"5 4\"", 12};
 constexpr EdgeStyle kPagesEdge{"pages", "#15803d", " stroke-dasharray=\"2 3\"", 3};
+constexpr EdgeStyle kFeaturesEdge{"features", "#7e22ce", " stroke-dasharray=\"2 3\"", 3};
 constexpr EdgeStyle kRowsEdge{"rows", "#b45309", " stroke-dasharray=\"2 3\"", 3};
 
 std::string edge(const Box& from, const Box& to, const EdgeStyle& style) {
@@ -157,6 +161,10 @@ std::string to_dot(const PipelineSpec& spec) {
       out +=
           fmt::format("  {} -> {} [style=dotted, label=\"pages\"];\n", quoted(stage.prefill_from), quoted(stage.name));
     }
+    if (!stage.encode_from.empty()) {
+      out += fmt::format("  {} -> {} [style=dotted, label=\"features\"];\n", quoted(stage.encode_from),
+                         quoted(stage.name));
+    }
     if (stage.layers_to.empty()) continue;
     out += fmt::format("  {} -> {} [style=dotted, label=\"rows\"];\n", quoted(stage.name), quoted(stage.layers_to));
   }
@@ -172,6 +180,7 @@ std::string to_svg(const PipelineSpec& spec) {
   const auto any = [&spec](auto has) { return std::any_of(spec.stages.begin(), spec.stages.end(), has); };
   const bool has_rows = any([](const StageSpec& stage) { return !stage.layers_to.empty(); });
   const bool has_pages = any([](const StageSpec& stage) { return !stage.prefill_from.empty(); });
+  const bool has_features = any([](const StageSpec& stage) { return !stage.encode_from.empty(); });
   for (const StageSpec& stage : spec.stages) {
     const int x = column[stage.name], y = rows[x]++;
     const Box at{kMargin + x * (kBoxWidth + kGapX), kMargin + 46 + y * (kBoxHeight + kGapY) + x % 2 * kGapY};
@@ -187,15 +196,18 @@ std::string to_svg(const PipelineSpec& spec) {
       "are "
       "terminals, one colour a process</text>\n",
       width, height, marker(kPayloadEdge),
-      marker(kStreamEdge) + (has_rows ? marker(kRowsEdge) : "") + (has_pages ? marker(kPagesEdge) : ""), kMargin,
-      escaped(spec.name),
-      std::string(has_rows ? "rows of layers dotted, " : "") + (has_pages ? "KV pages dotted, " : ""));
+      marker(kStreamEdge) + (has_rows ? marker(kRowsEdge) : "") + (has_pages ? marker(kPagesEdge) : "") +
+          (has_features ? marker(kFeaturesEdge) : ""),
+      kMargin, escaped(spec.name),
+      std::string(has_rows ? "rows of layers dotted, " : "") + (has_pages ? "KV pages dotted, " : "") +
+          (has_features ? "features dotted, " : ""));
   for (const StageSpec& stage : spec.stages) {
     const Box& from = boxes[stage.name];
     for (const std::string& target : stage.next) out += edge(from, boxes[target], kPayloadEdge);
     for (const std::string& target : stage.stream_to) out += edge(from, boxes[target], kStreamEdge);
     if (!stage.layers_to.empty()) out += edge(from, boxes[stage.layers_to], kRowsEdge);
     if (!stage.prefill_from.empty()) out += edge(boxes[stage.prefill_from], from, kPagesEdge);
+    if (!stage.encode_from.empty()) out += edge(boxes[stage.encode_from], from, kFeaturesEdge);
   }
   for (const StageSpec& stage : spec.stages) {
     out += box(stage, boxes[stage.name], stage.name == spec.entry, kFills[fills[location(stage)] % std::size(kFills)]);
@@ -226,6 +238,7 @@ uint64_t PipelineSpec::hash() const {
     add(s.stalled_ms);
     if (s.layers) add(s.layers->begin), add(s.layers->end), add(s.layers_to);
     if (!s.prefill_from.empty()) add(s.prefill_from);
+    if (!s.encode_from.empty()) add(s.encode_from);
     add_list(s.next), add_list(s.wait_for), add_list(s.stream_to), add_map(s.project_payload), add_map(s.env);
     if (const auto lifted = lift(s.args); lifted.ok()) add(lifted->tree);
   }

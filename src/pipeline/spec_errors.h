@@ -39,5 +39,7 @@ void check_pipeline(const PipelineSpec& spec, const Library& library, SpecErrors
 void check_chains(const PipelineSpec& spec, SpecErrors& errors);
 // Of it, the stages that compute prompts for others: `prefill_from`.
 void check_prefill(const PipelineSpec& spec, SpecErrors& errors);
+// Of it, the stages that encode media for others: `encode_from`.
+void check_encode(const PipelineSpec& spec, SpecErrors& errors);
 
 }  // namespace millrace

@@ -241,6 +241,7 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   read_layers(map, stage.layers);
   map.text("layers_to", stage.layers_to);
   map.text("prefill_from", stage.prefill_from);
+  map.text("encode_from", stage.encode_from);
   stage.process = stage.name;
   map.text("process", stage.process);
   map.text("host", stage.host);

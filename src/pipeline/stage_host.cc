@@ -113,10 +113,12 @@ Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNe
     config.self.direct_endpoint = port->endpoint();
     env.chain = ChainPort::slot(port);
     env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
-  } else if (transfers_with(spec, config.spec) != nullptr) {
-    ASSIGN_OR_RETURN(auto port, TransferPort::make(network, spec, config.self, env.relays));
+  } else if (const StageSpec* pages = transfers_with(spec, config.spec), *features = encodes_with(spec, config.spec);
+             pages != nullptr || features != nullptr) {
+    const StageSpec& other = pages != nullptr ? *pages : *features;
+    ASSIGN_OR_RETURN(auto port, TransferPort::make(network, spec, other, config.self, env.relays));
     config.self.direct_endpoint = port->endpoint();
-    env.transfers = TransferPort::slot(port);
+    (pages != nullptr ? env.transfers : env.features) = TransferPort::slot(port);
     env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
   }
   config.self.endpoint = env.inbox->endpoint();

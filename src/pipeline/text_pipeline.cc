@@ -25,14 +25,14 @@ Status check_stages(const PipelineSpec& spec, const std::string& file) {
   };
   const bool speaks = count(kTalkWorker) == 1 && count(kVocodeWorker) == 1;
   const bool silent = count(kTalkWorker) == 0 && count(kVocodeWorker) == 0;
-  const bool generates = count(kGenerateWorker) == 1 && count(kPrefillWorker) <= 1;
+  const bool generates = count(kGenerateWorker) == 1 && count(kPrefillWorker) <= 1 && count(kEncodeWorker) <= 1;
   if (all && generates && count(kDetokenizeWorker) == 1 && (speaks || silent)) return ok_status();
   return invalid_argument(
       "{}:1: a text pipeline of {} stages; wanted one of worker {} and one of worker {}, both without args, and "
-      "beside them those of worker {}, one of worker {} at most, and one of each of {} and {} for answers that are "
-      "spoken",
-      file, spec.stages.size(), kGenerateWorker, kDetokenizeWorker, kLayersWorker, kPrefillWorker, kTalkWorker,
-      kVocodeWorker);
+      "beside them those of worker {}, one of each of {} and {} at most, and one of each of {} and {} for answers that "
+      "are spoken",
+      file, spec.stages.size(), kGenerateWorker, kDetokenizeWorker, kLayersWorker, kPrefillWorker, kEncodeWorker,
+      kTalkWorker, kVocodeWorker);
 }
 
 // `next` and `stream_to` are these stages, in any sequence.

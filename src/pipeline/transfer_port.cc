@@ -18,14 +18,18 @@ const StageSpec* transfers_with(const PipelineSpec& spec, const StageSpec& stage
   return found == spec.stages.end() ? nullptr : &*found;
 }
 
+const StageSpec* encodes_with(const PipelineSpec& spec, const StageSpec& stage) {
+  if (!stage.encode_from.empty()) return spec.find(stage.encode_from);
+  const auto found = std::find_if(spec.stages.begin(), spec.stages.end(),
+                                  [&](const StageSpec& other) { return other.encode_from == stage.name; });
+  return found == spec.stages.end() ? nullptr : &*found;
+}
+
 Result<std::shared_ptr<TransferPort>> TransferPort::make(PipelineNetwork& network, const PipelineSpec& spec,
-                                                         wire::Peer self, loop::Relays relays) {
+                                                         const StageSpec& other, wire::Peer self, loop::Relays relays) {
   const StageSpec& stage = *spec.find(self.stage);
-  const StageSpec* other = transfers_with(spec, stage);
-  CHECK(other != nullptr);
-  auto peers =
-      std::make_shared<transfer::TransferPeers>(static_cast<std::size_t>(other->replicas), other->computes_prompts());
-  std::shared_ptr<TransferPort> port(new TransferPort(network, other->name, std::move(peers)));
+  auto peers = std::make_shared<transfer::TransferPeers>(static_cast<std::size_t>(other.replicas), other.helps());
+  std::shared_ptr<TransferPort> port(new TransferPort(network, other.name, std::move(peers)));
   ASSIGN_OR_RETURN(port->links_.inbox, network.bind_direct(self.stage, self.replica, self.incarnation));
   port->endpoint_ = port->links_.inbox->endpoint();
   for (const auto& [name, relay] : relays) self.relays.push_back({name, {relay->address()}});

@@ -1,5 +1,6 @@
-// TransferPort: a stage's connection to the replicas of another one, for KV pages: of a stage `generate` to those that
-// compute prompts for it (prefill_from), and of a stage `prefill` to those that it computes for. It has an inbox beside
+// TransferPort: a stage's connection to the replicas of another one, for KV pages or features of media: of a stage
+// `generate` to those that compute prompts or encode media for it (prefill_from, encode_from), and of these to those
+// that they work for. It has an inbox beside
 // the stage's own, whose endpoint travels with the registration, and connects to the endpoints that the last table of
 // peers has, and to no others.
 //
@@ -20,13 +21,15 @@ namespace millrace {
 
 // The stage at the other end of the transfers of `stage`; nullptr: it has none. Of a spec that was checked.
 const StageSpec* transfers_with(const PipelineSpec& spec, const StageSpec& stage);
+// The same of features.
+const StageSpec* encodes_with(const PipelineSpec& spec, const StageSpec& stage);
 
 class TransferPort {
  public:
-  // Of the replica `self` of a stage that has transfers, whose relays carry the bytes. `network` must outlive it and
-  // its links. Errors: those of binding.
-  static Result<std::shared_ptr<TransferPort>> make(PipelineNetwork& network, const PipelineSpec& spec, wire::Peer self,
-                                                    loop::Relays relays);
+  // Of the replica `self` of a stage, to the stage `other`; its relays carry the bytes of pages. `network` must outlive
+  // it and its links. Errors: those of binding.
+  static Result<std::shared_ptr<TransferPort>> make(PipelineNetwork& network, const PipelineSpec& spec,
+                                                    const StageSpec& other, wire::Peer self, loop::Relays relays);
 
   const std::string& endpoint() const { return endpoint_; }
   void on_peers(const wire::Peers& table);

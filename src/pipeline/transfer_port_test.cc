@@ -37,7 +37,9 @@ class TransferPortTest : public testing::Test {
   }
   End end(const std::string& stage, uint32_t replica) {
     const loop::Relays relays = network_->relays({}).value();
-    End out{.port = TransferPort::make(*network_, spec_, network_->self(stage, replica, 1), relays).value(),
+    End out{.port = TransferPort::make(*network_, spec_, *transfers_with(spec_, *spec_.find(stage)),
+                                       network_->self(stage, replica, 1), relays)
+                        .value(),
             .links = {}};
     out.links = TransferPort::slot(out.port)().value();
     return out;

@@ -26,6 +26,10 @@ Result<std::unique_ptr<ChainRunner>> ChainRunner::make(std::shared_ptr<const Mod
   facts.depth = static_cast<int32_t>(plan.ranges) + 1;
   facts.token_in_flight = false;
   facts.weight_version = model->weight_version();
+  facts.takes_media = model->config().vision.has_value();
+  facts.hidden_size = model->config().hidden_size;
+  if (facts.takes_media) facts.feature_sets = model->config().vision->feature_sets();
+  facts.takes_sound = model->config().audio.has_value();
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ChainRunner>(
       new ChainRunner(std::move(model), std::move(options), facts, std::move(engine), plan, std::move(links)));
@@ -195,7 +199,12 @@ void ChainRunner::send_next_part() {
   const auto begin = steady_clock::now();
   if (!part.tokens.empty()) {
     model_->embed(part.tokens, rows, engine_->ops());
-    engine_->forward(*model_, {.positions = part.positions, .sequences = part.sequences});
+    for (const FeatureRow& row : part.features) std::copy_n(row.embedding, rows.width, rows.row(row.row));
+    engine_->forward(*model_, {.positions = part.positions,
+                               .sequences = part.sequences,
+                               .positions3 = part.positions3,
+                               .additions = part.additions});
+    step.media = pack_media(part, model_->layers().end, rows.width);
   }
   step.compute_us = {std::chrono::duration_cast<std::chrono::microseconds>(steady_clock::now() - begin).count()};
   step.chain_epoch = epoch_;

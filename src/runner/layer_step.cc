@@ -111,6 +111,47 @@ kernels::ConstRows rows_of(const wire::LayerRows& rows) {
   return {reinterpret_cast<const float*>(rows.bytes.bytes.data()), rows.seq, rows.hidden_size};
 }
 
+std::optional<wire::LayerMedia> pack_media(const Part& part, int end, int64_t hidden_size) {
+  if (part.positions3.empty()) return std::nullopt;
+  wire::LayerMedia out;
+  const std::size_t position_bytes = part.positions3.size() * sizeof part.positions3.front();
+  out.positions.bytes.assign(reinterpret_cast<const char*>(part.positions3.data()), position_bytes);
+  for (const RowAddition& addition : part.additions) {
+    if (addition.layer < end) continue;
+    out.additions.insert(out.additions.end(), {addition.layer, static_cast<int32_t>(addition.row)});
+    out.features.bytes.append(reinterpret_cast<const char*>(addition.features),
+                              static_cast<std::size_t>(hidden_size) * sizeof(float));
+  }
+  return out;
+}
+
+wire::LayerMedia media_behind(wire::LayerMedia media, int end, int64_t hidden_size) {
+  const std::size_t bytes = static_cast<std::size_t>(hidden_size) * sizeof(float);
+  wire::LayerMedia out{.positions = std::move(media.positions)};
+  for (std::size_t i = 0; i + 1 < media.additions.size(); i += 2) {
+    if (media.additions[i] < end) continue;
+    out.additions.insert(out.additions.end(), {media.additions[i], media.additions[i + 1]});
+    out.features.bytes.append(media.features.bytes, i / 2 * bytes, bytes);
+  }
+  return out;
+}
+
+// As rows_of(); the 12 bytes of one position may lie inside of the string, which is aligned for them too.
+std::span<const std::array<float, 3>> positions_of(const wire::LayerMedia& media) {
+  using Position = std::array<float, 3>;
+  return {reinterpret_cast<const Position*>(media.positions.bytes.data()),
+          media.positions.bytes.size() / sizeof(Position)};
+}
+
+std::vector<RowAddition> additions_of(const wire::LayerMedia& media, int64_t hidden_size) {
+  const auto* features = reinterpret_cast<const float*>(media.features.bytes.data());
+  std::vector<RowAddition> out;
+  for (std::size_t i = 0; i + 1 < media.additions.size(); i += 2, features += hidden_size) {
+    out.push_back({media.additions[i], media.additions[i + 1], features});
+  }
+  return out;
+}
+
 Status check_layer_step(const wire::LayerStep& step, const StepTables& tables, const wire::ChainFacts& facts) {
   if (step.weight_version != facts.weight_version) {
     return invalid_argument("weight_version is {}; wanted {}", step.weight_version, facts.weight_version);

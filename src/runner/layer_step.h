@@ -4,7 +4,9 @@
 // Thread safety: free functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +33,14 @@ wire::LayerStep make_layer_step(const OutgoingPart& part);
 wire::LayerRows pack_rows(kernels::ConstRows rows);
 // Of rows that the codec has checked.
 kernels::ConstRows rows_of(const wire::LayerRows& rows);
+
+// What of a part the ranges behind layer `end` need; nullopt: it has no pictures.
+std::optional<wire::LayerMedia> pack_media(const Part& part, int end, int64_t hidden_size);
+// The same without what no range behind layer `end` needs.
+wire::LayerMedia media_behind(wire::LayerMedia media, int end, int64_t hidden_size);
+// Views of what the codec has checked.
+std::span<const std::array<float, 3>> positions_of(const wire::LayerMedia& media);
+std::vector<RowAddition> additions_of(const wire::LayerMedia& media, int64_t hidden_size);
 
 // What the codec cannot know: the checksum, and shapes, pages and weights of this range. `tables`: one for each
 // sequence. kInvalidArgument with the value seen and the one wanted.

@@ -164,13 +164,21 @@ void RangeServer::forward_rows(const wire::LayerStep& step) {
   }
   const kernels::Rows rows = engine_->rows(step.rows.seq);
   std::memcpy(rows.data, step.rows.bytes.bytes.data(), step.rows.bytes.bytes.size());
-  engine_->forward(*model_, {.positions = positions_, .sequences = sequences_});
+  Step layers{.positions = positions_, .sequences = sequences_};
+  std::vector<RowAddition> additions;
+  if (step.media) {
+    additions = additions_of(*step.media, step.rows.hidden_size);
+    layers.positions3 = positions_of(*step.media);
+    layers.additions = additions;
+  }
+  engine_->forward(*model_, layers);
 }
 
 void RangeServer::send_on(wire::LayerStep&& step, kernels::ConstRows rows) {
   step.stage_from = slot_.index;
   step.stage_to = slot_.index + 1;
   step.rows = pack_rows(rows);
+  if (step.media) step.media = media_behind(std::move(*step.media), model_->layers().end, rows.width);
   step.rows.checksum = layer_checksum(step);
   send(std::move(step));
 }

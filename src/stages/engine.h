@@ -104,7 +104,7 @@ struct Health {
 
 // An edge of the pipeline between two stages, as the pipeline names them, for people who look at it.
 struct StageLink {
-  enum class Kind : uint8_t { kPayload = 0, kStream = 1, kLayers = 2, kPages = 3 };
+  enum class Kind : uint8_t { kPayload = 0, kStream = 1, kLayers = 2, kPages = 3, kFeatures = 4 };
   std::string from, to;
   Kind kind = Kind::kPayload;
 };

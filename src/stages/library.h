@@ -27,7 +27,7 @@ struct ChainSlot {
   std::function<Result<ChainLinks>()> open;  // to the other ranges; once
 };
 
-// The sockets for KV pages of a worker that computes prompts for another stage, or has one that does; once.
+// The sockets for KV pages, or features of media, of a worker that makes them for another stage, or of that one; once.
 using OpenTransferLinks = std::function<Result<transfer::TransferLinks>()>;
 
 struct Library {
@@ -43,6 +43,7 @@ struct Library {
     std::map<std::string, std::string> stream_to;      // the worker of each stage that they go to
     std::shared_ptr<const ChainSlot> chain = nullptr;  // null: it is in none
     OpenTransferLinks transfers = nullptr;             // empty: it has none
+    OpenTransferLinks features = nullptr;              // to those that encode its media, or whose it encodes; likewise
     uint32_t weights_rank = 0;  // among all replicas of the pipeline that a trainer sends weights
   };
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;

@@ -23,7 +23,7 @@ StageGraph::StageGraph(const std::vector<StageSpec>& stages, const std::string& 
   fill_reaches();
   for (std::size_t i = 0; i < size(); ++i) {
     if (stages[i].terminal) nodes_[i].must = needed_by(i);
-    if (stages[i].computes_prompts()) optional_ |= stage_bit(i);
+    if (stages[i].helps()) optional_ |= stage_bit(i);
   }
 }
 

@@ -64,6 +64,7 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .stream_to = config.target_workers,
                                  .chain = std::move(env.chain),
                                  .transfers = std::move(env.transfers),
+                                 .features = std::move(env.features),
                                  .weights_rank = config.weights_rank};
   std::shared_ptr<Waker> waker = env.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };

@@ -36,6 +36,7 @@ struct StageLoopStageEnv {
   std::function<void(const wire::Peers&)> on_peers;                     // as in StageLoopEnv
   std::shared_ptr<const ChainSlot> chain;                               // of the worker; null: it is in none
   OpenTransferLinks transfers;                                          // the same; empty: it has none
+  OpenTransferLinks features;                                           // likewise
 };
 
 // Orders about profiles, which are the whole process's. kUnsupported: another order.

@@ -27,6 +27,7 @@ inline bool contains(const std::vector<std::string>& names, const std::string& n
 // Workers beside a stage `generate` that get no payloads: one computes rows of hidden values, the other KV pages.
 inline constexpr std::string_view kLayersWorker = "layers";
 inline constexpr std::string_view kPrefillWorker = "prefill";
+inline constexpr std::string_view kEncodeWorker = "encode";
 
 inline constexpr int kMaxStages = 64;  // of one pipeline
 inline constexpr int64_t kMinStalledMs = 100;
@@ -67,6 +68,7 @@ struct StageSpec {
   std::optional<LayerRange> layers;  // of the model, that this stage computes: a range of a layer split
   std::string layers_to;             // the stage with the next range; no edge: payloads never travel on it
   std::string prefill_from;          // the stage that computes long prompts for this one; no edge either
+  std::string encode_from;           // the stage that encodes its pictures and audio; nor this
   std::string process;               // stages of one name share a process
   std::string host;                  // who runs it: empty = this host; else a name that `millrace stage --join` says
   int replicas = 1;
@@ -82,7 +84,10 @@ struct StageSpec {
 
   bool computes_rows() const { return worker == kLayersWorker; }
   bool computes_prompts() const { return worker == kPrefillWorker; }
-  bool takes_payloads() const { return !computes_rows() && !computes_prompts(); }
+  bool encodes_media() const { return worker == kEncodeWorker; }
+  bool takes_payloads() const { return !computes_rows() && !helps(); }
+  // Requests go on without it, or without what it does for them.
+  bool helps() const { return computes_prompts() || encodes_media(); }
   // The stage's own where the file does not have the key.
   int line_of(std::string_view key) const {
     const auto found = key_lines.find(key);

@@ -62,6 +62,17 @@ LayerStep sample_step() {
           .number = 5};
 }
 
+LayerStep sample_media_step() {
+  LayerStep step = sample_step();
+  step.step_kind = StepKind::kPrefill;
+  step.copies.clear();
+  LayerMedia& media = step.media.emplace();
+  for (char byte = 0; byte < 24; ++byte) media.positions.bytes.push_back(byte);
+  media.additions = {3, 1, 4, 1};
+  media.features = sample_rows().bytes;
+  return step;
+}
+
 LayerResult sample_result() {
   return {.chain_epoch = 3,
           .stage_from = 2,
@@ -80,11 +91,9 @@ LayerResult failed_result() {
   return result;
 }
 
-const std::vector<std::pair<std::string, Message>> kSamples = {{"layer_hello", sample_hello()},
-                                                               {"layer_step", sample_step()},
-                                                               {"layer_result", sample_result()},
-                                                               {"layer_alive", LayerAlive{2}},
-                                                               {"layer_result_failed", failed_result()}};
+const std::vector<std::pair<std::string, Message>> kSamples = {
+    {"layer_hello", sample_hello()},   {"layer_step", sample_step()},  {"layer_step_media", sample_media_step()},
+    {"layer_result", sample_result()}, {"layer_alive", LayerAlive{2}}, {"layer_result_failed", failed_result()}};
 
 TEST(LayerCodec, FramesEqualTheOraclesBytesAndComeBack) {
   for (const auto& [name, message] : kSamples) {
@@ -124,6 +133,21 @@ void expect_refused(const Message& message, std::string_view part) {
   const auto frame = encode(message);
   ASSERT_FALSE(frame.ok()) << part;
   EXPECT_NE(frame.status().message().find(part), std::string::npos) << frame.status().message();
+}
+
+TEST(LayerCodec, MediaThatDoNotFitTheirRowsAreRefused) {
+  const std::vector<std::pair<std::function<void(LayerMedia&)>, std::string>> cases = {
+      {[](LayerMedia& m) { m.positions.bytes.pop_back(); }, "positions has 23 bytes; wanted 24 for 2 rows"},
+      {[](LayerMedia& m) { m.additions.pop_back(); }, "additions has 3 numbers; wanted two for each"},
+      {[](LayerMedia& m) { m.features.bytes.pop_back(); }, "features has 15 bytes; wanted 16 for 2 additions"},
+      {[](LayerMedia& m) { m.additions[0] = -1; }, "an addition behind layer -1 to row 1"},
+      {[](LayerMedia& m) { m.additions[3] = 2; }, "an addition behind layer 4 to row 2; wanted rows of 0 to 1"},
+  };
+  for (const auto& [change, part] : cases) {
+    LayerStep step = sample_media_step();
+    change(*step.media);
+    expect_refused(step, part);
+  }
 }
 
 TEST(LayerCodec, StepsWhoseNumbersDisagreeAreRefused) {

@@ -38,6 +38,34 @@ Status check_batch(const LayerStep& message) {
   return ok_status();
 }
 
+constexpr std::size_t kPositionBytes = 3 * sizeof(float);
+
+Status check_media(const LayerStep& message) {
+  if (!message.media || message.failure) return ok_status();
+  const LayerMedia& media = *message.media;
+  const auto rows = static_cast<std::size_t>(message.rows.seq);
+  const std::size_t positions = media.positions.bytes.size(), additions = media.additions.size() / 2;
+  if (positions != rows * kPositionBytes) {
+    return invalid_argument("positions has {} bytes; wanted {} for {} rows", positions, rows * kPositionBytes, rows);
+  }
+  if (media.additions.size() % 2 != 0) {
+    return invalid_argument("additions has {} numbers; wanted two for each", media.additions.size());
+  }
+  const std::size_t wanted = additions * static_cast<std::size_t>(message.rows.hidden_size) * sizeof(float);
+  if (media.features.bytes.size() != wanted) {
+    return invalid_argument("features has {} bytes; wanted {} for {} additions", media.features.bytes.size(), wanted,
+                            additions);
+  }
+  for (std::size_t i = 0; i < media.additions.size(); i += 2) {
+    const int32_t layer = media.additions[i], row = media.additions[i + 1];
+    if (layer < 0 || row < 0 || row >= message.rows.seq) {
+      return invalid_argument("an addition behind layer {} to row {}; wanted rows of 0 to {}", layer, row,
+                              message.rows.seq - 1);
+    }
+  }
+  return ok_status();
+}
+
 void add_numbers(FieldsChecksum& sum, std::initializer_list<uint64_t> numbers) {
   sum.add(numbers.begin(), numbers.size() * sizeof(uint64_t));
 }
@@ -59,6 +87,11 @@ uint64_t layer_checksum(const LayerStep& step) {
   add_ids(sum, step.copies);
   add_ids(sum, step.answer_rows);
   sum.add(step.rows.bytes.bytes);
+  if (step.media) {
+    sum.add(step.media->positions.bytes);
+    add_ids(sum, step.media->additions);
+    sum.add(step.media->features.bytes);
+  }
   clear_upper_vectors();
   return sum.value();
 }
@@ -100,7 +133,8 @@ Status validate(const LayerStep& message) {
   }
   RETURN_IF_ERROR(check_failure("failure", message.failure));
   RETURN_IF_ERROR(check_batch(message));
-  return check_rows(message.rows);
+  RETURN_IF_ERROR(check_rows(message.rows));
+  return check_media(message);
 }
 
 Status validate(const LayerAlive& message) { return check_range("stage_from", message.stage_from); }

@@ -96,6 +96,19 @@ struct LayerRows {
   }
 };
 
+// What rows with pictures before them have beside hidden values: where they stand, and what layers of later ranges add
+// to them (models/model.h, Step).
+struct LayerMedia {
+  Blob positions;                  // f32 [rows of the step, 3]
+  std::vector<int32_t> additions;  // layer and row; two for each
+  Blob features;                   // f32 [additions, hidden_size]
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, positions, kMaxLayerRowsBytes), v(2, additions), v(3, features, kMaxLayerRowsBytes);
+  }
+};
+
 struct LayerStep {
   uint64_t chain_epoch = 0;
   StepKind step_kind = StepKind::kPrefill;
@@ -111,12 +124,13 @@ struct LayerStep {
   std::optional<Failure> failure;    // of a range before: passed on, and nothing computed
   LayerRows rows;
   uint64_t number = 0;  // of the message in its epoch, from 0: one that is repeated or missing shows
+  std::optional<LayerMedia> media;
 
   template <typename V>
   void visit(V&& v) {
     v(1, chain_epoch), v(2, step_kind), v(3, stage_from), v(4, stage_to), v(5, step), v(6, part), v(7, weight_version);
     v(8, batch, kMaxLayerSequences), v(9, copies), v(10, answer_rows), v(11, compute_us, kMaxRanges), v(12, failure);
-    v(13, rows), v(14, number);
+    v(13, rows), v(14, number), v(15, media);
   }
 };
 

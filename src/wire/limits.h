@@ -46,6 +46,9 @@ inline constexpr std::size_t kMaxRanges = 63;                    // of the layer
 inline constexpr std::size_t kMaxLayerSequences = 64 << 10;      // in one step of a chain of ranges
 inline constexpr std::size_t kMaxLayerRowsBytes = 48u << 20;     // hidden rows in one message
 inline constexpr std::size_t kMaxKvPartBytes = 48u << 20;        // KV pages in one message
+inline constexpr std::size_t kMaxFeaturesBytes = 16u << 20;      // features of media in one message
+inline constexpr int32_t kMaxFeatureSets = 64;                   // of each row
+inline constexpr int64_t kMaxFeatureWidth = 1 << 20;             // values of each
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 1024;
 

@@ -21,6 +21,7 @@
 #include "wire/chunk.h"
 #include "wire/generation.h"
 #include "wire/layer_messages.h"
+#include "wire/media_messages.h"
 #include "wire/pipeline_messages.h"
 #include "wire/transfer_messages.h"
 
@@ -161,12 +162,12 @@ struct AdminReply {
 
 using Message = std::variant<AbortRequest, StageStatus, AdminRequest, AdminReply, Submit, AbortAck, Shutdown, Register,
                              Welcome, Peers, ChunkBatch, AckBatch, LayerHello, LayerStep, LayerResult, LayerAlive,
-                             KvWant, KvPart, KvTaken, KvEnd>;
+                             KvWant, KvPart, KvTaken, KvEnd, EncodeMedia, FeaturesPart, EncodeEnd>;
 
 // The number of each type of this list on the wire: append only. 0, 2, 3, 8 to 11 and 17 were types of versions up to
 // 7, and are given to no other.
 inline constexpr std::array<uint8_t, std::variant_size_v<Message>> kMessageTypes = {
-    1, 4, 5, 6, 7, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27};
+    1, 4, 5, 6, 7, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30};
 
 inline uint8_t message_type(const Message& message) { return kMessageTypes[message.index()]; }
 

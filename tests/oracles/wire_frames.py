@@ -112,6 +112,9 @@ CHAIN_FACTS = {1: 0xFEDCBA9876543210, 2: 28, 3: 2, 4: 16, 5: 1024, 6: 8, 7: 512,
 TWO_ROWS = struct.pack("<4f", 1.0, -0.5, 0.0, 3.25)
 LAYER_ROWS = {1: 2, 2: 2, 3: 0, 4: 0, 5: 16, 6: 0x0123456789ABCDEF, 7: TWO_ROWS}
 NO_ROWS = {1: 0, 2: 2, 3: 0, 4: 0, 5: 0, 6: 0, 7: b""}
+# Two rows of positions, and features of 2 values that are added to row 1 behind layers 3 and 4.
+LAYER_MEDIA = {1: bytes(range(24)), 2: ids(3, 1, 4, 1), 3: TWO_ROWS}
+PICTURE = {1: 0, 2: 3, 3: 4, 4: 1, 5: 4, 6: 4, 7: bytes(range(32)), 8: b"GIF89a", 9: "messages[0].content[1]"}
 LAYER_BATCH = [{1: 9, 2: 17, 3: 1, 4: ids(4, 0), 5: 0}, {1: 10, 2: 40, 3: 1, 4: ids(1), 5: 2}]
 
 # ---- the messages of a transfer of KV pages
@@ -144,9 +147,15 @@ FRAMES = {
     "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
     "layer_hello": frame(20, {1: 3, 2: 1, 3: 3, 4: 19, 5: CHAIN_FACTS, 6: RANGE_GONE}),
     "layer_step": frame(21, {1: 3, 2: 2, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(1, 4, 2), 10: ids(0), 11: [1500],
-                             12: None, 13: LAYER_ROWS, 14: 5}),
+                             12: None, 13: LAYER_ROWS, 14: 5, 15: None}),
+    "layer_step_media": frame(21, {1: 3, 2: 0, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(), 10: ids(0), 11: [1500],
+                                   12: None, 13: LAYER_ROWS, 14: 5, 15: LAYER_MEDIA}),
     "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
     "layer_alive": frame(23, {1: 2}),
+    "encode_media": frame(28, {1: 7, 2: "ipc:///run/x", 3: {1: 0xFEDCBA9876543210, 2: "avx512"}, 4: PICTURE}),
+    "features_part": frame(29, {1: 7, 2: 2, 3: 1, 4: 2, 5: 0, 6: 0x0123456789ABCDEF, 7: TWO_ROWS}),
+    "encode_end": frame(30, {1: 7, 2: "ipc:///run/x", 3: None}),
+    "encode_end_failed": frame(30, {1: 7, 2: "", 3: RANGE_GONE}),
     "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
     "kv_want": frame(24, {1: TRANSFER, 2: "ipc:///run/millrace/decode-0", 3: KV_FORMAT, 4: "tenant", 5: ids(1, 2, 3, 4, 5, 6), 6: 1, 7: KV_READER}),
     "kv_part": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"\0\1\2\3\xff\xfe\xfd\xfc", 8: "", 9: b""}),

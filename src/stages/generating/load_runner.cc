@@ -53,18 +53,6 @@ int threads_of(const ModelOptions& options, uint32_t index) {
   return std::max(1, all / options.pp + (static_cast<int>(index) < all % options.pp ? 1 : 0));
 }
 
-// Of the model's small files and its tensors, and how they are held.
-Result<uint64_t> model_hash(const ModelOptions& options) {
-  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
-  ASSIGN_OR_RETURN(const uint64_t tensors, tensors_hash(options.model));
-  const uint64_t numbers[] = {text, tensors};
-  FieldsChecksum sum;
-  sum.add(numbers, sizeof(numbers));
-  sum.add(options.quantize);
-  clear_upper_vectors();
-  return sum.value();
-}
-
 Status check_ranges(const std::vector<LayerRange>& ranges, const ModelConfig& config) {
   if (ranges.back().end == config.layers) return ok_status();
   return invalid_argument("the layers of the chain end at {}; wanted {}, as many as the model has", ranges.back().end,
@@ -114,6 +102,17 @@ Status check_memory(const Model& model, const RunnerOptions& sizes, const ModelO
 }
 
 }  // namespace
+
+Result<uint64_t> model_hash(const ModelOptions& options) {
+  ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
+  ASSIGN_OR_RETURN(const uint64_t tensors, tensors_hash(options.model));
+  const uint64_t numbers[] = {text, tensors};
+  FieldsChecksum sum;
+  sum.add(numbers, sizeof(numbers));
+  sum.add(options.quantize);
+  clear_upper_vectors();
+  return sum.value();
+}
 
 LoadRunner make_load_runner(const ModelOptions& options, StartRanges start, std::shared_ptr<const ChainSlot> chain) {
   return [options, start = std::move(start),

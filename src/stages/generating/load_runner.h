@@ -34,6 +34,9 @@ Result<std::vector<LayerRange>> split_layers(const ModelOptions& options);
 Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, const std::vector<LayerRange>& ranges,
                                                 uint32_t index, ChainLinks links, const LoadProgress& progress);
 
+// Of the model's small files and its tensors, and how they are held.
+Result<uint64_t> model_hash(const ModelOptions& options);
+
 // What another server's pages must be like to be used by a runner that was loaded so. Of one that cannot read and write
 // pages, page_bytes is 0.
 Result<wire::KvFormat> kv_format(const ModelOptions& options, const RunnerFacts& facts);

@@ -6,6 +6,7 @@
 //
 //   layers      nothing: rows of hidden values, from one range of a model's layers to the next
 //   prefill     nothing: KV pages of prompts, for a stage `generate`
+//   encode      nothing: features of pictures and audio, for a stage `generate`
 //
 // What else stands in a payload goes on untouched: routes and merges may need it. A prompt that the server has
 // tokenized comes to `generate` as a wire::TokenizedRequest instead; its deltas then tell all, and both results are
@@ -96,6 +97,13 @@ struct PrefillParts {
   MakeTransfers make_transfers;
 };
 
+struct EncodeParts {
+  MakeMedia make_media;
+  OpenTransferLinks open;
+  wire::EncoderFacts facts;
+  uint64_t text_checksum = 0;
+};
+
 struct LayersParts {
   ModelOptions options;
   std::shared_ptr<const ChainSlot> chain;
@@ -108,6 +116,7 @@ std::unique_ptr<Worker> make_generate_worker(GenerateParts parts);
 std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
                                                const Library::WorkerSeat& seat, uint64_t text_checksum = 0);
 std::unique_ptr<Worker> make_prefill_worker(PrefillParts parts);
+std::unique_ptr<Worker> make_encode_worker(EncodeParts parts);
 // A range of a layer split, not the first one.
 std::unique_ptr<Worker> make_layers_worker(LayersParts parts);
 

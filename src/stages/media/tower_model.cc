@@ -9,7 +9,7 @@
 #include "media/image.h"
 #include "media/log_mel.h"
 #include "media/resize.h"
-#include "models/vision/mrope.h"
+#include "stages/media/remote_media.h"
 
 namespace millrace {
 namespace {
@@ -36,15 +36,7 @@ class TowerModel : public MediaModel {
 
   // The rows of an audio stand as those of text do: one after the other on all axes.
   void set_positions(int32_t rows, std::span<const wire::PromptMedia> media, PromptInput& input) const override {
-    std::vector<PictureRows> pictures;
-    for (const wire::PromptMedia& one : media) {
-      if (one.kind != wire::MediaKind::kImage) continue;
-      const int32_t merge = towers_.vision->config().merge_size;
-      pictures.push_back({one.begin, one.grid_h / merge, one.grid_w / merge});
-    }
-    MropePositions positions = mrope_positions(rows, pictures);
-    input.positions = std::move(positions.rows);
-    input.delta = positions.delta;
+    set_media_positions(rows, media, towers_.vision ? towers_.vision->config().merge_size : 1, input);
   }
 
  private:
