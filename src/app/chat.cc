@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "app/commands.h"
 #include "app/output.h"
@@ -85,6 +86,7 @@ class Conversation {
     int64_t tokens = 0;
     http::SseReader reader;
     g_interrupted.store(false);
+    reasoning_ = false;
     const auto begin = std::chrono::steady_clock::now();
     auto response = client_.post("/v1/chat/completions", request.dump(-1, ' ', false, Json::error_handler_t::replace),
                                  [&](std::string_view piece) {
@@ -107,7 +109,15 @@ class Conversation {
     return failed;
   }
 
-  static bool take_event(std::string_view event, std::string& text, int64_t& tokens, Status& failed) {
+  // Reasoning is shown in a terminal alone, dim, and is no part of the conversation.
+  void show_reasoning(const std::string& text) {
+    if (text.empty() || ::isatty(STDOUT_FILENO) == 0) return;
+    std::printf("\033[2m%s\033[0m", printable(text).c_str());
+    std::fflush(stdout);
+    reasoning_ = true;
+  }
+
+  bool take_event(std::string_view event, std::string& text, int64_t& tokens, Status& failed) {
     if (event == "[DONE]") return true;
     auto chunk = parse_json(event);
     if (!chunk.ok() || !chunk->is_object()) return true;
@@ -120,10 +130,14 @@ class Conversation {
     }
     const Json* choices = json_find(*chunk, "choices");
     if (!choices || choices->empty() || !choices->front().contains("delta")) return true;
-    std::string piece;
-    if (Status status = json_read(choices->front()["delta"], "content", piece); !status.ok()) return true;
-    text += piece;
-    std::fputs(printable(piece).c_str(), stdout);
+    const Json& delta = choices->front()["delta"];
+    std::string content, reasoning;
+    if (Status status = json_read(delta, "content", content); !status.ok()) return true;
+    if (json_read(delta, "reasoning_content", reasoning).ok()) show_reasoning(reasoning);
+    if (content.empty()) return true;
+    if (std::exchange(reasoning_, false)) std::fputs("\n\n", stdout);
+    text += content;
+    std::fputs(printable(content).c_str(), stdout);
     std::fflush(stdout);
     return true;
   }
@@ -133,6 +147,7 @@ class Conversation {
   std::string model_;
   Json messages_;
   bool interrupted_ = false;
+  bool reasoning_ = false;  // it was the last that was shown
 };
 
 // Prompts for a line. False: Ctrl-C came instead. SIGINT is blocked but for the wait itself, so that none is missed.

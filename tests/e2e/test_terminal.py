@@ -352,6 +352,20 @@ def test_ctrl_c_stops_waiting_for_a_server_that_says_nothing():
         assert screen.exit_code() == 0
 
 
+def test_reasoning_is_shown_dim_and_in_a_terminal_alone():
+    answer = (b'data: {"choices": [{"delta": {"role": "assistant", "content": ""}}]}\n\ndata: {"choices": [{"delta": {"reasoning_content": "Let me "}}]}\n\n'
+              b'data: {"choices": [{"delta": {"reasoning_content": "think."}}]}\n\ndata: {"choices": [{"delta": {"content": "Yes."}}]}\n\ndata: [DONE]\n\n')
+    with odd_server(answer) as url:
+        with contextlib.closing(Terminal(url)) as screen:
+            screen.read_until("> ")
+            screen.type("hi\r")
+            shown = screen.read_until(r"Yes\.\r\n> ")
+            assert "\x1b[2mLet me \x1b[0m\x1b[2mthink.\x1b[0m\r\n\r\nYes." in shown
+            screen.type("\x04")
+            assert screen.exit_code() == 0
+        assert run("chat", "--url", url, text="hi\n")[:2] == (0, "Yes.\n")
+
+
 def test_a_server_that_dies_is_said_and_the_program_goes_on():
     with Server() as server, contextlib.closing(Terminal(f"http://{server.host}:{server.port}")) as screen:
         screen.read_until("> ")
