@@ -9,15 +9,15 @@
 namespace millrace::api {
 namespace {
 
-constexpr double kOnePieceSeconds = 1e-3;
+constexpr double kAtOnceSeconds = 1e-3;
 
 // Tokens a second after the first one: how fast the text was written, whatever it waited for before. A short text may
-// come in one piece: then all of it in the time of all.
+// come at once: then all of it in the time of all.
 std::string speed_of(const RequestFigures& figures) {
   const int32_t tokens = figures.usage.completion_tokens;
   const double seconds = figures.total_seconds - figures.first_seconds;
   if (tokens < 2 || figures.first_seconds <= 0 || figures.total_seconds <= 0) return "-";
-  if (seconds < kOnePieceSeconds) return fmt::format("{:.0f}/s", tokens / figures.total_seconds);
+  if (seconds < kAtOnceSeconds) return fmt::format("{:.0f}/s", tokens / figures.total_seconds);
   return fmt::format("{:.0f}/s", (tokens - 1) / seconds);
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness import DEMO, ROOT, WAIT_S, Joined, Server, new_key, wait_until
 from test_pipeline import CASES, LONG, RUN, at_rest, books_are_zero, check, run
-from test_text_hosts import COMPLETIONS, LEASE, LONG as LONG_TEXT, expect_scheduler_1_lost, in_background, texts
+from test_text_hosts import COMPLETIONS, LONG as LONG_TEXT, expect_scheduler_1_lost, in_background, texts
 from two_hosts import bad_taps, taps, two_hosts
 
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
@@ -30,14 +30,14 @@ def hosts(network):
 def text_file(folder, address, key, replicas=1):
     """Text serving whose scheduler is elsewhere."""
     path = folder / "text.yaml"
-    path.write_text(TEXT.replace("name: text\n", f'name: text\ncontrol: "tcp://{address}:30100"\nkey_file: "{key}"\n{LEASE}\n')
+    path.write_text(TEXT.replace("name: text\n", f'name: text\ncontrol: "tcp://{address}:30100"\nkey_file: "{key}"\n')
                     .replace("    process: scheduler\n", f"    host: far\n    replicas: {replicas}\n"))
     return path
 
 
 def fanin_file(folder, address, key, far=FAR, pace_ms=0):
     """The example, some stages of which are elsewhere."""
-    text = FANIN.replace("name: fanin\n", f'name: fanin\ncontrol: "tcp://{address}:30200"\nkey_file: "{key}"\n{LEASE}\n')
+    text = FANIN.replace("name: fanin\n", f'name: fanin\ncontrol: "tcp://{address}:30200"\nkey_file: "{key}"\n')
     for stage in far:
         text = text.replace(f"    process: {stage}\n", f"    process: {stage}\n    host: far\n")
     path = folder / "fanin.yaml"
