@@ -21,7 +21,7 @@ PROMPTS = ["Once upon a time", "The little dog", "Tom and his sister went to the
 LONG = {"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "max_tokens": 900}
 
 
-LEASE = "lease_ms: 8000"  # so that a process that gets no processor for a while is not lost
+LEASE = "lease_ms: 4000"  # so that a process that gets no processor for a while is not lost
 
 
 def control_port():
