@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from harness import ROOT, WAIT_S, Server, program, wait_until
+from harness import ROOT, WAIT_S, Server, placement, program, wait_until
 from test_layer_hosts import join, lead, wait_ready
 from test_text_hosts import control_port
 from test_vision import CHAT, ask, part_of, refused, tokens_of, url, whole
@@ -128,6 +128,7 @@ def encoder_pid(server):
     raise AssertionError("no encoder")
 
 
+@pytest.mark.skipif(placement() != "processes", reason="the encoder has a process to kill only where stages are processes")
 def test_an_encoder_that_dies_costs_time_alone(folder, wanted, tmp_path):
     with Server("--pipeline", str(file(tmp_path)), model=folder) as server:
         one = served()["conversations"][1]
