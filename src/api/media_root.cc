@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "http/target.h"
 
 namespace millrace::api {
@@ -17,20 +18,6 @@ namespace {
 
 constexpr std::string_view kScheme = "file:";
 constexpr std::size_t kMaxPathBytes = 4096;
-
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  ~Descriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  const int descriptor_;
-};
 
 // The same for whatever is wrong: which files exist is not a client's to know.
 Status no_such_file() { return invalid_argument("there is no such regular file below --media-root, or it is a link"); }
@@ -51,7 +38,7 @@ int open_below(int folder, const std::string& path) {
   if (components.empty()) return -1;
   int current = ::dup(folder);
   for (std::size_t i = 0; i < components.size() && current >= 0; ++i) {
-    const Descriptor parent(current);
+    const FileDescriptor parent(current);
     if (components[i] == ".." || components[i] == ".") return -1;
     const int flags = i + 1 < components.size() ? O_PATH | O_DIRECTORY : O_RDONLY | O_NONBLOCK | O_NOCTTY;
     current = ::openat(parent.get(), components[i].c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
@@ -113,7 +100,7 @@ Result<std::string> MediaRoot::path_of(std::string_view url) const {
 
 Result<std::string> MediaRoot::read(const std::string& path, std::size_t max_bytes,
                                     const std::function<Status(std::size_t)>& take_bytes) const {
-  const Descriptor file(open_below(descriptor_, path));
+  const FileDescriptor file(open_below(descriptor_, path));
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return no_such_file();
   const auto size = static_cast<std::size_t>(info.st_size);

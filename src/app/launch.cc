@@ -19,6 +19,7 @@
 #include "app/launch_clients.h"
 #include "app/output.h"
 #include "app/server_answer.h"
+#include "base/argv.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "http/client.h"
@@ -123,11 +124,7 @@ void print_plan(const LaunchPlan& plan, const std::vector<std::string>& argument
 Status start(const LaunchPlan& plan, std::vector<std::string> arguments) {
   for (const auto& [name, value] : plan.env) ::setenv(name.c_str(), value.c_str(), 1);
   arguments.insert(arguments.begin(), plan.program);
-  std::vector<char*> argv;
-  argv.reserve(arguments.size() + 1);
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  ::execvp(plan.program.c_str(), argv.data());
+  ::execvp(plan.program.c_str(), argv_of(arguments).data());
   return error(StatusCode::kUnavailable, "{} cannot be started: {}", plan.program, std::strerror(errno));
 }
 

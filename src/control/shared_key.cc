@@ -10,25 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/file_descriptor.h"
+
 namespace millrace {
 namespace {
 
 constexpr std::size_t kHexDigits = 2 * kSharedKeyBytes;
 constexpr std::size_t kZ85Chars = 40;
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 int digit_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -85,14 +73,14 @@ Result<SharedKey> SharedKey::parse(std::string_view hex) {
 
 Result<SharedKey> SharedKey::load(const std::string& path) {
   // Not waiting: the path may name a pipe.
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.fd() < 0) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
     const StatusCode code = errno == EACCES ? StatusCode::kPermissionDenied : StatusCode::kNotFound;
     return error(code, "cannot open the key {}: {}", path, ::strerror(errno));
   }
-  RETURN_IF_ERROR(check_mode(path, file.fd()));
+  RETURN_IF_ERROR(check_mode(path, file.get()));
   std::string text(kHexDigits + 2, '\0');
-  ssize_t got = ::read(file.fd(), text.data(), text.size());
+  ssize_t got = ::read(file.get(), text.data(), text.size());
   if (got < 0) return internal_error("cannot read the key {}: {}", path, ::strerror(errno));
   std::string_view hex(text.data(), static_cast<std::size_t>(got));
   if (hex.size() == kHexDigits + 1 && hex.back() == '\n') hex.remove_suffix(1);
@@ -108,17 +96,17 @@ Status SharedKey::generate(const std::string& path) {
   if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
     return internal_error("no random bytes: {}", ::strerror(errno));
   }
-  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (file.fd() < 0) {
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (file.get() < 0) {
     const StatusCode code = errno == EEXIST ? StatusCode::kConflict : StatusCode::kNotFound;
     return error(code, "cannot make the key {}: {}", path, ::strerror(errno));
   }
   std::string text;
   for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
   text += '\n';
-  const bool written = ::fchmod(file.fd(), 0600) == 0 &&  // whatever the umask is
-                       ::write(file.fd(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       ::fsync(file.fd()) == 0;
+  const bool written = ::fchmod(file.get(), 0600) == 0 &&  // whatever the umask is
+                       ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       ::fsync(file.get()) == 0;
   const int problem = errno;
   wipe(text);
   ::explicit_bzero(bytes, sizeof bytes);

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/argv.h"
+#include "base/file_descriptor.h"
 #include "media/child_sandbox.h"
 
 namespace millrace {
@@ -26,23 +28,6 @@ constexpr int kPollMs = 100;
 constexpr int kEndPollMs = 2, kMaxEndMs = 5000;  // from the end of its output to its own
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
-
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor = -1) : descriptor_(descriptor) {}
-  ~Descriptor() { reset(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return descriptor_; }
-  void reset(int descriptor = -1) {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = descriptor;
-  }
-
- private:
-  int descriptor_;
-};
 
 Status no_resource(const char* what) {
   return error(StatusCode::kResourceExhausted, "a process for a decoder cannot be started: {}: {}", what,
@@ -142,14 +127,6 @@ Status end_process(pid_t pid, bool kill, const ChildLimits& limits) {
   return invalid_argument("it cannot be decoded");
 }
 
-std::vector<char*> pointers_of(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  out.reserve(texts.size() + 1);
-  for (std::string& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
-}
-
 }  // namespace
 
 Result<std::string> find_program(const std::string& name, const std::string& package) {
@@ -168,21 +145,21 @@ Result<std::string> find_program(const std::string& name, const std::string& pac
 Status run_child(const std::vector<std::string>& arguments, std::span<const uint8_t> input, const ChildLimits& limits,
                  const std::function<Status(std::span<const uint8_t>)>& on_output) {
   ASSIGN_OR_RETURN(const ChildSandbox sandbox, ChildSandbox::make(arguments.front()));
-  const Descriptor file(::memfd_create("input", MFD_CLOEXEC));
+  const FileDescriptor file(::memfd_create("input", MFD_CLOEXEC));
   if (file.get() < 0) return no_resource("a file for its input");
   RETURN_IF_ERROR(fill(file.get(), input));
-  const Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   int ends[2] = {-1, -1};
   if (null.get() < 0 || ::pipe2(ends, O_CLOEXEC) != 0) return no_resource("a pipe");
-  const Descriptor output(ends[0]);
-  Descriptor inside(ends[1]);
+  const FileDescriptor output(ends[0]);
+  FileDescriptor inside(ends[1]);
   // Above the numbers that they get in the process, so that none is overwritten on the way.
-  const Descriptor high_input(::fcntl(file.get(), F_DUPFD_CLOEXEC, 16));
-  Descriptor high_output(::fcntl(inside.get(), F_DUPFD_CLOEXEC, 16));
-  const Descriptor high_null(::fcntl(null.get(), F_DUPFD_CLOEXEC, 16));
+  const FileDescriptor high_input(::fcntl(file.get(), F_DUPFD_CLOEXEC, 16));
+  FileDescriptor high_output(::fcntl(inside.get(), F_DUPFD_CLOEXEC, 16));
+  const FileDescriptor high_null(::fcntl(null.get(), F_DUPFD_CLOEXEC, 16));
   if (high_input.get() < 0 || high_output.get() < 0 || high_null.get() < 0) return no_resource("a descriptor");
   std::vector<std::string> words = arguments, environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
-  const std::vector<char*> argv = pointers_of(words), envp = pointers_of(environment);
+  const std::vector<char*> argv = argv_of(words), envp = argv_of(environment);
   const pid_t pid =
       start_process({argv.data(), envp.data(), high_input.get(), high_output.get(), high_null.get(), limits, sandbox});
   if (pid < 0) return no_resource("vfork");

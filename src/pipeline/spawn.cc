@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/argv.h"
+
 extern char** environ;
 
 namespace millrace {
@@ -28,20 +30,12 @@ std::vector<std::string> environment_of(const SpawnOptions& options) {
   return out;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  out.reserve(texts.size() + 1);
-  for (std::string& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
-}
-
 }  // namespace
 
 Result<pid_t> spawn_self(const SpawnOptions& options) {
   std::vector<std::string> arguments = options.arguments, environment = environment_of(options);
   arguments.insert(arguments.begin(), "millrace");
-  const std::vector<char*> argv = pointers_to(arguments), envp = pointers_to(environment);
+  const std::vector<char*> argv = argv_of(arguments), envp = argv_of(environment);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   const sigset_t blocked = terminal_signals();

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/file_descriptor.h"
 #include "base/log.h"
 #include "base/xxh3.h"
 #include "stages/kv_disk/limits.h"
@@ -50,21 +51,6 @@ Header header_of(const PageName& name, std::span<const std::byte> bytes) {
   header.parent = name.parent;
   return header;
 }
-
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-
- private:
-  const int fd_;
-};
 
 bool read_all(int fd, void* to, std::size_t size) {
   for (std::size_t at = 0; at < size;) {
@@ -149,14 +135,14 @@ bool PageFolder::mark_used(const BlockDigest& digest) const {
 
 Status PageFolder::read(const PageName& name, std::span<std::byte> to) {
   const std::string path = file_of(name.digest);
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!file.ok() && errno == ENOENT) return error(StatusCode::kNotFound, "{}: no such page", path);
-  if (!file.ok()) return error(StatusCode::kUnavailable, "{}: {}", path, std::strerror(errno));
-  if (const Status status = read_page(file.fd(), name, to); !status.ok()) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file.valid() && errno == ENOENT) return error(StatusCode::kNotFound, "{}: no such page", path);
+  if (!file.valid()) return error(StatusCode::kUnavailable, "{}: {}", path, std::strerror(errno));
+  if (const Status status = read_page(file.get(), name, to); !status.ok()) {
     ::unlink(path.c_str());
     return status.with_prefix(fmt::format("{} is damaged, and was removed", path));
   }
-  (void)::futimens(file.fd(), nullptr);  // used now
+  (void)::futimens(file.get(), nullptr);  // used now
   return ok_status();
 }
 
@@ -170,11 +156,11 @@ Status PageFolder::write(const PageName& name, std::span<const std::byte> bytes)
     return error(StatusCode::kUnavailable, "{}: {}", what, std::strerror(reason));
   };
   {
-    const File file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const FileDescriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     const Header header = header_of(name, bytes);
-    if (!file.ok() || !write_all(file.fd(), &header, sizeof header) ||
-        !write_all(file.fd(), name.tokens.data(), name.tokens.size() * sizeof(int32_t)) ||
-        !write_all(file.fd(), bytes.data(), bytes.size())) {
+    if (!file.valid() || !write_all(file.get(), &header, sizeof header) ||
+        !write_all(file.get(), name.tokens.data(), name.tokens.size() * sizeof(int32_t)) ||
+        !write_all(file.get(), bytes.data(), bytes.size())) {
       return failed(unfinished);
     }
   }
