@@ -17,7 +17,7 @@ constexpr std::size_t kMaxPendingConnections = 64;
 // Broadcasts that a peer may announce before their turn.
 constexpr std::size_t kMaxAnnouncements = 65536;
 // A broadcast arrives in slices of at most so many bytes.
-constexpr std::size_t kSliceBytes = 1 << 20;
+constexpr std::size_t kSliceBytes = 256 << 10;
 // A trainer may begin to listen after its request: connecting is tried again so often.
 constexpr std::chrono::milliseconds kConnectAgain{50};
 

@@ -72,7 +72,7 @@ bool LiveWeights::covers_all(const std::vector<TensorSpec>& tensors) const {
   return true;
 }
 
-Status LiveWeights::add(const TensorSpec& tensor, Buffer bytes) {
+Status LiveWeights::add(const TensorSpec& tensor, Buffer& bytes) {
   CHECK(bytes.size_bytes() == tensor.size_bytes());
   if (dropped(tensor.name)) return ok_status();
   const std::string name = serving_name(tensor.name);
@@ -80,18 +80,19 @@ Status LiveWeights::add(const TensorSpec& tensor, Buffer bytes) {
   // A trainer that sends a tied tensor under both names sends it twice: the embedding counts.
   if (name != tensor.name && table_->find(name) != nullptr) return ok_status();
   const bool packs = serving_->weights().find(name)->packs;
-  const auto owner = std::make_shared<Buffer>(std::move(bytes));
-  const TensorView view{.data = owner->data(), .dtype = tensor.dtype, .shape = tensor.shape};
-  WeightTable::Entry entry{.weight = view, .packs = packs, .owner = owner, .source = tensor.dtype};
+  const TensorView view{.data = bytes.data(), .dtype = tensor.dtype, .shape = tensor.shape};
+  WeightTable::Entry entry{.weight = view, .packs = packs, .source = tensor.dtype};
   if (packs) {
-    entry.checksum = MatrixChecksum(view, pool_, {}).value();
+    MatrixChecksum sum(view, pool_, {});
     const auto wanted = quantized_dtype(options_, name, tensor.dtype, tensor.shape[1]);
-    auto weight = kernels::pack_weight(options_.isa, view, pool_, wanted);
+    auto weight = kernels::pack_weight(options_.isa, view, pool_, wanted, [&sum](int64_t rows) { sum.add(rows); });
     if (!weight.ok()) return weight.status().with_prefix(name);
     entry.weight = std::move(weight).value();
-    if (entry.weight.packed != nullptr) entry.owner = nullptr;
+    entry.checksum = sum.value();
+  } else {
+    entry.checksum = checksum({bytes.data(), bytes.size_bytes()}, 0, pool_);
   }
-  if (!packs) entry.checksum = checksum({owner->data(), owner->size_bytes()}, 0, pool_);
+  if (entry.weight.packed == nullptr) entry.owner = std::make_shared<Buffer>(std::move(bytes));
   table_->put(name, std::move(entry));
   return ok_status();
 }

@@ -42,8 +42,9 @@ class LiveWeights {
   // Whether nothing of the serving model would be left in the new one.
   bool covers_all(const std::vector<TensorSpec>& tensors) const;
 
-  // `bytes`: of a tensor that was checked, rows in sequence.
-  Status add(const TensorSpec& tensor, Buffer bytes);
+  // `bytes`: of a tensor that was checked, rows in sequence. They are moved from where the model serves them as they
+  // came; packed or dropped ones stay the caller's, to be filled again.
+  Status add(const TensorSpec& tensor, Buffer& bytes);
   Result<std::shared_ptr<const Model>> make(uint64_t version);
 
   uint64_t serving_version() const { return serving_->weight_version(); }

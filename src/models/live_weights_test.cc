@@ -61,7 +61,7 @@ TEST(LiveWeights, TheSameBytesComputeTheSameBits) {
       const Loaded loaded(name, quantize, 1);
       // Other weights first: what serves is none of the file's.
       LiveWeights other(loaded.model, loaded.options);
-      for (auto& [spec, bytes] : tensors_of(name, zero_norms)) ASSERT_TRUE(other.add(spec, std::move(bytes)).ok());
+      for (auto& [spec, bytes] : tensors_of(name, zero_norms)) ASSERT_TRUE(other.add(spec, bytes).ok());
       const std::shared_ptr<const Model> zeroed = other.make(2).value();
       EXPECT_NE(logits(zeroed), logits(loaded.model));
       EXPECT_NE(zeroed->weights_checksum(), loaded.model->weights_checksum());
@@ -73,7 +73,7 @@ TEST(LiveWeights, TheSameBytesComputeTheSameBits) {
       const Status checked = live.check(specs);
       ASSERT_TRUE(checked.ok()) << checked.to_string();
       EXPECT_TRUE(live.covers_all(specs));
-      for (auto& [spec, bytes] : tensors) ASSERT_TRUE(live.add(spec, std::move(bytes)).ok());
+      for (auto& [spec, bytes] : tensors) ASSERT_TRUE(live.add(spec, bytes).ok());
       const std::shared_ptr<const Model> made = live.make(3).value();
       EXPECT_EQ(made->weight_version(), 3u);
       EXPECT_EQ(logits(made), logits(loaded.model));
@@ -90,10 +90,10 @@ TEST(LiveWeights, WhatIsNotSentIsThatOfTheServingModel) {
   for (auto& [spec, bytes] : tensors_of("tiny_qwen3", zero_norms)) {
     if (spec.name.find("layernorm") == std::string::npos) continue;
     specs.push_back(spec);
-    ASSERT_TRUE(part.add(spec, std::move(bytes)).ok());
+    ASSERT_TRUE(part.add(spec, bytes).ok());
   }
   EXPECT_FALSE(part.covers_all(specs));
-  for (auto& [spec, bytes] : tensors_of("tiny_qwen3", zero_norms)) ASSERT_TRUE(rest.add(spec, std::move(bytes)).ok());
+  for (auto& [spec, bytes] : tensors_of("tiny_qwen3", zero_norms)) ASSERT_TRUE(rest.add(spec, bytes).ok());
   EXPECT_EQ(logits(part.make(2).value()), logits(rest.make(2).value()));
 }
 
@@ -135,10 +135,10 @@ TEST(LiveWeights, ATiedHeadComesUnderEitherName) {
       specs = both ? std::vector{spec, head} : std::vector{head};
       ASSERT_TRUE(live.check(specs).ok());
       if (both) {
-        ASSERT_TRUE(live.add(spec, std::move(bytes)).ok());
-        ASSERT_TRUE(live.add(head, std::move(zeros)).ok());
+        ASSERT_TRUE(live.add(spec, bytes).ok());
+        ASSERT_TRUE(live.add(head, zeros).ok());
       } else {
-        ASSERT_TRUE(live.add(head, std::move(bytes)).ok());
+        ASSERT_TRUE(live.add(head, bytes).ok());
       }
     }
     EXPECT_EQ(logits(live.make(2).value()), logits(loaded.model));

@@ -42,9 +42,10 @@ class TensorCutter {
     bytes_ = Buffer();
     while (!tensors_.empty() && status_.ok()) {
       const std::size_t size = tensors_.front().size_bytes();
-      status_ = packer_.await_capacity(size);
+      Result<Buffer> buffer = packer_.take_buffer(size);
+      status_ = buffer.status();
       if (!status_.ok()) return;
-      bytes_ = Buffer(size);
+      bytes_ = std::move(buffer).value();
       if (size > 0) return;
       add();  // one without elements
     }

@@ -37,7 +37,7 @@ std::shared_ptr<const Model> trained(const ModelOptions& options, uint64_t versi
   EXPECT_TRUE(weights.ok()) << weights.status().to_string();
   Buffer bytes(tensor.size_bytes());
   for (std::size_t i = 0; i < bytes.size_bytes(); ++i) bytes.data()[i] = static_cast<std::byte>(i % 7 + version);
-  EXPECT_TRUE((*weights)->add(tensor, std::move(bytes)).ok());
+  EXPECT_TRUE((*weights)->add(tensor, bytes).ok());
   return (*weights)->make(version).value();
 }
 
