@@ -5,8 +5,8 @@ while the folder is loaded, and what fails.
     bench/weights.py PROGRAM MODEL_DIR [--streams 8] [--updates 20] [--policy in_place|retract] [-- serve options]
 
 Starts `PROGRAM serve` and keeps `--streams` streams going, while the model's own folder is loaded again and again. Prints one Markdown
-table. The gap at the switch is the largest of the five around the first token of the new version, in each stream that the switch met;
-the others are of all tokens of the same streams."""
+table. "At the switch" are the five gaps around the first token of the new version, in each stream that the switch met; the others are of
+all tokens of the same streams."""
 import argparse
 import http.client
 import json
@@ -28,7 +28,7 @@ class Stream(threading.Thread):
         self.address, self.number, self.tokens = address, number, tokens
         self.stopped = threading.Event()
         self.answers = []  # of each request: [(seconds, bytes)]
-        self.times, self.at_switch, self.gaps, self.failures = [], [], [], 0
+        self.times, self.at_switch, self.near_switch, self.elsewhere, self.gaps, self.failures = [], [], [], [], [], 0
 
     def run(self):
         body = json.dumps({"text": f"Story {self.number}: once upon a time", "stream": True, "stream_output": True,
@@ -59,9 +59,11 @@ class Stream(threading.Thread):
             gaps = [b - a for a, b in zip(times, times[1:])]
             self.times += times
             self.gaps += gaps
-            for span in meta["weight_versions"][1:]:
-                if 2 < span["start"] < len(gaps):
-                    self.at_switch.append(max(gaps[span["start"] - 3:span["start"] + 2]))
+            switches = [span["start"] for span in meta["weight_versions"][1:] if 2 < span["start"] < len(gaps)]
+            self.at_switch += [gaps[start - 1] for start in switches]
+            self.near_switch += [max(gaps[start - 3:start + 2]) for start in switches]
+            self.elsewhere += [max(gaps[at:at + 5]) for at in range(0, len(gaps) - 4, 5)
+                               if all(at + 5 <= start - 3 or at >= start + 2 for start in switches)]
 
 
 def end_streams(streams):
@@ -84,6 +86,14 @@ def post(address, path, body):
 
 def rate(streams, begin, end):
     return sum(begin <= t < end for stream in streams for t in stream.times) / (end - begin)
+
+
+def print_switch(streams):
+    switch, near = ([gap for stream in streams for gap in getattr(stream, name)] for name in ("at_switch", "near_switch"))
+    elsewhere = statistics.median(gap for stream in streams for gap in stream.elsewhere)
+    print(f"| gap before the first token of the new version, {len(switch)} times: median, largest | "
+          f"{1e3 * statistics.median(switch):.2f}, {1e3 * max(switch):.2f} ms |")
+    print(f"| largest of five gaps, median: at the switch, elsewhere | {1e3 * statistics.median(near):.2f}, {1e3 * elsewhere:.2f} ms |")
 
 
 def main():
@@ -119,7 +129,6 @@ def main():
         process.terminate()
         process.wait()
     gaps = [gap for stream in streams for gap in stream.gaps]
-    switch = [gap for stream in streams for gap in stream.at_switch]
     during = statistics.median(rate(streams, *span) for span in busy)
     between = statistics.median(rate(streams, *span) for span in quiet)
     print("| what | |\n|---|---|")
@@ -129,7 +138,7 @@ def main():
     rare = sorted(gaps)[int(len(gaps) * 0.9999)]
     print(f"| gap between two tokens: median, 99.99 %, largest of {len(gaps)} | "
           f"{1e3 * statistics.median(gaps):.2f}, {1e3 * rare:.2f}, {1e3 * max(gaps):.2f} ms |")
-    print(f"| gap at the switch: median, largest of {len(switch)} | {1e3 * statistics.median(switch):.2f}, {1e3 * max(switch):.2f} ms |")
+    print_switch(streams)
     print(f"| tokens/s while loading, between | {during:.0f}, {between:.0f}: {during / between:.2f} |")
 
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/low_priority.h"
 #include "base/trace.h"
 
 namespace millrace {
@@ -9,6 +10,7 @@ namespace millrace {
 ModelReaper::ModelReaper() {
   thread_ = std::thread([this] {
     trace::name_thread("model reaper");
+    run_at_low_priority("weights are freed");
     while (auto model = queue_.pop(-1)) {
       model->reset();
       --pending_;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/low_priority.h"
 #include "base/trace.h"
-#include "stages/generating/low_priority.h"
 
 namespace millrace {
 

@@ -1,4 +1,4 @@
-#include "stages/generating/low_priority.h"
+#include "base/low_priority.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
