@@ -106,6 +106,14 @@ void metrics(ApiContext& context, const http::ResponderPtr& responder) {
   std::vector<MetricSample> samples = server_samples(context.server, health);
   samples.push_back(
       {"live_requests", "Names of requests under way.", {}, static_cast<double>(context.state->live.size())});
+  if (const RequestSpans* spans = context.state->record.spans.get()) {
+    samples.push_back(
+        {"spans_exported_total", "Spans that the collector has.", {}, static_cast<double>(spans->exported())});
+    samples.push_back({"spans_dropped_total",
+                       "Spans that it did not take, or that came while too many waited.",
+                       {},
+                       static_cast<double>(spans->dropped())});
+  }
   responder->send({.content_type = std::string(Metrics::kContentType), .body = context.state->metrics.render(samples)});
 }
 

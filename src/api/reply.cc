@@ -7,7 +7,6 @@
 
 #include "api/fields.h"
 #include "api/logprobs.h"
-#include "api/request_log.h"
 #include "text/tools/output_event.h"
 
 namespace millrace::api {
@@ -47,7 +46,7 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
   }
   if (Status status = state_->live.add(names, self); !status.ok()) {
     state_->requests.rejected(status.code());
-    if (state_->log_requests) log_refusal(responder_->label(), engine_.model().name, status);
+    state_->record.refused(responder_->label(), engine_.model().name, status);
     responder_->send(format_->error_response(field_error(status)));
     return;
   }
@@ -73,7 +72,7 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
 void Reply::client_left() {
   {
     std::lock_guard lock(mutex_);
-    if (!std::exchange(ended_, true)) log_end("disconnected");
+    if (!std::exchange(ended_, true)) note_end("disconnected");
     leave();
   }
   state_->requests.disconnected(running(0, SIZE_MAX).size());
@@ -108,14 +107,15 @@ void Reply::leave() {
 }
 
 // Called with the lock held.
-void Reply::log_end(std::string_view finish) {
-  if (!state_->log_requests) return;
+void Reply::note_end(std::string_view finish) {
   RequestFigures figures{.usage = total_usage(), .total_seconds = elapsed_seconds()};
   for (const Choice& choice : choices_) {
     const double first = choice.state.first_token_seconds;
-    if (first > 0 && (figures.first_seconds == 0 || first < figures.first_seconds)) figures.first_seconds = first;
+    if (first == 0 || (figures.first_seconds > 0 && first >= figures.first_seconds)) continue;
+    figures.first_seconds = first;
+    figures.admitted_seconds = std::min(choice.state.usage.queue_seconds, first);
   }
-  log_request(responder_->label(), engine_.model().name, figures, finish);
+  state_->record.ended(responder_->label(), engine_.model().name, figures, finish);
 }
 
 double Reply::elapsed_seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
@@ -276,7 +276,7 @@ void Reply::complete(std::string& out) {
   ended_ = true;
   leave();
   if (options_.stream) return write_end(out);
-  log_end(reason_name(choices_.front().state.finish->reason));
+  note_end(reason_name(choices_.front().state.finish->reason));
   for (const Choice& choice : choices_) {
     const ChoiceState& state = choice.state;
     state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
@@ -296,7 +296,7 @@ void Reply::end_stream() {
 }
 
 void Reply::write_end(std::string& out) {
-  log_end(reason_name(choices_.front().state.finish->reason));
+  note_end(reason_name(choices_.front().state.finish->reason));
   if (options_.include_usage) out += "data: " + format_->usage(total_usage()) + "\n\n";
   out += format_->last_event();
   responder_->end(out);
@@ -348,10 +348,10 @@ std::string Reply::best_choices(std::vector<const ChoiceState*>& shown) {
 void Reply::fail(const Choice& choice, const wire::Finish& finish) {
   ended_ = true;
   leave();
-  if (state_->log_requests && !choice.accepted) {
-    log_refusal(responder_->label(), engine_.model().name, Status(finish.code, finish.message));
+  if (!choice.accepted) {
+    state_->record.refused(responder_->label(), engine_.model().name, Status(finish.code, finish.message));
   } else {
-    log_end(finish.message.empty() ? "error" : fmt::format("error ({})", finish.message));
+    note_end(finish.message.empty() ? "error" : fmt::format("error ({})", finish.message));
   }
   if (choice.accepted) {
     state_->requests.ended(finish, choice.state.usage, elapsed_seconds());

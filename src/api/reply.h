@@ -96,7 +96,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   void fail(const Choice& choice, const wire::Finish& finish);
   void abort_all();
   void leave();
-  void log_end(std::string_view finish);
+  void note_end(std::string_view finish);
   double elapsed_seconds() const;
   wire::Usage total_usage() const;
 

@@ -21,6 +21,7 @@ struct RequestFigures {
   wire::Usage usage;         // of all choices
   double first_seconds = 0;  // until the first token; 0: none came
   double total_seconds = 0;
+  double admitted_seconds = 0;  // what the first of them waited in the queue
 };
 
 void log_request(const http::RequestLabel& request, std::string_view model, const RequestFigures& figures,

@@ -22,6 +22,7 @@
 #include "api/live_requests.h"
 #include "api/model_names.h"
 #include "api/request_metrics.h"
+#include "api/request_record.h"
 #include "api/response_store.h"
 #include "api/spoken_turns.h"
 #include "http/server.h"
@@ -37,7 +38,7 @@ struct ApiState {
   explicit ApiState(const std::string& model_name)
       : metrics("millrace:", {{"model_name", model_name}}), requests(metrics) {}
 
-  bool log_requests = false;  // a line for each (request_log.h); constant once routes are served
+  RequestRecord record;
   Metrics metrics;
   RequestMetrics requests;
   LiveRequests live;

@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "api/stage_metric_help.h"
 #include "control/counters.h"
 
 namespace millrace::api {
@@ -64,8 +65,9 @@ void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& sta
     add("weight_version", "The version of the weights.", static_cast<double>(stage.weight_version));
   }
   for (const wire::Metric& metric : stage.metrics) {
-    MetricSample sample{metric.name, "Told by the stage.", labels, metric.value};
+    MetricSample sample{metric.name, "", labels, metric.value};
     split_labels(sample.name, sample.labels);
+    sample.help = stage_metric_help(sample.name);
     out.push_back(std::move(sample));
   }
 }

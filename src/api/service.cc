@@ -2,7 +2,6 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"
-#include "api/request_log.h"
 #include "api/routes.h"
 #include "base/json.h"
 
@@ -97,7 +96,7 @@ http::Handler answer_or_refuse(ApiContext& context, PostHandler handle) {
 
 void note_refusal(ApiContext& context, const http::RequestLabel& request, const Status& why) {
   context.state->requests.rejected(why.code());
-  if (context.state->log_requests) log_refusal(request, context.engine.model().name, why);
+  context.state->record.refused(request, context.engine.model().name, why);
 }
 
 void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,

@@ -66,6 +66,7 @@ std::string value_name(const CLI::Option& option) {
   if (!type.starts_with("TEXT") || option.get_lnames().empty()) return "N";
   const std::string& name = option.get_lnames().front();
   if (name == "config") return "FILE";
+  if (name.ends_with("endpoint")) return "URL";
   std::string out = name.substr(name.rfind('-') + 1);
   for (char& c : out) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return out;

@@ -229,6 +229,17 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
   command.add_flag("!--no-request-log", o.request_log, "Do not log a line for each request (docs/cli.md)")
       ->group(group);
+  command
+      .add_option("--otlp-traces-endpoint", o.otlp_endpoint,
+                  "Send a trace of each request to this OpenTelemetry collector (http://HOST:4318); default: "
+                  "$OTEL_EXPORTER_OTLP_ENDPOINT, or none")
+      ->group(group);
+  command
+      .add_option("--otlp-traces-sample", o.otlp_sample,
+                  "The share of requests that are traced, of those without a traceparent")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
   command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
   command
       .add_option("--response-store-mib", o.response_store_mib,
@@ -353,6 +364,8 @@ std::string options_json(const ServeOptions& o) {
   add("max-body-mib", o.max_body_mib);
   add("tcp", o.tcp);
   add("request-log", o.request_log);
+  add("otlp-traces-endpoint", o.otlp_endpoint);
+  add("otlp-traces-sample", o.otlp_sample);
   add("web", o.web);
   add("response-store-mib", o.response_store_mib);
   add("response-store-ttl-s", o.response_store_ttl_s);

@@ -36,6 +36,8 @@ struct ServeOptions {
   std::string uds;                 // a Unix socket to listen on too
   bool tcp = true;                 // false: on the Unix socket alone
   bool request_log = true;         // a line for each request
+  std::string otlp_endpoint;       // of a collector for spans of requests; "": as the environment says
+  double otlp_sample = 1;          // the share of requests without a caller's trace that have spans
   int parent = 0;                  // the process that started this server for itself; 0: a person did
   std::vector<std::string> cors_origins;
   std::vector<std::string> allowed_hosts;

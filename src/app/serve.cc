@@ -22,6 +22,7 @@
 #include "app/output.h"
 #include "app/process_limits.h"
 #include "app/progress.h"
+#include "app/request_traces.h"
 #include "app/router/router.h"
 #include "app/server_options.h"
 #include "app/signals.h"
@@ -270,7 +271,8 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.options.names = {options.served_model_names, options.any_model_name};
   out.options.public_models = options.public_models;
   out.options.web = options.web;
-  out.options.log_requests = options.request_log;
+  out.options.record.lines = options.request_log;
+  ASSIGN_OR_RETURN(out.options.record.spans, make_request_spans(options));
   out.options.response_store_bytes = static_cast<std::size_t>(options.response_store_mib) << 20;
   out.options.response_store_seconds = options.response_store_ttl_s;
   out.options.from_file = from_args.has_value();

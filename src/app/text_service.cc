@@ -32,7 +32,7 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
   context_.state->responses.set_limits(options.response_store_bytes, options.response_store_seconds);
   context_.media_fetcher = media_fetcher_.get();
   context_.hello = !options.web;
-  context_.state->log_requests = options.log_requests;
+  context_.state->record = std::move(options.record);
   if (options.web) http::add_static_files(server, web_files());
   api::add_routes(context_);
   api::add_pipeline_run_routes(pipeline_context_);

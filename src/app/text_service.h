@@ -24,7 +24,7 @@ struct TextServiceOptions {
   std::unique_ptr<api::MediaFetcher> media_fetcher;  // null: no URL of a picture or audio is fetched
   bool public_models = false;
   bool web = true;  // the web page is at /
-  bool log_requests = true;
+  api::RequestRecord record;
   std::size_t response_store_bytes = api::kDefaultStoredBytes;
   int64_t response_store_seconds = api::kDefaultStoredSeconds;
   bool from_file = false;           // the pipeline's stages go by their names in its file

@@ -113,9 +113,9 @@ class [[nodiscard]] Result {
 #define MILLRACE_CONCAT_INNER(a, b) a##b
 #define MILLRACE_CONCAT(a, b) MILLRACE_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expr)                                               \
-  do {                                                                      \
-    if (::millrace::Status status_ = (expr); !status_.ok()) return status_; \
+#define RETURN_IF_ERROR(expr)                                                                       \
+  do {                                                                                              \
+    if (::millrace::Status returned_status = (expr); !returned_status.ok()) return returned_status; \
   } while (0)
 
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_IMPL(MILLRACE_CONCAT(result_, __LINE__), lhs, expr)

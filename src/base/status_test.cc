@@ -17,6 +17,18 @@ Status pass_up(bool fail, int& reached) {
   return ok_status();
 }
 
+// Names of its own must not hide those of who uses the macro.
+class Keeper {
+ public:
+  Status kept() const {
+    RETURN_IF_ERROR(status_);
+    return ok_status();
+  }
+
+ private:
+  Status status_ = fail_when(true);
+};
+
 Result<std::unique_ptr<int>> make(bool fail) {
   if (fail) return Status(StatusCode::kNotFound, "no such number");
   return std::make_unique<int>(7);
@@ -56,6 +68,7 @@ TEST(Status, EveryCodeHasItsOwnName) {
 }
 
 TEST(Status, MacrosPassErrorsUpAndGoOnOtherwise) {
+  EXPECT_EQ(Keeper().kept().code(), StatusCode::kInvalidArgument);
   int reached = 0;
   EXPECT_EQ(pass_up(true, reached).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(reached, 0);

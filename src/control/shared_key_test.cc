@@ -102,6 +102,26 @@ TEST(SharedKey, OthersMayNotReadIt) {
   EXPECT_TRUE(SharedKey::load(folder / "link").ok());
 }
 
+TEST(SharedKey, AGroupMayReadOneOfRoots) {
+  if (::geteuid() != 0) GTEST_SKIP() << "it takes root, to be another user for a while";
+  constexpr uid_t kOther = 65534;
+  Folder folder;
+  ASSERT_EQ(::chmod((folder / ".").c_str(), 0755), 0);
+  const std::string path = folder / "key";
+  for (const auto& [mode, loads] :
+       {std::pair{0440u, true}, {0640u, true}, {0444u, false}, {0460u, false}, {0450u, false}}) {
+    write(path, kHex, mode);
+    ASSERT_EQ(::chown(path.c_str(), 0, kOther), 0);
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    const gid_t group = ::getegid();
+    ASSERT_TRUE(::setegid(kOther) == 0 && ::seteuid(kOther) == 0);
+    const auto key = SharedKey::load(path);
+    ASSERT_TRUE(::seteuid(0) == 0 && ::setegid(group) == 0);
+    EXPECT_EQ(key.ok(), loads) << std::oct << mode << ": " << key.status().to_string();
+    ASSERT_EQ(::unlink(path.c_str()), 0);
+  }
+}
+
 TEST(SharedKey, OnlyAKeyIsAKey) {
   Folder folder;
   for (const std::string& bad :

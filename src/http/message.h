@@ -70,6 +70,7 @@ struct Request {
 // What a request is called in a log.
 struct RequestLabel {
   std::string method, path, request_id;
+  std::string traceparent;  // the client's header, unchecked; "": none
 };
 
 struct Response {

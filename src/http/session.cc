@@ -258,7 +258,9 @@ void Session::call_handler(const Route& route) {
   end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = false;
   context_.counters.active.fetch_add(1, std::memory_order_relaxed);
   exchange_ = std::make_shared<Exchange>(context_.hub, [this] { pump(); });
-  exchange_->set_label({request_->method, request_->path, request_id_});
+  const std::string* traceparent = request_->headers.find("traceparent");
+  exchange_->set_label(
+      {request_->method, request_->path, request_id_, traceparent != nullptr ? *traceparent : std::string()});
   context_.dispatcher.dispatch(route, std::move(request_), exchange_);
   pump();
 }

@@ -11,10 +11,9 @@ namespace millrace {
 Result<Buffer> TensorPacker::take_buffer(std::size_t size_bytes) {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
-      return unpacked_bytes_ == 0 || unpacked_bytes_ + size_bytes <= kUnpackedBytes || !status_.ok();
-    });
-    if (!status_.ok()) return status_;
+    changed_.wait(
+        lock, [&] { return unpacked_bytes_ == 0 || unpacked_bytes_ + size_bytes <= kUnpackedBytes || !status_.ok(); });
+    RETURN_IF_ERROR(status_);
     unpacked_bytes_ += size_bytes;
     if (auto buffer = reuse(size_bytes)) return *std::move(buffer);
   }
@@ -22,8 +21,8 @@ Result<Buffer> TensorPacker::take_buffer(std::size_t size_bytes) {
 }
 
 std::optional<Buffer> TensorPacker::reuse(std::size_t size_bytes) {
-  const auto found = std::find_if(idle_.begin(), idle_.end(),
-                                  [&](const Buffer& buffer) { return buffer.size_bytes() == size_bytes; });
+  const auto found =
+      std::find_if(idle_.begin(), idle_.end(), [&](const Buffer& buffer) { return buffer.size_bytes() == size_bytes; });
   if (found != idle_.end()) {
     Buffer buffer = std::move(*found);
     idle_.erase(found);

@@ -1,0 +1,119 @@
+"""deploy/: what its files say of the program is so. Options and routes exist, metrics of the alerts and of the dashboard are there, and parts of
+a manifest that name each other fit."""
+import json
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from harness import DEMO, ROOT, WAIT_S, Server, placement, program
+
+DEPLOY = ROOT / "deploy"
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+pytestmark = pytest.mark.skipif(placement() == "single", reason="it has no placement; it is tested once")
+
+
+def documents(path):
+    return [each for each in yaml.safe_load_all(path.read_text()) if each]
+
+
+def pods(path):
+    """(document, pod) of all that run containers."""
+    return [(each, each["spec"]["template"]) for each in documents(path) if each["kind"] in ("Deployment", "StatefulSet")]
+
+
+def containers():
+    return [(path.name, pod["spec"], container) for path in MANIFESTS for _, pod in pods(path) for container in pod["spec"]["containers"]]
+
+
+def check_command(arguments):
+    command, *rest = arguments
+    options = subprocess.run([program(), command, "--help"], capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
+    for argument in rest:
+        if argument.startswith("--"):
+            assert re.search(rf"{argument}\b", options), argument
+        elif argument.startswith("/usr/share/millrace"):
+            assert argument == f"/usr/share/millrace/{DEMO.relative_to(ROOT)}"
+
+
+def test_commands_have_options_of_the_program():
+    container = (DEPLOY / "container" / "Containerfile").read_text()
+    check_command(json.loads(re.search(r"^CMD (\[.*\])$", container, re.MULTILINE)[1]))
+    service = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())["services"]["millrace"]
+    check_command([re.sub(r"\$\{\w+:-(.*)\}", r"\1", argument) for argument in service["command"]])
+    assert len(containers()) >= 3
+    for _, _, each in containers():
+        check_command(each["args"])
+
+
+def test_manifests_fit_together():
+    for path in MANIFESTS:
+        found = documents(path)
+        labels = [pod["metadata"]["labels"] for _, pod in pods(path)]
+        for document, pod in pods(path):
+            assert document["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+            assert sum(document["spec"]["selector"]["matchLabels"].items() <= each.items() for each in labels) == 1  # no other's pods
+            volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+            for container in pod["spec"]["containers"]:
+                assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+                ports = {port["name"] for port in container.get("ports", [])}
+                probes = [container[name]["httpGet"]["port"] for name in container if name.endswith("Probe")]
+                assert set(probes) <= ports
+        for service in (each for each in found if each["kind"] == "Service"):
+            (pod,) = (pod for _, pod in pods(path) if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items())
+            ports = {port["name"]: port["containerPort"] for container in pod["spec"]["containers"] for port in container["ports"]}
+            for port in service["spec"]["ports"]:
+                assert port.get("targetPort", port["name"]) in ports
+        for claim in (each for each in found if each["kind"] == "HorizontalPodAutoscaler"):
+            target = claim["spec"]["scaleTargetRef"]
+            assert any((each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"]) for other in MANIFESTS for each in documents(other))
+
+
+def test_a_stop_waits_for_the_running_requests():
+    options = subprocess.run([program(), "serve", "--help"], capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
+    drain = int(re.search(r"--drain-timeout-s N \([^)]*default (\d+)\)", options)[1])
+    for _, pod, _ in containers():
+        assert pod["terminationGracePeriodSeconds"] >= drain + 10
+    assert int(yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())["services"]["millrace"]["stop_grace_period"][:-1]) >= drain + 10
+
+
+def test_the_pipeline_of_two_hosts_is_the_examples_own():
+    (config,) = (each for each in documents(DEPLOY / "kubernetes" / "hosts.yaml") if each["kind"] == "ConfigMap")
+    mine, example = (yaml.safe_load(text) for text in (config["data"]["pipeline.yaml"], (ROOT / "pipelines" / "text-hosts.yaml").read_text()))
+    for pipeline in (mine, example):
+        del pipeline["control"]
+        for stage in pipeline["stages"]:
+            stage.pop("host", None)
+    assert mine == example
+
+
+def test_probes_and_metrics_are_there():
+    rules = [rule["expr"] for group in yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    scaled = re.findall(r'__name__="([\w:]+)"', (DEPLOY / "kubernetes" / "autoscale.yaml").read_text())
+    wanted = {name for text in rules + shown for name in re.findall(r"millrace:\w+", text)} | set(scaled)
+    assert len(rules) >= 7 and len(shown) >= 20 and scaled == ["millrace:num_queue_reqs"]
+    paths = {container[name]["httpGet"]["path"] for _, _, container in containers() for name in container if name.endswith("Probe")}
+    with Server() as server:
+        server.chat("A story.", max_tokens=4)
+        list(server.stream("/v1/completions", {"prompt": "A", "max_tokens": 2, "stream": True}))
+        for path in paths:
+            assert server.get(path)[0] == 200, path
+        server.all_pages_back()  # after a heartbeat
+        assert wanted <= set(server.metrics()), wanted - set(server.metrics())
+        helps = dict(re.findall(r"^# HELP (\S+) (.*)$", server.get("/metrics")[2], re.MULTILINE))
+        unknown = [name for name, text in helps.items() if text == "A number of the stage's own."]
+        assert not unknown, "src/api/stage_metric_help.cc has no word on them"
+
+
+def test_labels_that_expressions_choose_by_are_there():
+    texts = [(DEPLOY / "prometheus" / "alerts.yaml").read_text(), (DEPLOY / "grafana" / "dashboard.json").read_text()]
+    with Server() as server:
+        server.chat("A story.", max_tokens=4)
+        page = server.get("/metrics")[2]
+    labels = set(re.findall(r'[{,](\w+)="', page))
+    for text in texts:
+        assert set(re.findall(r"by \(([\w, ]+)\)", text)) <= {"instance", "instance, le", "instance, stage", "le"} | labels
+    assert {'status_code="5xx"', 'state="failed"'} <= {f'{name}="{value}"' for name, value in re.findall(r'(\w+)="([^"]*)"', page)}

@@ -1,0 +1,116 @@
+"""Spans of requests, at a collector of OpenTelemetry that the test plays: OTLP/HTTP in JSON."""
+import contextlib
+import http.server
+import json
+import threading
+
+from harness import WAIT_S, Server, wait_until
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """`spans`: what came, with their attributes as a dict; `refusals`: so many exports get a 503 first."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.spans, self.resources, self.heads, self.refusals = [], [], [], 0
+        self.changed = threading.Condition()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def wait_for(self, count):
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.spans) >= count, WAIT_S), self.spans
+            return list(self.spans)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.changed:
+            refused = self.server.refusals > 0
+            self.server.refusals -= refused
+            if not refused:
+                self.server.heads.append((self.path, self.headers))
+                for resource in body["resourceSpans"]:
+                    self.server.resources.append(attributes(resource["resource"]))
+                    self.server.spans += [{**span, "attributes": attributes(span)} for each in resource["scopeSpans"] for span in each["spans"]]
+                self.server.changed.notify_all()
+        self.send_response(503 if refused else 200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+
+def attributes(entry):
+    return {each["key"]: next(iter(each["value"].values())) for each in entry["attributes"]}
+
+
+@contextlib.contextmanager
+def collector():
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_request_is_a_span_of_its_callers_trace_with_its_parts_below():
+    with collector() as seen, Server("--otlp-traces-endpoint", seen.url) as server:
+        unsampled = {"traceparent": f"00-{'1' * 32}-{PARENT}-00"}
+        body = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 8, "ignore_eos": True}
+        assert server.post("/v1/completions", body, headers=unsampled)[0] == 200
+        status, headers, _ = server.post("/v1/completions", body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+        assert status == 200
+        spans = {span["name"]: span for span in seen.wait_for(3)}
+        whole = spans.pop("POST /v1/completions")
+        spans.pop("queue", None)  # one that did not wait has none
+        assert set(spans) == {"prefill", "decode"}
+        assert (whole["traceId"], whole["parentSpanId"], whole["kind"]) == (TRACE, PARENT, 2) and "status" not in whole
+        wanted = {"gen_ai.request.model": "demo", "gen_ai.operation.name": "text_completion", "gen_ai.usage.output_tokens": "8",
+                  "gen_ai.response.finish_reasons": "length", "millrace.request_id": headers["x-request-id"]}
+        assert wanted.items() <= whole["attributes"].items(), whole["attributes"]
+        for part in spans.values():
+            assert (part["traceId"], part["parentSpanId"], part["kind"]) == (TRACE, whole["spanId"], 1)
+            assert int(whole["startTimeUnixNano"]) <= int(part["startTimeUnixNano"]) <= int(part["endTimeUnixNano"]) <= int(whole["endTimeUnixNano"])
+        assert spans["prefill"]["endTimeUnixNano"] == spans["decode"]["startTimeUnixNano"]
+        assert seen.heads[0][0] == "/v1/traces" and seen.resources[0]["service.name"] == "millrace"
+
+
+def test_a_refused_request_is_a_failed_span():
+    with collector() as seen, Server("--otlp-traces-endpoint", seen.url) as server:
+        assert server.post("/v1/chat/completions", {"model": "demo", "messages": [], "max_tokens": 0})[0] == 400
+        (span,) = seen.wait_for(1)
+        assert span["status"]["code"] == 2 and span["status"]["message"] and span["attributes"]["error.type"] == "invalid_argument"
+        assert "parentSpanId" not in span
+
+
+def test_the_environment_names_the_collector_and_an_absent_one_costs_no_answer():
+    with collector() as seen:
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": seen.url + "/", "OTEL_SERVICE_NAME": "stories", "OTEL_RESOURCE_ATTRIBUTES": "team=a%20b",
+               "OTEL_EXPORTER_OTLP_HEADERS": "x-key=secret"}
+        with Server(env=env) as server:
+            seen.refusals = 1
+            server.chat("A story.", max_tokens=2)
+            seen.wait_for(3)
+            assert seen.resources[0]["service.name"] == "stories" and seen.resources[0]["team"] == "a b"
+            assert seen.heads[0][1]["x-key"] == "secret"
+            wait_until(lambda: server.metrics()["millrace:spans_exported_total"] >= 3, "the count of spans")
+    with Server("--otlp-traces-endpoint", "http://127.0.0.1:9") as server:
+        for _ in range(3):
+            server.chat("A story.", max_tokens=2)
+        assert server.stop() == 0
+
+
+def test_a_share_of_the_requests_may_be_traced():
+    with collector() as seen, Server("--otlp-traces-endpoint", seen.url, "--otlp-traces-sample", "0") as server:
+        server.chat("A story.", max_tokens=2)
+        assert server.post("/v1/completions", {"prompt": "A", "max_tokens": 1}, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})[0] == 200
+        assert {span["traceId"] for span in seen.wait_for(2)} == {TRACE}
