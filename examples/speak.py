@@ -64,6 +64,7 @@ def main():
     parser.add_argument("--voice", help="default: the first of the model's")
     parser.add_argument("--api-key", default="")
     parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--seed", type=int, help="the same text and sound each time")
     parser.add_argument("-o", "--output", help="a WAV file; default: bare samples (16 bits, 24 kHz, mono) to stdout")
     options = parser.parse_args()
     if options.output is None and sys.stdout.isatty():
@@ -77,7 +78,7 @@ def main():
     parts += [{"type": "text", "text": options.text}] if options.text else []
     audio = {"format": "pcm16", **({"voice": options.voice} if options.voice else {})}
     body = {"messages": [{"role": "user", "content": parts}], "modalities": ["text", "audio"], "audio": audio,
-            "max_tokens": options.max_tokens}
+            "max_tokens": options.max_tokens, **({} if options.seed is None else {"seed": options.seed})}
     try:
         with sink(options.output) as write:
             for delta in chunks(options.url, body, options.api_key):

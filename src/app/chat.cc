@@ -3,14 +3,15 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "app/commands.h"
+#include "app/interrupt_guard.h"
 #include "app/output.h"
 #include "app/server_answer.h"
 #include "base/json.h"
@@ -31,8 +32,6 @@ constexpr char kHelp[] =
     "  a line that ends with \\ goes on in the next one\n";
 
 constexpr int kInterruptedExit = 128 + SIGINT;  // as shells have it
-
-std::atomic<bool> g_interrupted{false};
 
 class Conversation {
  public:
@@ -85,18 +84,18 @@ class Conversation {
     Status failed;
     int64_t tokens = 0;
     http::SseReader reader;
-    g_interrupted.store(false);
     reasoning_ = false;
     const auto begin = std::chrono::steady_clock::now();
+    std::optional<InterruptGuard> guard(client_);
     auto response = client_.post("/v1/chat/completions", request.dump(-1, ' ', false, Json::error_handler_t::replace),
                                  [&](std::string_view piece) {
                                    return reader.push(piece, [&](std::string_view event) {
                                      return take_event(event, text, tokens, failed);
-                                   }) && !g_interrupted.load();
+                                   }) && !guard->interrupted();
                                  });
     std::printf("\n");
-    // Ctrl-C also ends the wait for a server that says nothing.
-    interrupted_ = g_interrupted.exchange(false);
+    guard.reset();
+    interrupted_ = take_interrupt();
     if (!response.ok() && !interrupted_) return response.status();
     if (interrupted_ && text.empty()) return ok_status();
     if (response.ok() && response->status != 200) return checked(*response).status();
@@ -170,6 +169,7 @@ bool read_line(std::string& line) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   for (;;) {
     if (terminal && !wait_for_line(line.empty() ? "> " : "... ")) {
+      (void)take_interrupt();
       std::printf("\nCtrl-D or /quit leaves.\n");
       line.clear();
       continue;
@@ -229,10 +229,7 @@ int run_chat(const ChatOptions& options) {
   if (!url.ok()) return print_error(url.status()), kExitBadInput;
   Conversation conversation(options, *url);
   if (Status status = conversation.connect(); !status.ok()) return print_error(status), 1;
-  struct sigaction action {};
-  action.sa_handler = [](int) { g_interrupted.store(true); };
-  action.sa_flags = 0;  // not SA_RESTART: it ends the wait for the keyboard or the server
-  ::sigaction(SIGINT, &action, nullptr);
+  catch_interrupts({SIGINT});
   if (options.prompt) {
     const Status status = conversation.ask(*options.prompt);
     if (!status.ok()) return print_error(status), 1;

@@ -3,11 +3,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
+#include "app/interrupt_guard.h"
 #include "app/output.h"
 #include "app/server_answer.h"
 #include "app/top_frame.h"
@@ -19,8 +19,6 @@ namespace {
 
 constexpr int kEventsOfOnce = 2;  // a rate needs two
 constexpr int kNoTerminalColumns = 120;
-
-std::atomic<bool> g_interrupted{false};
 
 TopSize size_of_terminal(bool terminal) {
   winsize window{};
@@ -65,6 +63,7 @@ Status follow(http::Client& client, const TopOptions& options) {
   http::SseReader reader;
   int events = 0;
   Status failed;
+  const InterruptGuard guard(client);
   const auto take = [&](std::string_view text) {
     auto event = parse_json(text);
     if (!event.ok()) return failed = event.status().with_prefix("an event of the server"), false;
@@ -72,12 +71,12 @@ Status follow(http::Client& client, const TopOptions& options) {
     if (++events < kEventsOfOnce && once) return true;
     if (!screen) screen.emplace(terminal && !once);
     screen->show(frame.render(size_of_terminal(terminal)) + (terminal || once ? "" : "\n"));
-    return !once && !g_interrupted.load();
+    return !once && !guard.interrupted();
   };
   const std::string path = "/live/events" + (options.model.empty() ? "" : "?model=" + http::escaped(options.model));
   auto response = client.get(path, [&](std::string_view chunk) { return reader.push(chunk, take); });
   screen.reset();
-  if (g_interrupted.load() || (once && events >= kEventsOfOnce)) return ok_status();
+  if (guard.interrupted() || (once && events >= kEventsOfOnce)) return ok_status();
   RETURN_IF_ERROR(failed);
   RETURN_IF_ERROR(response.status());
   if (response->status != 200) return checked(*response).status();
@@ -90,11 +89,7 @@ int run_top(const TopOptions& options) {
   auto url = http::parse_url(options.url);
   if (!url.ok()) return print_error(url.status()), kExitBadInput;
   http::Client client(*url, options.api_key);
-  struct sigaction action {};
-  action.sa_handler = [](int) { g_interrupted.store(true); };
-  action.sa_flags = 0;  // not SA_RESTART: it ends the wait for the server
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  catch_interrupts({SIGINT, SIGTERM});
   const Status status = follow(client, options);
   if (status.ok()) return 0;
   print_error(status);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -108,6 +109,8 @@ TEST(SharedKey, AGroupMayReadOneOfRoots) {
   Folder folder;
   ASSERT_EQ(::chmod((folder / ".").c_str(), 0755), 0);
   const std::string path = folder / "key";
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder / ".");  // folders above it may be closed to others
   for (const auto& [mode, loads] :
        {std::pair{0440u, true}, {0640u, true}, {0444u, false}, {0460u, false}, {0450u, false}}) {
     write(path, kHex, mode);
@@ -115,11 +118,12 @@ TEST(SharedKey, AGroupMayReadOneOfRoots) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
     const gid_t group = ::getegid();
     ASSERT_TRUE(::setegid(kOther) == 0 && ::seteuid(kOther) == 0);
-    const auto key = SharedKey::load(path);
+    const auto key = SharedKey::load("key");
     ASSERT_TRUE(::seteuid(0) == 0 && ::setegid(group) == 0);
     EXPECT_EQ(key.ok(), loads) << std::oct << mode << ": " << key.status().to_string();
     ASSERT_EQ(::unlink(path.c_str()), 0);
   }
+  std::filesystem::current_path(before);
 }
 
 TEST(SharedKey, OnlyAKeyIsAKey) {

@@ -227,7 +227,7 @@ def test_a_stage_that_is_killed_ends_spoken_answers_alone(folder, victim):
 
 def test_the_example_writes_what_it_gets(speaker, tmp_path):
     def run(*arguments):
-        command = ["/usr/bin/python3", ROOT / "examples" / "speak.py", "--url", f"http://{speaker.host}:{speaker.port}", *arguments]
+        command = ["/usr/bin/python3", ROOT / "examples" / "speak.py", "--url", f"http://{speaker.host}:{speaker.port}", *arguments, "--seed", "1"]
         return subprocess.run(command, capture_output=True, timeout=300)
     done = run("Good morning!", "-o", tmp_path / "out.wav", "--max-tokens", "8")
     assert done.returncode == 0 and done.stderr.strip(), done.stderr
