@@ -40,7 +40,7 @@ InterruptGuard::InterruptGuard(http::Client& client) : client_(client), done_(::
   sigset_t all, before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the owner's: its waits end
-  thread_ = std::thread([this] { watch(); });
+  thread_ = std::thread([this] { end_waits(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -52,7 +52,7 @@ InterruptGuard::~InterruptGuard() {
 bool InterruptGuard::interrupted() const { return g_interrupted.load(); }
 
 // The first signal may come before the wait, and the request may not have its connection yet: again until it ends.
-void InterruptGuard::watch() {
+void InterruptGuard::end_waits() {
   std::array<pollfd, 2> files = {{{g_event.load(), POLLIN, 0}, {done_.get(), POLLIN, 0}}};
   while (::poll(files.data(), files.size(), -1) >= 0 && files[1].revents == 0) {
     client_.interrupt();

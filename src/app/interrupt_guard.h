@@ -37,7 +37,7 @@ class InterruptGuard {
   bool interrupted() const;
 
  private:
-  void watch();
+  void end_waits();
 
   http::Client& client_;
   const pthread_t owner_ = ::pthread_self();

@@ -39,7 +39,7 @@ class Screen {
   void show(const std::string& frame) {
     if (!in_place_) return write(frame);
     std::string out = "\033[H";
-    for (std::size_t at = 0, end; (end = frame.find('\n', at)) != std::string::npos; at = end + 1) {
+    for (std::size_t at = 0, end = 0; (end = frame.find('\n', at)) != std::string::npos; at = end + 1) {
       out.append(frame, at, end - at).append("\033[K");
       if (end + 1 < frame.size()) out += "\r\n";
     }
