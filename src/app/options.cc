@@ -242,6 +242,13 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
   command
+      .add_option(
+          "--sse-ping-s", o.sse_ping_s,
+          "Seconds of silence after which a stream of events gets a comment, against timeouts of proxies; 0: none")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--response-store-mib", o.response_store_mib,
                   "MiB of memory for answers of /v1/responses that clients may read again; 0: none is stored")
       ->check(CLI::Range(0, 1 << 16))
@@ -364,6 +371,7 @@ std::string options_json(const ServeOptions& o) {
   add("max-body-mib", o.max_body_mib);
   add("tcp", o.tcp);
   add("request-log", o.request_log);
+  add("sse-ping-s", o.sse_ping_s);
   add("otlp-traces-endpoint", o.otlp_endpoint);
   add("otlp-traces-sample", o.otlp_sample);
   add("web", o.web);

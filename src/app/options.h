@@ -51,6 +51,7 @@ struct ServeOptions {
   std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
+  int sse_ping_s = 15;  // a silent stream gets a comment; 0: none
   int drain_timeout_s = 30;
   int dp = 0;       // schedulers; 0: as many as the pipeline says
   int prefill = 0;  // processes that compute prompts for the schedulers; 0: each computes its own

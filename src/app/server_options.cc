@@ -22,6 +22,7 @@ http::ServerOptions server_options(const ServeOptions& o, std::size_t connection
   out.allowed_hosts = o.allowed_hosts;
   out.server_name = std::string("millrace/") + kVersion;
   out.limits.body_bytes = static_cast<std::size_t>(o.max_body_mib) << 20;
+  out.limits.event_stream_ping = std::chrono::seconds(o.sse_ping_s);
   out.render_error = api::render_http_error;
   return out;
 }

@@ -51,6 +51,7 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
                                                  "cors-origin",
                                                  "allowed-host",
                                                  "max-body-mib",
+                                                 "sse-ping-s",
                                                  "pipeline",
                                                  "listen",
                                                  "key-file",

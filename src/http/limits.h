@@ -30,6 +30,8 @@ struct Limits {
   std::chrono::milliseconds body_total_timeout{600'000};  // whole body: 408
   std::chrono::milliseconds keep_alive_timeout{75'000};   // idle between requests: closed silently
   std::chrono::milliseconds write_stall_timeout{60'000};  // a client that takes no byte: aborted
+  // A stream of events that was silent for so long gets a comment, so that no proxy takes it for a dead one; 0: none.
+  std::chrono::milliseconds event_stream_ping{15'000};
   std::chrono::milliseconds linger_timeout{1'000};  // reading away what a refused client still sends before closing
 };
 

@@ -22,6 +22,7 @@ namespace asio = boost::asio;
 
 // While read-ahead is full the socket is not read, so a FIN is looked for at this interval.
 constexpr std::chrono::milliseconds kFinPollInterval{1'000};
+constexpr std::string_view kPing = ": ping\n\n";
 // A body's memory grows with what arrives, not with what Content-Length promises.
 constexpr size_t kMaxBodyReserve = 1 << 20;
 
@@ -255,7 +256,7 @@ Session::Awaitable<bool> Session::flush() {
 }
 
 void Session::call_handler(const Route& route) {
-  end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = false;
+  end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = event_stream_ = false;
   context_.counters.active.fetch_add(1, std::memory_order_relaxed);
   exchange_ = std::make_shared<Exchange>(context_.hub, [this] { pump(); });
   const std::string* traceparent = request_->headers.find("traceparent");
@@ -274,7 +275,11 @@ Session::Awaitable<Session::Next> Session::run_handler(const Route& route) {
     TimePoint now = Clock::now();
     stalled = write_stalled(now);
     if (stalled) break;
-    TimePoint deadline = write_deadline();
+    if (now >= ping_time()) {
+      exchange_->write(kPing);
+      last_progress_ = now;
+    }
+    TimePoint deadline = std::min(write_deadline(), ping_time());
     if (read_paused()) deadline = std::min(deadline, now + kFinPollInterval);
     co_await wait(deadline);
     if (read_paused()) poll_for_fin();

@@ -146,6 +146,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void arm_write();
   bool write_stalled(TimePoint now) const;
   TimePoint write_deadline() const;
+  TimePoint ping_time() const;
   void count_status(int status);
   void close(Next how);
 
@@ -182,6 +183,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool too_slow_ = false;
   bool aborted_ = false;
   bool chunked_out_ = false;
+  bool event_stream_ = false;  // comments may stand between its events
 
   // Output: views of the strings below, or of literals.
   std::array<std::string_view, 4> segments_;

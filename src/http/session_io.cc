@@ -203,6 +203,7 @@ void Session::load_head(Response& response, bool streaming) {
     response = render_error(context_.options, route_, {500, "internal error"}, request_id_);
   }
   chunked_out_ = streaming && head_.minor_version == 1;
+  event_stream_ = streaming && response.content_type == kEventStream;
   if (context_.draining || (streaming && !chunked_out_)) keep_alive_ = false;
   HeadContext context;
   context.minor_version = head_.minor_version;
@@ -238,6 +239,12 @@ bool Session::write_stalled(TimePoint now) const { return now >= write_deadline(
 Session::TimePoint Session::write_deadline() const {
   if (output_empty()) return TimePoint::max();
   return last_progress_ + context_.options.limits.write_stall_timeout;
+}
+
+// When a stream that stays silent is due for a comment.
+Session::TimePoint Session::ping_time() const {
+  const auto after = context_.options.limits.event_stream_ping;
+  return event_stream_ && output_empty() && after.count() > 0 ? last_progress_ + after : TimePoint::max();
 }
 
 void Session::close(Next how) {

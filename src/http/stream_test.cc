@@ -62,6 +62,29 @@ class StreamTest : public ::testing::Test {
   std::unique_ptr<Server> server_;  // last: its threads use the rest
 };
 
+TEST_F(StreamTest, ASilentStreamOfEventsGetsComments) {
+  ServerOptions options;
+  options.limits.event_stream_ping = 5ms;
+  start(std::move(options));
+  Client events(port()), bytes(port());
+  ASSERT_TRUE(events.send(get("/stream")));
+  const ResponderPtr out = take();
+  out->start_sse();
+  ASSERT_TRUE(events.read_until(": ping\n\n"));
+  out->write("data: 1\n\n");
+  ASSERT_TRUE(events.read_until("data: 1\n\n"));
+  events.buffer().clear();
+  ASSERT_TRUE(events.read_until(": ping\n\n"));
+  // A stream of something else is what was written.
+  ASSERT_TRUE(bytes.send(get("/stream")));
+  const ResponderPtr raw = take();
+  raw->start_stream("audio/pcm");
+  events.buffer().clear();
+  ASSERT_TRUE(events.read_until(": ping\n\n"));
+  raw->end("sound");
+  EXPECT_EQ(bytes.read_reply().body, "sound");
+}
+
 TEST_F(StreamTest, SseFraming) {
   start();
   Client client(port());
