@@ -38,7 +38,7 @@ def right(model, encoder, sets, rows, asked):
 def evaluate(model, encoder, count, low=False, batch=50):
     score, total = {}, 0
     for size in sorted(set(SIZES)):
-        share = round(count * SIZES.count(size) / len(SIZES))
+        share = sum(SIZES[i % len(SIZES)] == size for i in range(count))
         for begin in range(0, share, batch):
             drawn = [picture(UNSEEN + total + i, size) for i in range(min(batch, share - begin))]
             draw = random.Random(f"unseen {total}")

@@ -47,13 +47,12 @@ def answer(kind, facts):
 
 
 def check_question(draw, facts):
-    """A question whose answer is yes or no."""
+    """A question for yes or no; the answer is the fact alone: after 1000 steps yes or no was right in two of three."""
     kind = draw.choice(["shape", "colour", "digit"])
     choices = {"shape": SHAPES, "colour": list(COLOURS), "digit": list(range(10))}[kind]
     asked = facts[kind] if draw.random() < .5 else draw.choice(choices)
     text = {"shape": "Is it a {}?", "colour": "Is it {}?", "digit": "Is the digit {}?"}[kind].format(asked)
-    right = {"shape": "it is a {}", "colour": "it is {}", "digit": "it is {}"}[kind].format(facts[kind])
-    return text, ("Yes, " if asked == facts[kind] else "No, ") + right + "."
+    return text, {"shape": "It is a {}.", "colour": "It is {}.", "digit": "It is {}."}[kind].format(facts[kind])
 
 
 def question(draw, kind, facts):
