@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import sys
 import time
 
 import torch
@@ -137,6 +138,8 @@ class Muon(torch.optim.Optimizer):
     def step(self):
         for group in self.param_groups:
             for p in group["params"]:
+                if p.grad is None:
+                    continue
                 state = self.state[p]
                 if "m" not in state:
                     state["m"] = torch.zeros_like(p)
@@ -261,4 +264,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if "--vl" in sys.argv:
+        from vl_train import main  # the demo of pictures
     main()
