@@ -169,6 +169,7 @@ bool Session::load() {
     segments_[0] = head_text_;
     if (!taken.streaming) chunk_ = std::move(taken.response.body);
     counted_ = std::move(taken.response.counted);
+    if (event_stream_) notify();  // it has a time for its first comment
   }
   bool no_body = head_.method == "HEAD" || (!taken.streaming && is_bodyless(taken.response.status));
   chunk_counts_ = taken.streaming && !no_body;
