@@ -62,6 +62,7 @@ Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library libr
   RETURN_IF_ERROR(instance->add_coordinator(options.coordinator));
   lead.engine = std::make_unique<CoordinatorEngine>(instance->spec_, instance->library_, *lead.coordinator, lead.relays,
                                                     std::move(options.profile_folder));
+  if (options.start) lead.engine->weights()->start_from(*options.start);
   if (const auto here = processes.extract(std::string(kServerProcess)); !here.empty()) {
     ASSIGN_OR_RETURN(instance->host_,
                      StageHost::make(instance->spec_, options.coordinator.spec_hash, instance->library_,

@@ -21,10 +21,11 @@
 namespace millrace {
 
 struct LeadOptions {
-  bool single = false;             // all stages of this host in this process
-  StageOptions child;              // what every child process is told; the rest is filled in
-  std::string profile_folder;      // of traces; empty: the user's own
-  CoordinatorOptions coordinator;  // but for who it is
+  bool single = false;                // all stages of this host in this process
+  StageOptions child;                 // what every child process is told; the rest is filled in
+  std::string profile_folder;         // of traces; empty: the user's own
+  CoordinatorOptions coordinator;     // but for who it is
+  std::optional<StartWeights> start;  // nullopt: the model's own
 };
 
 struct JoinOptions {

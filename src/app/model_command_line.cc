@@ -171,8 +171,15 @@ void add_weight_update_options(CLI::App& command, ModelOptions& o) {
   command
       .add_option(
           "--weights-snapshot-dir", o.weights_snapshot_dir,
-          "Folder where weights that a trainer sent are kept as model folders, so that a replica that is started "
-          "again finds them; default: nowhere")
+          "Folder where weights that a trainer sent are kept as model folders, so that a server or a replica that is "
+          "started again finds them; default: nowhere")
+      ->group(group);
+  command
+      .add_option(
+          "--start-weights", o.start_weights,
+          "With --weights-snapshot-dir: start with the newest complete snapshot of this model there, where there "
+          "is one, or with the model's own weights (model), or with the snapshot of this path")
+      ->capture_default_str()
       ->group(group);
   command
       .add_option("--trainer-hosts", o.trainer_hosts,

@@ -24,7 +24,7 @@ using Names = std::vector<std::string_view>;
 using Slot = Library::WorkerSeat;
 
 // Options of the server, not of a stage: these are not among the args of `generate`.
-constexpr std::string_view kNotOfStages[] = {"kv-events", "kv-events-anywhere", "log-level"};
+constexpr std::string_view kNotOfStages[] = {"kv-events", "kv-events-anywhere", "log-level", "start-weights"};
 
 Result<std::string> option_text(std::string_view key, const Value& value) {
   if (const auto* text = value.get<std::string>()) return *text;

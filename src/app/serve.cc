@@ -37,6 +37,7 @@
 #include "pipeline/supervisor.h"
 #include "pipeline/text_pipeline.h"
 #include "stages/generating/loading.h"
+#include "stages/generating/start_weights.h"
 #include "stages/speech/speech_config.h"
 
 namespace millrace {
@@ -312,8 +313,10 @@ Status check_transfer_use(const ServeOptions& options, const PipelineSpec& spec)
       "has neither args, layers nor prefill_from");
 }
 
-int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, const sigset_t& signals) {
+int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std::optional<StartWeights> start,
+                   const sigset_t& signals) {
   LeadOptions lead = lead_options(options);
+  lead.start = std::move(start);
   if (is_text_pipeline(spec)) {
     if (Status fit = fit_text_pipeline(options, spec, lead); !fit.ok()) return print_error(fit), kExitBadInput;
   }
@@ -379,6 +382,18 @@ Status find_model(ServeOptions& options, const sigset_t& signals) {
   return ok_status();
 }
 
+// Of a text pipeline whose generating stage has the command line's model. All its replicas get what is found.
+Result<std::optional<StartWeights>> choose_start_weights(ModelOptions& model) {
+  if (model.model.empty()) return std::optional<StartWeights>();
+  ASSIGN_OR_RETURN(std::optional<StartWeights> start, find_start_weights(model));
+  if (start) {
+    model.start_weights = start->path;
+  } else if (!model.weights_snapshot_dir.empty()) {
+    model.start_weights = kStartModel;
+  }
+  return start;
+}
+
 }  // namespace
 
 int run_serve(const ServeOptions& given, AddWorkers add_workers) {
@@ -401,6 +416,9 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   const bool from_file = !options.pipeline.empty();
   Status found = from_file ? ok_status() : find_model(options, signals);
   if (!found.ok()) return print_error(found), exit_code_of(found);
+  Result<std::optional<StartWeights>> start = std::optional<StartWeights>();
+  if (!from_file) start = choose_start_weights(options.model);
+  if (!start.ok()) return print_error(start.status()), kExitBadInput;
   Library library = make_library(options.model, add_workers);
   const auto speech = read_speech_config(options.model);
   if (!speech.ok()) return print_error(speech.status()), kExitBadInput;
@@ -413,10 +431,13 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   if (from_file) {
     found = find_model(options, signals);
     if (!found.ok()) return print_error(found), exit_code_of(found);
+    const bool of_command_line = is_text_pipeline(*spec) && !generating_stage(*spec).args.is<ValueMap>();
+    if (of_command_line) start = choose_start_weights(options.model);
+    if (!start.ok()) return print_error(start.status()), kExitBadInput;
     library = make_library(options.model, add_workers);
   }
   override_hosts(*spec, options.listen, options.key_file);
-  return serve_pipeline(options, std::move(*spec), std::move(library), signals);
+  return serve_pipeline(options, std::move(*spec), std::move(library), std::move(*start), signals);
 }
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "formats/mapped_file.h"
+#include "formats/file_sums.h"
 
 namespace millrace {
 
@@ -20,20 +20,13 @@ inline constexpr uint64_t kMaxShardManifestBytes = 1u << 20;
 inline constexpr int kShardManifestVersion = 1;
 
 struct ShardManifest {
-  struct File {
-    std::string name;
-    uint64_t bytes = 0;
-    uint64_t xxh3 = 0;  // XXH3, 64 bits, of its bytes
-
-    friend bool operator==(const File&, const File&) = default;
-  };
   int range = 0;   // from 0; the first one has the embedding, the final norm and the head
   int ranges = 0;  // of the split
   int begin = 0;   // its layers are [begin, end)
   int end = 0;
   int layers = 0;             // of the model
   uint64_t tensors_hash = 0;  // of the model that was split (stages/generating/tensors_hash.h)
-  std::vector<File> files;
+  std::vector<FileSum> files;
 
   friend bool operator==(const ShardManifest&, const ShardManifest&) = default;
 };

@@ -3,15 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "models/testing/model_testing.h"
 
 namespace millrace {
 namespace {
 
-constexpr const char* kModels[] = {"tiny_qwen3", "tiny_qwen3_moe", "tiny_llama_gqa2_tied", "tiny_qwen2",
-                                   "tiny_mistral_full"};
+// Tied and untied heads, one file and several, experts, biases; of tiny_llama_linear and tiny_qwen3_moe, whole matrices
+// are quantized.
+constexpr const char* kModels[] = {"tiny_qwen3",         "tiny_qwen3_moe",    "tiny_llama_gqa2_tied",
+                                   "tiny_qwen2",         "tiny_mistral_full", "tiny_llama_linear",
+                                   "tiny_qwen3_sharded", "tiny_qwen3_moe_raw"};
+constexpr std::optional<DType> kQuantized[] = {std::nullopt, DType::kQ8_0, DType::kQ4_0};
 
 std::string folder(const std::string& name) { return MILLRACE_SOURCE_DIR "/tests/golden/models/" + name; }
 
@@ -50,14 +56,36 @@ std::vector<std::pair<TensorSpec, Buffer>> tensors_of(const std::string& name, C
   return out;
 }
 
+std::vector<int32_t> greedy(const std::shared_ptr<const Model>& model, int count) {
+  std::vector<int32_t> tokens = {1, 38, 75};
+  while (static_cast<int>(tokens.size()) < count) {
+    const std::vector<float> all = SequenceEngine(model, kernels::resolve_isa().value(), 1, 16, 32).logits(tokens, 0);
+    const auto row = all.end() - model->config().vocab_size;
+    tokens.push_back(static_cast<int32_t>(std::max_element(row, all.end()) - row));
+  }
+  return tokens;
+}
+
+// By name: the checksum of each tensor's bytes as they came.
+std::map<std::string, uint64_t> checksums(const Model& model) {
+  std::map<std::string, uint64_t> out;
+  for (const auto& [name, entry] : model.weights().entries()) out[name] = entry.checksum.value_or(0);
+  return out;
+}
+
+bool has_quantized_matrix(const Model& model, DType dtype) {
+  return std::any_of(model.weights().entries().begin(), model.weights().entries().end(),
+                     [dtype](const auto& entry) { return entry.second.weight.view.dtype == dtype; });
+}
+
 void zero_norms(const std::string& name, Buffer& bytes) {
   if (name.find("layernorm") != std::string::npos) std::memset(bytes.data(), 0, bytes.size_bytes());
 }
 
 TEST(LiveWeights, TheSameBytesComputeTheSameBits) {
   for (const char* name : kModels) {
-    for (const std::optional<DType> quantize : {std::optional<DType>(), std::optional<DType>(DType::kQ8_0)}) {
-      SCOPED_TRACE(name);
+    for (const std::optional<DType> quantize : kQuantized) {
+      SCOPED_TRACE(testing::Message() << name << " " << dtype_name(quantize.value_or(DType::kF32)));
       const Loaded loaded(name, quantize, 1);
       // Other weights first: what serves is none of the file's.
       LiveWeights other(loaded.model, loaded.options);
@@ -77,7 +105,18 @@ TEST(LiveWeights, TheSameBytesComputeTheSameBits) {
       const std::shared_ptr<const Model> made = live.make(3).value();
       EXPECT_EQ(made->weight_version(), 3u);
       EXPECT_EQ(logits(made), logits(loaded.model));
+      EXPECT_EQ(greedy(made, 12), greedy(loaded.model, 12));
+      EXPECT_EQ(checksums(*made), checksums(*loaded.model));
       EXPECT_EQ(made->weights_checksum(), loaded.model->weights_checksum());
+    }
+  }
+}
+
+// Else the test above shows nothing about quantized weights.
+TEST(LiveWeights, MatricesOfTheseModelsAreQuantized) {
+  for (const char* name : {"tiny_llama_linear", "tiny_qwen3_moe"}) {
+    for (const DType quantize : {DType::kQ8_0, DType::kQ4_0}) {
+      EXPECT_TRUE(has_quantized_matrix(*Loaded(name, quantize, 1).model, quantize)) << name << dtype_name(quantize);
     }
   }
 }

@@ -52,11 +52,11 @@ class SummedFile {
     return ok_status();
   }
   // Its bytes are on the disk.
-  Result<ShardManifest::File> finish() {
+  Result<FileSum> finish() {
     if (!file_ || std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0) return failed();
     file_.reset();
     clear_upper_vectors();
-    return ShardManifest::File{fs::path(path_).filename().string(), size_, sum_.value()};
+    return FileSum{fs::path(path_).filename().string(), size_, sum_.value()};
   }
 
  private:
@@ -172,7 +172,7 @@ class Splitter {
     if (!from.ok()) return from.status();
     SummedFile to((folder / name).string());
     RETURN_IF_ERROR(to.write(from->bytes().data(), from->bytes().size()));
-    ASSIGN_OR_RETURN(ShardManifest::File file, to.finish());
+    ASSIGN_OR_RETURN(FileSum file, to.finish());
     manifest.files.push_back(std::move(file));
     return ok_status();
   }
@@ -193,7 +193,7 @@ class Splitter {
       }
       store_->release(name);
     }
-    ASSIGN_OR_RETURN(ShardManifest::File file, to.finish());
+    ASSIGN_OR_RETURN(FileSum file, to.finish());
     manifest.files.push_back(std::move(file));
     return ok_status();
   }

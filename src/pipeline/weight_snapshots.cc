@@ -10,9 +10,15 @@
 
 namespace millrace {
 
-void WeightSnapshots::want(uint64_t version, std::size_t replicas) {
+void WeightSnapshots::start_from(uint64_t version, std::string path) {
+  const std::lock_guard lock(mutex_);
+  state_ = {.version = version, .path = std::move(path), .error = ""};
+}
+
+void WeightSnapshots::want(uint64_t version, std::string label, std::size_t replicas) {
   const std::lock_guard lock(mutex_);
   wanted_ = version;
+  label_ = std::move(label);
   replicas_ = replicas;
   failures_ = 0;
   due_ms_ = 0;
@@ -31,6 +37,7 @@ void WeightSnapshots::tick(int64_t now_ms) {
     now_ms_ = now_ms;
     if (unsupported_ || wanted_ == 0 || wanted_ == asked_ || replicas_ == 0 || now_ms < due_ms_) return;
     asked_ = command.weight_version = wanted_;
+    command.argument = label_;
     command.replica = static_cast<uint32_t>(static_cast<std::size_t>(failures_) % replicas_);
   }
   const uint64_t version = command.weight_version;

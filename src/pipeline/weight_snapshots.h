@@ -36,10 +36,12 @@ class WeightSnapshots {
 
   WeightSnapshots(std::vector<std::string> stages, Env env) : stages_(std::move(stages)), env_(std::move(env)) {}
 
-  // These weights serve now, on some of so many replicas.
-  void want(uint64_t version, std::size_t replicas);
+  // These weights serve now, on some of so many replicas. `label`: written with them.
+  void want(uint64_t version, std::string label, std::size_t replicas);
   // Others serve now, which need no snapshot.
-  void drop() { want(0, 0); }
+  void drop() { want(0, "", 0); }
+  // There is one from before the start.
+  void start_from(uint64_t version, std::string path);
   void tick(int64_t now_ms);
   // Whether a snapshot of this version may still come.
   bool may_come(uint64_t version) const;
@@ -55,6 +57,7 @@ class WeightSnapshots {
   mutable std::mutex mutex_;  // guards what follows
   bool unsupported_ = false;
   uint64_t wanted_ = 0;  // 0: nothing
+  std::string label_;    // of wanted_
   uint64_t asked_ = 0;   // the version that a replica writes now
   std::size_t replicas_ = 0;
   int failures_ = 0;

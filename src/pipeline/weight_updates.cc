@@ -23,6 +23,20 @@ WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env, bool one_
       snapshots_({stages_.begin(), stages_.begin() + (stages_.empty() ? 0 : 1)},  // whose replicas all have them
                  {env_.command, [this](uint64_t version, const std::string& path) { on_kept(version, path); }}) {}
 
+void WeightUpdates::start_from(const StartWeights& start) {
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(start.version > 0 && state_.phase == WeightsState::Phase::kIdle && state_.version == 1);
+    state_.version = start.version;
+    next_version_ = start.version + 1;
+    serving_path_ = start.path;
+    if (check_label(start.label).ok()) set_label_locked(start.label);
+  }
+  snapshots_.start_from(start.version, start.path);
+  env_.require({.version = start.version, .checksum = start.checksum});
+  LOG_INFO("weights: version {} serves from the snapshot {}", label(start.version), start.path);
+}
+
 // ---- updates
 
 PipelineCommand WeightUpdates::command_of(wire::AdminAction action, int64_t timeout_ms) const {
@@ -100,7 +114,7 @@ void WeightUpdates::on_switched(const Replies& replies) {
   }
   env_.require(serving);
   if (live) {
-    snapshots_.want(serving.version, replies.size());
+    snapshots_.want(serving.version, label(serving.version), replies.size());
   } else {
     snapshots_.drop();
   }

@@ -39,6 +39,7 @@
 #include "pipeline/admin_commands.h"
 #include "pipeline/pauses.h"
 #include "pipeline/weight_snapshots.h"
+#include "stages/generating/start_weights.h"
 #include "stages/weight_control.h"
 
 namespace millrace {
@@ -74,6 +75,9 @@ class WeightUpdates : public WeightControl {
   // `stages`: those with weights; none: everything is refused. `one_model`: they all have the same one; else a
   // trainer's update is refused where there are several.
   WeightUpdates(std::vector<std::string> stages, Env env, bool one_model = false);
+
+  // Before stages start: they load these weights, and replicas that have others are stale.
+  void start_from(const StartWeights& start);
 
   bool has_stages() const { return !stages_.empty(); }
   const std::vector<std::string>& stages() const { return stages_; }

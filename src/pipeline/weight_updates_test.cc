@@ -102,6 +102,24 @@ TEST_F(WeightUpdatesTest, StagesOnAllThenSwitchesAll) {
   EXPECT_TRUE(asked_.empty());
 }
 
+TEST_F(WeightUpdatesTest, ASnapshotFromBeforeTheStartServes) {
+  updates_.start_from({.version = 7, .label = "step-7", .checksum = kSum, .path = "/s/7"});
+  EXPECT_EQ(required_, std::vector<uint64_t>{7});
+  const WeightsState state = updates_.state();
+  EXPECT_TRUE(state.version == 7 && state.label == "step-7");
+  EXPECT_TRUE(state.snapshot.version == 7 && state.snapshot.path == "/s/7");
+  // A replica that began with other weights, as one of another host does, loads it.
+  tick_stale(1000, 7);
+  const PipelineCommand stage = answer(AdminAction::kStageWeights, {reply("generate-1")});
+  EXPECT_TRUE(stage.argument == "/s/7" && stage.weight_version == 7 && stage.weights_checksum == kSum);
+  EXPECT_EQ(answer(AdminAction::kSwitchWeights, {reply("generate-1")}).weight_version, 7u);
+  update("/w/8");
+  EXPECT_EQ(answer(AdminAction::kStageWeights).weight_version, 8u);
+  answer(AdminAction::kSwitchWeights);
+  EXPECT_EQ(updates_.state().label, "8");
+  EXPECT_EQ(updates_.label(7), "step-7");
+}
+
 TEST_F(WeightUpdatesTest, OneThatCannotStageKeepsTheOldWeightsOnAll) {
   update("/w/1");
   answer(AdminAction::kStageWeights, {reply("generate-0"), reply("generate-1", StatusCode::kNotFound, "no folder")});

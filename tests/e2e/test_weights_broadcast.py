@@ -426,12 +426,25 @@ def test_all_replicas_switch(weights, texts):
             assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts["b"], "b")
 
 
-def test_quantized_weights_are_quantized_as_at_the_start(weights):
-    with Server("--quantize", "q8_0", model=weights["root"] / "b") as server:
+def checksums(server):
+    """By tensor, of the first replica; all have the same."""
+    ranks = server.post("/weights_checker", {"action": "checksum"})[2]["ranks"]
+    assert all(rank["checksums"] == ranks[0]["checksums"] for rank in ranks)
+    return ranks[0]["checksums"]
+
+
+@pytest.mark.parametrize("quantize", ["q8_0", "q4_0"])
+def test_quantized_weights_are_quantized_as_at_the_start(weights, quantize):
+    with Server("--quantize", quantize, model=weights["root"] / "b") as server:
         wanted = generate(server)["text"]
-    with Server("--quantize", "q8_0") as server:
-        Trainer(server).update(in_buckets(weights["b"], 2))
-        assert generate(server)["text"] == wanted
+        sums = checksums(server)
+    with Server("--quantize", quantize, "--dp", "2", "--dp-policy", "round_robin") as server:
+        wait_for_all(server)
+        assert checksums(server) != sums
+        Trainer(server, replicas=2).update(in_buckets(weights["b"], 2))
+        for rank in (0, 1):
+            assert generate(server, routed_dp_rank=rank)["text"] == wanted
+        assert checksums(server) == sums
 
 
 def test_who_may_call_and_where_a_group_may_be(server):

@@ -1,12 +1,12 @@
-"""Snapshots of weights that a trainer sent: replicas that die come back to them, and a server is started with them."""
+"""Snapshots of weights that a trainer sent: replicas that die come back to them, and a server starts with the newest one."""
 import os
 import pathlib
 import signal
 
 import pytest
 
-from harness import DEMO, Server, wait_until
-from test_weights import generate, processes_only, updated, wait_for_all
+from harness import DEMO, Server, placement, wait_until
+from test_weights import generate, kill, processes_only, updated, wait_for_all
 from test_weights_broadcast import Trainer, in_buckets, safetensors, state, texts, weights  # noqa: F401
 
 
@@ -44,6 +44,69 @@ def test_a_snapshot_is_the_model_of_another_server(folder, weights, texts):
     for path, text in ((second, texts["a"]), (third, texts["b"])):
         with Server(model=path) as server:
             assert generate(server)["text"] == text
+
+
+def starts_from(server):
+    return server.get("/server_info")[2]["options"]["start-weights"]
+
+
+def test_a_server_starts_with_the_newest_snapshot(folder, weights, texts):
+    with Server("--weights-snapshot-dir", str(folder)) as server:
+        assert starts_from(server) == "model"  # there is none yet
+        trainer = Trainer(server)
+        trainer.update([weights["c"]], weight_version="step-c")
+        older = kept(server)
+        trainer.update([weights["b"]])
+        newest = kept(server)
+    with Server("--weights-snapshot-dir", str(folder), "--dp", "2", "--dp-policy", "round_robin") as server:
+        wait_for_all(server)
+        assert f"serves from the snapshot {newest}" in server.output()
+        assert (starts_from(server), server.get("/model_info")[2]["weight_version"]) == (str(newest), "3")
+        assert [state(server)[name] for name in ("version_number", "snapshot_version", "snapshot_path")] == [3, 3, str(newest)]
+        for rank in (0, 1):
+            answer = generate(server, routed_dp_rank=rank)
+            assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts["b"], "3")
+        if placement() == "processes":  # one that is started again comes to the same weights
+            kill(server, "scheduler-1")
+            wait_for_all(server)
+            assert generate(server, routed_dp_rank=1)["text"] == texts["b"]
+        # The versions go on from there, and what the replicas start with stays.
+        trainer = Trainer(server, replicas=2)
+        for name in ("a", "c", "a"):
+            trainer.update([weights[name]])
+            last = kept(server)
+        assert state(server)["version_number"] == 6 and len(list(folder.iterdir())) == 3
+        if placement() == "processes":
+            kill(server, "scheduler-1")
+            wait_for_all(server)
+        assert generate(server, routed_dp_rank=1)["text"] == texts["a"]
+        assert newest.is_dir() and last.is_dir() and not older.is_dir()
+
+
+def test_the_snapshot_to_start_with_may_be_chosen(folder, weights, texts):
+    arguments = ("--weights-snapshot-dir", str(folder))
+    with Server(*arguments) as server:
+        trainer = Trainer(server)
+        trainer.update([weights["c"]], weight_version="step-c")
+        older = kept(server)
+        trainer.update([weights["b"]], weight_version="step-b")
+        newest = kept(server)
+    for choice, text, version in (("model", "a", "1"), (str(older), "c", "step-c"), ("newest", "b", "step-b")):
+        with Server(*arguments, "--start-weights", choice) as server:
+            answer = generate(server)
+            assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts[text], version)
+    # One that is damaged is skipped, and one of another model refused.
+    data = bytearray((newest / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (newest / "model.safetensors").write_bytes(data)
+    with Server(*arguments) as server:
+        assert generate(server)["text"] == texts["c"]
+        assert "a snapshot is skipped" in server.output() and str(newest) in server.output()
+    for more, model, parts in (((), weights["root"] / "b", (str(newest), str(DEMO), "--start-weights model")),
+                               (("--start-weights", str(newest)), DEMO, ("--start-weights", str(newest), "checksum"))):
+        with Server(*arguments, *more, model=model, wait=False) as server:
+            assert server.end() != 0
+            assert all(part in server.output() for part in parts), server.output()
 
 
 @processes_only

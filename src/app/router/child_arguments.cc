@@ -49,6 +49,7 @@ constexpr std::array kUnserved = {
     Unserved{"kv-transfer-key-file", "KV pages are of one model"},
     Unserved{"kv-events", "KV events are of one model"},
     Unserved{"weights-snapshot-dir", "a trainer's weights are of one model"},
+    Unserved{"start-weights", "a trainer's weights are of one model"},
 };
 
 bool is_of_router(std::string_view name) {

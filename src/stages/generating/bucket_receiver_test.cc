@@ -7,17 +7,20 @@
 #include <deque>
 
 #include "formats/model_config.h"
+#include "models/testing/model_testing.h"
 
 namespace millrace {
 namespace {
 
-constexpr const char* kFolder = MILLRACE_SOURCE_DIR "/tests/golden/models/tiny_qwen3";
+using Quantize = std::optional<DType>;
 
-std::shared_ptr<const Model> load(uint64_t version) {
+std::string folder_of(const std::string& model) { return MILLRACE_SOURCE_DIR "/tests/golden/models/" + model; }
+
+std::shared_ptr<const Model> load(uint64_t version, const std::string& model = "tiny_qwen3", Quantize quantize = {}) {
   ThreadPool pool(1);
-  const LoadOptions options{.pool = &pool, .isa = kernels::resolve_isa().value()};
-  auto store = std::make_shared<WeightStore>(WeightStore::open(kFolder).value());
-  return load_model(open_model_dir(kFolder).value().config, store, version, options).value();
+  const LoadOptions options{.pool = &pool, .isa = kernels::resolve_isa().value(), .quantize = quantize};
+  auto store = std::make_shared<WeightStore>(WeightStore::open(folder_of(model)).value());
+  return load_model(open_model_dir(folder_of(model)).value().config, store, version, options).value();
 }
 
 class FakeGroup : public collective::ProcessGroup {
@@ -46,15 +49,18 @@ class FakeGroup : public collective::ProcessGroup {
   const std::size_t slice_bytes_;
 };
 
-// All tensors of the folder, with the norms changed, in two buckets.
-WeightPlan make_plan(bool flattened, std::deque<std::string>& broadcasts) {
-  WeightStore store = WeightStore::open(kFolder).value();
+enum class Norms { kAsTheyAre, kZero };
+
+// All tensors of the folder in two buckets.
+WeightPlan make_plan(bool flattened, std::deque<std::string>& broadcasts, const std::string& model = "tiny_qwen3",
+                     Norms norms = Norms::kZero) {
+  WeightStore store = WeightStore::open(folder_of(model)).value();
   WeightPlan plan{.group = "g", .flattened = flattened, .buckets = {{}, {}}};
   std::vector<std::string> bytes(2);
   for (const std::string& name : store.names()) {
     const TensorView view = store.get_any(name).value();
     std::string data(static_cast<const char*>(view.data), view.size_bytes());
-    if (name.find("layernorm") != std::string::npos) data.assign(data.size(), '\0');
+    if (norms == Norms::kZero && name.find("layernorm") != std::string::npos) data.assign(data.size(), '\0');
     const std::size_t bucket = name < "model.layers.1" ? 0 : 1;
     plan.buckets[bucket].push_back({name, view.dtype, view.shape});
     bytes[bucket] += data;
@@ -62,6 +68,10 @@ WeightPlan make_plan(bool flattened, std::deque<std::string>& broadcasts) {
   }
   if (flattened) broadcasts.assign(bytes.begin(), bytes.end());
   return plan;
+}
+
+std::vector<float> logits(const std::shared_ptr<const Model>& model) {
+  return SequenceEngine(model, kernels::resolve_isa().value(), 1, 16, 32).logits({1, 38, 75, 2, 90}, 0);
 }
 
 TEST(BucketReceiver, AnySlicesMakeTheSameModel) {
@@ -84,6 +94,31 @@ TEST(BucketReceiver, AnySlicesMakeTheSameModel) {
     }
   }
   EXPECT_NE(wanted, load(1)->weights_checksum());
+}
+
+// Of experts, heads that are tied and not, and quantized weights: with the zeroed norms of another update before, so
+// that nothing of the folder serves.
+TEST(BucketReceiver, WhatABroadcastMakesIsWhatTheFolderMakes) {
+  for (const char* name : {"tiny_qwen3_moe", "tiny_llama_linear", "tiny_llama_gqa2_tied"}) {
+    for (const Quantize quantize : {Quantize(), Quantize(DType::kQ8_0), Quantize(DType::kQ4_0)}) {
+      SCOPED_TRACE(testing::Message() << name << " " << dtype_name(quantize.value_or(DType::kF32)));
+      const LoadOptions options{.isa = kernels::resolve_isa().value(), .quantize = quantize};
+      std::shared_ptr<const Model> serving = load(1, name, quantize);
+      const std::shared_ptr<const Model> loaded = serving;
+      for (const Norms norms : {Norms::kZero, Norms::kAsTheyAre}) {
+        FakeGroup group(1000);
+        const WeightPlan plan = make_plan(true, group.broadcasts, name, norms);
+        LiveWeights weights(serving, options);
+        ASSERT_TRUE(weights.check(plan.tensors()).ok());
+        ReceiveProgress progress;
+        const auto model = receive_weights(group, plan, weights, serving->weight_version() + 1, progress);
+        ASSERT_TRUE(model.ok()) << model.status().to_string();
+        serving = *model;
+        EXPECT_EQ(serving->weights_checksum() == loaded->weights_checksum(), norms == Norms::kAsTheyAre);
+      }
+      EXPECT_EQ(logits(serving), logits(loaded));
+    }
+  }
 }
 
 TEST(BucketReceiver, ALostTrainerEndsIt) {

@@ -9,6 +9,7 @@
 #include "formats/pooling_config.h"
 #include "formats/reranker_config.h"
 #include "formats/same_config.h"
+#include "formats/snapshot_manifest.h"
 #include "formats/weights.h"
 #include "models/model.h"
 #include "models/model_text.h"
@@ -16,6 +17,7 @@
 #include "runner/model_runner.h"
 #include "stages/generating/kv_sizes.h"
 #include "stages/generating/score_head.h"
+#include "stages/generating/start_weights.h"
 #include "stages/generating/weight_snapshot.h"
 #include "stages/media/media_facts.h"
 #include "text/tools/dialect.h"
@@ -153,6 +155,22 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, W
   return model;
 }
 
+// Those of the snapshot options.start_weights, as the version that they were.
+Result<std::shared_ptr<const Model>> load_start_weights(const ModelOptions& options, const LoadProgress& progress,
+                                                        std::optional<LayerRange> layers) {
+  const std::string& folder = options.start_weights;
+  ASSIGN_OR_RETURN(const std::optional<SnapshotManifest> manifest, read_snapshot_manifest(folder));
+  if (!manifest) return error(StatusCode::kNotFound, "{} has no {}; wanted a snapshot", folder, kSnapshotManifestName);
+  ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(folder));
+  ModelOptions uncached = options;
+  uncached.packed_cache_dir.clear();  // it is the model's
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
+                   load_weights(uncached, std::move(store), layers, progress, manifest->version));
+  if (model->weights_checksum() == manifest->weights_checksum) return model;
+  return invalid_argument("{}: its weights have the checksum {:016x}; wanted {:016x}, as {} has it", folder,
+                          model->weights_checksum(), manifest->weights_checksum, kSnapshotManifestName);
+}
+
 // `path` without links and dots; empty: there is no such file.
 std::string canonical(const std::string& path) {
   std::error_code failed;
@@ -183,13 +201,14 @@ Status check_memory_for(uint64_t bytes) {
 
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
                                                   std::optional<LayerRange> layers) {
+  if (starts_from_snapshot(options)) return load_start_weights(options, progress, layers);
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
   return load_weights(options, std::move(store), layers, progress, 1);
 }
 
 MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config) {
   return [serving, config](const std::string& given, uint64_t version) -> Result<std::shared_ptr<const Model>> {
-    const std::string& path = given.empty() ? serving.model : given;
+    const std::string& path = given.empty() ? weights_folder(serving) : given;
     RETURN_IF_ERROR(check_weights_folder(serving, path));
     ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(path));
     RETURN_IF_ERROR(check_same_config(dir.config, config).with_prefix(path));
@@ -220,7 +239,9 @@ MakeLiveWeights make_live_weights_of(const ModelOptions& options) {
 
 WriteSnapshot write_snapshot_of(const ModelOptions& options) {
   if (options.weights_snapshot_dir.empty()) return nullptr;
-  return [options](const Model& model, const std::atomic<bool>& stop) { return write_snapshot(model, options, stop); };
+  return [options](const Model& model, const std::string& label, const std::atomic<bool>& stop) {
+    return write_snapshot(model, options, label, stop);
+  };
 }
 
 Result<TextComponents> load_text_components(const ModelOptions& options, const std::string& served_name) {

@@ -40,6 +40,7 @@ struct ModelOptions {
   bool check_weights = false;
   std::string weights_root;          // folders below it may be loaded while requests run; empty: the model's own alone
   std::string weights_snapshot_dir;  // where weights that a trainer sent are kept as model folders; empty: nowhere
+  std::string start_weights = "newest";  // of weights_snapshot_dir, or "model", or the path of a snapshot there
   std::string trainer_hosts;  // to which a trainer's process group may connect, with commas; empty: loopback alone
   std::string tool_parser = "auto";       // of the output: auto, qwen, llama3, mistral, off
   std::string reasoning_parser = "auto";  // auto, qwen3, deepseek, off

@@ -12,8 +12,8 @@ SnapshotWriter::~SnapshotWriter() {
   if (thread_.joinable()) thread_.join();
 }
 
-void SnapshotWriter::begin(uint64_t command, std::shared_ptr<const Model> model) {
-  Wanted wanted{command, std::move(model)};
+void SnapshotWriter::begin(uint64_t command, std::shared_ptr<const Model> model, std::string label) {
+  Wanted wanted{command, std::move(model), std::move(label)};
   if (!thread_.joinable()) return start(std::move(wanted));
   stop_.store(true, std::memory_order_relaxed);
   if (next_) ended_.push_back({next_->command, error(StatusCode::kCancelled, "another snapshot was wanted")});
@@ -24,10 +24,10 @@ void SnapshotWriter::start(Wanted wanted) {
   command_ = wanted.command;
   stop_.store(false, std::memory_order_relaxed);
   done_.store(false, std::memory_order_relaxed);
-  thread_ = std::thread([this, model = std::move(wanted.model)]() mutable {
+  thread_ = std::thread([this, model = std::move(wanted.model), label = std::move(wanted.label)]() mutable {
     trace::name_thread("snapshot writer");
     run_at_low_priority("snapshots are written");
-    path_ = write_(*model, stop_);
+    path_ = write_(*model, label, stop_);
     model.reset();
     done_.store(true, std::memory_order_release);
   });

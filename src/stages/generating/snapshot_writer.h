@@ -18,8 +18,9 @@
 
 namespace millrace {
 
-// The path of the snapshot; soon kCancelled after `stop` is true. On any thread.
-using WriteSnapshot = std::function<Result<std::string>(const Model& model, const std::atomic<bool>& stop)>;
+// The path of the snapshot; soon kCancelled after `stop` is true. `label`: of the weights. On any thread.
+using WriteSnapshot =
+    std::function<Result<std::string>(const Model& model, const std::string& label, const std::atomic<bool>& stop)>;
 
 class SnapshotWriter {
  public:
@@ -33,7 +34,7 @@ class SnapshotWriter {
   ~SnapshotWriter();
 
   bool can_write() const { return write_ != nullptr; }
-  void begin(uint64_t command, std::shared_ptr<const Model> model);
+  void begin(uint64_t command, std::shared_ptr<const Model> model, std::string label);
   // What has ended since: each command once. Called after every step.
   std::vector<Written> take_written();
   bool busy() const { return thread_.joinable() || !ended_.empty(); }
@@ -42,6 +43,7 @@ class SnapshotWriter {
   struct Wanted {
     uint64_t command = 0;
     std::shared_ptr<const Model> model;
+    std::string label;
   };
   void start(Wanted wanted);
 

@@ -81,7 +81,7 @@ Status WeightCommands::begin_snapshot(const wire::AdminRequest& command) {
     return error(StatusCode::kConflict, "serves version {}; wanted {}, to write it", model->weight_version(),
                  command.weight_version);
   }
-  snapshots_.begin(command.id, std::move(model));
+  snapshots_.begin(command.id, std::move(model), command.argument);
   return ok_status();
 }
 

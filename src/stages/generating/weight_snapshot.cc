@@ -16,8 +16,11 @@
 #include "formats/gguf_model.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors_file.h"
+#include "formats/snapshot_manifest.h"
 #include "formats/tensor_names.h"
+#include "stages/generating/start_weights.h"
 #include "stages/generating/tensor_bytes.h"
+#include "stages/generating/tensors_hash.h"
 
 namespace millrace {
 namespace {
@@ -80,8 +83,8 @@ Result<std::map<std::string, std::string>> files_of(const std::string& model) {
 
 class Writer {
  public:
-  Writer(const Model& model, const std::string& from, fs::path to, const std::atomic<bool>& stop)
-      : model_(model), from_(from), to_(std::move(to)), stop_(stop) {}
+  Writer(const Model& model, const std::string& from, std::string label, fs::path to, const std::atomic<bool>& stop)
+      : model_(model), from_(from), label_(std::move(label)), to_(std::move(to)), stop_(stop) {}
 
   Status run() {
     ASSIGN_OR_RETURN(const auto files, files_of(from_));
@@ -96,6 +99,7 @@ class Writer {
     RETURN_IF_ERROR(copy_small_files());
     for (const auto& [file, of_file] : names) RETURN_IF_ERROR(write_file(file, of_file));
     if (!files.empty()) RETURN_IF_ERROR(write_index(names));
+    RETURN_IF_ERROR(write_manifest());
     sync_folder(to_.string());
     return ok_status();
   }
@@ -127,7 +131,8 @@ class Writer {
       const bool weights = std::any_of(std::begin(kWeightEndings), std::end(kWeightEndings),
                                        [&name](const char* ending) { return name.ends_with(ending); });
       const bool small = it->is_regular_file(unknown) && it->file_size(unknown) <= kMaxSmallFileBytes;
-      if (weights || !small || unknown || name == kIndexFile || name.starts_with('.')) continue;
+      if (weights || !small || unknown || name.starts_with('.')) continue;
+      if (name == kIndexFile || name == kSnapshotManifestName) continue;
       RETURN_IF_ERROR(copy_to_disk(it->path().string(), (to_ / name).string()));
     }
     return failed ? cannot(from_, "read", failed) : ok_status();
@@ -158,13 +163,52 @@ class Writer {
     return write_to_disk(index.dump(2) + "\n", (to_ / kIndexFile).string());
   }
 
+  Status write_manifest() const {
+    SnapshotManifest manifest{.version = model_.weight_version(), .label = label_, .model = from_};
+    manifest.weights_checksum = model_.weights_checksum();
+    ASSIGN_OR_RETURN(manifest.tensors_hash, base_model_hash(from_));
+    std::error_code failed;
+    for (fs::directory_iterator it(to_, failed), end; !failed && it != end; it.increment(failed)) {
+      if (stop_.load(std::memory_order_relaxed)) return error(StatusCode::kCancelled, "the snapshot was given up");
+      ASSIGN_OR_RETURN(FileSum file, sum_file(it->path().string()));
+      manifest.files.push_back(std::move(file));
+    }
+    if (failed) return cannot(to_, "read", failed);
+    std::sort(manifest.files.begin(), manifest.files.end(),
+              [](const FileSum& a, const FileSum& b) { return a.name < b.name; });
+    return write_to_disk(snapshot_manifest_json(manifest), (to_ / kSnapshotManifestName).string());
+  }
+
   const Model& model_;
   const std::string from_;
+  const std::string label_;
   const fs::path to_;
   const std::atomic<bool>& stop_;
 };
 
+// Removes all but the newest snapshots, of which `newest` is one whatever the clock shows, and those that replicas of
+// this server start with.
+void remove_old(const fs::path& folder, const std::string& newest, const ModelOptions& options) {
+  std::vector<std::string> old = names_in(folder, is_snapshot_name);
+  std::erase(old, newest);
+  old.resize(old.size() - std::min(old.size(), kKeptSnapshots - 1));
+  for (const std::string& name : old) {
+    std::error_code unknown;
+    const bool used = fs::equivalent(folder / name, weights_folder(options), unknown) ||
+                      fs::equivalent(folder / name, options.model, unknown);
+    if (!used) remove_folder(folder / name);
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> snapshot_names(const std::string& folder) { return names_in(folder, is_snapshot_name); }
+std::vector<std::string> unfinished_snapshot_names(const std::string& folder) { return names_in(folder, is_part_name); }
+
+Result<uint64_t> base_model_hash(const std::string& model) {
+  ASSIGN_OR_RETURN(const std::optional<SnapshotManifest> snapshot, read_snapshot_manifest(model));
+  return snapshot ? snapshot->tensors_hash : tensors_hash(model);
+}
 
 Status check_snapshots(const ModelOptions& options) {
   const std::string& folder = options.weights_snapshot_dir;
@@ -188,7 +232,8 @@ Status check_snapshots(const ModelOptions& options) {
   return error(StatusCode::kPermissionDenied, "--weights-snapshot-dir: {} cannot be written", folder);
 }
 
-Result<std::string> write_snapshot(const Model& model, const ModelOptions& options, const std::atomic<bool>& stop) {
+Result<std::string> write_snapshot(const Model& model, const ModelOptions& options, const std::string& label,
+                                   const std::atomic<bool>& stop) {
   std::error_code failed;
   const fs::path folder = fs::absolute(options.weights_snapshot_dir, failed).lexically_normal();
   if (failed) return cannot(options.weights_snapshot_dir, "found", failed);
@@ -199,7 +244,7 @@ Result<std::string> write_snapshot(const Model& model, const ModelOptions& optio
   if (fs::exists(target, failed)) return error(StatusCode::kConflict, "{} is there already", target.string());
   fs::create_directory(part, failed);
   if (failed) return cannot(part, "made", failed);
-  Status status = Writer(model, options.model, part, stop).run();
+  Status status = Writer(model, options.model, label, part, stop).run();
   if (status.ok()) {
     fs::rename(part, target, failed);
     if (failed) status = cannot(target, "made", failed);
@@ -209,9 +254,7 @@ Result<std::string> write_snapshot(const Model& model, const ModelOptions& optio
     return status;
   }
   sync_folder(folder.string());
-  std::vector<std::string> all = names_in(folder, is_snapshot_name);
-  std::erase(all, name);  // whatever the clock says, this one stays
-  for (std::size_t i = 0; i + kKeptSnapshots <= all.size(); ++i) remove_folder(folder / all[i]);
+  remove_old(folder, name, options);
   return target.string();
 }
 

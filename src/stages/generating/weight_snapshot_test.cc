@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/safetensors_file.h"
+#include "formats/snapshot_manifest.h"
 #include "formats/testing/test_files.h"
 #include "stages/generating/loading.h"
 
@@ -56,7 +57,7 @@ class WeightSnapshotTest : public ::testing::Test {
     return options;
   }
   Result<std::string> write(const Model& model, const ModelOptions& options) {
-    return write_snapshot(model, options, stop_);
+    return write_snapshot(model, options, "step", stop_);
   }
 
   TempDir dir_;
@@ -75,6 +76,10 @@ TEST_F(WeightSnapshotTest, ASnapshotIsLoadedAsTheSameWeights) {
     ModelOptions again = options;
     again.model = *path;
     EXPECT_EQ(load(again)->weights_checksum(), model->weights_checksum());
+    again = options;
+    again.start_weights = *path;
+    EXPECT_EQ(load(again)->weights_checksum(), model->weights_checksum());
+    EXPECT_EQ(load(again)->weight_version(), 2u);
     EXPECT_EQ(test_files::read_file(*path + "/config.json"), test_files::read_file(golden(name) + "/config.json"));
     // It may be updated to while requests run, without another root.
     const auto made = make_weights_of(options, model->config())(*path, 3);
@@ -121,6 +126,8 @@ TEST_F(WeightSnapshotTest, FilesHaveTheNamesOfTheModelsFolder) {
   std::vector<std::string> wanted = names_in(source.path());
   std::erase(wanted, "old.bin");
   std::erase(wanted, "golden.safetensors");  // of other tests
+  wanted.push_back(kSnapshotManifestName);
+  std::sort(wanted.begin(), wanted.end());
   EXPECT_EQ(names_in(*path), wanted);
   ModelOptions again = options;
   again.model = *path;
@@ -137,6 +144,20 @@ TEST_F(WeightSnapshotTest, ABoundedNumberIsKeptAndNothingElseRemoved) {
   const std::string path = write(*model, options).value();
   EXPECT_EQ(names_in(dir_.path()), (std::vector<std::string>{"mine", fs::path(path).filename().string(),
                                                              "weights-20990101T000000Z-000001", "weights-mine"}));
+}
+
+TEST_F(WeightSnapshotTest, WhatAReplicaStartsWithIsKept) {
+  ModelOptions options = options_of(golden("tiny_qwen3"));
+  const auto model = trained(options, 3);
+  const std::string first = fs::path(write(*model, options).value()).filename().string();
+  fs::rename(dir_.file(first), dir_.file("weights-20200101T000000Z-000003"));
+  fs::create_directory(dir_.file("weights-20200101T000000Z-000004"));
+  fs::create_directory(dir_.file("weights-20200101T000000Z-000005"));
+  options.start_weights = dir_.file("weights-20200101T000000Z-000003");
+  const std::string path = write(*trained(options, 6), options).value();
+  EXPECT_EQ(names_in(dir_.path()),
+            (std::vector<std::string>{"weights-20200101T000000Z-000003", "weights-20200101T000000Z-000005",
+                                      fs::path(path).filename().string()}));
 }
 
 TEST_F(WeightSnapshotTest, OneThatIsGivenUpLeavesNothing) {
