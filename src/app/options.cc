@@ -187,6 +187,31 @@ void add_models_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
 }
 
+// Records of requests, and comments in streams that wait.
+void add_record_options(CLI::App& command, ServeOptions& o) {
+  const char* group = "HTTP";
+  command.add_flag("!--no-request-log", o.request_log, "Do not log a line for each request (docs/cli.md)")
+      ->group(group);
+  command
+      .add_option("--otlp-traces-endpoint", o.otlp_endpoint,
+                  "Send a trace of each request to this OpenTelemetry collector (http://HOST:4318); default: "
+                  "$OTEL_EXPORTER_OTLP_ENDPOINT, or none")
+      ->group(group);
+  command
+      .add_option("--otlp-traces-sample", o.otlp_sample,
+                  "The share of requests that are traced, of those without a traceparent")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--sse-ping-s", o.sse_ping_s,
+          "Seconds of silence after which a stream of events gets a comment, against timeouts of proxies; 0: none")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str()
+      ->group(group);
+}
+
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeOptions& o) {
@@ -227,27 +252,7 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
   command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
-  command.add_flag("!--no-request-log", o.request_log, "Do not log a line for each request (docs/cli.md)")
-      ->group(group);
-  command
-      .add_option("--otlp-traces-endpoint", o.otlp_endpoint,
-                  "Send a trace of each request to this OpenTelemetry collector (http://HOST:4318); default: "
-                  "$OTEL_EXPORTER_OTLP_ENDPOINT, or none")
-      ->group(group);
-  command
-      .add_option("--otlp-traces-sample", o.otlp_sample,
-                  "The share of requests that are traced, of those without a traceparent")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str()
-      ->group(group);
   command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
-  command
-      .add_option(
-          "--sse-ping-s", o.sse_ping_s,
-          "Seconds of silence after which a stream of events gets a comment, against timeouts of proxies; 0: none")
-      ->check(CLI::Range(0, 3600))
-      ->capture_default_str()
-      ->group(group);
   command
       .add_option("--response-store-mib", o.response_store_mib,
                   "MiB of memory for answers of /v1/responses that clients may read again; 0: none is stored")
@@ -260,6 +265,7 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str()
       ->group(group);
+  add_record_options(command, o);
   add_media_options(command, o);
   add_running_options(command, o);
   add_split_roles(command, o);

@@ -161,6 +161,7 @@ def test_new_weights_find_nothing_of_the_old_ones_and_come_back_to_them(folder, 
 
 def test_two_schedulers_share_a_folder(folder, plain):
     with serve(folder, "--dp", "2") as server:
+        wait_until(lambda: all(server.stage(name)["state"] == "ready" for name in ("scheduler-0", "scheduler-1")), "both schedulers")
         for rank in (0, 1):
             found, cached, _ = ask(server, QUESTIONS[2], routed_dp_rank=rank)
             assert found == plain[2] and cached > 0

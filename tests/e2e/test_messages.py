@@ -55,7 +55,7 @@ def raw(server, request, path=MESSAGES, headers=None):
 def events(server, request):
     """Of each event its name and its data; each is an `event:` line and a `data:` line, in this sequence."""
     found = []
-    for event in raw(server, request).removesuffix("\n\n").split("\n\n"):
+    for event in raw(server, request).removesuffix("\n\n").replace(": ping\n\n", "").split("\n\n"):
         name, data = re.fullmatch("event: ([a-z_]+)\ndata: ({.*})", event).groups()
         found.append((name, json.loads(data)))
         assert found[-1][1]["type"] == name

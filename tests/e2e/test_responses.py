@@ -51,7 +51,7 @@ def events(server, request):
         assert response.getheader("Content-Type").startswith("text/event-stream")
     assert raw.endswith("\n\n")
     found = []
-    for event in raw.removesuffix("\n\n").split("\n\n"):
+    for event in raw.removesuffix("\n\n").replace(": ping\n\n", "").split("\n\n"):
         name, data = re.fullmatch("event: ([a-z_.]+)\ndata: ({.*})", event).groups()
         data = json.loads(data)
         assert data["type"] == name and data["sequence_number"] == len(found)
