@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "collective/gloo_mesh.h"
+#include "collective/group_store.h"
 #include "collective/limits.h"
-#include "collective/tcp_store_client.h"
 
 namespace millrace::collective {
 
@@ -77,36 +77,14 @@ Status GlooGroup::await_loss(Clock::time_point deadline) {
   return broken_ = error(StatusCode::kUnavailable, "a rank of the group closed its connection");
 }
 
-namespace {
-
-Status check_options(const GroupOptions& options) {
-  if (options.world_size < 2 || options.world_size > kMaxWorldSize) {
-    return invalid_argument("world_size is {}; wanted 2 to {}", options.world_size, kMaxWorldSize);
-  }
-  if (options.rank < 1 || options.rank >= options.world_size) {
-    return invalid_argument("the rank is {}; wanted 1 to {}: rank 0 is the trainer's", options.rank,
-                            options.world_size - 1);
-  }
-  if (options.name.empty() || options.name.size() > kMaxGroupNameBytes) {
-    return invalid_argument("group_name has {} bytes; wanted 1 to {}", options.name.size(), kMaxGroupNameBytes);
-  }
-  if (options.port == 0) return invalid_argument("master_port is 0; wanted the port of the trainer's TCPStore");
-  return ok_status();
-}
-
-}  // namespace
-
 Result<std::unique_ptr<ProcessGroup>> join_gloo_group(const GroupOptions& options,
                                                       std::shared_ptr<const CancelSignal> cancel,
                                                       Clock::time_point deadline) {
-  RETURN_IF_ERROR(check_options(options));
+  RETURN_IF_ERROR(check_group_options(options));
   const WaitLimit limit{deadline, cancel.get()};
-  ASSIGN_OR_RETURN(const AllowedHosts allowed, AllowedHosts::resolve(options.allowed_hosts));
-  ASSIGN_OR_RETURN(TcpStoreClient store, TcpStoreClient::connect(options.address, options.port, allowed, limit));
-  // The store's owner waits at its start until so many have added themselves.
-  ASSIGN_OR_RETURN([[maybe_unused]] const int64_t joined, store.add("init/", 1, limit));
+  ASSIGN_OR_RETURN(GroupStore store, open_group_store(options, limit));
   ASSIGN_OR_RETURN(std::vector<StreamSocket> sockets,
-                   connect_mesh(store, {allowed, options.rank, options.world_size, options.name}, limit));
+                   connect_mesh(store.client, {store.allowed, options.rank, options.world_size, options.name}, limit));
   return std::unique_ptr<ProcessGroup>(
       std::make_unique<GlooGroup>(options.rank, std::move(sockets), std::move(cancel)));
 }

@@ -1,5 +1,6 @@
 // ProcessGroup: this process as one rank of a group that a trainer made with PyTorch, as far as weights need it: it
-// receives broadcasts. join_gloo_group() joins one whose backend is gloo.
+// receives broadcasts. join_gloo_group() joins one whose backend is gloo, join_nccl_group() (nccl_group.h) one whose
+// backend is NCCL.
 //
 // A broadcast is given to the caller in slices as they arrive, and is never held whole. One that the caller refuses is
 // still read to its end, so that the trainer's call returns: gloo's sender does not notice a closed connection, and
@@ -27,6 +28,7 @@ struct GroupOptions {
   int world_size = 2;
   std::string name;
   std::string allowed_hosts;  // to which it may connect (AllowedHosts); empty: loopback
+  int local_index = 0;        // among the ranks of this host: each has a GPU
 };
 
 struct ReceiveLimits {

@@ -1,5 +1,7 @@
 #include "collective/tcp_store_client.h"
 
+#include <poll.h>
+
 #include <random>
 #include <vector>
 
@@ -81,6 +83,11 @@ Result<TcpStoreClient> TcpStoreClient::connect(const std::string& host, uint16_t
     if (last.code() == StatusCode::kUnavailable && pause_for(kConnectAgain, limit).ok()) continue;
     return last.with_prefix(fmt::format("the TCPStore at {}:{}", host.substr(0, 256), port));
   }
+}
+
+bool TcpStoreClient::lost() const {
+  pollfd polled{socket_.fd(), POLLRDHUP, 0};
+  return poll(&polled, 1, 0) > 0;
 }
 
 char TcpStoreClient::op(int torch1_code) const {

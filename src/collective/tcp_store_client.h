@@ -28,6 +28,8 @@ class TcpStoreClient {
   TcpStoreClient(StreamSocket socket, StoreDialect dialect) : socket_(std::move(socket)), dialect_(dialect) {}
 
   StoreDialect dialect() const { return dialect_; }
+  // The store has closed the connection. Any thread.
+  bool lost() const;
 
   Status set(std::string_view key, std::string_view value, const WaitLimit& limit);
   // Waits until the key is set.

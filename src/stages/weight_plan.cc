@@ -158,10 +158,9 @@ Result<TrainerGroup> read_trainer_group(const Json& body) {
   ASSIGN_OR_RETURN(out.rank_offset, read_int_between(body, "rank_offset", 1, 1, 1023));
   ASSIGN_OR_RETURN(out.world_size, read_int_between(body, "world_size", 2, out.rank_offset + 1, 1024));
   ASSIGN_OR_RETURN(out.name, read_group_name(body));
-  std::string backend = "gloo";
-  RETURN_IF_ERROR(json_read(body, "backend", backend));
-  if (backend == "gloo") return out;
-  return error(StatusCode::kUnsupported, "backend is '{}'; wanted 'gloo'", backend.substr(0, 64));
+  RETURN_IF_ERROR(json_read(body, "backend", out.backend));
+  if (out.backend == "gloo" || out.backend == "nccl") return out;
+  return error(StatusCode::kUnsupported, "backend is '{}'; wanted 'gloo' or 'nccl'", out.backend.substr(0, 64));
 }
 
 Result<WeightPlan> read_weight_plan(const Json& body) {
@@ -211,11 +210,8 @@ Result<WeightBody> read_weight_body(const Json& plan) {
 }
 
 std::string to_json(const TrainerGroup& group) {
-  return Json{{"master_address", group.address},
-              {"master_port", group.port},
-              {"rank_offset", group.rank_offset},
-              {"world_size", group.world_size},
-              {"group_name", group.name}}
+  return Json{{"master_address", group.address}, {"master_port", group.port}, {"rank_offset", group.rank_offset},
+              {"world_size", group.world_size},  {"group_name", group.name},  {"backend", group.backend}}
       .dump();
 }
 

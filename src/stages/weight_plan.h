@@ -26,6 +26,7 @@ struct TrainerGroup {
   int rank_offset = 1;  // of the first replica
   int world_size = 2;
   std::string name;
+  std::string backend = "gloo";  // or "nccl"
 };
 
 // Bytes [begin, end) of a file on this host, with their XXH3: the tensors of a request's body.

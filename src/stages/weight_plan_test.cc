@@ -53,6 +53,15 @@ TEST(WeightPlan, TheFileOfABodyGoesToTheStages) {
   EXPECT_EQ(body->checksum, 0xfedcba9876543210u);
 }
 
+TEST(WeightPlan, TheGroupsBackendGoesToTheStages) {
+  const std::string base = R"({"master_address":"h","master_port":1,"world_size":2)";
+  EXPECT_EQ(group(base + "}")->backend, "gloo");
+  const auto nccl = group(base + R"(,"backend":"nccl"})");
+  ASSERT_TRUE(nccl.ok()) << nccl.status().to_string();
+  EXPECT_EQ(group(to_json(*nccl))->backend, "nccl");
+  EXPECT_EQ(group(base + R"(,"backend":"mpi"})").status().message(), "backend is 'mpi'; wanted 'gloo' or 'nccl'");
+}
+
 TEST(WeightPlan, WhatContradictsItselfIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "names is missing"},
@@ -94,7 +103,7 @@ TEST(WeightPlan, GroupsAreReadAndChecked) {
         R"({"master_address":"a","master_port":1,"rank_offset":0})",
         R"({"master_address":"a","master_port":1,"rank_offset":3,"world_size":3})",
         R"({"master_address":"a","master_port":1,"world_size":100000})",
-        R"({"master_address":"a","master_port":1,"backend":"nccl"})"}) {
+        R"({"master_address":"a","master_port":1,"backend":"mpi"})"}) {
     EXPECT_FALSE(group(wrong).ok()) << wrong;
   }
 }

@@ -451,7 +451,7 @@ def test_who_may_call_and_where_a_group_may_be(server):
     for body, part in (({"master_address": "192.0.2.7", "master_port": 1, "world_size": 2}, "--trainer-hosts"),
                        ({"master_address": "127.0.0.1", "master_port": 0, "world_size": 2}, "master_port"),
                        ({"master_address": "127.0.0.1", "master_port": 1, "world_size": 1}, "world_size"),
-                       ({"master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "backend": "nccl"}, "backend")):
+                       ({"master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "backend": "mpi"}, "backend")):
         status, _, answer = server.post("/init_weights_update_group", body)
         assert status == 400 and part in answer["message"], answer
     with Server(admin=False) as closed:

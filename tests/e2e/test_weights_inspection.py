@@ -221,7 +221,7 @@ def test_what_vllms_routes_do_not_serve_is_refused_by_name(server):
     for route, body, part in (
             ("pause?mode=later", {}, "mode is 'later'"),
             ("init_weight_transfer_engine", {}, "init_info is missing"),
-            ("init_weight_transfer_engine", {"init_info": {"master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "backend": "nccl"}}, "backend"),
+            ("init_weight_transfer_engine", {"init_info": {"master_address": "127.0.0.1", "master_port": 1, "world_size": 2, "backend": "mpi"}}, "backend"),
             ("start_weight_update", {"is_checkpoint_format": False}, "is_checkpoint_format"), ("update_weights", {}, "update_info is missing"),
             ("update_weights", {"update_info": {"names": [VECTOR], "dtype_names": ["bfloat16"], "shapes": [[1]], "packed": True, "packed_buffer_size_bytes": 0}}, "packed_buffer_size_bytes"),
             ("update_weights", {"update_info": {"names": [VECTOR], "dtype_names": ["bfloat16"], "shapes": [[288]]}}, "no group")):

@@ -299,12 +299,15 @@ def made_from(seed, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, kind, default in (("rank", int, 0), ("world", int, 2), ("dialect", int, 2), ("group", str, "weights"), ("port", int, 0)):
+    for name, kind, default in (("rank", int, 0), ("world", int, 2), ("dialect", int, 2), ("group", str, "weights"), ("port", int, 0), ("store-only", int, 0)):
         parser.add_argument(f"--{name}", type=kind, default=default)
     options = parser.parse_args()
     if options.rank == 0:
         store = Store(options.dialect, port=options.port)
         print("port", store.port, flush=True)
+        if options.store_only:
+            sys.stdin.read()
+            return
     else:
         store = StoreClient(options.dialect, "127.0.0.1", options.port)
     rank = Rank(store, options.rank, options.world, options.group)

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "relay/nccl/communicator.h"
+#include "nccl/communicator.h"
 #include "relay/tcp/sockets.h"
 
 namespace millrace::nccl {

@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "base/status.h"
-#include "relay/nccl/nccl_api.h"
+#include "nccl/nccl_api.h"
 #include "relay/relay.h"
 
 namespace millrace {

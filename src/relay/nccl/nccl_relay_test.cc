@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "relay/nccl/communicator.h"
+#include "nccl/communicator.h"
 #include "relay/session/frame.h"
 #include "relay/tcp/address.h"
 #include "relay/testing/conformance.h"

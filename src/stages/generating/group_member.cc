@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "collective/nccl_group.h"
 
 namespace millrace {
 
@@ -31,11 +32,14 @@ void GroupMember::start(Wanted request) {
                                          .rank = wanted.rank_offset + static_cast<int>(replica_),
                                          .world_size = wanted.world_size,
                                          .name = wanted.name,
-                                         .allowed_hosts = allowed_hosts_};
+                                         .allowed_hosts = allowed_hosts_,
+                                         .local_index = static_cast<int>(replica_)};
+  const bool nccl = wanted.backend == "nccl";
   const auto deadline = collective::Clock::now() + std::chrono::milliseconds(std::max<int64_t>(request.timeout_ms, 0));
-  thread_ = std::thread([this, options, deadline, joining = joining_] {
+  thread_ = std::thread([this, options, nccl, deadline, joining = joining_] {
     trace::name_thread("group join");
-    auto group = collective::join_gloo_group(options, joining->cancel, deadline);
+    auto group = nccl ? collective::join_nccl_group(options, joining->cancel, deadline)
+                      : collective::join_gloo_group(options, joining->cancel, deadline);
     joined_ = group.status();
     if (group.ok()) joining->group = std::move(*group);
     done_.store(true, std::memory_order_release);

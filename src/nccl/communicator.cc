@@ -1,4 +1,4 @@
-#include "relay/nccl/communicator.h"
+#include "nccl/communicator.h"
 
 #include <mutex>
 #include <utility>
@@ -37,10 +37,10 @@ Communicator::~Communicator() {
   if (staging_ != nullptr) api_.cudaFree(staging_);
 }
 
-Status Communicator::join(const UniqueId& id, int rank) {
+Status Communicator::join(const UniqueId& id, int rank, int ranks) {
   rank_ = rank;
   Config config;
-  RETURN_IF_ERROR(api_.nccl("ncclCommInitRankConfig", api_.ncclCommInitRankConfig(&comm_, 2, id, rank, &config)));
+  RETURN_IF_ERROR(api_.nccl("ncclCommInitRankConfig", api_.ncclCommInitRankConfig(&comm_, ranks, id, rank, &config)));
   step_ = Step::kJoining;
   return ok_status();
 }
@@ -56,6 +56,10 @@ Status Communicator::mark() {
   RETURN_IF_ERROR(api_.cuda("cudaEventRecord", api_.cudaEventRecord(event_, stream_)));
   step_ = Step::kRunning;
   return ok_status();
+}
+
+Status Communicator::broadcast(std::byte* bytes, std::size_t count, int root) {
+  return begun("ncclBroadcast", api_.ncclBroadcast(bytes, bytes, count, kNcclUint8, root, comm_, stream_));
 }
 
 Status Communicator::send(const std::byte* from, std::size_t bytes) {

@@ -1,16 +1,17 @@
-// Communicator: the device's side of one link: an NCCL communicator of two ranks, a stream, an event and a staging
+// Communicator: the device's side of one link or group: an NCCL communicator, a stream, an event and a staging
 // buffer of kStagingBytes in device memory.
 //
 // Nothing here waits: one operation is begun, and poll() reports when it is over. A peer that dies is not noticed here
 // (a kernel then waits for ever): the owner watches the connection, and destroys the communicator, which aborts.
 //
-// Owner: a Pair of NcclChannel. Thread safety: the loop's thread, for which cudaSetDevice is called.
+// Owner: a Pair of NcclChannel, or a NcclGroup. Thread safety: one thread at a time, with the device set
+// (cudaSetDevice); open() sets it.
 #pragma once
 
 #include <memory>
 
 #include "base/status.h"
-#include "relay/nccl/nccl_api.h"
+#include "nccl/nccl_api.h"
 
 namespace millrace::nccl {
 
@@ -25,9 +26,11 @@ class Communicator {
 
   std::byte* staging() const { return static_cast<std::byte*>(staging_); }
 
-  // Joins the communicator; poll() says when both have.
-  Status join(const UniqueId& id, int rank);
-  // To and from the other rank, device memory, at least 1 byte.
+  // Joins the communicator; poll() returns true when all have.
+  Status join(const UniqueId& id, int rank, int ranks = 2);
+  // In place, from the rank `root` to all others; device memory, at least 1 byte.
+  Status broadcast(std::byte* bytes, std::size_t count, int root);
+  // To and from the other rank of two; likewise.
   Status send(const std::byte* from, std::size_t bytes);
   Status receive(std::byte* to, std::size_t bytes);
   // Between any two memories of this process; then finish_copies() and poll().

@@ -1,5 +1,6 @@
-// The few functions of libcudart and libnccl that the relay calls, looked up at run time, with declarations of our own:
-// neither header nor library is needed to build. Where nccl.h is found at build time, nccl_api.cc compares the two.
+// The few functions of libcudart and libnccl that the relay and process groups call, looked up at run time, with
+// declarations of our own: neither header nor library is needed to build. Where nccl.h is found at build time,
+// nccl_api.cc compares the two.
 //
 // The libraries stay loaded. Thread safety: load_nccl() from any thread; the table is constant.
 #pragma once
@@ -65,14 +66,15 @@ inline constexpr int kOldestNccl = 21400;  // the first that makes communicators
   X(cudaEventDestroy, int(EventPtr))                                       \
   X(cudaGetErrorString, const char*(int))
 
-#define MILLRACE_NCCL_FUNCTIONS(X)                                         \
-  X(ncclGetVersion, int(int*))                                             \
-  X(ncclGetUniqueId, int(UniqueId*))                                       \
-  X(ncclCommInitRankConfig, int(CommPtr*, int, UniqueId, int, Config*))    \
-  X(ncclCommGetAsyncError, int(CommPtr, int*))                             \
-  X(ncclCommAbort, int(CommPtr))                                           \
-  X(ncclSend, int(const void*, std::size_t, int, int, CommPtr, StreamPtr)) \
-  X(ncclRecv, int(void*, std::size_t, int, int, CommPtr, StreamPtr))       \
+#define MILLRACE_NCCL_FUNCTIONS(X)                                                     \
+  X(ncclGetVersion, int(int*))                                                         \
+  X(ncclGetUniqueId, int(UniqueId*))                                                   \
+  X(ncclCommInitRankConfig, int(CommPtr*, int, UniqueId, int, Config*))                \
+  X(ncclCommGetAsyncError, int(CommPtr, int*))                                         \
+  X(ncclCommAbort, int(CommPtr))                                                       \
+  X(ncclBroadcast, int(const void*, void*, std::size_t, int, int, CommPtr, StreamPtr)) \
+  X(ncclSend, int(const void*, std::size_t, int, int, CommPtr, StreamPtr))             \
+  X(ncclRecv, int(void*, std::size_t, int, int, CommPtr, StreamPtr))                   \
   X(ncclGetErrorString, const char*(int))
 
 struct Api {

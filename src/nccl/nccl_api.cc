@@ -1,4 +1,4 @@
-#include "relay/nccl/nccl_api.h"
+#include "nccl/nccl_api.h"
 
 #include <dlfcn.h>
 

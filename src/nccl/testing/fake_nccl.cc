@@ -1,4 +1,4 @@
-// A double of libcudart and libnccl for tests, in one shared object: the functions that relay/nccl/nccl_api.h names, in
+// A double of libcudart and libnccl for tests, in one shared object: the functions that nccl/nccl_api.h names, in
 // host memory. "Device" memory is what cudaMalloc gave; a stream is a thread with a queue; a communicator is a
 // socket between two ranks, of this process or of two, found by a name in the unique id.
 //
@@ -7,6 +7,7 @@
 // device's, or a count that differs from the peer's, is an error; two operations never overtake each other on a stream.
 //
 // Environment: FAKE_NCCL_DEVICES (1), FAKE_NCCL_VERSION (22809), FAKE_NCCL_HANG (1: no transfer ever ends by itself).
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -28,7 +29,7 @@
 #include <thread>
 #include <utility>
 
-#include "relay/nccl/nccl_api.h"
+#include "nccl/nccl_api.h"
 
 namespace {
 
@@ -86,7 +87,7 @@ Listeners& listeners() {
 
 }  // namespace
 
-struct CudaStream {
+struct FakeStream {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> work;
@@ -116,12 +117,13 @@ struct CudaStream {
   }
 };
 
-struct CudaEvent {
-  CudaStream* stream = nullptr;
+struct FakeEvent {
+  FakeStream* stream = nullptr;
   uint64_t at = 0;
 };
 
-struct NcclComm {
+struct FakeComm {
+  int rank = 0;
   std::atomic<int> state{kInProgress};
   std::atomic<bool> aborted{false};
   std::atomic<int> fd{-1};
@@ -170,7 +172,7 @@ struct NcclComm {
 
 namespace {
 
-void join_first(NcclComm* comm, const UniqueId& id) {
+void join_first(FakeComm* comm, const UniqueId& id) {
   int listener = -1;
   {
     std::lock_guard lock(listeners().mutex);
@@ -189,7 +191,7 @@ void join_first(NcclComm* comm, const UniqueId& id) {
   comm->state = comm->fd >= 0 ? kOk : kSystemError;
 }
 
-void join_second(NcclComm* comm, const UniqueId& id) {
+void join_second(FakeComm* comm, const UniqueId& id) {
   socklen_t size = 0;
   const sockaddr_un name = name_of(id, size);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -204,7 +206,7 @@ void join_second(NcclComm* comm, const UniqueId& id) {
   comm->state = kOk;
 }
 
-int enqueue(NcclComm* comm, CudaStream* stream, bool sending, void* at, std::size_t bytes) {
+int enqueue(FakeComm* comm, FakeStream* stream, bool sending, void* at, std::size_t bytes) {
   if (comm->state != kOk) return kInvalidArgument;
   if (bytes == 0 || !memory().holds(at, bytes)) return kInvalidArgument;
   const auto put = [=] {
@@ -249,7 +251,7 @@ int cudaFree(void* block) {
   std::free(block);
   return kOk;
 }
-int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, CudaStream* stream) {
+int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, FakeStream* stream) {
   stream->push([=] { std::memcpy(to, from, bytes); });
   return kOk;
 }
@@ -259,11 +261,11 @@ int cudaPointerGetAttributes(PointerAttributes* attributes, const void* at) {
   attributes->device = attributes->type == 2 ? 0 : -2;
   return kOk;
 }
-int cudaStreamCreateWithFlags(CudaStream** stream, unsigned) {
-  *stream = new CudaStream;
+int cudaStreamCreateWithFlags(FakeStream** stream, unsigned) {
+  *stream = new FakeStream;
   return kOk;
 }
-int cudaStreamDestroy(CudaStream* stream) {
+int cudaStreamDestroy(FakeStream* stream) {
   {
     std::lock_guard lock(stream->mutex);
     stream->closing = true;
@@ -273,22 +275,22 @@ int cudaStreamDestroy(CudaStream* stream) {
   delete stream;
   return kOk;
 }
-int cudaEventCreateWithFlags(CudaEvent** event, unsigned) {
-  *event = new CudaEvent;
+int cudaEventCreateWithFlags(FakeEvent** event, unsigned) {
+  *event = new FakeEvent;
   return kOk;
 }
-int cudaEventRecord(CudaEvent* event, CudaStream* stream) {
+int cudaEventRecord(FakeEvent* event, FakeStream* stream) {
   std::lock_guard lock(stream->mutex);
   event->stream = stream;
   event->at = stream->queued;
   return kOk;
 }
-int cudaEventQuery(CudaEvent* event) {
+int cudaEventQuery(FakeEvent* event) {
   if (event->stream == nullptr) return kOk;
   std::lock_guard lock(event->stream->mutex);
   return event->stream->finished >= event->at ? kOk : kNotReady;
 }
-int cudaEventDestroy(CudaEvent* event) {
+int cudaEventDestroy(FakeEvent* event) {
   delete event;
   return kOk;
 }
@@ -301,6 +303,9 @@ int ncclGetVersion(int* version) {
 int ncclGetUniqueId(UniqueId* id) {
   std::memset(id, 0, sizeof(*id));
   if (::getrandom(id->internal, 32, 0) != 32) return kSystemError;
+  // As the real one: random bytes, then the address of the first rank.
+  const sockaddr_in first{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  std::memcpy(id->internal + 8, &first, sizeof(first));
   socklen_t size = 0;
   const sockaddr_un name = name_of(*id, size);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -312,13 +317,14 @@ int ncclGetUniqueId(UniqueId* id) {
   listeners().by_id[std::string(id->internal, 32)] = fd;
   return kOk;
 }
-int ncclCommInitRankConfig(NcclComm** comm, int ranks, UniqueId id, int rank, Config* config) {
+int ncclCommInitRankConfig(FakeComm** comm, int ranks, UniqueId id, int rank, Config* config) {
   if (ranks != 2 || config->magic != 0xcafebeef || config->blocking != 0) return kInvalidArgument;
-  *comm = new NcclComm;
+  *comm = new FakeComm;
+  (*comm)->rank = rank;
   (*comm)->joiner = std::thread([comm = *comm, id, rank] { rank == 0 ? join_first(comm, id) : join_second(comm, id); });
   return kInProgress;
 }
-int ncclCommGetAsyncError(NcclComm* comm, int* state) {
+int ncclCommGetAsyncError(FakeComm* comm, int* state) {
   *state = comm->state;
   if (comm->later) {  // it is on its stream when the next question is asked, not earlier
     std::exchange(comm->later, nullptr)();
@@ -326,7 +332,7 @@ int ncclCommGetAsyncError(NcclComm* comm, int* state) {
   }
   return kOk;
 }
-int ncclCommAbort(NcclComm* comm) {
+int ncclCommAbort(FakeComm* comm) {
   comm->aborted = true;
   if (comm->joiner.joinable()) comm->joiner.join();
   while (comm->running > 0) ::usleep(100);
@@ -334,13 +340,18 @@ int ncclCommAbort(NcclComm* comm) {
   delete comm;
   return kOk;
 }
-int ncclSend(const void* from, std::size_t count, int type, int peer, NcclComm* comm, CudaStream* stream) {
+int ncclSend(const void* from, std::size_t count, int type, int peer, FakeComm* comm, FakeStream* stream) {
   if (type != 1 || (peer != 0 && peer != 1)) return kInvalidArgument;
   return enqueue(comm, stream, true, const_cast<void*>(from), count);
 }
-int ncclRecv(void* to, std::size_t count, int type, int peer, NcclComm* comm, CudaStream* stream) {
+int ncclRecv(void* to, std::size_t count, int type, int peer, FakeComm* comm, FakeStream* stream) {
   if (type != 1 || (peer != 0 && peer != 1)) return kInvalidArgument;
   return enqueue(comm, stream, false, to, count);
+}
+int ncclBroadcast(const void* from, void* to, std::size_t count, int type, int root, FakeComm* comm,
+                  FakeStream* stream) {
+  if (type != 1 || from != to || (root != 0 && root != 1)) return kInvalidArgument;
+  return enqueue(comm, stream, comm->rank == root, to, count);
 }
 const char* ncclGetErrorString(int) { return "an error of the double"; }
 
