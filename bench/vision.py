@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures a served vision-language model: the tower beside the language model, pictures that come again, other clients meanwhile.
+"""Measures a served vision-language model: the tower beside the language model, pictures that come again.
 
     bench/vision.py PROGRAM [--folder DIR] [--small] [--rounds 3] [-- serve options]
 
@@ -18,7 +18,6 @@ import statistics
 import struct
 import sys
 import tempfile
-import threading
 import time
 import zlib
 
@@ -144,7 +143,7 @@ class Server:
                 found[name] = found.get(name, 0) + float(line.rsplit(" ", 1)[1])
         return found
 
-    def chat(self, content, tokens=2, on_event=None):
+    def chat(self, content, tokens=2):
         """Seconds to the first event with a text or the end."""
         body = {"messages": [{"role": "user", "content": content}], "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True}
         connection = http.client.HTTPConnection(self.host, self.port)
@@ -158,8 +157,6 @@ class Server:
                 delta = json.loads(line[6:])["choices"]
                 if delta and (delta[0]["delta"].get("content") or delta[0]["finish_reason"]):
                     first = first or time.monotonic() - begin
-                    if on_event:
-                        on_event(time.monotonic())
         connection.close()
         return first
 
@@ -212,7 +209,7 @@ def tower_row(server, config, patches, rounds, seed):
 
 
 def again_row(server, rounds, seed):
-    ratios, runs = [], []
+    ratios = []
     for i in range(rounds):
         data = png(512, seed + i)
         first = server.chat(question(data, "What is it?"))
@@ -220,39 +217,6 @@ def again_row(server, rounds, seed):
     _, gained = server.measured(lambda: [server.chat(question(png(512, seed - 1), f"Question {i}?")) for i in range(8)])
     runs = gained["millrace:media_encoded_total"]
     return f"| first token of a second question about a picture over the first's; runs of the tower for 8 questions | {statistics.median(ratios):.3f}; {runs:.0f} |"
-
-
-def p99(gaps):
-    return sorted(gaps)[int(len(gaps) * 0.99)]
-
-
-def body_row(server, rounds):
-    """The gaps of 4 streams, and how they change while a body of 20 MB comes whose field is refused at its end."""
-    gaps = {False: [], True: []}
-    big = json.dumps({"messages": [{"role": "user", "content": [picture_part(os.urandom(15 << 20)), {"type": "text", "text": "?"}]}], "max_tokens": 0}).encode()
-
-    def stream(busy):
-        times = []
-        server.chat("Tell a story.", tokens=150, on_event=times.append)
-        gaps[busy] += [b - a for a, b in zip(times, times[1:])]
-
-    def round_of(busy):
-        threads = [threading.Thread(target=stream, args=(busy,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        while busy and any(thread.is_alive() for thread in threads):
-            connection = http.client.HTTPConnection(server.host, server.port)
-            connection.request("POST", "/v1/chat/completions", big, {"Content-Type": "application/json"})
-            assert connection.getresponse().status == 400
-            connection.close()
-            time.sleep(0.2)
-        for thread in threads:
-            thread.join()
-    for _ in range(rounds):
-        round_of(False)
-        round_of(True)
-    quiet, busy = (1e3 * p99(gaps[each]) for each in (False, True))
-    return f"| p99 gap of 4 streams: alone, while bodies of 20 MB come | {quiet:.1f}, {busy:.1f} ms |"
 
 
 def main():
@@ -273,7 +237,7 @@ def main():
     try:
         server.chat(question(png(64, 0)))
         rows = [tower_row(server, config, patches, args.rounds, seed) for patches, seed in ((1024, 100), (4096, 200))]
-        rows += [again_row(server, args.rounds, 300), body_row(server, args.rounds)]
+        rows.append(again_row(server, args.rounds, 300))
     finally:
         process.terminate()
         process.wait()

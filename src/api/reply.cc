@@ -381,6 +381,7 @@ wire::Usage Reply::total_usage() const {
       const wire::Usage& usage = choices_[i].state.usage;
       total.completion_tokens += usage.completion_tokens;
       total.reasoning_tokens += usage.reasoning_tokens;
+      total.transferred_tokens += usage.transferred_tokens;
       if (usage.prompt_tokens == 0) continue;
       prompt = usage.prompt_tokens;
       cached = std::min(cached, usage.cached_tokens);

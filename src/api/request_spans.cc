@@ -63,7 +63,7 @@ void RequestSpans::add(const http::RequestLabel& request, std::string_view model
   const wire::Usage& usage = figures.usage;
   span->attributes.insert(span->attributes.end(), {{"gen_ai.usage.input_tokens", int64_t{usage.prompt_tokens}},
                                                    {"gen_ai.usage.output_tokens", int64_t{usage.completion_tokens}},
-                                                   {"gen_ai.response.finish_reasons", std::string(finish)},
+                                                   {"gen_ai.response.finish_reasons", std::vector{std::string(finish)}},
                                                    {"millrace.cached_tokens", int64_t{usage.cached_tokens}},
                                                    {"millrace.transferred_tokens", int64_t{usage.transferred_tokens}}});
   span->failed = finish.starts_with("error");

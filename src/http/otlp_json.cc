@@ -11,11 +11,22 @@ namespace {
 
 constexpr int kStatusError = 2;
 
+void append_text(std::string& out, const std::string& text) {
+  out += R"({"stringValue":)";
+  json_append_string(out, text);
+  out += '}';
+}
+
 void append_value(std::string& out, const SpanValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) {
-    out += R"({"stringValue":)";
-    json_append_string(out, *text);
-    out += '}';
+    append_text(out, *text);
+  } else if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
+    out += R"({"arrayValue":{"values":[)";
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      if (i > 0) out += ',';
+      append_text(out, (*list)[i]);
+    }
+    out += "]}}";
   } else if (const auto* integer = std::get_if<int64_t>(&value)) {
     fmt::format_to(std::back_inserter(out), R"({{"intValue":"{}"}})", *integer);
   } else {

@@ -13,7 +13,7 @@
 
 namespace millrace::http {
 
-using SpanValue = std::variant<std::string, int64_t, double>;
+using SpanValue = std::variant<std::string, int64_t, double, std::vector<std::string>>;
 using SpanAttributes = std::vector<std::pair<std::string, SpanValue>>;
 
 enum class SpanKind : uint8_t { kInternal = 1, kServer = 2 };

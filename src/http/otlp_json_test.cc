@@ -17,7 +17,10 @@ TEST(OtlpJson, HasSpansAsTheProtocolNamesThem) {
                                     .kind = SpanKind::kServer,
                                     .begin_ns = 1'700'000'000'000'000'001,
                                     .end_ns = 1'700'000'000'000'000'002,
-                                    .attributes = {{"text", "a"}, {"whole", int64_t{-5}}, {"part", 0.5}}},
+                                    .attributes = {{"text", "a"},
+                                                   {"whole", int64_t{-5}},
+                                                   {"part", 0.5},
+                                                   {"list", std::vector<std::string>{"a", "b"}}}},
                                    {.trace_id = "0af7651916cd43dd8448eb211c80319c",
                                     .span_id = "1111111111111111",
                                     .parent_id = "b7ad6b7169203331",
@@ -34,7 +37,8 @@ TEST(OtlpJson, HasSpansAsTheProtocolNamesThem) {
   EXPECT_EQ(written[0], Json::parse(R"({"traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331",
       "name": "POST /x \"y\"", "kind": 2, "startTimeUnixNano": "1700000000000000001",
       "endTimeUnixNano": "1700000000000000002", "attributes": [{"key": "text", "value": {"stringValue": "a"}},
-      {"key": "whole", "value": {"intValue": "-5"}}, {"key": "part", "value": {"doubleValue": 0.5}}]})"));
+      {"key": "whole", "value": {"intValue": "-5"}}, {"key": "part", "value": {"doubleValue": 0.5}},
+      {"key": "list", "value": {"arrayValue": {"values": [{"stringValue": "a"}, {"stringValue": "b"}]}}}]})"));
   EXPECT_EQ(written[1]["parentSpanId"], "b7ad6b7169203331");
   EXPECT_EQ(written[1]["status"], Json::parse(R"({"code": 2, "message": "no \n place"})"));
 }

@@ -75,7 +75,7 @@ def test_a_request_is_a_span_of_its_callers_trace_with_its_parts_below():
         assert set(spans) == {"prefill", "decode"}
         assert (whole["traceId"], whole["parentSpanId"], whole["kind"]) == (TRACE, PARENT, 2) and "status" not in whole
         wanted = {"gen_ai.request.model": "demo", "gen_ai.operation.name": "text_completion", "gen_ai.usage.output_tokens": "8",
-                  "gen_ai.response.finish_reasons": "length", "millrace.request_id": headers["x-request-id"]}
+                  "gen_ai.response.finish_reasons": {"values": [{"stringValue": "length"}]}, "millrace.request_id": headers["x-request-id"]}
         assert wanted.items() <= whole["attributes"].items(), whole["attributes"]
         for part in spans.values():
             assert (part["traceId"], part["parentSpanId"], part["kind"]) == (TRACE, whole["spanId"], 1)
