@@ -25,7 +25,7 @@ from served import start
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
-from vision_model import TEMPLATE, TOKENS  # noqa: E402
+from vision_model import write_text_files  # noqa: E402
 
 PATCH = 16
 SHAPES = {  # of the vision tower and the text model: Qwen3-VL-2B's
@@ -92,13 +92,7 @@ def make_model(folder, config):
     normalization = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     (folder / "preprocessor_config.json").write_text(json.dumps({
         "patch_size": PATCH, "temporal_patch_size": 2, "merge_size": 2, **normalization, "size": {"shortest_edge": 65536, "longest_edge": 16777216}}))
-    demo = ROOT / "models" / "demo"
-    tokenizer = json.loads((demo / "tokenizer.json").read_text())
-    like = tokenizer["added_tokens"][-1]
-    tokenizer["added_tokens"] += [{**like, "id": number, "content": text} for text, number in TOKENS.items()]
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    shutil.copy(demo / "tokenizer_config.json", folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    write_text_files(folder)
     # bf16 of either sign between 2^-7 and 2^-5: the high byte is one of two, the low one is random.
     noise = bytearray(1 << 24)
     generator = random.Random(1)

@@ -1,5 +1,5 @@
 // What the numbers mean that stages send by name in their heartbeats, for # HELP in /metrics. The names are the stages'
-// own: where each is counted stands beside it there.
+// own: where each is counted stands beside it there. The control plane's have theirs in control/counters.h.
 //
 // Thread safety: free function.
 #pragma once

@@ -12,21 +12,14 @@
 #include <thread>
 
 #include "collective/testing/pipes.h"
+#include "nccl/testing/setting.h"
 
 namespace millrace::collective {
 namespace {
 
+using nccl::testing::Setting;
+
 const nccl::Libraries kFake = {{MILLRACE_FAKE_NCCL}, {MILLRACE_FAKE_NCCL}};
-
-// A setting of the double's, for one test.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Setting() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 std::string bytes_like(int seed, std::size_t size) {
   std::string out(size, '\0');

@@ -12,15 +12,10 @@ namespace {
 
 constexpr int32_t kPageSize = 4;
 
-class VisionChainTest : public ::testing::TestWithParam<const char*> {
+class VisionChainTest : public VisionCasesTest {
  protected:
   void SetUp() override {
-    auto model = load_model_dir(vision_golden(GetParam()));
-    ASSERT_TRUE(model.ok()) << model.status().to_string();
-    model_ = *model;
-    auto golden = open_safetensors_file(vision_golden(GetParam()) + "/golden.safetensors");
-    ASSERT_TRUE(golden.ok());
-    for (int k = 0; k < kVisionCases; ++k) cases_.push_back(read_vision_case(*golden, *model_->config().vision, k));
+    VisionCasesTest::SetUp();
     options_.threads = 1;
     options_.page_size = kPageSize;
     options_.page_count = 64;
@@ -50,8 +45,6 @@ class VisionChainTest : public ::testing::TestWithParam<const char*> {
     return out;
   }
 
-  std::shared_ptr<const Model> model_;
-  std::vector<VisionCase> cases_;
   RunnerOptions options_;
   uint64_t step_ = 0;
 };

@@ -9,17 +9,8 @@
 namespace millrace {
 namespace {
 
-class VisionPromptsTest : public ::testing::TestWithParam<const char*> {
+class VisionPromptsTest : public VisionCasesTest {
  protected:
-  void SetUp() override {
-    auto model = load_model_dir(vision_golden(GetParam()));
-    ASSERT_TRUE(model.ok()) << model.status().to_string();
-    model_ = *model;
-    auto golden = open_safetensors_file(vision_golden(GetParam()) + "/golden.safetensors");
-    ASSERT_TRUE(golden.ok());
-    for (int k = 0; k < kVisionCases; ++k) cases_.push_back(read_vision_case(*golden, *model_->config().vision, k));
-  }
-
   std::vector<TestRequest> requests() const {
     std::vector<TestRequest> out;
     for (const VisionCase& one : cases_) out.push_back(one.request);
@@ -31,9 +22,6 @@ class VisionPromptsTest : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(status.ok()) << status.to_string();
     return scheduler.requests();
   }
-
-  std::shared_ptr<const Model> model_;
-  std::vector<VisionCase> cases_;
 };
 
 TEST_P(VisionPromptsTest, AnswersAreThoseOfTransformers) {

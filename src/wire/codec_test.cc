@@ -8,6 +8,7 @@
 #include <random>
 
 #include "wire/limits.h"
+#include "wire/testing/frames.h"
 #include "wire/testing/samples.h"
 
 namespace millrace::wire {
@@ -107,10 +108,7 @@ TEST(Codec, MutatedFramesNeverCrashAndNeverGrow) {
   for (const Message& message : all_kinds()) {
     const std::string frame = bytes_of(message);
     for (int round = 0; round < 3000; ++round) {
-      std::string mutated = frame;
-      for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {
-        mutated[random() % mutated.size()] = static_cast<char>(random());
-      }
+      const std::string mutated = testing::mutated_frame(frame, random);
       auto back = decode(mutated);
       // What decodes must be a message: it encodes again, and no larger than the frame plus its shortest-form savings.
       if (back.ok()) {

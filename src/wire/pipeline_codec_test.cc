@@ -8,6 +8,7 @@
 
 #include "wire/codec.h"
 #include "wire/limits.h"
+#include "wire/testing/frames.h"
 #include "wire/testing/samples.h"
 #include "wire/utf8.h"
 
@@ -222,14 +223,9 @@ TEST(PipelineCodec, TruncatedAndMutatedFramesAreRefusedOrWhole) {
   std::mt19937_64 random(5);
   for (const auto& [name, message] : samples()) {
     const std::string frame = bytes_of(message);
-    for (std::size_t size = 0; size < frame.size(); ++size) {
-      EXPECT_FALSE(decode(std::span(frame.data(), size)).ok()) << name << " cut at " << size;
-    }
+    testing::expect_truncations_refused(frame, name);
     for (int round = 0; round < 2000; ++round) {
-      std::string mutated = frame;
-      for (auto flips = 1 + random() % 4; flips > 0; --flips) {
-        mutated[random() % mutated.size()] = static_cast<char>(random());
-      }
+      const std::string mutated = testing::mutated_frame(frame, random);
       auto back = decode(mutated);
       if (!back.ok()) continue;
       const std::string again = bytes_of(*back);

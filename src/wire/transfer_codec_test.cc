@@ -7,6 +7,7 @@
 #include <random>
 
 #include "wire/codec.h"
+#include "wire/testing/frames.h"
 
 namespace millrace::wire {
 namespace {
@@ -85,19 +86,7 @@ TEST(TransferCodec, TruncatedAndMutatedFramesAreRefusedOrAreMessages) {
   std::mt19937_64 random(12);
   for (const auto& [name, message] : kTransferSamples) {
     const std::string frame = golden_transfer(name);
-    for (std::size_t size = 0; size < frame.size(); ++size) {
-      EXPECT_FALSE(decode(std::span(frame.data(), size)).ok()) << name << " cut at " << size;
-    }
-    for (int round = 0; round < 3000; ++round) {
-      std::string mutated = frame;
-      for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {
-        mutated[random() % mutated.size()] = static_cast<char>(random());
-      }
-      const auto back = decode(mutated);
-      if (back.ok()) {
-        EXPECT_TRUE(encode(*back).ok()) << name;
-      }
-    }
+    testing::expect_refused_or_messages(frame, name, random, 3000);
   }
 }
 

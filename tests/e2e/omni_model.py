@@ -5,7 +5,7 @@ import json
 import pathlib
 import shutil
 
-from vision_model import picture
+from vision_model import picture, tokenizer_with
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "omni"
@@ -33,14 +33,6 @@ TEMPLATE = """\
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
 """
-
-
-def tokenizer_with(tokens):
-    """tokenizer.json of the demo with further special tokens."""
-    tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
-    like = tokenizer["added_tokens"][-1]
-    tokenizer["added_tokens"] += [{**like, "id": number, "content": text} for text, number in tokens.items()]
-    return tokenizer
 
 
 def speaking_tokenizer():

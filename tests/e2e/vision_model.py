@@ -26,18 +26,28 @@ TEMPLATE = """\
 """
 
 
+def tokenizer_with(tokens):
+    """tokenizer.json of the demo with further special tokens."""
+    tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
+    like = tokenizer["added_tokens"][-1]
+    tokenizer["added_tokens"] += [{**like, "id": number, "content": text} for text, number in tokens.items()]
+    return tokenizer
+
+
+def write_text_files(folder):
+    """The demo's tokenizer with the vision tokens, and the chat template."""
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_with(TOKENS)))
+    shutil.copy(DEMO / "tokenizer_config.json", folder)
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+
+
 def vision_model(folder, model="dense"):
     folder.mkdir(parents=True)
     for name in ("config.json", "model.safetensors"):
         shutil.copy(GOLDEN / model / name, folder / name)
     for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
         shutil.copy(GOLDEN / "dense" / name, folder)
-    tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
-    like = tokenizer["added_tokens"][-1]
-    tokenizer["added_tokens"] += [{**like, "id": number, "content": text} for text, number in TOKENS.items()]
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    shutil.copy(DEMO / "tokenizer_config.json", folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    write_text_files(folder)
     return folder
 
 

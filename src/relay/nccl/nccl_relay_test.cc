@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "nccl/communicator.h"
+#include "nccl/testing/setting.h"
 #include "relay/session/frame.h"
 #include "relay/tcp/address.h"
 #include "relay/testing/conformance.h"
@@ -22,6 +23,8 @@ namespace {
 
 using namespace relay_testing;
 
+using nccl::testing::Setting;
+
 const nccl::Libraries kFake = {{MILLRACE_FAKE_NCCL}, {MILLRACE_FAKE_NCCL}};
 
 Result<std::unique_ptr<Relay>> make_fake(const RelayOptions& options) { return make_nccl_relay_of(options, kFake); }
@@ -31,16 +34,6 @@ const ConformanceSetup& setup() {
       .name = "nccl", .make = make_fake, .options = {}, .unavailable = "", .left_over = nullptr};
   return instance;
 }
-
-// A setting of the double's, for one test.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Setting() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 int threads_of_this_process() {
   int count = 0;

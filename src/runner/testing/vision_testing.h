@@ -1,6 +1,8 @@
 // Prompts with pictures of tests/golden/vision, for tests of runners. Included by *_test.cc only.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
@@ -59,5 +61,21 @@ inline VisionCase read_vision_case(WeightStore& golden, const VisionConfig& visi
   out.request.input = std::move(input);
   return out;
 }
+
+// The golden cases of the model that is the test's parameter, "dense" or "moe".
+class VisionCasesTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    auto model = load_model_dir(vision_golden(GetParam()));
+    ASSERT_TRUE(model.ok()) << model.status().to_string();
+    model_ = *model;
+    auto golden = open_safetensors_file(vision_golden(GetParam()) + "/golden.safetensors");
+    ASSERT_TRUE(golden.ok());
+    for (int k = 0; k < kVisionCases; ++k) cases_.push_back(read_vision_case(*golden, *model_->config().vision, k));
+  }
+
+  std::shared_ptr<const Model> model_;
+  std::vector<VisionCase> cases_;
+};
 
 }  // namespace millrace
