@@ -1,5 +1,10 @@
 // The NCCL relay over the double of testing/fake_nccl.cc: the conformance suite, device memory, why it is absent, and
-// what it does when the device hangs. No GPU is used.
+// what it does when the device hangs. No GPU is used, unless it is asked for by hand:
+//
+//   MILLRACE_TEST_GPU=1 NCCL_SOCKET_IFNAME=lo relay_nccl_relay_test --gtest_filter='RelayConformance_nccl_*'
+//
+// runs the cases of two processes over the real libraries, with parts in host memory and in the GPU's. One GPU is
+// enough: NCCL refuses two ranks of one host on it, so each process says that it is a host of its own.
 #include "relay/nccl/nccl_relay.h"
 
 #include <dirent.h>
@@ -16,6 +21,7 @@
 #include "relay/session/frame.h"
 #include "relay/tcp/address.h"
 #include "relay/testing/conformance.h"
+#include "relay/testing/device_relay.h"
 #include "relay/testing/fixture.h"
 
 namespace millrace {
@@ -33,6 +39,12 @@ const ConformanceSetup& setup() {
   static const ConformanceSetup instance = {
       .name = "nccl", .make = make_fake, .options = {}, .unavailable = "", .left_over = nullptr};
   return instance;
+}
+
+Result<std::unique_ptr<Relay>> make_on_gpu(const RelayOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Relay> relay, make_nccl_relay(options));
+  ASSIGN_OR_RETURN(const nccl::Api* const api, nccl::load_nccl({}));
+  return behind_device_memory(std::move(relay), *api);
 }
 
 int threads_of_this_process() {
@@ -183,4 +195,13 @@ TEST(NcclRelay, AHangingDeviceEndsWithTheDeadline) {
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) { return millrace::relay_testing::conformance_main(argc, argv, {millrace::setup()}); }
+int main(int argc, char** argv) {
+  using namespace millrace;
+  std::vector<relay_testing::ConformanceSetup> setups = {setup()};
+  if (std::getenv("MILLRACE_TEST_GPU") != nullptr) {
+    setups = {{.name = "nccl_host", .make = make_nccl_relay}, {.name = "nccl_device", .make = make_on_gpu}};
+    for (auto& each : setups) each.only_between_processes = true;
+    ::setenv("NCCL_HOSTID", std::to_string(::getpid()).c_str(), 1);
+  }
+  return relay_testing::conformance_main(argc, argv, setups);
+}

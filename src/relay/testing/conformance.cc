@@ -29,7 +29,11 @@ int conformance_main(int argc, char** argv, const std::vector<ConformanceSetup>&
   if (const std::optional<int> code = run_peer(argc, argv, setups)) return *code;
   testing::InitGoogleTest(&argc, argv);
   for (const ConformanceSetup& setup : setups) {
-    for (const auto& cases : {basic_cases(), limit_cases(), ending_cases(), descriptor_cases(), process_cases()}) {
+    std::vector<std::vector<Case>> all = {process_cases()};
+    if (!setup.only_between_processes) {
+      all.insert(all.end(), {basic_cases(), limit_cases(), ending_cases(), descriptor_cases()});
+    }
+    for (const auto& cases : all) {
       for (const Case& which : cases) {
         testing::RegisterTest(("RelayConformance_" + setup.name).c_str(), which.name, nullptr, nullptr, __FILE__,
                               __LINE__,

@@ -32,6 +32,7 @@ struct ConformanceSetup {
   // What is left over in the system that is this backend's: "" for nothing. Asked when all relays of a case are gone,
   // also after a kill; the suite has patience. Null: not asked.
   std::function<std::string()> left_over;
+  bool only_between_processes = false;  // no pair of relays in one process
 };
 
 // Registers the cases of all setups, runs all tests of the program and returns its exit code; or, with
