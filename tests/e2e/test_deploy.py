@@ -4,14 +4,12 @@ import json
 import re
 import subprocess
 
-import pytest
 import yaml
 
-from harness import DEMO, ROOT, WAIT_S, Server, placement, program
+from harness import DEMO, ROOT, WAIT_S, Server, program
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-pytestmark = pytest.mark.skipif(placement() == "single", reason="it has no placement; it is tested once")
 
 
 def documents(path):

@@ -9,13 +9,12 @@ import urllib.parse
 
 import pytest
 
-from harness import DEMO, WAIT_S, placement, program, wait_until
+from harness import DEMO, WAIT_S, program, wait_until
 from hub_server import File, cache_of, environment, folder_files, millrace, running_hub
 
 NAME = "tiny-org/tiny-stories"
 WEIGHTS = "model.safetensors"
 MIB = 1 << 20
-pytestmark = pytest.mark.skipif(placement() == "single", reason="a pull has no placement; it is tested once")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from harness import Server, placement, wait_until
+from harness import Server, wait_until
 from tool_model import ebnf, tool_model
 
 MESSAGES, COUNT, CHAT = "/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions"
@@ -364,7 +364,6 @@ def test_a_client_that_leaves_ends_its_request(server):
     wait_until(lambda: all(stage["running"] == 0 and stage["waiting"] == 0 for stage in server.get("/ready")[2]["stages"]), "idle stages")
 
 
-@pytest.mark.skipif(placement() != "processes", reason="there are no child processes with --placement single")
 def test_an_error_in_a_stream_is_its_last_event():
     with Server() as server, held_stream(server) as response:
         os.kill(server.children()["scheduler"], signal.SIGKILL)

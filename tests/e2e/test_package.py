@@ -6,10 +6,9 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, ROOT, WAIT_S, placement, program
+from harness import DEMO, ROOT, WAIT_S, program
 
 DEBIAN = ROOT / "deploy" / "debian"
-pytestmark = pytest.mark.skipif(placement() == "single", reason="it has no placement; it is tested once")
 
 
 def settings(text):
