@@ -239,21 +239,24 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   }
   const bool split = options.pp > 1 || slot.chain;  // takes no new weights
   const MediaFacts& media = components.facts.media;
-  const bool fixed = split || components.dir.config.vision || components.dir.config.audio;
+  const bool fixed = split || components.dir.config.audio;
   ASSIGN_OR_RETURN(SpeechTarget speech, speech_target_of(options, slot, components.dir.config, split));
   RETURN_IF_ERROR(check_snapshots(options));
-  if (fixed && !options.weights_snapshot_dir.empty()) {
+  if ((fixed || components.dir.config.vision) && !options.weights_snapshot_dir.empty()) {
     return error(StatusCode::kUnsupported,
-                 "--weights-snapshot-dir is set, and this model takes no new weights; wanted a text model whose layers "
-                 "are not split");
+                 "--weights-snapshot-dir is set, and this model's weights are not written; wanted a text model whose "
+                 "layers are not split");
   }
+  const auto frozen = std::make_shared<FrozenTensors>();
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
-       .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain),
-                stage = slot.stage](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
+       .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain), stage = slot.stage, frozen, fixed,
+                options,
+                config = components.dir.config](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
          Result<std::unique_ptr<Runner>> runner = load(progress);
-         if (runner.ok()) return runner;
-         return runner.status().with_prefix(fmt::format("stage '{}'", stage));
+         if (!runner.ok()) return runner.status().with_prefix(fmt::format("stage '{}'", stage));
+         if (!fixed) RETURN_IF_ERROR(read_frozen_tensors(options, config, *frozen));
+         return runner;
        },
        .tokenizer = components.tokenizer,
        .read_request = [facts = components.facts](const Value& payload) { return api::read_request(payload, facts); },
@@ -261,8 +264,9 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .to_client = slot.to_client,
        .make_kv_events = make_kv_events(options, slot.replica),
        .make_media = make_media_of(options, components.dir.config, media, slot.features),
-       .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config),
-       .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), slot.weights_rank, options.trainer_hosts},
+       .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config, frozen),
+       .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options, frozen), slot.weights_rank,
+                options.trainer_hosts},
        .write_snapshot = write_snapshot_of(options),
        .text_checksum = text,
        .make_transfers = make_transfers(options, slot.transfers),
@@ -296,15 +300,15 @@ Made make_prefill(const Value& args, const Slot& slot, const ModelOptions& comma
   options.kv_events.clear();  // they are of the caches that requests meet
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
-  const bool fixed = dir.config.vision || dir.config.audio;  // as in make_generate()
-  return make_prefill_worker(
-      {.options = scheduler_options(options, {}),
-       .load = make_load_runner(options, nullptr, nullptr),
-       .make_weights = fixed ? MakeWeights() : make_weights_of(options, dir.config),
-       .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options), slot.weights_rank, options.trainer_hosts},
-       .write_snapshot = write_snapshot_of(options),
-       .text_checksum = text,
-       .make_transfers = make_transfers(options, slot.transfers)});
+  const bool fixed = dir.config.vision || dir.config.audio;  // prompts with media are computed where they are sampled
+  return make_prefill_worker({.options = scheduler_options(options, {}),
+                              .load = make_load_runner(options, nullptr, nullptr),
+                              .make_weights = fixed ? MakeWeights() : make_weights_of(options, dir.config, nullptr),
+                              .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options, nullptr),
+                                       slot.weights_rank, options.trainer_hosts},
+                              .write_snapshot = write_snapshot_of(options),
+                              .text_checksum = text,
+                              .make_transfers = make_transfers(options, slot.transfers)});
 }
 
 Made make_layers(const Value& args, const Slot& slot, const ModelOptions& command_line) {

@@ -41,6 +41,21 @@ void compare_experts(Compare& compare, const ModelConfig& seen, const ModelConfi
   compare.field("mlp_only_layers", seen.mlp_only_layers, wanted.mlp_only_layers);
 }
 
+void compare_vision(Compare& compare, const std::optional<VisionConfig>& seen,
+                    const std::optional<VisionConfig>& wanted) {
+  compare.field("the presence of vision_config", seen.has_value(), wanted.has_value());
+  if (!seen || !wanted) return;
+  compare.field("vision_config.depth", seen->depth, wanted->depth);
+  compare.field("vision_config.hidden_size", seen->hidden_size, wanted->hidden_size);
+  compare.field("vision_config.out_hidden_size", seen->out_hidden_size, wanted->out_hidden_size);
+  compare.field("vision_config.deepstack_visual_indexes", seen->deepstack, wanted->deepstack);
+  compare.field("image_token_id", seen->image_token_id, wanted->image_token_id);
+  compare.field("video_token_id", seen->video_token_id, wanted->video_token_id);
+  compare.field("vision_start_token_id", seen->vision_start_token_id, wanted->vision_start_token_id);
+  compare.field("vision_end_token_id", seen->vision_end_token_id, wanted->vision_end_token_id);
+  compare.field("whether vision_config is that of the start", *seen == *wanted, true);
+}
+
 }  // namespace
 
 Status check_same_config(const ModelConfig& seen, const ModelConfig& wanted) {
@@ -64,6 +79,7 @@ Status check_same_config(const ModelConfig& seen, const ModelConfig& wanted) {
   compare.field("the normalization of queries and keys", seen.qk_norm, wanted.qk_norm);
   compare.field("the sliding windows of the layers", seen.layer_window, wanted.layer_window);
   compare_experts(compare, seen, wanted);
+  compare_vision(compare, seen.vision, wanted.vision);
   if (!seen.eos_token_ids.empty()) compare.field("eos_token_id", seen.eos_token_ids, wanted.eos_token_ids);
   return compare.status();
 }

@@ -35,6 +35,8 @@ struct PatchConfig {
   double rescale_factor = 1 / 255.0;
   std::array<double, 3> mean = {0.5, 0.5, 0.5};
   std::array<double, 3> std = {0.5, 0.5, 0.5};
+
+  friend bool operator==(const PatchConfig&, const PatchConfig&) = default;
 };
 
 struct ImageSize {

@@ -18,6 +18,8 @@ struct FrameSampling {
   double fps = 2;      // of those that are chosen
   int min_frames = 4;
   int max_frames = 768;
+
+  friend bool operator==(const FrameSampling&, const FrameSampling&) = default;
 };
 
 // Ascending indices of [0, frames), spread evenly over the video. `frames` >= 1; `fps` > 0: of the video.

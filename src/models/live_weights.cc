@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "formats/packed_file.h"
+#include "formats/tensor_names.h"
 #include "models/matrix_checksum.h"
 #include "models/weight_reader.h"
 
@@ -17,16 +18,20 @@ bool dropped(const std::string& name) { return name.ends_with(".rotary_emb.inv_f
 
 }  // namespace
 
-LiveWeights::LiveWeights(std::shared_ptr<const Model> serving, LoadOptions options)
-    : serving_(std::move(serving)), options_(std::move(options)) {}
+LiveWeights::LiveWeights(std::shared_ptr<const Model> serving, LoadOptions options,
+                         std::shared_ptr<const FrozenTensors> frozen)
+    : serving_(std::move(serving)), options_(std::move(options)), frozen_(std::move(frozen)) {}
 
 std::string LiveWeights::serving_name(const std::string& name) const {
-  if (serving_->weights().find(name) != nullptr) return name;
-  if (name == kHeadName && serving_->config().tie_word_embeddings) return kEmbeddingName;
+  std::string plain = plain_tensor_name(name);
+  if (serving_->weights().find(plain) != nullptr) return plain;
+  if (plain == kHeadName && serving_->config().tie_word_embeddings) return kEmbeddingName;
   return "";
 }
 
 Status LiveWeights::problem_of(const TensorSpec& tensor) const {
+  const std::string plain = plain_tensor_name(tensor.name);
+  if (is_frozen(plain)) return frozen_->check(plain, tensor.dtype, tensor.shape);
   const WeightTable::Entry* entry = serving_->weights().find(serving_name(tensor.name));
   if (entry == nullptr) return invalid_argument("{} is no tensor of the model", quoted_name(tensor.name));
   const Shape& wanted = entry->weight.view.shape;
@@ -52,7 +57,7 @@ Status LiveWeights::check(const std::vector<TensorSpec>& tensors) const {
     if (count++ < kProblemsInMessage) problems += (problems.empty() ? "" : "; ") + problem.message();
   };
   for (const TensorSpec& tensor : tensors) {
-    if (!names.insert(tensor.name).second) {
+    if (!names.insert(plain_tensor_name(tensor.name)).second) {
       add_problem(invalid_argument("{} is named twice", quoted_name(tensor.name)));
     } else if (!dropped(tensor.name)) {
       add_problem(problem_of(tensor));
@@ -75,10 +80,12 @@ bool LiveWeights::covers_all(const std::vector<TensorSpec>& tensors) const {
 Status LiveWeights::add(const TensorSpec& tensor, Buffer& bytes) {
   CHECK(bytes.size_bytes() == tensor.size_bytes());
   if (dropped(tensor.name)) return ok_status();
+  const std::string plain = plain_tensor_name(tensor.name);
+  if (is_frozen(plain)) return frozen_->compare(plain, {bytes.data(), bytes.size_bytes()}, pool_);
   const std::string name = serving_name(tensor.name);
   CHECK(!name.empty());
   // A trainer that sends a tied tensor under both names sends it twice: the embedding counts.
-  if (name != tensor.name && table_->find(name) != nullptr) return ok_status();
+  if (name != plain && table_->find(name) != nullptr) return ok_status();
   const bool packs = serving_->weights().find(name)->packs;
   const TensorView view{.data = bytes.data(), .dtype = tensor.dtype, .shape = tensor.shape};
   WeightTable::Entry entry{.weight = view, .packs = packs, .source = tensor.dtype};

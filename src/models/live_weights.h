@@ -6,8 +6,9 @@
 //   for each tensor: weights.add(tensor, bytes);        quantized and packed at once, as the serving one was
 //   ASSIGN_OR_RETURN(auto model, weights.make(version));
 //
-// Names are those of the Hugging Face folder. A tied head may come under either of its names; rotary frequencies, which
-// old checkpoints have, are dropped.
+// Names are those of the Hugging Face folder, with the prefixes of vision-language models or without
+// (formats/tensor_names.h). A tied head may come under either of its names; rotary frequencies, which old checkpoints
+// have, are dropped; frozen tensors must have the bytes that serve, and are dropped, too.
 //
 // Owner: the stager of a live update. Thread safety: check() on one thread, then add() and make() on one.
 #pragma once
@@ -17,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "models/frozen_tensors.h"
 #include "models/load_options.h"
 #include "models/model.h"
 
@@ -33,8 +35,9 @@ struct TensorSpec {
 
 class LiveWeights {
  public:
-  // `options`: as the serving model was loaded; its pool is not used.
-  LiveWeights(std::shared_ptr<const Model> serving, LoadOptions options);
+  // `options`: as the serving model was loaded; its pool is not used. `frozen`: null where the model has none.
+  LiveWeights(std::shared_ptr<const Model> serving, LoadOptions options,
+              std::shared_ptr<const FrozenTensors> frozen = nullptr);
 
   // kInvalidArgument with the first five problems: names that the model has not, repeated ones, other shapes.
   // kUnsupported where the serving weights are blocks of a file, into which floats would have to be quantized.
@@ -52,10 +55,12 @@ class LiveWeights {
  private:
   // The name under which the model serves it; empty: it has no such tensor.
   std::string serving_name(const std::string& name) const;
+  bool is_frozen(const std::string& plain_name) const { return frozen_ != nullptr && frozen_->has(plain_name); }
   Status problem_of(const TensorSpec& tensor) const;
 
   const std::shared_ptr<const Model> serving_;
   const LoadOptions options_;
+  const std::shared_ptr<const FrozenTensors> frozen_;
   ThreadPool pool_{1};
   std::shared_ptr<WeightTable> table_ = std::make_shared<WeightTable>();  // of what was received
 };

@@ -184,5 +184,72 @@ TEST(LiveWeights, ATiedHeadComesUnderEitherName) {
   }
 }
 
+const std::string kVisionFolder = MILLRACE_SOURCE_DIR "/tests/golden/vision/dense";
+
+// A vision-language model by the names that its trainer sends, and what is frozen of it.
+struct Vision {
+  ThreadPool pool{2};
+  LoadOptions options{.pool = &pool, .isa = kernels::resolve_isa().value()};
+  WeightStore store = WeightStore::open(kVisionFolder).value();
+  std::shared_ptr<const FrozenTensors> frozen =
+      std::make_shared<FrozenTensors>(FrozenTensors::read(store, pool).value());
+  std::shared_ptr<const Model> model =
+      load_model(open_model_dir(kVisionFolder).value().config,
+                 std::make_shared<WeightStore>(WeightStore::open(kVisionFolder).value()), 1, options)
+          .value();
+
+  LiveWeights live() const { return {model, options, frozen}; }
+  std::pair<TensorSpec, Buffer> tensor(const std::string& plain, const std::string& sent) {
+    const TensorView view = store.get_any(plain).value();
+    Buffer bytes(view.size_bytes());
+    std::memcpy(bytes.data(), view.data, view.size_bytes());
+    return {TensorSpec{sent, view.dtype, view.shape}, std::move(bytes)};
+  }
+};
+
+TEST(LiveWeights, AVisionTowerMustBeTheOneThatServes) {
+  Vision vision;
+  LiveWeights live = vision.live();
+  auto [qkv, bytes] = vision.tensor("visual.blocks.0.attn.qkv.weight", "model.visual.blocks.0.attn.qkv.weight");
+  ASSERT_TRUE(live.check({qkv}).ok());
+  EXPECT_TRUE(live.add(qkv, bytes).ok());
+  bytes.data()[5] ^= std::byte{1};
+  const Status other = live.add(qkv, bytes);
+  EXPECT_EQ(other.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(other.message().find("visual.blocks.0.attn.qkv.weight"), std::string::npos) << other.message();
+
+  const auto problem = [&](TensorSpec spec) { return live.check({std::move(spec)}); };
+  EXPECT_EQ(problem({qkv.name, DType::kF32, qkv.shape}).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(problem({qkv.name, qkv.dtype, {3}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(problem({"model.visual.blocks.99.attn.qkv.weight", qkv.dtype, qkv.shape}).code(),
+            StatusCode::kInvalidArgument);
+  // One tensor under two of its names is named twice.
+  EXPECT_EQ(live.check({qkv, {"visual.blocks.0.attn.qkv.weight", qkv.dtype, qkv.shape}}).code(),
+            StatusCode::kInvalidArgument);
+  // Without a list of frozen ones, they are none of the model's.
+  EXPECT_FALSE(LiveWeights(vision.model, vision.options).check({qkv}).ok());
+}
+
+TEST(LiveWeights, NamesMayHaveThePrefixOfVisionLanguageModels) {
+  Vision vision;
+  LiveWeights live = vision.live();
+  auto [norm, bytes] = vision.tensor("model.norm.weight", "model.language_model.norm.weight");
+  ASSERT_TRUE(live.check({norm}).ok());
+  std::memset(bytes.data(), 0, bytes.size_bytes());
+  ASSERT_TRUE(live.add(norm, bytes).ok());
+  const std::shared_ptr<const Model> made = live.make(2).value();
+  EXPECT_NE(checksums(*made)["model.norm.weight"], checksums(*vision.model)["model.norm.weight"]);
+  EXPECT_EQ(checksums(*made).size(), checksums(*vision.model).size());
+}
+
+TEST(FrozenTensors, AFolderHasTheSameOrNone) {
+  Vision vision;
+  WeightStore same = WeightStore::open(kVisionFolder).value();
+  EXPECT_TRUE(vision.frozen->compare(same, vision.pool).ok());
+  WeightStore text = WeightStore::open(folder("tiny_qwen3")).value();
+  EXPECT_TRUE(vision.frozen->compare(text, vision.pool).ok());
+  EXPECT_EQ(FrozenTensors().compare(same, vision.pool).code(), StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -55,7 +55,7 @@ Result<SharedBytes> to_device(const Api& api, const SharedBytes& part) {
   return SharedBytes{std::move(block), data, part.size_bytes(), Device::kCuda};
 }
 
-// The host's copy keeps the part: what the relay has lent is given back when the test lets go of it.
+// The host's copy keeps the part: what the relay has lent is released with it.
 Result<SharedBytes> to_host(const Api& api, const SharedBytes& part) {
   if (part.device() == Device::kHost) return part;
   struct Held {

@@ -190,6 +190,21 @@ Status check_weights_folder(const ModelOptions& options, const std::string& path
                options.weights_root.empty() ? "not set" : options.weights_root);
 }
 
+// A folder without a description of its processor is prepared for as the serving one.
+Status check_same_vision(const std::string& serving, const std::string& path, const ModelConfig& config,
+                         const FrozenTensors& frozen, WeightStore& store) {
+  ASSIGN_OR_RETURN(const MediaFacts serves, read_media_facts(serving, config));
+  ASSIGN_OR_RETURN(const MediaFacts given, read_media_facts(path, config));
+  const auto differs = [](const auto& a, const auto& b) { return a && b && !(a->patches == b->patches); };
+  const bool samples = given.videos && serves.videos && !(given.videos->sampling == serves.videos->sampling);
+  if (differs(given.pictures, serves.pictures) || differs(given.videos, serves.videos) || samples) {
+    return invalid_argument("{}: its processor prepares pictures or videos otherwise than that of {}; wanted the same",
+                            path, serving);
+  }
+  ThreadPool pool(1);
+  return frozen.compare(store, pool).with_prefix(path);
+}
+
 Status check_memory_for(uint64_t bytes) {
   const uint64_t available = available_bytes();
   if (bytes <= available) return ok_status();
@@ -206,14 +221,25 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
   return load_weights(options, std::move(store), layers, progress, 1);
 }
 
-MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config) {
-  return [serving, config](const std::string& given, uint64_t version) -> Result<std::shared_ptr<const Model>> {
+Status read_frozen_tensors(const ModelOptions& options, const ModelConfig& config, FrozenTensors& frozen) {
+  if (!config.vision) return ok_status();
+  ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
+  ThreadPool pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
+  ASSIGN_OR_RETURN(frozen, FrozenTensors::read(store, pool));
+  return ok_status();
+}
+
+MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config,
+                            std::shared_ptr<const FrozenTensors> frozen) {
+  return [serving, config, frozen = std::move(frozen)](const std::string& given,
+                                                       uint64_t version) -> Result<std::shared_ptr<const Model>> {
     const std::string& path = given.empty() ? weights_folder(serving) : given;
     RETURN_IF_ERROR(check_weights_folder(serving, path));
     ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(path));
     RETURN_IF_ERROR(check_same_config(dir.config, config).with_prefix(path));
     ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
     RETURN_IF_ERROR(check_memory_for(store.total_bytes()));
+    if (config.vision) RETURN_IF_ERROR(check_same_vision(serving.model, path, config, *frozen, store));
     ModelOptions options = serving;
     options.model = path;
     options.threads = 1;
@@ -223,12 +249,13 @@ MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& conf
   };
 }
 
-MakeLiveWeights make_live_weights_of(const ModelOptions& options) {
-  return [options](std::shared_ptr<const Model> serving,
-                   const std::vector<TensorSpec>& tensors) -> Result<std::unique_ptr<LiveWeights>> {
+MakeLiveWeights make_live_weights_of(const ModelOptions& options, std::shared_ptr<const FrozenTensors> frozen) {
+  return [options, frozen = std::move(frozen)](
+             std::shared_ptr<const Model> serving,
+             const std::vector<TensorSpec>& tensors) -> Result<std::unique_ptr<LiveWeights>> {
     LoadOptions load{.quantize = quantize_option(options)};
     ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
-    auto weights = std::make_unique<LiveWeights>(std::move(serving), load);
+    auto weights = std::make_unique<LiveWeights>(std::move(serving), load, frozen);
     RETURN_IF_ERROR(weights->check(tensors));
     uint64_t bytes = 0;
     for (const TensorSpec& tensor : tensors) bytes += tensor.size_bytes();

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "formats/model_config.h"
+#include "models/frozen_tensors.h"
 #include "models/model.h"
 #include "scheduler/scheduler.h"
 #include "stages/engine.h"
@@ -42,14 +43,20 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
                                                   std::optional<LayerRange> layers = std::nullopt);
 
+// The towers of options.model, into `frozen`, for the two below: they take it empty, and it is read while the stage
+// loads. Nothing where the model takes text only.
+Status read_frozen_tensors(const ModelOptions& options, const ModelConfig& config, FrozenTensors& frozen);
+
 // Makes the weights of another folder, in the same form, on one thread; an empty path: of the model's own. The folder
 // lies below options.weights_root or weights_snapshot_dir, or is the model's own; kPermissionDenied otherwise.
 // kInvalidArgument where its configuration is not `config`, that of the start; kResourceExhausted where the free memory
-// is less than the folder's weights, with both numbers. The packed cache is left as it is.
-MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config);
+// is less than the folder's weights, with both numbers. The packed cache is left as it is. A folder of a model that
+// takes pictures must prepare them as the start's does, and have the `frozen` tensors of its tower.
+MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config,
+                            std::shared_ptr<const FrozenTensors> frozen);
 
 // Quantizes and packs what a trainer sends as the serving weights were. kResourceExhausted as above.
-MakeLiveWeights make_live_weights_of(const ModelOptions& options);
+MakeLiveWeights make_live_weights_of(const ModelOptions& options, std::shared_ptr<const FrozenTensors> frozen);
 
 // Into options.weights_snapshot_dir; empty where there is none.
 WriteSnapshot write_snapshot_of(const ModelOptions& options);

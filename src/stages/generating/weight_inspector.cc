@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/safetensors.h"
+#include "formats/tensor_names.h"
 #include "kernels/ops.h"
 #include "kernels/quantized.h"
 
@@ -18,8 +19,9 @@ constexpr std::size_t kDifferencesInMessage = 5;
 
 // A tied head serves as the embedding.
 const WeightTable::Entry* find(const Model& model, const std::string& name) {
-  const WeightTable::Entry* entry = model.weights().find(name);
-  if (entry != nullptr || name != kHeadName || !model.config().tie_word_embeddings) return entry;
+  const std::string plain = plain_tensor_name(name);
+  const WeightTable::Entry* entry = model.weights().find(plain);
+  if (entry != nullptr || plain != kHeadName || !model.config().tie_word_embeddings) return entry;
   return model.weights().find(kEmbeddingName);
 }
 

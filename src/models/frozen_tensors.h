@@ -1,0 +1,47 @@
+// FrozenTensors: tensors of a model's folder that serve beside the language model, and that no update changes: those of
+// a vision tower. A trainer that freezes the tower sends them all the same, and a folder of new weights has them: they
+// must be what serves, for pictures would otherwise meet weights that were trained with another tower.
+//
+// Owner: the stage that has the model. Thread safety: constant once read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "formats/weights.h"
+
+namespace millrace {
+
+class FrozenTensors {
+ public:
+  // Reads the bytes of all tensors of a vision tower in `store` (formats/tensor_names.h). Errors: those of WeightStore.
+  static Result<FrozenTensors> read(WeightStore& store, ThreadPool& pool);
+
+  // By its plain name.
+  bool has(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+
+  // Of one that has() knows. kInvalidArgument: another shape; kUnsupported: another dtype, whose bytes cannot be
+  // compared.
+  Status check(std::string_view name, DType dtype, const Shape& shape) const;
+  // kInvalidArgument: other bytes, row by row, of a tensor that passed check().
+  Status compare(std::string_view name, std::span<const std::byte> bytes, ThreadPool& pool) const;
+  // kInvalidArgument, naming the first: the tower of another folder has other tensors than this one. A folder without
+  // a tower has none.
+  Status compare(WeightStore& other, ThreadPool& pool) const;
+
+ private:
+  struct Tensor {
+    DType dtype = DType::kF32;
+    Shape shape;
+    uint64_t checksum = 0;
+  };
+  std::map<std::string, Tensor, std::less<>> tensors_;
+};
+
+}  // namespace millrace
