@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps a server busy with all that clients do, and tells whether anything of it stays: memory, files, threads.
+"""Keeps a server busy with all that clients do, and measures what of it stays: memory, files, threads.
 
     bench/soak.py PROGRAM MODEL_DIR [--minutes 20] [--warm-up 8] [--clients 8] [-- serve options]
 

@@ -1,5 +1,7 @@
 #include "app/model_workers.h"
 
+#include <filesystem>
+
 #include "api/prompt_values.h"
 #include "app/options.h"
 #include "app/range_processes.h"
@@ -209,13 +211,20 @@ Result<wire::EncoderFacts> encoder_facts(const ModelOptions& options) {
   return wire::EncoderFacts{hash, std::string(kernels::isa_name(isa))};
 }
 
+// This program again; run_millrace() knows the command.
+std::shared_ptr<const MediaDecoder> media_decoder() {
+  std::error_code failed;
+  const std::filesystem::path program = std::filesystem::canonical("/proc/self/exe", failed);
+  return std::make_shared<MediaDecoder>(failed ? "" : program.string());
+}
+
 // The towers, here or in the stage that encodes for this one.
 MakeMedia make_media_of(const ModelOptions& options, const ModelConfig& config, const MediaFacts& media,
                         const OpenTransferLinks& remote) {
   if (!media.any()) return {};
   if (!remote) {
     return [options, config, media](const LoadProgress& progress) {
-      return load_tower_model(options, config, media, progress);
+      return load_tower_model(options, config, media, media_decoder(), progress);
     };
   }
   return [options, config, remote](const LoadProgress&) -> Result<std::unique_ptr<MediaModel>> {

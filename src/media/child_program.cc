@@ -92,8 +92,8 @@ Status read_output(int output, const ChildLimits& limits,
   while (true) {
     if (limits.cancelled()) return Status(StatusCode::kCancelled, "no request waits for it any more");
     if (std::chrono::steady_clock::now() > deadline) {
-      return invalid_argument("decoding took over {} ms; wanted a shorter or smaller one (--video-decode-seconds)",
-                              limits.time.count());
+      return invalid_argument("decoding took over {} ms; wanted a shorter or smaller one{}", limits.time.count(),
+                              limits.option);
     }
     pollfd one{output, POLLIN, 0};
     if (::poll(&one, 1, kPollMs) <= 0) continue;

@@ -22,6 +22,7 @@ struct ChildLimits {
   int cpu_seconds = 60;
   std::chrono::milliseconds time{60'000};
   std::function<bool()> cancelled = [] { return false; };  // asked ten times a second
+  const char* option = "";                                 // of the time, for the error: " (--some-seconds)"
 };
 
 // The path of a program on PATH. kUnsupported: it is not installed; `package`: what has it.

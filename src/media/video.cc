@@ -54,7 +54,8 @@ double read_rate(const Json& stream, const char* key) {
 ChildLimits child_limits(const VideoLimits& limits, const Cancelled& cancelled) {
   return {.cpu_seconds = limits.decode_seconds,
           .time = std::chrono::seconds(limits.decode_seconds),
-          .cancelled = cancelled};
+          .cancelled = cancelled,
+          .option = " (--video-decode-seconds)"};
 }
 
 Status not_read() {

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "base/cpu_info.h"
-#include "media/audio.h"
 #include "media/frame_pack.h"
-#include "media/image.h"
 #include "media/log_mel.h"
 #include "media/resize.h"
+#include "models/omni/audio_tower.h"
+#include "models/vision/vision_tower.h"
 #include "stages/media/remote_media.h"
 
 namespace millrace {
@@ -18,11 +18,20 @@ std::span<const uint8_t> bytes_of(const wire::PromptMedia& media) {
   return {reinterpret_cast<const uint8_t*>(media.bytes.bytes.data()), media.bytes.bytes.size()};
 }
 
+// Null where the facts have no pictures or no audio.
+struct Towers {
+  std::shared_ptr<const VisionTower> vision;
+  std::shared_ptr<const AudioTower> audio;
+};
+
 class TowerModel : public MediaModel {
  public:
-  TowerModel(Towers towers, const MediaFacts& facts, kernels::Isa isa, int threads)
+  // `threads`: 0: all processors.
+  TowerModel(Towers towers, const MediaFacts& facts, std::shared_ptr<const MediaDecoder> decoder, kernels::Isa isa,
+             int threads)
       : towers_(std::move(towers)),
         facts_(facts),
+        decoder_(std::move(decoder)),
         pool_(threads > 0 ? threads : cpu_info().usable_cpus),
         ops_(kernels::make_ops(isa, pool_)) {}
 
@@ -44,7 +53,7 @@ class TowerModel : public MediaModel {
     const VisionGrid grid{media.grid_t, media.grid_h, media.grid_w};
     const VisionConfig& config = towers_.vision->config();
     RETURN_IF_ERROR(check_grid(media, grid));
-    ASSIGN_OR_RETURN(const Patches patches, read_patches(media, grid));
+    ASSIGN_OR_RETURN(const Patches patches, read_patches(media, grid, keep_going));
     auto values = std::make_shared<std::vector<float>>();
     RETURN_IF_ERROR(towers_.vision->encode(grid, {patches.all().data(), grid.patches(), config.patch_values()}, *ops_,
                                            keep_going, *values));
@@ -61,9 +70,9 @@ class TowerModel : public MediaModel {
   }
 
   // The picture at the size that the server has chosen from its header.
-  Result<Patches> read_patches(const wire::PromptMedia& media, VisionGrid grid) const {
+  Result<Patches> read_patches(const wire::PromptMedia& media, VisionGrid grid, FunctionRef<bool()> keep_going) const {
     if (is_frame_pack(bytes_of(media))) return read_frames(media, grid);
-    ASSIGN_OR_RETURN(const Image image, decode_image(bytes_of(media)));
+    ASSIGN_OR_RETURN(const Image image, decoder_->picture(bytes_of(media), [&] { return !keep_going(); }));
     PatchConfig as_it_is = facts_.pictures->patches;
     const int32_t height = grid.height * as_it_is.patch_size, width = grid.width * as_it_is.patch_size;
     as_it_is.resize = false;
@@ -86,7 +95,8 @@ class TowerModel : public MediaModel {
 
   Result<MediaFeatures> encode_audio(const wire::PromptMedia& media, FunctionRef<bool()> keep_going) {
     const AudioFacts& facts = *facts_.audio;
-    ASSIGN_OR_RETURN(const std::vector<float> samples, decode_audio(bytes_of(media), facts.limits));
+    ASSIGN_OR_RETURN(const std::vector<float> samples,
+                     decoder_->speech(bytes_of(media), facts.limits, [&] { return !keep_going(); }));
     const int64_t frames = mel_frames(static_cast<int64_t>(samples.size()), facts.mel);
     if (frames != media.grid_t || audio_rows(frames) != media.rows) {
       return invalid_argument("the audio has {} frames and {} rows; wanted {} and {}, as when its header was read",
@@ -100,18 +110,17 @@ class TowerModel : public MediaModel {
 
   const Towers towers_;
   const MediaFacts facts_;
+  const std::shared_ptr<const MediaDecoder> decoder_;
   ThreadPool pool_;
   const std::unique_ptr<kernels::Ops> ops_;
 };
 
 }  // namespace
 
-std::unique_ptr<MediaModel> make_tower_model(Towers towers, const MediaFacts& facts, kernels::Isa isa, int threads) {
-  return std::make_unique<TowerModel>(std::move(towers), facts, isa, threads);
-}
-
 Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options, const ModelConfig& config,
-                                                     const MediaFacts& facts, const LoadProgress& progress) {
+                                                     const MediaFacts& facts,
+                                                     std::shared_ptr<const MediaDecoder> decoder,
+                                                     const LoadProgress& progress) {
   ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
   auto store = std::make_shared<WeightStore>(std::move(opened));
   const auto report = [&progress](uint64_t done, uint64_t total) {
@@ -128,7 +137,8 @@ Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options
     ASSIGN_OR_RETURN(towers.audio, AudioTower::load(*config.audio, store, load));
   }
   RETURN_IF_ERROR(store->load_with_progress(report));
-  return make_tower_model(std::move(towers), facts, isa, options.threads);
+  return std::unique_ptr<MediaModel>(
+      std::make_unique<TowerModel>(std::move(towers), facts, std::move(decoder), isa, options.threads));
 }
 
 }  // namespace millrace

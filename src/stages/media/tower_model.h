@@ -7,8 +7,7 @@
 #include <memory>
 
 #include "formats/model_config.h"
-#include "models/omni/audio_tower.h"
-#include "models/vision/vision_tower.h"
+#include "media/media_decoder.h"
 #include "stages/generating/model_options.h"
 #include "stages/media/media_model.h"
 #include "stages/media/prompt_media.h"
@@ -16,17 +15,11 @@
 
 namespace millrace {
 
-// Null where `facts` has no pictures or no audio.
-struct Towers {
-  std::shared_ptr<const VisionTower> vision;
-  std::shared_ptr<const AudioTower> audio;
-};
-
-// `threads`: 0: all processors.
-std::unique_ptr<MediaModel> make_tower_model(Towers towers, const MediaFacts& facts, kernels::Isa isa, int threads);
-
 // Loads the towers of options.model that `facts` wants. The errors of VisionTower::load and AudioTower::load.
+// `decoder`: of pictures and audio.
 Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options, const ModelConfig& config,
-                                                     const MediaFacts& facts, const LoadProgress& progress);
+                                                     const MediaFacts& facts,
+                                                     std::shared_ptr<const MediaDecoder> decoder,
+                                                     const LoadProgress& progress);
 
 }  // namespace millrace
