@@ -151,6 +151,17 @@ TEST(WeightStore, MissingFilesAndBadDirectories) {
   }
 }
 
+TEST(WeightStore, APathThatHoldsNoModelSaysWhy) {
+  TempDir dir;
+  const Status gone = WeightStore::open(dir.path() + "/misspelt").status();
+  EXPECT_EQ(gone.code(), StatusCode::kNotFound);
+  expect_message(gone.message(), {dir.path() + "/misspelt", "No such file or directory", "wanted"});
+  const std::string page = dir.write("README.md", "# Words");
+  const Status file = WeightStore::open(page).status();
+  EXPECT_EQ(file.code(), StatusCode::kNotFound);
+  expect_message(file.message(), {page, "another file", "*.gguf"});
+}
+
 struct BadIndex {
   std::string index;
   StatusCode code;
