@@ -151,7 +151,7 @@ TEST(WeightStore, MissingFilesAndBadDirectories) {
   }
 }
 
-TEST(WeightStore, APathThatHoldsNoModelSaysWhy) {
+TEST(WeightStore, APathThatHoldsNoModelHasItsReason) {
   TempDir dir;
   const Status gone = WeightStore::open(dir.path() + "/misspelt").status();
   EXPECT_EQ(gone.code(), StatusCode::kNotFound);
