@@ -119,6 +119,7 @@ Status WeightStore::add_shard(MappedFile file, SafetensorsHeader header) {
     at->second.shard = shard;
     at->second.tensor = i;
     total_bytes_ += entry.end - entry.begin;
+    total_elements_ += entry.shape.elements();
   }
   shards_.push_back({std::move(file), std::move(header)});
   return ok_status();
@@ -209,6 +210,7 @@ Status WeightStore::split_stacked_experts() {
   std::vector<Shard> shards = std::exchange(shards_, {});
   slots_.clear();
   total_bytes_ = 0;
+  total_elements_ = 0;
   for (Shard& shard : shards) RETURN_IF_ERROR(add_shard(std::move(shard.file), std::move(shard.header)));
   return ok_status();
 }

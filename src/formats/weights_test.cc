@@ -83,6 +83,7 @@ TEST(WeightStore, ReadsShardsThatThePackageWrote) {
   ASSERT_TRUE(store.ok()) << store.status().to_string();
   EXPECT_EQ(store->shard_count(), 3u);
   EXPECT_EQ(store->total_bytes(), 96u);
+  EXPECT_EQ(store->total_elements(), 24);
   uint64_t last = 0;
   uint64_t all = 1;
   ASSERT_TRUE(store->load_with_progress([&](uint64_t done, uint64_t total) { last = done, all = total; }).ok());
