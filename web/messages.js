@@ -89,12 +89,13 @@ function Answer({ message, session, streams, last }) {
   </article>`;
 }
 
-const IDEAS = ['Tell me a short story about a dog and a red ball.', 'Write a story with the words: dragon, cake, brave.', 'Explain in two sentences what a mill race is.'];
+const IDEAS = ['Tell me a short story about a dog and a red ball.', 'Write a story with the words: dragon, cake, brave.', 'What can you do?'];
 
 function Welcome({ session }) {
   return html`<div class="welcome"><img src="/web/logo.svg" alt="" width="72" height="72" />
     <h2>${session.model ? html`Chat with <b>${session.model}</b>` : 'Millrace'}</h2>
     <p>Answers are computed by this server. Conversations stay in this browser.</p>
+    ${session.takesPictures && html`<p>It takes pictures too: attach, paste or drop one, and ask about it.</p>`}
     <div class="ideas">${IDEAS.map((idea) => html`<button type="button" key=${idea} onClick=${() => session.send(idea)}>${idea}</button>`)}</div></div>`;
 }
 

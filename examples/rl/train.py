@@ -16,8 +16,11 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "clients" / "python"))
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
+try:
+    import torch  # noqa: E402
+    import torch.nn.functional as F  # noqa: E402
+except ImportError as missing:
+    sys.exit(f"train.py: {missing}; wanted PyTorch, 1.13 or newer (examples/rl/README.md)")
 
 from millrace_trainer import InferenceEndpoint, WeightSync  # noqa: E402
 from model import load  # noqa: E402

@@ -21,8 +21,9 @@ void MediaUrls::note(FetchedMedia file) {
 
 Status MediaUrls::check(std::string_view url, const std::string& name) const {
   if (fetcher_ != nullptr && fetcher_->fetches_any()) return fetcher_->check(std::string(url)).with_prefix(name);
-  return error(StatusCode::kUnsupported, "{} begins with '{}'; wanted a data: URL: no others are read", name,
-               url.substr(0, 8));
+  return error(StatusCode::kUnsupported,
+               "{} begins with '{}'; wanted a data: URL, or a server with --media-allowed-domains or --media-root",
+               name, url.substr(0, 8));
 }
 
 Result<const std::string*> MediaUrls::find(std::string_view url, const std::string& name) {

@@ -82,6 +82,7 @@ ModelSummary summarize_model(const std::string& path) {
   const auto store = WeightStore::open(path);
   if (!store.ok()) return out;
   out.bytes = store->total_bytes();
+  if (dir->config.vision || dir->config.audio) out.parameters = store->total_elements();  // the towers' too
   out.quantization = common_type(*store);
   return out;
 }

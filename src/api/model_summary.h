@@ -12,7 +12,7 @@ namespace millrace::api {
 struct ModelSummary {
   std::string format;        // "gguf" or "safetensors"; "": the files are not on this host
   std::string quantization;  // the type of most bytes, "BF16"; "": as above
-  int64_t parameters = 0;    // as the config describes the model
+  int64_t parameters = 0;    // as the config describes the model; with towers, of all tensors
   uint64_t bytes = 0;        // of all tensors
   int64_t modified = 0;      // Unix seconds, of the newest file
   std::string digest;        // 64 hex digits: of the names, sizes and times of the files, which is not of their bytes

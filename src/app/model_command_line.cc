@@ -194,8 +194,8 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
   command
       .add_option(
           "--model,-m", o.model,
-          "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), or a GGUF file; of serve also "
-          "ORG/NAME[:QUANT] of a hub")
+          "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), a GGUF file, or ORG/NAME[:QUANT] "
+          "of a hub: serve and run pull what the cache lacks")
       ->group(group);
   command.add_option("--threads", o.threads, "Compute threads; 0 = all CPUs of this process")
       ->check(CLI::Range(0, 256))

@@ -34,7 +34,10 @@ void print_model(const ModelDir& dir, const WeightStore& store) {
   const ModelConfig& c = dir.config;
   std::printf("%s\n", dir.path.c_str());
   print_row("architecture", std::string(architecture_name(c.architecture)));
-  print_row("parameters", fmt::format("{} ({})", count_text(parameter_count(c)), parameter_count(c)));
+  const bool towers = c.vision || c.audio;  // which the configuration's formula does not count
+  const int64_t parameters = towers ? store.total_elements() : parameter_count(c);
+  print_row("parameters", fmt::format("{} ({})", count_text(parameters), parameters));
+  if (towers) print_row("takes", c.audio ? "text, pictures and audio" : "text and pictures");
   print_row("weights", fmt::format("{} in {} file{} ({})", bytes_text(store.total_bytes()), store.shard_count(),
                                    store.shard_count() == 1 ? "" : "s", dtype_summary(store)));
   print_row("layers", fmt::format("{}, hidden {}, intermediate {}", c.layers, c.hidden_size, c.intermediate_size));

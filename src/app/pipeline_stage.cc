@@ -96,8 +96,8 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   const std::size_t count = join.replicas.size();
   ASSIGN_OR_RETURN(auto instance, Instance::join(std::move(spec), std::move(library), std::move(join)));
   if (!child) {
-    std::printf("Millrace %s joins %s with %zu stages of '%s'. Ctrl-C leaves.\n", kVersion, leader.c_str(), count,
-                name.c_str());
+    std::printf("Millrace %s joins %s with %zu stage%s of '%s'. Ctrl-C leaves.\n", kVersion, leader.c_str(), count,
+                count == 1 ? "" : "s", name.c_str());
     std::fflush(stdout);
   }
   return run_until_end(*instance, options, signals, end);

@@ -91,8 +91,9 @@ void print_awaited(const std::string& awaited) {
   if (!awaited.empty()) std::fprintf(stderr, "millrace: waiting for stages of other hosts:\n%s", awaited.c_str());
 }
 
-void print_pipeline_banner(const std::string& url, const std::string& name) {
+void print_pipeline_banner(const std::string& url, const std::string& name, bool chat) {
   std::printf("\nMillrace %s runs the pipeline '%s' at %s\n\n", kVersion, name.c_str(), url.c_str());
+  if (chat) std::printf("  Chat in a browser: %s/\n\n", url.c_str());
   std::printf(
       "  curl %s/v1/pipeline -H 'Content-Type: application/json' -d '{\"inputs\": {...}, \"stream\": true}'\n\n",
       url.c_str());
@@ -328,8 +329,9 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   auto text = text_parts(options, spec);
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
   if (*text) lead.coordinator.prompt_stage = (*text)->prompt_stage;
-  const std::string awaited =
-      join_commands(spec, options.pipeline, lead.child.model.model.empty() ? "" : " --model DIR");
+  const std::string more = std::string(lead.child.model.model.empty() ? "" : " --model DIR") +
+                           (options.key_file.empty() ? "" : " --key-file FILE");
+  const std::string awaited = join_commands(spec, options.pipeline, more);
   std::string run_dir;
   std::optional<EndWatch> end;
   const auto last_act = [&run_dir, &options] {
@@ -364,7 +366,10 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   print_awaited(awaited);
   const auto announce = [&] {
     const std::string url = local_url(options, server);
-    if (from_file) return print_pipeline_banner(url, instance.engine().name());
+    if (from_file) {
+      const bool chat = service && options.web && service->model().has_chat_template;
+      return print_pipeline_banner(url, instance.engine().name(), chat);
+    }
     print_banner(url, options, service->model());
   };
   const int exit_code = serve_until_signal(instance, server, options, signals, *end, announce);

@@ -33,7 +33,8 @@ Result<Json> checked(const http::ClientResponse& response) {
       if (Status status = json_read(*error, "message", message); !status.ok()) message = "no message";
     }
   }
-  return Status(StatusCode::kUnavailable, fmt::format("HTTP {}: {}", response.status, printable(message)));
+  const char* key = response.status == 401 ? " (here: --api-key KEY, or MILLRACE_API_KEY)" : "";
+  return Status(StatusCode::kUnavailable, fmt::format("HTTP {}: {}{}", response.status, printable(message), key));
 }
 
 }  // namespace millrace

@@ -81,9 +81,13 @@ Status show_of_hub(const ModelLookup& found, const ShowOptions& options) {
     return error(StatusCode::kUnavailable, "{} is not in the cache {}, and HF_HUB_OFFLINE is set", options.model,
                  found.settings.cache);
   }
-  ASSIGN_OR_RETURN(const hub::Skeleton skeleton,
-                   hub::fetch_skeleton(found.settings, *found.wanted,
-                                       options.revision.empty() ? "main" : options.revision, scratch.path(), control));
+  const std::string revision = options.revision.empty() ? "main" : options.revision;
+  const auto fetched = hub::fetch_skeleton(found.settings, *found.wanted, revision, scratch.path(), control);
+  if (!fetched.ok()) {
+    return fetched.status().with_prefix(
+        fmt::format("{} is neither a path nor in the cache {}", options.model, found.settings.cache));
+  }
+  const hub::Skeleton& skeleton = *fetched;
   const std::string shown = skeleton.reference.text() + ", not pulled";
   const Status status = print_opened(skeleton.path, shown, options);
   if (!status.ok()) {  // the folder is nothing to a user

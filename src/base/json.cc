@@ -88,6 +88,7 @@ Status wrong_type(std::string_view key, const Json& value, std::string_view want
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, int max_depth) {
+  if (text.empty()) return invalid_argument("malformed JSON at byte 1: it is empty");
   // nlohmann's lexer takes a NUL for the end of the input and would ignore whatever follows it.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return invalid_argument("malformed JSON at byte {}", nul + 1);

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,17 @@ std::string join(const std::string& directory, std::string_view name) { return f
 bool exists(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0;
+}
+
+// A path without weights. A name that is misspelt, and a file in the place of its folder, are what people give most.
+Status no_weights(const std::string& path) {
+  constexpr std::string_view kWanted = "wanted a Hugging Face model directory, or a GGUF file (*.gguf)";
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    return error(StatusCode::kNotFound, "{}: {}; {}", path, std::strerror(errno), kWanted);
+  }
+  if (!S_ISDIR(info.st_mode)) return error(StatusCode::kNotFound, "{} is another file; {}", path, kWanted);
+  return error(StatusCode::kNotFound, "{}: has neither {} nor {}; {}", path, kSingleFile, kIndexFile, kWanted);
 }
 
 // The entries of a GGUF file under the names of a Hugging Face folder, each of stacked experts on its own.
@@ -107,6 +119,7 @@ Status WeightStore::add_shard(MappedFile file, SafetensorsHeader header) {
     at->second.shard = shard;
     at->second.tensor = i;
     total_bytes_ += entry.end - entry.begin;
+    total_elements_ += entry.shape.elements();
   }
   shards_.push_back({std::move(file), std::move(header)});
   return ok_status();
@@ -182,8 +195,7 @@ Status WeightStore::open_directory(MapMode mode) {
   } else if (exists(index)) {
     RETURN_IF_ERROR(open_index(index, mode));
   } else {
-    return error(StatusCode::kNotFound, "{}: has neither {} nor {}; wanted one of them", directory_, kSingleFile,
-                 kIndexFile);
+    return no_weights(directory_);
   }
   return split_stacked_experts();
 }
@@ -198,6 +210,7 @@ Status WeightStore::split_stacked_experts() {
   std::vector<Shard> shards = std::exchange(shards_, {});
   slots_.clear();
   total_bytes_ = 0;
+  total_elements_ = 0;
   for (Shard& shard : shards) RETURN_IF_ERROR(add_shard(std::move(shard.file), std::move(shard.header)));
   return ok_status();
 }

@@ -93,6 +93,7 @@ class WeightStore {
   Status check_all_taken(const std::vector<std::string_view>& ignore) const;
 
   uint64_t total_bytes() const { return total_bytes_; }  // of all tensors
+  int64_t total_elements() const { return total_elements_; }
   std::size_t shard_count() const { return shards_.size(); }
   // Of every shard, in the order in which they were opened.
   std::vector<FileStamp> stamps() const;
@@ -144,6 +145,7 @@ class WeightStore {
   std::vector<Shard> shards_;
   std::map<std::string, Slot, std::less<>> slots_;
   uint64_t total_bytes_ = 0;
+  int64_t total_elements_ = 0;
 };
 
 // WeightStore::open_file.

@@ -83,6 +83,7 @@ TEST(WeightStore, ReadsShardsThatThePackageWrote) {
   ASSERT_TRUE(store.ok()) << store.status().to_string();
   EXPECT_EQ(store->shard_count(), 3u);
   EXPECT_EQ(store->total_bytes(), 96u);
+  EXPECT_EQ(store->total_elements(), 24);
   uint64_t last = 0;
   uint64_t all = 1;
   ASSERT_TRUE(store->load_with_progress([&](uint64_t done, uint64_t total) { last = done, all = total; }).ok());
@@ -149,6 +150,17 @@ TEST(WeightStore, MissingFilesAndBadDirectories) {
     ASSERT_EQ(status.code(), StatusCode::kInvalidArgument) << n;
     expect_message(status.message(), {path, "wanted"});
   }
+}
+
+TEST(WeightStore, APathThatHoldsNoModelHasItsReason) {
+  TempDir dir;
+  const Status gone = WeightStore::open(dir.path() + "/misspelt").status();
+  EXPECT_EQ(gone.code(), StatusCode::kNotFound);
+  expect_message(gone.message(), {dir.path() + "/misspelt", "No such file or directory", "wanted"});
+  const std::string page = dir.write("README.md", "# Words");
+  const Status file = WeightStore::open(page).status();
+  EXPECT_EQ(file.code(), StatusCode::kNotFound);
+  expect_message(file.message(), {page, "another file", "*.gguf"});
 }
 
 struct BadIndex {

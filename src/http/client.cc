@@ -4,6 +4,7 @@
 // asio's awaitable.hpp of Boost 1.74 forgets <utility>.
 #include <sys/socket.h>
 #include <boost/asio/connect.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -27,7 +28,9 @@ constexpr std::size_t kMaxUnixPathBytes = 107;  // of sockaddr_un
 constexpr uint64_t kMaxResponseBytes = 256u << 20;
 
 Status failure(const Url& url, std::string_view what, const boost::system::error_code& error) {
-  return millrace::error(StatusCode::kUnavailable, "{} {}: {}", what, url.text(), error.message());
+  const bool refused = error == boost::asio::error::connection_refused;  // nothing listens there, most likely
+  return millrace::error(StatusCode::kUnavailable, "{} {}: {}{}", what, url.text(), error.message(),
+                         refused ? "; wanted a server that runs there, or another address (--url)" : "");
 }
 
 // Lets a socket be known to others for as long as it is open.

@@ -90,7 +90,9 @@ void Supervisor::reap(Child& child, int wait_status) {
     events_.gave_up(child.spec.name);
     return;
   }
-  LOG_ERROR("the {} stopped: {}; starting it again in {} ms", child.spec.name, how, child.pause_ms);
+  const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+  const char* hint = killed ? ", as the kernel does where memory runs out (see dmesg)" : "";
+  LOG_ERROR("the {} stopped: {}{}; starting it again in {} ms", child.spec.name, how, hint, child.pause_ms);
   child.start_at_ms = monotonic_ms() + child.pause_ms;
   child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);
 }

@@ -76,8 +76,8 @@ Result<std::vector<KvPages::Bytes>> KvPages::allocate(int64_t page_bytes, int32_
   for (std::size_t i = 0; i < buffers; ++i) {
     made.emplace_back(static_cast<char*>(std::aligned_alloc(alignment, rounded)));
     if (made.back() == nullptr) {
-      return error(StatusCode::kResourceExhausted, "no memory for {} KV pages of {} bytes; ask for fewer", page_count,
-                   page_bytes * static_cast<int64_t>(buffers));
+      return error(StatusCode::kResourceExhausted, "no memory for {} KV pages of {} bytes; wanted a smaller --kv-gib",
+                   page_count, page_bytes * static_cast<int64_t>(buffers));
     }
     // Attention walks pages in any order: huge ones save it the misses of the address cache. A system without them says
     // no, and nothing is lost.

@@ -50,7 +50,11 @@ def write_weights(model, header, payload):
 
 
 def test_missing_folder(tmp_path):
-    expect(tmp_path / "nothing", "nothing")
+    expect(tmp_path / "nothing", "nothing", "No such file or directory", "wanted")
+
+
+def test_a_file_that_is_no_model(model):
+    expect(model / "tokenizer.json", "tokenizer.json", "*.gguf")
 
 
 def test_missing_config(model):

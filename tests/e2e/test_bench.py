@@ -56,7 +56,7 @@ def test_refused_requests_fail_the_run(server):
 
 def test_mistakes_are_told_in_one_line(tmp_path):
     nobody = bench("serve", "--url", "http://127.0.0.1:9", "--requests", 1, wanted=1)
-    assert "cannot connect" in nobody.stderr and nobody.stderr.count("\n") == 1
+    assert "cannot connect" in nobody.stderr and "--url" in nobody.stderr and nobody.stderr.count("\n") == 1
     trace = tmp_path / "bad.jsonl"
     trace.write_text('{"timestamp": 1}\n')
     bad = bench("serve", "--workload", "trace", "--trace", trace, wanted=2)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness import ROOT, Server
+from harness import ROOT, WAIT_S, Server, program
 from test_openai_client import FOLDER, LIMIT_S
 
 
@@ -29,6 +29,13 @@ def test_the_pictures_are_described(demo):
         assert status == 200, answer
         text = answer["choices"][0]["message"]["content"]
         assert all(word in text for word in (facts["colour"], facts["shape"], facts["background"], str(facts["digit"]))), (name, text)
+
+
+def test_its_parameters_count_the_tower(demo):
+    told = subprocess.run([program(), "inspect", str(ROOT / "models" / "demo-vl")], capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
+    assert "3.28 M (3277344)" in told and "text and pictures" in told, told
+    status, _, shown = demo.post("/api/show", {"model": "demo-vl"})
+    assert status == 200 and shown["details"]["parameter_size"] == "3.3M", shown
 
 
 def test_the_client_of_openai_gets_the_answers_of_transformers(demo):

@@ -86,6 +86,14 @@ def test_the_pipeline_of_two_hosts_is_the_examples_own():
     assert mine == example
 
 
+def test_the_pipeline_of_two_hosts_is_one_that_starts(tmp_path):
+    (config,) = (each for each in documents(DEPLOY / "kubernetes" / "hosts.yaml") if each["kind"] == "ConfigMap")
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(config["data"]["pipeline.yaml"])
+    checked = subprocess.run([program(), "pipeline", "check", str(path)], capture_output=True, text=True, timeout=WAIT_S)
+    assert checked.returncode == 0, checked.stderr
+
+
 def test_probes_and_metrics_are_there():
     rules = [rule["expr"] for group in yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
     dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())

@@ -181,6 +181,11 @@ def test_show_of_a_path_is_inspect_and_an_estimate(tmp_path):
     assert f"KV of 512 tokens {kv / 4e6:.2f} MB (bf16)" in half["memory"], half
 
 
+def test_show_without_a_hub_says_that_no_path_is_there(tmp_path):
+    code, _, err = millrace(None, tmp_path, "show", "models/misspelt")
+    assert code == 2 and "models/misspelt is neither a path nor in the cache" in err and "HF_ENDPOINT" in err, err
+
+
 def test_show_before_a_pull_gets_headers_alone(hub, tmp_path):
     here = rows_of(millrace(None, tmp_path, "show", DEMO)[1])
     code, out, err = millrace(hub, tmp_path, "show", NAME, TMPDIR=str(tmp_path))

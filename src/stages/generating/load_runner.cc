@@ -75,7 +75,7 @@ Result<std::unique_ptr<Runner>> load_first(const ModelOptions& options, const st
   ASSIGN_OR_RETURN(std::unique_ptr<ChainRunner> chain,
                    ChainRunner::make(std::move(first), std::move(runner), {count, hash}, std::move(links)));
   const Status complete = chain->wait_complete([&] {
-    progress(fmt::format("waiting for {} other layer ranges", count - 1), 1.0);
+    progress(fmt::format("waiting for {} other layer range{}", count - 1, count == 2 ? "" : "s"), 1.0);
     return true;
   });
   // Another start of this process would find the same.

@@ -205,6 +205,17 @@ Status check_same_vision(const std::string& serving, const std::string& path, co
   return frozen.compare(store, pool).with_prefix(path);
 }
 
+// A start goes on all the same: memory may come free, and what is mapped need not be there at once. Quantized weights
+// are smaller than their file.
+void warn_of_memory(const ModelOptions& options, uint64_t bytes) {
+  const uint64_t available = available_bytes();
+  if (options.quantize != "none" || bytes <= available) return;
+  LOG_WARNING(
+      "the weights have {} MiB and {} MiB are free: the kernel ends this process where memory runs out; wanted "
+      "--quantize q8_0 or q4_0, a smaller model, or its layers on several hosts (docs/layers.md)",
+      bytes >> 20, available >> 20);
+}
+
 Status check_memory_for(uint64_t bytes) {
   const uint64_t available = available_bytes();
   if (bytes <= available) return ok_status();
@@ -218,6 +229,7 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
                                                   std::optional<LayerRange> layers) {
   if (starts_from_snapshot(options)) return load_start_weights(options, progress, layers);
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
+  if (!layers) warn_of_memory(options, store.total_bytes());
   return load_weights(options, std::move(store), layers, progress, 1);
 }
 
