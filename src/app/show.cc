@@ -13,9 +13,9 @@
 #include "app/output.h"
 #include "app/units.h"
 #include "base/log.h"
+#include "base/memory_info.h"
 #include "hub/skeleton.h"
 #include "runner/kv_pages.h"
-#include "stages/generating/kv_sizes.h"
 
 namespace millrace {
 namespace {
@@ -50,7 +50,7 @@ Status print_estimate(const ModelConfig& config, uint64_t weight_bytes, const Sh
   const int tokens = std::min(wanted, config.max_position_embeddings);
   const auto kv =
       static_cast<uint64_t>(kv_page_bytes(config, {0, config.layers}, 1, dtype)) * static_cast<uint64_t>(tokens);
-  const uint64_t total = weight_bytes + kv, available = available_bytes();
+  const uint64_t total = weight_bytes + kv, available = memory_info().available_bytes;
   print_row("memory", fmt::format("{}: weights {}, KV of {} tokens {} ({})", bytes_text(total),
                                   bytes_text(weight_bytes), tokens, bytes_text(kv), options.kv_dtype));
   print_row("available here",

@@ -75,11 +75,11 @@ Result<ModelDir> open_model_dir(const std::string& path) {
   ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(path));
   if (gguf) return open_gguf_dir(path, *gguf);
   if (::stat(path.c_str(), &info) != 0) {
-    return error(StatusCode::kNotFound, "{}: no such directory; wanted a Hugging Face model directory or a .gguf file",
-                 path);
+    return error(StatusCode::kNotFound,
+                 "{}: No such file or directory; wanted a Hugging Face model directory, or a GGUF file (*.gguf)", path);
   }
   if (!S_ISDIR(info.st_mode)) {
-    return invalid_argument("{}: is a file; wanted a Hugging Face model directory or a .gguf file", path);
+    return invalid_argument("{}: is a file; wanted a Hugging Face model directory, or a GGUF file (*.gguf)", path);
   }
   const std::string config_path = path + "/config.json";
   if (::stat(config_path.c_str(), &info) != 0) {

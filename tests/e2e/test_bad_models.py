@@ -16,15 +16,15 @@ def model(tmp_path):
     return copy
 
 
-def serve(path):
-    result = subprocess.run([program(), "serve", "--model", str(path), "--port", "0", "--placement", placement()],
+def serve(path, *more):
+    result = subprocess.run([program(), "serve", "--model", str(path), "--port", "0", "--placement", placement(), *more],
                             capture_output=True, text=True, timeout=WAIT_S)
     lines = [line for line in result.stderr.splitlines() if line.startswith("millrace: error:")]
     return result.returncode, lines, result.stderr
 
 
-def expect(path, *parts):
-    code, lines, everything = serve(path)
+def expect(path, *parts, more=()):
+    code, lines, everything = serve(path, *more)
     assert code == 2, everything
     assert len(lines) == 1, everything
     for part in parts:
@@ -51,6 +51,18 @@ def write_weights(model, header, payload):
 
 def test_missing_folder(tmp_path):
     expect(tmp_path / "nothing", "nothing", "No such file or directory", "wanted")
+
+
+def total_memory():
+    """Bytes of the machine, within which every control group's limit lies."""
+    with open("/proc/meminfo") as file:
+        sizes = dict(line.split(":") for line in file)
+    return sum(int(sizes[name].split()[0]) * 1024 for name in ("MemTotal", "SwapTotal"))
+
+
+def test_more_pages_than_the_machine_can_ever_have():
+    wanted = total_memory() // 2**30 + 2
+    expect(DEMO, f"--kv-gib is {wanted}", "in all", more=("--kv-gib", str(wanted)))
 
 
 def test_a_file_that_is_no_model(model):

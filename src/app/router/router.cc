@@ -22,8 +22,8 @@
 #include "app/signals.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory_info.h"
 #include "pipeline/supervisor.h"
-#include "stages/generating/kv_sizes.h"
 #include "stages/stage.h"
 
 namespace millrace {
@@ -78,7 +78,7 @@ ModelPoolOptions pool_options(const ServeOptions& options) {
   ModelPoolOptions out{.ttl_ms = int64_t{options.model_ttl_s} * 1000, .most_loaded = options.models_max};
   out.memory_bytes = static_cast<uint64_t>(options.models_memory_gib * (1ULL << 30));
   out.wait_ms = int64_t{options.request_timeout_s} * 1000;
-  out.available_bytes = available_bytes;
+  out.available_bytes = [] { return memory_info().available_bytes; };
   return out;
 }
 

@@ -1,30 +1,15 @@
 #include "stages/generating/kv_sizes.h"
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
-#include <string>
 
 #include "base/log.h"
+#include "base/memory_info.h"
 #include "runner/kv_pages.h"
 
 namespace millrace {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-// The number behind `key` in a file of "Key:  number kB" lines, or the file's only number; 0 where there is none.
-uint64_t read_number(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  uint64_t number = 0;
-  for (std::string word; file >> word;) {
-    if (!key.empty() && word != key) continue;
-    if (!key.empty()) file >> word;
-    const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), number);
-    return code == std::errc() ? number : 0;
-  }
-  return 0;
-}
 
 // Pages that --kv-gib asks for; by default as many as the running requests can fill, within a quarter of the free
 // memory.
@@ -33,7 +18,12 @@ Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions&
   const LayerRange all{0, config.layers};
   const int64_t context = context_length(config, options.context_length);
   const int64_t pages_each = (context + options.page_size - 1) / options.page_size;
-  const uint64_t available = available_bytes();
+  const MemoryInfo memory = memory_info();
+  if (options.kv_gib * kGiB > static_cast<double>(memory.total_bytes)) {
+    return invalid_argument("--kv-gib is {}, and this process may have {:.1f} GiB in all; wanted less", options.kv_gib,
+                            static_cast<double>(memory.total_bytes) / kGiB);
+  }
+  const uint64_t available = memory.available_bytes;
   const double quarter = static_cast<double>(available - std::min(available, reserved_bytes)) / 4 / options.replicas;
   const auto bytes = static_cast<uint64_t>(options.kv_gib > 0 ? options.kv_gib * kGiB : quarter);
   int64_t pages = page_count_for(config, all, options.page_size, bytes, dtype);
@@ -63,14 +53,6 @@ Result<int32_t> choose_host_page_count(const ModelConfig& config, const ModelOpt
 }
 
 }  // namespace
-
-uint64_t available_bytes() {
-  uint64_t bytes = read_number("/proc/meminfo", "MemAvailable:") * 1024;
-  const uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
-  const uint64_t used = read_number("/sys/fs/cgroup/memory.current", "");
-  if (limit > 0) bytes = std::min(bytes, limit > used ? limit - used : 0);
-  return bytes;
-}
 
 int context_length(const ModelConfig& config, int wanted) {
   return wanted > 0 ? std::min(wanted, config.max_position_embeddings) : config.max_position_embeddings;

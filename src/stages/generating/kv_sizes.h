@@ -12,10 +12,6 @@
 
 namespace millrace {
 
-// What this process may still take: the system's free and reclaimable memory, and no more than its control group has
-// left.
-uint64_t available_bytes();
-
 // The model's context, or less where `wanted` is.
 int context_length(const ModelConfig& config, int wanted);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/cpu_info.h"
+#include "base/memory_info.h"
 #include "base/xxh3.h"
 #include "formats/shard_manifest.h"
 #include "formats/weights.h"
@@ -92,7 +93,7 @@ Status check_memory(const Model& model, const RunnerOptions& sizes, const ModelO
       static_cast<uint64_t>(kv_page_bytes(model.config(), model.layers(), sizes.page_size, sizes.kv_dtype));
   const auto pages = static_cast<uint64_t>(sizes.page_count), host_pages = static_cast<uint64_t>(sizes.host_page_count);
   const bool given = options.kv_gib > 0;
-  const uint64_t limit = given ? static_cast<uint64_t>(options.kv_gib * kGiB) : available_bytes();
+  const uint64_t limit = given ? static_cast<uint64_t>(options.kv_gib * kGiB) : memory_info().available_bytes;
   if (given ? pages <= limit / page : pages + host_pages <= limit / page) return ok_status();
   return error(
       StatusCode::kResourceExhausted,

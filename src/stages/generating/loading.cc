@@ -6,6 +6,7 @@
 
 #include "base/cpu_info.h"
 #include "base/log.h"
+#include "base/memory_info.h"
 #include "formats/pooling_config.h"
 #include "formats/reranker_config.h"
 #include "formats/same_config.h"
@@ -205,19 +206,25 @@ Status check_same_vision(const std::string& serving, const std::string& path, co
   return frozen.compare(store, pool).with_prefix(path);
 }
 
-// A start goes on all the same: memory may come free, and what is mapped need not be there at once. Quantized weights
-// are smaller than their file.
-void warn_of_memory(const ModelOptions& options, uint64_t bytes) {
-  const uint64_t available = available_bytes();
-  if (options.quantize != "none" || bytes <= available) return;
-  LOG_WARNING(
-      "the weights have {} MiB and {} MiB are free: the kernel ends this process where memory runs out; wanted "
-      "--quantize q8_0 or q4_0, a smaller model, or its layers on several hosts (docs/layers.md)",
-      bytes >> 20, available >> 20);
+// What can never fit is refused: the kernel would end this process while it loads, again and again. What does not fit
+// now may fit in a moment. Quantized weights are smaller than their file, and those of a packed cache stay on the disk.
+Status check_memory_to_start(const ModelOptions& options, uint64_t bytes) {
+  constexpr const char* kWanted =
+      "wanted --quantize q8_0 or q4_0, a smaller model, or its layers on several hosts (docs/layers.md)";
+  const MemoryInfo memory = memory_info();
+  const bool other_size = options.quantize != "none" || !options.packed_cache_dir.empty();
+  if (other_size || bytes <= memory.available_bytes) return ok_status();
+  if (bytes > memory.total_bytes) {
+    return invalid_argument("the weights have {} MiB, and this process may have {} in all; {}", bytes >> 20,
+                            memory.total_bytes >> 20, kWanted);
+  }
+  LOG_WARNING("the weights have {} MiB and {} MiB are free: the kernel ends this process where memory runs out; {}",
+              bytes >> 20, memory.available_bytes >> 20, kWanted);
+  return ok_status();
 }
 
 Status check_memory_for(uint64_t bytes) {
-  const uint64_t available = available_bytes();
+  const uint64_t available = memory_info().available_bytes;
   if (bytes <= available) return ok_status();
   return error(StatusCode::kResourceExhausted,
                "the new weights have {} bytes and {} are free; wanted as many free as they have", bytes, available);
@@ -229,7 +236,7 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
                                                   std::optional<LayerRange> layers) {
   if (starts_from_snapshot(options)) return load_start_weights(options, progress, layers);
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
-  if (!layers) warn_of_memory(options, store.total_bytes());
+  if (!layers) RETURN_IF_ERROR(check_memory_to_start(options, store.total_bytes()));
   return load_weights(options, std::move(store), layers, progress, 1);
 }
 
