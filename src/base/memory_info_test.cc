@@ -49,7 +49,7 @@ TEST_F(MemoryInfoTest, TheSmallestOfTheGroupsAboveCounts) {
   expect(4 * kGib, 2 * kGib);  // 3 are used, of which one can be reclaimed
 }
 
-TEST_F(MemoryInfoTest, AContainerSeesItsOwnGroupAsTheRoot) {
+TEST_F(MemoryInfoTest, AContainerSeesItsGroupAsTheRoot) {
   write("/proc/self/cgroup", "0::/\n");
   write("/sys/fs/cgroup/memory.max", std::to_string(2 * kGib));
   write("/sys/fs/cgroup/memory.current", std::to_string(3 * kGib));

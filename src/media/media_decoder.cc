@@ -115,10 +115,11 @@ class Answer {
 
   // After the process has ended well.
   Status finish() const {
-    if (have_ < sizeof(AnswerHeader) || !to_.empty()) return invalid_argument("its decoder sent fewer bytes than it announced");
+    if (have_ < sizeof(AnswerHeader) || !to_.empty())
+      return invalid_argument("its decoder sent fewer bytes than it announced");
     if (header_.code == 0) return ok_status();
     std::string text = error_;
-    // A text of a stranger, perhaps.
+    // Untrusted, too.
     for (char& c : text) {
       if (static_cast<unsigned char>(c) < ' ') c = ' ';
     }

@@ -1,6 +1,6 @@
-// MediaDecoder: pictures and speech from bytes of strangers, decoded in a process of its own for each file: this
+// MediaDecoder: pictures and speech from untrusted bytes, decoded in a process of its own for each file: this
 // program again, as `PROGRAM decode-media`, in the sandbox of media/child_program.h. A decoder that is taken over or
-// crashes by a file costs this file's request alone, and has nothing to read and nobody to send to.
+// crashes by a file costs this file's request alone, and finds no file to read and no address to send to.
 //
 //   this process                              PROGRAM decode-media picture
 //     file in a descriptor ---------------->    decode_image()
