@@ -91,6 +91,13 @@ def test_the_bytes_come_through_shared_memory_or_by_reference(split):
     bytes_came_through_relays(split)
 
 
+def test_layers_are_sent_while_the_others_are_computed(colocated, split):
+    """The prompts are one chunk each: without layers there would be nothing to send before its end."""
+    split.post("/flush_cache", {})
+    assert [answer(split, i) for i in range(8)] == colocated[:8]
+    wait_until(lambda: split.metrics()["millrace:kv_transfer_parts_of_layers_total"] > 0, "parts of layers")
+
+
 def test_greedy_equals_transformers(split):
     check_greedy(split)
 

@@ -65,7 +65,8 @@ class PrefillWorker final : public Worker {
     const bool rests = !busy_.load(std::memory_order_relaxed) && !weights_->waits();
     transfers_->receive(!rests ? 0 : transfers_->waits() ? transfer::kTransferRestMs : kListenMs, now_ms);
     now_ms = monotonic_ms();
-    const bool busy = engine_->step(out_);
+    // While the batch computes, layers are sent as they are stored.
+    const bool busy = engine_->step(out_, transfers_->waits() ? transfer::kTransferRestMs : kStepPollMs);
     report_ends();
     transfers_->step(now_ms);
     engine_->settle_flushes(

@@ -25,6 +25,7 @@ inline RunnerFacts net_facts(int32_t pages = 256) {
   RunnerFacts facts{1000, 600, kNetPage, pages};
   facts.weight_version = 1;
   facts.kv_page_bytes = kNetPage * kFakeTokenBytes;
+  facts.layers = kFakeLayers;
   return facts;
 }
 
@@ -36,7 +37,7 @@ class TransferNet {
         d(net_facts(d_pages), {.chunked_prefill_tokens = 64}, endless()),
         p_env_(*this, p),
         d_env_(*this, d),
-        exporter(p_env_, jobs ? std::optional(make_jobs()) : std::nullopt),
+        exporter(p_env_, jobs ? std::optional(make_jobs()) : std::nullopt, 1),
         importer(d_env_, {.reply_to = "d", .peers = 1, .id_seed = 5, .min_tokens = transfer::kMinRemoteTokens}) {
     importer.set_peers({{"p", 1}}, now_ms);
   }
@@ -121,6 +122,7 @@ class TransferNet {
   std::map<uint64_t, wire::TokenizedRequest> sent;
   std::map<uint64_t, int32_t> transferred;  // tokens, by request
   uint64_t jobs_begun = 0, jobs_cancelled = 0;
+  uint64_t parts_of_layers = 0;  // that D got, of pages whose other layers were not there
 
  private:
   class Env final : public transfer::TransferEnv {
@@ -237,7 +239,10 @@ class TransferNet {
       if (const auto* taken = std::get_if<wire::KvTaken>(&message)) exporter.on_taken(*taken, now_ms);
       if (const auto* end = std::get_if<wire::KvEnd>(&message)) exporter.on_end(*end, now_ms);
     } else if (to == "d") {
-      if (const auto* part = std::get_if<wire::KvPart>(&message)) importer.on_part(*part, now_ms);
+      if (const auto* part = std::get_if<wire::KvPart>(&message)) {
+        parts_of_layers += part->layers < kFakeLayers;
+        importer.on_part(*part, now_ms);
+      }
       if (const auto* end = std::get_if<wire::KvEnd>(&message)) importer.on_end(*end, now_ms);
     }
   }
@@ -245,7 +250,9 @@ class TransferNet {
   void turn_p() {
     p.step();
     for (const auto& [id, outcome] : p.outcomes) {
-      if (outcome.finish && ended_jobs_.insert(id).second) exporter.on_job_end(id, ok_status());
+      if (!outcome.finish || !ended_jobs_.insert(id).second) continue;
+      const bool failed = outcome.finish->reason == wire::FinishReason::kError;
+      exporter.on_job_end(id, failed ? Status(outcome.finish->code, outcome.finish->message) : ok_status());
     }
     exporter.step(now_ms);
   }
