@@ -135,8 +135,8 @@ Status PageTransfers::write_layers(uint64_t ticket, uint64_t import, const Trans
     return status;
   }
   Write write{.ticket = ticket, .import = import, .first = first, .layers = layers, .bytes = std::move(bytes)};
-  for (int32_t i = 0; i < count; ++i) {
-    Page& page = to.pages[static_cast<std::size_t>(first - to.first + i)];
+  for (int32_t at = first - to.first; at < first + count - to.first; ++at) {
+    Page& page = to.pages[static_cast<std::size_t>(at)];
     page.begun = layers.end;
     write.pages.push_back(page.id);
   }

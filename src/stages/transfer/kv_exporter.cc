@@ -52,6 +52,7 @@ Status KvExporter::check(const wire::KvWant& want) const {
   ASSIGN_OR_RETURN(const wire::KvFormat ours, env_.format());
   RETURN_IF_ERROR(same_format(want.format, ours));
   if (exports_.contains(want.id)) return ok_status();
+  if (drains_) return error(StatusCode::kUnavailable, "the server is stopping and begins no new transfer");
   if (!jobs_ && early_ >= kMaxEarlyWants) {
     return error(StatusCode::kResourceExhausted, "{} transfers wait for their requests; the limit is {}", early_,
                  kMaxEarlyWants);
@@ -181,6 +182,12 @@ void KvExporter::on_offer_end(const TransferId& id, const Status& status, int64_
 
 void KvExporter::step(int64_t now_ms) {
   ended_.expire(now_ms);
+  for (std::size_t left = refusals_.size(); left > 0; --left) {
+    Refusal next = std::move(refusals_.front());
+    refusals_.pop_front();
+    const Status sent = env_.send(next.reply_to, next.end);
+    if (sent.code() == StatusCode::kResourceExhausted) refusals_.push_back(std::move(next));
+  }
   int64_t budget = kSentBytesPerStep;
   for (auto it = exports_.begin(); it != exports_.end();) {
     const auto next = std::next(it);
@@ -267,7 +274,9 @@ bool KvExporter::expired(const Export& open, int64_t now_ms) const {
 void KvExporter::refuse(const TransferId& id, const std::string& reply_to, const Status& status) {
   ++counters_.ignored;
   wire::Message end = wire::KvEnd{id, wire::Failure{status.code(), status.message()}};
-  (void)env_.send(reply_to, end);  // D's time limit is there too
+  const bool later = env_.send(reply_to, end).code() == StatusCode::kResourceExhausted;
+  if (later && refusals_.size() < kMaxEarlyWants) refusals_.push_back({reply_to, std::move(end)});
+  // D's time limit is there too.
 }
 
 void KvExporter::fail(Exports::iterator it, const Status& status, int64_t now_ms) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -57,6 +58,8 @@ class KvExporter {
   // It has ended. kLeaseMs from now on, D has to want the pages.
   void on_offer_end(const TransferId& id, const Status& status, int64_t now_ms);
 
+  // The server is to end: no new transfer begins, and those that are open go on.
+  void drain() { drains_ = true; }
   // After each step of the scheduler: sends what is cached by now, ends what has waited too long.
   void step(int64_t now_ms);
   // Ends all, with this reason.
@@ -103,8 +106,14 @@ class KvExporter {
   std::map<uint64_t, TransferId> jobs_of_;  // job -> transfer
   TransferTombstones ended_;
   TransferCounters counters_;
-  std::size_t early_ = 0;  // wants without an offer
-  uint64_t next_ = 1;      // export or job
+  struct Refusal {
+    std::string reply_to;
+    wire::Message end;
+  };
+  std::deque<Refusal> refusals_;  // not sent yet: the connection is being made
+  std::size_t early_ = 0;         // wants without an offer
+  bool drains_ = false;
+  uint64_t next_ = 1;  // export or job
 };
 
 }  // namespace millrace::transfer

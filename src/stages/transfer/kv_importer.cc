@@ -297,6 +297,11 @@ void KvImporter::on_end(const wire::KvEnd& ended, int64_t now_ms) {
   }
   const Status status = ended.failure ? Status(ended.failure->code, ended.failure->message)
                                       : error(StatusCode::kCancelled, "the other server ended the transfer");
+  Import& import = it->second;
+  // One that is stopping, or has no space, will be so for a while.
+  if (import.replica && status.code() == StatusCode::kUnavailable && !import.receiver->begun()) {
+    peers_[static_cast<std::size_t>(*import.replica)].avoided_until_ms = now_ms + kAvoidMs;
+  }
   end(it, status, now_ms, false, Cause::kPeer);
 }
 

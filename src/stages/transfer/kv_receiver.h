@@ -47,6 +47,7 @@ class KvReceiver {
 
   int32_t end_page() const { return end_; }
   int64_t bytes_of(const wire::KvPart& part) const { return layer_bytes_ * part.layers * part.pages; }
+  bool begun() const { return next_ > 0; }  // something has come
   bool complete() const { return next_page_ == end_ && written_ == next_; }
   uint64_t asked_again() const { return asked_again_; }
 

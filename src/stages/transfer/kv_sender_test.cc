@@ -113,7 +113,7 @@ TEST_F(KvReceiverTest, LayersComeInSequenceAndPagesWithoutGaps) {
             "part 1 has the layers [2, 3) of the pages [2, 5); wanted what follows page 2 of 8 with 4 layers");
   ASSERT_TRUE(take(2, 2, 1, 3).ok());
   ASSERT_TRUE(take(4, 1, 1, 3).ok());
-  EXPECT_FALSE(take(5, 3, 0, 4).ok()) << "it is the last one and does not say so";
+  EXPECT_FALSE(take(5, 3, 0, 4).ok()) << "it is the last one, without the flag";
   ASSERT_TRUE(take(5, 3, 0, 4, true).ok());
   EXPECT_FALSE(receiver.complete());
   receiver.on_written(4);

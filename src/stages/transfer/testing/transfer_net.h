@@ -61,6 +61,21 @@ class TransferNet {
     if (held.erase(id) == 0) d.abort(id);
   }
 
+  // P's process dies and another one begins, without its requests, its cache and its transfers; D knows with the next
+  // table of peers, which a test publishes.
+  void restart_p() {
+    p_silent_ = true;
+    exporter.stop(error(StatusCode::kUnavailable, "it was killed"), now_ms);
+    p_silent_ = false;
+    std::erase_if(queue_, [](const auto& each) { return each.second.first == "p"; });
+    at_p_.clear();
+    offers_.clear();
+    p.run();
+    EXPECT_TRUE(p.scheduler.flush_cache().ok());
+    ++p_incarnation_;
+  }
+  void publish_peers() { importer.set_peers({{"p", p_incarnation_}}, now_ms); }
+
   // One turn of both servers, and what the network delivers meanwhile.
   void turn(int64_t ms = 1) {
     now_ms += ms;
@@ -210,6 +225,7 @@ class TransferNet {
 
   Status post(const std::string& to, wire::Message& message) {
     if (to == "p" && p_gone) return error(StatusCode::kUnavailable, "no server is connected");
+    if (to != "p" && p_silent_) return ok_status();
     Fate fate_of = fate ? fate(to, message) : Fate{};
     for (int i = 0; i < fate_of.copies; ++i) {
       queue_.emplace(now_ms + fate_of.late_ms + i, std::pair(to, message));
@@ -285,6 +301,8 @@ class TransferNet {
   uint64_t last_offer_ = 0, last_fetch_ = 0;
   std::multimap<int64_t, std::pair<std::string, wire::Message>> queue_;
   std::vector<wire::Message> at_p_;  // of a frozen P
+  bool p_silent_ = false;
+  uint64_t p_incarnation_ = 1;
   std::set<uint64_t> ended_jobs_;
 
  public:
