@@ -297,7 +297,7 @@ Seeds seeds() {
 }
 
 // Random requests, prompts with common beginnings, short memory, and a network that loses, repeats, delays and damages,
-// in one direction or both; servers that freeze, go, drain and are killed. Every request ends, every text is the
+// in one direction or both; servers that freeze, go and are killed. Every request ends, every text is the
 // oracle's, and nothing is left.
 TEST_F(Transfers, OverAnyNetworkEveryRequestEndsWithItsText) {
   uint64_t transferred = 0, failed = 0, of_layers = 0;
