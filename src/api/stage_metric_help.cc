@@ -60,6 +60,7 @@ constexpr auto kHelp = std::to_array<Entry>({
     {"kv_transfer_messages_unexpected_total", "Messages of transfers that were never there."},
     {"kv_transfer_parts_again_total", "Parts that came twice."},
     {"kv_transfer_parts_in_messages_total", "Of those, the ones that fitted into a message."},
+    {"kv_transfer_parts_of_layers_total", "Of those, the ones of some layers, sent while the others were computed."},
     {"kv_transfer_parts_total", "Parts of KV moved."},
     {"kv_transfer_wait_seconds_total", "Seconds that requests waited for KV of another process or server."},
     {"kv_transfers_asked_another_total", "Transfers that were asked of a second prefill stage."},

@@ -51,6 +51,9 @@ class Instance {
   Status status() const { return ended() ? host_->status() : ok_status(); }
   // Tells the one that leads that these stages end; before stop().
   void leave() { host_->leave(); }
+  // The same when they are idle, or after `limit_ms`. Then drained().
+  void drain_stages(int64_t limit_ms) { host_->drain(limit_ms); }
+  bool drained() const { return host_->all_ended(); }
   // Ends what is left of the requests, then the stages.
   void stop();
 

@@ -22,9 +22,13 @@
 #include "pipeline/supervisor.h"
 #include "pipeline/text_pipeline.h"
 #include "stages/speech/speech_config.h"
+#include "stages/stage.h"
 
 namespace millrace {
 namespace {
+
+// What a stage of another host that is to end still has to do: requests that run, pages that were promised.
+constexpr int kLeaveDrainMs = 10'000;
 
 // Until somebody wants the end. OK: an end that was asked for.
 Status run_until_end(Instance& instance, const StageOptions& options, const sigset_t& signals, EndWatch& end) {
@@ -33,8 +37,14 @@ Status run_until_end(Instance& instance, const StageOptions& options, const sigs
   while (!instance.ended() && !stop_signal(signals) && (!child || parent_alive(options.parent))) {
   }
   const bool by_itself = instance.ended();
+  if (!child && !by_itself) {
+    instance.drain_stages(kLeaveDrainMs);
+    const int64_t until_ms = monotonic_ms() + kLeaveDrainMs;
+    while (!instance.drained() && monotonic_ms() < until_ms && !stop_signal(signals)) {
+    }
+  }
   end.begin(kStopGraceMs);
-  if (!child && !by_itself) instance.leave();  // its leader did not ask for it
+  if (!child && !by_itself) instance.leave();  // its leader did not ask for it; what has drained has left already
   instance.stop();
   return by_itself ? instance.status() : ok_status();
 }

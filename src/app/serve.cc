@@ -109,6 +109,19 @@ void show_loading(LoadingProgress& progress, const Health& health) {
   }
 }
 
+// Pages of ended requests that other servers were promised, as of the last heartbeat. Their leases bound it. A want
+// whose request has not come, and will not, is no promise.
+double promised_transfers(Instance& instance) {
+  double open = 0;
+  for (const wire::StageStatus& stage : instance.engine().health().stages) {
+    for (const wire::Metric& metric : stage.metrics) {
+      if (metric.name == "kv_transfers_open{end=prefill}") open += metric.value;
+      if (metric.name == "kv_transfers_early") open -= metric.value;
+    }
+  }
+  return open;
+}
+
 // From the start until a signal has ended it. Returns the exit code.
 int serve_until_signal(Instance& instance, http::Server& server, const ServeOptions& options, const sigset_t& signals,
                        EndWatch& end, const std::function<void()>& announce) {
@@ -131,7 +144,11 @@ int serve_until_signal(Instance& instance, http::Server& server, const ServeOpti
   instance.drain();
   if (exit_code == 0 && options.parent == 0) print_stopping(instance.live_requests(), options);
   const int64_t end_ms = monotonic_ms() + int64_t{options.drain_timeout_s} * 1000;
-  while (exit_code == 0 && instance.live_requests() > 0 && monotonic_ms() < end_ms && !stop_signal(signals)) {
+  const auto works = [&] {
+    return instance.live_requests() > 0 ||
+           (!options.model.kv_transfer_listen.empty() && promised_transfers(instance) > 0);
+  };
+  while (exit_code == 0 && works() && monotonic_ms() < end_ms && !stop_signal(signals)) {
   }
   end.begin(kServerGraceMs, exit_code == 0 ? 1 : exit_code);  // where it does not get further than this
   instance.stop();

@@ -6,6 +6,7 @@
 // and be written anew by the same batch.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/ids.h"
@@ -22,11 +23,20 @@ struct PageCopy {
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 
-// The bytes of complete pages, one page after the other, each with all layers, K and V (runner/kv_pages.h): of another
+// Layers [begin, end) of the pages of a runner; end 0: all.
+struct LayerSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t count() const { return end - begin; }
+  friend bool operator==(const LayerSpan&, const LayerSpan&) = default;
+};
+
+// The bytes of pages, one page after the other, each with these layers, K and V (runner/kv_pages.h): of another
 // scheduler of the same model.
 struct PageWrite {
   std::vector<PageId> pages;
-  std::vector<SharedBytes> bytes;  // in this order, each of whole pages: RunnerFacts::kv_page_bytes for each of `pages`
+  std::vector<SharedBytes> bytes;  // in this order, each of whole pages: the same number of bytes for each of `pages`
+  LayerSpan layers{};
 };
 
 }  // namespace millrace

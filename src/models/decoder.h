@@ -74,6 +74,7 @@ class Decoder final : public Model {
     for (std::size_t i = 0; i < range_layers_.size(); ++i) {
       const LayerCall call{config_, layers_.begin + static_cast<int>(i), step, step.kv[i], x, cos, sin, ws, ops};
       range_layers_[i].attend(call);
+      if (step.on_stored != nullptr) (*step.on_stored)(static_cast<int>(i) + 1);
       range_layers_[i].mlp(call);
       for (const CapturedRow& captured : step.captures) {
         if (captured.layer == call.index + 1) std::copy_n(x.row(captured.row), x.width, captured.to);

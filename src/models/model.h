@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "formats/model_config.h"
 #include "formats/weights.h"
@@ -78,6 +79,9 @@ struct Step {
   std::span<const std::array<float, 3>> positions3 = {};
   std::span<const RowAddition> additions = {};
   std::span<const CapturedRow> captures = {};
+  // Called on the computing thread when a layer has stored the keys and values of all rows, with how many layers of the
+  // range have.
+  const FunctionRef<void(int stored)>* on_stored = nullptr;
 };
 
 // The activations inside a layer, allocated once for `max_rows` rows: a step allocates nothing. The contents mean

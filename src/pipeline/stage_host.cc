@@ -140,7 +140,7 @@ void StageHost::start() {
   for (auto& stage : stages_) {
     threads_.emplace_back([this, stage = stage.get()] {
       stage->run();
-      ended_.store(true);
+      ++ended_;
     });
   }
 }
@@ -154,6 +154,10 @@ Status StageHost::status() const {
 
 void StageHost::leave() {
   for (auto& stage : stages_) stage->request_leave();
+}
+
+void StageHost::drain(int64_t limit_ms) {
+  for (auto& stage : stages_) stage->request_drain(limit_ms);
 }
 
 void StageHost::stop() {

@@ -39,11 +39,14 @@ class StageHost {
 
   void start();
   // True once a stage has ended; `status()` is then why: OK after a Shutdown.
-  bool ended() const { return ended_.load(); }
+  bool ended() const { return ended_.load() > 0; }
   Status status() const;
   void stop();
   // Reports to the coordinator that these stages end, and asks them to; before stop().
   void leave();
+  // The same for each when it is idle, or after `limit_ms`; then all_ended().
+  void drain(int64_t limit_ms);
+  bool all_ended() const { return ended_.load() == stages_.size(); }
 
  private:
   StageHost() = default;
@@ -52,7 +55,7 @@ class StageHost {
   std::vector<loop::Relays> relays_;
   std::vector<std::unique_ptr<StageLoopStage>> stages_;
   std::vector<std::thread> threads_;
-  std::atomic<bool> ended_{false};
+  std::atomic<std::size_t> ended_{0};  // stages
 };
 
 }  // namespace millrace

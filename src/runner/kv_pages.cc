@@ -145,9 +145,20 @@ Status KvPages::check_pages(std::span<const PageId> pages, const char* what) con
   return ok_status();
 }
 
+Result<std::span<const KvPages::Bytes>> KvPages::buffers_of(LayerSpan layers) const {
+  const auto all = static_cast<int32_t>(bytes_.size() / 2);
+  if (layers == LayerSpan{}) layers.end = all;
+  if (layers.begin < 0 || layers.begin >= layers.end || layers.end > all) {
+    return invalid_argument("layers [{}, {}) of pages; wanted some of [0, {})", layers.begin, layers.end, all);
+  }
+  return std::span(bytes_).subspan(2 * static_cast<std::size_t>(layers.begin),
+                                   2 * static_cast<std::size_t>(layers.count()));
+}
+
 Status KvPages::write(const PageWrite& write, ThreadPool& pool) {
   RETURN_IF_ERROR(check_pages(write.pages, "write"));
-  const auto of_page = static_cast<std::size_t>(bytes_of_page());
+  ASSIGN_OR_RETURN(const std::span<const Bytes> buffers, buffers_of(write.layers));
+  const auto of_page = buffers.size() * static_cast<std::size_t>(page_bytes_);
   std::vector<const std::byte*> from;  // of each page
   std::size_t given = 0;
   for (const SharedBytes& part : write.bytes) {
@@ -166,7 +177,7 @@ Status KvPages::write(const PageWrite& write, ThreadPool& pool) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       const std::byte* next = from[i];
       const int64_t offset = write.pages[i].value * page_bytes_;
-      for (const Bytes& buffer : bytes_) {
+      for (const Bytes& buffer : buffers) {
         std::memcpy(buffer.get() + offset, next, size);
         next += size;
       }
@@ -175,14 +186,15 @@ Status KvPages::write(const PageWrite& write, ThreadPool& pool) {
   return ok_status();
 }
 
-Status KvPages::read(std::span<const PageId> pages, std::span<std::byte> to) const {
+Status KvPages::read(std::span<const PageId> pages, std::span<std::byte> to, LayerSpan layers) const {
   RETURN_IF_ERROR(check_pages(pages, "read"));
-  const std::size_t wanted = pages.size() * static_cast<std::size_t>(bytes_of_page());
+  ASSIGN_OR_RETURN(const std::span<const Bytes> buffers, buffers_of(layers));
+  const std::size_t wanted = pages.size() * buffers.size() * static_cast<std::size_t>(page_bytes_);
   if (to.size() != wanted) return invalid_argument("{} bytes for {} pages; wanted {}", to.size(), pages.size(), wanted);
   const auto size = static_cast<std::size_t>(page_bytes_);
   std::byte* next = to.data();
   for (const PageId page : pages) {
-    for (const Bytes& buffer : bytes_) {
+    for (const Bytes& buffer : buffers) {
       std::memcpy(next, buffer.get() + page.value * page_bytes_, size);
       next += size;
     }

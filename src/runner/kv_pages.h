@@ -61,11 +61,12 @@ class KvPages {
 
   // Bytes of one page in read() and write(): K, then V of each layer, the first layer first, as attention has them.
   int64_t bytes_of_page() const { return page_bytes_ * static_cast<int64_t>(bytes_.size()); }
-  // kInvalidArgument where a page lies outside the pool, or the bytes are not bytes_of_page() for each page: nothing is
-  // written then.
+  // kInvalidArgument where a page or a layer lies outside the pool, or the bytes are not those of these layers for each
+  // page: nothing is written then.
   Status write(const PageWrite& write, ThreadPool& pool);
-  // Any thread, while other pages are written: these are not, and what wrote them is known to be done.
-  Status read(std::span<const PageId> pages, std::span<std::byte> to) const;
+  // Any thread, while others are written: these pages are not, in these layers, and what wrote them is known to be
+  // done.
+  Status read(std::span<const PageId> pages, std::span<std::byte> to, LayerSpan layers = {}) const;
 
  private:
   Status check_pages(std::span<const PageId> pages, const char* what) const;
@@ -73,6 +74,8 @@ class KvPages {
     void operator()(void* p) const;
   };
   using Bytes = std::unique_ptr<char, Free>;
+  // K and V of each of these layers. kInvalidArgument: there are not so many.
+  Result<std::span<const Bytes>> buffers_of(LayerSpan layers) const;
   static Result<std::vector<Bytes>> allocate(int64_t page_bytes, int32_t page_count, std::size_t buffers, bool poison);
 
   int32_t page_count_ = 0;

@@ -213,6 +213,7 @@ class HostTierTest : public KvPagesTest {
         const float* row = logits.row(static_cast<int64_t>(i));
         if (ids[i].value == 1) logits_.emplace_back(row, row + logits.width);
       }
+      if (on_logits_) on_logits_();
     };
     return ModelRunner::make(model_, std::move(options)).value();
   }
@@ -234,6 +235,7 @@ class HostTierTest : public KvPagesTest {
   }
 
   std::vector<std::vector<float>> logits_;  // of request 1
+  std::function<void()> on_logits_;         // on the compute thread, before the step ends
 };
 
 const std::vector<int32_t> kPrompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};  // three full pages
@@ -271,7 +273,7 @@ TEST_F(HostTierTest, ARunnerGoesOnWithThePagesOfAnother) {
     std::string bytes(static_cast<std::size_t>(3 * plain->facts().kv_page_bytes), '\0');
     ASSERT_TRUE(plain->submit({.step = 2, .sequences = {step(1, {13, 14}, 12, {0, 1, 2, 3})}}).ok());
     const std::vector pages = {PageId{0}, PageId{1}, PageId{2}};
-    ASSERT_TRUE(plain->read_pages(pages, std::as_writable_bytes(std::span(bytes))).ok());
+    ASSERT_TRUE(plain->read_pages(pages, std::as_writable_bytes(std::span(bytes)), {}).ok());
     while (!plain->poll(1000)) {
     }
     const auto wanted = std::exchange(logits_, {});
@@ -281,6 +283,50 @@ TEST_F(HostTierTest, ARunnerGoesOnWithThePagesOfAnother) {
     const SharedBytes shared = SharedBytes::of(std::move(bytes));
     EXPECT_TRUE(run(*other, {.step = 1, .writes = {{{PageId{6}, PageId{1}, PageId{3}}, {shared}}}}).status.ok());
     run(*other, {.step = 2, .sequences = {step(1, {13, 14}, 12, {6, 1, 3, 5})}});
+    EXPECT_EQ(std::exchange(logits_, {}), wanted);
+  }
+}
+
+// Layer by layer, read while the step that computes them still runs and written in several batches: the same.
+TEST_F(HostTierTest, ARunnerGoesOnWithTheLayersOfAStepThatStillRuns) {
+  for (const DType dtype : kDTypes) {
+    auto plain = make_runner(dtype);
+    const int32_t layers = plain->facts().layers;
+    ASSERT_GT(layers, 1);
+    const std::vector pages = {PageId{0}, PageId{1}, PageId{2}};
+    std::vector<std::string> bytes(static_cast<std::size_t>(layers));
+    EXPECT_FALSE(plain->stored_rows());
+    on_logits_ = [&] {
+      const std::optional<StoredRows> stored = plain->stored_rows();
+      ASSERT_TRUE(stored);
+      EXPECT_EQ(stored->step, 1u);
+      EXPECT_EQ(stored->complete, 0);
+      EXPECT_EQ(stored->rows, static_cast<int64_t>(kPrompt.size()));
+      EXPECT_EQ(stored->layers, layers);
+      for (int32_t layer = 0; layer < layers; ++layer) {
+        std::string& of = bytes[static_cast<std::size_t>(layer)];
+        of.resize(static_cast<std::size_t>(3 * plain->facts().kv_page_bytes / layers));
+        EXPECT_TRUE(plain->read_pages(pages, std::as_writable_bytes(std::span(of)), {layer, layer + 1}).ok());
+      }
+    };
+    run(*plain, {.step = 1, .sequences = {step(1, kPrompt, 0, {0, 1, 2})}});
+    on_logits_ = nullptr;
+    EXPECT_FALSE(plain->stored_rows());
+    logits_.clear();
+    run(*plain, {.step = 2, .sequences = {step(1, {13, 14}, 12, {0, 1, 2, 3})}});
+    const auto wanted = std::exchange(logits_, {});
+
+    auto other = make_runner(dtype);
+    uint64_t number = 0;
+    for (int32_t layer = 0; layer < layers; ++layer) {
+      const SharedBytes shared = SharedBytes::of(std::string(bytes[static_cast<std::size_t>(layer)]));
+      const PageWrite write{{PageId{6}, PageId{1}, PageId{3}}, {shared}, {layer, layer + 1}};
+      EXPECT_TRUE(run(*other, {.step = ++number, .writes = {write}}).status.ok());
+    }
+    const PageWrite none{{PageId{6}}, {SharedBytes::of(std::string(bytes[0]))}, {layers, layers + 1}};
+    EXPECT_EQ(run(*other, {.step = ++number, .writes = {none}}).status.message(),
+              fmt::format("layers [{}, {}) of pages; wanted some of [0, {})", layers, layers + 1, layers));
+    run(*other, {.step = ++number, .sequences = {step(1, {13, 14}, 12, {6, 1, 3, 5})}});
     EXPECT_EQ(std::exchange(logits_, {}), wanted);
   }
 }

@@ -38,7 +38,9 @@ class LayerEngine {
   // The bytes of complete pages, between the copies and the rows of a step; errors as those of KvPages.
   Status write(const PageWrite& write);
   // Any thread, also while others are computed: of pages that are not written meanwhile (KvPages::read).
-  Status read(std::span<const PageId> pages, std::span<std::byte> to) const { return pages_.read(pages, to); }
+  Status read(std::span<const PageId> pages, std::span<std::byte> to, LayerSpan layers) const {
+    return pages_.read(pages, to, layers);
+  }
   // A sequence of the step that is about to run has these pages.
   void use_pages(std::span<const int32_t> pages) { prefault_.add_used(pages); }
   // KV memory ahead of its use: a busy engine's share in a step, and a chunk while there is no work (false: there is

@@ -98,6 +98,16 @@ std::optional<BatchResult> ModelRunner::poll(int timeout_ms) {
   return result;
 }
 
+std::optional<StoredRows> ModelRunner::stored_rows() const {
+  const std::lock_guard lock(mutex_);
+  return stored_;
+}
+
+void ModelRunner::set_stored(const std::optional<StoredRows>& stored) {
+  const std::lock_guard lock(mutex_);
+  stored_ = stored;
+}
+
 Status ModelRunner::stage(std::shared_ptr<const Model> model) {
   RETURN_IF_ERROR(owns_all_layers(*model));
   const std::lock_guard lock(mutex_);
@@ -215,6 +225,7 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
     engine_->prefault_in_step();
     compute(batch, model, result);
   }
+  set_stored(std::nullopt);
   answers_.end_batch();
   answers_.remember(batch, result);
   last_end_ = std::chrono::steady_clock::now();
@@ -232,9 +243,17 @@ void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result)
   const SequenceStates states = answers_.begin(batch, result);
   trace::Span span("batch", "runner");
   span.note("step", static_cast<int64_t>(batch.step));
+  StoredRows stored{.step = batch.step};
+  const auto note_stored = [&](int layers) {
+    stored.layers = layers;
+    set_stored(stored);
+  };
+  const FunctionRef<void(int)> on_stored = note_stored;
   for (PartCursor cursor;;) {
     cut_part(batch, states, max_rows_, cursor, part_);
     if (part_.tokens.empty()) return;
+    stored.complete = stored.rows;
+    stored.rows += static_cast<int64_t>(part_.tokens.size());
     const kernels::Rows hidden = engine_->rows(static_cast<int64_t>(part_.tokens.size()));
     model.embed(part_.tokens, hidden, engine_->ops());
     for (const FeatureRow& row : part_.features) {
@@ -245,7 +264,8 @@ void ModelRunner::compute(Batch& batch, const Model& model, BatchResult& result)
                              .sequences = part_.sequences,
                              .positions3 = part_.positions3,
                              .additions = part_.additions,
-                             .captures = part_.captures});
+                             .captures = part_.captures,
+                             .on_stored = &on_stored});
     for (const CapturedRow& captured : part_.captures) {
       const kernels::Rows row(captured.to, 1, hidden.width);
       if (captured.final_norm) model.final_norm(row, row, engine_->ops());

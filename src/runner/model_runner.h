@@ -41,9 +41,10 @@ class ModelRunner final : public Runner {
   RunnerFacts facts() const override;
   Status submit(Batch batch) override;
   std::optional<BatchResult> poll(int timeout_ms) override;
-  Status read_pages(std::span<const PageId> pages, std::span<std::byte> to) override {
-    return engine_->read(pages, to);
+  Status read_pages(std::span<const PageId> pages, std::span<std::byte> to, LayerSpan layers) override {
+    return engine_->read(pages, to, layers);
   }
+  std::optional<StoredRows> stored_rows() const override;
   uint64_t progress() const override { return engine_->motion(); }
 
   // Pages keep the keys and values that older weights wrote: the caller keys them by weight version. Old weights are
@@ -69,6 +70,7 @@ class ModelRunner final : public Runner {
   BatchResult run(Batch batch, const Model& model);
   Status move_pages(const Batch& batch);
   void compute(Batch& batch, const Model& model, BatchResult& result);
+  void set_stored(const std::optional<StoredRows>& stored);
 
   const int32_t max_rows_;
   const RunnerFacts facts_;
@@ -76,12 +78,13 @@ class ModelRunner final : public Runner {
   mutable std::mutex mutex_;
   std::condition_variable queue_changed_;     // the compute thread waits for it
   std::condition_variable finished_changed_;  // poll() waits for it
-  std::deque<Batch> queued_;                  // guarded by mutex_, like the next five
+  std::deque<Batch> queued_;                  // guarded by mutex_, like the next six
   std::deque<BatchResult> finished_;
   std::shared_ptr<const Model> model_;   // serves
   std::shared_ptr<const Model> staged_;  // may be named by a batch
   int in_flight_ = 0;                    // submitted and not polled
   bool stopping_ = false;
+  std::optional<StoredRows> stored_;  // of the batch that is computed
 
   ModelReaper reaper_;
 

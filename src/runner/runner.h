@@ -144,6 +144,15 @@ struct RunnerFacts {
   bool mean_pooling = false;      // the embedding of a prompt is the mean of its rows, not the last one
 };
 
+// How far the batch that is computed now has come: of its rows in their order, the first `complete` have passed all
+// layers, and those up to `rows` have stored their keys and values in `layers` layers.
+struct StoredRows {
+  uint64_t step = 0;
+  int64_t complete = 0;
+  int64_t rows = 0;
+  int32_t layers = 0;
+};
+
 struct RunnerMetric {
   std::string name;
   double value = 0;
@@ -159,11 +168,13 @@ class Runner {
   // flight.
   virtual std::optional<BatchResult> poll(int timeout_ms) = 0;
   // The bytes of complete pages, one page after the other, `to` as large as they are. They were computed by batches
-  // that were polled, and no batch in flight copies or writes them; others may be computed meanwhile. The scheduler's
-  // thread. kInvalidArgument: a page or a size out of range.
-  virtual Status read_pages(std::span<const PageId> /*pages*/, std::span<std::byte> /*to*/) {
+  // that were polled, or stored_rows() has these layers, and no batch in flight copies or writes them;
+  // others may be computed meanwhile. The scheduler's thread. kInvalidArgument: a page, a layer or a size out of range.
+  virtual Status read_pages(std::span<const PageId> /*pages*/, std::span<std::byte> /*to*/, LayerSpan /*layers*/) {
     return error(StatusCode::kUnsupported, "this runner gives no bytes of KV pages");
   }
+  // Of the batch that is computed; nullopt: none is, or this runner does not know. Any thread.
+  virtual std::optional<StoredRows> stored_rows() const { return std::nullopt; }
   // A number that changes while a computation moves, also inside one long step, and means nothing else: a batch in
   // flight over which it stands still hangs. From any thread. A runner without one tells its steps alone.
   virtual uint64_t progress() const { return 0; }

@@ -192,8 +192,8 @@ Status SequenceMemory::verify(bool idle) const {
   RETURN_IF_ERROR(cache_->verify());
   const PageBooks books = pool_->books();
   const bool locked = cache_->locked_pages() != 0 && leases_.empty() && prefix_locks_ == 0;
-  if (idle && (books.free() + books.cached() != books.all || locked)) {
-    return internal_error("idle, but {} and {} pages locked; wanted free + cached = all and none locked",
+  if (idle && (books.free() + books.cached() + books.importing() != books.all || locked)) {
+    return internal_error("idle, but {} and {} pages locked; wanted free + cached + importing = all and none locked",
                           books.to_string(), cache_->locked_pages());
   }
   if (host_pool_ && host_pool_->books().free() + host_pool_->books().cached() != host_pool_->page_count()) {

@@ -1,5 +1,6 @@
 #include "scheduler/page_transfers.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -33,17 +34,54 @@ Status PageTransfers::check(const TransferPrefix& prefix, int32_t first, int32_t
   return ok_status();
 }
 
-Status PageTransfers::check_bytes(std::size_t given, int32_t count) const {
-  const int64_t wanted = count * model_.kv_page_bytes;
+Status PageTransfers::check_bytes(std::size_t given, int32_t count, LayerSpan layers) const {
+  if (layers.begin < 0 || layers.begin >= layers.end || layers.end > this->layers()) {
+    return invalid_argument("layers [{}, {}); wanted some of [0, {})", layers.begin, layers.end, this->layers());
+  }
+  const int64_t wanted = count * (model_.kv_page_bytes / this->layers() * layers.count());
   if (static_cast<int64_t>(given) == wanted) return ok_status();
   return invalid_argument("{} bytes for {} pages; wanted {}", given, count, wanted);
 }
 
+// The sequence of the batch that is computed with the most stored pages of the prefix. For which request is of no
+// matter: equal tokens, weights and extra keys give the same bits.
+PageTransfers::Computing PageTransfers::find_computing(const TransferPrefix& prefix) const {
+  Computing best;
+  const std::optional<StoredRows> stored = runner_.stored_rows();
+  if (!stored || in_flight_.empty() || in_flight_.oldest().step != stored->step) return best;
+  const BatchInFlight& batch = in_flight_.oldest();
+  if (batch.weight_version != prefix.space.weight_version) return best;
+  int64_t row = 0;
+  for (const PlannedRows& rows : batch.rows) {
+    row += rows.count;
+    const int32_t layers = row <= stored->complete ? this->layers() : row <= stored->rows ? stored->layers : 0;
+    const Sequence& sequence = *rows.sequence;
+    const bool usable = layers > 0 && !sequence.ended && sequence.publishable &&
+                        sequence.weight_version == batch.weight_version && sequence.extra_key == prefix.space.extra_key;
+    if (!usable) continue;
+    const std::size_t length = std::min(static_cast<std::size_t>(sequence.computed + rows.count), prefix.tokens.size());
+    const auto end = static_cast<int32_t>(length) / memory_.page_size();
+    const auto tokens = static_cast<std::ptrdiff_t>(end) * memory_.page_size();
+    if (end <= best.stored.end || !std::equal(sequence.tokens.begin(), sequence.tokens.begin() + tokens,
+                                              prefix.tokens.begin(), prefix.tokens.begin() + tokens)) {
+      continue;
+    }
+    best = {&sequence, {end, layers}};
+  }
+  return best;
+}
+
+PageTransfers::StoredPages PageTransfers::stored_pages(const TransferPrefix& prefix) const {
+  return find_computing(prefix).stored;
+}
+
 // A page that comes back from the host tier is cached from the plan of its copy on, and has its bytes when the batch
 // with that copy is settled. The plan's own batch may have been refused: then the next one brings them.
-Status PageTransfers::read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to) {
+Status PageTransfers::read(const TransferPrefix& prefix, int32_t first, int32_t count, std::span<std::byte> to,
+                           LayerSpan layers) {
   RETURN_IF_ERROR(check(prefix, first, count));
-  RETURN_IF_ERROR(check_bytes(to.size(), count));
+  if (layers == LayerSpan{}) layers.end = this->layers();
+  RETURN_IF_ERROR(check_bytes(to.size(), count, layers));
   waits_for_loads_ = waits_for_loads_ || memory_.loads_due();
   if (loading_step_ || waits_for_loads_) {
     return error(StatusCode::kResourceExhausted, "pages are on their way from the host tier; try again later");
@@ -51,16 +89,33 @@ Status PageTransfers::read(const TransferPrefix& prefix, int32_t first, int32_t 
   const auto tokens = static_cast<std::size_t>(first + count) * static_cast<std::size_t>(memory_.page_size());
   const SequenceMemory::LockedPrefix found = memory_.lock_prefix(prefix.space, std::span(prefix.tokens).first(tokens));
   memory_.unlock_prefix(found.node);
-  if (static_cast<int32_t>(found.pages.size()) < first + count) {
-    return error(StatusCode::kUnavailable, "{} pages are cached; wanted {}", found.pages.size(), first + count);
+  std::vector<PageId> pages;
+  if (static_cast<int32_t>(found.pages.size()) >= first + count) {
+    pages.assign(found.pages.begin() + first, found.pages.end());
+  } else {
+    const Computing computing = find_computing(prefix);
+    if (computing.stored.end < first + count || computing.stored.layers < layers.end) {
+      return error(StatusCode::kUnavailable, "{} pages are cached; wanted {}", found.pages.size(), first + count);
+    }
+    pages = computing.sequence->pages.pages(first, first + count);
   }
-  RETURN_IF_ERROR(runner_.read_pages(std::span(found.pages).subspan(static_cast<std::size_t>(first)), to));
-  counters_.exported_tokens += static_cast<uint64_t>(count) * static_cast<uint64_t>(memory_.page_size());
+  RETURN_IF_ERROR(runner_.read_pages(pages, to, layers));
+  if (layers.end == this->layers()) {
+    counters_.exported_tokens += static_cast<uint64_t>(count) * static_cast<uint64_t>(memory_.page_size());
+  }
   return ok_status();
 }
 
 Status PageTransfers::write(uint64_t ticket, const TransferPrefix& prefix, int32_t first, int32_t count,
                             std::vector<SharedBytes> bytes) {
+  const uint64_t import = next_import_++;
+  const Status status = write_layers(ticket, import, prefix, first, count, {0, layers()}, std::move(bytes));
+  if (!status.ok()) end_import(import);
+  return status;
+}
+
+Status PageTransfers::write_layers(uint64_t ticket, uint64_t import, const TransferPrefix& prefix, int32_t first,
+                                   int32_t count, LayerSpan layers, std::vector<SharedBytes> bytes) {
   RETURN_IF_ERROR(check(prefix, first, count));
   if (prefix.space.weight_version != memory_.weight_version()) {
     return error(StatusCode::kConflict, "the weights are of version {} by now; the transfer is of version {}",
@@ -68,37 +123,100 @@ Status PageTransfers::write(uint64_t ticket, const TransferPrefix& prefix, int32
   }
   std::size_t given = 0;
   for (const SharedBytes& part : bytes) given += part.size_bytes();
-  RETURN_IF_ERROR(check_bytes(given, count));
+  RETURN_IF_ERROR(check_bytes(given, count, layers));
   if (full()) {
     return error(StatusCode::kResourceExhausted, "{} writes of KV pages wait; the limit is {}", queued_.size(),
                  kMaxQueuedWrites);
   }
-  const auto page = static_cast<std::size_t>(memory_.page_size());
-  const auto below = static_cast<std::size_t>(first) * page, size = static_cast<std::size_t>(count) * page;
-  // The lock comes first: what lies below must not be evicted for the new pages.
-  const auto found = memory_.lock_prefix(prefix.space, std::span(prefix.tokens).first(below));
-  Write write{.ticket = ticket, .space = prefix.space, .lock = found.node, .bytes = std::move(bytes)};
-  Status status;
-  if (static_cast<int32_t>(found.pages.size()) < first) {
-    status = error(StatusCode::kUnavailable, "{} pages are cached; wanted {}", found.pages.size(), first);
-  } else if (!memory_.begin_import(count, write.pages)) {
-    status = error(StatusCode::kResourceExhausted, "{} KV pages are available; wanted {}", memory_.available(), count);
+  ASSIGN_OR_RETURN(const Imports::iterator it, open(import, prefix, first));
+  Import& to = it->second;
+  if (const Status status = take_pages(to, first, count, layers); !status.ok()) {
+    if (to.pages.empty() && to.moving == 0) close(it);
+    return status;
   }
-  if (!status.ok()) return memory_.unlock_prefix(found.node), status;
-  const auto tokens = std::span(prefix.tokens).subspan(below, size);
-  write.tokens.assign(tokens.begin(), tokens.end());
+  Write write{.ticket = ticket, .import = import, .first = first, .layers = layers, .bytes = std::move(bytes)};
+  for (int32_t at = first - to.first; at < first + count - to.first; ++at) {
+    Page& page = to.pages[static_cast<std::size_t>(at)];
+    page.begun = layers.end;
+    write.pages.push_back(page.id);
+  }
+  ++to.moving;
   queued_.push_back(std::move(write));
   return ok_status();
+}
+
+// A new one needs all that lies below `first`; the lock comes first: that must not be evicted for the new pages.
+Result<PageTransfers::Imports::iterator> PageTransfers::open(uint64_t number, const TransferPrefix& prefix,
+                                                             int32_t first) {
+  const auto known = imports_.find(number);
+  if (known != imports_.end()) {
+    if (!known->second.ended) return known;
+    return error(StatusCode::kUnavailable, "the pages of this transfer were given up");
+  }
+  const auto below = static_cast<std::size_t>(first) * static_cast<std::size_t>(memory_.page_size());
+  const auto found = memory_.lock_prefix(prefix.space, std::span(prefix.tokens).first(below));
+  if (static_cast<int32_t>(found.pages.size()) < first) {
+    memory_.unlock_prefix(found.node);
+    return error(StatusCode::kUnavailable, "{} pages are cached; wanted {}", found.pages.size(), first);
+  }
+  return imports_.emplace(number, Import{.prefix = prefix, .first = first, .lock = found.node}).first;
+}
+
+Status PageTransfers::take_pages(Import& import, int32_t first, int32_t count, LayerSpan layers) {
+  const int32_t end = import.first + static_cast<int32_t>(import.pages.size());
+  bool follows = first >= import.first && first <= end && (first + count <= end || layers.begin == 0);
+  for (int32_t page = first; follows && page < std::min(end, first + count); ++page) {
+    follows = import.pages[static_cast<std::size_t>(page - import.first)].begun == layers.begin;
+  }
+  if (!follows) {
+    return invalid_argument("layers [{}, {}) of the pages [{}, {}) do not follow what was written of [{}, {})",
+                            layers.begin, layers.end, first, first + count, import.first, end);
+  }
+  const int32_t more = first + count - end;
+  std::vector<PageId> fresh;
+  if (more > 0 && !memory_.begin_import(more, fresh)) {
+    return error(StatusCode::kResourceExhausted, "{} KV pages are available; wanted {}", memory_.available(), more);
+  }
+  for (const PageId page : fresh) import.pages.push_back({page});
+  return ok_status();
+}
+
+void PageTransfers::end_import(uint64_t import) {
+  const auto it = imports_.find(import);
+  if (it == imports_.end()) return;
+  it->second.ended = true;
+  if (it->second.moving == 0) close(it);
+}
+
+// Its pages are free.
+void PageTransfers::close(Imports::iterator it) {
+  std::vector<PageId> pages;
+  for (const Page& page : it->second.pages) pages.push_back(page.id);
+  memory_.cancel_import(pages);
+  memory_.unlock_prefix(it->second.lock);
+  imports_.erase(it);
+}
+
+void PageTransfers::give_way() {
+  for (auto& [number, import] : imports_) {
+    if (import.moving > 0 || import.pages.empty()) continue;
+    std::vector<PageId> pages;
+    for (const Page& page : import.pages) pages.push_back(page.id);
+    memory_.cancel_import(pages);
+    memory_.unlock_prefix(std::exchange(import.lock, nullptr));
+    import.pages.clear();
+    import.ended = true;  // its owner sees it at the next write
+  }
 }
 
 void PageTransfers::add_to(Batch& batch) {
   int64_t bytes = 0;
   while (!queued_.empty()) {
-    bytes += static_cast<int64_t>(queued_.front().pages.size()) * model_.kv_page_bytes;
+    for (const SharedBytes& part : queued_.front().bytes) bytes += static_cast<int64_t>(part.size_bytes());
     if (!adding_.empty() && bytes > kMaxWrittenBytesInBatch) return;
     const Write& write = adding_.emplace_back(std::move(queued_.front()));
     queued_.pop_front();
-    batch.writes.push_back({write.pages, write.bytes});
+    batch.writes.push_back({write.pages, write.bytes, write.layers});
   }
 }
 
@@ -115,6 +233,9 @@ void PageTransfers::refused(const Status& status) {
 
 void PageTransfers::settle(const BatchResult& result, bool kv_lost) {
   if (loading_step_ == result.step) loading_step_.reset();
+  const bool failed = !result.status.ok() || kv_lost ||
+                      std::ranges::any_of(result.tokens, [](const SampledToken& row) { return !row.status.ok(); });
+  failures_ += failed ? 1 : 0;
   if (sent_.empty() || sent_.front().step != result.step) return;
   Sent sent = std::move(sent_.front());
   sent_.pop_front();
@@ -125,21 +246,50 @@ void PageTransfers::settle(const BatchResult& result, bool kv_lost) {
 
 void PageTransfers::forget() {
   for (Write& write : std::exchange(queued_, {})) end(write, error(StatusCode::kUnavailable, "the KV was lost"));
+  give_way();
   memory_.revoke_leases();
 }
 
 void PageTransfers::end(Write& write, Status status) {
-  if (status.ok() && write.space.weight_version != memory_.weight_version()) {
+  const auto it = imports_.find(write.import);
+  CHECK(it != imports_.end());
+  Import& import = it->second;
+  --import.moving;
+  if (status.ok() && import.prefix.space.weight_version != memory_.weight_version()) {
     status = error(StatusCode::kConflict, "the weights were switched meanwhile");
   }
-  if (status.ok()) {
-    memory_.publish_import(write.space, write.tokens, write.pages, write.lock);
-    counters_.imported_tokens += write.tokens.size();
+  if (status.ok()) {  // also where nothing more comes: what is complete is of use
+    for (std::size_t i = 0; i < write.pages.size(); ++i) {
+      import.pages[static_cast<std::size_t>(write.first - import.first) + i].stored = write.layers.end;
+    }
+    publish(import);
   } else {
-    memory_.cancel_import(write.pages);
+    import.ended = true;
   }
-  memory_.unlock_prefix(write.lock);
+  const bool over = import.ended || import.pages.empty();
+  if (over && import.moving == 0) close(it);
   done_.push_back({write.ticket, std::move(status)});
+}
+
+// The first pages that have all layers.
+void PageTransfers::publish(Import& import) {
+  std::vector<PageId> complete;
+  for (; !import.pages.empty() && import.pages.front().stored == layers(); import.pages.pop_front()) {
+    complete.push_back(import.pages.front().id);
+  }
+  if (complete.empty()) return;
+  const auto page = static_cast<std::size_t>(memory_.page_size());
+  const auto all = std::span<const int32_t>(import.prefix.tokens);
+  const auto tokens = all.subspan(static_cast<std::size_t>(import.first) * page, complete.size() * page);
+  memory_.publish_import(import.prefix.space, tokens, complete, import.lock);
+  counters_.imported_tokens += tokens.size();
+  import.first += static_cast<int32_t>(complete.size());
+  // What follows needs these.
+  RadixNode* below = nullptr;
+  if (!import.pages.empty()) {
+    below = memory_.lock_prefix(import.prefix.space, all.first(static_cast<std::size_t>(import.first) * page)).node;
+  }
+  memory_.unlock_prefix(std::exchange(import.lock, below));
 }
 
 }  // namespace millrace

@@ -31,8 +31,8 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
       memory_(model_.page_count, model_.page_size,
               MemoryOptions{options_.prefix_cache, options_.cache, model_.host_page_count}),
       requests_(options_, memory_, counters_),
-      transfers_(runner_, model_, memory_, counters_),
       in_flight_(runner, memory_, options_.now_us),
+      transfers_(runner_, model_, memory_, in_flight_, counters_),
       planner_(options_, model_, memory_, requests_, cost_, counters_),
       settlement_(options_, model_, memory_, requests_, in_flight_, cost_, counters_),
       kv_epoch_(runner.kv_epoch()) {
@@ -111,6 +111,7 @@ bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
   int wait_ms = poll_timeout_ms;
   plan_batches(wait_ms, out);
   const bool starved = in_flight_.empty() && requests_.starved();
+  if (in_flight_.empty() && !requests_.empty() && !starved && may_plan()) transfers_.give_way();
   if (!in_flight_.empty()) {
     std::optional<BatchResult> result = runner_.poll(wait_ms);
     check_kv_epoch();  // before anything of this result is published
@@ -256,6 +257,7 @@ void Scheduler::check_books_when_idle() {
   ++counters_.book_rebuilds;
   LOG_ERROR("scheduler: the page books are wrong and are rebuilt: {}", status.to_string());
   requests_.forget_leaving();
+  transfers_.forget();
   memory_.rebuild();
 }
 

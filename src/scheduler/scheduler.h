@@ -148,8 +148,8 @@ class Scheduler {
   StepCost cost_;
   StepLog log_;
   Requests requests_;
-  PageTransfers transfers_;
   BatchesInFlight in_flight_;
+  PageTransfers transfers_;
   BatchPlanner planner_;
   Settlement settlement_;
   uint64_t next_arrival_ = 0;

@@ -77,7 +77,7 @@ int64_t StageLoop::next_due_ms() const {
   const loop::StageLoopParts& p = *parts_;
   const int64_t deadline_ms = p.requests.next_deadline_ms();
   return std::min({p.context.retry_ms, p.acks.due_ms(), p.lease.due_ms(), p.requests.tombstones().due_ms(),
-                   p.gate.due_ms(), drain_until_ms_.value_or(kNoWake),
+                   p.gate.due_ms(), drain_due_ms(),
                    deadline_ms == kNoWake ? kNoWake : deadline_ms + loop::kDeadlineGraceMs});
 }
 
@@ -164,14 +164,45 @@ void StageLoop::flush() {
 
 // ---- the end
 
-// After a Shutdown: until the last request has ended, or the grace is over.
+// It is idle so long before it leaves.
+constexpr int64_t kLingerMs = 2000;
+
+void StageLoop::drain(int64_t now_ms, int64_t limit_ms) {
+  parts_->context.now_ms = std::max(parts_->context.now_ms, now_ms);
+  const int64_t until_ms = parts_->context.now_ms + std::clamp<int64_t>(limit_ms, 0, loop::kMaxGraceMs);
+  drain_until_ms_ = std::min(drain_until_ms_.value_or(until_ms), until_ms);
+  leaves_ = true;
+  parts_->context.env.worker->drain();
+}
+
+// After a Shutdown or a drain(): until the last request has ended and nothing is held, or the grace is over. While it
+// holds something for others, it is one of the pipeline for them: so it reports that it ends only after that.
 void StageLoop::check_drain() {
   loop::StageLoopParts& p = *parts_;
   if (!drain_until_ms_ || ended_) return;
-  if (p.requests.empty() && p.notices.empty() && p.outgoing.chunks() == 0) return end(ok_status());
-  if (p.context.now_ms < *drain_until_ms_) return;
-  p.ends.fail_all(error(StatusCode::kUnavailable, "the stage was shut down before the request was done"));
-  end(ok_status());
+  const bool over = p.context.now_ms >= *drain_until_ms_;
+  if (!over && p.context.env.worker->holds()) return;
+  if (!p.context.is_draining) {
+    p.context.is_draining = true;
+    p.lease.report_soon();
+  }
+  const bool idle = p.requests.empty() && p.notices.empty() && p.outgoing.chunks() == 0;
+  if (!idle || idle_since_ms_ == 0) idle_since_ms_ = p.context.now_ms;
+  if (!idle && !over) return;
+  // Answers of its last requests are on their way through other stages, and requests that were sent to it meanwhile on
+  // theirs: a coordinator that loses it fails both.
+  if (leaves_ && !over && p.context.now_ms - idle_since_ms_ < kLingerMs) return;
+  if (!idle) {
+    p.ends.fail_all(error(StatusCode::kUnavailable, "the stage was shut down before the request was done"));
+  }
+  leaves_ ? leave("it was stopped") : end(ok_status());
+}
+
+// What the worker holds ends without an event, and so does the time in which it is idle.
+int64_t StageLoop::drain_due_ms() const {
+  if (!drain_until_ms_) return kNoWake;
+  const loop::StageLoopParts& p = *parts_;
+  return std::min(*drain_until_ms_, p.context.now_ms + loop::kDrainPollMs);
 }
 
 void StageLoop::fail_stage(const Status& why) {

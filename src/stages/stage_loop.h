@@ -46,6 +46,9 @@ class StageLoop {
   void fail_stage(const Status& why);
   // The process is to end: the coordinator gets a last heartbeat, and fails the requests that need this replica.
   void leave(const std::string& why);
+  // The same when the worker holds nothing for others, and no request is left, or after `limit_ms`. Once it holds
+  // nothing, it takes no new request.
+  void drain(int64_t now_ms, int64_t limit_ms);
 
   // After a Shutdown, when the last request has ended or the grace is over; or when the coordinator refused it.
   bool ended() const { return ended_; }
@@ -84,12 +87,15 @@ class StageLoop {
   void retry();
   void flush();
   void check_drain();
+  int64_t drain_due_ms() const;
   void end(Status why);
   int64_t next_due_ms() const;
 
   std::unique_ptr<loop::StageLoopParts> parts_;
   std::optional<int64_t> drain_until_ms_;
-  bool is_loading_ = false;  // the worker, when last looked at
+  bool leaves_ = false;        // it ends by itself, not by a Shutdown
+  int64_t idle_since_ms_ = 0;  // once it drains
+  bool is_loading_ = false;    // the worker, when last looked at
   bool ended_ = false;
   Status end_status_;
 };

@@ -300,6 +300,8 @@ struct Chatterbox : loop::WorkerHost {
   void describe(wire::StageStatus&) const override {}
   std::size_t waiting() const override { return 0; }
   uint64_t calls() const override { return 0; }
+  void drain() override {}
+  bool holds() const override { return false; }
   void close() override {}
 };
 
@@ -371,6 +373,42 @@ TEST_F(StageLoopEnds, AShutdownsGraceIsBounded) {
   run(510);
   EXPECT_TRUE(loop_->ended());
   failure(1, StatusCode::kUnavailable);
+}
+
+TEST_F(StageLoopEnds, AStageThatLeavesFirstEndsWhatItHoldsForOthersAndWhatRuns) {
+  make();
+  const auto state = [&] { return coordinator_->all<wire::StageStatus>().back().state; };
+  receive(payload(1, "a", number(1)));
+  log_->holds = true;
+  loop_->drain(now_, 60'000);
+  EXPECT_TRUE(log_->drained);
+  run(1000);
+  EXPECT_EQ(state(), wire::StageState::kReady) << "others still need it";
+  log_->holds = false;
+  run(1000);
+  EXPECT_EQ(state(), wire::StageState::kDraining);
+  receive(payload(2, "a", number(1)));
+  failure(2, StatusCode::kUnavailable);
+  EXPECT_FALSE(loop_->ended());
+  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  run(1000);
+  EXPECT_FALSE(loop_->ended()) << "the answer is on its way through other stages";
+  run(2000);
+  EXPECT_TRUE(loop_->ended());
+  EXPECT_TRUE(loop_->end_status().ok());
+  EXPECT_EQ(out("x")->chunks().size(), 1u);
+  EXPECT_EQ(state(), wire::StageState::kFailed);
+  EXPECT_EQ(coordinator_->all<wire::StageStatus>().back().message, "it was stopped");
+}
+
+TEST_F(StageLoopEnds, WhatAStageThatLeavesHoldsIsBounded) {
+  make();
+  log_->holds = true;
+  loop_->drain(now_, 500);
+  run(490);
+  EXPECT_FALSE(loop_->ended());
+  run(30);
+  EXPECT_TRUE(loop_->ended());
 }
 
 TEST_F(StageLoopEnds, AdminCommandsAreReplied) {

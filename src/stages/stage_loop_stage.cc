@@ -145,6 +145,9 @@ void StageLoopStage::run() {
     std::optional<wire::Message> message = inbox_->receive(static_cast<int>(wait_ms));
     hear_hints();
     hear(std::move(message));
+    if (const int64_t limit_ms = drain_ms_.exchange(-1, std::memory_order_acq_rel); limit_ms >= 0) {
+      loop_->drain(monotonic_ms(), limit_ms);
+    }
     {
       trace::Span span("tick", "stage");
       wake_ms = loop_->tick(monotonic_ms());

@@ -54,6 +54,8 @@ class StageLoopStage : public Stage {
     leave_.store(true, std::memory_order_release);
     request_stop();
   }
+  // The same when nothing is held for others and no request is left, or after `limit_ms`. Any thread.
+  void request_drain(int64_t limit_ms) { drain_ms_.store(limit_ms, std::memory_order_release); }
   // After run(): OK after a Shutdown or request_stop(), else why it ended.
   const Status& end_status() const { return end_status_; }
   // Between run()s, for tests: what is open.
@@ -72,6 +74,7 @@ class StageLoopStage : public Stage {
   const loop::WorkerHost* host_;  // the loop's
   Status end_status_;
   std::atomic<bool> leave_{false};
+  std::atomic<int64_t> drain_ms_{-1};  // -1: it is not asked for, or was passed on
 };
 
 }  // namespace millrace

@@ -85,6 +85,12 @@ class Worker {
   // Any thread, after load(). nullopt: each call is taken as one unit of work, stalled when it lasts too long.
   virtual std::optional<Pulse> pulse() const;
 
+  // Any thread, after load(). The stage is to end: of what other servers want by themselves nothing new is begun;
+  // requests come and run as before.
+  virtual void drain() {}
+  // Any thread, after load(). Other servers still take something that they were promised.
+  virtual bool holds() const { return false; }
+
   static constexpr int kNever = -1;
 };
 

@@ -48,7 +48,8 @@ KvPart sample_part() {
           .pages = 2,
           .last = true,
           .checksum = 0x0123456789ABCDEF,
-          .bytes = {std::string("\0\1\2\3\xff\xfe\xfd\xfc", 8)}};
+          .bytes = {std::string("\0\1\2\3\xff\xfe\xfd\xfc", 8)},
+          .layers = 2};
 }
 
 KvPart sample_relayed_part() {
@@ -56,6 +57,8 @@ KvPart sample_relayed_part() {
   part.bytes.bytes.clear();
   part.relay = "shm";
   part.descriptor.bytes = "\xf0\x0f";
+  part.first_layer = 3;
+  part.layers = 1;
   return part;
 }
 
@@ -120,6 +123,12 @@ TEST(TransferCodec, MessagesWhoseNumbersDisagreeAreRefused) {
   part.first_page = -1;
   expect_refusal(part, "first_page is -1");
   part = sample_part();
+  part.first_layer = -1;
+  expect_refusal(part, "first_layer is -1");
+  part = sample_part();
+  part.layers = 0;
+  expect_refusal(part, "layers is 0; wanted at least 1");
+  part = sample_part();
   part.bytes.bytes.clear();
   expect_refusal(part, "2 pages with 0 bytes and a descriptor of 0; wanted at least 1 page, with bytes alone");
   part = sample_part();
@@ -141,6 +150,7 @@ TEST(TransferCodec, TheChecksumIsOfAllThatAPartHas) {
       [](KvPart& p) { ++p.first_page; },     [](KvPart& p) { ++p.pages; },
       [](KvPart& p) { p.last = false; },     [](KvPart& p) { p.bytes.bytes += 'x'; },
       [](KvPart& p) { p.relay += 'x'; },     [](KvPart& p) { p.descriptor.bytes += 'x'; },
+      [](KvPart& p) { ++p.first_layer; },    [](KvPart& p) { ++p.layers; },
   };
   for (std::size_t i = 0; i < changes.size(); ++i) {
     KvPart changed = part;

@@ -18,8 +18,12 @@ Status check_id(const TransferId& id) {
 uint64_t kv_checksum(const KvPart& part) {
   FieldsChecksum sum;
   sum.add(part.id.text);
-  const uint64_t numbers[] = {part.number, static_cast<uint64_t>(part.first_page), static_cast<uint64_t>(part.pages),
-                              part.last ? uint64_t{1} : 0};
+  const uint64_t numbers[] = {part.number,
+                              static_cast<uint64_t>(part.first_page),
+                              static_cast<uint64_t>(part.pages),
+                              part.last ? uint64_t{1} : 0,
+                              static_cast<uint64_t>(part.first_layer),
+                              static_cast<uint64_t>(part.layers)};
   sum.add(numbers, sizeof(numbers));
   sum.add(part.bytes.bytes);
   sum.add(part.relay);
@@ -46,6 +50,8 @@ Status validate(const KvWant& message) {
 Status validate(const KvPart& message) {
   RETURN_IF_ERROR(check_id(message.id));
   RETURN_IF_ERROR(check_not_negative("first_page", message.first_page));
+  RETURN_IF_ERROR(check_not_negative("first_layer", message.first_layer));
+  if (message.layers < 1) return invalid_argument("layers is {}; wanted at least 1", message.layers);
   const std::size_t bytes = message.bytes.bytes.size(), descriptor = message.descriptor.bytes.size();
   if (message.relay.empty()) {
     if (message.pages >= 1 && static_cast<int64_t>(bytes) >= message.pages && descriptor == 0) return ok_status();

@@ -1,7 +1,8 @@
 // The messages of a transfer of KV pages, from a server that computes a prompt (P) to one that generates (D):
 //
 //   KvWant    D -> P   begins: the tokens, and what D's pages are like
-//   KvPart    P -> D   some complete pages, in the order of the prompt, as they are computed
+//   KvPart    P -> D   some pages, in the order of the prompt, as they are computed: complete ones, or some layers of
+//                      those that are computed now
 //   KvTaken   D -> P   so many parts are in D's cache; also without a new one, every kKvRenewMs: D still waits
 //   KvEnd     both     the transfer is over: complete (from D), or why it failed (from either)
 //
@@ -64,14 +65,18 @@ struct KvPart {
   int32_t pages = 0;
   bool last = false;      // no part follows
   uint64_t checksum = 0;  // kv_checksum()
-  Blob bytes;             // page_bytes for each page; empty: a relay has them
+  Blob bytes;             // of these layers of each page; empty: a relay has them
   std::string relay;      // empty: the message has the bytes
   Blob descriptor;        // of the relay's
+  // Layers [first_layer, first_layer + layers) of these pages; the others come in other parts.
+  int32_t first_layer = 0;
+  int32_t layers = 0;
 
   template <typename V>
   void visit(V&& v) {
     v(1, id.text, kMaxTransferIdBytes), v(2, number), v(3, first_page), v(4, pages), v(5, last), v(6, checksum);
     v(7, bytes, kMaxKvPartBytes), v(8, relay, kMaxRelayNameBytes), v(9, descriptor, kMaxDescriptorBytes);
+    v(10, first_layer), v(11, layers);
   }
 };
 

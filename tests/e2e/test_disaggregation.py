@@ -50,10 +50,27 @@ def ended(server, reason):
     return sum(float(line.rsplit(" ", 1)[1]) for line in server.get("/metrics")[2].splitlines() if line.startswith(name))
 
 
+def scored(server, i):
+    """Logprobs of the prompt: by /generate from a position on, and by the echo of /v1/completions."""
+    wish = {"return_logprob": True, "logprob_start_len": 7, "top_logprobs_num": 2}
+    status, _, found = server.post("/generate", {**body(i, max_new_tokens=4), **wish})
+    assert status == 200, found
+    echo = {"prompt": body(i)["text"], "max_tokens": 2, "temperature": 0, "echo": True, "logprobs": 1}
+    status, _, echoed = server.post("/v1/completions", echo)
+    assert status == 200, echoed
+    info = found["meta_info"]
+    return info["input_token_logprobs"], info["input_top_logprobs"], echoed["choices"][0]["logprobs"]
+
+
 @pytest.fixture(scope="module")
-def colocated():
+def alone():
     with Server() as server:
-        return [answer(server, i) for i in range(24)]
+        return [answer(server, i) for i in range(24)], [scored(server, 800 + i) for i in range(2)]
+
+
+@pytest.fixture(scope="module")
+def colocated(alone):
+    return alone[0]
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +106,19 @@ def bytes_came_through_relays(server):
 def test_the_bytes_come_through_shared_memory_or_by_reference(split):
     assert answer(split, 40)
     bytes_came_through_relays(split)
+
+
+def test_layers_are_sent_while_the_others_are_computed(colocated, split):
+    """The prompts are one chunk each: without layers there would be nothing to send before its end."""
+    split.post("/flush_cache", {})
+    assert [answer(split, i) for i in range(8)] == colocated[:8]
+    wait_until(lambda: split.metrics()["millrace:kv_transfer_parts_of_layers_total"] > 0, "parts of layers")
+
+
+def test_logprobs_of_a_prompt_are_those_of_one_process(alone, split):
+    for i in range(2):
+        assert scored(split, 800 + i) == alone[1][i]
+        assert len(alone[1][i][0]) > 200
 
 
 def test_greedy_equals_transformers(split):

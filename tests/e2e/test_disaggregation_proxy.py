@@ -2,6 +2,7 @@
 a wrong, used, stale or foreign transfer id gives: never another prompt's text."""
 import concurrent.futures
 import json
+import signal
 import subprocess
 import sys
 import uuid
@@ -18,10 +19,10 @@ LEASE_S = 10  # kLeaseMs
 class Pair:
     """A server that computes prompts (p), one that generates (d)."""
 
-    def __init__(self, *more):
+    def __init__(self, *more, of_d=()):
         self.p_port, self.d_port = free_port(), free_port()
         self.p = Server("--kv-transfer-listen", f"127.0.0.1:{self.p_port}", *more)
-        self.d = Server("--kv-transfer-listen", f"127.0.0.1:{self.d_port}", *more)
+        self.d = Server("--kv-transfer-listen", f"127.0.0.1:{self.d_port}", *more, *of_d)
 
     def __enter__(self):
         self.p.__enter__()
@@ -111,6 +112,27 @@ def test_the_want_may_come_first(colocated, pair):
         assert pair.compute(1, transfer)[0] == 200
         text, transferred = said(waiting.result())
     assert text == colocated[1] and transferred > 200
+
+
+def test_a_server_that_is_stopped_gives_the_pages_that_it_promised(colocated):
+    with Pair() as pair:
+        transfer = new_id()
+        assert pair.compute(3, transfer)[0] == 200
+        wait_until(lambda: pair.p.metrics()["millrace:kv_transfers_open"] == 1, "a transfer that waits to be wanted")
+        pair.p.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: pair.compute(4, new_id())[0] == 503, "a server that takes no new request")
+        text, transferred = said(pair.generate(3, transfer))
+        assert text == colocated[3] and transferred > 200
+        assert pair.p.process.wait(WAIT_S) == 0, pair.p.output()
+
+
+def test_pages_of_another_size_are_refused_with_both_values(colocated):
+    """And the request is computed where it is generated."""
+    with Pair(of_d=["--page-size", "32"]) as pair:
+        transfer = new_id()
+        assert pair.compute(5, transfer)[0] == 200
+        assert said(pair.generate(5, transfer)) == (colocated[5], 0)
+        wait_until(lambda: "the page size is 32 there and 16 here; wanted the same" in pair.d.output(), "the reason")
 
 
 # ---- direct attacks on the server that generates: each is a recompute, or a 400

@@ -462,13 +462,17 @@ def test_stages_join_from_another_host_and_may_come_back(two_hosts):
 
 
 def test_stages_that_are_stopped_say_so(two_hosts):
-    """Ctrl-C at a joined process: its requests and /ready hear of it at once, not when the lease runs out."""
+    """Ctrl-C at a joined process: what runs may end, and nothing new begins. A second one: its requests and /ready have the reason at
+    once, not when the lease runs out."""
     two_hosts.write_text(two_hosts.read_text().replace("args: {steps: 24, width: 32}", "args: {steps: 24, width: 32, pace_ms: 2}"))
     with Server("--pipeline", str(two_hosts), model=None, wait=False) as server, joined(two_hosts, "talker_ar", "code2wav") as far:
         assert server.url_found.wait(WAIT_S) and server.host, server.output()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(run, server, LONG)
             wait_until(lambda: server.stage("talker_ar")["running"] > 0, "running request")
+            far.send_signal(signal.SIGINT)
+            wait_until(lambda: server.stage("talker_ar")["state"] == "draining", "a stage that drains")
+            assert server.stage("talker_ar")["running"] > 0 and not running.done()
             far.send_signal(signal.SIGINT)
             status, _, body = running.result(WAIT_S)
         assert status == 503 and "it was stopped" in body["error"]["message"], body

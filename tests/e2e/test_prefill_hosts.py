@@ -115,6 +115,46 @@ def test_the_scheduler_may_be_the_one_that_joins(tmp_path, wanted):
         assert all_answers(server) == wanted
 
 
+def stop(joined):
+    """As a service manager ends it."""
+    joined.process.send_signal(signal.SIGTERM)
+    assert joined.end() == 0, joined.output()
+
+
+def test_a_prefill_host_that_is_stopped_ends_what_it_has_begun(tmp_path, wanted):
+    path = pipeline(tmp_path, prompts="replicas: 2, host: b")
+    with lead(path) as server, join(path, "prompts:0") as first, join(path, "prompts:1"):
+        wait_ready(server)
+        wait_until(lambda: server.get("/ready")[2]["reason"] == "", "both replicas")
+        begins(server)
+        assert server.post("/flush_cache", {})[0] == 200
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
+            wait_until(lambda: server.metrics()["millrace:kv_transfers_open"] > 0, "transfers")
+            stop(first)
+            assert [one.result() for one in running] == wanted
+        assert "not sent" not in first.output(), first.output()
+        assert server.post("/flush_cache", {})[0] == 200
+        assert all_answers(server) == wanted  # by the other one
+        no_transfer_is_open(server)
+
+
+def test_a_scheduler_that_is_stopped_ends_its_requests(tmp_path):
+    path = pipeline(tmp_path, generate="host: b", prompts="process: prompts")
+    with lead(path) as server, join(path, "scheduler") as scheduler, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        wait_ready(server)
+        begins(server)
+        long = {"max_new_tokens": 400, "ignore_eos": True}
+        running = [pool.submit(server.post, "/generate", body(i, **long)) for i in range(4)]
+        wait_until(lambda: server.metrics()["millrace:num_running_reqs"] == 4, "requests that run")
+        stop(scheduler)
+        for one in running:
+            status, _, found = one.result()
+            assert status == 200 and found["meta_info"]["completion_tokens"] == 400, found
+        no_transfer_is_open(server)
+        assert server.post("/generate", body(9))[0] == 503
+
+
 def test_new_weights_come_to_all_and_pages_go_on(tmp_path):
     other = other_weights(tmp_path / "b")
     with Server(model=other) as server:

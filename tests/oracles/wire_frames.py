@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 19, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 20, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached):
@@ -158,8 +158,8 @@ FRAMES = {
     "encode_end_failed": frame(30, {1: 7, 2: "", 3: RANGE_GONE}),
     "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
     "kv_want": frame(24, {1: TRANSFER, 2: "ipc:///run/millrace/decode-0", 3: KV_FORMAT, 4: "tenant", 5: ids(1, 2, 3, 4, 5, 6), 6: 1, 7: KV_READER}),
-    "kv_part": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"\0\1\2\3\xff\xfe\xfd\xfc", 8: "", 9: b""}),
-    "kv_part_relayed": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"", 8: "shm", 9: b"\xf0\x0f"}),
+    "kv_part": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"\0\1\2\3\xff\xfe\xfd\xfc", 8: "", 9: b"", 10: 0, 11: 2}),
+    "kv_part_relayed": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"", 8: "shm", 9: b"\xf0\x0f", 10: 3, 11: 1}),
     "kv_taken": frame(26, {1: TRANSFER, 2: 4, 3: True, 4: "tcp://[::1]:5001"}),
     "kv_end": frame(27, {1: TRANSFER, 2: None}),
     "kv_end_failed": frame(27, {1: TRANSFER, 2: {1: 5, 2: "4096 transfers are open; the limit is 4096"}}),

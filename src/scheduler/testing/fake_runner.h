@@ -11,7 +11,7 @@
 //   - `generated` comes with penalties and only then; scored rows are rows of the step
 //   - copies name pages that exist; a page that comes from the host is not free
 //   - bytes are written to pages that are importing, both at submit and at poll; and read from those that are cached
-//     and that no copy in flight fills
+//     and that no copy in flight fills, or from held ones in layers that stored_rows() has named
 // Free pages are poisoned at every submit and poll, but for those whose copy to the host is under way.
 #pragma once
 
@@ -33,6 +33,7 @@
 namespace millrace::testing {
 
 inline constexpr int64_t kFakeTokenBytes = 16;  // of a page, for RunnerFacts::kv_page_bytes
+inline constexpr int32_t kFakeLayers = 4;       // among which those of a token are divided, where the facts have layers
 
 class FakeRunner : public Runner {
  public:
@@ -91,15 +92,25 @@ class FakeRunner : public Runner {
     return ok_status();
   }
 
-  Status read_pages(std::span<const PageId> pages, std::span<std::byte> to) override {
-    check_state(pages, PageState::kCached, "a read");
-    if (to.size() != pages.size() * page_bytes()) complain("a read of another size");
-    for (std::size_t i = 0; i < pages.size(); ++i) {
-      if (is_being_filled(pages[i])) complain("a read of page " + std::to_string(pages[i].value) + ", being filled");
-      std::memcpy(to.data() + i * page_bytes(), &slots_[slot_of(pages[i])], page_bytes());
+  Status read_pages(std::span<const PageId> pages, std::span<std::byte> to, LayerSpan layers) override {
+    const bool stored = stored_ && layers.end > 0 && layers.end <= stored_->layers && pool_ != nullptr;
+    for (const PageId page : pages) {
+      const bool held = stored && pool_->state(page) == PageState::kHeld;
+      if (!held) check_state({&page, 1}, PageState::kCached, "a read");
+      if (is_being_filled(page)) complain("a read of page " + std::to_string(page.value) + ", being filled");
+    }
+    if (layers == LayerSpan{}) layers.end = layers_of_page();
+    if (to.size() != pages.size() * bytes_of(layers)) complain("a read of another size");
+    std::byte* next = to.data();
+    for (const PageId page : pages) {
+      each_layer(page, layers, [&](std::byte* slot, std::size_t size) {
+        std::memcpy(next, slot, size);
+        next += size;
+      });
     }
     return ok_status();
   }
+  std::optional<StoredRows> stored_rows() const override { return stored_; }
 
   Status submit(Batch batch) override {
     if (in_flight_.size() >= static_cast<std::size_t>(facts_.depth)) {
@@ -125,7 +136,9 @@ class FakeRunner : public Runner {
 
   std::optional<BatchResult> poll(int /*timeout_ms*/) override {
     if (on_poll) std::exchange(on_poll, nullptr)();
-    if (in_flight_.empty() || polls_left_-- > 0) return std::nullopt;
+    if (in_flight_.empty()) return std::nullopt;
+    if (polls_left_-- > 0) return store_layers(), std::nullopt;
+    stored_.reset();
     polls_left_ = polls_per_step;
     poison_free_pages();
     if (results_.empty()) results_.push_back(run(in_flight_.front()));
@@ -159,6 +172,18 @@ class FakeRunner : public Runner {
     sampled_ = std::move(sampled);
     if (!result.status.ok()) result.tokens.clear();
     return result;
+  }
+
+  // Of a batch that is still running, a part of the layers is there; all rows pass them together.
+  void store_layers() {
+    if (facts_.layers == 0 || facts_.kv_page_bytes == 0) return;
+    if (results_.empty()) results_.push_back(run(in_flight_.front()));
+    if (!results_.front().status.ok()) return;
+    stored_ = StoredRows{.step = in_flight_.front().step};
+    for (const SequenceStep& step : in_flight_.front().sequences) {
+      stored_->rows += static_cast<int64_t>(step.tokens.size());
+    }
+    stored_->layers = kFakeLayers * (polls_per_step - polls_left_) / (polls_per_step + 1);
   }
 
   Slot& slot(const SequenceStep& step, int32_t position) {
@@ -207,14 +232,36 @@ class FakeRunner : public Runner {
   }
   std::size_t page_bytes() const { return static_cast<std::size_t>(facts_.page_size) * sizeof(Slot); }
 
+  int32_t layers_of_page() const { return facts_.layers == 0 ? 1 : kFakeLayers; }
+  std::size_t bytes_of(LayerSpan layers) const {
+    return page_bytes() / static_cast<std::size_t>(layers_of_page()) * static_cast<std::size_t>(layers.count());
+  }
+  // What these layers have of each slot of a page, in the order of a page's bytes: each has a part of the slot's.
+  template <typename Visit>
+  void each_layer(PageId page, LayerSpan layers, Visit visit) {
+    const std::size_t size = sizeof(Slot) / static_cast<std::size_t>(layers_of_page());
+    for (int32_t layer = layers.begin; layer < layers.end; ++layer) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(facts_.page_size); ++i) {
+        auto* slot = reinterpret_cast<std::byte*>(&slots_[slot_of(page) + i]);
+        visit(slot + static_cast<std::size_t>(layer) * size, size);
+      }
+    }
+  }
+
   void store(const PageWrite& write) {
     std::string bytes;
     for (const SharedBytes& part : write.bytes) {
       bytes.append(reinterpret_cast<const char*>(part.data()), part.size_bytes());
     }
-    if (bytes.size() != write.pages.size() * page_bytes()) return complain("a write of another size");
-    for (std::size_t i = 0; i < write.pages.size(); ++i) {
-      std::memcpy(&slots_[slot_of(write.pages[i])], bytes.data() + i * page_bytes(), page_bytes());
+    LayerSpan layers = write.layers;
+    if (layers == LayerSpan{}) layers.end = layers_of_page();
+    if (bytes.size() != write.pages.size() * bytes_of(layers)) return complain("a write of another size");
+    const char* next = bytes.data();
+    for (const PageId page : write.pages) {
+      each_layer(page, layers, [&](std::byte* slot, std::size_t size) {
+        std::memcpy(slot, next, size);
+        next += size;
+      });
     }
   }
 
@@ -384,6 +431,7 @@ class FakeRunner : public Runner {
   const PagePool* pool_ = nullptr;
   std::deque<Batch> in_flight_;
   std::deque<BatchResult> results_;  // of the oldest in flight, where they are known before the poll
+  std::optional<StoredRows> stored_;
   uint64_t kv_epoch_ = 0;
   std::map<ReqId, int32_t> sampled_;  // by the batch polled last
   int polls_left_ = 0;

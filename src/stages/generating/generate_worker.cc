@@ -134,7 +134,7 @@ class GenerateWorker : public Worker {
     begin_prepared(emit);
     pages_->receive(now_ms);
     Deltas out;
-    const bool busy = engine_->step(out);
+    const bool busy = engine_->step(out, pages_->exports() ? transfer::kTransferRestMs : kStepPollMs);
     emit_deltas(out, emit);
     for (PromptPages::Begun& begun : pages_->step(now_ms)) receive_now(std::move(begun), emit);
     emit_held(emit);

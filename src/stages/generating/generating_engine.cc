@@ -15,11 +15,11 @@ GeneratingEngine::GeneratingEngine(SchedulerOptions options, std::unique_ptr<Run
   checksums_[facts.weight_version] = facts.weights_checksum;
 }
 
-bool GeneratingEngine::step(Deltas& out) {
+bool GeneratingEngine::step(Deltas& out, int poll_ms) {
   if (!scheduler_.busy()) return scheduler_.step(0, out);  // an idle moment is when the books are checked
   trace::Span span("step", "scheduler");
   const uint64_t before = trace::recording() ? scheduler_.facts().computed_tokens : 0;
-  const bool busy = scheduler_.step(kStepPollMs, out);
+  const bool busy = scheduler_.step(poll_ms, out);
   if (trace::recording()) span.note("rows", static_cast<int64_t>(scheduler_.facts().computed_tokens - before));
   return busy;
 }

@@ -38,9 +38,8 @@ class GeneratingEngine {
   // Moves while a batch computes. Any thread.
   uint64_t runner_progress() const { return runner_->progress(); }
 
-  // Plans, submits and settles, waiting kStepPollMs at most; idle, it checks its books at once. True: there is more
-  // work.
-  bool step(Deltas& out);
+  // Plans, submits and settles, waiting `poll_ms` at most; idle, it checks its books at once. True: there is more work.
+  bool step(Deltas& out, int poll_ms = kStepPollMs);
 
   // Weights that may serve later; those of the start are known.
   void note_weights(uint64_t version, uint64_t checksum);

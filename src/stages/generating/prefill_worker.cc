@@ -60,17 +60,23 @@ class PrefillWorker final : public Worker {
                  .progress = steps_.load(std::memory_order_relaxed) + engine_->runner_progress()};
   }
 
+  void drain() override { drains_.store(true, std::memory_order_release); }
+  bool holds() const override { return holds_.load(std::memory_order_acquire); }
+
   // Nothing else wakes it for a want: it waits at the transfers' inbox, and is called again at once.
   int tick(int64_t now_ms, Emit& emit) override {
+    if (drains_.load(std::memory_order_acquire)) transfers_->exports().drain();
     const bool rests = !busy_.load(std::memory_order_relaxed) && !weights_->waits();
     transfers_->receive(!rests ? 0 : transfers_->waits() ? transfer::kTransferRestMs : kListenMs, now_ms);
     now_ms = monotonic_ms();
-    const bool busy = engine_->step(out_);
+    // While the batch computes, layers are sent as they are stored.
+    const bool busy = engine_->step(out_, transfers_->waits() ? transfer::kTransferRestMs : kStepPollMs);
     report_ends();
     transfers_->step(now_ms);
     engine_->settle_flushes(
         now_ms, [&emit](uint64_t command, const Result<std::string>& reply) { emit.reply(command, reply); });
     weights_->settle(weights_reply_to(emit));
+    holds_.store(transfers_->exports().open() > 0, std::memory_order_release);
     busy_.store(busy || engine_->scheduler().busy(), std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     return 0;
@@ -109,6 +115,8 @@ class PrefillWorker final : public Worker {
   GeneratingEngine::Deltas out_;   // ends of jobs, until report_ends()
   std::atomic<bool> busy_{false};  // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};
+  std::atomic<bool> drains_{false};
+  std::atomic<bool> holds_{false};  // transfers are open
 };
 
 }  // namespace

@@ -43,6 +43,8 @@ class PromptPages {
   // After it. Requests whose pages have come, or will not come, and those whose time is over.
   std::vector<Begun> step(int64_t now_ms);
 
+  // Layers of the batch that is computed may be wanted: step again soon, also while it computes.
+  bool exports() const { return transfers_ && transfers_->exports().open() > 0; }
   // When to step again at the latest, in ms; nullopt: it does not matter.
   std::optional<int> due() const;
   // What waits, for people who look at it.

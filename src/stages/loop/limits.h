@@ -50,6 +50,7 @@ inline constexpr int64_t kNoAnswerMs = 5'000;       // between two words to a pe
 inline constexpr int64_t kDefaultLeaseMs = 2'000;   // where the Welcome names none
 inline constexpr int64_t kCoordinatorSilentLeases = 3;  // nothing heard of it for so many leases: it is gone
 inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: reported within 2 s
+inline constexpr int64_t kDrainPollMs = 20;             // how late the end of what a worker holds may be noticed
 inline constexpr int64_t kMaxGraceMs = 600'000;         // of a shutdown
 
 // Of one step: answers that make answers. The rest is left to the next one, so that a worker that never stops talking

@@ -31,6 +31,10 @@ class ThreadWorkerHost : public WorkerHost {
   void describe(wire::StageStatus& status) const override;
   std::size_t waiting() const override { return events_.size(); }
   uint64_t calls() const override { return calls_.load(std::memory_order_relaxed); }
+  void drain() override {
+    if (state() == State::kReady) worker_->drain();
+  }
+  bool holds() const override { return state() == State::kReady && worker_->holds(); }
   void close() override;
   State state() const override { return state_.load(std::memory_order_acquire); }
 
@@ -43,7 +47,7 @@ class ThreadWorkerHost : public WorkerHost {
   void push(WorkOutput&& output);
 
   WorkerLoad::Make make_;
-  std::unique_ptr<Worker> worker_;  // the thread's own; pulse() is for any
+  std::unique_ptr<Worker> worker_;  // the thread's own; pulse(), drain() and holds() are for any
   std::function<void()> wake_;
   const char* const thread_name_;
   BoundedQueue<WorkEvent> events_{kMaxWorkEvents};

@@ -149,6 +149,9 @@ class WorkerHost {
   virtual void describe(wire::StageStatus& status) const = 0;
   virtual std::size_t waiting() const = 0;  // events
   virtual uint64_t calls() const = 0;       // ended so far
+  // Worker::drain() and Worker::holds(), once it is loaded.
+  virtual void drain() = 0;
+  virtual bool holds() const = 0;
   // The worker is not called again. Waits for the call that it is in.
   virtual void close() = 0;
 
@@ -180,6 +183,10 @@ class InlineWorkerHost : public WorkerHost {
   void describe(wire::StageStatus& status) const override;
   std::size_t waiting() const override { return 0; }
   uint64_t calls() const override { return calls_; }
+  void drain() override {
+    if (state() == State::kReady) worker_->drain();
+  }
+  bool holds() const override { return state() == State::kReady && worker_->holds(); }
   void close() override;
 
  private:

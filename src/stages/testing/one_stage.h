@@ -74,6 +74,8 @@ struct ScriptedWorker : Worker {
     std::vector<std::function<void(Emit&)>> say;  // in the next tick
     std::map<uint64_t, Value> payloads;
     std::function<void(const wire::AdminRequest&, Emit&)> admin;
+    bool holds = false;    // something for others
+    bool drained = false;  // it was asked to
   };
   explicit ScriptedWorker(std::shared_ptr<Log> log) : log_(std::move(log)) {}
   void start(ReqId id, Value payload, Emit& emit) override {
@@ -102,6 +104,8 @@ struct ScriptedWorker : Worker {
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
     log_->admin ? log_->admin(command, emit) : Worker::admin(command, now_ms, emit);
   }
+  void drain() override { log_->drained = true; }
+  bool holds() const override { return log_->holds; }
   std::shared_ptr<Log> log_;
 };
 

@@ -9,7 +9,8 @@
 
 namespace millrace::transfer {
 
-KvExporter::KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs) : env_(env), jobs_(std::move(jobs)) {}
+KvExporter::KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs, int64_t layers_bytes)
+    : env_(env), jobs_(std::move(jobs)), layers_bytes_(layers_bytes) {}
 
 void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
   const TransferId id = want.id;
@@ -51,6 +52,7 @@ Status KvExporter::check(const wire::KvWant& want) const {
   ASSIGN_OR_RETURN(const wire::KvFormat ours, env_.format());
   RETURN_IF_ERROR(same_format(want.format, ours));
   if (exports_.contains(want.id)) return ok_status();
+  if (drains_) return error(StatusCode::kUnavailable, "the server is stopping and begins no new transfer");
   if (!jobs_ && early_ >= kMaxEarlyWants) {
     return error(StatusCode::kResourceExhausted, "{} transfers wait for their requests; the limit is {}", early_,
                  kMaxEarlyWants);
@@ -72,9 +74,9 @@ Status KvExporter::match(const Export& open, const wire::KvWant& want) const {
 void KvExporter::begin(Export& open, const TransferId& id) {
   const wire::KvWant& want = *open.want;
   const int32_t end = static_cast<int32_t>(want.tokens.size()) / want.format.page_size;
-  const auto part_pages = static_cast<int32_t>(std::max<int64_t>(1, kPartBytes / want.format.page_bytes));
+  const int32_t layers = env_.pages().layers();
   open.prefix = TransferPrefix{env_.pages().space_of(want.extra_key), want.tokens};
-  open.sender.emplace(id, want.from_page, end, part_pages);
+  open.sender.emplace(id, KvSender::Range{want.from_page, end, layers, want.format.page_bytes / layers, layers_bytes_});
   open.seen_changes = 0;
   if (!jobs_ || env_.pages().cached_pages(*open.prefix) >= end) return;
   open.job = next_++;
@@ -180,6 +182,12 @@ void KvExporter::on_offer_end(const TransferId& id, const Status& status, int64_
 
 void KvExporter::step(int64_t now_ms) {
   ended_.expire(now_ms);
+  for (std::size_t left = refusals_.size(); left > 0; --left) {
+    Refusal next = std::move(refusals_.front());
+    refusals_.pop_front();
+    const Status sent = env_.send(next.reply_to, next.end);
+    if (sent.code() == StatusCode::kResourceExhausted) refusals_.push_back(std::move(next));
+  }
   int64_t budget = kSentBytesPerStep;
   for (auto it = exports_.begin(); it != exports_.end();) {
     const auto next = std::next(it);
@@ -203,6 +211,9 @@ Status KvExporter::advance(Export& open, int64_t& budget) {
     open.cached = pages.lease(open.number, *open.prefix);
   }
   if (!open.sender) return ok_status();
+  if (const uint64_t failures = pages.failures(); std::exchange(open.seen_failures, failures) != failures) {
+    if (open.sender->half_sent()) return error(StatusCode::kUnavailable, "a step whose layers were sent has failed");
+  }
   RETURN_IF_ERROR(send_parts(open, budget));
   const auto end = static_cast<int32_t>(open.prefix->tokens.size()) / open.want->format.page_size;
   if (open.computing || open.sender->all_sent() || open.cached >= end) return ok_status();
@@ -211,14 +222,20 @@ Status KvExporter::advance(Export& open, int64_t& budget) {
 
 // What cannot go now goes at the next step.
 Status KvExporter::send_parts(Export& open, int64_t& budget) {
+  KvSender::Stored stored{.cached = open.cached};
+  if (open.computing && !open.sender->all_sent()) {
+    const PageTransfers::StoredPages now = env_.pages().stored_pages(*open.prefix);
+    stored.stored = now.end;
+    stored.layers = now.layers;
+  }
   while (budget > 0) {
     if (!open.part) {
-      std::optional<wire::KvPart> part = open.sender->next(open.cached);
+      std::optional<wire::KvPart> part = open.sender->next(stored);
       if (!part) return ok_status();
       const Status status = fill(open, *part);
       if (status.code() == StatusCode::kResourceExhausted) return ok_status();
       RETURN_IF_ERROR(status);
-      budget -= part->pages * open.want->format.page_bytes;
+      budget -= open.sender->bytes_of(*part);
       open.part = std::move(part);
     }
     wire::Message message = *open.part;
@@ -228,7 +245,8 @@ Status KvExporter::send_parts(Export& open, int64_t& budget) {
     open.sender->sent(*open.part);
     ++counters_.parts;
     counters_.parts_in_messages += open.part->relay.empty();
-    counters_.bytes += static_cast<uint64_t>(open.part->pages * open.want->format.page_bytes);
+    counters_.parts_of_layers += open.part->layers < env_.pages().layers();
+    counters_.bytes += static_cast<uint64_t>(open.sender->bytes_of(*open.part));
     open.part.reset();
   }
   return ok_status();
@@ -236,11 +254,12 @@ Status KvExporter::send_parts(Export& open, int64_t& budget) {
 
 // With its bytes. The buffer is used again, but for what a relay gives its reader by reference.
 Status KvExporter::fill(const Export& open, wire::KvPart& part) {
-  const auto bytes = static_cast<std::size_t>(part.pages * open.want->format.page_bytes);
+  const auto bytes = static_cast<std::size_t>(open.sender->bytes_of(part));
   if (buffer_ == nullptr || buffer_.use_count() > 1 || buffer_->size_bytes() < bytes) {
     buffer_ = std::make_shared<Buffer>(bytes);
   }
-  RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer_->data(), bytes}));
+  const LayerSpan layers{part.first_layer, part.first_layer + part.layers};
+  RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer_->data(), bytes}, layers));
   RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer_, buffer_->data(), bytes), part));
   part.checksum = wire::kv_checksum(part);
   return ok_status();
@@ -255,7 +274,9 @@ bool KvExporter::expired(const Export& open, int64_t now_ms) const {
 void KvExporter::refuse(const TransferId& id, const std::string& reply_to, const Status& status) {
   ++counters_.ignored;
   wire::Message end = wire::KvEnd{id, wire::Failure{status.code(), status.message()}};
-  (void)env_.send(reply_to, end);  // D's time limit is there too
+  const bool later = env_.send(reply_to, end).code() == StatusCode::kResourceExhausted;
+  if (later && refusals_.size() < kMaxEarlyWants) refusals_.push_back({reply_to, std::move(end)});
+  // D's time limit is there too.
 }
 
 void KvExporter::fail(Exports::iterator it, const Status& status, int64_t now_ms) {

@@ -6,13 +6,15 @@
 //
 // The tokens and the namespace of a want are compared with the pages themselves: by the tree, which finds pages of
 // equal tokens only, and for an offer with the request's. So a wrong or stale id never gives another prompt's pages.
-// Of what was computed so far a lease is kept until the end, or kLeaseMs after D's last message (scheduler/memory.h
-// has its limit). Each transfer that P cannot complete ends with one KvEnd that has the reason.
+// Of the step that computes now, layers are sent as they are stored; where a step fails meanwhile, so does what has had
+// such layers. Of what was computed so far a lease is kept until the end, or kLeaseMs after D's last message
+// (scheduler/memory.h has its limit). Each transfer that P cannot complete ends with one KvEnd that has the reason.
 //
 // Owner: a prefill server or the worker `generate`. Thread safety: the owner's thread.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "stages/transfer/kv_sender.h"
+#include "stages/transfer/limits.h"
 #include "stages/transfer/tombstones.h"
 #include "stages/transfer/transfer_counters.h"
 #include "stages/transfer/transfer_env.h"
@@ -37,7 +40,8 @@ struct PrefillJobs {
 class KvExporter {
  public:
   // `env` outlives it. Without `jobs`, pages are those of requests: on_offer().
-  KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs);
+  // `layers_bytes`: of layers that are computed now, fewer are not sent alone.
+  KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs, int64_t layers_bytes = kLayersBytes);
 
   void on_want(wire::KvWant want, int64_t now_ms);
   void on_taken(const wire::KvTaken& taken, int64_t now_ms);
@@ -54,6 +58,8 @@ class KvExporter {
   // It has ended. kLeaseMs from now on, D has to want the pages.
   void on_offer_end(const TransferId& id, const Status& status, int64_t now_ms);
 
+  // The server is to end: no new transfer begins, and those that are open go on.
+  void drain() { drains_ = true; }
   // After each step of the scheduler: sends what is cached by now, ends what has waited too long.
   void step(int64_t now_ms);
   // Ends all, with this reason.
@@ -75,7 +81,8 @@ class KvExporter {
     std::optional<KvSender> sender;
     std::optional<wire::KvPart> part;  // with its bytes, not sent yet
     int32_t cached = 0;
-    uint64_t seen_changes = 0;  // of the cache
+    uint64_t seen_changes = 0;   // of the cache
+    uint64_t seen_failures = 0;  // of steps
     int64_t last_seen_ms = 0;
   };
   using Exports = std::map<TransferId, Export>;
@@ -93,13 +100,20 @@ class KvExporter {
 
   TransferEnv& env_;
   const std::optional<PrefillJobs> jobs_;
+  const int64_t layers_bytes_;
   Exports exports_;
   std::shared_ptr<Buffer> buffer_;          // of one part
   std::map<uint64_t, TransferId> jobs_of_;  // job -> transfer
   TransferTombstones ended_;
   TransferCounters counters_;
-  std::size_t early_ = 0;  // wants without an offer
-  uint64_t next_ = 1;      // export or job
+  struct Refusal {
+    std::string reply_to;
+    wire::Message end;
+  };
+  std::deque<Refusal> refusals_;  // not sent yet: the connection is being made
+  std::size_t early_ = 0;         // wants without an offer
+  bool drains_ = false;
+  uint64_t next_ = 1;  // export or job
 };
 
 }  // namespace millrace::transfer

@@ -53,7 +53,8 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
 // Sends the want to the import's peer; then it is open. An error leaves it as it was.
 Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvFormat& format, int64_t now_ms) {
   const auto end = static_cast<int32_t>(import.prefix.tokens.size()) / format.page_size;
-  import.receiver.emplace(id, import.from_page, end, format.page_bytes, now_ms);
+  import.receiver.emplace(id, import.from_page, end, env_.pages().layers(), format.page_bytes, now_ms);
+  import.number = next_import_++;
   import.want = wire::KvWant{.id = id,
                              .reply_to = options_.reply_to,
                              .format = format,
@@ -61,7 +62,6 @@ Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvForma
                              .tokens = import.prefix.tokens,
                              .from_page = import.from_page,
                              .reader = env_.reader()};
-  import.page_bytes = format.page_bytes;
   RETURN_IF_ERROR(send_want(import));
   imports_.emplace(id, std::move(import));
   return ok_status();
@@ -184,7 +184,8 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
   }
   ++counters_.parts;
   counters_.parts_in_messages += part.relay.empty();
-  counters_.bytes += static_cast<uint64_t>(part.pages * import.page_bytes);
+  counters_.parts_of_layers += part.layers < env_.pages().layers();
+  counters_.bytes += static_cast<uint64_t>(import.receiver->bytes_of(part));
   constexpr std::size_t kMost = 2 * static_cast<std::size_t>(kWindowParts);
   if (import.received.size() >= kMost) {
     return end(it,
@@ -192,7 +193,8 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
                      import.received.size() + 1, kMost),
                now_ms, true, Cause::kPeer);
   }
-  import.received.push_back({part.number, part.first_page, part.pages, std::nullopt});
+  const LayerSpan layers{part.first_layer, part.first_layer + part.layers};
+  import.received.push_back({{part.number, part.first_page, part.pages, layers}, std::nullopt});
   Status status;
   if (part.relay.empty()) {
     import.received.back().bytes = SharedBytes::of(std::move(part.bytes.bytes));
@@ -204,7 +206,7 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
 }
 
 Status KvImporter::begin_fetch(Import& import, const wire::KvPart& part) {
-  const Result<uint64_t> ticket = env_.fetch(part, static_cast<std::size_t>(part.pages * import.page_bytes));
+  const Result<uint64_t> ticket = env_.fetch(part, static_cast<std::size_t>(import.receiver->bytes_of(part)));
   if (!ticket.ok()) return on_lost(import, std::prev(import.received.end()), ticket.status());
   import.received.back().ticket = *ticket;
   return ok_status();
@@ -230,27 +232,35 @@ void KvImporter::on_fetched(TransferEnv::Fetched fetched, int64_t now_ms) {
 
 // The part and all that follow come once more.
 Status KvImporter::on_lost(Import& import, std::deque<Received>::iterator part, const Status& status) {
-  LOG_WARNING("transfer: part {} did not come through its relay, and is asked for again: {}", part->number,
+  LOG_WARNING("transfer: part {} did not come through its relay, and is asked for again: {}", part->run.number,
               status.to_string());
-  RETURN_IF_ERROR(import.receiver->on_lost(part->number, part->first_page, status).status());
+  std::vector<KvReceiver::Run> newest;
+  for (auto each = part; each != import.received.end(); ++each) newest.push_back(each->run);
+  RETURN_IF_ERROR(import.receiver->on_lost(newest, status).status());
   import.received.erase(part, import.received.end());
   ++counters_.again;
   return report(import);
 }
 
-// One write at a time, of all that has come since: what lies below it must be cached.
+// One write at a time, of all that has come since of the same layers, without a gap: what lies below it must be cached.
 Status KvImporter::write_next(const TransferId& id, Import& import) {
   if (import.writing || import.received.empty() || import.received.front().ticket) return ok_status();
-  const int32_t first_page = import.received.front().first_page;
+  KvReceiver::Run all = import.received.front().run;
+  all.pages = 0;
   Write write{.id = id};
   std::vector<SharedBytes> bytes;
   for (; !import.received.empty() && !import.received.front().ticket; import.received.pop_front()) {
+    const KvReceiver::Run& run = import.received.front().run;
+    if (run.first_page != all.end() || run.layers != all.layers) break;
     bytes.push_back(std::move(import.received.front().bytes));
-    write.pages += import.received.front().pages;
+    all.pages += run.pages;
     ++write.parts;
   }
+  PageTransfers& pages = env_.pages();
+  if (all.layers.end == pages.layers()) write.pages = all.pages;
   const uint64_t ticket = next_ticket_++;
-  RETURN_IF_ERROR(env_.pages().write(ticket, import.prefix, first_page, write.pages, std::move(bytes)));
+  RETURN_IF_ERROR(pages.write_layers(ticket, import.number, import.prefix, all.first_page, all.pages, all.layers,
+                                     std::move(bytes)));
   import.writing = true;
   tickets_[ticket] = std::move(write);
   return ok_status();
@@ -287,6 +297,11 @@ void KvImporter::on_end(const wire::KvEnd& ended, int64_t now_ms) {
   }
   const Status status = ended.failure ? Status(ended.failure->code, ended.failure->message)
                                       : error(StatusCode::kCancelled, "the other server ended the transfer");
+  Import& import = it->second;
+  // One that is stopping, or has no space, will be so for a while.
+  if (import.replica && status.code() == StatusCode::kUnavailable && !import.receiver->begun()) {
+    peers_[static_cast<std::size_t>(*import.replica)].avoided_until_ms = now_ms + kAvoidMs;
+  }
   end(it, status, now_ms, false, Cause::kPeer);
 }
 
@@ -317,6 +332,7 @@ void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms,
   imports_.erase(it);
   ended_.add(id, now_ms);
   env_.drop_fetches(id);
+  env_.pages().end_import(import.number);
   counters_.end(status);
   waited_ms_ += now_ms - import.begun_ms;
   if (import.replica) router_->end(*import.replica, import.asked_tokens);

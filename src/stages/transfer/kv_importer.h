@@ -76,9 +76,7 @@ class KvImporter {
 
  private:
   struct Received {
-    uint32_t number = 0;  // of the part
-    int32_t first_page = 0;
-    int32_t pages = 0;
+    KvReceiver::Run run;
     std::optional<uint64_t> ticket;  // of the fetch of its bytes, until they are there
     SharedBytes bytes{};
   };
@@ -90,11 +88,11 @@ class KvImporter {
   struct Import {
     std::vector<ReqId> waiting;
     TransferPrefix prefix;
-    std::string peer;            // its endpoint
-    std::optional<int> replica;  // of peers_; nullopt: the request has named it
-    bool second = false;         // another one has failed
-    int32_t from_page = 0;       // those below are in the cache
-    int64_t page_bytes = 0;
+    std::string peer;                      // its endpoint
+    std::optional<int> replica;            // of peers_; nullopt: the request has named it
+    bool second = false;                   // another one has failed
+    int32_t from_page = 0;                 // those below are in the cache
+    uint64_t number = 0;                   // of what is written (PageTransfers)
     int64_t asked_tokens = 0;              // of the replica
     std::optional<wire::Message> want{};   // not sent yet: the connection is being made
     std::optional<KvReceiver> receiver{};  // from ask() on
@@ -126,7 +124,7 @@ class KvImporter {
   Imports imports_;
   struct Write {
     TransferId id;
-    int32_t pages = 0;
+    int32_t pages = 0;  // that are complete then
     int parts = 0;
   };
   std::map<uint64_t, Write> tickets_;
@@ -137,6 +135,7 @@ class KvImporter {
   TransferCounters counters_;
   std::map<std::string, uint64_t> alone_;  // requests that asked no server, by reason
   uint64_t next_ticket_ = 1;
+  uint64_t next_import_ = 1;
   uint64_t next_id_ = 0;
   uint64_t asked_another_ = 0;
   int64_t waited_ms_ = 0;  // of all that ended

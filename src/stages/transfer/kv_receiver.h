@@ -9,21 +9,33 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "kv/page_copy.h"
 #include "wire/transfer_messages.h"
 
 namespace millrace::transfer {
 
 class KvReceiver {
  public:
-  KvReceiver(TransferId id, int32_t from, int32_t end, int64_t page_bytes, int64_t now_ms);
+  // Pages [from, end) of `layers` layers, each of which has the same part of a page's bytes.
+  KvReceiver(TransferId id, int32_t from, int32_t end, int32_t layers, int64_t page_bytes, int64_t now_ms);
 
   enum class Part { kWrite, kRepeated, kAskAgain };
-  // kWrite: the part's pages are next. Errors: it is damaged for the second time, or its numbers are wrong.
+  // kWrite: the part's pages, or these layers of them, are next. Errors: it is damaged for the second time, or its
+  // numbers are wrong.
   Result<Part> on_part(const wire::KvPart& part, int64_t now_ms);
-  // The bytes of a part that was kWrite did not come: kAskAgain, and from `part` on all comes once more. Its second
-  // time is an error.
-  Result<Part> on_lost(uint32_t number, int32_t first_page, const Status& status);
+  // What was kWrite.
+  struct Run {
+    uint32_t number = 0;  // of the part
+    int32_t first_page = 0;
+    int32_t pages = 0;
+    LayerSpan layers;
+    int32_t end() const { return first_page + pages; }
+  };
+  // The bytes of the first of these parts, the newest, did not come: kAskAgain, and all of them come once more. Its
+  // second time is an error.
+  Result<Part> on_lost(const std::vector<Run>& newest, const Status& status);
   // The oldest parts that were given out are in the cache.
   void on_written(int parts) { written_ += static_cast<uint32_t>(parts); }
 
@@ -34,16 +46,22 @@ class KvReceiver {
   wire::KvTaken taken(std::string reply_to);
 
   int32_t end_page() const { return end_; }
+  int64_t bytes_of(const wire::KvPart& part) const { return layer_bytes_ * part.layers * part.pages; }
+  bool begun() const { return next_ > 0; }  // something has come
   bool complete() const { return next_page_ == end_ && written_ == next_; }
   uint64_t asked_again() const { return asked_again_; }
 
  private:
   bool ask_again();
+  Status check(const wire::KvPart& part) const;
 
   const TransferId id_;
+  const int32_t from_;
   const int32_t end_;
-  const int64_t page_bytes_;
-  int32_t next_page_;
+  const int32_t all_layers_;
+  const int64_t layer_bytes_;     // of one layer of one page
+  std::vector<int32_t> layers_;   // of each page from `from_` on: so many first ones have come
+  int32_t next_page_;             // those below have all layers
   uint32_t next_ = 0;             // number of the part that is to come
   uint32_t written_ = 0;          // parts
   int64_t progress_ms_;           // when a part came last, or the transfer began

@@ -11,6 +11,7 @@ inline constexpr std::size_t kMaxTransfers = 4096;               // open at a se
 inline constexpr std::size_t kMaxEarlyWants = 1024;              // that have come before their request
 inline constexpr std::size_t kMaxEndpoints = 256;                // of other servers, connected at the same time
 inline constexpr int64_t kPartBytes = int64_t{1} << 20;          // of one KvPart, or one page; a core's cache holds it
+inline constexpr int64_t kLayersBytes = 64 << 10;                // fewer of layers wait for the next layer
 inline constexpr int kWindowParts = 16;                          // sent and not taken yet, of one transfer
 inline constexpr int kFetchTimeoutMs = 10'000;                   // D waits so long for the bytes of a part from a relay
 inline constexpr int64_t kSentBytesPerStep = int64_t{32} << 20;  // of all transfers, between two steps; one part more

@@ -1,8 +1,9 @@
 // Transfers of KV pages between two servers, in one thread, with a network and a clock from the test.
 #include <gtest/gtest.h>
 
-#include "base/log.h"
-#include "stages/transfer/testing/transfer_net.h"
+#include <cstdlib>
+
+#include "stages/transfer/testing/transfers_fixture.h"
 
 namespace millrace {
 namespace {
@@ -11,23 +12,7 @@ using testing::prompt;
 using testing::TransferNet;
 using namespace transfer;  // NOLINT
 
-class Transfers : public ::testing::Test {
- protected:
-  void SetUp() override { log_init("test", LogLevel::kOff); }
-
-  static double metric(const TransferNet& net, const std::string& name) {
-    std::vector<wire::Metric> metrics;
-    net.exporter.describe(metrics);
-    net.importer.describe(metrics);
-    for (const wire::Metric& metric : metrics) {
-      if (metric.name == name) return metric.value;
-    }
-    return 0;
-  }
-  static double decode_ended(const TransferNet& net, const std::string& reason) {
-    return metric(net, "kv_transfers_total{end=decode,reason=" + reason + "}");
-  }
-};
+using Transfers = testing::TransfersTest;
 
 TEST_F(Transfers, ALongPromptIsComputedAtTheOtherServer) {
   TransferNet net;
@@ -125,10 +110,31 @@ TEST_F(Transfers, AFrozenServerCostsTheTimeLimitOnceAndIsThenAvoided) {
   net.expect_clean_end();
 }
 
+TEST_F(Transfers, AServerThatDrainsEndsWhatItHasBegunAndIsNotAskedAgain) {
+  TransferNet net;
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  for (int i = 0; i < 4; ++i) net.turn();
+  net.exporter.drain();
+  EXPECT_EQ(net.exporter.open(), 1u);
+  EXPECT_TRUE(*net.send(2, prompt(500, 300))) << "D does not know yet";
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 496);
+  EXPECT_EQ(net.transferred.at(2), 0);
+  EXPECT_EQ(net.jobs_begun, 1u);
+  EXPECT_EQ(decode_ended(net, "unavailable"), 1);
+  EXPECT_FALSE(*net.send(3, prompt(500, 400))) << "it does now";
+  net.run();
+  net.turn();
+  EXPECT_EQ(net.exporter.open(), 0u) << "without waiting for a lease";
+  EXPECT_EQ(net.p.scheduler.facts().leases, 0);
+  net.expect_clean_end();
+}
+
 TEST_F(Transfers, AbortsEndBothEndsAtEveryMoment) {
-  for (int moment = 0; moment < 30; ++moment) {
+  for (int moment = 0; moment < 60; ++moment) {
     SCOPED_TRACE(moment);
     TransferNet net;
+    net.p.runner.polls_per_step = moment % 5;
     EXPECT_TRUE(*net.send(1, prompt(500)));
     for (int i = 0; i < moment; ++i) net.turn();
     net.abort(1);
@@ -252,6 +258,7 @@ TEST_F(Transfers, EveryLostMessageCostsTimeAlone) {
     SCOPED_TRACE(lost);
     TransferNet net;
     net.relay = lost % 2 == 0;
+    net.p.runner.polls_per_step = lost % 3 * 2;
     int number = 0;
     net.fate = [&](const std::string&, wire::Message&) {
       return TransferNet::Fate{.copies = number++ == lost / 2 ? 0 : 1};
@@ -275,143 +282,36 @@ TEST_F(Transfers, AWantThatWasLostIsKnownWithTheNextReport) {
   net.expect_clean_end();
 }
 
-// ---- pages of a request at the other server: the proxy's case
-
-class Proxied : public Transfers {
- protected:
-  static std::vector<int32_t> complete(const std::vector<int32_t>& tokens) {
-    return {tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(tokens.size() % 16)};
-  }
-  // What P's worker does with a request that has a transfer id.
-  void offer(TransferNet& net, const std::string& id, const std::vector<int32_t>& tokens) {
-    ASSERT_TRUE(net.exporter.on_offer({id}, complete(tokens), "", net.now_ms).ok());
-    net.p.receive(testing::Harness::request(++next_, tokens, 1));
-  }
-  void finish(TransferNet& net, const std::string& id) {
-    while (net.p.scheduler.busy()) net.turn();
-    net.exporter.on_offer_end({id}, ok_status(), net.now_ms);
-  }
-  uint64_t next_ = 1000;
+// By hand more than the timed suite has: MILLRACE_TRANSFER_SEEDS=FIRST:COUNT.
+struct Seeds {
+  uint64_t first = 1, count = 250;
 };
-
-wire::RemoteKv remote(const std::string& id) { return {{id}, wire::KvRole::kDecode, "p"}; }
-
-TEST_F(Proxied, TheWantMayComeBeforeDuringOrAfterTheRequest) {
-  for (int when = 0; when < 3; ++when) {
-    SCOPED_TRACE(when);
-    TransferNet net(false);
-    const wire::RemoteKv kv = remote("xfer-a");
-    if (when == 0) {
-      EXPECT_TRUE(*net.send(1, prompt(500), 8, &kv));
-      for (int i = 0; i < 5; ++i) net.turn();
-    }
-    offer(net, "xfer-a", prompt(500));
-    net.turn();
-    if (when == 1) {
-      EXPECT_TRUE(*net.send(1, prompt(500), 8, &kv));
-    }
-    finish(net, "xfer-a");
-    if (when == 2) {
-      EXPECT_TRUE(*net.send(1, prompt(500), 8, &kv));
-    }
-    net.run();
-    EXPECT_EQ(net.transferred.at(1), 496);
-    net.expect_clean_end();
+Seeds seeds() {
+  Seeds out;
+  const char* given = std::getenv("MILLRACE_TRANSFER_SEEDS");
+  const std::string text = given == nullptr ? "" : given;
+  if (const std::size_t colon = text.find(':'); colon != std::string::npos) {
+    out = {std::stoull(text.substr(0, colon)), std::stoull(text.substr(colon + 1))};
   }
+  return out;
 }
 
-TEST_F(Proxied, AnUnknownIdAUsedOneAndAnotherPromptsGiveNothing) {
-  TransferNet net(false);
-  const wire::RemoteKv unknown = remote("xfer-unknown"), a = remote("xfer-a"), b = remote("xfer-b");
-  EXPECT_TRUE(*net.send(1, prompt(500), 8, &unknown));
-  net.run();
-  EXPECT_EQ(net.transferred.at(1), 0);
-
-  offer(net, "xfer-a", prompt(500, 50));
-  finish(net, "xfer-a");
-  EXPECT_TRUE(*net.send(2, prompt(500, 300), 8, &a)) << "the id of another prompt";
-  net.run();
-  EXPECT_EQ(net.transferred.at(2), 0);
-
-  offer(net, "xfer-b", prompt(500, 100));
-  finish(net, "xfer-b");
-  EXPECT_TRUE(*net.send(3, prompt(500, 100), 8, &b));
-  net.run();
-  EXPECT_EQ(net.transferred.at(3), 496);
-  EXPECT_EQ(net.send(4, prompt(500, 100), 8, &b).status().message(),
-            "transfer_id xfer-b was used before; wanted a new one for each request");
-  EXPECT_EQ(net.exporter.on_offer({"xfer-b"}, prompt(16), "", net.now_ms).code(), StatusCode::kInvalidArgument);
-  net.expect_clean_end();
-}
-
-TEST_F(Proxied, AnUnusedOfferEndsWithItsLease) {
-  TransferNet net(false);
-  offer(net, "xfer-a", prompt(400));
-  finish(net, "xfer-a");
-  EXPECT_EQ(net.p.scheduler.facts().leases, 1);
-  for (int64_t ms = 0; ms < kLeaseMs - 500; ms += 100) net.turn(100);
-  EXPECT_EQ(net.p.scheduler.facts().leases, 1);
-  for (int64_t ms = 0; ms <= 500; ms += 100) net.turn(100);
-  EXPECT_EQ(net.p.scheduler.facts().leases, 0);
-  EXPECT_EQ(net.exporter.open(), 0u);
-  const wire::RemoteKv a = remote("xfer-a");
-  EXPECT_TRUE(*net.send(1, prompt(400), 8, &a)) << "an id whose lease has ended";
-  net.run();
-  EXPECT_EQ(net.transferred.at(1), 0);
-  net.expect_clean_end();
-}
-
-TEST_F(Proxied, AFailedRequestEndsTheTransferAtOnce) {
-  TransferNet net(false);
-  const wire::RemoteKv a = remote("xfer-a");
-  EXPECT_TRUE(*net.send(1, prompt(500), 8, &a));
-  offer(net, "xfer-a", prompt(500));
-  net.turn();
-  net.p.abort(next_);
-  net.exporter.on_offer_end({"xfer-a"}, error(StatusCode::kCancelled, "it was aborted"), net.now_ms);
-  const int64_t begun_ms = net.now_ms;
-  net.run();
-  EXPECT_LT(net.now_ms - begun_ms, kRenewMs);
-  net.expect_clean_end();
-}
-
-TEST_F(Proxied, TheFirstServerThatWantsAnIdHasIt) {
-  TransferNet net(false);
-  const wire::RemoteKv a = remote("xfer-a");
-  EXPECT_TRUE(*net.send(1, prompt(500), 8, &a));
-  net.turn();
-  wire::KvWant other{.id = {"xfer-a"}, .reply_to = "other", .format = net.d_format, .tokens = prompt(496)};
-  net.exporter.on_want(other, net.now_ms);
-  net.exporter.on_taken({{"xfer-a"}, 0, false, "other"}, net.now_ms);
-  offer(net, "xfer-a", prompt(500));
-  finish(net, "xfer-a");
-  net.run();
-  EXPECT_EQ(net.transferred.at(1), 496);
-  net.expect_clean_end();
-}
-
-TEST_F(Proxied, EarlyWantsAreBounded) {
-  TransferNet net(false);
-  for (std::size_t i = 0; i < kMaxEarlyWants + 10; ++i) {
-    net.exporter.on_want(
-        {.id = {fmt::format("xfer-{}", i)}, .reply_to = "x", .format = net.d_format, .tokens = prompt(16)}, net.now_ms);
-  }
-  EXPECT_EQ(net.exporter.open(), kMaxEarlyWants);
-  net.expect_clean_end();
-}
-
-// Random requests, prompts with common beginnings, short memory, and a network that loses, repeats, delays and damages;
-// servers that freeze and go. Every request ends, every text is the oracle's, and nothing is left.
+// Random requests, prompts with common beginnings, short memory, and a network that loses, repeats, delays and damages,
+// in one direction or both; servers that freeze, go and are killed. Every request ends, every text is the
+// oracle's, and nothing is left.
 TEST_F(Transfers, OverAnyNetworkEveryRequestEndsWithItsText) {
-  uint64_t transferred = 0, failed = 0;
-  for (uint64_t seed = 1; seed <= 250; ++seed) {
+  uint64_t transferred = 0, failed = 0, of_layers = 0;
+  const Seeds all = seeds();
+  for (uint64_t seed = all.first; seed < all.first + all.count; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const auto pick = [&](uint64_t count) { return random() % count; };
     TransferNet net(true, 40 + static_cast<int32_t>(pick(100)), 40 + static_cast<int32_t>(pick(100)));
     const uint64_t loss = pick(4) * 3;
-    net.fate = [&](const std::string&, wire::Message& message) {
+    std::string cut_off;  // gets nothing
+    net.fate = [&](const std::string& to, wire::Message& message) {
       TransferNet::Fate fate;
+      if (to == cut_off) return TransferNet::Fate{.copies = 0};
       if (loss > 0 && pick(100) < loss) fate.copies = static_cast<int>(pick(3));
       if (pick(10) == 0) fate.late_ms = static_cast<int64_t>(pick(300));
       if (auto* part = std::get_if<wire::KvPart>(&message); part != nullptr && loss > 0 && pick(40) == 0) {
@@ -422,6 +322,11 @@ TEST_F(Transfers, OverAnyNetworkEveryRequestEndsWithItsText) {
     };
     net.relay = pick(3) > 0;
     if (pick(2) == 0) net.most_offers = 1 + pick(6);
+    net.p.runner.polls_per_step = static_cast<int>(pick(3) * pick(6));
+    net.d.runner.polls_per_step = static_cast<int>(pick(3));
+    if (pick(4) == 0) {
+      net.p.runner.fail_step = [&](const Batch&) { return pick(20) == 0 ? internal_error("a fault") : ok_status(); };
+    }
     const uint64_t unread = pick(3) * 5;
     net.fetch_fate = [&](const wire::KvPart&) -> Result<int64_t> {
       if (pick(100) < unread) return error(StatusCode::kUnavailable, "a fault");
@@ -438,16 +343,23 @@ TEST_F(Transfers, OverAnyNetworkEveryRequestEndsWithItsText) {
       if (pick(20) == 0 && id > 0) net.abort(1 + pick(id));
       if (pick(25) == 0) net.p_frozen = !net.p_frozen;
       if (pick(60) == 0) net.p_gone = !net.p_gone;
+      if (pick(40) == 0) cut_off = cut_off.empty() ? (pick(2) == 0 ? "p" : "d") : "";
+      if (pick(80) == 0) net.restart_p();
+      if (pick(30) == 0) net.publish_peers();
       net.turn(1 + static_cast<int64_t>(pick(100)));
     }
+    cut_off.clear();
     net.run();
     for (const auto& [request, tokens] : net.transferred) ++(tokens > 0 ? transferred : failed);
+    of_layers += net.parts_of_layers;
+    net.p.runner.fail_step = nullptr;
     net.p_gone = false;
     net.expect_clean_end();
     if (HasFailure()) return;
   }
-  EXPECT_GT(transferred, 500u);
-  EXPECT_GT(failed, 200u);
+  EXPECT_GT(transferred, all.count);
+  EXPECT_GT(failed, all.count / 2);
+  EXPECT_GT(of_layers, 2 * all.count);
 }
 
 }  // namespace

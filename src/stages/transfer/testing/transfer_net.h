@@ -25,6 +25,7 @@ inline RunnerFacts net_facts(int32_t pages = 256) {
   RunnerFacts facts{1000, 600, kNetPage, pages};
   facts.weight_version = 1;
   facts.kv_page_bytes = kNetPage * kFakeTokenBytes;
+  facts.layers = kFakeLayers;
   return facts;
 }
 
@@ -36,7 +37,7 @@ class TransferNet {
         d(net_facts(d_pages), {.chunked_prefill_tokens = 64}, endless()),
         p_env_(*this, p),
         d_env_(*this, d),
-        exporter(p_env_, jobs ? std::optional(make_jobs()) : std::nullopt),
+        exporter(p_env_, jobs ? std::optional(make_jobs()) : std::nullopt, 1),
         importer(d_env_, {.reply_to = "d", .peers = 1, .id_seed = 5, .min_tokens = transfer::kMinRemoteTokens}) {
     importer.set_peers({{"p", 1}}, now_ms);
   }
@@ -59,6 +60,21 @@ class TransferNet {
     importer.cancel(ReqId{id}, now_ms);
     if (held.erase(id) == 0) d.abort(id);
   }
+
+  // P's process dies and another one begins, without its requests, its cache and its transfers; D knows with the next
+  // table of peers, which a test publishes.
+  void restart_p() {
+    p_silent_ = true;
+    exporter.stop(error(StatusCode::kUnavailable, "it was killed"), now_ms);
+    p_silent_ = false;
+    std::erase_if(queue_, [](const auto& each) { return each.second.first == "p"; });
+    at_p_.clear();
+    offers_.clear();
+    p.run();
+    EXPECT_TRUE(p.scheduler.flush_cache().ok());
+    ++p_incarnation_;
+  }
+  void publish_peers() { importer.set_peers({{"p", p_incarnation_}}, now_ms); }
 
   // One turn of both servers, and what the network delivers meanwhile.
   void turn(int64_t ms = 1) {
@@ -121,6 +137,7 @@ class TransferNet {
   std::map<uint64_t, wire::TokenizedRequest> sent;
   std::map<uint64_t, int32_t> transferred;  // tokens, by request
   uint64_t jobs_begun = 0, jobs_cancelled = 0;
+  uint64_t parts_of_layers = 0;  // that D got, of pages whose other layers were not there
 
  private:
   class Env final : public transfer::TransferEnv {
@@ -208,6 +225,7 @@ class TransferNet {
 
   Status post(const std::string& to, wire::Message& message) {
     if (to == "p" && p_gone) return error(StatusCode::kUnavailable, "no server is connected");
+    if (to != "p" && p_silent_) return ok_status();
     Fate fate_of = fate ? fate(to, message) : Fate{};
     for (int i = 0; i < fate_of.copies; ++i) {
       queue_.emplace(now_ms + fate_of.late_ms + i, std::pair(to, message));
@@ -237,7 +255,10 @@ class TransferNet {
       if (const auto* taken = std::get_if<wire::KvTaken>(&message)) exporter.on_taken(*taken, now_ms);
       if (const auto* end = std::get_if<wire::KvEnd>(&message)) exporter.on_end(*end, now_ms);
     } else if (to == "d") {
-      if (const auto* part = std::get_if<wire::KvPart>(&message)) importer.on_part(*part, now_ms);
+      if (const auto* part = std::get_if<wire::KvPart>(&message)) {
+        parts_of_layers += part->layers < kFakeLayers;
+        importer.on_part(*part, now_ms);
+      }
       if (const auto* end = std::get_if<wire::KvEnd>(&message)) importer.on_end(*end, now_ms);
     }
   }
@@ -245,7 +266,9 @@ class TransferNet {
   void turn_p() {
     p.step();
     for (const auto& [id, outcome] : p.outcomes) {
-      if (outcome.finish && ended_jobs_.insert(id).second) exporter.on_job_end(id, ok_status());
+      if (!outcome.finish || !ended_jobs_.insert(id).second) continue;
+      const bool failed = outcome.finish->reason == wire::FinishReason::kError;
+      exporter.on_job_end(id, failed ? Status(outcome.finish->code, outcome.finish->message) : ok_status());
     }
     exporter.step(now_ms);
   }
@@ -278,6 +301,8 @@ class TransferNet {
   uint64_t last_offer_ = 0, last_fetch_ = 0;
   std::multimap<int64_t, std::pair<std::string, wire::Message>> queue_;
   std::vector<wire::Message> at_p_;  // of a frozen P
+  bool p_silent_ = false;
+  uint64_t p_incarnation_ = 1;
   std::set<uint64_t> ended_jobs_;
 
  public:
