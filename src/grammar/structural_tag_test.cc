@@ -149,8 +149,10 @@ TEST(StructuralTag, RefusesWhatIsNone) {
         << source.substr(0, 60);
   }
   const auto not_served = parse_structural_tag(
-      R"({"triggers":["a"],"structures":[{"begin":"a","schema":{"not":{}},"end":""}]})", {}, TextStart::kContent);
-  EXPECT_NE(not_served.status().message().find("structures[0]: schema.not is not served"), std::string::npos)
+      R"({"triggers":["a"],"structures":[{"begin":"a","schema":{"unevaluatedItems":false},"end":""}]})", {},
+      TextStart::kContent);
+  EXPECT_NE(not_served.status().message().find("structures[0]: schema.unevaluatedItems is not served"),
+            std::string::npos)
       << not_served.status().message();
 }
 
