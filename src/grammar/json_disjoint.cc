@@ -76,11 +76,11 @@ bool SchemaMerger::disjoint(const Schema& first, const Schema& second, int depth
     });
   }
   // All alternatives of one are apart from the other.
-  for (const auto& [x, y] : {std::pair(&*a, &*b), std::pair(&*b, &*a)}) {
+  for (const auto& pair : {std::pair(&*a, &*b), std::pair(&*b, &*a)}) {
     for (const char* key : {"anyOf", "oneOf"}) {
-      const Schema* listed = find_key(*x, key);
+      const Schema* listed = find_key(*pair.first, key);
       if (listed && listed->is_array() && std::all_of(listed->begin(), listed->end(), [&](const Schema& one) {
-            return disjoint(one, *y, depth + 1);
+            return disjoint(one, *pair.second, depth + 1);
           })) {
         return true;
       }

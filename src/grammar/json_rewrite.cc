@@ -281,7 +281,8 @@ Result<Schema> rewritten(const SchemaMerger& merger, const Schema& schema, int d
     const Schema* listed = find_key(schema, key);
     if (!listed) continue;
     if (!listed->is_object()) return invalid_argument("{} is no object; wanted one", key);
-    for (const auto& [name, wanted] : listed->items()) {
+    for (const auto& [key_of, wanted] : listed->items()) {
+      const std::string& name = key_of;
       const bool kept = wanted.is_array() && std::all_of(wanted.begin(), wanted.end(), [&](const Schema& one) {
                           return is_required(schema, one) || one == Schema(name);
                         });

@@ -285,7 +285,8 @@ Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& p
     });
   }
   // Keywords for other types constrain none of these.
-  for (const auto& [type, keys] : kTypedKeywords) {
+  for (const auto& [type_of, keys] : kTypedKeywords) {
+    const char* type = type_of;
     const bool has =
         std::any_of(wanted.begin(), wanted.end(), [&](const Schema& value) { return has_type(value, type); });
     for (const char* key : keys) {
