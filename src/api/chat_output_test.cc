@@ -103,7 +103,7 @@ TEST(ChatOutput, ACallThatIsCutOffIsShown) {
 TEST(ToolGrammar, StrictToolsKeepTheirSchemas) {
   const std::string text =
       R"({"tools":[{"function":{"name":"f","strict":true,"parameters":{"properties":{"a":{"$ref":"#"}}}}},)"
-      R"({"function":{"name":"g","parameters":{"not":{}}}},{"function":{"name":"h","strict":false}}]})";
+      R"({"function":{"name":"g","parameters":{"unevaluatedItems":false}}},{"function":{"name":"h","strict":false}}]})";
   const auto qwen = OrderedJson::parse(guarded_calls(text, wire::ToolDialect::kQwen));
   EXPECT_EQ(qwen["triggers"].dump(), R"(["<tool_call>"])");
   ASSERT_EQ(qwen["structures"].size(), 2u);

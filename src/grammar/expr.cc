@@ -118,6 +118,11 @@ ExprPtr repeat(ExprPtr part, int least, int most) {
 
 ExprPtr optional(ExprPtr part) { return repeat(std::move(part), 0, 1); }
 
+ExprPtr tick() {
+  static const ExprPtr kExpr = make({.kind = Expr::Kind::kTick});
+  return kExpr;
+}
+
 ExprPtr rule(int number) { return make({.kind = Expr::Kind::kRule, .rule = number}); }
 
 std::string utf8(uint32_t c) {

@@ -58,6 +58,7 @@ struct Expr {
     kAlt,     // one of `parts`
     kRepeat,  // parts[0], `least` to `most` times
     kRule,    // rule number `rule` of the grammar
+    kTick,    // the empty string; adds one to the count of the rule that it stands in (grammar.h, Count)
   };
   Kind kind = Kind::kEmpty;
   std::string text;
@@ -80,6 +81,7 @@ ExprPtr alt(std::vector<ExprPtr> parts);  // without the parts that are never
 ExprPtr repeat(ExprPtr part, int least, int most);
 ExprPtr optional(ExprPtr part);
 ExprPtr rule(int number);
+ExprPtr tick();
 
 // UTF-8 of a scalar value.
 std::string utf8(uint32_t c);

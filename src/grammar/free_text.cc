@@ -117,6 +117,7 @@ int append_rules(Rules& rules, const Rules& others) {
   Shifter shifter(first);
   for (const ExprPtr& body : others.bodies) rules.bodies.push_back(shifter.shift(body));
   rules.names.insert(rules.names.end(), others.names.begin(), others.names.end());
+  for (const auto& [rule, count] : others.counts) rules.counts[first + rule] = count;
   return first;
 }
 

@@ -21,6 +21,8 @@ class GrammarBuilder {
     dead_ = add({.kind = Kind::kDead});
     for (std::size_t i = 0; i < rules_.bodies.size() && !full(); ++i) {
       grammar_->starts_.push_back(lower(*rules_.bodies[i], add({.kind = Kind::kEnd})));
+      const auto count = rules_.counts.find(static_cast<int>(i));
+      grammar_->counts_.push_back(count == rules_.counts.end() ? Count{-1, 0} : count->second);
     }
     if (full()) {
       return error(StatusCode::kTooLarge,
@@ -30,7 +32,13 @@ class GrammarBuilder {
     }
     find_nullable();
     RETURN_IF_ERROR(refuse_left_recursion());
-    RETURN_IF_ERROR(refuse_empty_language());
+    do {
+      remove_dead_ends();
+      count_ticks();
+    } while (remove_impossible_counts());
+    if (grammar_->starts_[0] == dead_) {
+      return invalid_argument("the grammar admits no text; wanted one that some text satisfies");
+    }
     find_classes();
     return std::shared_ptr<const Grammar>(std::move(grammar_));
   }
@@ -76,6 +84,8 @@ class GrammarBuilder {
         return lower_repeat(expr, next);
       case Expr::Kind::kRule:
         return add({.kind = Kind::kCall, .next = next, .other = expr.rule});
+      case Expr::Kind::kTick:
+        return add({.kind = Kind::kTick, .next = next});
     }
     return dead_;
   }
@@ -113,6 +123,39 @@ class GrammarBuilder {
     return start;
   }
 
+  // A node's successors have lower numbers, but for the body of a loop, which is made behind the loop's split: by way
+  // of the body there are no fewer ticks, and any number of them where one stands in the body.
+  void count_ticks() {
+    if (rules_.counts.empty()) return;
+    std::vector<Count>& ticks = grammar_->ticks_;
+    const std::vector<Node>& nodes = grammar_->nodes_;
+    std::vector<int32_t> before(nodes.size() + 1);  // ticks among the nodes with lower numbers
+    for (std::size_t i = 0; i < nodes.size(); ++i) before[i + 1] = before[i] + (nodes[i].kind == Kind::kTick ? 1 : 0);
+    ticks.assign(nodes.size(), {kNoWay, 0});
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const Node& node = nodes[i];
+      const auto next = static_cast<std::size_t>(node.next), other = static_cast<std::size_t>(node.other);
+      if (node.kind == Kind::kEnd) {
+        ticks[i] = {0, 0};
+      } else if (node.kind == Kind::kSplit && next > i) {
+        ticks[i] = ticks[other];
+        if (nodes[next].kind != Kind::kDead && before[next + 1] > before[i]) ticks[i].most = kUnbounded;
+      } else if (node.kind == Kind::kSplit) {
+        const Count a = ticks[next], b = ticks[other];
+        ticks[i] = {std::min(a.least, b.least), is_more(a.most, b.most) ? a.most : b.most};
+      } else if (node.kind == Kind::kCall && nodes[next].kind == Kind::kEnd && rules_.counts.count(node.other) == 0) {
+        // Its ticks count as the caller's (state_table.cc, kCall). Of a rule that is lowered later nothing is known.
+        const auto start = static_cast<std::size_t>(grammar_->starts_[other]);
+        ticks[i] = start < i ? ticks[start] : Count{0, kUnbounded};
+      } else if (node.kind != Kind::kDead) {
+        const int one = node.kind == Kind::kTick && ticks[next].least < kNoWay ? 1 : 0;
+        ticks[i] = {ticks[next].least + one, ticks[next].most == kUnbounded ? kUnbounded : ticks[next].most + one};
+      }
+    }
+  }
+  static constexpr int kNoWay = 1 << 30;  // to the end
+  static bool is_more(int a, int b) { return b != kUnbounded && (a == kUnbounded || a > b); }
+
   // Calls `visit` for each node that is reached from `from` past splits, and past the nodes that `passes` admits.
   template <typename Passes, typename Visit>
   void reach(int32_t from, Passes passes, Visit visit) const {
@@ -126,7 +169,7 @@ class GrammarBuilder {
       const Node& node = grammar_->node(id);
       visit(node);
       if (node.kind == Kind::kSplit) open.push_back(node.other);
-      if (node.kind == Kind::kSplit || passes(node)) open.push_back(node.next);
+      if (node.kind == Kind::kSplit || node.kind == Kind::kTick || passes(node)) open.push_back(node.next);
     }
   }
   // Without a byte: past calls of rules that may be empty.
@@ -181,27 +224,96 @@ class GrammarBuilder {
                             rules_.names[static_cast<std::size_t>(first - callers.begin())]);
   }
 
-  // A rule has a string where its end is reached over rules that have one.
-  Status refuse_empty_language() const {
-    std::vector<bool> has_string(rules_.bodies.size());
-    for (bool changed = true; changed && !has_string[0];) {
-      changed = false;
-      for (std::size_t i = has_string.size(); i-- > 0;) {
-        if (!has_string[i] && reaches_end(grammar_->starts_[i], has_string)) has_string[i] = changed = true;
+  // What leads to no end of its rule, or calls a rule without texts, is dead: a text never goes on where it cannot end.
+  // Found backwards, from the ends of rules.
+  void remove_dead_ends() {
+    std::vector<Node>& nodes = grammar_->nodes_;
+    const std::size_t count = nodes.size(), rules = rules_.bodies.size();
+    // By node, the nodes that lead to it; by rule, the calls of it.
+    Lists before(count), calls(rules);
+    for (const bool counting : {true, false}) {
+      for (std::size_t n = 0; n < count; ++n) {
+        const Node& node = nodes[n];
+        if (node.kind == Kind::kEnd || node.kind == Kind::kDead) continue;
+        before.add(static_cast<std::size_t>(node.next), n, counting);
+        if (node.kind == Kind::kSplit) before.add(static_cast<std::size_t>(node.other), n, counting);
+        if (node.kind == Kind::kCall) calls.add(static_cast<std::size_t>(node.other), n, counting);
       }
     }
-    if (has_string[0]) return ok_status();
-    return invalid_argument("the grammar admits no text; wanted one that some text satisfies");
+    Lists starts(count);
+    for (const bool counting : {true, false}) {
+      for (std::size_t i = 0; i < rules; ++i) starts.add(static_cast<std::size_t>(grammar_->starts_[i]), i, counting);
+    }
+    std::vector<bool> live(count), has_text(rules);
+    std::vector<std::size_t> open;
+    const auto reach = [&](std::size_t n) {
+      const Node& node = nodes[n];
+      const bool waits = node.kind == Kind::kCall && (!has_text[static_cast<std::size_t>(node.other)] ||
+                                                      !live[static_cast<std::size_t>(node.next)]);
+      if (waits || live[n] || node.kind == Kind::kDead) return;
+      live[n] = true;
+      open.push_back(n);
+    };
+    for (std::size_t n = 0; n < count; ++n) {
+      if (nodes[n].kind == Kind::kEnd) reach(n);
+    }
+    while (!open.empty()) {
+      const std::size_t n = open.back();
+      open.pop_back();
+      for (const std::size_t from : before.of(n)) reach(from);
+      for (const std::size_t rule : starts.of(n)) {
+        has_text[rule] = true;
+        for (const std::size_t call : calls.of(rule)) reach(call);
+      }
+    }
+    for (std::size_t i = 0; i < rules; ++i) {
+      if (!has_text[i]) grammar_->starts_[i] = dead_;
+    }
+    for (std::size_t n = 0; n < count; ++n) {
+      if (!live[n]) nodes[n] = {.kind = Kind::kDead};
+    }
   }
 
-  bool reaches_end(int32_t from, const std::vector<bool>& has_string) const {
-    const auto has_way_on = [&](const Node& node) {
-      return node.kind == Kind::kBytes ||
-             (node.kind == Kind::kCall && has_string[static_cast<std::size_t>(node.other)]);
-    };
-    bool ends = false;
-    reach(from, has_way_on, [&](const Node& node) { ends = ends || node.kind == Kind::kEnd; });
-    return ends;
+  // For each of some numbers a list of others, in one array; filled twice in the same way, to count and then to store.
+  class Lists {
+   public:
+    explicit Lists(std::size_t size) : ends_(size + 1) {}
+    void add(std::size_t key, std::size_t value, bool counting) {
+      if (counting) {
+        ++ends_[key];
+        ++total_;
+        return;
+      }
+      if (values_.empty()) sum_up();
+      values_[--ends_[key]] = value;
+    }
+    std::span<const std::size_t> of(std::size_t key) const {
+      if (values_.empty()) return {};
+      return std::span(values_).subspan(ends_[key], ends_[key + 1] - ends_[key]);
+    }
+
+   private:
+    void sum_up() {
+      values_.resize(total_);
+      for (std::size_t i = 1; i < ends_.size(); ++i) ends_[i] += ends_[i - 1];
+    }
+    std::vector<std::size_t> ends_, values_;
+    std::size_t total_ = 0;
+  };
+
+  // Counted rules that no text can keep the count of.
+  bool remove_impossible_counts() {
+    bool removed = false;
+    for (std::size_t i = 0; i < rules_.bodies.size(); ++i) {
+      const Count* count = grammar_->count(static_cast<int32_t>(i));
+      int32_t& start = grammar_->starts_[i];
+      if (!count || start == dead_) continue;
+      const Count ticks = grammar_->ticks_to_end(start);
+      const bool possible = (count->most == kUnbounded || ticks.least <= count->most) &&
+                            (ticks.most == kUnbounded || ticks.most >= count->least);
+      if (!possible) start = dead_, removed = true;
+    }
+    return removed;
   }
 
   void find_classes() {

@@ -45,8 +45,8 @@ constexpr std::array kPatterns = std::to_array<std::pair<std::string_view, std::
     {"hostname", "^" MR_HOST "$"},
     {"ipv4", "^" MR_IPV4 "$"},
     {"ipv6", "^" MR_IPV6 "$"},
-    {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(?://" MR_AUTHORITY "(?:/" MR_PCHAR "*)*|/?" MR_PCHAR "+(?:/" MR_PCHAR
-            "*)*)" MR_QUERY "$"},
+    {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(?://(?:" MR_AUTHORITY "(?:/" MR_PCHAR "*)*|(?:/" MR_PCHAR "*)+)|/?" MR_PCHAR
+            "+(?:/" MR_PCHAR "*)*)" MR_QUERY "$"},
 });
 
 constexpr std::array<std::string_view, 8> kOthers = {"idn-email",    "idn-hostname",         "uri-reference",

@@ -2,36 +2,35 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <cmath>
+#include <iterator>
+#include <numeric>
 #include <utility>
 #include <vector>
+
+#include "grammar/json_formats.h"
+#include "grammar/json_rewrite.h"
 
 namespace millrace::grammar {
 namespace {
 
-const Schema* find_key(const Schema& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
-}
-
-// The values of const or enum; nullopt: the schema has neither.
-std::optional<std::vector<Schema>> values_of(const Schema& schema) {
-  if (const Schema* one = find_key(schema, "const")) return std::vector<Schema>{*one};
-  const Schema* some = find_key(schema, "enum");
-  if (!some || !some->is_array()) return std::nullopt;
-  return std::vector<Schema>(some->begin(), some->end());
-}
-
-std::vector<std::string> common(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  std::vector<std::string> out;
-  for (const std::string& type : a) {
-    const bool narrow = type == "integer" && std::find(b.begin(), b.end(), "number") != b.end();
-    const bool has = std::find(b.begin(), b.end(), type) != b.end();
-    if (narrow || has) out.push_back(type);
-    const bool wide = type == "number" && !has && std::find(b.begin(), b.end(), "integer") != b.end();
-    if (wide) out.push_back("integer");
+// The part of the document that has this anchor, or this fragment as its $id.
+const Schema* find_anchor(const Schema& at, std::string_view name) {
+  if (at.is_object()) {
+    for (const char* key : {"$anchor", "$id", "id"}) {
+      const Schema* found = find_key(at, key);
+      if (!found || !found->is_string()) continue;
+      std::string_view text = found->get_ref<const std::string&>();
+      if (key[1] != 'a' && !text.starts_with('#')) continue;
+      if (key[1] != 'a') text.remove_prefix(1);
+      if (text == name) return &at;
+    }
   }
-  return out;
+  if (!at.is_structured()) return nullptr;
+  for (const Schema& one : at) {
+    if (const Schema* found = find_anchor(one, name)) return found;
+  }
+  return nullptr;
 }
 
 std::string unescape_pointer(std::string_view part) {
@@ -50,10 +49,6 @@ std::string unescape_pointer(std::string_view part) {
   return out;
 }
 
-Status cannot_merge(std::string_view keyword) {
-  return error(StatusCode::kUnsupported, "two values of {} for one place cannot be joined; wanted one", keyword);
-}
-
 // Combined by taking the narrower of the two.
 bool is_lower_bound(std::string_view key) {
   return key == "minimum" || key == "exclusiveMinimum" || key == "minLength" || key == "minItems" ||
@@ -64,23 +59,109 @@ bool is_upper_bound(std::string_view key) {
          key == "maxProperties";
 }
 
-// A keyword whose meaning depends on another keyword of its schema cannot be taken over into a schema that has other
-// values there: which keys are additional, which items stand behind the prefix.
-Status check_dependent_keywords(const Schema& a, const Schema& b) {
-  const auto differ = [&](const char* key) {
-    const Schema* one = find_key(a, key);
-    const Schema* other = find_key(b, key);
-    return one != nullptr && other != nullptr ? *one != *other : one != other;
+// Concatenated where both schemas have one.
+bool is_list(std::string_view key) {
+  return key == "allOf" || key == joined::kEach || key == joined::kPatterns || key == joined::kNotPatterns ||
+         key == joined::kFormats || key == joined::kNotValues || key == joined::kSome;
+}
+
+// Merged together, since the meaning of each depends on the others.
+bool is_of_properties(std::string_view key) {
+  return key == "properties" || key == "additionalProperties" || key == "patternProperties" || key == joined::kKeys;
+}
+bool is_of_items(std::string_view key) { return key == "items" || key == "prefixItems" || key == "additionalItems"; }
+
+// What two schemas may not have different values of.
+bool is_constraint(std::string_view key) {
+  constexpr std::array<std::string_view, 11> kNames = {
+      joined::kExtra,          "const",       "contains",      "minContains", "maxContains", "unevaluatedItems",
+      "unevaluatedProperties", "$dynamicRef", "$recursiveRef", "multipleOf",  "type"};
+  return std::find(kNames.begin(), kNames.end(), key) != kNames.end();
+}
+
+void append(Schema& list, const Schema& more) {
+  for (const Schema& one : more) {
+    if (std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
+  }
+}
+
+// Draft 4's flags as numbers.
+void unfold_flags(Schema& schema) {
+  for (const auto& [flag, bound] :
+       {std::pair("exclusiveMinimum", "minimum"), std::pair("exclusiveMaximum", "maximum")}) {
+    const Schema* found = find_key(schema, flag);
+    if (!found || !found->is_boolean()) continue;
+    const bool exclusive = found->get<bool>() && schema.contains(bound);
+    schema.erase(flag);
+    if (!exclusive) continue;
+    const Schema value = schema.at(bound);
+    schema.erase(bound);
+    schema[flag] = value;
+  }
+}
+
+const Schema& part(const Schema& of, const char* key, const Schema& otherwise) {
+  const Schema* found = find_key(of, key);
+  return found ? *found : otherwise;
+}
+
+// Without the values of `enum` that have none of the types; a `const` that has none becomes such an enum.
+void keep_typed_values(Schema& schema) {
+  if (!schema.contains("type")) return;
+  const std::vector<std::string> types = types_of(schema);
+  const auto untyped = [&](const Schema& value) {
+    return std::none_of(types.begin(), types.end(), [&](const std::string& type) { return has_type(value, type); });
   };
-  const auto either = [&](const char* key) { return a.contains(key) || b.contains(key); };
-  if (differ("patternProperties") && either("additionalProperties")) return cannot_merge("additionalProperties");
-  if (differ("prefixItems") && either("items")) return cannot_merge("items");
-  const auto list = [](const Schema& schema) { return schema.contains("items") && schema.at("items").is_array(); };
-  if ((list(a) || list(b)) && (differ("items") || differ("additionalItems"))) return cannot_merge("items");
-  return ok_status();
+  if (const Schema* one = find_key(schema, "const"); one && untyped(*one)) schema["enum"] = Schema::array();
+  if (Schema* listed = schema.contains("enum") ? &schema["enum"] : nullptr; listed && listed->is_array()) {
+    Schema kept = Schema::array();
+    std::copy_if(listed->begin(), listed->end(), std::back_inserter(kept),
+                 [&](const Schema& v) { return !untyped(v); });
+    *listed = std::move(kept);
+  }
+}
+
+// Whether a schema is none that anything satisfies, as far as its own keywords show it.
+bool is_false(const Schema& schema) {
+  const Schema* type = find_key(schema, "type");
+  if (type && type->is_array() && type->empty()) return true;
+  const Schema* listed = find_key(schema, "enum");
+  if (listed && listed->is_array() && listed->empty()) return true;
+  const Schema* properties = find_key(schema, "properties");
+  const Schema* required = find_key(schema, "required");
+  if (!properties || !required || !required->is_array() || !properties->is_object() || !type) return false;
+  if (types_of(schema) != std::vector<std::string>{"object"}) return false;
+  return std::any_of(required->begin(), required->end(), [&](const Schema& name) {
+    if (!name.is_string()) return false;
+    const Schema* value = find_key(*properties, name.get_ref<const std::string&>().c_str());
+    return value && *value == Schema(false);
+  });
 }
 
 }  // namespace
+
+const Schema* find_key(const Schema& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+Status not_joined(std::string_view keyword) {
+  return error(StatusCode::kUnsupported, "two values of {} for one place cannot be joined; wanted one", keyword);
+}
+
+void fold_additional(Schema& schema) {
+  const Schema* more = find_key(schema, "additionalProperties");
+  if (!more || *more == Schema(true)) return;
+  Schema patterns = Schema::array(), names = Schema::array();
+  for (const char* key : {"patternProperties", "properties"}) {
+    const Schema* listed = find_key(schema, key);
+    if (!listed) continue;
+    for (const auto& [name, value] : listed->items()) (key[1] == 'a' ? patterns : names).push_back(name);
+  }
+  Schema condition{{"patterns", patterns}, {"names", names}, {"value", *more}};
+  schema[joined::kKeys].push_back(std::move(condition));
+  schema.erase("additionalProperties");
+}
 
 bool is_annotation(std::string_view keyword) {
   constexpr std::array kNames = {"title",
@@ -105,6 +186,19 @@ bool is_annotation(std::string_view keyword) {
   return std::find(kNames.begin(), kNames.end(), keyword) != kNames.end() || keyword.starts_with("x-");
 }
 
+bool has_type(const Schema& value, const std::string& type) {
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "integer") {
+    return value.is_number_integer() ||
+           (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()));
+  }
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  if (type == "array") return value.is_array();
+  return type == "object" && value.is_object();
+}
+
 std::vector<std::string> types_of(const Schema& schema) {
   const Schema* type = schema.is_object() ? find_key(schema, "type") : nullptr;
   if (type && type->is_string()) return {type->get<std::string>()};
@@ -119,6 +213,15 @@ std::vector<std::string> types_of(const Schema& schema) {
 }
 
 Result<const Schema*> SchemaMerger::find(std::string_view reference) const {
+  for (const char* key : {"$id", "id"}) {
+    const Schema* name = root_.is_object() ? find_key(root_, key) : nullptr;
+    if (!name || !name->is_string()) continue;
+    std::string_view text = name->get_ref<const std::string&>();
+    if (text.ends_with('#')) text.remove_suffix(1);
+    if (!text.empty() && reference.starts_with(text) && reference.substr(text.size()).starts_with('#')) {
+      reference.remove_prefix(text.size());
+    }
+  }
   if (!reference.starts_with("#")) {
     return error(StatusCode::kUnsupported, "$ref '{}' leaves the schema; wanted one that begins with '#'", reference);
   }
@@ -126,6 +229,7 @@ Result<const Schema*> SchemaMerger::find(std::string_view reference) const {
   std::string_view rest = reference.substr(1);
   while (!rest.empty()) {
     if (rest[0] != '/') {
+      if (const Schema* anchored = at == &root_ ? find_anchor(root_, rest) : nullptr) return anchored;
       return error(StatusCode::kUnsupported, "$ref '{}' is no JSON pointer; wanted one, such as '#/$defs/name'",
                    reference);
     }
@@ -155,51 +259,74 @@ Result<Schema> SchemaMerger::without_reference(const Schema& schema, int depth) 
                  reference->get<std::string>());
   }
   ASSIGN_OR_RETURN(const Schema* target, find(reference->get_ref<const std::string&>()));
+  ASSIGN_OR_RETURN(const Schema resolved, without_reference(*target, depth + 1));
   Schema siblings = schema;
   siblings.erase("$ref");
-  return merge(*target, siblings, depth + 1);
+  return merge(resolved, siblings, depth + 1);
 }
 
 Result<Schema> SchemaMerger::merge(const Schema& first, const Schema& second, int depth) const {
+  const auto is_true = [](const Schema& schema) { return schema == Schema(true) || schema == Schema::object(); };
+  if (is_true(first) || second == Schema(false)) return second;
+  if (is_true(second) || first == Schema(false)) return first;
+  const auto is_not = [](const Schema& schema, const Schema& other) {
+    return schema.is_object() && schema.size() == 1 && schema.contains("not") && schema.at("not") == other;
+  };
+  if (is_not(first, second) || is_not(second, first)) return Schema(false);
   if (depth > kMaxMergeDepth) {
     return error(StatusCode::kUnsupported, "schemas that have to be joined lie more than {} deep", kMaxMergeDepth);
   }
-  ASSIGN_OR_RETURN(const Schema a, without_reference(first, depth));
-  ASSIGN_OR_RETURN(const Schema b, without_reference(second, depth));
+  if (++merges_ > kMaxMerges) {
+    return error(StatusCode::kTooLarge, "the schema needs more than {} schemas to be joined; wanted a simpler one",
+                 kMaxMerges);
+  }
+  ASSIGN_OR_RETURN(Schema a, without_reference(first, depth));
+  ASSIGN_OR_RETURN(Schema b, without_reference(second, depth));
+  ASSIGN_OR_RETURN(a, rewritten(*this, a, depth));
+  ASSIGN_OR_RETURN(b, rewritten(*this, b, depth));
   if (a.is_boolean()) return a.get<bool>() ? b : a;
   if (b.is_boolean()) return b.get<bool>() ? a : b;
   if (!a.is_object() || !b.is_object()) return invalid_argument("a schema is no object; wanted one, or true or false");
-  RETURN_IF_ERROR(check_dependent_keywords(a, b));
   const Schema *const_a = find_key(a, "const"), *const_b = find_key(b, "const");
   if (const_a && const_b && *const_a != *const_b) return Schema(false);
+  unfold_flags(a);
+  unfold_flags(b);
   Schema out = Schema::object();
   for (const auto& [key, value] : a.items()) {
+    if (is_of_properties(key) || is_of_items(key)) continue;
     const Schema* other = find_key(b, key.c_str());
     if (!other || *other == value || is_annotation(key)) {
-      out[key] = value;
+      if (is_list(key) && out.contains(key)) {
+        append(out[key], value);
+      } else {
+        out[key] = value;
+      }
     } else {
       RETURN_IF_ERROR(merge_keyword(key, value, *other, out, depth));
     }
   }
   for (const auto& [key, value] : b.items()) {
-    if (!out.contains(key)) out[key] = value;
+    if (is_of_properties(key) || is_of_items(key) || a.contains(key)) continue;
+    if (is_list(key) && out.contains(key)) {
+      append(out[key], value);
+    } else {
+      out[key] = value;
+    }
   }
+  RETURN_IF_ERROR(merge_items(a, b, out, depth));
   RETURN_IF_ERROR(merge_properties(a, b, out, depth));
-  if (out.contains("type") && out["type"].is_array() && out["type"].empty()) return Schema(false);
-  return out;
+  keep_typed_values(out);
+  return is_false(out) ? Schema(false) : out;
 }
 
 Status SchemaMerger::merge_keyword(const std::string& key, const Schema& value, const Schema& other, Schema& out,
                                    int depth) const {
-  if (key == "properties" || key == "additionalProperties") return ok_status();  // merge_properties
+  const auto also = [&](const char* list, Schema more) { append(out[list], Schema::array({std::move(more)})); };
   if (key == "type") {
-    out[key] = common(types_of({{"type", value}}), types_of({{"type", other}}));
+    out[key] = common_types(types_of({{"type", value}}), types_of({{"type", other}}));
   } else if (key == "required" && value.is_array() && other.is_array()) {
-    Schema all = value;
-    for (const Schema& name : other) {
-      if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
-    }
-    out[key] = all;
+    out[key] = value;
+    append(out[key], other);
   } else if (key == "enum" && value.is_array() && other.is_array()) {
     Schema both = Schema::array();
     for (const Schema& one : value) {
@@ -210,85 +337,105 @@ Status SchemaMerger::merge_keyword(const std::string& key, const Schema& value, 
     out[key] = value < other ? other : value;
   } else if (is_upper_bound(key) && value.is_number() && other.is_number()) {
     out[key] = other < value ? other : value;
-  } else if (key == "items" && !value.is_array() && !other.is_array()) {
-    ASSIGN_OR_RETURN(out[key], merge(value, other, depth + 1));
-  } else if ((key == "anyOf" || key == "oneOf") && value.is_array() && other.is_array()) {
-    if (value.size() * other.size() > kMaxAlternatives) return cannot_merge(key);
-    Schema all = Schema::array();
-    for (const Schema& x : value) {
-      for (const Schema& y : other) {
-        ASSIGN_OR_RETURN(Schema both, merge(x, y, depth + 1));
-        all.push_back(std::move(both));
-      }
-    }
-    out[key] = all;
-  } else if (key == "allOf" && value.is_array() && other.is_array()) {
+  } else if (key == "pattern") {
     out[key] = value;
-    for (const Schema& one : other) out[key].push_back(one);
+    also(joined::kPatterns, other);
+  } else if (key == "format" && value.is_string() && other.is_string()) {
+    const bool keeps = is_standard_format(value.get_ref<const std::string&>());
+    out[key] = keeps ? value : other;
+    if (keeps && is_standard_format(other.get_ref<const std::string&>())) also(joined::kFormats, other);
+  } else if (key == "anyOf") {
+    out[key] = value;
+    also(joined::kEach, other);
+  } else if (key == "oneOf") {
+    out[key] = value;
+    ASSIGN_OR_RETURN(Schema alternatives, exclusive(*this, other, true, depth + 1));
+    also(joined::kEach, std::move(alternatives));
+  } else if (is_list(key) && value.is_array() && other.is_array()) {
+    if (!out.contains(key)) out[key] = Schema::array();
+    append(out[key], value);
+    append(out[key], other);
+  } else if (key == "uniqueItems") {
+    out[key] = true;
+  } else if (key == "multipleOf" && value.is_number_integer() && other.is_number_integer() && value > 0 && other > 0) {
+    out[key] = std::lcm(value.get<int64_t>(), other.get<int64_t>());
+  } else if (is_constraint(key) || is_lower_bound(key) || is_upper_bound(key) || key == "required" || key == "enum") {
+    return not_joined(key);
   } else {
-    return cannot_merge(key);
+    out[key] = value;  // an annotation
   }
+  return ok_status();
+}
+
+Result<Schema> SchemaMerger::merge_lazily(const Schema& a, const Schema& b, int depth) const {
+  const auto refers = [](const Schema& schema) { return schema.is_object() && schema.contains("$ref"); };
+  const auto is_plain = [](const Schema& schema) { return schema.is_boolean() || schema == Schema::object(); };
+  if (a == b) return a;
+  if (!is_plain(a) && !is_plain(b) && (refers(a) || refers(b))) return Schema{{"allOf", Schema::array({a, b})}};
+  return merge(a, b, depth);
+}
+
+// What stands behind the named items of one schema meets those that the other names.
+Status SchemaMerger::merge_items(const Schema& a, const Schema& b, Schema& out, int depth) const {
+  static const Schema kNone = Schema::array(), kAny = true;
+  const auto is_old = [](const Schema& of) { return of.contains("items") && of.at("items").is_array(); };
+  const auto prefix = [&](const Schema& of) -> const Schema& {
+    return part(of, is_old(of) ? "items" : "prefixItems", kNone);
+  };
+  const auto rest = [&](const Schema& of) -> const Schema& {
+    return part(of, is_old(of) ? "additionalItems" : "items", kAny);
+  };
+  const Schema &prefix_a = prefix(a), &prefix_b = prefix(b);
+  if (!prefix_a.is_array() || !prefix_b.is_array()) return invalid_argument("prefixItems is no array; wanted one");
+  Schema merged = Schema::array();
+  for (std::size_t i = 0; i < std::max(prefix_a.size(), prefix_b.size()); ++i) {
+    ASSIGN_OR_RETURN(Schema one, merge_lazily(i < prefix_a.size() ? prefix_a[i] : rest(a),
+                                              i < prefix_b.size() ? prefix_b[i] : rest(b), depth + 1));
+    merged.push_back(std::move(one));
+  }
+  if (!merged.empty()) out["prefixItems"] = std::move(merged);
+  ASSIGN_OR_RETURN(Schema behind, merge_lazily(rest(a), rest(b), depth + 1));
+  if (behind != kAny) out["items"] = std::move(behind);
   return ok_status();
 }
 
 // A property that one side does not name is an additional one there.
-Status SchemaMerger::merge_properties(const Schema& a, const Schema& b, Schema& out, int depth) const {
+Status SchemaMerger::merge_properties(Schema& a, Schema& b, Schema& out, int depth) const {
   static const Schema kNone = Schema::object(), kAny = true;
-  const auto part = [](const Schema& of, const char* key, const Schema& otherwise) -> const Schema& {
-    const Schema* found = find_key(of, key);
-    return found ? *found : otherwise;
-  };
+  for (const char* key : {"properties", "patternProperties"}) {
+    if (!part(a, key, kNone).is_object() || !part(b, key, kNone).is_object()) {
+      return invalid_argument("{} is no object; wanted one", key);
+    }
+  }
+  const auto has_keys = [](const Schema& of) { return of.contains("patternProperties") || of.contains(joined::kKeys); };
+  if (has_keys(a) || has_keys(b)) {
+    fold_additional(a);
+    fold_additional(b);
+  }
   const Schema& more_a = part(a, "additionalProperties", kAny);
   const Schema& more_b = part(b, "additionalProperties", kAny);
-  const Schema& named_a = part(a, "properties", kNone);
-  const Schema& named_b = part(b, "properties", kNone);
-  if (named_a.empty() && named_b.empty() && more_a == kAny && more_b == kAny) return ok_status();
-  if (!named_a.is_object() || !named_b.is_object()) return invalid_argument("properties is no object; wanted one");
-  Schema properties = Schema::object();
-  for (const auto& [name, schema] : named_a.items()) {
-    ASSIGN_OR_RETURN(properties[name], merge(schema, named_b.contains(name) ? named_b.at(name) : more_b, depth + 1));
+  for (const char* key : {"properties", "patternProperties"}) {
+    const bool additional = key[1] == 'r';
+    const Schema& named_a = part(a, key, kNone);
+    const Schema& named_b = part(b, key, kNone);
+    Schema merged = Schema::object();
+    for (const auto& [name, schema] : named_a.items()) {
+      const Schema& other = named_b.contains(name) ? named_b.at(name) : additional ? more_b : kAny;
+      ASSIGN_OR_RETURN(merged[name], merge_lazily(schema, other, depth + 1));
+    }
+    for (const auto& [name, schema] : named_b.items()) {
+      if (named_a.contains(name)) continue;
+      ASSIGN_OR_RETURN(merged[name], merge_lazily(additional ? more_a : kAny, schema, depth + 1));
+    }
+    if (!merged.empty()) out[key] = std::move(merged);
   }
-  for (const auto& [name, schema] : named_b.items()) {
-    if (named_a.contains(name)) continue;
-    ASSIGN_OR_RETURN(properties[name], merge(more_a, schema, depth + 1));
+  for (const Schema* of : {&a, &b}) {
+    if (const Schema* keys = find_key(*of, joined::kKeys)) append(out[joined::kKeys], *keys);
   }
-  if (!properties.empty()) out["properties"] = properties;
   if (more_a != kAny || more_b != kAny) {
-    ASSIGN_OR_RETURN(out["additionalProperties"], merge(more_a, more_b, depth + 1));
+    ASSIGN_OR_RETURN(out["additionalProperties"], merge_lazily(more_a, more_b, depth + 1));
   }
   return ok_status();
-}
-
-bool SchemaMerger::disjoint(const Schema& first, const Schema& second) const {
-  const Result<Schema> a = without_reference(first, 0), b = without_reference(second, 0);
-  if (!a.ok() || !b.ok() || !a->is_object() || !b->is_object()) return false;
-  if (common(types_of(*a), types_of(*b)).empty()) return true;
-  const auto values_a = values_of(*a), values_b = values_of(*b);
-  if (values_a && values_b) {
-    return std::none_of(values_a->begin(), values_a->end(), [&](const Schema& value) {
-      return std::find(values_b->begin(), values_b->end(), value) != values_b->end();
-    });
-  }
-  if (types_of(*a) != std::vector<std::string>{"object"} || types_of(*b) != types_of(*a)) return false;
-  // Two kinds of objects: one needs a property that the other forbids, or that has other values there.
-  const auto apart = [this](const Schema& x, const Schema& y) {
-    const Schema* required = find_key(x, "required");
-    const Schema* mine = find_key(x, "properties");
-    const Schema* theirs = find_key(y, "properties");
-    const Schema* more = find_key(y, "additionalProperties");
-    const Schema* also = find_key(y, "required");
-    if (!required || !required->is_array() || (theirs && !theirs->is_object())) return false;
-    return std::any_of(required->begin(), required->end(), [&](const Schema& name) {
-      if (!name.is_string()) return false;
-      const auto& key = name.get_ref<const std::string&>();
-      const bool named = theirs && theirs->contains(key);
-      if (!named) return more && *more == Schema(false) && !y.contains("patternProperties");
-      const bool both_require = also && also->is_array() && std::find(also->begin(), also->end(), name) != also->end();
-      return both_require && mine && mine->is_object() && mine->contains(key) &&
-             disjoint(mine->at(key), theirs->at(key));
-    });
-  };
-  return apart(*a, *b) || apart(*b, *a);
 }
 
 }  // namespace millrace::grammar

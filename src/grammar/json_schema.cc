@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "grammar/json_formats.h"
 #include "grammar/json_numbers.h"
+#include "grammar/json_rewrite.h"
 #include "grammar/regex.h"
 #include "grammar/schema_compiler.h"
 #include "grammar/state_table.h"
@@ -15,50 +16,29 @@ namespace millrace::grammar {
 namespace {
 
 // What no automaton of this kind can keep, or is not written yet.
-constexpr std::array kNotServed = {"not",
-                                   "if",
-                                   "then",
-                                   "else",
-                                   "contains",
-                                   "minContains",
-                                   "maxContains",
-                                   "propertyNames",
-                                   "dependencies",
-                                   "dependentRequired",
-                                   "dependentSchemas",
-                                   "unevaluatedItems",
-                                   "unevaluatedProperties",
-                                   "$recursiveRef",
-                                   "$dynamicRef"};
+constexpr std::array kNotServed = {"minContains",           "maxContains",   "unevaluatedItems",
+                                   "unevaluatedProperties", "$recursiveRef", "$dynamicRef"};
+
+// The keywords that speak of values of one type.
+const std::vector<std::pair<const char*, std::vector<const char*>>> kTypedKeywords = {
+    {"object",
+     {"properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties",
+      joined::kKeys, joined::kSome, joined::kExtra}},
+    {"array", {"items", "prefixItems", "minItems", "maxItems", "uniqueItems", "additionalItems", "contains"}},
+    {"string",
+     {"pattern", "minLength", "maxLength", "format", joined::kPatterns, joined::kFormats, joined::kNotPatterns,
+      joined::kNotValues}},
+    {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
 
 // What a schema without `type` speaks of.
 std::vector<std::string> implied_types(const Schema& schema) {
-  const auto has = [&](std::initializer_list<const char*> keys) {
-    return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return schema.contains(key); });
-  };
   std::vector<std::string> out;
-  if (has({"properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties"})) {
-    out.push_back("object");
+  for (const auto& [type, keys] : kTypedKeywords) {
+    if (std::any_of(keys.begin(), keys.end(), [&](const char* key) { return schema.contains(key); }))
+      out.push_back(type);
   }
-  if (has({"items", "prefixItems", "minItems", "maxItems", "uniqueItems", "additionalItems"})) out.push_back("array");
-  if (has({"pattern", "minLength", "maxLength", "format"})) out.push_back("string");
-  if (has({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) out.push_back("number");
   return out;
 }
-
-bool has_type(const Schema& value, const std::string& type) {
-  if (type == "string") return value.is_string();
-  if (type == "number") return value.is_number();
-  if (type == "integer") {
-    return value.is_number_integer() ||
-           (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()));
-  }
-  if (type == "boolean") return value.is_boolean();
-  if (type == "null") return value.is_null();
-  if (type == "array") return value.is_array();
-  return type == "object" && value.is_object();
-}
-
 // A value as this project writes it, with any white space between its tokens.
 ExprPtr literal(const Schema& value, JsonText& json) {
   if (value.is_string()) return JsonText::quoted(value.get_ref<const std::string&>());
@@ -87,13 +67,13 @@ bool constrains_nothing(const Schema& schema) {
   return true;
 }
 
-// `limit` joined with an older exclusive one, which is a number of its own or, in draft 4, a flag.
+// `key` joined with its exclusive form, which is a number of its own or, in draft 4, a flag.
 Result<std::optional<NumberBound>> bound(const Schema& schema, const char* key, const char* exclusive_key, bool lower,
                                          const SchemaPath& path) {
   std::optional<NumberBound> out;
   if (const auto found = schema.find(key); found != schema.end()) {
     if (!found->is_number()) return invalid_argument("{}.{} is no number; wanted one", path, key);
-    out = NumberBound{found->get<double>(), false};
+    out = NumberBound::of(found->dump(), false);
   }
   const auto exclusive = schema.find(exclusive_key);
   if (exclusive == schema.end()) return out;
@@ -102,9 +82,33 @@ Result<std::optional<NumberBound>> bound(const Schema& schema, const char* key, 
     return out;
   }
   if (!exclusive->is_number()) return invalid_argument("{}.{} is no number; wanted one", path, exclusive_key);
-  const double value = exclusive->get<double>();
-  if (!out || (lower ? value >= out->value : value <= out->value)) out = NumberBound{value, true};
+  const NumberBound other = NumberBound::of(exclusive->dump(), true);
+  out = out ? narrower(*out, other, lower) : other;
   return out;
+}
+
+// Whether a schema has parts that may be large, or refer to itself.
+bool has_parts(const Schema& schema) {
+  constexpr std::array kSimple = {
+      "type",      "enum",    "const",   "pattern",          "format",           "minLength",
+      "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+      "$ref"};
+  if (!schema.is_object()) return false;
+  for (const auto& [key, value] : schema.items()) {
+    const bool simple = std::find(kSimple.begin(), kSimple.end(), key) != kSimple.end() || is_annotation(key);
+    if (!simple && value.is_structured()) return true;
+  }
+  if (schema.contains("$ref")) return schema.size() > 1;
+  return schema.contains("format") || schema.contains("pattern") || schema.contains("enum");  // maybe large
+}
+
+// What makes two schemas the same.
+std::string constraints_of(const Schema& schema) {
+  Schema out = Schema::object();
+  for (const auto& [key, value] : schema.items()) {
+    if (!is_annotation(key)) out[key] = value;
+  }
+  return out.dump();
 }
 
 }  // namespace
@@ -137,27 +141,40 @@ Result<std::optional<int>> count_member(const Schema& schema, const char* key, c
   return std::optional(static_cast<int>(std::min(value, 1e9)));
 }
 
-Result<Rules> SchemaCompiler::compile() {
+Result<Rules> SchemaCompiler::compile(const Schema& schema, int depth) {
   const int first = json_.add_rule("the schema");
-  ASSIGN_OR_RETURN(ExprPtr body, any(root_, "schema", 0));
+  ASSIGN_OR_RETURN(ExprPtr body, any(schema, "schema", depth));
   json_.set_rule(first, std::move(body));
   // What is referred to becomes rules one by one, so that a chain of references is no chain of calls here.
   while (!referred_.empty()) {
     const std::string pointer = std::move(referred_.back());
     referred_.pop_back();
     ASSIGN_OR_RETURN(const Schema* target, merger_.find(pointer));
-    ASSIGN_OR_RETURN(ExprPtr target_body, any(*target, pointer, 0));
+    ASSIGN_OR_RETURN(ExprPtr target_body, any(*target, pointer, depth));
     json_.set_rule(references_.at(pointer), std::move(target_body));
   }
   return std::move(rules_);
 }
 
+// Joined schemas are made again and again, by alternatives and along references: equal ones are one rule, which also
+// ends a recursion.
 Result<ExprPtr> SchemaCompiler::shared(const Schema& schema, const SchemaPath& path, int depth) {
-  ASSIGN_OR_RETURN(ExprPtr body, any(schema, path, depth));
-  if (body->kind != Expr::Kind::kSeq && body->kind != Expr::Kind::kAlt) return body;
+  if (!has_parts(schema)) {
+    ASSIGN_OR_RETURN(ExprPtr body, any(schema, path, depth));
+    if (body->kind != Expr::Kind::kSeq && body->kind != Expr::Kind::kAlt) return body;
+    const int number = json_.add_rule(path);
+    json_.set_rule(number, std::move(body));
+    return rule(number);
+  }
+  const auto [known, added] = shared_.try_emplace(constraints_of(schema), nullptr);
+  ExprPtr& here = known->second;  // stays where it is while others are added
+  if (!added) return here;
   const int number = json_.add_rule(path);
-  json_.set_rule(number, std::move(body));
-  return rule(number);
+  here = rule(number);
+  ASSIGN_OR_RETURN(ExprPtr body, any(schema, path, depth));
+  if (body->kind == Expr::Kind::kNever || body->kind == Expr::Kind::kRule) here = body;
+  json_.set_rule(number, body);
+  return here;
 }
 
 Result<ExprPtr> SchemaCompiler::reference(const std::string& pointer) {
@@ -180,13 +197,14 @@ Result<ExprPtr> SchemaCompiler::any(const Schema& schema, const SchemaPath& path
   if (const auto found = schema.find("$ref"); found != schema.end()) {
     if (!found->is_string()) return invalid_argument("{}.$ref is no string; wanted one", path);
     if (constrains_nothing(without(schema, {"$ref"}))) return reference(found->get<std::string>());
-    Result<Schema> merged = merger_.merge(schema, true);
+    Result<Schema> merged = merger_.without_reference(schema, 0);
     if (!merged.ok()) return merged.status().with_prefix(path);
     return any(*merged, path, depth + 1);
   }
   ASSIGN_OR_RETURN(const Schema* all, array_member(schema, "allOf", path));
   if (all) {
     Schema merged = without(schema, {"allOf"});
+    if (constrains_nothing(merged)) merged = true;
     for (const Schema& one : *all) {
       Result<Schema> next = merger_.merge(merged, one);
       if (!next.ok()) return next.status().with_prefix(path + ".allOf");
@@ -194,9 +212,13 @@ Result<ExprPtr> SchemaCompiler::any(const Schema& schema, const SchemaPath& path
     }
     return any(merged, path, depth + 1);
   }
-  if (schema.contains("anyOf")) return alternatives(schema, "anyOf", path, depth);
-  if (schema.contains("oneOf")) return alternatives(schema, "oneOf", path, depth);
-  if (schema.contains("enum") || schema.contains("const")) return values(schema, path);
+  Result<Schema> plain = rewritten(merger_, schema, 0);
+  if (!plain.ok()) return plain.status().with_prefix(path);
+  if (*plain != schema) return any(*plain, path, depth + 1);
+  for (const char* keyword : {"anyOf", "oneOf", joined::kEach}) {
+    if (schema.contains(keyword)) return alternatives(schema, keyword, path, depth);
+  }
+  if (schema.contains("enum") || schema.contains("const")) return values(schema, path, depth);
   const std::vector<std::string> implied = implied_types(schema);
   if (!schema.contains("type") && implied.empty()) return json_.value();
   std::vector<ExprPtr> parts;
@@ -210,33 +232,43 @@ Result<ExprPtr> SchemaCompiler::any(const Schema& schema, const SchemaPath& path
 Result<ExprPtr> SchemaCompiler::alternatives(const Schema& schema, const char* keyword, const SchemaPath& path,
                                              int depth) {
   ASSIGN_OR_RETURN(const Schema* listed, array_member(schema, keyword, path));
-  const Schema siblings = without(schema, {keyword});
-  std::vector<Schema> all;
-  for (const Schema& one : *listed) {
-    Result<Schema> merged = constrains_nothing(siblings) ? Result<Schema>(one) : merger_.merge(siblings, one);
-    if (!merged.ok()) return merged.status().with_prefix(fmt::format("{}.{}", path, keyword));
-    all.push_back(std::move(*merged));
+  Schema siblings = without(schema, {keyword});
+  Schema of = *listed;
+  const bool each = keyword == joined::kEach;
+  if (each) {
+    of = listed->back();
+    if (listed->size() > 1) siblings[joined::kEach] = Schema(listed->begin(), listed->end() - 1);
   }
+  if (!of.is_array()) return invalid_argument("{}.{} is no array; wanted one", path, keyword);
+  if (constrains_nothing(siblings)) siblings = true;
+  std::vector<Schema> all;
   if (keyword == std::string_view("oneOf")) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        if (!merger_.disjoint(all[j], all[i])) {
-          return not_served(path, fmt::format("oneOf with [{}] and [{}], which may accept the same value,", j, i),
-                            "anyOf, or schemas that differ in their type or by a required constant");
-        }
-      }
+    Result<Schema> apart = exclusive(merger_, of, siblings, 0);
+    if (!apart.ok()) return apart.status().with_prefix(fmt::format("{}.oneOf", path));
+    all.assign(apart->begin(), apart->end());
+  } else {
+    for (const Schema& one : of) {
+      Result<Schema> merged = merger_.merge(siblings, one);
+      if (!merged.ok()) return merged.status().with_prefix(fmt::format("{}.{}", path, each ? "anyOf" : keyword));
+      if (each && *merged == siblings) return any(siblings, path, depth + 1);  // it adds nothing
+      all.push_back(std::move(*merged));
     }
   }
   std::vector<ExprPtr> parts;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    ASSIGN_OR_RETURN(ExprPtr part, any(all[i], fmt::format("{}.{}[{}]", path, keyword, i), depth + 1));
+    if (all[i] == Schema(false) || std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), all[i]) !=
+                                       all.begin() + static_cast<std::ptrdiff_t>(i)) {
+      continue;
+    }
+    ASSIGN_OR_RETURN(ExprPtr part,
+                     shared(all[i], fmt::format("{}.{}[{}]", path, each ? "anyOf" : keyword, i), depth + 1));
     parts.push_back(std::move(part));
   }
   return alt(std::move(parts));
 }
 
 // const and enum: those of the values that the other keywords accept, by a grammar of those.
-Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& path) {
+Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& path, int depth) {
   ASSIGN_OR_RETURN(const Schema* listed, array_member(schema, "enum", path));
   const auto one = schema.find("const");
   std::vector<Schema> wanted;
@@ -245,15 +277,24 @@ Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& p
     const bool also_listed = !listed || std::find(wanted.begin(), wanted.end(), *one) != wanted.end();
     wanted.assign(also_listed ? 1 : 0, *one);
   }
-  const Schema rest = without(schema, {"enum", "const"});
+  Schema rest = without(schema, {"enum", "const"});
   if (rest.contains("type")) {
     const std::vector<std::string> types = types_of(rest);
     std::erase_if(wanted, [&](const Schema& value) {
       return std::none_of(types.begin(), types.end(), [&](const std::string& type) { return has_type(value, type); });
     });
   }
-  if (!constrains_nothing(without(rest, {"type"}))) {
-    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(rest).compile());
+  // Keywords for other types constrain none of these.
+  for (const auto& [type_of, keys] : kTypedKeywords) {
+    const char* type = type_of;
+    const bool has =
+        std::any_of(wanted.begin(), wanted.end(), [&](const Schema& value) { return has_type(value, type); });
+    for (const char* key : keys) {
+      if (!has) rest.erase(key);
+    }
+  }
+  if (!wanted.empty() && !constrains_nothing(without(rest, {"type"}))) {
+    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_).compile(rest, depth + 1));
     const Result<std::shared_ptr<const Grammar>> grammar = Grammar::compile(rules);
     std::optional<StateTable> states;
     if (grammar.ok()) states.emplace(*grammar);
@@ -278,41 +319,88 @@ Result<ExprPtr> SchemaCompiler::typed(const Schema& schema, const std::string& t
                           type);
 }
 
-Result<ExprPtr> SchemaCompiler::string(const Schema& schema, const SchemaPath& path) {
-  ASSIGN_OR_RETURN(const std::optional<int> least, count_member(schema, "minLength", path));
-  ASSIGN_OR_RETURN(const std::optional<int> most, count_member(schema, "maxLength", path));
-  if (most && *most < least.value_or(0)) return never();
-  std::vector<ExprPtr> contents;  // each with what it alone allows between the quotation marks
-  for (const char* key : {"pattern", "format"}) {
+// The patterns and formats that a string has to match, and the patterns that it must not match.
+Result<SchemaCompiler::StringRules> SchemaCompiler::string_rules(const Schema& schema, const SchemaPath& path) {
+  StringRules out;
+  for (const char* key : {"pattern", joined::kPatterns, "format", joined::kFormats, joined::kNotPatterns}) {
     const auto found = schema.find(key);
     if (found == schema.end()) continue;
-    if (!found->is_string()) return invalid_argument("{}.{} is no string; wanted one", path, key);
-    const std::string_view value = found->get_ref<const std::string&>();
-    const bool format = key == std::string_view("format");
-    if (format && !format_pattern(value)) {
-      if (!is_standard_format(value)) continue;  // an annotation
-      return not_served(path, fmt::format("format '{}'", value), "another format, or a pattern");
+    const bool format = key == std::string_view("format") || key == joined::kFormats;
+    for (const Schema& one : found->is_array() ? *found : Schema::array({*found})) {
+      if (!one.is_string()) return invalid_argument("{}.{} is no string; wanted one", path, key);
+      const auto& value = one.get_ref<const std::string&>();
+      if (format && !format_pattern(value)) {
+        if (!is_standard_format(value)) continue;  // an annotation
+        return not_served(path, fmt::format("format '{}'", value), "another format, or a pattern");
+      }
+      (key == joined::kNotPatterns ? out.refused : out.wanted)
+          .push_back(format ? std::string(*format_pattern(value)) : value);
     }
-    ASSIGN_OR_RETURN(ExprPtr content, content_of(format ? *format_pattern(value) : value, path));
-    contents.push_back(std::move(content));
   }
-  if (contents.empty()) return json_.string(least.value_or(0), most.value_or(kUnbounded));
-  if (most || least.value_or(0) > 0) {
-    contents.push_back(repeat(JsonText::written(CharSet::any()), least.value_or(0), most.value_or(kUnbounded)));
+  if (const auto found = schema.find(joined::kNotValues); found != schema.end()) {
+    for (const Schema& one : *found) out.not_values.push_back(one.get<std::string>());
   }
-  if (contents.size() == 1) return seq({text("\""), contents[0], text("\"")});
-  Result<Language> all = Language::of(contents[0]);
-  for (std::size_t i = 1; all.ok() && i < contents.size(); ++i) {
-    const Result<Language> next = Language::of(contents[i]);
-    all = next.ok() ? Language::both(*all, *next) : Result<Language>(next.status());
+  return out;
+}
+
+Result<ExprPtr> SchemaCompiler::string(const Schema& schema, const SchemaPath& path) {
+  ASSIGN_OR_RETURN(const std::optional<int> min_length, count_member(schema, "minLength", path));
+  ASSIGN_OR_RETURN(const std::optional<int> max_length, count_member(schema, "maxLength", path));
+  const Count length{min_length.value_or(0), max_length.value_or(kUnbounded)};
+  if (max_length && length.most < length.least) return never();
+  const bool counted = length.least > 0 || max_length;
+  ASSIGN_OR_RETURN(const StringRules rules, string_rules(schema, path));
+  if (rules.refused.empty() && rules.not_values.empty() && rules.wanted.empty()) {
+    return json_.string(length.least, length.most);
   }
-  if (!all.ok()) return all.status().with_prefix(path);
+  if (rules.refused.empty() && rules.wanted.empty() && !counted) return other_key(rules.not_values, path);
+  if (rules.refused.empty() && rules.not_values.empty() && rules.wanted.size() == 1) {
+    ASSIGN_OR_RETURN(ExprPtr content, content_of(rules.wanted[0], path, counted));
+    ExprPtr body = seq({text("\""), std::move(content), text("\"")});
+    if (!counted) return body;
+    const int number = json_.add_rule(path);
+    json_.set_rule(number, std::move(body));
+    rules_.counts[number] = length;
+    return rule(number);
+  }
+  // Several at once: by their automata.
+  std::optional<Language> all;
+  const auto restrict = [&](Result<Language> next, bool wanted) -> Status {
+    if (!next.ok()) return next.status().with_prefix(path);
+    if (!all) {
+      ASSIGN_OR_RETURN(all, Language::of(any_content()));
+    }
+    Result<Language> both = wanted ? Language::both(*all, *next) : Language::minus(*all, *next);
+    if (!both.ok()) return both.status().with_prefix(path);
+    all = std::move(*both);
+    return ok_status();
+  };
+  for (const std::string& pattern : rules.wanted) {
+    ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path, false));
+    RETURN_IF_ERROR(restrict(Language::of(content), true));
+  }
+  for (const std::string& pattern : rules.refused) {
+    ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path, false));
+    RETURN_IF_ERROR(restrict(Language::of(content), false));
+  }
+  if (!rules.not_values.empty()) {
+    std::vector<ExprPtr> spelled;
+    for (const std::string& value : rules.not_values) spelled.push_back(JsonText::unquoted(value));
+    RETURN_IF_ERROR(restrict(Language::of(alt(std::move(spelled))), false));
+  }
+  if (counted) {
+    RETURN_IF_ERROR(restrict(Language::of(repeat(JsonText::written(CharSet::any()), length.least, length.most)), true));
+  }
   return seq({text("\""), all->to_expr(rules_, path), text("\"")});
 }
 
-Result<ExprPtr> SchemaCompiler::content_of(std::string_view pattern, const SchemaPath& path) {
+ExprPtr SchemaCompiler::any_content() { return repeat(JsonText::written(CharSet::any()), 0, kUnbounded); }
+
+Result<ExprPtr> SchemaCompiler::content_of(std::string_view pattern, const SchemaPath& path, bool counted) {
   const auto write = [](const CharSet& set) { return JsonText::written(set); };
-  Result<ExprPtr> content = parse_regex(pattern, RegexMatch::kAnywhere, write);
+  const auto count = [](const CharSet& set) { return seq({tick(), JsonText::written(set)}); };
+  Result<ExprPtr> content =
+      counted ? parse_regex(pattern, RegexMatch::kAnywhere, count) : parse_regex(pattern, RegexMatch::kAnywhere, write);
   if (!content.ok()) return content.status().with_prefix(path);
   return content;
 }
@@ -320,27 +408,25 @@ Result<ExprPtr> SchemaCompiler::content_of(std::string_view pattern, const Schem
 Result<ExprPtr> SchemaCompiler::number(const Schema& schema, bool integer, const SchemaPath& path) {
   ASSIGN_OR_RETURN(const auto least, bound(schema, "minimum", "exclusiveMinimum", true, path));
   ASSIGN_OR_RETURN(const auto most, bound(schema, "maximum", "exclusiveMaximum", false, path));
+  const auto between = [&]() -> ExprPtr {
+    return integer ? integers_between(least, most) : numbers_between(least, most);
+  };
   if (const auto step = schema.find("multipleOf"); step != schema.end()) {
     if (!step->is_number() || step->get<double>() <= 0)
       return invalid_argument("{}.multipleOf is no number above 0", path);
-    if (step->get<double>() != 1) return not_served(path, "multipleOf other than 1", "1, or a list of values (enum)");
+    if (step->get<double>() != 1) {
+      Result<Language> multiples = multiples_of(NumberBound::of(step->dump(), false), integer);
+      if (multiples.ok() && (least || most)) {
+        const Result<Language> range = Language::of(between());
+        multiples = range.ok() ? Language::both(*multiples, *range) : Result<Language>(range.status());
+      }
+      if (!multiples.ok()) return multiples.status().with_prefix(path);
+      return multiples->to_expr(rules_, path);
+    }
     integer = true;
   }
-  if (!integer) return least || most ? numbers_between(least, most) : json_.number();
-  if (!least && !most) return json_.integer();
-  constexpr double kFarthest = 9.2e18;
-  std::optional<int64_t> first, last;
-  if (least && least->value > -kFarthest) {
-    if (least->value > kFarthest) return never();
-    first = static_cast<int64_t>(std::ceil(least->value));
-    if (least->exclusive && static_cast<double>(*first) == least->value) ++*first;
-  }
-  if (most && most->value < kFarthest) {
-    if (most->value < -kFarthest) return never();
-    last = static_cast<int64_t>(std::floor(most->value));
-    if (most->exclusive && static_cast<double>(*last) == most->value) --*last;
-  }
-  return integers_between(first, last);
+  if (least || most) return between();
+  return integer ? json_.integer() : json_.number();
 }
 
 Result<Rules> parse_json_schema(std::string_view schema) {
@@ -349,8 +435,12 @@ Result<Rules> parse_json_schema(std::string_view schema) {
   }
   const Result<Json> checked = parse_json(schema, kMaxSchemaNesting);
   if (!checked.ok()) return checked.status().with_prefix("the schema");
+  // A joined schema's own keywords (json_merge.h) begin so.
+  if (schema.find("\"\\u0001") != schema.npos) {
+    return invalid_argument("the schema has a text that begins with U+0001; wanted none");
+  }
   const Schema root = Schema::parse(schema);
-  return SchemaCompiler(root).compile();
+  return SchemaCompiler(root).compile(root);
 }
 
 }  // namespace millrace::grammar

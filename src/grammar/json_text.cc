@@ -57,7 +57,14 @@ ExprPtr JsonText::character() {
 ExprPtr JsonText::string() { return string(0, kUnbounded); }
 
 ExprPtr JsonText::string(int least, int most) {
-  return seq({text("\""), repeat(character(), least, most), text("\"")});
+  if (least == 0 && most == kUnbounded) return seq({text("\""), repeat(character(), 0, kUnbounded), text("\"")});
+  const auto [known, added] = counted_strings_.try_emplace({least, most}, 0);
+  if (added) {
+    known->second = add_rule("string");
+    set_rule(known->second, seq({text("\""), repeat(seq({tick(), character()}), 0, kUnbounded), text("\"")}));
+    rules_.counts[known->second] = {least, most};
+  }
+  return rule(known->second);
 }
 
 ExprPtr JsonText::integer() {
@@ -113,14 +120,15 @@ ExprPtr JsonText::written(const CharSet& set) {
   return alt(std::move(parts));
 }
 
-ExprPtr JsonText::quoted(std::string_view utf8_text) {
-  std::vector<ExprPtr> parts{text("\"")};
+ExprPtr JsonText::quoted(std::string_view utf8_text) { return seq({text("\""), unquoted(utf8_text), text("\"")}); }
+
+ExprPtr JsonText::unquoted(std::string_view utf8_text) {
+  std::vector<ExprPtr> parts;
   for (std::size_t at = 0; at < utf8_text.size();) {
     const int64_t c = next_char(utf8_text, at);
     if (c < 0) return never();
     parts.push_back(written({static_cast<uint32_t>(c), static_cast<uint32_t>(c)}));
   }
-  parts.push_back(text("\""));
   return seq(std::move(parts));
 }
 

@@ -7,8 +7,10 @@
 // Owner: the parser that builds a grammar. Thread safety: none.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "grammar/expr.h"
 #include "grammar/grammar.h"
@@ -33,12 +35,14 @@ class JsonText {
   static ExprPtr written(const CharSet& set);
   // A key or a string with exactly this text, with its quotes.
   static ExprPtr quoted(std::string_view utf8_text);
+  static ExprPtr unquoted(std::string_view utf8_text);
   // A number for the rule that `make` builds; the rule may refer to itself.
   int add_rule(std::string name);
   void set_rule(int number, ExprPtr body) { rules_.bodies[static_cast<std::size_t>(number)] = std::move(body); }
 
  private:
   Rules& rules_;
+  std::map<std::pair<int, int>, int> counted_strings_;  // by bounds: the rule
   int space_ = -1, character_ = -1, value_ = -1, object_ = -1, array_ = -1;
 };
 

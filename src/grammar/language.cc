@@ -1,6 +1,6 @@
 #include "grammar/language.h"
 
-#include <map>
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -16,11 +16,39 @@ Status too_large() {
 
 }  // namespace
 
+int32_t Language::State::next(uint8_t byte) const {
+  const auto run = std::find_if(runs.begin(), runs.end(), [&](const Run& one) { return one.last >= byte; });
+  return run->next;
+}
+
+void Language::State::add(uint8_t last, int32_t to) {
+  if (!runs.empty() && runs.back().next == to) {
+    runs.back().last = last;
+  } else {
+    runs.push_back({last, to});
+  }
+}
+
 Result<Language> Language::of(const ExprPtr& expr) {
-  Language out;
-  if (expr->kind == Expr::Kind::kNever) return out.states_.emplace_back(), out;
-  ASSIGN_OR_RETURN(const auto grammar, Grammar::compile({{expr}, {"a language"}}));
+  if (expr->kind == Expr::Kind::kNever) {
+    Language out;
+    out.states_.push_back({{{255, 0}}, false});
+    return out;
+  }
+  ASSIGN_OR_RETURN(const auto grammar, Grammar::compile({{expr}, {"a language"}, {}}));
   StateTable table(grammar);
+  return determinized(*grammar, table, table.start(), std::nullopt);
+}
+
+Result<Language> Language::between(const std::shared_ptr<const Grammar>& grammar, std::string_view before, char after) {
+  StateTable table(grammar);
+  return determinized(*grammar, table, table.step(table.start(), before), static_cast<uint8_t>(after));
+}
+
+// A text ends where the table's may, or, with `after`, where this byte would end it.
+Result<Language> Language::determinized(const Grammar& grammar, StateTable& table, int32_t start,
+                                        std::optional<uint8_t> after) {
+  Language out;
   std::unordered_map<grammar::State, int32_t> numbers;
   std::vector<grammar::State> open;
   const auto number_of = [&](grammar::State state) {
@@ -28,20 +56,38 @@ Result<Language> Language::of(const ExprPtr& expr) {
     if (added) open.push_back(state);
     return known->second;
   };
-  number_of(table.start());
+  number_of(start);
   std::size_t work = 0;
   for (std::size_t i = 0; i < open.size(); ++i) {
-    work += table.position_count(open[i]) * static_cast<std::size_t>(grammar->class_count());
-    if (open.size() > kMaxLanguageStates || work > kMaxLanguageWork) return too_large();
-    State& state = out.states_.emplace_back();
-    state.accepts = table.can_end(open[i]);
+    work += table.position_count(open[i]) * static_cast<std::size_t>(grammar.class_count());
+    if (open.size() > kMaxLanguageStates || work > kMaxLanguageWork || table.overflown()) return too_large();
+    const auto step = [&](std::size_t byte) {
+      return open[i] == kDeadState ? kDeadState : table.step(open[i], static_cast<uint8_t>(byte));
+    };
+    State state;
+    state.accepts = after ? table.can_end(step(*after)) : table.can_end(open[i]);
+    int32_t next = 0;
     for (std::size_t byte = 0; byte < 256; ++byte) {
-      const bool same = byte > 0 && grammar->byte_class(static_cast<uint8_t>(byte)) ==
-                                        grammar->byte_class(static_cast<uint8_t>(byte - 1));
-      state.next[byte] =
-          same ? state.next[byte - 1]
-               : number_of(open[i] == kDeadState ? kDeadState : table.step(open[i], static_cast<uint8_t>(byte)));
+      const bool same = byte > 0 && grammar.byte_class(static_cast<uint8_t>(byte)) ==
+                                        grammar.byte_class(static_cast<uint8_t>(byte - 1));
+      const bool end = after && byte == *after, behind_end = after && byte - 1 == *after;
+      if (!same || end || behind_end) next = number_of(end ? kDeadState : step(byte));
+      state.add(static_cast<uint8_t>(byte), next);
     }
+    out.states_.push_back(std::move(state));
+  }
+  return out;
+}
+
+Language Language::of_automaton(std::size_t count, FunctionRef<std::size_t(std::size_t, uint8_t)> next,
+                                FunctionRef<bool(std::size_t)> accepts) {
+  Language out;
+  out.states_.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      out.states_[i].add(static_cast<uint8_t>(byte), static_cast<int32_t>(next(i, static_cast<uint8_t>(byte))));
+    }
+    out.states_[i].accepts = accepts(i);
   }
   return out;
 }
@@ -49,10 +95,11 @@ Result<Language> Language::of(const ExprPtr& expr) {
 template <typename Accepts>
 Result<Language> Language::product(const Language& a, const Language& b, Accepts accepts) {
   Language out;
-  std::map<std::pair<int32_t, int32_t>, int32_t> numbers;
+  std::unordered_map<uint64_t, int32_t> numbers;
   std::vector<std::pair<int32_t, int32_t>> open;
   const auto number_of = [&](std::pair<int32_t, int32_t> state) {
-    const auto [known, added] = numbers.try_emplace(state, static_cast<int32_t>(open.size()));
+    const uint64_t key = static_cast<uint64_t>(state.first) << 32 | static_cast<uint32_t>(state.second);
+    const auto [known, added] = numbers.try_emplace(key, static_cast<int32_t>(open.size()));
     if (added) open.push_back(state);
     return known->second;
   };
@@ -63,11 +110,13 @@ Result<Language> Language::product(const Language& a, const Language& b, Accepts
     const State& other = b.states_[static_cast<std::size_t>(open[i].second)];
     State state;
     state.accepts = accepts(one.accepts, other.accepts);
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      const bool same = byte > 0 && one.next[byte] == one.next[byte - 1] && other.next[byte] == other.next[byte - 1];
-      state.next[byte] = same ? state.next[byte - 1] : number_of({one.next[byte], other.next[byte]});
+    for (std::size_t j = 0, k = 0; j < one.runs.size();) {
+      const Run x = one.runs[j], y = other.runs[k];
+      state.add(std::min(x.last, y.last), number_of({x.next, y.next}));
+      if (x.last <= y.last) ++j;
+      if (y.last <= x.last) ++k;
     }
-    out.states_.push_back(state);
+    out.states_.push_back(std::move(state));
   }
   return out;
 }
@@ -82,18 +131,15 @@ Result<Language> Language::minus(const Language& a, const Language& b) {
 
 bool Language::accepts(std::string_view text) const {
   std::size_t state = 0;
-  for (const char byte : text) state = static_cast<std::size_t>(states_[state].next[static_cast<uint8_t>(byte)]);
+  for (const char byte : text) state = static_cast<std::size_t>(states_[state].next(static_cast<uint8_t>(byte)));
   return states_[state].accepts;
 }
 
 std::vector<bool> Language::alive() const {
   std::vector<std::vector<int32_t>> before(states_.size());
   for (std::size_t i = 0; i < states_.size(); ++i) {
-    int32_t last = -1;
-    for (const int32_t next : states_[i].next) {
-      if (next != last) before[static_cast<std::size_t>(next)].push_back(static_cast<int32_t>(i));
-      last = next;
-    }
+    for (const Run& run : states_[i].runs)
+      before[static_cast<std::size_t>(run.next)].push_back(static_cast<int32_t>(i));
   }
   std::vector<bool> out(states_.size());
   std::vector<int32_t> open;
@@ -126,14 +172,11 @@ ExprPtr Language::to_expr(Rules& rules, const std::string& name) const {
     if (!used[i]) continue;
     std::vector<ExprPtr> parts;
     if (states_[i].accepts) parts.push_back(grammar::empty());
-    for (std::size_t low = 0; low < 256;) {
-      std::size_t high = low;
-      const auto next = static_cast<std::size_t>(states_[i].next[low]);
-      while (high < 255 && states_[i].next[high + 1] == states_[i].next[low]) ++high;
-      if (used[next]) {
-        parts.push_back(seq({byte_range(static_cast<uint8_t>(low), static_cast<uint8_t>(high)), rule(numbers[next])}));
-      }
-      low = high + 1;
+    std::size_t low = 0;
+    for (const Run& run : states_[i].runs) {
+      const auto next = static_cast<std::size_t>(run.next);
+      if (used[next]) parts.push_back(seq({byte_range(static_cast<uint8_t>(low), run.last), rule(numbers[next])}));
+      low = std::size_t{run.last} + 1;
     }
     rules.bodies[static_cast<std::size_t>(numbers[i])] = alt(std::move(parts));
   }

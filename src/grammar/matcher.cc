@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace millrace::grammar {
+namespace {
+
+constexpr std::size_t kMaxOtherBytes = 40;  // first bytes of plain tokens that are walked one by one
+
+}  // namespace
 
 Masks::Masks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
     : trie_(std::move(trie)), states_(std::move(grammar)) {}
@@ -11,6 +16,7 @@ const TokenMask& Masks::of(State state) {
   if (generation_ != states_.generation()) {
     cache_.clear();
     by_state_.clear();
+    plain_next_.clear();
     generation_ = states_.generation();
   }
   if (const auto known = by_state_.find(state); known != by_state_.end()) {
@@ -26,10 +32,7 @@ const TokenMask& Masks::of(State state) {
   Cached& entry = cache_.front();
   entry.state = state;
   by_state_[state] = cache_.begin();
-  if (takes_plain_text(state)) {
-    entry.mask = trie_->plain();
-    walk(state, trie_->not_plain(), entry.mask);
-  } else {
+  if (!walk_around_plain_text(state, entry.mask)) {
     entry.mask.assign(trie_->plain().size(), 0);
     walk(state, trie_->all(), entry.mask);
   }
@@ -56,21 +59,66 @@ void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask&
   }
 }
 
-// The encodings of all characters of two to four bytes are six forms (Unicode 15, table 3-7); in each, the bytes of a
-// range lead through the same kind of states where any text is taken.
-bool Masks::takes_plain_text(State state) {
-  struct Form {
-    uint8_t low, high, second_low, second_high;
-    int more;
-  };
-  constexpr Form kForms[] = {{0xC2, 0xDF, 0x80, 0xBF, 1}, {0xE0, 0xE0, 0xA0, 0xBF, 2}, {0xE1, 0xEC, 0x80, 0xBF, 2},
-                             {0xED, 0xED, 0x80, 0x9F, 2}, {0xEE, 0xEF, 0x80, 0xBF, 2}, {0xF0, 0xF0, 0x90, 0xBF, 3},
-                             {0xF1, 0xF3, 0x80, 0xBF, 3}, {0xF4, 0xF4, 0x80, 0x8F, 3}};
-  for (int byte = 0x20; byte < 0x80; ++byte) {
-    if (is_plain(static_cast<uint8_t>(byte)) && states_.step(state, static_cast<uint8_t>(byte)) != state) return false;
+// Plain tokens are allowed together by their first byte: in a key that other keys begin like, only those are walked
+// that begin with the other keys' next characters. False where so many are left that all may as well be walked.
+bool Masks::walk_around_plain_text(State state, TokenMask& mask) {
+  std::vector<uint8_t> others;
+  if (!takes_plain_text(state)) {
+    std::size_t nodes = 0;
+    for (int byte = 0; byte < 256; ++byte) {
+      const TokenTrie::FirstByte& first = trie_->beginning_with(static_cast<uint8_t>(byte));
+      if (first.plain.empty() || takes_plain_text_behind(state, static_cast<uint8_t>(byte))) continue;
+      others.push_back(static_cast<uint8_t>(byte));
+      nodes += first.all.size();
+      if (others.size() > kMaxOtherBytes || nodes > trie_->all().size() / 2) return false;
+    }
   }
-  // Every state that the bytes so far lead to; they are few where this succeeds.
-  std::vector<State> open, next;
+  mask = trie_->plain();
+  for (const uint8_t byte : others) {
+    const TokenMask& plain = trie_->beginning_with(byte).plain;
+    for (std::size_t i = 0; i < mask.size(); ++i) mask[i] &= ~plain[i];
+  }
+  for (const uint8_t byte : others) walk(state, trie_->beginning_with(byte).all, mask);
+  walk(state, trie_->not_plain(), mask);
+  return true;
+}
+
+bool Masks::takes_plain_text(State state) {
+  for (std::size_t i = 0; i < kMaxPlainCharacters; ++i) {
+    const auto [known, added] = plain_next_.try_emplace(state, kDeadState);
+    if (added) known->second = find_plain_next(state);
+    const State next = known->second;
+    if (next == kDeadState) return false;
+    if (next == state) return true;
+    state = next;
+  }
+  return true;
+}
+
+State Masks::find_plain_next(State state) {
+  const State wanted = states_.step(state, static_cast<uint8_t>(' '));
+  if (wanted == kDeadState) return kDeadState;
+  for (int byte = 0x20; byte < 0x80; ++byte) {
+    const bool same =
+        !is_plain(static_cast<uint8_t>(byte)) || states_.step(state, static_cast<uint8_t>(byte)) == wanted;
+    if (!same) return kDeadState;
+  }
+  for (int lead = 0xC2; lead <= 0xF4; ++lead) {
+    if (behind_character(state, static_cast<uint8_t>(lead)) != wanted) return kDeadState;
+  }
+  return wanted;
+}
+
+bool Masks::takes_plain_text_behind(State state, uint8_t first) {
+  const State next = behind_character(state, first);
+  return next != kDeadState && takes_plain_text(next);
+}
+
+// The continuations of a lead byte are those of Unicode 15, table 3-7.
+State Masks::behind_character(State state, uint8_t lead) {
+  State first = states_.step(state, lead);
+  if (lead < 0x80) return is_plain(lead) ? first : kDeadState;
+  std::vector<State> open{first}, next;
   const auto step_all = [&](int low, int high) {
     next.clear();
     for (const State from : open) {
@@ -80,14 +128,10 @@ bool Masks::takes_plain_text(State state) {
     next.erase(std::unique(next.begin(), next.end()), next.end());
     open.swap(next);
   };
-  for (const Form& form : kForms) {
-    open = {state};
-    step_all(form.low, form.high);
-    step_all(form.second_low, form.second_high);
-    for (int i = 1; i < form.more; ++i) step_all(0x80, 0xBF);
-    if (open.size() != 1 || open[0] != state) return false;
-  }
-  return true;
+  const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+  step_all(lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80, lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF);
+  for (int i = 1; i < more; ++i) step_all(0x80, 0xBF);
+  return open.size() == 1 ? open[0] : kDeadState;
 }
 
 // kFresh: as if the table were used for the first time; its answer then depends on the text alone.

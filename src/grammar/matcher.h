@@ -43,15 +43,23 @@ class Masks {
     TokenMask mask;
   };
   void walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask& mask);
-  // Whether any plain text leads back to the state.
+  // Whether any plain text of kMaxPlainCharacters may follow, as in a string whose length is not used up.
   bool takes_plain_text(State state);
+  bool walk_around_plain_text(State state, TokenMask& mask);
+  // Whether every character that begins with a byte leads to a state that takes plain text.
+  bool takes_plain_text_behind(State state, uint8_t first);
+  // Where all characters that begin with a byte lead to; kDeadState: nowhere, or not to the same state.
+  State behind_character(State state, uint8_t lead);
+  // Where every plain character leads to; kDeadState: not all to the same state.
+  State find_plain_next(State state);
 
   const std::shared_ptr<const TokenTrie> trie_;
   StateTable states_;
   uint64_t generation_ = 0;  // of states_, that the cache is for
   std::list<Cached> cache_;  // the latest first
   std::unordered_map<State, std::list<Cached>::iterator> by_state_;
-  std::vector<State> path_;  // of walk(): the state before each depth
+  std::unordered_map<State, State> plain_next_;  // the results of find_plain_next()
+  std::vector<State> path_;                      // of walk(): the state before each depth
 };
 
 class Matcher {

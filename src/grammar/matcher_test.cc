@@ -17,10 +17,36 @@ namespace {
 std::vector<std::string> vocabulary() {
   std::vector<std::string> tokens{""};  // 0: special
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-  for (const char* word :
-       {"{\"",      "\":",      "\": \"", "\"}",  "\", \"", "true", "false", "null", " the", "city",
-        "[]",       "]}",       "}}",     "\"]",  "12",     "0.5",  "-",     "é",    "☃",    "\xF0\x9F",
-        "\x98\x80", "\xE2\x98", "\\n",    "\\\"", "\\u00",  "  ",   "\n\n",  "city"}) {
+  for (const char* word : {"{\"",
+                           "\":",
+                           "\": \"",
+                           "\"}",
+                           "\", \"",
+                           "true",
+                           "false",
+                           "null",
+                           " the",
+                           "city",
+                           "[]",
+                           "]}",
+                           "}}",
+                           "\"]",
+                           "12",
+                           "0.5",
+                           "-",
+                           "é",
+                           "☃",
+                           "\xF0\x9F",
+                           "\x98\x80",
+                           "\xE2\x98",
+                           "\\n",
+                           "\\\"",
+                           "\\u00",
+                           "  ",
+                           "\n\n",
+                           "city",
+                           "sixteen letters.",
+                           "seventeen letters"}) {
     tokens.emplace_back(word);
   }
   return tokens;
@@ -38,8 +64,13 @@ bool follows(const std::shared_ptr<const Grammar>& grammar, const std::string& t
 
 const char* const kSchemas[] = {
     R"({"type":"object","properties":{"city":{"type":"string"},"n":{"type":"number","minimum":-1,"maximum":12.5}},"required":["city"]})",
-    R"({"type":"array","items":{"type":"string","maxLength":4}})", R"({"type":"string","pattern":"^[é☃a-c]{2}$"})",
-    "true", R"({"enum":["the city","☃","\n"]})"};
+    R"({"type":"array","items":{"type":"string","maxLength":4}})",
+    R"({"type":"string","pattern":"^[é☃a-c]{2}$"})",
+    R"({"type":"string","minLength":2,"maxLength":18})",
+    R"({"type":"string","pattern":"^[^b]+$","maxLength":40})",
+    R"({"type":"object","properties":{"a":true,"city":{"const":1}},"oneOf":[{"required":["a"]},{"required":["city"]}],"maxProperties":2})",
+    "true",
+    R"({"enum":["the city","☃","\n"]})"};
 
 TEST(MatcherTest, MasksAreThoseOfTryingEveryToken) {
   const std::vector<std::string> tokens = vocabulary();

@@ -23,7 +23,8 @@ class SchemaCompiler {
  public:
   explicit SchemaCompiler(const Schema& root) : root_(root), merger_(root), json_(rules_) {}
 
-  Result<Rules> compile();
+  // A schema whose references point into the root, which it may be.
+  Result<Rules> compile(const Schema& schema, int depth = 0);
 
  private:
   // A schema of any kind; `depth` counts schemas in schemas.
@@ -32,24 +33,50 @@ class SchemaCompiler {
   Result<ExprPtr> shared(const Schema& schema, const SchemaPath& path, int depth);
   Result<ExprPtr> reference(const std::string& pointer);
   Result<ExprPtr> alternatives(const Schema& schema, const char* keyword, const SchemaPath& path, int depth);
-  Result<ExprPtr> values(const Schema& schema, const SchemaPath& path);
+  Result<ExprPtr> values(const Schema& schema, const SchemaPath& path, int depth);
   Result<ExprPtr> typed(const Schema& schema, const std::string& type, const SchemaPath& path, int depth);
   Result<ExprPtr> string(const Schema& schema, const SchemaPath& path);
-  // What stands between a string's quotation marks where the string has a match of the pattern.
-  Result<ExprPtr> content_of(std::string_view pattern, const SchemaPath& path);
+  struct StringRules {
+    std::vector<std::string> wanted, refused;  // patterns
+    std::vector<std::string> not_values;
+  };
+  Result<StringRules> string_rules(const Schema& schema, const SchemaPath& path);
+  // What stands between a string's quotation marks where the string has a match of the pattern; `counted`: with a tick
+  // for each character.
+  Result<ExprPtr> content_of(std::string_view pattern, const SchemaPath& path, bool counted);
+  static ExprPtr any_content();
   Result<ExprPtr> number(const Schema& schema, bool integer, const SchemaPath& path);
   Result<ExprPtr> array(const Schema& schema, const SchemaPath& path, int depth);
   Result<ExprPtr> object(const Schema& schema, const SchemaPath& path, int depth);
   // "key": value, with white space behind it.
   ExprPtr member(ExprPtr key, ExprPtr value);
-  // One of patternProperties.
+  struct Named {
+    ExprPtr member;
+    bool required = false;
+  };
+  // `more`: one that is not named; `extra`: one of those that has to stand, or nullptr.
+  ExprPtr members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
+                  const SchemaPath& path);
+  // The keys that one of patternProperties, or another condition on keys, applies to.
   struct KeyPattern {
     Language keys;
     Schema value;
   };
+  // Keys without a name of their own that match the same patterns.
+  struct KeyClass {
+    Language keys;
+    std::vector<bool> matches;
+  };
+  // An object of which some key has a value that its condition refuses: joined::kSome.
+  Result<ExprPtr> object_with_some(const Schema& schema, const SchemaPath& path, int depth);
   Result<std::vector<KeyPattern>> key_patterns(const Schema& schema, const SchemaPath& path);
-  Result<Schema> joined(Schema value, const std::vector<KeyPattern>& patterns, const std::vector<bool>& matches,
-                        const SchemaPath& path);
+  Result<Language> keys_of(const Schema& condition, const SchemaPath& path);
+  Result<std::vector<KeyClass>> key_classes(const std::vector<KeyPattern>& patterns,
+                                            const std::vector<std::string>& names, const SchemaPath& path);
+  Result<Schema> joined_value(Schema value, const std::vector<KeyPattern>& patterns, const std::vector<bool>& matches,
+                              const SchemaPath& path);
+  Result<ExprPtr> extra_member(const Schema& schema, const Schema& condition, std::vector<KeyPattern> patterns,
+                               const SchemaPath& path, int depth);
   Result<ExprPtr> more_members(const Schema& schema, const std::vector<KeyPattern>& patterns, const SchemaPath& path,
                                int depth);
   Result<ExprPtr> members_by_pattern(const Schema& more, const std::vector<KeyPattern>& patterns,
@@ -62,6 +89,7 @@ class SchemaCompiler {
   const SchemaMerger merger_;
   Rules rules_;
   JsonText json_;
+  std::map<std::string, ExprPtr> shared_;  // by the schema's text: a rule, or never()
   std::map<std::string, int> references_;  // by pointer: its rule
   std::vector<std::string> referred_;      // pointers whose rules have no body yet
 };

@@ -6,10 +6,25 @@
 namespace millrace::grammar {
 namespace {
 
-constexpr std::size_t kMaxNameBytes = 512;  // of a property, where others may stand beside it
-constexpr std::size_t kMaxKeyPatterns = 4;  // of patternProperties: 16 classes of keys
+constexpr std::size_t kMaxNameBytes = 512;   // of a property, where others may stand beside it
+constexpr std::size_t kMaxKeyPatterns = 64;  // of patternProperties and other conditions on keys
+constexpr std::size_t kMaxKeyClasses = 128;  // of keys that match the same of them
 
 ExprPtr comma(JsonText& json) { return seq({text(","), json.space()}); }
+
+// Those of properties and required.
+std::vector<std::string> names_of(const Schema& schema) {
+  std::vector<std::string> names;
+  if (const auto found = schema.find("properties"); found != schema.end() && found->is_object()) {
+    for (const auto& [name, value] : found->items()) names.push_back(name);
+  }
+  if (const auto found = schema.find("required"); found != schema.end() && found->is_array()) {
+    for (const Schema& name : *found) {
+      if (name.is_string()) names.push_back(name.get<std::string>());
+    }
+  }
+  return names;
+}
 
 // A name as it stands between quotation marks.
 std::string written_name(const std::string& name) {
@@ -29,37 +44,41 @@ Result<ExprPtr> SchemaCompiler::array(const Schema& schema, const SchemaPath& pa
   if (unique != schema.end() && *unique != Schema(false) && !(most == 0 || most == 1)) {
     return not_served(path, "uniqueItems", "false");
   }
+  if (most != kUnbounded && least > most) return never();
   // prefixItems and items; in draft 7, an array of items and additionalItems.
   const bool old = schema.contains("items") && schema.at("items").is_array();
   ASSIGN_OR_RETURN(const Schema* prefix, array_member(schema, old ? "items" : "prefixItems", path));
   const char* item_key = old ? "additionalItems" : "items";
   const Schema rest = schema.contains(item_key) ? schema.at(item_key) : Schema(true);
-  ASSIGN_OR_RETURN(const ExprPtr item_value, shared(rest, path + "." + item_key, depth + 1));
-  std::vector<ExprPtr> items;
-  for (std::size_t i = 0; prefix && i < prefix->size(); ++i) {
-    ASSIGN_OR_RETURN(ExprPtr one, shared(prefix->at(i), fmt::format("{}.prefixItems[{}]", path, i), depth + 1));
-    items.push_back(seq({std::move(one), json_.space()}));
-  }
-  if (most != kUnbounded && least > most) return never();
-  const int named = static_cast<int>(items.size());
-  const ExprPtr item = seq({item_value, json_.space()});
-  // From the end: what may follow when i items stand there.
-  const auto more = [&](int from) {
-    if (most != kUnbounded && from >= most) return empty();
-    return repeat(seq({comma(json_), item}), std::max(0, least - from), most == kUnbounded ? kUnbounded : most - from);
+  const bool counted = least > 0 || most != kUnbounded;
+  const auto item_of = [&](const Schema& one, const std::string& where) -> Result<ExprPtr> {
+    ASSIGN_OR_RETURN(ExprPtr value, shared(one, where, depth + 1));
+    return seq({counted ? tick() : empty(), std::move(value), json_.space()});
   };
-  if (named == 0) {
-    const ExprPtr some = most == 0 ? never() : seq({item, more(1)});
-    return seq({text("["), json_.space(), least == 0 ? alt({empty(), some}) : some, text("]")});
+  ASSIGN_OR_RETURN(const ExprPtr item, item_of(rest, path + "." + item_key));
+  ExprPtr all;
+  if (const auto wanted = schema.find("contains"); wanted != schema.end()) {
+    if (prefix) return not_served(path, "contains beside prefixItems", "items");
+    ASSIGN_OR_RETURN(const Schema both, merger_.merge_lazily(rest, *wanted, 0));
+    ASSIGN_OR_RETURN(const ExprPtr one, item_of(both, path + ".contains"));
+    // The first of them is at the beginning, or not.
+    const ExprPtr more = repeat(seq({comma(json_), item}), 0, kUnbounded);
+    all = alt({seq({one, more}), seq({item, more, comma(json_), one, more})});
+  } else {
+    // From the end: what may follow when i items stand there.
+    all = repeat(seq({comma(json_), item}), 0, kUnbounded);
+    if (!prefix || prefix->empty()) all = alt({empty(), seq({item, all})});
+    for (std::size_t i = prefix ? prefix->size() : 0; i-- > 0;) {
+      ASSIGN_OR_RETURN(const ExprPtr one, item_of(prefix->at(i), fmt::format("{}.prefixItems[{}]", path, i)));
+      all = alt({empty(), seq({i > 0 ? comma(json_) : empty(), one, all})});
+    }
   }
-  ExprPtr tail = more(named);
-  for (int i = named - 1; i >= 0; --i) {
-    const ExprPtr here = most != kUnbounded && i >= most
-                             ? never()
-                             : seq({i > 0 ? comma(json_) : empty(), items[static_cast<std::size_t>(i)], tail});
-    tail = i >= least ? alt({empty(), here}) : here;
-  }
-  return seq({text("["), json_.space(), tail, text("]")});
+  ExprPtr body = seq({text("["), json_.space(), std::move(all), text("]")});
+  if (!counted || body->kind == Expr::Kind::kNever) return body;
+  const int number = json_.add_rule(path);
+  json_.set_rule(number, std::move(body));
+  rules_.counts[number] = {least, most};
+  return rule(number);
 }
 
 // ---- objects -------------------------------------------------------------------------------------------------------
@@ -68,7 +87,43 @@ ExprPtr SchemaCompiler::member(ExprPtr key, ExprPtr value) {
   return seq({std::move(key), json_.space(), text(":"), json_.space(), std::move(value), json_.space()});
 }
 
+// One of the named properties is it, or an additional one.
+Result<ExprPtr> SchemaCompiler::object_with_some(const Schema& schema, const SchemaPath& path, int depth) {
+  Schema rest = schema;
+  const Schema condition = rest[joined::kSome].back();
+  rest.erase(joined::kSome);
+  const Schema& all = schema.at(joined::kSome);
+  if (all.size() > 1) rest[joined::kSome] = Schema(all.begin(), all.end() - 1);
+  ASSIGN_OR_RETURN(const Language keys, keys_of(condition, path));
+  const Schema other = condition.at("value").is_boolean() ? Schema(!condition.at("value").get<bool>())
+                                                          : Schema{{"not", condition.at("value")}};
+  const std::vector<std::string> listed = names_of(schema);
+  const std::set<std::string> names(listed.begin(), listed.end());
+  std::vector<ExprPtr> parts;
+  const auto add = [&](const Schema& one) -> Status {
+    if (one == Schema(false)) return ok_status();
+    ASSIGN_OR_RETURN(ExprPtr part, shared(one, path, depth + 1));
+    parts.push_back(std::move(part));
+    return ok_status();
+  };
+  for (const std::string& name : names) {
+    if (!keys.accepts(written_name(name))) continue;
+    ASSIGN_OR_RETURN(const Schema one, merger_.merge(rest, {{"type", "object"},
+                                                            {"required", Schema::array({name})},
+                                                            {"properties", {{name, other}}}}));
+    RETURN_IF_ERROR(add(one));
+  }
+  const auto more = schema.find("additionalProperties");
+  if (!schema.contains(joined::kExtra) && (more == schema.end() || *more != Schema(false))) {
+    rest["type"] = "object";
+    rest[joined::kExtra] = condition;
+    RETURN_IF_ERROR(add(rest));
+  }
+  return alt(std::move(parts));
+}
+
 Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& path, int depth) {
+  if (schema.contains(joined::kSome)) return object_with_some(schema, path, depth);
   ASSIGN_OR_RETURN(const Schema* properties, object_member(schema, "properties", path));
   ASSIGN_OR_RETURN(const Schema* required_list, array_member(schema, "required", path));
   ASSIGN_OR_RETURN(const std::optional<int> least, count_member(schema, "minProperties", path));
@@ -81,15 +136,15 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
   }
   ASSIGN_OR_RETURN(const std::vector<KeyPattern> patterns, key_patterns(schema, path));
   ASSIGN_OR_RETURN(const ExprPtr more, more_members(schema, patterns, path, depth));  // never: no others
-  struct Named {
-    ExprPtr member;
-    bool required = false;
-  };
+  ExprPtr extra;  // one of them has to be one of these
+  if (const auto condition = schema.find(joined::kExtra); condition != schema.end()) {
+    ASSIGN_OR_RETURN(extra, extra_member(schema, *condition, patterns, path, depth));
+  }
   std::vector<Named> named;
   const auto add = [&](const std::string& name, const Schema& named_value) -> Status {
     std::vector<bool> matches;
     for (const KeyPattern& pattern : patterns) matches.push_back(pattern.keys.accepts(written_name(name)));
-    ASSIGN_OR_RETURN(const Schema value, joined(named_value, patterns, matches, path));
+    ASSIGN_OR_RETURN(const Schema value, joined_value(named_value, patterns, matches, path));
     ASSIGN_OR_RETURN(ExprPtr body, shared(value, fmt::format("{}.properties.{}", path, name), depth + 1));
     const bool must = required.erase(name) > 0;
     const ExprPtr entry = member(JsonText::quoted(name), std::move(body));
@@ -111,45 +166,63 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
     RETURN_IF_ERROR(add(name, matched ? Schema(true) : others));
   }
 
+  const Count count{least.value_or(0), most.value_or(kUnbounded)};
+  if (most && count.most < count.least) return never();
+  return members(named, more, extra, count, path);
+}
+
+// The named members in their sequence, then the others.
+ExprPtr SchemaCompiler::members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
+                                const SchemaPath& path) {
   const auto musts =
       static_cast<int>(std::count_if(named.begin(), named.end(), [](const Named& n) { return n.required; }));
-  const bool only_more = named.empty();
-  const bool fits = least.value_or(0) <= musts &&
-                    (!most || (more->kind == Expr::Kind::kNever && *most >= static_cast<int>(named.size())));
-  if (!only_more && !fits) {
-    return not_served(path, "minProperties or maxProperties beside properties", "neither");
+  const bool fits =
+      count.least <= musts + (extra ? 1 : 0) &&
+      (count.most == kUnbounded || (more->kind == Expr::Kind::kNever && count.most >= static_cast<int>(named.size())));
+  const ExprPtr one_more = fits ? empty() : tick();
+  // From the end: `after` follows a member, `first` the opening brace. Each ends the object, so that the rules of this
+  // chain are called last, and their ticks count for the object (Count).
+  const ExprPtr any_more = repeat(seq({one_more, comma(json_), more}), 0, kUnbounded);
+  ExprPtr after = seq({any_more, text("}")}), first = alt({text("}"), seq({one_more, more, after})});
+  if (extra) {
+    const ExprPtr then = seq({one_more, comma(json_), extra, any_more, text("}")});
+    after = seq({any_more, then});
+    first = alt({seq({one_more, extra, any_more, text("}")}), seq({one_more, more, after})});
   }
-  const ExprPtr behind = seq({comma(json_), more});
-  const int first_more = only_more ? least.value_or(0) : 0,
-            last_more = only_more ? most.value_or(kUnbounded) : kUnbounded;
-  if (last_more != kUnbounded && last_more < first_more) return never();
-  // From the end: `after` follows a member, `first` the opening brace.
-  ExprPtr after =
-      repeat(behind, std::max(0, first_more - 1), last_more == kUnbounded ? kUnbounded : std::max(0, last_more - 1));
-  ExprPtr first = last_more == 0 ? empty() : seq({more, after});
-  if (first_more == 0) first = alt({empty(), first});
   for (std::size_t i = named.size(); i-- > 0;) {
-    const ExprPtr here = seq({named[i].member, after});
+    const ExprPtr here = seq({one_more, named[i].member, after});
     const int number = json_.add_rule(path);
-    const ExprPtr next = seq({comma(json_), named[i].member, after});
+    const ExprPtr next = seq({one_more, comma(json_), named[i].member, after});
     json_.set_rule(number, named[i].required ? next : alt({next, after}));
     first = named[i].required ? here : alt({here, first});
     after = next->kind == Expr::Kind::kNever && named[i].required ? never() : rule(number);
   }
-  return seq({text("{"), json_.space(), first, text("}")});
+  ExprPtr body = seq({text("{"), json_.space(), first});
+  if (fits || body->kind == Expr::Kind::kNever) return body;
+  const int number = json_.add_rule(path);
+  json_.set_rule(number, std::move(body));
+  rules_.counts[number] = count;
+  return rule(number);
 }
 
 Result<std::vector<SchemaCompiler::KeyPattern>> SchemaCompiler::key_patterns(const Schema& schema,
                                                                              const SchemaPath& path) {
   std::vector<KeyPattern> out;
   ASSIGN_OR_RETURN(const Schema* patterns, object_member(schema, "patternProperties", path));
-  if (!patterns) return out;
-  if (patterns->size() > kMaxKeyPatterns) {
-    return not_served(path, fmt::format("patternProperties with {} patterns", patterns->size()),
+  ASSIGN_OR_RETURN(const Schema* conditions, array_member(schema, joined::kKeys, path));
+  const std::size_t count = (patterns ? patterns->size() : 0) + (conditions ? conditions->size() : 0);
+  if (count > kMaxKeyPatterns) {
+    return not_served(path, fmt::format("patternProperties with {} patterns", count),
                       fmt::format("at most {}", kMaxKeyPatterns));
   }
+  for (std::size_t i = 0; conditions && i < conditions->size(); ++i) {
+    Result<Language> keys = keys_of(conditions->at(i), path);
+    if (!keys.ok()) return keys.status().with_prefix(path);
+    out.push_back({std::move(*keys), conditions->at(i).at("value")});
+  }
+  if (!patterns) return out;
   for (const auto& [pattern, value] : patterns->items()) {
-    ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path + ".patternProperties"));
+    ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path + ".patternProperties", false));
     Result<Language> keys = Language::of(content);
     if (!keys.ok()) return keys.status().with_prefix(path + ".patternProperties");
     out.push_back({std::move(*keys), value});
@@ -157,33 +230,73 @@ Result<std::vector<SchemaCompiler::KeyPattern>> SchemaCompiler::key_patterns(con
   return out;
 }
 
+// The keys that a condition of joined::kKeys speaks of.
+Result<Language> SchemaCompiler::keys_of(const Schema& condition, const SchemaPath& path) {
+  if (const auto pattern = condition.find("pattern"); pattern != condition.end()) {
+    ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern->get_ref<const std::string&>(), path, false));
+    return Language::of(content);
+  }
+  ASSIGN_OR_RETURN(Language keys, Language::of(any_content()));
+  if (const auto unless = condition.find("unless"); unless != condition.end()) {
+    ASSIGN_OR_RETURN(const Schema texts, merger_.merge({{"type", "string"}}, *unless));
+    if (texts == Schema(false)) return keys;
+    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_).compile(texts));
+    const Result<std::shared_ptr<const Grammar>> grammar = Grammar::compile(rules);
+    if (!grammar.ok() && grammar.status().code() == StatusCode::kInvalidArgument) return keys;  // none is allowed
+    RETURN_IF_ERROR(grammar.status());
+    ASSIGN_OR_RETURN(const Language allowed, Language::between(*grammar, "\"", '"'));
+    return Language::minus(keys, allowed);
+  }
+  for (const Schema& pattern : condition.at("patterns")) {
+    ASSIGN_OR_RETURN(const ExprPtr content,
+                     content_of(pattern.get_ref<const std::string&>(), path + ".patternProperties", false));
+    ASSIGN_OR_RETURN(const Language matched, Language::of(content));
+    ASSIGN_OR_RETURN(keys, Language::minus(keys, matched));
+  }
+  std::vector<ExprPtr> spelled;
+  for (const Schema& name : condition.at("names")) spelled.push_back(text(written_name(name.get<std::string>())));
+  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled))));
+  return Language::minus(keys, named);
+}
+
 // What a key's value has to be: the schema of `properties`, or of the additional ones, and of each pattern it matches.
-Result<Schema> SchemaCompiler::joined(Schema value, const std::vector<KeyPattern>& patterns,
-                                      const std::vector<bool>& matches, const SchemaPath& path) {
+Result<Schema> SchemaCompiler::joined_value(Schema value, const std::vector<KeyPattern>& patterns,
+                                            const std::vector<bool>& matches, const SchemaPath& path) {
   for (std::size_t i = 0; i < patterns.size(); ++i) {
     if (!matches[i]) continue;
-    // Alone as it is: a reference to a schema that contains this one must not be followed here.
-    Result<Schema> next =
-        value == Schema(true) ? Result<Schema>(patterns[i].value) : merger_.merge(value, patterns[i].value);
+    // A reference to a schema that contains this one must not be followed here.
+    Result<Schema> next = merger_.merge_lazily(value, patterns[i].value, 0);
     if (!next.ok()) return next.status().with_prefix(path + ".patternProperties");
     value = std::move(*next);
   }
   return value;
 }
 
+// An additional member whose value the condition refuses.
+Result<ExprPtr> SchemaCompiler::extra_member(const Schema& schema, const Schema& condition,
+                                             std::vector<KeyPattern> patterns, const SchemaPath& path, int depth) {
+  const Schema more = schema.contains("additionalProperties") ? schema.at("additionalProperties") : Schema(true);
+  const Schema& refused = condition.at("value");
+  ASSIGN_OR_RETURN(Language keys, keys_of(condition, path));
+  patterns.push_back({std::move(keys), refused.is_boolean() ? Schema(!refused.get<bool>()) : Schema{{"not", refused}}});
+  ASSIGN_OR_RETURN(const std::vector<KeyClass> classes, key_classes(patterns, names_of(schema), path));
+  std::vector<ExprPtr> members;
+  for (const KeyClass& one : classes) {
+    if (!one.matches.back()) continue;
+    const bool matched = std::find(one.matches.begin(), one.matches.end() - 1, true) != one.matches.end() - 1;
+    ASSIGN_OR_RETURN(const Schema value, joined_value(matched ? Schema(true) : more, patterns, one.matches, path));
+    ASSIGN_OR_RETURN(const ExprPtr body, shared(value, path + ".additionalProperties", depth + 1));
+    if (body->kind == Expr::Kind::kNever) continue;
+    members.push_back(member(seq({text("\""), one.keys.to_expr(rules_, path), text("\"")}), body));
+  }
+  return alt(std::move(members));
+}
+
 // One member that `properties` does not name; never(): none may stand.
 Result<ExprPtr> SchemaCompiler::more_members(const Schema& schema, const std::vector<KeyPattern>& patterns,
                                              const SchemaPath& path, int depth) {
   const Schema more = schema.contains("additionalProperties") ? schema.at("additionalProperties") : Schema(true);
-  std::vector<std::string> names;
-  if (const auto found = schema.find("properties"); found != schema.end()) {
-    for (const auto& [name, value] : found->items()) names.push_back(name);
-  }
-  if (const auto found = schema.find("required"); found != schema.end()) {
-    for (const Schema& name : *found) {
-      if (name.is_string()) names.push_back(name.get<std::string>());
-    }
-  }
+  const std::vector<std::string> names = names_of(schema);
   ExprPtr out = never();
   if (!patterns.empty()) {
     ASSIGN_OR_RETURN(out, members_by_pattern(more, patterns, names, path, depth));
@@ -199,31 +312,51 @@ Result<ExprPtr> SchemaCompiler::more_members(const Schema& schema, const std::ve
   return rule(number);
 }
 
-// The keys without a name of their own fall into classes by the patterns that they match; each has its schema.
+// The keys without a name of their own fall into classes by the patterns that they match.
+Result<std::vector<SchemaCompiler::KeyClass>> SchemaCompiler::key_classes(const std::vector<KeyPattern>& patterns,
+                                                                          const std::vector<std::string>& names,
+                                                                          const SchemaPath& path) {
+  std::vector<ExprPtr> spelled;
+  for (const std::string& name : names) spelled.push_back(text(written_name(name)));
+  ASSIGN_OR_RETURN(const Language any_key, Language::of(any_content()));
+  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled))));
+  ASSIGN_OR_RETURN(Language others, Language::minus(any_key, named));
+  std::vector<KeyClass> out;
+  out.push_back({std::move(others), {}});
+  for (const KeyPattern& pattern : patterns) {
+    std::vector<KeyClass> next;
+    for (const KeyClass& one : out) {
+      for (const bool matches : {false, true}) {
+        ASSIGN_OR_RETURN(Language keys,
+                         matches ? Language::both(one.keys, pattern.keys) : Language::minus(one.keys, pattern.keys));
+        if (keys.empty()) continue;
+        next.push_back({std::move(keys), one.matches});
+        next.back().matches.push_back(matches);
+      }
+    }
+    out = std::move(next);
+    if (out.size() > kMaxKeyClasses) {
+      return not_served(path, fmt::format("patternProperties with more than {} overlaps", kMaxKeyClasses),
+                        "fewer patterns");
+    }
+  }
+  return out;
+}
+
+// Each class of keys has its schema.
 Result<ExprPtr> SchemaCompiler::members_by_pattern(const Schema& more, const std::vector<KeyPattern>& patterns,
                                                    const std::vector<std::string>& names, const SchemaPath& path,
                                                    int depth) {
-  std::vector<ExprPtr> spelled;
-  for (const std::string& name : names) spelled.push_back(text(written_name(name)));
-  ASSIGN_OR_RETURN(const Language any_key, Language::of(repeat(JsonText::written(CharSet::any()), 0, kUnbounded)));
-  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled))));
-  ASSIGN_OR_RETURN(const Language others, Language::minus(any_key, named));
+  ASSIGN_OR_RETURN(const std::vector<KeyClass> classes, key_classes(patterns, names, path));
   std::vector<ExprPtr> members;
-  for (std::size_t chosen = 0; chosen < std::size_t{1} << patterns.size(); ++chosen) {
-    Language keys = others;
-    std::vector<bool> matches(patterns.size());
-    for (std::size_t i = 0; i < patterns.size(); ++i) {
-      matches[i] = (chosen >> i & 1) != 0;
-      ASSIGN_OR_RETURN(keys,
-                       matches[i] ? Language::both(keys, patterns[i].keys) : Language::minus(keys, patterns[i].keys));
-    }
-    if (keys.empty()) continue;
+  for (const KeyClass& one : classes) {
     // A key that a pattern matches is no additional one.
-    ASSIGN_OR_RETURN(const Schema value, joined(chosen == 0 ? more : Schema(true), patterns, matches, path));
+    const bool matched = std::find(one.matches.begin(), one.matches.end(), true) != one.matches.end();
+    ASSIGN_OR_RETURN(const Schema value, joined_value(matched ? Schema(true) : more, patterns, one.matches, path));
     ASSIGN_OR_RETURN(const ExprPtr body, shared(value, path + ".patternProperties", depth + 1));
     if (body->kind == Expr::Kind::kNever) continue;
     const SchemaPath key_path = path + ".patternProperties";
-    members.push_back(member(seq({text("\""), keys.to_expr(rules_, key_path), text("\"")}), body));
+    members.push_back(member(seq({text("\""), one.keys.to_expr(rules_, key_path), text("\"")}), body));
   }
   return alt(std::move(members));
 }

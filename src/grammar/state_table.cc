@@ -37,7 +37,7 @@ State StateTable::keep_only(State state) {
     }
     for (; !chain.empty(); chain.pop_back()) {
       const Frame& frame = old[static_cast<std::size_t>(chain.back())];
-      moved[chain.back()] = frame_of(frame.node, moved[frame.below]);
+      moved[chain.back()] = frame_of({frame.node, moved[frame.below], frame.counted, frame.ticks});
     }
     p.frame = moved[p.frame];
   }
@@ -74,11 +74,33 @@ State StateTable::find_step(State state, uint8_t byte) {
   return transitions_[row(state) + grammar_->byte_class(byte)] = next;
 }
 
-int32_t StateTable::frame_of(int32_t node, int32_t below) {
-  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(node)) << 32 | static_cast<uint32_t>(below);
-  const auto [known, added] = by_frame_.try_emplace(key, static_cast<int32_t>(frames_.size()));
-  if (added) frames_.push_back({node, below, frames_[static_cast<std::size_t>(below)].depth + 1});
+std::size_t StateTable::FrameHash::operator()(const Frame& frame) const {
+  uint64_t hash = static_cast<uint64_t>(static_cast<uint32_t>(frame.node)) << 32 | static_cast<uint32_t>(frame.below);
+  hash = hash * 0x9E3779B97F4A7C15u ^ static_cast<uint32_t>(frame.counted);
+  hash = (hash ^ hash >> 29) * 0xBF58476D1CE4E5B9u ^ static_cast<uint32_t>(frame.ticks);
+  return static_cast<std::size_t>((hash ^ hash >> 32) * 0x94D049BB133111EBu);
+}
+
+int32_t StateTable::frame_of(Frame frame) {
+  frame.depth = frames_[static_cast<std::size_t>(frame.below)].depth + 1;
+  const auto [known, added] = by_frame_.try_emplace(frame, static_cast<int32_t>(frames_.size()));
+  if (added) frames_.push_back(frame);
   return known->second;
+}
+
+std::optional<int32_t> StateTable::tick(int32_t frame) {
+  Frame one = frames_[static_cast<std::size_t>(frame)];
+  const Count& count = *grammar_->count(one.counted);
+  if (count.most != kUnbounded && one.ticks >= count.most) return std::nullopt;
+  if (count.most != kUnbounded || one.ticks < count.least) ++one.ticks;
+  return frame_of(one);
+}
+
+bool StateTable::can_keep_count(int32_t frame, int32_t node) const {
+  const Frame& one = frames_[static_cast<std::size_t>(frame)];
+  const Count &count = *grammar_->count(one.counted), more = grammar_->ticks_to_end(node);
+  return (count.most == kUnbounded || one.ticks + more.least <= count.most) &&
+         (more.most == kUnbounded || one.ticks + more.most >= count.least);
 }
 
 // Follows everything that reads no byte. A call whose return is the caller's own end needs no frame: the callee then
@@ -100,22 +122,34 @@ State StateTable::state_of(std::vector<Position> from) {
       case Kind::kBytes:
         entry.positions.push_back(p);
         break;
-      case Kind::kSplit:
-        from.push_back({node.next, p.frame});
-        from.push_back({node.other, p.frame});
-        break;
-      case Kind::kCall: {
-        const bool last = grammar_->node(node.next).kind == Kind::kEnd;
-        if (!last && frames_[static_cast<std::size_t>(p.frame)].depth >= kMaxCallDepth) break;
-        from.push_back({grammar_->start(node.other), last ? p.frame : frame_of(node.next, p.frame)});
+      case Kind::kSplit: {
+        const bool counted = frames_[static_cast<std::size_t>(p.frame)].counted >= 0;
+        for (const int32_t next : {node.next, node.other}) {
+          if (!counted || can_keep_count(p.frame, next)) from.push_back({next, p.frame});
+        }
         break;
       }
+      case Kind::kCall: {
+        const bool counted = grammar_->count(node.other) != nullptr;
+        const bool last = grammar_->node(node.next).kind == Kind::kEnd && !counted;
+        if (!last && frames_[static_cast<std::size_t>(p.frame)].depth >= kMaxCallDepth) break;
+        const int32_t frame = last ? p.frame : frame_of({node.next, p.frame, counted ? node.other : -1});
+        const int32_t start = grammar_->start(node.other);
+        if (!counted || can_keep_count(frame, start)) from.push_back({start, frame});
+        break;
+      }
+      case Kind::kTick:
+        if (const auto frame = tick(p.frame); frame && can_keep_count(*frame, node.next)) {
+          from.push_back({node.next, *frame});
+        }
+        break;
       case Kind::kEnd: {
         if (p.frame == kNoFrame) {
           entry.can_end = true;
         } else {
           const Frame& frame = frames_[static_cast<std::size_t>(p.frame)];
-          from.push_back({frame.node, frame.below});
+          const bool enough = frame.counted < 0 || frame.ticks >= grammar_->count(frame.counted)->least;
+          if (enough) from.push_back({frame.node, frame.below});
         }
         break;
       }

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -57,13 +58,21 @@ class StateTable {
  private:
   struct Position {
     int32_t node = 0;   // of kind kBytes
-    int32_t frame = 0;  // the rules to return to, innermost first
+    int32_t frame = 0;  // the rules to return to, innermost first, with their counts
     auto operator<=>(const Position&) const = default;
   };
   struct Frame {
     int32_t node = 0;  // where the caller goes on
     int32_t below = 0;
-    int32_t depth = 0;
+    int32_t counted = -1;  // the rule that was called, if it has a count
+    int32_t ticks = 0;     // as far as they matter: no more than one needs where any number may follow
+    int32_t depth = 0;     // not part of what makes two frames the same
+    bool operator==(const Frame& o) const {
+      return node == o.node && below == o.below && counted == o.counted && ticks == o.ticks;
+    }
+  };
+  struct FrameHash {
+    std::size_t operator()(const Frame& frame) const;
   };
   struct Entry {
     std::vector<Position> positions;  // sorted
@@ -76,14 +85,18 @@ class StateTable {
   State find_step(State state, uint8_t byte);
   State state_of(std::vector<Position> from);
   State number_of(Entry entry);
-  int32_t frame_of(int32_t node, int32_t below);
+  int32_t frame_of(Frame frame);
+  // One more for the count of the rule whose frame this is; nullopt: more than it may have.
+  std::optional<int32_t> tick(int32_t frame);
+  // Whether the rule's count can be kept on a way over this node.
+  bool can_keep_count(int32_t frame, int32_t node) const;
 
   const std::shared_ptr<const Grammar> grammar_;
   std::vector<Entry> states_;
   std::vector<State> transitions_;  // by state and class; -1: not known yet
   std::unordered_multimap<uint64_t, State> by_positions_;
   std::vector<Frame> frames_;  // 0: none
-  std::unordered_map<uint64_t, int32_t> by_frame_;
+  std::unordered_map<Frame, int32_t, FrameHash> by_frame_;
   State start_ = -1;
   uint64_t generation_ = 0;
   std::size_t position_count_ = 0;  // of all states

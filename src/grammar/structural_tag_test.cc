@@ -128,6 +128,14 @@ TEST(StructuralTag, SchemasKeepTheirReferences) {
   for (const char* text : {"<a>true", "<b>[]", "<c>"}) EXPECT_FALSE(begins(grammar, text)) << text;
 }
 
+TEST(StructuralTag, SchemasKeepTheirCounts) {
+  const GrammarPtr grammar = compile(
+      R"({"triggers":["<a>"],"structures":[{"begin":"<a>","schema":{"type":"array","maxItems":2,"items":{"type":"string","maxLength":2}},"end":"."},)"
+      R"({"begin":"<a>!","schema":{"type":"string","minLength":1},"end":""}]})");
+  for (const char* text : {"<a>[].x", R"(<a>["ab","c"].)", R"(x<a>!"a")"}) EXPECT_TRUE(accepts(grammar, text)) << text;
+  for (const char* text : {R"(<a>["abc)", R"(<a>["a","b",)", R"(<a>!"")"}) EXPECT_FALSE(begins(grammar, text)) << text;
+}
+
 TEST(StructuralTag, RefusesWhatIsNone) {
   const std::pair<std::string, const char*> cases[] = {
       {"[]", "the tags are no object; wanted one"},
@@ -149,8 +157,10 @@ TEST(StructuralTag, RefusesWhatIsNone) {
         << source.substr(0, 60);
   }
   const auto not_served = parse_structural_tag(
-      R"({"triggers":["a"],"structures":[{"begin":"a","schema":{"not":{}},"end":""}]})", {}, TextStart::kContent);
-  EXPECT_NE(not_served.status().message().find("structures[0]: schema.not is not served"), std::string::npos)
+      R"({"triggers":["a"],"structures":[{"begin":"a","schema":{"unevaluatedItems":false},"end":""}]})", {},
+      TextStart::kContent);
+  EXPECT_NE(not_served.status().message().find("structures[0]: schema.unevaluatedItems is not served"),
+            std::string::npos)
       << not_served.status().message();
 }
 

@@ -10,12 +10,13 @@ namespace millrace::grammar {
 namespace {
 
 bool is_plain_text(std::string_view bytes) {
-  for (std::size_t at = 0; at < bytes.size();) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < bytes.size(); ++count) {
     const auto first = static_cast<uint8_t>(bytes[at]);
     if (first < 0x80 ? !is_plain(first) : next_char(bytes, at) < 0) return false;
     if (first < 0x80) ++at;
   }
-  return true;
+  return count <= kMaxPlainCharacters;
 }
 
 // `ids` are sorted by their bytes, which differ.
@@ -75,6 +76,15 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const std::s
   }
   out->all_ = build_tree(different, tokens);
   out->not_plain_ = build_tree(not_plain, tokens);
+  for (std::size_t i = 0; i < out->all_.size(); i += out->all_[i].skip) {
+    out->by_first_[out->all_[i].byte].all = std::span(out->all_).subspan(i, out->all_[i].skip);
+  }
+  for (const int32_t id : different) {
+    if (!allows(out->plain_, id)) continue;
+    TokenMask& mask = out->by_first_[static_cast<uint8_t>(bytes_of(id)[0])].plain;
+    mask.resize(out->plain_.size());
+    allow(mask, id);
+  }
   return std::shared_ptr<const TokenTrie>(std::move(out));
 }
 

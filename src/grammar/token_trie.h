@@ -1,13 +1,14 @@
 // TokenTrie: the byte strings of a vocabulary as a prefix tree in one array, depth first, so that a walk with a
 // grammar's states reads memory in sequence and leaves out a subtree by one addition.
 //
-// Most tokens of a vocabulary are plain text: whole characters, none of which a JSON string has to escape. Where a
-// grammar takes any such text, as inside a JSON string, they are allowed together by a precomputed mask, and only the
-// tree of the others is walked (the idea of llguidance's slices).
+// Most tokens of a vocabulary are plain text: whole characters, at most kMaxPlainCharacters, none of which a JSON
+// string has to escape. Where a grammar takes any such text, as inside a JSON string, they are allowed together by a
+// precomputed mask, and only the tree of the others is walked (the idea of llguidance's slices).
 //
 // Owner: the runner, one for a vocabulary. Thread safety: immutable after build.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,6 +27,8 @@ inline bool allows(const TokenMask& mask, int32_t id) {
   return (mask[static_cast<std::size_t>(id) >> 6] >> (id & 63) & 1) != 0;
 }
 inline void allow(TokenMask& mask, int32_t id) { mask[static_cast<std::size_t>(id) >> 6] |= uint64_t{1} << (id & 63); }
+
+inline constexpr std::size_t kMaxPlainCharacters = 16;  // of a token that counts as plain text
 
 // A byte of plain text that is a character by itself.
 inline bool is_plain(uint8_t byte) { return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\'; }
@@ -47,6 +50,12 @@ class TokenTrie {
   std::span<const Node> all() const { return all_; }
   std::span<const Node> not_plain() const { return not_plain_; }
   const TokenMask& plain() const { return plain_; }
+  // The tokens that begin with a byte: those of plain text (empty where there are none), and the subtree of all.
+  struct FirstByte {
+    TokenMask plain;
+    std::span<const Node> all;
+  };
+  const FirstByte& beginning_with(uint8_t byte) const { return by_first_[byte]; }
   // Pairs of a token and another with the same bytes, which the tree does not hold.
   std::span<const std::pair<int32_t, int32_t>> twins() const { return twins_; }
   std::string_view bytes(int32_t id) const { return bytes_[static_cast<std::size_t>(id)]; }
@@ -58,6 +67,7 @@ class TokenTrie {
   std::vector<std::string> bytes_;
   std::vector<Node> all_, not_plain_;
   TokenMask plain_;
+  std::array<FirstByte, 256> by_first_;
   std::vector<std::pair<int32_t, int32_t>> twins_;
 };
 

@@ -213,7 +213,7 @@ def test_the_arguments_of_a_strict_tool_keep_its_schema(marked, seed):
 
 
 def test_a_tool_that_is_not_strict_has_the_form_alone(marked):
-    any_object = {"type": "function", "function": {"name": "clock", "parameters": {"not": {}}}}  # a schema that no grammar keeps
+    any_object = {"type": "function", "function": {"name": "clock", "parameters": {"unevaluatedItems": False}}}  # a schema that no grammar keeps
     for seed in range(4):
         content, _, calls, finish = both(marked, calling(marked, [any_object, strict(WEATHER)], seed=seed))
         for name, arguments in calls:
@@ -221,7 +221,7 @@ def test_a_tool_that_is_not_strict_has_the_form_alone(marked):
             assert isinstance(values, dict) and name in ("clock", "weather")
         assert content == "" and calls and finish in ("tool_calls", "length")
     status, _, answer = marked.post(CHAT, calling(marked, [strict(any_object)]))
-    assert status == 400 and "tools: structures[0]: schema.properties.arguments.not is not served" in answer["error"]["message"], answer
+    assert status == 400 and "tools: structures[0]: schema.properties.arguments.unevaluatedItems is not served" in answer["error"]["message"], answer
 
 
 def test_a_guarded_call_that_is_cut_off_is_a_beginning(marked):
@@ -310,7 +310,7 @@ def test_history_goes_through_the_template(tools):
     ({"tools": [WEATHER], "tool_choice": "any"}, "tool_choice is 'any'"),
     ({"tools": [WEATHER], "tool_choice": "required", "regex": "a"}, "tool_choice forces a call"),
     ({"tools": [WEATHER], "tool_choice": "required", "ignore_eos": True}, "ignore_eos is true"),
-    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"not": {}}}}], "tool_choice": "required"}, "tools: "),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"unevaluatedItems": False}}}], "tool_choice": "required"}, "tools: "),
     ({"reasoning_format": "x"}, "reasoning_format is 'x'"),
     ({"enable_thinking": "yes"}, "enable_thinking is of type string; wanted a boolean"),
     ({"messages": [*ASK, {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "messages[1].tool_calls[0].function.name is missing"),
