@@ -108,6 +108,7 @@ void KvImporter::set_peers(const std::vector<TransferPeers::Replica>& peers, int
     if (!anew) continue;
     known.incarnation = peers[i].incarnation;
     known.avoided_until_ms = 0;
+    env_.connect(known.endpoint);
     router_->forget(static_cast<int>(i));
   }
   for (const int replica : gone) {

@@ -25,6 +25,7 @@ class ImporterTest : public ::testing::Test {
       sent.emplace_back(endpoint, message);
       return ok_status();
     }
+    void connect(const std::string& endpoint) override { connected.push_back(endpoint); }
     PageTransfers& pages() override { return server_.scheduler.transfers(); }
     Result<wire::KvFormat> format() const override { return format_; }
     Status offer(const wire::Peer&, SharedBytes, wire::KvPart&) override { return internal_error("D offers nothing"); }
@@ -34,6 +35,7 @@ class ImporterTest : public ::testing::Test {
     void drop_fetches(const TransferId&) override {}
 
     std::vector<std::pair<std::string, wire::Message>> sent;
+    std::vector<std::string> connected;
     std::set<std::string> unreachable;
     wire::KvFormat format_{.page_size = testing::kNetPage, .page_bytes = testing::kNetPage * testing::kFakeTokenBytes};
 
@@ -67,6 +69,16 @@ class ImporterTest : public ::testing::Test {
   std::vector<TransferPeers::Replica> peers = {{"p0", 1}, {"p1", 1}, {"p2", 1}};
   KvImporter importer{env, {.reply_to = "d", .peers = kServers, .id_seed = 5, .min_tokens = kMinRemoteTokens}};
 };
+
+// Else the first prompt of each would find no connection, and be computed here.
+TEST_F(ImporterTest, ServersAreConnectedWhenTheyJoin) {
+  EXPECT_EQ(env.connected, (std::vector<std::string>{"p0", "p1", "p2"}));
+  env.connected.clear();
+  importer.set_peers(peers, 0);
+  EXPECT_TRUE(env.connected.empty());
+  importer.set_peers({{"p0", 1}, {"p1", 2}, {"p2", 1}}, 0);  // started again
+  EXPECT_EQ(env.connected, std::vector<std::string>{"p1"});
+}
 
 TEST_F(ImporterTest, PromptsThatShareNothingAreSpreadOverTheServers) {
   std::map<std::string, int> asked;

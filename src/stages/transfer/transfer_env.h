@@ -18,6 +18,8 @@ class TransferEnv {
   virtual ~TransferEnv() = default;
   // kUnavailable: no server is there; kResourceExhausted: try later. The message is left untouched unless OK.
   virtual Status send(const std::string& endpoint, wire::Message& message) = 0;
+  // Begins to connect to a server that may be sent something soon; else the first message finds no connection.
+  virtual void connect(const std::string& endpoint) = 0;
   virtual PageTransfers& pages() = 0;
 
   // P: gives `part` its bytes, through a relay that reaches `reader`, or in itself. kResourceExhausted: try later.

@@ -120,6 +120,10 @@ Status TransferService::send(const std::string& endpoint, wire::Message& message
   return status;
 }
 
+void TransferService::connect(const std::string& endpoint) {
+  if (const auto opened = connection(endpoint); !opened.ok()) LOG_WARNING("transfers: {}", opened.status().message());
+}
+
 Result<wire::KvFormat> TransferService::format() const {
   const uint64_t version = scheduler_.facts().weight_version;
   wire::KvFormat format = format_;

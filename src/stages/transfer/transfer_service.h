@@ -50,6 +50,7 @@ class TransferService final : public TransferEnv {
   void describe(std::vector<wire::Metric>& metrics) const;
 
   Status send(const std::string& endpoint, wire::Message& message) override;
+  void connect(const std::string& endpoint) override;
   PageTransfers& pages() override { return scheduler_.transfers(); }
   Result<wire::KvFormat> format() const override;
   Status offer(const wire::Peer& reader, SharedBytes bytes, wire::KvPart& part) override {

@@ -144,6 +144,7 @@ class TransferNet {
    public:
     Env(TransferNet& net, Harness& server) : net_(net), server_(server) {}
     Status send(const std::string& endpoint, wire::Message& message) override { return net_.post(endpoint, message); }
+    void connect(const std::string&) override {}
     PageTransfers& pages() override { return server_.scheduler.transfers(); }
     Result<wire::KvFormat> format() const override {
       if (&server_ == &net_.p && net_.p_format_error) return *net_.p_format_error;
