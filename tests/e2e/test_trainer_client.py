@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from harness import DEMO, ROOT, WAIT_S, Server, wait_until
-from test_weights import generate, other_weights, processes_only
+from test_weights import generate, other_weights, processes_only, wait_for_all
 
 sys.path[:0] = [str(ROOT / "tests" / "oracles"), str(ROOT / "clients" / "python")]
 from gloo_peer import Rank, Store  # noqa: E402
@@ -74,6 +74,8 @@ def test_two_servers_with_replicas_switch_while_a_client_streams(weights):
         events.extend(json.loads(event) for event in server.stream("/generate", body) if event != "[DONE]")
 
     with Server("--dp", "2", "--dp-policy", "round_robin") as first, Server("--dp", "2") as second:
+        wait_for_all(first)
+        wait_for_all(second)
         client = threading.Thread(target=read, args=(first,))
         client.start()
         wait_until(lambda: events, "token")
@@ -173,6 +175,7 @@ def test_a_server_that_ends_while_it_receives_is_noticed(weights):
 @processes_only
 def test_a_replica_that_is_killed_while_it_receives_gets_the_next_sync(weights):
     with Server("--dp", "2") as server:
+        wait_for_all(server)
         sync = sync_of(server, replicas=2)
         killed = server.children()["scheduler-0"]
 

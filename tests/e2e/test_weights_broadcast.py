@@ -419,6 +419,7 @@ def test_a_replica_that_dies_while_it_receives(server, weights, texts):
 
 def test_all_replicas_switch(weights, texts):
     with Server("--dp", "2", "--dp-policy", "round_robin") as server:
+        wait_for_all(server)
         trainer = Trainer(server, replicas=2)
         trainer.update(in_buckets(weights["b"], 3), weight_version="b")
         for rank in (0, 1):

@@ -1,9 +1,10 @@
 // Put: what the writer keeps of an open put, and Hold: that its bytes are still being read.
 //
-// The op table owns the put; the record here lives as long as it is open or held. An end of the put does not wait for
-// its holds: credit and bytes come back when the last one is gone.
+// The op table owns the put; the record here lives as long as it is open or held. A good end waits for the holds, which
+// go in a moment: a reader may have all bytes before the channel has heard that they were sent, and who is told of the
+// end may use the credit. Another end does not wait: credit and bytes come back when the last one is gone.
 //
-// Owner: Writer. Thread safety: the first group is constant once the descriptor is out; `holds` and `ended` are under
+// Owner: Writer. Thread safety: the first group is constant once the descriptor is out; `holds` to `ended` are under
 // the writer's mutex; the rest belongs to the loop's thread.
 #pragma once
 
@@ -69,6 +70,7 @@ struct Put {
   std::shared_ptr<void> stored;  // the channel's: what it copied; freed with the last hold
 
   int holds = 0;
+  bool complete_for_all = false;  // it ends with the last hold
   bool ended = false;
 
   struct Reading {

@@ -58,18 +58,22 @@ std::shared_ptr<Put> Writer::find(RelayOp op) const {
 
 Hold Writer::hold(const std::shared_ptr<Put>& put) {
   const std::lock_guard lock(mutex_);
-  if (put->ended) return {};
+  if (put->ended || put->complete_for_all) return {};
   ++put->holds;
   return {this, put};
 }
 
-// The last hold of a put that has ended gives credit and bytes back.
+// The last hold of a put that has ended gives credit and bytes back; of one that all readers have, it is the end.
 void Writer::release(const std::shared_ptr<Put>& put) {
+  bool ended = false;
   {
     const std::lock_guard lock(mutex_);
-    if (--put->holds > 0 || !put->ended) return;
-    puts_.erase(put->op.value);
+    if (--put->holds > 0 || (!put->ended && !put->complete_for_all)) return;
+    ended = put->ended;
+    if (ended) puts_.erase(put->op.value);
   }
+  // On the loop's thread: whoever releases may hold locks of a channel's, and the end calls the owner.
+  if (!ended) return core_.loop.post([this, put] { (void)core_.table.end_put(put->op, put->worst); });
   put->stored.reset();
   core_.table.let_go(put->op);
 }
@@ -237,7 +241,13 @@ void Writer::finish_reader(const std::shared_ptr<Put>& put, const ReaderKey& key
   ++put->complete;
   if (!status.ok()) put->worst = status;
   put->reading.erase(key);  // and its hold
-  if (put->complete >= put->request->readers) (void)core_.table.end_put(put->op, put->worst);
+  if (put->complete < put->request->readers) return;
+  {
+    const std::lock_guard lock(mutex_);
+    put->complete_for_all = true;
+    if (put->holds > 0) return;
+  }
+  (void)core_.table.end_put(put->op, put->worst);
 }
 
 // The readers that were in the middle get a REFUSE. What the channel still has on its way it copies, where it can.

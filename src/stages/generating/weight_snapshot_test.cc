@@ -34,7 +34,7 @@ std::shared_ptr<const Model> trained(const ModelOptions& options, uint64_t versi
   const std::shared_ptr<const Model> serving = load(options);
   const WeightTable::Entry& norm = *serving->weights().find(kNorm);
   const TensorSpec tensor{kNorm, norm.source, norm.weight.view.shape};
-  auto weights = make_live_weights_of(options)(serving, {tensor});
+  auto weights = make_live_weights_of(options, nullptr)(serving, {tensor});
   EXPECT_TRUE(weights.ok()) << weights.status().to_string();
   Buffer bytes(tensor.size_bytes());
   for (std::size_t i = 0; i < bytes.size_bytes(); ++i) bytes.data()[i] = static_cast<std::byte>(i % 7 + version);
@@ -82,7 +82,7 @@ TEST_F(WeightSnapshotTest, ASnapshotIsLoadedAsTheSameWeights) {
     EXPECT_EQ(load(again)->weight_version(), 2u);
     EXPECT_EQ(test_files::read_file(*path + "/config.json"), test_files::read_file(golden(name) + "/config.json"));
     // It may be updated to while requests run, without another root.
-    const auto made = make_weights_of(options, model->config())(*path, 3);
+    const auto made = make_weights_of(options, model->config(), nullptr)(*path, 3);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     EXPECT_EQ((*made)->weights_checksum(), model->weights_checksum());
     fs::remove_all(*path);
