@@ -89,7 +89,7 @@ def main():
         stream.running = False
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)  # a stream is running, and the server ends it after 30 s
 
 
 if __name__ == "__main__":

@@ -303,6 +303,7 @@ Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& p
     });
   }
   std::vector<ExprPtr> parts;
+  parts.reserve(wanted.size());
   for (const Schema& value : wanted) parts.push_back(literal(value, json_));
   return alt(std::move(parts));
 }

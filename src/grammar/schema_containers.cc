@@ -143,6 +143,7 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
   std::vector<Named> named;
   const auto add = [&](const std::string& name, const Schema& named_value) -> Status {
     std::vector<bool> matches;
+    matches.reserve(patterns.size());
     for (const KeyPattern& pattern : patterns) matches.push_back(pattern.keys.accepts(written_name(name)));
     ASSIGN_OR_RETURN(const Schema value, joined_value(named_value, patterns, matches, path));
     ASSIGN_OR_RETURN(ExprPtr body, shared(value, fmt::format("{}.properties.{}", path, name), depth + 1));
@@ -317,6 +318,7 @@ Result<std::vector<SchemaCompiler::KeyClass>> SchemaCompiler::key_classes(const 
                                                                           const std::vector<std::string>& names,
                                                                           const SchemaPath& path) {
   std::vector<ExprPtr> spelled;
+  spelled.reserve(names.size());
   for (const std::string& name : names) spelled.push_back(text(written_name(name)));
   ASSIGN_OR_RETURN(const Language any_key, Language::of(any_content()));
   ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled))));

@@ -1,8 +1,8 @@
 // Put: what the writer keeps of an open put, and Hold: that its bytes are still being read.
 //
 // The op table owns the put; the record here lives as long as it is open or held. A good end waits for the holds, which
-// go in a moment: a reader may have all bytes before the channel has heard that they were sent, and who is told of the
-// end may use the credit. Another end does not wait: credit and bytes come back when the last one is gone.
+// go in a moment: a reader may have all bytes before the channel knows that they were sent, and the owner may use the
+// credit from the end on. Another end does not wait: credit and bytes come back when the last one is gone.
 //
 // Owner: Writer. Thread safety: the first group is constant once the descriptor is out; `holds` to `ended` are under
 // the writer's mutex; the rest belongs to the loop's thread.

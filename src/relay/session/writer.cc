@@ -72,7 +72,7 @@ void Writer::release(const std::shared_ptr<Put>& put) {
     ended = put->ended;
     if (ended) puts_.erase(put->op.value);
   }
-  // On the loop's thread: whoever releases may hold locks of a channel's, and the end calls the owner.
+  // On the loop's thread: a release may come under a lock of the channel's, and the end calls the owner.
   if (!ended) return core_.loop.post([this, put] { (void)core_.table.end_put(put->op, put->worst); });
   put->stored.reset();
   core_.table.let_go(put->op);
