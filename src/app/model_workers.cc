@@ -273,7 +273,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .to_client = slot.to_client,
        .make_kv_events = make_kv_events(options, slot.replica),
        .make_media = make_media_of(options, components.dir.config, media, slot.features),
-       .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config, frozen),
+       .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config, media, frozen),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options, frozen), slot.weights_rank,
                 options.trainer_hosts},
        .write_snapshot = write_snapshot_of(options),
@@ -312,7 +312,7 @@ Made make_prefill(const Value& args, const Slot& slot, const ModelOptions& comma
   const bool fixed = dir.config.vision || dir.config.audio;  // prompts with media are computed where they are sampled
   return make_prefill_worker({.options = scheduler_options(options, {}),
                               .load = make_load_runner(options, nullptr, nullptr),
-                              .make_weights = fixed ? MakeWeights() : make_weights_of(options, dir.config, nullptr),
+                              .make_weights = fixed ? MakeWeights() : make_weights_of(options, dir.config, {}, nullptr),
                               .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options, nullptr),
                                        slot.weights_rank, options.trainer_hosts},
                               .write_snapshot = write_snapshot_of(options),

@@ -1,16 +1,19 @@
 #include "media/media_decoder.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <new>
 #include <optional>
 
+#include "base/file_descriptor.h"
 #include "base/log.h"
 #include "media/child_program.h"
 
@@ -74,10 +77,19 @@ std::optional<AudioLimits> limits_of(const std::vector<std::string>& words) {
   return good ? std::optional(out) : std::nullopt;
 }
 
+// As long as the process lives; empty where there is nothing.
+std::span<const uint8_t> map_input() {
+  const FileDescriptor file(::open(kChildInput, O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return {};
+  const auto size = static_cast<std::size_t>(info.st_size);
+  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) return {};
+  return {static_cast<const uint8_t*>(data), size};
+}
+
 int decode(const std::vector<std::string>& words) {
-  std::ifstream file(kChildInput, std::ios::binary);
-  const std::vector<char> input{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::span<const uint8_t> bytes{reinterpret_cast<const uint8_t*>(input.data()), input.size()};
+  const std::span<const uint8_t> bytes = map_input();
   if (words.size() == 1 && words[0] == "picture") {
     const Result<Image> image = decode_image(bytes);
     if (!image.ok()) return answer(image.status());
@@ -149,8 +161,13 @@ class Answer {
   std::string error_;
 };
 
-Status run(const std::string& program, std::vector<std::string> words, std::span<const uint8_t> bytes,
-           const MediaDecoder::Cancelled& cancelled, Answer::Accept accept) {
+struct Run {
+  Status status;
+  bool started = true;  // false: this host starts no such process
+};
+
+Run run(const std::string& program, std::vector<std::string> words, std::span<const uint8_t> bytes,
+        const MediaDecoder::Cancelled& cancelled, Answer::Accept accept) {
   std::vector<std::string> arguments = {program, kDecodeMediaCommand};
   arguments.insert(arguments.end(), std::make_move_iterator(words.begin()), std::make_move_iterator(words.end()));
   const ChildLimits limits{.address_space = kDecodeMediaBytes,
@@ -158,9 +175,10 @@ Status run(const std::string& program, std::vector<std::string> words, std::span
                            .time = std::chrono::seconds(kDecodeMediaSeconds),
                            .cancelled = cancelled};
   Answer answer(std::move(accept));
-  RETURN_IF_ERROR(
-      run_child(arguments, bytes, limits, [&answer](std::span<const uint8_t> part) { return answer.on_output(part); }));
-  return answer.finish();
+  const Status ran =
+      run_child(arguments, bytes, limits, [&answer](std::span<const uint8_t> part) { return answer.on_output(part); });
+  if (ran.code() == StatusCode::kInternal || ran.code() == StatusCode::kUnsupported) return {ran, false};
+  return {ran.ok() ? answer.finish() : ran};
 }
 
 // A picture within the limits of decode_image().
@@ -197,27 +215,19 @@ int decode_media(const std::vector<std::string>& words) {
   }
 }
 
-bool MediaDecoder::give_up(const Status& status) const {
-  if (status.code() != StatusCode::kInternal && status.code() != StatusCode::kUnsupported) return false;
-  // The same codes may come of a file: kUnsupported of one that no decoder reads.
-  const auto none = [](const AnswerHeader&) { return Result<std::span<uint8_t>>(std::span<uint8_t>()); };
-  if (run(
-          program_, {"picture"}, {}, [] { return false; }, none)
-          .code() == StatusCode::kInvalidArgument)
-    return false;
-  if (!unavailable_.exchange(true)) {
-    LOG_WARNING("pictures and audio are decoded in this process, without a sandbox: {}", status.message());
-  }
-  return true;
+void MediaDecoder::give_up(const Status& why) const {
+  if (unavailable_.exchange(true)) return;
+  LOG_WARNING("pictures and audio are decoded in this process, without a sandbox: {}", why.message());
 }
 
 Result<Image> MediaDecoder::picture(std::span<const uint8_t> bytes, const Cancelled& cancelled) const {
   if (apart()) {
     Image image;
-    const Status status = run(program_, {"picture"}, bytes, cancelled,
-                              [&image](const AnswerHeader& header) { return accept_picture(header, image); });
-    if (status.ok()) return image;
-    if (!give_up(status)) return status;
+    const Run ran = run(program_, {"picture"}, bytes, cancelled,
+                        [&image](const AnswerHeader& header) { return accept_picture(header, image); });
+    if (ran.status.ok()) return image;
+    if (ran.started) return ran.status;
+    give_up(ran.status);
   }
   return decode_image(bytes);
 }
@@ -226,10 +236,11 @@ Result<std::vector<float>> MediaDecoder::speech(std::span<const uint8_t> bytes, 
                                                 const Cancelled& cancelled) const {
   if (apart()) {
     std::vector<float> samples;
-    const Status status = run(program_, words_of(limits), bytes, cancelled,
-                              [&](const AnswerHeader& header) { return accept_speech(header, limits, samples); });
-    if (status.ok()) return samples;
-    if (!give_up(status)) return status;
+    const Run ran = run(program_, words_of(limits), bytes, cancelled,
+                        [&](const AnswerHeader& header) { return accept_speech(header, limits, samples); });
+    if (ran.status.ok()) return samples;
+    if (ran.started) return ran.status;
+    give_up(ran.status);
   }
   return decode_audio(bytes, limits);
 }

@@ -45,8 +45,8 @@ class MediaDecoder {
 
  private:
   bool apart() const { return !program_.empty() && !unavailable_.load(std::memory_order_relaxed); }
-  // True: this host starts no such process, and none is tried again.
-  bool give_up(const Status& status) const;
+  // This host starts no such process: none is tried again.
+  void give_up(const Status& why) const;
 
   const std::string program_;
   mutable std::atomic<bool> unavailable_{false};

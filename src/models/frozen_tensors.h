@@ -29,7 +29,7 @@ class FrozenTensors {
   // Of one that has() knows. kInvalidArgument: another shape; kUnsupported: another dtype, whose bytes cannot be
   // compared.
   Status check(std::string_view name, DType dtype, const Shape& shape) const;
-  // kInvalidArgument: other bytes, row by row, of a tensor that passed check().
+  // kInvalidArgument: `bytes`, of a tensor that passed check(), are not those that serve.
   Status compare(std::string_view name, std::span<const std::byte> bytes, ThreadPool& pool) const;
   // kInvalidArgument, naming the first: the tower of another folder has other tensors than this one. A folder without
   // a tower has none.

@@ -192,15 +192,13 @@ Status check_weights_folder(const ModelOptions& options, const std::string& path
 }
 
 // A folder without a description of its processor is prepared for as the serving one.
-Status check_same_vision(const std::string& serving, const std::string& path, const ModelConfig& config,
+Status check_same_vision(const MediaFacts& serves, const std::string& path, const ModelConfig& config,
                          const FrozenTensors& frozen, WeightStore& store) {
-  ASSIGN_OR_RETURN(const MediaFacts serves, read_media_facts(serving, config));
   ASSIGN_OR_RETURN(const MediaFacts given, read_media_facts(path, config));
   const auto differs = [](const auto& a, const auto& b) { return a && b && !(a->patches == b->patches); };
   const bool samples = given.videos && serves.videos && !(given.videos->sampling == serves.videos->sampling);
   if (differs(given.pictures, serves.pictures) || differs(given.videos, serves.videos) || samples) {
-    return invalid_argument("{}: its processor prepares pictures or videos otherwise than that of {}; wanted the same",
-                            path, serving);
+    return invalid_argument("{}: its processor prepares pictures or videos otherwise; wanted as at the start", path);
   }
   ThreadPool pool(1);
   return frozen.compare(store, pool).with_prefix(path);
@@ -248,17 +246,17 @@ Status read_frozen_tensors(const ModelOptions& options, const ModelConfig& confi
   return ok_status();
 }
 
-MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config,
+MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config, const MediaFacts& media,
                             std::shared_ptr<const FrozenTensors> frozen) {
-  return [serving, config, frozen = std::move(frozen)](const std::string& given,
-                                                       uint64_t version) -> Result<std::shared_ptr<const Model>> {
+  return [serving, config, media, frozen = std::move(frozen)](
+             const std::string& given, uint64_t version) -> Result<std::shared_ptr<const Model>> {
     const std::string& path = given.empty() ? weights_folder(serving) : given;
     RETURN_IF_ERROR(check_weights_folder(serving, path));
     ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(path));
     RETURN_IF_ERROR(check_same_config(dir.config, config).with_prefix(path));
     ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
     RETURN_IF_ERROR(check_memory_for(store.total_bytes()));
-    if (config.vision) RETURN_IF_ERROR(check_same_vision(serving.model, path, config, *frozen, store));
+    if (config.vision) RETURN_IF_ERROR(check_same_vision(media, path, config, *frozen, store));
     ModelOptions options = serving;
     options.model = path;
     options.threads = 1;

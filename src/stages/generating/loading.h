@@ -51,8 +51,8 @@ Status read_frozen_tensors(const ModelOptions& options, const ModelConfig& confi
 // lies below options.weights_root or weights_snapshot_dir, or is the model's own; kPermissionDenied otherwise.
 // kInvalidArgument where its configuration is not `config`, that of the start; kResourceExhausted where the free memory
 // is less than the folder's weights, with both numbers. The packed cache is left as it is. A folder of a model that
-// takes pictures must prepare them as the start's does, and have the `frozen` tensors of its tower.
-MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config,
+// takes pictures must prepare them as `media` does, that of the start, and have the `frozen` tensors of its tower.
+MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config, const MediaFacts& media,
                             std::shared_ptr<const FrozenTensors> frozen);
 
 // Quantizes and packs what a trainer sends as the serving weights were. kResourceExhausted as above.

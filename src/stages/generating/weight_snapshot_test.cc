@@ -82,7 +82,7 @@ TEST_F(WeightSnapshotTest, ASnapshotIsLoadedAsTheSameWeights) {
     EXPECT_EQ(load(again)->weight_version(), 2u);
     EXPECT_EQ(test_files::read_file(*path + "/config.json"), test_files::read_file(golden(name) + "/config.json"));
     // It may be updated to while requests run, without another root.
-    const auto made = make_weights_of(options, model->config(), nullptr)(*path, 3);
+    const auto made = make_weights_of(options, model->config(), {}, nullptr)(*path, 3);
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     EXPECT_EQ((*made)->weights_checksum(), model->weights_checksum());
     fs::remove_all(*path);
