@@ -2,7 +2,10 @@
 """Draws docs/img/architecture.svg from the code: the storeys of src/LAYERS, and which folder includes which.
 
     tools/draw_architecture.py           writes the picture
-    tools/draw_architecture.py --check   fails when the picture is not that of today's code
+    tools/draw_architecture.py --check   fails when the picture lacks a folder or a line of today's code
+
+A line is the thicker the more files include that way. The check leaves thickness out: one more include in a folder
+that includes another one already is no reason to draw again.
 """
 import html
 import pathlib
@@ -86,10 +89,14 @@ def draw():
         + "\n".join(body) + "\n</svg>\n")
 
 
+def shape(picture):
+    return re.sub(r'stroke-width="[0-9.]+"', "", picture)
+
+
 def main():
     picture = draw()
     if "--check" in sys.argv:
-        if not OUT.exists() or OUT.read_text() != picture:
+        if not OUT.exists() or shape(OUT.read_text()) != shape(picture):
             print(f"{OUT} is not today's; wanted: run tools/draw_architecture.py", file=sys.stderr)
             return 1
         return 0
