@@ -57,6 +57,21 @@ __attribute__((target("avx512f"))) void fma512(benchmark::State& state) {
   count_flops(state, kRounds * 12.0 * 32);
 }
 
+// VPDPBUSD: 64 products of bytes and as many additions.
+__attribute__((target("avx512f,avx512vnni"))) void vnni512(benchmark::State& state) {
+  __m512i sums[12];
+  for (int j = 0; j < 12; ++j) sums[j] = _mm512_set1_epi32(j);
+  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
+  for (auto _ : state) {
+    for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+      for (int j = 0; j < 12; ++j) sums[j] = _mm512_dpbusd_epi32(sums[j], a, b);
+    }
+  }
+  for (const __m512i& sum : sums) benchmark::DoNotOptimize(_mm512_cvtsi512_si32(sum));
+  count_flops(state, kRounds * 12.0 * 128);
+}
+
 // Products of full tiles onto four sums; linear makes three of them for each f32 x.
 void tiles_bf16(benchmark::State& state) {
   struct alignas(64) {
@@ -109,6 +124,9 @@ void register_peaks() {
 #if defined(__x86_64__)
   if (kernels::isa_available(kernels::Isa::kAvx2)) benchmark::RegisterBenchmark("peak/fma256", fma256);
   if (kernels::isa_available(kernels::Isa::kAvx512)) benchmark::RegisterBenchmark("peak/fma512", fma512);
+  if (kernels::isa_available(kernels::Isa::kAvx512) && cpu_info().avx512_vnni) {
+    benchmark::RegisterBenchmark("peak/vnni512", vnni512);
+  }
   if (kernels::isa_available(kernels::Isa::kAmx)) benchmark::RegisterBenchmark("peak/tiles_bf16", tiles_bf16);
 #endif
   for (int threads : {1, 2}) {

@@ -48,12 +48,14 @@ void read_features(CpuInfo& info) {
   info.fma = ymm && bit(one.c, 12);
   info.f16c = ymm && bit(one.c, 29);
   info.avx2 = ymm && bit(one.c, 28) && bit(seven.b, 5);
+  const Registers more = cpuid(7, 1);
+  info.avx_vnni = info.avx2 && bit(more.a, 4);
   info.avx512f = zmm && bit(seven.b, 16);
   info.avx512bw = zmm && bit(seven.b, 30);
   info.avx512vl = zmm && bit(seven.b, 31);
   info.avx512dq = zmm && bit(seven.b, 17);
   info.avx512_vnni = zmm && bit(seven.c, 11);
-  info.avx512_bf16 = zmm && bit(cpuid(7, 1).a, 5);
+  info.avx512_bf16 = zmm && bit(more.a, 5);
   info.amx_bf16 = tiles && bit(seven.d, 22);
   info.amx_int8 = tiles && bit(seven.d, 25);
 }

@@ -12,6 +12,7 @@ struct CpuInfo {
   bool avx2 = false;
   bool fma = false;
   bool f16c = false;
+  bool avx_vnni = false;  // VPDPBUSD without AVX-512
   bool avx512f = false;
   bool avx512bw = false;
   bool avx512vl = false;

@@ -54,6 +54,7 @@ TEST(CpuInfo, AgreesWithTheCompilersBuiltins) {
   __builtin_cpu_init();
   EXPECT_EQ(info.avx2, __builtin_cpu_supports("avx2") != 0);
   EXPECT_EQ(info.fma, __builtin_cpu_supports("fma") != 0);
+  EXPECT_EQ(info.avx_vnni, __builtin_cpu_supports("avxvnni") != 0);
   EXPECT_EQ(info.avx512f, __builtin_cpu_supports("avx512f") != 0);
   EXPECT_EQ(info.avx512bw, __builtin_cpu_supports("avx512bw") != 0);
   EXPECT_EQ(info.avx512vl, __builtin_cpu_supports("avx512vl") != 0);

@@ -3,9 +3,11 @@
 // counts.
 #include <gtest/gtest.h>
 
+#include "base/cpu_info.h"
 #include "kernels/cpu/packed.h"
 #include "kernels/cpu/panel_linear.h"
 #include "kernels/quantized.h"
+#include "kernels/testing/panels_evex256.h"
 #include "kernels/testing/test_data.h"
 
 namespace millrace::kernels::testing {
@@ -56,6 +58,8 @@ std::vector<NamedTable> tables() {
   std::vector<NamedTable> list{{"generic", &panel_table("generic")}};
 #if defined(__x86_64__)
   if (isa_available(Isa::kAvx2)) list.push_back({"avx2", &kAvx2Panels});
+  if (cpu_info().avx_vnni) list.push_back({"avxvnni", &kAvxVnniPanels});
+  if (cpu_info().avx512vl && cpu_info().avx512_vnni) list.push_back({"evex256", &kEvex256Panels});
   for (const NamedTable& wide : {NamedTable{"avx512", &kAvx512Panels}, NamedTable{"amx", &kAmxPanels}}) {
     if (isa_available(Isa::kAvx512) && &panel_table(wide.name) == wide.table) {
       list.push_back(wide);

@@ -57,7 +57,7 @@ const PanelTable& panel_table(std::string_view isa) {
   const bool vnni = cpu_info().avx512_vnni;
   if (isa == "amx" && vnni && ask_for_tiles()) return kAmxPanels;
   if ((isa == "amx" || isa == "avx512") && vnni) return kAvx512Panels;
-  if (isa != "generic") return kAvx2Panels;
+  if (isa != "generic") return cpu_info().avx_vnni ? kAvxVnniPanels : kAvx2Panels;
 #endif
   (void)isa;
   return kGenericPanels;

@@ -95,8 +95,9 @@ constexpr int64_t kPanelScratch = 8192;
 extern const PanelTable kGenericPanels;
 #if defined(__x86_64__)
 extern const PanelTable kAvx2Panels;
-extern const PanelTable kAvx512Panels;  // needs AVX-512 VNNI as well
-extern const PanelTable kAmxPanels;     // and AMX int8
+extern const PanelTable kAvxVnniPanels;  // needs AVX-VNNI as well
+extern const PanelTable kAvx512Panels;   // needs AVX-512 VNNI as well
+extern const PanelTable kAmxPanels;      // and AMX int8
 #endif
 
 }  // namespace millrace::kernels

@@ -16,13 +16,22 @@
 namespace millrace::kernels {
 namespace {
 
+constexpr int kTileRows = 16;
+
+// As in panels_avx512.cc; but rows that fill no tile are one that vectors multiply, of up to 15.
+constexpr int kMostRows = 12;
+constexpr int kTallestTile = kTileRows - 1;
+constexpr int kMostRowsLarge = 8;
+
 // Each text builds on those before it.
 // clang-format off
 #include "kernels/cpu/unroll.inl"
-#include "kernels/cpu/panels_avx512.inl"
+#include "kernels/cpu/panel_terms.inl"
+#include "kernels/cpu/panel_vec_avx512.inl"
+#include "kernels/cpu/panel_weights.inl"
+#include "kernels/cpu/panel_dot_vnni.inl"
+#include "kernels/cpu/panel_tiles.inl"
 // clang-format on
-
-constexpr int kTileRows = 16;
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
@@ -137,7 +146,7 @@ static void multiply_16(const PanelPart& part, const TilePanel& from, int64_t pa
     multiply_block<2>(run, b + 6);
     add_block<3>(run, b + 3, acc);
   }
-  UNROLL for (int m = 0; m < kTileRows; ++m) finish(part, panel, row + m, acc[m]);
+  UNROLL for (int m = 0; m < kTileRows; ++m) finish(part, panel, 0, row + m, acc[m]);
 }
 
 // From so many rows on tiles are faster than vectors; those of Q4_0 have to be unpacked first.

@@ -11,10 +11,18 @@
 namespace millrace::kernels {
 namespace {
 
+constexpr int kMostRows = 12;  // 12 integer and 12 float sums, and what they meet
+constexpr int kTallestTile = kMostRows;
+constexpr int kMostRowsLarge = 8;  // up to three sums a row
+
 // Each text builds on those before it.
 // clang-format off
 #include "kernels/cpu/unroll.inl"
-#include "kernels/cpu/panels_avx512.inl"
+#include "kernels/cpu/panel_terms.inl"
+#include "kernels/cpu/panel_vec_avx512.inl"
+#include "kernels/cpu/panel_weights.inl"
+#include "kernels/cpu/panel_dot_vnni.inl"
+#include "kernels/cpu/panel_tiles.inl"
 // clang-format on
 
 static void multiply(const PanelPart& part) { multiply_by_vectors(part, 0); }
