@@ -81,39 +81,50 @@ Status Coordinator::check_submit(StageSet terminals) const {
   return aborts_.check_capacity();
 }
 
-ReqId Coordinator::submit(Value inputs, SubmitOptions options, RequestSink sink, int64_t now_ms) {
+Result<std::unique_ptr<LiveRequest>> Coordinator::admit(const Value& inputs, const SubmitOptions& options,
+                                                        int64_t now_ms) const {
+  ASSIGN_OR_RETURN(const StageSet terminals, terminals_of(inputs, options));
+  RETURN_IF_ERROR(check_submit(terminals));
+  auto request = std::make_unique<LiveRequest>();
+  const int64_t limit_ms = spec_.request_timeout_s * 1000;
+  request->timeout_ms = options.timeout_ms > 0 ? std::min(options.timeout_ms, limit_ms) : limit_ms;
+  request->deadline_ms = now_ms + request->timeout_ms;
+  request->terminals = request->answer.open = terminals;
+  request->entry = graph_.entry();
+  if (options.later && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
+  request->complete_inputs.resize(graph_.size());
+  request->route.assign(graph_.size(), Placement::kNone);
+  return request;
+}
+
+Coordinator::Opened Coordinator::open(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms) {
   const ReqId id = requests_.new_id();
-  const auto add = [&]() -> Status {
-    ASSIGN_OR_RETURN(const StageSet terminals, terminals_of(inputs, options));
-    RETURN_IF_ERROR(check_submit(terminals));
-    auto request = std::make_unique<LiveRequest>();
-    request->id = id;
-    const int64_t limit_ms = spec_.request_timeout_s * 1000;
-    request->timeout_ms = options.timeout_ms > 0 ? std::min(options.timeout_ms, limit_ms) : limit_ms;
-    request->deadline_ms = now_ms + request->timeout_ms;
-    request->terminals = request->answer.open = terminals;
-    request->entry = graph_.entry();
-    if (options.later && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
-    request->complete_inputs.resize(graph_.size());
-    request->route.assign(graph_.size(), Placement::kNone);
-    if (!options.later) {
-      if (Status status = choose_route(*request, inputs, std::nullopt, {}); !status.ok()) {
-        payloads_.forget(id);
-        placement_.end(request->route, request->hinted_tokens);
-        return status;
-      }
-    }
-    request->sink = sink;
-    const LiveRequest& live = requests_.add(std::move(request));
-    if (!options.later) requests_.queue(live);
-    return ok_status();
-  };
-  if (Status status = add(); !status.ok()) {
-    requests_.refuse(id, sink, status);
-  } else {
-    try_start(id, now_ms);
+  Result<std::unique_ptr<LiveRequest>> request = admit(inputs, options, now_ms);
+  if (!request.ok()) {
+    requests_.refuse(id, sink, request.status());
+    return {.id = id, .refused = true};
   }
-  return id;
+  (*request)->id = id;
+  (*request)->sink = std::move(sink);
+  LiveRequest& live = requests_.add(std::move(request).value());
+  if (options.later) return {.id = id};
+  choose_route(live, std::nullopt, {});
+  return {.id = id, .inputs_to = entry_of(live)};
+}
+
+void Coordinator::start(ReqId id, Result<wire::Payload> inputs, int64_t now_ms) {
+  LiveRequest* request = requests_.find(id);
+  if (request == nullptr) return payloads_.forget(id);  // the end came before there was something to forget
+  if (!inputs.ok()) return fail(id, inputs.status(), now_ms);
+  std::get<wire::Submit>(request->submit).payload = std::move(inputs).value();
+  requests_.queue(*request);
+  try_start(id, now_ms);
+}
+
+ReqId Coordinator::submit(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms) {
+  const Opened opened = open(inputs, std::move(options), std::move(sink), now_ms);
+  if (opened.inputs_to) start(opened.id, payloads_.give(opened.id, inputs, *opened.inputs_to), now_ms);
+  return opened.id;
 }
 
 void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
@@ -124,15 +135,14 @@ void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const Placemen
   Status status;
   if (!missing.empty()) status = Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing);
   if (status.ok()) status = placement_.check_hint(hint);
-  if (status.ok()) status = choose_route(*live, Value(), std::move(request), hint);
   if (!status.ok()) return fail(id, status, now_ms);
-  requests_.queue(*live);
-  try_start(id, now_ms);
+  choose_route(*live, std::move(request), hint);
+  start(id, payloads_.give(id, Value(), entry_of(*live)), now_ms);  // nothing to copy
 }
 
-// Chooses the replicas and makes the message to the entry stage.
-Status Coordinator::choose_route(LiveRequest& request, const Value& inputs,
-                                 std::optional<wire::TokenizedRequest> generate, const PlacementHint& hint) {
+// Chooses the replicas and makes the message to the entry stage, but for the inputs.
+void Coordinator::choose_route(LiveRequest& request, std::optional<wire::TokenizedRequest> generate,
+                               const PlacementHint& hint) {
   wire::Submit submit{.id = request.id, .from = members_.self()};
   for (std::size_t stage = 0; stage < graph_.size(); ++stage) {
     if ((request.terminals & stage_bit(stage)) == 0) continue;
@@ -143,10 +153,11 @@ Status Coordinator::choose_route(LiveRequest& request, const Value& inputs,
   request.hinted_tokens = hint.tokens;
   submit.route = placement_.hops(request.route);
   submit.generate = std::move(generate);
-  const wire::Peer& entry = members_.replicas()[request.route[request.entry]].peer;
-  ASSIGN_OR_RETURN(submit.payload, payloads_.give(request.id, inputs, entry));
   request.submit = std::move(submit);
-  return ok_status();
+}
+
+const wire::Peer& Coordinator::entry_of(const LiveRequest& request) const {
+  return members_.replicas()[request.route[request.entry]].peer;
 }
 
 // Sends a queued request to its entry stage; where that cannot take it yet, the next tick tries again.

@@ -56,13 +56,25 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
+  struct Opened {
+    ReqId id;
+    bool refused = false;
+    std::optional<wire::Peer> inputs_to;  // none: it waits for no inputs, or for a prompt
+  };
+
   // All must outlive it.
   Coordinator(const PipelineSpec& spec, const Library& library, CoordinatorOptions options, CoordinatorEnv& env,
               Payloads& payloads, int64_t now_ms);
 
-  // The sink gets a refusal before this returns: kUnavailable while it drains or where a stage is missing without which
-  // this request cannot be completed, kResourceExhausted over a limit, kInvalidArgument for the terminals.
-  ReqId submit(Value inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
+  // Admits a request and chooses its replicas, if its prompt does not come later. The sink gets a refusal before this
+  // returns: kUnavailable while it drains or where a stage is missing without which this request cannot be completed,
+  // kResourceExhausted over a limit, kInvalidArgument for the terminals.
+  Opened open(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
+  // What Payloads::give() answered for the inputs of a request that waits for them: it is sent, or fails. Every such
+  // request gets this call; where it has ended meanwhile, what was given is cancelled.
+  void start(ReqId id, Result<wire::Payload> inputs, int64_t now_ms);
+  // open(), give() and start() in one, for who has no lock to keep the copy out of.
+  ReqId submit(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
   // The prompt of a request that was submitted without inputs; it is placed now, by the hint. Ignored where the request
   // has ended.
   void begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms);
@@ -117,8 +129,9 @@ class Coordinator {
   // coordinator.cc
   Result<StageSet> terminals_of(const Value& inputs, const SubmitOptions& options) const;
   Status check_submit(StageSet terminals) const;
-  Status choose_route(LiveRequest& request, const Value& inputs, std::optional<wire::TokenizedRequest> generate,
-                      const PlacementHint& hint);
+  Result<std::unique_ptr<LiveRequest>> admit(const Value& inputs, const SubmitOptions& options, int64_t now_ms) const;
+  void choose_route(LiveRequest& request, std::optional<wire::TokenizedRequest> generate, const PlacementHint& hint);
+  const wire::Peer& entry_of(const LiveRequest& request) const;
   void try_start(ReqId id, int64_t now_ms);
   void end(ReqId id, RequestEvent::End how, bool report, int64_t now_ms);
 

@@ -61,7 +61,7 @@ void CoordinatorEngine::stop() {
 ReqId CoordinatorEngine::submit(PipelineRequest request, Sink sink) {
   SubmitOptions options{
       .terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = request.later};
-  return coordinator_.submit(std::move(request.inputs), std::move(options), std::move(sink));
+  return coordinator_.submit(request.inputs, std::move(options), std::move(sink));
 }
 
 Health CoordinatorEngine::health() const {

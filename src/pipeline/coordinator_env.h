@@ -1,7 +1,8 @@
 // What the coordinator needs of its environment: outboxes to stages, the data plane, the supervisor. Production code
 // has sockets and relays behind these interfaces, the simulated cluster simulated ones.
 //
-// Thread safety: called on the coordinator's thread; see take() for its `done`.
+// Thread safety: called on the coordinator's thread or under its lock; Payloads::give() on any; see take() for its
+// `done`.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ class Payloads {
   using Taken = std::function<void(Result<Value>)>;
 
   virtual ~Payloads() = default;
-  // Offers a value to one stage. What comes back goes into the control message; nothing waits for the reader.
+  // Offers a value to one stage. What comes back goes into the control message; nothing waits for the reader. It may
+  // copy the value, so it is called without a lock that anybody waits for; a forget() may overtake it.
   virtual Result<wire::Payload> give(ReqId id, const Value& value, const wire::Peer& to) = 0;
   // `done` is called exactly once, within timeout_ms, on any thread, perhaps before this returns.
   virtual void take(ReqId id, const wire::Payload& payload, int timeout_ms, Taken done) = 0;

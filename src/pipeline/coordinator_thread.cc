@@ -17,6 +17,7 @@ CoordinatorThread::CoordinatorThread(const PipelineSpec& spec, const Library& li
     : inbox_(std::move(inbox)),
       waker_(inbox_->waker()),
       env_(*this, env),
+      payloads_(payloads),
       core_(spec, library, std::move(options), env_, payloads, monotonic_ms()) {
   core_.on_arrival([waker = waker_] { waker->wake(); });
 }
@@ -32,20 +33,22 @@ void CoordinatorThread::DeferredEnv::lost(const ReplicaView& replica, const std:
 
 // ---- any thread
 
-ReqId CoordinatorThread::submit(Value inputs, SubmitOptions options, RequestSink sink) {
+ReqId CoordinatorThread::submit(const Value& inputs, SubmitOptions options, RequestSink sink) {
   auto client = std::make_shared<Client>();
   client->sink = std::move(sink);
-  ReqId id;
+  const auto keeps = [this, client](RequestEvent& event) { return keep(client, event); };
+  Coordinator::Opened opened;
   {
     std::lock_guard lock(mutex_);
-    id = core_.submit(
-        std::move(inputs), std::move(options), [this, client](RequestEvent& event) { return keep(client, event); },
-        monotonic_ms());
-    const bool refused = !events_.empty() && events_.back().client == client && events_.back().event.end();
-    if (!refused) clients_.emplace(id, std::move(client));
+    opened = core_.open(inputs, std::move(options), keeps, monotonic_ms());
+    if (!opened.refused) clients_.emplace(opened.id, client);
+  }
+  if (opened.inputs_to) {
+    auto payload = payloads_.give(opened.id, inputs, *opened.inputs_to);
+    locked().core.start(opened.id, std::move(payload), monotonic_ms());
   }
   waker_->wake();
-  return id;
+  return opened.id;
 }
 
 void CoordinatorThread::begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint) {

@@ -1,9 +1,9 @@
 // CoordinatorThread: a coordinator on a thread of its own, for many client threads.
 //
-// The core is under one lock; sinks, replies to commands and the supervisor are called without it, on the coordinator's
-// thread, in sequence, so a sink may take locks of its own. A sink that answered kFull gets the same event again with
-// the next round; when it takes nothing for kSlowClientMs after its request ended otherwise, the rest is dropped, and
-// its end is an error.
+// The core is under one lock. Sinks, replies to commands and the supervisor are called without it, on the coordinator's
+// thread, in sequence, so a sink may take locks of its own; a request's inputs are copied into a relay without it, on
+// the thread that submits them. A sink that answered kFull gets the same event again with the next round; when it takes
+// nothing for kSlowClientMs after its request ended otherwise, the rest is dropped, and its end is an error.
 //
 // Owned by app/. Thread safety: run() on the coordinator's thread; everything else from any thread. A sink must not
 // block, and may call abort() alone of all this. After abort() has returned, one event that was under way may arrive.
@@ -27,14 +27,16 @@ inline constexpr int kMaxBatch = 64;  // messages under one lock
 
 class CoordinatorThread : public Stage {
  public:
-  // All but the inbox are the caller's and must outlive it. `payloads` wakes the inbox's waker.
+  // All but the inbox are the caller's and must outlive it. `payloads` gives on any thread, and wakes the inbox's
+  // waker.
   CoordinatorThread(const PipelineSpec& spec, const Library& library, CoordinatorOptions options, CoordinatorEnv& env,
                     Payloads& payloads, std::unique_ptr<Inbox> inbox);
 
   void run() override;
 
-  // The sink gets a refusal, as every event, on the coordinator's thread.
-  ReqId submit(Value inputs, SubmitOptions options, RequestSink sink);
+  // The sink gets a refusal, as every event, on the coordinator's thread. The inputs are copied on this one, without
+  // the lock; the request may end meanwhile.
+  ReqId submit(const Value& inputs, SubmitOptions options, RequestSink sink);
   // As in Coordinator; the status of a prompt that could not be made ends the request.
   void begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);
   bool is_live(ReqId id) const { return locked().core.is_live(id); }
@@ -114,6 +116,7 @@ class CoordinatorThread : public Stage {
   std::unique_ptr<Inbox> inbox_;
   std::shared_ptr<Waker> waker_;
   DeferredEnv env_;
+  Payloads& payloads_;
 
   mutable std::mutex mutex_;  // guards what follows
   Coordinator core_;

@@ -19,7 +19,12 @@ Result<wire::Payload> RelayPayloads::give(ReqId id, const Value& value, const wi
   ASSIGN_OR_RETURN(const loop::ChosenRelay chosen, loop::choose_relay(self_, to, relays_, wanted_, lifted.parts));
   PutRequest put{.parts = std::move(lifted.parts), .request = id, .destination = chosen.address};
   payload.relay = chosen.name;
-  ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.put(*chosen.relay, std::move(put), {.request = id}));
+  std::unique_lock lock(calls_mutex_);
+  const uint64_t serial = calls_.begin_put(*chosen.relay, put, {.request = id});
+  lock.unlock();
+  Result<PutTicket> ticket = chosen.relay->put(std::move(put));
+  lock.lock();
+  ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.end_put(serial, std::move(ticket)));
   return payload;
 }
 
@@ -39,7 +44,9 @@ Status RelayPayloads::try_get(uint64_t number, Get& get) {
   GetRequest request{.descriptor = get.payload.descriptor.bytes, .request = get.request, .timeout_ms = get.timeout_ms};
   request.sizes.assign(get.payload.part_bytes.begin(), get.payload.part_bytes.end());
   const loop::CallPurpose purpose{.kind = loop::CallPurpose::Kind::kGetPayload, .request = get.request, .seq = number};
+  std::unique_lock lock(calls_mutex_);
   Status status = calls_.get(*relay->second, std::move(request), purpose);
+  lock.unlock();
   get.waits = status.code() == StatusCode::kResourceExhausted;
   return get.waits ? ok_status() : status;
 }
@@ -52,7 +59,10 @@ RelayPayloads::GetIt RelayPayloads::finish(GetIt get, Result<Value> value) {
 }
 
 void RelayPayloads::forget(ReqId id) {
-  calls_.cancel(id);
+  {
+    std::lock_guard lock(calls_mutex_);
+    calls_.cancel(id);
+  }
   for (auto get = gets_.begin(); get != gets_.end();) {
     const bool its = get->second.request == id && get->second.waits;
     get = its ? finish(get, Status(StatusCode::kCancelled, "the request has ended")) : std::next(get);
@@ -61,7 +71,10 @@ void RelayPayloads::forget(ReqId id) {
 
 void RelayPayloads::tick(int64_t now_ms) {
   std::vector<loop::CallEnd> ends;
-  calls_.collect(ends);
+  {
+    std::lock_guard lock(calls_mutex_);
+    calls_.collect(ends);
+  }
   for (loop::CallEnd& end : ends) {
     const auto get = gets_.find(end.purpose.seq);
     // A put that ends badly is for its reader to report: the request fails there, or by its deadline.

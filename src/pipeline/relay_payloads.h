@@ -2,13 +2,14 @@
 //
 // A get that a relay has no capacity for waits and is tried again with each tick, the oldest first, until its deadline.
 //
-// Thread safety: the coordinator's thread. The relays may answer on any; `wake` is called there, and the answer is
-// taken with the next tick().
+// Thread safety: as Payloads. The relays may answer on any thread; `wake` is called there, and the answer is taken with
+// the next tick().
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 
 #include "pipeline/coordinator_env.h"
 #include "stages/loop/relay_calls.h"
@@ -27,7 +28,10 @@ class RelayPayloads : public Payloads {
   void forget(ReqId id) override;
   void tick(int64_t now_ms) override;
 
-  std::size_t open_puts() const { return calls_.open_puts(); }
+  std::size_t open_puts() const {
+    std::lock_guard lock(calls_mutex_);
+    return calls_.open_puts();
+  }
   std::size_t open_gets() const { return gets_.size(); }
 
  private:
@@ -47,6 +51,7 @@ class RelayPayloads : public Payloads {
   const wire::Peer self_;
   const loop::Relays relays_;
   const std::string wanted_;
+  mutable std::mutex calls_mutex_;  // not held while a put copies
   loop::RelayCalls calls_;
   uint64_t next_get_ = 1;
   std::map<uint64_t, Get> gets_;  // the oldest first

@@ -176,6 +176,8 @@ def test_the_ranges_do_not_outlive_a_server_that_is_killed():
     (["--pp", "0"], "--pp"),
     (["--pp", "2", "--split", "3,2"], str(LAYERS)),
     (["--pp", "2", "--split", "x"], "split"),
+    (["--pp", "2", "--prefill", "1"], "--prefill is 1 with --pp 2; wanted one of them"),
+    (["--pp", "2", "--kv-transfer-listen", "tcp://127.0.0.1:30199"], "--kv-transfer-listen with --prefill, --dp, --pp"),
 ])
 def test_a_split_that_cannot_be_is_refused_at_the_start(arguments, wanted):
     done = subprocess.run([program(), "serve", "--model", str(DEMO), "--port", "0", "--threads", "1", *arguments],

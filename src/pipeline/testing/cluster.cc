@@ -116,18 +116,19 @@ class Run {
     Dice& dice = world_.dice;
     const double wild = dice.chance(0.25) ? 0 : 1;
     const int64_t start_ms = world_.now, end_ms = start_ms + kStormMs;
-    std::multimap<int64_t, std::function<void()>> plan;
+    in_storm_ = true;
     for (int i = 0; i < world_.options.requests; ++i) {
-      plan.emplace(start_ms + dice.range(0, kStormMs / 2), [this] { call(false); });
+      plan_.emplace(start_ms + dice.range(0, kStormMs / 2), [this] { call(false); });
     }
     for (int64_t i = dice.range(0, 4) * static_cast<int64_t>(wild); i > 0; --i) {
-      plan.emplace(start_ms + dice.range(0, kStormMs), [this] { accident(); });
+      plan_.emplace(start_ms + dice.range(0, kStormMs), [this] { accident(); });
     }
-    for (const auto& [when, what] : plan) {
+    for (const auto& [when, what] : plan_) {  // which may plan more
       world_.run_until(when);
       what();
       if (dice.chance(0.2)) cancel_one();
     }
+    in_storm_ = false;
     world_.run_until(end_ms);
     for (const auto& [a, b] : cuts_) world_.cut(a, b, true);
     cuts_.clear();
@@ -245,9 +246,27 @@ class Run {
     SubmitOptions options{.terminals = r.terminals()};
     if (!probe && dice.chance(0.1)) options.timeout_ms = dice.range(1, 300);
     const auto sink = [this, &caller](RequestEvent& event) { return on_event(caller, event); };
-    caller.id = world_.boss->submit(r.inputs(), options, sink, world_.now);
+    const auto opened = world_.boss->open(r.inputs(), options, sink, world_.now);
+    caller.id = opened.id;
     world_.record("submit {} ({} chunks, blob {})", caller.id.value, r.chunks, r.blob);
+    if (opened.inputs_to) copy_inputs(caller, *opened.inputs_to, in_storm_ && dice.chance(0.3));
   }
+
+  // Slowly: a client's thread looks at nothing while it copies, so anything may happen before the put, and before
+  // start().
+  void copy_inputs(const Caller& caller, const wire::Peer& to, bool slowly) {
+    const auto session = world_.boss->members().self().session;
+    const auto give = [this, session, id = caller.id, to, inputs = caller.request.inputs(), slowly] {
+      if (world_.boss->members().self().session != session) return;  // the coordinator has died
+      auto payload = world_.real_payloads->give(id, inputs, to);
+      const auto start = [this, session, id, payload] {
+        if (world_.boss->members().self().session == session) world_.boss->start(id, payload, world_.now);
+      };
+      slowly ? later(start) : start();
+    };
+    slowly ? later(give) : give();
+  }
+  void later(std::function<void()> what) { plan_.emplace(world_.now + world_.dice.range(0, 200), std::move(what)); }
 
   void cancel_one() {
     if (callers_.empty()) return;
@@ -310,6 +329,8 @@ class Run {
   }
 
   World world_;
+  std::multimap<int64_t, std::function<void()>> plan_;  // of the storm
+  bool in_storm_ = false;
   std::vector<std::unique_ptr<Caller>> callers_;
   std::vector<std::pair<std::size_t, std::size_t>> cuts_;
 };

@@ -1,5 +1,7 @@
 #include "stages/loop/relay_calls.h"
 
+#include <algorithm>
+
 #include "relay/op_table.h"
 
 namespace millrace::loop {
@@ -31,24 +33,49 @@ RelayCalls::RelayCalls(std::function<void()> wake) : shared_(std::make_shared<Sh
 }
 
 RelayCalls::~RelayCalls() {
-  for (const auto& [serial, open] : open_) open.relay->cancel(open.op);
+  for (const auto& [serial, open] : open_) {
+    if (open.op) open.relay->cancel(*open.op);
+  }
   std::lock_guard lock(shared_->mutex);
   shared_->wake = nullptr;
 }
 
 Result<std::string> RelayCalls::put(Relay& relay, PutRequest request, CallPurpose purpose) {
+  const uint64_t serial = begin_put(relay, request, std::move(purpose));
+  return end_put(serial, relay.put(std::move(request)));
+}
+
+uint64_t RelayCalls::begin_put(Relay& relay, PutRequest& request, CallPurpose purpose) {
   const uint64_t serial = next_serial_++;
   request.done = [shared = shared_, serial](const Status& status) {
     shared->add({.serial = serial, .status = status});
   };
-  const bool fits = total_bytes(request) <= relay.capabilities().max_put_bytes;
-  Result<PutTicket> put = relay.put(std::move(request));
-  if (!put.ok()) return fits ? put.status() : named(put.status());
-  PutTicket ticket = std::move(put).value();
   of_request_.emplace(purpose.request, serial);
-  open_[serial] = {.purpose = std::move(purpose), .relay = &relay, .op = ticket.op};
+  open_[serial] = {.purpose = std::move(purpose), .relay = &relay, .put_bytes = total_bytes(request)};
   ++puts_;
-  return std::move(ticket.descriptor);
+  return serial;
+}
+
+// It may be collected already: then its reader was quick, or it failed at once.
+Result<std::string> RelayCalls::end_put(uint64_t serial, Result<PutTicket> put) {
+  const auto open = open_.find(serial);
+  if (put.ok()) {
+    if (open != open_.end()) open->second.op = put->op;
+    return std::move(put->descriptor);
+  }
+  if (open == open_.end()) return put.status();
+  const bool fits = open->second.put_bytes <= open->second.relay->capabilities().max_put_bytes;
+  close(open);
+  return fits ? put.status() : named(put.status());
+}
+
+CallPurpose RelayCalls::close(OpenIt open) {
+  const auto [first, last] = of_request_.equal_range(open->second.purpose.request);
+  of_request_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == open->first; }));
+  CallPurpose purpose = std::move(open->second.purpose);
+  if (purpose.kind == CallPurpose::Kind::kPut) --puts_;
+  open_.erase(open);
+  return purpose;
 }
 
 Status RelayCalls::get(Relay& relay, GetRequest request, CallPurpose purpose) {
@@ -74,16 +101,7 @@ void RelayCalls::collect(std::vector<CallEnd>& out) {
   for (Done& end : done) {
     const auto open = open_.find(end.serial);
     if (open == open_.end()) continue;  // a call that failed at once and said so twice
-    CallPurpose purpose = std::move(open->second.purpose);
-    if (purpose.kind == CallPurpose::Kind::kPut) --puts_;
-    open_.erase(open);
-    const auto [first, last] = of_request_.equal_range(purpose.request);
-    for (auto it = first; it != last; ++it) {
-      if (it->second != end.serial) continue;
-      of_request_.erase(it);
-      break;
-    }
-    out.push_back({.purpose = std::move(purpose), .status = std::move(end.status), .parts = std::move(end.parts)});
+    out.push_back({.purpose = close(open), .status = std::move(end.status), .parts = std::move(end.parts)});
   }
 }
 
@@ -91,7 +109,7 @@ void RelayCalls::cancel(ReqId request) {
   const auto [first, last] = of_request_.equal_range(request);
   for (auto it = first; it != last; ++it) {
     const Open& open = open_.at(it->second);
-    if (open.purpose.kind != CallPurpose::Kind::kDrain) open.relay->cancel(open.op);
+    if (open.op && open.purpose.kind != CallPurpose::Kind::kDrain) open.relay->cancel(*open.op);
   }
 }
 

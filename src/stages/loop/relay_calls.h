@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ class RelayCalls {
   // Both: the errors of the relay; then nothing is open and nothing will be collected.
   Result<std::string> put(Relay& relay, PutRequest request, CallPurpose purpose);
   Status get(Relay& relay, GetRequest request, CallPurpose purpose);
+  // put() in three steps, for an owner that guards this object with a lock and keeps the copy out of it: begin_put(),
+  // relay.put() of that request without the lock, then end_put(). In between a cancel() does not reach it.
+  uint64_t begin_put(Relay& relay, PutRequest& request, CallPurpose purpose);
+  Result<std::string> end_put(uint64_t serial, Result<PutTicket> put);
 
   void collect(std::vector<CallEnd>& out);
   // All that is open for a request; the ends are collected as of any other.
@@ -67,8 +72,11 @@ class RelayCalls {
   struct Open {
     CallPurpose purpose;
     Relay* relay = nullptr;
-    RelayOp op;
+    std::optional<RelayOp> op;  // none: the put is being made
+    std::size_t put_bytes = 0;
   };
+  using OpenIt = std::map<uint64_t, Open>::iterator;
+  CallPurpose close(OpenIt open);
 
   std::shared_ptr<Shared> shared_;
   std::map<uint64_t, Open> open_;

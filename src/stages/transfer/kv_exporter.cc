@@ -100,10 +100,20 @@ void KvExporter::on_taken(const wire::KvTaken& taken, int64_t now_ms) {
   if (taken.again) open.part.reset();
   const uint64_t before = open.sender->resent();
   const Status status = open.sender->on_taken(taken);
-  counters_.again += open.sender->resent() - before;
-  // What is sent again goes in the message itself, and so does all that follows: a relay may have been the reason.
-  if (open.sender->resent() > before) open.want->reader.relays.clear();
+  if (const uint64_t parts = open.sender->resent() - before; parts > 0) resend_in_messages(open, taken.id, parts);
   if (!status.ok()) fail(it, status, now_ms);
+}
+
+// And so goes all that follows: a relay may have been why these were asked for again. Logged once for each server.
+void KvExporter::resend_in_messages(Export& open, const TransferId& id, uint64_t parts) {
+  counters_.again += parts;
+  open.in_messages = true;
+  if (noted_.size() >= kMaxEndpoints) noted_.clear();
+  if (!noted_.insert(open.want->reply_to).second) return;
+  LOG_WARNING(
+      "transfer {}: {}-{} asked for {} parts again; they and what follows go in messages, not through a relay. A relay "
+      "that does not work is a reason, or a server that has no time; others of it are counted, not logged",
+      id.text, open.want->reader.stage, open.want->reader.replica, parts);
 }
 
 void KvExporter::on_end(const wire::KvEnd& end, int64_t now_ms) {
@@ -260,7 +270,11 @@ Status KvExporter::fill(const Export& open, wire::KvPart& part) {
   }
   const LayerSpan layers{part.first_layer, part.first_layer + part.layers};
   RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer_->data(), bytes}, layers));
-  RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer_, buffer_->data(), bytes), part));
+  if (open.in_messages) {
+    part.bytes.bytes.assign(reinterpret_cast<const char*>(buffer_->data()), bytes);
+  } else {
+    RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer_, buffer_->data(), bytes), part));
+  }
   part.checksum = wire::kv_checksum(part);
   return ok_status();
 }

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,7 @@ class KvExporter {
     std::optional<uint64_t> job;       // that computes for it
     bool computing = false;            // the job or the request
     std::optional<wire::KvWant> want;  // none: an offer
+    bool in_messages = false;          // its parts; a relay may have been why some were asked for again
     bool offered = false;
     std::vector<int32_t> tokens;  // of complete pages, once there is an offer
     std::string extra_key;
@@ -92,6 +94,7 @@ class KvExporter {
   void begin(Export& open, const TransferId& id);
   void refuse(const TransferId& id, const std::string& reply_to, const Status& status);
   void fail(Exports::iterator it, const Status& status, int64_t now_ms);
+  void resend_in_messages(Export& open, const TransferId& id, uint64_t parts);
   void erase(Exports::iterator it, int64_t now_ms);
   Status advance(Export& open, int64_t& budget);
   Status send_parts(Export& open, int64_t& budget);
@@ -112,6 +115,7 @@ class KvExporter {
   };
   std::deque<Refusal> refusals_;  // not sent yet: the connection is being made
   std::size_t early_ = 0;         // wants without an offer
+  std::set<std::string> noted_;   // who asked again, and was logged; at most kMaxEndpoints
   bool drains_ = false;
   uint64_t next_ = 1;  // export or job
 };

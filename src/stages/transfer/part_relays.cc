@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "base/log.h"
 #include "stages/transfer/limits.h"
 
 namespace millrace::transfer {
@@ -13,6 +14,7 @@ Status PartWriter::offer(const wire::Peer& reader, SharedBytes bytes, wire::KvPa
   const std::span<const std::byte> all = bytes.span();
   const Result<loop::ChosenRelay> chosen = loop::choose_relay(self_, reader, relays_, wanted_, {&bytes, 1});
   if (!chosen.ok()) {
+    note_messages(reader, chosen.status());
     part.bytes.bytes.assign(reinterpret_cast<const char*>(all.data()), all.size());
     return ok_status();
   }
@@ -21,6 +23,14 @@ Status PartWriter::offer(const wire::Peer& reader, SharedBytes bytes, wire::KvPa
   ASSIGN_OR_RETURN(part.descriptor.bytes, calls_.put(*chosen->relay, std::move(put), {.request = number}));
   part.relay = chosen->name;
   return ok_status();
+}
+
+// Once for each reader: it holds as long as both run.
+void PartWriter::note_messages(const wire::Peer& reader, const Status& why) {
+  if (noted_.size() >= kMaxEndpoints) noted_.clear();
+  if (!noted_.emplace(reader.stage, reader.replica, reader.incarnation).second) return;
+  LOG_INFO("KV pages go to {}-{} in messages, which copies them more often: {}", reader.stage, reader.replica,
+           why.message());
 }
 
 void PartWriter::drop(const TransferId& id) {

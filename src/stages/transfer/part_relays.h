@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,11 +50,14 @@ class PartWriter {
   void collect();
 
  private:
+  void note_messages(const wire::Peer& reader, const Status& why);
+
   const wire::Peer self_;
   const loop::Relays relays_;
   const std::string wanted_;
   TransferNumbers numbers_;
   loop::RelayCalls calls_;
+  std::set<std::tuple<std::string, uint32_t, uint64_t>> noted_;  // readers that no relay reaches, at most kMaxEndpoints
 };
 
 class PartReader {

@@ -222,11 +222,20 @@ TEST_F(Transfers, WhatARelayDoesNotBringComesInMessages) {
     if (part.number == 0) return 5;
     return error(StatusCode::kUnavailable, "the writer cannot be reached");
   };
+  log_init("test", LogLevel::kWarning);
+  ::testing::internal::CaptureStderr();
   EXPECT_TRUE(*net.send(2, prompt(500, 300)));
   net.run();
   EXPECT_EQ(net.transferred.at(2), 496);
   EXPECT_EQ(metric(net, "kv_transfer_parts_again_total{end=decode}"), 1);
   EXPECT_GT(metric(net, "kv_transfer_parts_in_messages_total{end=decode}"), 0);
+  EXPECT_TRUE(*net.send(3, prompt(500, 600)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(3), 496);
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  const auto first = logged.find("d-0 asked for");
+  EXPECT_NE(first, std::string::npos) << logged;
+  EXPECT_EQ(logged.find("d-0 asked for", first + 1), std::string::npos) << "once for each server: " << logged;
   net.expect_clean_end();
 }
 
