@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Compares a model split over two ranges of one host (`serve --pp 2`) with the same model in one process.
 
-    bench/layers.py PROGRAM MODEL_DIR [--rounds 5] [--prompt-tokens 2048] [--tokens 48]
+    bench/layers.py PROGRAM MODEL_DIR [--rounds 5] [--prompt-tokens 2048] [--tokens 48] [--measures split hop link]
 
 Both servers stand side by side and are asked in turn, so that a change of the machine's speed meets both. Prints a Markdown table:
 medians, and the split's rate over the other's. Processors: the ranges have one thread each; the server without a split has as many
-as the row says."""
+as the row says. `hop`: from the end of the first range's layers to the begin of the second one's, one row of 1,024 f32, by ipc and by tcp on
+loopback, of a model made for it. `link`: prefill over two network namespaces, with and without a slow link between them (root, python3-pytest)."""
 import argparse
+import pathlib
 import random
 import statistics
+import tempfile
 import threading
 import time
 
+from layer_links import print_hops, print_link
 from served import one_request, start
 
 VOCABULARY = 2000
@@ -63,14 +67,7 @@ def compare(arguments, name, one, split, measure):
     print(f"| {name} | {medians[0]:.1f} | {medians[1]:.1f} | {ratio:.2f} |", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program")
-    parser.add_argument("model")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--prompt-tokens", type=int, default=2048)
-    parser.add_argument("--tokens", type=int, default=48)
-    arguments = parser.parse_args()
+def print_split(arguments):
     common = ["--no-prefix-cache", "--kv-gib", "1.5"]
     two, one = [*common, "--threads", "2"], [*common, "--threads", "1"]
     print("| tokens a second | one process | two ranges | ratio |\n|---|---|---|---|")
@@ -82,6 +79,26 @@ def main():
     compare(arguments, "decode of 32, q8_0, balanced, one process with 2 threads", [*two, *balanced],
             [*two, *balanced, "--pp", "2", "--split", "balanced"],
             lambda server, generator: decode_rate(server, generator, 32, arguments.tokens))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompt-tokens", type=int, default=2048)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--measures", nargs="+", choices=("split", "hop", "link"), default=["split"])
+    parser.add_argument("--link-rate", default="1gbit", help="of `link`, as tc has it")
+    arguments = parser.parse_args()
+    if "split" in arguments.measures:
+        print_split(arguments)
+    if "hop" in arguments.measures:
+        with tempfile.TemporaryDirectory() as folder:
+            print_hops(arguments.program, pathlib.Path(folder), start)
+    if "link" in arguments.measures:
+        generator = random.Random(1)
+        print_link(arguments, lambda: prompt(generator, arguments.prompt_tokens))
 
 
 if __name__ == "__main__":

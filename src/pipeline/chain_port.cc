@@ -36,6 +36,7 @@ struct ChainPort::State {
   std::vector<Range> ranges;       // guarded by mutex, like the rest
   std::shared_ptr<Outbox> outbox;  // to the next range; null: it is not there
   std::string connected;           // its endpoint
+  bool member = true;              // this stage has its lease
   RangePeers::Lost lost;           // of the first range
 };
 
@@ -97,6 +98,7 @@ Result<std::shared_ptr<ChainPort>> ChainPort::make(PipelineNetwork& network, con
 // The same table as the stage loop goes by: of the coordinator's present session, and newer than the last one.
 void ChainPort::on_peers(const wire::Peers& table) {
   const std::lock_guard lock(state_->mutex);
+  state_->member = true;
   for (uint32_t range = 0; range < state_->ranges.size(); ++range) {
     if (range == index_) continue;
     const auto found = std::find_if(table.peers.begin(), table.peers.end(), [&](const wire::Peer& peer) {
@@ -104,6 +106,13 @@ void ChainPort::on_peers(const wire::Peers& table) {
     });
     if (found != table.peers.end()) state_->update(range, *found);
   }
+  state_->connect();
+}
+
+// What it knows of the other ranges stays: the next table shows which of them were lost meanwhile.
+void ChainPort::on_lease_lost() {
+  const std::lock_guard lock(state_->mutex);
+  state_->member = false;
   state_->connect();
 }
 
@@ -126,18 +135,18 @@ void ChainPort::State::report(uint32_t range, const std::string& how) {
 
 // A connection to an endpoint of a range that is gone would be tried for ever.
 void ChainPort::State::connect() {
-  const Range& to = ranges[next()];
-  if (to.endpoint == connected) return;
+  const std::string endpoint = member ? ranges[next()].endpoint : "";
+  if (endpoint == connected) return;
   outbox.reset();
   connected.clear();
-  if (to.endpoint.empty()) return;
-  auto made = network.connect_direct(to.endpoint, kMaxQueuedSteps);
+  if (endpoint.empty()) return;
+  auto made = network.connect_direct(endpoint, kMaxQueuedSteps);
   if (!made.ok()) {  // the table comes again
-    LOG_WARNING("stage '{}' cannot be reached at '{}': {}", name(next()), to.endpoint, made.status().message());
+    LOG_WARNING("stage '{}' cannot be reached at '{}': {}", name(next()), endpoint, made.status().message());
     return;
   }
   outbox = std::move(made).value();
-  connected = to.endpoint;
+  connected = endpoint;
 }
 
 Result<ChainLinks> ChainPort::take_links() {

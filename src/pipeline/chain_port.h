@@ -30,6 +30,8 @@ class ChainPort {
 
   const std::string& endpoint() const { return endpoint_; }
   void on_peers(const wire::Peers& table);
+  // Another process may have this range's slot: nothing is sent until the next table.
+  void on_lease_lost();
   // What the worker of the stage gets.
   static std::shared_ptr<const ChainSlot> slot(const std::shared_ptr<ChainPort>& port);
 

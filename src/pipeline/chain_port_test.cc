@@ -110,6 +110,18 @@ TEST_F(ChainPortTest, RowsGoToTheNewAddressOfTheNextRange) {
   EXPECT_TRUE(links.inbox->receive(0));
 }
 
+// A first range that was frozen and replaced would begin epochs of its own in the other ranges.
+TEST_F(ChainPortTest, WithoutALeaseNothingIsSentUntilTheNextTable) {
+  publish();
+  ports_[0]->on_lease_lost();
+  EXPECT_EQ(send(0).message(), "stage 'upper': it is not there");
+  EXPECT_TRUE(lost_.empty());
+  peers_[2].incarnation = 2;  // meanwhile
+  publish();
+  EXPECT_TRUE(send(0).ok());
+  EXPECT_EQ(lost_, std::vector<std::string>{"2 stage 'top': it was started again"});
+}
+
 TEST_F(ChainPortTest, NothingIsReportedAfterTheFirstRangeHasEnded) {
   publish();
   links_[0].peers.reset();

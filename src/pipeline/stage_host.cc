@@ -113,6 +113,7 @@ Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNe
     config.self.direct_endpoint = port->endpoint();
     env.chain = ChainPort::slot(port);
     env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
+    env.on_lease_lost = [port] { port->on_lease_lost(); };
   } else if (const StageSpec* pages = transfers_with(spec, config.spec), *features = encodes_with(spec, config.spec);
              pages != nullptr || features != nullptr) {
     const StageSpec& other = pages != nullptr ? *pages : *features;

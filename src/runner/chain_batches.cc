@@ -46,6 +46,25 @@ std::optional<OutgoingPart> ChainBatches::next_part() {
   return OutgoingPart{&running.batch, sent.number, &part_};
 }
 
+bool ChainBatches::probe_due(steady_clock::time_point now) const {
+  constexpr auto limit = std::chrono::milliseconds(kProbeMs);
+  if (parts_.empty() || probes_in_flight() >= kMaxProbes) return false;
+  return now - parts_.front().sent >= limit && now - parts_.back().sent >= limit;
+}
+
+// It is numbered as one more part of the batch that has the newest one.
+OutgoingPart ChainBatches::probe() {
+  CHECK(!parts_.empty());
+  Running& running = *parts_.back().batch;
+  part_.clear();
+  parts_.push_back({.batch = &running, .number = running.parts_sent++, .probe = true, .sent = steady_clock::now()});
+  return {&running.batch, parts_.back().number, &part_};
+}
+
+std::size_t ChainBatches::probes_in_flight() const {
+  return static_cast<std::size_t>(std::ranges::count_if(parts_, [](const SentPart& sent) { return sent.probe; }));
+}
+
 Status ChainBatches::check_back(uint64_t step, uint32_t number, int64_t rows) const {
   if (parts_.empty()) return invalid_argument("step {}, part {} came back; wanted none", step, number);
   const SentPart& sent = parts_.front();

@@ -22,6 +22,9 @@
 
 namespace millrace {
 
+inline constexpr int kProbeMs = 2000;         // between two looks for a step that was lost with nothing behind it
+inline constexpr std::size_t kMaxProbes = 2;  // in flight
+
 // A part that is to be computed and sent.
 struct OutgoingPart {
   const Batch* batch = nullptr;
@@ -41,7 +44,12 @@ class ChainBatches {
   std::optional<OutgoingPart> next_part();
   // A batch of which parts are still to be sent. No other one is added before.
   bool unsent() const { return !batches_.empty() && !batches_.back()->all_sent; }
-  std::size_t parts_in_flight() const { return parts_.size(); }
+  std::size_t parts_in_flight() const { return parts_.size(); }  // probes too
+  // A part without rows behind all others. It is due when nothing came or went for kProbeMs: a range that gets it sees
+  // by its number that a step before it was lost, and so does the first range when it is back before one.
+  bool probe_due(std::chrono::steady_clock::time_point now) const;
+  OutgoingPart probe();
+  std::size_t probes_in_flight() const;
   // When the oldest part in flight was sent.
   std::chrono::steady_clock::time_point oldest_sent() const { return parts_.front().sent; }
 
@@ -76,6 +84,7 @@ class ChainBatches {
     Running* batch = nullptr;
     uint32_t number = 0;
     std::vector<LogitRow> logit_rows;  // numbered as they come back
+    bool probe = false;
     std::chrono::steady_clock::time_point sent;
   };
   void end_part();

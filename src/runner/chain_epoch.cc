@@ -30,6 +30,9 @@ void ChainRunner::send_hello() {
 }
 
 void ChainRunner::on(wire::LayerHello&& hello) {
+  if (ready_ && (hello.chain_epoch < first_epoch_ || hello.chain_epoch > epoch_)) {
+    return break_chain("another first range has begun an epoch");  // in which the ranges drop what is sent from here
+  }
   if (hello.chain_epoch != epoch_ || ready_ || refused_) return;  // late, or of a second try
   Status status;
   if (hello.failure) {

@@ -49,7 +49,8 @@ ChainRunner::ChainRunner(std::shared_ptr<const Model> model, RunnerOptions optio
       answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook)),
       batches_(facts_, std::min(options.max_rows, kPartRows), answers_),
       // A range that outlives this process must not take the next one's first epoch for its own.
-      epoch_(std::random_device()()),
+      first_epoch_(std::random_device()()),
+      epoch_(first_epoch_),
       liveness_(ranges_) {
   if (links_.peers) {
     links_.peers->on_lost([this](uint32_t range, const std::string& how, bool final) {
@@ -161,8 +162,12 @@ bool ChainRunner::step() {
   if (!ready_ && !refused_ && steady_clock::now() - hello_sent_ >= milliseconds(kHelloRetryMs)) send_hello();
   if (recovering_ && steady_clock::now() - broken_at_ >= milliseconds(kOutageWaitMs)) recovering_ = false;
   take_queued();
-  const bool sends = ready_ && batches_.unsent() && batches_.parts_in_flight() <= ranges_;
+  const bool sends = ready_ && batches_.unsent() && batches_.parts_in_flight() <= ranges_ + batches_.probes_in_flight();
   if (sends) send_next_part();
+  if (ready_ && batches_.probe_due(steady_clock::now())) {
+    const OutgoingPart probe = batches_.probe();
+    send_part(probe, make_layer_step(probe));
+  }
   publish_finished();
   return sends;
 }
@@ -187,14 +192,17 @@ void ChainRunner::take_queued() {
 void ChainRunner::send_next_part() {
   const std::optional<OutgoingPart> next = batches_.next_part();
   if (!next) return;
-  wire::LayerStep step = make_layer_step(*next);
-  const Part& part = *next->part;
   if (next->number == 0) {
     const Status copied = engine_->copy(next->batch->copies);
     if (!copied.ok()) return break_chain(copied.message());
     for (const SequenceStep& sequence : next->batch->sequences) engine_->use_pages(sequence.pages);
     engine_->prefault_in_step();
   }
+  send_part(*next, make_layer_step(*next));
+}
+
+void ChainRunner::send_part(const OutgoingPart& outgoing, wire::LayerStep step) {
+  const Part& part = *outgoing.part;
   const kernels::Rows rows = engine_->rows(static_cast<int64_t>(part.tokens.size()));
   const auto begin = steady_clock::now();
   if (!part.tokens.empty()) {

@@ -82,6 +82,7 @@ class ChainRunner final : public Runner {
   void receive(bool moved);
   void take_queued();
   void send_next_part();
+  void send_part(const OutgoingPart& outgoing, wire::LayerStep step);
   void on(wire::LayerHello&& hello);
   void on(wire::LayerResult&& result);
   void on(wire::LayerAlive&& alive) { liveness_.on_alive(alive.stage_from); }
@@ -134,12 +135,13 @@ class ChainRunner final : public Runner {
   // Compute thread.
   Answers answers_;
   ChainBatches batches_;
-  uint64_t epoch_ = 0;        // of the chain; 0: none has begun
-  bool ready_ = false;        // complete_, for this thread
-  bool refused_ = false;      // a range refuses it: no more hellos
-  bool rested_ = false;       // there is nothing to do, not even KV memory to get ready
-  uint64_t next_number_ = 0;  // of a step in this epoch
-  PageTables tables_;         // as the other ranges have them
+  const uint64_t first_epoch_ = 0;  // epochs of others begin elsewhere
+  uint64_t epoch_ = 0;              // of the chain
+  bool ready_ = false;              // complete_, for this thread
+  bool refused_ = false;            // a range refuses it: no more hellos
+  bool rested_ = false;             // there is nothing to do, not even KV memory to get ready
+  uint64_t next_number_ = 0;        // of a step in this epoch
+  PageTables tables_;               // as the other ranges have them
   RangeLiveness liveness_;
   std::chrono::steady_clock::time_point hello_sent_, broken_at_;
 

@@ -58,6 +58,7 @@ struct StageLoopEnv {
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;
   // Each table of peers that is newer than the last one, on the loop's thread; may be empty.
   std::function<void(const wire::Peers&)> on_peers;
+  std::function<void()> on_lease_lost;  // until it has another one, there are no tables
   // Numbers of the whole process for the heartbeats, bounded; asked where the coordinator is another process. Empty:
   // another stage of this process reports them.
   std::function<std::vector<wire::Metric>()> process_metrics;

@@ -263,6 +263,7 @@ TEST_F(StageLoopEnds, AMemberThatIsToldThatItIsNoneRegistersAnew) {
   no.refused = wire::Failure{StatusCode::kConflict, "it lost its lease"};
   say(no);
   EXPECT_FALSE(loop_->member());
+  EXPECT_EQ(leases_lost_, 1);
   EXPECT_EQ(loop_->incarnation(), 2u);
   EXPECT_TRUE(heard("drop 1"));
   EXPECT_TRUE(ends().empty());

@@ -271,6 +271,26 @@ TEST_F(StageLoopIn, ATrickleIsAcknowledgedAfterAWhile) {
   EXPECT_EQ(out("a")->acks()[0].count, 1u);
 }
 
+// An acknowledgement that is lost with a connection would leave a sender whose window is full waiting for ever.
+TEST_F(StageLoopIn, TheLastAcknowledgementIsRepeatedToASilentSender) {
+  make();
+  receive(payload(1, "c", number(1)));
+  receive(chunk(1, "a", 0));
+  run(loop::kAckIdleMs + 5);
+  ASSERT_EQ(out("a")->acks().size(), 1u);
+  run(3 * loop::kAckRepeatMs);
+  EXPECT_GE(out("a")->acks().size(), 2u);
+  run(60 * loop::kAckRepeatMs);
+  EXPECT_GE(out("a")->acks().size(), 5u);
+  EXPECT_LE(out("a")->acks().size(), 8u);  // ever more rarely
+  for (const auto& ack : out("a")->acks()) EXPECT_EQ(ack.count, 1u);
+  receive(done(1, "a", 1));
+  EXPECT_EQ(out("a")->acks().back().count, 2u);
+  const std::size_t count = out("a")->acks().size();
+  run(60 * loop::kAckRepeatMs);
+  EXPECT_EQ(out("a")->acks().size(), count);
+}
+
 TEST_F(StageLoopIn, ASenderThatDoesNotKeepTheWindowFails) {
   hub_.holds_gets = true;
   make();

@@ -124,6 +124,7 @@ void StageLoop::lose_lease(const char* why) {
   LOG_WARNING("{}/{}: lost its lease ({}); {} requests dropped, and it joins again", p.context.stage(),
               p.context.config.self.replica, why, p.requests.size());
   p.lease.lose();
+  if (p.context.env.on_lease_lost) p.context.env.on_lease_lost();
   p.notices.clear();
   p.outgoing.clear();
   p.ends.drop_all();

@@ -83,7 +83,8 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                         .wake = wake,
                         .next_incarnation = std::move(env.next_incarnation),
                         .admin = env.admin ? std::move(env.admin) : carry_out,
-                        .on_peers = std::move(env.on_peers)};
+                        .on_peers = std::move(env.on_peers),
+                        .on_lease_lost = std::move(env.on_lease_lost)};
   auto self = std::make_shared<const StageLoopStage*>(nullptr);  // known at the end
   loop_env.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
     const StageLoopStage* nobody = nullptr;

@@ -33,10 +33,11 @@ struct StageLoopStageEnv {
   std::unique_ptr<AbortSubscription> aborts;
   std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopEnv
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopEnv; empty: carry_out()
-  std::function<void(const wire::Peers&)> on_peers;                     // as in StageLoopEnv
-  std::shared_ptr<const ChainSlot> chain;                               // of the worker; null: it is in none
-  OpenTransferLinks transfers;                                          // the same; empty: it has none
-  OpenTransferLinks features;                                           // likewise
+  std::function<void(const wire::Peers&)> on_peers;                     // as in StageLoopEnv, like the next one
+  std::function<void()> on_lease_lost;
+  std::shared_ptr<const ChainSlot> chain;  // of the worker; null: it is in none
+  OpenTransferLinks transfers;             // the same; empty: it has none
+  OpenTransferLinks features;              // likewise
 };
 
 // Orders about profiles, which are the whole process's. kUnsupported: another order.

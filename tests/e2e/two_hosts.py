@@ -56,6 +56,10 @@ class Host:
     def ip(self, *arguments):
         return ip("-netns", self.name, *arguments)
 
+    def exec(self, *command):
+        """Runs a command in it, to its end."""
+        subprocess.run([*self.prefix, *command], check=True, timeout=60)
+
     def join(self):
         """With its end of the wire, which is called `wire`."""
         self.ip("address", "add", f"{self.ipv4}/24", "dev", "wire")

@@ -84,6 +84,8 @@ class TestRanges {
     wire::Message alive = wire::LayerAlive{index};
     (void)boxes_[0]->send(alive);
   }
+  // A message that none of the chain has sent.
+  void send(uint32_t to, wire::Message message) { (void)boxes_[to]->send(message); }
   const RangeCounters& counters(uint32_t index) const { return servers_[index]->counters(); }
 
   ChainLinks links() {

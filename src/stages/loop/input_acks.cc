@@ -1,6 +1,8 @@
 #include "stages/loop/input_acks.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "wire/limits.h"
 
@@ -23,6 +25,7 @@ void InputAcks::acknowledge(ReqId id, const std::string& from, InEdge& edge) {
   const uint64_t count = edge.taken();
   if (outgoing_.acknowledge({from, replica, incarnation}, {.id = id, .count = count}).ok()) {
     edge.acked = count;
+    sweep_ms_ = std::min(sweep_ms_, context_.now_ms + kAckRepeatMs);
   } else {
     next_ms_ = std::min(next_ms_, context_.now_ms + kAckIdleMs);
   }
@@ -40,11 +43,29 @@ void InputAcks::acknowledge_ended(ReqId id, const wire::Origin& from, uint64_t c
   static_cast<void>(outgoing_.acknowledge({from.stage, from.replica, from.incarnation}, {.id = id, .count = count}));
 }
 
+// Only of a stream that goes on: what comes behind its end has no window to wait for.
+void InputAcks::repeat_if_silent(ReqId id, const std::string& from, InEdge& edge) {
+  if (edge.total || edge.has_result || edge.acked == 0) return;
+  sweep_ms_ = context_.now_ms + kAckRepeatMs;
+  if (std::exchange(edge.swept, edge.next) != edge.next) {
+    edge.silent_sweeps = 0;
+  } else if (std::has_single_bit(++edge.silent_sweeps)) {
+    acknowledge(id, from, edge);
+  }
+}
+
 void InputAcks::tick() {
-  if (context_.now_ms < next_ms_) return;
-  next_ms_ = kNoWake;
+  if (context_.now_ms >= next_ms_) {
+    next_ms_ = kNoWake;
+    for (const auto& [id, request] : requests_.all()) {
+      if (request->is_live()) acknowledge_all(*request);
+    }
+  }
+  if (context_.now_ms < sweep_ms_) return;
+  sweep_ms_ = kNoWake;
   for (const auto& [id, request] : requests_.all()) {
-    if (request->is_live()) acknowledge_all(*request);
+    if (!request->is_live()) continue;
+    for (auto& [from, edge] : request->in) repeat_if_silent(id, from, edge);
   }
 }
 

@@ -1,6 +1,8 @@
 // InputAcks: acknowledgements of what a stage loop has taken from its senders, which keep a window of
 // wire::kMaxUnackedChunks. An acknowledgement is a count from the start of an edge, so one that is lost or refused is
-// made good by the next.
+// made good by the next. A sender whose window is full sends no chunk that would cause a next one: so the last one is
+// repeated to senders that are silent, after kAckRepeatMs and then at about doubled intervals. Where chunks were lost
+// with a connection, the sender then goes on, and the gap in its numbers ends the request.
 //
 // The end of a stream and a result are acknowledged at once, other chunks every wire::kAckEveryChunks, and what is left
 // after kAckIdleMs: its sender may hold a lease on it.
@@ -8,6 +10,7 @@
 // Owner: a StageLoop. Thread safety: the loop's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -28,15 +31,17 @@ class InputAcks {
   void acknowledge_ended(ReqId id, const wire::Origin& from, uint64_t count);
   // What is due by now.
   void tick();
-  int64_t due_ms() const { return next_ms_; }
+  int64_t due_ms() const { return std::min(next_ms_, sweep_ms_); }
 
  private:
   void acknowledge(ReqId id, const std::string& from, InEdge& edge);
+  void repeat_if_silent(ReqId id, const std::string& from, InEdge& edge);
 
   LoopContext& context_;
   const RequestTable& requests_;
   Outgoing& outgoing_;
   int64_t next_ms_ = kNoWake;
+  int64_t sweep_ms_ = kNoWake;  // when silent senders are looked for
 };
 
 }  // namespace millrace::loop

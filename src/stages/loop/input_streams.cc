@@ -27,6 +27,8 @@ Status check_number(const InEdge& edge, const EdgeEnd& source, const std::string
     return error(StatusCode::kConflict, "two replicas of '{}' send to one request: {} and {}", from,
                  edge.source.replica, source.replica);
   }
+  // A connection over tcp that was silent for 1.5 s is given up with all that was under way, while the leases of both
+  // ends may hold: the numbers are what shows it (docs/control-plane.md).
   if (chunk.seq > edge.next) {
     return error(StatusCode::kUnavailable, "chunk {} of '{}' came; wanted chunk {}: one is lost", chunk.seq, from,
                  edge.next);

@@ -22,6 +22,8 @@ inline constexpr int64_t kRetryMs = 2;  // until what was refused for want of ro
 inline constexpr int64_t kPeerWaitMs =
     2'000;                                  // a replica that is not in the table yet, or not connected, is waited for
 inline constexpr int64_t kAckIdleMs = 100;  // what was delivered and not acknowledged is so after this time
+// To a sender that has been silent since, the last acknowledgement is repeated after this time, then ever more rarely.
+inline constexpr int64_t kAckRepeatMs = 500;
 
 // Into the stage.
 inline constexpr std::size_t kMaxWorkEvents = 1024;   // given to the worker and not begun, of all requests

@@ -31,6 +31,8 @@ struct InEdge {
   uint64_t delivered = 0;                        // values and deltas given to the worker's host
   uint64_t acked = 0;                            // numbers acknowledged
   std::map<uint64_t, std::optional<Body>> held;  // by number: being fetched, or waiting for its turn
+  uint64_t swept = 0;                            // `next` when silent senders were last looked for
+  uint32_t silent_sweeps = 0;                    // since a chunk has come
   bool streams = false;                          // a value, a delta or the end of the stream has come
   std::optional<uint64_t> total;                 // of values and deltas, when the end has come
   bool end_queued = false;                       // chunks_done() is on its way to the worker

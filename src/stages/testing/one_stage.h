@@ -137,6 +137,7 @@ class OneStage : public ::testing::Test {
     };
     env.relays = {{"fake", relay_}};
     env.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
+    env.on_lease_lost = [this] { ++leases_lost_; };
     auto loop = StageLoop::make(config_, library_, std::move(env));
     ASSERT_TRUE(loop.ok()) << loop.status().to_string();
     loop_ = std::move(loop).value();
@@ -324,6 +325,7 @@ class OneStage : public ::testing::Test {
   std::map<std::string, uint64_t> incarnation_;
   std::string unreachable_;
   int connects_ = 0;
+  int leases_lost_ = 0;
   StageSpec spec_;
   StageLoopConfig config_;
   Library library_;
