@@ -177,6 +177,8 @@ ApiError field_error(const Status& status) {
     }
   }
   if (error.param == "the") error.param.clear();
+  if (error.http_status == 400 && message.substr(0, space).ends_with(':'))
+    error.param = std::string(message.substr(0, space - 1));
   return error;
 }
 

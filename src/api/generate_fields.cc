@@ -94,8 +94,7 @@ Status read_generate_prompts(const Json& body, const ModelFacts& model, Generate
 Status check_sampling_keys(const Json& params) {
   for (const auto& [key, value] : params.items()) {
     if (std::find(std::begin(kSamplingKeys), std::end(kSamplingKeys), key) != std::end(kSamplingKeys)) continue;
-    return invalid_argument("{} is no known key; did you mean {}?", key.substr(0, 64),
-                            nearest_name(key, kSamplingKeys));
+    return invalid_argument("{} is no known key{}", key.substr(0, 64), suggestion(key, kSamplingKeys));
   }
   return ok_status();
 }

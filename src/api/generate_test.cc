@@ -159,9 +159,9 @@ TEST_F(GenerateTest, RefusalsNameTheFieldAndReachNoEngine) {
       {R"({"text":["a","b"],"sampling_params":[{}]})", "sampling_params has 1 entries for 2 prompts"},
       {R"({"text":["a","b"],"sampling_params":[{"n":1},{"n":2}]})", "sampling_params.n is 1 here and 2 there"},
       {R"({"text":"a","sampling_params":7})", "sampling_params is of type integer"},
-      {R"({"text":"a","sampling_params":{"max_tokens":4}})", "did you mean max_new_tokens?"},
-      {R"({"text":"a","sampling_params":{"seed":4}})", "did you mean sampling_seed?"},
-      {R"({"text":"a","sampling_params":{"temprature":1}})", "did you mean temperature?"},
+      {R"({"text":"a","sampling_params":{"max_tokens":4}})", "; perhaps 'max_new_tokens'"},
+      {R"({"text":"a","sampling_params":{"seed":4}})", "; perhaps 'sampling_seed'"},
+      {R"({"text":"a","sampling_params":{"temprature":1}})", "; perhaps 'temperature'"},
       {R"({"text":"a","sampling_params":{"top_p":2}})", "sampling_params.top_p is 2; wanted a number in (0, 1]"},
       {R"({"text":"a","sampling_params":{"structural_tag":7}})", "sampling_params.structural_tag is no object"},
       {R"({"text":"a","sampling_params":{"regex":""}})", "sampling_params.regex is empty"},
@@ -332,6 +332,11 @@ TEST(Nearest, NamesThatAreMeant) {
   EXPECT_EQ(nearest_name("seed", kKnown), "sampling_seed");
   EXPECT_EQ(nearest_name("", kKnown), "n");
   EXPECT_FALSE(nearest_name(std::string(100'000, 'x'), kKnown).empty());
+  EXPECT_EQ(suggestion("temprature", kKnown), "; perhaps 'temperature'");
+  EXPECT_EQ(suggestion("zzzzzz", std::vector<std::string_view>{"prompts", "generate"}),
+            "; there are 'prompts', 'generate'");
+  EXPECT_EQ(suggestion(std::string(100'000, 'x'), std::vector<std::string_view>(9, "generate")), "");
+  EXPECT_EQ(suggestion("x", {}), "");
 }
 
 }  // namespace

@@ -54,8 +54,7 @@ Status translate_ollama_options(const Json& body, const OrderedJson& ordered, Or
   if (!options->is_object()) return wrong_type("options", *options, "an object");
   for (const auto& [key, value] : options->items()) {
     if (std::ranges::find(kKnown, key) != std::end(kKnown)) continue;
-    return invalid_argument("options.{} is no known option; did you mean {}?", key.substr(0, kShownBytes),
-                            nearest_name(key, kKnown));
+    return invalid_argument("options.{} is no known option{}", key.substr(0, kShownBytes), suggestion(key, kKnown));
   }
   for (const Status& status : {refuse_unserved_ollama_options(*options), refuse_penalty_window(*options)}) {
     if (!status.ok()) return Status(status.code(), "options." + status.message());

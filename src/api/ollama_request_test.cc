@@ -92,7 +92,7 @@ TEST(OllamaRequest, OptionsThatAreNotServedAreRefused) {
          "options.repeat_last_n is not supported; wanted -1 or nothing"},
         {R"({"repeat_last_n":64,"presence_penalty":1})",
          "options.repeat_last_n is not supported; wanted -1 or nothing"},
-        {R"({"temprature":1})", "options.temprature is no known option; did you mean temperature?"},
+        {R"({"temprature":1})", "options.temprature is no known option; perhaps 'temperature'"},
         {"[]", "options is of type array; wanted an object"}}) {
     EXPECT_EQ(option(options, "temperature"), wanted);
   }

@@ -24,7 +24,7 @@ Status check_names(const Json& params) {
   for (const auto& [key, value] : params.items()) {
     if (std::find(kNames.begin(), kNames.end(), key) == kNames.end()) {
       const std::string known = wire::utf8_repair(key.substr(0, 64));
-      return invalid_argument("{}.{} is unknown (perhaps '{}')", kField, known, nearest_name(key, kNames));
+      return invalid_argument("{}.{} is unknown{}", kField, known, suggestion(key, kNames));
     }
   }
   for (const std::string_view key : kOnlyNull) {

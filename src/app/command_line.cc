@@ -30,9 +30,9 @@ std::string full_name(const CLI::App& command) {
   return command.get_parent() == nullptr ? "millrace" : full_name(*command.get_parent()) + " " + command.get_name();
 }
 
-std::string nearest_of(const std::string& name, const std::vector<std::string>& known) {
+std::string suggestion_of(const std::string& name, const std::vector<std::string>& known) {
   const std::vector<std::string_view> views(known.begin(), known.end());
-  return std::string(nearest_name(name, views));
+  return suggestion(name, views);
 }
 
 // What was not understood, and what was probably meant.
@@ -45,7 +45,7 @@ std::string unknown_text(CLI::App& app, const std::vector<std::string>& extras) 
     std::vector<std::string> known;
     for (const std::string& each : option_names(command)) known.push_back("--" + each);
     if (&command == &app) return "the option '" + name + "' is unknown here; wanted a command before it";
-    return full_name(command) + " has no option '" + name + "'; perhaps " + nearest_of(name, known);
+    return full_name(command) + " has no option '" + name + "'" + suggestion_of(name, known);
   }
   std::vector<std::string> commands;
   for (const CLI::App* each : command.get_subcommands({})) {
@@ -53,7 +53,7 @@ std::string unknown_text(CLI::App& app, const std::vector<std::string>& extras) 
   }
   const std::string& first = extras.front();
   if (commands.empty()) return full_name(command) + " takes no further argument; seen '" + first + "'";
-  return full_name(command) + " has no command '" + first + "'; perhaps " + nearest_of(first, commands);
+  return full_name(command) + " has no command '" + first + "'" + suggestion_of(first, commands);
 }
 
 int report(CLI::App& app, const CLI::ParseError& error) {

@@ -64,8 +64,8 @@ class ConfigReader {
       if (!command->get_group().empty()) known.push_back(command->get_name());
     }
     const std::vector<std::string_view> views(known.begin(), known.end());
-    return invalid_argument("{}:{}: '{}' is no option of millrace {}; perhaps '{}'", path_, line, key.substr(0, 64),
-                            options.get_name(), nearest_name(key, views));
+    return invalid_argument("{}:{}: '{}' is no option of millrace {}{}", path_, line, key.substr(0, 64),
+                            options.get_name(), suggestion(key, views));
   }
 
   Status read_values(const YAML::Node& value, ConfigEntry& out) const {

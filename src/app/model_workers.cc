@@ -53,9 +53,9 @@ Result<ModelOptions> model_options(const Value& args, const Names& allowed) {
     std::string name = key;
     std::replace(name.begin(), name.end(), '_', '-');
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      std::string nearest(nearest_name(name, known));
+      std::string nearest = suggestion(name, known);
       std::replace(nearest.begin(), nearest.end(), '-', '_');
-      return invalid_argument("'{}' is unknown (perhaps '{}')", key.substr(0, 64), nearest);
+      return invalid_argument("'{}' is unknown{}", key.substr(0, 64), nearest);
     }
     ASSIGN_OR_RETURN(const std::string text, option_text(key, value));
     RETURN_IF_ERROR(set_model_option(out, name, text).with_prefix(key));

@@ -237,6 +237,11 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   add_admin_options(command, o);
   command
       .add_option("--cors-origin", o.cors_origins, "Origin of web pages that may call this server; may repeat; * = any")
+      ->check([](const std::string& origin) {
+        return origin == "*" || origin == "null" || origin.find("://") != std::string::npos
+                   ? ""
+                   : fmt::format("'{}' is no origin; wanted SCHEME://HOST[:PORT] or *", origin);
+      })
       ->group(group);
   command
       .add_option("--allowed-host", o.allowed_hosts, "Further Host names accepted on a loopback address; may repeat")

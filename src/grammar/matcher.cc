@@ -7,10 +7,50 @@ namespace {
 
 constexpr std::size_t kMaxOtherBytes = 40;  // first bytes of plain tokens that are walked one by one
 
+// The second bytes of characters (Unicode 15, table 3-7): a range of them for each kind of lead byte. The first range
+// is that of all later bytes too.
+struct Range {
+  int low, high;
+};
+constexpr Range kContinuations[] = {{0x80, 0xBF}, {0xA0, 0xBF}, {0x80, 0x9F}, {0x90, 0xBF}, {0x80, 0x8F}};
+
+struct Lead {
+  int more = 0;  // bytes of the character behind this one
+  std::size_t range = 0;
+  bool operator==(const Lead&) const = default;
+};
+
+// more < 0: no character of plain text begins with it.
+Lead lead_of(int byte) {
+  if (byte < 0x80) return {is_plain(static_cast<uint8_t>(byte)) ? 0 : -1};
+  if (byte < 0xC2 || byte > 0xF4) return {-1};
+  if (byte < 0xE0) return {1};
+  if (byte < 0xF0) return {2, byte == 0xE0 ? 1u : byte == 0xED ? 2u : 0u};
+  return {3, byte == 0xF0 ? 3u : byte == 0xF4 ? 4u : 0u};
+}
+
 }  // namespace
 
 Masks::Masks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
-    : trie_(std::move(trie)), states_(std::move(grammar)) {}
+    : trie_(std::move(trie)), states_(grammar) {
+  for (int byte = 0; byte < 256; ++byte) {
+    int first = 0;
+    const auto alike = [&](int other) {
+      return grammar->byte_class(static_cast<uint8_t>(other)) == grammar->byte_class(static_cast<uint8_t>(byte)) &&
+             lead_of(other) == lead_of(byte);
+    };
+    while (!alike(first)) ++first;
+    alike_[static_cast<std::size_t>(byte)] = static_cast<uint8_t>(first);
+  }
+  for (std::size_t range = 0; range < continuations_.size(); ++range) {
+    std::vector<bool> seen(static_cast<std::size_t>(grammar->class_count()));
+    for (int byte = kContinuations[range].low; byte <= kContinuations[range].high; ++byte) {
+      auto in_class = seen[grammar->byte_class(static_cast<uint8_t>(byte))];
+      if (!in_class) continuations_[range].push_back(static_cast<uint8_t>(byte));
+      in_class = true;
+    }
+  }
+}
 
 const TokenMask& Masks::of(State state) {
   if (generation_ != states_.generation()) {
@@ -42,7 +82,8 @@ const TokenMask& Masks::of(State state) {
   return entry.mask;
 }
 
-void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask& mask) {
+template <typename Allowed>
+void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, const Allowed& allowed) {
   if (path_.empty()) path_.resize(1);
   path_[0] = state;
   for (std::size_t i = 0; i < nodes.size();) {
@@ -52,35 +93,84 @@ void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask&
       i += node.skip;
       continue;
     }
-    if (node.token >= 0) allow(mask, node.token);
+    if (node.token >= 0) allowed(node.token);
     if (path_.size() <= std::size_t{node.depth} + 1) path_.resize(std::size_t{node.depth} + 2);
     path_[std::size_t{node.depth} + 1] = next;
     ++i;
   }
 }
 
+void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask& mask) {
+  walk(state, nodes, [&mask](int32_t id) { allow(mask, id); });
+}
+
 // Plain tokens are allowed together by their first byte: in a key that other keys begin like, only those are walked
 // that begin with the other keys' next characters. False where so many are left that all may as well be walked.
 bool Masks::walk_around_plain_text(State state, TokenMask& mask) {
-  std::vector<uint8_t> others;
-  if (!takes_plain_text(state)) {
-    std::size_t nodes = 0;
-    for (int byte = 0; byte < 256; ++byte) {
-      const TokenTrie::FirstByte& first = trie_->beginning_with(static_cast<uint8_t>(byte));
-      if (first.plain.empty() || takes_plain_text_behind(state, static_cast<uint8_t>(byte))) continue;
-      others.push_back(static_cast<uint8_t>(byte));
-      nodes += first.all.size();
-      if (others.size() > kMaxOtherBytes || nodes > trie_->all().size() / 2) return false;
+  const PlainText plain = plain_text_behind(state);
+  std::size_t nodes = 0;
+  for (const uint8_t byte : plain.others) nodes += trie_->beginning_with(byte).all.size();
+  if (plain.others.size() > kMaxOtherBytes || nodes > trie_->all().size() / 2) return false;
+  mask = trie_->plain();
+  for (const uint8_t byte : plain.others) {
+    const TokenMask& wrong = trie_->beginning_with(byte).plain;
+    for (std::size_t i = 0; i < wrong.size(); ++i) mask[i] &= ~wrong[i];
+  }
+  for (const uint8_t byte : plain.others) walk(state, trie_->beginning_with(byte).all, mask);
+  if (plain.next != kDeadState && plain_next_.at(plain.next) == plain.next) {
+    walk_rests(state, plain, mask);
+  } else {
+    walk(state, trie_->not_plain(), mask);
+  }
+  return true;
+}
+
+// Behind a plain character that is none of the others the state is plain.next, and stays so.
+void Masks::walk_rests(State state, const PlainText& plain, TokenMask& mask) {
+  const auto allow_if = [&](const auto& wanted) {
+    return [this, &mask, wanted](int32_t number) {
+      for (const auto& [id, first] : trie_->group(number)) {
+        if (wanted(first)) allow(mask, id);
+      }
+    };
+  };
+  const auto behind_plain =
+      allow_if([&](int32_t first) { return first >= 0 && !plain.is_other[static_cast<uint8_t>(first)]; });
+  behind_plain(TokenTrie::kNoRest);
+  if (state == plain.next) return walk(state, trie_->rests(), allow_if([](int32_t) { return true; }));
+  walk(plain.next, trie_->rests(), behind_plain);
+  walk(state, trie_->rests(), allow_if([](int32_t first) { return first < 0; }));
+}
+
+Masks::PlainText Masks::plain_text_behind(State state) {
+  PlainText out;
+  if (takes_plain_text(state)) {
+    out.next = plain_next_.at(state);
+    return out;
+  }
+  std::array<State, 256> behind{};  // kDeadState too where no plain text is taken
+  bool is_first = true;
+  for (int byte = 0; byte < 256 && out.others.size() <= kMaxOtherBytes; ++byte) {
+    const auto at = static_cast<std::size_t>(byte);
+    const uint8_t alike = alike_[at];
+    if (alike < byte) {
+      behind[at] = behind[alike];
+    } else {
+      const State next = behind_character(state, static_cast<uint8_t>(byte));
+      behind[at] = next != kDeadState && takes_plain_text(next) ? next : kDeadState;
+    }
+    if (lead_of(byte).more < 0 || trie_->beginning_with(static_cast<uint8_t>(byte)).all.empty()) continue;
+    if (behind[at] == kDeadState) {
+      out.others.push_back(static_cast<uint8_t>(byte));
+      out.is_other[at] = true;
+    } else if (is_first || behind[at] == out.next) {
+      out.next = behind[at];
+      is_first = false;
+    } else {
+      out.next = kDeadState;
     }
   }
-  mask = trie_->plain();
-  for (const uint8_t byte : others) {
-    const TokenMask& plain = trie_->beginning_with(byte).plain;
-    for (std::size_t i = 0; i < mask.size(); ++i) mask[i] &= ~plain[i];
-  }
-  for (const uint8_t byte : others) walk(state, trie_->beginning_with(byte).all, mask);
-  walk(state, trie_->not_plain(), mask);
-  return true;
+  return out;
 }
 
 bool Masks::takes_plain_text(State state) {
@@ -98,39 +188,28 @@ bool Masks::takes_plain_text(State state) {
 State Masks::find_plain_next(State state) {
   const State wanted = states_.step(state, static_cast<uint8_t>(' '));
   if (wanted == kDeadState) return kDeadState;
-  for (int byte = 0x20; byte < 0x80; ++byte) {
-    const bool same =
-        !is_plain(static_cast<uint8_t>(byte)) || states_.step(state, static_cast<uint8_t>(byte)) == wanted;
-    if (!same) return kDeadState;
-  }
-  for (int lead = 0xC2; lead <= 0xF4; ++lead) {
-    if (behind_character(state, static_cast<uint8_t>(lead)) != wanted) return kDeadState;
+  for (int byte = 0x20; byte < 256; ++byte) {
+    if (alike_[static_cast<std::size_t>(byte)] != byte || lead_of(byte).more < 0) continue;
+    if (behind_character(state, static_cast<uint8_t>(byte)) != wanted) return kDeadState;
   }
   return wanted;
 }
 
-bool Masks::takes_plain_text_behind(State state, uint8_t first) {
-  const State next = behind_character(state, first);
-  return next != kDeadState && takes_plain_text(next);
-}
-
-// The continuations of a lead byte are those of Unicode 15, table 3-7.
-State Masks::behind_character(State state, uint8_t lead) {
-  State first = states_.step(state, lead);
-  if (lead < 0x80) return is_plain(lead) ? first : kDeadState;
+State Masks::behind_character(State state, uint8_t byte) {
+  const Lead lead = lead_of(byte);
+  if (lead.more < 0) return kDeadState;
+  const State first = states_.step(state, byte);
+  if (lead.more == 0) return first;
   std::vector<State> open{first}, next;
-  const auto step_all = [&](int low, int high) {
+  for (int i = 0; i < lead.more; ++i) {
     next.clear();
     for (const State from : open) {
-      for (int byte = low; byte <= high; ++byte) next.push_back(states_.step(from, static_cast<uint8_t>(byte)));
+      for (const uint8_t more : continuations_[i == 0 ? lead.range : 0]) next.push_back(states_.step(from, more));
     }
     std::sort(next.begin(), next.end());
     next.erase(std::unique(next.begin(), next.end()), next.end());
     open.swap(next);
-  };
-  const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-  step_all(lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80, lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF);
-  for (int i = 1; i < more; ++i) step_all(0x80, 0xBF);
+  }
   return open.size() == 1 ? open[0] : kDeadState;
 }
 

@@ -9,6 +9,7 @@
 // thread calls.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -42,12 +43,21 @@ class Masks {
     State state = kDeadState;
     TokenMask mask;
   };
+  // Calls allowed(token) for each that may follow.
+  template <typename Allowed>
+  void walk(State state, std::span<const TokenTrie::Node> nodes, const Allowed& allowed);
   void walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask& mask);
+  // Which characters, by their first bytes, lead to a state that takes plain text.
+  struct PlainText {
+    std::vector<uint8_t> others;       // that tokens begin with, and that do not
+    State next = kDeadState;           // where all that do lead to; kDeadState: to several states
+    std::array<bool, 256> is_other{};  // the same as `others`
+  };
+  PlainText plain_text_behind(State state);
   // Whether any plain text of kMaxPlainCharacters may follow, as in a string whose length is not used up.
   bool takes_plain_text(State state);
   bool walk_around_plain_text(State state, TokenMask& mask);
-  // Whether every character that begins with a byte leads to a state that takes plain text.
-  bool takes_plain_text_behind(State state, uint8_t first);
+  void walk_rests(State state, const PlainText& plain, TokenMask& mask);
   // Where all characters that begin with a byte lead to; kDeadState: nowhere, or not to the same state.
   State behind_character(State state, uint8_t lead);
   // Where every plain character leads to; kDeadState: not all to the same state.
@@ -60,6 +70,10 @@ class Masks {
   std::unordered_map<State, std::list<Cached>::iterator> by_state_;
   std::unordered_map<State, State> plain_next_;  // the results of find_plain_next()
   std::vector<State> path_;                      // of walk(): the state before each depth
+  // The first byte that the grammar and UTF-8 treat alike, for each byte; and one byte of each class in the ranges of
+  // continuations.
+  std::array<uint8_t, 256> alike_{};
+  std::array<std::vector<uint8_t>, 5> continuations_;
 };
 
 class Matcher {

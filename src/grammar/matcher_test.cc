@@ -46,7 +46,16 @@ std::vector<std::string> vocabulary() {
                            "\n\n",
                            "city",
                            "sixteen letters.",
-                           "seventeen letters"}) {
+                           "seventeen letters",
+                           "the city\",",
+                           "city\"}",
+                           "cit\xC3",
+                           "é\"",
+                           "é☃\\n",
+                           "☃\xF0\x9F",
+                           "a\n",
+                           "seventeen letters\"",
+                           "seventeen letters\":"}) {
     tokens.emplace_back(word);
   }
   return tokens;
@@ -70,6 +79,8 @@ const char* const kSchemas[] = {
     R"({"type":"string","pattern":"^[^b]+$","maxLength":40})",
     R"({"type":"object","properties":{"a":true,"city":{"const":1}},"oneOf":[{"required":["a"]},{"required":["city"]}],"maxProperties":2})",
     "true",
+    R"({"type":"object","properties":{"city":{"type":"string"},"é☃":{"const":1}},"additionalProperties":{"type":"integer"}})",
+    R"({"type":"object","properties":{"ét":{"const":1}},"additionalProperties":{"type":"string","minLength":3}})",
     R"({"enum":["the city","☃","\n"]})"};
 
 TEST(MatcherTest, MasksAreThoseOfTryingEveryToken) {

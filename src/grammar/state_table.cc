@@ -1,7 +1,6 @@
 #include "grammar/state_table.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace millrace::grammar {
@@ -41,7 +40,9 @@ State StateTable::keep_only(State state) {
     }
     p.frame = moved[p.frame];
   }
-  return state == kDeadState ? kDeadState : number_of(std::move(entry));
+  if (state == kDeadState) return kDeadState;
+  found_ = std::move(entry.positions);
+  return number_of_found(entry.can_end);
 }
 
 std::size_t StateTable::memory_bytes() const {
@@ -52,7 +53,10 @@ std::size_t StateTable::memory_bytes() const {
 }
 
 State StateTable::start() {
-  if (start_ < 0) start_ = state_of({{grammar_->start(0), kNoFrame}});
+  if (start_ < 0) {
+    open_.assign(1, {grammar_->start(0), kNoFrame});
+    start_ = state_behind_open();
+  }
   return start_;
 }
 
@@ -65,13 +69,46 @@ State StateTable::step(State state, std::string_view bytes) {
 }
 
 State StateTable::find_step(State state, uint8_t byte) {
-  std::vector<Position> behind;
+  open_.clear();
   for (const Position& p : states_[static_cast<std::size_t>(state)].positions) {
     const Grammar::Node& node = grammar_->node(p.node);
-    if (node.low <= byte && byte <= node.high) behind.push_back({node.next, p.frame});
+    if (node.low <= byte && byte <= node.high) open_.push_back({node.next, p.frame});
   }
-  const State next = behind.empty() ? kDeadState : state_of(std::move(behind));
+  const State next = open_.empty() ? kDeadState : state_behind_open();
   return transitions_[row(state) + grammar_->byte_class(byte)] = next;
+}
+
+void StateTable::Met::clear() {
+  size_ = 0;
+  if (++round_ != 0) return;
+  slots_.assign(slots_.size(), {});  // rounds begin anew
+  round_ = 1;
+}
+
+bool StateTable::Met::insert(Position p) {
+  if (2 * size_ >= slots_.size()) {
+    std::vector<Slot> larger(2 * slots_.size());
+    for (const Slot& slot : slots_) {
+      if (slot.round == round_) insert_into(larger, slot.position);
+    }
+    slots_ = std::move(larger);
+  }
+  const bool is_new = insert_into(slots_, p);
+  if (is_new) ++size_;
+  return is_new;
+}
+
+bool StateTable::Met::insert_into(std::vector<Slot>& slots, Position p) const {
+  const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(p.node)) << 32 | static_cast<uint32_t>(p.frame);
+  const uint64_t hash = key * 0x9E3779B97F4A7C15u;
+  for (std::size_t at = hash >> 32;; ++at) {
+    Slot& slot = slots[at & (slots.size() - 1)];
+    if (slot.round != round_) {
+      slot = {p, round_};
+      return true;
+    }
+    if (slot.position == p) return false;
+  }
 }
 
 std::size_t StateTable::FrameHash::operator()(const Frame& frame) const {
@@ -105,27 +142,28 @@ bool StateTable::can_keep_count(int32_t frame, int32_t node) const {
 
 // Follows everything that reads no byte. A call whose return is the caller's own end needs no frame: the callee then
 // returns to the caller's caller, and a list of any length is read without a growing stack.
-State StateTable::state_of(std::vector<Position> from) {
+State StateTable::state_behind_open() {
   using Kind = Grammar::Node::Kind;
-  Entry entry;
-  std::set<Position> seen;
-  while (!from.empty()) {
-    if (seen.size() >= kMaxPositions || overflown_) {
+  bool can_end = false;
+  found_.clear();
+  met_.clear();
+  while (!open_.empty()) {
+    if (met_.size() >= kMaxPositions || overflown_) {
       overflown_ = true;
       return kDeadState;
     }
-    const Position p = from.back();
-    from.pop_back();
-    if (!seen.insert(p).second) continue;
+    const Position p = open_.back();
+    open_.pop_back();
+    if (!met_.insert(p)) continue;
     const Grammar::Node& node = grammar_->node(p.node);
     switch (node.kind) {
       case Kind::kBytes:
-        entry.positions.push_back(p);
+        found_.push_back(p);
         break;
       case Kind::kSplit: {
         const bool counted = frames_[static_cast<std::size_t>(p.frame)].counted >= 0;
         for (const int32_t next : {node.next, node.other}) {
-          if (!counted || can_keep_count(p.frame, next)) from.push_back({next, p.frame});
+          if (!counted || can_keep_count(p.frame, next)) open_.push_back({next, p.frame});
         }
         break;
       }
@@ -135,21 +173,21 @@ State StateTable::state_of(std::vector<Position> from) {
         if (!last && frames_[static_cast<std::size_t>(p.frame)].depth >= kMaxCallDepth) break;
         const int32_t frame = last ? p.frame : frame_of({node.next, p.frame, counted ? node.other : -1});
         const int32_t start = grammar_->start(node.other);
-        if (!counted || can_keep_count(frame, start)) from.push_back({start, frame});
+        if (!counted || can_keep_count(frame, start)) open_.push_back({start, frame});
         break;
       }
       case Kind::kTick:
         if (const auto frame = tick(p.frame); frame && can_keep_count(*frame, node.next)) {
-          from.push_back({node.next, *frame});
+          open_.push_back({node.next, *frame});
         }
         break;
       case Kind::kEnd: {
         if (p.frame == kNoFrame) {
-          entry.can_end = true;
+          can_end = true;
         } else {
           const Frame& frame = frames_[static_cast<std::size_t>(p.frame)];
           const bool enough = frame.counted < 0 || frame.ticks >= grammar_->count(frame.counted)->least;
-          if (enough) from.push_back({frame.node, frame.below});
+          if (enough) open_.push_back({frame.node, frame.below});
         }
         break;
       }
@@ -157,26 +195,26 @@ State StateTable::state_of(std::vector<Position> from) {
         break;
     }
   }
-  return entry.positions.empty() && !entry.can_end ? kDeadState : number_of(std::move(entry));
+  return found_.empty() && !can_end ? kDeadState : number_of_found(can_end);
 }
 
-State StateTable::number_of(Entry entry) {
-  std::sort(entry.positions.begin(), entry.positions.end());
-  uint64_t hash = entry.can_end ? 1 : 0;
-  for (const Position& p : entry.positions) {
+State StateTable::number_of_found(bool can_end) {
+  std::sort(found_.begin(), found_.end());
+  uint64_t hash = can_end ? 1 : 0;
+  for (const Position& p : found_) {
     hash = (hash ^ static_cast<uint32_t>(p.node)) * 0x9E3779B97F4A7C15u;
     hash = (hash ^ static_cast<uint32_t>(p.frame) ^ hash >> 29) * 0xBF58476D1CE4E5B9u;
   }
   const auto [first, last] = by_positions_.equal_range(hash);
   for (auto known = first; known != last; ++known) {
     const Entry& other = states_[static_cast<std::size_t>(known->second)];
-    if (other.can_end == entry.can_end && other.positions == entry.positions) return known->second;
+    if (other.can_end == can_end && other.positions == found_) return known->second;
   }
-  position_count_ += entry.positions.size();
+  position_count_ += found_.size();
   overflown_ = states_.size() >= kGrowth * kMaxStates || position_count_ >= kGrowth * kMaxKeptPositions;
   const State state = static_cast<State>(states_.size());
   by_positions_.emplace(hash, state);
-  states_.push_back(std::move(entry));
+  states_.push_back({found_, can_end});
   transitions_.resize(transitions_.size() + static_cast<std::size_t>(grammar_->class_count()), -1);
   return state;
 }

@@ -82,9 +82,27 @@ class StateTable {
   std::size_t row(State state) const {
     return static_cast<std::size_t>(state) * static_cast<std::size_t>(grammar_->class_count());
   }
+  // Positions that a search has met, in an open hash table that is emptied by a new round. Thread safety: none.
+  class Met {
+   public:
+    void clear();
+    std::size_t size() const { return size_; }
+    bool insert(Position p);  // false: it was there
+
+   private:
+    struct Slot {
+      Position position;
+      uint32_t round = 0;
+    };
+    bool insert_into(std::vector<Slot>& slots, Position p) const;
+    std::vector<Slot> slots_ = std::vector<Slot>(64);
+    uint32_t round_ = 1;
+    std::size_t size_ = 0;
+  };
+
   State find_step(State state, uint8_t byte);
-  State state_of(std::vector<Position> from);
-  State number_of(Entry entry);
+  State state_behind_open();
+  State number_of_found(bool can_end);
   int32_t frame_of(Frame frame);
   // One more for the count of the rule whose frame this is; nullopt: more than it may have.
   std::optional<int32_t> tick(int32_t frame);
@@ -100,6 +118,9 @@ class StateTable {
   State start_ = -1;
   uint64_t generation_ = 0;
   std::size_t position_count_ = 0;  // of all states
+  // Of the state that is searched for: positions from which to go on, those met, and those that read a byte.
+  std::vector<Position> open_, found_;
+  Met met_;
   bool overflown_ = false;
 };
 

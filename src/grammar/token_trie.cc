@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <string_view>
 
 #include "grammar/expr.h"
@@ -9,18 +10,34 @@
 namespace millrace::grammar {
 namespace {
 
-bool is_plain_text(std::string_view bytes) {
-  std::size_t count = 0;
-  for (std::size_t at = 0; at < bytes.size(); ++count) {
-    const auto first = static_cast<uint8_t>(bytes[at]);
-    if (first < 0x80 ? !is_plain(first) : next_char(bytes, at) < 0) return false;
-    if (first < 0x80) ++at;
+// The plain characters that a text begins with.
+struct PlainBeginning {
+  std::size_t bytes = 0;
+  std::size_t characters = 0;
+};
+
+PlainBeginning plain_beginning(std::string_view text) {
+  PlainBeginning out;
+  for (std::size_t at = 0; at < text.size(); ++out.characters) {
+    const auto first = static_cast<uint8_t>(text[at]);
+    if (first < 0x80 ? !is_plain(first) : next_char(text, at) < 0) break;
+    out.bytes = first < 0x80 ? ++at : at;
   }
-  return count <= kMaxPlainCharacters;
+  return out;
 }
 
-// `ids` are sorted by their bytes, which differ.
-std::vector<TokenTrie::Node> build_tree(const std::vector<int32_t>& ids, std::span<const std::string> tokens) {
+bool is_plain_text(std::string_view text) {
+  const PlainBeginning plain = plain_beginning(text);
+  return plain.bytes == text.size() && plain.characters <= kMaxPlainCharacters;
+}
+
+struct Entry {
+  std::string_view bytes;
+  int32_t token;
+};
+
+// Sorted by their bytes, which differ and are not empty.
+std::vector<TokenTrie::Node> build_tree(const std::vector<Entry>& entries) {
   std::vector<TokenTrie::Node> nodes;
   std::vector<std::size_t> path;  // the nodes of the token before
   std::string_view before;
@@ -29,15 +46,14 @@ std::vector<TokenTrie::Node> build_tree(const std::vector<int32_t>& ids, std::sp
       nodes[path.back()].skip = static_cast<uint32_t>(nodes.size() - path.back());
     }
   };
-  for (const int32_t id : ids) {
-    const std::string_view bytes = tokens[static_cast<std::size_t>(id)];
+  for (const auto& [bytes, token] : entries) {
     const auto [differs, at] = std::mismatch(before.begin(), before.end(), bytes.begin(), bytes.end());
     close(static_cast<std::size_t>(differs - before.begin()));
     for (std::size_t depth = path.size(); depth < bytes.size(); ++depth) {
       path.push_back(nodes.size());
       nodes.push_back({.depth = static_cast<uint16_t>(depth), .byte = static_cast<uint8_t>(bytes[depth])});
     }
-    nodes[path.back()].token = id;
+    nodes[path.back()].token = token;
     before = bytes;
   }
   close(0);
@@ -74,8 +90,15 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const std::s
       not_plain.push_back(id);
     }
   }
-  out->all_ = build_tree(different, tokens);
-  out->not_plain_ = build_tree(not_plain, tokens);
+  const auto tree_of = [&](const std::vector<int32_t>& ids) {
+    std::vector<Entry> entries;
+    entries.reserve(ids.size());
+    for (const int32_t id : ids) entries.push_back({bytes_of(id), id});
+    return build_tree(entries);
+  };
+  out->all_ = tree_of(different);
+  out->not_plain_ = tree_of(not_plain);
+  out->group_by_rest(not_plain);
   for (std::size_t i = 0; i < out->all_.size(); i += out->all_[i].skip) {
     out->by_first_[out->all_[i].byte].all = std::span(out->all_).subspan(i, out->all_[i].skip);
   }
@@ -86,6 +109,23 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const std::s
     allow(mask, id);
   }
   return std::shared_ptr<const TokenTrie>(std::move(out));
+}
+
+void TokenTrie::group_by_rest(const std::vector<int32_t>& not_plain) {
+  std::map<std::string_view, std::vector<WithRest>> groups{{"", {}}};  // kNoRest comes first
+  for (const int32_t id : not_plain) {
+    const std::string_view text = bytes(id);
+    const std::size_t plain = plain_beginning(text).bytes;
+    groups[text.substr(plain)].push_back({id, plain > 0 ? static_cast<uint8_t>(text[0]) : -1});
+  }
+  std::vector<Entry> entries;
+  for (const auto& [rest, ids] : groups) {
+    if (!rest.empty()) entries.push_back({rest, static_cast<int32_t>(group_begin_.size())});
+    group_begin_.push_back(with_rest_.size());
+    with_rest_.insert(with_rest_.end(), ids.begin(), ids.end());
+  }
+  group_begin_.push_back(with_rest_.size());
+  rests_ = build_tree(entries);
 }
 
 }  // namespace millrace::grammar

@@ -3,7 +3,9 @@
 //
 // Most tokens of a vocabulary are plain text: whole characters, at most kMaxPlainCharacters, none of which a JSON
 // string has to escape. Where a grammar takes any such text, as inside a JSON string, they are allowed together by a
-// precomputed mask, and only the tree of the others is walked (the idea of llguidance's slices).
+// precomputed mask, and only the tree of the others is walked (the idea of llguidance's slices). Where such a text
+// leads back to the same state, what the others begin with does not matter either: those with the same rest behind
+// their plain characters, such as all that end in a quotation mark and a comma, are allowed together.
 //
 // Owner: the runner, one for a vocabulary. Thread safety: immutable after build.
 #pragma once
@@ -50,6 +52,17 @@ class TokenTrie {
   std::span<const Node> all() const { return all_; }
   std::span<const Node> not_plain() const { return not_plain_; }
   const TokenMask& plain() const { return plain_; }
+  // The tokens that are not plain, by the rest behind their plain characters: a node's token is the number of a group.
+  std::span<const Node> rests() const { return rests_; }
+  struct WithRest {
+    int32_t id;
+    int32_t first;  // byte of the plain characters; -1: there are none
+  };
+  std::span<const WithRest> group(int32_t number) const {
+    const auto at = static_cast<std::size_t>(number);
+    return std::span(with_rest_).subspan(group_begin_[at], group_begin_[at + 1] - group_begin_[at]);
+  }
+  static constexpr int32_t kNoRest = 0;  // the group of long plain text, which has no node
   // The tokens that begin with a byte: those of plain text (empty where there are none), and the subtree of all.
   struct FirstByte {
     TokenMask plain;
@@ -62,10 +75,13 @@ class TokenTrie {
 
  private:
   TokenTrie() = default;
+  void group_by_rest(const std::vector<int32_t>& not_plain);
 
   int32_t vocab_size_ = 0;
   std::vector<std::string> bytes_;
-  std::vector<Node> all_, not_plain_;
+  std::vector<Node> all_, not_plain_, rests_;
+  std::vector<WithRest> with_rest_;  // group by group
+  std::vector<std::size_t> group_begin_;
   TokenMask plain_;
   std::array<FirstByte, 256> by_first_;
   std::vector<std::pair<int32_t, int32_t>> twins_;

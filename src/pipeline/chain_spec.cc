@@ -65,8 +65,8 @@ class ChainChecker {
     if (to == nullptr) {
       std::vector<std::string_view> names;
       for (const StageSpec& stage : spec_.stages) names.push_back(stage.name);
-      return errors_.add(line, "layers_to of stage '{}' is '{}'; wanted the name of a stage (perhaps '{}')", from.name,
-                         from.layers_to, nearest_name(from.layers_to, names));
+      return errors_.add(line, "layers_to of stage '{}' is '{}'; wanted the name of a stage{}", from.name,
+                         from.layers_to, suggestion(from.layers_to, names));
     }
     if (!to->readable) return;
     if (!to->computes_rows()) {

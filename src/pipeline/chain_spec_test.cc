@@ -72,7 +72,7 @@ TEST(ChainSpec, WhatIsNoChainIsRefusedByLine) {
        "p.yaml:3: stage 'generate' has layers and no layers_to; wanted the stage with the next range, or no layers\n"
        "p.yaml:4: stage 'upper' is in layers_to of no stage; wanted one, with the layers before 2"},
       {file("layers: [0, 2], layers_to: uper", kUpper),
-       "p.yaml:3: layers_to of stage 'generate' is 'uper'; wanted the name of a stage (perhaps 'upper')\n"
+       "p.yaml:3: layers_to of stage 'generate' is 'uper'; wanted the name of a stage; perhaps 'upper'\n"
        "p.yaml:4: stage 'upper' is in layers_to of no stage; wanted one, with the layers before 2"},
       {file("layers: [0, 2], layers_to: detokenize", kUpper),
        "p.yaml:3: layers_to of stage 'generate' is 'detokenize', whose worker is 'detokenize'; wanted one of the "

@@ -1,6 +1,5 @@
 // Inputs that are copied into a relay: no other request waits for the copy, and whatever happens meanwhile, the put is
 // released.
-// released.
 #include <gtest/gtest.h>
 
 #include <condition_variable>

@@ -25,8 +25,8 @@ void check_encoder(const PipelineSpec& spec, const StageSpec& stage, SpecErrors&
   if (encoder == nullptr) {
     std::vector<std::string_view> names;
     for (const StageSpec& one : spec.stages) names.push_back(one.name);
-    return errors.add(line, "encode_from of stage '{}' is '{}'; wanted the name of a stage (perhaps '{}')", stage.name,
-                      stage.encode_from, nearest_name(stage.encode_from, names));
+    return errors.add(line, "encode_from of stage '{}' is '{}'; wanted the name of a stage{}", stage.name,
+                      stage.encode_from, suggestion(stage.encode_from, names));
   }
   if (!encoder->readable || encoder->encodes_media()) return;
   errors.add(line, "encode_from of stage '{}' is '{}', whose worker is '{}'; wanted one of the worker {}", stage.name,

@@ -25,8 +25,8 @@ void check_source(const PipelineSpec& spec, const StageSpec& stage, SpecErrors& 
   if (source == nullptr) {
     std::vector<std::string_view> names;
     for (const StageSpec& one : spec.stages) names.push_back(one.name);
-    return errors.add(line, "prefill_from of stage '{}' is '{}'; wanted the name of a stage (perhaps '{}')", stage.name,
-                      stage.prefill_from, nearest_name(stage.prefill_from, names));
+    return errors.add(line, "prefill_from of stage '{}' is '{}'; wanted the name of a stage{}", stage.name,
+                      stage.prefill_from, suggestion(stage.prefill_from, names));
   }
   if (!source->readable || source->computes_prompts()) return;
   errors.add(line, "prefill_from of stage '{}' is '{}', whose worker is '{}'; wanted one of the worker {}", stage.name,

@@ -48,7 +48,7 @@ TEST(PrefillSpec, AStageMayHaveItsPromptsComputedByAnother) {
 TEST(PrefillSpec, EachErrorHasItsLine) {
   const std::pair<std::string, std::string> cases[] = {
       {file(", prefill_from: prompt", "prefill"),
-       "p.yaml:3: prefill_from of stage 'generate' is 'prompt'; wanted the name of a stage (perhaps 'prompts')\n"
+       "p.yaml:3: prefill_from of stage 'generate' is 'prompt'; wanted the name of a stage; perhaps 'prompts'\n"
        "p.yaml:4: stage 'prompts' is prefill_from of no stage; wanted one, whose prompts it computes"},
       {file(", prefill_from: detokenize", "prefill"),
        "p.yaml:3: prefill_from of stage 'generate' is 'detokenize', whose worker is 'detokenize'; wanted one of the "

@@ -59,7 +59,7 @@ struct PipelineSpec {
 
 // `file` is for messages. All errors at once, one a line, up to kMaxSpecErrors, but for those that may only follow from
 // others (spec_check.cc): "text.yaml:12: next of 'think' is
-// 'decoed'; wanted the name of a stage (perhaps 'decode')".
+// 'decoed'; wanted the name of a stage; perhaps 'decode'".
 inline constexpr int kMaxSpecErrors = 20;
 Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& file, const Library& library);
 Result<PipelineSpec> load_pipeline(const std::string& path, const Library& library);

@@ -87,7 +87,7 @@ class Checker {
 
   void no_stage(int line, std::string_view where, const std::string& name) {
     const std::vector<std::string_view> known(names_.begin(), names_.end());
-    errors_.add(line, "{} is '{}'; wanted the name of a stage (perhaps '{}')", where, name, nearest_name(name, known));
+    errors_.add(line, "{} is '{}'; wanted the name of a stage{}", where, name, suggestion(name, known));
     edges_known_ = false;
   }
 
@@ -97,9 +97,8 @@ class Checker {
     std::vector<std::string_view> keys;
     keys.reserve(map.size());
     for (const auto& [key_name, value] : map) keys.push_back(key_name);
-    const std::string_view nearest = keys.empty() ? "" : nearest_name(name, keys);
     errors_.add(line, "{} of {} is '{}'; wanted one of this program's{}", key, what, name,
-                keys.empty() ? ", which has none" : fmt::format(" {} (perhaps '{}')", keys.size(), nearest));
+                keys.empty() ? ", which has none" : fmt::format(" {}{}", keys.size(), suggestion(name, keys)));
   }
 
   void targets(const StageSpec& stage, const char* key, const std::vector<std::string>& targets) {

@@ -116,8 +116,8 @@ class MapReader {
   void finish() {
     for (const auto& [key, value] : entries_) {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-      errors_.add(lines_[key], "{} has the unknown key '{}'; did you mean '{}'?", what_, key.substr(0, kMaxQuoted),
-                  nearest_name(key, known_));
+      errors_.add(lines_[key], "{} has the unknown key '{}'{}", what_, key.substr(0, kMaxQuoted),
+                  suggestion(key, known_));
     }
   }
   void wrong(const char* key, const YAML::Node& seen, std::string_view wanted) {

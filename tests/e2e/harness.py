@@ -16,6 +16,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = pathlib.Path(os.environ.get("MILLRACE_MODEL", ROOT / "models" / "demo"))
+FINAL_OUTPUT_S = 20  # until a dead process' pipe is read to its end; one of its children may hold it open
 WAIT_S = 180  # for any event; a wait that runs out is a failure, so the limit is far from what a busy machine takes
 # A shell's background job begins with SIGINT ignored, and the servers that it starts would honour that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -49,6 +50,9 @@ class Output:
     """What a process prints, read by a thread; `process`, `lines` and `reader` are the subclass's."""
 
     def output(self):
+        """What it has printed; of a process that has ended, all of it."""
+        if self.process.poll() is not None:
+            self.reader.join(FINAL_OUTPUT_S)
         return "".join(self.lines)
 
     def end(self):

@@ -307,7 +307,7 @@ def command(*arguments):
 def test_args_are_checked_with_the_file(spec, tmp_path):
     assert command("pipeline", "check", str(EXAMPLE)).returncode == 0
     bad = tmp_path / "bad.yaml"
-    for was, becomes, wanted in (("threads: 1", "thread: 1", "args of stage 'generate': 'thread' is unknown (perhaps 'threads')"),
+    for was, becomes, wanted in (("threads: 1", "thread: 1", "args of stage 'generate': 'thread' is unknown; perhaps 'threads'"),
                                  ("threads: 1", "threads: many", "args of stage 'generate': threads: it is 'many'"),
                                  ("threads: 1", "threads: 999", "threads: it is '999'"),
                                  ("threads: 1", "kv_events: x", "'kv_events' is unknown"),
@@ -315,7 +315,7 @@ def test_args_are_checked_with_the_file(spec, tmp_path):
                                  ("threads: 1", "kv_dtype: f8", "kv_dtype: it is 'f8'"),
                                  ("threads: 1", "overlap: [1]", "overlap is a list"),
                                  ("threads: 1", "prefix_cache: false, kv_host_gib: 1", "wanted a prefix cache"),
-                                 ("worker: detokenize\n    args: {model:", "worker: detokenize\n    args: {modle:", "'modle' is unknown (perhaps 'model')"),
+                                 ("worker: detokenize\n    args: {model:", "worker: detokenize\n    args: {modle:", "'modle' is unknown; perhaps 'model'"),
                                  ("worker: tokenize\n    args: {", "worker: tokenize\n    args: {chat: 1, ", "chat is a integer")):
         text = spec.read_text()
         assert was in text

@@ -86,7 +86,7 @@ Result<ServedModel*> named(std::vector<ServedModel>& models, const std::string& 
   std::vector<std::string_view> names;
   names.reserve(models.size());
   for (const ServedModel& model : models) names.push_back(model.name);
-  return invalid_argument("--{}: there is no model '{}'; perhaps '{}'", option, name, nearest_name(name, names));
+  return invalid_argument("--{}: there is no model '{}'{}", option, name, suggestion(name, names));
 }
 
 Status add_aliases(const ModelListOptions& options, std::vector<ServedModel>& models) {
