@@ -4,6 +4,12 @@
 #include <limits>
 
 namespace millrace::wire {
+namespace {
+
+constexpr std::size_t kLargeField = 64 << 10;
+constexpr std::size_t kSpaceBehind = 4 << 10;  // for the fields of a message behind a large one
+
+}  // namespace
 
 void MsgpackWriter::big_endian(uint64_t value, int bytes) {
   for (int shift = (bytes - 1) * 8; shift >= 0; shift -= 8) put(static_cast<unsigned>(value >> shift) & 0xFF);
@@ -47,6 +53,8 @@ void MsgpackWriter::binary(std::string_view data) {
   const int bytes = data.size() <= 0xFF ? 1 : data.size() <= 0xFFFF ? 2 : 4;
   put(bytes == 1 ? 0xC4 : bytes == 2 ? 0xC5 : 0xC6);
   big_endian(data.size(), bytes);
+  // Else a few bytes behind a large field would have it copied once more.
+  if (data.size() >= kLargeField) out_.reserve(out_.size() + data.size() + kSpaceBehind);
   out_.append(data);
 }
 
