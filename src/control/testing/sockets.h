@@ -133,7 +133,7 @@ class RawPeer {
     }
     return true;
   }
-  // Up to the first message. Each answer is awaited: READY in one piece with the greeting is refused by the library for
+  // Up to the first message. Each answer is awaited: READY in one send with the greeting is refused by the library for
   // that alone. False where the other side has hung up.
   bool greet() const {
     const std::size_t theirs = zmtp_greeting().size() + zmtp_ready().size();  // PULL has as many letters as PUSH
