@@ -86,7 +86,9 @@ TEST_F(ZmqHostile, AGoodGreetingThenGarbage) {
     std::string noise(1 + random() % 500, '\0');
     for (char& byte : noise) byte = static_cast<char>(random());
     RawPeer(port_).send(zmtp_greeting() + noise);
-    RawPeer(port_).send(zmtp_greeting() + zmtp_ready() + noise);
+    const RawPeer peer(port_);
+    EXPECT_TRUE(peer.greet());
+    peer.send(noise);
     RawPeer(port_).send(zmtp_greeting().substr(0, random() % 64));
   }
   expect_served();
@@ -98,11 +100,35 @@ TEST_F(ZmqHostile, AFrameOfFourGibibytesIsNeverMadeRoomFor) {
   for (int i = 0; i < 20; ++i) {
     peers.emplace_back(port_);
     // A long frame (flag 2): its size is 8 bytes, big-endian.
-    peers.back().send(zmtp_greeting() + zmtp_ready() + std::string("\x02\0\0\0\1\0\0\0\0", 9) + std::string(1000, 'x'));
+    ASSERT_TRUE(peers.back().greet());
+    peers.back().send(std::string("\x02\0\0\0\1\0\0\0\0", 9) + std::string(1000, 'x'));
   }
   for (const RawPeer& peer : peers) EXPECT_TRUE(peer.hung_up_on());
   expect_served();
   EXPECT_LT(resident_bytes(), before + (std::size_t{512} << 20));
+}
+
+// A part of a good message: the heartbeat is its deadline, and nothing of it is handed on.
+TEST_F(ZmqHostile, HalfAFrameAndThenSilenceIsCutOff) {
+  const std::string good = *wire::encode(numbered(5));
+  ASSERT_LT(good.size(), 256u);
+  const std::string frame = std::string(1, '\0') + static_cast<char>(good.size()) + good;
+  std::vector<RawPeer> peers;
+  for (std::size_t bytes = 1; bytes < frame.size(); ++bytes) {
+    peers.emplace_back(port_);
+    ASSERT_TRUE(peers.back().greet());
+    peers.back().send(frame.substr(0, bytes));
+  }
+  peers.emplace_back(port_);  // 16 MiB are announced, and one comes
+  ASSERT_TRUE(peers.back().greet());
+  peers.back().send(std::string("\x02\0\0\0\0\1\0\0\0", 9) + std::string(std::size_t{1} << 20, 'x'));
+  expect_served();
+  for (const RawPeer& peer : peers) ASSERT_TRUE(peer.hung_up_on());
+  expect_served();
+  RawPeer complete(port_);  // so these are good frames
+  ASSERT_TRUE(complete.greet());
+  complete.send(frame);
+  EXPECT_EQ(next(*in_), 5u);
 }
 
 TEST_F(ZmqHostile, FiveHundredWhoSayNothing) {

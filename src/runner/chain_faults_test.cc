@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "runner/testing/chain_fixture.h"
 
@@ -181,6 +182,37 @@ TEST_F(ChainFaults, TheLastRangeIsRestartedAHundredTimes) {
     ASSERT_TRUE(complete(*split).ok());
     ASSERT_EQ(run_all(*split, requests, round), wanted) << "round " << round;
   }
+}
+
+TEST_F(ChainFaults, ARangeThatDiesAtAnyMomentChangesNoToken) {
+  const auto requests = make_requests(6, model_->config().vocab_size, 13);
+  const auto wanted = one_after_the_other(*ModelRunner::make(model_, options_).value(), requests);
+  int losses = 0;
+  for (const uint32_t victim : {1u, 2u}) {
+    for (int moment = 0; moment < 20; ++moment) {
+      std::atomic<int> steps{0};
+      std::atomic<bool> ended{false};
+      auto split = chain(3, [&](uint32_t from, const wire::Message& message) {
+        if (from == 0 && std::holds_alternative<wire::LayerStep>(message)) ++steps;
+        return 1;
+      });
+      ASSERT_TRUE(complete(*split).ok());
+      std::thread killer([&] {
+        wait_for([&] { return steps > moment || ended; });
+        split->ranges.kill(victim);
+        split->ranges.start(victim);
+      });
+      const auto recover = [&] {
+        ++losses;
+        EXPECT_TRUE(complete(*split).ok());
+      };
+      EXPECT_EQ(run_all(*split, requests, static_cast<uint32_t>(moment + 1), recover), wanted)
+          << "range " << victim << ", moment " << moment;
+      ended = true;
+      killer.join();
+    }
+  }
+  EXPECT_GT(losses, 0);
 }
 
 // One that was frozen, perhaps, and replaced: its hello must not leave the chain with ranges that take

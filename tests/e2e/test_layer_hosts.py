@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -126,6 +127,57 @@ def test_a_range_that_is_lost_costs_time_alone(wanted, tmp_path, how):
             wait_until(server.ready, "return")
             assert all_answers(server) == wanted
         assert server.stop() == 0, server.output()
+
+
+def pages_are_back(stage):
+    return stage["running"] == stage["waiting"] == 0 and stage["pages_free"] + stage["pages_cached"] == stage["pages_total"]
+
+
+# Shorter than what a connection outlasts; longer, but not than the lease, so that only the rows are lost; longer than both.
+@pytest.mark.parametrize("cut_s", [1, 3, 6])
+def test_a_cut_wire_costs_time_alone(network, key, tmp_path, wanted, cut_s):
+    near, far = network
+    path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"), control=f"{near.ipv4}:30302", key=key)
+    long = body(0, max_tokens=300, ignore_eos=True)
+    with lead(path, where=near) as server, join(path, "upper1", where=far) as upper, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        wait_ready(server)
+        complete = stream_text(server.stream("/v1/chat/completions", long))
+        events = server.stream("/v1/chat/completions", long)
+        first = next(events)  # it generates, and will for long
+        running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
+        try:
+            far.plug(False)
+            time.sleep(cut_s)  # the subject: how long it is cut
+        finally:
+            far.plug(True)
+        assert stream_text([first, *events]) == complete
+        for i, found in enumerate(future.result() for future in running):
+            assert found == wanted[i] or (found[0] == 503 and "not ready" in found[1]), (i, found)
+        wait_until(server.ready, "return")
+        assert all_answers(server) == wanted
+        wait_until(lambda: pages_are_back(server.stage("generate")), "rest")
+        assert upper.process.poll() is None, upper.output()
+
+
+def test_a_slow_wire_changes_no_answer(network, key, tmp_path, wanted):
+    """1 Mbit/s: the rows of a prompt take seconds, and all that waits for the wire is bounded."""
+    near, far = network
+    try:
+        for host in network:
+            host.exec("tc", "qdisc", "add", "dev", "wire", "root", "tbf", "rate", "1mbit", "burst", "32kb", "latency", "400ms")
+    except (OSError, subprocess.CalledProcessError) as why:
+        pytest.skip(f"no token bucket here: {why}")
+    try:
+        path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"), control=f"{near.ipv4}:30303", key=key)
+        with lead(path, where=near) as server, join(path, "upper1", where=far) as upper:
+            wait_ready(server)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                assert list(pool.map(lambda i: answer(server, i), range(8))) == wanted[:8]
+            assert server.stop() == 0, server.output()
+            assert upper.end() == 0, upper.output()
+    finally:
+        for host in network:
+            host.exec("tc", "qdisc", "delete", "dev", "wire", "root")
 
 
 def test_a_first_range_that_dies_begins_the_chain_anew(wanted, tmp_path):

@@ -159,6 +159,37 @@ def test_a_wire_that_is_out_for_a_moment_costs_nothing(hosts, key, tmp_path):
         assert joined.output().count("joins again") == joined_again, joined.output()
 
 
+def lost_links(server):
+    return sum(float(line.split()[-1]) for line in server.get("/metrics")[2].splitlines() if 'control_links_total{event="lost"' in line)
+
+
+def test_a_cut_that_the_lease_outlasts_and_the_connection_does_not_ends_what_lost_a_chunk(hosts, key, tmp_path):
+    """What was under way is lost, acknowledgements too. The sender's window is full, so that no chunk of its own would show the gap."""
+    near, far = hosts
+    path = text_file(tmp_path, near.ipv4, key)
+    path.write_text(path.read_text().replace("name: text\n", "name: text\nlease_ms: 120000\n"))
+    with lead(path, near, model=DEMO) as server, join(path, far, "scheduler", model=DEMO) as joined:
+        wait_ready(server)
+        wanted = server.post(COMPLETIONS, LONG_TEXT)[2]["choices"][0]["text"]
+        for _ in range(3):
+            lost, events = lost_links(server), server.stream(COMPLETIONS, LONG_TEXT)
+            pieces = [next(events) for _ in range(20)]
+            far.plug(False)
+            wait_until(lambda: lost_links(server) > lost, "a connection that is given up")
+            time.sleep(1)  # the subject: those of the other direction are given up too, within 0.5 s
+            far.plug(True)
+            pieces = [json.loads(piece) for piece in [*pieces, *events] if piece != "[DONE]"]
+            failure = pieces[-1].get("error")
+            if failure:
+                assert "one is lost" in failure["message"], failure
+                assert wanted.startswith("".join(piece["choices"][0]["text"] for piece in pieces[:-1] if piece["choices"]))
+            else:
+                assert "".join(piece["choices"][0]["text"] for piece in pieces if piece["choices"]) == wanted
+            wait_until(lambda: server.post(COMPLETIONS, LONG_TEXT)[0] == 200, "return")
+            assert server.post(COMPLETIONS, LONG_TEXT)[2]["choices"][0]["text"] == wanted
+        assert "joins again" not in joined.output()
+
+
 @pytest.mark.parametrize("end", [0, 1], ids=["near", "far"])
 def test_a_scheduler_that_is_cut_off_costs_its_own_requests_and_comes_back(hosts, key, tmp_path, wanted_texts, end):
     near, far = hosts
