@@ -104,13 +104,15 @@ def paragraphs(lines):
         item = LIST_ITEM.match(line)
         if after_blank and indent < item_indent:
             item_indent = 0
-        if item and not (after_blank and indent >= item_indent + 4):
+        if after_blank and indent >= item_indent + 4:
+            continue  # indented code, and so is the next line if it is indented as far
+        if item:
             item_indent = item.end()
             current = Paragraph(at, item[0], " " * item.end())
             found.append(current)
         elif current:
             current.end = at + 1
-        elif not (after_blank and indent >= item_indent + 4):  # else it is indented code
+        else:
             prefix = quote[0] if quote else " " * indent
             current = Paragraph(at, prefix, prefix)
             found.append(current)
