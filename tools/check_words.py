@@ -110,7 +110,9 @@ def occurrences(name, rules):
                 rule = rules.get(tuple(w for w, _ in words[at:at + length])) if at + length <= len(words) else None
                 if rule is None or rule.where == ("names" if prose else "prose"):
                     continue
-                if rule.exceptions is None or not rule.exceptions.search(line):
+                # A document is wrapped anywhere: an exception of several words may begin in the line before.
+                context = line if is_source else " ".join(part.strip() for part in lines[max(number - 1, 0):number + 2])
+                if rule.exceptions is None or not rule.exceptions.search(context):
                     found.append(Found(name, number + 1, "_".join(w for w, _ in words[at:at + length]), rule))
                 break
     return found

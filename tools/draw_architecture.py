@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/img/architecture.svg from the code: the storeys of src/LAYERS, and which folder includes which.
+"""Draws docs/img/architecture.svg from the code: the levels of src/LAYERS, and which folder includes which.
 
     tools/draw_architecture.py           writes the picture
     tools/draw_architecture.py --check   fails when the picture lacks a folder or a line of today's code
@@ -25,8 +25,8 @@ def read_layers():
     rows = {}
     for line in (SRC / "LAYERS").read_text().splitlines():
         if line and not line.startswith("#"):
-            storey, folder, holds = line.split(None, 2)
-            rows.setdefault(int(storey), []).append((folder, holds))
+            level, folder, holds = line.split(None, 2)
+            rows.setdefault(int(level), []).append((folder, holds))
     return rows
 
 
@@ -58,13 +58,13 @@ def draw():
     top = max(rows)
     height = MARGIN * 2 + (top + 1) * BOX_HEIGHT + top * ROW_GAP + 26
     boxes, body = {}, []
-    for storey, folders in rows.items():
-        y = MARGIN + 26 + (top - storey) * (BOX_HEIGHT + ROW_GAP)
+    for level, folders in rows.items():
+        y = MARGIN + 26 + (top - level) * (BOX_HEIGHT + ROW_GAP)
         usable = WIDTH - 2 * MARGIN - LABEL
         width = min(330, (usable - BOX_GAP * (len(folders) - 1)) / len(folders))
         start = MARGIN + LABEL + (usable - width * len(folders) - BOX_GAP * (len(folders) - 1)) / 2
         for index, (folder, holds) in enumerate(folders):
-            boxes[folder] = (start + index * (width + BOX_GAP), y, width, holds, storey)
+            boxes[folder] = (start + index * (width + BOX_GAP), y, width, holds, level)
     edges = read_edges(boxes)
     for (source, target), count in sorted(edges.items()):
         x1, y1, w1, _, _ = boxes[source]
@@ -74,18 +74,18 @@ def draw():
         body.append(
             f'<path d="M{a:.0f} {y1 + BOX_HEIGHT} C{a:.0f} {middle:.0f} {b:.0f} {middle:.0f} {b:.0f} {y2}" fill="none" '
             f'stroke="#5b6b82" stroke-opacity="0.35" stroke-width="{min(4, 0.8 + count / 6):.1f}"/>')
-    for folder, (x, y, width, holds, storey) in boxes.items():
-        body.append(f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{BOX_HEIGHT}" rx="7" fill="{COLORS[storey % len(COLORS)]}" stroke="#5b6b82"/>')
+    for folder, (x, y, width, holds, level) in boxes.items():
+        body.append(f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{BOX_HEIGHT}" rx="7" fill="{COLORS[level % len(COLORS)]}" stroke="#5b6b82"/>')
         body.append(f'<text x="{x + width / 2:.0f}" y="{y + 17}" text-anchor="middle" font-weight="bold" font-size="14">{folder}/</text>')
         for number, line in enumerate(wrap(holds, int(width / 5.6))):
             body.append(f'<text x="{x + width / 2:.0f}" y="{y + 32 + 12 * number}" text-anchor="middle" font-size="10.5" fill="#333">{html.escape(line)}</text>')
-    for storey in rows:
-        y = MARGIN + 26 + (top - storey) * (BOX_HEIGHT + ROW_GAP)
-        body.append(f'<text x="{MARGIN}" y="{y + BOX_HEIGHT / 2 + 5:.0f}" font-size="15" fill="#5b6b82">{storey}</text>')
+    for level in rows:
+        y = MARGIN + 26 + (top - level) * (BOX_HEIGHT + ROW_GAP)
+        body.append(f'<text x="{MARGIN}" y="{y + BOX_HEIGHT / 2 + 5:.0f}" font-size="15" fill="#5b6b82">{level}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="Helvetica, Arial, sans-serif">\n'
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>\n'
-        f'<text x="{MARGIN}" y="{MARGIN}" font-size="13" fill="#5b6b82">The folders of src/ by storey; a line means that the upper folder includes the lower one. All of them include base/.</text>\n'
+        f'<text x="{MARGIN}" y="{MARGIN}" font-size="13" fill="#5b6b82">The folders of src/ by level; a line means that the upper folder includes the lower one. All of them include base/.</text>\n'
         + "\n".join(body) + "\n</svg>\n")
 
 

@@ -74,7 +74,7 @@ function Requests({ event, session }) {
   const rows = requestsOf(event);
   const abort = (name) => session.api.abort(name).catch((problem) => session.notify(problem.message));
   return html`<section class="panel requests" aria-label="Requests"><h2>Requests <small>${rows.length === 0 ? 'none now' : rows.length}</small></h2>
-    ${rows.length === 0 && html`<p class="empty">Nobody asks anything right now. Open a second window and chat: it shows here.</p>`}
+    ${rows.length === 0 && html`<p class="empty">No request runs right now. Open a second window and chat: it shows here.</p>`}
     <ul tabindex="0" aria-label="Requests">${rows.slice(0, MAX_ROWS).map((row) => html`<${Request} key=${row.id} row=${row} abort=${abort} />`)}</ul>
     ${rows.length > MAX_ROWS && html`<p class="note">and ${rows.length - MAX_ROWS} more</p>`}</section>`;
 }

@@ -220,7 +220,7 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
   format_->events(state, events);
   if (options_.cumulative && events.largest() > kMaxEventBytes) {
     return error(StatusCode::kUnsupported,
-                 "a cumulative event has {} bytes; wanted at most {}: set stream_output to get each piece once",
+                 "a cumulative event has {} bytes; wanted at most {}: set stream_output to get each part once",
                  events.largest(), kMaxEventBytes);
   }
   if (!options_.cumulative) {

@@ -10,7 +10,7 @@ RequestMetrics::RequestMetrics(Metrics& metrics)
       generation_tokens_(metrics.counter("generation_tokens_total", "Tokens generated.")),
       cached_tokens_(metrics.counter("cached_tokens_total", "Prompt tokens found in the prefix cache.")),
       ttft_(metrics.histogram("time_to_first_token_seconds",
-                              "From a request's arrival to the first piece of its text, streamed answers only.",
+                              "From a request's arrival to the first chunk of its text, streamed answers only.",
                               kTtftSeconds)),
       inter_token_(metrics.histogram("inter_token_latency_seconds",
                                      "Between two tokens as the client sees them, streamed answers only.",

@@ -58,7 +58,7 @@ void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& sta
     add("max_total_num_tokens", "Tokens that the KV cache holds at most.", total);
     add("num_used_tokens", "Tokens of the KV cache that running requests hold.", used);
     add("kv_available_tokens", "Tokens of the KV cache that are free.", available);
-    add("kv_evictable_tokens", "Tokens of the prefix cache that nobody holds or that may go.", cached);
+    add("kv_evictable_tokens", "Tokens of the prefix cache that no request holds and that may be evicted.", cached);
     add("token_usage", "The part of the KV cache that running requests hold, 0 to 1.", total > 0 ? used / total : 0);
     add("page_size", "Tokens of one page.", page);
     add("num_pages", "Pages of the KV cache.", stage.pages_total);

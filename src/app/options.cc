@@ -287,16 +287,15 @@ std::vector<std::string> given_options(const CLI::App& command) {
 
 void add_stage_options(CLI::App& command, StageOptions& o) {
   const char* group = "Joining";
-  command.add_option("--join", o.join, "Leader to join, as the pipeline's `control` says it: ADDRESS:PORT")
+  command.add_option("--join", o.join, "Coordinator to join, as in the pipeline's `control`: ADDRESS:PORT")
       ->group(group);
-  command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the leader's")->group(group);
-  command
-      .add_option("--stages,--seat", o.stages, "Stages to run here: a,b; of one with replicas: a:0,a:1 or some of them")
+  command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the coordinator's")->group(group);
+  command.add_option("--stages", o.stages, "Stages to run here: a,b; of one with replicas: a:0,a:1 or some of them")
       ->delimiter(',')
       ->group(group);
   command
       .add_option("--listen", o.listen,
-                  "Address of this host that the others reach, without port; default: the leader's")
+                  "Address of this host that the others reach, without port; default: the coordinator's")
       ->group(group);
   command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
       ->group(group);
@@ -356,7 +355,7 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add_if("key-file", o.key_file);
   add("incarnation", o.incarnation);
   add("parent", o.parent);
-  for (const std::string& seat : o.stages) add("seat", seat);
+  for (const std::string& stage : o.stages) add("stages", stage);
   add("replicas", o.replicas);
   add("prefill", o.prefill);
   add_model_arguments(o.model, out);

@@ -69,7 +69,7 @@ Status may_join(const PipelineSpec& spec, const std::vector<StageReplica>& repli
 Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& options) {
   RETURN_IF_ERROR(check_text_pipeline(spec, options.pipeline, 0));
   if (options.model.model.empty()) {
-    return invalid_argument("--model is missing; wanted this host's copy of the model that the leader serves");
+    return invalid_argument("--model is missing; wanted this host's copy of the model that the coordinator serves");
   }
   ServeOptions serve{.model = options.model};
   serve.dp = 1;
@@ -87,10 +87,11 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   ASSIGN_OR_RETURN(const auto speech, read_speech_config(options.model));
   ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, speech.has_value(), library));
   const bool child = options.parent != 0;
-  if (!child && options.join.empty()) return invalid_argument("--join is missing; wanted ADDRESS:PORT of the leader");
+  if (!child && options.join.empty())
+    return invalid_argument("--join is missing; wanted ADDRESS:PORT of the coordinator");
   override_hosts(spec, options.join, options.key_file);
   if (!child && !spec.over_hosts()) {
-    return invalid_argument("{}: no stage has a host; wanted one that says where else stages run", options.pipeline);
+    return invalid_argument("{}: no stage has a host; wanted one that names where else stages run", options.pipeline);
   }
   JoinOptions join{.run_dir = options.run_dir, .listen = options.listen, .spec_hash = spec.hash()};
   if (is_text_pipeline(spec)) {

@@ -34,7 +34,7 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
   for (const std::string& name : options.given) {
     if (over_hosts || (name != "listen" && name != "key-file")) continue;
     return invalid_argument(
-        "--{} has no use: no stage of the pipeline has a host; wanted one that says where else "
+        "--{} has no use: no stage of the pipeline has a host; wanted one that names where else "
         "stages run, or the option left out",
         name);
   }

@@ -77,8 +77,8 @@ void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms) {
     more = std::exchange(refused.unsaid, 0);
   }
   LOG_WARNING("refused {} from {} in the handshake ({}): has it another key?",
-              more == 1 ? "a connection" : fmt::format("{} connections", more), peer.empty() ? "somebody" : peer,
-              link_event_name(event));
+              more == 1 ? "a connection" : fmt::format("{} connections", more),
+              peer.empty() ? "an unknown address" : peer, link_event_name(event));
 }
 
 void count_dropped_hint() { g_dropped_hints.fetch_add(1); }

@@ -135,8 +135,9 @@ bool Endpoint::local() const {
 
 Result<std::string> address_to_connect(const Endpoint& endpoint) {
   if (endpoint.transport != Transport::kTcp) return endpoint.to_string();
-  if (endpoint.port == 0) return wrong(endpoint.to_string(), "nobody can connect to port 0", "the port that was bound");
-  if (endpoint.name == "*") return wrong(endpoint.to_string(), "nobody can connect to '*'", "an address or a name");
+  if (endpoint.port == 0)
+    return wrong(endpoint.to_string(), "port 0 cannot be connected to", "the port that was bound");
+  if (endpoint.name == "*") return wrong(endpoint.to_string(), "'*' cannot be connected to", "an address or a name");
   if (endpoint.name == "localhost") return fmt::format("{}127.0.0.1:{}", kTcp, endpoint.port);
   return endpoint.to_string();
 }

@@ -135,7 +135,7 @@ class ZmqOutbox final : public Outbox {
         return error(StatusCode::kUnavailable, "{} hung up in the handshake: its key is {}", endpoint_,
                      keyed_ ? "not ours, or it has none" : "wanted, and we have none");
       }
-      return error(StatusCode::kUnavailable, "nobody is connected at {}", endpoint_);
+      return error(StatusCode::kUnavailable, "no receiver is connected at {}", endpoint_);
     }
     return ok_status();
   }
@@ -156,7 +156,7 @@ class InprocOutbox final : public Outbox {
 
   Status send(wire::Message& message) override {
     const std::shared_ptr<LocalBox> box = reader();
-    if (!box) return error(StatusCode::kUnavailable, "nobody is bound to inproc://{}", name_);
+    if (!box) return error(StatusCode::kUnavailable, "no inbox is bound to inproc://{}", name_);
     return box->push(message);
   }
 

@@ -191,7 +191,7 @@ Status wait_until_free(const Endpoint& endpoint) {
     ::close(fd);
     if (!alive) return ok_status();
     if (waited_ms >= kBindRetryMs) {
-      return error(StatusCode::kUnavailable, "cannot bind {}: somebody listens there; wanted a path that is free",
+      return error(StatusCode::kUnavailable, "cannot bind {}: a process listens there; wanted a path that is free",
                    endpoint.to_string());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(kRetryStepMs));

@@ -236,7 +236,7 @@ void Delivery::complete(LiveRequest& request, int64_t now_ms) {
 }
 
 void Delivery::fail(ReqId id, std::size_t stage, const Status& status, int64_t now_ms) {
-  // What a client got wrong it reads as its own; where it was seen tells it nothing.
+  // A fault of the request is reported without the stage that found it: a client cannot act on that name.
   const bool of_client = status.code() == StatusCode::kInvalidArgument;
   const Status why = of_client ? status : status.with_prefix(fmt::format("stage '{}'", spec_.stages[stage].name));
   callbacks_.end(id, {.state = RequestState::kFailed, .status = why}, now_ms);

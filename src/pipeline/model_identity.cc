@@ -53,7 +53,7 @@ Status same_identity(const ModelIdentity& theirs, const ModelIdentity& ours) {
     what = "model: the weights, --kv-dtype or --quantize differ";
   }
   if (what == nullptr) return ok_status();
-  return error(StatusCode::kConflict, "another {} ({:016x} there, {:016x} at the leader)", what, theirs.packed(),
+  return error(StatusCode::kConflict, "another {} ({:016x} there, {:016x} at the coordinator)", what, theirs.packed(),
                ours.packed());
 }
 

@@ -111,7 +111,7 @@ Result<Descriptor> decode_descriptor(std::string_view bytes, std::string_view ba
   std::memcpy(&head, bytes.data(), sizeof(head));
   RETURN_IF_ERROR(check_head(head, backend));
   if (head.tail_bytes > kMaxDescriptorTailBytes || bytes.size() != sizeof(Head) + head.tail_bytes + kSumBytes) {
-    return invalid_argument("the descriptor has {} bytes and says that {} are its tail", bytes.size(), head.tail_bytes);
+    return invalid_argument("the descriptor has {} bytes; its tail should have {}", bytes.size(), head.tail_bytes);
   }
   uint64_t sum = 0;
   std::memcpy(&sum, bytes.data() + bytes.size() - kSumBytes, kSumBytes);
@@ -134,15 +134,15 @@ Result<Descriptor> decode_descriptor(std::string_view bytes, std::string_view ba
 
 Status check_sizes(const Descriptor& descriptor, std::span<const std::size_t> sizes) {
   if (sizes.size() != descriptor.parts) {
-    return invalid_argument("the get is told of {} parts; the put has {}", sizes.size(), descriptor.parts);
+    return invalid_argument("the get names {} parts; the put has {}", sizes.size(), descriptor.parts);
   }
   Descriptor told;
   describe_sizes(sizes, told);
   if (told.bytes != descriptor.bytes) {
-    return invalid_argument("the get is told of {} bytes; the put has {}", told.bytes, descriptor.bytes);
+    return invalid_argument("the get names {} bytes; the put has {}", told.bytes, descriptor.bytes);
   }
   if (told.sizes_hash != descriptor.sizes_hash) {
-    return invalid_argument("the sizes of the parts that the get is told are not those of the put");
+    return invalid_argument("the sizes of the parts in the get are not those of the put");
   }
   return ok_status();
 }

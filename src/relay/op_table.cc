@@ -44,7 +44,7 @@ Status check_put(const PutRequest& request, std::size_t max_put_bytes) {
 Status check_get(const GetRequest& request) {
   CHECK(request.done != nullptr);
   if (request.sizes.empty() || request.sizes.size() > kMaxRelayParts) {
-    return invalid_argument("the get is told of {} parts; wanted 1..{}", request.sizes.size(), kMaxRelayParts);
+    return invalid_argument("the get names {} parts; wanted 1..{}", request.sizes.size(), kMaxRelayParts);
   }
   if (!request.destination.empty()) {
     if (request.destination.size() != request.sizes.size()) {
@@ -260,7 +260,7 @@ int64_t OpTable::expire(int64_t now_ms) {
     }
   }
   for (const auto& [op, is_put] : over) {
-    (void)end(op, is_put ? error(StatusCode::kDeadline, "no reader let go of the put within {} ms", options_.lease_ms)
+    (void)end(op, is_put ? error(StatusCode::kDeadline, "no reader released the put within {} ms", options_.lease_ms)
                          : Status(StatusCode::kDeadline, "the get took longer than it was given"));
   }
   return next;

@@ -42,7 +42,7 @@ const char* for_ever(const std::string& name) {
 Result<std::string> carry_out(const wire::AdminRequest& order) {
   if (order.action == wire::AdminAction::kStartProfile) return loop::start_recording(order.argument);
   if (order.action == wire::AdminAction::kStopProfile) return loop::stop_recording(order.argument);
-  return error(StatusCode::kUnsupported, "the order {} is not known here", static_cast<int>(order.action));
+  return error(StatusCode::kUnsupported, "the command {} is not known here", static_cast<int>(order.action));
 }
 
 Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig config, const Library& library,

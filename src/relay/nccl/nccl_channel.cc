@@ -70,7 +70,7 @@ Result<Target> NcclChannel::target_of(const Descriptor& descriptor) const {
   const std::size_t end = descriptor.tail.find(kEndOfEndpoint);
   const std::size_t bytes = end == std::string::npos ? 0 : descriptor.tail.size() - end - 1;
   if (bytes != (descriptor.parts + 7) / 8) {
-    return invalid_argument("the descriptor says with {} bytes where its {} parts are; wanted {}", bytes,
+    return invalid_argument("the descriptor has {} bytes of addresses of its {} parts; wanted {}", bytes,
                             descriptor.parts, (descriptor.parts + 7) / 8);
   }
   ASSIGN_OR_RETURN(Target target, sockets_.target_of(descriptor.instance, descriptor.tail.substr(0, end)));

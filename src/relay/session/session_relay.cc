@@ -55,7 +55,7 @@ class SessionRelay final : public Relay {
     GetOrder order;
     ASSIGN_OR_RETURN(order.writer, core_->channel->target_of(descriptor));
     if (!order.writer.device.empty() && order.writer.device.size() != request.sizes.size()) {
-      return invalid_argument("the descriptor says of {} parts where they are; wanted {}", order.writer.device.size(),
+      return invalid_argument("the descriptor has the addresses of {} parts; wanted {}", order.writer.device.size(),
                               request.sizes.size());
     }
     order.put = descriptor.op.value;

@@ -62,7 +62,7 @@ Result<Extent> Pool::take(std::size_t bytes) {
     std::lock_guard lock(mutex_);
     const std::optional<Extent> found = extents_.take(bytes);
     if (!found) {
-      return error(StatusCode::kResourceExhausted, "shm relay: no {} bytes in one piece are free in the pool", bytes);
+      return error(StatusCode::kResourceExhausted, "shm relay: no {} contiguous bytes are free in the pool", bytes);
     }
     extent = *found;
     missing = mark(extent);

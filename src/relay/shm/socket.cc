@@ -80,7 +80,7 @@ Result<Fd> connect_to(const InstanceId& id) {
     if (errno == EAGAIN || errno == EINTR) {
       return error(StatusCode::kResourceExhausted, "shm relay: {} does not accept now", address_of(id));
     }
-    return error(StatusCode::kUnavailable, "shm relay: nobody is at {}: {}", address_of(id), std::strerror(errno));
+    return error(StatusCode::kUnavailable, "shm relay: no process is at {}: {}", address_of(id), std::strerror(errno));
   }
   RETURN_IF_ERROR(check_peer(socket));
   return socket;
