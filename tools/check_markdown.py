@@ -129,6 +129,9 @@ def wrap(path):
 
 
 def main():
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     arguments = [argument for argument in sys.argv[1:] if argument != "--wrap"]
     files = [pathlib.Path(argument) for argument in arguments]
     if not files:
