@@ -56,7 +56,7 @@ def test_what_is_unknown_is_named_with_the_nearest(arguments, seen, nearest):
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     first = err.splitlines()[0]
-    assert seen in first and first.endswith(f"perhaps {nearest}"), err
+    assert seen in first and first.endswith(f"perhaps '{nearest}'"), err
 
 
 @pytest.mark.parametrize("arguments,word", [(["chat", "more"], "'more'"), (["bench"], "bench"), (["pull"], "model"), (["bench", "offline"], "model")])

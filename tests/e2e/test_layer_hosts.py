@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DEMO, WAIT_S, Joined, Server, placement, program, wait_until
+from harness import DEMO, WAIT_S, Joined, Server, program, wait_until
 from test_layer_split import answer, body, text_of
 from test_text_hosts import LEASE, control_port
 
@@ -202,14 +202,15 @@ def test_a_second_process_for_a_range_is_refused(wanted, tmp_path):
         assert first.process.poll() is None
 
 
-def test_a_host_without_the_memory_refuses_and_says_how_much(wanted, tmp_path):
+@pytest.mark.parametrize("placement", ["single", "processes"])
+def test_a_host_without_the_memory_refuses_and_says_how_much(wanted, tmp_path, placement):
     path = pipeline(tmp_path, (0, 3, None), (3, 6, "b"))
-    with lead(path, "--kv-gib", "0.02") as server:
+    with lead(path, "--kv-gib", "0.02", "--placement", placement) as server:
         with join(path, "upper1", more=["--kv-gib", "0.001"]) as small:
             wait_until(lambda: "wanted space for all" in small.output(), "refusal")
             assert "1073741 bytes are the --kv-gib here" in small.output()
             wait_until(lambda: "1073741 bytes are the --kv-gib here" in server.output(), "the server's report")
-        if placement() == "single":  # no child process that could be started again
+        if placement == "single":  # no child process that could be started again
             assert server.process.wait(WAIT_S) != 0
             return
         with join(path, "upper1"):

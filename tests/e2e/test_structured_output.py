@@ -181,8 +181,7 @@ BAD = [
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_cannot_be_served_is_a_400(server, fields, message, stream):
     status, _, answer = server.post(TEXT, {"prompt": PROMPT, "max_tokens": 8, "stream": stream, **fields})
-    assert status == 400 and answer["error"]["message"].startswith(message.split(":")[0]), answer
-    assert message in answer["error"]["message"], answer
+    assert status == 400 and message in answer["error"]["message"], answer
     if ": " in message:
         assert answer["error"]["param"] == message.split(":")[0], answer
 
