@@ -53,6 +53,14 @@ void hello(ApiContext& context, const http::ResponderPtr& responder) {
            context.version, context.engine.model().name)});
 }
 
+// A server of several models answers this itself (app/router).
+Status refuse_loading(ApiContext& context, const http::Request&, const http::ResponderPtr&) {
+  return error(StatusCode::kUnsupported,
+               "this server has the one model that it was started with, '{}'; wanted a server of several: "
+               "serve --models-dir FOLDER, or --model for each",
+               context.engine.model().name);
+}
+
 }  // namespace
 
 void add_service_routes(ApiContext& context) {
@@ -70,6 +78,8 @@ void add_service_routes(ApiContext& context) {
   get("/health", http::Access::kPublic, ready);
   get("/version", http::Access::kPublic, version);
   get("/v1/health", http::Access::kPublic, ready);
+  add_post_route(context, "/models/load", refuse_loading);
+  add_post_route(context, "/models/unload", refuse_loading);
   const http::Access models = context.public_models ? http::Access::kPublic : http::Access::kUser;
   for (const char* path : {"/v1/models", "/models"}) {
     get(path, models, list_models);

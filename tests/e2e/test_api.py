@@ -216,6 +216,13 @@ def test_unknown_model_route_method_and_type(server):
     assert status == 415 and "'text/plain'" in answer["error"]["message"] and "application/json" in answer["error"]["message"]
 
 
+@pytest.mark.parametrize("act", ["load", "unload"])
+def test_a_server_of_one_model_says_how_there_would_be_several(server, act):
+    status, _, body = server.post(f"/models/{act}", {"model": "demo"})
+    assert status == 400 and "--models-dir" in body["error"]["message"], body
+
+
+
 def test_unknown_fields_and_text_parts_are_accepted(server):
     parts = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": [{"type": "text", "text": "Tell me a "}, {"type": "text", "text": "story."}]}]
     body = server.post(CHAT, {"messages": parts, "max_tokens": 4, "temperature": 0, "user": "me", "frobnicate": [1, 2]})[2]
