@@ -108,15 +108,19 @@ void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask&
 // that begin with the other keys' next characters. False where so many are left that all may as well be walked.
 bool Masks::walk_around_plain_text(State state, TokenMask& mask) {
   const PlainText plain = plain_text_behind(state);
+  std::vector<const TokenTrie::FirstByte*> others;
   std::size_t nodes = 0;
-  for (const uint8_t byte : plain.others) nodes += trie_->beginning_with(byte).all.size();
-  if (plain.others.size() > kMaxOtherBytes || nodes > trie_->all().size() / 2) return false;
-  mask = trie_->plain();
-  for (const uint8_t byte : plain.others) {
-    const TokenMask& wrong = trie_->beginning_with(byte).plain;
-    for (std::size_t i = 0; i < wrong.size(); ++i) mask[i] &= ~wrong[i];
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!plain.others[static_cast<std::size_t>(byte)]) continue;
+    others.push_back(&trie_->beginning_with(static_cast<uint8_t>(byte)));
+    nodes += others.back()->all.size();
   }
-  for (const uint8_t byte : plain.others) walk(state, trie_->beginning_with(byte).all, mask);
+  if (others.size() > kMaxOtherBytes || nodes > trie_->all().size() / 2) return false;
+  mask = trie_->plain();
+  for (const auto* other : others) {
+    for (std::size_t i = 0; i < other->plain.size(); ++i) mask[i] &= ~other->plain[i];
+  }
+  for (const auto* other : others) walk(state, other->all, mask);
   if (plain.next != kDeadState && plain_next_.at(plain.next) == plain.next) {
     walk_rests(state, plain, mask);
   } else {
@@ -135,7 +139,7 @@ void Masks::walk_rests(State state, const PlainText& plain, TokenMask& mask) {
     };
   };
   const auto behind_plain =
-      allow_if([&](int32_t first) { return first >= 0 && !plain.is_other[static_cast<uint8_t>(first)]; });
+      allow_if([&](int32_t first) { return first >= 0 && !plain.others[static_cast<std::size_t>(first)]; });
   behind_plain(TokenTrie::kNoRest);
   if (state == plain.next) return walk(state, trie_->rests(), allow_if([](int32_t) { return true; }));
   walk(plain.next, trie_->rests(), behind_plain);
@@ -150,7 +154,7 @@ Masks::PlainText Masks::plain_text_behind(State state) {
   }
   std::array<State, 256> behind{};  // kDeadState too where no plain text is taken
   bool is_first = true;
-  for (int byte = 0; byte < 256 && out.others.size() <= kMaxOtherBytes; ++byte) {
+  for (int byte = 0; byte < 256 && out.others.count() <= kMaxOtherBytes; ++byte) {
     const auto at = static_cast<std::size_t>(byte);
     const uint8_t alike = alike_[at];
     if (alike < byte) {
@@ -161,8 +165,7 @@ Masks::PlainText Masks::plain_text_behind(State state) {
     }
     if (lead_of(byte).more < 0 || trie_->beginning_with(static_cast<uint8_t>(byte)).all.empty()) continue;
     if (behind[at] == kDeadState) {
-      out.others.push_back(static_cast<uint8_t>(byte));
-      out.is_other[at] = true;
+      out.others.set(at);
     } else if (is_first || behind[at] == out.next) {
       out.next = behind[at];
       is_first = false;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -49,9 +50,8 @@ class Masks {
   void walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask& mask);
   // Which characters, by their first bytes, lead to a state that takes plain text.
   struct PlainText {
-    std::vector<uint8_t> others;       // that tokens begin with, and that do not
-    State next = kDeadState;           // where all that do lead to; kDeadState: to several states
-    std::array<bool, 256> is_other{};  // the same as `others`
+    std::bitset<256> others;  // that tokens begin with, and that do not
+    State next = kDeadState;  // where all that do lead to; kDeadState: to several states
   };
   PlainText plain_text_behind(State state);
   // Whether any plain text of kMaxPlainCharacters may follow, as in a string whose length is not used up.

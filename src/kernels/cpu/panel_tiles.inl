@@ -1,6 +1,6 @@
 // Tiles of products with panels: some rows of x and one panel, whose sums stay in registers. The same
 // text for every width of vector and every way to multiply bytes: the arithmetic of panel_table.h stands here once.
-// Included after panel_vec_<isa>.inl and panel_dot_<way>.inl, which bring the words and
+// Included after panel_vec_<isa>.inl and panel_dot_<way>.inl, which define the vector operations and
 //   kMostRows, kMostRowsLarge   of a tile: of Q8_0 and Q4_0, and of the types with blocks of 256
 //   kTallestTile                of Q8_0 and Q4_0 that multiply_rows may meet
 //   kSignedQ8_0                 whether multiply_block takes Q8_0 as signed, so that nothing is to be taken off
@@ -25,11 +25,11 @@ static inline void prefetch(const uint8_t* block) {
 
 template <int M, int H>
 static inline __attribute__((always_inline)) void start(const int32_t* terms, Ints (&isum)[M][H]) {
-  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int h = 0; h < H; ++h) isum[m][h] = ints(terms[m]); }
+  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int h = 0; h < H; ++h) isum[m][h] = set1_ints(terms[m]); }
 }
 template <int M, int H>
 static inline __attribute__((always_inline)) void start(Ints (&isum)[M][H]) {
-  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int h = 0; h < H; ++h) isum[m][h] = no_ints(); }
+  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int h = 0; h < H; ++h) isum[m][h] = zero_ints(); }
 }
 
 // Sums of one row and vector `v` of a panel to y.
@@ -38,9 +38,9 @@ static inline void finish(const PanelPart& part, int64_t panel, int v, int64_t r
   const int64_t left = part.columns - first;
   const int64_t count = left < 0 ? 0 : left < kLanes ? left : kLanes;
   float* y = part.y + row * part.y_stride + first;
-  if (part.bias != nullptr) acc = add(acc, load_some(part.bias + first, count));
-  if (part.accumulate) acc = add(acc, load_some(y, count));
-  store_some(y, count, acc);
+  if (part.bias != nullptr) acc = add(acc, load_partial(part.bias + first, count));
+  if (part.accumulate) acc = add(acc, load_partial(y, count));
+  store_partial(y, acc, count);
 }
 
 // Where a tile begins.
@@ -60,7 +60,7 @@ static void tile_small(const PanelPart& part, TileStart at) {
   const float* d = part.x.d + at.row * part.blocks;
   const int32_t* terms = part.x.terms + at.row * part.blocks;
   Floats acc[M][H];
-  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int h = 0; h < H; ++h) acc[m][h] = no_floats(); }
+  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int h = 0; h < H; ++h) acc[m][h] = zero(); }
   for (int64_t b = 0; b < part.blocks; ++b, x += M * kPanelBlock, d += M, terms += M) {
     if (b % 2 == 0) {
       header = from;
@@ -79,7 +79,7 @@ static void tile_small(const PanelPart& part, TileStart at) {
     multiply_block<kind, 0, 8>(from, x, isum);
     UNROLL for (int h = 0; h < H; ++h) {
       const Floats dw = load_f16(header + (b % 2) * 32 + h * 2 * kLanes);
-      UNROLL for (int m = 0; m < M; ++m) { acc[m][h] = fma(mul(dw, floats(d[m])), to_floats(isum[m][h]), acc[m][h]); }
+      UNROLL for (int m = 0; m < M; ++m) { acc[m][h] = fma(mul(dw, set1(d[m])), to_floats(isum[m][h]), acc[m][h]); }
     }
     from += format.block_bytes;
   }
@@ -107,7 +107,7 @@ static inline __attribute__((always_inline)) void group_minima(const Group& g, F
   const uint8_t* minima = g.header + kPanelMins + g.vector * kLanes;
   if (g.ahead) prefetch<format.header_bytes>(g.header);
   Floats a[M], low[M];
-  UNROLL for (int m = 0; m < M; ++m) a[m] = low[m] = no_floats();
+  UNROLL for (int m = 0; m < M; ++m) a[m] = low[m] = zero();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
     if (g.ahead) prefetch<format.block_bytes>(block);
     Ints isum[M][1];
@@ -115,14 +115,14 @@ static inline __attribute__((always_inline)) void group_minima(const Group& g, F
     multiply_block<kind, 0, 8>(block, g.q + b * M * kPanelBlock, isum);
     const Floats scale = load_u8(scales + b * 16), least = load_u8(minima + b * 16);
     UNROLL for (int m = 0; m < M; ++m) {
-      a[m] = fma(mul(scale, to_floats(isum[m][0])), floats(g.d[b * M + m]), a[m]);
-      low[m] = fma(least, floats(float_at(g.terms + b * M + m)), low[m]);
+      a[m] = fma(mul(scale, to_floats(isum[m][0])), set1(g.d[b * M + m]), a[m]);
+      low[m] = fma(least, set1(float_at(g.terms + b * M + m)), low[m]);
     }
   }
   const Floats dw = load_f16(g.header + g.vector * 2 * kLanes), dmin = load_f16(g.header + 32 + g.vector * 2 * kLanes);
   UNROLL for (int m = 0; m < M; ++m) {
     acc[m] = fma(dw, a[m], acc[m]);
-    acc[m] = minus_product(dmin, low[m], acc[m]);
+    acc[m] = fnma(dmin, low[m], acc[m]);
   }
 }
 
@@ -135,7 +135,7 @@ static inline __attribute__((always_inline)) void group_halves(const Group& g, F
   const uint8_t* scales = g.header + kPanelScales + g.vector * kLanes;
   if (g.ahead) prefetch<format.header_bytes>(g.header);
   Floats a[M];
-  UNROLL for (int m = 0; m < M; ++m) a[m] = no_floats();
+  UNROLL for (int m = 0; m < M; ++m) a[m] = zero();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
     if (g.ahead) prefetch<format.block_bytes>(block);
     Ints low[M][1], high[M][1];
@@ -147,7 +147,7 @@ static inline __attribute__((always_inline)) void group_halves(const Group& g, F
     UNROLL for (int m = 0; m < M; ++m) {
       // Whole numbers below 2^24: nothing is rounded.
       const Floats scaled = fma(scale1, to_floats(high[m][0]), mul(scale0, to_floats(low[m][0])));
-      a[m] = fma(scaled, floats(g.d[b * M + m]), a[m]);
+      a[m] = fma(scaled, set1(g.d[b * M + m]), a[m]);
     }
   }
   const Floats dw = load_f16(g.header + g.vector * 2 * kLanes);
@@ -164,7 +164,7 @@ static void tile_large(const PanelPart& part, TileStart at) {
   g.d = part.x.d + at.row * part.blocks;
   g.terms = part.x.terms + at.row * part.blocks * format.terms;
   Floats acc[kVectors][M];
-  UNROLL for (int v = 0; v < kVectors; ++v) { UNROLL for (int m = 0; m < M; ++m) acc[v][m] = no_floats(); }
+  UNROLL for (int v = 0; v < kVectors; ++v) { UNROLL for (int m = 0; m < M; ++m) acc[v][m] = zero(); }
   for (int64_t b = 0; b < part.blocks; b += 8) {
     UNROLL for (int v = 0; v < kVectors; ++v) {
       g.vector = v;

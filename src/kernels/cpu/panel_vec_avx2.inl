@@ -1,5 +1,6 @@
-// The words of the panel kernels in vectors of 256 bits: a vector holds half a panel, 8 of its rows. Included inside an
-// unnamed namespace after the intrinsics; needs AVX2, FMA and F16C.
+// The vector operations of the panel kernels, in 256 bits: a vector holds half a panel, 8 of its rows. Functions of the
+// floats have the names of vec_avx2.inl, whose V is a type of its own. Included inside an unnamed namespace after the
+// intrinsics; needs AVX2, FMA and F16C.
 
 using Ints = __m256i;
 using Floats = __m256;
@@ -17,31 +18,31 @@ static inline Floats load_i8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
-static inline Ints no_ints() { return _mm256_setzero_si256(); }
-static inline Ints ints(int32_t a) { return _mm256_set1_epi32(a); }
-static inline Ints bytes(char a) { return _mm256_set1_epi8(a); }
+static inline Ints zero_ints() { return _mm256_setzero_si256(); }
+static inline Ints set1_ints(int32_t a) { return _mm256_set1_epi32(a); }
+static inline Ints set1_bytes(char a) { return _mm256_set1_epi8(a); }
 static inline Ints and_bits(Ints a, Ints b) { return _mm256_and_si256(a, b); }
 static inline Ints or_bits(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 static inline Ints xor_bits(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
 static inline Ints words_left(Ints a, int by) { return _mm256_slli_epi16(a, by); }
 static inline Ints words_right(Ints a, int by) { return _mm256_srli_epi16(a, by); }
 
-static inline Floats no_floats() { return _mm256_setzero_ps(); }
-static inline Floats floats(float a) { return _mm256_set1_ps(a); }
+static inline Floats zero() { return _mm256_setzero_ps(); }
+static inline Floats set1(float a) { return _mm256_set1_ps(a); }
 static inline Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
 static inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 static inline Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 static inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
-static inline Floats minus_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
+static inline Floats fnma(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }
 
 // The first `count` lanes, 0 to kLanes, from memory that has no more, and to it.
-static inline __m256i first_lanes(int64_t count) {
+static inline __m256i lane_mask(int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int32_t>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline Floats load_some(const float* p, int64_t count) { return _mm256_maskload_ps(p, first_lanes(count)); }
-static inline void store_some(float* p, int64_t count, Floats a) {
+static inline Floats load_partial(const float* p, int64_t count) { return _mm256_maskload_ps(p, lane_mask(count)); }
+static inline void store_partial(float* p, Floats a, int64_t count) {
   if (count == kLanes) return _mm256_storeu_ps(p, a);  // masked stores are tens of operations on some processors
-  _mm256_maskstore_ps(p, first_lanes(count), a);
+  _mm256_maskstore_ps(p, lane_mask(count), a);
 }
 
 // Four elements of x in every lane.

@@ -1,5 +1,6 @@
-// The words of the panel kernels in vectors of 512 bits: a vector holds all 16 rows of a panel. Included inside an
-// unnamed namespace after the intrinsics; needs AVX-512 F, BW, VL, DQ and VNNI.
+// The vector operations of the panel kernels, in 512 bits: a vector holds all 16 rows of a panel. Functions of the
+// floats have the names of vec_avx512.inl, whose V is a type of its own. Included inside an unnamed namespace after the
+// intrinsics; needs AVX-512 F, BW, VL, DQ and VNNI.
 
 using Ints = __m512i;
 using Floats = __m512;
@@ -17,27 +18,27 @@ static inline Floats load_i8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-static inline Ints no_ints() { return _mm512_setzero_si512(); }
-static inline Ints ints(int32_t a) { return _mm512_set1_epi32(a); }
-static inline Ints bytes(char a) { return _mm512_set1_epi8(a); }
+static inline Ints zero_ints() { return _mm512_setzero_si512(); }
+static inline Ints set1_ints(int32_t a) { return _mm512_set1_epi32(a); }
+static inline Ints set1_bytes(char a) { return _mm512_set1_epi8(a); }
 static inline Ints and_bits(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 static inline Ints or_bits(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 static inline Ints xor_bits(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
 static inline Ints words_left(Ints a, int by) { return _mm512_slli_epi16(a, static_cast<unsigned>(by)); }
 static inline Ints words_right(Ints a, int by) { return _mm512_srli_epi16(a, static_cast<unsigned>(by)); }
 
-static inline Floats no_floats() { return _mm512_setzero_ps(); }
-static inline Floats floats(float a) { return _mm512_set1_ps(a); }
+static inline Floats zero() { return _mm512_setzero_ps(); }
+static inline Floats set1(float a) { return _mm512_set1_ps(a); }
 static inline Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
 static inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 static inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 static inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-static inline Floats minus_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
+static inline Floats fnma(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
 
 // The first `count` lanes, 0 to kLanes, from memory that has no more, and to it.
-static inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
-static inline Floats load_some(const float* p, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), p); }
-static inline void store_some(float* p, int64_t count, Floats a) { _mm512_mask_storeu_ps(p, first_lanes(count), a); }
+static inline __mmask16 lane_mask(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+static inline Floats load_partial(const float* p, int64_t count) { return _mm512_maskz_loadu_ps(lane_mask(count), p); }
+static inline void store_partial(float* p, Floats a, int64_t count) { _mm512_mask_storeu_ps(p, lane_mask(count), a); }
 
 // Four elements of x in every lane.
 static inline Ints four(const int8_t* p) {
