@@ -73,7 +73,7 @@ class Coordinator {
   // What Payloads::give() answered for the inputs of a request that waits for them: it is sent, or fails. Every such
   // request gets this call; where it has ended meanwhile, what was given is cancelled.
   void start(ReqId id, Result<wire::Payload> inputs, int64_t now_ms);
-  // open(), give() and start() in one, for who has no lock to keep the copy out of.
+  // open(), give() and start() in one call, for a caller that guards this object with no lock.
   ReqId submit(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
   // The prompt of a request that was submitted without inputs; it is placed now, by the hint. Ignored where the request
   // has ended.

@@ -1,5 +1,5 @@
-// Tiles of products with panels: some rows of x and one panel, whose sums stay in registers. The same
-// text for every width of vector and every way to multiply bytes: the arithmetic of panel_table.h stands here once.
+// Tiles of products with panels: some rows of x and one panel, whose sums stay in registers. Every vector width and
+// every way to multiply bytes includes this file: the arithmetic of panel_table.h is implemented here once.
 // Included after panel_vec_<isa>.inl and panel_dot_<way>.inl, which define the vector operations and
 //   kMostRows, kMostRowsLarge   of a tile: of Q8_0 and Q4_0, and of the types with blocks of 256
 //   kTallestTile                of Q8_0 and Q4_0 that multiply_rows may meet
