@@ -25,6 +25,7 @@
 #include "relay/registry.h"
 #include "runner/kv_pages.h"
 #include "stages/transfer/limits.h"
+#include "stages/transfer/part_buffers.h"
 #include "stages/transfer/part_relays.h"
 #include "waiting.h"
 
@@ -201,8 +202,7 @@ class Sender {
         copy_(make_pages(sizes, count_)),
         part_pages_(static_cast<int32_t>(std::max<int64_t>(1, part_bytes / pages_.bytes_of_page()))),
         end_(backend),
-        writer_(end_.self, end_.relays, backend),
-        buffer_(std::make_shared<Buffer>(static_cast<std::size_t>(part_pages_ * pages_.bytes_of_page()))) {
+        writer_(end_.self, end_.relays, backend) {
     Buffer plain(static_cast<std::size_t>(total_bytes()));
     std::memset(plain.data(), 2, plain.size_bytes());
     plain_ = SharedBytes(std::move(plain));
@@ -224,10 +224,10 @@ class Sender {
       while (parts - acknowledged_ >= kWindowParts) acknowledge();
       const PartHead head{first, std::min(part_pages_, count_ - first)};
       const auto bytes = static_cast<std::size_t>(head.pages * pages_.bytes_of_page());
-      if (buffer_.use_count() > 1) buffer_ = std::make_shared<Buffer>(buffer_->size_bytes());
-      if (!pages_.read(run_of(first, head.pages), {buffer_->data(), bytes}).ok()) die("read");
+      const std::shared_ptr<Buffer> buffer = buffers_.take(bytes);
+      if (!pages_.read(run_of(first, head.pages), {buffer->data(), bytes}).ok()) die("read");
       wire::KvPart part{.id = {"bench"}, .pages = head.pages};
-      const Status offered = writer_.offer(reader_, SharedBytes(buffer_, buffer_->data(), bytes), part);
+      const Status offered = writer_.offer(reader_, SharedBytes(buffer, buffer->data(), bytes), part);
       if (!offered.ok() || part.relay.empty()) die("no relay: " + offered.to_string());
       send_head(head, part.descriptor.bytes);
       ++parts;
@@ -267,7 +267,7 @@ class Sender {
   End end_;
   PartWriter writer_;
   wire::Peer reader_;
-  std::shared_ptr<Buffer> buffer_;
+  PartBuffers buffers_;
   SharedBytes plain_;
   int32_t acknowledged_ = 0;
 };

@@ -262,18 +262,16 @@ Status KvExporter::send_parts(Export& open, int64_t& budget) {
   return ok_status();
 }
 
-// With its bytes. The buffer is used again, but for what a relay gives its reader by reference.
+// With its bytes.
 Status KvExporter::fill(const Export& open, wire::KvPart& part) {
   const auto bytes = static_cast<std::size_t>(open.sender->bytes_of(part));
-  if (buffer_ == nullptr || buffer_.use_count() > 1 || buffer_->size_bytes() < bytes) {
-    buffer_ = std::make_shared<Buffer>(bytes);
-  }
+  const std::shared_ptr<Buffer> buffer = buffers_.take(bytes);
   const LayerSpan layers{part.first_layer, part.first_layer + part.layers};
-  RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer_->data(), bytes}, layers));
+  RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer->data(), bytes}, layers));
   if (open.in_messages) {
-    part.bytes.bytes.assign(reinterpret_cast<const char*>(buffer_->data()), bytes);
+    part.bytes.bytes.assign(reinterpret_cast<const char*>(buffer->data()), bytes);
   } else {
-    RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer_, buffer_->data(), bytes), part));
+    RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer, buffer->data(), bytes), part));
   }
   part.checksum = wire::kv_checksum(part);
   return ok_status();

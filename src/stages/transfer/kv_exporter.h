@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "stages/transfer/kv_sender.h"
+#include "stages/transfer/part_buffers.h"
 #include "stages/transfer/limits.h"
 #include "stages/transfer/tombstones.h"
 #include "stages/transfer/transfer_counters.h"
@@ -105,7 +106,7 @@ class KvExporter {
   const std::optional<PrefillJobs> jobs_;
   const int64_t layers_bytes_;
   Exports exports_;
-  std::shared_ptr<Buffer> buffer_;          // of one part
+  PartBuffers buffers_;
   std::map<uint64_t, TransferId> jobs_of_;  // job -> transfer
   TransferTombstones ended_;
   TransferCounters counters_;

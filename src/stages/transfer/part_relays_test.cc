@@ -6,12 +6,35 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "stages/transfer/part_buffers.h"
 
 namespace millrace::transfer {
 namespace {
 
 wire::Peer reader_of(uint32_t replica, uint64_t incarnation = 1) {
   return {.stage = "scheduler", .replica = replica, .incarnation = incarnation};
+}
+
+TEST(PartBuffers, WhatNothingHoldsIsUsedAgain) {
+  PartBuffers buffers;
+  std::shared_ptr<Buffer> first = buffers.take(1000);
+  const std::shared_ptr<Buffer> second = buffers.take(1000);
+  EXPECT_NE(first->data(), second->data());
+  const std::byte* const bytes = first->data();
+  first.reset();
+  EXPECT_EQ(buffers.take(900)->data(), bytes);
+  EXPECT_EQ(buffers.take(1000)->data(), bytes);
+  EXPECT_GE(buffers.take(2000)->size_bytes(), 2000u);
+}
+
+TEST(PartBuffers, AHolderMayOutliveThem) {
+  std::shared_ptr<Buffer> held;
+  {
+    PartBuffers buffers;
+    held = buffers.take(10);
+  }
+  std::fill_n(held->data(), 10, std::byte{1});
+  held.reset();
 }
 
 TEST(PartWriter, TheLogHasOnceForEachReaderWhyItGetsMessages) {
