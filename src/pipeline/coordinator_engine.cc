@@ -50,6 +50,7 @@ CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& li
 
 void CoordinatorEngine::tick(int64_t now_ms) {
   if (weights_->state().phase == WeightsState::Phase::kReceiving) weights_->on_status(coordinator_.health().stages);
+  weights_->on_known(coordinator_.known_weights());
   weights_->tick(now_ms, coordinator_.stale_replicas());
 }
 

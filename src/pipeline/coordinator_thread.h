@@ -55,6 +55,7 @@ class CoordinatorThread : public Stage {
   void note_weights(const StageReplica& replica, std::string note) {
     locked().core.note_weights(replica, std::move(note));
   }
+  KnownWeights known_weights() const { return locked().core.members().known_weights(); }
   std::vector<StaleReplica> stale_replicas() const { return locked().core.members().stale(); }
   // As in Coordinator.
   void hold(bool held);

@@ -293,6 +293,15 @@ void Membership::note_weights(const std::string& stage, uint32_t replica, std::s
   if (const auto index = find(stage, replica)) replicas_[*index].weights_note = std::move(note);
 }
 
+KnownWeights Membership::known_weights() const {
+  KnownWeights out;
+  for (const ReplicaView& member : replicas_) {
+    out.required = std::max(out.required, member.weights.version);
+    if (member.up) out.newest = std::max(out.newest, member.status.weight_version);
+  }
+  return out;
+}
+
 std::vector<StaleReplica> Membership::stale() const {
   std::vector<StaleReplica> out;
   for (const ReplicaView& member : replicas_) {

@@ -58,6 +58,12 @@ struct RequiredWeights {
   }
 };
 
+// What the replicas of the stages with weights have.
+struct KnownWeights {
+  uint64_t required = 0;  // version; 0: not known yet
+  uint64_t newest = 0;    // version of any of them
+};
+
 struct ReplicaView {
   std::string stage;
   uint32_t replica = 0;
@@ -160,6 +166,7 @@ class Membership {
   const std::vector<ReplicaView>& replicas() const { return replicas_; }
   std::optional<std::size_t> find(const std::string& stage, uint32_t replica) const;
   // Those that could serve and have another version of the weights than they must.
+  KnownWeights known_weights() const;
   std::vector<StaleReplica> stale() const;
   // Why a replica does not serve; empty: it does.
   std::string why_not_serving(const ReplicaView& member) const;

@@ -167,6 +167,19 @@ void WeightUpdates::on_joined(const std::string& stage, uint32_t replica) {
   pauses_.on_joined(stage, replica);
 }
 
+void WeightUpdates::on_known(const KnownWeights& known) {
+  {
+    const std::lock_guard lock(mutex_);
+    next_version_ = std::max(next_version_, std::max(known.newest, known.required) + 1);
+    const bool unknown = known.required != 0 && known.required != state_.version;
+    if (!unknown || state_.phase != WeightsState::Phase::kIdle) return;
+    state_.version = known.required;
+    serving_path_.clear();
+    serving_live_ = true;
+  }
+  LOG_INFO("weights: version {} serves, of an update before this server's start", known.required);
+}
+
 void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale) {
   std::vector<StaleReplica> due;
   bool updating = false;

@@ -83,6 +83,10 @@ class WeightUpdates : public WeightControl {
   const std::vector<std::string>& stages() const { return stages_; }
   // A replica has started: it is not paused, as the others may be.
   void on_joined(const std::string& stage, uint32_t replica);
+  // What the replicas were found to have. Those of other hosts may have weights of an update before this server's
+  // start: they serve under their number, no folder of theirs is known, and the next update has a number behind theirs.
+  // Before each tick().
+  void on_known(const KnownWeights& known);
   // `stale`: all replicas that work and have another version than the one that serves.
   void tick(int64_t now_ms, const std::vector<StaleReplica>& stale);
   // The last heartbeats of all replicas: how much of a trainer's update has come.

@@ -288,6 +288,28 @@ TEST_F(WeightUpdatesTest, OneThatJoinsInAPauseIsPausedFirst) {
   EXPECT_TRUE(asked_.empty());
 }
 
+// A server that was started again, whose stages on other hosts went on.
+TEST_F(WeightUpdatesTest, WeightsOfAnUpdateBeforeTheServersStartServeUnderTheirNumber) {
+  updates_.on_known({});
+  EXPECT_EQ(updates_.state().version, 1u);
+  updates_.on_known({.required = 1, .newest = 1});
+  EXPECT_EQ(updates_.state().version, 1u);
+  updates_.on_known({.required = 4, .newest = 6});
+  EXPECT_EQ(updates_.state().version, 4u);
+  EXPECT_EQ(updates_.label(4), "4");
+  tick_stale(1000, 4);  // nothing is known that could be loaded
+  EXPECT_TRUE(asked_.empty());
+  EXPECT_EQ(notes_[1], "this server does not know where they come from: update the weights");
+  update("/w/c", "c");
+  EXPECT_EQ(answer(AdminAction::kStageWeights).weight_version, 7u);
+  answer(AdminAction::kSwitchWeights);
+  updates_.on_known({.required = 7, .newest = 7});
+  EXPECT_EQ(updates_.state().version, 7u);
+  EXPECT_EQ(updates_.label(7), "c");
+  tick_stale(2000, 7);
+  EXPECT_EQ(answer(AdminAction::kStageWeights, {reply("generate-1")}).argument, "/w/c");
+}
+
 TEST_F(WeightUpdatesTest, LabelsAreBoundedAndKept) {
   EXPECT_EQ(updates_.set_label(std::string(kMaxVersionLabelBytes + 1, 'x')).code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(updates_.set_label("base").ok());

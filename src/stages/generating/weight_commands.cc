@@ -13,9 +13,14 @@ WeightCommands::WeightCommands(MakeWeights make, LiveOptions live, WriteSnapshot
       live_(std::move(live), engine, stager_),
       snapshots_(std::move(write)) {}
 
-// The reply where the version of the command serves here already; kConflict: with other weights.
+// The reply where the version of the command serves here already; kConflict: with other weights. What is staged without
+// a checksum is an update's first: that its version serves already means that another update had the number.
 Result<wire::WeightsReply> WeightCommands::serving(const wire::AdminRequest& command) const {
   const uint64_t checksum = engine_.weights_checksum(command.weight_version);
+  if (command.action == wire::AdminAction::kStageWeights && command.weights_checksum == 0 && checksum != 0) {
+    return error(StatusCode::kConflict, "serves version {} already, of another update; try again",
+                 command.weight_version);
+  }
   if (command.weights_checksum == 0 || command.weights_checksum == checksum) {
     return wire::WeightsReply{.checksum = checksum};
   }
