@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Keeps a server busy with all that clients do, and measures what of it stays: memory, files, threads.
 
-    bench/soak.py PROGRAM MODEL_DIR [--minutes 20] [--warm-up 8] [--clients 8] [-- serve options]
+    bench/soak.py PROGRAM MODEL_DIR [--minutes 20] [--warm-up 8] [--clients 8] [--pause 0] [-- serve options]
 
 Each client does one thing after the other, at random: streams that are read to their end, streams that are left in the middle, several
 choices with log-probabilities, batches of /generate, answers of a JSON schema, prompts that share a prefix, and requests that are refused.
@@ -44,9 +44,9 @@ ACTS = {
 
 
 class Client(threading.Thread):
-    def __init__(self, address, number, stop):
+    def __init__(self, address, number, stop, pause):
         super().__init__()
-        self.address, self.stop, self.random = address, stop, random.Random(number)
+        self.address, self.stop, self.pause, self.random = address, stop, pause, random.Random(number)
         self.done, self.wrong = collections.Counter(), []
 
     def run(self):
@@ -57,6 +57,7 @@ class Client(threading.Thread):
             except (OSError, http.client.HTTPException, AssertionError) as error:
                 self.wrong.append(f"{name}: {error!r}")
             self.done[name] += 1
+            self.stop.wait(self.pause)
 
     def act(self, path, body, wanted, leave):
         connection = http.client.HTTPConnection(*self.address, timeout=300)
@@ -118,10 +119,11 @@ def main():
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--warm-up", type=float, default=8)
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--pause", type=float, default=0, help="seconds between a client's requests")
     options = parser.parse_args(own)
     process, host, port, _ = start(options.program, options.model, ["--no-request-log", *more])
     stop = threading.Event()
-    clients = [Client((host, port), number, stop) for number in range(options.clients)]
+    clients = [Client((host, port), number, stop, options.pause) for number in range(options.clients)]
     for client in clients:
         client.start()
     try:

@@ -13,6 +13,8 @@ test_packages=(libgtest-dev python3 python3-pytest python3-zmq python3-msgpack i
 browser_packages=(chromium fonts-dejavu-core)
 # Videos: without ffmpeg their requests get a 400, and their tests are skipped.
 video_packages=(ffmpeg)
+# tests/e2e/test_discovery.py; without it that test is skipped.
+discovery_packages=(etcd-server)
 bench_packages=(libbenchmark-dev valgrind)
 check_packages=(clang-format python3)
 fuzz_packages=(clang libclang-rt-14-dev)

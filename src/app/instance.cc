@@ -52,6 +52,7 @@ Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library libr
   ReplicasOfProcesses processes = replicas_of_processes(instance->spec_, options.single);
   const bool has_children = processes.size() > processes.count(std::string(kServerProcess));
   Lead& lead = instance->lead_.emplace();
+  lead.keeps_joined = options.keeps_joined;
   // Children remove the folder of a server that was killed; a server without any needs none.
   if (has_children) {
     ASSIGN_OR_RETURN(RunDir run_dir, RunDir::create());
@@ -125,6 +126,15 @@ void Instance::start() {
   if (lead_ && lead_->processes) lead_->processes->start();
 }
 
+void Instance::move_coordinator(const std::string& control) {
+  const Status status = network_->move_coordinator(control);
+  if (status.ok()) {
+    LOG_INFO("the coordinator is at {} now", control);
+  } else {
+    LOG_ERROR("the coordinator at {} is not reached: {}", control, status.message());
+  }
+}
+
 bool Instance::failed() const { return (lead_->processes && lead_->processes->failed()) || !status().ok(); }
 
 void Instance::stop() {
@@ -132,7 +142,7 @@ void Instance::stop() {
   const bool leads = lead_ && lead_->coordinator;
   if (leads) {
     lead_->coordinator->wait_idle(0);
-    lead_->coordinator->shut_down(kShutDownMs);
+    lead_->coordinator->shut_down(kShutDownMs, !lead_->keeps_joined);
     if (lead_->processes) lead_->processes->stop();
   }
   if (host_) host_->stop();

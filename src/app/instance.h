@@ -26,6 +26,7 @@ struct LeadOptions {
   std::string profile_folder;         // of traces; empty: the user's own
   CoordinatorOptions coordinator;     // but for who it is
   std::optional<StartWeights> start;  // nullopt: the model's own
+  bool keeps_joined = false;          // stages of other hosts stay for the server that leads next
 };
 
 struct JoinOptions {
@@ -54,6 +55,8 @@ class Instance {
   // The same when they are idle, or after `limit_ms`. Then drained().
   void drain_stages(int64_t limit_ms) { host_->drain(limit_ms); }
   bool drained() const { return host_->all_ended(); }
+  // The one that leads is at "tcp://10.0.0.1:30100" from now on. Any thread.
+  void move_coordinator(const std::string& control);
   // Ends what is left of the requests, then the stages.
   void stop();
 
@@ -69,6 +72,7 @@ class Instance {
  private:
   class Env;
   struct Lead {
+    bool keeps_joined = false;
     std::optional<RunDir> run_dir;
     loop::Relays relays;  // the coordinator's
     std::unique_ptr<CoordinatorEnv> env;

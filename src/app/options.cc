@@ -57,6 +57,11 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
   command.add_option("--key-file", o.key_file, "Shared key of all hosts, instead of the pipeline's `key_file`")
       ->group(group);
   command
+      .add_option("--discovery", o.discovery,
+                  "etcd://HOST:PORT/NAME: this server leads while no other one of that name does, else it stands by; "
+                  "stages find it with --join of the same")
+      ->group(group);
+  command
       .add_option("--placement", o.placement,
                   "processes (default): stages in the processes that the pipeline says; single: all as threads of one")
       ->check(CLI::IsMember({"processes", "single"}))
@@ -287,7 +292,10 @@ std::vector<std::string> given_options(const CLI::App& command) {
 
 void add_stage_options(CLI::App& command, StageOptions& o) {
   const char* group = "Joining";
-  command.add_option("--join", o.join, "Coordinator to join, as in the pipeline's `control`: ADDRESS:PORT")
+  command
+      .add_option("--join", o.join,
+                  "Coordinator to join: ADDRESS:PORT, as in the pipeline's `control`, or etcd://HOST:PORT/NAME, as "
+                  "in the server's --discovery")
       ->group(group);
   command.add_option("--pipeline", o.pipeline, "The pipeline's YAML file, the same as the coordinator's")->group(group);
   command.add_option("--stages", o.stages, "Stages to run here: a,b; of one with replicas: a:0,a:1 or some of them")
@@ -397,6 +405,7 @@ std::string options_json(const ServeOptions& o) {
   add("video-decode-seconds", o.video.decode_seconds);
   add("pipeline", o.pipeline);
   add("listen", o.listen);
+  add("discovery", o.discovery);
   add("placement", o.placement);
   add("request-timeout-s", o.request_timeout_s);
   add("queue-timeout-s", o.queue_timeout_s);

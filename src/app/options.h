@@ -48,6 +48,7 @@ struct ServeOptions {
   std::string pipeline;   // a YAML file; empty: text serving as it is built in
   std::string listen;     // where stages of other hosts join: instead of the pipeline's control
   std::string key_file;   // instead of the pipeline's own
+  std::string discovery;  // "etcd://HOST:PORT/NAME": leads while no other server of that name does
   std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
@@ -84,7 +85,7 @@ struct StageOptions {
   ModelOptions model;
   // Of pipelines of any shape, and of text over several hosts.
   std::string pipeline;  // its file
-  std::string join;      // the leader
+  std::string join;      // the leader: its address, or an etcd:// name that has it
   std::string listen;    // this host's address, as others reach it
   std::string key_file;  // instead of the pipeline's own
 };

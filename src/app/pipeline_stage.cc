@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "app/commands.h"
+#include "app/discovery.h"
 #include "app/end_watch.h"
 #include "app/instance.h"
 #include "app/library.h"
@@ -31,8 +32,12 @@ namespace {
 constexpr int kLeaveDrainMs = 10'000;
 
 // Until somebody wants the end. OK: an end that was asked for.
-Status run_until_end(Instance& instance, const StageOptions& options, const sigset_t& signals, EndWatch& end) {
+Status run_until_end(Instance& instance, const StageOptions& options, const sigset_t& signals, EndWatch& end,
+                     std::unique_ptr<CoordinatorLocator> coordinator) {
   instance.start();
+  if (coordinator) {
+    coordinator->start([&instance](const std::string& address) { instance.move_coordinator(address); });
+  }
   const bool child = options.parent != 0;
   while (!instance.ended() && !stop_signal(signals) && (!child || parent_alive(options.parent))) {
   }
@@ -88,8 +93,7 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, speech.has_value(), library));
   const bool child = options.parent != 0;
   if (!child && options.join.empty())
-    return invalid_argument("--join is missing; wanted ADDRESS:PORT of the coordinator");
-  override_hosts(spec, options.join, options.key_file);
+    return invalid_argument("--join is missing; wanted ADDRESS:PORT of the coordinator, or etcd://HOST:PORT/NAME");
   if (!child && !spec.over_hosts()) {
     return invalid_argument("{}: no stage has a host; wanted one that names where else stages run", options.pipeline);
   }
@@ -102,6 +106,10 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   ASSIGN_OR_RETURN(join.replicas, parse_replicas(options.stages, spec));
   if (!child) RETURN_IF_ERROR(may_join(spec, join.replicas, options.pipeline));
   RETURN_IF_ERROR(check_process_limits(join.replicas.size(), address_space_mib(spec, join.replicas, false)).status());
+  auto coordinator = find_by_name(options.join, signals);
+  if (coordinator.status().code() == StatusCode::kCancelled) return ok_status();
+  RETURN_IF_ERROR(coordinator.status());
+  override_hosts(spec, *coordinator ? (*coordinator)->address() : options.join, options.key_file);
   join.incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
   const std::string name = spec.name, leader = spec.control;
   const std::size_t count = join.replicas.size();
@@ -111,7 +119,7 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
                 count == 1 ? "" : "s", name.c_str());
     std::fflush(stdout);
   }
-  return run_until_end(*instance, options, signals, end);
+  return run_until_end(*instance, options, signals, end, std::move(*coordinator));
 }
 
 }  // namespace

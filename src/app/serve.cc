@@ -13,6 +13,7 @@
 #include "api/pipelines.h"
 #include "api/routes.h"
 #include "app/commands.h"
+#include "app/discovery.h"
 #include "app/end_watch.h"
 #include "app/instance.h"
 #include "app/keys.h"
@@ -122,12 +123,22 @@ double promised_transfers(Instance& instance) {
   return open;
 }
 
-// From the start until a signal has ended it. Returns the exit code.
-int serve_until_signal(Instance& instance, http::Server& server, const ServeOptions& options, const sigset_t& signals,
-                       EndWatch& end, const std::function<void()>& announce) {
+// What ends a server from outside.
+struct ServerEnd {
+  const sigset_t& signals;
+  EndWatch& limit;
+  const Leadership* leadership;  // null: it leads whatever others do
+};
+
+// Another server leads, which takes the stages of other hosts.
+bool superseded(const Leadership* leadership) { return leadership != nullptr && leadership->superseded().has_value(); }
+
+// From the start until a signal has ended it, or another server that leads. Returns the exit code.
+int serve_until_signal(Instance& instance, http::Server& server, const ServeOptions& options, const ServerEnd& ends,
+                       const std::function<void()>& announce) {
   LoadingProgress progress(stderr);
   int exit_code = 0;
-  for (bool announced = false; !stop_signal(signals) && exit_code == 0;) {
+  for (bool announced = false; !stop_signal(ends.signals) && !superseded(ends.leadership) && exit_code == 0;) {
     if (instance.failed()) {
       if (!instance.status().ok()) print_error(instance.status());
       exit_code = kExitBadInput;
@@ -148,9 +159,15 @@ int serve_until_signal(Instance& instance, http::Server& server, const ServeOpti
     return instance.live_requests() > 0 ||
            (!options.model.kv_transfer_listen.empty() && promised_transfers(instance) > 0);
   };
-  while (exit_code == 0 && works() && monotonic_ms() < end_ms && !stop_signal(signals)) {
+  while (exit_code == 0 && works() && monotonic_ms() < end_ms && !stop_signal(ends.signals)) {
   }
-  end.begin(kServerGraceMs, exit_code == 0 ? 1 : exit_code);  // where it does not get further than this
+  if (exit_code == 0 && superseded(ends.leadership)) {
+    print_error(error(StatusCode::kUnavailable,
+                      "etcd was not reached for longer than the lease of {}, and {} leads now", options.discovery,
+                      *ends.leadership->superseded()));
+    exit_code = 1;  // started again, this one stands by
+  }
+  ends.limit.begin(kServerGraceMs, exit_code == 0 ? 1 : exit_code);  // where it does not get further than this
   instance.stop();
   server.drain(kLastWordsMs);
   server.stop();
@@ -335,6 +352,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
                    const sigset_t& signals) {
   LeadOptions lead = lead_options(options);
   lead.start = std::move(start);
+  lead.keeps_joined = !options.discovery.empty();
   if (is_text_pipeline(spec)) {
     if (Status fit = fit_text_pipeline(options, spec, lead); !fit.ok()) return print_error(fit), kExitBadInput;
   }
@@ -348,7 +366,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   if (*text) lead.coordinator.prompt_stage = (*text)->prompt_stage;
   const std::string more = std::string(lead.child.model.model.empty() ? "" : " --model DIR") +
                            (options.key_file.empty() ? "" : " --key-file FILE");
-  const std::string awaited = join_commands(spec, options.pipeline, more);
+  const std::string awaited = join_commands(spec, options.discovery, options.pipeline, more);
   std::string run_dir;
   std::optional<EndWatch> end;
   const auto last_act = [&run_dir, &options] {
@@ -360,6 +378,9 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   } else {
     end.emplace(signals, last_act);
   }
+  const auto leadership = lead_by_name(options.discovery, spec.control, signals);
+  if (leadership.status().code() == StatusCode::kCancelled) return 0;
+  if (!leadership.ok()) return print_error(leadership.status()), exit_code_of(leadership.status());
   auto made = Instance::lead(std::move(spec), std::move(library), std::move(lead));
   if (!made.ok()) return print_error(made.status()), start_error(made.status());
   Instance& instance = **made;
@@ -389,7 +410,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
     }
     print_banner(url, options, service->model());
   };
-  const int exit_code = serve_until_signal(instance, server, options, signals, *end, announce);
+  const int exit_code = serve_until_signal(instance, server, options, {signals, *end, leadership->get()}, announce);
   if (service) service->stop();
   remove_folder_of_parent(options);
   return exit_code;

@@ -32,7 +32,7 @@ std::string instead_of(const std::string& name) {
 Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
   const bool over_hosts = spec.over_hosts();
   for (const std::string& name : options.given) {
-    if (over_hosts || (name != "listen" && name != "key-file")) continue;
+    if (over_hosts || (name != "listen" && name != "key-file" && name != "discovery")) continue;
     return invalid_argument(
         "--{} has no use: no stage of the pipeline has a host; wanted one that names where else "
         "stages run, or the option left out",
@@ -55,6 +55,7 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
                                                  "pipeline",
                                                  "listen",
                                                  "key-file",
+                                                 "discovery",
                                                  "placement",
                                                  "drain-timeout-s",
                                                  "profile-dir",

@@ -111,8 +111,8 @@ class Coordinator {
   void drain() { draining_ = true; }
   // Ends every request and admin command.
   void fail_all(const Status& status, int64_t now_ms);
-  // Sends Shutdown to every member.
-  void shut_down(int64_t grace_ms);
+  // Sends Shutdown to every member; without `joined`, those of other hosts stay for the coordinator that leads next.
+  void shut_down(int64_t grace_ms, bool joined);
 
   // The supervisor reports that it starts a process, or that one died.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);

@@ -83,9 +83,9 @@ void Coordinator::admin(PipelineCommand command, AdminCommands::Done done, int64
   commands_.begin(std::move(command), std::move(done), now_ms);
 }
 
-void Coordinator::shut_down(int64_t grace_ms) {
+void Coordinator::shut_down(int64_t grace_ms, bool joined) {
   for (std::size_t slot = 0; slot < members_.replicas().size(); ++slot) {
-    if (!outboxes_.is_connected(slot)) continue;
+    if (!outboxes_.is_connected(slot) || (!joined && !members_.replicas()[slot].host.empty())) continue;
     wire::Message message = wire::Shutdown{members_.self(), grace_ms};
     if (Status sent = outboxes_.send(slot, message); !sent.ok()) LOG_WARNING("shutdown: {}", sent.to_string());
   }

@@ -441,7 +441,7 @@ TEST_F(CoordinatorTest, DrainRefusesWhatIsNewAndLetsRunWhatRuns) {
   EXPECT_EQ(core->health().reason, "shutting down");
   complete(id, "decode", in_tree(Value("text")));
   EXPECT_TRUE(old.end.status.ok());
-  core->shut_down(500);
+  core->shut_down(500, true);
   const auto shutdowns = box("tone").take<wire::Shutdown>();
   ASSERT_EQ(shutdowns.size(), 1u);
   EXPECT_EQ(shutdowns[0].grace_ms, 500);

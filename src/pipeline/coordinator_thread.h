@@ -63,7 +63,7 @@ class CoordinatorThread : public Stage {
   void drain() { locked().core.drain(); }
   // Waits until nothing is live or the time is over; then ends what is left with kUnavailable. True: all ended well.
   bool wait_idle(int timeout_ms);
-  void shut_down(int64_t grace_ms) { locked().core.shut_down(grace_ms); }
+  void shut_down(int64_t grace_ms, bool joined) { locked().core.shut_down(grace_ms, joined); }
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation) {
     locked().core.expect(stage, replica, incarnation);
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "control/endpoint.h"
 #include "control/event_socket.h"
 #include "pipeline/run_dir.h"
 #include "relay/registry.h"
@@ -51,15 +50,31 @@ Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpe
     return status.with_prefix("--listen");
   }
   ASSIGN_OR_RETURN(const Endpoint control, parse_endpoint(spec.control));
-  const bool far = !control.local() || (!listen.empty() && !parse_endpoint(fmt::format("tcp://{}:1", listen))->local());
-  if (far && !network->key_) {
-    return invalid_argument(
-        "{} is reached by other machines; wanted a shared key with it, by --key-file or the file's "
-        "key_file, or a loopback address",
-        control.local() ? listen : spec.control);
-  }
+  RETURN_IF_ERROR(network->check_far(control, listen));
   network->listen_ = listen.empty() ? host_text(control) : std::move(listen);
+  network->links_.emplace(spec.control, network->opener());
   return network;
+}
+
+Status PipelineNetwork::check_far(const Endpoint& control, const std::string& listen) const {
+  const bool far = !control.local() || (!listen.empty() && !parse_endpoint(fmt::format("tcp://{}:1", listen))->local());
+  if (!far || key_) return ok_status();
+  return invalid_argument(
+      "{} is reached by other machines; wanted a shared key with it, by --key-file or the file's "
+      "key_file, or a loopback address",
+      control.local() ? listen : control.to_string());
+}
+
+// A message that waited for an absent coordinator would be old when it arrives.
+CoordinatorLinks::Opener PipelineNetwork::opener() {
+  return {.outbox =
+              [this](const std::string& control) {
+                return connect_outbox(zmq_, control, {.policy = BeforeConnected::kRefuse, .key = key()});
+              },
+          .aborts =
+              [this](const std::string& control, std::shared_ptr<Waker> waker) {
+                return millrace::subscribe_aborts(zmq_, nth_endpoint(control, 1), std::move(waker), key());
+              }};
 }
 
 // Of an inbox that only this host reaches.
@@ -95,14 +110,23 @@ Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_direct(const std::string& s
   return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}.direct", stage, replica, incarnation)), key());
 }
 
-// A message that waited for an absent coordinator would be old when it arrives; on one host it is never absent.
+// On one host the coordinator is never absent.
 Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_coordinator() {
-  const auto policy = over_hosts_ ? BeforeConnected::kRefuse : BeforeConnected::kKeep;
-  return connect_outbox(zmq_, coordinator_endpoint(), {.policy = policy, .key = key()});
+  if (links_) return links_->connect();
+  return connect_outbox(zmq_, coordinator_endpoint(), {.policy = BeforeConnected::kKeep, .key = key()});
 }
 
 Result<std::unique_ptr<AbortSubscription>> PipelineNetwork::subscribe_aborts(std::shared_ptr<Waker> waker) {
+  if (links_) return links_->subscribe(std::move(waker));
   return millrace::subscribe_aborts(zmq_, aborts_endpoint(), std::move(waker), key());
+}
+
+Status PipelineNetwork::move_coordinator(const std::string& control) {
+  CHECK(links_);  // on one host it has one place
+  RETURN_IF_ERROR(check_reachable(control));
+  ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(control));
+  RETURN_IF_ERROR(check_far(endpoint, ""));
+  return links_->move(control);
 }
 
 Result<std::shared_ptr<Outbox>> PipelineNetwork::connect(const std::string& endpoint) {
@@ -143,7 +167,8 @@ void override_hosts(PipelineSpec& spec, const std::string& control, const std::s
   if (!key_file.empty()) spec.key_file = key_file;
 }
 
-std::string join_commands(const PipelineSpec& spec, const std::string& file, const std::string& more) {
+std::string join_commands(const PipelineSpec& spec, const std::string& address, const std::string& file,
+                          const std::string& more) {
   std::map<std::string, std::string> stages;  // of each host
   for (const StageSpec& stage : spec.stages) {
     for (int replica = 0; replica < stage.replicas && !stage.host.empty(); ++replica) {
@@ -156,8 +181,8 @@ std::string join_commands(const PipelineSpec& spec, const std::string& file, con
   const char* listen = control.ok() && !control->local() ? " --listen ADDRESS" : "";  // of its own
   std::string out;
   for (const auto& [host, names] : stages) {
-    out += fmt::format("  on {}: millrace stage --join {} --pipeline {} --stages {}{}{}\n", host, spec.control, file,
-                       names, listen, more);
+    out += fmt::format("  on {}: millrace stage --join {} --pipeline {} --stages {}{}{}\n", host,
+                       address.empty() ? spec.control : address, file, names, listen, more);
   }
   return out;
 }

@@ -16,8 +16,10 @@
 
 #include "base/status.h"
 #include "control/abort_bus.h"
+#include "control/endpoint.h"
 #include "control/shared_key.h"
 #include "control/zmq_mailbox.h"
+#include "pipeline/coordinator_links.h"
 #include "pipeline/spec.h"
 #include "stages/loop/relay_choice.h"
 
@@ -42,6 +44,9 @@ class PipelineNetwork {
   Result<std::unique_ptr<Inbox>> bind_direct(const std::string& stage, uint32_t replica, uint64_t incarnation);
   Result<std::shared_ptr<Outbox>> connect_coordinator();
   Result<std::unique_ptr<AbortSubscription>> subscribe_aborts(std::shared_ptr<Waker> waker);
+  // Over hosts: the coordinator is at "tcp://10.0.0.1:30100" from now on, and what the two functions above have opened
+  // leads there. kInvalidArgument for what can be none.
+  Status move_coordinator(const std::string& control);
   // An outbox to the inbox that has this endpoint.
   Result<std::shared_ptr<Outbox>> connect(const std::string& endpoint);
   // The same to one of bind_direct(): what it cannot take now is refused, so that nothing old waits for it.
@@ -54,6 +59,8 @@ class PipelineNetwork {
 
  private:
   PipelineNetwork() = default;
+  Status check_far(const Endpoint& control, const std::string& listen) const;
+  CoordinatorLinks::Opener opener();
   const SharedKey* key() const { return key_ ? &*key_ : nullptr; }
   std::string inbox_endpoint(const std::string& name) const;
   std::string coordinator_endpoint() const;
@@ -64,13 +71,16 @@ class PipelineNetwork {
   bool over_hosts_ = false, one_process_ = false;
   std::set<std::string> backends_;  // of relays
   std::optional<SharedKey> key_;
+  std::optional<CoordinatorLinks> links_;  // over hosts
 };
 
 // What the command line has for the hosts replaces what the file has. `control`: "ADDRESS:PORT", or an endpoint.
 // Empty values change nothing.
 void override_hosts(PipelineSpec& spec, const std::string& control, const std::string& key_file);
 
-// What a person should start elsewhere, a line for each host, with `more` at its end; empty: nothing.
-std::string join_commands(const PipelineSpec& spec, const std::string& file, const std::string& more = "");
+// What a person should start elsewhere, a line for each host, with `more` at its end; empty: nothing. `address`: what
+// is joined where that is not the spec's control.
+std::string join_commands(const PipelineSpec& spec, const std::string& address, const std::string& file,
+                          const std::string& more = "");
 
 }  // namespace millrace

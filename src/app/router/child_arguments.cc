@@ -42,6 +42,7 @@ constexpr std::array kUnserved = {
     Unserved{"pipeline", "a pipeline's file is of one model"},
     Unserved{"listen", "stages of other hosts join one model"},
     Unserved{"key-file", "stages of other hosts join one model"},
+    Unserved{"discovery", "stages of other hosts join one model"},
     Unserved{"served-model-name", "wanted --model NAME=PATH and --model-alias ALIAS=NAME"},
     Unserved{"any-model-name", "each request names its model"},
     Unserved{"revision", "wanted one model"},
