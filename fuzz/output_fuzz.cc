@@ -1,7 +1,8 @@
 // The parsers of reasoning and tool calls over any output: what they find does not depend on the cuts, is UTF-8 where
 // the output is, and is the output itself where it holds no call and no reasoning.
 //
-// Input: one byte for the dialects and options, then the output. 0x01 and 0x02 to 0x08 stand for the markers' tokens.
+// Input: one byte for the dialects and options, then the output. 0x01 to 0x08 and 0x0E to 0x12 stand for the markers'
+// tokens.
 #include <cstdint>
 #include <cstdlib>
 #include <random>
@@ -15,12 +16,27 @@ namespace {
 
 using namespace millrace;
 
-constexpr std::string_view kTokens[] = {"<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]",
-                                        "[ARGS]",      "[CALL_ID]",    "<think>",        "</think>"};
+constexpr std::string_view kTokens[] = {"<tool_call>",
+                                        "</tool_call>",
+                                        "<|python_tag|>",
+                                        "[TOOL_CALLS]",
+                                        "[ARGS]",
+                                        "[CALL_ID]",
+                                        "<think>",
+                                        "</think>",
+                                        "<｜tool▁calls▁begin｜>",
+                                        "<｜tool▁calls▁end｜>",
+                                        "<｜tool▁call▁begin｜>",
+                                        "<｜tool▁call▁end｜>",
+                                        "<｜tool▁sep｜>"};
+constexpr std::size_t kLowTokens = 8;  // the others come behind the bytes of white space
+constexpr std::size_t kHighBegin = 0x0E;
 
 const std::string_view* token_of(char byte) {
-  const auto at = static_cast<unsigned char>(byte);
-  return at >= 1 && at <= std::size(kTokens) ? &kTokens[at - 1] : nullptr;
+  const std::size_t at = static_cast<unsigned char>(byte);
+  if (at >= 1 && at <= kLowTokens) return &kTokens[at - 1];
+  const bool high = at >= kHighBegin && at - kHighBegin + kLowTokens < std::size(kTokens);
+  return high ? &kTokens[at - kHighBegin + kLowTokens] : nullptr;
 }
 
 // Neighbours of a kind joined; a call stays apart.

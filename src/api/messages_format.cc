@@ -10,11 +10,13 @@
 namespace millrace::api {
 namespace {
 
-// Anthropic's input tokens are those that no cache had; the three kinds of input add up to the prompt.
+// Anthropic's input tokens are those that no cache had; the three kinds of input add up to the prompt. What its service
+// alone has is null.
 void append_message_usage(std::string& out, const wire::Usage& usage) {
   fmt::format_to(std::back_inserter(out),
                  R"("usage":{{"input_tokens":{},"cache_creation_input_tokens":0,"cache_read_input_tokens":{},)"
-                 R"("output_tokens":{},"output_tokens_details":{{"thinking_tokens":{}}}}})",
+                 R"("output_tokens":{},"output_tokens_details":{{"thinking_tokens":{}}},"cache_creation":null,)"
+                 R"("inference_geo":null,"server_tool_use":null,"service_tier":null}})",
                  usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens, usage.completion_tokens,
                  usage.reasoning_tokens);
 }
@@ -39,7 +41,7 @@ void MessagesFormat::opening(const ChoiceState& choice, EventWriter& writer) {
   std::string& out = writer.begin("message_start");
   out += R"({"type":"message_start","message":)";
   out += head();
-  out += R"("content":[],"stop_reason":null,"stop_sequence":null,"stop_details":null,)";
+  out += R"("content":[],"stop_reason":null,"stop_sequence":null,"stop_details":null,"container":null,)";
   append_message_usage(out, choice.usage);
   out += "}}";
   writer.end();

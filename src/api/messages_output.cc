@@ -14,7 +14,7 @@ constexpr std::string_view kCallIdPrefix = "toolu_";
 
 // Up to where the input stands.
 void append_call_head(std::string& out, const std::string& name) {
-  out += fmt::format(R"({{"type":"tool_use","id":"{}","name":)", make_id(kCallIdPrefix));
+  out += fmt::format(R"({{"type":"tool_use","id":"{}","caller":{{"type":"direct"}},"name":)", make_id(kCallIdPrefix));
   json_append_string(out, name);
   out += R"(,"input":)";
 }
@@ -34,7 +34,7 @@ struct MessageOutput::EventSink {
       append_call_head(out, name);
       out += "{}}";
     } else {
-      out += block == Block::kText ? R"({"type":"text","text":""})"
+      out += block == Block::kText ? R"({"type":"text","citations":null,"text":""})"
                                    : R"({"type":"thinking","thinking":"","signature":""})";
     }
     out += '}';
@@ -67,7 +67,7 @@ struct MessageOutput::ContentSink {
     if (block == Block::kCall) {
       append_call_head(out, name);
     } else {
-      out += block == Block::kText ? R"({"type":"text","text":)" : R"({"type":"thinking","thinking":)";
+      out += block == Block::kText ? R"({"type":"text","citations":null,"text":)" : R"({"type":"thinking","thinking":)";
     }
   }
   void text(Block /*block*/, const std::string& text) { collected += text; }
@@ -163,7 +163,7 @@ void MessageOutput::append_stop(std::string& out, const wire::Finish& finish) co
   } else {
     out += "null";
   }
-  out += R"(,"stop_details":null)";  // of refusals
+  out += R"(,"stop_details":null,"container":null)";  // of refusals, and of tools that run at the service
 }
 
 }  // namespace millrace::api

@@ -72,12 +72,14 @@ TEST_F(MessagesTest, Complete) {
   EXPECT_EQ(body["type"], "message");
   EXPECT_EQ(body["role"], "assistant");
   EXPECT_EQ(body["model"], "demo");
-  EXPECT_EQ(body["content"], parsed(R"([{"type":"text","text":"Hello"}])"));
+  EXPECT_EQ(body["content"], parsed(R"([{"type":"text","citations":null,"text":"Hello"}])"));
   EXPECT_EQ(body["stop_reason"], "stop_sequence");
   EXPECT_EQ(body["stop_sequence"], "X");
   EXPECT_EQ(body["usage"], parsed(R"({"input_tokens":3,"cache_creation_input_tokens":0,)"
                                   R"("cache_read_input_tokens":2,"output_tokens":3,)"
-                                  R"("output_tokens_details":{"thinking_tokens":0}})"));
+                                  R"("output_tokens_details":{"thinking_tokens":0},"cache_creation":null,)"
+                                  R"("inference_geo":null,"server_tool_use":null,"service_tier":null})"));
+  EXPECT_TRUE(body.contains("container") && body["container"].is_null());
 }
 
 TEST_F(MessagesTest, Streamed) {
@@ -91,7 +93,8 @@ TEST_F(MessagesTest, Streamed) {
   EXPECT_EQ(types(got),
             "message_start ping content_block_start text_delta content_block_stop message_delta message_stop ");
   const Json delta = parsed(got.events[got.events.size() - 2]);
-  EXPECT_EQ(delta["delta"], parsed(R"({"stop_reason":"max_tokens","stop_sequence":null,"stop_details":null})"));
+  EXPECT_EQ(delta["delta"],
+            parsed(R"({"stop_reason":"max_tokens","stop_sequence":null,"stop_details":null,"container":null})"));
   EXPECT_EQ(delta["usage"]["output_tokens"], 3);
 }
 
@@ -99,9 +102,10 @@ TEST_F(MessagesTest, BlocksOfAStreamAreThoseOfAnAnswer) {
   engine_.facts.tool_dialect = wire::ToolDialect::kQwen;
   const std::string body = std::string(kBody) + R"(,"tools":[{"name":"f","input_schema":{}}])";
   const Json expected =
-      parsed(R"([{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"so"},)"
-             R"({"type":"tool_use","name":"f","input":{"a":1}},{"type":"tool_use","name":"f","input":{}},)"
-             R"({"type":"text","text":"on"}])");
+      parsed(R"([{"type":"thinking","thinking":"hm","signature":""},{"type":"text","citations":null,"text":"so"},)"
+             R"({"type":"tool_use","caller":{"type":"direct"},"name":"f","input":{"a":1}},)"
+             R"({"type":"tool_use","caller":{"type":"direct"},"name":"f","input":{}},)"
+             R"({"type":"text","citations":null,"text":"on"}])");
   for (const bool one_call : {false, true}) {
     Json wanted = expected;
     if (one_call) wanted.erase(3);
@@ -126,8 +130,9 @@ TEST_F(MessagesTest, ThinkingIsOmittedWhereAsked) {
   engine_.accept(0);
   events(0, {{Kind::kReasoning, "hm"}, {Kind::kText, "so"}});
   engine_.end(0, {}, 3);
-  EXPECT_EQ(answer.get().json()["content"],
-            parsed(R"([{"type":"thinking","thinking":"","signature":""},{"type":"text","text":"so"}])"));
+  EXPECT_EQ(
+      answer.get().json()["content"],
+      parsed(R"([{"type":"thinking","thinking":"","signature":""},{"type":"text","citations":null,"text":"so"}])"));
 }
 
 TEST_F(MessagesTest, ErrorsHaveTheFormOfTheFamily) {

@@ -18,6 +18,20 @@ StoredResponse::~StoredResponse() {
   if (counted) counted->total.fetch_sub(bytes_of(*this), std::memory_order_relaxed);
 }
 
+std::string_view text_of(Gone gone) {
+  switch (gone) {
+    case Gone::kExpired:
+      return "it expired; answers are kept as long as --response-store-ttl-s allows";
+    case Gone::kReplaced:
+      return "newer ones took its place; answers are kept within --response-store-mib";
+    case Gone::kDeleted:
+      return "it was deleted";
+    case Gone::kUnknown:
+      break;
+  }
+  return "it was not stored by this server, or is gone for long";
+}
+
 ResponseStore::ResponseStore() : counted_(std::make_shared<StoredBytes>()) {}
 
 std::string ResponseStore::make_id() {
@@ -44,6 +58,7 @@ void ResponseStore::add(std::string id, std::string body, std::string input, Sto
   counted_->total.fetch_add(bytes_of(*response), std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   if (const auto known = entries_.find(id); known != entries_.end()) drop(known);
+  gone_.erase(id);
   const uint64_t number = next_number_++;
   oldest_first_.emplace(number, id);
   for (const std::string& item : items) by_item_.insert_or_assign(item, id);
@@ -60,14 +75,24 @@ void ResponseStore::drop(Entries::iterator entry) {
   entries_.erase(entry);
 }
 
+void ResponseStore::drop_as(Entries::iterator entry, Gone gone) {
+  gone_.insert_or_assign(entry->first, gone);
+  gone_oldest_first_.push_back(entry->first);
+  drop(entry);
+  if (gone_oldest_first_.size() <= kMaxGoneResponses) return;
+  gone_.erase(gone_oldest_first_.front());
+  gone_oldest_first_.pop_front();
+}
+
 // An entry that a later one goes on from frees its bytes with that one alone, so more of them may have to go.
 void ResponseStore::drop_excess(int64_t now_s) {
   while (!oldest_first_.empty()) {
     const auto oldest = entries_.find(oldest_first_.begin()->second);
     const bool full = entries_.size() > kMaxStoredResponses || by_item_.size() > kMaxStoredItems ||
                       counted_->total.load(std::memory_order_relaxed) > max_bytes_;
-    if (!full && oldest->second.expires_at > now_s) return;
-    drop(oldest);
+    const bool expired = oldest->second.expires_at <= now_s;
+    if (!full && !expired) return;
+    drop_as(oldest, expired ? Gone::kExpired : Gone::kReplaced);
   }
 }
 
@@ -90,8 +115,16 @@ bool ResponseStore::forget(std::string_view id, int64_t now_s) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return false;
   const bool known = found->second.expires_at > now_s;
-  drop(found);
+  drop_as(found, known ? Gone::kDeleted : Gone::kExpired);
   return known;
+}
+
+Gone ResponseStore::why_gone(std::string_view id, int64_t now_s) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found != entries_.end() && found->second.expires_at <= now_s) return Gone::kExpired;
+  const auto gone = gone_.find(id);
+  return gone == gone_.end() ? Gone::kUnknown : gone->second;
 }
 
 std::size_t ResponseStore::size() const {

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@ inline constexpr std::size_t kMaxStoredResponses = 4096;
 inline constexpr std::size_t kMaxStoredItems = 65'536;                      // of all of them, that have ids
 inline constexpr std::size_t kMaxConversationBytes = std::size_t{4} << 20;  // of one, with those that it goes on from
 inline constexpr int kMaxConversationTurns = 1024;
+inline constexpr std::size_t kMaxGoneResponses = 4096;                     // of which the store knows why they are gone
 inline constexpr std::size_t kDefaultStoredBytes = std::size_t{64} << 20;  // --response-store-mib
 inline constexpr int64_t kDefaultStoredSeconds = 3600;                     // --response-store-ttl-s
 
@@ -45,6 +47,16 @@ struct StoredResponse {
 };
 using StoredResponsePtr = std::shared_ptr<const StoredResponse>;
 
+// Why a response is not in the store.
+enum class Gone : uint8_t {
+  kUnknown,   // never stored, or gone too long ago
+  kExpired,   // --response-store-ttl-s
+  kReplaced,  // by newer ones: --response-store-mib, kMaxStoredResponses, kMaxStoredItems
+  kDeleted,   // by a client
+};
+// "it expired; ...", for a message.
+std::string_view text_of(Gone gone);
+
 class ResponseStore {
  public:
   ResponseStore();
@@ -62,6 +74,8 @@ class ResponseStore {
   StoredResponsePtr find(std::string_view id, int64_t now_s) const;
   // The response with an item of this id in its output.
   StoredResponsePtr find_item(std::string_view item, int64_t now_s) const;
+  // Of an id for which find() has nothing.
+  Gone why_gone(std::string_view id, int64_t now_s) const;
   // Whether it was there.
   bool forget(std::string_view id, int64_t now_s);
 
@@ -76,7 +90,8 @@ class ResponseStore {
     uint64_t number = 0;  // of oldest_first_
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
-  void drop(Entries::iterator entry);  // with the lock held, as the next one
+  void drop(Entries::iterator entry);  // with the lock held, as the next ones
+  void drop_as(Entries::iterator entry, Gone gone);
   void drop_excess(int64_t now_s);
 
   const std::shared_ptr<StoredBytes> counted_;
@@ -88,6 +103,8 @@ class ResponseStore {
   std::map<std::string, std::string, std::less<>> by_item_;  // to the id of its response
   std::map<uint64_t, std::string> oldest_first_;             // ids by number
   uint64_t next_number_ = 0;
+  std::map<std::string, Gone, std::less<>> gone_;
+  std::deque<std::string> gone_oldest_first_;  // may name one that came again
 };
 
 }  // namespace millrace::api

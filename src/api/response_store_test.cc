@@ -79,6 +79,31 @@ TEST(ResponseStore, CountsAreBounded) {
   EXPECT_NE(store.find("1", kNow), nullptr);
 }
 
+TEST(ResponseStore, KnowsWhyAResponseIsGone) {
+  ResponseStore store;
+  store.set_limits(std::size_t{1} << 20, 60);
+  EXPECT_EQ(store.why_gone("a", kNow), Gone::kUnknown);
+  add(store, "a");
+  add(store, "b");
+  EXPECT_TRUE(store.forget("b", kNow));
+  EXPECT_EQ(store.why_gone("b", kNow), Gone::kDeleted);
+  EXPECT_EQ(store.why_gone("a", kNow + 60), Gone::kExpired) << "while it is held still";
+  add(store, "c", "", kNow + 60);
+  EXPECT_EQ(store.why_gone("a", kNow + 60), Gone::kExpired) << "and after";
+  store.add("huge", std::string(2'000'000, 'x'), "[]", nullptr, {}, kNow + 60);
+  EXPECT_EQ(store.why_gone("c", kNow + 60), Gone::kReplaced);
+  EXPECT_EQ(store.why_gone("huge", kNow + 60), Gone::kReplaced);
+  add(store, "b", "", kNow + 60);
+  EXPECT_NE(store.find("b", kNow + 60), nullptr);
+  EXPECT_EQ(store.why_gone("b", kNow + 120), Gone::kExpired) << "of the second one, not the first";
+  for (std::size_t i = 0; i <= kMaxGoneResponses; ++i) {
+    store.add(std::to_string(i), "{}", "[]", nullptr, {}, kNow + 60);
+    store.forget(std::to_string(i), kNow + 60);
+  }
+  EXPECT_EQ(store.why_gone("0", kNow + 60), Gone::kUnknown) << "so many are known";
+  EXPECT_EQ(store.why_gone("1", kNow + 60), Gone::kDeleted);
+}
+
 // A conversation is held by its last response, also where the earlier ones are forgotten, and its bytes count until
 // then.
 TEST(ResponseStore, AConversationOutlivesItsFirstResponses) {
@@ -140,7 +165,12 @@ TEST(StoredInput, WhatIsNotStoredIsRefused) {
     EXPECT_TRUE(got.is_string() && got.get<std::string>().find(part) != std::string::npos) << got;
   };
   refuses(R"({"input":"a","previous_response_id":"nothing"})",
-          "previous_response_id is 'nothing', and no such response is stored");
+          "previous_response_id is 'nothing', and no such response is stored: it was not stored by this server");
+  add(store, "deleted");
+  store.forget("deleted", kNow);
+  refuses(R"({"input":"a","previous_response_id":"deleted"})", "no such response is stored: it was deleted; wanted");
+  add(store, "old", "", kNow - kDefaultStoredSeconds);
+  refuses(R"({"input":"a","previous_response_id":"old"})", "no such response is stored: it expired; ");
   refuses(R"({"input":"a","previous_response_id":7})", "previous_response_id is");
   refuses(R"({"input":[{"type":"item_reference","id":"msg_x"}]})",
           "input[0].id is 'msg_x', and no such item is stored");

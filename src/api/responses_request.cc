@@ -149,11 +149,14 @@ std::string request_members(const std::string& text, const wire::SamplingParams&
   const OrderedJson& given_text = member(body, "text");
   OrderedJson out = {
       {"background", false},
+      {"frequency_penalty", sampling.frequency_penalty},
       {"instructions", member(body, "instructions")},
       {"max_output_tokens", member(body, "max_output_tokens")},
       {"parallel_tool_calls", or_else(member(body, "parallel_tool_calls"), true)},
+      {"presence_penalty", sampling.presence_penalty},
       {"previous_response_id", member(body, "previous_response_id")},
       {"reasoning", {{"effort", member(member(body, "reasoning"), "effort")}, {"summary", nullptr}}},
+      {"service_tier", "default"},
       {"store", stored},
       {"temperature", sampling.temperature},
       {"text", {{"format", or_else(member(given_text, "format"), {{"type", "text"}})}, {"verbosity", "medium"}}},
@@ -165,10 +168,12 @@ std::string request_members(const std::string& text, const wire::SamplingParams&
   // Of OpenAI's service, and without effect: repeated where they are what they are there.
   const OrderedJson& metadata = member(body, "metadata");
   out["metadata"] = metadata.is_object() ? metadata : OrderedJson::object();
-  for (const char* key : {"user", "safety_identifier", "prompt_cache_key"}) {
-    if (member(body, key).is_string()) out[key] = member(body, key);
+  for (const char* key : {"safety_identifier", "prompt_cache_key"}) {
+    out[key] = member(body, key).is_string() ? member(body, key) : OrderedJson();
   }
-  if (member(body, "max_tool_calls").is_number_integer()) out["max_tool_calls"] = member(body, "max_tool_calls");
+  if (member(body, "user").is_string()) out["user"] = member(body, "user");
+  const OrderedJson& calls = member(body, "max_tool_calls");
+  out["max_tool_calls"] = calls.is_number_integer() ? calls : OrderedJson();
   const std::string object = out.dump();
   return object.substr(1, object.size() - 2);
 }

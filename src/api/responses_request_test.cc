@@ -198,15 +198,20 @@ TEST(ResponsesRequest, PicturesStandBetweenTexts) {
 TEST(ResponsesRequest, TheAnswerRepeatsTheRequest) {
   wire::SamplingParams sampling;
   sampling.temperature = 0.7;
+  sampling.frequency_penalty = 0.5;
   const Json plain = Json::parse("{" + request_members(R"({"input":"hi"})", sampling, true) + "}");
-  EXPECT_EQ(plain, Json::parse(R"({"background":false,"instructions":null,"max_output_tokens":null,"metadata":{},)"
-                               R"("parallel_tool_calls":true,"previous_response_id":null,)"
-                               R"("reasoning":{"effort":null,"summary":null},"store":true,"temperature":0.7,)"
-                               R"("text":{"format":{"type":"text"},"verbosity":"medium"},"tool_choice":"auto",)"
-                               R"("tools":[],"top_logprobs":0,"top_p":1.0,"truncation":"disabled"})"));
+  EXPECT_EQ(plain,
+            Json::parse(R"({"background":false,"frequency_penalty":0.5,"instructions":null,"max_output_tokens":null,)"
+                        R"("max_tool_calls":null,"metadata":{},"presence_penalty":0.0,)"
+                        R"("prompt_cache_key":null,"safety_identifier":null,"service_tier":"default",)"
+                        R"("parallel_tool_calls":true,"previous_response_id":null,)"
+                        R"("reasoning":{"effort":null,"summary":null},"store":true,"temperature":0.7,)"
+                        R"("text":{"format":{"type":"text"},"verbosity":"medium"},"tool_choice":"auto",)"
+                        R"("tools":[],"top_logprobs":0,"top_p":1.0,"truncation":"disabled"})"));
   const Json full = Json::parse(
       "{" +
       request_members(R"({"input":"hi","tools":[{"type":"function","name":"f"}],"metadata":{"a":"b"},"user":"u",)"
+                      R"("prompt_cache_key":"k","max_tool_calls":3,)"
                       R"("previous_response_id":"resp_1"})",
                       sampling, false) +
       "}");
@@ -216,6 +221,8 @@ TEST(ResponsesRequest, TheAnswerRepeatsTheRequest) {
                                        R"("strict":null}])"));
   EXPECT_EQ(full["metadata"], Json::parse(R"({"a":"b"})"));
   EXPECT_EQ(full["user"], "u");
+  EXPECT_EQ(full["prompt_cache_key"], "k");
+  EXPECT_EQ(full["max_tool_calls"], 3);
 }
 
 }  // namespace

@@ -23,11 +23,11 @@ std::vector<const StoredResponse*> conversation_of(const StoredResponse* last) {
   return out;
 }
 
-Status no_such_response(std::string_view id) {
+Status no_such_response(std::string_view id, Gone gone) {
   return invalid_argument(
-      "previous_response_id is '{}', and no such response is stored: it never was, it expired, it was deleted, or "
-      "newer ones took its place; wanted the id of a stored one, or the earlier items in input",
-      id.substr(0, kShownBytes));
+      "previous_response_id is '{}', and no such response is stored: {}; wanted the id of a stored one, or the earlier "
+      "items in input",
+      id.substr(0, kShownBytes), text_of(gone));
 }
 
 Result<Json> referred_item(const Json& reference, const std::string& name, const ResponseStore& store, int64_t now_s) {
@@ -91,7 +91,7 @@ Result<StoredInput> resolve_stored_input(Json& body, const ResponseStore& store,
   out.items = complete_items(items);
   if (!previous.empty()) {
     out.before = store.find(previous, now_s);
-    if (!out.before) return no_such_response(previous);
+    if (!out.before) return no_such_response(previous, store.why_gone(previous, now_s));
     if (out.before->conversation_bytes > kMaxConversationBytes) {
       return invalid_argument("previous_response_id names a conversation of {} bytes; wanted at most {}",
                               out.before->conversation_bytes, kMaxConversationBytes);

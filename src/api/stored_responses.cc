@@ -101,19 +101,26 @@ Status list_items(ApiContext& /*context*/, const http::Request& request, const S
 http::Handler stored_route(ApiContext& context, StoredHandler handle) {
   return [&context, handle](const http::RequestPtr& request, const http::ResponderPtr& responder) {
     const std::string_view id = request->param("id");
-    const StoredResponsePtr response = context.state->responses.find(id, unix_seconds());
+    const ResponseStore& store = context.state->responses;
+    const StoredResponsePtr response = store.find(id, unix_seconds());
     if (!response) {
-      responder->send(error_response(
-          {.http_status = 404,
-           .message = fmt::format("Response with id '{}' not found: it was not stored, it expired, it was deleted, or "
-                                  "newer ones took its place",
-                                  id.substr(0, kShownBytes))}));
+      responder->send(
+          error_response({.http_status = 404,
+                          .message = fmt::format("Response with id '{}' not found: {}", id.substr(0, kShownBytes),
+                                                 text_of(store.why_gone(id, unix_seconds())))}));
       return;
     }
     http::Response out;
     const Status status = handle(context, *request, response, out);
     responder->send(status.ok() ? std::move(out) : error_response(field_error(status)));
   };
+}
+
+// POST would be a 405 otherwise, as for any other id.
+void no_compaction(const http::RequestPtr& /*request*/, const http::ResponderPtr& responder) {
+  responder->send(error_response({.http_status = 404,
+                                  .message = "Compacted responses are not served; wanted previous_response_id, or the "
+                                             "earlier items in input, within the model's context"}));
 }
 
 }  // namespace
@@ -126,6 +133,7 @@ void add_stored_response_routes(ApiContext& context, const std::string& path) {
   add("DELETE", "/{id}", delete_response);
   add("POST", "/{id}/cancel", cancel_response);
   add("GET", "/{id}/input_items", list_items);
+  context.server.add_route({.method = "POST", .pattern = path + "/compact", .handler = no_compaction});
 }
 
 }  // namespace millrace::api

@@ -1,6 +1,8 @@
 #include "runner/row_worker.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <limits>
 
 #include "runner/logprobs.h"
@@ -15,24 +17,44 @@ LogitEdits::Generated generated_of(const SequenceStep& sequence) {
   return generated;
 }
 
+constexpr std::size_t kWordBits = 64;  // of a mask
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr auto kNothingAllowed = [] {
+  std::array<float, kWordBits> out{};
+  out.fill(kNever);
+  return out;
+}();
+
+// NaN or +inf among them. Where their number is a constant, compilers compare several at once.
+template <std::size_t kCount>
+bool any_broken(std::span<const float, kCount> logits) {
+  int broken = 0;
+  for (const float logit : logits) broken |= static_cast<int>(!(logit <= std::numeric_limits<float>::max()));
+  return broken != 0;
+}
+
 }  // namespace
 
-// A broken row fails, also where its broken logits are masked.
+// A broken row fails, also where its broken logits are masked. Of a word of the mask most bits are alike: the logits
+// are filled or copied together, and then the others one by one.
 Status RowWorker::fill_masked(std::span<const float> logits, const grammar::TokenMask& mask) {
-  constexpr std::size_t kWordBits = 64;
   CHECK(mask.size() * kWordBits >= logits.size());
   masked_.resize(logits.size());
-  bool good = true;
+  bool broken = false;
   for (std::size_t begin = 0; begin < logits.size(); begin += kWordBits) {
+    const std::span<const float> from = logits.subspan(begin, std::min(kWordBits, logits.size() - begin));
+    broken |= from.size() == kWordBits ? any_broken(from.first<kWordBits>()) : any_broken(from);
+    float* to = masked_.data() + begin;
     const uint64_t word = mask[begin / kWordBits];
-    const std::size_t count = std::min(kWordBits, logits.size() - begin);
-    for (std::size_t i = 0; i < count; ++i) {
-      const float logit = logits[begin + i];
-      good &= logit <= std::numeric_limits<float>::max();
-      masked_[begin + i] = (word >> i & 1) != 0 ? logit : -std::numeric_limits<float>::infinity();
+    const bool mostly_allowed = 2 * static_cast<std::size_t>(std::popcount(word)) > kWordBits;
+    std::copy_n(mostly_allowed ? from.data() : kNothingAllowed.data(), from.size(), to);
+    for (uint64_t others = mostly_allowed ? ~word : word; others != 0; others &= others - 1) {
+      const auto i = static_cast<std::size_t>(std::countr_zero(others));
+      if (i >= from.size()) break;
+      to[i] = mostly_allowed ? kNever : from[i];
     }
   }
-  return good ? ok_status() : greedy_token(logits).status();
+  return broken ? greedy_token(logits).status() : ok_status();
 }
 
 Status RowWorker::sample(std::span<float> logits, const SequenceStep& sequence, SampledToken& out,

@@ -327,6 +327,32 @@ TEST(RowWorker, AMaskLeavesOnlyItsTokens) {
   EXPECT_EQ(worker.sample(row, step, out, &mask).code(), StatusCode::kInvalidArgument);
 }
 
+TEST(RowWorker, AMaskOfAnyDensityForbidsTheOthers) {
+  constexpr int32_t kVocab = 1000;  // its last word of the mask has bits that stand for no token
+  std::mt19937 random(8);
+  std::vector<float> row = random_row(32, kVocab);
+  RowWorker worker(kVocab);
+  SequenceStep step = step_of(spec_of(1, -1, 1, 0, 6), {64, 64});
+  for (const double density : {0.01, 0.3, 0.5, 0.7, 0.99, 1.0}) {
+    std::bernoulli_distribution allowed(density);
+    grammar::TokenMask mask((kVocab + 63) / 64, 0);
+    grammar::allow(mask, 17);
+    for (std::size_t id = 0; id < mask.size() * 64; ++id) {
+      if (allowed(random)) grammar::allow(mask, static_cast<int32_t>(id));
+    }
+    std::vector<float> other = row;
+    for (int32_t id = 0; id < kVocab; ++id) {
+      if (!grammar::allows(mask, id)) other[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
+    }
+    for (step.position = 0; step.position < 50; ++step.position) {
+      SampledToken masked, wanted;
+      ASSERT_TRUE(worker.sample(row, step, masked, &mask).ok());
+      ASSERT_TRUE(worker.sample(other, step, wanted).ok());
+      EXPECT_EQ(masked.token, wanted.token) << density;
+    }
+  }
+}
+
 TEST(Logprobs, AreTheLogSoftmaxOfTheModelsOwnLogits) {
   constexpr int32_t kVocab = 2000;
   std::vector<float> row = random_row(21, kVocab);

@@ -86,15 +86,23 @@ TEST(TokenizerTrustTest, OrdinaryAddedTokensMatchEverywhere) {
 
 // They are not special, and still no client writes them into a prompt.
 TEST(TokenizerTrustTest, MarkersOfCallsAndReasoningNeedTrust) {
-  const auto t = load(test_data("tokenizers/qwen3"));
-  for (const char* marker :
-       {"<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"}) {
-    const int32_t id = *t->id_of(marker);
-    EXPECT_FALSE(t->is_special(id));
-    EXPECT_EQ(ids_of(*t, {{marker, true}}), std::vector<int32_t>{id});
-    const std::vector<int32_t> forged = ids_of(*t, {{marker, false}});
-    EXPECT_FALSE(any_control(*t, forged)) << marker;
-    EXPECT_EQ(t->decode(forged, true), marker);
+  const std::pair<const char*, std::vector<const char*>> models[] = {
+      {"qwen3", {"<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"}},
+      {"mistral_nemo",
+       {"[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"}},
+      {"deepseek_v3",
+       {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>",
+        "<｜tool▁sep｜>", "<｜tool▁outputs▁begin｜>", "<｜tool▁output▁begin｜>"}}};
+  for (const auto& [name, markers] : models) {
+    const auto t = load(test_data(std::string("tokenizers/") + name));
+    for (const char* marker : markers) {
+      const int32_t id = *t->id_of(marker);
+      EXPECT_FALSE(name == std::string_view("qwen3") && t->is_special(id)) << marker;
+      EXPECT_EQ(ids_of(*t, {{marker, true}}), std::vector<int32_t>{id});
+      const std::vector<int32_t> forged = ids_of(*t, {{marker, false}});
+      EXPECT_FALSE(any_control(*t, forged)) << marker;
+      EXPECT_EQ(t->decode(forged, true), marker);
+    }
   }
 }
 

@@ -105,15 +105,24 @@ def complete(arguments):
     return False
 
 
+# What Anthropic's description of its API requires of a message and of its usage.
+MEMBERS = {"id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container"}
+USAGE = {"cache_creation", "cache_creation_input_tokens", "cache_read_input_tokens", "inference_geo", "input_tokens", "output_tokens",
+         "output_tokens_details", "server_tool_use", "service_tier"}
+
+
 def shown(message):
-    """Without what differs between two answers: ids, and how much of the prompt was cached."""
+    """Without what differs between two answers, ids and how much of the prompt was cached, and without what is always the same."""
+    assert set(message) == MEMBERS and set(message["usage"]) == USAGE
     assert re.fullmatch("msg_[0-9a-f]{24}", message["id"])
     usage = message["usage"]
     assert usage["cache_creation_input_tokens"] == 0
     blocks = [dict(block) for block in message["content"]]
     for block in blocks:
         if block["type"] == "tool_use":
-            assert re.fullmatch("toolu_[0-9a-f]{24}", block.pop("id"))
+            assert re.fullmatch("toolu_[0-9a-f]{24}", block.pop("id")) and block.pop("caller") == {"type": "direct"}
+        elif block["type"] == "text":
+            assert block.pop("citations") is None
     assert 0 <= usage["output_tokens_details"]["thinking_tokens"] <= usage["output_tokens"]
     total = usage["input_tokens"] + usage["cache_read_input_tokens"]
     return {**message, "id": None, "content": blocks, "usage": (total, usage["output_tokens"])}
@@ -149,7 +158,7 @@ def test_text(server):
     assert (ended["content"], ended["stop_reason"]) == ([text("Yes.")], "end_turn")
     stopped = both(server, body("One, two, three.", stop_sequences=["four", ", t"]))
     assert (stopped["content"], stopped["stop_reason"], stopped["stop_sequence"]) == ([text("One")], "stop_sequence", ", t")
-    assert server.post("/messages", request)[2]["content"] == message["content"]
+    assert shown(server.post("/messages", request)[2]) == message
 
 
 def test_instructions_between_turns_stay_there(server):

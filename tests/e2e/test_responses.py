@@ -104,8 +104,16 @@ def assembled(found):
     return last
 
 
+# What the description of the Responses API requires of a response.
+MEMBERS = {"id", "object", "created_at", "completed_at", "status", "incomplete_details", "model", "previous_response_id", "instructions", "output",
+           "error", "tools", "tool_choice", "truncation", "parallel_tool_calls", "text", "top_p", "presence_penalty", "frequency_penalty",
+           "top_logprobs", "temperature", "reasoning", "usage", "max_output_tokens", "max_tool_calls", "store", "background", "service_tier",
+           "metadata", "safety_identifier", "prompt_cache_key"}
+
+
 def shown(response):
     """Without what differs between two answers: ids, times, and how much of the prompt was cached."""
+    assert set(response) - {"user"} == MEMBERS
     assert re.fullmatch("resp_[0-9a-f]{32}", response["id"]) and response["object"] == "response"
     usage = response["usage"]
     assert 0 <= usage["output_tokens_details"]["reasoning_tokens"] <= usage["output_tokens"]
@@ -299,11 +307,16 @@ def test_a_stored_answer(server):
     assert stored(server, made["id"], "DELETE") == (200, {"id": made["id"], "object": "response", "deleted": True})
     secret = server.post(RESPONSES, body(max_output_tokens=2, store=False))[2]
     assert secret["store"] is False
-    for gone in (made["id"], secret["id"], "resp_1"):
+    for gone, why in ((made["id"], "it was deleted"), (secret["id"], "it was not stored"), ("resp_1", "it was not stored")):
         for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
             status, answer = stored(server, gone + path, method)
-            assert status == 404 and f"'{gone}' not found: it was not stored" in answer["error"]["message"], answer
+            assert status == 404 and f"'{gone}' not found: {why}" in answer["error"]["message"], answer
             assert answer["error"]["type"] == "not_found_error"
+
+
+def test_compacted_responses_are_refused(server):
+    status, _, answer = server.post(f"{RESPONSES}/compact", {"model": "demo", "input": "hi"})
+    assert status == 404 and "previous_response_id" in answer["error"]["message"], answer
 
 
 def test_a_conversation_goes_on_from_a_stored_answer(tools):
@@ -327,7 +340,8 @@ def test_a_conversation_goes_on_from_a_stored_answer(tools):
     assert items["data"][1] == made
     assert stored(tools, first["id"], "DELETE")[0] == 200
     assert tools.post(RESPONSES, body("Yes.", previous_response_id=second["id"]))[0] == 200, "a later answer holds the earlier ones"
-    assert tools.post(RESPONSES, body("Yes.", previous_response_id=first["id"]))[0] == 400
+    status, _, answer = tools.post(RESPONSES, body("Yes.", previous_response_id=first["id"]))
+    assert status == 400 and "it was deleted" in answer["error"]["message"], answer
 
 
 def test_a_server_that_stores_nothing(tmp_path):

@@ -342,7 +342,7 @@ def test_the_parsers_are_named_by_flags():
         assert both(running, body(text, tools=[weather])) == ("", "", [("weather", '{"city": "12", "days": 12}')], "tool_calls")
 
 
-@pytest.mark.parametrize("script", ["tools.test.mjs", "ai.test.mjs"])
+@pytest.mark.parametrize("script", ["tools.test.mjs", "ai.test.mjs", "langchain.test.mjs"])
 def test_clients_go_a_whole_round(tools, script):
     if not (OPENAI / "node_modules" / "ai").is_dir():
         pytest.fail("tests/e2e/openai/node_modules lacks ai; wanted: ./scripts/test, which installs it")

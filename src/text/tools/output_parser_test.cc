@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/testing/test_data.h"
@@ -141,6 +143,19 @@ std::string parse_ids(const std::shared_ptr<const Tokenizer>& tokenizer, const w
   return show(events);
 }
 
+// The tokenizer of GPT-2 with Llama 3's marker as one token.
+std::shared_ptr<const Tokenizer> with_python_tag() {
+  std::ifstream file(test_data("tokenizers/gpt2") / "tokenizer.json");
+  auto spec = nlohmann::json::parse(file);
+  auto token = spec["added_tokens"].front();
+  token["id"] = token["id"].get<int>() + 1;
+  token["content"] = "<|python_tag|>";
+  spec["added_tokens"].push_back(std::move(token));
+  auto tokenizer = Tokenizer::from_json(spec.dump());
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  return tokenizer.ok() ? *tokenizer : nullptr;
+}
+
 TEST(OutputMarkersTest, ATokenIsWhatCountsAndTextThatSpellsItIsText) {
   struct Case {
     const char* tokenizer;
@@ -155,9 +170,22 @@ TEST(OutputMarkersTest, ATokenIsWhatCountsAndTextThatSpellsItIsText) {
                         {"mistral_nemo",
                          {ToolDialect::kMistral, {}, ReasoningDialect::kNone, false},
                          R"([TOOL_CALLS][{"name": "f", "arguments": {"a":1}}])",
+                         kCallEvents},
+                        {"python_tag",
+                         {ToolDialect::kLlama3, {}, ReasoningDialect::kNone, false},
+                         R"(Well. <|python_tag|>{"name": "f", "parameters": {"a":1}})",
+                         "|text Well." + kCallEvents},
+                        {"qwen3",
+                         {ToolDialect::kQwenXml, {}, ReasoningDialect::kNone, false},
+                         "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+                         R"(|call f|arguments {"a": 1}|end)"},
+                        {"deepseek_v3",
+                         {ToolDialect::kDeepSeek, {}, ReasoningDialect::kNone, false},
+                         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\":1}<｜tool▁call▁end｜>"
+                         "<｜tool▁calls▁end｜>",
                          kCallEvents}};
   for (const Case& item : cases) {
-    const auto tokenizer = load(item.tokenizer);
+    const auto tokenizer = item.tokenizer == std::string_view("python_tag") ? with_python_tag() : load(item.tokenizer);
     const auto ids = tokenizer->encode(item.output, {.add_special_tokens = false});
     ASSERT_TRUE(ids.ok());
     EXPECT_EQ(parse_ids(tokenizer, item.how, *ids), item.wanted) << item.tokenizer;
