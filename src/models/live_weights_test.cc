@@ -8,6 +8,7 @@
 #include <map>
 
 #include "models/testing/model_testing.h"
+#include "models/vision/vision_tower.h"
 
 namespace millrace {
 namespace {
@@ -338,6 +339,22 @@ TEST(LiveWeights, NamesMayHaveThePrefixOfVisionLanguageModels) {
   const std::shared_ptr<const Model> made = live.make(2).value();
   EXPECT_NE(checksums(*made)["model.norm.weight"], checksums(*vision.model)["model.norm.weight"]);
   EXPECT_EQ(checksums(*made).size(), checksums(*vision.model).size());
+}
+
+// A tower's own sums are of the same bytes: what it has loaded is compared as what was read for it.
+TEST(FrozenTensors, ATowerThatWasLoadedIsTheSame) {
+  Vision vision;
+  const VisionConfig config = *open_model_dir(kVisionFolder).value().config.vision;
+  const auto store = std::make_shared<WeightStore>(WeightStore::open(kVisionFolder).value());
+  const FrozenTensors frozen = FrozenTensors::of(VisionTower::load(config, store, vision.options).value()->weights());
+  WeightStore same = WeightStore::open(kVisionFolder).value();
+  const Status compared = frozen.compare(same, vision.pool);
+  EXPECT_TRUE(compared.ok()) << compared.to_string();
+  auto [qkv, bytes] = vision.tensor("visual.blocks.0.attn.qkv.weight", "visual.blocks.0.attn.qkv.weight");
+  EXPECT_TRUE(frozen.check(qkv.name, qkv.dtype, qkv.shape).ok());
+  EXPECT_TRUE(frozen.compare(qkv.name, {bytes.data(), bytes.size_bytes()}, vision.pool).ok());
+  bytes.data()[bytes.size_bytes() - 1] ^= std::byte{1};
+  EXPECT_FALSE(frozen.compare(qkv.name, {bytes.data(), bytes.size_bytes()}, vision.pool).ok());
 }
 
 TEST(FrozenTensors, AFolderHasTheSameOrNone) {
