@@ -93,13 +93,16 @@ def make_model(folder, config):
     (folder / "preprocessor_config.json").write_text(json.dumps({
         "patch_size": PATCH, "temporal_patch_size": 2, "merge_size": 2, **normalization, "size": {"shortest_edge": 65536, "longest_edge": 16777216}}))
     write_text_files(folder)
-    # bf16 of either sign between 2^-7 and 2^-5: the high byte is one of two, the low one is random.
+    write_weights(folder, tensors_of(config))
+
+
+def write_weights(folder, tensors):
+    """[(name, shape)], bf16 of either sign between 2^-7 and 2^-5: the high byte is one of two, the low one is random."""
     noise = bytearray(1 << 24)
     generator = random.Random(1)
     noise[0::2] = generator.randbytes(1 << 23)
     noise[1::2] = generator.randbytes(1 << 23).translate(bytes([0x3C, 0xBC] * 128))
     ones, header, at = b"\x80\x3f", {}, 0
-    tensors = tensors_of(config)
     for name, shape in tensors:
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * count(shape)]}
         at += 2 * count(shape)
@@ -213,6 +216,15 @@ def again_row(server, rounds, seed):
     return f"| first token of a second question about a picture over the first's; runs of the tower for 8 questions | {statistics.median(ratios):.3f}; {runs:.0f} |"
 
 
+def model_of(folder, shape):
+    """(configuration, directory): made where it is not there yet"""
+    config, folder = config_of(shape), folder / shape
+    if not (folder / "model.safetensors").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        make_model(folder, config)
+    return config, folder
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
@@ -221,10 +233,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     args, more = parser.parse_known_args()
     shape = "small" if args.small else "2b"
-    config, folder = config_of(shape), args.folder / shape
-    if not (folder / "model.safetensors").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        make_model(folder, config)
+    config, folder = model_of(args.folder, shape)
     load = os.getloadavg()[0]
     process, host, port, _ = start(args.program, str(folder), [each for each in more if each != "--"])
     server = Server(host, port)

@@ -218,13 +218,14 @@ std::shared_ptr<const MediaDecoder> media_decoder() {
   return std::make_shared<MediaDecoder>(failed ? "" : program.string());
 }
 
-// The towers, here or in the stage that encodes for this one.
+// The towers, here or in the stage that encodes for this one. `frozen`: what gets the tensors of a tower that is loaded
+// here; null: nothing.
 MakeMedia make_media_of(const ModelOptions& options, const ModelConfig& config, const MediaFacts& media,
-                        const OpenTransferLinks& remote) {
+                        const OpenTransferLinks& remote, std::shared_ptr<FrozenTensors> frozen) {
   if (!media.any()) return {};
   if (!remote) {
-    return [options, config, media](const LoadProgress& progress) {
-      return load_tower_model(options, config, media, media_decoder(), progress);
+    return [options, config, media, frozen](const LoadProgress& progress) {
+      return load_tower_model(options, config, media, media_decoder(), progress, frozen.get());
     };
   }
   return [options, config, remote](const LoadProgress&) -> Result<std::unique_ptr<MediaModel>> {
@@ -257,14 +258,15 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
                  "layers are not split");
   }
   const auto frozen = std::make_shared<FrozenTensors>();
+  const bool reads_tower = !fixed && (slot.features != nullptr || !media.pictures);  // it is loaded elsewhere, or not
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
-       .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain), stage = slot.stage, frozen, fixed,
-                options,
+       .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain), stage = slot.stage, frozen,
+                reads_tower, options,
                 config = components.dir.config](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
          Result<std::unique_ptr<Runner>> runner = load(progress);
          if (!runner.ok()) return runner.status().with_prefix(fmt::format("stage '{}'", stage));
-         if (!fixed) RETURN_IF_ERROR(read_frozen_tensors(options, config, *frozen));
+         if (reads_tower) RETURN_IF_ERROR(read_frozen_tensors(options, config, *frozen));
          return runner;
        },
        .tokenizer = components.tokenizer,
@@ -272,7 +274,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .streams = slot.streams,
        .to_client = slot.to_client,
        .make_kv_events = make_kv_events(options, slot.replica),
-       .make_media = make_media_of(options, components.dir.config, media, slot.features),
+       .make_media = make_media_of(options, components.dir.config, media, slot.features, frozen),
        .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config, media, frozen),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options, frozen), slot.weights_rank,
                 options.trainer_hosts},
@@ -297,7 +299,7 @@ Made make_encode(const Value& args, const Slot& slot, const ModelOptions& comman
   }
   ASSIGN_OR_RETURN(const uint64_t text, text_checksum(options.model));
   ASSIGN_OR_RETURN(wire::EncoderFacts facts, encoder_facts(options));
-  return make_encode_worker({.make_media = make_media_of(options, dir.config, media, nullptr),
+  return make_encode_worker({.make_media = make_media_of(options, dir.config, media, nullptr, nullptr),
                              .open = slot.features,
                              .facts = std::move(facts),
                              .text_checksum = text});

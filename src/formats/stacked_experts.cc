@@ -185,6 +185,29 @@ Result<bool> unstack_experts(const std::vector<SafetensorsHeader*>& headers) {
   return true;
 }
 
+bool is_stacked_experts(std::string_view name) { return layer_of(name, kGateUp) || layer_of(name, kDown); }
+
+Result<std::vector<SafetensorsEntry>> unstack_entry(const SafetensorsEntry& stacked, const ExpertSizes& sizes) {
+  const int64_t e = sizes.experts, h = sizes.hidden, i = sizes.inner;
+  const auto of_gate_up = layer_of(stacked.name, kGateUp);
+  const int64_t out = of_gate_up ? 2 * i : h, in = of_gate_up ? h : i;
+  const Shape plain{e, out, in}, transposed{e, in, out};
+  if (!(stacked.shape == plain || stacked.shape == transposed)) {
+    return wrong_shape(stacked, fmt::format("{} or {}", plain.to_string(), transposed.to_string()));
+  }
+  if (plain == transposed) {
+    return error(StatusCode::kUnsupported,
+                 "tensor {} has shape {}, in which its experts may be transposed or not; "
+                 "wanted a tensor for each expert",
+                 quoted_name(stacked.name), stacked.shape.to_string());
+  }
+  Stack stack{.experts = e, .hidden = h, .inner = i, .transposed = stacked.shape == transposed};
+  (of_gate_up ? stack.gate_up : stack.down) = &stacked;
+  std::vector<SafetensorsEntry> entries;
+  append_experts(of_gate_up ? *of_gate_up : *layer_of(stacked.name, kDown), stack, stacked, entries);
+  return entries;
+}
+
 void copy_transposed(const std::byte* data, const SafetensorsEntry& entry, std::byte* to) {
   switch (dtype_size(entry.dtype)) {
     case 1:

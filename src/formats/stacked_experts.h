@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -25,6 +27,17 @@ namespace millrace {
 // shape seen and the shapes wanted: a layer that lacks one of the three, shapes that do not fit together, two tensors
 // of one layer in different layouts.
 Result<bool> unstack_experts(const std::vector<SafetensorsHeader*>& headers);
+
+// Whether it is the plain name of a stacked tensor.
+bool is_stacked_experts(std::string_view name);
+
+struct ExpertSizes {
+  int64_t experts = 0, hidden = 0, inner = 0;
+};
+
+// The same of one stacked entry alone, whose model's sizes are known. kInvalidArgument: another shape; kUnsupported: a
+// shape that both layouts have.
+Result<std::vector<SafetensorsEntry>> unstack_entry(const SafetensorsEntry& stacked, const ExpertSizes& sizes);
 
 // The elements of `entry`, stored transposed, row by row; `data` is where the header's data begins. `to` has as many
 // bytes as the entry's shape needs.

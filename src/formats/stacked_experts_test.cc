@@ -176,5 +176,29 @@ TEST(StackedExperts, WhatDoesNotFitIsRefused) {
   refused({gate_up(s, false), empty, router(s)}, "inner size 0");
 }
 
+TEST(UnstackEntry, AnEntryAloneIsDividedAsInItsFile) {
+  const ExpertSizes sizes{2, 6, 4};
+  const auto of = [&](const std::string& name, const Shape& shape) {
+    return unstack_entry(
+        {kPlainLayer + ("experts." + name), DType::kF32, shape, 0, static_cast<uint64_t>(shape.elements()) * 4}, sizes);
+  };
+  const auto plain = of("gate_up_proj", {2, 8, 6});
+  ASSERT_TRUE(plain.ok()) << plain.status().to_string();
+  ASSERT_EQ(plain->size(), 4u);
+  EXPECT_EQ((*plain)[1].name, "model.layers.2.mlp.experts.0.up_proj.weight");
+  EXPECT_EQ((*plain)[1].begin, 96u);
+  EXPECT_FALSE((*plain)[1].is_transposed());
+  const auto transposed = of("gate_up_proj", {2, 6, 8});
+  ASSERT_TRUE(transposed.ok()) << transposed.status().to_string();
+  EXPECT_TRUE((*transposed)[3].is_transposed());
+  EXPECT_EQ((*transposed)[3].shape, (Shape{4, 6}));
+  EXPECT_EQ(of("down_proj", {2, 6, 4})->size(), 2u);
+  EXPECT_EQ(of("down_proj", {2, 4, 4}).status().code(), StatusCode::kInvalidArgument);
+  const auto either =
+      unstack_entry({kPlainLayer + std::string("experts.down_proj"), DType::kF32, {2, 4, 4}, 0, 128}, {2, 4, 4});
+  EXPECT_EQ(either.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(either.status().message().find("wanted a tensor for each expert"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace millrace

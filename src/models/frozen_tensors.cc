@@ -2,6 +2,7 @@
 
 #include "formats/packed_file.h"
 #include "formats/tensor_names.h"
+#include "models/matrix_checksum.h"
 
 namespace millrace {
 namespace {
@@ -25,6 +26,21 @@ Result<FrozenTensors> FrozenTensors::read(WeightStore& store, ThreadPool& pool) 
   return out;
 }
 
+FrozenTensors FrozenTensors::of(const WeightTable& tower) {
+  FrozenTensors out;
+  for (const auto& [name, entry] : tower.entries()) {
+    CHECK(name.starts_with(kVisionPrefix) && entry.checksum.has_value());
+    out.tensors_[name] = {entry.source, entry.weight.view.shape, *entry.checksum, entry.packs};
+  }
+  return out;
+}
+
+uint64_t FrozenTensors::sum_of(const Tensor& tensor, std::span<const std::byte> bytes, ThreadPool& pool) {
+  if (!tensor.packs) return checksum(bytes, 0, pool);
+  const TensorView view{.data = bytes.data(), .dtype = tensor.dtype, .shape = tensor.shape};
+  return MatrixChecksum(view, pool, {}).value();
+}
+
 Status FrozenTensors::check(std::string_view name, DType dtype, const Shape& shape) const {
   const Tensor& tensor = tensors_.find(name)->second;
   if (!(shape == tensor.shape)) {
@@ -37,7 +53,8 @@ Status FrozenTensors::check(std::string_view name, DType dtype, const Shape& sha
 }
 
 Status FrozenTensors::compare(std::string_view name, std::span<const std::byte> bytes, ThreadPool& pool) const {
-  if (checksum(bytes, 0, pool) == tensors_.find(name)->second.checksum) return ok_status();
+  const Tensor& tensor = tensors_.find(name)->second;
+  if (sum_of(tensor, bytes, pool) == tensor.checksum) return ok_status();
   return invalid_argument("{} has other values than those that serve, and {}; wanted the same ones, or a restart",
                           quoted_name(name), kWhy);
 }

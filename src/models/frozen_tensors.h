@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "formats/weights.h"
+#include "models/weight_table.h"
 
 namespace millrace {
 
@@ -22,6 +23,8 @@ class FrozenTensors {
  public:
   // Reads the bytes of all tensors of a vision tower in `store` (formats/tensor_names.h). Errors: those of WeightStore.
   static Result<FrozenTensors> read(WeightStore& store, ThreadPool& pool);
+  // The same of a tower that was loaded with a pool: its bytes have been summed, and are not read again.
+  static FrozenTensors of(const WeightTable& tower);
 
   // By its plain name.
   bool has(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
@@ -40,7 +43,10 @@ class FrozenTensors {
     DType dtype = DType::kF32;
     Shape shape;
     uint64_t checksum = 0;
+    bool packs = false;  // summed as a matrix of a load
   };
+  static uint64_t sum_of(const Tensor& tensor, std::span<const std::byte> bytes, ThreadPool& pool);
+
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 

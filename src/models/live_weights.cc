@@ -1,9 +1,11 @@
 #include "models/live_weights.h"
 
+#include <cstring>
 #include <set>
 #include <utility>
 
 #include "formats/packed_file.h"
+#include "formats/stacked_experts.h"
 #include "formats/tensor_names.h"
 #include "models/matrix_checksum.h"
 #include "models/weight_reader.h"
@@ -46,6 +48,24 @@ Status LiveWeights::problem_of(const TensorSpec& tensor) const {
   return ok_status();
 }
 
+bool LiveWeights::is_stacked(const TensorSpec& tensor) const {
+  return serving_->config().num_experts > 0 && is_stacked_experts(plain_tensor_name(tensor.name));
+}
+
+Result<std::vector<SafetensorsEntry>> LiveWeights::experts_of(const TensorSpec& tensor) const {
+  const ModelConfig& config = serving_->config();
+  return unstack_entry({plain_tensor_name(tensor.name), tensor.dtype, tensor.shape, 0, tensor.size_bytes()},
+                       {config.num_experts, config.hidden_size, config.moe_intermediate_size});
+}
+
+Result<std::vector<TensorSpec>> LiveWeights::apart(const TensorSpec& tensor) const {
+  if (!is_stacked(tensor)) return std::vector{tensor};
+  ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, experts_of(tensor));
+  std::vector<TensorSpec> out;
+  for (SafetensorsEntry& entry : entries) out.push_back({std::move(entry.name), entry.dtype, entry.shape});
+  return out;
+}
+
 Status LiveWeights::check(const std::vector<TensorSpec>& tensors) const {
   std::set<std::string> names;
   std::string problems;
@@ -56,11 +76,16 @@ Status LiveWeights::check(const std::vector<TensorSpec>& tensors) const {
     if (count == 0) code = problem.code();
     if (count++ < kProblemsInMessage) problems += (problems.empty() ? "" : "; ") + problem.message();
   };
-  for (const TensorSpec& tensor : tensors) {
-    if (!names.insert(plain_tensor_name(tensor.name)).second) {
-      add_problem(invalid_argument("{} is named twice", quoted_name(tensor.name)));
-    } else if (!dropped(tensor.name)) {
-      add_problem(problem_of(tensor));
+  for (const TensorSpec& sent : tensors) {
+    const auto parts = apart(sent);
+    add_problem(parts.status());
+    if (!parts.ok()) continue;
+    for (const TensorSpec& tensor : *parts) {
+      if (!names.insert(plain_tensor_name(tensor.name)).second) {
+        add_problem(invalid_argument("{} is named twice", quoted_name(tensor.name)));
+      } else if (!dropped(tensor.name)) {
+        add_problem(problem_of(tensor));
+      }
     }
   }
   if (count == 0) return ok_status();
@@ -70,15 +95,36 @@ Status LiveWeights::check(const std::vector<TensorSpec>& tensors) const {
 
 bool LiveWeights::covers_all(const std::vector<TensorSpec>& tensors) const {
   std::set<std::string> names;
-  for (const TensorSpec& tensor : tensors) names.insert(serving_name(tensor.name));
+  for (const TensorSpec& sent : tensors) {
+    const auto parts = apart(sent);
+    if (!parts.ok()) return false;
+    for (const TensorSpec& tensor : *parts) names.insert(serving_name(tensor.name));
+  }
   for (const auto& [name, entry] : serving_->weights().entries()) {
     if (!names.contains(name)) return false;
   }
   return true;
 }
 
+// Expert by expert, so that little is held twice.
+Status LiveWeights::add_stacked(const TensorSpec& tensor, const Buffer& bytes) {
+  ASSIGN_OR_RETURN(const std::vector<SafetensorsEntry> entries, experts_of(tensor));
+  for (const SafetensorsEntry& entry : entries) {
+    const TensorSpec matrix{entry.name, entry.dtype, entry.shape};
+    Buffer part(matrix.size_bytes());
+    if (entry.is_transposed()) {
+      copy_transposed(bytes.data(), entry, part.data());
+    } else {
+      std::memcpy(part.data(), bytes.data() + entry.begin, part.size_bytes());
+    }
+    RETURN_IF_ERROR(add(matrix, part));
+  }
+  return ok_status();
+}
+
 Status LiveWeights::add(const TensorSpec& tensor, Buffer& bytes) {
   CHECK(bytes.size_bytes() == tensor.size_bytes());
+  if (is_stacked(tensor)) return add_stacked(tensor, bytes);
   if (dropped(tensor.name)) return ok_status();
   const std::string plain = plain_tensor_name(tensor.name);
   if (is_frozen(plain)) return frozen_->compare(plain, {bytes.data(), bytes.size_bytes()}, pool_);

@@ -8,7 +8,8 @@
 //
 // Names are those of the Hugging Face folder, with the prefixes of vision-language models or without
 // (formats/tensor_names.h). A tied head may come under either of its names; rotary frequencies, which old checkpoints
-// have, are dropped; frozen tensors must have the bytes that serve, and are dropped, too.
+// have, are dropped; frozen tensors must have the bytes that serve, and are dropped, too. Stacked experts
+// (formats/stacked_experts.h) are taken apart.
 //
 // Owner: the stager of a live update. Thread safety: check() on one thread, then add() and make() on one.
 #pragma once
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/safetensors.h"
 #include "models/frozen_tensors.h"
 #include "models/load_options.h"
 #include "models/model.h"
@@ -57,6 +59,12 @@ class LiveWeights {
   std::string serving_name(const std::string& name) const;
   bool is_frozen(const std::string& plain_name) const { return frozen_ != nullptr && frozen_->has(plain_name); }
   Status problem_of(const TensorSpec& tensor) const;
+  // Whether it stands for the tensors of single experts, and those.
+  bool is_stacked(const TensorSpec& tensor) const;
+  Result<std::vector<SafetensorsEntry>> experts_of(const TensorSpec& tensor) const;
+  // By the names under which the model has them: of stacked ones, those of the experts.
+  Result<std::vector<TensorSpec>> apart(const TensorSpec& tensor) const;
+  Status add_stacked(const TensorSpec& tensor, const Buffer& bytes);
 
   const std::shared_ptr<const Model> serving_;
   const LoadOptions options_;

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "models/testing/model_testing.h"
+#include "models/vision/vision_tower.h"
 
 namespace millrace {
 namespace {
@@ -119,6 +120,104 @@ TEST(LiveWeights, MatricesOfTheseModelsAreQuantized) {
       EXPECT_TRUE(has_quantized_matrix(*Loaded(name, quantize, 1).model, quantize)) << name << dtype_name(quantize);
     }
   }
+}
+
+const std::string kStackedModel = "../vision/moe";  // as transformers 5 saves it; a store takes it apart
+
+// Matrices [rows, columns] that follow each other, or each one transposed.
+Buffer stacked(const std::vector<std::byte>& matrices, int64_t rows, int64_t columns, int size, bool transposed) {
+  Buffer out(matrices.size());
+  if (!transposed) std::memcpy(out.data(), matrices.data(), matrices.size());
+  const int64_t count = transposed ? std::ssize(matrices) / size : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t matrix = i / (rows * columns), row = i / columns % rows, column = i % columns;
+    const int64_t to = (matrix * columns + column) * rows + row;
+    std::memcpy(out.data() + to * size, matrices.data() + i * size, static_cast<std::size_t>(size));
+  }
+  return out;
+}
+
+// The language model's tensors, the experts of each layer under two names: as transformers 5 has them in memory, or as
+// published files store them.
+std::vector<std::pair<TensorSpec, Buffer>> with_stacked_experts(const ModelConfig& config, bool transposed) {
+  std::vector<std::pair<TensorSpec, Buffer>> out;
+  std::map<std::string, std::vector<std::byte>> gate_up, down;  // by layer
+  DType dtype = DType::kF32;
+  // By name: of an expert down_proj, gate_proj, up_proj.
+  for (auto& [spec, bytes] : tensors_of(kStackedModel, [](const std::string&, Buffer&) {})) {
+    const std::size_t at = spec.name.find("experts.");
+    if (spec.name.starts_with("visual.")) continue;
+    if (at == std::string::npos) {
+      out.emplace_back(spec, std::move(bytes));
+      continue;
+    }
+    auto& to = (spec.name.find("down_proj") == std::string::npos ? gate_up : down)[spec.name.substr(0, at + 8)];
+    to.insert(to.end(), bytes.data(), bytes.data() + bytes.size_bytes());
+    dtype = spec.dtype;
+  }
+  const int64_t e = config.num_experts, h = config.hidden_size, i = config.moe_intermediate_size;
+  const auto size = static_cast<int>(dtype_size(dtype));
+  for (const auto& [layer, matrices] : gate_up) {
+    const Shape shape = transposed ? Shape{e, h, 2 * i} : Shape{e, 2 * i, h};
+    out.emplace_back(TensorSpec{layer + "gate_up_proj", dtype, shape}, stacked(matrices, 2 * i, h, size, transposed));
+  }
+  for (const auto& [layer, matrices] : down) {
+    const Shape shape = transposed ? Shape{e, i, h} : Shape{e, h, i};
+    out.emplace_back(TensorSpec{layer + "down_proj", dtype, shape}, stacked(matrices, h, i, size, transposed));
+  }
+  return out;
+}
+
+TEST(LiveWeights, StackedExpertsAreThoseOfTheirFile) {
+  for (const std::optional<DType> quantize : kQuantized) {
+    const Loaded loaded(kStackedModel, quantize, 1);
+    for (const bool transposed : {false, true}) {
+      SCOPED_TRACE(testing::Message() << transposed << " " << dtype_name(quantize.value_or(DType::kF32)));
+      LiveWeights other(loaded.model, loaded.options);
+      for (auto& [spec, bytes] : with_stacked_experts(loaded.config, transposed)) {
+        std::memset(bytes.data(), 0, bytes.size_bytes());
+        ASSERT_TRUE(other.add(spec, bytes).ok());
+      }
+      const std::shared_ptr<const Model> zeroed = other.make(2).value();
+      EXPECT_NE(logits(zeroed), logits(loaded.model));
+      LiveWeights live(zeroed, loaded.options);
+      auto tensors = with_stacked_experts(loaded.config, transposed);
+      std::vector<TensorSpec> specs;
+      for (const auto& [spec, bytes] : tensors) specs.push_back(spec);
+      const Status checked = live.check(specs);
+      ASSERT_TRUE(checked.ok()) << checked.to_string();
+      EXPECT_TRUE(live.covers_all(specs));
+      specs.pop_back();
+      EXPECT_FALSE(live.covers_all(specs));
+      for (auto& [spec, bytes] : tensors) ASSERT_TRUE(live.add(spec, bytes).ok());
+      const std::shared_ptr<const Model> made = live.make(3).value();
+      EXPECT_EQ(logits(made), logits(loaded.model));
+      EXPECT_EQ(checksums(*made), checksums(*loaded.model));
+    }
+  }
+}
+
+TEST(LiveWeights, StackedExpertsThatAreRefused) {
+  const Loaded moe(kStackedModel, std::nullopt, 1), dense("tiny_qwen3", std::nullopt, 1);
+  const Loaded square("tiny_qwen3_moe", std::nullopt, 1);  // its hidden size is twice the inner one
+  const int64_t e = moe.config.num_experts, h = moe.config.hidden_size, i = moe.config.moe_intermediate_size;
+  const std::string prefix = "model.language_model.layers.0.mlp.experts.";
+  const auto message = [](const Loaded& loaded, const std::vector<TensorSpec>& tensors) {
+    return LiveWeights(loaded.model, loaded.options).check(tensors).message();
+  };
+  const auto names = [&](const std::string& text, std::string_view part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const TensorSpec good{prefix + "down_proj", DType::kF32, {e, h, i}};
+  EXPECT_EQ(message(moe, {good}), "");
+  names(message(moe, {{good.name, DType::kF32, {e + 1, h, i}}}), "experts.down_proj\" has shape");
+  names(message(moe, {good, {prefix + "1.down_proj.weight", DType::kF32, {h, i}}}), "named twice");
+  names(message(moe, {{"model.layers.99.mlp.experts.down_proj", DType::kF32, {e, h, i}}}), "is no tensor");
+  names(message(dense, {good}), "is no tensor");
+  const int64_t width = square.config.hidden_size;
+  ASSERT_EQ(width, 2 * square.config.moe_intermediate_size);
+  names(message(square, {{prefix + "gate_up_proj", DType::kF32, {square.config.num_experts, width, width}}}),
+        "wanted a tensor for each expert");
 }
 
 TEST(LiveWeights, WhatIsNotSentIsThatOfTheServingModel) {
@@ -240,6 +339,22 @@ TEST(LiveWeights, NamesMayHaveThePrefixOfVisionLanguageModels) {
   const std::shared_ptr<const Model> made = live.make(2).value();
   EXPECT_NE(checksums(*made)["model.norm.weight"], checksums(*vision.model)["model.norm.weight"]);
   EXPECT_EQ(checksums(*made).size(), checksums(*vision.model).size());
+}
+
+// A tower's own sums are of the same bytes: what it has loaded is compared as what was read for it.
+TEST(FrozenTensors, ATowerThatWasLoadedIsTheSame) {
+  Vision vision;
+  const VisionConfig config = *open_model_dir(kVisionFolder).value().config.vision;
+  const auto store = std::make_shared<WeightStore>(WeightStore::open(kVisionFolder).value());
+  const FrozenTensors frozen = FrozenTensors::of(VisionTower::load(config, store, vision.options).value()->weights());
+  WeightStore same = WeightStore::open(kVisionFolder).value();
+  const Status compared = frozen.compare(same, vision.pool);
+  EXPECT_TRUE(compared.ok()) << compared.to_string();
+  auto [qkv, bytes] = vision.tensor("visual.blocks.0.attn.qkv.weight", "visual.blocks.0.attn.qkv.weight");
+  EXPECT_TRUE(frozen.check(qkv.name, qkv.dtype, qkv.shape).ok());
+  EXPECT_TRUE(frozen.compare(qkv.name, {bytes.data(), bytes.size_bytes()}, vision.pool).ok());
+  bytes.data()[bytes.size_bytes() - 1] ^= std::byte{1};
+  EXPECT_FALSE(frozen.compare(qkv.name, {bytes.data(), bytes.size_bytes()}, vision.pool).ok());
 }
 
 TEST(FrozenTensors, AFolderHasTheSameOrNone) {

@@ -139,6 +139,7 @@ Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const 
   if (out.sampling.parsing) tokenizer_.find_open_reasoning(out.prompt, *out.sampling.parsing);
   out.extra_key = std::move(request.extra_key);
   out.media = position_media(out.prompt, media, MediaTokens(model_.media));
+  salt_digests(out.extra_key, out.media);
   out.priority = request.priority;
   out.timeout_ms = request.timeout_ms;
   out.embed = request.embed;

@@ -1,6 +1,7 @@
 """Pictures where the model is divided: layers over processes (--pp), and the encoder in a process or on a host of its own. The same
 answers as in one process."""
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -11,7 +12,7 @@ import subprocess
 import pytest
 
 from harness import ROOT, WAIT_S, Server, placement, program, wait_until
-from test_layer_hosts import join, lead, wait_ready
+from test_layer_hosts import join, lead, pipeline, wait_ready
 from test_text_hosts import control_port
 from test_vision import CHAT, ask, part_of, refused, tokens_of, url, whole
 from vision_model import picture, served, vision_model
@@ -77,10 +78,61 @@ def test_layers_over_processes(folder, wanted, ranges):
         assert server.leftovers() == []
 
 
-def test_a_shard_with_the_tower(folder, tmp_path):
-    shards = tmp_path / "shards"
-    done = subprocess.run([program(), "split", str(folder), "--pp", "2", "--out", str(shards)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+def test_a_first_range_of_tower_and_embedding_alone(folder, wanted):
+    with Server("--pp", "2", "--split", "0,4", model=folder) as server:
+        check(server, wanted)
+        assert server.stop() == 0, server.output()
+
+
+@pytest.fixture(scope="module")
+def shards(folder, tmp_path_factory):
+    """{layers of the first range: the folder with both shards}"""
+    found = {}
+    for first in (0, 2):
+        found[first] = tmp_path_factory.mktemp("split") / "shards"
+        done = subprocess.run([program(), "split", str(folder), "--split", f"{first},{4 - first}", "--out", str(found[first])],
+                              capture_output=True, text=True, timeout=WAIT_S)
+        assert done.returncode == 0, done.stderr
+    return found
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("model", ["complete", "shards"])
+def test_layers_over_hosts(folder, shards, wanted, network, key, tmp_path, first, model):
+    """The first range has the tower, the embedding, and some layers or none; the host of the others has no tower where it has a shard."""
+    near, far = network
+    models = [shards[first] / "0", shards[first] / "1"] if model == "shards" else [folder] * 2
+    path = pipeline(tmp_path, (0, first, None), (first, 4, "b"), control=f"{near.ipv4}:30310", key=key)
+    with lead(path, where=near, model=models[0]) as server, join(path, "upper1", where=far, model=models[1]) as upper:
+        wait_ready(server)
+        check(server, wanted)
+        assert server.stop() == 0, server.output()
+        assert upper.end() == 0, upper.output()
+        assert server.leftovers() == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_a_range_of_another_host_that_is_lost_costs_time_alone(folder, wanted, tmp_path, how):
+    """Its rows of pictures are computed anew when it is back, with what the tower had made of them."""
+    path = pipeline(tmp_path, (0, 1, None), (1, 4, "b"))
+    with lead(path, model=folder) as server, join(path, "upper1", model=folder) as upper:
+        wait_ready(server)
+        bodies = [ask(*one["parts"]) for one in served()["conversations"]]
+        assert [whole(server, body)["choices"] for body in bodies] == wanted
+        with contextlib.ExitStack() as stack:
+            os.kill(upper.process.pid, how)
+            wait_until(lambda: "upper1" in server.get("/ready")[2]["reason"], "a server that names the stage")
+            if how == signal.SIGSTOP:
+                upper.process.send_signal(signal.SIGCONT)
+            else:
+                stack.enter_context(join(path, "upper1", model=folder))
+            wait_until(server.ready, "return")
+            check(server, wanted)
+            assert server.stop() == 0, server.output()
+
+
+def test_a_shard_with_the_tower(shards):
+    shards = shards[2]
 
     def names(shard):
         data = (shards / shard / "model.safetensors").read_bytes()

@@ -142,3 +142,26 @@ def test_where_the_tower_is_a_process_of_its_own(folders, wanted):
         assert status == 400 and "other values" in message, message
         assert from_disk(server, folders["new"])[0] == 200
         assert answers(server) == wanted["new"]
+
+
+EXPERTS = "model.language_model.layers.1.mlp.experts.gate_up_proj"
+
+
+def test_a_trainer_of_experts_sends_them_stacked(tmp_path):
+    """As transformers 5 has them in memory: one tensor for all experts of a layer."""
+    old = vision_model(tmp_path / "old", "moe")
+    new = changed_folder(old, tmp_path / "new", EXPERTS)
+    with Server(model=new) as server:
+        wanted, sums = answers(server), checksums(server)
+    with Server(model=old) as server:
+        before = answers(server)
+        assert before != wanted
+        tensors = tensors_of(new)
+        assert EXPERTS in tensors
+        Trainer(server).update(in_buckets(tensors, 3))
+        assert answers(server) == wanted
+        assert checksums(server) == sums
+        dtype, shape, data = tensors[EXPERTS]
+        status, _, body = Trainer(server).prepare([{EXPERTS: (dtype, [shape[0] + 1, *shape[1:]], data)}])
+        assert status == 400 and "experts.gate_up_proj" in body["message"] and "wanted" in body["message"], body
+        assert answers(server) == wanted

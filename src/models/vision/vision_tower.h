@@ -50,6 +50,7 @@ class VisionTower {
                                                          const LoadOptions& options);
 
   const VisionConfig& config() const { return config_; }
+  const WeightTable& weights() const { return *weights_; }
 
   // `patches` [grid.patches(), config().patch_values()]. `features` becomes [config().feature_sets(), rows,
   // config().out_hidden_size], rows = grid.patches() / merge_size^2: the merger's, then those of the deepstack.

@@ -43,8 +43,9 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
                                                   std::optional<LayerRange> layers = std::nullopt);
 
-// The towers of options.model, into `frozen`, for the two below: they take it empty, and it is read while the stage
-// loads. Nothing where the model takes text only.
+// The vision tower of options.model, into `frozen`, for the two below: they take it empty, and it is filled while the
+// stage loads, here where the stage loads no tower (stages/media/tower_model.h). Nothing where the model takes text
+// only.
 Status read_frozen_tensors(const ModelOptions& options, const ModelConfig& config, FrozenTensors& frozen);
 
 // Makes the weights of another folder, in the same form, on one thread; an empty path: of the model's own. The folder

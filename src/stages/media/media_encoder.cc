@@ -10,6 +10,13 @@ namespace {
 
 std::size_t bytes_of(const MediaFeatures& features) { return features.values->size() * sizeof(float); }
 
+// Each request has names of its own for a picture that several wait for.
+const std::string& field_of(const std::vector<wire::PromptMedia>& media, const std::string& digest) {
+  const auto found = std::ranges::find_if(media, [&](const auto& one) { return one.digest.bytes == digest; });
+  CHECK(found != media.end());
+  return found->field;
+}
+
 }  // namespace
 
 Status check_prompt_media(std::span<const wire::PromptMedia> media, int32_t rows) {
@@ -148,8 +155,8 @@ void MediaEncoder::settle(Finished one, std::vector<std::pair<ReqId, Encoded>>& 
     if (found == waiting_.end()) continue;
     Waiting& waiting = found->second;
     if (!one.features.ok()) {
+      out.emplace_back(id, one.features.status().with_prefix(field_of(waiting.media, digest)));
       drop(id);
-      out.emplace_back(id, one.features.status().with_prefix(one.media.field));
       continue;
     }
     for (std::size_t i = 0; i < waiting.media.size(); ++i) {

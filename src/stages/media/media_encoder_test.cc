@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <random>
+#include <set>
 
 namespace millrace {
 namespace {
@@ -135,6 +137,49 @@ TEST_F(MediaEncoderTest, ABadPictureFailsThoseWhoHaveIt) {
   EXPECT_NE(came.at(1).status().message().find("messages[0]"), std::string::npos);
   EXPECT_TRUE(came.at(2).ok());
   EXPECT_EQ(encoder.counters().failed, 1u);
+}
+
+TEST_F(MediaEncoderTest, EachRequestNamesABadPictureAsItHasIt) {
+  toy.set_open(false);
+  ASSERT_FALSE(ask(1, {picture("bad")}).has_value());
+  wire::PromptMedia second = picture("bad");
+  second.field = "messages[7].content[2]";
+  ASSERT_FALSE(ask(2, {picture("good", 10), second}).has_value());
+  toy.set_open(true);
+  const auto came = wait_for(2);
+  EXPECT_EQ(came.at(1).status().message(), "messages[0]: no picture");
+  EXPECT_EQ(came.at(2).status().message(), "messages[7].content[2]: no picture");
+}
+
+// Requests that come, wait, share pictures and leave at random: what is left is what still waits.
+TEST_F(MediaEncoderTest, TenThousandThatLeaveLeaveNothing) {
+  std::mt19937_64 draw(9);
+  std::set<uint64_t> waiting;
+  std::size_t ended = 0;
+  const auto take = [&] {
+    for (const auto& [id, encoded] : encoder.take_finished()) ended += waiting.erase(id.value);
+  };
+  for (uint64_t id = 1; id <= 10'000; ++id) {
+    const auto file = [&] { return "p" + std::to_string(draw() % 40); };
+    const auto known = ask(id, {picture(file()), picture(file(), 10)});
+    if (known) {
+      EXPECT_TRUE(known->ok() || known->status().code() == StatusCode::kResourceExhausted);
+    } else {
+      waiting.insert(id);
+    }
+    if (draw() % 16 == 0) encoder.flush();
+    if (draw() % 64 == 0) toy.set_open(draw() % 2 == 0);
+    if (draw() % 8 == 0) take();
+    if (waiting.empty() || draw() % 8 == 0) continue;
+    const uint64_t leaves = *std::next(waiting.begin(), static_cast<std::ptrdiff_t>(draw() % waiting.size()));
+    encoder.drop(ReqId{leaves});
+    waiting.erase(leaves);
+    EXPECT_EQ(encoder.waiting(), waiting.size());
+  }
+  toy.set_open(true);
+  while (!waiting.empty()) take();
+  EXPECT_EQ(encoder.waiting(), 0u);
+  EXPECT_GT(ended, 100u);
 }
 
 TEST_F(MediaEncoderTest, WhatNobodyWantsIsGivenUp) {

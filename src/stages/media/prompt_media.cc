@@ -15,6 +15,17 @@ std::span<const uint8_t> as_bytes(const std::string& bytes) {
   return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
 
+// Of both, one behind the other.
+std::string sha256(std::string_view head, std::string_view rest) {
+  std::string out(wire::kMediaDigestBytes, '\0');
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  CHECK(EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
+  CHECK(EVP_DigestUpdate(context.get(), head.data(), head.size()) == 1);
+  CHECK(EVP_DigestUpdate(context.get(), rest.data(), rest.size()) == 1);
+  CHECK(EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(out.data()), nullptr) == 1);
+  return out;
+}
+
 // Of the picture as it is shown, from its header.
 Result<ImageSize> read_size(const std::string& bytes) {
   ASSIGN_OR_RETURN(const ImageInfo info, read_image_header(as_bytes(bytes)));
@@ -32,14 +43,12 @@ Result<ImageSize> read_size(const std::string& bytes) {
 
 std::string media_digest(const wire::PromptMedia& media) {
   const char* kind = media.kind == wire::MediaKind::kAudio ? "audio" : "image";
-  const std::string head = fmt::format("{} {} {} {}\n", kind, media.grid_t, media.grid_h, media.grid_w);
-  std::string out(wire::kMediaDigestBytes, '\0');
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  CHECK(EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
-  CHECK(EVP_DigestUpdate(context.get(), head.data(), head.size()) == 1);
-  CHECK(EVP_DigestUpdate(context.get(), media.bytes.bytes.data(), media.bytes.bytes.size()) == 1);
-  CHECK(EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(out.data()), nullptr) == 1);
-  return out;
+  return sha256(fmt::format("{} {} {} {}\n", kind, media.grid_t, media.grid_h, media.grid_w), media.bytes.bytes);
+}
+
+void salt_digests(std::string_view extra_key, std::vector<wire::PromptMedia>& media) {
+  if (extra_key.empty()) return;
+  for (wire::PromptMedia& one : media) one.digest.bytes = sha256(one.digest.bytes, extra_key);
 }
 
 Result<wire::PromptMedia> read_picture(std::string bytes, bool low_detail, const PictureFacts& facts) {

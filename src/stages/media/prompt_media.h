@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -66,6 +67,10 @@ Result<wire::PromptMedia> read_audio(std::string bytes, const AudioFacts& facts)
 
 // Of all that decides the features: what it is, the size that it is brought to, the file.
 std::string media_digest(const wire::PromptMedia& media);
+
+// Digests that differ wherever the extra keys (cache salt and the like) do: such requests share no features, as they
+// share no KV pages. How long a picture takes then does not show whether another one's client sent it before.
+void salt_digests(std::string_view extra_key, std::vector<wire::PromptMedia>& media);
 
 struct PromptItem {
   wire::PromptMedia media;

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
 namespace millrace {
 namespace {
 
@@ -85,6 +90,46 @@ TEST(PromptMediaTest, ATemplateThatWritesOthersIsAtFault) {
   MediaTokens pictures = tokens();
   pictures.audio = -1;
   EXPECT_FALSE(expand_media({kPicture, kAudio}, media, pictures).ok()) << "a model without audio";
+}
+
+// A file of no pixels is enough: digests are made from the header.
+std::string png_header(uint32_t width, uint32_t height) {
+  std::string out("\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16);
+  for (const uint32_t edge : {width, height}) {
+    for (const int shift : {24, 16, 8, 0}) out += static_cast<char>(edge >> shift);
+  }
+  return out + std::string("\x08\x02\0\0\0\0\0\0\0", 9);
+}
+
+TEST(PromptMediaTest, DigestsDifferInFileSizeAndKind) {
+  const PictureFacts facts;
+  std::set<std::string> digests;
+  for (const auto& [width, height, more, low] : std::vector<std::tuple<uint32_t, uint32_t, std::string, bool>>{
+           {960, 1280, "", false}, {1280, 960, "", false}, {960, 1280, "x", false}, {960, 1280, "", true}}) {
+    const auto media = read_picture(png_header(width, height) + more, low, facts);
+    ASSERT_TRUE(media.ok()) << media.status().to_string();
+    digests.insert(media->digest.bytes);
+  }
+  wire::PromptMedia audio{.kind = MediaKind::kAudio, .grid_t = 1, .grid_h = 2, .grid_w = 3};
+  digests.insert(media_digest(audio));
+  audio.kind = MediaKind::kImage;
+  digests.insert(media_digest(audio));
+  EXPECT_EQ(digests.size(), 6u);
+}
+
+TEST(PromptMediaTest, RequestsWithOtherKeysShareNoDigest) {
+  const auto salted = [](const std::string& key, const std::string& digest) {
+    std::vector<wire::PromptMedia> media(1);
+    media[0].digest.bytes = digest;
+    salt_digests(key, media);
+    return media[0].digest.bytes;
+  };
+  const std::string a(wire::kMediaDigestBytes, 'a'), b(wire::kMediaDigestBytes, 'b');
+  EXPECT_EQ(salted("", a), a);
+  EXPECT_EQ(salted("4:salt1:x", a), salted("4:salt1:x", a));
+  EXPECT_EQ(salted("4:salt1:x", a).size(), wire::kMediaDigestBytes);
+  EXPECT_EQ((std::set<std::string>{a, salted("4:salt1:x", a), salted("4:salt1:y", a), salted("4:salt1:x", b)}).size(),
+            4u);
 }
 
 }  // namespace

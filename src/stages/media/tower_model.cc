@@ -120,7 +120,7 @@ class TowerModel : public MediaModel {
 Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options, const ModelConfig& config,
                                                      const MediaFacts& facts,
                                                      std::shared_ptr<const MediaDecoder> decoder,
-                                                     const LoadProgress& progress) {
+                                                     const LoadProgress& progress, FrozenTensors* frozen) {
   ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
   auto store = std::make_shared<WeightStore>(std::move(opened));
   const auto report = [&progress](uint64_t done, uint64_t total) {
@@ -132,6 +132,7 @@ Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options
   Towers towers;
   if (facts.pictures) {
     ASSIGN_OR_RETURN(towers.vision, VisionTower::load(*config.vision, store, load));
+    if (frozen != nullptr) *frozen = FrozenTensors::of(towers.vision->weights());
   }
   if (facts.audio) {
     ASSIGN_OR_RETURN(towers.audio, AudioTower::load(*config.audio, store, load));
