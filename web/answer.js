@@ -2,6 +2,7 @@
 
 const MIN_RATE_MS = 50; // tokens that arrive within it come from buffers: their rate would be the network's
 
+// `sound`: of one that is spoken, as it came: {chunks: [base64 of 16-bit samples], bytes}. It is not stored.
 // finish: null while it streams, else "stop", "length", "tool_calls", ... as the server names it, or "stopped" (by the
 // user), "error", "interrupted" (the page was closed).
 export function newAnswer(nowMs) {
@@ -19,6 +20,8 @@ function addToolCalls(calls, deltas) {
   return out.filter(Boolean);
 }
 
+const bytesOf = (base64) => (base64.length / 4) * 3 - (base64.endsWith('==') ? 2 : base64.endsWith('=') ? 1 : 0);
+
 export function addChunk(answer, chunk, nowMs) {
   const out = { ...answer, stats: { ...answer.stats } };
   const choice = chunk.choices?.[0];
@@ -29,6 +32,11 @@ export function addChunk(answer, chunk, nowMs) {
     if (delta.tool_calls) out.tool_calls = addToolCalls(out.tool_calls, delta.tool_calls);
     out.stats.first_ms ??= nowMs - answer.started_ms;
     out.stats.last_ms = nowMs - answer.started_ms;
+  }
+  if (delta.audio?.data) {
+    const { chunks, bytes } = answer.sound ?? { chunks: [], bytes: 0 };
+    out.sound = { chunks: [...chunks, delta.audio.data], bytes: bytes + bytesOf(delta.audio.data) };
+    out.stats.first_sound_ms ??= nowMs - answer.started_ms;
   }
   if (choice?.finish_reason) out.finish = choice.finish_reason;
   if (chunk.usage) {
@@ -45,9 +53,10 @@ export function endAnswer(answer, finish, error = '') {
   return { ...answer, finish: answer.finish ?? finish, error };
 }
 
-// Pictures stand before the text, as models are trained.
-const partsOf = ({ content, pictures }) => [
+// Pictures and sounds stand before the text, as models are trained.
+const partsOf = ({ content, pictures = [], sounds = [] }) => [
   ...pictures.map(({ url }) => ({ type: 'image_url', image_url: { url } })),
+  ...sounds.map(({ data }) => ({ type: 'input_audio', input_audio: { data, format: 'wav' } })),
   ...(content.trim() ? [{ type: 'text', text: content }] : []),
 ];
 
@@ -56,7 +65,7 @@ export function requestMessages(conversation) {
   const out = conversation.system ? [{ role: 'system', content: conversation.system }] : [];
   for (const message of conversation.messages) {
     if (message.role === 'assistant' && !message.content) continue;
-    out.push({ role: message.role, content: message.pictures ? partsOf(message) : message.content });
+    out.push({ role: message.role, content: message.pictures || message.sounds ? partsOf(message) : message.content });
   }
   return out;
 }
@@ -74,6 +83,7 @@ export function statsOf(answer, context) {
   }
   if (s.output !== undefined) add('out', `${s.output}`, 'tokens of the answer');
   if (s.first_ms !== undefined) add('first token', ms(s.first_ms), 'from sending to the first token, seen from this page');
+  if (s.first_sound_ms !== undefined) add('first sound', ms(s.first_sound_ms), 'from sending to the first sound, seen from this page');
   if (s.output > s.first_output && s.last_ms - s.first_ms >= MIN_RATE_MS) {
     const rate = ((s.output - s.first_output) * 1000) / (s.last_ms - s.first_ms);
     add('tokens/s', rate < 10 ? rate.toFixed(1) : `${Math.round(rate)}`, 'after the first token, seen from this page');

@@ -20,6 +20,8 @@ async function errorOf(response) {
   return new ApiError(message, response.status);
 }
 
+const of = (model) => (model ? `?model=${encodeURIComponent(model)}` : '');
+
 export class Api {
   // `key` gives the API key of now, or ''.
   constructor({ key = () => '', fetch = globalThis.fetch.bind(globalThis) } = {}) {
@@ -45,15 +47,27 @@ export class Api {
     return response.json();
   }
 
-  // [{id, context}]
+  // [{id, context, state, progress, error}]; state: "loaded", "unloaded", "loading", ... of a server of several models, else "".
   async models() {
     const list = await this.json('/v1/models');
-    return list.data.map((model) => ({ id: model.id, context: model.max_model_len ?? 0 }));
+    return list.data.map(({ id, max_model_len, status }) => ({
+      id, context: max_model_len ?? 0, state: status?.value === 'unloaded' && status.failed ? 'failed' : (status?.value ?? ''), progress: status?.progress ?? 0, error: status?.error ?? '' }));
   }
 
-  // Whether the model takes pictures.
-  async takesPictures() {
-    return (await this.json('/model_info')).has_image_understanding === true;
+  // What the model takes beside text, and the voices that it has.
+  async abilities(model) {
+    const info = await this.json(`/model_info${of(model)}`);
+    return { pictures: info.has_image_understanding === true, sounds: info.has_audio_understanding === true, voices: info.voices ?? [] };
+  }
+
+  // Of a server of several models; returns when it is so.
+  load(model) { return this.#post('/models/load', { model }); }
+  unload(model) { return this.#post('/models/unload', { model }); }
+
+  async #post(path, body) {
+    const response = await this.request(path, { body });
+    if (!response.ok) throw await errorOf(response);
+    return response.json();
   }
 
   // {ready, reason}; not an error while the model loads.
@@ -63,18 +77,16 @@ export class Api {
     return { ready: body.ready === true, reason: String(body.reason ?? '') };
   }
 
-  // What the engine does, as objects, twice a second.
-  async *live(signal) {
-    const response = await this.request('/live/events', { signal });
+  // What the engine does, as objects, twice a second. `model`: of a server of several.
+  async *live(signal, model = '') {
+    const response = await this.request(`/live/events${of(model)}`, { signal });
     if (!response.ok) throw await errorOf(response);
     for await (const data of events(response.body)) yield JSON.parse(data);
   }
 
   // How many choices were still running.
-  async abort(rid) {
-    const response = await this.request('/abort_request', { body: { rid } });
-    if (!response.ok) throw await errorOf(response);
-    return (await response.json()).aborted;
+  async abort(rid, model = '') {
+    return (await this.#post(`/abort_request${of(model)}`, { rid })).aborted;
   }
 
   // The chunks of a chat completion, as objects. An error inside the stream is an ApiError.

@@ -10,13 +10,16 @@ import { Live } from './live.js';
 import { Messages } from './messages.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
+import { Speaker } from './speaker.js';
 import { Store } from './store.js';
 
 const ASK_READY_MS = 2000; // while the server is not ready
+const ASK_MODELS_MS = 1000; // while one is loaded or unloaded
 const CHAT_ENTRY = /^millrace\.chat\.([0-9a-f]+)$/;
 
 const store = new Store(localStorage);
-const session = new Session({ api: new Api({ key: () => store.key }), store });
+const speaker = new Speaker({ changed: () => session.changed() });
+const session = new Session({ api: new Api({ key: () => store.key }), store, speaker });
 
 function useSession() {
   const [, again] = useReducer((count) => count + 1, 0);
@@ -40,6 +43,15 @@ function useConnection() {
     const timer = setInterval(() => session.connect(), ASK_READY_MS);
     return () => clearInterval(timer);
   }, [ready, session.needKey]);
+}
+
+// Follows what models of a server of several do, while something changes.
+function useModels() {
+  useEffect(() => {
+    if (!session.modelsMove) return;
+    const timer = setInterval(() => session.refresh(), ASK_MODELS_MS);
+    return () => clearInterval(timer);
+  }, [session.modelsMove]);
 }
 
 // Whether the address is #live. What opens a conversation leaves the Live view.
@@ -96,6 +108,7 @@ function useWindowEvents() {
 function App() {
   useSession();
   useConnection();
+  useModels();
   useWindowEvents();
   const live = useLiveRoute();
   const [panel, setPanel] = useState(''); // "", "list" (narrow windows only) or "settings"

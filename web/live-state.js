@@ -19,6 +19,8 @@ export function duration(seconds) {
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   return `${(seconds / 3600).toFixed(1)} h`;
 }
+// 14:03:07 of the reader's clock
+export const timeOf = (ms) => new Date(ms).toTimeString().slice(0, 8);
 const sum = (list, value) => list.reduce((all, one) => all + value(one), 0);
 
 // ---- over all schedulers
@@ -72,6 +74,7 @@ export function requestsOf(event) {
   const known = new Set(rows.map((row) => row.id));
   const others = [...names].filter(([id]) => !known.has(id));
   for (const [id, { name }] of others) rows.push({ id, name, stage: '', state: event.schedulers.some((one) => one.error) ? 'unknown' : 'elsewhere', done: 0 });
+  for (const row of rows) row.prompt = event.prompts?.[row.name] ?? '';
   const rank = (row) => (ORDER.includes(row.state) ? ORDER.indexOf(row.state) : ORDER.length);
   return rows.sort((a, b) => rank(a) - rank(b) || a.id - b.id);
 }

@@ -7,8 +7,9 @@ export class LiveStream {
   #stop = null; // an AbortController while it is open
 
   // `onEvent` gets each event as an object, `onProblem` an ApiError, or null once events come again.
-  constructor({ api, onEvent, onProblem, later = (run, ms) => setTimeout(run, ms) }) {
-    Object.assign(this, { api, onEvent, onProblem, later });
+  // `open` gives the events as an async iterable.
+  constructor({ open, onEvent, onProblem, later = (run, ms) => setTimeout(run, ms) }) {
+    Object.assign(this, { events: open, onEvent, onProblem, later });
   }
 
   get open() {
@@ -29,7 +30,7 @@ export class LiveStream {
     while (!signal.aborted) {
       let problem = new ApiError('The connection to the server has ended.', 0);
       try {
-        for await (const event of this.api.live(signal)) {
+        for await (const event of this.events(signal)) {
           if (signal.aborted) return;
           this.onProblem(null);
           this.onEvent(event);

@@ -1,12 +1,13 @@
 // The Live view: what the engine does now. It listens to /live/events while it is shown and the page is visible.
-import { html, useEffect, useState } from './vendor/htm-preact.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from './vendor/htm-preact.js';
 import { IconButton } from './icons.js';
 import { Latency, Pages, Prefixes, Spark, Steps, useWidth } from './live-charts.js';
 import { Pipeline } from './live-pipeline.js';
 import { LiveStream } from './live-stream.js';
-import { addPoint, duration, furtherOf, pointOf, rates, requestsOf, short, statesOf } from './live-state.js';
+import { addPoint, duration, furtherOf, pointOf, rates, requestsOf, short, statesOf, timeOf } from './live-state.js';
 
 const MAX_ROWS = 60; // of the list of requests
+const NEAR_END_PX = 24; // closer to its end than this, the log follows
 
 // {event, history, problem}; nothing is asked for while the page is hidden, or a key is wanted.
 function useLive(session) {
@@ -14,7 +15,7 @@ function useLive(session) {
   useEffect(() => {
     if (session.needKey) return;
     const stream = new LiveStream({
-      api: session.api,
+      open: (signal) => session.api.live(signal, session.routed),
       onEvent: (event) => setLive((old) => ({ event, history: addPoint(old.history, pointOf(event)), problem: null })),
       onProblem: (problem) => {
         if (problem?.status === 401) session.wantKey();
@@ -25,7 +26,7 @@ function useLive(session) {
     follow();
     document.addEventListener('visibilitychange', follow);
     return () => { document.removeEventListener('visibilitychange', follow); stream.stop(); };
-  }, [session.needKey]);
+  }, [session.needKey, session.routed]);
   return live;
 }
 
@@ -63,7 +64,7 @@ function Request({ row, abort }) {
   const of = row.state === 'prefilling' ? `${short(row.computed)} of ${short(row.to_compute)}` : '';
   return html`<li class=${`request ${row.state}`} data-request=${row.name || row.id}>
     <span class="chip" title=${row.state === 'elsewhere' ? 'the tokenizer, the detokenizer or the client has it' : ''}>${STATES[row.state] ?? row.state}</span>
-    <code title=${row.name}>${row.name || `#${row.id}`}</code>
+    <code title=${row.name}>${row.name || `#${row.id}`}${row.prompt && html`<q>${row.prompt}</q>`}</code>
     <span class="meter" aria-hidden="true"><svg viewBox="0 0 100 4" preserveAspectRatio="none"><rect width=${(100 * (row.done || 0)).toFixed(1)} height="4" /></svg></span>
     <span class="counts">${of && html`<em>${of}</em>`}${row.prompt_tokens !== undefined && html`<span>${short(row.prompt_tokens)} in</span>`}${row.cached_tokens > 0 && html`<span>${short(row.cached_tokens)} cached</span>`}
       ${row.output_tokens !== undefined && html`<span>${short(row.output_tokens)} out</span>`}${row.retractions > 0 && html`<span>retracted ${row.retractions}×</span>`}${row.age_s !== undefined && html`<span>${duration(row.age_s)}</span>`}</span>
@@ -72,11 +73,23 @@ function Request({ row, abort }) {
 
 function Requests({ event, session }) {
   const rows = requestsOf(event);
-  const abort = (name) => session.api.abort(name).catch((problem) => session.notify(problem.message));
+  const abort = (name) => session.api.abort(name, session.routed).catch((problem) => session.notify(problem.message));
   return html`<section class="panel requests" aria-label="Requests"><h2>Requests <small>${rows.length === 0 ? 'none now' : rows.length}</small></h2>
     ${rows.length === 0 && html`<p class="empty">No request runs right now. Open a second window and chat: it shows here.</p>`}
     <ul tabindex="0" aria-label="Requests">${rows.slice(0, MAX_ROWS).map((row) => html`<${Request} key=${row.id} row=${row} abort=${abort} />`)}</ul>
     ${rows.length > MAX_ROWS && html`<p class="note">and ${rows.length - MAX_ROWS} more</p>`}</section>`;
+}
+
+// Of clients that the server trusts: the last lines of its log, the newest at the end, where the view stays.
+function Log({ lines }) {
+  const box = useRef();
+  const follow = useRef(true);
+  useLayoutEffect(() => { if (follow.current) box.current.scrollTop = box.current.scrollHeight; }, [lines.at(-1)?.number]);
+  const scrolled = () => { follow.current = box.current.scrollHeight - box.current.scrollTop - box.current.clientHeight < NEAR_END_PX; };
+  return html`<section class="panel wide" aria-label="Log"><h2>Log <small>of the server, since this view opened</small></h2>
+    ${lines.length === 0 && html`<p class="empty">No line yet. Each request makes one.</p>`}
+    <ol class="log" tabindex="0" aria-label="Lines of the log" ref=${box} onScroll=${scrolled}>${lines.map((line) => html`<li key=${line.number} class=${line.level}>
+      <time datetime=${new Date(line.time_ms).toISOString()}>${timeOf(line.time_ms)}</time><b>${line.level}</b><span>${line.text}</span></li>`)}</ol></section>`;
 }
 
 function Scheduler({ stage, state, many }) {
@@ -91,7 +104,7 @@ function Scheduler({ stage, state, many }) {
 
 function Range({ range, busy }) {
   const percent = Math.round(100 * busy);
-  return html`<li><span>range ${range}</span><svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label=${`range ${range} is busy ${percent} % of the time`}><rect class="under" width="100" height="10" /><rect width=${percent} height="10" /></svg><b>${percent} % busy</b></li>`;
+  return html`<li><span>range ${range}</span><svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label=${`range ${range} is busy ${percent} % of the time`}><rect class="under" width="100" height="10" /><rect width=${percent} height="10" /></svg><b>${percent} % busy, ${100 - percent} % idle</b></li>`;
 }
 
 // Transfers of pages and ranges of layers, where there are some.
@@ -123,5 +136,6 @@ export function Live({ session }) {
         <${Latency} name="In the queue" histogram=${event.latency.queue} empty="No answer yet." /></div></section>
       ${event.schedulers.map(({ stage, state, error }) => (state ? html`<${Scheduler} key=${stage} stage=${stage} state=${state} many=${event.schedulers.length > 1} />`
         : html`<section class="panel wide" key=${stage}><h2>${stage}</h2><p class="problem">${error}</p></section>`))}
-      <${Further} stages=${event.stages} /></div></div>`;
+      <${Further} stages=${event.stages} />
+      ${event.log && html`<${Log} lines=${event.log} />`}</div></div>`;
 }

@@ -4,6 +4,7 @@ import { endNote, statsOf } from './answer.js';
 import { Icon, IconButton } from './icons.js';
 import { safeHtml } from './markdown.js';
 import { Picture } from './pictures.js';
+import { Recorded, Spoken } from './sounds.js';
 
 const NEAR_END_PX = 80; // closer to the end than this, the page follows what streams
 const SHOW_COPIED_MS = 1500;
@@ -63,6 +64,7 @@ function Question({ message, index, session, streams }) {
   }
   return html`<article class="question" aria-label="Your question">
     ${message.pictures && html`<div class="pictures">${message.pictures.map((picture, i) => html`<${Picture} key=${i} picture=${picture} label=${`Picture ${i + 1} of your question`} />`)}</div>`}
+    ${message.sounds && html`<div class="sounds">${message.sounds.map((sound, i) => html`<${Recorded} key=${i} sound=${sound} speaker=${session.speaker} label=${`sound ${i + 1} of your question`} />`)}</div>`}
     ${message.content && html`<div class="bubble">${message.content}</div>`}
     <div class="actions"><${CopyButton} text=${message.content} />
       ${!streams && html`<${IconButton} icon="edit" label="Edit" onClick=${() => setEditing(true)} />`}</div>
@@ -70,6 +72,14 @@ function Question({ message, index, session, streams }) {
 }
 
 const pretty = (text) => { try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; } };
+
+// Before the first token: for it, or for the model.
+function Waiting({ model }) {
+  const loads = model && !['', 'loaded'].includes(model.state);
+  return html`<div class="waiting-for"><i class="wave"></i>${loads
+    ? html`<span class="note">${model.id} is loaded first${model.progress > 0 ? `: ${Math.round(100 * model.progress)} %` : ''}</span>`
+    : html`<span class="unseen">Waiting for the first token</span>`}</div>`;
+}
 
 function Answer({ message, session, streams, last }) {
   const live = last && streams;
@@ -79,7 +89,8 @@ function Answer({ message, session, streams, last }) {
     ${message.reasoning && html`<details class="thinking"><summary>${live && !message.content ? 'Thinking' : 'Thoughts'}${live && !message.content && html`<i class="wave"></i>`}</summary><${Markdown} text=${message.reasoning} /></details>`}
     ${message.content && html`<${Markdown} text=${message.content} />`}
     ${message.tool_calls.map((call, i) => html`<details class="tool" key=${i} open><summary>Call of <code>${call.name}</code></summary><pre tabindex="0">${pretty(call.arguments)}</pre></details>`)}
-    ${live && !message.content && !message.reasoning && html`<div class="waiting-for"><i class="wave"></i><span class="unseen">Waiting for the first token</span></div>`}
+    ${message.sound && html`<${Spoken} message=${message} speaker=${session.speaker} />`}
+    ${live && !message.content && !message.reasoning && html`<${Waiting} model=${session.chosen} />`}
     ${note && html`<p class=${message.error ? 'problem' : 'note'} role=${message.error ? 'alert' : undefined}>${note}</p>`}
     <div class="actions">
       ${!live && message.content && html`<${CopyButton} text=${message.content} />`}
@@ -92,10 +103,12 @@ function Answer({ message, session, streams, last }) {
 const IDEAS = ['Tell me a short story about a dog and a red ball.', 'Write a story with the words: dragon, cake, brave.', 'What can you do?'];
 
 function Welcome({ session }) {
+  const { takes } = session;
   return html`<div class="welcome"><img src="/web/logo.svg" alt="" width="72" height="72" />
     <h2>${session.model ? html`Chat with <b>${session.model}</b>` : 'Millrace'}</h2>
     <p>Answers are computed by this server. Conversations stay in this browser.</p>
-    ${session.takesPictures && html`<p>It takes pictures too: attach, paste or drop one, and ask about it.</p>`}
+    ${(takes.pictures || takes.sounds) && html`<p>It takes ${[takes.pictures && 'pictures', takes.sounds && 'sounds'].filter(Boolean).join(' and ')} too: attach, paste or drop one, and ask about it.</p>`}
+    ${takes.voices.length > 0 && html`<p>It can speak its answers.</p>`}
     <div class="ideas">${IDEAS.map((idea) => html`<button type="button" key=${idea} onClick=${() => session.send(idea)}>${idea}</button>`)}</div></div>`;
 }
 

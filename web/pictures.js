@@ -67,4 +67,4 @@ export function Attached({ pictures, remove }) {
     <${IconButton} icon="close" label=${`Remove picture ${i + 1}`} onClick=${() => remove(i)} /></li>`)}</ul>`;
 }
 
-export const filesOf = (transfer) => [...(transfer?.files ?? [])].filter((file) => file.type.startsWith('image/'));
+export const isPicture = (file) => file.type.startsWith('image/');

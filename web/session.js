@@ -5,21 +5,24 @@
 import { ApiError } from './api.js';
 import { addChunk, endAnswer, newAnswer, requestMessages } from './answer.js';
 import { checkedConversation, fromFile, newConversation } from './store.js';
+import { SPEECH_RATE, fromBase64, samplesOf } from './wav.js';
 
+const TEXT_ALONE = { pictures: false, sounds: false, voices: [] };
 const SAVE_INTERVAL_MS = 1000; // between two saves of an answer that streams
 
 export class Session {
   #running = new Map(); // id of a conversation: AbortController
   #savedMs = 0;
 
-  constructor({ api, store, now = Date.now, changed = () => {} }) {
-    Object.assign(this, { api, store, now, changed, opened: () => {} });
+  // `speaker`: plays what is spoken (speaker.js).
+  constructor({ api, store, now = Date.now, changed = () => {}, speaker = null }) {
+    Object.assign(this, { api, store, now, changed, speaker, opened: () => {} });
     // An answer without an end was streaming when the page was closed: checkedConversation says so.
     this.conversations = store.load();
     this.current = this.conversations[0]?.id ?? '';
     this.models = [];
     this.model = '';
-    this.takesPictures = false;
+    this.takes = TEXT_ALONE; // of the chosen model
     this.status = { ready: false, text: 'connecting' };
     this.needKey = false;
     this.notice = '';
@@ -29,8 +32,24 @@ export class Session {
   get conversation() {
     return this.conversations.find((conversation) => conversation.id === this.current);
   }
+  get chosen() {
+    return this.models.find((model) => model.id === this.model);
+  }
   get context() {
-    return this.models.find((model) => model.id === this.model)?.context ?? 0;
+    return this.chosen?.context ?? 0;
+  }
+  // Whether the server loads models when they are asked for.
+  get loadsModels() {
+    return this.models.some((model) => model.state !== '');
+  }
+  // What requests without a body name.
+  get routed() {
+    return this.loadsModels ? this.model : '';
+  }
+  // The voice that answers of the conversation are spoken with; "": they are text alone.
+  voiceOf({ voice } = this.conversation) {
+    const { voices } = this.takes;
+    return !voice || voices.includes(voice) ? (voice ?? '') : (voices[0] ?? '');
   }
   streams(id = this.current) {
     return this.#running.has(id);
@@ -44,9 +63,7 @@ export class Session {
       const { ready, reason } = await this.api.ready();
       this.status = { ready, text: ready ? 'ready' : reason || 'loading' };
       if (this.models.length === 0 && !this.needKey) {
-        this.models = await this.api.models();
-        this.takesPictures = await this.api.takesPictures().catch(() => false);
-        if (!this.models.some((model) => model.id === this.model)) this.model = this.models[0]?.id ?? '';
+        await this.#readModels();
       }
     } catch (problem) {
       if (problem.status === 401) this.needKey = true;
@@ -81,8 +98,64 @@ export class Session {
 
   choose(model) {
     this.model = model;
+    this.takes = TEXT_ALONE;
+    this.changed();
+    return this.refresh();
+  }
+
+  // ---- several models
+
+  // What each model does now, and what the chosen one takes.
+  async refresh() {
+    try {
+      await this.#readModels();
+    } catch (problem) {
+      if (problem.status === 401) this.needKey = true;
+    }
     this.changed();
   }
+  async #readModels() {
+    const turn = ++this.#reads;
+    const models = await this.api.models();
+    if (turn !== this.#reads) return; // a later reading knows more
+    // What no request has named yet: one that is loaded before one that is not.
+    if (!models.some((model) => model.id === this.model)) this.model = (models.find((model) => model.state === 'loaded') ?? models[0])?.id ?? '';
+    const chosen = models.find((model) => model.id === this.model);
+    // A model that is not loaded has no abilities to ask for.
+    if (chosen && ['', 'loaded'].includes(chosen.state)) {
+      const name = this.model;
+      const takes = await this.api.abilities(chosen.state && name).catch(() => TEXT_ALONE);
+      if (turn !== this.#reads) return;
+      if (name === this.model) this.takes = takes;
+    } else {
+      this.takes = TEXT_ALONE;
+    }
+    this.models = models;
+  }
+  // Whether what models do changes now: it is worth to ask again.
+  get modelsMove() {
+    return this.#orders > 0 || this.models.some((model) => ['loading', 'unloading'].includes(model.state)) ||
+      (this.loadsModels && this.chosen?.state !== 'loaded' && this.#running.size > 0);
+  }
+  load(model = this.model) {
+    return this.#order(() => this.api.load(model));
+  }
+  unload(model = this.model) {
+    return this.#order(() => this.api.unload(model));
+  }
+  async #order(run) {
+    this.#orders += 1;
+    this.changed();
+    try {
+      await run();
+    } catch (problem) {
+      this.notify(problem.message);
+    }
+    this.#orders -= 1;
+    await this.refresh();
+  }
+  #orders = 0; // under way
+  #reads = 0;
 
   // ---- conversations
 
@@ -152,11 +225,11 @@ export class Session {
 
   // ---- messages
 
-  // `pictures`: [{url, width, height}], of data: URLs.
-  send(text, pictures = [], id = this.current) {
+  // `pictures`: [{url, width, height}], of data: URLs; `sounds`: [{data, seconds}], base64 of WAV files.
+  send(text, pictures = [], sounds = [], id = this.current) {
     const one = this.conversations.find((each) => each.id === id);
-    if ((!text.trim() && pictures.length === 0) || this.streams(id)) return;
-    return this.#answer(id, [...one.messages, { role: 'user', content: text, ...(pictures.length > 0 && { pictures }) }]);
+    if ((!text.trim() && pictures.length + sounds.length === 0) || this.streams(id)) return;
+    return this.#answer(id, [...one.messages, { role: 'user', content: text, ...(pictures.length > 0 && { pictures }), ...(sounds.length > 0 && { sounds }) }]);
   }
   // Again, from the last question.
   retry(id = this.current) {
@@ -179,19 +252,28 @@ export class Session {
     let answer = newAnswer(this.now());
     const show = () => this.change(id, { messages: [...messages, answer], updated: this.now() });
     const one = this.conversations.find((each) => each.id === id);
-    const body = { model: this.model || undefined, messages: requestMessages({ ...one, messages }), ...one.sampling };
+    const voice = this.voiceOf(one);
+    const speech = voice && { modalities: ['text', 'audio'], audio: { voice, format: 'pcm16' } };
+    const body = { model: this.model || undefined, messages: requestMessages({ ...one, messages }), ...one.sampling, ...speech };
+    const owner = `answer ${answer.started_ms}`;
+    if (voice) this.speaker?.begin(owner, SPEECH_RATE);
     show();
     try {
       for await (const chunk of this.api.chat(body, control.signal)) {
         answer = addChunk(answer, chunk, this.now());
+        const sound = chunk.choices?.[0]?.delta?.audio?.data;
+        if (voice && sound) this.speaker?.add(owner, samplesOf(fromBase64(sound)));
         this.#show(id, [...messages, answer]);
       }
       answer = endAnswer(answer, 'stop');
+      if (voice) this.speaker?.end(owner);
     } catch (problem) {
+      if (this.speaker?.owner === owner) this.speaker.stop();
       answer = this.#left ? endAnswer(answer, 'interrupted') : this.#failed(id, answer, problem);
     }
     this.#running.delete(id);
     if (this.conversations.some((each) => each.id === id)) show();
+    if (this.loadsModels) await this.refresh();
   }
   #failed(id, answer, problem) {
     if (problem.name === 'AbortError') return endAnswer(answer, 'stopped');

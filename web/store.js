@@ -1,6 +1,6 @@
 // Conversations and settings, kept in the browser. No DOM: the storage is a parameter (localStorage, or a Map's double in tests).
 //
-// A conversation: {id, title, created, updated, system, sampling, messages}. Each is one entry of the storage, so that two
+// A conversation: {id, title, created, updated, system, sampling, voice, messages}. Each is one entry of the storage, so that two
 // tabs with different conversations do not overwrite each other.
 
 const PREFIX = 'millrace.chat.';
@@ -11,6 +11,11 @@ export const MAX_TITLE = 60;
 export const MAX_IMPORTED = 1000; // conversations of one file
 export const MAX_PICTURES = 4; // of one question
 export const MAX_PICTURE_CHARS = 4 << 20; // of one as a data: URL
+export const MAX_SOUNDS = 2; // of one question
+export const MAX_SOUND_SECONDS = 60;
+export const MAX_SOUND_CHARS = 3 << 20; // of one as base64
+
+const MAX_VOICE_CHARS = 64;
 
 const string = (value) => (typeof value === 'string' ? value : '');
 const number = (value) => (Number.isFinite(value) ? value : 0);
@@ -18,35 +23,41 @@ const number = (value) => (Number.isFinite(value) ? value : 0);
 export const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(9)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 
 export function newConversation(nowMs, defaults = {}) {
-  return { id: newId(), title: '', created: nowMs, updated: nowMs, system: defaults.system ?? '', sampling: { ...defaults.sampling }, messages: [] };
+  return { id: newId(), title: '', created: nowMs, updated: nowMs, system: defaults.system ?? '', sampling: { ...defaults.sampling }, voice: defaults.voice ?? '', messages: [] };
 }
 
 // What is shown in the list: the given title, else how the first question begins.
 export function titleOf(conversation) {
   if (conversation.title) return conversation.title;
   const first = conversation.messages.find((message) => message.role === 'user')?.content.trim().replace(/\s+/g, ' ') ?? '';
-  if (!first) return conversation.messages.some((message) => message.pictures) ? 'A picture' : 'New chat';
+  if (!first) return conversation.messages.some((message) => message.pictures) ? 'A picture' : conversation.messages.some((message) => message.sounds) ? 'A sound' : 'New chat';
   return first.length > MAX_TITLE ? `${first.slice(0, MAX_TITLE - 1)}…` : first;
 }
 
 const PICTURE = /^data:image\/(jpeg|png|webp|gif);base64,[A-Za-z0-9+/]+=*$/;
 const isPicture = (given) => string(given?.url).length <= MAX_PICTURE_CHARS && PICTURE.test(string(given?.url));
 
+// What begins as the base64 of a RIFF file does.
+const SOUND = /^UklGR[A-Za-z0-9+/]+=*$/;
+const isSound = (given) => string(given?.data).length <= MAX_SOUND_CHARS && SOUND.test(string(given?.data));
+const some = (given, is, most) => (Array.isArray(given) ? given : []).filter(is).slice(0, most);
+
+function checkedQuestion(given) {
+  const pictures = some(given?.pictures, isPicture, MAX_PICTURES).map(({ url, width, height }) => ({ url, width: number(width), height: number(height) }));
+  const sounds = some(given?.sounds, isSound, MAX_SOUNDS).map(({ data, seconds }) => ({ data, seconds: number(seconds) }));
+  return { role: 'user', content: string(given?.content), ...(pictures.length > 0 && { pictures }), ...(sounds.length > 0 && { sounds }) };
+}
+
 function checkedMessage(given) {
-  const role = given?.role === 'assistant' ? 'assistant' : 'user';
-  const content = string(given?.content);
-  if (role === 'user') {
-    const pictures = (Array.isArray(given?.pictures) ? given.pictures : []).filter(isPicture).slice(0, MAX_PICTURES);
-    return pictures.length === 0 ? { role, content } : { role, content, pictures: pictures.map(({ url, width, height }) => ({ url, width: number(width), height: number(height) })) };
-  }
+  if (given?.role !== 'assistant') return checkedQuestion(given);
   const stats = {};
-  for (const name of ['prompt', 'cached', 'output', 'first_output', 'first_ms', 'last_ms']) {
+  for (const name of ['prompt', 'cached', 'output', 'first_output', 'first_ms', 'last_ms', 'first_sound_ms']) {
     if (Number.isFinite(given.stats?.[name])) stats[name] = given.stats[name];
   }
   const calls = Array.isArray(given.tool_calls) ? given.tool_calls : [];
   return {
-    role,
-    content,
+    role: 'assistant',
+    content: string(given.content),
     reasoning: string(given.reasoning),
     tool_calls: calls.map((call) => ({ name: string(call?.name), arguments: string(call?.arguments) })),
     finish: string(given.finish) || 'interrupted',
@@ -71,9 +82,13 @@ export function checkedConversation(given) {
     updated: number(given.updated),
     system: string(given.system),
     sampling,
+    voice: string(given.voice).slice(0, MAX_VOICE_CHARS),
     messages: given.messages.map(checkedMessage),
   };
 }
+
+// Spoken answers are too large for the storage: a minute is four million characters.
+const withoutSound = (name, value) => (name === 'sound' ? undefined : value);
 
 export class Store {
   constructor(storage) {
@@ -98,7 +113,7 @@ export class Store {
 
   // False where the browser has no more space for it, or keeps nothing.
   save(conversation) {
-    return this.#set(PREFIX + conversation.id, JSON.stringify(conversation));
+    return this.#set(PREFIX + conversation.id, JSON.stringify(conversation, withoutSound));
   }
 
   remove(id) {
@@ -131,7 +146,7 @@ export class Store {
   }
 }
 
-export const toFile = (conversations) => JSON.stringify({ format: FORMAT, version: 1, conversations }, null, 1);
+export const toFile = (conversations) => JSON.stringify({ format: FORMAT, version: 1, conversations }, withoutSound, 1);
 
 // The conversations of an exported file. An Error names what is wrong with it. Ids that `taken` has are replaced.
 export function fromFile(text, taken = new Set()) {

@@ -71,6 +71,17 @@ std::string preferred_sampling(const ModelFacts& model) {
   return out.empty() ? "null" : out + "}";
 }
 
+// That it answers with, the default first; nothing where it answers with text alone.
+std::string voices_of(const ModelFacts& model) {
+  std::string out;
+  if (!model.speech) return out;
+  for (const std::string& voice : model.speech->voices) {
+    if (!out.empty()) out += ',';
+    json_append_string(out, voice);
+  }
+  return out;
+}
+
 void model_info(ApiContext& context, const http::ResponderPtr& responder) {
   const ModelFacts& model = context.engine.model();
   uint64_t weight_version = 0;
@@ -89,9 +100,9 @@ void model_info(ApiContext& context, const http::ResponderPtr& responder) {
   fmt::format_to(std::back_inserter(out),
                  ",\"context_length\":{},\"vocab_size\":{},\"has_chat_template\":{},"
                  "\"has_image_understanding\":{},\"has_audio_understanding\":{},"
-                 "\"preferred_sampling_params\":{}}}",
+                 "\"voices\":[{}],\"preferred_sampling_params\":{}}}",
                  model.context_length, model.vocab_size, model.has_chat_template, model.media.pictures.has_value(),
-                 model.media.audio.has_value(), preferred_sampling(model));
+                 model.media.audio.has_value(), voices_of(model), preferred_sampling(model));
   responder->send({.body = std::move(out)});
 }
 

@@ -77,9 +77,9 @@ void append_schedulers(std::string& out, const std::vector<wire::AdminReply>& re
   out += ']';
 }
 
-void append_names(std::string& out, const LiveRequests& live) {
+void append_names(std::string& out, const std::vector<LiveRequests::Listed>& listed, std::size_t total) {
   out += ",\"requests\":[";
-  for (const LiveRequests::Listed& named : live.list(kMaxLiveNames)) {
+  for (const LiveRequests::Listed& named : listed) {
     separate(out);
     out += "{\"name\":";
     json_append_string(out, named.name);
@@ -90,7 +90,32 @@ void append_names(std::string& out, const LiveRequests& live) {
     }
     out += "]}";
   }
-  append(out, "],\"requests_total\":{}", live.size());
+  append(out, "],\"requests_total\":{}", total);
+}
+
+void append_prompts(std::string& out, const std::vector<LiveRequests::Listed>& listed) {
+  out += ",\"prompts\":{";
+  for (const LiveRequests::Listed& named : listed) {
+    if (named.prompt.empty()) continue;
+    separate(out);
+    json_append_string(out, named.name);
+    out += ':';
+    json_append_string(out, named.prompt);
+  }
+  out += '}';
+}
+
+void append_log(std::string& out, const std::vector<LogTailLine>& lines) {
+  static constexpr const char* kLevels[] = {"debug", "info", "warning", "error", "off"};
+  out += ",\"log\":[";
+  for (const LogTailLine& line : lines) {
+    separate(out);
+    append(out, "{{\"number\":{},\"time_ms\":{},\"level\":\"{}\"", line.number, line.unix_ms,
+           kLevels[static_cast<std::size_t>(line.level)]);
+    append_member(out, "text", line.text);
+    out += '}';
+  }
+  out += ']';
 }
 
 void append_histogram(std::string& out, const char* name, const HistogramView& histogram) {
@@ -114,7 +139,7 @@ void append_latency(std::string& out, const RequestMetrics& requests) {
 
 }  // namespace
 
-std::string live_event(ApiContext& context, const std::vector<wire::AdminReply>& replies, const LiveFacts& facts) {
+LiveEvent live_event(ApiContext& context, const std::vector<wire::AdminReply>& replies, const LiveFacts& facts) {
   const Health health = context.pipeline ? context.pipeline->health() : context.engine.health();
   std::string out = "{";
   append(out, "\"time_ms\":{},\"period_ms\":{},\"clients\":{},\"ready\":{}", monotonic_ms(), facts.period_ms,
@@ -134,9 +159,18 @@ std::string live_event(ApiContext& context, const std::vector<wire::AdminReply>&
     append(out, ",\"updates_completed\":{},\"updates_failed\":{}}}", health.weights->completed, health.weights->failed);
   }
   append_schedulers(out, replies);
-  append_names(out, context.state->live);
+  const std::vector<LiveRequests::Listed> listed = context.state->live.list(kMaxLiveNames);
+  append_names(out, listed, context.state->live.size());
   append_latency(out, context.state->requests);
-  return out + "}";
+  LiveEvent event;
+  if (facts.log != nullptr) {
+    event.trusted = out;
+    append_prompts(event.trusted, listed);
+    append_log(event.trusted, facts.log->lines());
+    event.trusted += '}';
+  }
+  event.shown = std::move(out += '}');
+  return event;
 }
 
 }  // namespace millrace::api

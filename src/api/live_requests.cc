@@ -13,7 +13,7 @@ Status LiveRequests::add(const std::vector<Name>& names, const std::shared_ptr<R
       return error(StatusCode::kConflict, "rid is '{}', as that of a request under way; wanted another one", name.text);
     }
   }
-  for (const Name& name : names) names_.emplace(name.text, Target{reply, name.first, name.count});
+  for (const Name& name : names) names_.emplace(name.text, Target{reply, name.first, name.count, name.prompt});
   return ok_status();
 }
 
@@ -58,7 +58,9 @@ std::vector<LiveRequests::Listed> LiveRequests::list(std::size_t most) const {
   }
   std::vector<Listed> out;
   for (const auto& [name, target] : targets) {
-    if (auto reply = target.reply.lock()) out.push_back({name, reply->running(target.first, target.count)});
+    if (auto reply = target.reply.lock()) {
+      out.push_back({name, reply->running(target.first, target.count), target.prompt});
+    }
   }
   return out;
 }

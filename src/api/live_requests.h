@@ -7,6 +7,7 @@
 // Owned by ApiState. Thread safety: all functions from any thread; no lock is held while somebody else's code runs.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,7 +26,12 @@ class LiveRequests {
   struct Name {
     std::string text;
     std::size_t first = 0, count = 1;  // the choices that it means
+    std::string prompt = {};           // how it begins, of those that came while shows_prompts()
   };
+
+  // Whether a client is shown how prompts begin: else names need none.
+  void show_prompts(bool shown) { shows_prompts_.store(shown, std::memory_order_relaxed); }
+  bool shows_prompts() const { return shows_prompts_.load(std::memory_order_relaxed); }
 
   // kConflict, and nothing is added, where one of the names is taken. Names that repeat inside `names` count once.
   Status add(const std::vector<Name>& names, const std::shared_ptr<Reply>& reply);
@@ -40,6 +46,7 @@ class LiveRequests {
   struct Listed {
     std::string name;
     std::vector<ReqId> ids;
+    std::string prompt;  // "": not known
   };
   std::vector<Listed> list(std::size_t most) const;
 
@@ -47,9 +54,11 @@ class LiveRequests {
   struct Target {
     std::weak_ptr<Reply> reply;
     std::size_t first = 0, count = 1;
+    std::string prompt;
   };
   mutable std::mutex mutex_;
   std::map<std::string, Target> names_;
+  std::atomic<bool> shows_prompts_{false};
 };
 
 }  // namespace millrace::api

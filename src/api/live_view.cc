@@ -15,7 +15,7 @@ LiveView::LiveView(ApiContext& context)
                                              "States of the engine that were put together for /live/events.")),
       clients_gauge_(context.state->metrics.gauge("live_view_clients", "Clients of /live/events.")) {}
 
-Status LiveView::add(const http::ResponderPtr& responder) {
+Status LiveView::add(const http::ResponderPtr& responder, bool trusted) {
   drop_those_who_left();
   if (clients_.size() >= kMaxLiveClients) {
     return error(StatusCode::kResourceExhausted, "{} clients look at /live/events, the limit; try again later",
@@ -26,10 +26,14 @@ Status LiveView::add(const http::ResponderPtr& responder) {
   responder->on_disconnect([self = weak_from_this()] {
     if (const auto view = self.lock()) view->drop_those_who_left();
   });
-  clients_.push_back(responder);
+  clients_.push_back({responder, trusted});
+  if (trusted && !log_) {
+    log_.emplace();
+    context_.state->live.show_prompts(true);
+  }
   clients_gauge_.set(static_cast<double>(clients_.size()));
   if (std::exchange(asking_, true)) {
-    responder->write(last_event_);
+    if (const std::string& event = event_for(trusted); !event.empty()) responder->write(event);
   } else {
     ask();
   }
@@ -58,15 +62,18 @@ void LiveView::publish(const std::vector<wire::AdminReply>& replies) {
   drop_those_who_left();
   const bool draining = context_.engine.health().draining;
   if (!clients_.empty()) {
+    const LiveFacts facts{.period_ms = kLivePeriodMs, .clients = clients_.size(), .log = log_ ? &*log_ : nullptr};
+    const LiveEvent event = live_event(context_, replies, facts);
     last_event_.clear();
-    http::append_sse_data(last_event_,
-                          live_event(context_, replies, {.period_ms = kLivePeriodMs, .clients = clients_.size()}));
+    last_trusted_event_.clear();
+    http::append_sse_data(last_event_, event.shown);
+    if (log_) http::append_sse_data(last_trusted_event_, event.trusted);
     events_.add();
-    for (const http::ResponderPtr& client : clients_) {
+    for (const Client& client : clients_) {
       if (draining) {
-        client->end(last_event_);
-      } else if (client->pending_bytes() <= kMaxUnreadLiveBytes) {
-        client->write(last_event_);
+        client.responder->end(event_for(client.trusted));
+      } else if (client.responder->pending_bytes() <= kMaxUnreadLiveBytes) {
+        client.responder->write(event_for(client.trusted));
       }
     }
   }
@@ -77,15 +84,20 @@ void LiveView::publish(const std::vector<wire::AdminReply>& replies) {
 }
 
 void LiveView::drop_those_who_left() {
-  std::erase_if(clients_, [](const http::ResponderPtr& client) { return client->disconnected(); });
+  std::erase_if(clients_, [](const Client& client) { return client.responder->disconnected(); });
   clients_gauge_.set(static_cast<double>(clients_.size()));
   if (clients_.empty()) last_event_.clear();
+  if (log_ && std::none_of(clients_.begin(), clients_.end(), [](const Client& client) { return client.trusted; })) {
+    log_.reset();
+    last_trusted_event_.clear();
+    context_.state->live.show_prompts(false);
+  }
 }
 
 namespace {
 
 Status handle(LiveView& view, const http::Request& request, const http::ResponderPtr& responder) {
-  if (request.method != "HEAD") return view.add(responder);
+  if (request.method != "HEAD") return view.add(responder, request.trusted);
   responder->send({.content_type = std::string(http::kEventStream)});
   return ok_status();
 }

@@ -1,6 +1,7 @@
 // LiveView: the clients of GET /live/events, each of which gets one event when it comes and then one every
-// kLivePeriodMs: the same for all of them, made once (api/live_event.h). While there are no clients, nothing is asked
-// and nothing is made.
+// kLivePeriodMs: the same for all of them, made once (api/live_event.h), with the log and how prompts begin for those
+// that are trusted. While there are no clients, nothing is asked and nothing is made; while none is trusted, no line of
+// the log and no prompt is kept.
 //
 // One that does not read gets no further event until kMaxUnreadLiveBytes or fewer wait for it. All streams end when the
 // server drains.
@@ -10,10 +11,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "api/routes.h"
+#include "base/log_tail.h"
 #include "base/metrics.h"
 #include "base/status.h"
 #include "http/server.h"
@@ -33,19 +36,26 @@ class LiveView : public std::enable_shared_from_this<LiveView> {
 
   // The client gets events until it leaves. kResourceExhausted: there are kMaxLiveClients already; kUnavailable: the
   // server drains.
-  Status add(const http::ResponderPtr& responder);
+  Status add(const http::ResponderPtr& responder, bool trusted);
 
  private:
   void ask();
   void publish(const std::vector<wire::AdminReply>& replies);
   void drop_those_who_left();
+  const std::string& event_for(bool trusted) const { return trusted ? last_trusted_event_ : last_event_; }
+
+  struct Client {
+    http::ResponderPtr responder;
+    bool trusted = false;
+  };
 
   ApiContext& context_;
   Counter events_;
   Gauge clients_gauge_;
-  std::vector<http::ResponderPtr> clients_;
-  std::string last_event_;  // for one that comes; "": there is no client
-  bool asking_ = false;     // for a client; the next event is under way, or its timer runs
+  std::vector<Client> clients_;
+  std::optional<LogFollower> log_;               // while there are trusted clients
+  std::string last_event_, last_trusted_event_;  // for one that comes; "": it waits for the next
+  bool asking_ = false;                          // for a client; the next event is under way, or its timer runs
 };
 
 }  // namespace millrace::api

@@ -122,7 +122,9 @@ void add_unserved(ApiContext& context, const char* method, const char* path, con
 }
 
 void add_unserved_routes(ApiContext& context) {
-  constexpr const char* kOneModel = "a server has the one model that it was started with";
+  constexpr const char* kOneModel =
+      "a server has the models that it was started with; get another one with 'millrace pull ORG/NAME' and serve it "
+      "with 'millrace serve ORG/NAME'";
   for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest}"}) {
     add_unserved(context, "POST", path, kOneModel);
   }

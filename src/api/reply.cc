@@ -7,6 +7,7 @@
 
 #include "api/fields.h"
 #include "api/logprobs.h"
+#include "api/prompt_preview.h"
 #include "text/tools/output_event.h"
 
 namespace millrace::api {
@@ -43,6 +44,11 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
     choices_[i].state.index = static_cast<int>(i);
     if (!echo.empty()) choices_[i].state.text = std::move(echo[i]);
     choices_[i].fresh = !choices_[i].state.text.empty();
+  }
+  if (state_->live.shows_prompts()) {
+    for (LiveRequests::Name& name : names) {
+      if (name.first < requests.size()) name.prompt = prompt_preview(*requests[name.first].prompt);
+    }
   }
   if (Status status = state_->live.add(names, self); !status.ok()) {
     state_->requests.rejected(status.code());
@@ -113,7 +119,8 @@ void Reply::note_end(std::string_view finish) {
     const double first = choice.state.first_token_seconds;
     if (first == 0 || (figures.first_seconds > 0 && first >= figures.first_seconds)) continue;
     figures.first_seconds = first;
-    figures.admitted_seconds = std::min(choice.state.usage.queue_seconds, first);
+    figures.accepted_seconds = std::min(choice.accepted_at_s, first);
+    figures.admitted_seconds = std::min(choice.state.usage.queue_seconds, first - figures.accepted_seconds);
   }
   state_->record.ended(responder_->label(), engine_.model().name, figures, finish);
 }
@@ -123,7 +130,7 @@ double Reply::elapsed_seconds() const { return std::chrono::duration<double>(Clo
 void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
   std::lock_guard lock(mutex_);
   Choice& choice = choices_[index];
-  choice.accepted |= delta.accepted;
+  if (delta.accepted && !std::exchange(choice.accepted, true)) choice.accepted_at_s = elapsed_seconds();
   if (delta.finish) choice.state.finish = delta.finish;
   if (ended_) return;
   if (delta.finish && delta.finish->reason == wire::FinishReason::kError) return fail(choice, *delta.finish);

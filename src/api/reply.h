@@ -69,6 +69,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   struct Choice {
     ReqId id;
     bool accepted = false;
+    double accepted_at_s = 0;  // since the HTTP request came
     bool fresh = false;   // streaming: there is news that no event has told
     bool closed = false;  // streaming: the finish is out
     ChoiceState state;

@@ -21,7 +21,8 @@ struct RequestFigures {
   wire::Usage usage;         // of all choices
   double first_seconds = 0;  // until the first token; 0: none came
   double total_seconds = 0;
-  double admitted_seconds = 0;  // what the first of them waited in the queue
+  double accepted_seconds = 0;  // until the scheduler had the first of them: tokenized, and sent there
+  double admitted_seconds = 0;  // what it waited in the queue then
 };
 
 void log_request(const http::RequestLabel& request, std::string_view model, const RequestFigures& figures,

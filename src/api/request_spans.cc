@@ -68,9 +68,11 @@ void RequestSpans::add(const http::RequestLabel& request, std::string_view model
                                                    {"millrace.transferred_tokens", int64_t{usage.transferred_tokens}}});
   span->failed = finish.starts_with("error");
   if (span->failed) span->error = finish;
-  const double first = figures.first_seconds, admitted = figures.admitted_seconds;
+  const double first = figures.first_seconds, accepted = figures.accepted_seconds;
+  const double admitted = accepted + figures.admitted_seconds;
   if (first > 0) {
-    if (admitted > 0) exporter_->add(part_of(*span, "queue", 0, admitted));
+    exporter_->add(part_of(*span, "tokenize", 0, accepted));
+    if (admitted > accepted) exporter_->add(part_of(*span, "queue", accepted, admitted));
     exporter_->add(part_of(*span, "prefill", admitted, first));
     exporter_->add(part_of(*span, "decode", first, figures.total_seconds));
   }

@@ -2,7 +2,8 @@
 //
 // Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc and
 // stored_responses.cc (/v1/responses),
-// ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion, /apply-template, /props), completions.cc
+// ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion, /apply-template, /props), llama_slots.cc (/slots),
+// completions.cc
 // (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech), generate.cc
 // (/generate), embeddings.cc (/v1/embeddings, /api/embed, /api/embeddings), rerank.cc (/v1/rerank), tokens.cc
 // (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, and / without the web page),
@@ -88,6 +89,7 @@ void add_speech_routes(ApiContext& context);
 void add_messages_routes(ApiContext& context);
 void add_ollama_routes(ApiContext& context);
 void add_llama_routes(ApiContext& context);
+void add_slot_route(ApiContext& context);
 void add_responses_routes(ApiContext& context);
 void add_stored_response_routes(ApiContext& context, const std::string& path);
 void add_completions_routes(ApiContext& context);

@@ -132,6 +132,7 @@ void add_routes(ApiContext& context) {
   add_responses_routes(context);
   add_ollama_routes(context);
   add_llama_routes(context);
+  add_slot_route(context);
   add_completions_routes(context);
   add_generate_routes(context);
   add_embedding_routes(context);

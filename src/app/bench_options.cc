@@ -50,7 +50,7 @@ void add_serve(CLI::App& command, BenchServeOptions& o) {
       ->capture_default_str();
   command.add_flag("!--stop-at-eos", o.generator.ignore_eos, "Let answers end where the model ends them");
   command.add_option("--json,-j", o.json, "Write the figures and every request to this file; - = standard output");
-  command.add_option("--plot,-p", o.plot, "Draw the distributions into this SVG file");
+  command.add_option("--plot,-p", o.plot, "Draw the distributions into this file, whose name ends with .svg");
 }
 
 void add_offline(CLI::App& command, BenchOfflineOptions& o) {

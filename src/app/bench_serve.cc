@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <ctime>
 
 #include "app/bench.h"
 #include "app/output.h"
@@ -24,6 +25,32 @@ std::string about(const BenchServeOptions& o) {
                            o.generator.clients, o.workload.rate, o.workload.requests, o.workload.prompt_tokens,
                            o.workload.answer_tokens, o.workload.groups, o.workload.prefix_tokens, o.workload.seed,
                            o.endpoint == "chat");
+}
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  char text[32] = "";
+  if (::gmtime_r(&now, &utc) != nullptr) (void)std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc);
+  return text;
+}
+
+load::PlotTitle plot_title(const BenchServeOptions& o, const std::string& model, const std::string& began) {
+  const load::WorkloadOptions& w = o.workload;
+  std::string options =
+      fmt::format("bench serve --workload {} --clients {} --requests {}", o.kind, o.generator.clients, w.requests);
+  if (w.rate > 0) options += fmt::format(" --rate {:g}", w.rate);
+  if (o.kind != "trace") options += fmt::format(" --prompt-tokens {} --tokens {}", w.prompt_tokens, w.answer_tokens);
+  if (o.kind == "shared-prefix") options += fmt::format(" --groups {} --prefix-tokens {}", w.groups, w.prefix_tokens);
+  if (o.kind == "trace") options += fmt::format(" --trace {} --trace-speed {:g}", w.trace, w.trace_speed);
+  options += fmt::format(" --endpoint {} --seed {}", o.endpoint, w.seed);
+  return {fmt::format("{} at {}, {}", model, o.url, began), std::move(options)};
+}
+
+// Before the test, which may take long.
+Status check_plot_name(const std::string& path) {
+  if (path.empty() || path.ends_with(".svg")) return ok_status();
+  return invalid_argument("--plot is '{}'; wanted a name that ends with .svg", path);
 }
 
 // A line that is drawn again while a person looks on; nothing elsewhere.
@@ -63,6 +90,11 @@ int run_bench_serve(const BenchServeOptions& o) {
   generator.url = *url;
   generator.chat = o.endpoint == "chat";
   generator.timeout_ms = int64_t{o.timeout_s} * 1000;
+  if (const Status s = check_plot_name(o.plot); !s.ok()) return print_error(s), kExitBadInput;
+  const auto model = load::model_of(generator);
+  if (!model.ok()) return print_error(model.status()), exit_code_of(model.status());
+  generator.model = *model;
+  const std::string began = now_text();
   const auto outcomes = measure(o, generator);
   if (!outcomes.ok()) {
     print_error(outcomes.status());
@@ -74,8 +106,8 @@ int run_bench_serve(const BenchServeOptions& o) {
     if (Status s = write_text(o.json, load::to_json(summary, about(o), *outcomes)); !s.ok()) return print_error(s), 1;
   }
   if (!o.plot.empty()) {
-    const std::string title = fmt::format("{} requests to {}", o.kind, o.url);
-    if (Status s = write_text(o.plot, load::to_svg(summary, title, *outcomes)); !s.ok()) return print_error(s), 1;
+    const std::string svg = load::to_svg(summary, plot_title(o, *model, began), *outcomes);
+    if (Status s = write_text(o.plot, svg); !s.ok()) return print_error(s), 1;
   }
   return summary.failed == 0 ? 0 : 1;
 }

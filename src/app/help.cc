@@ -33,7 +33,7 @@ constexpr std::array kExamples = {
              "  git diff | millrace run ~/models/Qwen3-0.6B 'Write a commit message for this.'\n"
              "  millrace run --url http://10.0.0.1:30000"},
     Examples{"pull", "  millrace pull ORG/NAME\n  millrace pull ORG/NAME:Q4_K_M"},
-    Examples{"list", "  millrace list"},
+    Examples{"list", "  millrace list\n  millrace list --json"},
     Examples{"show", "  millrace show ORG/NAME:Q8_0 --context-length 32768\n  millrace show model.gguf"},
     Examples{"rm", "  millrace rm ORG/NAME\n  millrace rm ORG/NAME:Q8_0"},
     Examples{"stage", "  millrace stage --join 10.0.0.1:30010 --pipeline two-hosts.yaml --stages think"},

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 #include "app/model_source.h"
 #include "app/output.h"
@@ -33,9 +34,25 @@ std::string revision_text(const hub::ListedModel& one) {
   return text + one.model.commit.substr(0, kCommitDigits);
 }
 
-Status list() {
+// For programs: an array of all of it.
+void print_json(const std::vector<hub::ListedModel>& models) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const hub::ListedModel& one : models) {
+    out.push_back({{"model", one.model.reference.text()},
+                   {"path", one.model.path},
+                   {"bytes", one.model.bytes},
+                   {"modified", static_cast<int64_t>(one.modified)},
+                   {"complete", one.complete},
+                   {"commit", one.model.commit},
+                   {"revisions", one.revisions}});
+  }
+  std::printf("%s\n", out.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+}
+
+Status list(const ListOptions& options) {
   ASSIGN_OR_RETURN(const hub::HubSettings settings, hub::read_settings(::getenv));
   const std::vector<hub::ListedModel> models = hub::list_models(hub::Cache(settings.cache));
+  if (options.json) return print_json(models), ok_status();
   if (models.empty()) {
     std::printf("no models in %s\n", settings.cache.c_str());
     return ok_status();
@@ -82,9 +99,9 @@ int run_pull(const PullCommandOptions& o) {
   return 0;
 }
 
-int run_list() {
+int run_list(const ListOptions& options) {
   log_init("list", LogLevel::kWarning);
-  const Status status = list();
+  const Status status = list(options);
   return status.ok() ? 0 : failed(status);
 }
 
@@ -107,6 +124,7 @@ void HubCommandLine::add_to(CLI::App& app) {
   pull_ = app.add_subcommand("pull", "Get a model by name from a hub");
   add_pull_options(*pull_, pull_options_);
   list_ = app.add_subcommand("list", "List the models that were pulled");
+  list_->add_flag("--json", list_options_.json, "As JSON, for programs");
   show_ = app.add_subcommand("show", "Show what a model is and what it takes, before it is pulled or loaded");
   add_show_options(*show_, show_options_);
   remove_ = app.add_subcommand("rm", "Remove a model that was pulled");
@@ -115,7 +133,7 @@ void HubCommandLine::add_to(CLI::App& app) {
 
 std::optional<int> HubCommandLine::run() const {
   if (*pull_) return run_pull(pull_options_);
-  if (*list_) return run_list();
+  if (*list_) return run_list(list_options_);
   if (*show_) return run_show(show_options_);
   if (*remove_) return run_remove(remove_options_);
   return std::nullopt;

@@ -18,6 +18,10 @@ struct PullCommandOptions {
   int parallel = 4;
 };
 
+struct ListOptions {
+  bool json = false;
+};
+
 struct RemoveOptions {
   std::string model;
 };
@@ -36,6 +40,7 @@ class HubCommandLine {
   CLI::App* remove_ = nullptr;
   CLI::App* show_ = nullptr;
   PullCommandOptions pull_options_;
+  ListOptions list_options_;
   RemoveOptions remove_options_;
   ShowOptions show_options_;
 };

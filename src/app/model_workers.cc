@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "api/prompt_values.h"
+#include "app/model_source.h"
 #include "app/options.h"
 #include "app/range_processes.h"
 #include "app/transfer_links.h"
@@ -60,7 +61,15 @@ Result<ModelOptions> model_options(const Value& args, const Names& allowed) {
     ASSIGN_OR_RETURN(const std::string text, option_text(key, value));
     RETURN_IF_ERROR(set_model_option(out, name, text).with_prefix(key));
   }
-  if (out.model.empty()) return invalid_argument("model is missing; wanted a Hugging Face model directory");
+  if (out.model.empty()) {
+    return invalid_argument("model is missing; wanted a Hugging Face model directory, or ORG/NAME of the cache");
+  }
+  // What is neither a path nor in the cache stays as it is: a file may be checked and drawn on a host without the
+  // model.
+  if (auto found = look_up_model(out.model, ""); found.ok() && !found->wanted) {
+    out.model = std::move(found->source.path);
+    out.hub_name = std::move(found->source.name);
+  }
   RETURN_IF_ERROR(validate(ServeOptions{.model = out}));
   return out;
 }

@@ -10,6 +10,7 @@
 #include "app/bench.h"
 #include "app/command_line.h"
 #include "app/commands.h"
+#include "app/decimal_numbers.h"
 #include "app/help.h"
 #include "app/hub_commands.h"
 #include "app/launch.h"
@@ -147,6 +148,7 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   Commands commands;
   commands.add_to(app);
   add_config_options(app);
+  want_decimal_numbers(app);
   add_examples(app);
   if (const std::optional<int> code = parse_command_line(app, argc, argv)) return *code;
   return commands.run(add_workers);

@@ -60,10 +60,14 @@ void print_banner(const std::string& url, const ServeOptions& options, const Mod
   std::printf("\nMillrace %s serves %s at %s\n\n", kVersion, model.name.c_str(), url.c_str());
   if (model.has_chat_template) {
     if (options.web) std::printf("  Chat in a browser: %s/\n\n", url.c_str());
-    std::printf(
-        "  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' \\\n"
-        "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me a short story about a dog.\"}]}'\n\n",
-        url.c_str(), key);
+    // A model that takes pictures may know nothing else: models/demo-vl writes no stories.
+    const char* const body =
+        model.media.pictures
+            ? R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "What is in this picture?"},
+         {"type": "image_url", "image_url": {"url": "data:image/png;base64,'$(base64 -w0 PICTURE.png)'"}}]}]})"
+            : R"({"messages": [{"role": "user", "content": "Tell me a short story about a dog."}]})";
+    std::printf("  curl %s/v1/chat/completions%s -H 'Content-Type: application/json' \\\n    -d '%s'\n\n", url.c_str(),
+                key, body);
     std::printf("  %s chat --url %s%s\n\n", program_path().c_str(), url.c_str(), chat_key);
   } else {
     std::printf(
@@ -291,8 +295,10 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   if (!shape) return std::optional<TextParts>();
   ASSIGN_OR_RETURN(const std::optional<ModelOptions> from_args, generate_options(shape->generate->args));
   TextParts out;
-  auto loaded = load_text_components(from_args ? *from_args : options.model,
-                                     options.served_model_names.empty() ? "" : options.served_model_names.front());
+  auto loaded = load_text_components(from_args ? *from_args : options.model, !options.served_model_names.empty()
+                                                                                 ? options.served_model_names.front()
+                                                                             : from_args ? from_args->hub_name
+                                                                                         : "");
   if (!loaded.ok())
     return from_args ? loaded.status().with_prefix(fmt::format("stage '{}'", shape->generate->name)) : loaded.status();
   out.components = std::move(loaded).value();

@@ -79,7 +79,11 @@ Status follow(http::Client& client, const TopOptions& options) {
   if (guard.interrupted() || (once && events >= kEventsOfOnce)) return ok_status();
   RETURN_IF_ERROR(failed);
   RETURN_IF_ERROR(response.status());
-  if (response->status != 200) return checked(*response).status();
+  if (response->status != 200) {
+    const Status refused = checked(*response).status();
+    const bool unnamed = response->status == 400 && options.model.empty();  // the server has several models
+    return unnamed ? Status(refused.code(), refused.message() + "; name it with --model-name") : refused;
+  }
   return Status(StatusCode::kUnavailable, "the server has ended the stream: it shuts down");
 }
 

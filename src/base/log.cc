@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "base/log_tail.h"
+
 namespace millrace {
 namespace {
 
@@ -57,6 +59,7 @@ std::string log_line(std::string_view message) {
 void log_write(LogLevel level, std::string_view message) {
   const std::string line = log_line(message);
   spdlog::default_logger_raw()->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+  if (log_enabled(level)) add_to_log_tail(level, line);
 }
 
 }  // namespace millrace

@@ -22,10 +22,12 @@ constexpr int kIdlePollMs = 1000;
 
 // Of requests: what concerns the message and not the connection, and no key.
 bool is_sent_on(std::string_view name) {
-  for (std::string_view kept : {"content-type", "accept", "user-agent", "x-request-id"}) {
+  for (std::string_view kept : {"content-type", "accept", "user-agent", "x-request-id", "traceparent", "tracestate"}) {
     if (equals_ignore_case(name, kept)) return true;
   }
-  if (equals_ignore_case(name, "x-api-key")) return false;
+  for (std::string_view local : {"x-api-key", "x-forwarded-for", "x-real-ip"}) {
+    if (equals_ignore_case(name, local)) return false;
+  }
   for (std::string_view prefix : {"x-", "anthropic-", "openai-"}) {
     if (equals_ignore_case(name.substr(0, prefix.size()), prefix)) return true;
   }
@@ -99,6 +101,7 @@ CurlList Forwarder::Transfer::fields() const {
       add(field.name + (field.value.empty() ? ";" : ": " + field.value));
     }
   }
+  if (!request->trusted) add("X-Forwarded-For: " + request->client_address);  // else the other server trusts it
   if (request->headers.find("Content-Type") == nullptr) add("Content-Type:");
   return out;
 }

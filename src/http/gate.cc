@@ -23,6 +23,12 @@ std::string_view bearer_token(const std::string* field) {
   return text;
 }
 
+std::string_view token_of(const RequestHead& head) {
+  const std::string* authorization = head.headers.find("authorization");
+  const std::string* key = head.headers.find("x-api-key");
+  return authorization == nullptr && key != nullptr ? std::string_view(*key) : bearer_token(authorization);
+}
+
 // Whether a URL or an origin is of the page that this server itself serves: its authority is the Host that the browser
 // used.
 bool is_from_host(std::string_view url, const RequestHead& head) {
@@ -73,13 +79,8 @@ HttpError Gate::check_access(const RequestHead& head, const Route* route, bool o
     }
     return {};
   }
-  const std::string* authorization = head.headers.find("authorization");
-  std::string_view token = bearer_token(authorization);
-  if (const std::string* key = head.headers.find("x-api-key"); authorization == nullptr && key != nullptr) token = *key;
-  Digest given = digest(token);
-  // Both compared always, without a shortcut.
-  bool is_user = user_key_ && CRYPTO_memcmp(given.data(), user_key_->data(), given.size()) == 0;
-  bool is_admin = admin_key_ && CRYPTO_memcmp(given.data(), admin_key_->data(), given.size()) == 0;
+  const std::string_view token = token_of(head);
+  const auto [is_user, is_admin] = keys_of(token);
   if (is_admin) return {};
   if (access == Access::kUser && (is_user || !user_key_)) return {};
   if (access == Access::kAdmin && is_user) {
@@ -89,6 +90,26 @@ HttpError Gate::check_access(const RequestHead& head, const Route* route, bool o
   if (token.empty())
     return {401, "missing API key; wanted the header 'Authorization: Bearer <key>' or 'x-api-key: <key>'"};
   return {401, "incorrect API key"};
+}
+
+// Both compared always, without a shortcut.
+std::pair<bool, bool> Gate::keys_of(std::string_view token) const {
+  const Digest given = digest(token);
+  const bool is_user = user_key_ && CRYPTO_memcmp(given.data(), user_key_->data(), given.size()) == 0;
+  const bool is_admin = admin_key_ && CRYPTO_memcmp(given.data(), admin_key_->data(), given.size()) == 0;
+  return {is_user, is_admin};
+}
+
+bool Gate::trusts(const RequestHead& head, std::string_view client_address) const {
+  const auto [is_user, is_admin] = keys_of(token_of(head));
+  if (is_user || is_admin) return true;
+  if (user_key_) return false;
+  for (const char* name : {"x-forwarded-for", "forwarded", "via", "x-real-ip"}) {
+    if (head.headers.find(name) != nullptr) return false;
+  }
+  if (client_address == "unix") return true;
+  // A name of elsewhere may lead here too (DNS rebinding).
+  return is_loopback_name(head.host) && (client_address.starts_with("127.") || client_address.starts_with("[::1]"));
 }
 
 std::string Gate::cors_origin(const RequestHead& head) const {

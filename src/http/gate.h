@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "http/request_head.h"
@@ -34,6 +35,11 @@ class Gate {
   // those that ask for it (Route::same_origin).
   HttpError check_origin(const RequestHead& head, const Route& route) const;
 
+  // Whether the client may see what concerns others, such as how their prompts begin: it has a key; or the server has
+  // none for users, and the client is on this machine. One that a proxy has forwarded is not, as far as the proxy names
+  // itself (X-Forwarded-For, Forwarded, Via, X-Real-IP).
+  bool trusts(const RequestHead& head, std::string_view client_address) const;
+
   // The value for Access-Control-Allow-Origin, or "" when the request has no Origin or a foreign one.
   std::string cors_origin(const RequestHead& head) const;
   static bool is_preflight(const RequestHead& head);
@@ -41,6 +47,8 @@ class Gate {
  private:
   using Digest = std::array<uint8_t, 32>;
   static Digest digest(std::string_view key);
+  // Of the key that the request came with: {the users', the administrators'}.
+  std::pair<bool, bool> keys_of(std::string_view token) const;
 
   std::optional<Digest> user_key_;
   std::optional<Digest> admin_key_;

@@ -28,6 +28,32 @@ TEST(Gate, XApiKeyCountsWithoutAuthorizationAlone) {
   }
 }
 
+TEST(Gate, TrustsKeysAndWithoutOneThisMachine) {
+  const auto head = [](std::vector<std::pair<std::string, std::string>> fields, std::string host = "localhost") {
+    RequestHead out = head_of("GET", fields);
+    out.host = std::move(host);
+    return out;
+  };
+  const Gate locked({.api_key = "k", .admin_api_key = "a"}, false);
+  EXPECT_TRUE(locked.trusts(head({{"Authorization", "Bearer k"}}, "llm.example"), "203.0.113.9:7"));
+  EXPECT_TRUE(locked.trusts(head({{"x-api-key", "a"}, {"X-Forwarded-For", "203.0.113.9"}}), "127.0.0.1:7"));
+  EXPECT_FALSE(locked.trusts(head({}), "127.0.0.1:7"));
+  EXPECT_FALSE(locked.trusts(head({{"Authorization", "Bearer x"}}), "unix"));
+
+  const Gate open({}, false);
+  for (const char* address : {"127.0.0.1:7", "127.8.0.1:7", "[::1]:7", "unix"}) {
+    EXPECT_TRUE(open.trusts(head({}), address)) << address;
+    for (const char* name : {"X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"}) {
+      EXPECT_FALSE(open.trusts(head({{name, "203.0.113.9"}}), address)) << name << " " << address;
+    }
+  }
+  EXPECT_FALSE(open.trusts(head({}), "203.0.113.9:7"));
+  EXPECT_FALSE(open.trusts(head({}), "[2001:db8::1]:7"));
+  EXPECT_FALSE(open.trusts(head({}, "evil.example"), "127.0.0.1:7"));
+  // The administrators' key alone leaves users without one.
+  EXPECT_TRUE(Gate({.admin_api_key = "a"}, false).trusts(head({}), "127.0.0.1:7"));
+}
+
 // A page can send a GET by an image, without Origin; browsers name its origin in other fields.
 TEST(Gate, PagesOfOtherOriginsCannotGetAdminRoutes) {
   const Gate gate({.admin_without_key = true, .cors_origins = {"https://ui.example"}}, true);

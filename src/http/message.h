@@ -58,6 +58,9 @@ struct Request {
   Headers headers;
   std::string body;            // complete, de-chunked; at most the route's or the server's body limit
   std::string client_address;  // "127.0.0.1:51234", "[::1]:51234", "unix"
+  // It came with a key of the server; or the server has none, and it came from this machine and through no proxy that
+  // names itself (Gate::trusts).
+  bool trusted = false;
   // The {name} parts of the pattern, decoded. A %2F inside a part becomes '/'.
   std::vector<std::pair<std::string, std::string>> params;
 

@@ -191,6 +191,7 @@ const Route* Session::decide() {
   Router::Match match = context_.router.match(head_.method, head_.segments);
   request_ = make_request(match);
   std::optional<Response> refusal = admit(options, *context_.gate, match, head_, over_unix_socket_, request_id_);
+  request_->trusted = context_.gate->trusts(head_, client_address_);
   if (!refusal) return match.route;
   refusal_ = std::move(*refusal);
   return nullptr;

@@ -199,6 +199,11 @@ Result<std::string> first_model(const GeneratorOptions& options) {
 
 }  // namespace
 
+Result<std::string> model_of(const GeneratorOptions& options) {
+  if (!options.model.empty()) return options.model;
+  return first_model(options);
+}
+
 bool holds_text(std::string_view event) {
   for (const std::string_view key : {"\"text\":", "\"content\":"}) {
     const std::string_view value = after_key(event, key);
@@ -212,10 +217,7 @@ Result<std::vector<Outcome>> run(const GeneratorOptions& options, const Workload
     return invalid_argument("clients is {}; wanted 1 to {}", options.clients, kMaxClients);
   }
   if (options.timeout_ms < 1) return invalid_argument("the timeout is {} ms; wanted at least 1", options.timeout_ms);
-  std::string model = options.model;
-  if (model.empty()) {
-    ASSIGN_OR_RETURN(model, first_model(options));
-  }
+  ASSIGN_OR_RETURN(std::string model, model_of(options));
   return Generator(options, std::move(model), workload).run(progress);
 }
 

@@ -38,6 +38,9 @@ using Progress = std::function<void(int64_t done)>;
 // kInvalidArgument for options out of range.
 Result<std::vector<Outcome>> run(const GeneratorOptions& options, const Workload& workload, const Progress& progress);
 
+// What requests ask for: the option's model, else the first that the server names. Errors as run()'s.
+Result<std::string> model_of(const GeneratorOptions& options);
+
 // True where an event of a streamed answer holds text: a "text" or "content" that is not empty.
 bool holds_text(std::string_view event);
 

@@ -43,7 +43,12 @@ Summary summarize(const std::vector<Outcome>& outcomes);
 std::string to_text(const Summary& summary);
 // One object: the summary, `about` (what was asked for: an object in JSON), and each request.
 std::string to_json(const Summary& summary, const std::string& about, const std::vector<Outcome>& outcomes);
-// Distributions of the three times, and the tokens that came in each stretch of the test.
-std::string to_svg(const Summary& summary, const std::string& title, const std::vector<Outcome>& outcomes);
+// What stands above a picture: what was loaded and when, and with which options.
+struct PlotTitle {
+  std::string headline, options;
+};
+// Distributions of the three times with p50, p90 and p99, gaps on a logarithmic axis, and the tokens that came in each
+// stretch of the test.
+std::string to_svg(const Summary& summary, const PlotTitle& title, const std::vector<Outcome>& outcomes);
 
 }  // namespace millrace::load

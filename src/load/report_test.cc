@@ -1,8 +1,10 @@
 // Figures of a load test against sums done by hand, and the forms in which they are told.
 #include "load/report.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -76,9 +78,10 @@ TEST(Summary, JsonHoldsTheFiguresAndEachRequest) {
 TEST(Plot, IsWellFormedForAnyOutcome) {
   const std::vector<Outcome> none, failed = {{.end_us = 5, .error = "no"}};
   for (const auto& each : {outcomes(), none, failed}) {
-    const std::string svg = to_svg(summarize(each), "a <title> & more", each);
+    const std::string svg = to_svg(summarize(each), {"a <title> & more", "and <options>"}, each);
     EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     EXPECT_NE(svg.find("a &lt;title> &amp; more"), std::string::npos);
+    EXPECT_NE(svg.find("and &lt;options>"), std::string::npos);
     EXPECT_EQ(svg.find("nan"), std::string::npos);
     EXPECT_EQ(svg.find("inf"), std::string::npos);
     std::size_t open = 0, close = 0;
@@ -87,6 +90,27 @@ TEST(Plot, IsWellFormedForAnyOutcome) {
     EXPECT_EQ(open, 4u);
     EXPECT_EQ(close, 4u);
   }
+}
+
+TEST(Plot, MarksQuantilesAndHasALogarithmicAxisOfGaps) {
+  Outcome one{.begin_us = 0, .first_us = 10'000, .end_us = 2'000'000, .answer_tokens = 101};
+  for (int i = 1; i <= 100; ++i) one.gaps_us.push_back(i == 100 ? 900'000 : 1000 * i / 10 + 1000);
+  const std::vector<Outcome> outcomes = {one};
+  const Summary summary = summarize(outcomes);
+  const std::string svg = to_svg(summary, {"title", ""}, outcomes);
+  const std::size_t begin = svg.find(">Inter-token<");
+  const std::string gaps = svg.substr(begin, svg.find("</g>", begin) - begin);
+  EXPECT_NE(gaps.find("milliseconds, logarithmic"), std::string::npos);
+  for (const char* tick : {">1<", ">10<", ">100<", ">1000<"}) EXPECT_NE(gaps.find(tick), std::string::npos) << tick;
+  const std::pair<const char*, double> marks[] = {
+      {"p50", summary.inter_token_ms.p50}, {"p90", summary.inter_token_ms.p90}, {"p99", summary.inter_token_ms.p99}};
+  for (const auto& [name, value] : marks) {
+    EXPECT_NE(gaps.find(fmt::format(">{} {:.4g}<", name, value)), std::string::npos) << name;
+  }
+  // 1 ms to 1 s are three decades of 380 units; 6 ms, the median, lies log10(6) decades in.
+  const std::size_t mark = gaps.rfind("class=\"mark\" x1=\"");  // drawn last: the median
+  EXPECT_NEAR(std::stod(gaps.substr(mark + 17)), 380 / 3.0 * std::log10(summary.inter_token_ms.p50), 0.1);
+  EXPECT_EQ(svg.find("logarithmic", svg.find("End to end")), std::string::npos);
 }
 
 }  // namespace

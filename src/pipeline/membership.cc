@@ -185,7 +185,11 @@ void Membership::lose(std::size_t index, const std::string& reason, int64_t now_
   member.since_ms = now_ms;
   member.fence_sent_ms = now_ms - kFenceNoticeMs;
   member.lost_why = reason;
-  LOG_WARNING("{} is lost: {}", member.name, reason);
+  // A process of this host that does not come to serve prints why, on the same terminal, and the supervisor logs its
+  // end.
+  const wire::StageState state = member.status.state;
+  const bool printed = member.local && (state == wire::StageState::kFailed || state == wire::StageState::kLoading);
+  MILLRACE_LOG(printed ? LogLevel::kDebug : LogLevel::kWarning, "{} is lost: {}", member.name, reason);
   events_.push_back({MembershipEvent::Kind::kLost, index, member.peer.incarnation, reason, anew});
   new_table(now_ms);
   member.lost_epoch = epoch_;

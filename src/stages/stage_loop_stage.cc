@@ -159,7 +159,7 @@ void StageLoopStage::run() {
   }
   if (leave_.load(std::memory_order_acquire)) loop_->leave("it was stopped");
   end_status_ = loop_->end_status();
-  if (!end_status_.ok()) LOG_ERROR("the stage ends: {}", end_status_.to_string());
+  if (!end_status_.ok()) LOG_DEBUG("the stage ends: {}", end_status_.to_string());  // its owner prints it
 }
 
 }  // namespace millrace

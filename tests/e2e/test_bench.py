@@ -1,10 +1,11 @@
 """millrace bench as a person uses it: against a server, with its files, and without a server."""
 import json
+import re
 import subprocess
 import xml.dom.minidom
 
 import pytest
-from harness import DEMO, Server, program
+from harness import DEMO, WAIT_S, Server, program
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,16 @@ def test_every_request_is_answered_and_counted(server, tmp_path, load):
         assert [each["prompt_tokens"] for each in found["each"]] == [72 if "shared-prefix" in load else 8] * 12
     assert found["ttft_ms"]["p50"] <= found["end_to_end_ms"]["p50"]
     assert xml.dom.minidom.parse(str(plot)).documentElement.tagName == "svg"
+    drawn = plot.read_text()
+    assert re.search(rf">{server.model} at {url_of(server)}, \d{{4}}-\d\d-\d\d \d\d:\d\d UTC<", drawn) and "--requests 12" in drawn and "--prompt-tokens 8 --tokens 6" in drawn
+    assert all(len(re.findall(rf">{name} [\d.e+-]+<", drawn)) == 3 for name in ("p50", "p90", "p99"))
+
+
+def test_a_picture_is_what_its_name_says(tmp_path):
+    """Before any request: there is no server."""
+    plot = tmp_path / "plot.png"
+    done = subprocess.run([program(), "bench", "serve", "--url", "http://127.0.0.1:1", "--plot", str(plot)], capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 2 and "plot.png'; wanted a name that ends with .svg" in done.stderr and not plot.exists(), done.stderr
 
 
 def test_a_trace_is_replayed(server, tmp_path):

@@ -65,6 +65,28 @@ def test_what_is_too_much_or_missing_is_named(arguments, word):
     assert (code, out) == (2, "") and word in err.splitlines()[0]
 
 
+@pytest.mark.parametrize("arguments", [["serve", DEMO, "--context-length", "0x10"], ["serve", DEMO, "--port=010"], ["serve", DEMO, "--kv-gib", "0x1p3"], ["bench", "serve", "--rate", "nan"],
+                                       ["bench", "offline", DEMO, "--batch", "1", "0x4"]])
+def test_numbers_are_decimal(arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "") and "is no decimal number; wanted one such as" in err and arguments[-1].split("=")[-1] in err, err
+
+
+def test_numbers_of_the_environment_and_of_files_are_decimal(tmp_path):
+    code, _, err = run("serve", DEMO, env={"MILLRACE_CONTEXT_LENGTH": "0x10"})
+    assert code == 2 and "MILLRACE_CONTEXT_LENGTH" in err and "no decimal number" in err
+    file = tmp_path / "millrace.yaml"
+    file.write_text("context-length: 0x10\n")
+    code, _, err = run("serve", DEMO, "--config", file)
+    assert code == 2 and f"{file}:1:" in err and "no decimal number" in err
+
+
+def test_what_a_stage_finds_wrong_is_one_line():
+    code, _, err = run("serve", DEMO, "--port", "0", "--kv-gib", "60000")
+    lines = [line for line in err.splitlines() if "loading weights" not in line]
+    assert code == 2 and len(lines) == 1 and lines[0].startswith("millrace: error: stage 'scheduler': --kv-gib is 60000"), err
+
+
 def test_types_of_weights_are_understood_in_any_case(tmp_path):
     code, out, err = run("quantize", DEMO, tmp_path / "demo.gguf", "--type", "Q8_0")
     assert code == 0 and (tmp_path / "demo.gguf").stat().st_size > 0, err

@@ -2,6 +2,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -29,6 +30,15 @@ def test_the_pictures_are_described(demo):
         assert status == 200, answer
         text = answer["choices"][0]["message"]["content"]
         assert all(word in text for word in (facts["colour"], facts["shape"], facts["background"], str(facts["digit"]))), (name, text)
+
+
+def test_the_banner_shows_a_request_that_the_model_answers(demo):
+    """As a person does: paste it, with a file of theirs."""
+    name, facts = next(iter(json.loads((PICTURES / "pictures.json").read_text()).items()))
+    shown = re.search(r"^  curl .*?\n\n", demo.output(), re.DOTALL | re.MULTILINE)[0]
+    assert shown.count("PICTURE.png") == 1
+    done = subprocess.run(["bash", "-c", shown.replace("PICTURE.png", str(PICTURES / name)).replace("curl ", "curl --silent --show-error ", 1)], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    assert facts["shape"] in json.loads(done.stdout)["choices"][0]["message"]["content"], done.stdout
 
 
 def test_its_parameters_count_the_tower(demo):

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 
+import pytest
 import yaml
 
 from harness import DEMO, ROOT, WAIT_S, Server, program
@@ -33,6 +34,72 @@ def check_command(arguments):
             assert re.search(rf"{argument}\b", options), argument
         elif argument.startswith("/usr/share/millrace"):
             assert argument == f"/usr/share/millrace/{DEMO.relative_to(ROOT)}"
+
+
+def checked(script, text):
+    folder = ROOT / "tests" / "e2e" / "deploy"
+    if not (folder / "node_modules").is_dir():
+        pytest.fail("tests/e2e/deploy/node_modules is missing; wanted: ./scripts/test, which installs it")
+    done = subprocess.run(["node", script], cwd=folder, input=text, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def changed(document, path, value):
+    """A copy with another value there; nothing is there where the value is None."""
+    copy = json.loads(json.dumps(document))
+    *parents, last = path
+    at = copy
+    for step in parents:
+        at = at[step]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return copy
+
+
+def test_manifests_have_fields_and_types_of_the_kubernetes_api():
+    found = [document for path in MANIFESTS for document in documents(path)]
+    assert {"ConfigMap", "Deployment", "HorizontalPodAutoscaler", "PersistentVolumeClaim", "Service", "StatefulSet"} <= {document["kind"] for document in found}
+    assert checked("manifests.mjs", json.dumps(found)) == []
+    # And it finds what is wrong.
+    (deployment,) = (document for document in found if document["kind"] == "Deployment")
+    container = ("spec", "template", "spec", "containers", 0)
+    for path, value, word in (((*container, "readinessProb"), {}, "readinessProb"), ((*container, "name"), None, "name"), (("spec", "replicas"), "one", "number"),
+                              ((*container, "securityContext", "capabilities", "drop"), "ALL", "string"), (("spec", "selector"), None, "selector")):
+        (fault,) = checked("manifests.mjs", json.dumps([changed(deployment, path, value)]))
+        assert fault["name"] == "millrace" and word in fault["problem"], fault
+
+
+def test_names_of_manifests_are_those_that_kubernetes_takes():
+    label = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+    for path in MANIFESTS:
+        for document in documents(path):
+            assert label.fullmatch(document["metadata"]["name"])
+        for _, pod in pods(path):
+            for each in [*pod["spec"]["containers"], *pod["spec"]["volumes"]]:
+                assert label.fullmatch(each["name"])
+            for container in pod["spec"]["containers"]:
+                for port in container.get("ports", []):
+                    assert label.fullmatch(port["name"]) and len(port["name"]) <= 15 and 0 < port["containerPort"] < 65536
+                for name, amount in [pair for kind in container.get("resources", {}).values() for pair in kind.items()]:
+                    assert re.fullmatch(r"\d+(\.\d+)?(m|[KMGT]i?)?", str(amount)), (name, amount)
+
+
+def test_the_compose_file_is_one_of_its_specification():
+    file = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())
+    assert checked("compose.mjs", json.dumps(file)) == []
+    service = ("services", "millrace")
+    for path, value in (((*service, "stop_grace_perid"), "45s"), ((*service, "ports"), 30000), ((*service, "read_only"), ["yes"])):
+        assert checked("compose.mjs", json.dumps(changed(file, path, value))), path
+
+
+def test_the_containerfile_has_known_instructions_and_flags():
+    text = (DEPLOY / "container" / "Containerfile").read_text()
+    assert checked("containerfile.mjs", text) == []
+    for good, bad in (("WORKDIR /src", "WORKDR /src"), ("COPY --from=build", "COPY --form=build"), ("EXPOSE 30000", "EXPOSE many"), ("STOPSIGNAL SIGTERM", "STOPSIGNAL")):
+        assert good in text and checked("containerfile.mjs", text.replace(good, bad)), bad
 
 
 def test_commands_have_options_of_the_program():

@@ -1,13 +1,14 @@
 """Models by name: `millrace pull`, `list`, `rm` and `serve ORG/NAME`, against a hub of this machine (hub_server.py)."""
 import json
 import os
+import pathlib
 import pty
 import struct
 import subprocess
 
 import pytest
 
-from harness import DEMO, WAIT_S, Server, program
+from harness import DEMO, ROOT, WAIT_S, Server, program
 from hub_server import cache_of, environment, folder_files, millrace, running_hub
 from vision_model import GOLDEN
 
@@ -62,6 +63,29 @@ def test_list_and_rm(hub, tmp_path):
     assert not cache_of(tmp_path, NAME).exists()
     code, _, err = millrace(hub, tmp_path, "rm", NAME)
     assert code == 2 and NAME in err
+
+
+def test_list_as_json(hub, tmp_path):
+    assert millrace(hub, tmp_path, "list", "--json")[1] == "[]\n"
+    assert millrace(hub, tmp_path, "pull", NAME)[0] == 0
+    code, out, _ = millrace(hub, tmp_path, "list", "--json")
+    (one,) = json.loads(out)
+    assert code == 0 and (one["model"], one["complete"], one["commit"], one["revisions"]) == (NAME, True, hub.repositories[NAME].commit, ["main"])
+    assert pathlib.Path(one["path"]).samefile(cache_of(tmp_path, NAME) / "snapshots" / one["commit"]) and one["bytes"] > 11e6 and one["modified"] > 1e9
+
+
+def test_a_stage_of_a_file_names_a_model_of_the_cache(hub, tmp_path):
+    file = tmp_path / "generate.yaml"
+    file.write_text((ROOT / "examples" / "pipelines" / "generate.yaml").read_text().replace("model: models/demo", f"model: {NAME}"))
+    missing, _, err = millrace(hub, tmp_path, "serve", "--pipeline", str(file), "--port", "0")
+    assert missing == 2 and NAME in err, err
+    assert millrace(hub, tmp_path, "pull", NAME)[0] == 0
+    hub.requests.clear()
+    with Server("--pipeline", str(file), model=None, env=environment(hub, tmp_path)) as server:
+        status, _, answer = server.post("/v1/pipeline", {"inputs": {"text": "Once upon a time", "sampling": {"max_tokens": 4}}})
+        assert status == 200, answer
+        assert [one["id"] for one in server.get("/v1/models")[2]["data"]] == [NAME]
+    assert hub.requests == []
 
 
 def test_shards_are_those_of_the_index(tmp_path):

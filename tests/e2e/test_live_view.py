@@ -149,12 +149,32 @@ def test_a_page_of_another_origin_is_no_client(server):
         assert server.get("/live/events", headers={name: value})[0] == 403, name
 
 
-def test_no_text_is_shown(server):
-    with paused(server), Watcher(server) as watcher:
-        thread, _ = start(server, "private", max_new_tokens=2)
-        event = watcher.until(lambda event: scheduler(event)["requests"])
-        assert "Once" not in json.dumps(event)
-    thread.join()
+def test_prompts_and_the_log_are_shown_to_this_machine_and_not_through_a_proxy(server):
+    with Watcher(server) as near, Watcher(server, {"X-Forwarded-For": "203.0.113.9"}) as far:
+        assert near.event() and far.event()
+        with paused(server):
+            threads = [start(server, "private", max_new_tokens=2)[0]]
+            body = {"messages": [{"role": "system", "content": "Hush."}, {"role": "user", "content": "A tale of " + 300 * "x"}], "rid": "talk", "max_tokens": 2}
+            threads.append(threading.Thread(target=lambda: server.post("/v1/chat/completions", body)))
+            threads[-1].start()
+            event = near.until(lambda event: len(event["prompts"]) == 2)
+            assert event["prompts"] == {"private": "Once upon a time", "talk": ("A tale of " + 300 * "x")[:240]}
+            event = far.until(lambda event: len(scheduler(event)["requests"]) == 2)
+            assert "prompts" not in event and "log" not in event and "Once" not in json.dumps(event) and "tale" not in json.dumps(event)
+        for thread in threads:
+            thread.join()
+        event = near.until(lambda event: sum("/generate" in line["text"] or "/chat/completions" in line["text"] for line in event["log"]) >= 2)
+        lines = event["log"]
+        assert len(lines) <= 50 and [line["number"] for line in lines] == list(range(lines[0]["number"], lines[-1]["number"] + 1))
+        assert all(line["level"] in ("info", "warning", "error") and len(line["text"].encode()) <= 400 and line["time_ms"] > 1e12 for line in lines)
+        assert "Once" not in json.dumps(lines) and not event["prompts"]
+
+
+def test_no_line_is_kept_while_nobody_looks(server):
+    wait_until(lambda: server.metrics()["millrace:live_view_clients"] == 0, "leaving of the others")
+    assert server.post("/generate", {"text": "Once", "rid": "unseen", "sampling_params": {"max_new_tokens": 2}})[0] == 200
+    with Watcher(server) as watcher:
+        assert watcher.event()["log"] == []
 
 
 def test_a_ninth_client_is_refused_until_one_leaves(server):
@@ -197,8 +217,9 @@ def test_the_key_is_wanted_and_an_open_stream_does_not_hold_up_the_end():
     with Server("--api-key", "secret") as server:
         with Watcher(server) as watcher:
             assert watcher.status == 401
-        with Watcher(server, {"Authorization": "Bearer secret"}) as watcher:
-            assert watcher.event()["ready"]
+        with Watcher(server, {"Authorization": "Bearer secret", "X-Forwarded-For": "203.0.113.9"}) as watcher:
+            event = watcher.event()
+            assert event["ready"] and "prompts" in event and "log" in event
             server.process.send_signal(signal.SIGINT)
             while watcher.event():
                 pass

@@ -1,5 +1,9 @@
 """llama.cpp's own endpoints, with requests as its clients send them."""
+import contextlib
 import json
+import threading
+
+from harness import Server, wait_until
 
 STORY = [{"role": "user", "content": "Tell me a story."}]
 GREEDY = {"temperature": 0, "n_predict": 12}
@@ -28,6 +32,46 @@ def test_a_stream_ends_with_its_statistics(server):
     found = sum((event["completion_probabilities"] for event in events), [])
     assert found == answer["completion_probabilities"] and len(found) == 12
     assert all(len(one["top_logprobs"]) == 2 and one["top_logprobs"][0]["id"] == one["id"] for one in found)
+
+
+@contextlib.contextmanager
+def generating(server):
+    """One request after the other, each of 700 tokens, until the block ends."""
+    done = threading.Event()
+
+    def run():
+        while not done.is_set():
+            server.post("/completion", {"prompt": "Once upon a time", "n_predict": 700, "ignore_eos": True})
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_slots_are_the_requests_that_may_run(server):
+    status, _, idle = server.get("/slots")
+    info = server.get("/server_info")[2]
+    most = info["options"]["max-running-requests"]
+    assert status == 200 and [slot["id"] for slot in idle] == list(range(most)) and not any(slot["is_processing"] for slot in idle)
+    assert {slot["n_ctx"] for slot in idle} == {info["context_length"]}
+    assert server.get("/slots?fail_on_no_slot=1")[0] == 200
+    with generating(server):
+        slots = wait_until(lambda: (lambda found: found if found[0]["is_processing"] else None)(server.get("/slots")[2]), "a slot in use")
+    busy, *others = slots
+    assert len(slots) == most and not any(slot["is_processing"] for slot in others)
+    assert busy["n_prompt_tokens"] > 0 and busy["params"]["n_predict"] == 700
+    assert 0 <= busy["next_token"]["n_decoded"] <= 700 and busy["next_token"]["n_decoded"] + busy["next_token"]["n_remain"] == 700
+    wait_until(lambda: not any(slot["is_processing"] for slot in server.get("/slots")[2]), "idle slots")
+
+
+def test_no_slot_is_idle():
+    with Server("--max-running-requests", "1") as server, generating(server):
+        status, body = wait_until(lambda: (lambda answer: (answer[0], answer[2]) if answer[0] != 200 else None)(server.get("/slots?fail_on_no_slot=1")), "a server without an idle slot")
+        assert status == 503 and "no slot is idle, of 1" in body["error"]["message"]
 
 
 def test_the_prompt_is_computed_alone(server):

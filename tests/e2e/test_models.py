@@ -142,6 +142,29 @@ def test_a_model_that_does_not_load_costs_the_others_nothing(models):
     text_of(ask(models, "tiny"))
 
 
+def test_top_says_how_a_model_is_named(models):
+    text_of(ask(models, "tiny"))
+    text_of(ask(models, "org/other"))
+    url = f"http://{models.host}:{models.port}"
+    code, _, err = run("top", "--once", "--url", url)
+    assert code == 1 and "model is missing; wanted one of" in err and "name it with --model-name" in err, err
+    code, out, err = run("top", "--once", "--url", url, "--model-name", "tiny")
+    assert code == 0 and "tiny" in out, err
+
+
+def test_what_a_proxy_forwards_sees_no_prompts_of_a_model(models):
+    text_of(ask(models, "tiny"))
+    for headers, shown in (({}, True), ({"X-Forwarded-For": "203.0.113.9"}, False)):
+        connection = models.connection()
+        with contextlib.closing(connection):
+            connection.request("GET", "/live/events?model=tiny", headers=headers)
+            response = connection.getresponse()
+            with contextlib.closing(response):
+                assert response.status == 200
+                event = json.loads(next(line for line in response if line.startswith(b"data: "))[6:])
+                assert ("prompts" in event and "log" in event) is shown, headers
+
+
 def test_what_only_looks_neither_loads_a_model_nor_keeps_it(folder):
     with serve(folder, "--model-ttl", "1") as server:
         for path in ("/server_info?model=tiny", "/model_info?model=tiny", "/live/events?model=tiny"):

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import threading
 import time
+import xml.etree.ElementTree
 
 import pytest
 
@@ -714,6 +715,47 @@ def test_draw_makes_a_picture(tmp_path):
     assert command("pipeline", "draw", str(FANIN), "-o", str(dot)).returncode == 0
     assert svg.read_text().count("<rect") == 9  # the eight stages and the background
     assert '"thinker" -> "talker_ar" [style=dashed];' in dot.read_text()
+
+
+def points_of(path, steps=60):
+    """Along a path of M, C and H, absolute."""
+    numbers = lambda text: [float(value) for value in re.findall(r"-?[\d.]+", text)]
+    at = None
+    for command, rest in re.findall(r"([MCH])([^MCH]*)", path):
+        given = numbers(rest)
+        if command == "M":
+            at = tuple(given)
+        elif command == "H":
+            yield from ((at[0] + (given[0] - at[0]) * i / steps, at[1]) for i in range(steps + 1))
+            at = (given[0], at[1])
+        else:
+            corners = [at, *zip(given[::2], given[1::2])]
+            for i in range(steps + 1):
+                u = i / steps
+                weights = ((1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u ** 3)
+                yield tuple(sum(weight * corner[axis] for weight, corner in zip(weights, corners)) for axis in (0, 1))
+            at = corners[-1]
+
+
+@pytest.mark.parametrize("file", sorted([*(ROOT / "pipelines").glob("*.yaml"), *(ROOT / "examples" / "pipelines").glob("*.yaml")]), ids=lambda file: file.name)
+def test_no_edge_of_a_picture_is_behind_a_box_and_no_text_is_cut(tmp_path, file):
+    svg = tmp_path / "p.svg"
+    assert command("pipeline", "draw", str(file), "-o", str(svg)).returncode == 0
+    picture = xml.etree.ElementTree.parse(svg).getroot()
+    width, height = float(picture.get("width")), float(picture.get("height"))
+    tag = lambda name: [each for each in picture.iter("{http://www.w3.org/2000/svg}" + name)]
+    boxes = [tuple(float(box.get(name)) for name in ("x", "y", "width", "height")) for box in tag("rect") if box.get("x")]
+    edges = [each.get("d") for each in tag("path") if each.get("marker-end")]
+    assert boxes and (edges or len(boxes) == 1)
+    for edge in edges:
+        for x, y in points_of(edge):
+            assert 0 <= x <= width and 0 <= y <= height
+            assert not any(left < x < left + wide and top < y < top + high for left, top, wide, high in boxes), (edge, x, y)
+    for text in tag("text"):
+        # A letter of a sans-serif font is about half as wide as it is high; 0.6 is more than any text here has.
+        wide = 0.6 * float(text.get("font-size")) * len(text.text)
+        x = float(text.get("x")) - (wide / 2 if text.get("text-anchor") == "middle" else 0)
+        assert x >= 0 and float(text.get("y")) <= height and (x + wide <= width), text.text
 
 
 def test_text_serving_runs_from_its_file_in_any_placement(tmp_path):

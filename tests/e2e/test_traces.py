@@ -4,7 +4,7 @@ import http.server
 import json
 import threading
 
-from harness import WAIT_S, Server, wait_until
+from harness import DEMO, WAIT_S, Server, wait_until
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -24,6 +24,13 @@ class Collector(http.server.ThreadingHTTPServer):
     def wait_for(self, count):
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.spans) >= count, WAIT_S), self.spans
+            return list(self.spans)
+
+
+    def wait_for_name(self, name):
+        """A span of the server comes behind its parts."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: any(span["name"] == name for span in self.spans), WAIT_S), self.spans
             return list(self.spans)
 
 
@@ -69,10 +76,11 @@ def test_a_request_is_a_span_of_its_callers_trace_with_its_parts_below():
         assert server.post("/v1/completions", body, headers=unsampled)[0] == 200
         status, headers, _ = server.post("/v1/completions", body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
         assert status == 200
-        spans = {span["name"]: span for span in seen.wait_for(3)}
+        spans = {span["name"]: span for span in seen.wait_for_name("POST /v1/completions")}
         whole = spans.pop("POST /v1/completions")
         spans.pop("queue", None)  # one that did not wait has none
-        assert set(spans) == {"prefill", "decode"}
+        assert set(spans) == {"tokenize", "prefill", "decode"}
+        assert int(spans["tokenize"]["startTimeUnixNano"]) == int(whole["startTimeUnixNano"]) and int(spans["tokenize"]["endTimeUnixNano"]) <= int(spans["prefill"]["startTimeUnixNano"])
         assert (whole["traceId"], whole["parentSpanId"], whole["kind"]) == (TRACE, PARENT, 2) and "status" not in whole
         wanted = {"gen_ai.request.model": "demo", "gen_ai.operation.name": "text_completion", "gen_ai.usage.output_tokens": "8",
                   "gen_ai.response.finish_reasons": {"values": [{"stringValue": "length"}]}, "millrace.request_id": headers["x-request-id"]}
@@ -82,6 +90,15 @@ def test_a_request_is_a_span_of_its_callers_trace_with_its_parts_below():
             assert int(whole["startTimeUnixNano"]) <= int(part["startTimeUnixNano"]) <= int(part["endTimeUnixNano"]) <= int(whole["endTimeUnixNano"])
         assert spans["prefill"]["endTimeUnixNano"] == spans["decode"]["startTimeUnixNano"]
         assert seen.heads[0][0] == "/v1/traces" and seen.resources[0]["service.name"] == "millrace"
+
+
+def test_a_server_of_several_models_passes_the_callers_trace_on():
+    models = ["--model", f"one={DEMO}", "--model", f"two={DEMO}"]
+    with collector() as seen, Server(*models, "--otlp-traces-endpoint", seen.url, "--otlp-traces-sample", "0", model=None) as server:
+        body = {"model": "two", "prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": True}
+        assert server.post("/v1/completions", body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})[0] == 200
+        whole = next(span for span in seen.wait_for_name("POST /v1/completions") if span["name"].startswith("POST"))
+        assert (whole["traceId"], whole["parentSpanId"], whole["attributes"]["gen_ai.request.model"]) == (TRACE, PARENT, "two")
 
 
 def test_a_refused_request_is_a_failed_span():

@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from harness import Server, ROOT
+from harness import DEMO, Server, ROOT
+from omni_model import speaking_model
 from vision_model import vision_model
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "web"
@@ -58,7 +59,7 @@ def test_the_wire_is_small_and_asked_for_once(server):
         assert (again.status, nothing, again.getheader("ETag")) == (304, b"", tag)
         head, nothing = raw(server, path, {"Accept-Encoding": "gzip"}, "HEAD")
         assert (head.status, nothing, head.getheader("Content-Length")) == (200, b"", str(len(body)))
-    assert total < 80_000
+    assert total < 90_000
 
 
 def test_no_web_leaves_the_api_alone():
@@ -116,5 +117,26 @@ def test_pictures_in_a_browser(pages, tmp_path):
         node("pictures.browser.test.mjs", **pages, MILLRACE_VISION_URL=f"http://{vision.host}:{vision.port}")
 
 
+def test_sounds_in_a_browser(pages, tmp_path):
+    with Server(model=speaking_model(tmp_path / "speaker")) as speaker:
+        node("sounds.browser.test.mjs", **pages, MILLRACE_SPEECH_URL=f"http://{speaker.host}:{speaker.port}")
+
+
+def test_several_models_in_a_browser(pages, tmp_path):
+    for name in ("tiny", "org/other", "broken"):
+        (tmp_path / name).mkdir(parents=True)
+        for file in DEMO.iterdir():
+            if name != "broken" or file.name != "model.safetensors":
+                (tmp_path / name / file.name).symlink_to(file.resolve())
+    with Server("--models-dir", str(tmp_path), "--threads", "1", model=None) as several:
+        node("models.browser.test.mjs", **pages, MILLRACE_MODELS_URL=f"http://{several.host}:{several.port}")
+
+
 def test_the_live_view_in_a_browser(pages):
     node("live.browser.test.mjs", **pages)
+
+
+def test_panels_of_models_in_several_processes(pages):
+    with Server("--pp", "2") as split, Server("--prefill", "1", "--decode", "1", "--min-remote-tokens", "16") as apart:
+        urls = {name: f"http://{one.host}:{one.port}" for name, one in (("MILLRACE_SPLIT_URL", split), ("MILLRACE_APART_URL", apart))}
+        node("live-panels.browser.test.mjs", **pages, **urls)

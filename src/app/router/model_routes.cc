@@ -53,6 +53,7 @@ constexpr Forwarded kForwarded[] = {
     {"POST", "/completion"},
     {"POST", "/apply-template"},
     {"GET", "/props"},
+    {"GET", "/slots"},
     {"POST", "/tokenize"},
     {"POST", "/detokenize"},
     {"POST", "/abort_request"},

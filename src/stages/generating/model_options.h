@@ -9,8 +9,9 @@ namespace millrace {
 
 // What every process that touches the model needs to know.
 struct ModelOptions {
-  std::string model;  // a Hugging Face model directory
-  int threads = 0;    // compute threads; 0: all CPUs of this process
+  std::string model;     // a Hugging Face model directory
+  std::string hub_name;  // "ORG/NAME", where it was found by that in args; not an option
+  int threads = 0;       // compute threads; 0: all CPUs of this process
   int page_size = 16;
   int pp = 1;                     // processes over which the layers are split, on this host
   std::string split = "even";     // which layers go where: even, balanced, memory, or counts: 9,19

@@ -44,8 +44,8 @@ test('a click shows the engine, and another one the chat again', async () => {
   assert.equal(await page.page.evaluate(() => location.hash), '#live');
   assert.equal(await page.page.title(), 'Live · Millrace');
   assert.deepEqual(await page.page.$$eval('.stage', (nodes) => nodes.map((node) => [node.dataset.stage, node.dataset.state])), [['server', 'ready'], ['scheduler', 'ready'], ['detokenizer', 'ready']]);
-  assert.deepEqual(await page.texts('.panel > h2').then((titles) => titles.map((title) => title.split('\n')[0].replace(/ (\d|none|since|step).*/, ''))),
-    ['Pipeline', 'Requests', 'Latencies', 'Batches', 'KV pages', 'Cached prefixes']);
+  assert.deepEqual(await page.texts('.panel > h2').then((titles) => titles.map((title) => title.split('\n')[0].replace(/ (\d|none|since|step|of the).*/, ''))),
+    ['Pipeline', 'Requests', 'Latencies', 'Batches', 'KV pages', 'Cached prefixes', 'Log']);
   assert.equal(await clients(), 1);
   await page.page.click('header .nav');
   await page.page.waitForSelector('#question');

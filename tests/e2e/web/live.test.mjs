@@ -100,7 +100,7 @@ test('a stream that ends is opened again, and one that was stopped is not', asyn
   let stream;
   await new Promise((done) => {
     stream = new LiveStream({
-      api: new Api({ fetch }), onEvent: (event) => seen.push(event.n), later: (again) => again(),
+      open: (signal) => new Api({ fetch }).live(signal), onEvent: (event) => seen.push(event.n), later: (again) => again(),
       onProblem: (problem) => {
         problems.push(problem?.status ?? null);
         if (problem?.status === 429) { stream.stop(); done(); }

@@ -7,10 +7,13 @@ const WEB = new URL('../../../web/', import.meta.url);
 const load = (name) => import(new URL(name, WEB));
 const { SseParser, events } = await load('sse.js');
 const { addChunk, endAnswer, newAnswer, requestMessages, statsOf } = await load('answer.js');
-const { MAX_PICTURE_CHARS, Store, fromFile, titleOf, toFile } = await load('store.js');
+const { MAX_PICTURE_CHARS, MAX_SOUND_CHARS, Store, fromFile, titleOf, toFile } = await load('store.js');
 const { Session } = await load('session.js');
 const { Api, ApiError } = await load('api.js');
 const { toHtml } = await load('markdown.js');
+const wav = await load('wav.js');
+const { Speaker } = await load('speaker.js');
+const { stateText } = await load('header.js');
 
 const MAX_LINES = 300;
 
@@ -83,7 +86,7 @@ test('thinking and failed answers do not go back to the model', () => {
 
 test('conversations survive the storage and a file; a hostile file is refused or cleaned', () => {
   const store = new Store(new MemoryStorage());
-  const one = { id: 'ab1', title: '', created: 1, updated: 2, system: 's', sampling: { temperature: 0.5 }, messages: [{ role: 'user', content: 'q' }] };
+  const one = { id: 'ab1', title: '', created: 1, updated: 2, system: 's', sampling: { temperature: 0.5 }, voice: 'ann', messages: [{ role: 'user', content: 'q' }] };
   store.save(one);
   store.save({ ...one, id: 'ab2', updated: 3 });
   assert.deepEqual(store.load().map((each) => each.id), ['ab2', 'ab1']);
@@ -115,13 +118,141 @@ test('pictures stand before the text, and only data: URLs of pictures are kept',
 
   const { made, asked, storage } = session((n) => [`answer ${n}`]);
   await made.connect();
-  assert.equal(made.takesPictures, true);
+  assert.deepEqual(made.takes, { pictures: true, sounds: true, voices: ['ann', 'bob'] });
   await made.send('', [picture]);
   await made.edit(0, 'and in words');
   assert.deepEqual(asked[1].messages[0].content.map((part) => part.type), ['image_url', 'text']);
   assert.deepEqual(new Session({ api: {}, store: new Store(storage) }).conversation.messages[0], { role: 'user', content: 'and in words', pictures: [picture] });
   assert.equal(await made.send('  ', []), undefined);
   assert.equal(asked.length, 2);
+});
+
+const base64 = (...bytes) => Buffer.from(bytes).toString('base64');
+const sound = { data: Buffer.from(wav.wavOf(Uint8Array.of(1, 0, 255, 127), 16000)).toString('base64'), seconds: 2 };
+const spoken = (...bytes) => ({ choices: [{ delta: { audio: { id: 'a', data: base64(...bytes) } } }] });
+
+test('samples, bytes, base64 and a file of sound become each other', () => {
+  const pcm = Uint8Array.from([0, 0, 1, 0, 255, 255, 255, 127, 0, 128]);
+  assert.deepEqual([...wav.samplesOf(pcm)].map((value) => value * 32768), [0, 1, -1, 32767, -32768]);
+  assert.deepEqual(wav.pcmOf(wav.samplesOf(pcm)), pcm);
+  assert.deepEqual([...wav.samplesOf(wav.pcmOf([2, -2]))].map((value) => value * 32768), [32767, -32768]); // clipped
+  const long = Uint8Array.from({ length: 100_001 }, (_, i) => i % 251);
+  assert.equal(wav.toBase64(long), Buffer.from(long).toString('base64'));
+  assert.deepEqual(wav.fromBase64(wav.toBase64(long)), long);
+  const file = Buffer.from(wav.wavOf(pcm, 24000));
+  assert.deepEqual([file.toString('latin1', 0, 4), file.readUInt32LE(4), file.toString('latin1', 8, 16), file.readUInt16LE(20), file.readUInt16LE(22), file.readUInt32LE(24), file.readUInt32LE(28), file.readUInt16LE(34), file.readUInt32LE(40)],
+    ['RIFF', file.length - 8, 'WAVEfmt ', 1, 1, 24000, 48000, 16, pcm.length]);
+  assert.deepEqual(wav.pcmOf(wav.wavSamples(wav.wavOf(pcm, 24000))), pcm);
+});
+
+test('sounds go before the text; what is no WAV file is not kept', () => {
+  assert.deepEqual(requestMessages({ system: '', messages: [{ role: 'user', content: 'who?', sounds: [sound], pictures: [picture] }] })[0].content.map((part) => part.type), ['image_url', 'input_audio', 'text']);
+  assert.deepEqual(requestMessages({ system: '', messages: [{ role: 'user', content: '', sounds: [sound] }] })[0].content, [{ type: 'input_audio', input_audio: { data: sound.data, format: 'wav' } }]);
+  const file = (sounds) => JSON.stringify({ format: 'millrace-chats', version: 1, conversations: [{ id: 'ab1', messages: [{ role: 'user', content: 'q', sounds }] }] });
+  assert.deepEqual(fromFile(file([{ data: 'javascript:1' }, null, { data: 7 }, { data: `UklGR${'A'.repeat(MAX_SOUND_CHARS)}` }]))[0].messages[0], { role: 'user', content: 'q' });
+  assert.deepEqual(fromFile(file([sound, { ...sound, seconds: 'x' }, sound]))[0].messages[0].sounds.map((one) => one.seconds), [2, 0]);
+  assert.equal(titleOf({ title: '', messages: [{ role: 'user', content: '', sounds: [sound] }] }), 'A sound');
+});
+
+// The part of an AudioContext that a Speaker uses; time stands still until a test moves it.
+class Sink {
+  currentTime = 1;
+  made = [];
+  createBuffer(channels, length, rate) { return { channels, length, rate, samples: new Float32Array(length), copyToChannel(from) { this.samples.set(from); } }; }
+  createBufferSource() {
+    const source = { connect() {}, start(at) { source.at = at; }, stop() { source.stopped = true; } };
+    this.made.push(source);
+    return source;
+  }
+}
+
+test('samples are played one behind the other, and what is stopped is quiet', () => {
+  let sink;
+  const speaker = new Speaker({ Context: function Made() { return (sink = new Sink()); } });
+  speaker.begin('a', 10);
+  speaker.add('a', new Float32Array(5));
+  speaker.add('b', new Float32Array(5)); // of a sound that is over
+  speaker.add('a', new Float32Array(10));
+  const near = (seen, wanted) => assert.ok(Math.abs(seen - wanted) < 1e-9, `${seen}, wanted ${wanted}`);
+  assert.equal(sink.made.length, 2);
+  near(sink.made[1].at - sink.made[0].at, 0.5);
+  sink.currentTime = 9; // the stream was late: what comes then begins now
+  speaker.add('a', new Float32Array(1));
+  assert.ok(sink.made[2].at >= 9);
+  speaker.end('a');
+  assert.equal(speaker.owner, 'a'); // it still plays
+  for (const source of sink.made) source.onended();
+  assert.equal(speaker.owner, '');
+  speaker.play('b', 10, new Float32Array(5));
+  speaker.begin('c', 10);
+  assert.ok(sink.made[3].stopped && !sink.made[2].stopped);
+  speaker.stop();
+  assert.equal(speaker.owner, '');
+});
+
+test('a spoken answer is played as it comes, kept while the page is open, and not stored', async () => {
+  const { made, asked, storage } = session(() => [spoken(1, 0), spoken(255, 255, 0, 128), 'Hello']);
+  const heard = [];
+  made.speaker = { owner: '', begin: (owner, rate) => { made.speaker.owner = owner; heard.push(rate); }, add: (owner, samples) => heard.push(...[...samples].map((value) => value * 32768)), end: () => heard.push('end') };
+  await made.connect();
+  await made.send('one');
+  assert.deepEqual(heard, []);
+  assert.equal(asked[0].modalities, undefined);
+  made.change(made.current, { voice: 'bob' });
+  await made.send('two');
+  assert.deepEqual(asked[1].modalities, ['text', 'audio']);
+  assert.deepEqual(asked[1].audio, { voice: 'bob', format: 'pcm16' });
+  assert.deepEqual(heard, [24000, 1, -1, -32768, 'end']);
+  const { sound: kept } = made.conversation.messages.at(-1);
+  assert.deepEqual(kept, { chunks: [base64(1, 0), base64(255, 255, 0, 128)], bytes: 6 });
+  assert.equal(new Session({ api: {}, store: new Store(storage) }).conversation.messages.at(-1).sound, undefined);
+  assert.doesNotMatch(toFile(made.conversations), /"sound"/);
+  made.change(made.current, { voice: 'gone' }); // another model's
+  assert.equal(made.voiceOf(), 'ann');
+});
+
+test('models that are loaded on demand: their states, and what the chosen one takes', async () => {
+  const states = { one: 'unloaded', two: 'unloaded' };
+  const calls = [];
+  const api = {
+    ready: async () => ({ ready: true, reason: '' }),
+    models: async () => Object.keys(states).map((id) => ({ id, context: 64, state: states[id], progress: states[id] === 'loading' ? 0.4 : 0, error: '' })),
+    abilities: async (model) => { calls.push(`abilities ${model}`); return { pictures: model === 'two', sounds: false, voices: [] }; },
+    load: async (model) => { calls.push(`load ${model}`); states[model] = 'loaded'; },
+    unload: async (model) => { if (states[model] !== 'loaded') throw new ApiError('not loaded', 409); states[model] = 'unloaded'; },
+    async *chat({ model }) { states[model] = 'loading'; yield chunk({ content: 'x' }); states[model] = 'loaded'; },
+  };
+  const made = new Session({ api, store: new Store(new MemoryStorage()) });
+  await made.connect();
+  assert.deepEqual([made.model, made.loadsModels, made.routed, made.modelsMove, calls.length], ['one', true, 'one', false, 0]);
+  const answer = made.send('q');
+  assert.equal(made.modelsMove, true); // it waits for the model
+  await answer;
+  assert.deepEqual([made.chosen.state, made.modelsMove, calls], ['loaded', false, ['abilities one']]);
+  await made.choose('two');
+  assert.deepEqual(made.takes, { pictures: false, sounds: false, voices: [] });
+  await made.load();
+  assert.equal(made.takes.pictures, true);
+  await made.unload();
+  assert.deepEqual([made.chosen.state, made.takes.pictures], ['unloaded', false]);
+  await made.unload();
+  assert.equal(made.notice, 'not loaded');
+  states.two = 'loading';
+  await made.refresh();
+  assert.deepEqual([made.modelsMove, stateText(made.chosen)], [true, 'loading 40 %']);
+});
+
+test('a list of models that comes late does not hide a newer one', async () => {
+  const answers = [];
+  const list = (state) => [{ id: 'one', context: 64, state, progress: 0, error: '' }];
+  const api = { ready: async () => ({ ready: true, reason: '' }), models: () => new Promise((resolve) => answers.push(resolve)), abilities: async () => ({ pictures: false, sounds: false, voices: [] }) };
+  const made = new Session({ api, store: new Store(new MemoryStorage()) });
+  const first = made.refresh(), second = made.refresh();
+  answers[1](list('unloading'));
+  await second;
+  answers[0](list('loaded'));
+  await first;
+  assert.equal(made.chosen.state, 'unloading');
 });
 
 test('a title is how the first question begins', () => {
@@ -134,14 +265,14 @@ test('a title is how the first question begins', () => {
 // A session over a server that answers with `script`, a list of chunks and errors.
 function session(script, storage = new MemoryStorage()) {
   const asked = [];
-  const api = { models: async () => [{ id: 'm', context: 64 }], ready: async () => ({ ready: true, reason: '' }), takesPictures: async () => true,
+  const api = { models: async () => [{ id: 'm', context: 64, state: '' }], ready: async () => ({ ready: true, reason: '' }), abilities: async () => ({ pictures: true, sounds: true, voices: ['ann', 'bob'] }),
     async *chat(body, signal) {
       asked.push(body);
       for (const step of script(asked.length, signal)) {
         await null;
         signal.throwIfAborted();
         if (step instanceof Error) throw step;
-        yield chunk({ content: step });
+        yield typeof step === 'string' ? chunk({ content: step }) : step;
       }
     } };
   return { asked, storage, made: new Session({ api, store: new Store(storage), now: () => 5 }) };

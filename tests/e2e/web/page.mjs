@@ -10,15 +10,18 @@ export const launch = () =>
   puppeteer.launch({
     executablePath: process.env.MILLRACE_CHROMIUM,
     // As root and inside another sandbox (tests/isolated) Chromium's has no rights; the page is ours.
-    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+    // The microphone is Chromium's own: it beeps, and nobody is asked.
+    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'],
     timeout: WAIT_MS,
     protocolTimeout: WAIT_MS,
   });
 
-// Runs in the page before its modules: answers stop after window.gate.bytes bytes until window.gate.open() is called.
+// Runs in the page before its modules: answers stop after window.gate.bytes bytes until window.gate.open() is called, each time anew.
 function installGate() {
   const gate = { bytes: Infinity };
-  const opened = new Promise((resolve) => { gate.open = () => { gate.bytes = Infinity; resolve(); }; });
+  let opened;
+  const shut = () => { opened = new Promise((resolve) => { gate.open = () => { gate.bytes = Infinity; resolve(); shut(); }; }); };
+  shut();
   const fetchNow = window.fetch;
   window.gate = gate;
   window.fetch = async (url, options) => {
@@ -49,7 +52,8 @@ function installGate() {
 }
 
 export class Page {
-  static async open(browser, url, { width = 1200, height = 800, dark = false, path = '/', shows = '#question' } = {}) {
+  // `prepare`: a function that runs in the page before its modules.
+  static async open(browser, url, { width = 1200, height = 800, dark = false, path = '/', shows = '#question', prepare } = {}) {
     const made = new Page();
     made.context = await browser.createBrowserContext(); // a storage of its own
     made.page = await made.context.newPage();
@@ -62,6 +66,7 @@ export class Page {
     page.on('pageerror', (error) => made.faults.push(`error: ${error.message}`));
     page.on('console', (message) => { if (message.type() === 'error') made.faults.push(`console: ${message.text()}`); });
     await page.evaluateOnNewDocument(installGate);
+    if (prepare) await page.evaluateOnNewDocument(prepare);
     await page.setRequestInterception(true);
     page.on('request', (request) => {
       made.requested.push(request.url());
@@ -80,10 +85,11 @@ export class Page {
   wait(condition, ...values) { return this.page.waitForFunction(condition, {}, ...values); }
   texts(selector) { return this.page.$$eval(selector, (nodes) => nodes.map((node) => node.innerText.trim())); }
   storage() { return this.page.evaluate(() => Object.keys(localStorage).filter((name) => name.startsWith('millrace.chat.')).length); }
-  async shot(name) {
+  // Of the page, or of one element.
+  async shot(name, element = this.page) {
     if (!SHOTS) return;
     mkdirSync(SHOTS, { recursive: true });
-    await this.page.screenshot({ path: `${SHOTS}/${name}.png` });
+    await element.screenshot({ path: `${SHOTS}/${name}.png` });
   }
 
   async write(text) {

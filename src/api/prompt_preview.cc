@@ -1,0 +1,63 @@
+#include "api/prompt_preview.h"
+
+#include "text/jinja/value.h"
+#include "text/utf8.h"
+
+namespace millrace::api {
+namespace {
+
+// No part of a character.
+std::string cut(std::string_view text) {
+  if (text.size() <= kMaxPreviewBytes) return std::string(text);
+  std::size_t end = kMaxPreviewBytes;
+  while (end > 0 && utf8_is_continuation(text[end])) --end;
+  return std::string(text.substr(0, end));
+}
+
+const jinja::Value* member(const jinja::Value& value, std::string_view name) {
+  return value.is(jinja::Kind::kDict) ? value.as<jinja::DictObject>().find(name) : nullptr;
+}
+
+// Of a string, or of the parts of a list that are texts.
+std::string text_of(const jinja::Value& content) {
+  if (content.is_string()) return cut(content.as_text());
+  std::string out;
+  if (!content.is(jinja::Kind::kList)) return out;
+  for (const jinja::Value& part : content.as<jinja::SequenceObject>().items) {
+    const jinja::Value* const text = member(part, "text");
+    if (text == nullptr || !text->is_string()) continue;
+    if (!out.empty()) out += ' ';
+    out += cut(text->as_text());
+    if (out.size() > kMaxPreviewBytes) break;
+  }
+  return cut(out);
+}
+
+std::string last_turn(const ChatValue& messages) {
+  if (messages.absent() || !messages.value()->is(jinja::Kind::kList)) return "";
+  const auto& items = messages.value()->as<jinja::SequenceObject>().items;
+  for (auto message = items.rbegin(); message != items.rend(); ++message) {
+    const jinja::Value* const role = member(*message, "role");
+    const jinja::Value* const content = member(*message, "content");
+    if (role != nullptr && role->is_string() && role->as_text() == "user" && content != nullptr) {
+      return text_of(*content);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string prompt_preview(const Prompt& prompt) {
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return cut(text->text);
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) return last_turn(chat->messages);
+  std::string out;
+  if (const auto* parts = std::get_if<SegmentPrompt>(&prompt)) {
+    for (const Segment& part : parts->segments) {
+      if (!part.trusted && out.size() <= kMaxPreviewBytes) out += part.text;
+    }
+  }
+  return cut(out);
+}
+
+}  // namespace millrace::api

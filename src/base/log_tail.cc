@@ -1,0 +1,55 @@
+#include "base/log_tail.h"
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+
+namespace millrace {
+namespace {
+
+struct Tail {
+  std::atomic<int> followers{0};
+  std::mutex mutex;  // guards what follows
+  std::deque<LogTailLine> lines;
+  uint64_t last_number = 0;
+};
+
+// Never destroyed: threads may log while the process ends.
+Tail& tail() {
+  static Tail* const the_one = new Tail;
+  return *the_one;
+}
+
+// At most `most` bytes, and no part of a character.
+std::string_view cut(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+  return text.substr(0, most);
+}
+
+}  // namespace
+
+LogFollower::LogFollower() { ++tail().followers; }
+
+LogFollower::~LogFollower() {
+  std::lock_guard lock(tail().mutex);
+  if (--tail().followers == 0) tail().lines.clear();
+}
+
+std::vector<LogTailLine> LogFollower::lines() const {
+  std::lock_guard lock(tail().mutex);
+  return {tail().lines.begin(), tail().lines.end()};
+}
+
+void add_to_log_tail(LogLevel level, std::string_view line) {
+  if (tail().followers.load(std::memory_order_relaxed) == 0) return;
+  using std::chrono::milliseconds;
+  const auto now = std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+  std::lock_guard lock(tail().mutex);
+  if (tail().followers == 0) return;  // the last one went meanwhile
+  if (tail().lines.size() == kMaxLogTailLines) tail().lines.pop_front();
+  tail().lines.push_back({++tail().last_number, now.count(), level, std::string(cut(line, kMaxLogTailBytes))});
+}
+
+}  // namespace millrace
