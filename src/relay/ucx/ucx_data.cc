@@ -398,9 +398,9 @@ bool UcxChannel::copy_some() {
   if (!copy_step(copy)) {
     // To the end of the queue: copies of several gets take turns, and messages are read between two steps.
     copies_.push_back(copy);
+  } else if (slot_generation(copy.slot) != copy.fetch.generation) {
     // The reader's half of a sequence lock; the pool's release() is the writer's. The writer does not wait for readers,
     // so what was copied counts only if the slot still had this put afterwards.
-  } else if (slot_generation(copy.slot) != copy.fetch.generation) {
     finish_copy(copy, Status(StatusCode::kUnavailable, "the put ended while its bytes were copied"));
   } else {
     finish_copy(copy, ok_status());
