@@ -180,7 +180,8 @@ bool Fetcher::on_event(const Poller::Event& event) {
 
 Status Fetcher::answered(Link& link) {
   alignas(8) std::array<std::byte, 64> message;
-  // At most so many descriptors are taken from the message; a peer cannot fill this process's table of descriptors.
+  // receive() has space for a few descriptors and the kernel drops the rest, so a peer cannot fill this process's
+  // table; Channel::make() wants kWelcomeFds exactly.
   Packet packet = receive(link.socket, message, kWelcomeFds);
   if (packet.kind == Packet::Kind::kNothing) return ok_status();
   if (packet.kind == Packet::Kind::kEnd) return Status(StatusCode::kUnavailable, "shm relay: the writer is gone");
