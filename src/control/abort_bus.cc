@@ -132,7 +132,7 @@ SocketPlan plan_of(int type, const Endpoint& endpoint, const SharedKey* key) {
   SocketPlan plan;
   plan.type = type;
   plan.endpoint = endpoint;
-  // No linger, unlike mailboxes: hints that did not leave before the close are worth nothing.
+  // linger_ms stays 0, unlike a mailbox's: hints that did not leave before the close are worth nothing.
   plan.max_frame_bytes = kMaxHintBytes;
   plan.send_high_water = plan.receive_high_water = static_cast<int>(kMaxPendingHints);
   plan.key = key;
