@@ -123,6 +123,7 @@ Writer::Tally Writer::tally(uint32_t index) {
   Slot& slot = slots_[index];
   Tally tally{0, slot.let_go + slot.died};
   for (const auto& [id, reader] : readers_) {
+    if (!is_for(slot, reader)) continue;
     const Hold hold = hold_of(reader, index);
     if (hold.generation != slot.generation) continue;  // it speaks of an earlier put, which is over
     tally.held += hold.held;
@@ -206,6 +207,7 @@ void Writer::remove_reader(uint64_t id) {
     if (at == readers_.end()) return;
     for (const auto& [op, index] : slot_of_) {
       Slot& slot = slots_[index];
+      if (!is_for(slot, at->second)) continue;
       const Hold hold = hold_of(at->second, index);
       if (hold.generation != slot.generation) continue;
       // What its table has must survive it: a get that was released counts as such, one that was held counts as died.
