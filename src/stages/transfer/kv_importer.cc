@@ -217,14 +217,12 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
   // In the sequence of the parts' numbers, whatever the sequence in which relays bring their bytes: pages can only be
   // cached behind those below them.
   import.received.push_back({{part.number, part.first_page, part.pages, layers}, std::nullopt});
-  Status status;
   if (part.relay.empty()) {
     import.received.back().bytes = SharedBytes::of(std::move(part.bytes.bytes));
-    status = write_next(it->first, import);
-  } else {
-    status = begin_fetch(import, part);
+    return write_or_end(it, now_ms);
   }
-  if (!status.ok()) end(it, status, now_ms, true);
+  // A relay that fails is the other server's, as far as can be seen here.
+  if (const Status status = begin_fetch(import, part); !status.ok()) end(it, status, now_ms, true, Cause::kPeer);
 }
 
 Status KvImporter::begin_fetch(Import& import, const wire::KvPart& part) {
@@ -241,14 +239,12 @@ void KvImporter::on_fetched(TransferEnv::Fetched fetched, int64_t now_ms) {
   const auto part = std::find_if(import.received.begin(), import.received.end(),
                                  [&](const Received& each) { return each.ticket == fetched.ticket; });
   if (part == import.received.end()) return;  // it is asked for again, with all that follows
-  Status status;
   if (fetched.status.ok()) {
     part->ticket.reset();
     part->bytes = std::move(fetched.bytes);
-    status = write_next(it->first, import);
-  } else {
-    status = on_lost(import, part, fetched.status);
+    return write_or_end(it, now_ms);
   }
+  const Status status = on_lost(import, part, fetched.status);
   if (!status.ok()) end(it, status, now_ms, true, Cause::kPeer);
 }
 
@@ -263,6 +259,11 @@ Status KvImporter::on_lost(Import& import, std::deque<Received>::iterator part, 
   import.received.erase(part, import.received.end());
   ++counters_.again;
   return report(import);
+}
+
+// What cannot be written is this server's fault, whichever way the bytes came: no other one is asked for them.
+void KvImporter::write_or_end(Imports::iterator it, int64_t now_ms) {
+  if (const Status status = write_next(it->first, it->second); !status.ok()) end(it, status, now_ms, true);
 }
 
 // One write at a time, of all that has come since of the same layers, without a gap: what lies below it must be cached.
@@ -305,7 +306,7 @@ void KvImporter::on_written(const PageTransfers::Done& done, int64_t now_ms) {
   import.written_pages += write.pages;
   if (import.receiver->complete()) return end(it, ok_status(), now_ms, true);
   if (const Status status = report(import); !status.ok()) return end(it, status, now_ms, false, Cause::kPeer);
-  if (const Status status = write_next(it->first, import); !status.ok()) end(it, status, now_ms, true);
+  write_or_end(it, now_ms);
 }
 
 Status KvImporter::report(Import& import) {
