@@ -185,11 +185,6 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
     return;
   }
   Import& import = it->second;
-  // Before the receiver sees the part: it stays the one that is to come, and the next part shows a gap.
-  if (env_.pages().full()) {  // it is asked for again
-    ++counters_.ignored;
-    return;
-  }
   const Result<KvReceiver::Part> verdict = import.receiver->on_part(part, now_ms);
   if (!verdict.ok()) return end(it, verdict.status(), now_ms, true, Cause::kPeer);
   if (*verdict == KvReceiver::Part::kRepeated) {
@@ -270,6 +265,8 @@ void KvImporter::write_or_end(Imports::iterator it, int64_t now_ms) {
 Status KvImporter::write_next(const TransferId& id, Import& import) {
   // The oldest part decides: later ones may be here already, but their pages lie above a gap.
   if (import.writing || import.received.empty() || import.received.front().ticket) return ok_status();
+  // They wait here, and step() tries again. The other server sends no more than its window beyond them.
+  if (env_.pages().full()) return ok_status();
   KvReceiver::Run all = import.received.front().run;
   all.pages = 0;
   Write write{.id = id};
@@ -339,6 +336,12 @@ void KvImporter::step(int64_t now_ms) {
     Import& import = it->second;
     if (const Status status = send_want(import); !status.ok()) {
       end(it, status, now_ms, false, Cause::kPeer);
+      it = next;
+      continue;
+    }
+    // What found the queue of writes full.
+    if (const Status status = write_next(it->first, import); !status.ok()) {
+      end(it, status, now_ms, true);
       it = next;
       continue;
     }

@@ -224,6 +224,28 @@ TEST_F(ImporterTest, ARelayThatFailsTwiceAsksAnotherServer) {
   EXPECT_TRUE(importer.take_ready().empty());
 }
 
+// 24 pages in two parts. What comes while no write is accepted waits for the queue, by a message as by a relay.
+TEST_F(ImporterTest, PartsWaitForTheQueueOfWrites) {
+  for (const bool relay : {false, true}) {
+    env.relay = relay;
+    const uint64_t request = relay ? 2 : 1;
+    ask(request, prompt(400, relay ? 400 : 30));
+    const TransferId id = last_id();
+    if (relay) importer.on_part(part(id, 0, 0, 12, false, true), 0);
+    fill_queue_of_writes();
+    if (relay) {
+      on_fetched(id, 12);
+    } else {
+      importer.on_part(part(id, 0, 0, 12, false, false), 0);
+    }
+    importer.on_part(part(id, 1, 12, 12, true, false), 0);
+    const auto ready = wait_ready();
+    ASSERT_EQ(ready.size(), 1u) << relay;
+    EXPECT_EQ(ready[0].request.value, request);
+    EXPECT_EQ(ready[0].transferred_tokens, 384) << relay;
+  }
+}
+
 TEST_F(ImporterTest, WithoutASecondServerTheRequestIsReadyAtOnce) {
   importer.set_peers({{"p0", 1}, {"", 0}, {"", 0}}, 0);
   EXPECT_EQ(ask(1, prompt(500)), "p0");
