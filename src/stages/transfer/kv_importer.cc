@@ -378,8 +378,9 @@ void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms,
     (void)env_.send(import.peer, message);  // or P's lease ends by itself
   }
   const bool failed = !status.ok() && status.code() != StatusCode::kCancelled;
-  const int32_t tokens = import.written_pages * static_cast<int32_t>(import.prefix.tokens.size()) /
-                         std::max(1, import.receiver->end_page());
+  // The prefix has complete pages only, so the division is exact; before it, a long prompt's product has over 32 bits.
+  const int32_t page = static_cast<int32_t>(import.prefix.tokens.size()) / import.receiver->end_page();
+  const int32_t tokens = import.written_pages * page;
   const uint64_t request = import.waiting.empty() ? 0 : import.waiting.front().value;
   if (failed && cause == Cause::kPeer && ask_another(import, now_ms)) {
     LOG_WARNING("transfer {}: request {} asks another server for what has not arrived ({} tokens have): {}", id.text,

@@ -246,6 +246,15 @@ TEST_F(ImporterTest, PartsWaitForTheQueueOfWrites) {
   }
 }
 
+// Pages times tokens are more than 32 bits hold.
+TEST_F(ImporterTest, TheTokensOfALongPromptAreCounted) {
+  ask(1, prompt(190'001));
+  importer.on_part(part(last_id(), 0, 0, 11'875, true, false), 0);
+  const auto ready = wait_ready();
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].transferred_tokens, 190'000);
+}
+
 TEST_F(ImporterTest, WithoutASecondServerTheRequestIsReadyAtOnce) {
   importer.set_peers({{"p0", 1}, {"", 0}, {"", 0}}, 0);
   EXPECT_EQ(ask(1, prompt(500)), "p0");
