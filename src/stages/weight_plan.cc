@@ -125,6 +125,13 @@ Result<std::vector<TensorSpec>> read_bucket(const Json& bucket) {
   return out;
 }
 
+Result<int64_t> read_from_0(const Json& body, const char* key) {
+  int64_t value = 0;
+  RETURN_IF_ERROR(json_read(body, key, value));
+  if (value >= 0) return value;
+  return invalid_argument("{} is {}; wanted 0 or more", key, value);
+}
+
 Status check_counts(const Json& body, const WeightPlan& plan) {
   int64_t count = static_cast<int64_t>(plan.buckets.size());
   // Redundant: a trainer that counts otherwise than it describes would leave a broadcast without a receiver.
@@ -157,19 +164,23 @@ uint64_t WeightPlan::size_bytes() const {
 Result<std::string> read_group_name(const Json& body) {
   std::string name = kDefaultGroup;
   RETURN_IF_ERROR(json_read(body, "group_name", name));
+  if (name.size() > kMaxGroupNameBytes) {
+    return invalid_argument("group_name has {} bytes; wanted at most {}", name.size(), kMaxGroupNameBytes);
+  }
   return name;
 }
 
 Result<TrainerGroup> read_trainer_group(const Json& body) {
   TrainerGroup out;
   RETURN_IF_ERROR(json_read(body, "master_address", out.address));
-  if (out.address.empty() || out.address.size() > 256) {
-    return invalid_argument("master_address has {} bytes; wanted the trainer's host, 1 to 256", out.address.size());
+  if (out.address.empty() || out.address.size() > kMaxTrainerHostBytes) {
+    return invalid_argument("master_address has {} bytes; wanted the trainer's host, 1 to {}", out.address.size(),
+                            kMaxTrainerHostBytes);
   }
   ASSIGN_OR_RETURN(out.port, read_port(body));
-  ASSIGN_OR_RETURN(out.rank_offset, read_int_between(body, "rank_offset", 1, 1, 1023));
+  ASSIGN_OR_RETURN(out.rank_offset, read_int_between(body, "rank_offset", 1, 1, kMaxTrainerRanks - 1));
   // At least one rank is ours, behind the trainer's own.
-  ASSIGN_OR_RETURN(out.world_size, read_int_between(body, "world_size", 2, out.rank_offset + 1, 1024));
+  ASSIGN_OR_RETURN(out.world_size, read_int_between(body, "world_size", 2, out.rank_offset + 1, kMaxTrainerRanks));
   ASSIGN_OR_RETURN(out.name, read_group_name(body));
   RETURN_IF_ERROR(json_read(body, "backend", out.backend));
   if (out.backend == "gloo" || out.backend == "nccl") return out;
@@ -201,11 +212,10 @@ Result<WeightPlan> read_weight_plan(const Json& body) {
     ASSIGN_OR_RETURN(std::vector<TensorSpec> tensors, read_bucket(body));
     out.buckets.push_back(std::move(tensors));
   }
-  int64_t base_version = 0;
-  RETURN_IF_ERROR(json_read(body, "base_version", base_version));
   // Of plans that to_json() made; trainers do not know our versions.
-  out.base_version = static_cast<uint64_t>(std::max<int64_t>(base_version, 0));
-  RETURN_IF_ERROR(json_read(body, "round", out.round));
+  ASSIGN_OR_RETURN(const int64_t base_version, read_from_0(body, "base_version"));
+  out.base_version = static_cast<uint64_t>(base_version);
+  ASSIGN_OR_RETURN(out.round, read_from_0(body, "round"));
   RETURN_IF_ERROR(check_counts(body, out));
   return out;
 }
@@ -214,16 +224,19 @@ Result<WeightBody> read_weight_body(const Json& plan) {
   WeightBody out;
   const Json* body = json_find(plan, "body");
   if (body == nullptr) return out;
-  int64_t begin = 0, end = 0;
   std::string checksum;
   RETURN_IF_ERROR(json_read(*body, "path", out.path));
-  RETURN_IF_ERROR(json_read(*body, "begin", begin));
-  RETURN_IF_ERROR(json_read(*body, "end", end));
+  ASSIGN_OR_RETURN(const int64_t begin, read_from_0(*body, "begin"));
+  ASSIGN_OR_RETURN(const int64_t end, read_from_0(*body, "end"));
+  if (begin > end)
+    return invalid_argument("the body has the bytes [{}, {}); wanted a begin of at most its end", begin, end);
   // As text: a JSON number over 2^53 loses bits in many readers.
   RETURN_IF_ERROR(json_read(*body, "checksum", checksum));
   out.begin = static_cast<uint64_t>(begin), out.end = static_cast<uint64_t>(end);
-  std::from_chars(checksum.data(), checksum.data() + checksum.size(), out.checksum);
-  return out;
+  const char* after = checksum.data() + checksum.size();
+  const auto [stop, code] = std::from_chars(checksum.data(), after, out.checksum);
+  if (code == std::errc() && stop == after) return out;
+  return invalid_argument("the body's checksum is '{}'; wanted a number of 64 bits", checksum.substr(0, 64));
 }
 
 std::string to_json(const TrainerGroup& group) {
