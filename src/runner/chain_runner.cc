@@ -153,9 +153,13 @@ void ChainRunner::receive(bool moved) {
   if (moved || waits || message) {
     rested_ = false;
   } else {
-    const std::lock_guard lock(mutex_);
-    // What comes after this look wakes the inbox, so a rest without a timeout cannot miss it.
-    rested_ = queued_.empty() && !stopping_ && losses_.empty() && !engine_->prefault_idle();
+    {
+      const std::lock_guard lock(mutex_);
+      // What comes after this look wakes the inbox, so a rest without a timeout cannot miss it.
+      rested_ = queued_.empty() && !stopping_ && losses_.empty();
+    }
+    // Without the lock, which submit(), kv_epoch() and missing() wait for: it takes up to some milliseconds.
+    rested_ = rested_ && !engine_->prefault_idle();
   }
   while (message) {
     std::visit([this](auto&& body) { on(std::forward<decltype(body)>(body)); }, std::move(*message));
