@@ -118,9 +118,12 @@ std::string PluginChannel::address_of(const Instance& instance) const {
 
 // Takes the memory away from puts that are being copied last, because the plugin unmaps it.
 bool PluginChannel::shut_down() {
-  // Waits for puts that copy now; later ones find `open` false. The plugin unmaps the memory in close().
-  const std::unique_lock lock(send_->in_use);
-  send_->open = false;
+  {
+    // Waits for puts that copy now; later ones find `open` false. The plugin unmaps the memory in close(), which is
+    // called without the lock: a put must have its answer also where the plugin hangs in it.
+    const std::unique_lock lock(send_->in_use);
+    send_->open = false;
+  }
   plugin_.close(engine_);
   // The plugin has ended all transfers, so the records go without fetched(): Reader::clear() follows.
   reads_.clear();
