@@ -72,8 +72,7 @@ PluginChannel::PluginChannel(Core& core, const millrace_relay_plugin& plugin)
   // The two halves of the memory are for puts and for what is read. In one pool, two relays that read from each other
   // could each fill it with puts, and neither could receive the other's.
   traits_.repeats = traits_.hold_grants = traits_.separate_deadlines = traits_.polled = true;
-  // Three times kRepeatMs: the last RELEASE may be lost twice.
-  traits_.farewell_ms = 300;
+  traits_.farewell_ms = kFarewellMs;
 }
 
 PluginChannel::~PluginChannel() = default;
@@ -185,6 +184,13 @@ Result<Target> PluginChannel::target_of(const Descriptor& descriptor) const {
 
 Result<PluginChannel::PluginLink*> PluginChannel::add_link(const Instance& instance, bool reads,
                                                            const std::string& blob) {
+  // The two kinds apart, so that unexpected senders do not keep this relay's own gets from their writers.
+  const std::size_t most = reads ? kMaxOutbound : kMaxInbound;
+  const auto same = [&](const auto& entry) { return entry.first.second == reads; };
+  if (static_cast<std::size_t>(std::count_if(links_.begin(), links_.end(), same)) >= most) {
+    return error(StatusCode::kResourceExhausted, "the relay plugin '{}' has {} links with {}, the most that it takes",
+                 plugin_.name, most, reads ? "writers" : "readers");
+  }
   Peer& peer = peers_[instance];
   // One handle for each instance, shared by the links of both directions and by reads that outlive their link.
   if (peer.uses == 0) {

@@ -103,6 +103,23 @@ class PluginChannelTest : public testing::Test {
   uint64_t senders = 0;
 };
 
+// Each costs a handle of the plugin's and a connect() on the loop's thread.
+TEST_F(PluginChannelTest, SendersAreLimited) {
+  send_requests(wire::kMaxPeers + 20);
+  EXPECT_EQ(engine.connects, wire::kMaxPeers);
+  // Those that read here take nothing from those that are read from.
+  session::Target writer;
+  writer.instance = make_instance_id();
+  writer.endpoint = "b";
+  EXPECT_TRUE(channel->connect(writer).ok());
+  // Links that nothing is open on end by time, and others are made.
+  (void)channel->check_time(relay_now_ms() + kIdlePeerMs);
+  EXPECT_EQ(engine.disconnects, wire::kMaxPeers + 1);
+  send_requests(1);
+  EXPECT_EQ(engine.connects, wire::kMaxPeers + 2);
+  channel->shut_down();
+}
+
 // It has its credit already when close() begins. The plugin is inside close() until the put has its answer.
 TEST_F(PluginChannelTest, APutIsRefusedWhileThePluginCloses) {
   session::Put put;
