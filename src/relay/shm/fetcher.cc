@@ -48,17 +48,20 @@ Result<RelayOp> Fetcher::get(GetRequest request) {
   }
   ASSIGN_OR_RETURN(const RelayOp op, table_.open_get(std::move(request), relay_now_ms()));
   std::shared_ptr<Channel> channel;
+  bool has_link = false;
   {
     std::lock_guard lock(mutex_);
     Link* link = link_to(descriptor.instance);
-    if (link == nullptr) {
-      table_.forget(op);
-      return error(StatusCode::kResourceExhausted, "shm relay: connected with {} writers, the most that it takes",
-                   kMaxLinks);
-    }
+    has_link = link != nullptr;
     // Read and appended to under one lock: the loop sets the channel and then takes `waiting`, so no get falls between.
-    channel = link->channel;
-    if (channel == nullptr) link->waiting.push_back({op, descriptor});
+    if (has_link) channel = link->channel;
+    if (has_link && channel == nullptr) link->waiting.push_back({op, descriptor});
+  }
+  if (!has_link) {
+    // Without the lock: the caller's `done` is destroyed here, and what it owns may use this relay.
+    table_.forget(op);
+    return error(StatusCode::kResourceExhausted, "shm relay: connected with {} writers, the most that it takes",
+                 kMaxLinks);
   }
   // On the caller's thread and without the lock: it may run `done`, which may call get() again.
   if (channel != nullptr) serve(op, descriptor, channel);
