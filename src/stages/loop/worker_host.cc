@@ -140,6 +140,8 @@ Result<std::unique_ptr<Worker>> WorkerLoad::run(const Make& make) {
     status = worker.status();
   } catch (const std::exception& e) {
     status = internal_error("loading the worker threw: {}", e.what());
+  } catch (...) {
+    status = internal_error("loading the worker threw something that is no exception");
   }
   std::lock_guard lock(mutex_);
   failure_ = status;
