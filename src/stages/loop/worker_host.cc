@@ -249,6 +249,10 @@ void InlineWorkerHost::tick(int64_t now_ms) {
 }
 
 void InlineWorkerHost::collect(std::vector<WorkOutput>& out) {
+  // Here and not by the loader: outputs_ are the loop's.
+  if (state() == State::kFailed && !std::exchange(crashed_, true)) {
+    outputs_.push_back({.kind = WorkOutput::Kind::kCrash, .error = failure()});
+  }
   // The usual case; the two vectors keep their capacity and take turns.
   if (out.empty()) return out.swap(outputs_);
   for (WorkOutput& output : outputs_) out.push_back(std::move(output));
