@@ -80,7 +80,7 @@ Result<Regex> Regex::literal(std::string_view text) {
   for (const char c : text) {
     // A backslash before a letter or a digit would give it a meaning; before any other ASCII character it takes one
     // away.
-    const bool plain = utf8_is_continuation(c) || static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') ||
+    const bool plain = static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') ||
                        ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '\0';
     if (!plain) escaped += '\\';
     escaped += c;
