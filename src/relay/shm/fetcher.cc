@@ -185,7 +185,7 @@ Status Fetcher::answered(Link& link) {
   alignas(8) std::array<std::byte, 64> message;
   // receive() has space for a few descriptors and the kernel drops the rest, so a peer cannot fill this process's
   // table; Channel::make() wants kWelcomeFds exactly.
-  Packet packet = receive(link.socket, message, kWelcomeFds);
+  Packet packet = receive(link.socket, message, true);
   if (packet.kind == Packet::Kind::kNothing) return ok_status();
   if (packet.kind == Packet::Kind::kEnd) return Status(StatusCode::kUnavailable, "shm relay: the writer is gone");
   Refused refused;

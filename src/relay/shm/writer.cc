@@ -188,7 +188,9 @@ Result<Writer::Share> Writer::add_reader(uint64_t id, uint64_t reader) {
   Share share;
   ASSIGN_OR_RETURN(share.holds, make_memfd("millrace-holds", bytes));
   RETURN_IF_ERROR(reserve_pages(share.holds, 0, bytes));
-  ASSIGN_OR_RETURN(Mapping holds, Mapping::make(share.holds, bytes, true));
+  // The reader alone writes it.
+  ASSIGN_OR_RETURN(Mapping holds, Mapping::make(share.holds, bytes, false));
+  CHECK(pool_ != nullptr);
   share.welcome.slots = slot_count_;
   share.welcome.pool_bytes = pool_->space_bytes();
   // Numbers only; the descriptors stay the pool's and the writer's, and the message duplicates them.

@@ -40,9 +40,9 @@ void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
     return refuse(id, want.reply_to, error(StatusCode::kConflict, "the transfer id is in use"));
   }
   // The offer is refused to this server but stays open: the right one may still come.
-  if (Status status = check(want).ok() ? match(open, want) : check(want); !status.ok()) {
-    return refuse(id, want.reply_to, status);
-  }
+  Status status = check(want);
+  if (status.ok()) status = match(open, want);
+  if (!status.ok()) return refuse(id, want.reply_to, status);
   open.want = std::move(want);
   open.last_seen_ms = now_ms;
   begin(open, id);
