@@ -112,8 +112,8 @@ Result<Regex> Regex::compile_with(std::string_view pattern, uint32_t options, ui
   CHECK(context != nullptr);
   // A line ends at LF alone, as in Oniguruma, whatever PCRE2 was built with.
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  // PCRE2 compiles nested groups by recursion; the limit bounds the stack that a hostile pattern may take.
-  pcre2_set_parens_nest_limit(context.get(), 100);
+  // Bounds the stack that a hostile pattern may take.
+  pcre2_set_parens_nest_limit(context.get(), kMaxRegexGroupDepth);
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &code,
                                        &offset, context.get());
   if (compiled == nullptr) {
