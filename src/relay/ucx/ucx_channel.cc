@@ -17,7 +17,6 @@ using namespace session;  // NOLINT: this folder is a channel of the session
 
 namespace {
 
-constexpr unsigned kMessageId = 1;  // of all our active messages
 // Twice: two relays that read from each other have a link in each direction.
 constexpr std::size_t kMaxLinks = 2 * wire::kMaxPeers;
 // A get is not limited by this relay's pool, which only holds what it puts. 1 TiB is far over any tensor and keeps sums

@@ -27,6 +27,7 @@
 
 namespace millrace::ucx {
 
+inline constexpr unsigned kMessageId = 1;                // of all our active messages
 inline constexpr std::size_t kAloneBytes = 16u << 10;    // a part of more bytes travels by itself
 inline constexpr std::size_t kPackedBytes = 64u << 10;   // smaller ones together
 inline constexpr std::size_t kSegmentBytes = 4u << 20;   // the most at once: what a cancelled get still waits for

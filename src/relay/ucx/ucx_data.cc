@@ -15,7 +15,6 @@ using namespace session;  // NOLINT: this folder is a channel of the session
 
 namespace {
 
-constexpr unsigned kMessageId = 1;            // of all our active messages
 constexpr int kMaxProgress = 64;              // calls of UCX's in one turn
 constexpr std::size_t kCopyBytes = 4u << 20;  // at once; then the thread reads its messages
 constexpr std::size_t kWhereBytes = 16;       // of a GRANT, before the key: arena, address
