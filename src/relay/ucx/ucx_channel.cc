@@ -178,7 +178,7 @@ Result<Link*> UcxChannel::connect(const Target& target) {
   outgoing_.emplace(target.instance.random, link);
   // At once, before the peer has accepted: UCX queues it. The boot hash lets the writer see whether memory can be
   // shared.
-  send(*link, Header{.type = FrameType::kHello, .extra = core_.instance.boot}, {});
+  (void)send(*link, Header{.type = FrameType::kHello, .extra = core_.instance.boot}, {});
   return static_cast<Link*>(link);
 }
 
@@ -215,7 +215,7 @@ void UcxChannel::greeted(const Head& head, const Header& header, const Payload& 
     known->second = &link;
   }
   core_.writer.on_ready(link);
-  send(link, Header{.type = FrameType::kWelcome, .extra = core_.instance.boot}, {});
+  (void)send(link, Header{.type = FrameType::kWelcome, .extra = core_.instance.boot}, {});
 }
 
 void UcxChannel::on_broken(void* link, ucp_ep_h, ucs_status_t status) {
@@ -301,7 +301,7 @@ int64_t UcxChannel::check_time(int64_t now_ms) {
       link->silent = true;
       fail(*link, error(StatusCode::kUnavailable, "ucx: {} was silent for {} ms", to_hex(link->id), silent_ms));
     } else if (link->liveness.ping_due(now_ms, Liveness::ping_every_ms(silent_ms), due_ms)) {
-      send(*link, Header{.type = FrameType::kPing}, {});
+      (void)send(*link, Header{.type = FrameType::kPing}, {});
     }
   }
   close_failed();
@@ -320,7 +320,7 @@ bool UcxChannel::shut_down() {
   api_.ucp_listener_destroy(listener_);
   listener_ = nullptr;
   for (auto& [at, link] : links_) {
-    if (link->ready()) send(*link, Header{.type = FrameType::kBye}, {});
+    if (link->ready()) (void)send(*link, Header{.type = FrameType::kBye}, {});
   }
   int64_t until_ms = relay_now_ms() + kGoodbyeMs;
   // RELEASE and BYE leave here. A peer that takes nothing is not waited for any longer.

@@ -40,16 +40,29 @@ struct UcxChannel::Transfer {
   Head head;
   std::string payload;  // of a control frame; or the small parts of a DATA frame
   std::function<void(bool)> done;
+  UcxLink* control = nullptr;  // whose control_bytes it counts in; may be gone
 };
 
 // ---- sending --------------------------------------------------------------------------------------------------------
 
-void UcxChannel::send(UcxLink& link, const Header& header, std::string payload) {
+Status UcxChannel::send(UcxLink& link, const Header& header, std::string payload) {
+  if (link.gone) return ok_status();  // dropped: on_lost() is about to come
+  const std::size_t bytes = sizeof(Head) + payload.size();
+  if (link.control_bytes + bytes > kMaxControlBytes) {
+    // UCX takes each frame and keeps it until the peer reads.
+    Status full = error(StatusCode::kUnavailable, "ucx: {} reads nothing: {} bytes of control frames wait, at most {}",
+                        to_hex(link.id), link.control_bytes, kMaxControlBytes);
+    fail(link, full);
+    return full;
+  }
+  link.control_bytes += bytes;
   auto transfer = std::make_unique<Transfer>();
+  transfer->control = &link;
   // The transfer owns the payload's bytes, because UCX may send them after this call.
   transfer->payload = std::move(payload);
-  const auto bytes = std::as_bytes(std::span(transfer->payload));
-  start_send(link, header, bytes, std::move(transfer));
+  const auto content = std::as_bytes(std::span(transfer->payload));
+  start_send(link, header, content, std::move(transfer));
+  return ok_status();
 }
 
 // The bytes stay as they are until `owned->done`, which comes on this thread, perhaps before this returns.
@@ -90,6 +103,10 @@ void UcxChannel::start_send(UcxLink& link, Header header, std::span<const std::b
 void UcxChannel::finish(Transfer* transfer, ucs_status_t status) {
   --in_flight_;
   const std::unique_ptr<Transfer> owned(transfer);
+  // By its address, as in send_data().
+  if (owned->control != nullptr && links_.contains(owned->control)) {
+    owned->control->control_bytes -= sizeof(Head) + owned->payload.size();
+  }
   if (owned->done) owned->done(status == UCS_OK);
 }
 
@@ -200,7 +217,7 @@ void UcxChannel::handle(const Head& head, const Header& header, Payload& payload
       if (!link.incoming && !std::exchange(link.open, true)) core_.reader.on_ready(link);
       return;
     case FrameType::kPing:
-      return send(link, Header{.type = FrameType::kPong}, {});
+      return (void)send(link, Header{.type = FrameType::kPong}, {});
     case FrameType::kPong:
       return;
     case FrameType::kBye:
