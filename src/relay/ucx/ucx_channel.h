@@ -51,6 +51,16 @@ static_assert(sizeof(Head) == 80);
 
 class UcxLink;
 
+// Which part of a peer's memory is known to be mapped here.
+class Mapped {
+ public:
+  // False: a page of it is not, or the range goes round. Asked of the kernel once for each page.
+  bool covers(const std::byte* at, std::size_t bytes);
+
+ private:
+  uint64_t begin_ = 0, end_ = 0;
+};
+
 class UcxChannel final : public session::Channel {
  public:
   UcxChannel(session::Core& core, const UcxApi& api, Transports transports);
@@ -123,7 +133,7 @@ class UcxChannel final : public session::Channel {
   void send_data(UcxLink& link, session::Outgoing out);
   void on_data(UcxLink& link, const session::Header& header, Payload& payload);
   void take(Payload& payload, std::byte* to, std::function<void(bool whole)> done);
-  const std::byte* map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address);
+  const std::byte* map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address, std::size_t bytes);
   bool make_room(UcxLink& link);
   bool copy_some();
   bool copy_step(Copy& copy);

@@ -1,4 +1,7 @@
 // Messages, and the bytes of puts: pushed as active messages, or copied out of a shared pool.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -360,15 +363,36 @@ Status UcxChannel::fetch(Link& to, const Header&, std::span<const std::byte> whe
   }
   const uint64_t arena = load_u64(&where[0]);
   const std::string_view key(reinterpret_cast<const char*>(&where[kWhereBytes]), where.size() - kWhereBytes);
-  const std::byte* slot = map(link, arena, key, load_u64(&where[8]));
+  const std::size_t bytes = sizeof(SlotHead) + fetch.layout->block_bytes();
+  const std::byte* slot = map(link, arena, key, load_u64(&where[8]), bytes);
   if (slot == nullptr) return Status(StatusCode::kUnsupported, "the arena cannot be mapped");
   copies_.push_back({.fetch = fetch, .link = &link, .arena = arena, .slot = slot});
   return ok_status();
 }
 
-// Where `address` of an arena of the peer's stands here; null where it cannot be mapped, or where kMaxArenaMaps others
-// are all in use.
-const std::byte* UcxChannel::map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address) {
+bool Mapped::covers(const std::byte* at, std::size_t bytes) {
+  const auto from = reinterpret_cast<uint64_t>(at), page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (from > UINT64_MAX - page || bytes > UINT64_MAX - page - from) return false;
+  const uint64_t first = from / page * page, last = (from + bytes + page - 1) / page * page;
+  if (begin_ <= first && last <= end_) return true;
+  std::array<unsigned char, 4096> resident{};  // of no interest: an error is what counts
+  for (uint64_t next = first; next < last;) {
+    const uint64_t step = std::min(last - next, resident.size() * page);
+    if (::mincore(reinterpret_cast<void*>(next), step, resident.data()) != 0) return false;
+    next += step;
+  }
+  const bool adjoins = begin_ < end_ && first <= end_ && begin_ <= last;
+  begin_ = adjoins ? std::min(begin_, first) : first;
+  end_ = adjoins ? std::max(end_, last) : last;
+  return true;
+}
+
+// Where `bytes` at `address` of an arena of the peer's stand here; null where they cannot be mapped, or where
+// kMaxArenaMaps others are all in use.
+const std::byte* UcxChannel::map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address,
+                                 std::size_t bytes) {
+  // As a pool places its slots.
+  if (address % kBufferAlignment != 0) return nullptr;
   auto at = link.arenas.find(arena);
   if (at == link.arenas.end()) {
     if (!make_room(link)) return nullptr;
@@ -382,6 +406,9 @@ const std::byte* UcxChannel::map(UcxLink& link, uint64_t arena, std::string_view
   }
   void* here = nullptr;
   if (api_.ucp_rkey_ptr(at->second.key, address, &here) != UCS_OK) return nullptr;
+  // UCX adds the address to where the arena begins here and does not look at its size, which the key hides. A slot that
+  // does not end inside mapped memory is a fault of the writer's, and must not end this process.
+  if (!at->second.mapped.covers(static_cast<const std::byte*>(here), bytes)) return nullptr;
   ++at->second.users;
   return static_cast<const std::byte*>(here);
 }

@@ -1,5 +1,8 @@
-// What a peer that does not behave may cost the UCX relay: control frames that it does not read.
+// What a peer that does not behave may cost the UCX relay: control frames that it does not read, and memory that it
+// names and that is not there.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -9,6 +12,24 @@
 
 namespace millrace::ucx {
 namespace {
+
+TEST(UcxMapped, WhatIsNotMappedIsNotCovered) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  constexpr std::size_t kPages = 5000;  // more than one question to the kernel
+  void* memory = ::mmap(nullptr, (kPages + 1) * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const auto* begin = static_cast<const std::byte*>(memory);
+  ASSERT_EQ(::munmap(static_cast<std::byte*>(memory) + kPages * page, page), 0);
+  Mapped mapped;
+  EXPECT_FALSE(mapped.covers(begin + page, kPages * page));
+  EXPECT_TRUE(mapped.covers(begin + page + 64, page));
+  EXPECT_TRUE(mapped.covers(begin, kPages * page));
+  EXPECT_FALSE(mapped.covers(begin, kPages * page + 1)) << "a part of it is";
+  EXPECT_FALSE(mapped.covers(begin + 64, SIZE_MAX));
+  EXPECT_FALSE(mapped.covers(reinterpret_cast<const std::byte*>(UINT64_MAX - 8), 64)) << "it goes round";
+  EXPECT_FALSE(mapped.covers(reinterpret_cast<const std::byte*>(64), 64));
+  ::munmap(memory, kPages * page);
+}
 
 // Sends that UCX has accepted and not ended.
 std::vector<ucp_request_param_t> g_pending;

@@ -21,6 +21,7 @@ class UcxLink final : public session::Link {
   struct ArenaMap {
     ucp_rkey_h key = nullptr;
     int users = 0;  // gets that copy from it, or are about to
+    Mapped mapped;  // of it, as far as slots were granted
   };
 
   UcxChannel& channel;
