@@ -24,6 +24,7 @@ class Pending {
   void add(ReqId id) {
     {
       std::lock_guard lock(mutex_);
+      // The newer one is dropped: its reader does not keep up, and each AbortRequest still comes by the inbox.
       if (ids_.size() >= kMaxPendingHints) {
         ++dropped_;
         count_dropped_hint();
@@ -31,6 +32,7 @@ class Pending {
       }
       ids_.push_back(id);
     }
+    // Without the lock: the stage that wakes calls next() at once.
     if (waker_) waker_->wake();
   }
   std::optional<ReqId> next() {
@@ -69,8 +71,11 @@ class ZmqPublisher final : public AbortPublisher {
 
   void publish(ReqId id) override {
     const Result<std::string> frame = wire::encode(wire::AbortRequest{id});
+    // An AbortRequest is one number and always within the limits.
     CHECK(frame.ok());
     std::lock_guard lock(mutex_);
+    // PUB never waits for subscribers: at a subscriber's high-water mark it drops. So this fails only when the context
+    // ends.
     if (zmq_send(socket_.get(), frame->data(), frame->size(), ZMQ_DONTWAIT) < 0) {
       LOG_WARNING("an abort hint was not published: {}", zmq_strerror(zmq_errno()));
     }
@@ -88,6 +93,7 @@ class ZmqSubscription final : public AbortSubscription {
  public:
   ZmqSubscription(SocketService& service, uint64_t token, std::shared_ptr<Pending> pending)
       : service_(service), token_(token), pending_(std::move(pending)) {}
+  // Waits until the callback is gone. Pending would live on without it, but its waker belongs to a stage that is going.
   ~ZmqSubscription() override { service_.unwatch(token_); }
   std::optional<ReqId> next() override { return pending_->next(); }
   uint64_t dropped() const override { return pending_->dropped(); }
@@ -110,6 +116,7 @@ bool read_hints(void* socket, Pending& pending) {
       continue;
     }
     const auto message = decode_frame({static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame)});
+    // Counted by decode_frame(). A bad frame does not end the subscription.
     if (!message) continue;
     if (const auto* abort = std::get_if<wire::AbortRequest>(&*message)) {
       pending.add(abort->id);
@@ -125,6 +132,7 @@ SocketPlan plan_of(int type, const Endpoint& endpoint, const SharedKey* key) {
   SocketPlan plan;
   plan.type = type;
   plan.endpoint = endpoint;
+  // linger_ms stays 0, unlike a mailbox's: hints that did not leave before the close are worth nothing.
   plan.max_frame_bytes = kMaxHintBytes;
   plan.send_high_water = plan.receive_high_water = static_cast<int>(kMaxPendingHints);
   plan.key = key;
@@ -147,6 +155,8 @@ Result<std::unique_ptr<AbortSubscription>> subscribe_aborts(ZmqContext& context,
   ASSIGN_OR_RETURN(const Endpoint where, parse_endpoint(endpoint));
   SocketPlan plan = plan_of(ZMQ_SUB, where, key);
   ASSIGN_OR_RETURN(OpenedSocket opened, open_socket(context, plan));
+  // After connect: the subscription is sent to the publisher when the connection is made, and hints before that are
+  // missed.
   if (zmq_setsockopt(opened.socket.get(), ZMQ_SUBSCRIBE, "", 0) != 0) {
     return internal_error("cannot subscribe to {}: {}", opened.endpoint, zmq_strerror(zmq_errno()));
   }
@@ -156,12 +166,14 @@ Result<std::unique_ptr<AbortSubscription>> subscribe_aborts(ZmqContext& context,
   ASSIGN_OR_RETURN(const uint64_t token, service.watch(opened.socket.get(), [pending](void* socket) {
     return read_hints(socket, *pending);
   }));
+  // Only after watch() took it: on its error the socket is still ours to close.
   [[maybe_unused]] void* const given_away = opened.socket.release();
   return std::unique_ptr<AbortSubscription>(std::make_unique<ZmqSubscription>(service, token, std::move(pending)));
 }
 
 struct LocalAbortBus::Subscribers {
   std::mutex mutex;
+  // Weak: a subscription ends by being destroyed, and publish() clears away what is left of it.
   std::vector<std::weak_ptr<Pending>> list;
 };
 
@@ -170,6 +182,7 @@ LocalAbortBus::~LocalAbortBus() = default;
 
 void LocalAbortBus::publish(ReqId id) {
   std::lock_guard lock(subscribers_->mutex);
+  // Under the lock, so that all subscribers get hints in the same sequence. A waker must not call into the bus.
   std::erase_if(subscribers_->list, [id](const std::weak_ptr<Pending>& subscriber) {
     const auto alive = subscriber.lock();
     if (alive) alive->add(id);

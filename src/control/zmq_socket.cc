@@ -33,8 +33,10 @@ bool set_text(void* socket, int option, const std::string& value) {
 
 bool set_limits(void* socket, const SocketPlan& plan) {
   const bool tcp = plan.endpoint.transport == Transport::kTcp;
+  // See kTcpReceiveHighWater: over tcp a full receive queue also stops the heartbeats.
   const int receive =
       tcp && plan.receive_high_water > kTcpReceiveHighWater ? kTcpReceiveHighWater : plan.receive_high_water;
+  // All before bind or connect: ZeroMQ applies most options to later connections only.
   const bool good = set(socket, ZMQ_MAXMSGSIZE, plan.max_frame_bytes) &&
                     set(socket, ZMQ_SNDHWM, plan.send_high_water) && set(socket, ZMQ_RCVHWM, receive) &&
                     set(socket, ZMQ_LINGER, plan.linger_ms) && set(socket, ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) &&
@@ -57,15 +59,18 @@ Status secure(ZmqContext& context, void* socket, const SocketPlan& plan) {
   if (plan.endpoint.transport != Transport::kTcp) return ok_status();
   const std::string name = plan.endpoint.to_string();
   if (plan.key == nullptr) {
+    // Loopback without a key is open to every user of this machine; docs/control-plane.md names it.
     if (plan.endpoint.local() || plan.public_without_key) return ok_status();
     return invalid_argument("{} is reached by other machines; wanted a shared key with it, or a loopback address",
                             name);
   }
+  // One key pair for all: servers and clients prove with it that they are of this deployment, not who they are.
   bool good = set_text(socket, ZMQ_CURVE_SECRETKEY, plan.key->curve_secret()) &&
               set_text(socket, ZMQ_CURVE_PUBLICKEY, plan.key->curve_public());
   if (plan.bind) {
     // Before anybody can connect: without a handler the library would let in whoever knows our public key.
     RETURN_IF_ERROR(context.service().authenticate());
+    // The domain carries the wanted client key to the ZAP handler, which so needs no state; see zap.h.
     good = good && set(socket, ZMQ_CURVE_SERVER, 1) && set_text(socket, ZMQ_ZAP_DOMAIN, plan.key->curve_public());
   } else {
     good = good && set_text(socket, ZMQ_CURVE_SERVERKEY, plan.key->curve_public());
@@ -99,11 +104,13 @@ class Listener {
     zmq_msg_t frame;
     zmq_msg_init(&frame);
     bool go_on = true;
+    // All that is there: an i/o thread of the library waits for a monitor that is not read.
     while (go_on && zmq_msg_recv(&frame, monitor, ZMQ_DONTWAIT) >= 0) {
       uint16_t event = 0;
       int32_t value = -1;
       if (zmq_msg_size(&frame) >= sizeof event + sizeof value) {
         const char* bytes = static_cast<const char*>(zmq_msg_data(&frame));
+        // The frame packs 16 and 32 bits without padding, so the second value is not aligned.
         std::memcpy(&event, bytes, sizeof event);
         std::memcpy(&value, bytes + sizeof event, sizeof value);
       }
@@ -120,9 +127,12 @@ class Listener {
   void note(uint16_t event, int32_t value) {
     switch (event) {
       case ZMQ_EVENT_ACCEPTED:
+        // By descriptor, as later events of the connection carry nothing else. The number may be used again by another
+        // connection, which then overwrites the entry with its own ACCEPTED.
         peers_[value] = address_of(value);
         return;
       case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        // In this order: a send() that sees neither reports a receiver that is not there, which is true for a moment.
         if (state_) state_->refused.store(false), state_->connected.store(true);
         return;
       case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
@@ -132,6 +142,7 @@ class Listener {
       case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         return refused(LinkEvent::kRefusedOther);
       case ZMQ_EVENT_DISCONNECTED:
+        // A connecting socket whose connection ends before the handshake was complete found a peer that hung up.
         if (state_ && !state_->connected.exchange(false)) state_->refused.store(true);
         // A refused peer is disconnected next: that is no loss.
         ended(std::exchange(refused_, std::nullopt), value);
@@ -144,6 +155,7 @@ class Listener {
     count(event);
   }
   void ended(std::optional<LinkEvent> refused, int fd) {
+    // Removed in each case, so that peers_ is as large as the connections that are open.
     const auto found = peers_.extract(fd);
     if (!refused) return count(LinkEvent::kLost);
     log_refused(*refused, found ? found.mapped() : peer_, steady_ms());
@@ -160,6 +172,7 @@ class Listener {
 Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   static std::atomic<uint64_t> g_monitors{0};
   const std::string address = fmt::format("inproc://millrace.monitor.{}", g_monitors.fetch_add(1));
+  // Not CONNECTED: it comes before the handshake and would show a peer with another key as connected.
   constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                           ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_MONITOR_STOPPED;
@@ -184,8 +197,10 @@ Status wait_until_free(const Endpoint& endpoint) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, endpoint.name.data(), endpoint.name.size());
   for (int waited_ms = 0;; waited_ms += kRetryStepMs) {
+    // A new socket for each try: one whose connect failed is not to be used again.
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return internal_error("no socket to look at {}: {}", endpoint.to_string(), std::strerror(errno));
+    // The file alone shows nothing, as it outlives its process. The listener sees a connection that ends at once.
     const int result = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
     const bool alive = result == 0 || errno == EAGAIN;  // EAGAIN: its backlog is full
     ::close(fd);
@@ -200,6 +215,7 @@ Status wait_until_free(const Endpoint& endpoint) {
 
 Result<std::string> bind(void* socket, const SocketPlan& plan) {
   ASSIGN_OR_RETURN(const std::string address, address_to_bind(plan.endpoint));
+  // Two processes that bind one path at the same moment may both pass; run folders belong to one server each.
   if (plan.endpoint.transport == Transport::kIpc) RETURN_IF_ERROR(wait_until_free(plan.endpoint));
   if (zmq_bind(socket, address.c_str()) != 0) {
     const char* wanted =
@@ -230,7 +246,9 @@ Result<OpenedSocket> open_socket(ZmqContext& context, const SocketPlan& plan) {
   out.socket.reset(zmq_socket(context.handle(), plan.type));
   if (!out.socket) return zmq_failure("cannot open a socket for", name);
   if (!set_limits(out.socket.get(), plan)) return zmq_failure("cannot set the limits of", name);
+  // Security before the address: a socket that is bound first would accept without it.
   RETURN_IF_ERROR(secure(context, out.socket.get(), plan));
+  // The monitor before bind or connect too, so that LinkState misses no event.
   RETURN_IF_ERROR(listen_to(context, out.socket.get(), plan));
   if (plan.bind) {
     ASSIGN_OR_RETURN(out.endpoint, bind(out.socket.get(), plan));

@@ -32,6 +32,7 @@ Status check_put(const PutRequest& request, std::size_t max_put_bytes) {
   }
   std::size_t bytes = 0;
   for (const SharedBytes& part : request.parts) {
+    // Compared by subtraction: bytes never exceeds max_put_bytes, and a sum of hostile sizes could wrap around.
     if (part.size_bytes() > max_put_bytes - bytes) {
       return error(StatusCode::kTooLarge, "the put has more than {} bytes, the most that this relay takes",
                    max_put_bytes);
@@ -78,6 +79,8 @@ OpTable::OpTable(const RelayOptions& options, Ended ended) : options_(options), 
 
 OpTable::~OpTable() { close(); }
 
+// Under the lock. An op is born pinned: a deadline of 1 ms or a cleanup() from another thread must not end it while the
+// backend still sets it up. due_ and entries_ always name the same ops; expire() relies on it.
 RelayOp OpTable::insert(Entry entry) {
   const RelayOp op{next_op_++};
   entry.pins = 1;
@@ -89,6 +92,8 @@ RelayOp OpTable::insert(Entry entry) {
 Result<RelayOp> OpTable::open_put(PutRequest request, std::size_t bytes, int64_t now_ms) {
   Entry entry;
   entry.put_done = std::move(request.done);
+  // `done` stays in the entry alone. The request itself is shared with the backend, which may keep it beyond the end,
+  // and must not keep alive what the caller's closure owns.
   request.done = nullptr;
   entry.request = request.request;
   entry.bytes = bytes;
@@ -96,6 +101,7 @@ Result<RelayOp> OpTable::open_put(PutRequest request, std::size_t bytes, int64_t
   entry.put = std::make_shared<PutRequest>(std::move(request));
   std::lock_guard lock(mutex_);
   if (closed_) return Status(StatusCode::kUnavailable, "the relay is closed");
+  // A put that has ended but is still read occupies memory, and in shm a slot, so it counts like an open one.
   const std::size_t used = static_cast<std::size_t>(puts_) + held_.size();
   if (used >= static_cast<std::size_t>(options_.credits)) {
     return error(StatusCode::kResourceExhausted, "all {} credits of the relay are in use", options_.credits);
@@ -118,6 +124,8 @@ Result<RelayOp> OpTable::open_get(GetRequest request, int64_t now_ms) {
   entry.get = std::make_shared<GetRequest>(std::move(request));
   std::lock_guard lock(mutex_);
   if (closed_) return Status(StatusCode::kUnavailable, "the relay is closed");
+  // Gets need no credit: what they receive into is bounded by the backend. The limit bounds the table and its
+  // deadlines.
   const std::size_t gets = entries_.size() - static_cast<std::size_t>(puts_);
   if (gets >= kMaxOpenGets) {
     return error(StatusCode::kResourceExhausted, "the relay has {} open gets, the most that it takes", gets);
@@ -125,6 +133,9 @@ Result<RelayOp> OpTable::open_get(GetRequest request, int64_t now_ms) {
   return insert(std::move(entry));
 }
 
+// From here on the op is found by no other call, so its end happens once. A put moves from entries_ to held_ in the
+// same critical section: books() never shows its bytes as free in between, and a reader that releases the put before
+// ended() has returned finds it in held_ already.
 OpTable::Entry OpTable::take_out(Entries::iterator at) {
   Entry entry = std::move(at->second);
   due_.erase({entry.due_ms, at->first.value});
@@ -145,6 +156,7 @@ void OpTable::forget(RelayOp op) {
     if (at == entries_.end()) return;
     entry = take_out(at);
   }
+  // take_out() has moved a put to held_. There is no end to wait for: its set-up failed before a reader knew of it.
   let_go(op);
   quiet_.notify_all();
 }
@@ -162,6 +174,7 @@ void OpTable::unpin(RelayOp op) {
   {
     std::lock_guard lock(mutex_);
     const auto at = entries_.find(op);
+    // forget() erases a pinned op; the set-up that failed is not unpinned, but a pin() of another thread may be.
     if (at == entries_.end()) return;  // forgotten
     CHECK(at->second.pins > 0);
     if (--at->second.pins > 0 || !at->second.pending) return;
@@ -189,12 +202,15 @@ bool OpTable::finish(RelayOp op, End end) {
   {
     std::lock_guard lock(mutex_);
     const auto at = entries_.find(op);
+    // The first end wins also where it waits for unpin(): later ones are dropped here.
     if (at == entries_.end() || at->second.pending) return false;
     if (at->second.pins > 0) {
       at->second.pending = std::move(end);
       return true;
     }
     entry = take_out(at);
+    // In the same critical section as take_out(): close() must see the op either in entries_ or as a callback that
+    // runs.
     ++callbacks_;
   }
   deliver(op, std::move(entry), std::move(end));
@@ -205,6 +221,7 @@ void OpTable::deliver(RelayOp op, Entry entry, End end) {
   const bool is_put = entry.put != nullptr;
   const bool free = ended_ == nullptr || ended_(op, is_put, end.status);
   if (is_put) {
+    // Before `done`: the caller may call put() from it and counts on this credit.
     if (free) let_go(op);
     entry.put.reset();  // the parts go before the caller hears of it
     entry.put_done(end.status);
@@ -245,12 +262,15 @@ void OpTable::cleanup(ReqId request) {
 }
 
 int64_t OpTable::expire(int64_t now_ms) {
+  // Collected under the lock and ended without it, as end() calls ended() and done(). What ends by another way in
+  // between is left alone by end().
   std::vector<std::pair<RelayOp, bool>> over;
   int64_t next = -1;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [due_ms, op] : due_) {
       const Entry& entry = entries_.at(RelayOp{op});
+      // It has its end already and leaves due_ with unpin(); it must not make the loop spin on a time that is past.
       if (entry.pending) continue;
       if (due_ms > now_ms) {
         next = due_ms - now_ms;
@@ -281,17 +301,21 @@ std::vector<SharedBytes> OpTable::lend(std::vector<SharedBytes> parts, std::func
     std::vector<std::shared_ptr<const void>> owners;
     std::function<void()> let_go;
     ~Loan() {
+      // First the memory, then the count: when books() shows no lent part, the received bytes are freed.
       owners.clear();
       lent->fetch_sub(count);
       if (let_go) let_go();
     }
   };
+  // All parts of a get share one Loan. Its destructor runs when the last part is dropped, on that thread, and may run
+  // when the table is gone: therefore it owns the counter jointly and names no member of the table.
   auto loan = std::make_shared<Loan>();
   loan->lent = lent_;
   loan->count = static_cast<int64_t>(parts.size());
   loan->let_go = std::move(let_go);
   lent_->fetch_add(loan->count);
   for (SharedBytes& part : parts) {
+    // Parts that were received into one block have one owner: it is kept once.
     if (loan->owners.empty() || loan->owners.back() != part.owner()) loan->owners.push_back(part.owner());
     part = SharedBytes(loan, part.data(), part.size_bytes(), part.device());
   }
@@ -321,8 +345,11 @@ void OpTable::close() {
     closed_ = true;
     for (const auto& [op, entry] : entries_) ops.push_back(op);
   }
+  // closed_ is set, so no op can join entries_ behind this list.
   for (const RelayOp op : ops) (void)end(op, Status(StatusCode::kCancelled, "the relay was closed"));
   std::unique_lock lock(mutex_);
+  // What was pinned has its end pending now, and unpin() delivers it. The wait is bounded because a pin may be held by
+  // a transport that hangs. close() from inside `done` would wait for itself: relay.h forbids it.
   quiet_.wait_for(lock, std::chrono::milliseconds(kRelayCloseMs),
                   [this] { return entries_.empty() && callbacks_ == 0; });
 }

@@ -90,8 +90,7 @@ class OpTable {
 
   void count_bad_frame() { bad_frames_.fetch_add(1, std::memory_order_relaxed); }
   // Wraps received parts: counted in books().lent_parts as long as somebody holds them; let_go is called once, when the
-  // last holder of the last one went, on his thread (of nothing: at once). It may come after the table is gone. With
-  // `owner` the parts are kept alive by it as well.
+  // last holder of the last one went, on his thread (of nothing: at once). It may come after the table is gone.
   std::vector<SharedBytes> lend(std::vector<SharedBytes> parts, std::function<void()> let_go = nullptr);
 
   RelayBooks books() const;

@@ -73,7 +73,6 @@ struct RelayCapabilities {
   bool mapped_receive = false;  // get() without a destination copies nothing
   bool host_memory = true;      // which memory the parts may be in: others are not sent this way (docs/relay.md)
   bool cuda_memory = false;
-  bool survives_peer_death = true;  // it notices by itself that a peer is gone
   std::size_t max_put_bytes = 0;
 };
 

@@ -23,7 +23,9 @@ Result<std::unique_ptr<ChainRunner>> ChainRunner::make(std::shared_ptr<const Mod
     return invalid_argument("a chain of {} ranges; wanted 2 to {}", plan.ranges, wire::kMaxRanges);
   }
   ASSIGN_OR_RETURN(RunnerFacts facts, runner_facts(model->config(), options));
+  // One batch for each range to compute, and one on its way: with fewer, a range would wait for the head.
   facts.depth = static_cast<int32_t>(plan.ranges) + 1;
+  // The token of a batch is drawn here when its rows are back, so no later batch can be embedded with it before.
   facts.token_in_flight = false;
   facts.weight_version = model->weight_version();
   facts.takes_media = model->config().vision.has_value();
@@ -59,6 +61,7 @@ ChainRunner::ChainRunner(std::shared_ptr<const Model> model, RunnerOptions optio
       waker_->wake();
     });
   }
+  // Last: the thread uses every member.
   thread_ = std::thread([this] { compute_main(); });
 }
 
@@ -77,6 +80,7 @@ Status ChainRunner::wait_complete(const std::function<bool()>& waiting) {
   std::unique_lock lock(mutex_);
   while (!complete_) {
     if (!refusal_.ok()) return refusal_;
+    // `waiting` looks at the processes of the ranges, and may take long or call back.
     lock.unlock();
     if (!waiting()) return error(StatusCode::kCancelled, "the chain is not complete, and the wait for it has ended");
     lock.lock();
@@ -95,6 +99,7 @@ Status ChainRunner::submit(Batch batch) {
                    facts_.depth);
     }
     ++in_flight_;
+    // With the epoch that the scheduler knew when it planned; see take_queued().
     queued_.push_back({std::move(batch), seen_kv_epoch_});
   }
   waker_->wake();
@@ -108,6 +113,7 @@ std::optional<BatchResult> ChainRunner::poll(int timeout_ms) {
   if (!finished_changed_.wait_for(lock, milliseconds(std::max(timeout_ms, 0)), finished)) return std::nullopt;
   BatchResult result = std::move(finished_.front());
   finished_.pop_front();
+  // Only here: a batch counts until its sender has the result, so `depth` bounds finished_ as well.
   --in_flight_;
   return result;
 }
@@ -130,6 +136,7 @@ void ChainRunner::compute_main() {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
+    // Results before the next part: answering frees a slot of the chain and may fill the batches that wait.
     receive(moved);
   }
 }
@@ -137,6 +144,7 @@ void ChainRunner::compute_main() {
 // All messages that are there; where nothing moved, waits for one. Who waits for something looks again now and then;
 // at rest it is woken, and after kKvIdleMs of rest it has the kernel back KV memory, a chunk at a time.
 void ChainRunner::receive(bool moved) {
+  // While something is outstanding, time matters too: silence of a range, a part that is overdue, a hello to repeat.
   const bool waits = !ready_ || batches_.parts_in_flight() > 0;
   const int rest_ms = !rested_ ? kKvIdleMs : liveness_.any() ? kAliveCheckMs : -1;
   const int timeout_ms = moved ? 0 : waits ? kHelloRetryMs : rest_ms;
@@ -145,8 +153,13 @@ void ChainRunner::receive(bool moved) {
   if (moved || waits || message) {
     rested_ = false;
   } else {
-    const std::lock_guard lock(mutex_);
-    rested_ = queued_.empty() && !stopping_ && losses_.empty() && !engine_->prefault_idle();
+    {
+      const std::lock_guard lock(mutex_);
+      // What comes after this look wakes the inbox, so a rest without a timeout cannot miss it.
+      rested_ = queued_.empty() && !stopping_ && losses_.empty();
+    }
+    // Without the lock, which submit(), kv_epoch() and missing() wait for: it takes up to some milliseconds.
+    rested_ = rested_ && !engine_->prefault_idle();
   }
   while (message) {
     std::visit([this](auto&& body) { on(std::forward<decltype(body)>(body)); }, std::move(*message));
@@ -162,6 +175,7 @@ bool ChainRunner::step() {
   if (!ready_ && !refused_ && steady_clock::now() - hello_sent_ >= milliseconds(kHelloRetryMs)) send_hello();
   if (recovering_ && steady_clock::now() - broken_at_ >= milliseconds(kOutageWaitMs)) recovering_ = false;
   take_queued();
+  // ranges_ + 1 parts at most: each range has one, and one is on its way. Probes have no rows and do not count.
   const bool sends = ready_ && batches_.unsent() && batches_.parts_in_flight() <= ranges_ + batches_.probes_in_flight();
   if (sends) send_next_part();
   if (ready_ && batches_.probe_due(steady_clock::now())) {
@@ -174,6 +188,7 @@ bool ChainRunner::step() {
 
 // A batch whose sender did not know yet that KV was lost may name pages that hold nothing any more.
 void ChainRunner::take_queued() {
+  // One batch at a time is cut into parts; the next one stays in the queue, where a loss of KV is still seen.
   while (!batches_.unsent()) {
     Queued queued;
     std::string lost;  // why; empty: it may be computed
@@ -184,6 +199,7 @@ void ChainRunner::take_queued() {
       queued_.pop_front();
       if (!ready_ || queued.kv_epoch != kv_epoch_) lost = "the model's layers were lost: " + broken_;
     }
+    // Also a batch that fails at once: results leave in the sequence of submission, and it has its position there.
     batches_.add(std::move(queued.batch), model_->weight_version());
     if (!lost.empty()) batches_.fail_newest(Status(StatusCode::kUnavailable, std::move(lost)));
   }
@@ -192,8 +208,10 @@ void ChainRunner::take_queued() {
 void ChainRunner::send_next_part() {
   const std::optional<OutgoingPart> next = batches_.next_part();
   if (!next) return;
+  // Copies and page backing belong to the batch and are done before its first part, as in the other ranges.
   if (next->number == 0) {
     const Status copied = engine_->copy(next->batch->copies);
+    // Half of the copies may be done here and none elsewhere: no page of the chain can be trusted.
     if (!copied.ok()) return break_chain(copied.message());
     for (const SequenceStep& sequence : next->batch->sequences) engine_->use_pages(sequence.pages);
     engine_->prefault_in_step();
@@ -220,6 +238,7 @@ void ChainRunner::send_part(const OutgoingPart& outgoing, wire::LayerStep step) 
   step.stage_to = 1;
   step.weight_version = model_->weight_version();
   step.rows = pack_rows(rows);
+  // Numbers and tables advance together and only for what is sent, in the sequence in which the ranges get it.
   step.number = next_number_++;
   tables_.begin_message();
   for (wire::LayerSequence& sequence : step.batch) tables_.reduce(sequence);
@@ -227,6 +246,7 @@ void ChainRunner::send_part(const OutgoingPart& outgoing, wire::LayerStep step) 
   metrics_.add_sent(step.rows.payload_bytes, begin);
   wire::Message message = std::move(step);
   const Status sent = links_.next->send(message);
+  // The tables here are ahead of the ranges' now; a new epoch empties both.
   if (!sent.ok()) break_chain(fmt::format("range 1 cannot be reached: {}", sent.message()));
 }
 
@@ -240,6 +260,7 @@ void ChainRunner::on(wire::LayerResult&& result) {
 // A failure, or a result that is neither the next one nor an old one, means that messages were lost or changed: nothing
 // behind it can be trusted.
 void ChainRunner::answer(const wire::LayerResult& result) {
+  // A repeated message; its answers have been used.
   if (batches_.was_back(result.step, result.part)) return;
   const int64_t rows = result.rows.seq;
   if (result.failure) return break_chain(result.failure->message);
@@ -259,6 +280,7 @@ void ChainRunner::publish_finished() {
     finished_.push_back(std::move(*result));
     any = true;
   }
+  // One waiter: the scheduler's thread alone calls poll().
   if (any) finished_changed_.notify_one();
 }
 

@@ -28,6 +28,7 @@ SequenceMemory::SequenceMemory(int32_t page_count, int32_t page_size, MemoryOpti
 }
 
 bool SequenceMemory::attach(Sequence& sequence, int64_t reserve) {
+  // A sequence that holds something would lose track of its pages: a retracted one was released first.
   CHECK(sequence.pages.empty() && sequence.lock == nullptr && sequence.computed == 0);
   MatchResult match;
   if (options_.prefix_cache) {
@@ -50,19 +51,24 @@ bool SequenceMemory::attach(Sequence& sequence, int64_t reserve) {
     cache_->load(last,
                  std::span(match.pages).subspan(static_cast<std::size_t>(in_pool), static_cast<std::size_t>(loaded)));
   }
+  // Only where the sequence is attached: a request that waits and tries in each step must not make a prefix look
+  // popular.
   cache_->count_use(last, sequence.priority);
   sequence.pages.append(match.pages);
   sequence.lock = last;
   sequence.shared_pages = in_pool + loaded;
+  // Rows of cached pages are not computed again; planning begins at this one.
   sequence.computed = sequence.shared_pages * page_size_;
   sequence.host_tokens = loaded * page_size_;
   sequence.weight_version = weight_version_;
+  // Rows of a row source depend on more than the tokens that the cache would compare.
   sequence.publishable = sequence.row_state == nullptr;
   note_tree(before);
   return true;
 }
 
 bool SequenceMemory::worth_loading(int32_t host_pages) const {
+  // For few tokens computing is cheaper than the copy that a batch would wait for.
   return int64_t{host_pages} * page_size_ >= options_.cache.min_load_tokens;
 }
 
@@ -77,6 +83,7 @@ bool SequenceMemory::grow(Sequence& sequence) {
   const TreeMark before = mark_tree();
   const bool enough = allocate(pages_lacking(sequence), fresh);
   note_tree(before);
+  // allocate() gives all or nothing, so a sequence never has half of what it lacks.
   if (enough) sequence.pages.append(fresh);
   return enough;
 }
@@ -92,9 +99,12 @@ void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates
   InsertResult inserted = cache_->insert({sequence.extra_key, sequence.weight_version},
                                          std::span(sequence.tokens).subspan(first * page, count * page), own,
                                          {.priority = sequence.priority, .below = sequence.lock});
+  // The new node before the old one is released: its path includes the old one, so at no moment is any of it evictable.
   cache_->lock(inserted.node);
   cache_->unlock(sequence.lock);
   sequence.lock = inserted.node;
+  // Where the tree had these tokens already, its pages replace the sequence's: equal tokens, weights and key have equal
+  // bits.
   sequence.pages.replace(sequence.shared_pages, inserted.pages);
   sequence.shared_pages = whole;
   duplicates.insert(duplicates.end(), inserted.duplicates.begin(), inserted.duplicates.end());
@@ -105,6 +115,7 @@ void SequenceMemory::release(Sequence& sequence, Publish publish_first) {
   std::vector<PageId> duplicates;
   if (publish_first == Publish::kYes) publish(sequence, duplicates);
   give_back(duplicates);
+  // Only those that the sequence holds itself; the shared ones stay the tree's and become evictable by the unlock.
   give_back(sequence.pages.pages(sequence.shared_pages));
   cache_->unlock(sequence.lock);
   sequence.lock = nullptr;
@@ -114,6 +125,7 @@ void SequenceMemory::release(Sequence& sequence, Publish publish_first) {
 }
 
 bool SequenceMemory::allocate(int32_t count, std::vector<PageId>& out) {
+  // Before evicting anything: a request that cannot have its pages must not cost others their cached prefixes.
   if (count > available()) return false;
   if (count > pool_->free_count()) cache_->evict(count - pool_->free_count());
   return pool_->allocate(count, out);
@@ -137,6 +149,8 @@ KvEvents SequenceMemory::take_events() { return cache_->take_events(); }
 
 int32_t SequenceMemory::flush(std::optional<uint64_t> keep) {
   ++changes_;
+  // Leases lock prefixes; a complete flush must leave nothing. Of old weights' pages they end when their transfer sees
+  // the switch.
   if (!keep) revoke_leases();
   return cache_->drop_unlocked(keep);
 }
@@ -153,6 +167,8 @@ void SequenceMemory::note_tree(TreeMark before) {
   const TreeMark now = mark_tree();
   if (now == before) return;
   ++changes_;
+  // What was added is the difference of the cached pages plus what was evicted in between. Unsigned, so that a decrease
+  // wraps and the sum is right all the same.
   published_pages_ += static_cast<uint64_t>(now.cached - before.cached) + (now.evicted - before.evicted);
 }
 
@@ -191,6 +207,7 @@ Status SequenceMemory::verify(bool idle) const {
   if (host_pool_) RETURN_IF_ERROR(host_pool_->verify().with_prefix("host tier"));
   RETURN_IF_ERROR(cache_->verify());
   const PageBooks books = pool_->books();
+  // Leases and imports may hold locks while no sequence runs.
   const bool locked = cache_->locked_pages() != 0 && leases_.empty() && prefix_locks_ == 0;
   if (idle && (books.free() + books.cached() + books.importing() != books.all || locked)) {
     return internal_error("idle, but {} and {} pages locked; wanted free + cached + importing = all and none locked",
@@ -207,11 +224,14 @@ void SequenceMemory::rebuild() {
   KvEvents before;
   const bool again = cache_ != nullptr;
   if (again) {
+    // Events that were not taken and the counters go on in the new cache: a stream of events has no gap, and metrics
+    // never fall.
     before = cache_->take_events();
     counters_before_ += cache_->counters();
   }
   leases_.clear();  // with the nodes that they lock
   leased_pages_ = prefix_locks_ = 0;
+  // First the cache, which refers to both pools.
   cache_.reset();
   pool_ = std::make_unique<PagePool>(page_count_);
   host_pool_.reset();

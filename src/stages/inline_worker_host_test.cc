@@ -132,6 +132,14 @@ TEST_F(InlineWorkerHostTest, ALoadThatFailsIsReportedAndNothingIsCalled) {
   EXPECT_EQ(host_->failure().message(), "no weights");
   WorkEvent event = start(1);
   EXPECT_TRUE(host_->post(event, 0));  // of no use any more
+  // The requests that have waited for the load end by it, once.
+  std::vector<WorkOutput> out;
+  host_->collect(out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].kind, WorkOutput::Kind::kCrash);
+  EXPECT_EQ(out[0].error->message(), "no weights");
+  host_->collect(out);
+  EXPECT_EQ(out.size(), 1u);
   EXPECT_EQ(script_->called_on, std::thread::id());
 }
 

@@ -19,6 +19,9 @@ inline constexpr std::size_t kMaxWeightBuckets = 4096;
 inline constexpr std::size_t kMaxWeightTensors = 65536;  // of one update
 inline constexpr std::size_t kMaxTensorNameBytes = 512;
 inline constexpr int64_t kMaxTensorElements = int64_t{1} << 40;
+inline constexpr std::size_t kMaxTrainerHostBytes = 256;  // a DNS name has 253 at most
+inline constexpr std::size_t kMaxGroupNameBytes = 256;
+inline constexpr int kMaxTrainerRanks = 1024;  // of a process group, the trainer's own among them
 
 struct TrainerGroup {
   std::string address;  // of the trainer's store

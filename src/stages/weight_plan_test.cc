@@ -81,11 +81,36 @@ TEST(WeightPlan, WhatContradictsItselfIsRefused) {
       {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1,1,1,1,1,1,1,1,1]]})", "at most 8"},
       {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1]],"num_buckets":73})", "num_buckets is 73 and 1"},
       {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1]],"load_format":"sparse"})", "load_format"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1]],"base_version":-1})",
+       "base_version is -1; wanted 0 or more"},
+      {R"({"names":["a"],"dtypes":["float32"],"shapes":[[1]],"round":-2})", "round is -2; wanted 0 or more"},
   };
   for (const auto& [text, part] : cases) {
     const auto seen = plan(text);
     ASSERT_FALSE(seen.ok()) << text;
     EXPECT_NE(seen.status().message().find(part), std::string::npos) << seen.status().message();
+  }
+}
+
+TEST(WeightPlan, ALongGroupNameIsRefused) {
+  const auto named = [](std::size_t bytes) {
+    return R"({"names":["a"],"dtypes":["float32"],"shapes":[[1]],"group_name":")" + std::string(bytes, 'g') + "\"}";
+  };
+  EXPECT_TRUE(plan(named(256)).ok());
+  EXPECT_EQ(plan(named(257)).status().message(), "group_name has 257 bytes; wanted at most 256");
+}
+
+TEST(WeightPlan, ABodyThatIsNoRangeIsRefused) {
+  const auto body = [](const std::string& text) {
+    return read_weight_body(parse_json(R"({"body":)" + text + "}").value());
+  };
+  EXPECT_TRUE(body(R"({"path":"p","begin":1,"end":1,"checksum":"18446744073709551615"})").ok());
+  EXPECT_EQ(body(R"({"path":"p","begin":-1,"end":1,"checksum":"1"})").status().message(),
+            "begin is -1; wanted 0 or more");
+  EXPECT_FALSE(body(R"({"path":"p","begin":2,"end":1,"checksum":"1"})").ok());
+  for (const char* sum : {"", "1x", "-1", "18446744073709551616"}) {
+    const auto read = body(fmt::format(R"({{"path":"p","begin":1,"end":2,"checksum":"{}"}})", sum));
+    EXPECT_EQ(read.status().code(), StatusCode::kInvalidArgument) << sum;
   }
 }
 

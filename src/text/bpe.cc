@@ -20,8 +20,12 @@ uint64_t pair_key(int32_t left, int32_t right) {
 BpeModel::Merge BpeModel::find_merge(int32_t left, int32_t right, bool guarded) const {
   const uint64_t key = pair_key(left, right);
   const size_t mask = merges_.size() - 1;
+  // Open addressing with Fibonacci hashing: the constant is 2^64 divided by the golden ratio, and the product's upper
+  // half is well mixed (Knuth, The Art of Computer Programming, volume 3, 6.4). At most half of the slots are taken, so
+  // an empty one ends each search.
   for (size_t at = (key * 0x9E3779B97F4A7C15ULL >> 32) & mask; merges_[at].rank != kNoRank; at = (at + 1) & mask) {
     if (merges_[at].pair != key) continue;
+    // A pair has one entry only, so nothing else could join it.
     if (guarded && control_merges_ && is_control(merges_[at].result)) return {};
     return {merges_[at].rank, merges_[at].result};
   }
@@ -30,6 +34,7 @@ BpeModel::Merge BpeModel::find_merge(int32_t left, int32_t right, bool guarded) 
 
 void BpeModel::encode(std::string_view word, bool guarded, BpeScratch& scratch, std::vector<int32_t>& out) const {
   if (word.empty()) return;
+  // longest_word_ is of the tokens as the file spells them, which is never shorter than their bytes.
   if (word.size() <= longest_word_ && encode_whole(word, guarded, scratch, out)) return;
   encode_parts(word, guarded, scratch, out);
 }
@@ -38,6 +43,8 @@ bool BpeModel::encode_whole(std::string_view word, bool guarded, BpeScratch& scr
   const int32_t id = find_word(word);
   if (id == Vocab::kNone || (guarded && is_control(id))) return false;
   std::atomic<uint8_t>& memo = whole_[static_cast<size_t>(id)];
+  // Relaxed: the answer follows from the immutable model, so threads that race write the same value, and nothing else
+  // is published by it.
   const uint8_t known = options_.ignore_merges ? kYes : memo.load(std::memory_order_relaxed);
   if (known == kNo) return false;
   if (known == kYes) {
@@ -56,6 +63,7 @@ void BpeModel::byte_symbols(std::string_view word, bool guarded, std::vector<int
   bool unknown_before = false;
   for (const char c : word) {
     int32_t id = byte_ids_[static_cast<unsigned char>(c)];
+    // A control token of a single byte is as forbidden in untrusted text as a long one.
     if (id != Vocab::kNone && guarded && is_control(id)) id = Vocab::kNone;
     const bool unknown = id == Vocab::kNone;
     if (unknown) id = options_.unk_id;
@@ -66,6 +74,7 @@ void BpeModel::byte_symbols(std::string_view word, bool guarded, std::vector<int
 
 int32_t BpeModel::find_character(std::string_view character) const {
   const char32_t c = utf8_at(character, 0).value;
+  // A table instead of a hash for nearly all characters of a text.
   return c < character_ids_.size() ? character_ids_[c] : vocab_.find(character);
 }
 
@@ -87,6 +96,7 @@ void BpeModel::char_symbols(std::string_view word, bool guarded, std::vector<int
       continue;
     }
     const auto has_fallback = [&](char c) { return fallback_ids_[static_cast<unsigned char>(c)] != Vocab::kNone; };
+    // All bytes or none: half a character's bytes would not decode to it.
     if (options_.byte_fallback && std::all_of(character.begin(), character.end(), has_fallback)) {
       for (const char c : character) ids.push_back(fallback_ids_[static_cast<unsigned char>(c)]);
       continue;
@@ -98,6 +108,8 @@ void BpeModel::char_symbols(std::string_view word, bool guarded, std::vector<int
   settle();
 }
 
+// Never false for a pair that some merge joins, also after merges: a merged token has the first character of its left
+// part and the last one of its right. It may be true for others, as classes are shared.
 bool BpeModel::may_join(int32_t left, int32_t right) const {
   return (*junctions_)[static_cast<size_t>(last_class_[static_cast<size_t>(left)]) << 8 |
                        first_class_[static_cast<size_t>(right)]];
@@ -113,6 +125,8 @@ void BpeModel::encode_parts(std::string_view word, bool guarded, BpeScratch& scr
   }
   for (size_t begin = 0, end; begin < ids.size(); begin = end) {
     end = begin + 1;
+    // Cut where no merge can cross: the stretches are independent, so the ids are those of the whole word, and most
+    // stretches are short.
     while (end < ids.size() && may_join(ids[end - 1], ids[end])) ++end;
     if (end - begin == 1) {
       out.push_back(ids[begin]);
@@ -134,6 +148,7 @@ void BpeModel::merge_short(size_t begin, size_t end, bool guarded, BpeScratch& s
   while (count > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < count; ++i) {
+      // Strictly less: of equal ranks the leftmost wins.
       if (merges[i].rank < merges[best].rank) best = i;
     }
     if (merges[best].rank == kNoRank) break;
@@ -143,6 +158,7 @@ void BpeModel::merge_short(size_t begin, size_t end, bool guarded, BpeScratch& s
       ids[i] = ids[i + 1];
       merges[i - 1] = merges[i];
     }
+    // Only the two pairs beside the merged one are new.
     if (best > 0) merges[best - 1] = find_merge(ids[best - 1], ids[best], guarded);
     if (best + 1 < count) merges[best] = find_merge(ids[best], ids[best + 1], guarded);
   }
@@ -155,6 +171,7 @@ void BpeModel::merge_long(size_t begin, size_t end, bool guarded, BpeScratch& s,
   constexpr int32_t kEnd = -1;
   const auto count = static_cast<int32_t>(end - begin);
   const auto size = static_cast<size_t>(count);
+  // In place: the stretch is not needed any more as it was.
   int32_t* ids = s.ids.data() + begin;
   s.ranks.assign(size, kNoRank);
   s.results.resize(size);
@@ -167,12 +184,14 @@ void BpeModel::merge_long(size_t begin, size_t end, bool guarded, BpeScratch& s,
     s.ranks[i] = merge.rank;
     s.results[i] = merge.result;
     if (merge.rank == kNoRank) return;
+    // Rank above position: the smallest number is the lowest rank, and the leftmost among equals.
     s.heap.push_back(static_cast<uint64_t>(merge.rank) << 32 | static_cast<uint32_t>(at));
     if (push) std::push_heap(s.heap.begin(), s.heap.end(), std::greater<>());
   };
   for (int32_t i = 0; i < count; ++i) {
     s.previous[static_cast<size_t>(i)] = i - 1;
     s.next[static_cast<size_t>(i)] = i + 1 < count ? i + 1 : kEnd;
+    // Pushed without sifting; one make_heap() over all is linear.
     refresh(i, false);
   }
   std::make_heap(s.heap.begin(), s.heap.end(), std::greater<>());
@@ -185,6 +204,7 @@ void BpeModel::merge_long(size_t begin, size_t end, bool guarded, BpeScratch& s,
     const auto removed = static_cast<size_t>(s.next[at]);
     ids[at] = s.results[at];
     s.next[at] = s.next[removed];
+    // The entries of the right symbol's pair are stale from now on.
     s.ranks[removed] = kNoRank;
     if (s.next[at] != kEnd) s.previous[static_cast<size_t>(s.next[at])] = static_cast<int32_t>(at);
     if (s.previous[at] != kEnd) refresh(s.previous[at], true);

@@ -11,9 +11,11 @@
 namespace millrace {
 namespace {
 
+// Copies that Strip may take at one end. Known files have 1; the state may hold so many at the end of a stream.
 constexpr size_t kMaxStrip = 1024;
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  // Most tokens have nothing to replace and are not copied.
   size_t at = text.find(from);
   if (at == std::string::npos) return;
   std::string out;
@@ -63,7 +65,9 @@ void strip_stop(std::string& text, std::string_view content, size_t limit) {
 
 Result<DecoderChain> DecoderChain::parse(const Json& json) {
   DecoderChain chain;
+  // Beyond any step: nothing is fused yet.
   chain.fused_from_ = kMaxComponents + 1;
+  // As in the reference: without a decoder the tokens' texts are joined by spaces.
   if (json.is_null()) {
     chain.join_with_spaces_ = true;
   } else {
@@ -87,6 +91,8 @@ Status DecoderChain::parse_into(const Json& json, int depth) {
 Status DecoderChain::parse_step(const std::string& type, const Json& json) {
   const bool fused = steps_.size() >= fused_from_;
   if (type == "ByteLevel" || type == "ByteFallback") {
+    // The reference would then see one long token. These two map tokens as a whole, so nothing could be streamed before
+    // the last one.
     if (fused) return error(StatusCode::kUnsupported, "it comes after a step that joins the tokens; wanted it before");
     if (type == "ByteLevel") {
       steps_.emplace_back(ByteLevel{});
@@ -102,6 +108,7 @@ Status DecoderChain::parse_step(const std::string& type, const Json& json) {
     ASSIGN_OR_RETURN(std::string content, required_string(json, "content"));
     if (pattern.is_regex) return error(StatusCode::kUnsupported, "pattern is a Regex; this decoder takes a String");
     if (pattern.text.empty()) return invalid_argument("pattern is empty; wanted at least one character");
+    // A stream cuts the long token at characters. A pattern of one character never lies across a cut, a longer one may.
     if (fused && utf8_classify(pattern.text).size_bytes != pattern.text.size()) {
       return error(StatusCode::kUnsupported, "it replaces \"{}\" after the tokens are joined; wanted one character",
                    pattern.text);
@@ -134,10 +141,12 @@ Status DecoderChain::parse_step(const std::string& type, const Json& json) {
   return ok_status();
 }
 
+// Fuse and Strip are left out: they depend on a token's position, and this is of the token alone.
 std::string DecoderChain::token_bytes(std::string_view token) const {
   std::string text(token);
   for (const Step& step : steps_) {
     if (std::holds_alternative<ByteLevel>(step)) {
+      // Raw bytes, perhaps no text, so no later step may look at them.
       if (std::optional<std::string> bytes = byte_level_bytes(text)) return *bytes;
     } else if (std::holds_alternative<ByteFallback>(step)) {
       if (const int byte = fallback_byte(text); byte >= 0) return std::string(1, static_cast<char>(byte));
@@ -152,6 +161,8 @@ std::string DecoderChain::token_bytes(std::string_view token) const {
 
 DecoderState::DecoderState(const DecoderChain& chain, bool continues_text)
     : chain_(&chain),
+      // `count` is read by Metaspace (not the first token any more), `done` by Strip (nothing is stripped at the
+      // start).
       memory_(chain.steps_.size(), Memory{.count = continues_text ? 1u : 0u, .done = continues_text}),
       first_(!continues_text) {}
 
@@ -162,6 +173,7 @@ void DecoderState::push(std::string_view token, std::string& out) {
 }
 
 void DecoderState::finish(std::string& out) {
+  // In the chain's sequence: what one step still held may be held again by a later one.
   for (size_t step = 0; step < chain_->steps_.size(); ++step) settle(step, out);
 }
 
@@ -177,11 +189,14 @@ void DecoderState::feed(size_t step, std::string token, std::string& out) {
 void DecoderState::feed(size_t step, const DecoderChain::ByteLevel&, std::string token, std::string& out) {
   std::string& held = memory_[step].held;
   const std::optional<std::string> bytes = byte_level_bytes(token);
+  // A token with a letter outside the byte-level alphabet stands for its own text, as in the reference.
   held += bytes ? *bytes : token;
   std::string ready;
   size_t at = 0;
   while (at < held.size()) {
     const Utf8Unit unit = utf8_classify(std::string_view(held).substr(at));
+    // A character's first bytes may come with one token and the rest with the next. A byte that can never become one is
+    // replaced now, so at most 3 bytes are held.
     if (unit.state == Utf8State::kPartial) break;
     ready.append(unit.state == Utf8State::kComplete ? std::string_view(held).substr(at, unit.size_bytes)
                                                     : kReplacementCharacter);
@@ -195,6 +210,8 @@ void DecoderState::feed(size_t step, const DecoderChain::ByteLevel&, std::string
 // U+FFFD.
 void DecoderState::feed(size_t step, const DecoderChain::ByteFallback&, std::string token, std::string& out) {
   if (const int byte = fallback_byte(token); byte >= 0) {
+    // Nothing of a run may go out before its end: one bad byte makes all of it replacement characters. Only the tokens
+    // of a request bound its length.
     memory_[step].held += static_cast<char>(byte);
     return;
   }
@@ -213,6 +230,7 @@ void DecoderState::feed(size_t step, const DecoderChain::Replace& replace, std::
 
 void DecoderState::feed(size_t step, const DecoderChain::Metaspace& metaspace, std::string token, std::string& out) {
   Memory& memory = memory_[step];
+  // The reference drops the replacement character in the first token. After a Fuse everything is the first token.
   const bool first = memory.count == 0 || step >= chain_->fused_from_;
   memory.count = 1;
   replace_all(token, metaspace.replacement, first && metaspace.drops_first ? "" : " ");
@@ -224,6 +242,7 @@ void DecoderState::feed(size_t step, const DecoderChain::Strip& strip, std::stri
     strip_fused(step, strip, std::move(token), out);
     return;
   }
+  // Before a Fuse the reference strips each token by itself.
   strip_start(token, strip.content, strip.start);
   strip_stop(token, strip.content, strip.stop);
   feed(step + 1, std::move(token), out);
@@ -235,15 +254,19 @@ void DecoderState::strip_fused(size_t step, const DecoderChain::Strip& strip, st
   Memory& memory = memory_[step];
   if (!memory.done) {
     memory.count += strip_start(text, strip.content, strip.start - memory.count);
+    // Only content so far: the next text may begin with more of it.
     if (text.empty()) return;
     memory.done = true;
   }
+  // What was held for the end is no end after all: it stands before this text and may be stripped with it.
   text.insert(0, memory.held);
   memory.held.clear();
   size_t end = text.size();
   for (size_t i = 0; i < strip.stop && std::string_view(text).substr(0, end).ends_with(strip.content); ++i) {
     end -= strip.content.size();
   }
+  // At most strip.stop copies: more of them at the end could not all be stripped, and the first ones are text for
+  // certain.
   memory.held = text.substr(end);
   text.resize(end);
   if (!text.empty()) feed(step + 1, std::move(text), out);

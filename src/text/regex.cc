@@ -27,8 +27,11 @@ struct StepCount {
 int count_step(pcre2_callout_block* block, void* data) {
   auto& count = *static_cast<StepCount*>(data);
   const size_t at = block->current_position;
+  // An item such as .* passes many bytes at once, so the distance counts as well as the call: otherwise a short pattern
+  // could read the text quadratically for a few steps.
   const uint64_t steps = 1 + (at > count.at ? at - count.at : count.at - at) / kRegexStepBytes;
   count.at = at;
+  // A negative value ends the search with that error. Counted and not timed, so that it is the same on every machine.
   if (steps > count.left) return PCRE2_ERROR_MATCHLIMIT;
   count.left -= steps;
   return 0;
@@ -37,6 +40,7 @@ int count_step(pcre2_callout_block* block, void* data) {
 }  // namespace
 
 RegexScratch::RegexScratch()
+    // One pair of offsets: only the whole match is asked for, no group.
     : match_data_(pcre2_match_data_create(1, nullptr)), context_(pcre2_match_context_create(nullptr)) {
   CHECK(match_data_ != nullptr && context_ != nullptr);
   pcre2_set_heap_limit(context_, kHeapLimitKib);
@@ -44,6 +48,8 @@ RegexScratch::RegexScratch()
 
 bool RegexScratch::grow_stack() {
   if (stack_ != nullptr) return false;
+  // JIT code starts on 32 KiB of the thread's stack. A long word with backtracking needs more; the larger stack is made
+  // then and kept, and grows by itself up to its limit.
   stack_ = pcre2_jit_stack_create(kJitStackFirstBytes, kJitStackMaxBytes, nullptr);
   if (stack_ != nullptr) pcre2_jit_stack_assign(context_, nullptr, stack_);
   return stack_ != nullptr;
@@ -59,18 +65,22 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   if (pattern.size() > kMaxRegexBytes) {
     return error(StatusCode::kTooLarge, "the pattern has {} bytes; wanted at most {}", pattern.size(), kMaxRegexBytes);
   }
+  // Before the translation, which walks the pattern by characters.
   if (utf8_find_invalid(pattern) != std::string_view::npos) return invalid_argument("the pattern is not valid UTF-8");
   ASSIGN_OR_RETURN(const std::string translated, translate_oniguruma(pattern));
   return compile_translated(translated);
 }
 
 Result<Regex> Regex::literal(std::string_view text) {
+  // Half, as each byte may get a backslash.
   if (text.size() > kMaxRegexBytes / 2) {
     return error(StatusCode::kTooLarge, "the pattern has {} bytes; wanted at most {}", text.size(), kMaxRegexBytes / 2);
   }
   std::string escaped;
   for (const char c : text) {
-    const bool plain = utf8_is_continuation(c) || static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') ||
+    // A backslash before a letter or a digit would give it a meaning; before any other ASCII character it takes one
+    // away.
+    const bool plain = static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') ||
                        ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '\0';
     if (!plain) escaped += '\\';
     escaped += c;
@@ -79,6 +89,7 @@ Result<Regex> Regex::literal(std::string_view text) {
 }
 
 Result<Regex> Regex::compile_translated(const std::string& pattern) {
+  // In Ruby's syntax ^ and $ always match at lines.
   return compile_with(pattern, PCRE2_MULTILINE, PCRE2_JIT_COMPLETE);
 }
 
@@ -86,18 +97,23 @@ Result<Regex> Regex::compile_perl(std::string_view pattern) {
   if (pattern.size() > kMaxRegexBytes) {
     return error(StatusCode::kTooLarge, "the pattern has {} bytes; wanted at most {}", pattern.size(), kMaxRegexBytes);
   }
+  // The callouts count the steps of a request's own pattern, which may be hostile. A tokenizer's pattern comes with the
+  // model and is bounded by a match limit alone, without their cost.
   return compile_with(pattern, PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
 }
 
 Result<Regex> Regex::compile_with(std::string_view pattern, uint32_t options, uint32_t jit_options) {
   int code = 0;
   PCRE2_SIZE offset = 0;
+  // \C matches one byte, also in the middle of a character: matches would not be UTF-8 any more.
   options |= PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
   std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   CHECK(context != nullptr);
+  // A line ends at LF alone, as in Oniguruma, whatever PCRE2 was built with.
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  pcre2_set_parens_nest_limit(context.get(), 100);
+  // Bounds the stack that a hostile pattern may take.
+  pcre2_set_parens_nest_limit(context.get(), kMaxRegexGroupDepth);
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options, &code,
                                        &offset, context.get());
   if (compiled == nullptr) {
@@ -108,16 +124,19 @@ Result<Regex> Regex::compile_with(std::string_view pattern, uint32_t options, ui
   }
   Regex regex;
   regex.code_.reset(compiled, &pcre2_code_free);
+  // Not an error: where there is no JIT (or no executable memory) the interpreter gives the same matches, slower.
   regex.jit_ = pcre2_jit_compile(compiled, jit_options) == 0;
   return regex;
 }
 
 int Regex::run(RegexScratch& scratch, std::string_view text, size_t from, uint32_t options, size_t match_limit) const {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  // Set for each search, as the scratch is shared by patterns with different limits.
   pcre2_set_match_limit(scratch.context_, static_cast<uint32_t>(std::min<size_t>(match_limit, UINT32_MAX)));
   const auto match = jit_ ? &pcre2_jit_match : &pcre2_match;
   int rc;
   do {
+    // The callers' texts are valid UTF-8; a check in each of the many searches of one text would make them quadratic.
     rc = match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | options, scratch.match_data_,
                scratch.context_);
   } while (rc == PCRE2_ERROR_JIT_STACKLIMIT && scratch.grow_stack());
@@ -129,6 +148,7 @@ Regex::Found Regex::find(RegexScratch& scratch, std::string_view text, size_t fr
   StepCount count{.left = steps, .at = from};
   pcre2_set_callout(scratch.context_, count_step, &count);
   const int rc = run(scratch, text, from, PCRE2_NOTEMPTY | (may_continue ? PCRE2_PARTIAL_HARD : 0), kMatchLimitBase);
+  // `count` lives on this stack, and the scratch is used by others next.
   pcre2_set_callout(scratch.context_, nullptr, nullptr);
   steps = count.left;
   if (rc == PCRE2_ERROR_NOMATCH) return {};
@@ -176,6 +196,7 @@ Result<bool> RegexMatches::next(size_t& begin, size_t& end) {
       from_ += utf8_at(subject_, from_).size_bytes;
       continue;
     }
+    // Also where the match is empty: the next search finds it again there, and the branch above steps on.
     from_ = end;
     last_end_ = end;
     return true;

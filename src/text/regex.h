@@ -23,6 +23,7 @@ struct pcre2_real_jit_stack_8;
 namespace millrace {
 
 inline constexpr size_t kMaxRegexBytes = size_t{64} << 10;
+inline constexpr uint32_t kMaxRegexGroupDepth = 100;  // PCRE2 compiles nested groups by recursion
 // A step of a search: an item of the pattern is tried, or so many bytes of the text are passed, forward or back.
 inline constexpr size_t kRegexStepBytes = 8;
 

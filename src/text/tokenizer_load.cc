@@ -28,6 +28,8 @@ Result<std::string> read_file(const std::string& path, size_t limit) {
   constexpr size_t kChunkBytes = size_t{1} << 20;
   while (true) {
     const size_t before = text.size();
+    // Read in chunks and not by the size that the file system reports: a pipe has none, and a file may grow meanwhile.
+    // So the limit holds for what was read.
     text.resize(before + kChunkBytes);
     const size_t got = std::fread(text.data() + before, 1, kChunkBytes, file.get());
     text.resize(before + got);
@@ -47,6 +49,7 @@ Result<Members> read_members(JsonCursor& cursor) {
     ASSIGN_OR_RETURN(const bool more, cursor.next_member(key));
     if (!more) return members;
     ASSIGN_OR_RETURN(const std::string_view value, cursor.skip_value());
+    // Of two members of one name JSON parsers take different ones; such a file would be another tokenizer elsewhere.
     if (!members.emplace(key, value).second)
       return invalid_argument("the member \"{}\" stands twice; wanted once", key);
   }
@@ -61,6 +64,7 @@ class Loader {
  private:
   Result<Json> parse(const Members& members, std::string_view name) const;
   JsonCursor cursor_at(std::string_view slice) const {
+    // The slice's offset in the file goes along, so that errors name the byte of the file.
     return JsonCursor(slice, static_cast<size_t>(slice.data() - file_.data()));
   }
   template <typename Part>
@@ -83,6 +87,7 @@ class Loader {
 
 Result<Json> Loader::parse(const Members& members, std::string_view name) const {
   const auto at = members.find(name);
+  // A member that is missing and one that is null mean the same in these files.
   if (at == members.end()) return Json();
   Result<Json> json = parse_json(at->second);
   if (!json.ok()) return json.status().with_prefix(name);
@@ -117,6 +122,8 @@ Status Loader::load_vocab(std::string_view slice) {
 }
 
 Status Loader::add(AddedToken token) {
+  // An added token may repeat an entry of the model, then with the same id. Anything else would give one text two ids,
+  // or one id two texts, and decode() could not return what encode() took.
   const int32_t known = impl_->model.find(token.content);
   if (known != Vocab::kNone && known != token.id) {
     return invalid_argument("\"{}\" has id {} here and {} in model.vocab; wanted the same", token.content, token.id,
@@ -128,9 +135,11 @@ Status Loader::add(AddedToken token) {
   }
   RETURN_IF_ERROR(impl_->added.add(token.content, token.id));
   const auto index = static_cast<size_t>(token.id);
+  // The id is below kMaxVocab, as added.add() has checked, so a file cannot make this large.
   if (impl_->flags.size() <= index) impl_->flags.resize(index + 1);
   impl_->flags[index] = static_cast<uint8_t>(Tokenizer::Impl::kAdded | (token.special ? Tokenizer::Impl::kSpecial : 0) |
                                              (token.control ? Tokenizer::Impl::kControl : 0));
+  // Two sets, as the search runs at two moments: before the normalizer over the input, and after it over its result.
   if (!token.normalized) {
     impl_->plain.add(std::move(token));
     return ok_status();
@@ -138,6 +147,8 @@ Status Loader::add(AddedToken token) {
   MarkedText content{token.content, {}};
   RegexScratch scratch;
   RETURN_IF_ERROR(impl_->normalizer.apply(content, scratch));
+  // What is searched for in normalized text must be normalized itself, and decode() shows it in that form, as the
+  // reference does.
   if (content.bytes != token.content) impl_->normalized_texts.emplace(token.id, content.bytes);
   if (content.bytes.empty()) return ok_status();  // nothing can match it
   token.content = content.bytes;
@@ -179,6 +190,7 @@ Status Loader::load_added_decoder(const Json& config) {
       return invalid_argument("{}: wanted an id as key", where);
     Result<AddedToken> token = parse_added_token(value, id);
     if (!token.ok()) return token.status().with_prefix(where);
+    // tokenizer.json wins where both files name the token or the id.
     if (impl_->added.find(token->content) != Vocab::kNone || impl_->added.has(token->id)) continue;
     if (const Status status = add(std::move(token).value()); !status.ok()) return status.with_prefix(where);
   }
@@ -187,6 +199,7 @@ Status Loader::load_added_decoder(const Json& config) {
 
 Status Loader::load_model() {
   BpeOptions options;
+  // Not stated in the model: whether words are raw bytes follows from the pre-tokenizer.
   options.byte_level = impl_->pre_tokenizer.byte_level();
   for (const auto& [key, out] : {std::pair<std::string_view, bool*>{"byte_fallback", &options.byte_fallback},
                                  {"fuse_unk", &options.fuse_unk},
@@ -198,6 +211,8 @@ Status Loader::load_model() {
   }
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     ASSIGN_OR_RETURN(const Json value, parse(model_, key));
+    // Marks of parts of words, such as "##" and "</w>". With one of them set the ids would differ, so it is refused and
+    // not ignored.
     if (value.is_null() || value == "") continue;
     return error(StatusCode::kUnsupported, "model.{} is {}; wanted null or \"\"", key, value.dump());
   }
@@ -213,6 +228,8 @@ Status Loader::load_model() {
   } else if (!unk.is_null()) {
     return invalid_argument("model.unk_token is a {}; wanted a string or null", json_type_name(unk));
   }
+  // An added token may be an entry of the model too, and the merges could then build it out of a user's text. The BPE
+  // model gets the marks, so that guarded words never yield it.
   std::vector<uint8_t> control(static_cast<size_t>(impl_->model.size()));
   for (size_t id = 0; id < std::min(control.size(), impl_->flags.size()); ++id) {
     control[id] = (impl_->flags[id] & Tokenizer::Impl::kControl) != 0;
@@ -225,6 +242,7 @@ Status Loader::load_model() {
 Status Loader::load_named(const Json& config, std::string_view key, Tokenizer::Impl::NamedToken& out) {
   const Json* value = json_find(config, key);
   if (value == nullptr) return ok_status();
+  // A string, or an added token with its flags, of which only the text counts here.
   if (value->is_object()) {
     ASSIGN_OR_RETURN(out.text, required_string(*value, "content"));
   } else {
@@ -232,6 +250,7 @@ Status Loader::load_named(const Json& config, std::string_view key, Tokenizer::I
   }
   int32_t id = impl_->added.find(out.text);
   if (id == Vocab::kNone) id = impl_->model.find(out.text);
+  // A text that is no token stays without an id: some files name a pad token that their vocabulary does not have.
   if (id != Vocab::kNone) out.id = id;
   return ok_status();
 }
@@ -268,11 +287,14 @@ Status Loader::load_config(const Json& config) {
   }
   double length = 0;  // old files say 1e30 for "no limit"
   RETURN_IF_ERROR(json_read(config, "model_max_length", length));
+  // Read as a double, because 1e30 does not fit an integer; what is below is exact in 53 bits.
   constexpr double kNoLimit = 1e15;
   if (length > 0 && length < kNoLimit) impl_->model_max_length = static_cast<int64_t>(length);
   return ok_status();
 }
 
+// Last, when all tokens are known. The post-processor's ids reach encode()'s result unchecked, and the invariant there
+// is id < vocab_size().
 Status Loader::check_ids() const {
   for (const auto* ids : {&impl_->post_processor.prefix, &impl_->post_processor.suffix}) {
     for (const int32_t id : *ids) {
@@ -293,6 +315,7 @@ Result<std::unique_ptr<Tokenizer::Impl>> Loader::run(std::string_view config_tex
     if (!config.is_object())
       return invalid_argument("tokenizer_config.json is a {}; wanted an object", json_type_name(config));
   }
+  // Once for the whole file: strings that are copied out of it as they stand are then valid.
   if (const size_t broken = utf8_find_invalid(file_); broken != std::string_view::npos) {
     return invalid_argument("byte {} is not UTF-8; wanted a JSON file", broken);
   }
@@ -305,12 +328,15 @@ Result<std::unique_ptr<Tokenizer::Impl>> Loader::run(std::string_view config_tex
   if (!members.ok()) return members.status().with_prefix("model");
   model_ = std::move(members).value();
   ASSIGN_OR_RETURN(const Json type, parse(model_, "type"));
+  // Old files of BPE models have no type.
   if (!type.is_null() && type != "BPE") {
     return error(StatusCode::kUnsupported, "model.type is {}; wanted \"BPE\"", type.dump());
   }
   for (const char* key : {"vocab", "merges"}) {
     if (model_.count(key) == 0) return invalid_argument("model.{} is missing", key);
   }
+  // The sequence is one of needs: added tokens are compared with the vocabulary and normalized; the BPE model needs the
+  // pre-tokenizer's kind and the added tokens' marks; named tokens are looked up in both.
   RETURN_IF_ERROR(load_vocab(model_.at("vocab")).with_prefix("model.vocab"));
   RETURN_IF_ERROR(load_component(top_, "normalizer", impl_->normalizer));
   RETURN_IF_ERROR(load_component(top_, "pre_tokenizer", impl_->pre_tokenizer));
@@ -341,6 +367,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::string& dir)
   const std::string path = dir + "/tokenizer.json";
   ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxTokenizerFileBytes));
   Result<std::string> config = read_file(dir + "/tokenizer_config.json", kMaxTokenizerConfigBytes);
+  // A model without the second file is complete; one whose file cannot be read is not.
   if (!config.ok() && config.status().code() != StatusCode::kNotFound) return config.status();
   Result<std::shared_ptr<const Tokenizer>> tokenizer = from_json(text, config.ok() ? *config : std::string());
   if (!tokenizer.ok()) return tokenizer.status().with_prefix(path);

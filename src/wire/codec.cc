@@ -33,6 +33,8 @@ constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusC
 // What a visit() may say of a field besides its number: kNoLimit where it says nothing, and its type's own holds.
 constexpr std::size_t kNoLimit = 0;
 
+// A message lists its fields once, in visit(); writing, reading and counting are three walks over that list, so they
+// cannot disagree about a field.
 template <typename T>
 concept HasVisit = requires(T& value) {
   value.visit([](int, auto&, std::size_t = kNoLimit) {});
@@ -45,6 +47,7 @@ template <typename T>
 struct IsOptional : std::false_type {};
 template <typename T>
 struct IsOptional<std::optional<T>> : std::true_type {};
+// The same on the wire: where the value lies in memory is not the peer's business.
 template <typename T>
 struct IsOptional<Boxed<T>> : std::true_type {};
 template <typename T>
@@ -57,6 +60,7 @@ struct IsVariant : std::false_type {};
 template <typename... T>
 struct IsVariant<std::variant<T...>> : std::true_type {};
 
+// A constant for each type: visit() names its fields unconditionally, also those that are absent.
 template <typename T>
 int count_fields(T& value) {
   int fields = 0;
@@ -72,6 +76,7 @@ Status check_size(std::size_t size, std::size_t limit, std::string_view what) {
 // The number of elements that a list may have, and the bytes of a string inside one (only stop strings come in lists).
 template <typename T>
 constexpr std::size_t max_elements() {
+  // A delta has a row for each position of a prompt, so these lists alone may be longer than a batch.
   if (std::is_same_v<T, TokenLogprobs>) return kMaxChunkLogprobs;
   return std::is_same_v<T, std::string> ? kMaxStopStrings : kMaxBatchEntries;
 }
@@ -88,6 +93,7 @@ Status write_struct(MsgpackWriter& out, T& value) {
   out.map(static_cast<std::size_t>(count_fields(value)));
   Status status;
   value.visit([&](int number, auto& field, std::size_t limit = kNoLimit) {
+    // visit() cannot be left in the middle: after an error the rest of the walk does nothing.
     if (!status.ok()) return;
     out.integer(number);
     status = write_value(out, field, limit);
@@ -99,6 +105,7 @@ Status write_struct(MsgpackWriter& out, T& value) {
 // A message that is too long or no text is mended: better than a failure that nobody hears of.
 Status write_failure(MsgpackWriter& out, Failure& failure) {
   if (failure.message.size() <= kMaxErrorBytes && is_utf8(failure.message)) return write_struct(out, failure);
+  // Repaired first and clipped then: a repair may make the text longer, and utf8_clip() keeps whole characters.
   Failure mended{failure.code, std::string(utf8_clip(utf8_repair(failure.message), kMaxErrorBytes))};
   return write_struct(out, mended);
 }
@@ -112,6 +119,7 @@ Status write_value(MsgpackWriter& out, T& value, std::size_t limit) {
   } else if constexpr (std::is_enum_v<T>) {
     out.unsigned_integer(static_cast<uint64_t>(value));
   } else if constexpr (std::is_same_v<T, uint64_t>) {
+    // Apart from the other integers: those over INT64_MAX must not go through a signed one.
     out.unsigned_integer(value);
   } else if constexpr (std::is_integral_v<T>) {
     out.integer(value);
@@ -127,11 +135,13 @@ Status write_value(MsgpackWriter& out, T& value, std::size_t limit) {
     if (value) return write_value(out, *value, limit);
     out.nil();
   } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
+    // One bin and not an array: a prompt of a million ids is copied at once and costs 4 bytes each.
     RETURN_IF_ERROR(check_size(value.size(), kMaxPromptTokens, "token ids"));
     out.binary({reinterpret_cast<const char*>(value.data()), value.size() * sizeof(int32_t)});
   } else if constexpr (IsVector<T>::value) {
     RETURN_IF_ERROR(check_size(value.size(), or_default(limit, max_elements<typename T::value_type>()), "elements"));
     out.array(value.size());
+    // The limit reaches strings in lists only; structs take the limits of their own fields.
     for (auto& element : value) RETURN_IF_ERROR(write_value(out, element, kMaxStopStringBytes));
   } else if constexpr (IsVariant<T>::value) {  // a map of one entry: the alternative's number and the alternative
     out.map(1);
@@ -149,6 +159,7 @@ Status write_value(MsgpackWriter& out, T& value, std::size_t limit) {
 
 template <typename T>
 Status write_body(MsgpackWriter& out, T& body) {
+  // First the bounded write, then the meaning: validate() may rely on sizes that are within their limits.
   RETURN_IF_ERROR(write_struct(out, body));
   if constexpr (HasValidate<T>) return validate(body);
   return ok_status();
@@ -162,6 +173,7 @@ template <typename T>
 Status read_unordered(MsgpackReader& in, T& value, std::size_t entries, uint64_t& seen) {
   for (; entries > 0; --entries) {
     ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
+    // 64 bits of `seen`: kMaxMapEntries is 64 for the same reason. A shift by more would be undefined.
     if (number >= 64 || (seen >> number & 1)) return invalid_argument("field {} is repeated or unknown", number);
     Status status;
     bool known = false;
@@ -185,6 +197,8 @@ Status read_struct(MsgpackReader& in, T& value) {
   uint64_t seen = 0;
   Status status;
   value.visit([&](int number, auto& field, std::size_t limit = kNoLimit) {
+    // At entries == 0 the next byte belongs to what follows the struct, so it must not be looked at as a key. A key
+    // that is not `number` is left for a later field or for read_unordered().
     if (!status.ok() || entries == 0 || !in.skip_small(static_cast<uint8_t>(number))) return;
     --entries;
     seen |= uint64_t{1} << number;
@@ -192,6 +206,7 @@ Status read_struct(MsgpackReader& in, T& value) {
     if (!status.ok()) status = status.with_prefix(std::to_string(number));
   });
   RETURN_IF_ERROR(status);
+  // Each unknown or repeated key ends with an error there, so `seen` has a bit for each field that was read.
   if (entries > 0) RETURN_IF_ERROR(read_unordered(in, value, entries, seen));
   if (std::popcount(seen) == count_fields(value)) return ok_status();
   value.visit([&](int number, auto&, std::size_t = kNoLimit) {
@@ -204,7 +219,9 @@ Status read_ids(MsgpackReader& in, std::vector<int32_t>& ids) {
   ASSIGN_OR_RETURN(const std::string_view bytes, in.binary(kMaxPromptTokens * sizeof(int32_t)));
   if (bytes.size() % sizeof(int32_t))
     return invalid_argument("{} bytes of token ids; wanted a multiple of 4", bytes.size());
+  // After the reader has checked that the frame has these bytes: a declared length alone allocates nothing.
   ids.resize(bytes.size() / sizeof(int32_t));
+  // By memcpy, as the frame's bytes have no alignment; without the check data() may be null.
   if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
   return ok_status();
 }
@@ -213,6 +230,7 @@ template <typename T>
 Status read_number(MsgpackReader& in, T& value) {
   if constexpr (std::is_enum_v<T>) {
     ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
+    // A number beyond the last one would be a value that no switch over the enumeration knows.
     if (number > last_value(T{}))
       return invalid_argument("{} is no known value; wanted at most {}", number, last_value(T{}));
     value = static_cast<T>(number);
@@ -230,6 +248,8 @@ Status read_number(MsgpackReader& in, T& value) {
 
 template <std::size_t Index = 0, typename T>
 Status read_alternative(MsgpackReader& in, uint64_t number, T& value) {
+  // Unrolled by the compiler into one comparison for each alternative; the number is data of the peer's and cannot
+  // select a type otherwise.
   if constexpr (Index < std::variant_size_v<T>) {
     if (number != Index) return read_alternative<Index + 1>(in, number, value);
     const Status status = read_value(in, value.template emplace<Index>());
@@ -271,12 +291,15 @@ Status read_value(MsgpackReader& in, T& value, std::size_t limit) {
   } else if constexpr (IsVector<T>::value) {
     ASSIGN_OR_RETURN(const std::size_t count, in.array(or_default(limit, max_elements<typename T::value_type>())));
     for (std::size_t i = 0; i < count; ++i) {
+      // Grown element by element. array() has bounded the count by the bytes left, but an element in memory is larger
+      // than one byte, so reserving for the count would let a small frame allocate much.
       RETURN_IF_ERROR(read_value(in, value.emplace_back(), kMaxStopStringBytes));
     }
   } else if constexpr (IsVariant<T>::value) {
     return read_variant(in, value);
   } else if constexpr (std::is_same_v<T, Failure>) {
     RETURN_IF_ERROR(read_struct(in, value));
+    // It goes to clients as JSON as it is.
     if (!is_utf8(value.message)) return invalid_argument("a failure's message is no UTF-8");
   } else {
     return read_struct(in, value);
@@ -287,9 +310,11 @@ Status read_value(MsgpackReader& in, T& value, std::size_t limit) {
 template <std::size_t Index = 0>
 Status read_body(MsgpackReader& in, uint64_t type, Message& message) {
   if constexpr (Index < std::variant_size_v<Message>) {
+    // Types are looked up and not used as the variant's index, because numbers of types that are gone stay unused.
     if (type == kMessageTypes[Index]) {
       auto& body = message.emplace<Index>();
       RETURN_IF_ERROR(read_struct(in, body));
+      // What no single field shows, such as two lists that must have one length.
       if constexpr (HasValidate<std::decay_t<decltype(body)>>) return validate(body);
       return ok_status();
     }
@@ -311,12 +336,14 @@ Result<uint64_t> read_header_entry(MsgpackReader& in, uint64_t key) {
 Result<std::string> encode(const Message& message) {
   MsgpackWriter out;
   out.map(3);
+  // A joiner of another version is refused by a Welcome in the frame version that it wrote; see docs/wire-protocol.md.
   const auto* welcome = std::get_if<Welcome>(&message);
   out.integer(0), out.unsigned_integer(welcome ? welcome->wire_version : kWireVersion);
   out.integer(1), out.unsigned_integer(message_type(message));
   out.integer(2);
   // visit() hands out mutable references because decode() fills through it; writing does not change them.
   RETURN_IF_ERROR(std::visit([&](auto& body) { return write_body(out, body); }, const_cast<Message&>(message)));
+  // Each field is within its limit, yet the sum may be over that of a frame.
   if (out.size() > kMaxFrameBytes) {
     return error(StatusCode::kTooLarge, "a message of {} bytes; wanted at most {}", out.size(), kMaxFrameBytes);
   }
@@ -331,6 +358,8 @@ Result<Message> decode(std::span<const char> frame) {
   ASSIGN_OR_RETURN(const std::size_t entries, in.map(kMaxMapEntries));
   if (entries != 3) return invalid_argument("a frame of {} entries; wanted 3 (version, type, body)", entries);
   ASSIGN_OR_RETURN(const uint64_t version, read_header_entry(in, 0));
+  // Before the type and the body, whose meaning depends on it. decode_frame() looks at such a frame once more, for a
+  // peer of another version that wants to join.
   if (version != kWireVersion) return invalid_argument("wire version {}; wanted {}", version, kWireVersion);
   ASSIGN_OR_RETURN(const uint64_t type, read_header_entry(in, 1));
   ASSIGN_OR_RETURN(const uint64_t body_key, in.unsigned_integer());

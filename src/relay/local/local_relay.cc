@@ -16,6 +16,8 @@ constexpr char kName[] = "local";
 constexpr char kScheme[] = "local:";
 
 // What is put and may be got. Held by the writer's map and by whoever reads.
+// Two counts, as a put ends by its readers' releases while gets are limited by claims. A get that was claimed and not
+// released yet is in `unreleased` alone.
 struct Offer {
   std::vector<SharedBytes> parts;
   std::vector<std::size_t> sizes;
@@ -45,6 +47,7 @@ class Registry {
   }
   std::shared_ptr<Writer> find(const std::string& id) {
     std::lock_guard lock(mutex_);
+    // Weak: a writer's record is kept by its relay and its readers; the registry only finds it.
     const auto at = writers_.find(id);
     return at == writers_.end() ? nullptr : at->second.lock();
   }
@@ -72,11 +75,13 @@ void let_go(const std::shared_ptr<Writer>& writer, RelayOp op) {
     ended = offer.ended;
     // Of an ended put nobody else will come.
     last = offer.unreleased - (ended ? offer.unclaimed : 0) == 0;
+    // An open put keeps its offer here: end_put() below leads to ended(), which erases it.
     if (last && ended) {
       parts = std::move(offer.parts);
       writer->offers.erase(at);
     }
   }
+  // The table is called without the writer's lock: it calls back into ended(), which takes it.
   if (!last) return;
   if (ended) {
     writer->table->let_go(op);
@@ -114,6 +119,7 @@ class LocalRelay final : public Relay {
     RETURN_IF_ERROR(check_put(request, options_.pool_bytes));
     const std::size_t bytes = total_bytes(request);
     Offer offer;
+    // References to the same bytes. The table keeps the request's until the end, the offer's may live on with readers.
     offer.parts = request.parts;
     offer.sizes = part_sizes(request.parts);
     offer.destination = request.destination;
@@ -137,7 +143,10 @@ class LocalRelay final : public Relay {
   Result<RelayOp> get(GetRequest request) override {
     RETURN_IF_ERROR(check_get(request));
     ASSIGN_OR_RETURN(const Descriptor descriptor, descriptor_of(request, kName));
+    // A get here is over within the call. It is an op all the same, for cancel(), the limits and one kind of end.
     ASSIGN_OR_RETURN(const RelayOp op, writer_->table->open_get(std::move(request), relay_now_ms()));
+    // Pinned, so the request is there. If an end came first, the claimed parts are dropped, which counts as their
+    // release.
     (void)writer_->table->end_get(op, claim(descriptor, *writer_->table->get(op)));
     writer_->table->unpin(op);
     return op;
@@ -147,6 +156,7 @@ class LocalRelay final : public Relay {
   void cleanup(ReqId request) override { writer_->table->cleanup(request); }
   RelayBooks books() const override { return writer_->table->books(); }
   void close() override {
+    // First no new claims, then the ends. The record lives on with the readers that hold its parts.
     registry().remove(to_hex(id_));
     writer_->table->close();
     if (ticker_) ticker_->stop();
@@ -164,10 +174,12 @@ class LocalRelay final : public Relay {
   // The end of a put: nobody new may get it. True where nobody reads it now.
   static bool take_down(Writer& writer, RelayOp op) {
     std::vector<SharedBytes> parts;
+    // Declared after `parts`, so it is released first: a part's destructor may be the owner's code.
     std::lock_guard lock(writer.mutex);
     const auto at = writer.offers.find(op.value);
     if (at == writer.offers.end()) return true;
     at->second.ended = true;
+    // Some get was claimed and not released: the last release gives bytes and credit back.
     if (at->second.unreleased > at->second.unclaimed) return false;
     parts = std::move(at->second.parts);
     writer.offers.erase(at);
@@ -193,12 +205,15 @@ class LocalRelay final : public Relay {
       }
       if (offer.sizes != request.sizes) return invalid_argument("the sizes of the parts are not those of the put");
       if (offer.unclaimed == 0) return invalid_argument("all readers of the put have come already");
+      // Only after all checks: a refused get does not use up a reader's turn.
       --offer.unclaimed;
       parts = offer.parts;
     }
     if (request.destination.empty()) {
+      // Lent by this relay's table, as it is this relay's books that count received parts; released at the writer's.
       return writer_->table->lend(std::move(parts), [writer, put] { let_go(writer, put); });
     }
+    // Without the writer's lock: the claim keeps the parts, and a copy may be large.
     Result<std::vector<SharedBytes>> copies = copy_out(parts, request);
     parts.clear();
     let_go(writer, put);
@@ -208,6 +223,7 @@ class LocalRelay final : public Relay {
   static Result<std::vector<SharedBytes>> copy_out(const std::vector<SharedBytes>& parts, const GetRequest& request) {
     std::vector<SharedBytes> copies;
     for (std::size_t i = 0; i < parts.size(); ++i) {
+      // The get ends with an error, but it was claimed, so it counts as one of the put's readers.
       if (parts[i].device() != Device::kHost) {
         return Status(StatusCode::kUnsupported, "a get into host memory of a part that is in device memory");
       }

@@ -14,9 +14,13 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr std::size_t kWhereBytes = 24;  // of a GRANT: offset, span, checksum
+// A plugin has no descriptor to wait for, so the loop polls it: often while an answer is due, less often while a reader
+// may come for an open put, and rarely else.
 constexpr int64_t kActiveNapUs = 50, kWaitingNapUs = 500, kIdleNapUs = 5'000;
 
 uint64_t checksum_of(const std::byte* block, const Layout& layout, uint64_t generation) {
+  // Parts only: the padding between them is never written and differs from block to block. The generation is mixed in,
+  // so bytes of another put that lay at the same offset do not fit.
   uint64_t sum = generation;
   for (std::size_t i = 0; i < layout.parts(); ++i) {
     sum = XXH3_64bits_withSeed(block + layout.place(i), layout.size(i), sum + 1);
@@ -35,11 +39,14 @@ class PluginChannel::PluginLink final : public Link {
  public:
   PluginLink(PluginChannel& channel, const Instance& to, bool reads)
       : Link(relay_now_ms()), channel_(channel), to_(to), reads_(reads) {}
+  // There is no handshake: the blob is all that a peer needs, and one that is not there is found by its silence.
   bool ready() const override { return true; }
   Status send(const Header& header, std::span<const std::byte> payload) override {
     Message message{channel_.core_.instance.random, to_, header, {}, {}};
+    // Two relays may read from each other; the flag selects the receiver's link among its two with this instance.
     if (!reads_) message.header.flags |= kFlagWriter;
     message.payload.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
+    // The writer learns how to answer from the first REQUEST, or again from a RELEASE after it dropped an idle peer.
     if (carries_blob(header.type)) message.blob = channel_.blob_;
     const std::string bytes = encode_message(message);
     liveness.sent_ms = relay_now_ms();
@@ -62,8 +69,10 @@ PluginChannel::PluginChannel(Core& core, const millrace_relay_plugin& plugin)
       half_((core.options.pool_bytes + kSlackBytes + kPageBytes - 1) / kPageBytes * kPageBytes),
       send_(std::make_shared<SendMemory>(half_)),
       receive_(half_, half_) {
+  // The two halves of the memory are for puts and for what is read. In one pool, two relays that read from each other
+  // could each fill it with puts, and neither could receive the other's.
   traits_.repeats = traits_.hold_grants = traits_.separate_deadlines = traits_.polled = true;
-  traits_.farewell_ms = 300;
+  traits_.farewell_ms = kFarewellMs;
 }
 
 PluginChannel::~PluginChannel() = default;
@@ -76,6 +85,7 @@ Status PluginChannel::open() {
                                      .listen = core_.options.listen.c_str()};
   std::array<char, 512> reason{};
   if (plugin_.open(&config, &engine_, &memory_, reason.data(), reason.size()) != MILLRACE_RELAY_OK) {
+    // The plugin promises a terminated sentence; it is not relied on.
     reason.back() = 0;
     return error(StatusCode::kUnavailable, "relay plugin '{}' does not open: {}", plugin_.name, reason.data());
   }
@@ -107,9 +117,14 @@ std::string PluginChannel::address_of(const Instance& instance) const {
 
 // Takes the memory away from puts that are being copied last, because the plugin unmaps it.
 bool PluginChannel::shut_down() {
-  const std::unique_lock lock(send_->in_use);
-  send_->open = false;
+  {
+    // Waits for puts that copy now; later ones find `open` false. The plugin unmaps the memory in close(), which is
+    // called without the lock: a put must have its answer also where the plugin hangs in it.
+    const std::unique_lock lock(send_->in_use);
+    send_->open = false;
+  }
   plugin_.close(engine_);
+  // The plugin has ended all transfers, so the records go without fetched(): Reader::clear() follows.
   reads_.clear();
   links_.clear();
   return true;
@@ -118,6 +133,7 @@ bool PluginChannel::shut_down() {
 // ---- puts -----------------------------------------------------------------------------------------------------------
 
 Result<std::string> PluginChannel::store(Put& put) {
+  // Shared: puts copy side by side, and only shut_down() excludes them. `mutex` guards the extents alone.
   const std::shared_lock in_use(send_->in_use);
   if (!send_->open) return Status(StatusCode::kUnavailable, "the relay is closed");
   std::optional<uint64_t> offset;
@@ -134,12 +150,15 @@ Result<std::string> PluginChannel::store(Put& put) {
     const SharedBytes& part = put.request->parts[i];
     if (!part.empty()) std::memcpy(block + put.layout.place(i), part.data(), part.size_bytes());
   }
+  // Always, whatever RelayOptions::checksum is: a reader that was taken for dead may still read while the memory is
+  // used again.
   const uint64_t checksum = checksum_of(block, put.layout, put.generation);
   put.stored = std::make_shared<Stored>(send_, *offset, put.layout.block_bytes(), checksum);
   return blob_;
 }
 
 bool PluginChannel::grant(Link&, Put& put, const Header&, std::string& where) {
+  // Here by the caller's hold: the put cannot end, so `stored` is set.
   const auto& stored = *static_cast<const Stored*>(put.stored.get());
   where.resize(kWhereBytes);
   auto* to = reinterpret_cast<std::byte*>(where.data());
@@ -165,10 +184,19 @@ Result<Target> PluginChannel::target_of(const Descriptor& descriptor) const {
 
 Result<PluginChannel::PluginLink*> PluginChannel::add_link(const Instance& instance, bool reads,
                                                            const std::string& blob) {
+  // The two kinds apart, so that unexpected senders do not keep this relay's own gets from their writers.
+  const std::size_t most = reads ? kMaxOutbound : kMaxInbound;
+  const auto same = [&](const auto& entry) { return entry.first.second == reads; };
+  if (static_cast<std::size_t>(std::count_if(links_.begin(), links_.end(), same)) >= most) {
+    return error(StatusCode::kResourceExhausted, "the relay plugin '{}' has {} links with {}, the most that it takes",
+                 plugin_.name, most, reads ? "writers" : "readers");
+  }
   Peer& peer = peers_[instance];
+  // One handle for each instance, shared by the links of both directions and by reads that outlive their link.
   if (peer.uses == 0) {
     const int code = plugin_.connect(engine_, blob.data(), blob.size(), &peer.handle);
     if (code != MILLRACE_RELAY_OK) {
+      // No record of a peer that was never connected: `uses` of 0 must mean that there is no handle.
       peers_.erase(instance);
       if (code == MILLRACE_RELAY_INVALID) {
         return invalid_argument("the descriptor does not say how its relay is reached");
@@ -199,6 +227,7 @@ void PluginChannel::release_peer(const Instance& instance) {
 
 void PluginChannel::remove_link(Links::iterator at, const Status& why) {
   const auto [instance, reads] = at->first;
+  // Destroyed last, as on_lost() names it; the peer's handle goes after it, for on_lost() may still send.
   const std::unique_ptr<PluginLink> link = std::move(at->second);
   links_.erase(at);
   user_of(reads).on_lost(*link, why);
@@ -212,6 +241,7 @@ int64_t PluginChannel::check_time(int64_t now_ms) {
     const auto next = std::next(at);
     PluginLink& link = *at->second;
     if (!user_of(at->first.second).busy(link)) {
+      // A later get or REQUEST connects again. Without this a plugin would keep a handle for each peer that ever asked.
       if (now_ms >= link.used_ms + kIdlePeerMs) remove_link(at, Status(StatusCode::kUnavailable, "idle"));
     } else if (link.liveness.dead(now_ms, silent_ms)) {
       link.silent = true;
@@ -230,6 +260,7 @@ void PluginChannel::compensate_pause(int64_t now_ms) {
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
+// First messages, then reads: a GRANT that came now begins its read in this turn.
 bool PluginChannel::poll() {
   active_ = receive_messages();
   return finish_reads() || active_;
@@ -249,6 +280,7 @@ bool PluginChannel::receive_messages() {
     std::size_t size = 0;
     if (plugin_.receive(engine_, bytes.data(), bytes.size(), &size) != MILLRACE_RELAY_OK) return i > 0;
     const Result<Message> message = decode_message(std::string_view(bytes).substr(0, size));
+    // A message for an earlier instance at the same endpoint must not reach this one's puts.
     if (message.ok() && message->to == core_.instance.random) {
       on_message(*message);
     } else {
@@ -264,6 +296,8 @@ void PluginChannel::on_message(const Message& message) {
   auto at = links_.find({message.from, reads});
   if (at == links_.end()) {
     if (message.blob.empty()) return;  // of a link that has ended
+    // Only REQUEST and RELEASE have a blob, and decode_message() refuses kFlagWriter on them: so `reads` is false here,
+    // and the link is found under the same key below.
     if (!add_link(message.from, false, message.blob).ok()) return core_.table.count_bad_frame();
     at = links_.find({message.from, reads});
     user_of(reads).on_ready(*at->second);
@@ -276,6 +310,7 @@ void PluginChannel::on_message(const Message& message) {
     return;
   }
   const auto payload = std::as_bytes(std::span(message.payload));
+  // The link stays: messages name their sender themselves, so a forged one must not end what others have open.
   if (!user_of(reads).on_frame(link, header, payload).ok()) core_.table.count_bad_frame();
 }
 
@@ -283,12 +318,14 @@ void PluginChannel::on_message(const Message& message) {
 
 Status PluginChannel::fetch(Link&, const Header&, std::span<const std::byte> where, const Fetch& fetch) {
   if (fetch.layout == nullptr) return ok_status();  // its get is over, or this GRANT came twice
+  // The writer's layout must be ours, else the parts would be taken from other offsets of the block.
   if (where.size() != kWhereBytes || load_u64(&where[8]) != fetch.layout->block_bytes()) {
     return internal_error("the writer granted {} bytes; wanted {}", where.size() < 16 ? 0 : load_u64(&where[8]),
                           fetch.layout->block_bytes());
   }
   Read read{.fetch = fetch, .checksum = load_u64(&where[16])};
   const uint64_t span = fetch.layout->block_bytes();
+  // Into registered memory, as plugins write nowhere else; deliver() copies from there.
   const std::optional<uint64_t> extent = receive_.take(span);
   if (!extent) {
     return error(StatusCode::kResourceExhausted, "there are no {} bytes left to receive into", span);
@@ -313,6 +350,7 @@ Status PluginChannel::fetch(Link&, const Header&, std::span<const std::byte> whe
 void PluginChannel::abandon(RelayOp get) {
   for (Read& read : reads_) {
     if (read.fetch.get != get || std::exchange(read.abandoned, true) || read.fetch.size == 0) continue;
+    // Only asks: the extent stays taken until poll() reports the end, as the plugin may write to it until then.
     plugin_.abandon(engine_, read.transfer);
   }
 }
@@ -324,6 +362,7 @@ bool PluginChannel::finish_reads() {
     const int code = at->fetch.layout->block_bytes() == 0 ? MILLRACE_RELAY_OK : plugin_.poll(engine_, at->transfer);
     if (code != MILLRACE_RELAY_PENDING) {
       any = true;
+      // Erased before fetched(), which may begin or abandon other reads.
       const Read read = *at;
       reads_.erase(at);
       Status status = code == MILLRACE_RELAY_OK ? deliver(read)
@@ -341,6 +380,7 @@ bool PluginChannel::finish_reads() {
 
 Status PluginChannel::deliver(const Read& read) const {
   const std::byte* block = at(read.extent);
+  // The get has had its end; fetched() only erases its record.
   if (read.abandoned) return ok_status();
   if (checksum_of(block, *read.fetch.layout, read.fetch.generation) != read.checksum) {
     return internal_error("the bytes of the put came with a wrong checksum");

@@ -21,11 +21,16 @@
 #include "relay/plugin/message.h"
 #include "relay/session/core.h"
 #include "relay/session/extents.h"
+#include "wire/limits.h"
 
 namespace millrace::plugin {
 
 inline constexpr int kIdlePeerMs = 30'000;  // then a peer that nothing is open with is disconnected
 inline constexpr int kMessagesAtOnce = 64;
+// Each link costs a handle of the plugin's and a connect() on the loop's thread.
+inline constexpr std::size_t kMaxInbound = wire::kMaxPeers;   // that peers' messages made
+inline constexpr std::size_t kMaxOutbound = wire::kMaxPeers;  // that gets made
+inline constexpr int kFarewellMs = 3 * session::kRepeatMs;    // the last RELEASE may be lost twice
 // Parts begin at multiples of kBufferAlignment, so a put needs up to so much more than its bytes.
 inline constexpr std::size_t kSlackBytes = 2 * kMaxRelayParts * kBufferAlignment;
 

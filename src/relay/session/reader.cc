@@ -14,8 +14,11 @@ constexpr std::size_t kScratchBytes = 64u << 10;
 
 }  // namespace
 
+// Half of the pool is kept in freed blocks: enough to take the next gets without the kernel, without doubling the
+// relay's memory for good.
 Reader::Reader(Core& core) : core_(core), pool_(core.options.pool_bytes / 2), scratch_(kScratchBytes) {}
 
+// After Channel::shut_down(): the transport writes to no get any more. The ends were delivered by OpTable::close().
 void Reader::clear() {
   routes_.clear();
   waiting_.clear();
@@ -44,6 +47,7 @@ void Reader::start(const GetOrder& order) {
 void Reader::start_waiting() {
   while (!waiting_.empty()) {
     const uint64_t ticket = waiting_.front();
+    // A get that does not fit stops the queue. If smaller ones passed it, a large one could starve until its deadline.
     if (Get* waiting = find(ticket); waiting != nullptr && !prepare(*waiting)) return;
     waiting_.pop_front();
     Get* get = find(ticket);
@@ -65,8 +69,11 @@ bool Reader::prepare(Get& get) {
   }
   get.layout = Layout(request->sizes, core_.channel->traits().frames);
   get.layout.set_alone(get.order.writer.device);
+  // A caller's spans cost this relay no memory, so such a get never waits here.
   const std::size_t bytes = request->destination.empty() ? get.layout.block_bytes() : 0;
   const std::size_t limit = core_.options.pool_bytes;
+  // Alone, a get may exceed the limit, else it would wait for ever: alignment adds to its bytes, and ucx takes gets
+  // larger than its pool. Therefore memory_ may be over the limit as well.
   if (bytes > 0 && memory_ > 0 && bytes > limit - std::min(memory_, limit)) return false;
   Result<Landing> landing = land(*request, get.layout);
   if (!landing.ok()) {
@@ -115,9 +122,12 @@ Reader::Remote& Reader::remote_of(const Target& target) {
 }
 
 void Reader::ensure_links(Remote& remote, std::size_t wanted) {
+  // While a retry is due, new gets wait for it as well: kReconnectPauseMs lies between any two attempts to reach a
+  // writer whose links broke.
   while (remote.links.size() < wanted && remote.retry_ms == 0) {
     const Status status = connect(remote);
     if (status.ok()) continue;
+    // With a link left the gets go on over that one, only slower.
     if (remote.links.empty()) fail_remote(remote, status);
     return;
   }
@@ -155,6 +165,8 @@ std::optional<Reader::Range> Reader::next_range(Get& get) {
     return range;
   }
   const uint64_t total = get.order.total;
+  // A put without bytes has one range, [0, 0), because its sizes must still be checked by the writer. UINT64_MAX marks
+  // that it was asked for; any value over 0 also makes finish_drop() send the RELEASE.
   if (get.next == UINT64_MAX || (total > 0 && get.next >= total)) return std::nullopt;
   if (total == 0) {
     get.next = UINT64_MAX;
@@ -175,6 +187,7 @@ bool Reader::assign_one(Get& get) {
     if (!link->ready()) continue;
     const std::vector<Flight>& flights = routes_.at(link).flights;
     if (flights.size() >= least) continue;
+    // The limit is for each get and link, so that one large get leaves links to the others.
     const auto own =
         std::count_if(flights.begin(), flights.end(), [&](const Flight& f) { return f.ticket == get.order.op.value; });
     if (own >= core_.channel->traits().ranges_in_flight) continue;
@@ -213,6 +226,8 @@ Status Reader::send_request(Link& link, const Get& get, const Range& range) {
 
 bool Reader::busy(const Link& link) const {
   const auto at = routes_.find(const_cast<Link*>(&link));
+  // A link with nothing outstanding is not pinged and cannot be found dead. So whatever waits for an answer of the
+  // writer must be counted in `flights` or `expected`, else a frozen writer would end its get by the deadline only.
   return at != routes_.end() && (!at->second.flights.empty() || at->second.expected > 0);
 }
 
@@ -220,10 +235,12 @@ bool Reader::busy(const Link& link) const {
 
 void Reader::send_release(const Get& get, StatusCode code, bool answer) {
   const Traits& traits = core_.channel->traits();
+  // Any link of the writer will do, as a RELEASE names the get and not the link that it asked on.
   Link* link = nullptr;
   for (Link* one : get.remote->links) {
     if (link == nullptr && one->ready()) link = one;
   }
+  // No link stands: the writer notices the loss by itself and ends the reading after kReaderReturnMs.
   if (link == nullptr) return;
   Header header;
   header.type = FrameType::kRelease;
@@ -233,6 +250,7 @@ void Reader::send_release(const Get& get, StatusCode code, bool answer) {
   header.generation = get.order.generation;
   header.ticket = get.order.op.value;
   link->begin_use(busy(*link), relay_now_ms());
+  // With kFlagAnswer the RELEASE is kept until RELEASED arrives; repeat() sends it again where frames may be lost.
   if (!link->send(header).ok() || header.flags == 0) return;
   if (!unanswered_.emplace(header.ticket, Unanswered{link, header, relay_now_ms()}).second) return;
   ++routes_.at(link).expected;
@@ -248,6 +266,8 @@ void Reader::drop(uint64_t ticket, StatusCode code) {
       std::erase_if(routes_.at(link).flights, [&](const Flight& f) { return f.ticket == ticket; });
     }
   }
+  // `over` hides the get from find(), so nothing that still arrives is taken for it. The record itself must stay while
+  // the channel writes to its memory or names its layout: fetched() erases it.
   get.over = code;
   if (get.fetching == 0) return finish_drop(get, code);
   core_.channel->abandon(get.order.op);
@@ -258,6 +278,8 @@ void Reader::finish_drop(Get& get, StatusCode code) {
   memory_ -= get.landing.memory;
   room_ = true;
   if (get.remote != nullptr) {
+    // Only where the writer knows of the get (something was asked for) and has not been sent its RELEASE by
+    // check_complete().
     if (get.next > 0 && !get.proving) send_release(get, code, false);
     get.remote->gets.erase(ticket);
   }
@@ -273,13 +295,16 @@ void Reader::flush() {
 }
 
 void Reader::get_ended(RelayOp op, StatusCode code) {
+  // kOk never arrives here: Core::ended() posts errors only. Code 0 on the wire would release the put as read.
   drop(op.value, code == StatusCode::kOk ? StatusCode::kCancelled : code);
 }
 
 void Reader::fail_remote(Remote& remote, const Status& why) {
+  // A copy: drop() erases from remote.gets.
   std::vector<uint64_t> tickets;
   for (const auto& [ticket, get] : remote.gets) tickets.push_back(ticket);
   for (const uint64_t ticket : tickets) {
+    // First here, then in the table: the get_ended() that end_get() posts to the loop finds nothing left to do.
     drop(ticket, why.code());
     core_.table.end_get(RelayOp{ticket}, why);
   }
@@ -289,6 +314,8 @@ void Reader::fail_remote(Remote& remote, const Status& why) {
 void Reader::retry_or_fail(Remote& remote, const std::vector<uint64_t>& tickets, const Status& why) {
   for (const uint64_t ticket : tickets) {
     Get* get = find(ticket);
+    // Counted for each get. A link that breaks again and again so ends each get after a bounded number of retries,
+    // while a new get has its full number.
     if (get == nullptr || ++get->breaks <= core_.channel->traits().reconnects) continue;
     drop(ticket, StatusCode::kUnavailable);
     core_.table.end_get(RelayOp{ticket}, Status(StatusCode::kUnavailable, why.message()));
@@ -309,6 +336,8 @@ void Reader::on_lost(Link& link, const Status& why) {
   routes_.erase(at);
   Remote& remote = *route.remote;
   std::erase(remote.links, &link);
+  // The link is destroyed on return; repeat() must not send on it. A get in `proving` loses its proof with it. That
+  // happens in channels without reconnects only, where fail_remote() below ends it.
   std::erase_if(unanswered_, [&](const auto& entry) { return entry.second.link == &link; });
   if (!link.ready() || link.silent || core_.channel->traits().reconnects == 0) {
     // Not reached, not let in, or frozen. Others that stand may be better off.
@@ -319,6 +348,8 @@ void Reader::on_lost(Link& link, const Status& why) {
   for (const Flight& flight : route.flights) {
     Get* get = find(flight.ticket);
     if (get == nullptr) continue;
+    // What arrived in whole, checked frames is out of the gaps and is not asked for again. Half a frame is still in
+    // them.
     for (const auto& [begin, end] : flight.gaps.all()) get->again.push_back({begin, end});
     if (flight.range.offset == flight.range.end) get->again.push_back(flight.range);
     if (std::find(tickets.begin(), tickets.end(), flight.ticket) == tickets.end()) tickets.push_back(flight.ticket);
@@ -352,6 +383,7 @@ void Reader::repeat(int64_t now_ms, int64_t& due_ms) {
 }
 
 int64_t Reader::check_time(int64_t now_ms) {
+  // Blocks that were kept for later gets are returned to the system by time, also where no get is open.
   int64_t due_ms = pool_.trim(now_ms);
   if (core_.channel->traits().repeats) repeat(now_ms, due_ms);
   for (auto it = remotes_.begin(); it != remotes_.end();) {

@@ -17,6 +17,7 @@ std::span<const std::byte> bytes_of(std::string_view text) { return std::as_byte
 }  // namespace
 
 Writer::Writer(Core& core) : core_(core) {
+  // A new random key for each instance: the generation of a put of an earlier or another instance never fits here.
   std::array<std::byte, kKeyBytes> key{};
   fill_random(key);
   key_.assign(reinterpret_cast<const char*>(key.data()), key.size());
@@ -30,6 +31,7 @@ uint64_t Writer::generation_of(RelayOp op) const {
 }
 
 Result<std::string> Writer::put(RelayOp op) {
+  // The op is pinned, so no end comes before puts_ has the record: ended() cannot miss it.
   auto put = std::make_shared<Put>();
   put->op = op;
   put->generation = generation_of(op);
@@ -44,6 +46,7 @@ Result<std::string> Writer::put(RelayOp op) {
   descriptor.generation = put->generation;
   describe_sizes(sizes, descriptor);
   put->sizes_hash = descriptor.sizes_hash;
+  // Without the mutex: store() may copy the whole put, while other threads look up and release puts.
   ASSIGN_OR_RETURN(descriptor.tail, core_.channel->store(*put));
   const std::lock_guard lock(mutex_);
   puts_.emplace(op.value, std::move(put));
@@ -58,6 +61,7 @@ std::shared_ptr<Put> Writer::find(RelayOp op) const {
 
 Hold Writer::hold(const std::shared_ptr<Put>& put) {
   const std::lock_guard lock(mutex_);
+  // Once the last reader is done no bytes may leave: the owner is about to have its end and to use the credit again.
   if (put->ended || put->complete_for_all) return {};
   ++put->holds;
   return {this, put};
@@ -93,10 +97,12 @@ bool Writer::ended(RelayOp op, const Status& status) {
   // From here on another put may take the same memory: nothing holds this one, and it gets no further hold.
   if (free) put->stored.reset();
   core_.loop.post([this, put, status] { put_ended(put, status); });
+  // Where it is not free, release() of the last hold frees bytes and credit later.
   return free;
 }
 
 void Writer::clear() {
+  // A copy: clearing a reading releases its hold, and release() takes the mutex and may erase from puts_.
   std::unordered_map<uint64_t, std::shared_ptr<Put>> puts;
   {
     const std::lock_guard lock(mutex_);
@@ -147,7 +153,11 @@ Status Writer::check_request(const Link& link, const Put& put, const Header& hea
   if (!inside || !cut || (header.extra == 0) != (total == 0)) {
     return invalid_argument("the range [{}, +{}) is not one of {} bytes", header.offset, header.extra, total);
   }
+  // A late copy of a REQUEST must not open a reading that a RELEASE has closed: no second RELEASE would come, and the
+  // put would be held until its lease ends.
   if (put.over.contains(key)) return invalid_argument("the reader has released put {}", put.op.value);
+  // Gets that end without all bytes leave the put open, so their number is bounded by the lease alone: a peer that
+  // begins and drops gets in a loop must not grow these tables.
   if (put.over.size() >= kMaxGetsOfPut || (!put.reading.contains(key) && put.reading.size() >= kMaxReadings)) {
     return invalid_argument("put {} has {} readers and {} that are over; wanted less than {} and {}", put.op.value,
                             put.reading.size(), put.over.size(), kMaxReadings, kMaxGetsOfPut);
@@ -163,6 +173,9 @@ Status Writer::on_request(Link& link, const Header& header, std::span<const std:
                             kMaxRangesPerLink);
   }
   const std::shared_ptr<Put> put = find(op);
+  // The generation is checked before the op's state is disclosed. A put that is over has no record any more, but its
+  // generation can be computed: so a reader that is late is answered "is over", and only a forged one counts as a bad
+  // frame.
   if (op.value == 0 || header.generation != (put != nullptr ? put->generation : generation_of(op))) {
     core_.table.count_bad_frame();
     return refuse(link, header.op, header.ticket,
@@ -175,12 +188,17 @@ Status Writer::on_request(Link& link, const Header& header, std::span<const std:
   if (const Status fits = check_request(link, *put, header, body); !fits.ok()) {
     return refuse(link, header.op, header.ticket, fits);
   }
+  // Before `asked` grows: a link that was idle has an old seen_ms and would count as silent at once.
   link.begin_use(busy(link), relay_now_ms());
   Put::Reading& reading = put->reading[{link.peer.instance, header.ticket}];
+  // `links` counts the links that this get asked on, not its requests: on_lost() takes one off for each.
   if (serving.asked.insert({op.value, header.ticket}).second) ++reading.links;
+  // The reader has come back on a new link within kReaderReturnMs.
   if (std::exchange(reading.lost_since, -1) >= 0) --lost_;
   std::string where;
   if ((header.flags & kFlagInline) == 0 && core_.channel->grant(link, *put, header, where)) {
+    // Kept until the RELEASE, as the reader fetches whenever it likes. Without hold_grants the channel has another way
+    // to keep a late reader from wrong bytes (ucx: the generation in the slot), and `held` ends with this function.
     if (core_.channel->traits().hold_grants) reading.granted = std::move(held);
     Header answer = header;
     answer.type = FrameType::kGrant;
@@ -188,6 +206,8 @@ Status Writer::on_request(Link& link, const Header& header, std::span<const std:
     answer.length = static_cast<uint32_t>(where.size());
     return link.send(answer, bytes_of(where));
   }
+  // A job holds nothing while it waits: next_data() takes a hold for each frame. So a reader that never drains its link
+  // does not keep a put that has ended.
   serving.jobs.push_back({put, header.ticket, header.offset, header.offset + header.extra,
                           core_.options.checksum || (header.flags & kFlagChecksum) != 0});
   link.wake();
@@ -197,6 +217,7 @@ Status Writer::on_request(Link& link, const Header& header, std::span<const std:
 Status Writer::on_release(Link& link, const Header& header) {
   const RelayOp op{header.op};
   const std::shared_ptr<Put> put = find(op);
+  // Without an answer: a reader has the generation from its descriptor, so this is damaged or forged.
   if (op.value == 0 || header.generation != (put != nullptr ? put->generation : generation_of(op))) {
     core_.table.count_bad_frame();
     return ok_status();
@@ -206,6 +227,8 @@ Status Writer::on_release(Link& link, const Header& header) {
     const std::lock_guard lock(mutex_);
     open = !put->ended;
   }
+  // Answered also where the put is unknown, else a reader that repeats its RELEASE would never stop. The answer is the
+  // proof of a get whose bytes came without a checksum: `open` means that they were not replaced before the RELEASE.
   if ((header.flags & kFlagAnswer) != 0) {
     Header answer = header;
     answer.type = FrameType::kReleased;
@@ -240,10 +263,13 @@ void Writer::finish_reader(const std::shared_ptr<Put>& put, const ReaderKey& key
   put->over.insert(key);
   ++put->complete;
   if (!status.ok()) put->worst = status;
+  // Before `holds` is looked at: what this reader was granted is no reason to postpone the end.
   put->reading.erase(key);  // and its hold
   if (put->complete < put->request->readers) return;
   {
     const std::lock_guard lock(mutex_);
+    // A DATA frame of another link may still be on its way. hold() refuses from here on, and release() of the last one
+    // ends the put.
     put->complete_for_all = true;
     if (put->holds > 0) return;
   }
@@ -263,6 +289,7 @@ void Writer::put_ended(const std::shared_ptr<Put>& put, const Status& status) {
       (void)refuse(*link, put->op.value, it->second, error(code, "put {} ended: {}", put->op.value, status.message()));
     }
     // A reader that fetches by itself holds the put until its RELEASE.
+    // While it does, `asked` keeps the link busy: it is pinged, and a dead reader is found and its hold released.
     if (!core_.channel->traits().hold_grants) serving.asked.erase(first, last);
   }
 }
@@ -274,10 +301,12 @@ bool Writer::next_data(Link& link, Outgoing& out) {
   if (at == serving_.end()) return false;
   std::deque<Job>& jobs = at->second.jobs;
   while (!jobs.empty()) {
+    // One frame, then to the end of the queue: ranges of all gets take turns.
     Job job = std::move(jobs.front());
     jobs.pop_front();
     out.put = hold(job.put);
     if (!out.put) continue;  // it ends at this moment, and put_ended() tells the reader
+    // A put without bytes still sends one empty frame: it shows the reader that the sizes were accepted.
     const uint64_t end = job.end > job.offset ? std::min<uint64_t>(job.end, job.put->layout.frame_end(job.offset)) : 0;
     out.header = {};
     out.header.type = FrameType::kData;
@@ -305,6 +334,7 @@ void Writer::on_lost(Link& link, const Status& why) {
   const auto at = serving_.find(&link);
   if (at == serving_.end()) return;
   LOG_DEBUG("relay: a reader's link ended: {}", why.message());
+  // The link is destroyed on return: its jobs go, and only the readings of its gets remain, by the puts.
   const Serving serving = std::move(at->second);
   serving_.erase(at);
   const int64_t now_ms = relay_now_ms();
@@ -313,6 +343,7 @@ void Writer::on_lost(Link& link, const Status& why) {
     if (put == nullptr) continue;
     const auto reading = put->reading.find({link.peer.instance, ticket});
     if (reading == put->reading.end() || --reading->second.links > 0) continue;
+    // Not over yet: a reader with reconnects returns on a new link, and its hold must outlast the gap.
     reading->second.lost_since = now_ms;
     ++lost_;
   }
@@ -325,11 +356,13 @@ void Writer::check_lost(int64_t now_ms, int64_t& due_ms) {
     const std::lock_guard lock(mutex_);
     for (const auto& [op, put] : puts_) puts.push_back(put);
   }
+  // Counted anew: readings that were released or ended meanwhile are not subtracted elsewhere.
   lost_ = 0;
   for (const std::shared_ptr<Put>& put : puts) {
     std::vector<ReaderKey> gone;
     for (const auto& [key, reading] : put->reading) {
       if (reading.lost_since < 0) continue;
+      // Not longer than silent_ms: a reader that broke off is not given more time than one that is silent.
       const int64_t until = reading.lost_since + std::min(core_.options.silent_ms, kReaderReturnMs);
       if (now_ms >= until) {
         gone.push_back(key);

@@ -80,7 +80,7 @@ bool Acceptor::understood(const Packet& packet, const Hello& hello, Refusal& why
 
 void Acceptor::on_hello(uint64_t id, Caller& caller) {
   Hello hello;
-  const Packet packet = receive(caller.socket, std::as_writable_bytes(std::span(&hello, 1)), 0);
+  const Packet packet = receive(caller.socket, std::as_writable_bytes(std::span(&hello, 1)), false);
   if (packet.kind == Packet::Kind::kNothing) return;
   Refusal why{};
   if (!understood(packet, hello, why)) {

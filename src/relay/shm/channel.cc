@@ -119,7 +119,12 @@ Result<Channel::Claim> Channel::claim(const Descriptor& descriptor, std::span<co
   if (!offered(claim)) return over();
   ASSIGN_OR_RETURN(const Hold mine, take_hold(claim.slot, claim.generation));
   Result<std::size_t> offset = over();
-  if (offered(claim)) offset = check_record(tail, descriptor, sizes, self, mine);
+  if (offered(claim)) {
+    offset = check_record(tail, descriptor, sizes, self, mine);
+    // Where the put was for another reader, our hold did not keep the record: it may be that of a later put by now.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (offset.ok() && !offered(claim)) offset = over();
+  }
   if (!offset.ok()) {
     (void)give_up(claim);
     return offset.status();

@@ -42,7 +42,7 @@ class Channel {
   static Result<std::shared_ptr<Channel>> make(Fd socket, const Welcome& welcome, std::vector<Fd> fds);
 
   // Takes the put for one get. kInvalidArgument: it is over, was never, or is not for reader `self` with these sizes;
-  // kUnavailable: the writer has closed. Each success is followed by one let_go() or give_up().
+  // kUnavailable: the writer has closed. Each success is followed by one of the two releases below.
   Result<Claim> claim(const Descriptor& descriptor, std::span<const std::size_t> sizes, uint64_t self);
   // The bytes, without an owner.
   std::vector<SharedBytes> parts(const Claim& claim, std::span<const std::size_t> sizes) const;

@@ -20,6 +20,7 @@ Fetcher::Fetcher(const RelayOptions& options, const InstanceId& self, OpTable& t
 Fetcher::Link* Fetcher::link_to(const InstanceId& peer) {
   const auto at = links_.find(peer.random);
   if (at != links_.end()) return &at->second;
+  // Each link maps a pool of its writer and costs descriptors; they stay until the writer is gone.
   if (links_.size() >= kMaxLinks) return nullptr;
   Link& link = links_[peer.random];
   link.peer = peer;
@@ -28,6 +29,7 @@ Fetcher::Link* Fetcher::link_to(const InstanceId& peer) {
   return &link;
 }
 
+// The pointer stays good without the lock: only the loop, which calls this, erases links, and a map does not move them.
 Fetcher::Link* Fetcher::link_with(uint64_t id) {
   std::lock_guard lock(mutex_);
   for (auto& [key, link] : links_) {
@@ -39,22 +41,29 @@ Fetcher::Link* Fetcher::link_with(uint64_t id) {
 Result<RelayOp> Fetcher::get(GetRequest request) {
   RETURN_IF_ERROR(check_get(request));
   ASSIGN_OR_RETURN(const Descriptor descriptor, descriptor_of(request, "shm"));
+  // Checked before a connect: the abstract address of an instance of another host cannot exist here, and the error
+  // would only come after a failed attempt.
   if (descriptor.instance.boot != boot_hash()) {
     return invalid_argument("shm relay: the descriptor is of another host, or of this one before it was started anew");
   }
   ASSIGN_OR_RETURN(const RelayOp op, table_.open_get(std::move(request), relay_now_ms()));
   std::shared_ptr<Channel> channel;
+  bool has_link = false;
   {
     std::lock_guard lock(mutex_);
     Link* link = link_to(descriptor.instance);
-    if (link == nullptr) {
-      table_.forget(op);
-      return error(StatusCode::kResourceExhausted, "shm relay: connected with {} writers, the most that it takes",
-                   kMaxLinks);
-    }
-    channel = link->channel;
-    if (channel == nullptr) link->waiting.push_back({op, descriptor});
+    has_link = link != nullptr;
+    // Read and appended to under one lock: the loop sets the channel and then takes `waiting`, so no get falls between.
+    if (has_link) channel = link->channel;
+    if (has_link && channel == nullptr) link->waiting.push_back({op, descriptor});
   }
+  if (!has_link) {
+    // Without the lock: the caller's `done` is destroyed here, and what it owns may use this relay.
+    table_.forget(op);
+    return error(StatusCode::kResourceExhausted, "shm relay: connected with {} writers, the most that it takes",
+                 kMaxLinks);
+  }
+  // On the caller's thread and without the lock: it may run `done`, which may call get() again.
   if (channel != nullptr) serve(op, descriptor, channel);
   table_.unpin(op);
   return op;
@@ -76,11 +85,14 @@ void Fetcher::serve(RelayOp op, const Descriptor& descriptor, const std::shared_
   }
   std::vector<SharedBytes> parts = channel->parts(*claim, request->sizes);
   if (request->destination.empty()) {
+    // The closure keeps the channel, and with it mapping and socket, beyond this relay's close() and the writer's
+    // death. If the get has ended meanwhile, the parts are dropped here and the hold with them.
     const auto let_go = [channel, held = *claim] { (void)channel->let_go(held); };
     (void)table_.end_get(op, table_.lend(std::move(parts), let_go));
     return;
   }
   Job job{op, request, channel, *claim, std::move(parts)};
+  // For so few bytes waking the loop would cost more than the copy, and the call does not block for long.
   if (descriptor.bytes <= kInlineCopyBytes) {
     (void)copy(job, kInlineCopyBytes);
     finish(job);
@@ -91,6 +103,7 @@ void Fetcher::serve(RelayOp op, const Descriptor& descriptor, const std::shared_
   poller_.ring();
 }
 
+// Only while the op is pinned: the destination is the caller's, who has it back after `done`.
 bool Fetcher::copy(Job& job, std::size_t most) const {
   while (job.part < job.parts.size()) {
     const SharedBytes& from = job.parts[job.part];
@@ -108,6 +121,8 @@ bool Fetcher::copy(Job& job, std::size_t most) const {
 }
 
 void Fetcher::finish(Job& job) {
+  // The bytes are right in each case, as the hold kept the slot. But a put that was cancelled during the copy must not
+  // end its get as OK, in this relay as in the others.
   const bool whole = job.channel->offered(job.claim);
   (void)job.channel->let_go(job.claim);
   if (!whole) {
@@ -126,9 +141,11 @@ bool Fetcher::copy_slice() {
   {
     std::lock_guard lock(mutex_);
     if (jobs_.empty()) return false;
+    // Out of the queue while it is worked on: close() takes what is left in it, and releases each hold once.
     job = std::move(jobs_.front());
     jobs_.pop_front();
   }
+  // It counts as one of the put's readers all the same: it had taken its hold, see the header.
   if (!table_.pin(job.op)) {  // cancelled, or out of time
     (void)job.channel->let_go(job.claim);
     return true;
@@ -148,6 +165,7 @@ bool Fetcher::on_event(const Poller::Event& event) {
   Link* link = link_with(event.id);
   if (link == nullptr) return false;
   const InstanceId peer = link->peer;
+  // First the message, then the hang-up: a writer that refuses sends its reason and closes, and both come as one event.
   if ((event.events & EPOLLIN) != 0 && link->channel == nullptr) {
     if (const Status status = answered(*link); !status.ok()) {
       fail(peer, status);
@@ -165,11 +183,14 @@ bool Fetcher::on_event(const Poller::Event& event) {
 
 Status Fetcher::answered(Link& link) {
   alignas(8) std::array<std::byte, 64> message;
-  Packet packet = receive(link.socket, message, kWelcomeFds);
+  // receive() has space for a few descriptors and the kernel drops the rest, so a peer cannot fill this process's
+  // table; Channel::make() wants kWelcomeFds exactly.
+  Packet packet = receive(link.socket, message, true);
   if (packet.kind == Packet::Kind::kNothing) return ok_status();
   if (packet.kind == Packet::Kind::kEnd) return Status(StatusCode::kUnavailable, "shm relay: the writer is gone");
   Refused refused;
   Welcome welcome;
+  // The two answers differ in size, so the size selects how the bytes are read, and each is then checked in full.
   if (packet.bytes == sizeof refused) {
     std::memcpy(&refused, message.data(), sizeof refused);
     if (refused.magic == kMagic && refused.version == kVersion && refused.type == MessageType::kRefusal) {
@@ -186,6 +207,7 @@ Status Fetcher::answered(Link& link) {
   Result<std::shared_ptr<Channel>> channel = Channel::make(std::move(link.socket), welcome, std::move(packet.fds));
   if (!channel.ok()) {
     table_.count_bad_frame();
+    // Not the channel's kInvalidArgument: the get's arguments are right, its writer is not.
     return Status(StatusCode::kUnavailable, channel.status().message());
   }
   std::lock_guard lock(mutex_);
@@ -200,6 +222,7 @@ void Fetcher::serve_waiting(Link& link) {
     waiting.swap(link.waiting);
   }
   for (const Waiting& one : waiting) {
+    // It ended while it waited: cancelled, or its deadline.
     if (!table_.pin(one.op)) continue;
     serve(one.op, one.descriptor, link.channel);
     table_.unpin(one.op);
@@ -212,10 +235,12 @@ Status Fetcher::connect(Link& link) {
   Hello hello;
   std::copy(link.peer.random.begin(), link.peer.random.end(), hello.writer);
   std::copy(self_.random.begin(), self_.random.end(), hello.reader);
+  // The first message on a new socket fits into its buffer; so a failure means that the writer is gone.
   if (!send(*socket, bytes_of(hello), {})) {
     return Status(StatusCode::kUnavailable, "shm relay: the writer is gone");
   }
   const uint64_t id = next_id_();
+  // EPOLLHUP comes unasked: with the Welcome read, the socket is only watched for the writer's end.
   RETURN_IF_ERROR(poller_.add(*socket, id, EPOLLIN));
   std::lock_guard lock(mutex_);
   link.id = id;
@@ -224,6 +249,7 @@ Status Fetcher::connect(Link& link) {
 }
 
 int64_t Fetcher::tick(int64_t now_ms) {
+  // Collected first: connect() and fail() take the lock themselves, and fail() erases from links_.
   std::vector<Link*> open;
   {
     std::lock_guard lock(mutex_);
@@ -240,6 +266,7 @@ int64_t Fetcher::tick(int64_t now_ms) {
                                     connect_timeout_ms_);
     if (status.ok() && link->id == 0) {
       status = connect(*link);
+      // The writer's backlog is full, not the writer gone: a burst of readers is normal at the start of a pipeline.
       if (status.code() == StatusCode::kResourceExhausted) {
         status = ok_status();
         due = std::min<int64_t>(due, kConnectRetryMs);
@@ -260,11 +287,13 @@ void Fetcher::fail(const InstanceId& peer, const Status& why) {
     std::lock_guard lock(mutex_);
     const auto at = links_.find(peer.random);
     if (at == links_.end()) return;
+    // The channel goes with the link, unless a holder of received parts keeps it: those bytes stay valid.
     link = std::move(at->second);
     links_.erase(at);
   }
   poller_.remove(link.channel != nullptr ? link.channel->fd() : link.socket.get());
   for (const Waiting& one : link.waiting) (void)table_.end(one.op, why);
+  // Without the lock: it ends puts, whose `done` may call get().
   gone_(peer);
 }
 
@@ -279,6 +308,7 @@ void Fetcher::close() {
   for (const auto& [key, link] : links) {
     poller_.remove(link.channel != nullptr ? link.channel->fd() : link.socket.get());
   }
+  // After OpTable::close() and the loop's end: their gets have ended, only the holds are left.
   for (const Job& job : jobs) (void)job.channel->let_go(job.claim);
 }
 

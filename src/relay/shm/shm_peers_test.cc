@@ -74,7 +74,7 @@ class Peers : public testing::Test {
     std::string bytes(256, '\0');
     Packet packet;
     eventually([&] {
-      packet = receive(socket, std::as_writable_bytes(std::span(bytes)), kWelcomeFds);
+      packet = receive(socket, std::as_writable_bytes(std::span(bytes)), true);
       return packet.kind != Packet::Kind::kNothing;
     });
     bytes.resize(packet.kind == Packet::Kind::kMessage ? packet.bytes : 0);
@@ -94,7 +94,7 @@ class Peers : public testing::Test {
     Welcome welcome;
     Packet packet;
     eventually([&] {
-      packet = receive(*socket, std::as_writable_bytes(std::span(&welcome, 1)), kWelcomeFds);
+      packet = receive(*socket, std::as_writable_bytes(std::span(&welcome, 1)), true);
       return packet.kind != Packet::Kind::kNothing;
     });
     auto channel = Channel::make(std::move(*socket), welcome, std::move(packet.fds));
@@ -217,7 +217,7 @@ class FakeWriter {
         }
         Hello hello;
         eventually([&] {
-          return receive(socket, std::as_writable_bytes(std::span(&hello, 1)), 0).kind != Packet::Kind::kNothing;
+          return receive(socket, std::as_writable_bytes(std::span(&hello, 1)), false).kind != Packet::Kind::kNothing;
         });
         answer(socket);
         while (!stop_) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -388,6 +388,29 @@ TEST_F(Slots, AReaderThatLiesHurtsNobodyElse) {
   expect_all_back();
 }
 
+TEST_F(Slots, AReaderThatAPutIsNotForNeitherEndsNorHoldsIt) {
+  Reader meant = connect(5), liar = connect(6);
+  Put sent = put(4, {30'000}, 1, 5);
+  liar.word(slot_of(sent)).store(pack({generation_of(sent), 0, 1}));
+  writer_->sweep();
+  EXPECT_EQ(sent.end.count(), 0) << "its reader has not read it";
+  const auto held = claim(meant, sent, 5);
+  ASSERT_TRUE(held.ok()) << held.status().to_string();
+  liar.word(slot_of(sent)).store(pack({generation_of(sent), 1, UINT16_MAX}));
+  EXPECT_TRUE(meant.channel->let_go(*held));
+  writer_->sweep();
+  expect_end(sent, StatusCode::kOk);
+  EXPECT_EQ(table_->books().held_bytes, 0u) << "the liar holds it";
+  EXPECT_EQ(table_->books().bad_frames, 0u);
+  // What the liar's table has of a put is no reason to end it when the liar goes.
+  Put second = put(5, {30'000}, 1, 5);
+  liar.word(slot_of(second)).store(pack({generation_of(second), 0, 1}));
+  writer_->remove_reader(liar.id);
+  EXPECT_EQ(second.end.count(), 0);
+  table_->cancel(second.op);
+  expect_all_back();
+}
+
 TEST_F(Slots, AClosedWriterOffersNothing) {
   Reader reader = connect();
   Put sent = put(1), held_put = put(2);

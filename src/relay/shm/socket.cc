@@ -96,17 +96,17 @@ Status check_peer(const Fd& socket) {
   return error(StatusCode::kPermissionDenied, "shm relay: a peer of user {}; wanted {}", who.uid, ::geteuid());
 }
 
-Packet receive(const Fd& socket, std::span<std::byte> into, int max_fds) {
+Packet receive(const Fd& socket, std::span<std::byte> into, bool takes_fds) {
   iovec block{into.data(), into.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxFds * sizeof(int))];
   msghdr header{};
   header.msg_iov = &block;
   header.msg_iovlen = 1;
-  header.msg_control = max_fds > 0 ? control : nullptr;  // without room the kernel closes what was sent along
-  header.msg_controllen = max_fds > 0 ? sizeof control : 0;
+  header.msg_control = takes_fds ? control : nullptr;  // without room the kernel closes what was sent along
+  header.msg_controllen = takes_fds ? sizeof control : 0;
   const ssize_t got = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_TRUNC);
   Packet packet;
-  for (cmsghdr* c = max_fds > 0 && got >= 0 ? CMSG_FIRSTHDR(&header) : nullptr; c; c = CMSG_NXTHDR(&header, c)) {
+  for (cmsghdr* c = takes_fds && got >= 0 ? CMSG_FIRSTHDR(&header) : nullptr; c; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {

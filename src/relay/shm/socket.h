@@ -39,7 +39,8 @@ struct Packet {
   std::vector<Fd> fds;
 };
 // kEnd stands for an empty packet as well.
-Packet receive(const Fd& socket, std::span<std::byte> into, int max_fds);
+// With `takes_fds` up to kMaxFds descriptors that came along, else none; the kernel closes the others.
+Packet receive(const Fd& socket, std::span<std::byte> into, bool takes_fds);
 // False: it could not be sent whole, at once.
 bool send(const Fd& socket, std::span<const std::byte> message, std::span<const int> fds);
 

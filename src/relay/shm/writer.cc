@@ -10,6 +10,7 @@ namespace millrace::shm {
 
 Writer::Writer(const RelayOptions& options, OpTable& table)
     : table_(table), slot_count_(static_cast<uint32_t>(options.credits)), slots_(slot_count_) {
+  // A stack: the slot that was freed last is used next. Slot 0 is on top.
   for (uint32_t i = slot_count_; i > 0; --i) free_.push_back(i - 1);
 }
 
@@ -20,11 +21,15 @@ Result<std::unique_ptr<Writer>> Writer::make(const RelayOptions& options, const 
   std::unique_ptr<Writer> writer(new Writer(options, table));
   writer->self_ = self;
   const InstanceId seed = make_instance_id();
+  // A random number of its own, since the instance's is public: keys must not follow from a descriptor.
   std::memcpy(&writer->key_seed_, seed.random.data(), 8);
   std::memcpy(&writer->key_stream_, seed.random.data() + 8, 8);
   const std::size_t bytes = state_bytes(writer->slot_count_);
   ASSIGN_OR_RETURN(Fd state, make_memfd("millrace-state", bytes));
+  // Without reserved pages a full memory would be a SIGBUS at the first write, in the writer or in a reader.
   RETURN_IF_ERROR(reserve_pages(state, 0, bytes));
+  // Opened for reading alone: this descriptor goes to the readers, and the kernel refuses them a writable mapping of
+  // it.
   ASSIGN_OR_RETURN(writer->state_fd_, read_only(state));
   ASSIGN_OR_RETURN(writer->state_, Mapping::make(state, bytes, true));
   ASSIGN_OR_RETURN(writer->pool_, Pool::make(options.pool_bytes));
@@ -51,6 +56,7 @@ uint32_t Writer::fill_slot(RelayOp op, const PutRequest& request, const Extent& 
   const uint32_t index = free_.back();
   free_.pop_back();
   Slot& slot = slots_[index];
+  // Never 0: a hold table begins as zeros, and its words must not name a put.
   const uint32_t generation = slot.generation + 1 == 0 ? 1 : slot.generation + 1;
   slot = Slot{};
   slot.state = Slot::State::kOpen;
@@ -66,6 +72,8 @@ uint32_t Writer::fill_slot(RelayOp op, const PutRequest& request, const Extent& 
 void Writer::publish(uint32_t index, const Descriptor& descriptor, uint64_t key) {
   const Slot& slot = slots_[index];
   SlotRecord& record = this->record(index);
+  // Plain writes: a reader reads a record only while it holds the offered generation, and this one is not offered
+  // before the word below is stored. That store is sequentially consistent, as the hazard pointer needs.
   record.key = key;
   record.op = slot.op.value;
   record.destination = slot.destination;
@@ -84,9 +92,13 @@ Result<Descriptor> Writer::offer(RelayOp op, const PutRequest& request, uint64_t
   describe_sizes(sizes, descriptor);
   {
     std::lock_guard lock(mutex_);
+    // The op may have been opened before close(), which does not wait for puts. From here to --copying_ close() keeps
+    // the pool.
     if (pool_ == nullptr) return Status(StatusCode::kUnavailable, "the relay is closed");
     ++copying_;
   }
+  // Copied without the lock, so that large puts do not wait for each other nor hold up sweep(). The slot is taken after
+  // the copy: a reader cannot see it before, and a put without memory uses none.
   Result<Extent> extent = pool_->take(lay_out(sizes, [](std::size_t, std::size_t) {}));
   if (extent.ok()) copy_in(request, sizes, *extent);
   std::lock_guard lock(mutex_);
@@ -111,9 +123,11 @@ Writer::Tally Writer::tally(uint32_t index) {
   Slot& slot = slots_[index];
   Tally tally{0, slot.let_go + slot.died};
   for (const auto& [id, reader] : readers_) {
+    if (!is_for(slot, reader)) continue;
     const Hold hold = hold_of(reader, index);
     if (hold.generation != slot.generation) continue;  // it speaks of an earlier put, which is over
     tally.held += hold.held;
+    // A reader's table is memory that the reader writes: what it claims is bounded by what the put is for.
     tally.let_go += std::min<uint32_t>(hold.let_go, slot.readers);
     if (hold.let_go > slot.readers && !std::exchange(slot.odd, true)) table_.count_bad_frame();
   }
@@ -134,6 +148,7 @@ bool Writer::ended(RelayOp op) {
   if (at == slot_of_.end()) return true;
   const uint32_t index = at->second;
   Slot& slot = slots_[index];
+  // Not yet free: sweep() frees it when the last hold is gone, and until then no put may use its bytes.
   slot.state = Slot::State::kDraining;
   // First the word, then the holds: the writer's half of the hazard pointer, see layout.h.
   record(index).word.store(slot_word(slot.generation, Offer::kRevoked));
@@ -143,11 +158,13 @@ bool Writer::ended(RelayOp op) {
 }
 
 void Writer::sweep() {
+  // Collected under the lock and reported without it: the table calls ended(), which takes the lock.
   std::vector<std::pair<RelayOp, bool>> over;  // and whether all readers lived
   std::vector<RelayOp> back;
   {
     std::lock_guard lock(mutex_);
     for (auto at = slot_of_.begin(); at != slot_of_.end();) {
+      // Advanced first, as free_slot() erases the entry.
       const auto [op, index] = *at++;
       const Slot& slot = slots_[index];
       const Tally now = tally(index);
@@ -159,6 +176,7 @@ void Writer::sweep() {
       }
     }
   }
+  // Credits first: an end's `done` may call put().
   for (const RelayOp op : back) table_.let_go(op);
   for (const auto& [op, lived] : over) {
     (void)table_.end_put(op, lived ? ok_status() : Status(StatusCode::kUnavailable, "shm relay: a reader died"));
@@ -170,9 +188,12 @@ Result<Writer::Share> Writer::add_reader(uint64_t id, uint64_t reader) {
   Share share;
   ASSIGN_OR_RETURN(share.holds, make_memfd("millrace-holds", bytes));
   RETURN_IF_ERROR(reserve_pages(share.holds, 0, bytes));
-  ASSIGN_OR_RETURN(Mapping holds, Mapping::make(share.holds, bytes, true));
+  // The reader alone writes it.
+  ASSIGN_OR_RETURN(Mapping holds, Mapping::make(share.holds, bytes, false));
+  CHECK(pool_ != nullptr);
   share.welcome.slots = slot_count_;
   share.welcome.pool_bytes = pool_->space_bytes();
+  // Numbers only; the descriptors stay the pool's and the writer's, and the message duplicates them.
   share.pool = pool_->for_readers().get();
   share.state = state_fd_.get();
   std::lock_guard lock(mutex_);
@@ -188,15 +209,20 @@ void Writer::remove_reader(uint64_t id) {
     if (at == readers_.end()) return;
     for (const auto& [op, index] : slot_of_) {
       Slot& slot = slots_[index];
+      if (!is_for(slot, at->second)) continue;
       const Hold hold = hold_of(at->second, index);
       if (hold.generation != slot.generation) continue;
+      // What its table has must survive it: a get that was released counts as such, one that was held counts as died.
+      // Both become the slot's own numbers before the table goes.
       slot.let_go += std::min<uint32_t>(hold.let_go, slot.readers);
       slot.died += std::min<uint32_t>(hold.held, slot.readers);
     }
     self = at->second.self;
     readers_.erase(at);
   }
+  // First the puts that are over by this reader's end, then those that were for it alone and not taken yet.
   sweep();
+  // The same instance may have connected a second time.
   if (!has_reader(self)) destination_gone(self);
 }
 
@@ -211,6 +237,7 @@ void Writer::destination_gone(uint64_t reader) {
     std::lock_guard lock(mutex_);
     for (const auto& [op, index] : slot_of_) {
       const Slot& slot = slots_[index];
+      // A put with a hold stays: received bytes may outlive the reader's relay, and their release ends it as usual.
       if (slot.state == Slot::State::kOpen && slot.destination == reader && tally(index).held == 0) lost.push_back(op);
     }
   }
@@ -223,6 +250,7 @@ void Writer::close() {
   std::vector<RelayOp> given_up;
   {
     std::lock_guard lock(mutex_);
+    // Also what draining readers still hold: their mapping keeps the memory, and nothing here uses it again.
     for (const auto& [op, index] : slot_of_) given_up.push_back(op);
     slot_of_.clear();
     readers_.clear();

@@ -6,8 +6,8 @@
 //
 // The private books are the truth. Of shared memory the writer writes the state table, and believes a reader's hold
 // table only as far as it speaks of that reader: a reader that lies in it hurts nobody else, for a slot is used again
-// only when no hold table of a living reader names its generation. A reader that is gone holds nothing, and what it
-// held counts as let go; the put then ends with kUnavailable instead of OK.
+// only when no hold table of a living reader that its put is for names its generation. A reader that is gone holds
+// nothing, and what it held counts as let go; the put then ends with kUnavailable instead of OK.
 //
 // Thread safety: all functions from any thread. Ends are told to the OpTable without our lock.
 #pragma once
@@ -85,6 +85,10 @@ class Writer {
   StateHeader& header() const { return *reinterpret_cast<StateHeader*>(state_.data()); }
   SlotRecord& record(uint32_t slot) const {
     return reinterpret_cast<SlotRecord*>(state_.data() + sizeof(StateHeader))[slot];
+  }
+  // A put for one reader alone is neither ended nor held by what another one's table claims of it.
+  static bool is_for(const Slot& slot, const Reader& reader) {
+    return slot.destination == 0 || slot.destination == reader.self;
   }
   static Hold hold_of(const Reader& reader, uint32_t slot) {
     return unpack(reinterpret_cast<const std::atomic<uint64_t>*>(reader.holds.data())[slot].load());

@@ -35,6 +35,7 @@ void Connection::set_phase(Phase phase, int64_t now_ms) {
   phase_ms_ = now_ms;
 }
 
+// The sent part stays in front of the queue until all of it is sent: erasing it after each call would move the rest.
 void Connection::forget_sent_control() {
   if (control_sent_ < control_.size()) return;
   control_.clear();
@@ -44,6 +45,7 @@ void Connection::forget_sent_control() {
 Status Connection::send(const Header& header, std::span<const std::byte> payload) {
   CHECK(header.length == payload.size());
   forget_sent_control();
+  // A peer that asks and never reads would grow the queue without end. The caller drops the frame or the link.
   if (control_.size() - control_sent_ + kHeaderBytes + payload.size() > kMaxControlBytes) {
     return error(StatusCode::kUnavailable, "the peer reads nothing: over {} bytes wait for it", kMaxControlBytes);
   }
@@ -60,6 +62,8 @@ Status Connection::refuse(StatusCode code, int64_t now_ms) {
   header.code = static_cast<uint32_t>(code);
   header.extra = kVersion;
   RETURN_IF_ERROR(send(header));
+  // Not closed at once: unread bytes in the socket make the kernel send a reset, which may destroy the REFUSE on its
+  // way.
   phase_ = Phase::kDraining;
   phase_ms_ = now_ms;
   return ok_status();
@@ -80,12 +84,15 @@ Status Connection::receive(std::span<iovec> ranges, std::size_t& got, int64_t no
   }
   got = static_cast<std::size_t>(n);
   liveness.seen_ms = now_ms;
+  // From the first byte of a frame on, so that a peer that sends one byte now and then cannot hold the connection.
   if (begun_ms_ == 0) begun_ms_ = now_ms;
   return ok_status();
 }
 
 Status Connection::pump_in(int64_t now_ms) {
   bool more = true;
+  // `more` is false after a call that got less than it asked for: the socket is empty, and one more call would only
+  // cost.
   for (int i = 0; i < kMaxCallsPerTurn && more; ++i) {
     if (phase_ == Phase::kDraining) {
       RETURN_IF_ERROR(step_drain(more, now_ms));
@@ -101,6 +108,7 @@ Status Connection::pump_in(int64_t now_ms) {
 }
 
 Status Connection::step_drain(bool& more, int64_t now_ms) {
+  // Read and dropped until the peer hangs up, so that its bytes do not turn our close into a reset.
   std::array<std::byte, 4096> scratch;
   iovec range{scratch.data(), scratch.size()};
   std::size_t got = 0;
@@ -131,9 +139,11 @@ Status Connection::take_header() {
   have_ = 0;
   if (header_.type == FrameType::kData) {
     if (phase_ != Phase::kReady) return invalid_argument("a DATA frame came during the handshake");
+    // decode() allows what any channel may send; here a frame is bounded by what a detached put has to copy.
     if (header_.length > kFrameBytes) {
       return invalid_argument("the length of a DATA is {}; wanted at most {}", header_.length, kFrameBytes);
     }
+    // Also on the writer's side, whose default refuses it.
     RETURN_IF_ERROR(side_.user.data_begin(*this, header_));
     trailer_have_ = 0;
     if (body_bytes(header_) > 0) {
@@ -165,16 +175,19 @@ Status Connection::step_payload(bool& more, int64_t now_ms) {
 Status Connection::finish_control() {
   expect_ = Expect::kHeader;
   begun_ms_ = 0;
+  // In every phase: receive() has noted the sign of life already.
   if (header_.type == FrameType::kPong) return ok_status();
   if (header_.type == FrameType::kPing) return send_bare(FrameType::kPong);
   if (phase_ == Phase::kHandshake) {
     ASSIGN_OR_RETURN(const bool ready, side_.opener ? reader_step(*this, side_.self, header_, payload_)
                                                     : writer_step(*this, side_.self, header_, payload_));
     if (!ready) return ok_status();
+    // First the phase, as on_ready() sends on this connection.
     set_phase(Phase::kReady, relay_now_ms());
     side_.user.on_ready(*this);
     return ok_status();
   }
+  // Ticket 0 is no get's: the whole connection is refused, and the error ends it.
   if (side_.opener && header_.type == FrameType::kRefuse && header_.ticket == 0) return refusal(header_);
   return side_.user.on_frame(*this, header_, payload_);
 }
@@ -189,11 +202,13 @@ Status Connection::step_data(bool& more, int64_t now_ms) {
   std::array<iovec, kMaxRangesPerCall + 2> ranges{};
   const std::size_t left = header_.length - have_;
   const std::size_t trailer_left = body_bytes(header_) - header_.length - trailer_have_;
+  // data_space() pins the get: from here to data_received() no other path may return.
   std::size_t count = left > 0 ? side_.user.data_space(*this, std::span(ranges).first(kMaxRangesPerCall)) : 0;
   std::size_t space = 0;
   for (std::size_t i = 0; i < count; ++i) space += ranges[i].iov_len;
   CHECK(space <= left && (space > 0 || left == 0));
   std::size_t wanted = space;
+  // Only behind the last byte of the payload: else the header would land in the middle of the frame.
   if (space == left) {
     if (trailer_left > 0) ranges[count++] = {trailer_.data() + trailer_have_, trailer_left};
     ranges[count++] = {head_.data(), kHeaderBytes};
@@ -202,14 +217,17 @@ Status Connection::step_data(bool& more, int64_t now_ms) {
   std::size_t got = 0;
   const Status received = receive(std::span(ranges).first(count), got, now_ms);
   const std::size_t taken = std::min(got, space);
+  // Also where receive() failed, with 0 bytes: it releases the pin.
   if (left > 0) side_.user.data_received(*this, taken);
   RETURN_IF_ERROR(received);
   more = got == wanted;
   have_ += taken;
+  // What came is split in the order of the ranges: payload, trailer, next header.
   const std::size_t trailer = std::min(got - taken, trailer_left);
   trailer_have_ += trailer;
   if (have_ < header_.length || trailer < trailer_left) return ok_status();
   expect_ = Expect::kHeader;
+  // The next header may be here in part or whole; step_header() goes on from it.
   head_have_ = got - taken - trailer;
   begun_ms_ = head_have_ > 0 ? now_ms : 0;
   return side_.user.data_end(*this, trailer_have_ > 0 ? load_u64(trailer_.data()) : 0);
@@ -226,6 +244,7 @@ std::size_t Connection::gather(std::span<iovec> out) {
   // A frame that has begun goes first; a new one comes behind the control frames.
   if (frame_.begun()) return frame_.fill(out);
   Outgoing next;
+  // Asked when the socket has space and not before: until then the range holds nothing, and the put may end.
   if (!frame_.open() && phase_ == Phase::kReady && side_.carries_data && side_.user.next_data(*this, next)) {
     frame_.start(std::move(next));
   }
@@ -252,6 +271,7 @@ Status Connection::pump_out(int64_t now_ms, bool room) {
   if (room && wants_out_) liveness.seen_ms = now_ms;  // it was full and has room: the peer took something
   wants_out_ = false;
   for (int i = 0; i < kMaxCallsPerTurn; ++i) {
+    // Control frames, the frame's header, its bytes, its trailer.
     std::array<iovec, kMaxRangesPerCall + 3> ranges{};
     const std::size_t count = gather(ranges);
     if (count == 0) return finish_drain();
@@ -267,6 +287,8 @@ Status Connection::pump_out(int64_t now_ms, bool room) {
       sent(static_cast<std::size_t>(n));
       liveness.sent_ms = now_ms;
     }
+    // The socket is full. After kMaxCallsPerTurn calls that took all, the loop goes on as well, and wants_out_ asks for
+    // another turn at once.
     if (n < 0 || static_cast<std::size_t>(n) < wanted) break;
   }
   wants_out_ = true;
@@ -276,6 +298,7 @@ Status Connection::pump_out(int64_t now_ms, bool room) {
 Status Connection::finish_drain() {
   if (phase_ == Phase::kDraining && !write_shut_) {
     write_shut_ = true;
+    // The peer reads the REFUSE and then the end of the stream, and hangs up; check_opening() bounds the wait.
     shutdown(fd_, SHUT_WR);
   }
   return ok_status();
@@ -303,10 +326,15 @@ Status Connection::check_time(int64_t now_ms, int64_t& due_ms) {
   if (phase_ != Phase::kReady) return check_opening(now_ms, due_ms);
   const bool expecting = busy();
   const int silent_ms = std::max(side_.silent_ms, patience_ms);
+  // On the writer's side alone: what readers send is small. A DATA frame of 512 KiB may take longer over a slow
+  // network, and its bytes show that the writer lives.
   if (!side_.opener && begun_ms_ != 0 && now_ms >= begun_ms_ + silent_ms) {
     return error(StatusCode::kUnavailable, "the peer took over {} ms for one frame", silent_ms);
   }
+  // The opener of an idle connection sends a PING each kIdlePingMs, so kIdleLostMs of silence means that it is gone.
   const int allowed_ms = expecting ? silent_ms : kIdleLostMs;
+  // An opener that expects nothing does not check: it closes the connection after kIdleCloseMs, and the next get finds
+  // out.
   if ((expecting || !side_.opener) && liveness.dead(now_ms, allowed_ms)) {
     silent = true;
     return error(StatusCode::kUnavailable, "the peer has been silent for {} ms", now_ms - liveness.seen_ms);
@@ -316,6 +344,7 @@ Status Connection::check_time(int64_t now_ms, int64_t& due_ms) {
   }
   if (expecting || side_.opener) {
     const int64_t every_ms = expecting ? Liveness::ping_every_ms(side_.silent_ms) : kIdlePingMs;
+    // While the socket is full a PING would only wait behind the rest; any space that it gains counts as life.
     if (liveness.ping_due(now_ms, every_ms, due_ms) && !wants_out_) RETURN_IF_ERROR(send_bare(FrameType::kPing));
   }
   due_ms = std::min(due_ms, liveness.seen_ms + allowed_ms);

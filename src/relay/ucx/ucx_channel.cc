@@ -17,8 +17,10 @@ using namespace session;  // NOLINT: this folder is a channel of the session
 
 namespace {
 
-constexpr unsigned kMessageId = 1;  // of all our active messages
+// Twice: two relays that read from each other have a link in each direction.
 constexpr std::size_t kMaxLinks = 2 * wire::kMaxPeers;
+// A get is not limited by this relay's pool, which only holds what it puts. 1 TiB is far over any tensor and keeps sums
+// of sizes from wrapping.
 constexpr std::size_t kMaxGetBytes = std::size_t{1} << 40;
 
 std::string address_of(const InstanceId& id) { return "ucx:" + to_hex(id); }
@@ -38,6 +40,7 @@ UcxChannel::~UcxChannel() {
 }
 
 Status UcxChannel::open() {
+  // Settings from the environment first, then the transports and devices of the options over them.
   ucp_config_t* config = nullptr;
   ucs_status_t status = api_.ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return error(StatusCode::kUnavailable, "ucx: {}", api_.ucs_status_string(status));
@@ -52,11 +55,13 @@ Status UcxChannel::open() {
   }
   api_.ucp_config_release(config);
   if (status != UCS_OK) {
+    // ucp_init() may have written to it; ~Context() would clean up what was never made.
     context_->handle = nullptr;
     return error(StatusCode::kUnavailable, "ucx: transports {} on devices {}: {}", transports_.tls, transports_.devices,
                  api_.ucs_status_string(status));
   }
   if (transports_.memory) {
+    // Shared with each put's slot, since a put may be released when the channel is gone.
     pool_ = std::make_shared<Pool>(context_, core_.options.pool_bytes, static_cast<std::size_t>(core_.options.credits));
   }
   return make_worker();
@@ -65,6 +70,7 @@ Status UcxChannel::open() {
 Status UcxChannel::make_worker() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  // Not SINGLE: the worker is made by the caller's thread and used by the loop's, though never by two at a time.
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   ucs_status_t status = api_.ucp_worker_create(context_->handle, &params, &worker_);
   if (status == UCS_OK) {
@@ -72,6 +78,7 @@ Status UcxChannel::make_worker() {
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                          UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
     handler.id = kMessageId;
+    // The callback gets every eager message in one run, so a frame is never handled in fragments.
     handler.flags = UCP_AM_FLAG_WHOLE_MSG;
     handler.cb = &UcxChannel::on_message;
     handler.arg = this;
@@ -81,6 +88,7 @@ Status UcxChannel::make_worker() {
   if (status == UCS_OK) status = api_.ucp_worker_get_efd(worker_, &fd);
   if (status != UCS_OK) return error(StatusCode::kUnavailable, "ucx: {}", api_.ucs_status_string(status));
   RETURN_IF_ERROR(listen());
+  // The descriptor only ends the loop's sleep; may_sleep() arms the worker first, so an event in between is not missed.
   return core_.loop.add_wakeup(fd);
 }
 
@@ -99,6 +107,7 @@ Status UcxChannel::listen() {
   if (status != UCS_OK) {
     return error(StatusCode::kUnavailable, "ucx: listening on {}: {}", transports_.ip, api_.ucs_status_string(status));
   }
+  // As UCX bound it: the port was chosen by the kernel.
   endpoint_ = tcp::SocketAddress{attributes.sockaddr, sizeof(attributes.sockaddr)}.to_string();
   return ok_status();
 }
@@ -129,10 +138,13 @@ Result<Target> UcxChannel::target_of(const Descriptor& descriptor) const {
 }
 
 Result<UcxLink*> UcxChannel::add_link(std::unique_ptr<UcxLink> link, ucp_ep_params_t& params) {
+  // Endpoints that are closing still cost UCX's memory and descriptors, so a peer that reconnects in a loop is bounded
+  // too.
   if (links_.size() + closing_.size() >= kMaxLinks) {
     return error(StatusCode::kResourceExhausted, "ucx: {} connections, the most that there may be", kMaxLinks);
   }
   link->due_ms = relay_now_ms() + core_.options.connect_timeout_ms;
+  // Without it UCX reports no death of a peer on this endpoint, and a forced close is not safe.
   params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &UcxChannel::on_broken;
@@ -141,6 +153,7 @@ Result<UcxLink*> UcxChannel::add_link(std::unique_ptr<UcxLink> link, ucp_ep_para
   if (status != UCS_OK) {
     return error(StatusCode::kUnavailable, "ucx: no connection: {}", api_.ucs_status_string(status));
   }
+  // The handler's argument stays valid until the endpoint is closed: the link moves to closing_ and outlives it there.
   UcxLink* added = link.get();
   links_.emplace(added, std::move(link));
   return added;
@@ -163,7 +176,9 @@ Result<Link*> UcxChannel::connect(const Target& target) {
   params.sockaddr.addrlen = to.size;
   ASSIGN_OR_RETURN(UcxLink * link, add_link(std::move(fresh), params));
   outgoing_.emplace(target.instance.random, link);
-  send(*link, Header{.type = FrameType::kHello, .extra = core_.instance.boot}, {});
+  // At once, before the peer has accepted: UCX queues it. The boot hash lets the writer see whether memory can be
+  // shared.
+  (void)send(*link, Header{.type = FrameType::kHello, .extra = core_.instance.boot}, {});
   return static_cast<Link*>(link);
 }
 
@@ -182,6 +197,8 @@ void UcxChannel::on_connect(ucp_conn_request_h request, void* self) {
 
 // The reader introduces itself, over an endpoint that is known only by this message.
 void UcxChannel::greeted(const Head& head, const Header& header, const Payload& payload) {
+  // A connection request carries no name, so an accepted endpoint is nameless until HELLO. Only one HELLO counts for
+  // each.
   const auto at = std::find_if(links_.begin(), links_.end(), [&](const auto& entry) {
     return entry.second->ep == payload.reply && entry.second->incoming && !entry.second->open && !entry.second->gone;
   });
@@ -192,11 +209,13 @@ void UcxChannel::greeted(const Head& head, const Header& header, const Payload& 
   link.peer = {key_of(link.id), address_of(link.id)};
   link.open = true;
   if (const auto [known, fresh] = incoming_.emplace(head.from, &link); !fresh) {
+    // The old endpoint may not have broken yet. Its end takes effect later, and close_failed() then finds the new link
+    // under this name and leaves it there.
     fail(*known->second, Status(StatusCode::kUnavailable, "the reader has connected anew"));
     known->second = &link;
   }
   core_.writer.on_ready(link);
-  send(link, Header{.type = FrameType::kWelcome, .extra = core_.instance.boot}, {});
+  (void)send(link, Header{.type = FrameType::kWelcome, .extra = core_.instance.boot}, {});
 }
 
 void UcxChannel::on_broken(void* link, ucp_ep_h, ucs_status_t status) {
@@ -207,24 +226,30 @@ void UcxChannel::on_broken(void* link, ucp_ep_h, ucs_status_t status) {
 }
 
 void UcxChannel::fail(UcxLink& link, Status why) {
+  // Called from inside UCX's callbacks and the session's, where the endpoint must not be closed nor the link destroyed.
+  // The first reason counts: a BYE is followed by a broken connection.
   if (std::exchange(link.gone, true)) return;
   link.why = std::move(why);
   failed_.push_back(&link);
 }
 
 void UcxChannel::close_failed() {
+  // on_lost() may fail further links, by what it sends.
   while (!failed_.empty()) {
     for (UcxLink* link : std::exchange(failed_, {})) {
       Names& names = link->incoming ? incoming_ : outgoing_;
       if (const auto at = names.find(link->id.random); at != names.end() && at->second == link) names.erase(at);
       std::erase(pushing_, link);
+      // Before fetched() below: the gets are over by then, and the ends of their copies only release their records.
       user_of(*link).on_lost(*link, link->why);
+      // Taken out before fetched(), which may begin or abandon other copies.
       std::vector<Copy> over;
       for (const Copy& copy : copies_) {
         if (copy.link == link) over.push_back(copy);
       }
       std::erase_if(copies_, [&](const Copy& copy) { return copy.link == link; });
       for (const Copy& copy : over) core_.reader.fetched(copy.fetch, link->why);
+      // Keys belong to the endpoint, so they go before it; no copy reads through them any more.
       for (const auto& [id, arena] : link->arenas) api_.ucp_rkey_destroy(arena.key);
       link->arenas.clear();
       const auto at = links_.find(link);
@@ -232,6 +257,8 @@ void UcxChannel::close_failed() {
       links_.erase(at);
       ucp_request_param_t params{};
       params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      // By force: a close that flushes would wait for a peer that may be dead. What UCX still sends or receives for it
+      // ends with UCS_ERR_CANCELED. Both peers need UCP_ERR_HANDLING_MODE_PEER for that.
       params.flags = UCP_EP_CLOSE_FLAG_FORCE;
       link->closing = api_.ucp_ep_close_nbx(link->ep, &params);
     }
@@ -241,6 +268,7 @@ void UcxChannel::close_failed() {
 bool UcxChannel::reap() {
   for (auto at = closing_.begin(); at != closing_.end();) {
     const ucs_status_ptr_t request = (*at)->closing;
+    // UCX returns null where the close is complete at once, and an error status where there is nothing to wait for.
     const bool waits = UCS_PTR_IS_PTR(request);
     if (waits && api_.ucp_request_check_status(request) == UCS_INPROGRESS) {
       ++at;
@@ -259,6 +287,8 @@ int64_t UcxChannel::check_time(int64_t now_ms) {
   const int silent_ms = core_.options.silent_ms;
   for (auto& [at, link] : links_) {
     if (link->gone) continue;
+    // A link that has not answered is not pinged; its time is connect_timeout_ms. An accepted one has as long for its
+    // HELLO.
     if (!link->open) {
       if (now_ms >= link->due_ms) {
         fail(*link, error(StatusCode::kUnavailable, "ucx: {} did not answer within {} ms", to_hex(link->id),
@@ -271,7 +301,7 @@ int64_t UcxChannel::check_time(int64_t now_ms) {
       link->silent = true;
       fail(*link, error(StatusCode::kUnavailable, "ucx: {} was silent for {} ms", to_hex(link->id), silent_ms));
     } else if (link->liveness.ping_due(now_ms, Liveness::ping_every_ms(silent_ms), due_ms)) {
-      send(*link, Header{.type = FrameType::kPing}, {});
+      (void)send(*link, Header{.type = FrameType::kPing}, {});
     }
   }
   close_failed();
@@ -279,21 +309,25 @@ int64_t UcxChannel::check_time(int64_t now_ms) {
 }
 
 void UcxChannel::compensate_pause(int64_t now_ms) {
+  // Also for links that nothing is expected of: cheaper than asking, and begin_use() resets them anyway.
   for (auto& [at, link] : links_) link->liveness.seen_ms = now_ms;
 }
 
 // First BYE, then all endpoints are closed by force, which ends what UCX still does with callers' memory. Endpoints
 // that do not end are leaked with everything that UCX may still touch.
 bool UcxChannel::shut_down() {
+  // First the listener, so that no link joins while the others are being closed.
   api_.ucp_listener_destroy(listener_);
   listener_ = nullptr;
   for (auto& [at, link] : links_) {
-    if (link->ready()) send(*link, Header{.type = FrameType::kBye}, {});
+    if (link->ready()) (void)send(*link, Header{.type = FrameType::kBye}, {});
   }
   int64_t until_ms = relay_now_ms() + kGoodbyeMs;
+  // RELEASE and BYE leave here. A peer that takes nothing is not waited for any longer.
   while (in_flight_ > 0 && relay_now_ms() < until_ms) (void)api_.ucp_worker_progress(worker_);
   for (auto& [at, link] : links_) fail(*link, Status(StatusCode::kCancelled, "the relay was closed"));
   close_failed();
+  // in_flight_ is counted as well as the endpoints: a receive that is under way still writes to a get's memory.
   until_ms = relay_now_ms() + kTeardownMs;
   while ((!reap() || in_flight_ > 0) && relay_now_ms() < until_ms) {
     if (api_.ucp_worker_progress(worker_) == 0) usleep(100);
@@ -304,6 +338,7 @@ bool UcxChannel::shut_down() {
   } else {
     LOG_WARNING("ucx: {} connections with {} requests did not end within {} ms; they are abandoned", closing_.size(),
                 in_flight_, kTeardownMs);
+    // UCX may still call on_broken() with a link as its argument, and callbacks of requests with a transfer.
     for (auto& link : closing_) (void)link.release();
     closing_.clear();
     new std::shared_ptr<Context>(context_);  // the worker stays in it

@@ -27,15 +27,20 @@
 
 namespace millrace::ucx {
 
+inline constexpr unsigned kMessageId = 1;                // of all our active messages
 inline constexpr std::size_t kAloneBytes = 16u << 10;    // a part of more bytes travels by itself
 inline constexpr std::size_t kPackedBytes = 64u << 10;   // smaller ones together
 inline constexpr std::size_t kSegmentBytes = 4u << 20;   // the most at once: what a cancelled get still waits for
 inline constexpr std::size_t kPoolFromBytes = 8u << 10;  // fewer are pushed: no second trip, nothing to map
 inline constexpr std::size_t kMaxKeyBytes = 1024;        // of an arena
-inline constexpr std::size_t kMaxArenaMaps = 32;  // of one peer's pool, mapped here; a get without room takes messages
-inline constexpr int kSegmentsAtOnce = 4;         // on their way to one reader
-inline constexpr int kGoodbyeMs = 50;             // to get the last frames out
-inline constexpr int kTeardownMs = 1'000;         // for closed endpoints to end; then they are abandoned
+// Of one peer's pool, mapped here: 32 of 32 MiB are a pool of 1 GiB. A get without room takes messages.
+inline constexpr std::size_t kMaxArenaMaps = 32;
+// Control frames on their way to one peer. The answers to kMaxOpenGets gets fit; the link of a peer that asks for more
+// and does not read ends.
+inline constexpr std::size_t kMaxControlBytes = 16u << 20;
+inline constexpr int kSegmentsAtOnce = 4;  // on their way to one reader
+inline constexpr int kGoodbyeMs = 50;      // to get the last frames out
+inline constexpr int kTeardownMs = 1'000;  // for closed endpoints to end; then they are abandoned
 
 // In front of every message: the sender's instance, then the session's header.
 struct Head {
@@ -45,6 +50,16 @@ struct Head {
 static_assert(sizeof(Head) == 80);
 
 class UcxLink;
+
+// Which part of a peer's memory is known to be mapped here.
+class Mapped {
+ public:
+  // False: a page of it is not, or the range goes round. Asked of the kernel once for each page.
+  bool covers(const std::byte* at, std::size_t bytes);
+
+ private:
+  uint64_t begin_ = 0, end_ = 0;
+};
 
 class UcxChannel final : public session::Channel {
  public:
@@ -70,8 +85,8 @@ class UcxChannel final : public session::Channel {
   void compensate_pause(int64_t now_ms) override;
   bool shut_down() override;
 
-  // Of the links.
-  void send(UcxLink& link, const session::Header& header, std::string payload);
+  // Of the links. kUnavailable: kMaxControlBytes wait already; the link ends.
+  Status send(UcxLink& link, const session::Header& header, std::string payload);
   void push_soon(UcxLink& link) { pushing_.push_back(&link); }
 
  private:
@@ -118,7 +133,7 @@ class UcxChannel final : public session::Channel {
   void send_data(UcxLink& link, session::Outgoing out);
   void on_data(UcxLink& link, const session::Header& header, Payload& payload);
   void take(Payload& payload, std::byte* to, std::function<void(bool whole)> done);
-  const std::byte* map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address);
+  const std::byte* map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address, std::size_t bytes);
   bool make_room(UcxLink& link);
   bool copy_some();
   bool copy_step(Copy& copy);

@@ -14,25 +14,26 @@ class UcxLink final : public session::Link {
   UcxLink(UcxChannel& owner, bool is_incoming) : Link(relay_now_ms()), channel(owner), incoming(is_incoming) {}
   bool ready() const override { return open && !gone; }
   Status send(const session::Header& header, std::span<const std::byte> payload = {}) override {
-    channel.send(*this, header, {reinterpret_cast<const char*>(payload.data()), payload.size()});
-    return ok_status();
+    return channel.send(*this, header, {reinterpret_cast<const char*>(payload.data()), payload.size()});
   }
   void wake() override { channel.push_soon(*this); }
 
   struct ArenaMap {
     ucp_rkey_h key = nullptr;
     int users = 0;  // gets that copy from it, or are about to
+    Mapped mapped;  // of it, as far as slots were granted
   };
 
   UcxChannel& channel;
   const bool incoming;  // the peer connected to us: it reads, we write
   InstanceId id;        // all zeros: it has not introduced itself
   ucp_ep_h ep = nullptr;
-  bool open = false;   // it has answered
-  bool gone = false;   // on its way out; nothing is sent
-  Status why;          // it is gone
-  int64_t due_ms = 0;  // to answer at all
-  int sending = 0;     // DATA frames
+  bool open = false;              // it has answered
+  bool gone = false;              // on its way out; nothing is sent
+  Status why;                     // it is gone
+  int64_t due_ms = 0;             // to answer at all
+  int sending = 0;                // DATA frames
+  std::size_t control_bytes = 0;  // of control frames that UCX has not sent
   std::map<uint64_t, ArenaMap> arenas;
   ucs_status_ptr_t closing = nullptr;
 };

@@ -47,6 +47,7 @@ class GenerateWorker : public Worker {
 
   Status load(const LoadProgress& progress) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, load_(progress));
+    // First the runner, as everything below takes its facts: vocabulary, page size, weights.
     engine_.emplace(options_, std::move(runner));
     weights_.emplace(make_weights_, live_, write_snapshot_, *engine_);
     model_ = engine_->model();
@@ -78,6 +79,7 @@ class GenerateWorker : public Worker {
   void generate(ReqId id, wire::TokenizedRequest request, Emit& emit) override {
     fresh_ = true;
     request.id = id;
+    // Its receivers get deltas alone; only a result or a client needs the ids again.
     GenerateState state{.typed = streams_ && !to_client_};
     if (Status status = begin(std::move(request), std::move(state), emit); !status.ok()) refuse(id, status, emit);
   }
@@ -85,15 +87,18 @@ class GenerateWorker : public Worker {
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
+    // A grammar that compiles is not stopped: its result finds no request and stays cached for the next one.
     if (preparing_.erase(id) != 0 && media_) media_->drop(id);
     pages_->drop(id, monotonic_ms());
     speech_.drop(id);
+    // A request is in preparing_, in pages_ or in states_; which one is not recorded, and each lookup is cheap.
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
 
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
     if (WeightCommands::takes(command.action)) {
       Deltas out;
+      // A command about weights may pause the engine or end requests, whose deltas leave now.
       weights_->begin(command, out, weights_reply_to(emit));
       return emit_deltas(out, emit);
     }
@@ -101,6 +106,7 @@ class GenerateWorker : public Worker {
       return emit.reply(command.id, state_json(engine_->scheduler().snapshot(), preparing()));
     }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
+    // At once; pages are flushed when no request uses them, so the reply comes by settle_flushes().
     if (media_) media_->flush();
     speech_.flush();
     const Status status = engine_->flush_when_idle(command.id, now_ms + std::max<int64_t>(command.timeout_ms, 0));
@@ -131,22 +137,30 @@ class GenerateWorker : public Worker {
   int tick(int64_t now_ms, Emit& emit) override {
     if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
     events_ = 0;
+    // Before the step, so that what became ready is planned in it.
     begin_prepared(emit);
+    // Messages before the step too: pages that they bring are written by the batch that it submits.
     pages_->receive(now_ms);
     Deltas out;
+    // A shorter wait while others take pages: their layers are sent as the batch stores them.
     const bool busy = engine_->step(out, pages_->exports() ? transfer::kTransferRestMs : kStepPollMs);
     emit_deltas(out, emit);
+    // After the step has settled: the pages of these requests are in the cache now, and the next plan finds them.
     for (PromptPages::Begun& begun : pages_->step(now_ms)) receive_now(std::move(begun), emit);
     emit_held(emit);
     engine_->settle_flushes(now_ms, reply_to(emit));
     weights_->settle(weights_reply_to(emit));
     if (kv_events_) kv_events_->publish(engine_->scheduler().take_events());
+    // For pulse(), which any thread may call. Relaxed: each is a number of its own, and a late one delays a stall's
+    // report.
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
     if (const std::optional<int> due_ms = pages_->due()) return *due_ms;
     if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
+    // These wait for other threads or receivers, which do not wake this worker.
     if (!held_.empty() || !preparing_.empty() || weights_->waits()) return kRestMs;
+    // Requests without work: the scheduler is paused, and their deadlines still have to end them.
     return states_.empty() ? kNever : kPausedTickMs;
   }
 
@@ -154,6 +168,7 @@ class GenerateWorker : public Worker {
   using Deltas = GeneratingEngine::Deltas;
 
   static GeneratingEngine::Reply reply_to(Emit& emit) {
+    // By reference: called inside the same call of the worker only.
     return [&emit](uint64_t command, const Result<std::string>& reply) { emit.reply(command, reply); };
   }
 
@@ -167,6 +182,7 @@ class GenerateWorker : public Worker {
     states_.erase(id);
     held_.erase(id);
     speech_.drop(id);
+    // A server that was promised this request's pages is not to wait for them.
     pages_->on_end(id, status, monotonic_ms());
     emit.fail(id, status);
   }
@@ -194,22 +210,27 @@ class GenerateWorker : public Worker {
                                      has_text(request.prompt, sampling.skip_special_tokens),
                                      sampling.parsing};
     state.continues_text = text.continues_text;
+    // Typed requests have these in their first delta.
     if (!state.typed) state.options = detokenize_options(text);
     if (!text.stop.empty() || !text.stop_regex.empty()) {
       if (!tokenizer_) {
         return error(StatusCode::kUnsupported, "stop strings need a tokenizer, and the model has none");
       }
+      // Text is followed here, beside the detokenizer, so that no step is computed behind a stop string.
       ASSIGN_OR_RETURN(state.stops, TokenText::create(tokenizer_, text));
     }
     if (request.embed) RETURN_IF_ERROR(check_embed_use(request, model_));
     if (request.speech) {
       RETURN_IF_ERROR(speech_.begin(request));
       if (request.speech->verbatim) {  // the answer is there
+        // Before the deltas, which are emitted by this record.
         states_.insert_or_assign(request.id, std::move(state));
         Deltas out = SpeechInputs::verbatim(request);
         return emit_deltas(out, emit), ok_status();
       }
     }
+    // A grammar and media are prepared at the same time. Pages come last: only a request that could begin at once is
+    // worth fetching some for.
     PreparingState next{std::move(request), std::move(state), {}, monotonic_ms()};
     RETURN_IF_ERROR(begin_grammar(next));
     RETURN_IF_ERROR(begin_media(next));
@@ -226,6 +247,7 @@ class GenerateWorker : public Worker {
     const wire::SamplingParams& sampling = next.request.sampling;
     if (!sampling.grammar) return ok_status();
     RETURN_IF_ERROR(check_grammar_use(sampling, grammars_.has_value(), !options_.eos_token_ids.empty()));
+    // nullopt: it is compiled on another thread, and take_finished() will have it. Compiled ones are cached by key.
     auto compiled = grammars_->compile(next.request.id, grammar_key(sampling));
     next.compiles = !compiled;
     if (next.compiles) return ok_status();
@@ -302,10 +324,13 @@ class GenerateWorker : public Worker {
   void receive_now(PromptPages::Begun begun, Emit& emit) {
     PreparingState& next = begun.request;
     if (!begun.status.ok()) return refuse(next.request.id, begun.status, emit);
+    // The wait before the scheduler knew it counts for the request's deadline and its metrics.
     const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
                                   .transferred_tokens = begun.transferred_tokens};
+    // As late as possible: the kept rows that it may use are of these weights, which may have switched during the wait.
     next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
     if (next.request.embed) next.parts.capture = next.state.embedding = capture_embedding(next.request, model_);
+    // Before receive(), whose deltas may end the request at once.
     states_.insert_or_assign(next.request.id, std::move(next.state));
     Deltas out;
     engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), before);
@@ -321,6 +346,7 @@ class GenerateWorker : public Worker {
   void emit_deltas(Deltas& deltas, Emit& emit) {
     for (wire::TokenDelta& delta : deltas) {
       const auto found = states_.find(delta.id);
+      // Dropped or refused earlier in this very list.
       if (found == states_.end()) continue;
       if (delta.start) {
         delta.start->continues_text = found->second.continues_text;
@@ -331,12 +357,16 @@ class GenerateWorker : public Worker {
   }
 
   void emit_delta(GenerateState& state, wire::TokenDelta& delta, Emit& emit) {
+    // The delta has its finish by now; the scheduler's own end of the request is not reported any more.
     if (state.stops && end_by_text(*state.stops, delta)) abort_in_engine(delta.id);
     if (!state.typed) state.ids.insert(state.ids.end(), delta.tokens.begin(), delta.tokens.end());
+    // Also of a request that is held: finish() sends what waits with it.
     if (delta.finish) return finish(state, delta, emit);
     if (!streams_) return;
     // A receiver that is behind gets more at once, later.
     const ReqId id = delta.id;
+    // Once held, a request stays so until emit_held() has sent what waits, also where its receiver has caught up
+    // meanwhile: later ids must not overtake earlier ones.
     if (held_.contains(id) || emit.congested(id)) {
       held_.insert(id);
       join_delta(state.unsent, std::move(delta));
@@ -360,6 +390,7 @@ class GenerateWorker : public Worker {
   }
 
   void emit_unsent(ReqId id, GenerateState& state, Emit& emit) {
+    // Usually one: deltas are joined where their weights are the same.
     for (wire::TokenDelta& delta : std::exchange(state.unsent, {})) emit_tokens(id, std::move(delta), emit);
   }
 
@@ -380,11 +411,13 @@ class GenerateWorker : public Worker {
     if (end.reason == wire::FinishReason::kError) return refuse(id, Status(end.code, end.message), emit);
     held_.erase(id);
     if (state.embedding && end.reason == wire::FinishReason::kLength) delta.embedding = embedding_of(*state.embedding);
+    // Before the delta moves away: the result has its finish and usage.
     Value answer = state.typed ? Value() : result(state, delta);
     if (streams_) {
       join_delta(state.unsent, std::move(delta));
       emit_unsent(id, state, emit);
     }
+    // Behind the last delta, which receivers must have before the end of the stream.
     emit.result(id, std::move(answer));
     pages_->on_end(id, ok_status(), monotonic_ms());
     speech_.drop(id);

@@ -16,6 +16,7 @@ bool is_for_later(const Status& status) { return status.code() == StatusCode::kR
 // The window of a stream: so many chunks, and to the client so many bytes, may be unacknowledged. One chunk that is
 // larger by itself goes alone.
 bool window_is_full(const OutEdge& edge, const OutItem& item) {
+  // The end of a stream and a result always go: they are one each, and the receiver needs them to acknowledge the rest.
   if (!is_stream_chunk(item)) return false;
   if (edge.sent - edge.acked >= wire::kMaxUnackedChunks) return true;
   return edge.client_bytes_sum > 0 && edge.client_bytes_sum + item.size_bytes > wire::kMaxUnackedClientBytes;
@@ -40,6 +41,7 @@ wire::ChunkBody body_of(OutItem& item, wire::Payload payload) {
 
 wire::Chunk make_chunk(const LoopRequest& request, const OutEdge& edge, OutItem& item, wire::Payload payload) {
   wire::Chunk chunk{.id = request.id, .seq = edge.sent};
+  // The first chunk of an edge brings what the receiver has to know of the request; the coordinator knows it.
   if (chunk.seq == 0 && !edge.target.empty()) {
     chunk.opening = wire::Opening{.terminals = request.terminals, .route = request.route};
   }
@@ -50,6 +52,7 @@ wire::Chunk make_chunk(const LoopRequest& request, const OutEdge& edge, OutItem&
 }  // namespace
 
 void EdgeSender::add(LoopRequest& request, const std::string& target, OutItem item) {
+  // A std::map: references to edges stay good while others are added.
   OutEdge& edge = request.out[target];
   edge.target = target;
   if (is_stream_chunk(item)) ++request.waiting_chunks;
@@ -68,6 +71,7 @@ bool EdgeSender::add_now(LoopRequest& request, const std::string& target, Body& 
   const std::size_t size_bytes = size_of_delta(delta);
   if (target.empty() && edge.client_bytes_sum + size_bytes > wire::kMaxUnackedClientBytes) return false;
   wire::Chunk chunk{.id = request.id, .seq = edge.sent, .body = take_delta(delta)};
+  // `delta` as it was: the caller puts it into the queue instead.
   if (!outgoing_.append_now(address_of(edge), chunk, size_bytes)) {
     delta = take_delta(chunk.body);
     return false;
@@ -77,6 +81,7 @@ bool EdgeSender::add_now(LoopRequest& request, const std::string& target, Body& 
 }
 
 void EdgeSender::update_congestion(LoopRequest& request) {
+  // Hysteresis: a request that is congested stays so until half has left, or it would be switched with every chunk.
   const std::size_t part = request.congested ? 2 : 1;
   const bool congested =
       request.waiting_chunks >= kCongestedChunks / part || request.waiting_bytes >= kCongestedBytes / part;
@@ -108,9 +113,11 @@ void EdgeSender::pump(LoopRequest& request, OutEdge& edge) {
     if (is_for_later(status)) {
       ++context_.counters.refusals;
       edge.waiting = true;
+      // By id and name and not by pointer: the request may be gone when its turn comes.
       waiting_edges_.emplace_back(request.id, edge.target);
       return context_.retry_soon();
     }
+    // fail() clears the queues of the request, so nothing of `edge` may be used after it.
     if (!status.ok()) return context_.fail(request, status.with_prefix(receiver_name(edge.target)));
     head_sent(request, edge);
   }
@@ -121,12 +128,16 @@ void EdgeSender::pump(LoopRequest& request, OutEdge& edge) {
 Status EdgeSender::send_head(LoopRequest& request, OutEdge& edge) {
   ASSIGN_OR_RETURN(const wire::Peer* to, receiver(request, edge));
   const Outgoing::Receiver address = address_of(edge);
+  // Before the put: a chunk that cannot leave must not take a credit of the relay, which others need.
   if (const Status held = outgoing_.held(address); !held.ok()) return later(edge, held);
   OutItem& item = edge.queue.front();
+  // Once. A chunk that was prepared and refused keeps its descriptor; a second put would cost a second credit.
   if (!item.chunk) RETURN_IF_ERROR(prepare(request, edge, item, *to));
   const int64_t left_ms = request.deadline_ms - context_.now_ms;
   if (left_ms <= 0) return error(StatusCode::kDeadline, "the request's time was over before the send");
+  // At the moment of sending, as clocks of hosts differ: only the time that is left can travel.
   if (item.chunk->opening) item.chunk->opening->timeout_ms = left_ms;
+  // An endpoint that cannot be connected fails this request here, not the batch with chunks of others.
   if (!edge.target.empty()) RETURN_IF_ERROR(context_.book.outbox(*to).status());
   const Status status = outgoing_.append(address, *item.chunk, item.size_bytes);
   return status.ok() ? status : later(edge, status);
@@ -139,6 +150,7 @@ Status EdgeSender::later(OutEdge& edge, const Status& refusal) {
 
 // For a while it is waited for.
 Status EdgeSender::absent(OutEdge& edge, const std::string& what) {
+  // Since the first refusal; on_result() resets it when a batch has left.
   if (!edge.absent_since_ms) edge.absent_since_ms = context_.now_ms;
   const int64_t absent_ms = context_.now_ms - *edge.absent_since_ms;
   if (absent_ms < kPeerWaitMs) return Status(StatusCode::kResourceExhausted, what);
@@ -160,17 +172,21 @@ Result<const wire::Peer*> EdgeSender::receiver(const LoopRequest& request, OutEd
   const wire::Peer& coordinator = context_.config.coordinator;
   if (edge.target.empty()) {
     const wire::Peer* listed = context_.book.find(coordinator.stage, coordinator.replica);
+    // The table's entry knows its relays; without one the coordinator is reached as at the start.
     return !coordinator.stage.empty() && listed ? listed : &coordinator;
   }
   ASSIGN_OR_RETURN(const wire::RouteHop hop, hop_to(request, edge.target));
   const uint32_t replica = hop.replica;
   const wire::Peer* peer = context_.book.find(edge.target, replica);
+  // The route was chosen by a newer table than ours, which is on its way.
   if (!peer || peer->incarnation < hop.incarnation) {
     return absent(edge, fmt::format("replica {} is not in the table of peers", replica));
   }
   // The table may be older than the world; the coordinator ends what really waits for the dead.
   if (!peer->up && !edge.to) return absent(edge, fmt::format("replica {} is down", replica));
   if (!peer->up) return error(StatusCode::kUnavailable, "replica {} is down", replica);
+  // Bound to the incarnation that the coordinator chose, even if a newer one is in the table: what others have sent to
+  // the old one is lost, so the request cannot be completed by the new one.
   if (!edge.to && hop.incarnation != 0) edge.to = EdgeEnd{replica, hop.incarnation};
   const EdgeEnd end{replica, peer->incarnation};
   if (!edge.to) edge.to = end;
@@ -182,6 +198,7 @@ Result<const wire::Peer*> EdgeSender::receiver(const LoopRequest& request, OutEd
 Status EdgeSender::prepare(LoopRequest& request, OutEdge& edge, OutItem& item, const wire::Peer& to) {
   wire::Payload payload;
   if (item.has_payload()) {
+    // Small parts travel in the message: a put and a get would cost more than their bytes.
     if (!put_inline(item.lifted.parts, payload)) RETURN_IF_ERROR(put(request, edge, item, to, payload));
     payload.tree.bytes = std::move(item.lifted.tree);
     payload.tensors = std::move(item.lifted.tensors);
@@ -196,10 +213,12 @@ Status EdgeSender::put(LoopRequest& request, const OutEdge& edge, const OutItem&
   const StageLoopConfig& config = context_.config;
   ASSIGN_OR_RETURN(const ChosenRelay relay,
                    choose_relay(config.self, to, context_.env.relays, config.spec.relay.backend, item.lifted.parts));
+  // The parts are references; they stay in `item` too, because the put may be refused and tried again.
   PutRequest put{.parts = item.lifted.parts, .request = request.id, .destination = relay.address};
   CallPurpose purpose{.kind = CallPurpose::Kind::kPut, .request = request.id, .edge = edge.target, .seq = edge.sent};
   ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.put(*relay.relay, std::move(put), std::move(purpose)));
   payload.relay = relay.name;
+  // Only after put() has succeeded: an error leaves nothing open that would be collected.
   ++request.calls;
   return ok_status();
 }
@@ -208,6 +227,7 @@ Status EdgeSender::put(LoopRequest& request, const OutEdge& edge, const OutItem&
 void EdgeSender::count_sent(OutEdge& edge, std::size_t size_bytes) {
   ++edge.sent;
   ++context_.counters.chunks_out;
+  // Bytes are counted to the client alone: a stage's relays and the limits of its inputs bound what it holds.
   if (!edge.target.empty()) return;
   edge.client_bytes.push_back(size_bytes);
   edge.client_bytes_sum += size_bytes;
@@ -235,12 +255,15 @@ void EdgeSender::on_ack(const wire::Origin& from, const wire::Ack& ack) {
   const bool client = from.stage.empty();
   const bool known =
       found != request->out.end() && (client || found->second.to == EdgeEnd{from.replica, from.incarnation});
+  // Of another incarnation, or of more than was sent: believing it would open the window for ever.
   if (!known || ack.count > found->second.sent) {
     ++context_.counters.unexpected;
     return;
   }
   OutEdge& edge = found->second;
+  // Counts, not single chunks: an acknowledgement that is lost is made good by the next one.
   for (; edge.acked < ack.count; ++edge.acked) {
+    // Only streamed values are in this list; the end and the result have a number without an entry.
     if (edge.client_bytes.empty()) continue;
     edge.client_bytes_sum -= edge.client_bytes.front();
     edge.client_bytes.pop_front();
@@ -252,6 +275,7 @@ void EdgeSender::on_ack(const wire::Origin& from, const wire::Ack& ack) {
 void EdgeSender::put_ended(LoopRequest& request, const CallEnd& end) {
   if (end.status.ok()) return;
   const auto edge = request.out.find(end.purpose.edge);
+  // The receiver has the chunk; only the relay's own release was lost, by a death or a lease.
   if (edge != request.out.end() && end.purpose.seq < edge->second.acked) {
     ++context_.counters.late_put_errors;
     return;
@@ -269,6 +293,7 @@ bool EdgeSender::flush() {
 void EdgeSender::take_results() {
   for (const Outgoing::Sent& batch : outgoing_.take_results()) {
     const std::string& target = batch.receiver.stage;
+    // Failures alone, which no request waits for: without this line their loss would show nowhere.
     if (batch.ids.empty() && !batch.status.ok() && batch.status.code() != StatusCode::kUnavailable) {
       LOG_ERROR("{}: a batch {} cannot be sent: {}", context_.stage(), receiver_name(target), batch.status.to_string());
     }
@@ -284,10 +309,12 @@ void EdgeSender::take_results() {
 void EdgeSender::on_result(const Outgoing::Sent& batch, LoopRequest& request, OutEdge& edge) {
   if (batch.status.ok()) {
     edge.absent_since_ms.reset();
+    // For each numbered chunk that has left. A request is over when all have, not when they are in a batch.
     ++edge.flushed;
     if (request.resulted) requests_.check(request);
     return;
   }
+  // The batch stays and is tried again; only after kPeerWaitMs its requests fail, one by one.
   const bool is_held = batch.status.code() == StatusCode::kUnavailable;
   const Status why = is_held ? absent(edge, batch.status.message()) : batch.status;
   if (!is_for_later(why)) context_.fail(request, why.with_prefix(receiver_name(edge.target)));
@@ -300,6 +327,7 @@ void EdgeSender::retry_batches() {
 
 void EdgeSender::retry_edges() {
   std::deque<std::pair<ReqId, std::string>> edges;
+  // pump() may put an edge on the list again, which must not be tried twice in one call.
   edges.swap(waiting_edges_);
   for (const auto& [id, target] : edges) {
     LoopRequest* request = requests_.live(id);
@@ -311,6 +339,7 @@ void EdgeSender::retry_edges() {
 }
 
 void EdgeSender::drop(LoopRequest& request) {
+  // Puts that are open stay: RequestEnds cancels them, and their ends are collected as always.
   for (auto& [target, edge] : request.out) edge.queue.clear();
   outgoing_.drop(request.id);
   request.waiting_bytes = request.waiting_chunks = 0;
@@ -320,7 +349,9 @@ void EdgeSender::drop(LoopRequest& request) {
 // The coordinator's abort reaches all others.
 void EdgeSender::report_failure(LoopRequest& request, const Status& why) {
   for (auto& [target, edge] : request.out) {
+    // Only receivers that know the request and still expect something of this edge.
     if (target.empty() || edge.flushed == 0 || edge.ended || !edge.to) continue;
+    // Without a number: the chunks that were dropped before it leave no gap for the receiver to wait for.
     wire::Chunk chunk{.id = request.id, .body = wire::Failure{why.code(), why.message()}};
     const Status status = outgoing_.append(address_of(edge), chunk, 0);
     if (!status.ok()) LOG_DEBUG("'{}' does not get the failure: {}", target, status.to_string());
@@ -329,6 +360,7 @@ void EdgeSender::report_failure(LoopRequest& request, const Status& why) {
 
 std::string EdgeSender::lost_receiver(const LoopRequest& request) const {
   for (const auto& [target, edge] : request.out) {
+    // A receiver that has acknowledged everything may die: what it does with it is the coordinator's concern.
     const bool has_all = request.resulted && edge.queue.empty() && edge.acked == edge.sent;
     if (!edge.to || has_all) continue;
     if (context_.book.standing(target, edge.to->replica, edge.to->incarnation) == Standing::kGone) return target;

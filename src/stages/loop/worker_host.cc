@@ -6,6 +6,7 @@ namespace millrace::loop {
 namespace {
 
 // What a worker throws, as a status.
+// No exception crosses into the loop: it would end the stage, and all requests with it.
 template <typename Call>
 Status caught(const Call& call) {
   try {
@@ -21,6 +22,7 @@ Status caught(const Call& call) {
 void deliver_chunk(Worker& worker, ReqId id, const std::string& from, Body& body, Emit& emit) {
   if (auto* tokens = std::get_if<wire::TokenDelta>(&body)) return worker.tokens(id, from, std::move(*tokens), emit);
   if (auto* value = std::get_if<Value>(&body)) return worker.chunk(id, from, std::move(*value), emit);
+  // Text deltas are for the client; the spec's checks keep them from stages, but a peer is not trusted to.
   emit.fail(id, error(StatusCode::kUnsupported, "a stage takes no text deltas; '{}' sent one", from));
 }
 
@@ -67,6 +69,7 @@ void OutputEmit::result(ReqId id, Value value) {
 }
 
 void OutputEmit::fail(ReqId id, Status status) {
+  // Else the request would end as if it had a result.
   if (status.ok()) status = internal_error("the worker failed the request without saying why");
   push({.kind = WorkOutput::Kind::kFailure, .id = id, .error = std::move(status)});
 }
@@ -82,16 +85,19 @@ void Congestion::set(ReqId id, bool congested) {
   } else {
     ids_.erase(id);
   }
+  // Under the lock, so that concurrent calls store sizes in the sequence of their changes.
   count_.store(ids_.size(), std::memory_order_release);
 }
 
 bool Congestion::has(ReqId id) const {
+  // A value that is a moment old is as good: the worker asks again with its next chunk.
   if (count_.load(std::memory_order_acquire) == 0) return false;
   std::lock_guard lock(mutex_);
   return ids_.contains(id);
 }
 
 void call_worker(Worker& worker, WorkEvent& event, Emit& emit) {
+  // Also after the worker has put out the request's end itself: the loop ignores what follows an end.
   if (Status status = caught([&] { deliver(worker, event, emit); }); !status.ok()) emit.fail(event.id, status);
 }
 
@@ -103,6 +109,7 @@ void call_admin(Worker& worker, const wire::AdminRequest& command, int64_t now_m
 int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput>& crash) {
   int wait_ms = Worker::kNever;
   Status status = caught([&] { wait_ms = worker.tick(now_ms, emit); });
+  // tick() works for all requests, so it is not known which one it failed for.
   if (!status.ok()) crash.push_back({.kind = WorkOutput::Kind::kCrash, .error = std::move(status)});
   return wait_ms;
 }
@@ -110,6 +117,7 @@ int call_tick(Worker& worker, int64_t now_ms, Emit& emit, std::vector<WorkOutput
 bool WorkerHost::post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms) {
   WorkEvent event{.kind = WorkEvent::Kind::kChunk, .id = id, .from = from, .body = std::move(delta)};
   if (post(event, now_ms)) return true;
+  // post() leaves an event that it refuses untouched, so the delta is what it was.
   delta = std::move(event.body);
   return false;
 }
@@ -132,6 +140,8 @@ Result<std::unique_ptr<Worker>> WorkerLoad::run(const Make& make) {
     status = worker.status();
   } catch (const std::exception& e) {
     status = internal_error("loading the worker threw: {}", e.what());
+  } catch (...) {
+    status = internal_error("loading the worker threw something that is no exception");
   }
   std::lock_guard lock(mutex_);
   failure_ = status;
@@ -157,6 +167,8 @@ class InlineWorkerHost::DirectEmit : public OutputEmit {
 
  private:
   void give(ReqId id, Body delta, bool to_all) {
+    // Only where nothing waits: a delta that overtook an earlier output, perhaps of its own request, would break the
+    // stream.
     if (host_.outputs_.empty() && host_.take_delta_(id, delta, to_all)) return;
     push({.kind = WorkOutput::Kind::kChunk, .to_all = to_all, .id = id, .body = std::move(delta)});
   }
@@ -171,13 +183,16 @@ InlineWorkerHost::InlineWorkerHost(WorkerLoad::Make make, std::function<void()> 
   loader_ = std::thread([this, make = std::move(make), wake = std::move(wake)] {
     Result<std::unique_ptr<Worker>> worker = load_.run(make);
     if (worker.ok()) worker_ = std::move(worker).value();
+    // Publishes worker_: the loop reads it only after it has seen kReady.
     state_.store(worker_ ? State::kReady : State::kFailed, std::memory_order_release);
+    // After the store, so that the loop which wakes sees the new state.
     wake();
   });
 }
 
 void InlineWorkerHost::close() {
   closed_ = true;
+  // Waits for the load, which cannot be interrupted; a process that must end has its grace for that (src/app).
   if (loader_.joinable()) loader_.join();
 }
 
@@ -196,7 +211,9 @@ int64_t InlineWorkerHost::standing_ms(int64_t now_ms) {
 
 bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   if (closed_) return true;
+  // While it loads the event is refused: it stays the loop's, in the limits that the loop has for each request.
   if (state() != State::kReady) return state() == State::kFailed;  // of no use any more
+  // Copied first: the call moves the event away.
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
   DirectEmit emit(*this);
@@ -206,6 +223,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
     call_worker(*worker_, event, emit);
   }
   ++calls_;
+  // Behind everything that the worker put out in drop(), so that it is the last output of the request.
   if (kind == WorkEvent::Kind::kDrop) outputs_.push_back({.kind = WorkOutput::Kind::kDropped, .id = id});
   tick(now_ms);
   return true;
@@ -215,6 +233,7 @@ bool InlineWorkerHost::post_delta(ReqId id, const std::string& from, Body& delta
   if (closed_) return true;
   if (state() != State::kReady) return state() == State::kFailed;
   DirectEmit emit(*this);
+  // As post(), without an event: deltas come for each token, and moving an event costs more than the call.
   const Status status = caught([&] { deliver_chunk(*worker_, id, from, delta, emit); });
   if (!status.ok()) emit.fail(id, status);
   ++calls_;
@@ -230,6 +249,11 @@ void InlineWorkerHost::tick(int64_t now_ms) {
 }
 
 void InlineWorkerHost::collect(std::vector<WorkOutput>& out) {
+  // Here and not by the loader: outputs_ are the loop's.
+  if (state() == State::kFailed && !std::exchange(crashed_, true)) {
+    outputs_.push_back({.kind = WorkOutput::Kind::kCrash, .error = failure()});
+  }
+  // The usual case; the two vectors keep their capacity and take turns.
   if (out.empty()) return out.swap(outputs_);
   for (WorkOutput& output : outputs_) out.push_back(std::move(output));
   outputs_.clear();

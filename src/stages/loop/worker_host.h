@@ -121,7 +121,7 @@ class WorkerLoad {
 
 class WorkerHost {
  public:
-  // Events wait while it loads; one that failed does nothing any more, and has put out kCrash.
+  // Events wait while it loads; one that failed does nothing any more, and puts out one kCrash.
   enum class State : uint8_t { kLoading, kReady, kFailed };
 
   virtual ~WorkerHost() = default;
@@ -201,7 +201,8 @@ class InlineWorkerHost : public WorkerHost {
   int64_t due_ms_ = 0;  // when tick() is due: once it is loaded, then as it asks
   uint64_t calls_ = 0;
   bool closed_ = false;
-  std::thread loader_;  // last: it uses the others
+  bool crashed_ = false;  // and the loop knows it
+  std::thread loader_;    // last: it uses the others
 };
 
 }  // namespace millrace::loop

@@ -43,7 +43,9 @@ class TalkWorker : public Worker {
   void start(ReqId id, Value, Emit& emit) override {
     fresh_ = true;
     const auto found = spoken_.find(id);
+    // The beginning comes with the first delta, so a result without one is of a request that is not spoken.
     if (found == spoken_.end()) return emit.fail(id, nothing_to_speak());
+    // The result waits for both ends: the thinker may end while seconds of sound are still to come, or after them.
     found->second.thinker_ended = true;
     conclude(id, emit);
   }
@@ -61,15 +63,18 @@ class TalkWorker : public Worker {
   }
 
   int tick(int64_t, Emit& emit) override {
+    // All waiting events before the next step, so that requests that come together are planned together.
     if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
     events_ = 0;
     Deltas out;
     const bool busy = engine_->step(out);
     for (const wire::TokenDelta& delta : out) report(delta, emit);
+    // A copy: send() takes ids out of held_, and an end erases the request.
     for (const ReqId id : std::vector<ReqId>(held_.begin(), held_.end())) send(id, emit);
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
+    // Nothing reports that a receiver has caught up, so what is held is tried again.
     return held_.empty() ? kNever : kRestMs;
   }
 
@@ -111,10 +116,12 @@ class TalkWorker : public Worker {
   }
 
   Status take(ReqId id, const wire::TokenDelta& delta, Emit& emit) {
+    // With the first delta alone.
     if (delta.speech) RETURN_IF_ERROR(begin(id, *delta.speech, emit));
     const auto found = spoken_.find(id);
     if (found == spoken_.end()) return nothing_to_speak();
     TalkerSequence& sequence = *found->second.sequence;
+    // Before the rows are released below: the compute thread may read a row as soon as it is.
     sequence.add_text(delta.tokens);
     if (delta.finish) {
       sequence.end_text();
@@ -136,16 +143,23 @@ class TalkWorker : public Worker {
     }
     ASSIGN_OR_RETURN(SpokenTurn turn, read_spoken_turn(start.prompt, start.media, config, speaker->second));
     const std::shared_ptr<const PromptInput> input = positions_of(turn);
+    // Of the frame's other codes, which the code predictor draws. The first one is drawn by the scheduler, by
+    // `sampling`.
     const CodeDraws draws{.seed = start.request.seed, .greedy = start.request.temperature <= 0};
     auto sequence = std::make_shared<TalkerSequence>(std::move(turn), config.turns, config.code_groups, draws);
     wire::TokenizedRequest request{.id = id};
+    // Only the number of ids counts here: the rows come from the sequence, and the row state keeps them out of the
+    // cache.
     request.prompt.assign(static_cast<std::size_t>(sequence->prompt_rows()), config.codec_pad);
     if (sequence->prompt_rows() >= context_length_) {
       return error(StatusCode::kTooLarge, "the talker's prompt has {} rows; wanted at most {}", sequence->prompt_rows(),
                    context_length_ - 1);
     }
     request.sampling = sampling_of(start.request, context_length_ - sequence->prompt_rows());
+    // Before receive(): its deltas, of a refusal for example, are reported by this record.
     spoken_.insert_or_assign(id, Spoken{.sequence = sequence});
+    // The thinker sends the rows before the first delta with tokens. Where that is its first delta of all, they come
+    // before the beginning.
     if (auto early = early_media_.extract(id); !early.empty()) {
       RETURN_IF_ERROR(set_media(*sequence, std::move(early.mapped())));
     }
@@ -168,6 +182,7 @@ class TalkWorker : public Worker {
   Status take_media(ReqId id, const Value& chunk) {
     const Value* rows = chunk.find(kMediaRowsKey);
     const auto* tensor = rows == nullptr ? nullptr : rows->get<SharedTensor>();
+    // Checked as anything from another process: the rows are read by offset.
     const int64_t width = parts_.config.talker.thinker_hidden_size;
     if (tensor == nullptr || tensor->dtype != DType::kF32 || tensor->shape.rank() != 2 || tensor->shape[1] != width) {
       return invalid_argument("a chunk without hidden rows of media; wanted {}: F32 [rows, {}]", kMediaRowsKey, width);
@@ -192,6 +207,7 @@ class TalkWorker : public Worker {
 
   static wire::SamplingParams sampling_of(const wire::SpeechRequest& speech, int32_t most) {
     wire::SamplingParams sampling;
+    // Without a limit of the request the context is the limit; a frame is one row of it.
     sampling.max_tokens = speech.max_frames > 0 ? std::min(speech.max_frames, most) : most;
     sampling.temperature = speech.temperature;
     sampling.top_p = speech.top_p;
@@ -203,6 +219,7 @@ class TalkWorker : public Worker {
 
   // As far as there is text, and as far as the next stage follows.
   void release_rows(ReqId id, const Spoken& spoken) {
+    // The position that a slow listener allows. It grows with `sent`, so send() calls this again.
     const int32_t ahead = spoken.sequence->prompt_rows() + spoken.sent + kMaxFramesAhead;
     engine_->scheduler().release_rows(id, std::min(spoken.sequence->rows_ready(), ahead));
   }
@@ -210,6 +227,7 @@ class TalkWorker : public Worker {
   void report(const wire::TokenDelta& delta, Emit& emit) {
     const auto found = spoken_.find(delta.id);
     if (found == spoken_.end()) return;
+    // The scheduler has forgotten the request already; refuse()'s abort finds nothing.
     if (delta.finish && delta.finish->reason == wire::FinishReason::kError) {
       return refuse(delta.id, Status(delta.finish->code, delta.finish->message), emit);
     }
@@ -224,6 +242,8 @@ class TalkWorker : public Worker {
     if (found == spoken_.end()) return;
     Spoken& spoken = found->second;
     const int32_t count = spoken.drawn - spoken.sent;
+    // Frames stay in the sequence, which has them in any case: nothing is copied while they wait, and later they go as
+    // one chunk.
     if (count > 0 && emit.congested(id)) {
       held_.insert(id);
       return;
@@ -244,6 +264,7 @@ class TalkWorker : public Worker {
   void conclude(ReqId id, Emit& emit) {
     const auto found = spoken_.find(id);
     const Spoken& spoken = found->second;
+    // The result is the last output: frames that are held come before it.
     if (!spoken.ended || !spoken.thinker_ended || spoken.sent < spoken.drawn) return;
     spoken_.erase(found);
     emit.result(id, Value());

@@ -16,6 +16,7 @@ void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
   const TransferId id = want.id;
   const auto it = exports_.find(id);
   if (it == exports_.end()) {
+    // Refused with a message and not in silence: D waits 10 s for the first part otherwise.
     if (const Status status = check(want); !status.ok()) return refuse(id, want.reply_to, status);
     Export& open = exports_[id];
     open.number = next_++;
@@ -30,6 +31,7 @@ void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
   }
   Export& open = it->second;
   if (open.want) {  // the first one has the id
+    // A repeated want, which the network may cause, is a sign of life and nothing more.
     if (open.want->reply_to == want.reply_to && open.want->tokens == want.tokens) {
       open.last_seen_ms = now_ms;
       ++counters_.ignored;
@@ -37,9 +39,10 @@ void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
     }
     return refuse(id, want.reply_to, error(StatusCode::kConflict, "the transfer id is in use"));
   }
-  if (Status status = check(want).ok() ? match(open, want) : check(want); !status.ok()) {
-    return refuse(id, want.reply_to, status);
-  }
+  // The offer is refused to this server but stays open: the right one may still come.
+  Status status = check(want);
+  if (status.ok()) status = match(open, want);
+  if (!status.ok()) return refuse(id, want.reply_to, status);
   open.want = std::move(want);
   open.last_seen_ms = now_ms;
   begin(open, id);
@@ -51,6 +54,7 @@ Status KvExporter::check(const wire::KvWant& want) const {
   RETURN_IF_ERROR(env_.pages().supported());
   ASSIGN_OR_RETURN(const wire::KvFormat ours, env_.format());
   RETURN_IF_ERROR(same_format(want.format, ours));
+  // What was begun goes on while the server drains, and is within the limits already.
   if (exports_.contains(want.id)) return ok_status();
   if (drains_) return error(StatusCode::kUnavailable, "the server is stopping and begins no new transfer");
   if (!jobs_ && early_ >= kMaxEarlyWants) {
@@ -64,6 +68,8 @@ Status KvExporter::check(const wire::KvWant& want) const {
 
 // Whether the pages of the offer are those that are wanted.
 Status KvExporter::match(const Export& open, const wire::KvWant& want) const {
+  // The want may have fewer tokens: D leaves one token to compute, so a prompt of whole pages lacks its last page
+  // there.
   const bool same = want.extra_key == open.extra_key && want.tokens.size() <= open.tokens.size() &&
                     std::equal(want.tokens.begin(), want.tokens.end(), open.tokens.begin());
   if (same) return ok_status();
@@ -81,6 +87,7 @@ void KvExporter::begin(Export& open, const TransferId& id) {
   if (!jobs_ || env_.pages().cached_pages(*open.prefix) >= end) return;
   open.job = next_++;
   open.computing = true;
+  // Before begin(), so that on_job_end() finds the transfer however soon it comes.
   jobs_of_[*open.job] = id;
   jobs_->begin(*open.job, want.tokens, want.extra_key);
 }
@@ -91,12 +98,14 @@ void KvExporter::on_taken(const wire::KvTaken& taken, int64_t now_ms) {
     return refuse(taken.id, taken.reply_to, error(StatusCode::kNotFound, "no such transfer is open here"));
   }
   Export& open = it->second;
+  // The id alone is no proof: a server that guesses one must not move another's window.
   if (open.want->reply_to != taken.reply_to) {
     ++counters_.ignored;
     return;
   }
   open.last_seen_ms = now_ms;
   if (!open.sender) return;  // its request has not come yet
+  // It was read for a number that comes later now; it is read again when its turn comes.
   if (taken.again) open.part.reset();
   const uint64_t before = open.sender->resent();
   const Status status = open.sender->on_taken(taken);
@@ -147,6 +156,7 @@ void KvExporter::on_job_end(uint64_t job, const Status& status) {
   jobs_of_.erase(found);
   if (it == exports_.end()) return;
   it->second.computing = false;
+  // erase() cancels what `job` names, and this one is over.
   it->second.job.reset();
   it->second.seen_changes = 0;
   if (!status.ok()) LOG_WARNING("transfer {}: its prompt was not computed: {}", it->first.text, status.to_string());
@@ -163,6 +173,7 @@ Status KvExporter::on_offer(const TransferId& id, std::vector<int32_t> tokens, s
     return error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}; try again later",
                  exports_.size(), kMaxTransfers);
   }
+  // The want may have come first: a proxy sends both requests at the same time.
   Export& open = it == exports_.end() ? exports_[id] : it->second;
   if (it == exports_.end()) open.number = next_++;
   open.offered = open.computing = true;
@@ -171,9 +182,11 @@ Status KvExporter::on_offer(const TransferId& id, std::vector<int32_t> tokens, s
   open.extra_key = std::move(extra_key);
   open.prefix = TransferPrefix{env_.pages().space_of(open.extra_key), open.tokens};
   if (!open.want) return ok_status();
+  // It is one with an offer now, whether it matches or not.
   --early_;
   if (const Status status = match(open, *open.want); !status.ok()) {
     refuse(id, open.want->reply_to, status);
+    // The offer goes on without it; D computes.
     open.want.reset();
   } else {
     begin(open, id);
@@ -192,12 +205,14 @@ void KvExporter::on_offer_end(const TransferId& id, const Status& status, int64_
 
 void KvExporter::step(int64_t now_ms) {
   ended_.expire(now_ms);
+  // Each once in a step: those whose connection is still being made go to the end.
   for (std::size_t left = refusals_.size(); left > 0; --left) {
     Refusal next = std::move(refusals_.front());
     refusals_.pop_front();
     const Status sent = env_.send(next.reply_to, next.end);
     if (sent.code() == StatusCode::kResourceExhausted) refusals_.push_back(std::move(next));
   }
+  // For all transfers together. Reading pages costs the time of the thread that plans the next step.
   int64_t budget = kSentBytesPerStep;
   for (auto it = exports_.begin(); it != exports_.end();) {
     const auto next = std::next(it);
@@ -214,18 +229,22 @@ void KvExporter::step(int64_t now_ms) {
 // Keeps what is cached by now, and sends what comes next of it.
 Status KvExporter::advance(Export& open, int64_t& budget) {
   PageTransfers& pages = env_.pages();
+  // Pages of the old weights may still be cached, but what follows would be of others: D wanted all of one set.
   if (open.prefix->space.weight_version != pages.space_of("").weight_version) {
     return error(StatusCode::kConflict, "the weights were switched");
   }
+  // Walking the tree for each transfer in each step would cost more than the pages; most steps change nothing here.
   if (const uint64_t changes = pages.changes(); std::exchange(open.seen_changes, changes) != changes) {
     open.cached = pages.lease(open.number, *open.prefix);
   }
   if (!open.sender) return ok_status();
   if (const uint64_t failures = pages.failures(); std::exchange(open.seen_failures, failures) != failures) {
+    // Which rows failed is not looked up. D has not cached these pages, so ending here costs time alone.
     if (open.sender->half_sent()) return error(StatusCode::kUnavailable, "a step whose layers were sent has failed");
   }
   RETURN_IF_ERROR(send_parts(open, budget));
   const auto end = static_cast<int32_t>(open.prefix->tokens.size()) / open.want->format.page_size;
+  // Nothing computes any more and pages are missing: they were evicted, or the job failed.
   if (open.computing || open.sender->all_sent() || open.cached >= end) return ok_status();
   return error(StatusCode::kUnavailable, "{} of {} pages are cached", open.cached, end);
 }
@@ -245,6 +264,7 @@ Status KvExporter::send_parts(Export& open, int64_t& budget) {
       const Status status = fill(open, *part);
       if (status.code() == StatusCode::kResourceExhausted) return ok_status();
       RETURN_IF_ERROR(status);
+      // Counted when they are read, as that is what costs; a part that waits for its connection is read once.
       budget -= open.sender->bytes_of(*part);
       open.part = std::move(part);
     }
@@ -273,6 +293,7 @@ Status KvExporter::fill(const Export& open, wire::KvPart& part) {
   } else {
     RETURN_IF_ERROR(env_.offer(open.want->reader, SharedBytes(buffer, buffer->data(), bytes), part));
   }
+  // Last: it covers the relay's descriptor too.
   part.checksum = wire::kv_checksum(part);
   return ok_status();
 }
@@ -303,10 +324,13 @@ void KvExporter::fail(Exports::iterator it, const Status& status, int64_t now_ms
 
 void KvExporter::erase(Exports::iterator it, int64_t now_ms) {
   Export& open = it->second;
+  // The same condition as where it was counted: a want whose offer has come was taken off by on_offer().
   if (open.want && !open.offered && !jobs_) --early_;
   env_.pages().end_lease(open.number);
+  // Puts of parts that D did not fetch end here; otherwise they would hold credits until their lease.
   env_.drop_offers(it->first);
   if (open.job) {
+    // Before cancel(): the end of a job that is cancelled is of no transfer any more.
     jobs_of_.erase(*open.job);
     jobs_->cancel(*open.job);
   }

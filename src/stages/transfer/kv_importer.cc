@@ -15,23 +15,27 @@ KvImporter::KvImporter(TransferEnv& env, ImporterOptions options) : env_(env), o
 }
 
 Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
+  // An error and no recompute: an id that comes twice is a fault of the proxy, which should learn of it.
   if (wanted.remote != nullptr && (imports_.contains(wanted.remote->id) || ended_.contains(wanted.remote->id))) {
     return invalid_argument("transfer_id {} was used before; wanted a new one for each request",
                             wanted.remote->id.text);
   }
   PageTransfers& pages = env_.pages();
+  // From here on nothing fails the request: whatever stands in the way, it computes its prompt by itself.
   if (const Status status = pages.supported(); !status.ok()) return works_alone(wanted.request, "unsupported", status);
   const auto format = env_.format();
   if (!format.ok()) return works_alone(wanted.request, "weights", format.status());
   const int32_t page = format->page_size;
   const int32_t end = (static_cast<int32_t>(wanted.prompt.size()) - 1) / page;  // one token is left to compute
   const auto tokens = static_cast<std::ptrdiff_t>(end) * page;
+  // Complete pages only. The rest of the last page is computed here, and so the first token's row.
   TransferPrefix prefix{pages.space_of(wanted.extra_key), {wanted.prompt.begin(), wanted.prompt.begin() + tokens}};
   const int32_t cached = pages.cached_pages(prefix);
   if ((end - cached) * page < std::max(options_.min_tokens, 1)) {
     ++alone_["short"];
     return false;
   }
+  // Not where a proxy has named an id: P computes the prompt for that id and waits for a want of it.
   if (wanted.remote == nullptr && join(wanted, prefix)) return true;
   if (imports_.size() >= kMaxTransfers) {
     return works_alone(wanted.request, "limit",
@@ -42,6 +46,7 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
   Status asked;
   if (wanted.remote != nullptr) {
     import.peer = wanted.remote->peer;
+    // No other server is tried: the proxy has one compute this prompt.
     asked = ask(import, wanted.remote->id, *format, now_ms);
   } else {
     asked = ask_any(std::move(import), *format, std::nullopt, now_ms);
@@ -53,7 +58,9 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
 // Sends the want to the import's peer; then it is open. An error leaves it as it was.
 Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvFormat& format, int64_t now_ms) {
   const auto end = static_cast<int32_t>(import.prefix.tokens.size()) / format.page_size;
+  // Made anew for each server that is asked: parts are numbered from 0 by each.
   import.receiver.emplace(id, import.from_page, end, env_.pages().layers(), format.page_bytes, now_ms);
+  // Of this try: pages that an earlier one began and did not complete are not continued, as the parts are other ones.
   import.number = next_import_++;
   import.want = wire::KvWant{.id = id,
                              .reply_to = options_.reply_to,
@@ -63,6 +70,7 @@ Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvForma
                              .from_page = import.from_page,
                              .reader = env_.reader()};
   RETURN_IF_ERROR(send_want(import));
+  // Only now: until the want is sent or waits for its connection there is nothing that has to end.
   imports_.emplace(id, std::move(import));
   return ok_status();
 }
@@ -79,6 +87,7 @@ Status KvImporter::ask_any(Import import, const wire::KvFormat& format, std::opt
     Peer& peer = peers_[static_cast<std::size_t>(*replica)];
     import.replica = replica;
     import.peer = peer.endpoint;
+    // Read before ask(), which moves the import away where it succeeds.
     const int64_t tokens = import.asked_tokens;
     status = ask(import, new_id(), format, now_ms);
     if (status.ok()) return router_->begin(*replica, hashes, tokens), status;
@@ -90,6 +99,8 @@ Status KvImporter::ask_any(Import import, const wire::KvFormat& format, std::opt
 std::optional<int> KvImporter::choose_peer(const ReplicaRouter::Prefix& hashes, std::optional<int> not_this,
                                            int64_t now_ms) {
   if (!router_) return std::nullopt;
+  // Three reasons against a server: it is not in the table, it failed a short while ago, or this very import failed
+  // with it.
   std::vector<bool> serves;
   for (const Peer& peer : peers_) {
     const bool excluded = not_this && static_cast<std::size_t>(*not_this) == serves.size();
@@ -99,6 +110,8 @@ std::optional<int> KvImporter::choose_peer(const ReplicaRouter::Prefix& hashes, 
 }
 
 void KvImporter::set_peers(const std::vector<TransferPeers::Replica>& peers, int64_t now_ms) {
+  // All endpoints first, then the ends: an import that fails asks another server at once, and must not find one of the
+  // old table.
   std::vector<int> gone;
   for (std::size_t i = 0; i < peers_.size() && i < peers.size(); ++i) {
     Peer& known = peers_[i];
@@ -109,6 +122,7 @@ void KvImporter::set_peers(const std::vector<TransferPeers::Replica>& peers, int
     known.incarnation = peers[i].incarnation;
     known.avoided_until_ms = 0;
     env_.connect(known.endpoint);
+    // A new incarnation has an empty cache, so what its predecessor was given is no reason to ask it.
     router_->forget(static_cast<int>(i));
   }
   for (const int replica : gone) {
@@ -117,6 +131,7 @@ void KvImporter::set_peers(const std::vector<TransferPeers::Replica>& peers, int
       if (import.replica == replica) ids.push_back(id);
     }
     for (const TransferId& id : ids) {
+      // By id: end() erases imports and, asking another server, adds some.
       end(imports_.find(id), error(StatusCode::kUnavailable, "the server is gone"), now_ms, false, Cause::kPeer);
     }
   }
@@ -124,6 +139,7 @@ void KvImporter::set_peers(const std::vector<TransferPeers::Replica>& peers, int
 
 bool KvImporter::join(const Wanted& wanted, const TransferPrefix& prefix) {
   for (auto& [id, import] : imports_) {
+    // All tokens are compared, as everywhere: a shared hash would give a request another prompt's pages.
     if (import.prefix.space != prefix.space || import.prefix.tokens != prefix.tokens) continue;
     import.waiting.push_back(wanted.request);
     return true;
@@ -141,6 +157,7 @@ Status KvImporter::send_want(Import& import) {
 
 TransferId KvImporter::new_id() {
   const uint64_t number = next_id_++;
+  // The seed distinguishes processes, so that P cannot take a restarted D's id for one that has ended.
   return {fmt::format("xfer-{:016x}{:016x}", options_.id_seed, number)};
 }
 
@@ -168,10 +185,6 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
     return;
   }
   Import& import = it->second;
-  if (env_.pages().full()) {  // it is asked for again
-    ++counters_.ignored;
-    return;
-  }
   const Result<KvReceiver::Part> verdict = import.receiver->on_part(part, now_ms);
   if (!verdict.ok()) return end(it, verdict.status(), now_ms, true, Cause::kPeer);
   if (*verdict == KvReceiver::Part::kRepeated) {
@@ -187,6 +200,7 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
   counters_.parts_in_messages += part.relay.empty();
   counters_.parts_of_layers += part.layers < env_.pages().layers();
   counters_.bytes += static_cast<uint64_t>(import.receiver->bytes_of(part));
+  // A server that keeps its window has kWindowParts on their way at most. More is memory that nothing here bounds.
   constexpr std::size_t kMost = 2 * static_cast<std::size_t>(kWindowParts);
   if (import.received.size() >= kMost) {
     return end(it,
@@ -195,15 +209,15 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
                now_ms, true, Cause::kPeer);
   }
   const LayerSpan layers{part.first_layer, part.first_layer + part.layers};
+  // In the sequence of the parts' numbers, whatever the sequence in which relays bring their bytes: pages can only be
+  // cached behind those below them.
   import.received.push_back({{part.number, part.first_page, part.pages, layers}, std::nullopt});
-  Status status;
   if (part.relay.empty()) {
     import.received.back().bytes = SharedBytes::of(std::move(part.bytes.bytes));
-    status = write_next(it->first, import);
-  } else {
-    status = begin_fetch(import, part);
+    return write_or_end(it, now_ms);
   }
-  if (!status.ok()) end(it, status, now_ms, true);
+  // A relay that fails is the other server's, as far as can be seen here.
+  if (const Status status = begin_fetch(import, part); !status.ok()) end(it, status, now_ms, true, Cause::kPeer);
 }
 
 Status KvImporter::begin_fetch(Import& import, const wire::KvPart& part) {
@@ -220,14 +234,12 @@ void KvImporter::on_fetched(TransferEnv::Fetched fetched, int64_t now_ms) {
   const auto part = std::find_if(import.received.begin(), import.received.end(),
                                  [&](const Received& each) { return each.ticket == fetched.ticket; });
   if (part == import.received.end()) return;  // it is asked for again, with all that follows
-  Status status;
   if (fetched.status.ok()) {
     part->ticket.reset();
     part->bytes = std::move(fetched.bytes);
-    status = write_next(it->first, import);
-  } else {
-    status = on_lost(import, part, fetched.status);
+    return write_or_end(it, now_ms);
   }
+  const Status status = on_lost(import, part, fetched.status);
   if (!status.ok()) end(it, status, now_ms, true, Cause::kPeer);
 }
 
@@ -236,6 +248,7 @@ Status KvImporter::on_lost(Import& import, std::deque<Received>::iterator part, 
   LOG_WARNING("transfer: part {} did not come through its relay, and is asked for again: {}", part->run.number,
               status.to_string());
   std::vector<KvReceiver::Run> newest;
+  // P sends from one part on, so those behind the lost one come again too, and what is here of them goes.
   for (auto each = part; each != import.received.end(); ++each) newest.push_back(each->run);
   RETURN_IF_ERROR(import.receiver->on_lost(newest, status).status());
   import.received.erase(part, import.received.end());
@@ -243,9 +256,17 @@ Status KvImporter::on_lost(Import& import, std::deque<Received>::iterator part, 
   return report(import);
 }
 
+// What cannot be written is this server's fault, whichever way the bytes came: no other one is asked for them.
+void KvImporter::write_or_end(Imports::iterator it, int64_t now_ms) {
+  if (const Status status = write_next(it->first, it->second); !status.ok()) end(it, status, now_ms, true);
+}
+
 // One write at a time, of all that has come since of the same layers, without a gap: what lies below it must be cached.
 Status KvImporter::write_next(const TransferId& id, Import& import) {
+  // The oldest part decides: later ones may be here already, but their pages lie above a gap.
   if (import.writing || import.received.empty() || import.received.front().ticket) return ok_status();
+  // They wait here, and step() tries again. The other server sends no more than its window beyond them.
+  if (env_.pages().full()) return ok_status();
   KvReceiver::Run all = import.received.front().run;
   all.pages = 0;
   Write write{.id = id};
@@ -258,6 +279,7 @@ Status KvImporter::write_next(const TransferId& id, Import& import) {
     ++write.parts;
   }
   PageTransfers& pages = env_.pages();
+  // A page counts when its last layers are written; the layers before add nothing that a request could use.
   if (all.layers.end == pages.layers()) write.pages = all.pages;
   const uint64_t ticket = next_ticket_++;
   RETURN_IF_ERROR(pages.write_layers(ticket, import.number, import.prefix, all.first_page, all.pages, all.layers,
@@ -281,10 +303,11 @@ void KvImporter::on_written(const PageTransfers::Done& done, int64_t now_ms) {
   import.written_pages += write.pages;
   if (import.receiver->complete()) return end(it, ok_status(), now_ms, true);
   if (const Status status = report(import); !status.ok()) return end(it, status, now_ms, false, Cause::kPeer);
-  if (const Status status = write_next(it->first, import); !status.ok()) end(it, status, now_ms, true);
+  write_or_end(it, now_ms);
 }
 
 Status KvImporter::report(Import& import) {
+  // Also the heartbeat of the transfer: P keeps its pages for kLeaseMs after the last one of these.
   wire::Message taken = import.receiver->taken(options_.reply_to);
   const Status status = env_.send(import.peer, taken);
   return status.code() == StatusCode::kResourceExhausted ? ok_status() : status;  // the next report is soon
@@ -316,6 +339,12 @@ void KvImporter::step(int64_t now_ms) {
       it = next;
       continue;
     }
+    // What found the queue of writes full.
+    if (const Status status = write_next(it->first, import); !status.ok()) {
+      end(it, status, now_ms, true);
+      it = next;
+      continue;
+    }
     const KvReceiver::Due due = import.receiver->due(now_ms);
     if (due == KvReceiver::Due::kGiveUp) {
       if (import.replica) peers_[static_cast<std::size_t>(*import.replica)].avoided_until_ms = now_ms + kAvoidMs;
@@ -328,14 +357,19 @@ void KvImporter::step(int64_t now_ms) {
 }
 
 void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify, Cause cause) {
+  // Taken out of imports_ before anything else: ask_another() adds an import, and messages of the old one must find
+  // none.
   const TransferId id = it->first;
   Import import = std::move(it->second);
   imports_.erase(it);
+  // Late and repeated messages of this id begin nothing.
   ended_.add(id, now_ms);
   env_.drop_fetches(id);
+  // Incomplete pages are free once no batch writes to them; complete ones are cached and stay.
   env_.pages().end_import(import.number);
   counters_.end(status);
   waited_ms_ += now_ms - import.begun_ms;
+  // The load that begin() counted for this server, also where it failed.
   if (import.replica) router_->end(*import.replica, import.asked_tokens);
   if (notify) {
     std::optional<wire::Failure> failure;
@@ -344,8 +378,9 @@ void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms,
     (void)env_.send(import.peer, message);  // or P's lease ends by itself
   }
   const bool failed = !status.ok() && status.code() != StatusCode::kCancelled;
-  const int32_t tokens = import.written_pages * static_cast<int32_t>(import.prefix.tokens.size()) /
-                         std::max(1, import.receiver->end_page());
+  // The prefix has complete pages only, so the division is exact; before it, a long prompt's product has over 32 bits.
+  const int32_t page = static_cast<int32_t>(import.prefix.tokens.size()) / import.receiver->end_page();
+  const int32_t tokens = import.written_pages * page;
   const uint64_t request = import.waiting.empty() ? 0 : import.waiting.front().value;
   if (failed && cause == Cause::kPeer && ask_another(import, now_ms)) {
     LOG_WARNING("transfer {}: request {} asks another server for what has not arrived ({} tokens have): {}", id.text,
@@ -356,14 +391,17 @@ void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms,
     LOG_WARNING("transfer {}: request {} computes what has not arrived ({} tokens have): {}", id.text, request, tokens,
                 status.to_string());
   }
+  // Also after a failure: each request then begins with what is cached.
   for (const ReqId waiting : import.waiting) ready_.push_back({waiting, tokens});
 }
 
 // Once: a prompt that ends one server after the other is computed here.
 bool KvImporter::ask_another(Import& failed, int64_t now_ms) {
+  // Not for a server that the request named itself, as no other has been sent the prompt.
   if (!failed.replica || failed.second || failed.waiting.empty()) return false;
   const auto format = env_.format();
   if (!format.ok()) return false;
+  // Asked anew: the failed one's complete pages are cached, and others may have been evicted or computed meanwhile.
   const int32_t cached = env_.pages().cached_pages(failed.prefix);
   const int64_t missing = static_cast<int64_t>(failed.prefix.tokens.size()) - int64_t{cached} * format->page_size;
   if (missing < std::max(options_.min_tokens, 1)) return false;
@@ -379,6 +417,7 @@ bool KvImporter::ask_another(Import& failed, int64_t now_ms) {
 }
 
 void KvImporter::stop(const Status& status, int64_t now_ms) {
+  // It ends, as Cause::kSelf begins no other import.
   while (!imports_.empty()) end(imports_.begin(), status, now_ms, true);
 }
 

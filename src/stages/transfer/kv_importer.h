@@ -117,6 +117,7 @@ class KvImporter {
   Status begin_fetch(Import& import, const wire::KvPart& part);
   Status on_lost(Import& import, std::deque<Received>::iterator part, const Status& status);
   Status write_next(const TransferId& id, Import& import);
+  void write_or_end(Imports::iterator it, int64_t now_ms);
   void end(Imports::iterator it, const Status& status, int64_t now_ms, bool notify, Cause cause = Cause::kSelf);
 
   TransferEnv& env_;

@@ -31,12 +31,17 @@ class ImporterTest : public ::testing::Test {
     Status offer(const wire::Peer&, SharedBytes, wire::KvPart&) override { return internal_error("D offers nothing"); }
     void drop_offers(const TransferId&) override {}
     const wire::Peer& reader() const override { return reader_; }
-    Result<uint64_t> fetch(const wire::KvPart&, std::size_t) override { return internal_error("there is no relay"); }
+    Result<uint64_t> fetch(const wire::KvPart&, std::size_t) override {
+      if (!relay) return internal_error("there is no relay");
+      return ++ticket;
+    }
     void drop_fetches(const TransferId&) override {}
 
     std::vector<std::pair<std::string, wire::Message>> sent;
     std::vector<std::string> connected;
     std::set<std::string> unreachable;
+    bool relay = false;
+    uint64_t ticket = 0;  // of the last fetch
     wire::KvFormat format_{.page_size = testing::kNetPage, .page_bytes = testing::kNetPage * testing::kFakeTokenBytes};
 
    private:
@@ -64,7 +69,44 @@ class ImporterTest : public ::testing::Test {
     importer.take_ready();
   }
 
-  testing::Harness d{testing::net_facts(), {.chunked_prefill_tokens = 64}, testing::endless()};
+  static std::string bytes_of(int32_t pages) {
+    return std::string(static_cast<std::size_t>(pages * testing::kNetPage * testing::kFakeTokenBytes), 'x');
+  }
+  // All layers of these pages, in the message or by a relay.
+  static wire::KvPart part(const TransferId& id, uint32_t number, int32_t first, int32_t pages, bool last, bool relay) {
+    wire::KvPart part{.id = id, .number = number, .first_page = first, .pages = pages, .last = last};
+    part.layers = testing::kFakeLayers;
+    if (relay) {
+      part.relay = "sim";
+    } else {
+      part.bytes.bytes = bytes_of(pages);
+    }
+    part.checksum = wire::kv_checksum(part);
+    return part;
+  }
+  void on_fetched(const TransferId& id, int32_t pages) {
+    importer.on_fetched({id, env.ticket, ok_status(), SharedBytes::of(bytes_of(pages))}, 0);
+  }
+  // Writes of another one, so that the next one would be refused.
+  void fill_queue_of_writes() {
+    const TransferPrefix prefix{env.pages().space_of(""), prompt(testing::kNetPage, 700)};
+    for (uint64_t ticket = 1'000'000; !env.pages().full(); ++ticket) {
+      ASSERT_TRUE(env.pages().write(ticket, prefix, 0, 1, {SharedBytes::of(bytes_of(1))}).ok());
+    }
+  }
+  // Until a request is ready.
+  std::vector<KvImporter::Ready> wait_ready() {
+    for (int i = 0; i < 100; ++i) {
+      d.step();
+      for (const PageTransfers::Done& done : env.pages().take_done()) importer.on_written(done, 0);
+      importer.step(0);
+      auto ready = importer.take_ready();
+      if (!ready.empty()) return ready;
+    }
+    return {};
+  }
+
+  testing::Harness d{testing::net_facts(16'384), {.chunked_prefill_tokens = 64}, testing::endless()};
   Env env{d};
   std::vector<TransferPeers::Replica> peers = {{"p0", 1}, {"p1", 1}, {"p2", 1}};
   KvImporter importer{env, {.reply_to = "d", .peers = kServers, .id_seed = 5, .min_tokens = kMinRemoteTokens}};
@@ -154,6 +196,63 @@ TEST_F(ImporterTest, AFailureHereAsksNoServer) {
   importer.cancel(ReqId{2}, 0);
   EXPECT_TRUE(std::holds_alternative<wire::KvEnd>(env.sent.back().second));
   EXPECT_EQ(importer.open(), 0u);
+}
+
+TEST_F(ImporterTest, AWriteThatFailsHereAsksNoServer) {
+  env.relay = true;
+  ask(1, prompt(500));
+  const TransferId id = last_id();
+  importer.on_part(part(id, 0, 0, 8, false, true), 0);
+  d.switch_weights({.version = 2});  // the pages are of the old ones
+  d.run();
+  on_fetched(id, 8);
+  EXPECT_TRUE(std::holds_alternative<wire::KvEnd>(env.sent.back().second));
+  EXPECT_EQ(importer.take_ready().size(), 1u);
+  EXPECT_EQ(importer.open(), 0u);
+}
+
+TEST_F(ImporterTest, ARelayThatFailsTwiceAsksAnotherServer) {
+  const std::string first = ask(1, prompt(500));
+  const TransferId id = last_id();
+  importer.on_part(part(id, 0, 0, 8, false, true), 0);
+  ASSERT_TRUE(std::holds_alternative<wire::KvTaken>(env.sent.back().second));
+  EXPECT_TRUE(std::get<wire::KvTaken>(env.sent.back().second).again);
+  importer.on_part(part(id, 0, 0, 8, false, true), 0);
+  const std::string second = wanted_of(env.sent.back());
+  EXPECT_NE(second, "");
+  EXPECT_NE(second, first);
+  EXPECT_TRUE(importer.take_ready().empty());
+}
+
+// 24 pages in two parts. What comes while no write is accepted waits for the queue, by a message as by a relay.
+TEST_F(ImporterTest, PartsWaitForTheQueueOfWrites) {
+  for (const bool relay : {false, true}) {
+    env.relay = relay;
+    const uint64_t request = relay ? 2 : 1;
+    ask(request, prompt(400, relay ? 400 : 30));
+    const TransferId id = last_id();
+    if (relay) importer.on_part(part(id, 0, 0, 12, false, true), 0);
+    fill_queue_of_writes();
+    if (relay) {
+      on_fetched(id, 12);
+    } else {
+      importer.on_part(part(id, 0, 0, 12, false, false), 0);
+    }
+    importer.on_part(part(id, 1, 12, 12, true, false), 0);
+    const auto ready = wait_ready();
+    ASSERT_EQ(ready.size(), 1u) << relay;
+    EXPECT_EQ(ready[0].request.value, request);
+    EXPECT_EQ(ready[0].transferred_tokens, 384) << relay;
+  }
+}
+
+// Pages times tokens are more than 32 bits hold.
+TEST_F(ImporterTest, TheTokensOfALongPromptAreCounted) {
+  ask(1, prompt(190'001));
+  importer.on_part(part(last_id(), 0, 0, 11'875, true, false), 0);
+  const auto ready = wait_ready();
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].transferred_tokens, 190'000);
 }
 
 TEST_F(ImporterTest, WithoutASecondServerTheRequestIsReadyAtOnce) {

@@ -86,7 +86,6 @@ Result<KvReceiver::Part> KvReceiver::on_lost(const std::vector<Run>& newest, con
 bool KvReceiver::ask_again() {
   if (asked_) return false;
   asked_ = again_ = true;
-  ++asked_again_;
   return true;
 }
 

@@ -49,7 +49,6 @@ class KvReceiver {
   int64_t bytes_of(const wire::KvPart& part) const { return layer_bytes_ * part.layers * part.pages; }
   bool begun() const { return next_ > 0; }  // something has come
   bool complete() const { return next_page_ == end_ && written_ == next_; }
-  uint64_t asked_again() const { return asked_again_; }
 
  private:
   bool ask_again();
@@ -70,7 +69,6 @@ class KvReceiver {
   bool again_ = false;            // the next report asks
   bool asked_ = false;            // for part next_
   std::optional<uint32_t> lost_;  // the part whose bytes did not come last
-  uint64_t asked_again_ = 0;
 };
 
 }  // namespace millrace::transfer

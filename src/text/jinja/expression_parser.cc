@@ -4,6 +4,9 @@
 
 namespace millrace::jinja {
 
+// Each function follows one rule of jinja2's parser (jinja2/parser.py, 3.1), also where that differs from Python: chat
+// templates are written against it. What recurses into a rule above it passes conditional(), negation(), unary() or
+// test(), which count the nesting; loops need no count, as the height of their tree is bounded.
 using Nested = TokenStream::Nested;
 
 ExprPtr ExpressionParser::make(ExprKind kind, int line, std::string name) {
@@ -14,6 +17,8 @@ ExprPtr ExpressionParser::make(ExprKind kind, int line, std::string name) {
   return expr;
 }
 
+// Checked while the tree grows and not when it is complete: evaluating a tree and destroying it recurse to its height,
+// and the parser throws with the half of the tree that it has.
 void ExpressionParser::check_height(const Expr& expr, int height) {
   if (height > stream_.limits().max_expression_depth) {
     throw TemplateError{
@@ -23,6 +28,7 @@ void ExpressionParser::check_height(const Expr& expr, int height) {
 }
 
 ExprPtr ExpressionParser::add(ExprPtr parent, ExprPtr child) {
+  // A null child keeps its position: kIf and kSlice name their children by index.
   if (child) {
     parent->height = std::max(parent->height, child->height + 1);
     check_height(*parent, parent->height);
@@ -40,6 +46,7 @@ ExprPtr ExpressionParser::conditional() {
   int line = stream_.line();
   ExprPtr value = disjunction();
   while (stream_.skip_name("if")) {
+    // Of `a if b if c`, the first part is the value of the second `if`, as in jinja2.
     ExprPtr condition = disjunction();
     ExprPtr other = stream_.skip_name("else") ? conditional() : nullptr;
     value = add(add(add(make(ExprKind::kIf, line), std::move(condition)), std::move(value)), std::move(other));
@@ -51,6 +58,7 @@ ExprPtr ExpressionParser::conditional() {
 ExprPtr ExpressionParser::disjunction() {
   int line = stream_.line();
   ExprPtr left = conjunction();
+  // Left-associative and binary, so that evaluation stops at the first operand that decides.
   while (stream_.skip_name("or")) left = add(add(make(ExprKind::kOr, line), std::move(left)), conjunction());
   return left;
 }
@@ -63,6 +71,7 @@ ExprPtr ExpressionParser::conjunction() {
 }
 
 ExprPtr ExpressionParser::negation() {
+  // Only where a `not` begins: otherwise every comparison would count as a level of nesting.
   if (!stream_.at_name("not")) return comparison();
   Nested nested(stream_);
   int line = stream_.next().line;
@@ -75,14 +84,17 @@ ExprPtr ExpressionParser::comparison() {
   ExprPtr chain;
   while (true) {
     std::string op;
+    // Operators are whole tokens, so at most one of these equals the current one.
     for (std::string_view candidate : {"==", "!=", "<", "<=", ">", ">="}) {
       if (stream_.at_op(candidate)) op = candidate;
     }
     if (stream_.at_name("in")) op = "in";
+    // Two tokens: a `not` that no `in` follows belongs to no comparison.
     if (stream_.at_name("not") && TokenStream::is_name(stream_.look(), "in")) op = "not in";
     if (op.empty()) return chain ? std::move(chain) : std::move(first);
     stream_.next();
     if (op == "not in") stream_.next();
+    // One node for a < b < c, as in Python: b is evaluated once.
     if (!chain) chain = add(make(ExprKind::kCompare, line), std::move(first));
     chain = add(std::move(chain), sum());
     chain->ops.push_back(std::move(op));
@@ -94,6 +106,7 @@ ExprPtr ExpressionParser::sum() {
   ExprPtr left = concat();
   while (stream_.at_op("+") || stream_.at_op("-")) {
     std::string op = stream_.next().text;
+    // In this sequence `~` binds tighter than `+`, unlike in most languages.
     left = binary(std::move(left), std::move(op), concat(), line);
     line = stream_.line();
   }
@@ -104,6 +117,7 @@ ExprPtr ExpressionParser::concat() {
   int line = stream_.line();
   ExprPtr first = product();
   if (!stream_.at_op("~")) return first;
+  // One node for all operands: a template that joins a long list of texts does not get a tall tree.
   ExprPtr node = add(make(ExprKind::kConcat, line), std::move(first));
   while (stream_.skip_op("~")) node = add(std::move(node), product());
   return node;
@@ -133,6 +147,7 @@ ExprPtr ExpressionParser::unary(bool with_filters) {
   int line = stream_.line();
   ExprPtr node;
   if (stream_.skip_op("-")) {
+    // Without filters: -1|abs is (-1)|abs, and the filter is read below, for the whole.
     node = add(make(ExprKind::kNegate, line), unary(false));
   } else if (stream_.skip_op("+")) {
     node = add(make(ExprKind::kPlus, line), unary(false));
@@ -150,11 +165,14 @@ ExprPtr ExpressionParser::primary() {
       stream_.next();
       const std::string& name = token.text;
       ExprPtr node = make(ExprKind::kConstant, token.line);
+      // Both spellings, as in jinja2: constants, not names.
       if (name == "true" || name == "True" || name == "false" || name == "False") {
         node->constant = Value::boolean(name == "true" || name == "True");
       } else if (name != "none" && name != "None") {
         node->kind = ExprKind::kName;
         node->name = name;
+        // Also names that turn out to be local: the macro looks for its implicit variables alone, and more does no
+        // harm.
         names_read_.push_back(name);
       }
       return node;
@@ -181,13 +199,16 @@ ExprPtr ExpressionParser::primary() {
 ExprPtr ExpressionParser::literal_string() {
   ExprPtr node = make(ExprKind::kConstant, stream_.line());
   std::string text;
+  // Adjacent strings are one, as in Python.
   while (stream_.at_kind(TokenKind::kString)) text += stream_.next().text;
+  // Trusted: it is the template's own text, so control tokens in it count.
   node->constant = Value::string(std::move(text), true);
   return node;
 }
 
 ExprPtr ExpressionParser::parenthesized() {
   int line = stream_.next().line;
+  // Only here may a tuple be empty: without parentheses there would be no expression at all.
   if (stream_.skip_op(")")) return make(ExprKind::kTuple, line);
   ExprPtr node = tuple();
   stream_.expect_op(")");
@@ -201,9 +222,11 @@ bool ExpressionParser::at_tuple_end(std::string_view end_name) const {
 
 ExprPtr ExpressionParser::tuple(bool with_if, std::string_view end_name) {
   int line = stream_.line();
+  // In `for x in items if x` the `if` is the loop's filter and must not be taken for an inline one.
   auto item = [&] { return with_if ? expression() : expression_without_if(); };
   if (at_tuple_end(end_name)) stream_.unexpected("an expression");
   ExprPtr first = item();
+  // The comma makes the tuple, not the parentheses.
   if (!stream_.at_op(",")) return first;
   ExprPtr node = add(make(ExprKind::kTuple, line), std::move(first));
   while (stream_.skip_op(",")) {
@@ -249,6 +272,8 @@ ExprPtr ExpressionParser::postfix(ExprPtr node) {
   }
 }
 
+// Filters and tests end an operand, after its attributes and calls. What a filter returns may be called, but an
+// attribute of it needs parentheses: jinja2 has the same two loops.
 ExprPtr ExpressionParser::postfix_filters(ExprPtr node) {
   while (true) {
     if (stream_.at_op("|")) {
@@ -269,6 +294,7 @@ ExprPtr ExpressionParser::subscript(ExprPtr node) {
   if (stream_.skip_op(".")) {
     const Token& member = stream_.next();
     if (member.kind == TokenKind::kName) return add(make(ExprKind::kAttribute, line, member.text), std::move(node));
+    // items.0 is items[0].
     if (member.kind != TokenKind::kInteger) {
       fail_at(member.line, "unexpected {} after '.', wanted a name or a number", describe(member));
     }
@@ -280,6 +306,7 @@ ExprPtr ExpressionParser::subscript(ExprPtr node) {
   std::vector<ExprPtr> arguments;
   while (!stream_.at_op("]")) {
     if (!arguments.empty()) stream_.expect_op(",");
+    // x[a, b] is indexed by a tuple, x[a] by the value; x[] by the empty tuple.
     arguments.push_back(subscribed());
   }
   stream_.expect_op("]");
@@ -289,6 +316,7 @@ ExprPtr ExpressionParser::subscript(ExprPtr node) {
   } else {
     index = make(ExprKind::kTuple, line);
     for (ExprPtr& argument : arguments) {
+      // Evaluation knows a slice as the whole index only, see ast.h.
       if (argument->kind == ExprKind::kSlice) fail_at(line, "a slice within a tuple index is not supported");
       index = add(std::move(index), std::move(argument));
     }
@@ -322,6 +350,7 @@ void ExpressionParser::call_arguments(Expr& node) {
   bool comma = false;
   while (!stream_.at_op(")")) {
     if (comma) stream_.expect_op(",");
+    // A trailing comma is allowed.
     if (comma && stream_.at_op(")")) break;
     call_argument(node);
     comma = true;
@@ -334,13 +363,17 @@ void ExpressionParser::call_argument(Expr& node) {
     if (!node.more) node.more = std::make_unique<MoreArguments>();
     return *node.more;
   };
+  // The rules of jinja2's parse_call_args(): after ** nothing more, after * only named arguments and **, after a named
+  // one no positional one.
   bool has_list = node.more && node.more->list, has_dict = node.more && node.more->dict;
+  // Two tokens decide: f(a == b) has a positional argument.
   bool named = stream_.at_kind(TokenKind::kName) && TokenStream::is_op(stream_.look(), "=");
   bool positional = !named && !stream_.at_op("*") && !stream_.at_op("**");
   if (has_dict || (has_list && (positional || stream_.at_op("*"))) ||
       (positional && node.more && !node.more->named.empty())) {
     fail_at(stream_.line(), "an argument stands after one that it must precede");
   }
+  // It points into `more`, which is on the heap and stays while the value is read.
   ExprPtr* place = nullptr;
   if (stream_.skip_op("*")) {
     place = &more().list;
@@ -352,6 +385,7 @@ void ExpressionParser::call_argument(Expr& node) {
     more().named.emplace_back(std::move(name), nullptr);
   }
   ExprPtr value = expression();
+  // Arguments beyond the positional ones are no children, so add() does not see them.
   node.height = std::max(node.height, value->height + 1);
   check_height(node, node.height);
   if (place != nullptr) {
@@ -365,6 +399,7 @@ void ExpressionParser::call_argument(Expr& node) {
 
 std::string ExpressionParser::dotted_name(std::string_view wanted) {
   std::string name = stream_.expect_kind(TokenKind::kName, wanted).text;
+  // Names of filters and tests may have dots. Which ones exist is found out when they are evaluated.
   while (stream_.skip_op(".")) name += "." + stream_.expect_kind(TokenKind::kName, wanted).text;
   return name;
 }
@@ -378,6 +413,7 @@ ExprPtr ExpressionParser::filter(ExprPtr target) {
 
 ExprPtr ExpressionParser::filters(ExprPtr target, bool inline_start) {
   ExprPtr node = std::move(target);
+  // {% filter upper %}: the name stands where the first | would.
   if (inline_start) node = filter(std::move(node));
   while (stream_.skip_op("|")) node = filter(std::move(node));
   return node;
@@ -388,6 +424,8 @@ ExprPtr ExpressionParser::test(ExprPtr node) {
   bool negated = stream_.skip_name("not");
   ExprPtr out = add(make(ExprKind::kTest, line, dotted_name("the name of a test")), std::move(node));
   const Token& token = stream_.current();
+  // `x is divisibleby 3` has an argument without parentheses. The keywords that may follow a test without one are
+  // excluded; "(" is handled as a call.
   bool starts_argument =
       token.kind == TokenKind::kString || token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat ||
       stream_.at_op("[") || stream_.at_op("{") ||
@@ -395,8 +433,10 @@ ExprPtr ExpressionParser::test(ExprPtr node) {
   if (stream_.at_op("(")) {
     call_arguments(*out);
   } else if (starts_argument) {
+    // `is` is a name for the lexer and would be read as the argument.
     if (stream_.at_name("is")) fail_at(token.line, "tests cannot be chained with 'is'");
     Nested nested(stream_);
+    // No filters here: in `x is eq y|upper` the filter belongs to the test's result.
     out = add(std::move(out), postfix(primary()));
   }
   return negated ? add(make(ExprKind::kNot, line), std::move(out)) : std::move(out);
