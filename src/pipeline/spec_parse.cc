@@ -20,7 +20,7 @@ constexpr std::size_t kMaxQuoted = 64;  // bytes of a user's text in a message
 
 int line_of(const YAML::Node& node) { return node.Mark().line + 1; }
 
-std::string quoted(const YAML::Node& node) {
+std::string in_quotes(const YAML::Node& node) {
   if (node.IsMap()) return "a map";
   if (node.IsSequence()) return "a list";
   if (!node.IsScalar()) return "nothing";
@@ -41,7 +41,7 @@ class MapReader {
   MapReader(const YAML::Node& node, std::string what, SpecErrors& errors)
       : node_(node), what_(std::move(what)), errors_(errors) {
     if (!node.IsMap()) {
-      errors_.add(line_of(node), "{} is {}; wanted a map", what_, quoted(node));
+      errors_.add(line_of(node), "{} is {}; wanted a map", what_, in_quotes(node));
       return;
     }
     for (const auto& entry : node) {
@@ -96,7 +96,7 @@ class MapReader {
     for (const auto& element : *node) {
       if (!element.IsScalar()) return wrong(key, element, "a list of names");
       if (std::find(out.begin(), out.end(), element.Scalar()) != out.end()) {
-        errors_.add(line_of(element), "{} of {} names {} twice", key, what_, quoted(element));
+        errors_.add(line_of(element), "{} of {} names {} twice", key, what_, in_quotes(element));
         continue;
       }
       out.push_back(element.Scalar());
@@ -109,7 +109,7 @@ class MapReader {
     for (const auto& entry : *node) {
       if (!entry.second.IsScalar()) return wrong(key, entry.second, "a map of texts");
       if (!out.emplace(entry.first.Scalar(), entry.second.Scalar()).second) {
-        errors_.add(line_of(entry.first), "{} of {} has the key {} twice", key, what_, quoted(entry.first));
+        errors_.add(line_of(entry.first), "{} of {} has the key {} twice", key, what_, in_quotes(entry.first));
       }
     }
   }
@@ -121,7 +121,7 @@ class MapReader {
     }
   }
   void wrong(const char* key, const YAML::Node& seen, std::string_view wanted) {
-    errors_.add(line_of(seen), "{} of {} is {}; wanted {}", key, what_, quoted(seen), wanted);
+    errors_.add(line_of(seen), "{} of {} is {}; wanted {}", key, what_, in_quotes(seen), wanted);
   }
 
  private:
@@ -266,7 +266,7 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
 
 void read_stages(const YAML::Node& list, PipelineSpec& spec, SpecErrors& errors) {
   if (!list.IsSequence() || list.size() == 0 || list.size() > static_cast<std::size_t>(kMaxStages)) {
-    errors.add(line_of(list), "stages is {} of {}; wanted a list of 1 to {} stages", quoted(list), list.size(),
+    errors.add(line_of(list), "stages is {} of {}; wanted a list of 1 to {} stages", in_quotes(list), list.size(),
                kMaxStages);
     return;
   }
@@ -309,7 +309,8 @@ Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& fi
   PipelineSpec spec;
   try {
     const YAML::Node root = YAML::Load(std::string(yaml));
-    if (!root.IsMap()) return invalid_argument("{}:1: the file is {}; wanted a map with 'stages'", file, quoted(root));
+    if (!root.IsMap())
+      return invalid_argument("{}:1: the file is {}; wanted a map with 'stages'", file, in_quotes(root));
     spec = read_pipeline(root, errors);
   } catch (const YAML::Exception& problem) {
     return invalid_argument("{}:{}: not YAML: {}", file, problem.mark.line + 1, problem.msg);
