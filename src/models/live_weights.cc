@@ -62,6 +62,7 @@ Result<std::vector<TensorSpec>> LiveWeights::apart(const TensorSpec& tensor) con
   if (!is_stacked(tensor)) return std::vector{tensor};
   ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, experts_of(tensor));
   std::vector<TensorSpec> out;
+  out.reserve(entries.size());
   for (SafetensorsEntry& entry : entries) out.push_back({std::move(entry.name), entry.dtype, entry.shape});
   return out;
 }
