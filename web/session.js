@@ -39,13 +39,9 @@ export class Session {
     return this.chosen?.context ?? 0;
   }
   // Whether the server loads models when they are asked for.
-  get loadsModels() {
-    return this.models.some((model) => model.state !== '');
-  }
+  get loadsModels() { return this.models.some((model) => model.state !== ''); }
   // What requests without a body name.
-  get routed() {
-    return this.loadsModels ? this.model : '';
-  }
+  get routed() { return this.loadsModels ? this.model : ''; }
   // The voice that answers of the conversation are spoken with; "": they are text alone.
   voiceOf({ voice } = this.conversation) {
     const { voices } = this.takes;
@@ -117,7 +113,8 @@ export class Session {
   async #readModels() {
     const turn = ++this.#reads;
     const models = await this.api.models();
-    if (turn !== this.#reads) return; // a later reading knows more
+    if (turn < this.#shown) return; // one that began later is shown, and knows more
+    this.#shown = turn;
     // What no request has named yet: one that is loaded before one that is not.
     if (!models.some((model) => model.id === this.model)) this.model = (models.find((model) => model.state === 'loaded') ?? models[0])?.id ?? '';
     const chosen = models.find((model) => model.id === this.model);
@@ -125,7 +122,7 @@ export class Session {
     if (chosen && ['', 'loaded'].includes(chosen.state)) {
       const name = this.model;
       const takes = await this.api.abilities(chosen.state && name).catch(() => TEXT_ALONE);
-      if (turn !== this.#reads) return;
+      if (turn < this.#shown) return;
       if (name === this.model) this.takes = takes;
     } else {
       this.takes = TEXT_ALONE;
@@ -155,7 +152,8 @@ export class Session {
     await this.refresh();
   }
   #orders = 0; // under way
-  #reads = 0;
+  #reads = 0; // of the models, that began
+  #shown = 0; // the one that is shown
 
   // ---- conversations
 

@@ -70,8 +70,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
     ReqId id;
     bool accepted = false;
     double accepted_at_s = 0;  // since the HTTP request came
-    bool fresh = false;   // streaming: there is news that no event has told
-    bool closed = false;  // streaming: the finish is out
+    bool fresh = false;        // streaming: there is news that no event has told
+    bool closed = false;       // streaming: the finish is out
     ChoiceState state;
     int32_t told_tokens = 0;  // streaming: generated tokens that the client knows of
     double told_at_s = 0;     // streaming: since the HTTP request came

@@ -253,6 +253,13 @@ test('a list of models that comes late does not hide a newer one', async () => {
   answers[0](list('loaded'));
   await first;
   assert.equal(made.chosen.state, 'unloading');
+  // And one that comes is shown, whatever has been asked since: else a slow server's would never be.
+  const third = made.refresh(), fourth = made.refresh();
+  answers[2](list('unloaded'));
+  await third;
+  assert.equal(made.chosen.state, 'unloaded');
+  answers[3](list('unloaded'));
+  await fourth;
 });
 
 test('a title is how the first question begins', () => {
