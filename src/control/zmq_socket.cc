@@ -195,6 +195,7 @@ Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
 Status wait_until_free(const Endpoint& endpoint) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
+  CHECK(endpoint.name.size() < sizeof address.sun_path);
   std::memcpy(address.sun_path, endpoint.name.data(), endpoint.name.size());
   for (int waited_ms = 0;; waited_ms += kRetryStepMs) {
     // A new socket for each try: one whose connect failed is not to be used again.

@@ -290,6 +290,7 @@ void OpTable::let_go(RelayOp op) {
   std::lock_guard lock(mutex_);
   const auto at = held_.find(op);
   if (at == held_.end()) return;
+  CHECK(held_bytes_ >= at->second);
   held_bytes_ -= at->second;
   held_.erase(at);
 }

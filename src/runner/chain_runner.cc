@@ -114,6 +114,7 @@ std::optional<BatchResult> ChainRunner::poll(int timeout_ms) {
   BatchResult result = std::move(finished_.front());
   finished_.pop_front();
   // Only here: a batch counts until its sender has the result, so `depth` bounds finished_ as well.
+  CHECK(in_flight_ > 0);
   --in_flight_;
   return result;
 }

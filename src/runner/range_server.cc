@@ -184,6 +184,7 @@ void RangeServer::forward_rows(const wire::LayerStep& step) {
   }
   const kernels::Rows rows = engine_->rows(step.rows.seq);
   // decode() has compared the bytes with rows and width, and check_layer_step() both with this range's.
+  CHECK(step.rows.bytes.bytes.size() == static_cast<std::size_t>(rows.count * rows.width) * sizeof(float));
   std::memcpy(rows.data, step.rows.bytes.bytes.data(), step.rows.bytes.bytes.size());
   Step layers{.positions = positions_, .sequences = sequences_};
   std::vector<RowAddition> additions;

@@ -29,6 +29,7 @@ SequenceMemory::LockedPrefix SequenceMemory::lock_prefix(const CacheNamespace& s
 
 void SequenceMemory::unlock_prefix(RadixNode* node) {
   if (node == nullptr) return;
+  CHECK(prefix_locks_ > 0);
   --prefix_locks_;
   cache_->unlock(node);
 }

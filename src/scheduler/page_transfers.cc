@@ -280,6 +280,7 @@ void PageTransfers::end(Write& write, Status status) {
   const auto it = imports_.find(write.import);
   CHECK(it != imports_.end());
   Import& import = it->second;
+  CHECK(import.moving > 0);
   --import.moving;
   // Written under the old weights and settled under the new ones: no request would find these pages, and they would be
   // counted as cached.

@@ -45,6 +45,7 @@ Result<std::unique_ptr<BpeModel>> BpeModel::create(const Vocab& vocab, const Bpe
   RETURN_IF_ERROR(model->index_words());
   if (!options.byte_level) model->index_characters();
   RETURN_IF_ERROR(model->read_merges(merges));
+  CHECK(!model->merges_.empty());  // a lookup masks with its size
   return model;
 }
 

@@ -201,6 +201,7 @@ Status read_struct(MsgpackReader& in, T& value) {
     // that is not `number` is left for a later field or for read_unordered().
     if (!status.ok() || entries == 0 || !in.skip_small(static_cast<uint8_t>(number))) return;
     --entries;
+    CHECK(number >= 0 && number < 64);  // a bit of `seen`
     seen |= uint64_t{1} << number;
     status = read_value(in, field, limit);
     if (!status.ok()) status = status.with_prefix(std::to_string(number));

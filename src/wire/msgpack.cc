@@ -42,6 +42,7 @@ void MsgpackWriter::number(double value) {
 }
 
 void MsgpackWriter::string(std::string_view text) {
+  CHECK(text.size() <= UINT32_MAX);
   // fixstr, str 8, str 16, str 32. The codec's limits keep every size below 2^32.
   if (text.size() < 32) {
     put(0xA0u | static_cast<unsigned>(text.size()));
@@ -54,6 +55,7 @@ void MsgpackWriter::string(std::string_view text) {
 }
 
 void MsgpackWriter::binary(std::string_view data) {
+  CHECK(data.size() <= UINT32_MAX);
   // bin 8, bin 16, bin 32: there is no short form as strings have.
   const int bytes = data.size() <= 0xFF ? 1 : data.size() <= 0xFFFF ? 2 : 4;
   put(bytes == 1 ? 0xC4 : bytes == 2 ? 0xC5 : 0xC6);
@@ -64,6 +66,7 @@ void MsgpackWriter::binary(std::string_view data) {
 }
 
 void MsgpackWriter::array(std::size_t count) {
+  CHECK(count <= UINT32_MAX);
   // fixarray, array 16, array 32; an 8-bit form does not exist.
   if (count < 16) return put(0x90u | static_cast<unsigned>(count));
   put(count <= 0xFFFF ? 0xDC : 0xDD);
@@ -71,6 +74,7 @@ void MsgpackWriter::array(std::size_t count) {
 }
 
 void MsgpackWriter::map(std::size_t count) {
+  CHECK(count <= UINT32_MAX);
   if (count < 16) return put(0x80u | static_cast<unsigned>(count));
   put(count <= 0xFFFF ? 0xDE : 0xDF);
   big_endian(count, count <= 0xFFFF ? 2 : 4);
@@ -78,6 +82,7 @@ void MsgpackWriter::map(std::size_t count) {
 
 void MsgpackWriter::ext(int8_t type, std::string_view bytes) {
   const std::size_t size = bytes.size();
+  CHECK(size <= UINT32_MAX);
   // fixext has the length in the head byte, by its exponent; then ext 8, ext 16, ext 32.
   if (size == 1 || size == 2 || size == 4 || size == 8 || size == 16) {
     put(0xD4u + static_cast<unsigned>(std::countr_zero(size)));

@@ -71,6 +71,7 @@ void let_go(const std::shared_ptr<Writer>& writer, RelayOp op) {
     const auto at = writer->offers.find(op.value);
     if (at == writer->offers.end()) return;
     Offer& offer = at->second;
+    CHECK(offer.unreleased > 0);
     --offer.unreleased;
     ended = offer.ended;
     // Of an ended put nobody else will come.

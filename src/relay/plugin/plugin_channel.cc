@@ -159,6 +159,7 @@ Result<std::string> PluginChannel::store(Put& put) {
 
 bool PluginChannel::grant(Link&, Put& put, const Header&, std::string& where) {
   // Here by the caller's hold: the put cannot end, so `stored` is set.
+  CHECK(put.stored != nullptr);
   const auto& stored = *static_cast<const Stored*>(put.stored.get());
   where.resize(kWhereBytes);
   auto* to = reinterpret_cast<std::byte*>(where.data());
@@ -300,6 +301,7 @@ void PluginChannel::on_message(const Message& message) {
     // and the link is found under the same key below.
     if (!add_link(message.from, false, message.blob).ok()) return core_.table.count_bad_frame();
     at = links_.find({message.from, reads});
+    CHECK(at != links_.end());
     user_of(reads).on_ready(*at->second);
   }
   PluginLink& link = *at->second;

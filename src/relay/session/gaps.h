@@ -8,6 +8,8 @@
 #include <iterator>
 #include <map>
 
+#include "base/status.h"
+
 namespace millrace::session {
 
 class Gaps {
@@ -22,6 +24,7 @@ class Gaps {
   }
   // It must fit.
   void fill(uint64_t offset, uint64_t size) {
+    CHECK(fits(offset, size));
     const auto gap = gap_of(offset);
     const uint64_t begin = gap->first, end = gap->second;
     gaps_.erase(gap);

@@ -275,6 +275,7 @@ void Reader::drop(uint64_t ticket, StatusCode code) {
 
 void Reader::finish_drop(Get& get, StatusCode code) {
   const uint64_t ticket = get.order.op.value;
+  CHECK(memory_ >= get.landing.memory);
   memory_ -= get.landing.memory;
   room_ = true;
   if (get.remote != nullptr) {

@@ -36,6 +36,7 @@ Result<std::string> Writer::put(RelayOp op) {
   put->op = op;
   put->generation = generation_of(op);
   put->request = core_.table.put(op);
+  CHECK(put->request != nullptr);  // pinned
   const std::vector<std::size_t> sizes = part_sizes(put->request->parts);
   put->layout = Layout(sizes, core_.channel->traits().frames);
   for (const SharedBytes& part : put->request->parts) put->map.add(part);
@@ -72,6 +73,7 @@ void Writer::release(const std::shared_ptr<Put>& put) {
   bool ended = false;
   {
     const std::lock_guard lock(mutex_);
+    CHECK(put->holds > 0);
     if (--put->holds > 0 || (!put->ended && !put->complete_for_all)) return;
     ended = put->ended;
     if (ended) puts_.erase(put->op.value);

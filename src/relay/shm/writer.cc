@@ -53,6 +53,7 @@ void Writer::copy_in(const PutRequest& request, std::span<const std::size_t> siz
 }
 
 uint32_t Writer::fill_slot(RelayOp op, const PutRequest& request, const Extent& extent, uint64_t destination) {
+  CHECK(!free_.empty());
   const uint32_t index = free_.back();
   free_.pop_back();
   Slot& slot = slots_[index];

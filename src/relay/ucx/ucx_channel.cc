@@ -160,7 +160,11 @@ Result<UcxLink*> UcxChannel::add_link(std::unique_ptr<UcxLink> link, ucp_ep_para
 }
 
 Result<Link*> UcxChannel::connect(const Target& target) {
-  if (const auto at = outgoing_.find(target.instance.random); at != outgoing_.end()) return at->second->why;  // gone
+  if (const auto at = outgoing_.find(target.instance.random); at != outgoing_.end()) {
+    // The session asks for a link where it has none: this one has ended and is not closed yet.
+    CHECK(at->second->gone);
+    return at->second->why;
+  }
   ASSIGN_OR_RETURN(const tcp::SocketAddress to, tcp::parse_host_port(target.endpoint));
   if (!transports_.network && !to.loopback()) {
     return error(StatusCode::kUnavailable, "ucx: {} is on another host; this relay uses devices '{}'", target.endpoint,

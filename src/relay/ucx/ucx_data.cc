@@ -104,6 +104,7 @@ void UcxChannel::start_send(UcxLink& link, Header header, std::span<const std::b
 }
 
 void UcxChannel::finish(Transfer* transfer, ucs_status_t status) {
+  CHECK(in_flight_ > 0);
   --in_flight_;
   const std::unique_ptr<Transfer> owned(transfer);
   // By its address, as in send_data().

@@ -236,6 +236,7 @@ void EdgeSender::count_sent(OutEdge& edge, std::size_t size_bytes) {
 // The head of the queue is in a batch.
 void EdgeSender::head_sent(LoopRequest& request, OutEdge& edge) {
   const OutItem& item = edge.queue.front();
+  CHECK(request.waiting_bytes >= item.size_bytes);
   request.waiting_bytes -= item.size_bytes;
   if (is_stream_chunk(item)) {
     --request.waiting_chunks;

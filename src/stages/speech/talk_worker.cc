@@ -263,6 +263,7 @@ class TalkWorker : public Worker {
 
   void conclude(ReqId id, Emit& emit) {
     const auto found = spoken_.find(id);
+    CHECK(found != spoken_.end());
     const Spoken& spoken = found->second;
     // The result is the last output: frames that are held come before it.
     if (!spoken.ended || !spoken.thinker_ended || spoken.sent < spoken.drawn) return;

@@ -183,6 +183,7 @@ Status KvExporter::on_offer(const TransferId& id, std::vector<int32_t> tokens, s
   open.prefix = TransferPrefix{env_.pages().space_of(open.extra_key), open.tokens};
   if (!open.want) return ok_status();
   // It is one with an offer now, whether it matches or not.
+  CHECK(early_ > 0);
   --early_;
   if (const Status status = match(open, *open.want); !status.ok()) {
     refuse(id, open.want->reply_to, status);
@@ -325,7 +326,10 @@ void KvExporter::fail(Exports::iterator it, const Status& status, int64_t now_ms
 void KvExporter::erase(Exports::iterator it, int64_t now_ms) {
   Export& open = it->second;
   // The same condition as where it was counted: a want whose offer has come was taken off by on_offer().
-  if (open.want && !open.offered && !jobs_) --early_;
+  if (open.want && !open.offered && !jobs_) {
+    CHECK(early_ > 0);
+    --early_;
+  }
   env_.pages().end_lease(open.number);
   // Puts of parts that D did not fetch end here; otherwise they would hold credits until their lease.
   env_.drop_offers(it->first);
