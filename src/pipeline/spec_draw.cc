@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kFills[] = {"#dbeafe", "#dcfce7", "#fef3c7", "#fce7f3",
                                   "#ede9fe", "#cffafe", "#ffedd5", "#f1f5f9"};
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -45,16 +45,16 @@ std::string worker_line(const StageSpec& stage) {
 
 std::string to_dot(const PipelineSpec& spec) {
   std::string out = fmt::format("digraph {} {{\n  rankdir=LR;\n  node [shape=box, style=\"rounded,filled\"];\n",
-                                quoted(spec.name.empty() ? "pipeline" : spec.name));
+                                in_quotes(spec.name.empty() ? "pipeline" : spec.name));
   std::map<std::string, std::vector<const StageSpec*>> groups;
   for (const StageSpec& stage : spec.stages) groups[location_of(stage)].push_back(&stage);
   int number = 0;
   for (const auto& [where, stages] : groups) {
-    out += fmt::format("  subgraph cluster_{} {{\n    label={};\n", number, quoted(where));
+    out += fmt::format("  subgraph cluster_{} {{\n    label={};\n", number, in_quotes(where));
     for (const StageSpec* stage : stages) {
-      out += fmt::format("    {} [label={}, fillcolor={}{}];\n", quoted(stage->name),
-                         quoted(stage->name + "\n" + worker_line(*stage)),
-                         quoted(kFills[static_cast<std::size_t>(number) % std::size(kFills)]),
+      out += fmt::format("    {} [label={}, fillcolor={}{}];\n", in_quotes(stage->name),
+                         in_quotes(stage->name + "\n" + worker_line(*stage)),
+                         in_quotes(kFills[static_cast<std::size_t>(number) % std::size(kFills)]),
                          stage->terminal ? ", peripheries=2" : "");
     }
     out += "  }\n";
@@ -62,20 +62,21 @@ std::string to_dot(const PipelineSpec& spec) {
   }
   for (const StageSpec& stage : spec.stages) {
     for (const std::string& target : stage.next)
-      out += fmt::format("  {} -> {};\n", quoted(stage.name), quoted(target));
+      out += fmt::format("  {} -> {};\n", in_quotes(stage.name), in_quotes(target));
     for (const std::string& target : stage.stream_to) {
-      out += fmt::format("  {} -> {} [style=dashed];\n", quoted(stage.name), quoted(target));
+      out += fmt::format("  {} -> {} [style=dashed];\n", in_quotes(stage.name), in_quotes(target));
     }
     if (!stage.prefill_from.empty()) {
-      out +=
-          fmt::format("  {} -> {} [style=dotted, label=\"pages\"];\n", quoted(stage.prefill_from), quoted(stage.name));
+      out += fmt::format("  {} -> {} [style=dotted, label=\"pages\"];\n", in_quotes(stage.prefill_from),
+                         in_quotes(stage.name));
     }
     if (!stage.encode_from.empty()) {
-      out += fmt::format("  {} -> {} [style=dotted, label=\"features\"];\n", quoted(stage.encode_from),
-                         quoted(stage.name));
+      out += fmt::format("  {} -> {} [style=dotted, label=\"features\"];\n", in_quotes(stage.encode_from),
+                         in_quotes(stage.name));
     }
     if (stage.layers_to.empty()) continue;
-    out += fmt::format("  {} -> {} [style=dotted, label=\"rows\"];\n", quoted(stage.name), quoted(stage.layers_to));
+    out +=
+        fmt::format("  {} -> {} [style=dotted, label=\"rows\"];\n", in_quotes(stage.name), in_quotes(stage.layers_to));
   }
   return out + "}\n";
 }
