@@ -63,17 +63,21 @@ load::Progress counter(int64_t all) {
   };
 }
 
-Result<std::vector<load::Outcome>> measure(const BenchServeOptions& o, const load::GeneratorOptions& generator) {
+Result<load::WorkloadOptions> workload_options(const BenchServeOptions& o) {
   load::WorkloadOptions wanted = o.workload;
   ASSIGN_OR_RETURN(wanted.kind, load::parse_workload_kind(o.kind));
   wanted.text = wanted.text || o.endpoint == "chat";
-  ASSIGN_OR_RETURN(const load::Workload workload, load::make_workload(wanted));
+  return wanted;
+}
+
+Result<std::vector<load::Outcome>> measure(const BenchServeOptions& o, const load::GeneratorOptions& generator,
+                                           const load::Workload& workload) {
   if (o.warmup > 0) {
-    load::WorkloadOptions before = wanted;
+    ASSIGN_OR_RETURN(load::WorkloadOptions before, workload_options(o));
     before.kind = load::WorkloadKind::kRandom;
     before.requests = o.warmup;
     before.rate = 0;
-    before.seed = ~wanted.seed;  // other prompts: the ones that count find nothing of theirs in a cache
+    before.seed = ~before.seed;  // other prompts: the ones that count find nothing of theirs in a cache
     ASSIGN_OR_RETURN(const load::Workload warm, load::make_workload(before));
     ASSIGN_OR_RETURN(const auto ignored, load::run(generator, warm, {}));
     (void)ignored;
@@ -91,11 +95,15 @@ int run_bench_serve(const BenchServeOptions& o) {
   generator.chat = o.endpoint == "chat";
   generator.timeout_ms = int64_t{o.timeout_s} * 1000;
   if (const Status s = check_plot_name(o.plot); !s.ok()) return print_error(s), kExitBadInput;
+  const auto wanted = workload_options(o);
+  if (!wanted.ok()) return print_error(wanted.status()), kExitBadInput;
+  const auto workload = load::make_workload(*wanted);
+  if (!workload.ok()) return print_error(workload.status()), kExitBadInput;
   const auto model = load::model_of(generator);
   if (!model.ok()) return print_error(model.status()), exit_code_of(model.status());
   generator.model = *model;
   const std::string began = now_text();
-  const auto outcomes = measure(o, generator);
+  const auto outcomes = measure(o, generator, *workload);
   if (!outcomes.ok()) {
     print_error(outcomes.status());
     return outcomes.status().code() == StatusCode::kUnavailable ? 1 : kExitBadInput;
