@@ -36,22 +36,24 @@ function useSession() {
 
 // Asks the server until it is ready.
 function useConnection() {
-  const ready = session.status.ready && session.models.length > 0;
+  const ready = session.status.ready && session.models.length > 0, { needKey } = session;
   useEffect(() => {
-    if (ready || session.needKey) return;
+    if (ready || needKey) return;
     session.connect();
     const timer = setInterval(() => session.connect(), ASK_READY_MS);
     return () => clearInterval(timer);
-  }, [ready, session.needKey]);
+  }, [ready, needKey]);
 }
 
-// Follows what models of a server of several do, while something changes.
+// Follows what models of a server of several do, while something changes. The effect runs after the drawing, when the session may have
+// gone on: it goes by what was drawn, as its condition does.
 function useModels() {
+  const move = session.modelsMove;
   useEffect(() => {
-    if (!session.modelsMove) return;
+    if (!move) return;
     const timer = setInterval(() => session.refresh(), ASK_MODELS_MS);
     return () => clearInterval(timer);
-  }, [session.modelsMove]);
+  }, [move]);
 }
 
 // Whether the address is #live. What opens a conversation leaves the Live view.

@@ -1,5 +1,5 @@
-// CoordinatorLocator: where the coordinator of a pipeline is, as the server that leads has written it (leadership.h), and
-// where it goes.
+// CoordinatorLocator: where the coordinator of a pipeline is, as the server that leads has written it (leadership.h),
+// and where it goes.
 //
 // Owner: app/pipeline_stage.cc. Thread safety: find() and start() on one thread; `moved` is called on a thread of
 // its own, one call at a time.

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-inline constexpr int kDiscoveryRetryMs = 500;     // between two tries where etcd does not answer
+inline constexpr int kDiscoveryRetryMs = 500;    // between two tries where etcd does not answer
 inline constexpr int kDiscoveryWaitMs = 10'000;  // of one wait for a change; then the key is read again
 
 struct KeyLook {

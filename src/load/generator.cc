@@ -131,7 +131,7 @@ class Generator {
   }
 
   void work(Seat& seat) {
-    for (std::size_t i; (i = next_.fetch_add(1)) < workload_.requests.size();) {
+    for (std::size_t i = 0; (i = next_.fetch_add(1)) < workload_.requests.size();) {
       const Request& request = workload_.requests[i];
       if (workload_.open_loop) std::this_thread::sleep_until(start_ + std::chrono::microseconds(request.arrival_us));
       Outcome& outcome = outcomes_[i];

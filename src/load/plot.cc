@@ -119,7 +119,8 @@ std::string marks_of(const Axis& x, const std::vector<Mark>& marks) {
 // One set of axes at column `at`, with its curve and marks. Points are in the units of the axes.
 std::string panel(int at, std::string_view title, const Axis& x, const Axis& y,
                   const std::vector<std::pair<double, double>>& points, const std::vector<Mark>& marks) {
-  const double left = kLeft + at % 2 * (kWidth + kGap), top = kTop + at / 2 * (kHeight + kGap);
+  const int row = at / 2, column = at % 2;
+  const double left = kLeft + column * (kWidth + kGap), top = kTop + row * (kHeight + kGap);
   std::string out = fmt::format(R"svg(<g transform="translate({:.0f},{:.0f})">)svg", left, top);
   out += fmt::format(R"svg(<text x="0" y="-10" font-weight="bold">{}</text>)svg", title);
   out += grid(x, y);

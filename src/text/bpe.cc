@@ -123,7 +123,7 @@ void BpeModel::encode_parts(std::string_view word, bool guarded, BpeScratch& scr
   } else {
     char_symbols(word, guarded, ids);
   }
-  for (size_t begin = 0, end; begin < ids.size(); begin = end) {
+  for (size_t begin = 0, end = 0; begin < ids.size(); begin = end) {
     end = begin + 1;
     // Cut where no merge can cross: the stretches are independent, so the ids are those of the whole word, and most
     // stretches are short.

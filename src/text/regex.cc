@@ -134,7 +134,7 @@ int Regex::run(RegexScratch& scratch, std::string_view text, size_t from, uint32
   // Set for each search, as the scratch is shared by patterns with different limits.
   pcre2_set_match_limit(scratch.context_, static_cast<uint32_t>(std::min<size_t>(match_limit, UINT32_MAX)));
   const auto match = jit_ ? &pcre2_jit_match : &pcre2_match;
-  int rc;
+  int rc = 0;
   do {
     // The callers' texts are valid UTF-8; a check in each of the many searches of one text would make them quadratic.
     rc = match(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | options, scratch.match_data_,

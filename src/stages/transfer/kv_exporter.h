@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "stages/transfer/kv_sender.h"
-#include "stages/transfer/part_buffers.h"
 #include "stages/transfer/limits.h"
+#include "stages/transfer/part_buffers.h"
 #include "stages/transfer/tombstones.h"
 #include "stages/transfer/transfer_counters.h"
 #include "stages/transfer/transfer_env.h"
