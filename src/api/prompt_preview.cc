@@ -1,18 +1,12 @@
 #include "api/prompt_preview.h"
 
 #include "text/jinja/value.h"
-#include "text/utf8.h"
+#include "wire/utf8.h"
 
 namespace millrace::api {
 namespace {
 
-// No part of a character.
-std::string cut(std::string_view text) {
-  if (text.size() <= kMaxPreviewBytes) return std::string(text);
-  std::size_t end = kMaxPreviewBytes;
-  while (end > 0 && utf8_is_continuation(text[end])) --end;
-  return std::string(text.substr(0, end));
-}
+std::string cut(std::string_view text) { return std::string(wire::utf8_clip(text, kMaxPreviewBytes)); }
 
 const jinja::Value* member(const jinja::Value& value, std::string_view name) {
   return value.is(jinja::Kind::kDict) ? value.as<jinja::DictObject>().find(name) : nullptr;

@@ -1,6 +1,5 @@
 #include "discovery/coordinator_locator.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/log.h"
@@ -22,11 +21,7 @@ Result<std::unique_ptr<CoordinatorLocator>> CoordinatorLocator::find(const EtcdN
 
 CoordinatorLocator::~CoordinatorLocator() {
   if (!thread_.joinable()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  ending_changed_.notify_all();
+  ending_.request();
   thread_.join();
 }
 
@@ -36,10 +31,7 @@ void CoordinatorLocator::start(std::function<void(const std::string& address)> m
 
 void CoordinatorLocator::run(const std::function<void(const std::string&)>& moved) {
   trace::name_thread("discovery");
-  auto client = EtcdClient::open(name_, [this] {
-    const std::lock_guard lock(mutex_);
-    return ending_;
-  });
+  auto client = EtcdClient::open(name_, [this] { return ending_.requested(); });
   if (!client.ok()) {
     LOG_ERROR("discovery: {}", client.status().message());
     return;
@@ -54,7 +46,7 @@ void CoordinatorLocator::run(const std::function<void(const std::string&)>& move
     return ok_status();
   };
   bool warned = false;
-  while (pause(0)) {
+  while (!ending_.requested()) {
     const Status status = next();
     if (status.ok()) {
       warned = false;
@@ -64,13 +56,8 @@ void CoordinatorLocator::run(const std::function<void(const std::string&)>& move
     if (!std::exchange(warned, true)) {
       LOG_WARNING("discovery: {} is not followed until etcd answers: {}", name_.text, status.message());
     }
-    if (!pause(kDiscoveryRetryMs)) return;
+    if (!ending_.pause(kDiscoveryRetryMs)) return;
   }
-}
-
-bool CoordinatorLocator::pause(int ms) {
-  std::unique_lock lock(mutex_);
-  return !ending_changed_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return ending_; });
 }
 
 }  // namespace millrace

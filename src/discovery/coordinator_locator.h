@@ -5,14 +5,13 @@
 // its own, one call at a time.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "base/status.h"
+#include "discovery/ending.h"
 #include "discovery/etcd_client.h"
 #include "discovery/key_wait.h"
 
@@ -32,14 +31,11 @@ class CoordinatorLocator {
  private:
   explicit CoordinatorLocator(EtcdName name) : name_(std::move(name)) {}
   void run(const std::function<void(const std::string&)>& moved);
-  bool pause(int ms);  // false: it is to end
 
   const EtcdName name_;
   std::string address_;
   int64_t revision_ = 0;  // at which that was read
-  std::mutex mutex_;
-  std::condition_variable ending_changed_;
-  bool ending_ = false;  // guarded by mutex_
+  Ending ending_;
   std::thread thread_;
 };
 

@@ -1,6 +1,5 @@
 #include "discovery/leadership.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/log.h"
@@ -21,21 +20,14 @@ Result<std::unique_ptr<Leadership>> Leadership::acquire(const EtcdName& name, co
                                   : entry.value.value_or("another server") + " leads",
                    .revision = entry.revision};
   }));
-  RETURN_IF_ERROR(leadership.connect([&leadership] {
-    const std::lock_guard lock(leadership.mutex_);
-    return leadership.ending_;
-  }));
+  RETURN_IF_ERROR(leadership.connect([&leadership] { return leadership.ending_.requested(); }));
   leadership.thread_ = std::thread([&leadership] { leadership.run(); });
   return self;
 }
 
 Leadership::~Leadership() {
   if (thread_.joinable()) {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    ending_changed_.notify_all();
+    ending_.request();
     thread_.join();
   }
   if (lease_ == 0 || !connect(nullptr).ok()) return;
@@ -65,7 +57,7 @@ std::optional<std::string> Leadership::superseded() const {
 void Leadership::run() {
   trace::name_thread("leadership");
   bool warned = false;
-  while (pause(kLeadershipRenewMs) && !superseded()) {
+  while (ending_.pause(kLeadershipRenewMs) && !superseded()) {
     const Status status = renew();
     if (status.ok() && std::exchange(warned, false)) LOG_INFO("discovery: etcd answers again");
     if (status.ok() || status.code() == StatusCode::kCancelled || std::exchange(warned, true)) continue;
@@ -83,11 +75,6 @@ Status Leadership::renew() {
   const std::lock_guard lock(mutex_);
   superseded_ = entry.value.value_or("another server");
   return ok_status();
-}
-
-bool Leadership::pause(int ms) {
-  std::unique_lock lock(mutex_);
-  return !ending_changed_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return ending_; });
 }
 
 }  // namespace millrace

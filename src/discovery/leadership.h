@@ -8,7 +8,6 @@
 // Owner: app/serve.cc. Thread safety: acquire() on one thread; superseded() on any.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "base/status.h"
+#include "discovery/ending.h"
 #include "discovery/etcd_client.h"
 #include "discovery/key_wait.h"
 
@@ -43,16 +43,14 @@ class Leadership {
   bool leads(const EtcdEntry& entry) const { return lease_ != 0 && entry.lease == lease_; }
   void run();
   Status renew();
-  bool pause(int ms);  // false: it is to end
 
   const EtcdName name_;
   const std::string address_;
   std::optional<EtcdClient> client_;  // of acquire()'s thread, then of thread_, then of the destructor's
   int64_t lease_ = 0;                 // the same
   mutable std::mutex mutex_;
-  std::condition_variable ending_changed_;
   std::optional<std::string> superseded_;  // guarded by mutex_
-  bool ending_ = false;                    // guarded by mutex_
+  Ending ending_;
   std::thread thread_;
 };
 
