@@ -24,12 +24,18 @@ LONG = {"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "max
 LEASE = "lease_ms: 4000"  # so that a process that gets no processor for a while is not lost
 
 
+_given_ports = set()
+
+
 def control_port():
-    """Below those that the system gives to connections."""
+    """Below those that the system gives to connections. Each is given once; the one behind it is of the same server."""
     while True:
-        port = random.randrange(20000, 30000)
+        port = random.randrange(20000, 30000, 2)
+        if port in _given_ports:
+            continue
         with contextlib.suppress(OSError), socket.socket() as one:
             one.bind(("127.0.0.1", port))
+            _given_ports.add(port)
             return port
 
 

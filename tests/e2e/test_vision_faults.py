@@ -12,23 +12,10 @@ import zlib
 import pytest
 
 from harness import WAIT_S, Server, wait_until
-from test_vision import CHAT, ask, counter, refused, tokens_of, url, whole
-from vision_model import picture, vision_model
+from test_vision import CHAT, ask, counter, folder, refused, tokens_of, url, vision, whole  # folder and vision are fixtures
+from vision_model import picture
 
 CLIENTS, LEAVERS = 8, 240
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return vision_model(tmp_path_factory.mktemp("vision") / "vl")
-
-
-@pytest.fixture(scope="module")
-def vision(folder):
-    with Server(model=folder) as running:
-        yield running
-        assert running.stop() == 0, running.output()
-        assert running.leftovers() == []
 
 
 def png(width, height, rgb):
