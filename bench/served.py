@@ -50,11 +50,11 @@ def cpu_seconds(pid):
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
 
 
-def one_request(host, port, prompt, tokens, more):
-    """(seconds to the first text, seconds in all); the first text of an answer in one is all of it."""
+def one_request(host, port, prompt, tokens, more=None):
+    """(seconds to the first text, seconds in all); the first text of an answer in one is all of it. Without `more` every token is made."""
     connection = http.client.HTTPConnection(host, port)
     begin = time.monotonic()
-    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, **more}
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, **(more or {"ignore_eos": True})}
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     assert response.status == 200, response.read()
@@ -66,7 +66,7 @@ def one_request(host, port, prompt, tokens, more):
     return first, time.monotonic() - begin
 
 
-def run_round(host, port, clients, prompt_tokens, tokens, vocabulary, generator, more):
+def run_round(host, port, clients, prompt_tokens, tokens, vocabulary, generator, more=None):
     prompts = [[[generator.randrange(10, vocabulary) for _ in range(prompt_tokens)] for _ in range(REQUESTS_EACH)] for _ in range(clients)]
     firsts = []
 
